@@ -1,0 +1,20 @@
+//! The vocabulary: the nouns every room speaks, with their parsing, validation and order.
+//!
+//! In: text and numbers from outside. Out: values that are valid by construction; a `TagName` that exists is
+//! a legal tag name. Holds: no state. Not here: wire formats (`wire`), storage (`store`), decisions.
+//!
+//! This room is pure: no I/O, no clock, no randomness.
+
+mod address;
+mod name;
+mod namespace;
+mod role;
+mod secret;
+mod tag;
+
+pub use address::{Address, ParseAddressError};
+pub use name::{NameError, Segment, TagName};
+pub use namespace::{Deployment, Namespace, NamespaceError};
+pub use role::{ParseRoleError, Role};
+pub use secret::Secret;
+pub use tag::{Leaf, Member, MemberError, ResourceName, ResourceNameError, Subscriber, SubscriberError, TagValue};

@@ -1,0 +1,12 @@
+//! Versioned, watchable objects: the one place where intent is kept.
+//!
+//! In: keys and bytes from the rooms that own them. Out: entries with revisions, and watches that tell each
+//! change once, in order. Holds: a backend, embedded ([`embedded`]) or shared ([`etcd`]); both keep the same
+//! contract, proven by one conformance suite. Not here: what a value means; typed access is [`typed`].
+//!
+//! The contract:
+//! - Every committed transaction has a revision of its own, larger than all before it. Revisions may have gaps.
+//! - An acknowledged transaction is on disk (fsync) or in etcd's quorum. It is applied whole or not at all.
+//! - A watch yields `Init, Apply…, InitDone` for the state at one revision, then `Apply` and `Delete` for every
+//!   change after it, in revision order, without gap or double; from a revision, only the changes after it.
+//! - History before the compacted revision is gone; a watch from there gets [`WatchError::Compacted`]: start over.

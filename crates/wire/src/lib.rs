@@ -1,0 +1,55 @@
+//! The wire: messages and services generated from `proto/`, and the only conversions between them and `model`.
+//!
+//! In: nothing but `proto/` at build time. Out: one module per protobuf package, named as the package is.
+//! Not here: what a message means (`model`), who may send it and what happens then (`server`).
+
+#![allow(unused_qualifications, unreachable_pub, reason = "generated code does as it likes")]
+
+pub mod access;
+pub mod namespaces;
+pub mod tags;
+
+/// `tagservicepb.TagService`: tags on the seed's wire.
+pub mod tagservicepb {
+    tonic::include_proto!("tagservicepb");
+}
+
+/// `invisinetspb.Controller` and `invisinetspb.CloudPlugin`: the orchestrator and its plugins on the seed's wire.
+pub mod invisinetspb {
+    tonic::include_proto!("invisinetspb");
+}
+
+/// `pb.DataplaneEvents`: the node stream on the seed's wire.
+pub mod pb {
+    tonic::include_proto!("pb");
+}
+
+/// `provider.OCSProvider`: storage for other clusters on the seed's wire.
+pub mod provider {
+    tonic::include_proto!("provider");
+}
+
+/// The Kubernetes message that `provider` refers to, at the path the generated code expects.
+pub mod k8s {
+    pub mod io {
+        pub mod apimachinery {
+            pub mod pkg {
+                pub mod api {
+                    pub mod resource {
+                        tonic::include_proto!("k8s.io.apimachinery.pkg.api.resource");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Trestle's own services.
+pub mod trestle {
+    pub mod v1 {
+        tonic::include_proto!("trestle.v1");
+    }
+}
+
+/// Every file of `proto/` as an encoded `FileDescriptorSet`, for reflection.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
