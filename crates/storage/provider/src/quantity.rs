@@ -52,7 +52,10 @@ pub enum ParseQuantityError {
 
 impl Quantity {
     pub fn from_bytes(bytes: u64, format: Format) -> Self {
-        Self { nanos: i128::from(bytes) * NANOS, format }
+        let nanos = i128::from(bytes) * NANOS;
+        // A binary text beyond the cap would be read back as the cap.
+        let format = if nanos > MAX_BINARY && format == Format::BinarySi { Format::DecimalSi } else { format };
+        Self { nanos, format }
     }
 
     pub fn format(&self) -> Format {

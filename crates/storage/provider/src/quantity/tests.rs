@@ -209,7 +209,6 @@ proptest! {
         let format = if binary { Format::BinarySi } else { Format::DecimalSi };
         let printed = Quantity::from_bytes(bytes, format).to_string();
         let parsed = printed.parse::<Quantity>().unwrap().bytes().unwrap();
-        // The binary cap applies to texts with a binary suffix only.
         prop_assert_eq!(parsed, bytes, "{}", printed);
     }
 
