@@ -1,6 +1,10 @@
 //! A real file system on a volume, made and checked by its own tools.
 
-use std::{path::Path, process::Command, time::Duration};
+use std::{
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use crate::world::{MIB, must, noise, world};
 
@@ -8,10 +12,23 @@ use crate::world::{MIB, must, noise, world};
 struct Fuse(std::path::PathBuf);
 
 impl Fuse {
-    /// `home` holds the certificates where libnbd looks for them by itself.
-    async fn mount(dir: &Path, uri: &str, home: &Path) -> Self {
+    /// nbdfuse takes no certificates from root, so nbdkit speaks TLS for it.
+    async fn mount(dir: &Path, address: std::net::SocketAddr, certificates: &Path) -> Self {
         std::fs::create_dir_all(dir).unwrap();
-        let mut child = Command::new("nbdfuse").arg(dir).arg(uri).env("HOME", home).spawn().unwrap();
+        let mut command = Command::new("nbdfuse");
+        command.arg(dir).args([
+            "--command",
+            "nbdkit",
+            "-s",
+            "--exit-with-parent",
+            "nbd",
+            "export=data",
+            "tls=require",
+        ]);
+        command.arg(format!("hostname={}", address.ip())).arg(format!("port={}", address.port()));
+        command.arg(format!("tls-certificates={}", certificates.display()));
+        // A client left over must not keep the test's own output open.
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         // It ends by itself once it is unmounted.
         std::thread::spawn(move || child.wait());
         for _ in 0..200 {
@@ -27,12 +44,12 @@ impl Fuse {
 impl Drop for Fuse {
     fn drop(&mut self) {
         for _ in 0..50 {
-            if Command::new("fusermount3")
-                .arg("-u")
-                .arg(&self.0)
-                .status()
-                .is_ok_and(|status| status.success())
-            {
+            let unmounts = [("umount", None), ("fusermount3", Some("-u")), ("fusermount", Some("-u"))];
+            let unmounted = unmounts.iter().any(|(program, flag)| {
+                let status = Command::new(program).args(*flag).arg(&self.0).stderr(Stdio::null()).status();
+                status.is_ok_and(|status| status.success())
+            });
+            if unmounted {
                 return;
             }
             std::thread::sleep(Duration::from_millis(100));
@@ -52,11 +69,7 @@ async fn ext4_lives_on_a_volume() {
     let uri = world.uri(&certificates, "data");
     let back = world.dir.path().join("back");
     {
-        let home = world.dir.path().join("home");
-        std::fs::create_dir_all(home.join(".pki")).unwrap();
-        std::os::unix::fs::symlink(&certificates, home.join(".pki/libnbd")).unwrap();
-        let bare = format!("nbds://{}/data", world.address);
-        let fuse = Fuse::mount(&world.dir.path().join("fuse"), &bare, &home).await;
+        let fuse = Fuse::mount(&world.dir.path().join("fuse"), world.address, &certificates).await;
         let device = fuse.0.join("nbd");
         let device = device.to_str().unwrap();
         must("mke2fs", &["-q", "-t", "ext4", "-F", "-d", tree.to_str().unwrap(), device]).await;

@@ -50,7 +50,7 @@ impl OpenClient {
                     .said
                     .recv_timeout(Duration::from_secs(20))
                     .unwrap_or_else(|_| panic!("no answer to {command}"));
-                if line.contains("failed") || line.contains("wrote") || line.contains("read ") {
+                if ["failed", "wrote", "read ", "discard "].iter().any(|word| line.contains(word)) {
                     return line;
                 }
             }
@@ -84,7 +84,7 @@ async fn the_write_over_the_limit_fails_and_raising_it_helps_the_open_connection
     assert!(first.ask("write -P 1 6M 4k").await.contains("No space left"));
     let below = world.backend.set_quota(consumer, 9 * MIB - 4096).await;
     assert_eq!(below, Err(BackendError::BelowUse { bytes: 9 * MIB - 4096, used: 9 * MIB }));
-    writeln!(second.input, "discard 0 2M").unwrap();
+    assert!(second.ask("discard 0 2M").await.contains("discard 2097152"));
     assert!(second.ask("read -P 0 0 2M").await.contains("read 2097152"));
     assert!(first.ask("write -P 1 6M 1M").await.contains("wrote"), "what one volume frees another can use");
     assert!(world.backend.usage(consumer).await.unwrap().notice.is_none());
