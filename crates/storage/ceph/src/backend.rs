@@ -173,7 +173,7 @@ impl Cluster {
                 let fields = [
                     ("blocklistop", json!("add")),
                     ("addr", json!(address)),
-                    ("expire", json!(BLOCKLIST_SECONDS)),
+                    ("expire", json!(BLOCKLIST_SECONDS as f64)),
                 ];
                 self.run("osd blocklist", fields)?;
             }

@@ -106,7 +106,9 @@ impl CephCommand {
             return Ok(answer(&output.stdout));
         }
         // It exits with the error number, and explains itself on standard error.
-        let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let said = String::from_utf8_lossy(&output.stderr);
+        let told = said.lines().rev().find(|line| line.starts_with("Error")).unwrap_or(said.trim());
+        let message = told.chars().take(500).collect();
         Err(failed(output.status.code().unwrap_or(0), message))
     }
 }
@@ -133,8 +135,8 @@ fn arguments(command: &Value) -> Result<Vec<String>, String> {
         "entity",
         "app",
         "field",
-        "val",
         "var",
+        "val",
         "blocklistop",
         "addr",
         "expire",

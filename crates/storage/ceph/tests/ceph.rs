@@ -169,6 +169,7 @@ async fn eventually<F: Future<Output = bool>>(what: &str, mut condition: impl Fn
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "starts a cluster and takes two minutes; labs/ceph.sh runs it"]
 async fn ceph_serves_consumers() {
     let Some(cluster) = Cluster::start() else { return };
     let config = CephConfig { replicas: 1, placement_groups: 8 };

@@ -35,7 +35,6 @@ auth_service_required = cephx
 auth_client_required = cephx
 auth_allow_insecure_global_id_reclaim = false
 keyring = $dir/\$name.keyring
-admin_socket = $dir/run/\$name.asok
 run_dir = $dir/run
 pid_file = $dir/run/\$name.pid
 log_file = $dir/log/\$name.log

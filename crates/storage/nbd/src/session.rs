@@ -16,7 +16,7 @@ mod output;
 mod slow;
 mod transfer;
 
-use std::{io, sync::Arc, time::Duration};
+use std::{collections::HashMap, io, sync::Arc, time::Duration};
 
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use tokio::{
@@ -25,7 +25,12 @@ use tokio::{
     time::Instant,
 };
 
-use self::{input::Input, output::Output, slow::Done, transfer::Arriving};
+use self::{
+    input::Input,
+    output::Output,
+    slow::Done,
+    transfer::{Arriving, LargeWrite},
+};
 use crate::{
     buffers::BufferPool,
     handshake::{CONTEXT_ID, Export},
@@ -69,6 +74,12 @@ pub(crate) struct Session<S> {
     output: Output,
     /// A write whose data is still coming in.
     arriving: Option<Arriving>,
+    /// Large writes with pieces on their way to the file.
+    large: HashMap<u64, LargeWrite>,
+    /// Large writes begun; names them.
+    begun: u64,
+    /// Pieces of large writes among the waiting.
+    pieces: usize,
     waiting: FuturesUnordered<JoinHandle<Done>>,
     held_up_until: Option<Instant>,
 }
@@ -89,6 +100,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             input: Input::default(),
             output: Output::default(),
             arriving: None,
+            large: HashMap::new(),
+            begun: 0,
+            pieces: 0,
             waiting: FuturesUnordered::new(),
             held_up_until: None,
         }

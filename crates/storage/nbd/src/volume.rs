@@ -18,7 +18,6 @@ mod tests;
 
 use std::{
     fs::File,
-    io,
     ops::Range,
     sync::{
         Arc,
@@ -50,15 +49,30 @@ pub(crate) struct Volume {
     closed: AtomicBool,
 }
 
-/// Blocks claimed for a write whose data is still arriving. What it did not use goes back when it is dropped.
-pub(crate) struct Reservation {
-    account: Arc<Account>,
-    bytes: u64,
+/// Blocks claimed for a write whose data is still arriving. Unless all of it arrived, the books are put right when
+/// this goes.
+pub(crate) struct Ahead {
+    volume: Arc<Volume>,
+    blocks: Range<u64>,
+    written: AtomicBool,
 }
 
-impl Drop for Reservation {
+impl Ahead {
+    pub(crate) fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    /// All data is in place.
+    pub(crate) fn complete(&self) {
+        self.written.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for Ahead {
     fn drop(&mut self) {
-        self.account.release(self.bytes);
+        if !self.written.load(Ordering::Acquire) {
+            self.volume.recount(self.blocks.clone());
+        }
     }
 }
 
@@ -68,25 +82,6 @@ const PUNCH: u64 = 128 << 20;
 impl Volume {
     pub(crate) fn size(&self) -> u64 {
         self.size.load(Ordering::Acquire)
-    }
-
-    /// Closes this volume for good and returns one that goes on with its file and its books.
-    pub(crate) fn succeeded(&self) -> io::Result<Self> {
-        let file = self.file.try_clone()?;
-        let _alone = self.gate.write();
-        self.closed.store(true, Ordering::Release);
-        let allocation = std::mem::take(&mut *self.allocation.lock());
-        Ok(Self {
-            name: self.name.clone(),
-            size: self.size().into(),
-            gate: RwLock::default(),
-            allocation: Mutex::new(allocation),
-            account: Arc::clone(&self.account),
-            flushes: flush::Flushes::default(),
-            broken: self.broken.load(Ordering::Acquire).into(),
-            closed: false.into(),
-            file,
-        })
     }
 
     /// Closes this volume for good and takes what it holds off the books: its file is about to go.
@@ -107,35 +102,23 @@ impl Volume {
     }
 
     /// Claims all blocks a write will need before its data is read, so that it is refused whole or not at all.
-    pub(crate) fn reserve(&self, offset: u64, length: u64) -> Result<Reservation, Errno> {
+    pub(crate) fn claim_ahead(self: &Arc<Self>, offset: u64, length: u64) -> Result<Ahead, Errno> {
+        let blocks = touched(offset, length);
+        let _gate = self.gate.read();
         self.check_writable()?;
-        let bytes = self.allocation.lock().holes(touched(offset, length)) * BLOCK;
-        if !self.account.claim(bytes) {
-            return Err(Errno::NoSpace);
-        }
-        Ok(Reservation { account: Arc::clone(&self.account), bytes })
+        let claimed = self.claim(blocks.clone())?;
+        Ok(Ahead { volume: Arc::clone(self), blocks, written: (claimed == 0).into() })
     }
 
     /// Writes without waiting for others. `None` when a trim is at work: try again where waiting is allowed.
-    pub(crate) fn try_write(
-        &self,
-        offset: u64,
-        data: &[u8],
-        reserved: Option<&mut Reservation>,
-    ) -> Option<Result<(), Errno>> {
+    pub(crate) fn try_write(&self, offset: u64, data: &[u8]) -> Option<Result<(), Errno>> {
         let gate = self.gate.try_read()?;
-        Some(self.write_within(gate, offset, data, false, reserved))
+        Some(self.write_within(gate, offset, data, false))
     }
 
     /// Writes; with `durable`, it is on disk when this returns.
-    pub(crate) fn write(
-        &self,
-        offset: u64,
-        data: &[u8],
-        durable: bool,
-        reserved: Option<&mut Reservation>,
-    ) -> Result<(), Errno> {
-        self.write_within(self.gate.read(), offset, data, durable, reserved)
+    pub(crate) fn write(&self, offset: u64, data: &[u8], durable: bool) -> Result<(), Errno> {
+        self.write_within(self.gate.read(), offset, data, durable)
     }
 
     fn write_within(
@@ -144,11 +127,10 @@ impl Volume {
         offset: u64,
         data: &[u8],
         durable: bool,
-        reserved: Option<&mut Reservation>,
     ) -> Result<(), Errno> {
         self.check_writable()?;
         let blocks = touched(offset, data.len() as u64);
-        let claimed = self.claim(blocks.clone(), reserved)?;
+        let claimed = self.claim(blocks.clone())?;
         let written = syscalls::write_all(&self.file, offset, data, durable);
         drop(gate);
         if let Err(errno) = written {
@@ -164,20 +146,15 @@ impl Volume {
         Ok(())
     }
 
-    /// Marks blocks as data and pays for the new ones, from the reservation first. Returns how many were new.
-    fn claim(&self, blocks: Range<u64>, reserved: Option<&mut Reservation>) -> Result<u64, Errno> {
+    /// Marks blocks as data and pays for the new ones. Returns how many were new.
+    fn claim(&self, blocks: Range<u64>) -> Result<u64, Errno> {
         let mut allocation = self.allocation.lock();
         let holes = allocation.holes(blocks.clone());
         if holes == 0 {
             return Ok(0);
         }
-        let price = holes * BLOCK;
-        let paid = reserved.as_ref().map_or(0, |reserved| reserved.bytes.min(price));
-        if !self.account.claim(price - paid) {
+        if !self.account.claim(holes * BLOCK) {
             return Err(Errno::NoSpace);
-        }
-        if let Some(reserved) = reserved {
-            reserved.bytes -= paid;
         }
         allocation.claim(blocks);
         Ok(holes)
@@ -186,6 +163,10 @@ impl Volume {
     /// Puts map and account right for a range by looking at the file.
     fn recount(&self, blocks: Range<u64>) {
         let _alone = self.gate.write();
+        // A closed volume's books are closed too.
+        if self.check_open().is_err() {
+            return;
+        }
         let data = syscalls::data_ranges(&self.file, blocks.start * BLOCK, blocks.end * BLOCK);
         // A file that cannot be looked at keeps its claims: counting too much harms only its owner.
         let Ok(data) = data else { return };
@@ -241,12 +222,14 @@ impl Volume {
     }
 
     /// Makes a range read as zeroes; unless `keep`, its blocks are given back.
-    pub(crate) fn write_zeroes(&self, offset: u64, length: u64, keep: bool) -> Result<(), Errno> {
+    pub(crate) fn write_zeroes(self: &Arc<Self>, offset: u64, length: u64, keep: bool) -> Result<(), Errno> {
         self.check_writable()?;
         if keep {
-            let mut reserved = self.reserve(offset, length)?;
-            return syscalls::zero_pieces(offset, length)
-                .try_for_each(|(at, zeroes)| self.write(at, zeroes, false, Some(&mut reserved)));
+            let ahead = self.claim_ahead(offset, length)?;
+            syscalls::zero_pieces(offset, length)
+                .try_for_each(|(at, zeroes)| self.write(at, zeroes, false))?;
+            ahead.complete();
+            return Ok(());
         }
         let inner = whole(offset, length);
         let end = offset + length;
@@ -273,7 +256,7 @@ impl Volume {
             let end = ((block + blocks) * BLOCK).min(bytes.end);
             if data {
                 syscalls::zero_pieces(at, end - at)
-                    .try_for_each(|(at, zeroes)| self.write(at, zeroes, false, None))?;
+                    .try_for_each(|(at, zeroes)| self.write(at, zeroes, false))?;
             }
             at = end;
         }

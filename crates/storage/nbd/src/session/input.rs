@@ -1,6 +1,6 @@
 //! What has been read and not yet served.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, ops::Range, sync::Arc, time::Duration};
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
@@ -31,6 +31,17 @@ impl Input {
     pub(super) fn consume(&mut self, bytes: usize) {
         self.start += bytes;
         debug_assert!(self.start <= self.end);
+    }
+
+    /// Gives the first `bytes` away in their buffer, and goes on with the rest in another.
+    pub(super) fn detach(&mut self, bytes: usize, pool: &Arc<BufferPool>) -> (Buffer, Range<usize>) {
+        let taken = self.start..self.start + bytes;
+        let mut next = pool.take();
+        let left = self.end - taken.end;
+        next[..left].copy_from_slice(&self.available()[bytes..]);
+        (self.start, self.end) = (0, left);
+        let given = self.buffer.replace(next).unwrap_or_else(|| pool.take());
+        (given, taken)
     }
 
     /// Reads what there is; 0 at the end of the stream. Dropped half-way, it loses nothing.

@@ -14,10 +14,12 @@ use crate::{
     volume::Volume,
 };
 
-/// A request that has waited, with what a read found.
-pub(super) struct Done {
-    request: Request,
-    result: Result<Vec<u8>, Errno>,
+/// What a thread has finished.
+pub(super) enum Done {
+    /// A whole request, with what a read found.
+    Request { request: Request, result: Result<Vec<u8>, Errno> },
+    /// One piece of a large write.
+    Piece { write: u64, result: Result<(), Errno> },
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
@@ -33,14 +35,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             }
         }
         let volume = Arc::clone(&self.export.volume);
-        let work = move || Done { result: perform(&volume, &request, data), request };
+        let work = move || Done::Request { result: perform(&volume, &request, data), request };
         self.waiting.push(tokio::task::spawn_blocking(work));
         Ok(())
     }
 
     /// Answers a request that has waited.
     pub(super) async fn finish(&mut self, done: Result<Done, JoinError>) -> Result<(), SessionError> {
-        let Done { request, result } = done.map_err(std::io::Error::from)?;
+        let (request, result) = match done.map_err(std::io::Error::from)? {
+            Done::Request { request, result } => (request, result),
+            Done::Piece { write, result } => return self.finish_piece(write, result).await,
+        };
         match result {
             Ok(found) if request.command == Command::Read => {
                 let header = self.read_header(&request);
@@ -53,7 +58,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     }
 }
 
-fn perform(volume: &Volume, request: &Request, data: Vec<u8>) -> Result<Vec<u8>, Errno> {
+fn perform(volume: &Arc<Volume>, request: &Request, data: Vec<u8>) -> Result<Vec<u8>, Errno> {
     let Request { offset, length, command, .. } = *request;
     let durable = request.has(command_flag::FUA);
     match command {
@@ -62,7 +67,7 @@ fn perform(volume: &Volume, request: &Request, data: Vec<u8>) -> Result<Vec<u8>,
             volume.read(offset, &mut found)?;
             return Ok(found);
         }
-        Command::Write if !data.is_empty() => volume.write(offset, &data, durable, None)?,
+        Command::Write if !data.is_empty() => volume.write(offset, &data, durable)?,
         // The data of a large write is in place already; what is left is to make it last.
         Command::Write | Command::Flush => volume.flush()?,
         Command::Trim => volume.trim(offset, length.into())?,

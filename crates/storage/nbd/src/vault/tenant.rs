@@ -228,11 +228,14 @@ impl Tenant {
         if inner.record.credential.take().is_some() {
             inner.record.write(&self.root, self.id)?;
         }
-        let path = self.root.join("volumes").join(self.id.to_string());
-        for volume in inner.volumes.values_mut() {
-            // Old sessions keep the old volume, which answers nothing any more.
-            let next = volume.succeeded().map_err(failing("reopening volumes in", &path))?;
-            *volume = Arc::new(next);
+        // Old sessions keep the old volumes, which answer nothing any more.
+        for (name, volume) in std::mem::take(&mut inner.volumes) {
+            volume.retire();
+            let path = volume_path(&self.root, self.id, &name);
+            if path.exists() {
+                let next = Volume::open(&name, &path, Arc::clone(&self.account))?;
+                inner.volumes.insert(name, Arc::new(next));
+            }
         }
         std::mem::take(&mut inner.stop).cancel();
         Ok(())

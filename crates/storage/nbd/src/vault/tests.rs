@@ -32,8 +32,8 @@ fn limits_volumes_and_use_survive_a_restart() {
         let tenant = vault.tenant(id(1)).unwrap();
         tenant.set_limit(1 << 20).unwrap();
         tenant.ensure_volume("logs", 5 << 20).unwrap();
-        tenant.volume("logs").unwrap().write(4 << 20, &[1; 8192], false, None).unwrap();
-        tenant.volume("").unwrap().write(0, &[1], false, None).unwrap();
+        tenant.volume("logs").unwrap().write(4 << 20, &[1; 8192], false).unwrap();
+        tenant.volume("").unwrap().write(0, &[1], false).unwrap();
     }
     let vault = vault(dir.path());
     let tenant = vault.tenant(id(1)).unwrap();
@@ -77,7 +77,7 @@ fn a_volume_deleted_by_hand_is_noticed_and_made_again() {
     vault.ensure(id(1), 1 << 20).unwrap();
     let tenant = vault.tenant(id(1)).unwrap();
     tenant.set_limit(1 << 20).unwrap();
-    tenant.volume("data").unwrap().write(0, &[1], false, None).unwrap();
+    tenant.volume("data").unwrap().write(0, &[1], false).unwrap();
     std::fs::remove_file(dir.path().join("volumes").join(id(1).to_string()).join("data")).unwrap();
     assert!(!vault.observe(id(1)).storage.unwrap().in_shape);
     vault.ensure(id(1), 1 << 20).unwrap();

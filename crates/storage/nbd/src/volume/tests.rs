@@ -28,19 +28,19 @@ fn held(volume: &Volume) -> u64 {
 #[test]
 fn the_grant_can_be_filled_to_the_last_byte_and_not_one_further() {
     let (volume, account, _dir) = volume(4 * BLOCK);
-    volume.write(0, &[1; 4 * BLOCK as usize], false, None).unwrap();
-    assert_eq!(volume.write(4 * BLOCK, &[1], false, None), Err(Errno::NoSpace));
-    volume.write(0, &[2; 4 * BLOCK as usize], false, None).unwrap();
+    volume.write(0, &[1; 4 * BLOCK as usize], false).unwrap();
+    assert_eq!(volume.write(4 * BLOCK, &[1], false), Err(Errno::NoSpace));
+    volume.write(0, &[2; 4 * BLOCK as usize], false).unwrap();
     account.set_limit(5 * BLOCK).unwrap();
-    volume.write(4 * BLOCK, &[1], false, None).unwrap();
+    volume.write(4 * BLOCK, &[1], false).unwrap();
     assert_eq!(account.balance().used, held(&volume));
 }
 
 #[test]
 fn a_write_over_the_limit_changes_nothing() {
     let (volume, account, _dir) = volume(2 * BLOCK);
-    volume.write(0, &[1; BLOCK as usize], false, None).unwrap();
-    assert_eq!(volume.write(0, &[9; 3 * BLOCK as usize], false, None), Err(Errno::NoSpace));
+    volume.write(0, &[1; BLOCK as usize], false).unwrap();
+    assert_eq!(volume.write(0, &[9; 3 * BLOCK as usize], false), Err(Errno::NoSpace));
     let mut back = [0; BLOCK as usize];
     volume.read(0, &mut back).unwrap();
     assert!(back.iter().all(|byte| *byte == 1));
@@ -50,7 +50,7 @@ fn a_write_over_the_limit_changes_nothing() {
 #[test]
 fn trimming_gives_capacity_back_and_zeroes_with_keep_take_it() {
     let (volume, account, _dir) = volume(8 * BLOCK);
-    volume.write(0, &[1; 8 * BLOCK as usize], false, None).unwrap();
+    volume.write(0, &[1; 8 * BLOCK as usize], false).unwrap();
     volume.trim(1, 3 * BLOCK).unwrap();
     assert_eq!(account.balance().used, 6 * BLOCK, "only the two whole blocks go");
     volume.write_zeroes(0, 8 * BLOCK, false).unwrap();
@@ -62,21 +62,25 @@ fn trimming_gives_capacity_back_and_zeroes_with_keep_take_it() {
 }
 
 #[test]
-fn a_reservation_returns_what_it_did_not_use() {
+fn a_write_that_never_arrives_whole_gives_back_what_it_did_not_use() {
     let (volume, account, _dir) = volume(4 * BLOCK);
-    let mut reserved = volume.reserve(0, 4 * BLOCK).unwrap();
-    assert!(volume.reserve(8 * BLOCK, 1).is_err());
-    volume.write(0, &[1; BLOCK as usize], false, Some(&mut reserved)).unwrap();
-    drop(reserved);
+    let ahead = volume.claim_ahead(0, 4 * BLOCK).unwrap();
+    assert!(volume.claim_ahead(8 * BLOCK, 1).is_err());
+    volume.write(0, &[1; BLOCK as usize], false).unwrap();
+    drop(ahead);
     assert_eq!(account.balance().used, BLOCK);
+    let ahead = volume.claim_ahead(0, 2 * BLOCK).unwrap();
+    volume.write(0, &[1; 2 * BLOCK as usize], false).unwrap();
+    ahead.complete();
+    drop(ahead);
+    assert_eq!((account.balance().used, held(&volume)), (2 * BLOCK, 2 * BLOCK));
 }
 
 #[test]
 fn a_closed_volume_refuses_everything() {
     let (volume, _, _dir) = volume(SIZE);
-    let next = volume.succeeded().unwrap();
-    assert_eq!(next.write(0, &[1], false, None), Ok(()));
-    assert_eq!(volume.write(0, &[1], false, None), Err(Errno::Shutdown));
+    volume.retire();
+    assert_eq!(volume.write(0, &[1], false), Err(Errno::Shutdown));
     assert_eq!(volume.read(0, &mut [0]), Err(Errno::Shutdown));
     assert_eq!(volume.try_read(0, &mut [0]), Err(Errno::Shutdown));
     assert_eq!(volume.flush(), Err(Errno::Shutdown));
@@ -84,15 +88,15 @@ fn a_closed_volume_refuses_everything() {
 }
 
 #[test]
-fn books_move_to_the_successor_and_end_with_the_file() {
-    let (volume, account, _dir) = volume(SIZE);
-    volume.write(0, &[1; 3 * BLOCK as usize], false, None).unwrap();
-    let next = volume.succeeded().unwrap();
-    assert_eq!(account.balance().used, 3 * BLOCK);
+fn books_end_with_the_volume() {
+    let (volume, account, dir) = volume(SIZE);
+    volume.write(0, &[1; 3 * BLOCK as usize], false).unwrap();
+    let ahead = volume.claim_ahead(0, SIZE).unwrap();
     volume.retire();
-    assert_eq!(account.balance().used, 3 * BLOCK, "the old one has nothing left to take off");
-    next.retire();
-    assert_eq!(account.balance().used, 0);
+    drop(ahead);
+    assert_eq!(account.balance().used, 0, "what was claimed ahead does not come back to a closed volume");
+    Volume::open("v", &dir.path().join("v"), Arc::clone(&account)).unwrap();
+    assert_eq!(account.balance().used, 3 * BLOCK);
 }
 
 #[test]
@@ -100,7 +104,7 @@ fn after_a_failed_flush_nothing_more_is_acknowledged() {
     let (volume, _, _dir) = volume(SIZE);
     volume.flush().unwrap();
     volume.broken.store(true, Ordering::Release);
-    assert_eq!(volume.write(0, &[1], false, None), Err(Errno::Io));
+    assert_eq!(volume.write(0, &[1], false), Err(Errno::Io));
     assert_eq!(volume.flush(), Err(Errno::Io));
     assert_eq!(volume.read(0, &mut [0]), Ok(()));
 }
@@ -108,9 +112,9 @@ fn after_a_failed_flush_nothing_more_is_acknowledged() {
 #[test]
 fn a_recount_finds_what_is_really_there() {
     let (volume, account, _dir) = volume(SIZE);
-    volume.write(0, &[1; 4 * BLOCK as usize], false, None).unwrap();
+    volume.write(0, &[1; 4 * BLOCK as usize], false).unwrap();
     // Marked but never written, and written but not marked.
-    volume.claim(10..20, None).unwrap();
+    volume.claim(10..20).unwrap();
     syscalls::write_all(volume.file(), 30 * BLOCK, &[1; BLOCK as usize], false).unwrap();
     volume.recount(0..64);
     assert_eq!((account.balance().used, held(&volume)), (5 * BLOCK, 5 * BLOCK));
@@ -129,7 +133,7 @@ fn many_threads_never_cross_the_limit_and_leave_exact_books() {
                     if (round + thread) % 3 == 0 {
                         volume.trim(block * BLOCK, 3 * BLOCK.min(SIZE - block * BLOCK)).ok();
                     } else {
-                        let _ = volume.write(block * BLOCK, &[1; BLOCK as usize], false, None);
+                        let _ = volume.write(block * BLOCK, &[1; BLOCK as usize], false);
                     }
                     assert!(account.balance().used <= limit);
                 }
@@ -167,7 +171,7 @@ proptest! {
         for operation in operations {
             match operation {
                 Operation::Write(offset, len, byte) => {
-                    if volume.write(offset, &vec![byte; len as usize], false, None).is_ok() {
+                    if volume.write(offset, &vec![byte; len as usize], false).is_ok() {
                         model[offset as usize..(offset + len) as usize].fill(byte);
                     }
                 }
