@@ -30,7 +30,16 @@ pub(crate) struct Credential {
     pub(crate) key: String,
     pub(crate) authority: String,
     pub(super) fingerprint: Fingerprint,
+    /// The one this renewed: its holder may not have fetched the new one yet. It ends by its own date, or by revoking.
+    #[serde(default)]
+    pub(super) renewed: Option<Fingerprint>,
     pub(super) renew_at: SystemTime,
+}
+
+impl Credential {
+    pub(super) fn admits(&self, shown: Fingerprint) -> bool {
+        self.fingerprint == shown || self.renewed == Some(shown)
+    }
 }
 
 impl Record {

@@ -204,11 +204,13 @@ impl Tenant {
         let issued = issuer.issue(&identity_uri(self.id))?;
         let certificate = CertificateDer::from_pem_slice(issued.certificate.as_bytes());
         let fingerprint = Fingerprint::of(&certificate.map_err(|_| VaultError::Certificate)?);
+        let renewed = inner.record.credential.as_ref().map(|held| held.fingerprint);
         inner.record.credential = Some(Credential {
             certificate: issued.certificate,
             key: issued.key,
             authority: issued.authority,
             fingerprint,
+            renewed,
             renew_at: issued.renew_at,
         });
         inner.record.write(&self.root, self.id)
@@ -219,7 +221,7 @@ impl Tenant {
     }
 
     pub(super) fn admits(&self, certificate: Fingerprint) -> bool {
-        self.inner.lock().record.credential.as_ref().is_some_and(|held| held.fingerprint == certificate)
+        self.inner.lock().record.credential.as_ref().is_some_and(|held| held.admits(certificate))
     }
 
     /// Refuses the credential from now on and ends every session. Data and books stay.
@@ -268,7 +270,7 @@ impl Tenant {
     ) -> Option<SessionPass> {
         let inner = self.inner.lock();
         let held = inner.record.credential.as_ref();
-        if certificate.is_some_and(|shown| held.is_none_or(|held| held.fingerprint != shown))
+        if certificate.is_some_and(|shown| !held.is_some_and(|held| held.admits(shown)))
             || inner.stop.is_cancelled()
         {
             return None;

@@ -134,3 +134,42 @@ fn a_damaged_record_stops_the_start_and_names_the_file() {
     let error = Vault::open(VaultConfig { root: dir.path().to_owned(), reserve: 0 }).unwrap_err();
     assert!(error.to_string().contains(&id(1).to_string()), "{error}");
 }
+
+/// Certificates that are due for renewal as soon as they are made.
+struct ShortLived(std::sync::atomic::AtomicU8);
+
+impl crate::identity::Issuer for ShortLived {
+    fn issue(&self, _: &str) -> Result<crate::identity::IssuedIdentity, IssueError> {
+        let n = self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        let certificate = format!("-----BEGIN CERTIFICATE-----\nAAA{n}\n-----END CERTIFICATE-----\n");
+        let renew_at = std::time::SystemTime::UNIX_EPOCH;
+        Ok(crate::identity::IssuedIdentity {
+            certificate,
+            key: String::new(),
+            authority: String::new(),
+            renew_at,
+        })
+    }
+}
+
+#[test]
+fn a_renewed_certificate_opens_until_it_is_revoked() {
+    let dir = tempfile::tempdir().unwrap();
+    let vault = vault(dir.path());
+    vault.ensure(id(1), 1 << 20).unwrap();
+    let tenant = vault.tenant(id(1)).unwrap();
+    let issuer = ShortLived(0.into());
+    let shown = |n: u8| Fingerprint::of(&vec![0, 0, 0x34 + n].into());
+    let opens = || (0..3).map(|n| vault.admits(id(1), shown(n))).collect::<Vec<_>>();
+    tenant.ensure_credential(&issuer).unwrap();
+    assert_eq!(opens(), [true, false, false]);
+    assert!(!vault.observe(id(1)).credentials, "it is due");
+    tenant.ensure_credential(&issuer).unwrap();
+    assert_eq!(opens(), [true, true, false]);
+    tenant.ensure_credential(&issuer).unwrap();
+    assert_eq!(opens(), [false, true, true]);
+    tenant.revoke().unwrap();
+    assert_eq!(opens(), [false, false, false]);
+    tenant.ensure_credential(&issuer).unwrap();
+    assert_eq!(opens(), [false, false, false], "what was revoked does not come back with a new one");
+}
