@@ -10,6 +10,7 @@ mod name;
 mod namespace;
 mod role;
 mod secret;
+mod subject;
 mod tag;
 
 pub use address::{Address, ParseAddressError};
@@ -17,4 +18,5 @@ pub use name::{NameError, Segment, TagName};
 pub use namespace::{Deployment, Namespace, NamespaceError};
 pub use role::{ParseRoleError, Role};
 pub use secret::Secret;
+pub use subject::{ParseSubjectError, Subject};
 pub use tag::{Leaf, Member, MemberError, ResourceName, ResourceNameError, Subscriber, SubscriberError, TagValue};

@@ -1,1 +1,34 @@
+//! The controller: wires the rooms together and serves them over gRPC and REST.
+//!
+//! In: a [`Config`]. Out: a running [`Controller`]. Holds: the store, the local CA, and the tasks that follow them.
+//!
+//! ```text
+//!   listen ─► limits ─► access::gate ─► grpc, rest ─► tags, namespaces, credentials ─► store
+//!     tls                audit                                └── follow ◄── watch ──────┘
+//! ```
+//!
+//! Not here: what a tag graph is (`tags`), how objects are kept (`store`), the command line (`trestle`).
 
+pub mod access;
+pub mod audit;
+mod blocking;
+mod config;
+mod controller;
+pub mod failure;
+mod grpc;
+mod limits;
+mod listen;
+mod metrics;
+mod mirror;
+mod namespaces;
+mod parts;
+pub mod pki;
+pub mod private_file;
+mod rest;
+mod store_failure;
+mod tags;
+mod tls;
+
+pub use config::{Config, ConfigError, EtcdConfig, LimitsConfig, Listen, StoreKind};
+pub use controller::{Controller, OpenStoreError, StartError, open_store};
+pub use tls::{CertificateFiles, TlsError};

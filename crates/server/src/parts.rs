@@ -1,0 +1,49 @@
+//! The parts of a running controller, as the services see them.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use store::Store;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    access::Credentials, audit::Audit, config::Config, failure::chain, metrics::Metrics, namespaces::Namespaces,
+    pki::Pki, tags::Tags,
+};
+
+/// Handles on everything; cheap to clone.
+#[derive(Clone)]
+pub struct Parts {
+    pub config: Arc<Config>,
+    pub store: Store,
+    pub tags: Arc<Tags>,
+    pub namespaces: Namespaces,
+    pub credentials: Arc<Credentials>,
+    pub audit: Arc<Audit>,
+    pub pki: Arc<Pki>,
+    pub metrics: Arc<Metrics>,
+    pub started_at: Timestamp,
+    /// Cancelled when the controller stops: streams end, listeners drain.
+    pub stop: CancellationToken,
+}
+
+impl Parts {
+    /// Why the controller cannot serve; empty if it can.
+    pub async fn not_ready(&self) -> Vec<String> {
+        let mut reasons = Vec::new();
+        if self.stop.is_cancelled() {
+            reasons.push("the controller is stopping".to_owned());
+        }
+        if !self.credentials.is_synced() {
+            reasons.push("tokens and certificates are not loaded yet".to_owned());
+        }
+        if !self.tags.is_synced() {
+            reasons.push("tags are not loaded yet".to_owned());
+        }
+        match self.store.health().await {
+            Ok(health) => reasons.extend(health.refusing_writes),
+            Err(err) => reasons.push(chain(&err)),
+        }
+        reasons
+    }
+}
