@@ -10,6 +10,8 @@
 //! requests of one batch are concurrent, and hearing once too often loses nothing.
 
 mod difference;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

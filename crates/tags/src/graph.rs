@@ -106,56 +106,81 @@ impl Graph {
     }
 
     fn write(&mut self, write: Write, touched: &mut Touched) {
-        if self.is_settled(&write) {
-            return;
-        }
         match write {
             Write::Put(Fact::Leaf(name, leaf)) => {
                 let content = Content::Terminal(ResolvedMember::Leaf { name: name.clone(), leaf });
-                self.set_content(name, content, touched);
+                let id = self.intern(Member::Tag(name));
+                self.set_content(id, content, touched);
             }
-            Write::Put(Fact::Group(name)) => self.set_content(name, Content::Group, touched),
-            Write::Delete(Key::Tag(name)) => self.set_content(name, Content::Absent, touched),
-            Write::Put(Fact::Membership(parent, member)) => self.attach(parent, member, touched),
-            Write::Delete(Key::Membership(parent, member)) => self.detach(parent, member, touched),
-            Write::Put(Fact::Subscription(tag, subscriber)) => self.subscribe(tag, subscriber),
-            Write::Delete(Key::Subscription(tag, subscriber)) => self.unsubscribe(tag, &subscriber, touched),
+            Write::Put(Fact::Group(name)) => {
+                let id = self.intern(Member::Tag(name));
+                self.set_content(id, Content::Group, touched);
+            }
+            Write::Put(Fact::Membership(parent, member)) => {
+                let parent = self.intern(Member::Tag(parent));
+                self.attach(parent, member, touched);
+            }
+            Write::Put(Fact::Subscription(tag, subscriber)) => {
+                let id = self.intern(Member::Tag(tag));
+                self.subscribe(id, subscriber);
+            }
+            Write::Delete(Key::Tag(name)) => {
+                if let Some(id) = self.tags.get(&name) {
+                    self.set_content(*id, Content::Absent, touched);
+                }
+            }
+            Write::Delete(Key::Membership(parent, member)) => {
+                if let Some(parent) = self.tags.get(&parent) {
+                    self.detach(*parent, &member, touched);
+                }
+            }
+            Write::Delete(Key::Subscription(tag, subscriber)) => {
+                if let Some(id) = self.tags.get(&tag) {
+                    self.unsubscribe(*id, &subscriber, touched);
+                }
+            }
         }
     }
 
-    fn set_content(&mut self, name: TagName, content: Content, touched: &mut Touched) {
-        let id = self.intern(Member::Tag(name));
-        self.node_mut(id).content = content;
-        touched.tags.push(id);
+    // A write that changes nothing must not touch a node: the first touch copies it away from the snapshots.
+
+    fn set_content(&mut self, id: Id, content: Content, touched: &mut Touched) {
+        if self.node(id).is_some_and(|node| node.content != content) {
+            self.node_mut(id).content = content;
+            touched.tags.push(id);
+        }
     }
 
-    fn attach(&mut self, parent: TagName, member: Member, touched: &mut Touched) {
-        let parent = self.intern(Member::Tag(parent));
+    fn attach(&mut self, parent: Id, member: Member, touched: &mut Touched) {
         let id = self.intern(member.clone());
-        self.node_mut(parent).members.insert(member, id);
-        self.node_mut(id).parents.insert(parent);
-        touched.memberships.push((parent, id));
+        if self.node(id).is_some_and(|node| !node.parents.contains(parent)) {
+            self.node_mut(id).parents.insert(parent);
+            self.node_mut(parent).members.insert(member, id);
+            touched.memberships.push((parent, id));
+        }
     }
 
-    fn detach(&mut self, parent: TagName, member: Member, touched: &mut Touched) {
-        let parent = self.intern(Member::Tag(parent));
-        let id = self.intern(member.clone());
-        self.node_mut(parent).members.remove(&member);
-        self.node_mut(id).parents.remove(parent);
-        touched.memberships.push((parent, id));
+    fn detach(&mut self, parent: Id, member: &Member, touched: &mut Touched) {
+        if let Some(&id) = self.node(parent).and_then(|node| node.members.get(member)) {
+            self.node_mut(id).parents.remove(parent);
+            self.node_mut(parent).members.remove(member);
+            touched.memberships.push((parent, id));
+        }
     }
 
-    fn subscribe(&mut self, tag: TagName, subscriber: Subscriber) {
-        let id = self.intern(Member::Tag(tag));
-        self.node_mut(id).subscribers.insert(subscriber);
-        self.subscriptions += 1;
+    fn subscribe(&mut self, id: Id, subscriber: Subscriber) {
+        if self.node(id).is_some_and(|node| !node.subscribers.contains(&subscriber)) {
+            self.node_mut(id).subscribers.insert(subscriber);
+            self.subscriptions += 1;
+        }
     }
 
-    fn unsubscribe(&mut self, tag: TagName, subscriber: &Subscriber, touched: &mut Touched) {
-        let id = self.intern(Member::Tag(tag));
-        self.node_mut(id).subscribers.remove(subscriber);
-        self.subscriptions -= 1;
-        touched.unsubscribed.push(id);
+    fn unsubscribe(&mut self, id: Id, subscriber: &Subscriber, touched: &mut Touched) {
+        if self.node(id).is_some_and(|node| node.subscribers.contains(subscriber)) {
+            self.node_mut(id).subscribers.remove(subscriber);
+            self.subscriptions -= 1;
+            touched.unsubscribed.push(id);
+        }
     }
 
     /// The id of a name, made up if the name is new.
