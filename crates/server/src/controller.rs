@@ -11,7 +11,7 @@ use std::{
 use axum::{Router, middleware};
 use jiff::Timestamp;
 use model::{Role, Subject};
-use store::{Store, embedded, etcd};
+use store::{Store, embedded};
 use time::OffsetDateTime;
 use tokio::{net::TcpListener, sync::Semaphore, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -50,8 +50,6 @@ const MAX_TRANSACTION: usize = 1 << 30;
 pub enum OpenStoreError {
     #[error("cannot open the store")]
     Embedded(#[source] embedded::OpenError),
-    #[error("cannot use etcd")]
-    Etcd(#[source] etcd::ConnectError),
     #[error("cannot read {}", path.display())]
     Read { path: PathBuf, #[source] err: io::Error },
 }
@@ -96,23 +94,9 @@ pub async fn open_store(config: &Config) -> Result<Store, OpenStoreError> {
             crate::blocking::blocking(move || options.open()).await.map_err(OpenStoreError::Embedded)
         }
         StoreKind::Etcd(config) => {
-            let options = etcd_options(config)?;
-            etcd::connect(options).await.map_err(OpenStoreError::Etcd)
+            unimplemented!("{config:?}")
         }
     }
-}
-
-fn etcd_options(config: &EtcdConfig) -> Result<etcd::Options, OpenStoreError> {
-    let read = |path: &PathBuf| {
-        fs::read_to_string(path).map_err(|err| OpenStoreError::Read { path: path.clone(), err })
-    };
-    let mut options = etcd::Options::new(config.endpoints.clone());
-    options.prefix = config.prefix.clone();
-    options.ca_pem = config.ca.as_ref().map(read).transpose()?;
-    if let Some(client) = &config.client {
-        options.client_pem = Some((read(&client.certificate)?, read(&client.key)?));
-    }
-    Ok(options)
 }
 
 impl Controller {
@@ -300,4 +284,21 @@ fn host_name() -> Option<String> {
     // Names that no certificate can carry are left out rather than failing the start.
     let legal = !name.is_empty() && name.split('.').all(|label| label.parse::<model::Segment>().is_ok());
     legal.then(|| name.to_owned())
+}
+
+/// Why a backup was not restored.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreStoreError {
+    #[error("cannot restore into the data directory")]
+    Embedded(#[source] embedded::RestoreError),
+}
+
+/// Puts a backup into the store a configuration names. No controller may be running on it.
+pub async fn restore_store(
+    config: &Config,
+    backup: &Path,
+    replace: bool,
+) -> Result<embedded::Restored, RestoreStoreError> {
+    let (dir, backup) = (config.data_dir.join("store"), backup.to_owned());
+    crate::blocking::blocking(move || embedded::restore(&dir, &backup, replace)).await.map_err(RestoreStoreError::Embedded)
 }

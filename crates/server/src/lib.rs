@@ -30,5 +30,5 @@ mod tags;
 mod tls;
 
 pub use config::{Config, ConfigError, EtcdConfig, LimitsConfig, Listen, StoreKind};
-pub use controller::{Controller, OpenStoreError, StartError, open_store};
+pub use controller::{Controller, OpenStoreError, RestoreStoreError, StartError, open_store, restore_store};
 pub use tls::{CertificateFiles, TlsError};

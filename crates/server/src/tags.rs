@@ -169,7 +169,7 @@ impl Tags {
 
     fn publish(&self, snapshot: Snapshot) {
         let revision = snapshot.revision;
-        self.metrics.tags.set(i64::try_from(snapshot.graph.len()).unwrap_or(i64::MAX));
+        self.metrics.tags.set(i64::try_from(snapshot.graph.name_count()).unwrap_or(i64::MAX));
         self.metrics.tag_revision.set(i64::try_from(revision.0).unwrap_or(i64::MAX));
         self.current.store(Arc::new(snapshot));
         self.reached.send_replace(Some(revision));

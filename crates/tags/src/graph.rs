@@ -82,6 +82,11 @@ impl Graph {
         })
     }
 
+    /// How many tag names there are, also those that are only mentioned.
+    pub fn name_count(&self) -> usize {
+        self.tags.len()
+    }
+
     pub(crate) fn tags(&self) -> &OrdMap<TagName, Id> {
         &self.tags
     }

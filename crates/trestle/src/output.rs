@@ -66,7 +66,7 @@ impl Format {
 
 fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(header.iter().map(|title| title.to_uppercase()));
+    table.load_style(presets::NOTHING).set_header(header.iter().map(|title| title.to_uppercase()));
     // Wrapped to the terminal for people; whole lines when a program reads.
     let arrangement = if io::stdout().is_terminal() { ContentArrangement::Dynamic } else { ContentArrangement::Disabled };
     table.set_content_arrangement(arrangement);

@@ -3,8 +3,6 @@
 //! In: nothing but `proto/` at build time. Out: one module per protobuf package, named as the package is.
 //! Not here: what a message means (`model`), who may send it and what happens then (`server`).
 
-#![allow(unused_qualifications, unreachable_pub, reason = "generated code does as it likes")]
-
 pub mod access;
 pub mod namespaces;
 pub mod tags;

@@ -40,7 +40,7 @@ impl TagService for Service {
     async fn get_tag(&self, request: Request<Tag>) -> Reply<TagMapping> {
         let tag = tag_name(&request.get_ref().tag_name)?;
         let snapshot = self.0.snapshot().map_err(Failure::from)?;
-        let mapping = blocking(move || {
+        let mapping = blocking(move || -> Result<_, Failure> {
             let view = snapshot.graph.get(&tag).map_err(not_found)?;
             Ok(TagMapping::from((tag, view.to_value())))
         });
@@ -50,7 +50,7 @@ impl TagService for Service {
     async fn resolve_tag(&self, request: Request<Tag>) -> Reply<TagMappingList> {
         let tag = tag_name(&request.get_ref().tag_name)?;
         let snapshot = self.0.snapshot().map_err(Failure::from)?;
-        let list = blocking(move || {
+        let list = blocking(move || -> Result<_, Failure> {
             let resolved = snapshot.graph.resolve(&tag).map_err(not_found)?;
             Ok(TagMappingList { mappings: resolved.iter().map(mapping).collect() })
         });
@@ -91,7 +91,7 @@ impl TagService for Service {
     async fn list_tags(&self, request: Request<ListTagsRequest>) -> Reply<ListTagsResponse> {
         let prefix = request.into_inner().prefix;
         let snapshot = self.0.snapshot().map_err(Failure::from)?;
-        let list = blocking(move || {
+        let list = blocking(move || -> Result<_, Failure> {
             let tags = snapshot.graph.list(&prefix);
             Ok(ListTagsResponse { tags: tags.map(|(name, view)| (name.clone(), view.to_value()).into()).collect() })
         });

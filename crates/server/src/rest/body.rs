@@ -38,7 +38,7 @@ fn json_failure(rejection: &JsonRejection) -> Failure {
 /// Path parameters.
 pub(super) struct Path<T>(pub T);
 
-impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
+impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequestParts<S> for Path<T> {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {

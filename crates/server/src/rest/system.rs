@@ -8,7 +8,7 @@ use axum::{
 };
 use serde::{Deserialize, Serialize};
 use tonic::Code;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::{IntoParams, ToSchema, openapi::OpenApi};
 
 use crate::{
     audit::Record,
@@ -94,6 +94,6 @@ pub(super) async fn audit(
 
 /// This document.
 #[utoipa::path(get, path = "/openapi.json", tag = "system", security(()), responses((status = 200)))]
-pub(super) async fn openapi() -> Json<utoipa::openapi::OpenApi> {
+pub(super) async fn openapi() -> Json<OpenApi> {
     Json(super::openapi())
 }
