@@ -26,13 +26,12 @@ pub enum NamespaceError {
 
 impl From<NamespaceError> for Failure {
     fn from(error: NamespaceError) -> Self {
-        let code = match &error {
-            NamespaceError::NotFound { .. } => Code::NotFound,
-            NamespaceError::DeleteDefault => Code::FailedPrecondition,
-            NamespaceError::Read(err) => store_failure::read_code(err),
-            NamespaceError::Write { err, .. } => store_failure::transact_code(err),
-        };
-        Failure::from_error(code, &error)
+        match &error {
+            NamespaceError::NotFound { .. } => Failure::from_error(Code::NotFound, &error),
+            NamespaceError::DeleteDefault => Failure::from_error(Code::FailedPrecondition, &error),
+            NamespaceError::Read(err) => store_failure::read(&error, err),
+            NamespaceError::Write { err, .. } => store_failure::transact(&error, err),
+        }
     }
 }
 

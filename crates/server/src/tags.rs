@@ -67,13 +67,12 @@ pub enum TagError {
 
 impl From<TagError> for Failure {
     fn from(error: TagError) -> Self {
-        let code = match &error {
-            TagError::Refused(refused) => refusal_code(refused),
-            TagError::Store(err) => store_failure::transact_code(err),
-            TagError::Busy => Code::Aborted,
-            TagError::Stopping | TagError::NotLoaded => Code::Unavailable,
-        };
-        Failure::from_error(code, &error)
+        match &error {
+            TagError::Refused(refused) => Failure::from_error(refusal_code(refused), &error),
+            TagError::Store(err) => store_failure::transact(&error, err),
+            TagError::Busy => Failure::from_error(Code::Aborted, &error),
+            TagError::Stopping | TagError::NotLoaded => Failure::from_error(Code::Unavailable, &error),
+        }
     }
 }
 
@@ -175,6 +174,3 @@ impl Tags {
         self.reached.send_replace(Some(revision));
     }
 }
-
-#[cfg(test)]
-mod tests;

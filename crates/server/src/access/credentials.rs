@@ -72,14 +72,15 @@ pub enum CredentialsError {
 
 impl From<CredentialsError> for Failure {
     fn from(error: CredentialsError) -> Self {
-        let code = match &error {
-            CredentialsError::NoToken { .. } | CredentialsError::NoCertificate { .. } => Code::NotFound,
-            CredentialsError::TooLong { .. } => Code::InvalidArgument,
-            CredentialsError::Issue(_) => Code::Internal,
-            CredentialsError::Read(err) => store_failure::read_code(err),
-            CredentialsError::Write(err) => store_failure::transact_code(err),
-        };
-        Failure::from_error(code, &error)
+        match &error {
+            CredentialsError::NoToken { .. } | CredentialsError::NoCertificate { .. } => {
+                Failure::from_error(Code::NotFound, &error)
+            }
+            CredentialsError::TooLong { .. } => Failure::from_error(Code::InvalidArgument, &error),
+            CredentialsError::Issue(_) => Failure::from_error(Code::Internal, &error),
+            CredentialsError::Read(err) => store_failure::read(&error, err),
+            CredentialsError::Write(err) => store_failure::transact(&error, err),
+        }
     }
 }
 

@@ -95,7 +95,6 @@ pub const TABLE: &[Rule] = &[
     read("GET /openapi.json", Who::Anyone),
     read("GET /metrics", READERS),
     read("grpc.health.v1.Health/Check", Who::Anyone),
-    read("grpc.health.v1.Health/List", Who::Anyone),
     read("grpc.health.v1.Health/Watch", Who::Anyone),
     read("grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Who::Anyone),
 ];

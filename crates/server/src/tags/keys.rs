@@ -168,7 +168,7 @@ mod tests {
         ];
         let plan = Plan { writes: facts.iter().cloned().map(Write::Put).collect() };
         let transaction = transaction(plan, Revision(0));
-        let read: Vec<_> = transaction.operations.into_iter().map(|operation| match operation {
+        let read = transaction.operations.into_iter().map(|operation| match operation {
             Operation::Put { key, value, .. } => {
                 let revision = Revision(1);
                 put(&Entry { key, value, created: revision, modified: revision, lease: None }).unwrap()

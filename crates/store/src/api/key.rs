@@ -8,7 +8,7 @@ use std::{fmt, str::FromStr, sync::Arc};
 
 use thiserror::Error;
 
-/// A key: 1..=2048 bytes of UTF-8, segments joined by `/`, no empty segment, no control characters.
+/// A key: 1..=8192 bytes of UTF-8, segments joined by `/`, no empty segment, no control characters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Arc<str>);
 
@@ -31,7 +31,7 @@ pub enum KeyError {
 }
 
 impl Key {
-    pub const MAX_LENGTH: usize = 2048;
+    pub const MAX_LENGTH: usize = 8192;
 
     /// The key of one free-text segment below a prefix; see [`Prefix::key`].
     pub fn child(prefix: &Prefix, segment: &str) -> Result<Self, KeyError> {
