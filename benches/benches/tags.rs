@@ -27,6 +27,7 @@ const UPDATES: usize = 2_000;
 
 fn main() -> io::Result<()> {
     wide()?;
+    grouped()?;
     deep()?;
     match Redis::start()? {
         Some(mut redis) => peer(&mut redis),
@@ -78,6 +79,24 @@ fn update(mut graph: Graph, wide: &TagName) -> io::Result<()> {
     took.sort_unstable();
     report("tags.update", "ms", took[UPDATES / 2].as_secs_f64() * 1e3, "ms")?;
     report("tags.update", "p99_ms", took[UPDATES * 99 / 100].as_secs_f64() * 1e3, "ms")
+}
+
+/// The same million in a thousand groups whose names interleave: the most that sorting can cost.
+fn grouped() -> io::Result<()> {
+    const GROUPS: usize = 1_000;
+    let top = tag("top", 0);
+    let mut graph = Graph::default();
+    graph.apply([Write::Put(Fact::Group(top.clone()))]);
+    graph.apply((0..GROUPS).flat_map(|group| {
+        let group = tag("group-", group);
+        [Write::Put(Fact::Group(group.clone())), join(&tag("top", 0), group)]
+    }));
+    graph.apply((0..WIDE).flat_map(|number| {
+        let name = tag("default.linux.vm-", number);
+        [Write::Put(Fact::Leaf(name.clone(), leaf(number))), join(&tag("group-", number % GROUPS), name)]
+    }));
+    let took = median((0..RUNS).map(|_| time(|| read(&graph, &top, WIDE))));
+    report("tags.grouped", "members_per_s", WIDE as f64 / took.as_secs_f64(), "1/s")
 }
 
 fn deep() -> io::Result<()> {

@@ -122,6 +122,29 @@ fn a_grid_with_more_paths_than_atoms_resolves_at_once() {
     assert_eq!(change.after().resolve(&tag("l", 0)).unwrap().len(), 2);
 }
 
+#[test]
+fn a_few_of_many_and_most_of_many_come_in_the_same_order() {
+    let mut graph = Graph::default();
+    let groups = ["even", "odd", "all", "few"].map(|stem| tag(stem, 0));
+    graph.apply(groups.iter().cloned().map(|group| Write::Put(Fact::Group(group))));
+    let [even, odd, all, few] = groups;
+    graph.apply([&even, &odd].map(|group| join(&all, Member::Tag(group.clone()))));
+    graph.apply((0..10_000).rev().flat_map(|number| {
+        let name = tag("leaf", number);
+        let group = if number % 2 == 0 { &even } else { &odd };
+        [Write::Put(Fact::Leaf(name.clone(), leaf(1))), join(group, Member::Tag(name))]
+    }));
+    let nested = tag("nested", 0);
+    graph.apply([Write::Put(Fact::Group(nested.clone())), join(&few, Member::Tag(nested.clone()))]);
+    graph.apply([7, 70, 700].map(|number| join(&nested, Member::Tag(tag("leaf", number)))));
+    graph.apply([8, 80, 800].map(|number| join(&few, Member::Tag(tag("leaf", number)))));
+    for (group, count) in [(all, 10_000), (few, 6)] {
+        let resolved = graph.resolve(&group).unwrap();
+        assert_eq!(resolved.len(), count);
+        assert!(resolved.iter().is_sorted(), "{group} is out of order");
+    }
+}
+
 /// `t0 > t1 > … > t99999`, the last a leaf.
 fn chain() -> Graph {
     let mut graph = Graph::default();
