@@ -35,7 +35,7 @@ use redb::ReadableTable as _;
 use tokio::sync::{Semaphore, oneshot};
 
 pub use open::OpenError;
-pub use restore::{RestoreError, Restored, restore};
+pub use restore::restore;
 
 use self::{
     database::{Db, EngineError},

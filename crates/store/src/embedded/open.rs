@@ -132,7 +132,7 @@ fn builder(cache_bytes: usize, repaired: &Arc<AtomicBool>) -> Builder {
     builder
 }
 
-fn open_error(path: &Path, error: EngineError) -> OpenError {
+pub(super) fn open_error(path: &Path, error: EngineError) -> OpenError {
     let file = path.to_owned();
     if error.is_full() {
         return OpenError::Full { file, source: Arc::new(error) };
