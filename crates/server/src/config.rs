@@ -74,6 +74,20 @@ pub struct EtcdConfig {
     /// Client certificate for etcd.
     #[serde(default)]
     pub client: Option<CertificateFiles>,
+    /// Operations in one transaction: what etcd's `--max-txn-ops` says.
+    #[serde(default = "default_max_txn_ops")]
+    pub max_txn_ops: usize,
+    /// Bytes in one request: what etcd's `--max-request-bytes` says.
+    #[serde(default = "default_max_request_bytes")]
+    pub max_request_bytes: usize,
+}
+
+fn default_max_txn_ops() -> usize {
+    128
+}
+
+fn default_max_request_bytes() -> usize {
+    1_572_864
 }
 
 fn default_etcd_prefix() -> String {

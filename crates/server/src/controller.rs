@@ -11,7 +11,6 @@ use std::{
 use axum::{Router, middleware};
 use jiff::Timestamp;
 use model::{Role, Subject};
-use store::{Store, embedded};
 use time::OffsetDateTime;
 use tokio::{net::TcpListener, sync::Semaphore, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -24,12 +23,13 @@ use crate::{
         gate::{self, Gate},
     },
     audit::Audit,
-    config::{Config, ConfigError, EtcdConfig, StoreKind},
+    config::{Config, ConfigError},
     grpc,
     limits::{self, Limits},
     listen::Listener,
     metrics::Metrics,
     namespaces::{NamespaceError, Namespaces},
+    open_store::{OpenStoreError, open_store},
     parts::Parts,
     pki::{Pki, PkiError},
     private_file, rest,
@@ -41,18 +41,6 @@ use crate::{
 const LOAD: Duration = Duration::from_secs(60);
 /// How often readiness is told to gRPC health watchers.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(2);
-/// Operations and bytes one transaction may have: whole tags of a million members.
-const MAX_OPERATIONS: usize = 4 << 20;
-const MAX_TRANSACTION: usize = 1 << 30;
-
-/// Why the store could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenStoreError {
-    #[error("cannot open the store")]
-    Embedded(#[source] embedded::OpenError),
-    #[error("cannot read {}", path.display())]
-    Read { path: PathBuf, #[source] err: io::Error },
-}
 
 /// Why a controller did not start.
 #[derive(Debug, thiserror::Error)]
@@ -83,20 +71,6 @@ pub struct Controller {
     http: SocketAddr,
     grpc: SocketAddr,
     tasks: JoinSet<()>,
-}
-
-/// Opens the store a configuration names.
-pub async fn open_store(config: &Config) -> Result<Store, OpenStoreError> {
-    match &config.store {
-        StoreKind::Embedded => {
-            let mut options = embedded::Options::new(config.data_dir.join("store"));
-            (options.max_operations, options.max_transaction_bytes) = (MAX_OPERATIONS, MAX_TRANSACTION);
-            crate::blocking::blocking(move || options.open()).await.map_err(OpenStoreError::Embedded)
-        }
-        StoreKind::Etcd(config) => {
-            unimplemented!("{config:?}")
-        }
-    }
 }
 
 impl Controller {
@@ -284,21 +258,4 @@ fn host_name() -> Option<String> {
     // Names that no certificate can carry are left out rather than failing the start.
     let legal = !name.is_empty() && name.split('.').all(|label| label.parse::<model::Segment>().is_ok());
     legal.then(|| name.to_owned())
-}
-
-/// Why a backup was not restored.
-#[derive(Debug, thiserror::Error)]
-pub enum RestoreStoreError {
-    #[error("cannot restore into the data directory")]
-    Embedded(#[source] embedded::RestoreError),
-}
-
-/// Puts a backup into the store a configuration names. No controller may be running on it.
-pub async fn restore_store(
-    config: &Config,
-    backup: &Path,
-    replace: bool,
-) -> Result<embedded::Restored, RestoreStoreError> {
-    let (dir, backup) = (config.data_dir.join("store"), backup.to_owned());
-    crate::blocking::blocking(move || embedded::restore(&dir, &backup, replace)).await.map_err(RestoreStoreError::Embedded)
 }

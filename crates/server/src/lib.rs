@@ -21,6 +21,7 @@ mod listen;
 mod metrics;
 mod mirror;
 mod namespaces;
+mod open_store;
 mod parts;
 pub mod pki;
 pub mod private_file;
@@ -30,5 +31,6 @@ mod tags;
 mod tls;
 
 pub use config::{Config, ConfigError, EtcdConfig, LimitsConfig, Listen, StoreKind};
-pub use controller::{Controller, OpenStoreError, RestoreStoreError, StartError, open_store, restore_store};
+pub use controller::{Controller, StartError};
+pub use open_store::{OpenStoreError, RestoreStoreError, restore_store};
 pub use tls::{CertificateFiles, TlsError};

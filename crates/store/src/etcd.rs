@@ -35,7 +35,6 @@ use crate::api::{
 };
 
 /// Generated from `proto/etcd`.
-#[expect(unreachable_pub, unused_qualifications, reason = "generated")]
 mod pb {
     pub(super) mod mvccpb {
         tonic::include_proto!("mvccpb");
