@@ -35,7 +35,7 @@ use crate::api::{
 };
 
 /// Generated from `proto/etcd`.
-#[expect(unreachable_pub, unused_qualifications, reason = "generated")]
+#[expect(unreachable_pub, unused_qualifications, clippy::enum_variant_names, reason = "generated")]
 mod pb {
     pub(super) mod mvccpb {
         tonic::include_proto!("mvccpb");
