@@ -31,7 +31,7 @@ const CACHE_BYTES: usize = 64 << 20;
 /// that cannot be read, is refused.
 pub fn restore(dir: &Path, backup: &Path, replace: bool) -> Result<Restored, RestoreError> {
     let backup = BackupFile::verify(backup)?;
-    let _lock = open::lock(dir)?;
+    let lock = open::lock(dir)?;
     let path = dir.join(FILE);
     let before = existing(&path)?;
     if !replace && !matches!(before, Existing::Nothing | Existing::Store { empty: true, .. }) {
@@ -54,6 +54,7 @@ pub fn restore(dir: &Path, backup: &Path, replace: bool) -> Result<Restored, Res
         }
     }
     open::publish(dir, &new)?;
+    open::note_acknowledged(&lock, revision).map_err(failed)?;
     Ok(Restored { entries: backup.trailer.entries, revision: Revision(revision) })
 }
 

@@ -63,12 +63,14 @@ impl Model {
     }
 }
 
+#[expect(clippy::print_stderr, reason = "the seed repeats a failure")]
 pub(crate) async fn random_operations_match_a_model(store: Store) {
     let seed = std::env::var("TRESTLE_MODEL_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed: u64 = seed.unwrap_or_else(|| {
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64
     });
-    println!("TRESTLE_MODEL_SEED={seed}");
+    // Shown with the failure; captured otherwise.
+    eprintln!("TRESTLE_MODEL_SEED={seed}");
     let mut random = Random(seed | 1);
     let mut model = Model::default();
     let start = store.revision().await.unwrap();

@@ -24,11 +24,15 @@ struct Member {
 }
 
 /// Runs etcd until standard input ends; writes its process id first.
-const SCRIPT: &str =
-    r#""$@" >>"$LOG" 2>&1 & etcd=$!; echo $etcd; cat >/dev/null; kill -CONT $etcd; kill -KILL $etcd"#;
+const SCRIPT: &str = r#""$@" >>"$LOG" 2>&1 & etcd=$!; echo $etcd; cat >/dev/null; { kill -CONT $etcd; kill -KILL $etcd; } 2>/dev/null"#;
 
 impl Cluster {
     pub(crate) fn start(size: usize) -> Self {
+        Self::start_with(size, "http", &[], &[])
+    }
+
+    /// With further arguments for etcd, and for curl to reach it.
+    pub(crate) fn start_with(size: usize, scheme: &str, etcd: &[String], curl: &[String]) -> Self {
         assert!(
             Command::new("etcd").arg("--version").output().is_ok_and(|version| version.status.success()),
             "these tests need a real etcd: install the Debian package etcd-server (scripts/test-deps does)"
@@ -37,9 +41,13 @@ impl Cluster {
         let ports = free_ports(2 * size);
         let peers: Vec<_> = (0..size).map(|n| format!("m{n}=http://127.0.0.1:{}", ports[size + n])).collect();
         let peers = peers.join(",");
-        let members = (0..size).map(|n| Member::start(&dir, n, ports[n], ports[size + n], &peers)).collect();
+        let member = |n: usize| {
+            let client = format!("{scheme}://127.0.0.1:{}", ports[n]);
+            Member::start(&dir, n, client, ports[size + n], &peers, etcd)
+        };
+        let members = (0..size).map(member).collect();
         let cluster = Self { members, _dir: dir };
-        cluster.wait_until_healthy();
+        cluster.wait_until_healthy(curl);
         cluster
     }
 
@@ -72,17 +80,17 @@ impl Cluster {
         (0..self.members.len()).find(|index| leader(*index).is_some_and(|(_, id)| id == leads))
     }
 
-    fn wait_until_healthy(&self) {
+    fn wait_until_healthy(&self, curl: &[String]) {
         let give_up = Instant::now() + Duration::from_secs(30);
         for member in &self.members {
             let url = format!("{}/health", member.client);
             loop {
-                let answer = Command::new("curl").args(["-sS", "-m", "2", &url]).output();
+                let answer = Command::new("curl").args(["-sS", "-m", "2", &url]).args(curl).output();
                 let answer = answer.expect("these tests need curl: install the Debian package curl");
                 if String::from_utf8_lossy(&answer.stdout).contains("\"true\"") {
                     break;
                 }
-                assert!(Instant::now() < give_up, "etcd at {url} does not become healthy");
+                assert!(Instant::now() < give_up, "etcd at {url} does not become healthy: {answer:?}");
                 std::thread::sleep(Duration::from_millis(50));
             }
         }
@@ -90,8 +98,7 @@ impl Cluster {
 }
 
 impl Member {
-    fn start(dir: &TempDir, n: usize, client: u16, peer: u16, peers: &str) -> Self {
-        let client = format!("http://127.0.0.1:{client}");
+    fn start(dir: &TempDir, n: usize, client: String, peer: u16, peers: &str, more: &[String]) -> Self {
         let peer = format!("http://127.0.0.1:{peer}");
         let data = dir.path().join(format!("m{n}"));
         let mut shell = Command::new("sh")
@@ -102,6 +109,7 @@ impl Member {
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
             .args(["--initial-cluster", peers, "--initial-cluster-state", "new"])
             .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
+            .args(more)
             .env("LOG", dir.path().join(format!("m{n}.log")))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
