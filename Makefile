@@ -16,10 +16,9 @@ test: ## Everything that proves the project works; installs what it needs
 	scripts/test-deps
 	$(CARGO) test --workspace --locked
 
-lint: ## Format, lints, and what a build script cannot see
+lint: ## Format and lints
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	scripts/check-tree
 
 bench: ## One JSON line per figure: make bench ONLY="store tags"
 	scripts/test-deps

@@ -57,6 +57,8 @@ pub enum TagError {
     Refused(#[from] RequestError),
     #[error("cannot write tags to the store")]
     Store(#[source] store::TransactError),
+    #[error("cannot read tags from the store")]
+    Read(#[source] store::ReadError),
     #[error("other controllers kept changing tags meanwhile; try again")]
     Busy,
     #[error("the controller is stopping")]
@@ -70,6 +72,7 @@ impl From<TagError> for Failure {
         match &error {
             TagError::Refused(refused) => Failure::from_error(refusal_code(refused), &error),
             TagError::Store(err) => store_failure::transact(&error, err),
+            TagError::Read(err) => store_failure::read(&error, err),
             TagError::Busy => Failure::from_error(Code::Aborted, &error),
             TagError::Stopping | TagError::NotLoaded => Failure::from_error(Code::Unavailable, &error),
         }

@@ -35,10 +35,7 @@ use crate::api::{
 };
 
 /// Generated from `proto/etcd`.
-<<<<<<< HEAD
-=======
-#[expect(unreachable_pub, unused_qualifications, clippy::enum_variant_names, reason = "generated")]
->>>>>>> store
+#[expect(clippy::enum_variant_names, reason = "generated")]
 mod pb {
     pub(super) mod mvccpb {
         tonic::include_proto!("mvccpb");
