@@ -19,4 +19,6 @@ pub use namespace::{Deployment, Namespace, NamespaceError};
 pub use role::{ParseRoleError, Role};
 pub use secret::Secret;
 pub use subject::{ParseSubjectError, Subject};
-pub use tag::{Leaf, Member, MemberError, ResourceName, ResourceNameError, Subscriber, SubscriberError, TagValue};
+pub use tag::{
+    Leaf, Member, MemberError, ResourceName, ResourceNameError, Subscriber, SubscriberError, TagValue,
+};

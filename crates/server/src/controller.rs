@@ -48,7 +48,11 @@ pub enum StartError {
     #[error("the configuration cannot be used")]
     Config(#[from] ConfigError),
     #[error("cannot use the data directory {}", path.display())]
-    DataDir { path: PathBuf, #[source] err: io::Error },
+    DataDir {
+        path: PathBuf,
+        #[source]
+        err: io::Error,
+    },
     #[error("cannot open the store")]
     Store(#[from] OpenStoreError),
     #[error("cannot set up the local CA")]
@@ -56,7 +60,12 @@ pub enum StartError {
     #[error("cannot set up TLS")]
     Tls(#[from] TlsError),
     #[error("cannot listen on {addr} for {listener}; is another controller running?")]
-    Listen { listener: &'static str, addr: SocketAddr, #[source] err: io::Error },
+    Listen {
+        listener: &'static str,
+        addr: SocketAddr,
+        #[source]
+        err: io::Error,
+    },
     #[error("the initial state did not load within {LOAD:?}; see the log for what the store answers")]
     Load,
     #[error("cannot make the first token")]
@@ -108,7 +117,8 @@ impl Controller {
 
     fn serve(parts: Parts, http: TcpListener, grpc: TcpListener) -> Result<Self, StartError> {
         let addr = |listener: &TcpListener, asked| listener.local_addr().unwrap_or(asked);
-        let (http_addr, grpc_addr) = (addr(&http, parts.config.listen.http), addr(&grpc, parts.config.listen.grpc));
+        let (http_addr, grpc_addr) =
+            (addr(&http, parts.config.listen.http), addr(&grpc, parts.config.listen.grpc));
         let tls = match parts.config.plaintext_loopback {
             true => None,
             false => {
@@ -228,7 +238,8 @@ async fn ensure_first_token(parts: &Parts) -> Result<(), StartError> {
     }
     let subject = Subject { role: Role::Admin, name: "admin".parse().expect("it is a legal name") };
     let made = parts.credentials.create_token(subject, None).await.map_err(StartError::FirstToken)?;
-    private_file::write(&path, made.token.expose().as_bytes()).map_err(|err| StartError::DataDir { path, err })
+    private_file::write(&path, made.token.expose().as_bytes())
+        .map_err(|err| StartError::DataDir { path, err })
 }
 
 /// Tells gRPC health watchers what `/readyz` says.

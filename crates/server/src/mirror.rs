@@ -4,11 +4,7 @@
 //! An entry that does not parse is left out and logged, so it grants nothing; a lost watch is started over,
 //! and meanwhile the last state serves.
 
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::StreamExt as _;
 use parking_lot::RwLock;

@@ -21,7 +21,11 @@ pub enum NamespaceError {
     #[error("cannot read namespaces from the store")]
     Read(#[source] ReadError),
     #[error("cannot write namespace {name} to the store")]
-    Write { name: Segment, #[source] err: TransactError },
+    Write {
+        name: Segment,
+        #[source]
+        err: TransactError,
+    },
 }
 
 impl From<NamespaceError> for Failure {
@@ -105,6 +109,7 @@ fn json(namespace: &Namespace) -> Vec<u8> {
 }
 
 fn parse(entry: &Entry) -> Result<Namespace, NamespaceError> {
-    serde_json::from_slice(&entry.value)
-        .map_err(|err| NamespaceError::Read(ReadError::Parse { key: entry.key.clone(), source: Arc::new(err) }))
+    serde_json::from_slice(&entry.value).map_err(|err| {
+        NamespaceError::Read(ReadError::Parse { key: entry.key.clone(), source: Arc::new(err) })
+    })
 }

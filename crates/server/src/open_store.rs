@@ -28,7 +28,11 @@ pub enum OpenStoreError {
     #[error("cannot use etcd")]
     Etcd(#[source] etcd::ConnectError),
     #[error("cannot read {}", path.display())]
-    Read { path: PathBuf, #[source] err: io::Error },
+    Read {
+        path: PathBuf,
+        #[source]
+        err: io::Error,
+    },
     #[error("`store.etcd.client` is set without `store.etcd.ca`")]
     ClientWithoutCa,
 }
@@ -54,7 +58,11 @@ pub async fn open_store(config: &Config) -> Result<Store, OpenStoreError> {
 }
 
 /// Puts a backup into the store. No controller may be running on it.
-pub async fn restore_store(config: &Config, backup: &Path, replace: bool) -> Result<Restored, RestoreStoreError> {
+pub async fn restore_store(
+    config: &Config,
+    backup: &Path,
+    replace: bool,
+) -> Result<Restored, RestoreStoreError> {
     let restored = match &config.store {
         StoreKind::Embedded => {
             let (dir, backup) = (directory(config), backup.to_owned());

@@ -7,8 +7,8 @@ use store::Store;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    access::Credentials, audit::Audit, config::Config, failure::chain, metrics::Metrics, namespaces::Namespaces,
-    pki::Pki, tags::Tags,
+    access::Credentials, audit::Audit, config::Config, failure::chain, metrics::Metrics,
+    namespaces::Namespaces, pki::Pki, tags::Tags,
 };
 
 /// Handles on everything; cheap to clone.

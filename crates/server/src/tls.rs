@@ -45,9 +45,17 @@ pub enum TlsError {
     #[error("cannot provide the server's certificate")]
     Pki(#[from] PkiError),
     #[error("cannot read {}", path.display())]
-    Read { path: PathBuf, #[source] err: io::Error },
+    Read {
+        path: PathBuf,
+        #[source]
+        err: io::Error,
+    },
     #[error("the {what} is not usable PEM")]
-    Pem { what: &'static str, #[source] err: rustls::pki_types::pem::Error },
+    Pem {
+        what: &'static str,
+        #[source]
+        err: rustls::pki_types::pem::Error,
+    },
     #[error("the server's certificate and key do not work together")]
     Unusable(#[source] rustls::Error),
     #[error("the local CA's certificate is not usable to check clients")]
@@ -103,13 +111,16 @@ impl Tls {
     }
 }
 
-fn material(pki: &Pki, names: &[String], files: Option<&CertificateFiles>) -> Result<(String, Secret), TlsError> {
+fn material(
+    pki: &Pki,
+    names: &[String],
+    files: Option<&CertificateFiles>,
+) -> Result<(String, Secret), TlsError> {
     let Some(files) = files else {
         return Ok(pki.server_certificate(names, OffsetDateTime::from(SystemTime::now()))?);
     };
-    let read = |path: &PathBuf| {
-        fs::read_to_string(path).map_err(|err| TlsError::Read { path: path.clone(), err })
-    };
+    let read =
+        |path: &PathBuf| fs::read_to_string(path).map_err(|err| TlsError::Read { path: path.clone(), err });
     Ok((read(&files.certificate)?, Secret::new(read(&files.key)?)))
 }
 

@@ -12,8 +12,8 @@ use tonic::{Code, transport::Identity};
 use wire::{
     tagservicepb::{ListTagsRequest, Tag, tag_service_client::TagServiceClient},
     trestle::v1::{
-        CreateTokenRequest, ListAuditRequest, RevokeCertificateRequest, RevokeTokenRequest, Role, WhoAmIRequest,
-        access_client::AccessClient,
+        CreateTokenRequest, ListAuditRequest, RevokeCertificateRequest, RevokeTokenRequest, Role,
+        WhoAmIRequest, access_client::AccessClient,
     },
 };
 
@@ -88,7 +88,8 @@ async fn wrong_revoked_and_expired_tokens_are_refused() {
     let again = access.revoke_token(RevokeTokenRequest { id }).await.unwrap_err();
     assert_eq!(again.code(), Code::NotFound);
 
-    let request = CreateTokenRequest { name: "brief".into(), role: Role::Viewer as i32, ttl_seconds: Some(1) };
+    let request =
+        CreateTokenRequest { name: "brief".into(), role: Role::Viewer as i32, ttl_seconds: Some(1) };
     let brief = access.create_token(request).await.unwrap().into_inner().secret;
     assert_eq!(fixture.rest_as(Some(&brief), "GET", "/tags", "").await.0, StatusCode::OK);
     tokio::time::sleep(Duration::from_millis(1100)).await;
@@ -177,7 +178,8 @@ async fn every_write_and_every_refusal_is_on_record_without_secrets() {
         let secret = secret.split('-').nth(2).unwrap();
         assert!(!log.contains(secret));
         // Only a hash is stored.
-        let stored = std::fs::read(fixture.dir.path().join("store/trestle.redb")).or_else(|_| largest(&fixture));
+        let stored =
+            std::fs::read(fixture.dir.path().join("store/trestle.redb")).or_else(|_| largest(&fixture));
         assert!(!contains(&stored.unwrap(), secret.as_bytes()));
     }
 }

@@ -88,7 +88,8 @@ async fn controllers_share_tags_and_take_turns() {
         }
         // Each half of the cycle through another controller, at the same time.
         let (p_in_q, q_in_p) = (group(&names[1], &[&names[0]]), group(&names[0], &[&names[1]]));
-        let results: [Result<_, tonic::Status>; 2] = tokio::join!(a.set_tag(p_in_q), b.set_tag(q_in_p)).into();
+        let results: [Result<_, tonic::Status>; 2] =
+            tokio::join!(a.set_tag(p_in_q), b.set_tag(q_in_p)).into();
         let refused: Vec<_> = results.iter().filter_map(|result| result.as_ref().err()).collect();
         assert_eq!(refused.len(), 1, "{results:?}");
         assert_eq!(refused[0].code(), Code::FailedPrecondition, "{refused:?}");

@@ -230,7 +230,9 @@ async fn a_full_disk_refuses_writes_and_heals() {
     let fixture = Fixture::start_in(dir, |_| {}).await;
     let mut tags = fixture.tags().await;
     for name in acknowledged.iter().map(String::as_str).chain(["before", "after"]) {
-        tags.get_tag(Tag { tag_name: name.to_owned() }).await.unwrap_or_else(|_| panic!("{name} was acknowledged"));
+        tags.get_tag(Tag { tag_name: name.to_owned() })
+            .await
+            .unwrap_or_else(|_| panic!("{name} was acknowledged"));
     }
     drop(fixture.stop().await);
     drop(guard);

@@ -32,7 +32,10 @@ async fn the_eight_calls_of_the_seed_and_the_listing() {
     tags.set_tag(group("inner", &["a", "b"])).await.unwrap();
     tags.set_tag(group("outer", &["inner", "a", "192.0.2.0/24"])).await.unwrap();
 
-    assert_eq!(tags.get_tag(tag("outer")).await.unwrap().into_inner(), group("outer", &["192.0.2.0/24", "a", "inner"]));
+    assert_eq!(
+        tags.get_tag(tag("outer")).await.unwrap().into_inner(),
+        group("outer", &["192.0.2.0/24", "a", "inner"])
+    );
     let resolved = tags.resolve_tag(tag("outer")).await.unwrap().into_inner().mappings;
     let literal = TagMapping { ip: Some("192.0.2.0/24".into()), ..TagMapping::default() };
     let b = TagMapping { uri: Some("/vm/b".into()), ..leaf("b", "2001:db8::1") };
@@ -40,7 +43,10 @@ async fn the_eight_calls_of_the_seed_and_the_listing() {
 
     tags.subscribe(subscription("outer", "ns>cloud>/vm/x")).await.unwrap();
     tags.subscribe(subscription("outer", "ns>cloud>/vm/x")).await.unwrap();
-    assert_eq!(tags.get_subscribers(tag("outer")).await.unwrap().into_inner().subscribers, ["ns>cloud>/vm/x"]);
+    assert_eq!(
+        tags.get_subscribers(tag("outer")).await.unwrap().into_inner().subscribers,
+        ["ns>cloud>/vm/x"]
+    );
     tags.unsubscribe(subscription("outer", "ns>cloud>/vm/x")).await.unwrap();
     assert!(tags.get_subscribers(tag("outer")).await.unwrap().into_inner().subscribers.is_empty());
 
@@ -200,13 +206,11 @@ async fn rest_speaks_the_seed_projects_routes() {
     let fixture = Fixture::start().await;
     let (status, _) = fixture.rest("POST", "/tags/a/applyMembers", r#"{"name":"a","ip":"10.0.0.1"}"#).await;
     assert_eq!(status, StatusCode::OK);
-    let (status, _) = fixture.rest("POST", "/tags/g/applyMembers", r#"{"child_tags":["a","2001:db8::/32"]}"#).await;
+    let (status, _) =
+        fixture.rest("POST", "/tags/g/applyMembers", r#"{"child_tags":["a","2001:db8::/32"]}"#).await;
     assert_eq!(status, StatusCode::OK);
     let (_, tags) = fixture.rest("GET", "/tags", "").await;
-    assert_eq!(
-        tags,
-        json!([{"name":"a","ip":"10.0.0.1"}, {"name":"g","child_tags":["2001:db8::/32","a"]}])
-    );
+    assert_eq!(tags, json!([{"name":"a","ip":"10.0.0.1"}, {"name":"g","child_tags":["2001:db8::/32","a"]}]));
     let (_, resolved) = fixture.rest("POST", "/tags/g/resolveMembers", "").await;
     assert_eq!(resolved, json!([{"ip":"2001:db8::/32"}, {"name":"a","ip":"10.0.0.1"}]));
     let (status, _) = fixture.rest("DELETE", "/tags/g/members/2001:db8::%2F32", "").await;
@@ -222,7 +226,8 @@ async fn rest_speaks_the_seed_projects_routes() {
     assert_eq!(status, StatusCode::NOT_FOUND);
     assert_eq!(problem["code"], "NOT_FOUND");
     assert_eq!(problem["status"], 404);
-    let (status, problem) = fixture.rest("POST", "/tags/x/applyMembers", r#"{"name":"y","ip":"10.0.0.1"}"#).await;
+    let (status, problem) =
+        fixture.rest("POST", "/tags/x/applyMembers", r#"{"name":"y","ip":"10.0.0.1"}"#).await;
     assert_eq!((status, problem["code"].as_str()), (StatusCode::BAD_REQUEST, Some("INVALID_ARGUMENT")));
 }
 

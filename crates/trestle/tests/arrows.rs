@@ -14,10 +14,8 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Rooms without I/O, clock and randomness, and what they may use beside other rooms.
-const PURE: &[(&str, &[&str])] = &[
-    ("model", &["ipnet", "serde", "thiserror"]),
-    ("tags", &["imbl", "thiserror"]),
-];
+const PURE: &[(&str, &[&str])] =
+    &[("model", &["ipnet", "serde", "thiserror"]), ("tags", &["imbl", "thiserror"])];
 
 fn dependencies() -> BTreeMap<String, Vec<String>> {
     let output = Command::new(env!("CARGO"))
@@ -46,7 +44,8 @@ fn lookup<'a>(table: &'a [(&str, &'a [&str])], room: &str) -> Option<&'a [&'a st
 fn arrows_point_towards_model() {
     let rooms = dependencies();
     for (room, dependencies) in &rooms {
-        let allowed = lookup(ARROWS, room).unwrap_or_else(|| panic!("{room} is a new room: give it its arrows"));
+        let allowed =
+            lookup(ARROWS, room).unwrap_or_else(|| panic!("{room} is a new room: give it its arrows"));
         for dependency in dependencies.iter().filter(|dependency| rooms.contains_key(*dependency)) {
             assert!(allowed.contains(&dependency.as_str()), "{room} must not depend on {dependency}");
         }

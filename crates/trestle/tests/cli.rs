@@ -27,7 +27,10 @@ fn tags_from_the_first_command_to_the_last() {
     let json: serde_json::Value = serde_json::from_str(&up.ok(&["tag", "get", "db1", "-o", "json"])).unwrap();
     assert_eq!(json, serde_json::json!({"name": "db1", "ip": "10.0.0.5"}));
     up.ok(&["tag", "delete", "databases", "--member", "192.0.2.0/24"]);
-    assert_eq!(up.ok(&["tag", "list"]), "NAME       IP        URI  MEMBERS\ndatabases                 db1\ndb1        10.0.0.5\n");
+    assert_eq!(
+        up.ok(&["tag", "list"]),
+        "NAME       IP        URI  MEMBERS\ndatabases                 db1\ndb1        10.0.0.5\n"
+    );
     up.ok(&["tag", "subscribe", "databases", "me"]);
     assert_eq!(up.ok(&["tag", "subscribers", "databases"]), "SUBSCRIBER\nme\n");
     up.ok(&["tag", "unsubscribe", "databases", "me"]);
@@ -53,9 +56,14 @@ fn failures_have_exit_codes_and_say_what_to_do() {
     std::fs::write(up.path("viewer.token"), "trestle-00-00").unwrap();
     assert_eq!(up.fails(&["--token-file", "viewer.token", "tag", "list"]).0, 4);
 
-    let (code, error) = up.fails(&["--server", "https://127.0.0.1:1", "--ca", "data/pki/ca.pem", "tag", "list"]);
+    let (code, error) =
+        up.fails(&["--server", "https://127.0.0.1:1", "--ca", "data/pki/ca.pem", "tag", "list"]);
     assert_eq!((code, error.contains("127.0.0.1:1")), (5, true), "{error}");
-    let nowhere = Command::new(TRESTLE).args(["tag", "list"]).env("TRESTLE_CONTEXT", "/nonexistent/c").output().unwrap();
+    let nowhere = Command::new(TRESTLE)
+        .args(["tag", "list"])
+        .env("TRESTLE_CONTEXT", "/nonexistent/c")
+        .output()
+        .unwrap();
     assert!(text(&nowhere.stderr).contains("trestle up"), "{}", text(&nowhere.stderr));
 }
 
@@ -94,8 +102,19 @@ fn certificates_tokens_and_the_audit_log() {
 fn namespaces_and_the_one_in_use() {
     let up = Up::start(&[]);
     assert_eq!(up.ok(&["namespace", "list"]), "NAME     DEPLOYMENTS\ndefault\n");
-    up.ok(&["namespace", "create", "shop", "--deployment", "gcp=projects/p", "--deployment", "azure=/subscriptions/s"]);
-    assert_eq!(up.ok(&["namespace", "get", "shop"]), "NAME  DEPLOYMENTS\nshop  azure=/subscriptions/s gcp=projects/p\n");
+    up.ok(&[
+        "namespace",
+        "create",
+        "shop",
+        "--deployment",
+        "gcp=projects/p",
+        "--deployment",
+        "azure=/subscriptions/s",
+    ]);
+    assert_eq!(
+        up.ok(&["namespace", "get", "shop"]),
+        "NAME  DEPLOYMENTS\nshop  azure=/subscriptions/s gcp=projects/p\n"
+    );
     assert_eq!(up.ok(&["namespace", "current"]), "default\n");
     up.ok(&["namespace", "use", "shop"]);
     assert_eq!(up.ok(&["namespace", "current"]), "shop\n");
@@ -118,7 +137,8 @@ fn acknowledged_tags_survive_kill_nine_and_a_backup_brings_them_back() {
 
     let dir = up.stop();
     let restore = |args: &[&str]| {
-        let output = Command::new(TRESTLE).args(["store", "restore", "b"]).args(args).current_dir(dir.path()).output();
+        let output =
+            Command::new(TRESTLE).args(["store", "restore", "b"]).args(args).current_dir(dir.path()).output();
         output.unwrap()
     };
     assert!(!restore(&["--data-dir", "data"]).status.success(), "what is there is not replaced unasked");
@@ -136,7 +156,8 @@ fn a_watch_shows_changes_as_they_happen_and_ends_with_the_controller() {
     let up = Up::start(&[]);
     up.ok(&["tag", "set", "web", "--children", "10.0.0.1"]);
     up.ok(&["tag", "subscribe", "web", "me"]);
-    let mut watch = up.command(&["tag", "watch", "me"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut watch =
+        up.command(&["tag", "watch", "me"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert!(lines.next().unwrap().starts_with("watching from revision "));
     up.ok(&["tag", "set", "web", "--children", "10.0.0.2"]);
@@ -177,8 +198,11 @@ fn serve_reads_a_file_and_names_what_is_wrong_with_it() {
 
 #[test]
 fn help_version_and_completion_need_no_controller() {
-    for args in [&["--help"][..], &["tag", "--help"], &["version"], &["completion", "bash"], &["completion", "zsh"]] {
-        let output = Command::new(TRESTLE).args(args).env("TRESTLE_CONTEXT", "/nonexistent/c").output().unwrap();
+    for args in
+        [&["--help"][..], &["tag", "--help"], &["version"], &["completion", "bash"], &["completion", "zsh"]]
+    {
+        let output =
+            Command::new(TRESTLE).args(args).env("TRESTLE_CONTEXT", "/nonexistent/c").output().unwrap();
         assert!(output.status.success() && !output.stdout.is_empty(), "{args:?}");
     }
     let help = Command::new(TRESTLE).args(["tag", "--help"]).output().unwrap();

@@ -85,7 +85,8 @@ fn connect_clouds_carries_address_spaces_before_namespaces() {
 
 #[test]
 fn vpn_messages() {
-    let gateway = invisinetspb::CreateVpnGatewayResponse { gateway_ip_addresses: vec!["1.1.1.1".into()], asn: 65515 };
+    let gateway =
+        invisinetspb::CreateVpnGatewayResponse { gateway_ip_addresses: vec!["1.1.1.1".into()], asn: 65515 };
     same(&gateway, b"\x0a\x071.1.1.1\x10\xeb\xff\x03");
     let connections = invisinetspb::CreateVpnConnectionsRequest {
         deployment: Some(invisinetspb::InvisinetsDeployment { id: "d".into(), namespace: "n".into() }),
@@ -96,14 +97,16 @@ fn vpn_messages() {
         bgp_ip_addresses: vec!["b".into()],
         shared_key: "k".into(),
     };
-    same(&connections, b"\x0a\x06\x0a\x01d\x12\x01n\x12\x03gcp\x18\x80\xf8\x03\x22\x01s\x2a\x01g\x32\x01b\x3a\x01k");
+    same(
+        &connections,
+        b"\x0a\x06\x0a\x01d\x12\x01n\x12\x03gcp\x18\x80\xf8\x03\x22\x01s\x2a\x01g\x32\x01b\x3a\x01k",
+    );
 }
 
 #[test]
 fn events_omit_apply_and_ipset_because_both_are_zero() {
-    let data = Struct {
-        fields: [("k".to_owned(), Value { kind: Some(Kind::StringValue("v".into())) })].into(),
-    };
+    let data =
+        Struct { fields: [("k".to_owned(), Value { kind: Some(Kind::StringValue("v".into())) })].into() };
     let events = pb::Events {
         r#type: pb::events::EventType::Apply as i32,
         object: pb::events::ObjectType::Ipset as i32,
@@ -122,7 +125,8 @@ fn capacity_is_a_quantity_message() {
         capacity: Some(Quantity { string: Some("1Ti".into()) }),
     };
     same(&request, b"\x12\x05\x0a\x031Ti");
-    let reply = provider::UpdateCapacityResponse { granted_capacity: Some(Quantity { string: Some("5G".into()) }) };
+    let reply =
+        provider::UpdateCapacityResponse { granted_capacity: Some(Quantity { string: Some("5G".into()) }) };
     same(&reply, b"\x12\x04\x0a\x025G");
 }
 
@@ -133,7 +137,10 @@ fn methods_have_the_seeds_paths() {
         .iter()
         .flat_map(|file| file.service.iter().map(move |service| (file.package(), service)))
         .flat_map(|(package, service)| {
-            service.method.iter().map(move |method| format!("/{package}.{}/{}", service.name(), method.name()))
+            service
+                .method
+                .iter()
+                .map(move |method| format!("/{package}.{}/{}", service.name(), method.name()))
         })
         .collect();
     for path in [

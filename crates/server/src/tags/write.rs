@@ -44,7 +44,8 @@ async fn write(tags: &Tags, store: &Store, jobs: &[Job]) -> Vec<Result<(), TagEr
     for _ in 0..TRIES {
         let snapshot = tags.current.load_full();
         let mut batch = Batch::new(&snapshot.graph);
-        let verdicts: Vec<_> = jobs.iter().map(|job| batch.add(&job.request).map_err(TagError::from)).collect();
+        let verdicts: Vec<_> =
+            jobs.iter().map(|job| batch.add(&job.request).map_err(TagError::from)).collect();
         let plan = batch.finish();
         if plan.is_empty() {
             // No commit proves that the verdicts rest on the newest state, so ask.

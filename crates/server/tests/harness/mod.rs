@@ -99,7 +99,8 @@ impl Fixture {
 
     pub async fn certificate_of(&self, role: Role, name: &str) -> (Identity, String) {
         let request = IssueCertificateRequest { name: name.into(), role: role as i32, ttl_seconds: None };
-        let issued = AccessClient::new(self.admin().await).issue_certificate(request).await.unwrap().into_inner();
+        let issued =
+            AccessClient::new(self.admin().await).issue_certificate(request).await.unwrap().into_inner();
         (Identity::from_pem(issued.certificate_pem, issued.key_pem), issued.info.unwrap().serial)
     }
 
@@ -117,13 +118,15 @@ impl Fixture {
         body: impl Into<Bytes>,
     ) -> (StatusCode, HeaderMap, Bytes) {
         let stream = tls(&self.ca, self.controller.http_addr()).await.unwrap();
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
         let mut request = Request::builder().method(method).uri(path).header("host", "localhost");
         if let Some(token) = token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
-        let request = request.header("content-type", "application/json").body(Full::new(body.into())).unwrap();
+        let request =
+            request.header("content-type", "application/json").body(Full::new(body.into())).unwrap();
         let response = sender.send_request(request).await.unwrap();
         let (parts, body) = response.into_parts();
         (parts.status, parts.headers, body.collect().await.unwrap().to_bytes())

@@ -29,7 +29,8 @@ pub async fn up(args: UpArgs) -> anyhow::Result<()> {
         Some(dir) => dir,
         None => context::default_data_dir()?,
     };
-    let data_dir = std::path::absolute(&data_dir).with_context(|| format!("cannot use {}", data_dir.display()))?;
+    let data_dir =
+        std::path::absolute(&data_dir).with_context(|| format!("cannot use {}", data_dir.display()))?;
     let mut config = Config::in_dir(data_dir);
     (config.listen.http, config.listen.grpc) = (http, grpc);
     (config.plaintext_loopback, config.anonymous_role) = (plaintext_loopback, anonymous_role);
@@ -94,13 +95,15 @@ fn announce(controller: &Controller, plaintext: bool) -> anyhow::Result<()> {
 fn log_to_stderr(default: &str) {
     let filter = EnvFilter::try_from_env("TRESTLE_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     // A log nobody reads must not end the controller: reporting a failed write would panic on the same pipe.
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
     if io::stderr().is_terminal() { builder.init() } else { builder.json().init() }
 }
 
 pub async fn status(output: Format, connection: Connection) -> anyhow::Result<()> {
     let status = AdminClient::new(connection).get_status(GetStatusRequest {}).await?.into_inner();
-    let started = Timestamp::from_second(status.started_at).map_or_else(|_| String::new(), |time| time.to_string());
+    let started =
+        Timestamp::from_second(status.started_at).map_or_else(|_| String::new(), |time| time.to_string());
     let ready = status.ready;
     output.one(&Status {
         version: status.version,
@@ -129,6 +132,13 @@ impl Rows for Status {
         let ready = if self.ready { "yes" } else { "no" };
         let problems = self.problems.join("; ");
         let revision = self.revision.to_string();
-        vec![self.version.clone(), self.store.clone(), revision, self.started.clone(), ready.to_owned(), problems]
+        vec![
+            self.version.clone(),
+            self.store.clone(),
+            revision,
+            self.started.clone(),
+            ready.to_owned(),
+            problems,
+        ]
     }
 }
