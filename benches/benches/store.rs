@@ -1,10 +1,6 @@
 //! The store's promises: durable writes beside the raw engine and etcd, fan-out to watchers, memory.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "figures go to standard output; a failed bench stops"
-)]
+#![expect(clippy::unwrap_used, reason = "a failed bench stops")]
 
 use std::{
     env,
@@ -16,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use benches::report;
 use futures::StreamExt as _;
 use redb::{Database, TableDefinition};
 use store::{Event, Key, Prefix, Store, Transaction, WatchFrom, embedded, etcd};
@@ -40,11 +37,6 @@ fn main() {
         writes(64).await;
         watchers().await;
     });
-}
-
-fn report(bench: &str, metric: &str, value: f64, unit: &str) {
-    let value = (value * 1000.0).round() / 1000.0;
-    println!("{}", serde_json::json!({"bench": bench, "metric": metric, "value": value, "unit": unit}));
 }
 
 /// On the disk of the build, not on a tmpfs: a sync must cost what it costs.

@@ -1,5 +1,7 @@
 //! Large graphs and many connections through a whole controller. Long: `make lab` runs them.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may fail where it stands, and tell")]
+
 mod harness;
 
 use std::time::{Duration, Instant};

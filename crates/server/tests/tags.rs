@@ -1,5 +1,7 @@
 //! The tag service through a whole controller, over gRPC and REST.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
 mod harness;
 
 use std::time::Duration;

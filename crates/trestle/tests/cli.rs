@@ -1,5 +1,7 @@
 //! The command line, tried as a user would.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
 mod harness;
 
 use std::{

@@ -2,6 +2,8 @@
 //!
 //! Each case was written by hand from the seed's field numbers, not taken from our encoder.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
 use prost::Message;
 use prost_types::{Struct, Value, value::Kind};
 use wire::{invisinetspb, k8s::io::apimachinery::pkg::api::resource::Quantity, pb, provider, tagservicepb};
