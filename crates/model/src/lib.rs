@@ -18,4 +18,6 @@ pub use name::{NameError, Segment, TagName};
 pub use namespace::{Deployment, Namespace, NamespaceError};
 pub use role::{ParseRoleError, Role};
 pub use secret::Secret;
-pub use tag::{Leaf, Member, MemberError, ResourceName, ResourceNameError, Subscriber, SubscriberError, TagValue};
+pub use tag::{
+    Leaf, Member, MemberError, ResourceName, ResourceNameError, Subscriber, SubscriberError, TagValue,
+};

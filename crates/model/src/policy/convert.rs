@@ -12,6 +12,7 @@ use super::{
     antrea::{Icmp, Igmp},
     kubernetes::{self, IntOrString, Port},
     output::{Action, IpBlock, PortRef, Problem, Protocol, Service},
+    selector::{label_key, label_value},
 };
 
 impl Problem {
@@ -41,7 +42,10 @@ pub fn ip_block(block: &kubernetes::IpBlock) -> Result<IpBlock, Problem> {
         let at = |p: Problem| p.under(&format!(".except[{i}]"));
         let net = prefix(text).map_err(at)?;
         if !cidr.contains(&net) || net.prefix_len() <= cidr.prefix_len() {
-            return Err(at(Problem::new("", format!("{net} must be a strict part of the block's cidr {cidr}"))));
+            return Err(at(Problem::new(
+                "",
+                format!("{net} must be a strict part of the block's cidr {cidr}"),
+            )));
         }
         except.push(net);
     }
@@ -96,7 +100,11 @@ fn port_name(name: &str) -> Result<&str, Problem> {
         && !name.starts_with('-')
         && !name.ends_with('-')
         && !name.contains("--");
-    if legal { Ok(name) } else { Err(Problem::new(".port", format!("`{name}` is neither a port number nor a port name"))) }
+    if legal {
+        Ok(name)
+    } else {
+        Err(Problem::new(".port", format!("`{name}` is neither a port number nor a port name")))
+    }
 }
 
 pub fn icmp(icmp: &Icmp) -> Result<Service, Problem> {
@@ -134,12 +142,18 @@ pub fn action(text: &str) -> Result<Action, Problem> {
         "Drop" => Action::Drop,
         "Reject" => Action::Reject,
         "Pass" => Action::Pass,
-        _ => return Err(Problem::new(".action", format!("`{text}` is not one of Allow, Drop, Reject, Pass"))),
+        _ => {
+            return Err(Problem::new(".action", format!("`{text}` is not one of Allow, Drop, Reject, Pass")));
+        }
     })
 }
 
-/// The operator must be known and have the values it needs. Label syntax is validation's business, not the engine's.
+/// Keys, values and operators must be legal: the name of a group is made of them and must not be ambiguous.
 pub fn selector(selector: &LabelSelector) -> Result<(), Problem> {
+    for (key, value) in &selector.match_labels {
+        let legal = label_key(key).and_then(|()| label_value(value));
+        legal.map_err(|message| Problem::new(format!(".matchLabels[{key}]"), message))?;
+    }
     for (i, requirement) in selector.match_expressions.iter().enumerate() {
         self::requirement(requirement).map_err(|p| p.under(&format!(".matchExpressions[{i}]")))?;
     }
@@ -147,11 +161,17 @@ pub fn selector(selector: &LabelSelector) -> Result<(), Problem> {
 }
 
 fn requirement(requirement: &Requirement) -> Result<(), Problem> {
+    label_key(&requirement.key).map_err(|message| Problem::new(".key", message))?;
+    for (i, value) in requirement.values.iter().enumerate() {
+        label_value(value).map_err(|message| Problem::new(format!(".values[{i}]"), message))?;
+    }
     match (&requirement.operator, requirement.values.is_empty()) {
         (Operator::Unknown(text), _) => {
             Err(Problem::new(".operator", format!("`{text}` is not one of In, NotIn, Exists, DoesNotExist")))
         }
-        (Operator::In | Operator::NotIn, true) => Err(Problem::new(".values", "must not be empty for In and NotIn")),
+        (Operator::In | Operator::NotIn, true) => {
+            Err(Problem::new(".values", "must not be empty for In and NotIn"))
+        }
         (Operator::Exists | Operator::DoesNotExist, false) => {
             Err(Problem::new(".values", "must be empty for Exists and DoesNotExist"))
         }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::meta::{ObjectMeta, null_as_default};
+use super::meta::{ObjectMeta, OwnerReference, null_as_default};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -73,4 +73,33 @@ pub struct Interface {
     pub name: String,
     #[serde(deserialize_with = "null_as_default")]
     pub ips: Vec<String>,
+}
+
+impl ExternalNode {
+    /// The entity that stands for the VM in policies: made of its first interface and its labels.
+    pub fn entity(&self) -> ExternalEntity {
+        let interface = self.spec.interfaces.first().cloned().unwrap_or_default();
+        let name = match interface.name.as_str() {
+            "" => self.metadata.name.clone(),
+            interface => {
+                let digest = sha1_smol::Sha1::from(interface).digest().to_string();
+                format!("{}-{}", self.metadata.name, &digest[..5])
+            }
+        };
+        let owner = OwnerReference { kind: "ExternalNode".into(), name: self.metadata.name.clone() };
+        ExternalEntity {
+            metadata: ObjectMeta {
+                name,
+                namespace: self.metadata.namespace.clone(),
+                labels: self.metadata.labels.clone(),
+                owner_references: vec![owner],
+                ..ObjectMeta::default()
+            },
+            spec: ExternalEntitySpec {
+                endpoints: interface.ips.into_iter().map(|ip| Endpoint { ip, name: String::new() }).collect(),
+                ports: Vec::new(),
+                external_node: self.metadata.name.clone(),
+            },
+        }
+    }
 }

@@ -89,7 +89,11 @@ impl TypeMeta {
 impl Kind {
     pub fn is_namespaced(self) -> bool {
         match self {
-            Kind::Namespace | Kind::Node | Kind::Tier | Kind::ClusterGroup | Kind::AntreaClusterNetworkPolicy => false,
+            Kind::Namespace
+            | Kind::Node
+            | Kind::Tier
+            | Kind::ClusterGroup
+            | Kind::AntreaClusterNetworkPolicy => false,
             Kind::Pod
             | Kind::Service
             | Kind::ExternalNode
@@ -114,7 +118,9 @@ impl Kind {
             Kind::Group => Object::Group(Deserialize::deserialize(from)?),
             Kind::NetworkPolicy => Object::NetworkPolicy(Deserialize::deserialize(from)?),
             Kind::AntreaNetworkPolicy => Object::AntreaNetworkPolicy(Deserialize::deserialize(from)?),
-            Kind::AntreaClusterNetworkPolicy => Object::AntreaClusterNetworkPolicy(Deserialize::deserialize(from)?),
+            Kind::AntreaClusterNetworkPolicy => {
+                Object::AntreaClusterNetworkPolicy(Deserialize::deserialize(from)?)
+            }
         })
     }
 }

@@ -90,3 +90,52 @@ impl From<Operator> for String {
         }
     }
 }
+
+pub(in crate::policy) fn object_name(name: &str) -> Result<(), String> {
+    if name.is_empty() {
+        return Err("a name is required".into());
+    }
+    let legal = name.len() <= 253 && name.split('.').all(is_dns_label);
+    legal
+        .then_some(())
+        .ok_or_else(|| format!("`{name}` is not a DNS name: lower case letters, digits, `-` and `.`"))
+}
+
+pub(in crate::policy) fn is_dns_label(label: &str) -> bool {
+    let alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    (1..=63).contains(&label.len())
+        && label.bytes().all(|b| alphanumeric(b) || b == b'-')
+        && label.bytes().next().is_some_and(alphanumeric)
+        && label.bytes().last().is_some_and(alphanumeric)
+}
+
+pub(in crate::policy) fn label_key(key: &str) -> Result<(), String> {
+    let (prefix, name) = match key.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, key),
+    };
+    if name.is_empty() || !is_label_text(name) {
+        return Err(format!(
+            "`{key}` is not a label key: [prefix/]name of at most 63 letters, digits, `-`, `_`, `.`"
+        ));
+    }
+    match prefix {
+        Some(prefix) if object_name(prefix).is_err() => {
+            Err(format!("`{prefix}` before the `/` is not a DNS name"))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(in crate::policy) fn label_value(value: &str) -> Result<(), String> {
+    (value.is_empty() || is_label_text(value))
+        .then_some(())
+        .ok_or_else(|| format!("`{value}` is not a label value of at most 63 letters, digits, `-`, `_`, `.`"))
+}
+
+fn is_label_text(text: &str) -> bool {
+    text.len() <= 63
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+        && text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric())
+        && text.bytes().last().is_some_and(|b| b.is_ascii_alphanumeric())
+}

@@ -9,7 +9,7 @@ mod labels;
 
 use std::net::IpAddr;
 
-use super::{Object, external, output::Problem, workload};
+use super::{Object, external, output::Problem, selector::object_name, workload};
 
 pub fn validate(object: &Object) -> Vec<Problem> {
     let mut report = Report::default();
@@ -46,7 +46,7 @@ impl Report {
 
     fn metadata(&mut self, object: &Object) {
         let metadata = object.metadata();
-        if let Err(message) = labels::object_name(&metadata.name) {
+        if let Err(message) = object_name(&metadata.name) {
             self.say("metadata.name", message);
         }
         if object.kind().is_namespaced()

@@ -19,7 +19,8 @@ impl Report {
         if !(1.0..=10_000.0).contains(&spec.priority) {
             self.say("spec.priority", format!("{} is not between 1 and 10000", spec.priority));
         }
-        let context = Context { cluster, baseline: spec.tier == "baseline", applied_to: !spec.applied_to.is_empty() };
+        let context =
+            Context { cluster, baseline: spec.tier == "baseline", applied_to: !spec.applied_to.is_empty() };
         let rules = || spec.ingress.iter().chain(&spec.egress);
         if spec.applied_to.is_empty() && rules().count() == 0 {
             self.say("spec.appliedTo", "the policy must be applied to something, here or in its rules");
@@ -50,8 +51,12 @@ impl Report {
             self.say(format!("{base}.action"), "Pass has nowhere to go from the baseline tier");
         }
         match (context.applied_to, rule.applied_to.is_empty()) {
-            (true, false) => self.say(format!("{base}.appliedTo"), "set it on the policy or on every rule, not on both"),
-            (false, true) => self.say(format!("{base}.appliedTo"), "set it on every rule, or once on the policy"),
+            (true, false) => {
+                self.say(format!("{base}.appliedTo"), "set it on the policy or on every rule, not on both")
+            }
+            (false, true) => {
+                self.say(format!("{base}.appliedTo"), "set it on every rule, or once on the policy")
+            }
             (true, true) | (false, false) => {}
         }
         for (i, applied_to) in rule.applied_to.iter().enumerate() {
@@ -107,7 +112,13 @@ impl Report {
             peer.service_account.is_some(),
             peer.node_selector.is_some(),
         ];
-        self.one_way(path, &alone, &peer.pod_selector, &peer.external_entity_selector, &peer.namespace_selector);
+        self.one_way(
+            path,
+            &alone,
+            &peer.pod_selector,
+            &peer.external_entity_selector,
+            &peer.namespace_selector,
+        );
         if let Some(block) = &peer.ip_block {
             self.check(&format!("{path}.ipBlock"), convert::ip_block(block));
         }
@@ -117,7 +128,10 @@ impl Report {
             }
             let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'*' | b'_');
             if fqdn.is_empty() || !fqdn.bytes().all(legal) {
-                self.say(format!("{path}.fqdn"), format!("`{fqdn}` is not a DNS name, `*` may stand for any part"));
+                self.say(
+                    format!("{path}.fqdn"),
+                    format!("`{fqdn}` is not a DNS name, `*` may stand for any part"),
+                );
             }
         }
         if let Some(namespaces) = &peer.namespaces {
@@ -129,21 +143,31 @@ impl Report {
             if !cluster {
                 self.say(&path, "exists in a ClusterNetworkPolicy only");
             }
-            if peer.namespace_selector.is_some() || alone.contains(&true) || peer.external_entity_selector.is_some() {
+            if peer.namespace_selector.is_some()
+                || alone.contains(&true)
+                || peer.external_entity_selector.is_some()
+            {
                 self.say(&path, "goes with a podSelector or nothing");
             }
         }
-        self.selectors(path, &[
-            ("podSelector", &peer.pod_selector),
-            ("namespaceSelector", &peer.namespace_selector),
-            ("externalEntitySelector", &peer.external_entity_selector),
-            ("nodeSelector", &peer.node_selector),
-        ]);
+        self.selectors(
+            path,
+            &[
+                ("podSelector", &peer.pod_selector),
+                ("namespaceSelector", &peer.namespace_selector),
+                ("externalEntitySelector", &peer.external_entity_selector),
+                ("nodeSelector", &peer.node_selector),
+            ],
+        );
     }
 
     fn applied_to(&mut self, path: &str, to: &AppliedTo, cluster: bool) {
-        let alone =
-            [to.group.is_some(), to.service_account.is_some(), to.service.is_some(), to.node_selector.is_some()];
+        let alone = [
+            to.group.is_some(),
+            to.service_account.is_some(),
+            to.service.is_some(),
+            to.node_selector.is_some(),
+        ];
         self.one_way(path, &alone, &to.pod_selector, &to.external_entity_selector, &to.namespace_selector);
         let empty = !alone.contains(&true)
             && to.pod_selector.is_none()
@@ -153,14 +177,20 @@ impl Report {
             self.say(path, "names nothing to apply the policy to");
         }
         if !cluster && to.namespace_selector.is_some() {
-            self.say(format!("{path}.namespaceSelector"), "a namespaced policy applies to its own namespace only");
+            self.say(
+                format!("{path}.namespaceSelector"),
+                "a namespaced policy applies to its own namespace only",
+            );
         }
-        self.selectors(path, &[
-            ("podSelector", &to.pod_selector),
-            ("namespaceSelector", &to.namespace_selector),
-            ("externalEntitySelector", &to.external_entity_selector),
-            ("nodeSelector", &to.node_selector),
-        ]);
+        self.selectors(
+            path,
+            &[
+                ("podSelector", &to.pod_selector),
+                ("namespaceSelector", &to.namespace_selector),
+                ("externalEntitySelector", &to.external_entity_selector),
+                ("nodeSelector", &to.node_selector),
+            ],
+        );
     }
 
     /// `alone` are the ways that admit nothing beside them; selectors of Pods and entities exclude each other.
@@ -191,7 +221,9 @@ impl Report {
         let (name, priority) = (tier.metadata.name.as_str(), tier.spec.priority);
         match SYSTEM_TIERS.iter().find(|(system, _)| *system == name) {
             Some((_, fixed)) if *fixed == priority => {}
-            Some((_, fixed)) => self.say("spec.priority", format!("the tier {name} has the fixed priority {fixed}")),
+            Some((_, fixed)) => {
+                self.say("spec.priority", format!("the tier {name} has the fixed priority {fixed}"))
+            }
             None if !(1..=255).contains(&priority) => self.say("spec.priority", "must be between 1 and 255"),
             None if RESERVED_TIER_PRIORITIES.contains(&priority)
                 || SYSTEM_TIERS.iter().any(|(_, system)| *system == priority) =>
@@ -229,12 +261,15 @@ impl Report {
                 self.say(format!("spec.childGroups[{i}]"), "a group is not its own child");
             }
         }
-        self.selectors("spec", &[
-            ("podSelector", &spec.pod_selector),
-            ("namespaceSelector", &spec.namespace_selector),
-            ("externalEntitySelector", &spec.external_entity_selector),
-            ("nodeSelector", &spec.node_selector),
-        ]);
+        self.selectors(
+            "spec",
+            &[
+                ("podSelector", &spec.pod_selector),
+                ("namespaceSelector", &spec.namespace_selector),
+                ("externalEntitySelector", &spec.external_entity_selector),
+                ("nodeSelector", &spec.node_selector),
+            ],
+        );
     }
 }
 

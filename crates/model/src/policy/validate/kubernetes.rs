@@ -29,7 +29,10 @@ impl Report {
             let path = format!("{base}.ports[{i}]");
             self.check(&path, convert::port(port));
             if port.source_port.is_some() || port.source_end_port.is_some() {
-                self.say(format!("{path}.sourcePort"), "source ports are not part of a Kubernetes NetworkPolicy");
+                self.say(
+                    format!("{path}.sourcePort"),
+                    "source ports are not part of a Kubernetes NetworkPolicy",
+                );
             }
         }
         for (i, peer) in peers.iter().enumerate() {
@@ -40,8 +43,12 @@ impl Report {
     fn kubernetes_peer(&mut self, path: &str, peer: &Peer) {
         let selects = peer.pod_selector.is_some() || peer.namespace_selector.is_some();
         match &peer.ip_block {
-            Some(_) if selects => self.say(path, "an ipBlock stands alone: put the selectors in a peer of their own"),
-            None if !selects => self.say(path, "a peer needs a podSelector, a namespaceSelector or an ipBlock"),
+            Some(_) if selects => {
+                self.say(path, "an ipBlock stands alone: put the selectors in a peer of their own")
+            }
+            None if !selects => {
+                self.say(path, "a peer needs a podSelector, a namespaceSelector or an ipBlock")
+            }
             Some(_) | None => {}
         }
         if let Some(block) = &peer.ip_block {

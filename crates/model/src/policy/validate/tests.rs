@@ -36,17 +36,20 @@ fn ports_operators_and_types_are_checked() {
       "spec":{"podSelector":{"matchExpressions":[{"key":"k","operator":"in","values":["x"]}]},"policyTypes":["Engress"],
         "egress":[{"ports":[{"port":70000},{"port":"http","endPort":90},{"protocol":"tcp"},{"port":9,"endPort":8}],
                    "to":[{},{"ipBlock":{"cidr":"10.0.0.0/33"},"podSelector":{}}]}]}}"#;
-    assert_eq!(paths(json), [
-        "spec.podSelector.matchExpressions[0].operator",
-        "spec.policyTypes[0]",
-        "spec.egress[0].ports[0].port",
-        "spec.egress[0].ports[1].endPort",
-        "spec.egress[0].ports[2].protocol",
-        "spec.egress[0].ports[3].endPort",
-        "spec.egress[0].to[0]",
-        "spec.egress[0].to[1]",
-        "spec.egress[0].to[1].ipBlock.cidr",
-    ]);
+    assert_eq!(
+        paths(json),
+        [
+            "spec.podSelector.matchExpressions[0].operator",
+            "spec.policyTypes[0]",
+            "spec.egress[0].ports[0].port",
+            "spec.egress[0].ports[1].endPort",
+            "spec.egress[0].ports[2].protocol",
+            "spec.egress[0].ports[3].endPort",
+            "spec.egress[0].to[0]",
+            "spec.egress[0].to[1]",
+            "spec.egress[0].to[1].ipBlock.cidr",
+        ]
+    );
 }
 
 #[test]
@@ -56,17 +59,20 @@ fn antrea_rules_are_checked_against_their_own_law() {
         "ingress":[{"action":"Pass","from":[{"namespaces":{"match":"Self"}},{"fqdn":"a.b"}]},
                    {"action":"Deny","name":"x","appliedTo":[{"podSelector":{}}]}],
         "egress":[{"action":"Drop","name":"x","toServices":[{"namespace":"n","name":"s"}],"to":[{"podSelector":{}}]}]}}"#;
-    assert_eq!(paths(json), [
-        "spec.priority",
-        "spec.appliedTo[0].namespaceSelector",
-        "spec.ingress[0].action",
-        "spec.ingress[0].from[0].namespaces",
-        "spec.ingress[0].from[1].fqdn",
-        "spec.ingress[1].action",
-        "spec.ingress[1].appliedTo",
-        "spec.egress[0].toServices",
-        "spec.egress[0].name",
-    ]);
+    assert_eq!(
+        paths(json),
+        [
+            "spec.priority",
+            "spec.appliedTo[0].namespaceSelector",
+            "spec.ingress[0].action",
+            "spec.ingress[0].from[0].namespaces",
+            "spec.ingress[0].from[1].fqdn",
+            "spec.ingress[1].action",
+            "spec.ingress[1].appliedTo",
+            "spec.egress[0].toServices",
+            "spec.egress[0].name",
+        ]
+    );
 }
 
 #[test]
