@@ -23,18 +23,18 @@
 //! | a node enters or leaves a span | O(log span) per row, O(span) per row and flush |
 //! | drain | O(what is told) |
 
-mod entities;
+pub(crate) mod entities;
 mod flush;
-mod groups;
+pub(crate) mod groups;
 mod matching;
 mod namespaces;
 mod objects;
-mod policies;
+pub(crate) mod policies;
 mod selectors;
 mod spans;
 mod status;
 mod symbols;
-mod tables;
+pub(crate) mod tables;
 
 use model::policy::{Object, ObjectId, output::Update};
 
@@ -55,13 +55,13 @@ pub struct Engine {
     /// Span keys nobody holds any more, to be forgotten once consumers know.
     idle_nodes: Vec<tables::NodeId>,
     namespaces: namespaces::Namespaces,
-    entities: entities::Entities,
+    pub(crate) entities: entities::Entities,
     selectors: selectors::Selectors,
-    groups: groups::Groups,
+    pub(crate) groups: groups::Groups,
     spans: spans::Spans,
     /// The row of those that span nothing.
     nowhere: tables::SpanId,
-    policies: policies::Policies,
+    pub(crate) policies: policies::Policies,
     lookups: objects::Lookups,
     problems: status::Problems,
     flush: flush::Flush,

@@ -8,6 +8,7 @@
 //! This room is pure: no I/O, no clock, no randomness. `docs/policy.md` has the drawing and the invariants.
 
 mod engine;
+pub mod explain;
 mod selection;
 mod translate;
 

@@ -269,7 +269,7 @@ impl Engine {
     }
 
     /// All groups a profile's entities are in, ascending, each once.
-    pub(super) fn groups_of(&self, profile: ProfileId) -> SmallVec<[GroupId; 8]> {
+    pub(crate) fn groups_of(&self, profile: ProfileId) -> SmallVec<[GroupId; 8]> {
         let selectors = &self.entities.profiles[profile].selectors;
         let groups =
             selectors.iter().flat_map(|selector| self.selectors.rows[*selector].groups.iter().copied());

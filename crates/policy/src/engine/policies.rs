@@ -171,7 +171,7 @@ impl Engine {
         id
     }
 
-    pub(super) fn object_id(&self, id: PolicyId) -> ObjectId {
+    pub(crate) fn object_id(&self, id: PolicyId) -> ObjectId {
         let row = &self.policies.rows[id];
         let namespace = self.namespaces.rows[row.namespace].name.to_string();
         ObjectId { kind: row.kind, namespace, name: row.name.to_string() }

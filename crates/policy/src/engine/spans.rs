@@ -146,10 +146,6 @@ impl Spans {
         Arc::clone(row.list.get_or_insert_with(|| row.nodes.ids().collect()))
     }
 
-    pub(crate) fn nothing(&self) -> Nodes {
-        Arc::clone(&self.nothing)
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }
