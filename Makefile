@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 # make bench ONLY=store runs one family.
-ONLY ?= store tags
+ONLY ?= store tags policy
 
 .PHONY: up build test lint bench lab deny clean
 

@@ -8,6 +8,7 @@
 mod address;
 mod name;
 mod namespace;
+pub mod policy;
 mod role;
 mod secret;
 mod subject;

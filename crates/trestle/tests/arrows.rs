@@ -10,7 +10,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("wire", &["model"]),
     ("store", &[]),
     ("tags", &["model"]),
-    ("server", &["model", "wire", "store", "tags"]),
+    ("policy", &["model"]),
+    ("server", &["model", "wire", "store", "tags", "policy"]),
     ("trestle", &["model", "wire", "store", "server"]),
     ("benches", &["model", "wire", "store", "tags", "server"]),
 ];
