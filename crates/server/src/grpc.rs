@@ -47,7 +47,7 @@ pub fn router(parts: &Parts, health: HealthReporter) -> Router {
             TagEventsServer::new(tags::EventService {
                 tags: parts.tags.clone(),
                 metrics: parts.metrics.clone(),
-                stop: parts.stop.clone(),
+                stop: parts.life.stopping(),
             })
             .max_decoding_message_size(max),
         )

@@ -16,6 +16,7 @@ mod config;
 mod controller;
 pub mod failure;
 mod grpc;
+mod life;
 mod limits;
 mod listen;
 mod metrics;

@@ -11,12 +11,12 @@ use model::{Secret, Subject};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use store::{Key, Prefix, ReadError, Store, TransactError, Transaction};
 use time::OffsetDateTime;
-use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
 use super::PeerCertificate;
 use crate::{
     failure::Failure,
+    life::Life,
     mirror::Mirror,
     pki::{Issued, Pki, PkiError, hex},
     store_failure,
@@ -93,9 +93,9 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    pub fn start(store: Store, pki: Arc<Pki>, stop: &CancellationToken) -> Self {
-        let tokens = Mirror::start(store.clone(), prefix("tokens"), stop.clone());
-        let certificates = Mirror::start(store.clone(), prefix("certificates"), stop.clone());
+    pub fn start(store: Store, pki: Arc<Pki>, life: &Life) -> Self {
+        let tokens = Mirror::start(store.clone(), prefix("tokens"), life);
+        let certificates = Mirror::start(store.clone(), prefix("certificates"), life);
         Self { store, pki, tokens, certificates }
     }
 
