@@ -30,9 +30,11 @@ use crate::{
     listen::Listener,
     metrics::Metrics,
     namespaces::{NamespaceError, Namespaces},
+    objects::Objects,
     open_store::{OpenStoreError, open_store},
     parts::Parts,
     pki::{Pki, PkiError},
+    policy::Policy,
     private_file, rest,
     tags::Tags,
     tls::{Tls, TlsError},
@@ -97,7 +99,10 @@ impl Controller {
         let audit = Arc::new(Audit::open(&data_dir).map_err(in_data_dir)?);
         let life = Life::default();
         let metrics = Metrics::new();
+        let objects = Objects::new(store.clone());
         let parts = Parts {
+            policy: Policy::start(&objects, Vec::new(), &life),
+            objects,
             tags: Tags::start(store.clone(), Arc::clone(&metrics), &life),
             namespaces: Namespaces::new(store.clone()),
             credentials: Arc::new(Credentials::start(store.clone(), Arc::clone(&pki), &life)),
@@ -212,10 +217,10 @@ async fn bind(listener: &'static str, addr: SocketAddr) -> Result<TcpListener, S
     TcpListener::bind(addr).await.map_err(|err| StartError::Listen { listener, addr, err })
 }
 
-/// Waits until tags and credentials are read.
+/// Waits until everything stored is read.
 async fn load(parts: &Parts) -> Result<(), StartError> {
     let loaded = async {
-        while !(parts.tags.is_synced() && parts.credentials.is_synced()) {
+        while !(parts.tags.is_synced() && parts.credentials.is_synced() && parts.policy.is_synced()) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };

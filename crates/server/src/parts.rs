@@ -7,7 +7,7 @@ use store::Store;
 
 use crate::{
     access::Credentials, audit::Audit, config::Config, failure::chain, life::Life, metrics::Metrics,
-    namespaces::Namespaces, pki::Pki, tags::Tags,
+    namespaces::Namespaces, objects::Objects, pki::Pki, policy::Policy, tags::Tags,
 };
 
 /// Handles on everything; cheap to clone.
@@ -17,6 +17,8 @@ pub struct Parts {
     pub store: Store,
     pub tags: Arc<Tags>,
     pub namespaces: Namespaces,
+    pub objects: Objects,
+    pub policy: Arc<Policy>,
     pub credentials: Arc<Credentials>,
     pub audit: Arc<Audit>,
     pub pki: Arc<Pki>,
@@ -37,6 +39,9 @@ impl Parts {
         }
         if !self.tags.is_synced() {
             reasons.push("tags are not loaded yet".to_owned());
+        }
+        if !self.policy.is_synced() {
+            reasons.push("objects are not loaded yet".to_owned());
         }
         match self.store.health().await {
             Ok(health) => reasons.extend(health.refusing_writes),
