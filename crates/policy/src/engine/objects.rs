@@ -209,7 +209,7 @@ impl Engine {
     }
 
     fn apply_node(&mut self, node: &Node) {
-        let labels = SmallVec::from_slice(&self.intern_labels(node.metadata.labels.iter()));
+        let labels = SmallVec::from_slice(&self.intern_labels(pairs(&node.metadata.labels)));
         self.put_entity(Described {
             kind: MemberKind::Node,
             namespace: "",
@@ -223,7 +223,7 @@ impl Engine {
     }
 
     fn put_external_entity(&mut self, entity: &ExternalEntity) {
-        let labels = SmallVec::from_slice(&self.intern_labels(entity.metadata.labels.iter()));
+        let labels = SmallVec::from_slice(&self.intern_labels(pairs(&entity.metadata.labels)));
         let ports =
             entity.spec.ports.iter().filter_map(|port| named_port(&port.name, port.port, &port.protocol));
         let endpoints = entity.spec.endpoints.iter();
@@ -473,7 +473,7 @@ impl Engine {
 
     pub(super) fn intern_labels<'a>(
         &mut self,
-        labels: impl Iterator<Item = (&'a String, &'a String)>,
+        labels: impl Iterator<Item = (&'a str, &'a str)>,
     ) -> LabelSet {
         let mut labels: Vec<_> =
             labels.map(|(k, v)| (self.symbols.intern(k), self.symbols.intern(v))).collect();
@@ -502,6 +502,10 @@ pub(super) fn release(symbols: &mut Interner<Symbol>, symbol: Symbol) {
     if symbols.release(symbol) {
         symbols.forget(symbol);
     }
+}
+
+fn pairs(labels: &Labels) -> impl Iterator<Item = (&str, &str)> {
+    labels.iter().map(|(key, value)| (key.as_str(), value.as_str()))
 }
 
 fn key(metadata: &ObjectMeta) -> NamespacedName {

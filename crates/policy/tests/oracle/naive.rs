@@ -14,8 +14,7 @@ use model::policy::{
         Identifier, Member, MemberKind, NamedPort, NetworkPolicy, PolicySource, Problem, Protocol, Rule,
     },
 };
-use policy::{GroupRef, Scope, Selection, World, antrea_policy, kubernetes_policy, resolve};
-use uuid::Uuid;
+use policy::{GroupRef, Scope, Selection, World, antrea_policy, kubernetes_policy, name_uuid, resolve};
 
 use crate::state::{GroupKind, GroupState, PolicyState, State, key_and_rest};
 
@@ -162,8 +161,7 @@ impl World for Objects {
 }
 
 fn uuid(text: &str) -> Identifier {
-    let space = Uuid::from_u128(0xe4f2_4a48_ca1f_4d5b_819c_ea76_32b2_2115);
-    Identifier::Uuid(Uuid::new_v5(&space, text.as_bytes()))
+    Identifier::Uuid(name_uuid(text))
 }
 
 /// The whole truth about a set of objects.
