@@ -202,7 +202,8 @@ impl Engine {
         if self.namespaces.rows[id].known {
             self.namespaces.release(id);
         }
-        let written = labels.iter().filter(|(key, _)| *key != NAME_LABEL).map(|(k, v)| (k.as_str(), v.as_str()));
+        let written =
+            labels.iter().filter(|(key, _)| *key != NAME_LABEL).map(|(k, v)| (k.as_str(), v.as_str()));
         let labels = self.intern_labels(written.chain([(NAME_LABEL, name)]));
         let logging = annotations.get(LOGGING).is_some_and(|value| value.eq_ignore_ascii_case("true"));
         self.change_namespace(id, true, labels, logging);

@@ -89,11 +89,11 @@ impl Lookups {
 }
 
 /// What translations see of the engine.
-pub(crate) struct View<'a> {
+pub(crate) struct Surroundings<'a> {
     pub(crate) engine: &'a Engine,
 }
 
-impl World for View<'_> {
+impl World for Surroundings<'_> {
     fn tier_priority(&self, name: &str) -> Option<i32> {
         let system = SYSTEM_TIERS.iter().find(|(tier, _)| *tier == name).map(|(_, priority)| *priority);
         self.engine.lookups.tiers.get(name).copied().or(system)
@@ -379,14 +379,15 @@ impl Engine {
         }
         let kind = if name.namespace.is_empty() { Kind::ClusterGroup } else { Kind::Group };
         let id = ObjectId { kind, namespace: name.namespace.clone(), name: name.name.clone() };
-        let problems =
-            resolve(&View { engine: self }, name).map(|resolved| resolved.problems).unwrap_or_default();
+        let problems = resolve(&Surroundings { engine: self }, name)
+            .map(|resolved| resolved.problems)
+            .unwrap_or_default();
         self.set_problems(id, problems);
     }
 
     /// The selectors a group stands for; those that are new have no group yet.
     pub(super) fn named_selectors(&mut self, name: &NamespacedName) -> IdSet<SelectorId> {
-        let resolved = resolve(&View { engine: self }, name).unwrap_or_default();
+        let resolved = resolve(&Surroundings { engine: self }, name).unwrap_or_default();
         resolved.selections.iter().map(|selection| self.intern_selection(selection)).collect()
     }
 
@@ -433,7 +434,7 @@ impl Engine {
         let row = &self.policies.rows[id];
         let Some(spec) = row.spec.clone() else { return };
         let namespace = Arc::clone(&self.namespaces.rows[row.namespace].name);
-        let translation = antrea_policy(&spec, &namespace, &View { engine: self });
+        let translation = antrea_policy(&spec, &namespace, &Surroundings { engine: self });
         let record = self.compile(&translation, uid, generation);
         self.install(id, Some(record));
         self.report(id, translation.problems);
@@ -471,10 +472,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn intern_labels<'a>(
-        &mut self,
-        labels: impl Iterator<Item = (&'a str, &'a str)>,
-    ) -> LabelSet {
+    pub(super) fn intern_labels<'a>(&mut self, labels: impl Iterator<Item = (&'a str, &'a str)>) -> LabelSet {
         let mut labels: Vec<_> =
             labels.map(|(k, v)| (self.symbols.intern(k), self.symbols.intern(v))).collect();
         labels.sort_unstable();

@@ -202,13 +202,19 @@ impl Engine {
         let mut addresses: SmallVec<[GroupId; 8]> = SmallVec::new();
         let mut rules = SmallVec::with_capacity(translation.rules.len());
         for rule in &translation.rules {
-            let mut groups: SmallVec<[GroupId; 4]> =
-                rule.groups.iter().map(|group| self.intern_group(GroupKind::Address, group, &mut last)).collect();
+            let mut groups: SmallVec<[GroupId; 4]> = rule
+                .groups
+                .iter()
+                .map(|group| self.intern_group(GroupKind::Address, group, &mut last))
+                .collect();
             groups.sort_unstable();
             groups.dedup();
             addresses.extend_from_slice(&groups);
-            let own: IdSet<GroupId> =
-                rule.applied_to.iter().map(|group| self.intern_group(GroupKind::AppliedTo, group, &mut last)).collect();
+            let own: IdSet<GroupId> = rule
+                .applied_to
+                .iter()
+                .map(|group| self.intern_group(GroupKind::AppliedTo, group, &mut last))
+                .collect();
             applied_to.extend_from_slice(&own);
             rules.push(CompiledRule {
                 direction: rule.direction,
@@ -334,6 +340,10 @@ impl Engine {
     }
 
     pub(super) fn policy_name(&self, id: PolicyId, uid: &Identifier, derived: bool) -> Identifier {
-        if derived { Identifier::Uuid(name_uuid(&format!("{uid} {}", self.object_id(id)))) } else { uid.clone() }
+        if derived {
+            Identifier::Uuid(name_uuid(&format!("{uid} {}", self.object_id(id))))
+        } else {
+            uid.clone()
+        }
     }
 }

@@ -149,5 +149,13 @@ fn rule<'a>(
     detail: Arc<RuleDetail>,
 ) -> TranslatedRule<'a> {
     let (priority, enable_logging) = (UNORDERED, false);
-    TranslatedRule { direction, action, priority, enable_logging, applied_to: GroupRefs::new(), groups, detail }
+    TranslatedRule {
+        direction,
+        action,
+        priority,
+        enable_logging,
+        applied_to: GroupRefs::new(),
+        groups,
+        detail,
+    }
 }

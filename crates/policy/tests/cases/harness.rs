@@ -3,11 +3,7 @@
 use model::policy::{Kind, Object, ObjectId, TypeMeta, output::Update};
 use policy::{Engine, Event};
 
-use crate::{
-    consumer::Consumer,
-    naive::{Objects, compute},
-    state::State,
-};
+use crate::{consumer::Consumer, naive::compute, objects::Objects, state::State};
 
 #[derive(Default)]
 pub(crate) struct World {
@@ -73,7 +69,20 @@ impl World {
             updates.push(update);
         }
         assert_eq!(self.consumer.state, compute(&self.objects), "the engine and the oracle differ");
+        self.check_views();
         updates
+    }
+
+    /// Who asks for everything at once has what those have who listened all the time.
+    fn check_views(&self) {
+        let mut told = self.consumer.state.clone();
+        told.problems.clear();
+        told.applied_to.values_mut().chain(told.address.values_mut()).for_each(|group| group.span.clear());
+        told.policies.values_mut().for_each(|policy| policy.span.clear());
+        assert_eq!(State::of_view(&self.engine.view()), told);
+        for node in self.consumer.state.nodes() {
+            assert_eq!(State::of_view(&self.engine.view_of_node(&node)), self.on(&node), "asked for {node}");
+        }
     }
 
     pub(crate) fn on(&self, node: &str) -> State {

@@ -71,7 +71,7 @@ impl Report {
             self.say(format!("{base}.{wrong_side}"), format!("peers of this direction stand in `{side}`"));
         }
         if !rule.to_services.is_empty() {
-            self.to_services(base, rule, direction);
+            self.services_alone(base, rule, direction);
         }
         for (i, peer) in peers.iter().enumerate() {
             self.antrea_peer(&format!("{base}.{side}[{i}]"), peer, direction, context.cluster);
@@ -95,7 +95,7 @@ impl Report {
         }
     }
 
-    fn to_services(&mut self, base: &str, rule: &Rule, direction: Direction) {
+    fn services_alone(&mut self, base: &str, rule: &Rule, direction: Direction) {
         if direction == Direction::In {
             self.say(format!("{base}.toServices"), "exists for egress rules only");
         }

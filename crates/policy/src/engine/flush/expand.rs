@@ -120,7 +120,7 @@ impl Engine {
     }
 
     /// A group made of selectors is its own UID; one that has an object has the object's.
-    pub(super) fn group_uid(&self, group: &Group) -> Identifier {
+    pub(in crate::engine) fn group_uid(&self, group: &Group) -> Identifier {
         match &group.origin {
             Origin::Selection(_) | Origin::Service(_) => group.name.clone(),
             Origin::Named(name) => match self.lookups.group_uid(name) {
