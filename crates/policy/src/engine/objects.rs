@@ -11,7 +11,7 @@ use model::policy::{
     antrea::{self, GroupSpec, NamespacedName, PolicySpec, SYSTEM_TIERS},
     external::{ExternalEntity, ExternalNode},
     kubernetes,
-    output::{MemberKind, NamedPort, Problem, Protocol},
+    output::{Identifier, MemberKind, NamedPort, Problem, Protocol},
     workload::{Node, Pod},
 };
 use rustc_hash::FxHashMap;
@@ -22,6 +22,7 @@ use super::{
     entities::Described,
     groups::GroupKind,
     matching::LabelSet,
+    policies::{Policy, Record},
     symbols::Interner,
     tables::{IdSet, NamespaceId, PolicyId, SelectorId, Symbol},
 };
@@ -117,6 +118,12 @@ impl World for Surroundings<'_> {
             .collect();
         namespaces.sort_unstable();
         namespaces
+    }
+}
+
+impl Policy {
+    fn spec(&self) -> Option<PolicySpec> {
+        self.spec.as_ref().map(|text| serde_json::from_str(text).expect("it was written by this process"))
     }
 }
 
@@ -407,7 +414,7 @@ impl Engine {
         let logging = row.logging;
         for id in row.policies.clone().iter() {
             if let Some(record) = &self.policies.rows[*id].record {
-                let record = super::policies::Record { logging, ..(**record).clone() };
+                let record = Record { logging, ..(**record).clone() };
                 self.install(*id, Some(record));
             }
         }
@@ -415,34 +422,31 @@ impl Engine {
 
     fn apply_antrea_policy(&mut self, kind: Kind, namespace: &str, policy: &antrea::Policy) {
         let id = self.policy_row(kind, namespace, &policy.metadata.name);
-        self.set_spec(id, Some(Arc::new(policy.spec.clone())));
+        self.set_spec(id, Some(&policy.spec));
         let uid = self.uid_of(id, &policy.metadata.uid);
-        self.translate_and_install(id, uid, policy.metadata.generation);
+        self.translate_and_install(id, &policy.spec, uid, policy.metadata.generation);
     }
 
     fn recompile(&mut self, id: PolicyId) {
-        let Some(record) = self.policies.rows[id].record.clone() else { return };
-        self.translate_and_install(id, record.uid.clone(), record.generation);
+        let row = &self.policies.rows[id];
+        let (Some(record), Some(spec)) = (row.record.clone(), row.spec()) else { return };
+        self.translate_and_install(id, &spec, record.uid.clone(), record.generation);
     }
 
-    fn translate_and_install(
-        &mut self,
-        id: PolicyId,
-        uid: model::policy::output::Identifier,
-        generation: i64,
-    ) {
-        let row = &self.policies.rows[id];
-        let Some(spec) = row.spec.clone() else { return };
-        let namespace = Arc::clone(&self.namespaces.rows[row.namespace].name);
-        let translation = antrea_policy(&spec, &namespace, &Surroundings { engine: self });
+    fn translate_and_install(&mut self, id: PolicyId, spec: &PolicySpec, uid: Identifier, generation: i64) {
+        let namespace = Arc::clone(&self.namespaces.rows[self.policies.rows[id].namespace].name);
+        let translation = antrea_policy(spec, &namespace, &Surroundings { engine: self });
         let record = self.compile(&translation, uid, generation);
         self.install(id, Some(record));
         self.report(id, translation.problems);
     }
 
-    fn set_spec(&mut self, id: PolicyId, spec: Option<Arc<PolicySpec>>) {
+    fn set_spec(&mut self, id: PolicyId, spec: Option<&PolicySpec>) {
         let row = &mut self.policies.rows[id];
-        let old = std::mem::replace(&mut row.spec, spec.clone());
+        let old = row.spec();
+        row.spec = spec.map(|spec| {
+            serde_json::to_string(spec).expect("a spec has string keys and no failing parts").into_boxed_str()
+        });
         let namespace = Arc::clone(&self.namespaces.rows[row.namespace].name);
         for dependency in old.iter().flat_map(|spec| dependencies(spec, &namespace)) {
             if let Some(dependents) = self.lookups.dependents.get_mut(&dependency) {
@@ -452,7 +456,7 @@ impl Engine {
                 }
             }
         }
-        for dependency in spec.iter().flat_map(|spec| dependencies(spec, &namespace)) {
+        for dependency in spec.into_iter().flat_map(|spec| dependencies(spec, &namespace)) {
             self.lookups.dependents.entry(dependency).or_insert_with(IdSet::new).insert(id);
         }
     }

@@ -9,7 +9,6 @@ use std::{hash::BuildHasher, sync::Arc};
 use hashbrown::HashTable;
 use model::policy::{
     Kind, ObjectId,
-    antrea::PolicySpec,
     output::{Action, Direction, Identifier, RuleDetail},
 };
 use rustc_hash::FxBuildHasher;
@@ -30,8 +29,8 @@ pub(crate) struct Policy {
     pub(crate) name: Arc<str>,
     /// `None` after a delete, until the next flush.
     pub(crate) record: Option<Arc<Record>>,
-    /// Of Antrea policies, to be compiled again.
-    pub(crate) spec: Option<Arc<PolicySpec>>,
+    /// Of Antrea policies, to be compiled again. As text: a tenth of what the parsed form takes, and rarely read.
+    pub(crate) spec: Option<Box<str>>,
     pub(crate) span: SpanId,
     pub(crate) told: Option<Told>,
     pub(crate) changed: bool,

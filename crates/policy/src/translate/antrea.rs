@@ -15,7 +15,8 @@ use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 use model::policy::{
     LabelSelector, Labels,
     antrea::{
-        AppliedTo, BASELINE_TIER_PRIORITY, DEFAULT_TIER, DEFAULT_TIER_PRIORITY, Peer, PolicySpec, Rule,
+        AppliedTo, BASELINE_TIER_PRIORITY, DEFAULT_TIER, DEFAULT_TIER_PRIORITY, PRIORITIES, Peer, PolicySpec,
+        Rule,
     },
     convert,
     output::{Action, Direction, Problem, RuleDetail, Service},
@@ -47,6 +48,12 @@ pub fn antrea_policy<'a>(spec: &'a PolicySpec, namespace: &'a str, world: &impl 
             .say("spec.tier", format!("the tier `{tier}` does not exist; `{DEFAULT_TIER}` stands in for it"));
         DEFAULT_TIER_PRIORITY
     });
+    let priority = if PRIORITIES.contains(&spec.priority) {
+        spec.priority
+    } else {
+        translator.say("spec.priority", "not between 1 and 10000; the policy comes last in its tier");
+        *PRIORITIES.end()
+    };
     let mut translated = SmallVec::new();
     for (list, direction) in [(&spec.ingress, Direction::In), (&spec.egress, Direction::Out)] {
         for (index, rule) in list.iter().enumerate() {
@@ -64,7 +71,7 @@ pub fn antrea_policy<'a>(spec: &'a PolicySpec, namespace: &'a str, world: &impl 
     }
     Translation {
         tier_priority: Some(tier_priority),
-        priority: Some(spec.priority),
+        priority: Some(priority),
         applied_to_per_rule: translator.per_rule,
         applied_to,
         rules: translated,

@@ -16,8 +16,9 @@ pub(crate) fn parse(yaml: &str) -> Vec<Object> {
     let documents = yaml.split("\n---").map(str::trim).filter(|document| !document.is_empty());
     documents
         .map(|document| {
-            let kind = serde_saphyr::from_str::<TypeMeta>(document).unwrap().kind().unwrap();
-            serde_saphyr::with_deserializer_from_str(document, |d| kind.deserialize(d)).unwrap()
+            let kind = serde_saphyr::from_str::<TypeMeta>(document).expect("a document has a kind");
+            let kind = kind.kind().expect("the kind is known");
+            serde_saphyr::with_deserializer_from_str(document, |d| kind.deserialize(d)).expect("it parses")
         })
         .collect()
 }

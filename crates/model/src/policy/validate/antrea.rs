@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::Report;
 use crate::policy::{
     LabelSelector,
-    antrea::{AppliedTo, Group, Peer, Policy, Rule, SYSTEM_TIERS, Tier},
+    antrea::{AppliedTo, Group, PRIORITIES, Peer, Policy, Rule, SYSTEM_TIERS, Tier},
     convert,
     output::{Action, Direction},
 };
@@ -16,7 +16,7 @@ const RESERVED_TIER_PRIORITIES: [i32; 4] = [251, 252, 254, 255];
 impl Report {
     pub(super) fn antrea_policy(&mut self, policy: &Policy, cluster: bool) {
         let spec = &policy.spec;
-        if !(1.0..=10_000.0).contains(&spec.priority) {
+        if !PRIORITIES.contains(&spec.priority) {
             self.say("spec.priority", format!("{} is not between 1 and 10000", spec.priority));
         }
         let context =
