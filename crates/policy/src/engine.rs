@@ -23,6 +23,7 @@
 //! | a node enters or leaves a span | O(log span) per row, O(span) per row and flush |
 //! | drain | O(what is told) |
 
+mod dependents;
 pub(crate) mod entities;
 mod flush;
 pub(crate) mod groups;
@@ -65,7 +66,7 @@ pub struct Engine {
     /// The row of those that span nothing.
     nowhere: tables::SpanId,
     pub(crate) policies: policies::Policies,
-    lookups: objects::Lookups,
+    lookups: dependents::Lookups,
     problems: status::Problems,
     flush: flush::Flush,
     /// The label key under which service accounts are matched.
@@ -109,7 +110,7 @@ impl Engine {
             spans,
             nowhere,
             policies: policies::Policies::new(),
-            lookups: objects::Lookups::default(),
+            lookups: dependents::Lookups::default(),
             problems: status::Problems::default(),
             flush: flush::Flush::default(),
             service_account,
