@@ -147,3 +147,14 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_may_move_to_the_thread_that_owns_it() {
+        fn moves<T: Send + 'static>(_: &T) {}
+        moves(&Engine::new());
+    }
+}
