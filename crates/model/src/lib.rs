@@ -8,8 +8,10 @@
 mod address;
 mod name;
 mod namespace;
+pub mod policy;
 mod role;
 mod secret;
+mod subject;
 mod tag;
 
 pub use address::{Address, ParseAddressError};
@@ -17,4 +19,7 @@ pub use name::{NameError, Segment, TagName};
 pub use namespace::{Deployment, Namespace, NamespaceError};
 pub use role::{ParseRoleError, Role};
 pub use secret::Secret;
-pub use tag::{Leaf, Member, MemberError, ResourceName, ResourceNameError, Subscriber, SubscriberError, TagValue};
+pub use subject::{ParseSubjectError, Subject};
+pub use tag::{
+    Leaf, Member, MemberError, ResourceName, ResourceNameError, Subscriber, SubscriberError, TagValue,
+};

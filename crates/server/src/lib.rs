@@ -1,1 +1,43 @@
+//! The controller: wires the rooms together and serves them over gRPC and REST.
+//!
+//! In: a [`Config`]. Out: a running [`Controller`]. Holds: the store, the local CA, and the tasks that follow them.
+//!
+//! ```text
+//!   listen ─► limits ─► access::gate ─► grpc, rest ─► tags, namespaces, credentials ─► store
+//!     tls                audit                                └── follow ◄── watch ──────┘
+//! ```
+//!
+//! Not here: what a tag graph is (`tags`), how objects are kept (`store`), the command line (`trestle`).
 
+pub mod access;
+pub mod audit;
+mod blocking;
+mod config;
+mod controller;
+mod explain;
+pub mod failure;
+mod grpc;
+mod life;
+mod limits;
+mod listen;
+mod metrics;
+mod mirror;
+mod namespaces;
+mod objects;
+mod open_store;
+mod parts;
+pub mod pki;
+mod policy;
+pub mod private_file;
+mod random;
+mod rest;
+mod storage;
+mod store_failure;
+mod tags;
+mod tls;
+
+pub use config::{Config, ConfigError, EtcdConfig, LimitsConfig, Listen, StoreKind};
+pub use controller::{Controller, StartError};
+pub use storage::{BackendConfig, CephTarget, NbdConfig, StorageConfig};
+pub use open_store::{OpenStoreError, RestoreStoreError, restore_store};
+pub use tls::{CertificateFiles, TlsError};

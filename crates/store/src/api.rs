@@ -1,30 +1,22 @@
 //! What a backend must do, in types.
+//!
+//! In: nothing; these are the words both backends and all callers share. Out: [`Store`], the handle rooms hold,
+//! and [`Backend`], what stands behind it. Not here: how a backend keeps the contract ([`crate::embedded`],
+//! [`crate::etcd`]).
 
-use std::{fmt, ops::Deref, time::Duration};
+mod backend;
+mod entry;
+mod error;
+mod key;
+mod transaction;
+mod watch;
 
-use async_trait::async_trait;
-use bytes::Bytes;
-use futures::stream::BoxStream;
-
-/// A point in the store's history. 0 is before the first write.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Revision(pub u64);
-
-/// One stored object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    pub key: Key,
-    pub value: Bytes,
-    /// Revision of the transaction that created the key (again).
-    pub created: Revision,
-    /// Revision of the transaction that wrote this value.
-    pub modified: Revision,
-    pub lease: Option<LeaseId>,
-}
-
-/// All entries below a prefix, at one revision, sorted by key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listing {
-    pub entries: Vec<Entry>,
-    pub revision: Revision,
-}
+pub use backend::{Backend, Health, Snapshot, Store};
+pub use entry::{Entry, Lease, LeaseId, Listing, Revision};
+pub(crate) use error::check_ttl;
+pub use error::{
+    BackupError, Cause, CompactError, LeaseError, Limit, Outcome, ReadError, TransactError, WatchError,
+};
+pub use key::{Key, KeyError, Prefix};
+pub use transaction::{Committed, Compare, Expected, Operation, Transaction};
+pub use watch::{Event, Watch, WatchFrom};

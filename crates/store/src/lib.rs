@@ -5,8 +5,20 @@
 //! contract, proven by one conformance suite. Not here: what a value means; typed access is [`typed`].
 //!
 //! The contract:
-//! - Every committed transaction has a revision of its own, larger than all before it. Revisions may have gaps.
+//! - Every committed transaction that changes something has a revision of its own, larger than all before it.
+//!   Revisions may have gaps.
 //! - An acknowledged transaction is on disk (fsync) or in etcd's quorum. It is applied whole or not at all.
 //! - A watch yields `Init, Apply…, InitDone` for the state at one revision, then `Apply` and `Delete` for every
 //!   change after it, in revision order, without gap or double; from a revision, only the changes after it.
-//! - History before the compacted revision is gone; a watch from there gets [`WatchError::Compacted`]: start over.
+//! - History up to the compacted revision is gone; a watch from there gets [`WatchError::Compacted`]: start over.
+//! - A lease ends by time (monotonic clock) or revocation, and its keys end with it, in one transaction.
+//!
+//! `docs/store.md` has the whole of it, with failure modes and tuning.
+
+pub mod api;
+pub mod backup;
+pub mod embedded;
+pub mod etcd;
+pub mod typed;
+
+pub use api::*;

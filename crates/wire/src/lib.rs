@@ -3,8 +3,6 @@
 //! In: nothing but `proto/` at build time. Out: one module per protobuf package, named as the package is.
 //! Not here: what a message means (`model`), who may send it and what happens then (`server`).
 
-#![allow(unused_qualifications, unreachable_pub, reason = "generated code does as it likes")]
-
 pub mod access;
 pub mod namespaces;
 pub mod tags;
@@ -27,6 +25,11 @@ pub mod pb {
 /// `provider.OCSProvider`: storage for other clusters on the seed's wire.
 pub mod provider {
     tonic::include_proto!("provider");
+}
+
+/// The same service with capacities as the bytes that came: a Quantity message or plain text.
+pub mod provider_raw {
+    include!(concat!(env!("OUT_DIR"), "/raw/provider.rs"));
 }
 
 /// The Kubernetes message that `provider` refers to, at the path the generated code expects.

@@ -4,6 +4,8 @@
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
+use arc_swap::ArcSwap;
+use rustls::ServerConfig as RustlsConfig;
 use storage_provider::ConsumerId;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -94,15 +96,28 @@ struct Shared {
 }
 
 enum Door {
-    Tls(TlsAcceptor),
+    /// Replaced when the certificate is renewed; open sessions go on with the old one.
+    Tls(ArcSwap<RustlsConfig>),
     Plain(ConsumerId),
+}
+
+/// Gives a running server a new certificate.
+pub struct Renewal(Arc<Shared>);
+
+impl Renewal {
+    pub fn renew(&self, identity: TlsIdentity) -> Result<(), TlsError> {
+        if let Door::Tls(config) = &self.0.access {
+            config.store(Arc::new(identity.server_config(&self.0.vault)?));
+        }
+        Ok(())
+    }
 }
 
 impl NbdServer {
     pub async fn bind(vault: Arc<Vault>, config: ServerConfig) -> Result<Self, BindError> {
         let ServerConfig { listen: address, access, max_connections, max_sessions } = config;
         let access = match access {
-            Access::Tls(identity) => Door::Tls(Arc::new(identity.server_config(&vault)?).into()),
+            Access::Tls(identity) => Door::Tls(ArcSwap::from_pointee(identity.server_config(&vault)?)),
             Access::PlainLoopback(_) if !address.ip().is_loopback() => {
                 return Err(BindError::PlainBeyondLoopback { address });
             }
@@ -122,6 +137,11 @@ impl NbdServer {
 
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
+    }
+
+    /// What renews the server's certificate while it serves.
+    pub fn renewal(&self) -> Renewal {
+        Renewal(Arc::clone(&self.shared))
     }
 
     /// Serves until told to stop; every session has ended when this returns.
@@ -175,11 +195,12 @@ impl Shared {
                     let pass = self.admit(*consumer, None)?;
                     Ok(Some((Stream::Plain(socket), pass, no_zeroes)))
                 }
-                Door::Tls(acceptor) => {
+                Door::Tls(config) => {
                     if !until_tls(&mut socket).await? {
                         return Ok(None);
                     }
                     let stream = ReadAhead::new(socket, Arc::clone(&self.pool));
+                    let acceptor = TlsAcceptor::from(config.load_full());
                     let stream = acceptor.accept(stream).await.map_err(ConnectionError::Tls)?;
                     let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
                     let shown = shown.ok_or(ConnectionError::Nobody)?;

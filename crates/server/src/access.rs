@@ -1,0 +1,13 @@
+//! Who may call what.
+//!
+//! In: a connection's certificate, a request's bearer token, the operation it names. Out: the caller, or a
+//! refusal. Holds: the tokens and certificates the store knows, mirrored. Every operation has its line in
+//! [`table`]; one that has none is refused.
+
+mod caller;
+mod credentials;
+pub mod gate;
+pub mod table;
+
+pub use caller::{Caller, Peer, PeerCertificate, Proof};
+pub use credentials::{CertificateRecord, Credentials, CredentialsError, NewToken, TokenRecord};

@@ -1,0 +1,172 @@
+//! The gate every request passes: who calls, may they, and a record of it.
+//!
+//! ```text
+//!   listener ─ Peer ─► limits ─► gate ─ Caller ─► handler
+//!                                 │ authenticate: token, else certificate, else anonymous if configured
+//!                                 │ admit:        the operation's line in the table
+//!                                 └ audit:        writes with their result, and all refusals
+//! ```
+
+use std::{net::SocketAddr, sync::Arc};
+
+use axum::{
+    extract::{MatchedPath, Request, State},
+    http::header,
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use jiff::Timestamp;
+use model::{Role, Secret, Subject};
+use tonic::{Code, Status};
+use tracing::error;
+
+use super::{
+    Caller, Credentials, Peer, Proof,
+    table::{self, Effect},
+};
+use crate::{
+    audit::{self, Audit, Record},
+    failure::{Failure, FailureCode, chain, code_name},
+    metrics::Metrics,
+};
+
+/// What the gate needs to decide.
+pub struct Gate {
+    pub credentials: Arc<Credentials>,
+    pub audit: Arc<Audit>,
+    pub metrics: Arc<Metrics>,
+    /// The role of callers who do not say who they are. Only ever set where every listener is plaintext loopback.
+    pub anonymous: Option<Role>,
+}
+
+/// Axum middleware for gRPC and REST routers alike.
+pub async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
+    let is_grpc = is_grpc(&request);
+    let Some(operation) = operation(&request, is_grpc) else {
+        // No route: there is nothing to guard, and the router answers that it does not exist.
+        return next.run(request).await;
+    };
+    let Some(rule) = table::rule(&operation) else {
+        let unknown = Failure::new(Code::Unimplemented, format!("there is no operation {operation}"));
+        return refuse(unknown, is_grpc);
+    };
+    let peer = request.extensions().get::<Peer>().map(|peer| peer.addr);
+    let caller = gate.authenticate(&request);
+    let subject =
+        caller.as_ref().ok().and_then(|caller| caller.as_ref()).map(|caller| caller.subject.clone());
+    if let Err(failure) = gate.admit(rule, &caller) {
+        gate.record(peer, subject, rule.operation, String::new(), failure.code);
+        return refuse(failure, is_grpc);
+    }
+    if let Ok(Some(caller)) = caller {
+        request.extensions_mut().insert(caller);
+    }
+    let (response, object) = audit::observe(next.run(request)).await;
+    if rule.effect == Effect::Write {
+        gate.record(peer, subject, rule.operation, object, result_code(&response));
+    }
+    response
+}
+
+impl Gate {
+    /// Who calls: `Ok(None)` if nobody says, an error if what they say is not true.
+    fn authenticate(&self, request: &Request) -> Result<Option<Caller>, Failure> {
+        if let Some(value) = request.headers().get(header::AUTHORIZATION) {
+            let token = value.to_str().ok().and_then(|text| text.strip_prefix("Bearer ")).map(Secret::new);
+            let token = token.ok_or_else(|| {
+                Failure::new(
+                    Code::Unauthenticated,
+                    "the authorization header is not of the form `Bearer TOKEN`",
+                )
+            })?;
+            let subject = self.credentials.check_token(&token, Timestamp::now())?;
+            return Ok(Some(Caller { subject, proof: Proof::Token }));
+        }
+        let peer = request.extensions().get::<Peer>();
+        if let Some(certificate) = peer.and_then(|peer| peer.certificate.as_ref()) {
+            self.credentials.check_certificate(certificate)?;
+            return Ok(Some(Caller { subject: certificate.subject.clone(), proof: Proof::Certificate }));
+        }
+        Ok(self.anonymous.map(|role| Caller {
+            subject: Subject { role, name: "anonymous".parse().expect("it is a legal name") },
+            proof: Proof::Anonymous,
+        }))
+    }
+
+    fn admit(&self, rule: &table::Rule, caller: &Result<Option<Caller>, Failure>) -> Result<(), Failure> {
+        let caller = match caller {
+            Ok(caller) => caller.as_ref(),
+            // What anyone may call is not refused for a stale token.
+            Err(_) if rule.who.admits(None) => None,
+            Err(failure) => return Err(failure.clone()),
+        };
+        if rule.who.admits(caller.map(Caller::role)) {
+            return Ok(());
+        }
+        Err(match caller {
+            None => Failure::new(
+                Code::Unauthenticated,
+                format!("{} needs a bearer token or a client certificate", rule.operation),
+            ),
+            Some(caller) => Failure::new(
+                Code::PermissionDenied,
+                format!("{} may not call {}", caller.subject, rule.operation),
+            ),
+        })
+    }
+
+    fn record(
+        &self,
+        peer: Option<SocketAddr>,
+        caller: Option<Subject>,
+        operation: &str,
+        object: String,
+        code: Code,
+    ) {
+        let record = Record {
+            time: Timestamp::now(),
+            caller,
+            peer: peer.map(|addr| addr.to_string()).unwrap_or_default(),
+            operation: operation.to_owned(),
+            object,
+            result: code_name(code).to_owned(),
+        };
+        if let Err(err) = self.audit.append(record) {
+            self.metrics.audit_failures.inc();
+            error!(operation, error = chain(&err), "cannot write the audit record");
+        }
+    }
+}
+
+/// Whether a request speaks gRPC, which decides the form of the answer.
+pub fn is_grpc(request: &Request) -> bool {
+    let content_type = request.headers().get(header::CONTENT_TYPE);
+    content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+}
+
+/// The operation's name in the table; none if no route matches.
+pub fn operation(request: &Request, is_grpc: bool) -> Option<String> {
+    if is_grpc {
+        return Some(request.uri().path().trim_start_matches('/').to_owned());
+    }
+    let route = request.extensions().get::<MatchedPath>()?;
+    Some(format!("{} {}", request.method(), route.as_str()))
+}
+
+/// A failure in the form the caller speaks.
+pub fn refuse(failure: Failure, is_grpc: bool) -> Response {
+    if is_grpc { Status::from(failure).into_http() } else { failure.into_response() }
+}
+
+/// How a call ended. A gRPC call that fails before its first message says so in its headers.
+pub fn result_code(response: &Response) -> Code {
+    if let Some(FailureCode(code)) = response.extensions().get::<FailureCode>() {
+        return *code;
+    }
+    match Status::from_header_map(response.headers()) {
+        Some(status) => status.code(),
+        None if response.status().is_server_error() => Code::Internal,
+        None if response.status().is_client_error() => Code::InvalidArgument,
+        None => Code::Ok,
+    }
+}

@@ -1,0 +1,219 @@
+//! The table of operations: which roles may make each call, and whether it writes.
+//!
+//! A gRPC operation is named `package.Service/Method`, a REST operation `METHOD /route/{parameter}`.
+//! Tests prove that every method and route served has a line here, and that no line is left over.
+
+use model::Role;
+
+/// Who may make a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// Also callers who have not said who they are.
+    Anyone,
+    /// Every caller who has.
+    Known,
+    /// Callers in one of these roles.
+    Roles(&'static [Role]),
+}
+
+/// Whether a call changes anything. Calls that do are audited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    Read,
+    Write,
+}
+
+/// One line of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    pub operation: &'static str,
+    pub who: Who,
+    pub effect: Effect,
+}
+
+const READERS: Who = Who::Roles(&[Role::Admin, Role::Operator, Role::Viewer]);
+const WRITERS: Who = Who::Roles(&[Role::Admin, Role::Operator]);
+const ADMINS: Who = Who::Roles(&[Role::Admin]);
+
+const fn read(operation: &'static str, who: Who) -> Rule {
+    Rule { operation, who, effect: Effect::Read }
+}
+
+const fn write(operation: &'static str, who: Who) -> Rule {
+    Rule { operation, who, effect: Effect::Write }
+}
+
+/// Every operation there is.
+pub const TABLE: &[Rule] = &[
+    // Tags on the seed's wire.
+    write("tagservicepb.TagService/SetTag", WRITERS),
+    read("tagservicepb.TagService/GetTag", READERS),
+    read("tagservicepb.TagService/ResolveTag", READERS),
+    write("tagservicepb.TagService/DeleteTagMember", WRITERS),
+    write("tagservicepb.TagService/DeleteTag", WRITERS),
+    write("tagservicepb.TagService/Subscribe", WRITERS),
+    write("tagservicepb.TagService/Unsubscribe", WRITERS),
+    read("tagservicepb.TagService/GetSubscribers", READERS),
+    read("tagservicepb.TagService/ListTags", READERS),
+    read("trestle.v1.TagEvents/WatchSubscriber", READERS),
+    // Tags over REST.
+    read("GET /tags", READERS),
+    read("GET /tags/{tag}", READERS),
+    write("DELETE /tags/{tag}", WRITERS),
+    read("POST /tags/{tag}/resolveMembers", READERS),
+    write("POST /tags/{tag}/applyMembers", WRITERS),
+    write("DELETE /tags/{tag}/members/{member}", WRITERS),
+    read("GET /tags/{tag}/subscribers", READERS),
+    write("PUT /tags/{tag}/subscribers/{subscriber}", WRITERS),
+    write("DELETE /tags/{tag}/subscribers/{subscriber}", WRITERS),
+    // Namespaces.
+    read("trestle.v1.Namespaces/ListNamespaces", READERS),
+    read("trestle.v1.Namespaces/GetNamespace", READERS),
+    write("trestle.v1.Namespaces/SetNamespace", WRITERS),
+    write("trestle.v1.Namespaces/DeleteNamespace", WRITERS),
+    read("GET /namespaces", READERS),
+    read("GET /namespaces/{namespace}", READERS),
+    write("PUT /namespaces/{namespace}", WRITERS),
+    write("DELETE /namespaces/{namespace}", WRITERS),
+    // Kubernetes-style objects, and what policies come to.
+    write("trestle.v1.Objects/ApplyObjects", WRITERS),
+    write("trestle.v1.Objects/DeleteObjects", WRITERS),
+    write("trestle.v1.Objects/PruneObjects", WRITERS),
+    read("trestle.v1.Objects/GetObject", READERS),
+    read("trestle.v1.Objects/ListObjects", READERS),
+    read("trestle.v1.Objects/WatchObjects", READERS),
+    read("trestle.v1.Policies/ListPolicies", READERS),
+    read("trestle.v1.Policies/Explain", READERS),
+    read("GET /policies", READERS),
+    read("GET /explain", READERS),
+    // Storage, for administrators.
+    write("trestle.v1.Storage/CreateTicket", WRITERS),
+    read("trestle.v1.Storage/ListTickets", READERS),
+    write("trestle.v1.Storage/RevokeTicket", WRITERS),
+    write("trestle.v1.Storage/RotateTicketKey", ADMINS),
+    read("trestle.v1.Storage/ListConsumers", READERS),
+    read("trestle.v1.Storage/GetConsumer", READERS),
+    write("trestle.v1.Storage/ResizeConsumer", WRITERS),
+    write("trestle.v1.Storage/OffboardConsumer", WRITERS),
+    read("GET /tickets", READERS),
+    write("POST /tickets", WRITERS),
+    write("DELETE /tickets/{id}", WRITERS),
+    read("GET /consumers", READERS),
+    read("GET /consumers/{id}", READERS),
+    write("PUT /consumers/{id}/capacity", WRITERS),
+    write("DELETE /consumers/{id}", WRITERS),
+    // Storage, for consumers: the ticket or the sealed id in the request is their proof.
+    write("provider.OCSProvider/OnBoardConsumer", Who::Anyone),
+    write("provider.OCSProvider/OnboardConsumer", Who::Anyone),
+    read("provider.OCSProvider/GetStorageConfig", Who::Anyone),
+    write("provider.OCSProvider/UpdateCapacity", Who::Anyone),
+    write("provider.OCSProvider/OffboardConsumer", Who::Anyone),
+    write("provider.OCSProvider/OffBoardConsumer", Who::Anyone),
+    // Who may call.
+    write("trestle.v1.Access/CreateToken", ADMINS),
+    read("trestle.v1.Access/ListTokens", ADMINS),
+    write("trestle.v1.Access/RevokeToken", ADMINS),
+    write("trestle.v1.Access/IssueCertificate", ADMINS),
+    read("trestle.v1.Access/ListCertificates", ADMINS),
+    write("trestle.v1.Access/RevokeCertificate", ADMINS),
+    read("trestle.v1.Access/WhoAmI", Who::Known),
+    read("trestle.v1.Access/ListAudit", ADMINS),
+    read("GET /audit", ADMINS),
+    // The controller itself.
+    read("trestle.v1.Admin/GetStatus", READERS),
+    read("trestle.v1.Admin/Backup", ADMINS),
+    read("GET /", Who::Anyone),
+    read("GET /ping", Who::Anyone),
+    read("GET /healthz", Who::Anyone),
+    read("GET /readyz", Who::Anyone),
+    read("GET /openapi.json", Who::Anyone),
+    read("GET /metrics", READERS),
+    read("grpc.health.v1.Health/Check", Who::Anyone),
+    read("grpc.health.v1.Health/Watch", Who::Anyone),
+    read("grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Who::Anyone),
+];
+
+/// The line for an operation. `HEAD` follows `GET`.
+pub fn rule(operation: &str) -> Option<&'static Rule> {
+    let get;
+    let operation = match operation.strip_prefix("HEAD ") {
+        Some(route) => {
+            get = format!("GET {route}");
+            get.as_str()
+        }
+        None => operation,
+    };
+    TABLE.iter().find(|rule| rule.operation == operation)
+}
+
+impl Who {
+    /// Whether a caller in `role` (none: unknown) may make the call.
+    pub fn admits(self, role: Option<Role>) -> bool {
+        match (self, role) {
+            (Self::Anyone, _) | (Self::Known, Some(_)) => true,
+            (Self::Roles(roles), Some(role)) => roles.contains(&role),
+            (Self::Known | Self::Roles(_), None) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use prost::Message as _;
+
+    use super::*;
+
+    fn listed(is_grpc: bool) -> BTreeSet<String> {
+        let operations: Vec<_> = TABLE.iter().map(|rule| rule.operation).collect();
+        let all: BTreeSet<_> = operations.iter().collect();
+        assert_eq!(all.len(), operations.len(), "an operation has two lines");
+        operations.into_iter().filter(|o| o.contains(' ') != is_grpc).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn every_grpc_method_served_has_a_line_and_no_line_is_left_over() {
+        let mut files = prost_types::FileDescriptorSet::decode(wire::DESCRIPTORS).unwrap().file;
+        for foreign in [tonic_health::pb::FILE_DESCRIPTOR_SET, tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET]
+        {
+            files.extend(prost_types::FileDescriptorSet::decode(foreign).unwrap().file);
+        }
+        let mut methods = BTreeSet::new();
+        for file in &files {
+            for service in &file.service {
+                let name = format!("{}.{}", file.package(), service.name());
+                if crate::grpc::SERVED.contains(&name.as_str()) {
+                    methods.extend(service.method.iter().map(|method| format!("{name}/{}", method.name())));
+                }
+            }
+        }
+        assert_eq!(methods, listed(true));
+    }
+
+    #[test]
+    fn every_rest_route_served_has_a_line_and_no_line_is_left_over() {
+        let document = serde_json::to_value(crate::rest::openapi()).unwrap();
+        let mut routes = BTreeSet::new();
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for method in ["get", "put", "post", "delete", "patch"] {
+                if item.get(method).is_some() {
+                    routes.insert(format!("{} {path}", method.to_uppercase()));
+                }
+            }
+        }
+        assert_eq!(routes, listed(false));
+    }
+
+    #[test]
+    fn machines_and_viewers_never_write() {
+        let proven_by_the_request = |rule: &&Rule| rule.operation.starts_with("provider.OCSProvider/");
+        let writes = TABLE.iter().filter(|rule| rule.effect == Effect::Write);
+        for rule in writes.filter(|rule| !proven_by_the_request(rule)) {
+            for role in [Role::Viewer, Role::Node, Role::Plugin, Role::Consumer] {
+                assert!(!rule.who.admits(Some(role)), "{} admits {role}", rule.operation);
+            }
+            assert!(!rule.who.admits(None), "{} admits strangers", rule.operation);
+        }
+    }
+}

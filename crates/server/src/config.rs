@@ -1,0 +1,247 @@
+//! What the controller is told at start: one typed value, from a file or from the command line.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use model::Role;
+use serde::Deserialize;
+
+use crate::{storage::StorageConfig, tls::CertificateFiles};
+
+/// The configuration of a controller. Every key has a default but `data_dir`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Where the store, the CA, the audit log and the first token live.
+    pub data_dir: PathBuf,
+    #[serde(default)]
+    pub listen: Listen,
+    /// Further names and addresses in the server's certificate, beside the listeners' own and `localhost`.
+    #[serde(default)]
+    pub names: Vec<String>,
+    /// Certificate files to use instead of the local CA's. Replaced files are taken up within a minute.
+    #[serde(default)]
+    pub tls: Option<CertificateFiles>,
+    /// Speak plaintext on all listeners. Refused unless every listener is on loopback.
+    #[serde(default)]
+    pub plaintext_loopback: bool,
+    /// The role of callers who do not say who they are. Refused unless `plaintext_loopback` is set.
+    #[serde(default)]
+    pub anonymous_role: Option<Role>,
+    #[serde(default)]
+    pub store: StoreKind,
+    /// Storage for other clusters; absent: none.
+    #[serde(default)]
+    pub storage: Option<StorageConfig>,
+    #[serde(default)]
+    pub limits: LimitsConfig,
+}
+
+/// Addresses to listen on. Port 0 picks a free one.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Listen {
+    /// REST, the page, metrics and health.
+    pub http: SocketAddr,
+    pub grpc: SocketAddr,
+}
+
+impl Default for Listen {
+    fn default() -> Self {
+        Self {
+            http: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            grpc: SocketAddr::from(([127, 0, 0, 1], 8081)),
+        }
+    }
+}
+
+/// Which store.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StoreKind {
+    /// In the data directory.
+    #[default]
+    Embedded,
+    /// Shared, for several controllers.
+    Etcd(EtcdConfig),
+}
+
+/// How to reach etcd.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EtcdConfig {
+    /// `http://` or `https://` URLs; tried in turn.
+    pub endpoints: Vec<String>,
+    /// All keys are below this.
+    #[serde(default = "default_etcd_prefix")]
+    pub prefix: String,
+    /// PEM file of the CA that etcd's certificates are from.
+    #[serde(default)]
+    pub ca: Option<PathBuf>,
+    /// Client certificate for etcd.
+    #[serde(default)]
+    pub client: Option<CertificateFiles>,
+    /// Operations in one transaction: what etcd's `--max-txn-ops` says.
+    #[serde(default = "default_max_txn_ops")]
+    pub max_txn_ops: usize,
+    /// Bytes in one request: what etcd's `--max-request-bytes` says.
+    #[serde(default = "default_max_request_bytes")]
+    pub max_request_bytes: usize,
+}
+
+fn default_max_txn_ops() -> usize {
+    128
+}
+
+fn default_max_request_bytes() -> usize {
+    1_572_864
+}
+
+fn default_etcd_prefix() -> String {
+    "/trestle/".to_owned()
+}
+
+/// Bounds on what callers may use.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitsConfig {
+    /// Connections open at once, over all listeners.
+    pub max_connections: usize,
+    /// Calls running at once.
+    pub max_in_flight: usize,
+    /// Seconds until a call is ended. Callers may ask for less.
+    pub request_timeout_seconds: u64,
+    /// Size of one message or body.
+    pub max_message_bytes: usize,
+}
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        Self {
+            max_connections: 20_000,
+            max_in_flight: 1024,
+            request_timeout_seconds: 30,
+            // gRPC's own default.
+            max_message_bytes: 4 << 20,
+        }
+    }
+}
+
+impl LimitsConfig {
+    pub fn request_timeout(&self) -> Duration {
+        Duration::from_secs(self.request_timeout_seconds)
+    }
+}
+
+/// What makes a configuration unsafe or senseless.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    #[error(
+        "`plaintext_loopback` is set, but `listen.{listener}` is {addr}, which is not a loopback address"
+    )]
+    PlaintextOffLoopback { listener: &'static str, addr: SocketAddr },
+    #[error(
+        "`anonymous_role` is set without `plaintext_loopback`: callers from elsewhere must say who they are"
+    )]
+    AnonymousWithoutPlaintext,
+    #[error("`store.etcd.endpoints` is empty")]
+    NoEtcdEndpoints,
+    #[error("`limits.{key}` is 0")]
+    ZeroLimit { key: &'static str },
+}
+
+impl Config {
+    /// The default configuration in a directory.
+    pub fn in_dir(data_dir: PathBuf) -> Self {
+        Self {
+            data_dir,
+            listen: Listen::default(),
+            names: Vec::new(),
+            tls: None,
+            plaintext_loopback: false,
+            anonymous_role: None,
+            store: StoreKind::Embedded,
+            storage: None,
+            limits: LimitsConfig::default(),
+        }
+    }
+
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if self.plaintext_loopback {
+            for (listener, addr) in [("http", self.listen.http), ("grpc", self.listen.grpc)] {
+                if !addr.ip().is_loopback() {
+                    return Err(ConfigError::PlaintextOffLoopback { listener, addr });
+                }
+            }
+        } else if self.anonymous_role.is_some() {
+            return Err(ConfigError::AnonymousWithoutPlaintext);
+        }
+        if let StoreKind::Etcd(etcd) = &self.store
+            && etcd.endpoints.is_empty()
+        {
+            return Err(ConfigError::NoEtcdEndpoints);
+        }
+        let limits = &self.limits;
+        for (key, value) in [
+            ("max_connections", limits.max_connections),
+            ("max_in_flight", limits.max_in_flight),
+            (
+                "request_timeout_seconds",
+                usize::try_from(limits.request_timeout_seconds).unwrap_or(usize::MAX),
+            ),
+            ("max_message_bytes", limits.max_message_bytes),
+        ] {
+            if value == 0 {
+                return Err(ConfigError::ZeroLimit { key });
+            }
+        }
+        Ok(())
+    }
+
+    /// Names and addresses the server's certificate is for.
+    pub fn certificate_names(&self, host_name: Option<&str>) -> Vec<String> {
+        let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+        names.extend(host_name.map(str::to_owned));
+        names.extend(
+            [self.listen.http, self.listen.grpc]
+                .iter()
+                .filter(|a| !a.ip().is_unspecified())
+                .map(|a| a.ip().to_string()),
+        );
+        names.extend(self.names.iter().cloned());
+        names.sort();
+        names.dedup();
+        names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> Config {
+        Config::in_dir("/x".into())
+    }
+
+    #[test]
+    fn plaintext_is_for_loopback_only() {
+        let mut config = config();
+        config.plaintext_loopback = true;
+        assert_eq!(config.check(), Ok(()));
+        config.listen.grpc = "0.0.0.0:8081".parse().unwrap();
+        assert!(matches!(config.check(), Err(ConfigError::PlaintextOffLoopback { listener: "grpc", .. })));
+    }
+
+    #[test]
+    fn strangers_need_plaintext_loopback() {
+        let mut config = config();
+        config.anonymous_role = Some(Role::Viewer);
+        assert_eq!(config.check(), Err(ConfigError::AnonymousWithoutPlaintext));
+    }
+
+    #[test]
+    fn limits_of_zero_are_refused() {
+        let mut config = config();
+        config.limits.max_in_flight = 0;
+        assert_eq!(config.check(), Err(ConfigError::ZeroLimit { key: "max_in_flight" }));
+    }
+}

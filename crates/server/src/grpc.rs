@@ -1,0 +1,95 @@
+//! gRPC: one module per service. Each reads the request, calls a room, and converts the reply.
+
+mod access;
+mod admin;
+mod namespaces;
+mod objects;
+mod policies;
+mod provider;
+pub(crate) mod storage;
+pub(crate) mod tags;
+
+use axum::Router;
+use tonic::service::Routes;
+use tonic_health::{
+    pb::health_server::HealthServer,
+    server::{HealthReporter, HealthService},
+};
+use wire::{
+    provider_raw::ocs_provider_server::{self, OcsProviderServer},
+    tagservicepb::tag_service_server::{self, TagServiceServer},
+    trestle::v1::{
+        access_server::{self, AccessServer},
+        admin_server::{self, AdminServer},
+        namespaces_server::{self, NamespacesServer},
+        objects_server::{self, ObjectsServer},
+        policies_server::{self, PoliciesServer},
+        storage_server::{self, StorageServer},
+        tag_events_server::{self, TagEventsServer},
+    },
+};
+
+use crate::parts::Parts;
+
+/// The full names of all services served, also those that come from elsewhere.
+pub const SERVED: &[&str] = &[
+    tag_service_server::SERVICE_NAME,
+    tag_events_server::SERVICE_NAME,
+    namespaces_server::SERVICE_NAME,
+    objects_server::SERVICE_NAME,
+    policies_server::SERVICE_NAME,
+    storage_server::SERVICE_NAME,
+    ocs_provider_server::SERVICE_NAME,
+    access_server::SERVICE_NAME,
+    admin_server::SERVICE_NAME,
+    tonic_health::pb::health_server::SERVICE_NAME,
+    "grpc.reflection.v1.ServerReflection",
+];
+
+/// The router of the gRPC listener.
+pub fn router(parts: &Parts, health: HealthReporter) -> Router {
+    let max = parts.config.limits.max_message_bytes;
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(wire::DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()
+        .expect("the descriptors are made by the build");
+    Routes::new(TagServiceServer::new(tags::Service(parts.tags.clone())).max_decoding_message_size(max))
+        .add_service(
+            TagEventsServer::new(tags::EventService {
+                tags: parts.tags.clone(),
+                metrics: parts.metrics.clone(),
+                stop: parts.life.stopping(),
+            })
+            .max_decoding_message_size(max),
+        )
+        .add_service(
+            NamespacesServer::new(namespaces::Service(parts.namespaces.clone()))
+                .max_decoding_message_size(max),
+        )
+        .add_service(
+            AccessServer::new(access::Service {
+                credentials: parts.credentials.clone(),
+                audit: parts.audit.clone(),
+                ca_pem: parts.pki.ca_pem().to_owned(),
+            })
+            .max_decoding_message_size(max),
+        )
+        .add_service(
+            ObjectsServer::new(objects::Service {
+                objects: parts.objects.clone(),
+                policy: parts.policy.clone(),
+                stop: parts.life.stopping(),
+            })
+            .max_decoding_message_size(max),
+        )
+        .add_service(
+            PoliciesServer::new(policies::Service(parts.policy.clone())).max_decoding_message_size(max),
+        )
+        .add_service(StorageServer::new(storage::Service(parts.storage.clone())).max_decoding_message_size(max))
+        .add_service(OcsProviderServer::new(provider::Service(parts.storage.clone())).max_decoding_message_size(max))
+        .add_service(AdminServer::new(admin::Service(parts.clone())).max_decoding_message_size(max))
+        .add_service(HealthServer::new(HealthService::from_health_reporter(health)))
+        .add_service(reflection)
+        .into_axum_router()
+}

@@ -1,0 +1,149 @@
+//! What one request may cost: bounds on calls in flight and on time, and a panic that harms no other call.
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use axum::{
+    extract::{Request, State},
+    middleware::Next,
+    response::Response,
+};
+use futures::FutureExt as _;
+use tokio::{sync::Semaphore, time::Instant};
+use tonic::Code;
+use tracing::error;
+
+use crate::{
+    access::gate::{is_grpc, operation, refuse, result_code},
+    failure::Failure,
+    metrics::Metrics,
+};
+
+/// The bounds, and what is used of them.
+pub struct Limits {
+    in_flight: Semaphore,
+    timeout: Duration,
+    metrics: Arc<Metrics>,
+}
+
+impl Limits {
+    pub fn new(max_in_flight: usize, timeout: Duration, metrics: Arc<Metrics>) -> Self {
+        Self { in_flight: Semaphore::new(max_in_flight), timeout, metrics }
+    }
+}
+
+/// Axum middleware around everything else. A stream counts until it starts, not until it ends.
+pub async fn keep(State(limits): State<Arc<Limits>>, request: Request, next: Next) -> Response {
+    let is_grpc = is_grpc(&request);
+    let operation = operation(&request, is_grpc);
+    let started = Instant::now();
+    let response = run(&limits, request, next, is_grpc).await;
+    limits.metrics.observe_request(operation.as_deref(), result_code(&response), started.elapsed());
+    response
+}
+
+async fn run(limits: &Limits, request: Request, next: Next, is_grpc: bool) -> Response {
+    let Ok(_permit) = limits.in_flight.try_acquire() else {
+        return refuse(
+            Failure::new(Code::Unavailable, "too many calls at once; try again in a second"),
+            is_grpc,
+        );
+    };
+    let timeout = match grpc_timeout(&request) {
+        Some(asked) => asked.min(limits.timeout),
+        None => limits.timeout,
+    };
+    let call = AssertUnwindSafe(next.run(request)).catch_unwind();
+    match tokio::time::timeout(timeout, call).await {
+        Ok(Ok(response)) => response,
+        Ok(Err(panic)) => {
+            let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+            limits.metrics.panics.inc();
+            error!(panic = text, "a call panicked");
+            refuse(Failure::new(Code::Internal, "the call failed inside the server; see its log"), is_grpc)
+        }
+        Err(_) => {
+            let text = format!("the call took longer than {timeout:?}");
+            refuse(Failure::new(Code::DeadlineExceeded, text), is_grpc)
+        }
+    }
+}
+
+/// The deadline a gRPC caller set: up to eight digits and a unit.
+fn grpc_timeout(request: &Request) -> Option<Duration> {
+    let text = request.headers().get("grpc-timeout")?.to_str().ok()?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if digits.len() > 8 {
+        return None;
+    }
+    let value: u64 = digits.parse().ok()?;
+    Some(match unit {
+        "H" => Duration::from_secs(value * 3600),
+        "M" => Duration::from_secs(value * 60),
+        "S" => Duration::from_secs(value),
+        "m" => Duration::from_millis(value),
+        "u" => Duration::from_micros(value),
+        "n" => Duration::from_nanos(value),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::{Router, body::Body, middleware, routing::get};
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    fn router(max_in_flight: usize) -> Router {
+        let limits = Limits::new(max_in_flight, Duration::from_millis(200), Arc::default());
+        Router::new()
+            .route("/ok", get(|| async { "ok" }))
+            .route("/panic", get(panics))
+            .route("/slow", get(|| tokio::time::sleep(Duration::from_secs(60))))
+            .layer(middleware::from_fn_with_state(Arc::new(limits), keep))
+    }
+
+    async fn panics() {
+        panic!("on purpose")
+    }
+
+    async fn status(router: Router, path: &str) -> u16 {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        router.oneshot(request).await.unwrap().status().as_u16()
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_answered_and_the_next_call_works() {
+        let router = router(8);
+        assert_eq!(status(router.clone(), "/panic").await, 500);
+        assert_eq!(status(router, "/ok").await, 200);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_takes_too_long_is_ended() {
+        assert_eq!(status(router(8), "/slow").await, 504);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_beyond_the_bound_are_turned_away_and_later_ones_are_not() {
+        let router = router(1);
+        let slow = tokio::spawn(status(router.clone(), "/slow"));
+        tokio::task::yield_now().await;
+        assert_eq!(status(router.clone(), "/ok").await, 503);
+        assert_eq!(slow.await.unwrap(), 504);
+        assert_eq!(status(router, "/ok").await, 200);
+    }
+
+    #[test]
+    fn grpc_timeouts_are_read_as_specified() {
+        let read = |text: &str| {
+            grpc_timeout(&Request::get("/").header("grpc-timeout", text).body(Body::empty()).unwrap())
+        };
+        assert_eq!(read("5S"), Some(Duration::from_secs(5)));
+        assert_eq!(read("100m"), Some(Duration::from_millis(100)));
+        for bad in ["", "S", "5", "5s", "123456789S", "-5S", "5é"] {
+            assert_eq!(read(bad), None, "{bad:?}");
+        }
+    }
+}

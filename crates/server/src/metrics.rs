@@ -1,0 +1,138 @@
+//! Numbers for Prometheus.
+//!
+//! In: counts from the other modules. Out: the text of `/metrics`. Each queue has depth, drops and age.
+
+use std::{sync::Arc, time::Duration};
+
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::Registry,
+};
+use tonic::Code;
+
+use crate::{access::table, failure::code_name};
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Call {
+    operation: &'static str,
+    code: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Operation {
+    operation: &'static str,
+}
+
+/// Every metric of the controller.
+pub struct Metrics {
+    registry: Registry,
+    requests: Family<Call, Counter>,
+    seconds: Family<Operation, Histogram>,
+    pub panics: Counter,
+    pub audit_failures: Counter,
+    pub connections: Gauge,
+    pub connections_refused: Counter,
+    pub handshake_failures: Counter,
+    pub tags: Gauge,
+    pub tag_revision: Gauge,
+    pub tag_queue: Gauge,
+    pub tag_watchers: Gauge,
+    store_revision: Gauge,
+    store_queue: Gauge,
+    store_bytes: Gauge,
+    store_refusing: Gauge,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("trestle");
+        let requests = Family::default();
+        let seconds = Family::<Operation, Histogram>::new_with_constructor(|| {
+            // From a tenth of a millisecond to half a minute, in steps of three.
+            Histogram::new([1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0])
+        });
+        registry.register("requests", "Calls by operation and result", requests.clone());
+        registry.register("request_seconds", "Time until a call's reply began", seconds.clone());
+        let mut counter = |name, help| {
+            let metric = Counter::default();
+            registry.register(name, help, metric.clone());
+            metric
+        };
+        let panics = counter("panics", "Calls that panicked");
+        let audit_failures = counter("audit_failures", "Audit records that could not be written");
+        let connections_refused = counter("connections_refused", "Connections closed at once: too many open");
+        let handshake_failures = counter("handshake_failures", "TLS handshakes that failed or took too long");
+        let mut gauge = |name, help| {
+            let metric: Gauge = Gauge::default();
+            registry.register(name, help, metric.clone());
+            metric
+        };
+        Self {
+            requests,
+            seconds,
+            panics,
+            audit_failures,
+            connections: gauge("connections", "Open connections"),
+            connections_refused,
+            handshake_failures,
+            tags: gauge("tags", "Tags in the graph"),
+            tag_revision: gauge("tag_revision", "Store revision the tag graph has reached"),
+            tag_queue: gauge("tag_queue", "Tag changes waiting to be written"),
+            tag_watchers: gauge("tag_watchers", "Subscribers with an open event stream"),
+            store_revision: gauge("store_revision", "Newest revision in the store"),
+            store_queue: gauge("store_queue", "Transactions waiting to be committed"),
+            store_bytes: gauge("store_bytes", "Size of the store on disk"),
+            store_refusing: gauge("store_refusing_writes", "1 while the store refuses writes"),
+            registry,
+        }
+    }
+}
+
+impl Metrics {
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    pub fn observe_request(&self, operation: Option<&str>, code: Code, took: Duration) {
+        // Only names from the table become labels, so a stranger cannot fill memory with new ones.
+        let operation = operation.and_then(table::rule).map_or("unknown", |rule| rule.operation);
+        self.requests.get_or_create(&Call { operation, code: code_name(code) }).inc();
+        self.seconds.get_or_create(&Operation { operation }).observe(took.as_secs_f64());
+    }
+
+    pub fn observe_store(&self, health: &store::Health) {
+        let set = |gauge: &Gauge, value: u64| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        set(&self.store_revision, health.revision.0);
+        set(&self.store_queue, health.queued as u64);
+        set(&self.store_bytes, health.size_bytes);
+        set(&self.store_refusing, u64::from(health.refusing_writes.is_some()));
+    }
+
+    /// The text of `/metrics`.
+    pub fn render(&self) -> String {
+        let mut out = String::new();
+        text::encode(&mut out, &self.registry).expect("writing to a String cannot fail");
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strange_operations_share_one_label() {
+        let metrics = Metrics::default();
+        for n in 0..100 {
+            metrics.observe_request(Some(&format!("x/{n}")), Code::Unimplemented, Duration::ZERO);
+        }
+        metrics.observe_request(Some("GET /tags"), Code::Ok, Duration::from_millis(1));
+        let text = metrics.render();
+        assert!(
+            text.contains(r#"trestle_requests_total{operation="unknown",code="UNIMPLEMENTED"} 100"#),
+            "{text}"
+        );
+        assert!(text.contains(r#"trestle_requests_total{operation="GET /tags",code="OK"} 1"#));
+    }
+}

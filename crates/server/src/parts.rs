@@ -1,0 +1,53 @@
+//! The parts of a running controller, as the services see them.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use store::Store;
+
+use crate::{
+    access::Credentials, audit::Audit, config::Config, failure::chain, life::Life, metrics::Metrics,
+    namespaces::Namespaces, objects::Objects, pki::Pki, policy::Policy, storage::Storage, tags::Tags,
+};
+
+/// Handles on everything; cheap to clone.
+#[derive(Clone)]
+pub struct Parts {
+    pub config: Arc<Config>,
+    pub store: Store,
+    pub tags: Arc<Tags>,
+    pub namespaces: Namespaces,
+    pub objects: Objects,
+    pub policy: Arc<Policy>,
+    pub credentials: Arc<Credentials>,
+    pub storage: Option<Arc<Storage>>,
+    pub audit: Arc<Audit>,
+    pub pki: Arc<Pki>,
+    pub metrics: Arc<Metrics>,
+    pub started_at: Timestamp,
+    pub life: Life,
+}
+
+impl Parts {
+    /// Why the controller cannot serve; empty if it can.
+    pub async fn not_ready(&self) -> Vec<String> {
+        let mut reasons = Vec::new();
+        if self.life.is_stopping() {
+            reasons.push("the controller is stopping".to_owned());
+        }
+        if !self.credentials.is_synced() {
+            reasons.push("tokens and certificates are not loaded yet".to_owned());
+        }
+        if !self.tags.is_synced() {
+            reasons.push("tags are not loaded yet".to_owned());
+        }
+        if !self.policy.is_synced() {
+            reasons.push("objects are not loaded yet".to_owned());
+        }
+        match self.store.health().await {
+            Ok(health) => reasons.extend(health.refusing_writes),
+            Err(err) => reasons.push(chain(&err)),
+        }
+        reasons
+    }
+}

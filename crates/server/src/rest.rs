@@ -1,0 +1,101 @@
+//! REST: the seed project's routes for tags and namespaces, health, metrics, and the OpenAPI document.
+//!
+//! Failures are RFC 9457 problem JSON with the gRPC code (`crate::failure`). Not here: who may call (`access`).
+
+mod body;
+mod namespaces;
+mod policies;
+mod storage;
+mod system;
+mod tags;
+
+use axum::{
+    Router,
+    extract::DefaultBodyLimit,
+    http::{Method, StatusCode, Uri},
+};
+use tonic::Code;
+use utoipa::{
+    Modify, OpenApi,
+    openapi::security::{Http, HttpAuthScheme, SecurityScheme},
+};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::{failure::Failure, parts::Parts};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Trestle", description = "One control plane for who may talk to whom."),
+    modifiers(&Bearer),
+    security(("bearer" = [])),
+    tags(
+        (name = "tags", description = "Names for addresses, resources and groups of other tags"),
+        (name = "namespaces", description = "Units in which resources are named and networks are kept apart"),
+        (name = "policies", description = "What policies come to, and why a connection is permitted or denied"),
+        (name = "storage", description = "Storage handed to other clusters"),
+        (name = "system", description = "The controller itself"),
+    )
+)]
+struct Document;
+
+struct Bearer;
+
+impl Modify for Bearer {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let components = document.components.get_or_insert_default();
+        components.add_security_scheme("bearer", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
+    }
+}
+
+fn routes() -> OpenApiRouter<Parts> {
+    OpenApiRouter::with_openapi(Document::openapi())
+        .routes(routes!(tags::list))
+        .routes(routes!(tags::get, tags::delete))
+        .routes(routes!(tags::resolve_members))
+        .routes(routes!(tags::apply_members))
+        .routes(routes!(tags::delete_member))
+        .routes(routes!(tags::subscribers))
+        .routes(routes!(tags::subscribe, tags::unsubscribe))
+        .routes(routes!(namespaces::list))
+        .routes(routes!(namespaces::get, namespaces::set, namespaces::delete))
+        .routes(routes!(policies::list))
+        .routes(routes!(policies::explain))
+        .routes(routes!(storage::list_tickets, storage::create_ticket))
+        .routes(routes!(storage::revoke_ticket))
+        .routes(routes!(storage::list_consumers))
+        .routes(routes!(storage::get_consumer, storage::offboard_consumer))
+        .routes(routes!(storage::resize_consumer))
+        .routes(routes!(system::index))
+        .routes(routes!(system::ping))
+        .routes(routes!(system::healthz))
+        .routes(routes!(system::readyz))
+        .routes(routes!(system::metrics))
+        .routes(routes!(system::audit))
+        .routes(routes!(system::openapi))
+}
+
+/// The OpenAPI document of all routes.
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    routes().split_for_parts().1
+}
+
+/// The router of the HTTP listener.
+pub fn router(parts: &Parts) -> Router {
+    let (router, _) = routes().split_for_parts();
+    router
+        .fallback(|method: Method, uri: Uri| async move {
+            Failure::new(
+                Code::NotFound,
+                format!("there is no route {method} {}; see /openapi.json", uri.path()),
+            )
+        })
+        .method_not_allowed_fallback(|method: Method, uri: Uri| async move {
+            Failure::new(
+                Code::Unimplemented,
+                format!("{} does not take {method}; see /openapi.json", uri.path()),
+            )
+            .with_status(StatusCode::METHOD_NOT_ALLOWED)
+        })
+        .layer(DefaultBodyLimit::max(parts.config.limits.max_message_bytes))
+        .with_state(parts.clone())
+}

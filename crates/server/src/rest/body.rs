@@ -1,0 +1,55 @@
+//! Request parts that fail as problem JSON instead of plain text.
+
+use axum::{
+    Json, RequestPartsExt as _,
+    extract::{
+        FromRequest, FromRequestParts, Request,
+        rejection::{JsonRejection, PathRejection},
+    },
+    http::{StatusCode, request::Parts},
+};
+use serde::de::DeserializeOwned;
+use tonic::Code;
+
+use crate::failure::Failure;
+
+/// A JSON body.
+pub(super) struct Body<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
+        match Json::<T>::from_request(request, state).await {
+            Ok(Json(value)) => Ok(Self(value)),
+            Err(rejection) => Err(json_failure(&rejection)),
+        }
+    }
+}
+
+fn json_failure(rejection: &JsonRejection) -> Failure {
+    match rejection.status() {
+        status @ StatusCode::PAYLOAD_TOO_LARGE => {
+            Failure::new(Code::ResourceExhausted, rejection.body_text()).with_status(status)
+        }
+        _ => Failure::new(Code::InvalidArgument, rejection.body_text()),
+    }
+}
+
+/// Path parameters.
+pub(super) struct Path<T>(pub T);
+
+impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequestParts<S> for Path<T> {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        match parts.extract::<axum::extract::Path<T>>().await {
+            Ok(axum::extract::Path(value)) => Ok(Self(value)),
+            Err(rejection) => Err(path_failure(&rejection)),
+        }
+    }
+}
+
+fn path_failure(rejection: &PathRejection) -> Failure {
+    Failure::new(Code::InvalidArgument, rejection.body_text())
+}

@@ -1,0 +1,99 @@
+//! The controller itself: health, metrics, audit, the document, and a first page.
+
+use axum::{
+    Json,
+    extract::{Query, State, rejection::QueryRejection},
+    http::{StatusCode, header},
+    response::{Html, IntoResponse, Response},
+};
+use serde::{Deserialize, Serialize};
+use tonic::Code;
+use utoipa::{IntoParams, ToSchema, openapi::OpenApi};
+
+use crate::{
+    audit::Record,
+    failure::{Failure, Problem},
+    parts::Parts,
+};
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Pong {
+    message: &'static str,
+}
+
+/// Whether the controller can serve.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Readiness {
+    ready: bool,
+    /// Why not; empty if it is.
+    problems: Vec<String>,
+}
+
+/// A page that says what this is and where to go on.
+#[utoipa::path(get, path = "/", tag = "system", security(()), responses((status = 200, content_type = "text/html")))]
+pub(super) async fn index() -> Html<&'static str> {
+    Html(include_str!("index.html"))
+}
+
+/// Is somebody there?
+#[utoipa::path(get, path = "/ping", tag = "system", security(()), responses((status = 200, body = Pong)))]
+pub(super) async fn ping() -> Json<Pong> {
+    Json(Pong { message: "pong" })
+}
+
+/// The process lives.
+#[utoipa::path(get, path = "/healthz", tag = "system", security(()), responses((status = 200, body = String)))]
+pub(super) async fn healthz() -> &'static str {
+    "ok"
+}
+
+/// The controller has read its initial state and the store takes writes.
+#[utoipa::path(get, path = "/readyz", tag = "system", security(()), responses(
+    (status = 200, body = Readiness),
+    (status = 503, body = Readiness),
+))]
+pub(super) async fn readyz(State(parts): State<Parts>) -> Response {
+    let problems = parts.not_ready().await;
+    let ready = problems.is_empty();
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(Readiness { ready, problems })).into_response()
+}
+
+/// Numbers for Prometheus.
+#[utoipa::path(get, path = "/metrics", tag = "system", responses(
+    (status = 200, content_type = "application/openmetrics-text"),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn metrics(State(parts): State<Parts>) -> Response {
+    if let Ok(health) = parts.store.health().await {
+        parts.metrics.observe_store(&health);
+    }
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], parts.metrics.render()).into_response()
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AuditQuery {
+    /// At most this many; default 100.
+    limit: Option<usize>,
+}
+
+/// The newest audit records, newest first.
+#[utoipa::path(get, path = "/audit", tag = "system", params(AuditQuery), responses(
+    (status = 200, body = Vec<Record>),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn audit(
+    State(parts): State<Parts>,
+    query: Result<Query<AuditQuery>, QueryRejection>,
+) -> Result<Json<Vec<Record>>, Failure> {
+    let Query(query) = query.map_err(|err| Failure::new(Code::InvalidArgument, err.body_text()))?;
+    Ok(Json(parts.audit.newest(query.limit.unwrap_or(100))))
+}
+
+/// This document.
+#[utoipa::path(get, path = "/openapi.json", tag = "system", security(()), responses((status = 200)))]
+pub(super) async fn openapi() -> Json<OpenApi> {
+    Json(super::openapi())
+}

@@ -1,0 +1,231 @@
+//! `/tags`.
+
+use ::tags::Request;
+use axum::{
+    Json,
+    body::Bytes,
+    extract::State,
+    http::header,
+    response::{IntoResponse, Response},
+};
+use model::{Subscriber, TagName};
+use serde::{Deserialize, Serialize};
+use tonic::Code;
+use utoipa::ToSchema;
+use wire::{
+    tags::{tag_members, tag_value},
+    tagservicepb::TagMapping,
+};
+
+use super::body::{Body, Path};
+use crate::{
+    audit,
+    blocking::blocking,
+    failure::{Failure, Problem},
+    parts::Parts,
+    tags::{mapping, set},
+};
+
+/// A tag: a leaf has `uri` and/or `ip`, a group has `child_tags`.
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Tag {
+    /// May be left out in a body: the path names the tag. Absent for literals.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    name: String,
+    /// Members: tags, addresses or prefixes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    child_tags: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    uri: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ip: Option<String>,
+}
+
+impl From<TagMapping> for Tag {
+    fn from(mapping: TagMapping) -> Self {
+        Self { name: mapping.tag_name, child_tags: mapping.child_tags, uri: mapping.uri, ip: mapping.ip }
+    }
+}
+
+impl From<Tag> for TagMapping {
+    fn from(tag: Tag) -> Self {
+        Self { tag_name: tag.name, child_tags: tag.child_tags, uri: tag.uri, ip: tag.ip }
+    }
+}
+
+/// An empty object: the change was made.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Done {}
+
+/// All tags with their direct contents, sorted by name.
+#[utoipa::path(get, path = "/tags", tag = "tags", responses(
+    (status = 200, body = Vec<Tag>),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn list(State(parts): State<Parts>) -> Result<Response, Failure> {
+    let snapshot = parts.tags.snapshot()?;
+    json(move || {
+        let tags = snapshot.graph.list("");
+        Ok(tags
+            .map(|(name, view)| Tag::from(TagMapping::from((name.clone(), view.to_value()))))
+            .collect::<Vec<_>>())
+    })
+    .await
+}
+
+/// One tag with its direct contents.
+#[utoipa::path(get, path = "/tags/{tag}", tag = "tags", params(("tag" = String, Path)), responses(
+    (status = 200, body = Tag),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn get(State(parts): State<Parts>, Path(tag): Path<String>) -> Result<Response, Failure> {
+    let tag = name(&tag)?;
+    let snapshot = parts.tags.snapshot()?;
+    json(move || {
+        let view = snapshot.graph.get(&tag).map_err(not_found)?;
+        Ok(Tag::from(TagMapping::from((tag, view.to_value()))))
+    })
+    .await
+}
+
+/// Delete a tag, its memberships in other tags and its subscriptions.
+#[utoipa::path(delete, path = "/tags/{tag}", tag = "tags", params(("tag" = String, Path)), responses(
+    (status = 200, body = Done),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn delete(
+    State(parts): State<Parts>,
+    Path(tag): Path<String>,
+) -> Result<Json<Done>, Failure> {
+    let tag = name(&tag)?;
+    ask(&parts, &tag.clone(), Request::DeleteTag { tag }).await
+}
+
+/// Each distinct leaf and literal below a tag, once, sorted.
+#[utoipa::path(post, path = "/tags/{tag}/resolveMembers", tag = "tags", params(("tag" = String, Path)), responses(
+    (status = 200, body = Vec<Tag>),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn resolve_members(
+    State(parts): State<Parts>,
+    Path(tag): Path<String>,
+) -> Result<Response, Failure> {
+    let tag = name(&tag)?;
+    let snapshot = parts.tags.snapshot()?;
+    json(move || {
+        let resolved = snapshot.graph.resolve(&tag).map_err(not_found)?;
+        Ok(resolved.iter().map(|member| Tag::from(mapping(member))).collect::<Vec<_>>())
+    })
+    .await
+}
+
+/// Create or change a tag: a group's members are added to those it has, a leaf's value is replaced.
+#[utoipa::path(post, path = "/tags/{tag}/applyMembers", tag = "tags", params(("tag" = String, Path)),
+    request_body = Tag, responses(
+    (status = 200, body = Done),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn apply_members(
+    State(parts): State<Parts>,
+    Path(tag): Path<String>,
+    Body(mut body): Body<Tag>,
+) -> Result<Json<Done>, Failure> {
+    if !body.name.is_empty() && body.name != tag {
+        let text = format!(
+            "the path names tag {tag:?} and the body {:?}; leave the name out of the body",
+            body.name
+        );
+        return Err(Failure::new(Code::InvalidArgument, text));
+    }
+    body.name = tag;
+    let (tag, value) = tag_value(body.into()).map_err(|err| Failure::invalid(&err))?;
+    ask(&parts, &tag.clone(), set(tag, value)).await
+}
+
+/// Remove a member from a group. A prefix is written with `%2F` for its slash.
+#[utoipa::path(delete, path = "/tags/{tag}/members/{member}", tag = "tags",
+    params(("tag" = String, Path), ("member" = String, Path)), responses(
+    (status = 200, body = Done),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn delete_member(
+    State(parts): State<Parts>,
+    Path((tag, member)): Path<(String, String)>,
+) -> Result<Json<Done>, Failure> {
+    let mapping = TagMapping { tag_name: tag, child_tags: vec![member], uri: None, ip: None };
+    let (tag, members) = tag_members(mapping).map_err(|err| Failure::invalid(&err))?;
+    ask(&parts, &tag.clone(), Request::DeleteMembers { tag, members }).await
+}
+
+/// Who is told when the tag changes.
+#[utoipa::path(get, path = "/tags/{tag}/subscribers", tag = "tags", params(("tag" = String, Path)), responses(
+    (status = 200, body = Vec<String>),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn subscribers(
+    State(parts): State<Parts>,
+    Path(tag): Path<String>,
+) -> Result<Json<Vec<String>>, Failure> {
+    let snapshot = parts.tags.snapshot()?;
+    let tag = name(&tag)?;
+    let subscribers = snapshot.graph.subscribers(&tag).map_err(not_found)?;
+    Ok(Json(subscribers.map(ToString::to_string).collect()))
+}
+
+/// Tell a subscriber of the tag's changes.
+#[utoipa::path(put, path = "/tags/{tag}/subscribers/{subscriber}", tag = "tags",
+    params(("tag" = String, Path), ("subscriber" = String, Path)), responses(
+    (status = 200, body = Done),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn subscribe(
+    State(parts): State<Parts>,
+    Path((tag, subscriber)): Path<(String, String)>,
+) -> Result<Json<Done>, Failure> {
+    let (tag, subscriber) = (name(&tag)?, subscriber_name(&subscriber)?);
+    ask(&parts, &tag.clone(), Request::Subscribe { tag, subscriber }).await
+}
+
+/// Tell it no more.
+#[utoipa::path(delete, path = "/tags/{tag}/subscribers/{subscriber}", tag = "tags",
+    params(("tag" = String, Path), ("subscriber" = String, Path)), responses(
+    (status = 200, body = Done),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn unsubscribe(
+    State(parts): State<Parts>,
+    Path((tag, subscriber)): Path<(String, String)>,
+) -> Result<Json<Done>, Failure> {
+    let (tag, subscriber) = (name(&tag)?, subscriber_name(&subscriber)?);
+    ask(&parts, &tag.clone(), Request::Unsubscribe { tag, subscriber }).await
+}
+
+async fn ask(parts: &Parts, tag: &TagName, request: Request) -> Result<Json<Done>, Failure> {
+    audit::object(tag);
+    parts.tags.request(request).await?;
+    Ok(Json(Done {}))
+}
+
+/// Builds and encodes a reply that may be large away from the threads that serve others.
+async fn json<T: Serialize>(
+    build: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<Response, Failure> {
+    let body = blocking(move || {
+        let value = build()?;
+        serde_json::to_vec(&value).map_err(|err| Failure::from_error(Code::Internal, &err))
+    });
+    Ok(([(header::CONTENT_TYPE, "application/json")], Bytes::from(body.await?)).into_response())
+}
+
+fn name(text: &str) -> Result<TagName, Failure> {
+    text.parse().map_err(|err: model::NameError| Failure::invalid(&err))
+}
+
+fn subscriber_name(text: &str) -> Result<Subscriber, Failure> {
+    text.parse().map_err(|err: model::SubscriberError| Failure::invalid(&err))
+}
+
+fn not_found(error: ::tags::NotFound) -> Failure {
+    Failure::from_error(Code::NotFound, &error)
+}

@@ -1,0 +1,48 @@
+//! One module per noun; each turns flags into calls and replies into output.
+
+pub mod access;
+pub mod namespace;
+pub mod object;
+pub mod policy;
+pub mod serve;
+pub mod storage;
+pub mod store;
+pub mod tag;
+
+use clap::CommandFactory as _;
+
+use crate::{
+    args::{Args, Command},
+    client::ConnectionArgs,
+    output::Format,
+};
+
+pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -> anyhow::Result<()> {
+    match command {
+        Command::Up(args) => serve::up(args).await,
+        Command::Serve { config } => serve::serve(&config).await,
+        Command::Tag(command) => tag::run(command, output, connection.connect().await?).await,
+        Command::Namespace(command) => namespace::run(command, output, connection).await,
+        Command::Apply(args) => object::apply(args, output, connection.connect().await?).await,
+        Command::Get(args) => object::get(args, output, connection.connect().await?).await,
+        Command::Delete(args) => object::delete(args, output, connection.connect().await?).await,
+        Command::Policy(command) => policy::run(command, output, connection.connect().await?).await,
+        Command::Explain(args) => policy::explain(args, output, connection.connect().await?).await,
+        Command::Ticket(command) => storage::ticket(command, output, connection.connect().await?).await,
+        Command::Consumer(command) => storage::consumer(command, output, connection.connect().await?).await,
+        Command::Store(command) => store::run(command, output, connection).await,
+        Command::Token(command) => access::token(command, output, connection.connect().await?).await,
+        Command::Cert(command) => access::cert(command, output, connection.connect().await?).await,
+        Command::Audit { limit } => access::audit(limit, output, connection.connect().await?).await,
+        Command::Status => serve::status(output, connection.connect().await?).await,
+        Command::Whoami => access::whoami(output, connection.connect().await?).await,
+        Command::Version => output.done(
+            &format!("trestle {}", env!("CARGO_PKG_VERSION")),
+            &serde_json::json!({ "version": env!("CARGO_PKG_VERSION") }),
+        ),
+        Command::Completion { shell } => {
+            clap_complete::generate(shell, &mut Args::command(), "trestle", &mut std::io::stdout());
+            Ok(())
+        }
+    }
+}

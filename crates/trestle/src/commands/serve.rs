@@ -1,0 +1,146 @@
+//! `trestle up`, `serve` and `status`.
+
+use std::{
+    io::{self, IsTerminal as _},
+    path::Path,
+};
+
+use anyhow::Context as _;
+use jiff::Timestamp;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use serde::Serialize;
+use server::{Config, Controller, StorageConfig};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::warn;
+use tracing_subscriber::EnvFilter;
+use wire::trestle::v1::{GetStatusRequest, admin_client::AdminClient};
+
+use crate::{
+    args::UpArgs,
+    client::Connection,
+    config_file,
+    context::{self, ContextFile},
+    output::{Format, Rows, print},
+};
+
+pub async fn up(args: UpArgs) -> anyhow::Result<()> {
+    let UpArgs { data_dir, http, grpc, nbd, plaintext_loopback, anonymous_role } = args;
+    let data_dir = match data_dir {
+        Some(dir) => dir,
+        None => context::default_data_dir()?,
+    };
+    let data_dir =
+        std::path::absolute(&data_dir).with_context(|| format!("cannot use {}", data_dir.display()))?;
+    let mut config = Config::in_dir(data_dir);
+    (config.listen.http, config.listen.grpc) = (http, grpc);
+    (config.plaintext_loopback, config.anonymous_role) = (plaintext_loopback, anonymous_role);
+    config.storage = Some(StorageConfig::nbd(nbd));
+    log_to_stderr("warn,rustls=error");
+    run(config, |controller| announce(controller, plaintext_loopback)).await
+}
+
+pub async fn serve(path: &Path) -> anyhow::Result<()> {
+    let config = config_file::load(path)?;
+    log_to_stderr("info,rustls=error");
+    run(config, |_| Ok(())).await
+}
+
+/// Serves until asked to stop.
+async fn run(config: Config, started: impl FnOnce(&Controller) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    raise_file_limit();
+    // Before the start, so that whoever sees it serve can also stop it cleanly.
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let controller = Controller::start(config).await?;
+    started(&controller)?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    controller.stop().await;
+    Ok(())
+}
+
+/// Every connection needs a file descriptor, and the usual soft limit is 1024.
+fn raise_file_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(err) = setrlimit(Resource::Nofile, limit) {
+        warn!(error = %err, "cannot raise the limit of open files; many connections may not fit");
+    }
+}
+
+/// Leaves behind where the controller is, and says so.
+fn announce(controller: &Controller, plaintext: bool) -> anyhow::Result<()> {
+    let scheme = if plaintext { "http" } else { "https" };
+    let context = ContextFile {
+        grpc: format!("{scheme}://{}", controller.grpc_addr()),
+        http: format!("{scheme}://{}", controller.http_addr()),
+        ca: (!plaintext).then(|| controller.ca_path()),
+        token_file: Some(controller.token_path()),
+        namespace: ContextFile::load().ok().flatten().and_then(|context| context.namespace),
+    };
+    context.save()?;
+    let me = std::env::args().next().unwrap_or_else(|| "trestle".to_owned());
+    let ca = context.ca.as_ref().map(|path| format!("\n  CA    {}", path.display())).unwrap_or_default();
+    let nbd = controller.nbd_addr().map(|addr| format!("\n  NBD   {addr}")).unwrap_or_default();
+    print(&format!(
+        "Trestle is up.\n\n  page  {}/\n  gRPC  {}{nbd}\n  token {}{ca}\n\nTry, in another terminal:\n\n  \
+         {me} tag set db1 --ip 10.0.0.5\n  {me} tag set databases --children db1,192.0.2.0/24\n  \
+         {me} tag resolve databases\n  {me} status\n\nStop with Ctrl-C.",
+        context.http,
+        context.grpc,
+        controller.token_path().display(),
+    ))
+}
+
+fn log_to_stderr(default: &str) {
+    let filter = EnvFilter::try_from_env("TRESTLE_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    // A log nobody reads must not end the controller: reporting a failed write would panic on the same pipe.
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
+    if io::stderr().is_terminal() { builder.init() } else { builder.json().init() }
+}
+
+pub async fn status(output: Format, connection: Connection) -> anyhow::Result<()> {
+    let status = AdminClient::new(connection).get_status(GetStatusRequest {}).await?.into_inner();
+    let started =
+        Timestamp::from_second(status.started_at).map_or_else(|_| String::new(), |time| time.to_string());
+    let ready = status.ready;
+    output.one(&Status {
+        version: status.version,
+        store: status.store,
+        revision: status.revision,
+        started,
+        ready,
+        problems: status.problems,
+    })
+}
+
+#[derive(Debug, Serialize)]
+struct Status {
+    version: String,
+    store: String,
+    revision: u64,
+    started: String,
+    ready: bool,
+    problems: Vec<String>,
+}
+
+impl Rows for Status {
+    const HEADER: &'static [&'static str] = &["version", "store", "revision", "started", "ready", "problems"];
+
+    fn row(&self) -> Vec<String> {
+        let ready = if self.ready { "yes" } else { "no" };
+        let problems = self.problems.join("; ");
+        let revision = self.revision.to_string();
+        vec![
+            self.version.clone(),
+            self.store.clone(),
+            revision,
+            self.started.clone(),
+            ready.to_owned(),
+            problems,
+        ]
+    }
+}

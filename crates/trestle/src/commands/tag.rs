@@ -1,0 +1,247 @@
+//! `trestle tag`.
+
+use clap::Subcommand;
+use serde::Serialize;
+use wire::{
+    tagservicepb::{ListTagsRequest, Subscription, Tag, TagMapping, tag_service_client::TagServiceClient},
+    trestle::v1::{ResolvedMember, TagEvent, WatchSubscriberRequest, tag_events_client::TagEventsClient},
+};
+
+use crate::{
+    client::{Connection, MAX_MESSAGE},
+    output::{Format, Rows},
+};
+
+#[derive(Debug, Subcommand)]
+#[command(after_help = "Examples:
+  trestle tag set db1 --ip 10.0.0.5
+  trestle tag set web --children web1,web2,192.0.2.0/24
+  trestle tag resolve web
+  trestle tag watch my-controller")]
+pub enum TagCommand {
+    /// All tags
+    List {
+        /// Only names that start with this
+        #[arg(default_value = "")]
+        prefix: String,
+    },
+    /// One tag: a leaf's URI and address, or a group's members
+    Get {
+        tag: String,
+        /// Show what the tag resolves to instead
+        #[arg(long)]
+        resolve: bool,
+    },
+    /// Create or change a tag: a leaf (--uri, --ip) or a group (--children, added to those it has)
+    Set {
+        tag: String,
+        /// Members to add: tags, addresses or prefixes
+        #[arg(long, value_delimiter = ',', visible_alias = "members", required_unless_present_any = ["uri", "ip"])]
+        children: Vec<String>,
+        /// The resource the leaf stands for
+        #[arg(long, conflicts_with = "children")]
+        uri: Option<String>,
+        /// The address or prefix the leaf stands for
+        #[arg(long, conflicts_with = "children")]
+        ip: Option<String>,
+    },
+    /// Each distinct leaf and literal below a tag
+    Resolve { tag: String },
+    /// Delete a tag, or only some of its members
+    Delete {
+        tag: String,
+        /// Take these members out of the group and keep the tag
+        #[arg(long, value_delimiter = ',', visible_alias = "members")]
+        member: Vec<String>,
+    },
+    /// Who is told when a tag changes
+    Subscribers { tag: String },
+    /// Tell a subscriber of changes
+    Subscribe { tag: String, subscriber: String },
+    /// Tell it no more
+    Unsubscribe { tag: String, subscriber: String },
+    /// Show a subscriber's changes as they happen
+    Watch {
+        subscriber: String,
+        /// Go on after this revision
+        #[arg(long, value_name = "REVISION")]
+        after: Option<u64>,
+    },
+}
+
+pub async fn run(command: TagCommand, output: Format, connection: Connection) -> anyhow::Result<()> {
+    let mut tags = TagServiceClient::new(connection.clone()).max_decoding_message_size(MAX_MESSAGE);
+    match command {
+        TagCommand::List { prefix } => {
+            let reply = tags.list_tags(ListTagsRequest { prefix }).await?.into_inner();
+            output.list(&reply.tags.into_iter().map(Mapping::from).collect::<Vec<_>>())
+        }
+        TagCommand::Resolve { tag } | TagCommand::Get { tag, resolve: true } => {
+            let reply = tags.resolve_tag(Tag { tag_name: tag }).await?.into_inner();
+            output.list(&reply.mappings.into_iter().map(Mapping::from).collect::<Vec<_>>())
+        }
+        TagCommand::Get { tag, resolve: false } => {
+            output.one(&Mapping::from(tags.get_tag(Tag { tag_name: tag }).await?.into_inner()))
+        }
+        TagCommand::Set { tag, children, uri, ip } => {
+            let mapping = TagMapping { tag_name: tag, child_tags: children, uri, ip };
+            let reply = tags.set_tag(mapping.clone()).await?.into_inner();
+            output.done(&reply.message, &Mapping::from(mapping))
+        }
+        TagCommand::Delete { tag, member } => delete(&mut tags, tag, member, output).await,
+        TagCommand::Subscribers { tag } => {
+            let reply = tags.get_subscribers(Tag { tag_name: tag }).await?.into_inner();
+            output.list(
+                &reply
+                    .subscribers
+                    .into_iter()
+                    .map(|subscriber| Subscriber { subscriber })
+                    .collect::<Vec<_>>(),
+            )
+        }
+        TagCommand::Subscribe { tag, subscriber } => {
+            let reply =
+                tags.subscribe(Subscription { tag_name: tag, subscriber: subscriber.clone() }).await?;
+            output.done(&reply.into_inner().message, &Subscriber { subscriber })
+        }
+        TagCommand::Unsubscribe { tag, subscriber } => {
+            let reply =
+                tags.unsubscribe(Subscription { tag_name: tag, subscriber: subscriber.clone() }).await?;
+            output.done(&reply.into_inner().message, &Subscriber { subscriber })
+        }
+        TagCommand::Watch { subscriber, after } => {
+            let events = TagEventsClient::new(connection).max_decoding_message_size(MAX_MESSAGE);
+            watch(events, subscriber, after, output).await
+        }
+    }
+}
+
+async fn delete(
+    tags: &mut TagServiceClient<Connection>,
+    tag: String,
+    members: Vec<String>,
+    output: Format,
+) -> anyhow::Result<()> {
+    let mapping = TagMapping { tag_name: tag.clone(), child_tags: members.clone(), uri: None, ip: None };
+    let reply = match members.is_empty() {
+        true => tags.delete_tag(Tag { tag_name: tag }).await?,
+        false => tags.delete_tag_member(mapping.clone()).await?,
+    };
+    output.done(&reply.into_inner().message, &Mapping::from(mapping))
+}
+
+async fn watch(
+    mut events: TagEventsClient<Connection>,
+    subscriber: String,
+    after: Option<u64>,
+    output: Format,
+) -> anyhow::Result<()> {
+    let mut stream =
+        events.watch_subscriber(WatchSubscriberRequest { subscriber, after }).await?.into_inner();
+    while let Some(event) = stream.message().await? {
+        show_event(&event, output)?;
+    }
+    Ok(())
+}
+
+fn show_event(event: &TagEvent, output: Format) -> anyhow::Result<()> {
+    if event.start {
+        let data = serde_json::json!({ "revision": event.revision, "start": true });
+        return output.event(&format!("watching from revision {}", event.revision), &data);
+    }
+    for difference in &event.differences {
+        let change = Change {
+            revision: event.revision,
+            tag: difference.tag_name.clone(),
+            added: difference.added.iter().map(Mapping::from).collect(),
+            removed: difference.removed.iter().map(Mapping::from).collect(),
+            deleted: difference.deleted,
+        };
+        output.event(&change.line(), &change)?;
+    }
+    Ok(())
+}
+
+/// A tag as it is shown. Keys are those of the REST API.
+#[derive(Debug, Serialize)]
+struct Mapping {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    name: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    child_tags: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uri: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ip: Option<String>,
+}
+
+impl From<TagMapping> for Mapping {
+    fn from(mapping: TagMapping) -> Self {
+        Self { name: mapping.tag_name, child_tags: mapping.child_tags, uri: mapping.uri, ip: mapping.ip }
+    }
+}
+
+impl From<&ResolvedMember> for Mapping {
+    fn from(member: &ResolvedMember) -> Self {
+        let ResolvedMember { tag_name, uri, ip } = member.clone();
+        Self { name: tag_name, child_tags: Vec::new(), uri, ip }
+    }
+}
+
+impl Mapping {
+    /// The shortest text that says which member this is.
+    fn label(&self) -> String {
+        match (&self.ip, &self.uri) {
+            (Some(ip), _) if self.name.is_empty() => ip.clone(),
+            (Some(ip), _) => format!("{}={ip}", self.name),
+            (None, Some(uri)) => format!("{}={uri}", self.name),
+            (None, None) => self.name.clone(),
+        }
+    }
+}
+
+impl Rows for Mapping {
+    const HEADER: &'static [&'static str] = &["name", "ip", "uri", "members"];
+
+    fn row(&self) -> Vec<String> {
+        vec![
+            if self.name.is_empty() { "-".to_owned() } else { self.name.clone() },
+            self.ip.clone().unwrap_or_default(),
+            self.uri.clone().unwrap_or_default(),
+            self.child_tags.join(" "),
+        ]
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Subscriber {
+    subscriber: String,
+}
+
+impl Rows for Subscriber {
+    const HEADER: &'static [&'static str] = &["subscriber"];
+
+    fn row(&self) -> Vec<String> {
+        vec![self.subscriber.clone()]
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Change {
+    revision: u64,
+    tag: String,
+    added: Vec<Mapping>,
+    removed: Vec<Mapping>,
+    deleted: bool,
+}
+
+impl Change {
+    fn line(&self) -> String {
+        let labels = |sign: char, members: &[Mapping]| {
+            members.iter().map(|member| format!(" {sign}{}", member.label())).collect::<String>()
+        };
+        let deleted = if self.deleted { " deleted" } else { "" };
+        let (added, removed) = (labels('+', &self.added), labels('-', &self.removed));
+        format!("{} {}{deleted}{added}{removed}", self.revision, self.tag)
+    }
+}

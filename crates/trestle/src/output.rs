@@ -1,0 +1,89 @@
+//! Output: a table for people, JSON or YAML for programs, the same data in each.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use comfy_table::{ContentArrangement, Table, presets};
+use serde::Serialize;
+
+/// The form of a command's result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    #[default]
+    Table,
+    Json,
+    Yaml,
+}
+
+/// Something a command shows: one row per object.
+pub trait Rows {
+    const HEADER: &'static [&'static str];
+
+    fn row(&self) -> Vec<String>;
+}
+
+impl Format {
+    /// Shows a list.
+    pub fn list<T: Rows + Serialize>(self, items: &[T]) -> anyhow::Result<()> {
+        match self {
+            Self::Table => print(&table(T::HEADER, items.iter().map(Rows::row))),
+            Self::Json | Self::Yaml => self.data(&items),
+        }
+    }
+
+    /// Shows one object.
+    pub fn one<T: Rows + Serialize>(self, item: &T) -> anyhow::Result<()> {
+        match self {
+            Self::Table => print(&table(T::HEADER, std::iter::once(item.row()))),
+            Self::Json | Self::Yaml => self.data(item),
+        }
+    }
+
+    /// Shows what was done: a sentence for people, an object for programs.
+    pub fn done<T: Serialize>(self, sentence: &str, item: &T) -> anyhow::Result<()> {
+        match self {
+            Self::Table => print(sentence),
+            Self::Json | Self::Yaml => self.data(item),
+        }
+    }
+
+    /// Shows one event of a stream, complete on its own and written at once.
+    pub fn event<T: Serialize>(self, line: &str, item: &T) -> anyhow::Result<()> {
+        match self {
+            Self::Table => print(line),
+            Self::Json => print(&serde_json::to_string(item)?),
+            Self::Yaml => print(format!("---\n{}", serde_saphyr::to_string(item)?).trim_end()),
+        }
+    }
+
+    fn data<T: Serialize>(self, item: &T) -> anyhow::Result<()> {
+        let text = match self {
+            Self::Yaml => serde_saphyr::to_string(item)?,
+            Self::Table | Self::Json => serde_json::to_string_pretty(item)?,
+        };
+        print(text.trim_end())
+    }
+}
+
+fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(header.iter().map(|title| title.to_uppercase()));
+    // Wrapped to the terminal for people; whole lines when a program reads.
+    let arrangement =
+        if io::stdout().is_terminal() { ContentArrangement::Dynamic } else { ContentArrangement::Disabled };
+    table.set_content_arrangement(arrangement);
+    for row in rows {
+        table.add_row(row);
+    }
+    table.column_iter_mut().for_each(|column| {
+        column.set_padding((0, 2));
+    });
+    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+}
+
+/// Writes a line to standard output. A reader that went away is not an error.
+pub fn print(text: &str) -> anyhow::Result<()> {
+    match writeln!(io::stdout().lock(), "{text}") {
+        Err(err) if err.kind() != io::ErrorKind::BrokenPipe => Err(err.into()),
+        _ => Ok(()),
+    }
+}
