@@ -17,6 +17,7 @@ mod servers;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
+use benches::report;
 use client::{Client, Kind};
 use servers::{Peer, Server};
 
@@ -100,8 +101,8 @@ fn compare(bench: &str, metric: &str, tls: bool, load: &Load) -> Result<()> {
     }
     let [ours, nbdkit, qemu] = figures.map(median);
     eprintln!("{bench}: ours {ours:.0}, nbdkit {nbdkit:.0}, qemu-nbd {qemu:.0} {}", load.unit(metric));
-    print(bench, metric, ours, load.unit(metric));
-    print(&format!("{bench}.peer"), metric, nbdkit.max(qemu), load.unit(metric));
+    report(bench, metric, ours, load.unit(metric));
+    report(&format!("{bench}.peer"), metric, nbdkit.max(qemu), load.unit(metric));
     Ok(())
 }
 
@@ -121,10 +122,6 @@ fn median(mut figures: Vec<f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-fn print(bench: &str, metric: &str, value: f64, unit: &str) {
-    println!("{}", serde_json::json!({ "bench": bench, "metric": metric, "value": value, "unit": unit }));
-}
-
 /// What a thousand connections that do nothing cost the server.
 fn idle_memory() -> Result<()> {
     for tls in [false, true] {
@@ -141,7 +138,7 @@ fn idle_memory() -> Result<()> {
         // Longer than a session keeps its buffer.
         std::thread::sleep(std::time::Duration::from_millis(700));
         let each = server.resident_kib()?.saturating_sub(before) as f64 / IDLE_CONNECTIONS as f64;
-        print(if tls { "storage.connection.tls" } else { "storage.connection" }, "kib", each, "KiB");
+        report(if tls { "storage.connection.tls" } else { "storage.connection" }, "kib", each, "KiB");
     }
     Ok(())
 }
