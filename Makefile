@@ -27,7 +27,8 @@ bench: ## One JSON line per figure: make bench ONLY="store tags"
 lab: ## Long tests: the crash test with many more rounds, large graphs through a whole controller
 	scripts/test-deps
 	TRESTLE_CRASH_ROUNDS=500 $(CARGO) test --release --locked -p store --test crash -- --nocapture
-	$(CARGO) test --release --locked -p server --test scale -- --ignored --nocapture
+	$(CARGO) test --release --locked -p server --test scale -- --ignored --nocapture --test-threads 1
+	$(CARGO) test --release --locked -p trestle --test idle -- --ignored --nocapture
 
 deny: ## Licences, advisories, sources; needs cargo-deny
 	cargo deny check

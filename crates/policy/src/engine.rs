@@ -35,8 +35,11 @@ mod spans;
 mod status;
 mod symbols;
 pub(crate) mod tables;
+mod view;
 
 use model::policy::{Object, ObjectId, output::Update};
+
+pub use view::{GroupView, View};
 
 use crate::selection::SERVICE_ACCOUNT_LABEL;
 

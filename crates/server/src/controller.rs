@@ -12,8 +12,7 @@ use axum::{Router, middleware};
 use jiff::Timestamp;
 use model::{Role, Subject};
 use time::OffsetDateTime;
-use tokio::{net::TcpListener, sync::Semaphore, task::JoinSet};
-use tokio_util::sync::CancellationToken;
+use tokio::{net::TcpListener, sync::Semaphore};
 use tonic_health::{ServingStatus, server::HealthReporter};
 use tracing::{info, warn};
 
@@ -23,15 +22,19 @@ use crate::{
         gate::{self, Gate},
     },
     audit::Audit,
+    blocking::blocking,
     config::{Config, ConfigError},
     grpc,
+    life::Life,
     limits::{self, Limits},
     listen::Listener,
     metrics::Metrics,
     namespaces::{NamespaceError, Namespaces},
+    objects::Objects,
     open_store::{OpenStoreError, open_store},
     parts::Parts,
     pki::{Pki, PkiError},
+    policy::Policy,
     private_file, rest,
     tags::Tags,
     tls::{Tls, TlsError},
@@ -79,7 +82,6 @@ pub struct Controller {
     parts: Parts,
     http: SocketAddr,
     grpc: SocketAddr,
-    tasks: JoinSet<()>,
 }
 
 impl Controller {
@@ -95,19 +97,22 @@ impl Controller {
         let store = open_store(&config).await?;
         let pki = Arc::new(Pki::open(&data_dir.join("pki"), OffsetDateTime::from(SystemTime::now()))?);
         let audit = Arc::new(Audit::open(&data_dir).map_err(in_data_dir)?);
-        let stop = CancellationToken::new();
+        let life = Life::default();
         let metrics = Metrics::new();
+        let objects = Objects::new(store.clone());
         let parts = Parts {
-            tags: Tags::start(store.clone(), Arc::clone(&metrics), stop.clone()),
+            policy: Policy::start(&objects, Vec::new(), &life),
+            objects,
+            tags: Tags::start(store.clone(), Arc::clone(&metrics), &life),
             namespaces: Namespaces::new(store.clone()),
-            credentials: Arc::new(Credentials::start(store.clone(), Arc::clone(&pki), &stop)),
+            credentials: Arc::new(Credentials::start(store.clone(), Arc::clone(&pki), &life)),
             config: Arc::new(config),
             store,
             audit,
             pki,
             metrics,
             started_at: Timestamp::now(),
-            stop,
+            life,
         };
         load(&parts).await?;
         ensure_first_token(&parts).await?;
@@ -126,13 +131,12 @@ impl Controller {
                 Some(Arc::new(Tls::new(Arc::clone(&parts.pki), names, parts.config.tls.clone())?))
             }
         };
-        let mut tasks = JoinSet::new();
         if let Some(tls) = &tls {
-            let (tls, stop) = (Arc::clone(tls), parts.stop.clone());
-            tasks.spawn(async move { tls.keep_fresh(stop).await });
+            let tls = Arc::clone(tls);
+            parts.life.spawn(async move { tls.keep_fresh().await });
         }
         let health = HealthReporter::new();
-        tasks.spawn(tell_health(parts.clone(), health.clone()));
+        parts.life.spawn_to_end(tell_health(parts.clone(), health.clone()));
         let connections = Arc::new(Semaphore::new(parts.config.limits.max_connections));
         let guard = Guard::new(&parts);
         for (name, socket, router) in
@@ -146,10 +150,10 @@ impl Controller {
                 connections: Arc::clone(&connections),
                 metrics: Arc::clone(&parts.metrics),
             };
-            tasks.spawn(listener.serve(parts.stop.clone()));
+            parts.life.spawn_to_end(listener.serve(parts.life.stopping()));
         }
         info!(http = %http_addr, grpc = %grpc_addr, "the controller serves");
-        Ok(Self { parts, http: http_addr, grpc: grpc_addr, tasks })
+        Ok(Self { parts, http: http_addr, grpc: grpc_addr })
     }
 
     pub fn http_addr(&self) -> SocketAddr {
@@ -170,10 +174,11 @@ impl Controller {
     }
 
     /// Stops accepting, lets calls finish, ends streams, and closes the store.
-    pub async fn stop(mut self) {
+    pub async fn stop(self) {
         info!("the controller stops");
-        self.parts.stop.cancel();
-        while self.tasks.join_next().await.is_some() {}
+        self.parts.life.end().await;
+        // The last handle on the store is in here; closing it waits for its writer.
+        blocking(move || drop(self.parts)).await;
     }
 }
 
@@ -212,10 +217,10 @@ async fn bind(listener: &'static str, addr: SocketAddr) -> Result<TcpListener, S
     TcpListener::bind(addr).await.map_err(|err| StartError::Listen { listener, addr, err })
 }
 
-/// Waits until tags and credentials are read.
+/// Waits until everything stored is read.
 async fn load(parts: &Parts) -> Result<(), StartError> {
     let loaded = async {
-        while !(parts.tags.is_synced() && parts.credentials.is_synced()) {
+        while !(parts.tags.is_synced() && parts.credentials.is_synced() && parts.policy.is_synced()) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -245,13 +250,14 @@ async fn ensure_first_token(parts: &Parts) -> Result<(), StartError> {
 /// Tells gRPC health watchers what `/readyz` says.
 async fn tell_health(parts: Parts, health: HealthReporter) {
     let mut told = None;
-    while !parts.stop.is_cancelled() {
+    let stopping = parts.life.stopping();
+    while !stopping.is_cancelled() {
         let ready = parts.not_ready().await.is_empty();
         if told != Some(ready) {
             told = Some(ready);
             set_health(&health, if ready { ServingStatus::Serving } else { ServingStatus::NotServing }).await;
         }
-        parts.stop.run_until_cancelled(tokio::time::sleep(HEALTH_INTERVAL)).await;
+        stopping.run_until_cancelled(tokio::time::sleep(HEALTH_INTERVAL)).await;
     }
     set_health(&health, ServingStatus::NotServing).await;
 }

@@ -20,7 +20,7 @@ use tokio::{
     time::timeout,
 };
 use tokio_rustls::TlsAcceptor;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt as _;
 use tracing::{debug, info, warn};
 
@@ -59,10 +59,10 @@ pub struct Listener {
 impl Listener {
     /// Serves until `stop`, then drains.
     pub async fn serve(self, stop: CancellationToken) {
-        let graceful = GracefulShutdown::new();
+        let (graceful, open) = (GracefulShutdown::new(), Open::default());
         while let Some(accepted) = stop.run_until_cancelled(self.socket.accept()).await {
             match accepted {
-                Ok((stream, addr)) => self.start(stream, addr, &graceful),
+                Ok((stream, addr)) => self.start(stream, addr, &graceful, &open),
                 Err(err) => {
                     warn!(listener = self.name, error = %err, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -73,9 +73,12 @@ impl Listener {
         if timeout(DRAIN, graceful.shutdown()).await.is_err() {
             info!(listener = self.name, "some connections did not finish in time and are cut");
         }
+        open.cut.cancel();
+        open.tasks.close();
+        open.tasks.wait().await;
     }
 
-    fn start(&self, stream: TcpStream, addr: SocketAddr, graceful: &GracefulShutdown) {
+    fn start(&self, stream: TcpStream, addr: SocketAddr, graceful: &GracefulShutdown, open: &Open) {
         let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() else {
             self.metrics.connections_refused.inc();
             return;
@@ -88,13 +91,21 @@ impl Listener {
         };
         connection.metrics.connections.inc();
         let tls = self.tls.as_ref().map(|tls| TlsAcceptor::from(tls.current()));
-        let watcher = graceful.watcher();
-        tokio::spawn(async move {
-            if let Err(err) = connection.serve(stream, tls, watcher).await {
+        let (watcher, cut) = (graceful.watcher(), open.cut.clone());
+        open.tasks.spawn(async move {
+            if let Some(Err(err)) = cut.run_until_cancelled(connection.serve(stream, tls, watcher)).await {
                 debug!(peer = %addr, error = %err, "connection ended");
             }
         });
     }
+}
+
+/// The connections that are open.
+#[derive(Default)]
+struct Open {
+    tasks: TaskTracker,
+    /// Cancelled when those that did not finish are cut.
+    cut: CancellationToken,
 }
 
 struct Connection {

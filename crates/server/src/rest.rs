@@ -4,6 +4,7 @@
 
 mod body;
 mod namespaces;
+mod policies;
 mod system;
 mod tags;
 
@@ -29,6 +30,7 @@ use crate::{failure::Failure, parts::Parts};
     tags(
         (name = "tags", description = "Names for addresses, resources and groups of other tags"),
         (name = "namespaces", description = "Units in which resources are named and networks are kept apart"),
+        (name = "policies", description = "What policies come to, and why a connection is permitted or denied"),
         (name = "system", description = "The controller itself"),
     )
 )]
@@ -54,6 +56,8 @@ fn routes() -> OpenApiRouter<Parts> {
         .routes(routes!(tags::subscribe, tags::unsubscribe))
         .routes(routes!(namespaces::list))
         .routes(routes!(namespaces::get, namespaces::set, namespaces::delete))
+        .routes(routes!(policies::list))
+        .routes(routes!(policies::explain))
         .routes(routes!(system::index))
         .routes(routes!(system::ping))
         .routes(routes!(system::healthz))

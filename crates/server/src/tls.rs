@@ -20,7 +20,6 @@ use rustls::{
 };
 use serde::Deserialize;
 use time::OffsetDateTime;
-use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::{
@@ -101,9 +100,10 @@ impl Tls {
         Ok(())
     }
 
-    /// Refreshes until told to stop. A failure keeps the certificate in use.
-    pub async fn keep_fresh(&self, stop: CancellationToken) {
-        while stop.run_until_cancelled(tokio::time::sleep(CHECK_INTERVAL)).await.is_some() {
+    /// Refreshes for ever. A failure keeps the certificate in use.
+    pub async fn keep_fresh(&self) {
+        loop {
+            tokio::time::sleep(CHECK_INTERVAL).await;
             if let Err(err) = self.refresh() {
                 error!(error = chain(&err), "cannot renew the server certificate; the old one stays in use");
             }

@@ -1,4 +1,4 @@
-//! Large graphs and many connections through a whole controller. Long: `make lab` runs them.
+//! Large graphs through a whole controller. Long: `make lab` runs them.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may fail where it stands, and tell")]
 
@@ -6,42 +6,11 @@ mod harness;
 
 use std::time::{Duration, Instant};
 
-use harness::{Fixture, group, leaf, tls};
-use http::StatusCode;
-use rustix::process::{Resource, getrlimit, setrlimit};
-use tokio::task::JoinSet;
+use harness::{Fixture, group, leaf};
 use wire::tagservicepb::{Tag, TagMapping};
 
 fn tag(name: &str) -> Tag {
     Tag { tag_name: name.into() }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes a minute; make lab runs it"]
-async fn ten_thousand_idle_connections_do_not_keep_others_out() {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    setrlimit(Resource::Nofile, limit).unwrap();
-    assert!(limit.maximum.is_none_or(|files| files > 25_000), "the limit of open files is below 25,000");
-    let fixture = Fixture::start().await;
-    let addr = fixture.controller.http_addr();
-    let mut opening = JoinSet::new();
-    let mut idle = Vec::new();
-    for _ in 0..10_000 {
-        let ca = fixture.ca.clone();
-        opening.spawn(async move { tls(&ca, addr).await });
-        if opening.len() >= 64 {
-            idle.push(opening.join_next().await.unwrap().unwrap().unwrap());
-        }
-    }
-    while let Some(opened) = opening.join_next().await {
-        idle.push(opened.unwrap().unwrap());
-    }
-    assert_eq!(idle.len(), 10_000);
-    assert_eq!(fixture.rest("GET", "/tags", "").await.0, StatusCode::OK);
-    let memory = std::fs::read_to_string("/proc/self/status").unwrap();
-    let resident = memory.lines().find(|line| line.starts_with("VmRSS")).unwrap();
-    println!("10,000 idle TLS connections, client and server in one process: {resident}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

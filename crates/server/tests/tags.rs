@@ -130,6 +130,16 @@ async fn concurrent_writers_cannot_make_a_cycle() {
 }
 
 #[tokio::test]
+async fn a_stopped_controller_has_let_go_of_its_directory() {
+    let mut dir = tempfile::tempdir().unwrap();
+    for n in 0..5 {
+        let fixture = Fixture::start_in(dir, |_| {}).await;
+        fixture.tags().await.set_tag(leaf(&format!("t{n}"), "10.0.0.1")).await.unwrap();
+        dir = fixture.stop().await;
+    }
+}
+
+#[tokio::test]
 async fn what_was_acknowledged_is_there_after_a_restart() {
     let fixture = Fixture::start().await;
     let mut tags = fixture.tags().await;

@@ -1,6 +1,7 @@
 //! Workloads outside the cluster: ExternalEntity (what a policy sees) and ExternalNode (a VM that makes one).
 
 use serde::{Deserialize, Serialize};
+use sha1::{Digest, Sha1};
 
 use super::meta::{ObjectMeta, OwnerReference, null_as_default};
 
@@ -82,8 +83,8 @@ impl ExternalNode {
         let name = match interface.name.as_str() {
             "" => self.metadata.name.clone(),
             interface => {
-                let digest = sha1_smol::Sha1::from(interface).digest().to_string();
-                format!("{}-{}", self.metadata.name, &digest[..5])
+                let digest = Sha1::digest(interface);
+                format!("{}-{:02x}{:02x}{:x}", self.metadata.name, digest[0], digest[1], digest[2] >> 4)
             }
         };
         let owner = OwnerReference { kind: "ExternalNode".into(), name: self.metadata.name.clone() };

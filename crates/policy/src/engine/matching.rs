@@ -105,6 +105,8 @@ fn anchor(terms: &[Term]) -> Anchor<'_> {
     }
 }
 
+type ByLabel<I> = FxHashMap<(Symbol, Symbol), IdSet<I>>;
+
 #[derive(Debug)]
 pub(crate) struct TermIndex<I: Id> {
     all: IdSet<I>,
@@ -113,7 +115,7 @@ pub(crate) struct TermIndex<I: Id> {
 
 #[derive(Debug)]
 struct TermTable<I: Id> {
-    by_value: FxHashMap<(Symbol, Symbol), IdSet<I>>,
+    by_value: ByLabel<I>,
     by_key: FxHashMap<Symbol, IdSet<I>>,
     rest: IdSet<I>,
 }
@@ -189,7 +191,7 @@ fn take<K: std::hash::Hash + Eq, I: Id>(map: &mut FxHashMap<K, IdSet<I>>, key: K
 #[derive(Debug)]
 pub(crate) struct LabelIndex<I: Id> {
     all: IdSet<I>,
-    by_label: Option<Box<FxHashMap<(Symbol, Symbol), IdSet<I>>>>,
+    by_label: Option<Box<ByLabel<I>>>,
 }
 
 impl<I: Id> LabelIndex<I> {

@@ -202,9 +202,9 @@ impl Engine {
         if self.namespaces.rows[id].known {
             self.namespaces.release(id);
         }
-        let mut labels = labels.clone();
-        labels.insert(NAME_LABEL.into(), name.into());
-        let labels = self.intern_labels(labels.iter());
+        let written =
+            labels.iter().filter(|(key, _)| *key != NAME_LABEL).map(|(k, v)| (k.as_str(), v.as_str()));
+        let labels = self.intern_labels(written.chain([(NAME_LABEL, name)]));
         let logging = annotations.get(LOGGING).is_some_and(|value| value.eq_ignore_ascii_case("true"));
         self.change_namespace(id, true, labels, logging);
     }

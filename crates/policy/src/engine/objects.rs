@@ -11,7 +11,7 @@ use model::policy::{
     antrea::{self, GroupSpec, NamespacedName, PolicySpec, SYSTEM_TIERS},
     external::{ExternalEntity, ExternalNode},
     kubernetes,
-    output::{MemberKind, NamedPort, Problem, Protocol},
+    output::{Identifier, MemberKind, NamedPort, Problem, Protocol},
     workload::{Node, Pod},
 };
 use rustc_hash::FxHashMap;
@@ -22,6 +22,7 @@ use super::{
     entities::Described,
     groups::GroupKind,
     matching::LabelSet,
+    policies::{Policy, Record},
     symbols::Interner,
     tables::{IdSet, NamespaceId, PolicyId, SelectorId, Symbol},
 };
@@ -89,11 +90,11 @@ impl Lookups {
 }
 
 /// What translations see of the engine.
-pub(crate) struct View<'a> {
+pub(crate) struct Surroundings<'a> {
     pub(crate) engine: &'a Engine,
 }
 
-impl World for View<'_> {
+impl World for Surroundings<'_> {
     fn tier_priority(&self, name: &str) -> Option<i32> {
         let system = SYSTEM_TIERS.iter().find(|(tier, _)| *tier == name).map(|(_, priority)| *priority);
         self.engine.lookups.tiers.get(name).copied().or(system)
@@ -117,6 +118,12 @@ impl World for View<'_> {
             .collect();
         namespaces.sort_unstable();
         namespaces
+    }
+}
+
+impl Policy {
+    fn spec(&self) -> Option<PolicySpec> {
+        self.spec.as_ref().map(|text| serde_json::from_str(text).expect("it was written by this process"))
     }
 }
 
@@ -209,7 +216,7 @@ impl Engine {
     }
 
     fn apply_node(&mut self, node: &Node) {
-        let labels = SmallVec::from_slice(&self.intern_labels(node.metadata.labels.iter()));
+        let labels = SmallVec::from_slice(&self.intern_labels(pairs(&node.metadata.labels)));
         self.put_entity(Described {
             kind: MemberKind::Node,
             namespace: "",
@@ -223,7 +230,7 @@ impl Engine {
     }
 
     fn put_external_entity(&mut self, entity: &ExternalEntity) {
-        let labels = SmallVec::from_slice(&self.intern_labels(entity.metadata.labels.iter()));
+        let labels = SmallVec::from_slice(&self.intern_labels(pairs(&entity.metadata.labels)));
         let ports =
             entity.spec.ports.iter().filter_map(|port| named_port(&port.name, port.port, &port.protocol));
         let endpoints = entity.spec.endpoints.iter();
@@ -379,14 +386,15 @@ impl Engine {
         }
         let kind = if name.namespace.is_empty() { Kind::ClusterGroup } else { Kind::Group };
         let id = ObjectId { kind, namespace: name.namespace.clone(), name: name.name.clone() };
-        let problems =
-            resolve(&View { engine: self }, name).map(|resolved| resolved.problems).unwrap_or_default();
+        let problems = resolve(&Surroundings { engine: self }, name)
+            .map(|resolved| resolved.problems)
+            .unwrap_or_default();
         self.set_problems(id, problems);
     }
 
     /// The selectors a group stands for; those that are new have no group yet.
     pub(super) fn named_selectors(&mut self, name: &NamespacedName) -> IdSet<SelectorId> {
-        let resolved = resolve(&View { engine: self }, name).unwrap_or_default();
+        let resolved = resolve(&Surroundings { engine: self }, name).unwrap_or_default();
         resolved.selections.iter().map(|selection| self.intern_selection(selection)).collect()
     }
 
@@ -406,7 +414,7 @@ impl Engine {
         let logging = row.logging;
         for id in row.policies.clone().iter() {
             if let Some(record) = &self.policies.rows[*id].record {
-                let record = super::policies::Record { logging, ..(**record).clone() };
+                let record = Record { logging, ..(**record).clone() };
                 self.install(*id, Some(record));
             }
         }
@@ -414,34 +422,31 @@ impl Engine {
 
     fn apply_antrea_policy(&mut self, kind: Kind, namespace: &str, policy: &antrea::Policy) {
         let id = self.policy_row(kind, namespace, &policy.metadata.name);
-        self.set_spec(id, Some(Arc::new(policy.spec.clone())));
+        self.set_spec(id, Some(&policy.spec));
         let uid = self.uid_of(id, &policy.metadata.uid);
-        self.translate_and_install(id, uid, policy.metadata.generation);
+        self.translate_and_install(id, &policy.spec, uid, policy.metadata.generation);
     }
 
     fn recompile(&mut self, id: PolicyId) {
-        let Some(record) = self.policies.rows[id].record.clone() else { return };
-        self.translate_and_install(id, record.uid.clone(), record.generation);
+        let row = &self.policies.rows[id];
+        let (Some(record), Some(spec)) = (row.record.clone(), row.spec()) else { return };
+        self.translate_and_install(id, &spec, record.uid.clone(), record.generation);
     }
 
-    fn translate_and_install(
-        &mut self,
-        id: PolicyId,
-        uid: model::policy::output::Identifier,
-        generation: i64,
-    ) {
-        let row = &self.policies.rows[id];
-        let Some(spec) = row.spec.clone() else { return };
-        let namespace = Arc::clone(&self.namespaces.rows[row.namespace].name);
-        let translation = antrea_policy(&spec, &namespace, &View { engine: self });
+    fn translate_and_install(&mut self, id: PolicyId, spec: &PolicySpec, uid: Identifier, generation: i64) {
+        let namespace = Arc::clone(&self.namespaces.rows[self.policies.rows[id].namespace].name);
+        let translation = antrea_policy(spec, &namespace, &Surroundings { engine: self });
         let record = self.compile(&translation, uid, generation);
         self.install(id, Some(record));
         self.report(id, translation.problems);
     }
 
-    fn set_spec(&mut self, id: PolicyId, spec: Option<Arc<PolicySpec>>) {
+    fn set_spec(&mut self, id: PolicyId, spec: Option<&PolicySpec>) {
         let row = &mut self.policies.rows[id];
-        let old = std::mem::replace(&mut row.spec, spec.clone());
+        let old = row.spec();
+        row.spec = spec.map(|spec| {
+            serde_json::to_string(spec).expect("a spec has string keys and no failing parts").into_boxed_str()
+        });
         let namespace = Arc::clone(&self.namespaces.rows[row.namespace].name);
         for dependency in old.iter().flat_map(|spec| dependencies(spec, &namespace)) {
             if let Some(dependents) = self.lookups.dependents.get_mut(&dependency) {
@@ -451,7 +456,7 @@ impl Engine {
                 }
             }
         }
-        for dependency in spec.iter().flat_map(|spec| dependencies(spec, &namespace)) {
+        for dependency in spec.into_iter().flat_map(|spec| dependencies(spec, &namespace)) {
             self.lookups.dependents.entry(dependency).or_insert_with(IdSet::new).insert(id);
         }
     }
@@ -471,10 +476,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn intern_labels<'a>(
-        &mut self,
-        labels: impl Iterator<Item = (&'a String, &'a String)>,
-    ) -> LabelSet {
+    pub(super) fn intern_labels<'a>(&mut self, labels: impl Iterator<Item = (&'a str, &'a str)>) -> LabelSet {
         let mut labels: Vec<_> =
             labels.map(|(k, v)| (self.symbols.intern(k), self.symbols.intern(v))).collect();
         labels.sort_unstable();
@@ -502,6 +504,10 @@ pub(super) fn release(symbols: &mut Interner<Symbol>, symbol: Symbol) {
     if symbols.release(symbol) {
         symbols.forget(symbol);
     }
+}
+
+fn pairs(labels: &Labels) -> impl Iterator<Item = (&str, &str)> {
+    labels.iter().map(|(key, value)| (key.as_str(), value.as_str()))
 }
 
 fn key(metadata: &ObjectMeta) -> NamespacedName {

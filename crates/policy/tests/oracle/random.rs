@@ -293,7 +293,7 @@ impl Random {
         };
         let spec = PolicySpec {
             tier: self.pick(&["", "emergency", "baseline", "t0", "nowhere"]).into(),
-            priority: [1.0, 5.0, 5.5][self.below(3)],
+            priority: [1.0, 5.0, 5.5, 5.0, f64::NAN][self.below(5)],
             applied_to: if per_rule { vec![] } else { self.list(2, |r| r.applied_to(cluster)) },
             ingress: self.list(2, |r| rule(r, false)),
             egress: self.list(2, |r| rule(r, true)),

@@ -5,21 +5,21 @@
 
 use std::{sync::Arc, time::Duration};
 
-use aws_lc_rs::{constant_time, digest, rand};
+use aws_lc_rs::{constant_time, digest};
 use jiff::{SignedDuration, Timestamp};
 use model::{Secret, Subject};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use store::{Key, Prefix, ReadError, Store, TransactError, Transaction};
 use time::OffsetDateTime;
-use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
 use super::PeerCertificate;
 use crate::{
     failure::Failure,
+    life::Life,
     mirror::Mirror,
     pki::{Issued, Pki, PkiError, hex},
-    store_failure,
+    random, store_failure,
 };
 
 /// How long a certificate is valid unless asked otherwise.
@@ -93,9 +93,9 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    pub fn start(store: Store, pki: Arc<Pki>, stop: &CancellationToken) -> Self {
-        let tokens = Mirror::start(store.clone(), prefix("tokens"), stop.clone());
-        let certificates = Mirror::start(store.clone(), prefix("certificates"), stop.clone());
+    pub fn start(store: Store, pki: Arc<Pki>, life: &Life) -> Self {
+        let tokens = Mirror::start(store.clone(), prefix("tokens"), life);
+        let certificates = Mirror::start(store.clone(), prefix("certificates"), life);
         Self { store, pki, tokens, certificates }
     }
 
@@ -154,7 +154,7 @@ impl Credentials {
         subject: Subject,
         ttl: Option<Duration>,
     ) -> Result<NewToken, CredentialsError> {
-        let (id, secret) = (hex(&random::<8>()), hex(&random::<32>()));
+        let (id, secret) = (hex(&random::bytes::<8>()), hex(&random::bytes::<32>()));
         let created_at = Timestamp::now();
         let expires_at = ttl.map(|ttl| after(created_at, ttl)).transpose()?;
         let record = TokenRecord { subject, hash: hash(&secret), created_at, expires_at };
@@ -248,12 +248,6 @@ fn json(record: &impl Serialize) -> Vec<u8> {
 
 fn hash(secret: &str) -> String {
     hex(digest::digest(&digest::SHA256, secret.as_bytes()).as_ref())
-}
-
-fn random<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    rand::fill(&mut bytes).expect("the system's random source works");
-    bytes
 }
 
 fn after(start: Timestamp, ttl: Duration) -> Result<Timestamp, CredentialsError> {

@@ -75,6 +75,17 @@ pub const TABLE: &[Rule] = &[
     read("GET /namespaces/{namespace}", READERS),
     write("PUT /namespaces/{namespace}", WRITERS),
     write("DELETE /namespaces/{namespace}", WRITERS),
+    // Kubernetes-style objects, and what policies come to.
+    write("trestle.v1.Objects/ApplyObjects", WRITERS),
+    write("trestle.v1.Objects/DeleteObjects", WRITERS),
+    write("trestle.v1.Objects/PruneObjects", WRITERS),
+    read("trestle.v1.Objects/GetObject", READERS),
+    read("trestle.v1.Objects/ListObjects", READERS),
+    read("trestle.v1.Objects/WatchObjects", READERS),
+    read("trestle.v1.Policies/ListPolicies", READERS),
+    read("trestle.v1.Policies/Explain", READERS),
+    read("GET /policies", READERS),
+    read("GET /explain", READERS),
     // Who may call.
     write("trestle.v1.Access/CreateToken", ADMINS),
     read("trestle.v1.Access/ListTokens", ADMINS),

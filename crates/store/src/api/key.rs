@@ -210,10 +210,12 @@ mod tests {
 
     #[test]
     fn keys_are_segments_of_printable_text() {
-        for good in ["a", "tags/web", "a/b/c", "ns/10.0.0.0%2F8", "größe/ключ", &"k".repeat(Key::MAX_LENGTH)] {
+        for good in ["a", "tags/web", "a/b/c", "ns/10.0.0.0%2F8", "größe/ключ", &"k".repeat(Key::MAX_LENGTH)]
+        {
             assert_eq!(good.parse::<Key>().unwrap().as_str(), good);
         }
-        for bad in ["", "/", "/a", "a/", "a//b", "a\nb", "a\u{85}b", "a\0", &"k".repeat(Key::MAX_LENGTH + 1)] {
+        for bad in ["", "/", "/a", "a/", "a//b", "a\nb", "a\u{85}b", "a\0", &"k".repeat(Key::MAX_LENGTH + 1)]
+        {
             bad.parse::<Key>().unwrap_err();
         }
     }

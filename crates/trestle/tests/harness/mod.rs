@@ -42,6 +42,10 @@ impl Up {
         Self { child, dir, http, grpc }
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
