@@ -34,6 +34,7 @@ mod rest;
 mod store_failure;
 mod tags;
 mod tls;
+mod watch_api;
 
 pub use config::{Config, ConfigError, EtcdConfig, LimitsConfig, Listen, StoreKind};
 pub use controller::{Controller, StartError};

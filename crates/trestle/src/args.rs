@@ -93,6 +93,9 @@ pub struct UpArgs {
     /// gRPC
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8081")]
     pub grpc: SocketAddr,
+    /// Watch API, for node agents and kubectl
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8443")]
+    pub watch: SocketAddr,
     /// Speak plaintext instead of TLS; on loopback addresses only
     #[arg(long)]
     pub plaintext_loopback: bool,

@@ -11,7 +11,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("store", &[]),
     ("tags", &["model"]),
     ("policy", &["model"]),
-    ("server", &["model", "wire", "store", "tags", "policy"]),
+    ("watch", &["model"]),
+    ("server", &["model", "wire", "store", "tags", "policy", "watch"]),
     ("trestle", &["model", "wire", "store", "server"]),
     ("benches", &["model", "wire", "store", "tags", "server"]),
 ];
