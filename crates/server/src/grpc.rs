@@ -78,7 +78,11 @@ pub fn router(parts: &Parts, health: HealthReporter) -> Router {
             .max_decoding_message_size(max),
         )
         .add_service(
-            PoliciesServer::new(policies::Service(parts.policy.clone())).max_decoding_message_size(max),
+            PoliciesServer::new(policies::Service {
+                policy: parts.policy.clone(),
+                watch: parts.watch.clone(),
+            })
+            .max_decoding_message_size(max),
         )
         .add_service(AdminServer::new(admin::Service(parts.clone())).max_decoding_message_size(max))
         .add_service(HealthServer::new(HealthService::from_health_reporter(health)))

@@ -1,6 +1,6 @@
 //! How far the nodes are with each policy, from what they report.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use model::policy::{
     ObjectId,
@@ -47,6 +47,17 @@ pub enum Phase {
     Realized,
     /// Every node has answered, and some could not.
     Failed,
+}
+
+impl Phase {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Phase::Pending => "Pending",
+            Phase::Realizing => "Realizing",
+            Phase::Realized => "Realized",
+            Phase::Failed => "Failed",
+        }
+    }
 }
 
 impl Reports {
@@ -107,18 +118,62 @@ impl Reports {
     }
 }
 
-/// As in `Realizing 3/5` and `Failed 4/5: node-2: no such table`.
-impl fmt::Display for Realisation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.phase {
-            Phase::Pending => f.write_str("Pending"),
-            Phase::Realized => f.write_str("Realized"),
-            Phase::Realizing => write!(f, "Realizing {}/{}", self.current, self.desired),
-            Phase::Failed => write!(f, "Failed {}/{}", self.current, self.desired),
-        }?;
-        match self.failures.first() {
-            Some((node, message)) => write!(f, ": {node}: {message}"),
-            None => Ok(()),
+#[cfg(test)]
+mod tests {
+    use model::policy::{Kind, output::PolicySource};
+
+    use super::*;
+
+    fn policy(generation: i64) -> NetworkPolicy {
+        let uid = Identifier::parse("p");
+        NetworkPolicy {
+            uid: uid.clone(),
+            generation,
+            source: PolicySource { kind: Kind::NetworkPolicy, namespace: "ns".into(), name: "p".into(), uid },
+            tier_priority: None,
+            priority: None,
+            rules: Vec::new(),
+            applied_to_groups: Vec::new(),
+            applied_to_per_rule: false,
         }
+    }
+
+    fn told(reports: &Reports, generation: i64, desired: usize) -> (Phase, usize, usize) {
+        let source = ObjectId { kind: Kind::NetworkPolicy, namespace: "ns".into(), name: "p".into() };
+        let told = reports.realisation(&policy(generation), source, desired, Vec::new());
+        (told.phase, told.current, told.failures.len())
+    }
+
+    fn report(generation: i64, is_failure: bool) -> Report {
+        Report { generation, is_failure, message: "x".repeat(1_000) }
+    }
+
+    #[test]
+    fn a_policy_is_realised_when_every_node_has_its_generation() {
+        let (mut reports, uid) = (Reports::default(), Identifier::parse("p"));
+        assert_eq!(told(&reports, 1, 0), (Phase::Pending, 0, 0));
+        assert_eq!(told(&reports, 1, 2), (Phase::Realizing, 0, 0));
+        reports.take(&uid, "a", report(1, false));
+        assert_eq!(told(&reports, 1, 2), (Phase::Realizing, 1, 0));
+        reports.take(&uid, "b", report(1, false));
+        assert_eq!(told(&reports, 1, 2), (Phase::Realized, 2, 0));
+        // A new generation starts over, and a late word about the old one changes nothing.
+        reports.take(&uid, "a", report(2, false));
+        reports.take(&uid, "a", report(1, true));
+        assert_eq!(told(&reports, 2, 2), (Phase::Realizing, 1, 0));
+        reports.take(&uid, "b", report(2, true));
+        assert_eq!(told(&reports, 2, 2), (Phase::Failed, 1, 1));
+        // The node that failed leaves the span, and with it its failure.
+        reports.forget(&uid, false, &["b".into()].into());
+        assert_eq!(told(&reports, 2, 1), (Phase::Realized, 1, 0));
+        reports.forget(&uid, true, &[].into());
+        assert_eq!(told(&reports, 2, 1), (Phase::Realizing, 0, 0));
+    }
+
+    #[test]
+    fn a_long_message_is_cut() {
+        let (mut reports, uid) = (Reports::default(), Identifier::parse("p"));
+        reports.take(&uid, "a", report(1, true));
+        assert_eq!(reports.0[&uid]["a"].message.len(), MESSAGE);
     }
 }

@@ -27,6 +27,10 @@ pub async fn as_status(response: Response) -> Response {
     let detail = body::to_bytes(body, MOST).await.ok();
     let detail = detail.and_then(|bytes| serde_json::from_slice::<Detail>(&bytes).ok());
     let message = detail.map(|detail| detail.detail).unwrap_or_default();
+    // The gate knows operations, not routes; to Kubernetes an operation that is not there is a method that is not.
+    if parts.status == StatusCode::NOT_IMPLEMENTED {
+        parts.status = StatusCode::METHOD_NOT_ALLOWED;
+    }
     let status = discovery::status(parts.status.as_u16(), reason(parts.status), &message);
     // Of the old headers, those of the body go with it.
     parts.headers.remove(header::CONTENT_TYPE);
