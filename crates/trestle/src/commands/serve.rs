@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde::Serialize;
 use serde_json::json;
-use server::{Config, Controller, Listen, private_file};
+use server::{Config, Controller, Listen, StorageConfig, private_file};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
@@ -25,7 +25,7 @@ use crate::{
 };
 
 pub async fn up(args: UpArgs) -> anyhow::Result<()> {
-    let UpArgs { data_dir, http, grpc, watch, plaintext_loopback, anonymous_role } = args;
+    let UpArgs { data_dir, http, grpc, watch, nbd, plaintext_loopback, anonymous_role } = args;
     let data_dir = match data_dir {
         Some(dir) => dir,
         None => context::default_data_dir()?,
@@ -35,6 +35,7 @@ pub async fn up(args: UpArgs) -> anyhow::Result<()> {
     let mut config = Config::in_dir(data_dir);
     config.listen = Listen { http, grpc, watch };
     (config.plaintext_loopback, config.anonymous_role) = (plaintext_loopback, anonymous_role);
+    config.storage = Some(StorageConfig::nbd(nbd));
     log_to_stderr("warn,rustls=error");
     run(config, |controller| announce(controller, plaintext_loopback)).await
 }
@@ -84,8 +85,9 @@ fn announce(controller: &Controller, plaintext: bool) -> anyhow::Result<()> {
     let kubeconfig = write_kubeconfig(controller, scheme, context.ca.as_deref())?;
     let me = std::env::args().next().unwrap_or_else(|| "trestle".to_owned());
     let ca = context.ca.as_ref().map(|path| format!("\n  CA    {}", path.display())).unwrap_or_default();
+    let nbd = controller.nbd_addr().map(|addr| format!("\n  NBD   {addr}")).unwrap_or_default();
     print(&format!(
-        "Trestle is up.\n\n  page  {}/\n  gRPC  {}\n  watch {}\n  token {}{ca}\n\nTry, in another terminal:\n\n  \
+        "Trestle is up.\n\n  page  {}/\n  gRPC  {}\n  watch {}{nbd}\n  token {}{ca}\n\nTry, in another terminal:\n\n  \
          {me} tag set db1 --ip 10.0.0.5\n  {me} tag set databases --children db1,192.0.2.0/24\n  \
          {me} tag resolve databases\n  {me} status\n  kubectl --kubeconfig {kubeconfig} get addressgroups\n\nStop with Ctrl-C.",
         context.http,

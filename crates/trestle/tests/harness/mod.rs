@@ -30,7 +30,8 @@ impl Up {
     pub fn start_in(dir: TempDir, flags: &[&str]) -> Self {
         let (http, grpc, watch) = (free_port(), free_port(), free_port());
         let mut child = Command::new(TRESTLE)
-            .args(["up", "--data-dir", "data", "--http", &http, "--grpc", &grpc, "--watch", &watch])
+            .args(["up", "--data-dir", "data", "--http", &http, "--grpc", &grpc])
+            .args(["--watch", &watch, "--nbd", "127.0.0.1:0"])
             .args(flags)
             .env("TRESTLE_CONTEXT", dir.path().join("context.json"))
             .current_dir(dir.path())
