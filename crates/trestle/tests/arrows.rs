@@ -37,7 +37,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 
 /// Rooms without I/O, clock and randomness, and what they may use beside other rooms.
 const PURE: &[(&str, &[&str])] =
-    &[("model", &["ipnet", "serde", "thiserror"]), ("tags", &["imbl", "thiserror"])];
+    &[("model", &["ipnet", "serde", "sha1", "thiserror", "uuid"]), ("tags", &["imbl", "thiserror"])];
 
 fn dependencies() -> BTreeMap<String, Vec<String>> {
     let output = Command::new(env!("CARGO"))
