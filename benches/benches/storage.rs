@@ -30,6 +30,11 @@ fn main() -> Result<()> {
     if args.get(1).is_some_and(|arg| arg == "--serve") {
         return servers::serve(&args[2], args[3] == "tls");
     }
+    // One figure or a few: everything whose name holds this word.
+    let only = args.iter().skip(1).find(|arg| !arg.starts_with('-')).cloned().unwrap_or_default();
+    let compare = |bench: &str, metric: &str, tls: bool, load: &Load| {
+        if bench.contains(&only) { compare(bench, metric, tls, load) } else { Ok(()) }
+    };
     for tls in [false, true] {
         let suffix = if tls { ".tls" } else { "" };
         compare(
@@ -63,7 +68,7 @@ fn main() -> Result<()> {
         compare(&format!("storage.write4k.depth1{suffix}"), "iops", tls, &small(Kind::Write))?;
         compare(&format!("storage.read4k.depth1{suffix}"), "iops", tls, &small(Kind::Read))?;
     }
-    idle_memory()
+    if "storage.connection".contains(&only) { idle_memory() } else { Ok(()) }
 }
 
 struct Load {

@@ -6,7 +6,7 @@ mod namespaces;
 mod objects;
 mod policies;
 mod provider;
-mod storage;
+pub(crate) mod storage;
 pub(crate) mod tags;
 
 use axum::Router;

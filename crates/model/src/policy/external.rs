@@ -104,3 +104,19 @@ impl ExternalNode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_entity_of_a_vm_is_named_after_its_interface() {
+        let mut node = ExternalNode::default();
+        (node.metadata.name, node.metadata.namespace) = ("vm".into(), "ns".into());
+        node.spec.interfaces = vec![Interface { name: "eth0".into(), ips: vec!["10.0.0.1".into()] }];
+        assert_eq!(node.entity().metadata.name, "vm-3e616");
+        assert_eq!(node.entity().span_key().as_deref(), Some("ns/vm"));
+        node.spec.interfaces[0].name.clear();
+        assert_eq!(node.entity().metadata.name, "vm");
+    }
+}

@@ -44,7 +44,7 @@ pub(crate) type Terms = SmallVec<[Term; 1]>;
 /// The selector in a form in which equal selectors are equal values.
 pub(crate) fn terms(selector: &LabelSelector, symbols: &mut Interner<Symbol>) -> Terms {
     let mut terms = Terms::new();
-    for (key, value) in &selector.match_labels {
+    for (key, value) in selector.match_labels.iter() {
         let values = SmallVec::from_elem(symbols.intern(value), 1);
         terms.push(Term { key: symbols.intern(key), test: Test::Equals, values });
     }

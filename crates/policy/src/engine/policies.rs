@@ -312,10 +312,10 @@ impl Engine {
         let Some(uid) = self.policies.rows[id].record.as_ref().map(|record| record.uid.clone()) else {
             return;
         };
+        self.mark_rivals(&uid);
         let rows = &self.policies.rows;
         let rehash = |id: &PolicyId| rows[*id].record.as_ref().map_or(0, |record| uid_hash(&record.uid));
         self.policies.by_uid.insert_unique(uid_hash(&uid), id, rehash);
-        self.mark_rivals(&uid);
     }
 
     fn disclaim(&mut self, id: PolicyId, uid: &Identifier) {

@@ -20,7 +20,7 @@ type Reply<T> = Result<Response<T>, Status>;
 const LIFETIME: u64 = 48 * 3600;
 const LONGEST: u64 = 365 * 24 * 3600;
 
-pub(super) struct Service(pub Option<Arc<Storage>>);
+pub(crate) struct Service(pub Option<Arc<Storage>>);
 
 /// The storage, or that there is none.
 pub(super) fn enabled(storage: &Option<Arc<Storage>>) -> Result<&Storage, Failure> {

@@ -190,7 +190,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         }
     }
 
-    /// Sends a large read piece by piece; the next piece is read while one is sent.
+    /// Sends a large read piece by piece. What the page cache holds is read on the spot; once a piece has to come from
+    /// the disk, the next ones are read while one is sent.
     async fn read_large(&mut self, request: Request) -> Result<(), SessionError> {
         self.output.send(&mut self.stream).await?;
         let header = self.read_header(&request);
@@ -198,9 +199,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         let front = header.len();
         let first = Span { at: request.offset, bytes: share(end - request.offset, BUFFER - front), end };
         let mut buffer = self.pool.take();
+        let mut cold = false;
         let mut found = match self.export.volume.try_read(first.at, &mut buffer[front..front + first.bytes]) {
             Ok(true) => Ok(buffer),
-            Ok(false) => self.read_elsewhere(first, front, buffer).await?,
+            Ok(false) => {
+                cold = true;
+                self.read_elsewhere(first, front, buffer).await?
+            }
             Err(errno) => Err(errno),
         };
         let (mut span, mut front) = (first, front);
@@ -221,10 +226,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
                 self.stream.flush().await?;
                 return Ok(());
             }
-            let reading = self.read_elsewhere(next, 0, self.pool.take());
-            let (sent, read) = tokio::join!(self.stream.write_all(sent), reading);
-            sent?;
-            (found, span, front) = (read?, next, 0);
+            found = if cold {
+                let reading = self.read_elsewhere(next, 0, self.pool.take());
+                let (sent, read) = tokio::join!(self.stream.write_all(sent), reading);
+                sent?;
+                read?
+            } else {
+                self.stream.write_all(sent).await?;
+                let mut buffer = buffer;
+                match self.export.volume.try_read(next.at, &mut buffer[..next.bytes]) {
+                    Ok(true) => Ok(buffer),
+                    Ok(false) => {
+                        cold = true;
+                        self.read_elsewhere(next, 0, buffer).await?
+                    }
+                    Err(errno) => Err(errno),
+                }
+            };
+            (span, front) = (next, 0);
         }
     }
 
