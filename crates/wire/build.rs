@@ -36,7 +36,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 /// The provider's contract once more, with capacities as raw bytes: clients of the seed send a message there, those of
 /// later releases plain text, and the server must tell which.
-fn compile_raw_provider(mut descriptors: FileDescriptorSet, out: &Path) -> Result<(), Box<dyn std::error::Error>> {
+fn compile_raw_provider(
+    mut descriptors: FileDescriptorSet,
+    out: &Path,
+) -> Result<(), Box<dyn std::error::Error>> {
     descriptors.file.retain(|file| file.package() == "provider");
     for file in &mut descriptors.file {
         file.dependency.clear();

@@ -43,6 +43,8 @@ pub struct Listen {
     /// REST, the page, metrics and health.
     pub http: SocketAddr,
     pub grpc: SocketAddr,
+    /// The watch API for node agents and kubectl.
+    pub watch: SocketAddr,
 }
 
 impl Default for Listen {
@@ -50,6 +52,7 @@ impl Default for Listen {
         Self {
             http: SocketAddr::from(([127, 0, 0, 1], 8080)),
             grpc: SocketAddr::from(([127, 0, 0, 1], 8081)),
+            watch: SocketAddr::from(([127, 0, 0, 1], 8443)),
         }
     }
 }
@@ -167,7 +170,8 @@ impl Config {
 
     pub fn check(&self) -> Result<(), ConfigError> {
         if self.plaintext_loopback {
-            for (listener, addr) in [("http", self.listen.http), ("grpc", self.listen.grpc)] {
+            let Listen { http, grpc, watch } = self.listen;
+            for (listener, addr) in [("http", http), ("grpc", grpc), ("watch", watch)] {
                 if !addr.ip().is_loopback() {
                     return Err(ConfigError::PlaintextOffLoopback { listener, addr });
                 }
@@ -202,7 +206,7 @@ impl Config {
         let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
         names.extend(host_name.map(str::to_owned));
         names.extend(
-            [self.listen.http, self.listen.grpc]
+            [self.listen.http, self.listen.grpc, self.listen.watch]
                 .iter()
                 .filter(|a| !a.ip().is_unspecified())
                 .map(|a| a.ip().to_string()),

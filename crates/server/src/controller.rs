@@ -39,6 +39,7 @@ use crate::{
     storage::{Storage, StorageError},
     tags::Tags,
     tls::{Tls, TlsError},
+    watch_api,
 };
 
 /// How long the first state may take to load before the start is given up.
@@ -85,6 +86,7 @@ pub struct Controller {
     parts: Parts,
     http: SocketAddr,
     grpc: SocketAddr,
+    watch: SocketAddr,
 }
 
 impl Controller {
@@ -97,6 +99,7 @@ impl Controller {
         // Sockets first: a port that is taken is known before anything is opened.
         let http = bind("http", config.listen.http).await?;
         let grpc = bind("grpc", config.listen.grpc).await?;
+        let watch = bind("watch", config.listen.watch).await?;
         let store = open_store(&config).await?;
         let pki = Arc::new(Pki::open(&data_dir.join("pki"), OffsetDateTime::from(SystemTime::now()))?);
         let audit = Arc::new(Audit::open(&data_dir).map_err(in_data_dir)?);
@@ -106,14 +109,17 @@ impl Controller {
         let names = config.certificate_names(host_name().as_deref());
         let storage = match &config.storage {
             Some(storage) => {
-                let started = Storage::start(storage, &data_dir, names, store.clone(), Arc::clone(&pki), &life);
+                let started =
+                    Storage::start(storage, &data_dir, names, store.clone(), Arc::clone(&pki), &life);
                 Some(Arc::new(started.await?))
             }
             None => None,
         };
+        let cache = Arc::new(watch::Cache::new(first_revision()));
         let parts = Parts {
             storage,
-            policy: Policy::start(&objects, Vec::new(), &life),
+            policy: Policy::start(&objects, vec![Box::new(watch_api::Feed(Arc::clone(&cache)))], &life),
+            watch: cache,
             objects,
             tags: Tags::start(store.clone(), Arc::clone(&metrics), &life),
             namespaces: Namespaces::new(store.clone()),
@@ -129,13 +135,19 @@ impl Controller {
         load(&parts).await?;
         ensure_first_token(&parts).await?;
         parts.namespaces.ensure_default().await.map_err(StartError::Namespace)?;
-        Self::serve(parts, http, grpc)
+        Self::serve(parts, http, grpc, watch)
     }
 
-    fn serve(parts: Parts, http: TcpListener, grpc: TcpListener) -> Result<Self, StartError> {
+    fn serve(
+        parts: Parts,
+        http: TcpListener,
+        grpc: TcpListener,
+        watch: TcpListener,
+    ) -> Result<Self, StartError> {
         let addr = |listener: &TcpListener, asked| listener.local_addr().unwrap_or(asked);
-        let (http_addr, grpc_addr) =
-            (addr(&http, parts.config.listen.http), addr(&grpc, parts.config.listen.grpc));
+        let listen = &parts.config.listen;
+        let (http_addr, grpc_addr, watch_addr) =
+            (addr(&http, listen.http), addr(&grpc, listen.grpc), addr(&watch, listen.watch));
         let tls = match parts.config.plaintext_loopback {
             true => None,
             false => {
@@ -151,21 +163,24 @@ impl Controller {
         parts.life.spawn_to_end(tell_health(parts.clone(), health.clone()));
         let connections = Arc::new(Semaphore::new(parts.config.limits.max_connections));
         let guard = Guard::new(&parts);
-        for (name, socket, router) in
-            [("http", http, rest::router(&parts)), ("grpc", grpc, grpc::router(&parts, health))]
-        {
+        let routers = [
+            ("http", http, guard.around(rest::router(&parts))),
+            ("grpc", grpc, guard.around(grpc::router(&parts, health))),
+            ("watch", watch, watch_api::speak_kubernetes(guard.around(watch_api::router(&parts)))),
+        ];
+        for (name, socket, router) in routers {
             let listener = Listener {
                 name,
                 socket,
                 tls: tls.clone(),
-                router: guard.around(router),
+                router,
                 connections: Arc::clone(&connections),
                 metrics: Arc::clone(&parts.metrics),
             };
             parts.life.spawn_to_end(listener.serve(parts.life.stopping()));
         }
-        info!(http = %http_addr, grpc = %grpc_addr, "the controller serves");
-        Ok(Self { parts, http: http_addr, grpc: grpc_addr })
+        info!(http = %http_addr, grpc = %grpc_addr, watch = %watch_addr, "the controller serves");
+        Ok(Self { parts, http: http_addr, grpc: grpc_addr, watch: watch_addr })
     }
 
     pub fn http_addr(&self) -> SocketAddr {
@@ -174,6 +189,10 @@ impl Controller {
 
     pub fn grpc_addr(&self) -> SocketAddr {
         self.grpc
+    }
+
+    pub fn watch_addr(&self) -> SocketAddr {
+        self.watch
     }
 
     /// Where the NBD server listens, if volumes are served by this process.
@@ -242,6 +261,12 @@ async fn load(parts: &Parts) -> Result<(), StartError> {
         }
     };
     tokio::time::timeout(LOAD, loaded).await.map_err(|_| StartError::Load)
+}
+
+/// Where revisions of the watch API start: later than any of an earlier process, as long as the clock does not go back.
+fn first_revision() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_micros()).unwrap_or(u64::MAX / 2)
 }
 
 fn token_path(data_dir: &Path) -> PathBuf {

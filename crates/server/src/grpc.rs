@@ -84,10 +84,18 @@ pub fn router(parts: &Parts, health: HealthReporter) -> Router {
             .max_decoding_message_size(max),
         )
         .add_service(
-            PoliciesServer::new(policies::Service(parts.policy.clone())).max_decoding_message_size(max),
+            PoliciesServer::new(policies::Service {
+                policy: parts.policy.clone(),
+                watch: parts.watch.clone(),
+            })
+            .max_decoding_message_size(max),
         )
-        .add_service(StorageServer::new(storage::Service(parts.storage.clone())).max_decoding_message_size(max))
-        .add_service(OcsProviderServer::new(provider::Service(parts.storage.clone())).max_decoding_message_size(max))
+        .add_service(
+            StorageServer::new(storage::Service(parts.storage.clone())).max_decoding_message_size(max),
+        )
+        .add_service(
+            OcsProviderServer::new(provider::Service(parts.storage.clone())).max_decoding_message_size(max),
+        )
         .add_service(AdminServer::new(admin::Service(parts.clone())).max_decoding_message_size(max))
         .add_service(HealthServer::new(HealthService::from_health_reporter(health)))
         .add_service(reflection)

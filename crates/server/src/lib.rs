@@ -35,9 +35,10 @@ mod storage;
 mod store_failure;
 mod tags;
 mod tls;
+mod watch_api;
 
 pub use config::{Config, ConfigError, EtcdConfig, LimitsConfig, Listen, StoreKind};
 pub use controller::{Controller, StartError};
-pub use storage::{BackendConfig, CephTarget, NbdConfig, StorageConfig};
 pub use open_store::{OpenStoreError, RestoreStoreError, restore_store};
+pub use storage::{BackendConfig, CephTarget, NbdConfig, StorageConfig};
 pub use tls::{CertificateFiles, TlsError};

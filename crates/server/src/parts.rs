@@ -19,6 +19,7 @@ pub struct Parts {
     pub namespaces: Namespaces,
     pub objects: Objects,
     pub policy: Arc<Policy>,
+    pub watch: Arc<watch::Cache>,
     pub credentials: Arc<Credentials>,
     pub storage: Option<Arc<Storage>>,
     pub audit: Arc<Audit>,

@@ -20,7 +20,8 @@ use serde::Deserialize;
 use storage_backend::{Backend, Provider, ProviderConfig};
 use storage_ceph::{CephBackend, CephConfig, Target};
 use storage_nbd::{
-    Access, IssueError, IssuedIdentity, Issuer, NbdBackend, NbdServer, ServerConfig, TlsIdentity, Vault, VaultConfig,
+    Access, IssueError, IssuedIdentity, Issuer, NbdBackend, NbdServer, ServerConfig, TlsIdentity, Vault,
+    VaultConfig,
 };
 use storage_provider::VerifyingKey;
 use store::Store;
@@ -113,7 +114,11 @@ pub enum StorageError {
     #[error("cannot use the keys of the storage provider")]
     Keys(#[from] KeysError),
     #[error("cannot use the trusted ticket key {}", path.display())]
-    TrustedKey { path: PathBuf, #[source] err: Box<dyn std::error::Error + Send + Sync> },
+    TrustedKey {
+        path: PathBuf,
+        #[source]
+        err: Box<dyn std::error::Error + Send + Sync>,
+    },
     #[error("cannot open the volumes")]
     Vault(#[source] storage_nbd::VaultError),
     #[error("cannot make the NBD server's certificate")]
@@ -173,7 +178,10 @@ fn now() -> u64 {
 }
 
 fn trusted_key(path: &Path) -> Result<VerifyingKey, StorageError> {
-    let failed = |err: Box<dyn std::error::Error + Send + Sync>| StorageError::TrustedKey { path: path.to_owned(), err };
+    let failed = |err: Box<dyn std::error::Error + Send + Sync>| StorageError::TrustedKey {
+        path: path.to_owned(),
+        err,
+    };
     let pem = std::fs::read_to_string(path).map_err(|err| failed(err.into()))?;
     VerifyingKey::rsa_from_pem(&pem).map_err(|err| failed(err.into()))
 }
@@ -200,7 +208,9 @@ async fn start_nbd(
         loop {
             tokio::time::sleep(RENEWAL).await;
             let renewed = tls_identity(&authority, &names).map_err(|err| chain(&err));
-            if let Err(error) = renewed.and_then(|identity| renewal.renew(identity).map_err(|err| chain(&err))) {
+            if let Err(error) =
+                renewed.and_then(|identity| renewal.renew(identity).map_err(|err| chain(&err)))
+            {
                 error!(error, "cannot renew the NBD server's certificate; the old one stays in use");
             }
         }

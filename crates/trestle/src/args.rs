@@ -99,6 +99,9 @@ pub struct UpArgs {
     /// gRPC
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8081")]
     pub grpc: SocketAddr,
+    /// Watch API, for node agents and kubectl
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8443")]
+    pub watch: SocketAddr,
     /// NBD, for storage handed to other clusters
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:10809")]
     pub nbd: SocketAddr,

@@ -11,13 +11,25 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("store", &[]),
     ("tags", &["model"]),
     ("policy", &["model"]),
+    ("watch", &["model"]),
     ("storage-provider", &["model"]),
     ("storage-backend", &["model", "storage-provider"]),
     ("storage-nbd", &["model", "storage-provider", "storage-backend"]),
     ("storage-ceph", &["model", "storage-provider", "storage-backend"]),
     (
         "server",
-        &["model", "wire", "store", "tags", "policy", "storage-provider", "storage-backend", "storage-nbd", "storage-ceph"],
+        &[
+            "model",
+            "wire",
+            "store",
+            "tags",
+            "policy",
+            "storage-provider",
+            "storage-backend",
+            "storage-nbd",
+            "storage-ceph",
+            "watch",
+        ],
     ),
     ("trestle", &["model", "wire", "store", "server"]),
     ("benches", &["model", "wire", "store", "tags", "server"]),
@@ -25,7 +37,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 
 /// Rooms without I/O, clock and randomness, and what they may use beside other rooms.
 const PURE: &[(&str, &[&str])] =
-    &[("model", &["ipnet", "serde", "thiserror"]), ("tags", &["imbl", "thiserror"])];
+    &[("model", &["ipnet", "serde", "sha1", "thiserror", "uuid"]), ("tags", &["imbl", "thiserror"])];
 
 fn dependencies() -> BTreeMap<String, Vec<String>> {
     let output = Command::new(env!("CARGO"))

@@ -21,6 +21,8 @@ pub enum Who {
 pub enum Effect {
     Read,
     Write,
+    /// A machine says what it observed: intent stays as it is, and there is nothing to audit.
+    Report,
 }
 
 /// One line of the table.
@@ -33,6 +35,9 @@ pub struct Rule {
 
 const READERS: Who = Who::Roles(&[Role::Admin, Role::Operator, Role::Viewer]);
 const WRITERS: Who = Who::Roles(&[Role::Admin, Role::Operator]);
+/// Those who read, and nodes, who are shown their own part only.
+const WATCHERS: Who = Who::Roles(&[Role::Admin, Role::Operator, Role::Viewer, Role::Node]);
+const REPORTERS: Who = Who::Roles(&[Role::Admin, Role::Operator, Role::Node]);
 const ADMINS: Who = Who::Roles(&[Role::Admin]);
 
 const fn read(operation: &'static str, who: Who) -> Rule {
@@ -41,6 +46,10 @@ const fn read(operation: &'static str, who: Who) -> Rule {
 
 const fn write(operation: &'static str, who: Who) -> Rule {
     Rule { operation, who, effect: Effect::Write }
+}
+
+const fn report(operation: &'static str, who: Who) -> Rule {
+    Rule { operation, who, effect: Effect::Report }
 }
 
 /// Every operation there is.
@@ -86,6 +95,22 @@ pub const TABLE: &[Rule] = &[
     read("trestle.v1.Policies/Explain", READERS),
     read("GET /policies", READERS),
     read("GET /explain", READERS),
+    // The watch API.
+    read("GET /livez", Who::Anyone),
+    read("GET /api", Who::Known),
+    read("GET /apis", Who::Known),
+    read("GET /apis/controlplane.antrea.io", Who::Known),
+    read("GET /apis/controlplane.antrea.io/v1beta2", Who::Known),
+    read("GET /apis/controlplane.antrea.io/v1beta2/networkpolicies", WATCHERS),
+    read("GET /apis/controlplane.antrea.io/v1beta2/networkpolicies/{name}", WATCHERS),
+    report("POST /apis/controlplane.antrea.io/v1beta2/networkpolicies/{name}/status", REPORTERS),
+    read("GET /apis/controlplane.antrea.io/v1beta2/appliedtogroups", WATCHERS),
+    read("GET /apis/controlplane.antrea.io/v1beta2/appliedtogroups/{name}", WATCHERS),
+    read("GET /apis/controlplane.antrea.io/v1beta2/addressgroups", WATCHERS),
+    read("GET /apis/controlplane.antrea.io/v1beta2/addressgroups/{name}", WATCHERS),
+    read("GET /apis/controlplane.antrea.io/v1beta2/egressgroups", WATCHERS),
+    read("GET /apis/controlplane.antrea.io/v1beta2/egressgroups/{name}", WATCHERS),
+    report("POST /apis/controlplane.antrea.io/v1beta2/nodestatssummaries", REPORTERS),
     // Storage, for administrators.
     write("trestle.v1.Storage/CreateTicket", WRITERS),
     read("trestle.v1.Storage/ListTickets", READERS),
@@ -192,9 +217,9 @@ mod tests {
     }
 
     #[test]
-    fn every_rest_route_served_has_a_line_and_no_line_is_left_over() {
+    fn every_http_route_served_has_a_line_and_no_line_is_left_over() {
         let document = serde_json::to_value(crate::rest::openapi()).unwrap();
-        let mut routes = BTreeSet::new();
+        let mut routes: BTreeSet<String> = crate::watch_api::operations().into_iter().collect();
         for (path, item) in document["paths"].as_object().unwrap() {
             for method in ["get", "put", "post", "delete", "patch"] {
                 if item.get(method).is_some() {

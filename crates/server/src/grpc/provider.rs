@@ -19,7 +19,10 @@ pub(super) struct Service(pub Option<Arc<Storage>>);
 
 #[tonic::async_trait]
 impl OcsProvider for Service {
-    async fn on_board_consumer(&self, request: Request<OnBoardConsumerRequest>) -> Reply<OnBoardConsumerResponse> {
+    async fn on_board_consumer(
+        &self,
+        request: Request<OnBoardConsumerRequest>,
+    ) -> Reply<OnBoardConsumerResponse> {
         let client = client(&request);
         let message = request.into_inner();
         let caller = storage_backend::Caller { client: client.as_deref() };
@@ -27,21 +30,33 @@ impl OcsProvider for Service {
         let onboarded = onboarded.map_err(refuse)?;
         crate::audit::object(onboarded.consumer);
         let storage_consumer_uuid = onboarded.id.expose().to_owned();
-        Ok(Response::new(OnBoardConsumerResponse { storage_consumer_uuid, granted_capacity: onboarded.granted }))
+        Ok(Response::new(OnBoardConsumerResponse {
+            storage_consumer_uuid,
+            granted_capacity: onboarded.granted,
+        }))
     }
 
-    async fn onboard_consumer(&self, request: Request<OnBoardConsumerRequest>) -> Reply<OnBoardConsumerResponse> {
+    async fn onboard_consumer(
+        &self,
+        request: Request<OnBoardConsumerRequest>,
+    ) -> Reply<OnBoardConsumerResponse> {
         self.on_board_consumer(request).await
     }
 
-    async fn get_storage_config(&self, request: Request<StorageConfigRequest>) -> Reply<StorageConfigResponse> {
+    async fn get_storage_config(
+        &self,
+        request: Request<StorageConfigRequest>,
+    ) -> Reply<StorageConfigResponse> {
         let client = client(&request);
         let caller = storage_backend::Caller { client: client.as_deref() };
         let data = self.provider()?.storage_config(&request.get_ref().storage_consumer_uuid, caller).await;
         Ok(Response::new(StorageConfigResponse { data: data.map_err(refuse)? }))
     }
 
-    async fn update_capacity(&self, request: Request<UpdateCapacityRequest>) -> Reply<UpdateCapacityResponse> {
+    async fn update_capacity(
+        &self,
+        request: Request<UpdateCapacityRequest>,
+    ) -> Reply<UpdateCapacityResponse> {
         let client = client(&request);
         let message = request.into_inner();
         let caller = storage_backend::Caller { client: client.as_deref() };
@@ -50,7 +65,10 @@ impl OcsProvider for Service {
         Ok(Response::new(UpdateCapacityResponse { granted_capacity: granted.map_err(refuse)? }))
     }
 
-    async fn offboard_consumer(&self, request: Request<OffBoardConsumerRequest>) -> Reply<OffBoardConsumerResponse> {
+    async fn offboard_consumer(
+        &self,
+        request: Request<OffBoardConsumerRequest>,
+    ) -> Reply<OffBoardConsumerResponse> {
         let client = client(&request);
         let caller = storage_backend::Caller { client: client.as_deref() };
         let done = self.provider()?.offboard(&request.get_ref().storage_consumer_uuid, caller).await;
@@ -58,13 +76,21 @@ impl OcsProvider for Service {
         Ok(Response::new(OffBoardConsumerResponse {}))
     }
 
-    async fn off_board_consumer(&self, request: Request<OffBoardConsumerRequest>) -> Reply<OffBoardConsumerResponse> {
+    async fn off_board_consumer(
+        &self,
+        request: Request<OffBoardConsumerRequest>,
+    ) -> Reply<OffBoardConsumerResponse> {
         self.offboard_consumer(request).await
     }
 }
 
 impl Service {
-    fn provider(&self) -> Result<&storage_backend::Provider<impl storage_backend::Records, impl storage_backend::Backend>, Failure> {
+    fn provider(
+        &self,
+    ) -> Result<
+        &storage_backend::Provider<impl storage_backend::Records, impl storage_backend::Backend>,
+        Failure,
+    > {
         Ok(&super::storage::enabled(&self.0)?.provider)
     }
 }

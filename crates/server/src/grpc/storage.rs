@@ -5,10 +5,10 @@ use std::{sync::Arc, time::Duration};
 use storage_provider::{Capacity, CapacityForm, Consumer, ConsumerId, Phase, TicketRecord, TicketStatus};
 use tonic::{Code, Request, Response, Status};
 use wire::trestle::v1::{
-    self, CreateTicketRequest, CreateTicketResponse, GetConsumerRequest, ListConsumersRequest, ListConsumersResponse,
-    ListTicketsRequest, ListTicketsResponse, OffboardConsumerRequest, OffboardConsumerResponse,
-    ResizeConsumerRequest, RevokeTicketRequest, RevokeTicketResponse, RotateTicketKeyRequest,
-    RotateTicketKeyResponse, storage_server,
+    self, CreateTicketRequest, CreateTicketResponse, GetConsumerRequest, ListConsumersRequest,
+    ListConsumersResponse, ListTicketsRequest, ListTicketsResponse, OffboardConsumerRequest,
+    OffboardConsumerResponse, ResizeConsumerRequest, RevokeTicketRequest, RevokeTicketResponse,
+    RotateTicketKeyRequest, RotateTicketKeyResponse, storage_server,
 };
 
 use super::provider::refuse;
@@ -25,7 +25,10 @@ pub(crate) struct Service(pub Option<Arc<Storage>>);
 /// The storage, or that there is none.
 pub(super) fn enabled(storage: &Option<Arc<Storage>>) -> Result<&Storage, Failure> {
     storage.as_deref().ok_or_else(|| {
-        Failure::new(Code::FailedPrecondition, "this controller provides no storage; set `storage` in its configuration")
+        Failure::new(
+            Code::FailedPrecondition,
+            "this controller provides no storage; set `storage` in its configuration",
+        )
     })
 }
 
@@ -37,13 +40,16 @@ impl storage_server::Storage for Service {
             0 => LIFETIME,
             seconds if seconds <= LONGEST => seconds,
             seconds => {
-                let text = format!("a ticket of {seconds} seconds is too long; at most {LONGEST} are allowed");
+                let text =
+                    format!("a ticket of {seconds} seconds is too long; at most {LONGEST} are allowed");
                 return Err(Failure::new(Code::InvalidArgument, text).into());
             }
         };
         let limit = match request.limit.as_str() {
             "" => None,
-            text => Some(Capacity::parse(text, CapacityForm::Text).map_err(|err| Failure::invalid(&err))?.bytes()),
+            text => {
+                Some(Capacity::parse(text, CapacityForm::Text).map_err(|err| Failure::invalid(&err))?.bytes())
+            }
         };
         let minted = enabled(&self.0)?.provider.create_ticket(lifetime, limit).await.map_err(refuse)?;
         audit::object(&minted.record.id);
@@ -100,7 +106,10 @@ impl storage_server::Storage for Service {
         Ok(Response::new(self.find(storage, id).await?))
     }
 
-    async fn offboard_consumer(&self, request: Request<OffboardConsumerRequest>) -> Reply<OffboardConsumerResponse> {
+    async fn offboard_consumer(
+        &self,
+        request: Request<OffboardConsumerRequest>,
+    ) -> Reply<OffboardConsumerResponse> {
         let (storage, id) = (enabled(&self.0)?, consumer_id(&request.get_ref().id)?);
         audit::object(id);
         self.find(storage, id).await?;
@@ -113,13 +122,15 @@ impl Service {
     async fn find(&self, storage: &Storage, id: ConsumerId) -> Result<v1::Consumer, Failure> {
         let found = storage.provider.consumer(id).await;
         let found = found.map_err(|err| Failure::from_error(Code::Unavailable, &err))?;
-        let found = found.ok_or_else(|| Failure::new(Code::NotFound, format!("there is no consumer {id}")))?;
+        let found =
+            found.ok_or_else(|| Failure::new(Code::NotFound, format!("there is no consumer {id}")))?;
         Ok(consumer(storage, found).await)
     }
 }
 
 fn consumer_id(text: &str) -> Result<ConsumerId, Failure> {
-    text.parse().map_err(|_| Failure::new(Code::InvalidArgument, format!("{text:?} is not the id of a consumer")))
+    text.parse()
+        .map_err(|_| Failure::new(Code::InvalidArgument, format!("{text:?} is not the id of a consumer")))
 }
 
 async fn consumer(storage: &Storage, consumer: Consumer) -> v1::Consumer {

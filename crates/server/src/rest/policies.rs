@@ -7,12 +7,14 @@ use axum::{
 use serde::{Deserialize, Serialize};
 use tonic::Code;
 use utoipa::{IntoParams, ToSchema};
+use watch::Phase;
 use wire::trestle::v1::{self, ExplainRequest};
 
 use crate::{
     explain,
     failure::{Failure, Problem},
     parts::Parts,
+    watch_api::realisations,
 };
 
 /// A policy and what it comes to.
@@ -27,6 +29,18 @@ pub(super) struct PolicyState {
     span: Vec<String>,
     /// What cannot be enforced as written; the policy denies what it covers.
     problems: Vec<FieldProblem>,
+    /// `Pending` (nobody needs it), `Realizing`, `Realized`, or `Failed` (all nodes have answered, and some could not).
+    phase: &'static str,
+    /// Nodes that have this generation.
+    realized: usize,
+    /// Nodes that could not enforce it.
+    failures: Vec<NodeFailure>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct NodeFailure {
+    node: String,
+    message: String,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -41,17 +55,27 @@ pub(super) struct FieldProblem {
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn list(State(parts): State<Parts>) -> Json<Vec<PolicyState>> {
-    let policies = parts.policy.list().into_iter().map(|(id, state)| PolicyState {
-        kind: id.kind.as_str(),
-        namespace: id.namespace,
-        name: id.name,
-        generation: state.generation,
-        span: state.span.iter().map(ToString::to_string).collect(),
-        problems: state
-            .problems
-            .into_iter()
-            .map(|p| FieldProblem { path: p.path, message: p.message })
-            .collect(),
+    let mut realisations = realisations(&parts.watch);
+    let policies = parts.policy.list().into_iter().map(|(id, state)| {
+        let told = realisations.remove(&id);
+        let failures = told.iter().flat_map(|told| &told.failures);
+        let failures =
+            failures.map(|(node, message)| NodeFailure { node: node.to_string(), message: message.clone() });
+        PolicyState {
+            phase: told.as_ref().map_or(Phase::Pending, |told| told.phase).as_str(),
+            realized: told.as_ref().map_or(0, |told| told.current),
+            failures: failures.collect(),
+            kind: id.kind.as_str(),
+            namespace: id.namespace,
+            name: id.name,
+            generation: state.generation,
+            span: state.span.iter().map(ToString::to_string).collect(),
+            problems: state
+                .problems
+                .into_iter()
+                .map(|p| FieldProblem { path: p.path, message: p.message })
+                .collect(),
+        }
     });
     Json(policies.collect())
 }

@@ -5,7 +5,9 @@ use std::{fs, io, path::PathBuf};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use storage_backend::{Backend, Provider, Records};
-use storage_provider::{IdSealer, KeyError, KeyId, KeyRing, SealError, SealKey, SealKeyId, SigningKey, VerifyingKey};
+use storage_provider::{
+    IdSealer, KeyError, KeyId, KeyRing, SealError, SealKey, SealKeyId, SigningKey, VerifyingKey,
+};
 use zeroize::Zeroizing;
 
 use crate::{private_file, random};
@@ -14,11 +16,23 @@ use crate::{private_file, random};
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
     #[error("cannot read {}", path.display())]
-    Read { path: PathBuf, #[source] err: io::Error },
+    Read {
+        path: PathBuf,
+        #[source]
+        err: io::Error,
+    },
     #[error("cannot write {}", path.display())]
-    Write { path: PathBuf, #[source] err: io::Error },
+    Write {
+        path: PathBuf,
+        #[source]
+        err: io::Error,
+    },
     #[error("{} does not hold keys; restore it, or no consumer can prove itself", path.display())]
-    Damaged { path: PathBuf, #[source] err: serde_json::Error },
+    Damaged {
+        path: PathBuf,
+        #[source]
+        err: serde_json::Error,
+    },
     #[error("a ticket key is not usable")]
     Ticket(#[source] KeyError),
     #[error("a seal key is not usable")]
@@ -44,9 +58,15 @@ impl KeysFile {
     /// Reads the file, or makes it with new keys.
     pub fn open(path: PathBuf) -> Result<Self, KeysError> {
         let keys = match fs::read(&path) {
-            Ok(text) => serde_json::from_slice(&text).map_err(|err| KeysError::Damaged { path: path.clone(), err })?,
+            Ok(text) => {
+                serde_json::from_slice(&text).map_err(|err| KeysError::Damaged { path: path.clone(), err })?
+            }
             Err(err) if err.kind() == io::ErrorKind::NotFound => {
-                let keys = Keys { signing: random::bytes(), verifying: Vec::new(), sealing: vec![(1, random::bytes())] };
+                let keys = Keys {
+                    signing: random::bytes(),
+                    verifying: Vec::new(),
+                    sealing: vec![(1, random::bytes())],
+                };
                 write(&path, &keys)?;
                 keys
             }
@@ -58,7 +78,10 @@ impl KeysFile {
     pub fn load(&self) -> Result<(KeyRing, IdSealer), KeysError> {
         let keys = self.keys.lock();
         let signing = SigningKey::from_seed(&keys.signing).map_err(KeysError::Ticket)?;
-        let seals = keys.sealing.iter().map(|(id, secret)| SealKey { id: SealKeyId(*id), secret: Zeroizing::new(*secret) });
+        let seals = keys
+            .sealing
+            .iter()
+            .map(|(id, secret)| SealKey { id: SealKeyId(*id), secret: Zeroizing::new(*secret) });
         let sealer = IdSealer::new(seals).map_err(KeysError::Seal)?;
         Ok((KeyRing::new(Some(signing), keys.verifying.clone()), sealer))
     }
@@ -78,7 +101,8 @@ impl KeysFile {
         let old = SigningKey::from_seed(&keys.signing).map_err(KeysError::Ticket)?;
         let mut ring = KeyRing::new(Some(old), keys.verifying.clone());
         ring.rotate(next, now, overlap);
-        let rotated = Keys { signing: seed, verifying: ring.verifying().to_vec(), sealing: keys.sealing.clone() };
+        let rotated =
+            Keys { signing: seed, verifying: ring.verifying().to_vec(), sealing: keys.sealing.clone() };
         write(&self.path, &rotated)?;
         *keys = rotated;
         let next = SigningKey::from_seed(&seed).map_err(KeysError::Ticket)?;

@@ -61,8 +61,12 @@ impl Records for StoreRecords {
 
     async fn commit(&self, changes: Vec<Change>) -> Result<(), CommitError> {
         let transaction = changes.into_iter().fold(Transaction::new(), |transaction, change| match change {
-            Change::PutConsumer { expected, value } => put(transaction, consumer_key(value.id), expected, &value),
-            Change::PutTicket { expected, value } => put(transaction, ticket_key(&value.hash), expected, &value),
+            Change::PutConsumer { expected, value } => {
+                put(transaction, consumer_key(value.id), expected, &value)
+            }
+            Change::PutTicket { expected, value } => {
+                put(transaction, ticket_key(&value.hash), expected, &value)
+            }
             Change::PutLedger { expected, value } => put(transaction, ledger_key(), expected, &value),
             Change::DeleteConsumer { expected, id } => delete(transaction, consumer_key(id), expected),
             Change::DeleteTicket { expected, hash } => delete(transaction, ticket_key(&hash), expected),

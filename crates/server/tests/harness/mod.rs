@@ -137,6 +137,7 @@ pub fn config(dir: &Path, adjust: impl FnOnce(&mut Config)) -> Config {
     let mut config = Config::in_dir(dir.to_owned());
     config.listen.http.set_port(0);
     config.listen.grpc.set_port(0);
+    config.listen.watch.set_port(0);
     adjust(&mut config);
     config
 }

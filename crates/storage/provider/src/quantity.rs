@@ -54,7 +54,8 @@ impl Quantity {
     pub fn from_bytes(bytes: u64, format: Format) -> Self {
         let nanos = i128::from(bytes) * NANOS;
         // A binary text beyond the cap would be read back as the cap.
-        let format = if nanos > MAX_BINARY && format == Format::BinarySi { Format::DecimalSi } else { format };
+        let format =
+            if nanos > MAX_BINARY && format == Format::BinarySi { Format::DecimalSi } else { format };
         Self { nanos, format }
     }
 

@@ -50,6 +50,9 @@ struct Policy {
     name: String,
     generation: i64,
     span: u32,
+    phase: String,
+    realized: u32,
+    failures: Vec<String>,
     problems: Vec<String>,
 }
 
@@ -57,7 +60,12 @@ impl From<PolicyState> for Policy {
     fn from(state: PolicyState) -> Self {
         let problems =
             state.problems.into_iter().map(|problem| format!("{}: {}", problem.path, problem.message));
+        let failures =
+            state.failures.into_iter().map(|failure| format!("{}: {}", failure.node, failure.message));
         Self {
+            phase: state.phase,
+            realized: state.realized,
+            failures: failures.collect(),
             kind: state.kind,
             namespace: state.namespace,
             name: state.name,
@@ -68,8 +76,21 @@ impl From<PolicyState> for Policy {
     }
 }
 
+impl Policy {
+    /// As in `Realizing 3/5` and `Failed 4/5: node-2: no such table`.
+    fn status(&self) -> String {
+        let count = match self.phase.as_str() {
+            "Realizing" | "Failed" => format!(" {}/{}", self.realized, self.span),
+            _ => String::new(),
+        };
+        let failure = self.failures.first().map(|failure| format!(": {failure}")).unwrap_or_default();
+        format!("{}{count}{failure}", self.phase)
+    }
+}
+
 impl Rows for Policy {
-    const HEADER: &'static [&'static str] = &["kind", "namespace", "name", "generation", "span", "problems"];
+    const HEADER: &'static [&'static str] =
+        &["kind", "namespace", "name", "generation", "span", "status", "problems"];
 
     fn row(&self) -> Vec<String> {
         let (generation, span) = (self.generation.to_string(), self.span.to_string());
@@ -79,6 +100,7 @@ impl Rows for Policy {
             self.name.clone(),
             generation,
             span,
+            self.status(),
             self.problems.join("; "),
         ]
     }

@@ -9,7 +9,8 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde::Serialize;
-use server::{Config, Controller, StorageConfig};
+use serde_json::json;
+use server::{Config, Controller, Listen, StorageConfig, private_file};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
@@ -24,7 +25,7 @@ use crate::{
 };
 
 pub async fn up(args: UpArgs) -> anyhow::Result<()> {
-    let UpArgs { data_dir, http, grpc, nbd, plaintext_loopback, anonymous_role } = args;
+    let UpArgs { data_dir, http, grpc, watch, nbd, plaintext_loopback, anonymous_role } = args;
     let data_dir = match data_dir {
         Some(dir) => dir,
         None => context::default_data_dir()?,
@@ -32,7 +33,7 @@ pub async fn up(args: UpArgs) -> anyhow::Result<()> {
     let data_dir =
         std::path::absolute(&data_dir).with_context(|| format!("cannot use {}", data_dir.display()))?;
     let mut config = Config::in_dir(data_dir);
-    (config.listen.http, config.listen.grpc) = (http, grpc);
+    config.listen = Listen { http, grpc, watch };
     (config.plaintext_loopback, config.anonymous_role) = (plaintext_loopback, anonymous_role);
     config.storage = Some(StorageConfig::nbd(nbd));
     log_to_stderr("warn,rustls=error");
@@ -81,17 +82,41 @@ fn announce(controller: &Controller, plaintext: bool) -> anyhow::Result<()> {
         namespace: ContextFile::load().ok().flatten().and_then(|context| context.namespace),
     };
     context.save()?;
+    let kubeconfig = write_kubeconfig(controller, scheme, context.ca.as_deref())?;
     let me = std::env::args().next().unwrap_or_else(|| "trestle".to_owned());
     let ca = context.ca.as_ref().map(|path| format!("\n  CA    {}", path.display())).unwrap_or_default();
     let nbd = controller.nbd_addr().map(|addr| format!("\n  NBD   {addr}")).unwrap_or_default();
     print(&format!(
-        "Trestle is up.\n\n  page  {}/\n  gRPC  {}{nbd}\n  token {}{ca}\n\nTry, in another terminal:\n\n  \
+        "Trestle is up.\n\n  page  {}/\n  gRPC  {}\n  watch {}{nbd}\n  token {}{ca}\n\nTry, in another terminal:\n\n  \
          {me} tag set db1 --ip 10.0.0.5\n  {me} tag set databases --children db1,192.0.2.0/24\n  \
-         {me} tag resolve databases\n  {me} status\n\nStop with Ctrl-C.",
+         {me} tag resolve databases\n  {me} status\n  kubectl --kubeconfig {kubeconfig} get addressgroups\n\nStop with Ctrl-C.",
         context.http,
         context.grpc,
+        format_args!("{scheme}://{}", controller.watch_addr()),
         controller.token_path().display(),
     ))
+}
+
+/// Lets kubectl read the watch API. Names the CA and the token by their files, so that there is one copy of each.
+fn write_kubeconfig(controller: &Controller, scheme: &str, ca: Option<&Path>) -> anyhow::Result<String> {
+    let token = controller.token_path();
+    let path = token.with_file_name("kubeconfig");
+    let mut cluster = json!({ "server": format!("{scheme}://{}", controller.watch_addr()) });
+    if let Some(ca) = ca {
+        cluster["certificate-authority"] = json!(ca);
+    }
+    // JSON is YAML.
+    let text = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{ "name": "trestle", "cluster": cluster }],
+        "users": [{ "name": "admin", "user": { "tokenFile": token } }],
+        "contexts": [{ "name": "trestle", "context": { "cluster": "trestle", "user": "admin" } }],
+        "current-context": "trestle",
+    });
+    private_file::write(&path, format!("{text:#}\n").as_bytes())
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path.display().to_string())
 }
 
 fn log_to_stderr(default: &str) {

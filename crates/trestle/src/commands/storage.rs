@@ -14,7 +14,8 @@ use tonic::Code;
 use wire::{
     k8s::io::apimachinery::pkg::api::resource::Quantity,
     provider::{
-        OffBoardConsumerRequest, OnBoardConsumerRequest, StorageConfigRequest, ocs_provider_client::OcsProviderClient,
+        OffBoardConsumerRequest, OnBoardConsumerRequest, StorageConfigRequest,
+        ocs_provider_client::OcsProviderClient,
     },
     trestle::v1::{
         self, CreateTicketRequest, GetConsumerRequest, ListConsumersRequest, ListTicketsRequest,
@@ -101,7 +102,8 @@ pub async fn ticket(command: TicketCommand, output: Format, connection: Connecti
         }
         TicketCommand::Create { ttl, limit } => {
             let lifetime_seconds = ttl.map_or(0, |ttl| ttl.as_secs().unsigned_abs());
-            let reply = storage.create_ticket(CreateTicketRequest { lifetime_seconds, limit }).await?.into_inner();
+            let reply =
+                storage.create_ticket(CreateTicketRequest { lifetime_seconds, limit }).await?.into_inner();
             let ticket = Ticket::from(reply.ticket.context("the controller sent no ticket")?);
             output.done(&reply.text, &serde_json::json!({ "ticket": ticket, "text": reply.text }))
         }
@@ -111,12 +113,17 @@ pub async fn ticket(command: TicketCommand, output: Format, connection: Connecti
         }
         TicketCommand::RotateKey => {
             let key = storage.rotate_ticket_key(RotateTicketKeyRequest {}).await?.into_inner().key;
-            output.done(&format!("Tickets are now signed with key: {key}"), &serde_json::json!({ "key": key }))
+            output
+                .done(&format!("Tickets are now signed with key: {key}"), &serde_json::json!({ "key": key }))
         }
     }
 }
 
-pub async fn consumer(command: ConsumerCommand, output: Format, connection: Connection) -> anyhow::Result<()> {
+pub async fn consumer(
+    command: ConsumerCommand,
+    output: Format,
+    connection: Connection,
+) -> anyhow::Result<()> {
     let mut storage = StorageClient::new(connection.clone());
     match command {
         ConsumerCommand::List => {
@@ -154,7 +161,8 @@ async fn onboard(
     out: &Path,
     output: Format,
 ) -> anyhow::Result<()> {
-    let token = fs::read_to_string(ticket_file).with_context(|| format!("cannot read {}", ticket_file.display()))?;
+    let token =
+        fs::read_to_string(ticket_file).with_context(|| format!("cannot read {}", ticket_file.display()))?;
     let capacity = Some(Quantity { string: Some(capacity) });
     let request = OnBoardConsumerRequest { token: token.trim().to_owned(), capacity };
     let reply = provider.on_board_consumer(request).await?.into_inner();
@@ -163,7 +171,8 @@ async fn onboard(
     write(out, "consumer-id", &reply.storage_consumer_uuid)?;
     let details = connection_details(&mut provider, reply.storage_consumer_uuid).await?;
     write(out, "connection.json", &details)?;
-    let items: Vec<Item> = serde_json::from_str(&details).context("the provider sent no usable connection details")?;
+    let items: Vec<Item> =
+        serde_json::from_str(&details).context("the provider sent no usable connection details")?;
     for (name, file) in [("ca", "ca-cert.pem"), ("cert", "client-cert.pem"), ("key", "client-key.pem")] {
         if let Some(pem) = find(&items, name) {
             write(out, file, pem)?;
@@ -173,12 +182,17 @@ async fn onboard(
 }
 
 /// Asks until storage is ready, as consumers of the seed do.
-async fn connection_details(provider: &mut OcsProviderClient<Connection>, id: String) -> anyhow::Result<String> {
+async fn connection_details(
+    provider: &mut OcsProviderClient<Connection>,
+    id: String,
+) -> anyhow::Result<String> {
     let asking = async {
         loop {
             let request = StorageConfigRequest { storage_consumer_uuid: id.clone() };
             match provider.get_storage_config(request).await {
-                Ok(reply) => return String::from_utf8(reply.into_inner().data).context("the details are not text"),
+                Ok(reply) => {
+                    return String::from_utf8(reply.into_inner().data).context("the details are not text");
+                }
                 Err(status) if status.code() == Code::Unavailable => {
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
@@ -196,7 +210,8 @@ async fn connection_details(provider: &mut OcsProviderClient<Connection>, id: St
 fn mount_info(dir: &Path, output: Format) -> anyhow::Result<()> {
     let path = dir.join("connection.json");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let items: Vec<Item> = serde_json::from_str(&text).with_context(|| format!("cannot understand {}", path.display()))?;
+    let items: Vec<Item> =
+        serde_json::from_str(&text).with_context(|| format!("cannot understand {}", path.display()))?;
     let Some(uri) = find(&items, "uri") else {
         return output.done("This storage is not NBD; use connection.json with its own clients", &items);
     };
@@ -205,11 +220,13 @@ fn mount_info(dir: &Path, output: Format) -> anyhow::Result<()> {
         format!("nbdinfo '{uri}'"),
         format!("nbdcopy image.raw '{uri}'"),
         format!("qemu-img info --image-opts driver=nbd,{}", qemu_options(&items, dir)),
-        format!("nbd-client -N {} -cacertfile {d}/ca-cert.pem -certfile {d}/client-cert.pem -keyfile {d}/client-key.pem {} {} /dev/nbd0",
+        format!(
+            "nbd-client -N {} -cacertfile {d}/ca-cert.pem -certfile {d}/client-cert.pem -keyfile {d}/client-key.pem {} {} /dev/nbd0",
             find(&items, "export").unwrap_or_default(),
             find(&items, "address").unwrap_or_default(),
             find(&items, "port").unwrap_or_default(),
-            d = dir.display()),
+            d = dir.display()
+        ),
     ];
     let data = serde_json::json!({ "uri": uri, "commands": commands });
     output.done(&format!("Storage is ready. For example:\n\n  {}", commands.join("\n  ")), &data)
@@ -226,12 +243,16 @@ fn qemu_options(items: &[Item], dir: &Path) -> String {
 
 fn sealed_id(dir: &Path) -> anyhow::Result<String> {
     let path = dir.join("consumer-id");
-    Ok(fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?.trim().to_owned())
+    Ok(fs::read_to_string(&path)
+        .with_context(|| format!("cannot read {}", path.display()))?
+        .trim()
+        .to_owned())
 }
 
 fn write(dir: &Path, name: &str, text: &str) -> anyhow::Result<()> {
     let path = dir.join(name);
-    server::private_file::write(&path, text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
+    server::private_file::write(&path, text.as_bytes())
+        .with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// One item of the connection details.
@@ -304,7 +325,8 @@ struct Consumer {
 
 impl From<v1::Consumer> for Consumer {
     fn from(consumer: v1::Consumer) -> Self {
-        let v1::Consumer { id, phase, reason, requested, granted_bytes, created_at, used_bytes, notice } = consumer;
+        let v1::Consumer { id, phase, reason, requested, granted_bytes, created_at, used_bytes, notice } =
+            consumer;
         Self { id, phase, reason, requested, granted_bytes, used_bytes, created: time(created_at), notice }
     }
 }
@@ -318,13 +340,18 @@ impl Rows for Consumer {
     fn row(&self) -> Vec<String> {
         let (bar, used) = match self.used_bytes {
             Some(used) => {
-                let cells = (u128::from(used) * u128::from(BAR)).div_ceil(u128::from(self.granted_bytes.max(1)));
+                let cells =
+                    (u128::from(used) * u128::from(BAR)).div_ceil(u128::from(self.granted_bytes.max(1)));
                 let filled = usize::try_from(cells.min(u128::from(BAR))).unwrap_or(0);
                 (format!("{}{}", "#".repeat(filled), ".".repeat(BAR as usize - filled)), bytes(used))
             }
             None => ("?".to_owned(), "?".to_owned()),
         };
-        let remark = [&self.reason, &self.notice].iter().filter(|t| !t.is_empty()).map(|t| t.as_str()).collect::<Vec<_>>();
+        let remark = [&self.reason, &self.notice]
+            .iter()
+            .filter(|t| !t.is_empty())
+            .map(|t| t.as_str())
+            .collect::<Vec<_>>();
         vec![self.id.clone(), self.phase.clone(), bar, used, bytes(self.granted_bytes), remark.join("; ")]
     }
 }

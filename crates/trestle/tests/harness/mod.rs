@@ -19,6 +19,7 @@ pub struct Up {
     pub dir: TempDir,
     pub http: String,
     pub grpc: String,
+    pub watch: String,
 }
 
 impl Up {
@@ -27,9 +28,10 @@ impl Up {
     }
 
     pub fn start_in(dir: TempDir, flags: &[&str]) -> Self {
-        let (http, grpc) = (free_port(), free_port());
+        let (http, grpc, watch) = (free_port(), free_port(), free_port());
         let mut child = Command::new(TRESTLE)
-            .args(["up", "--data-dir", "data", "--http", &http, "--grpc", &grpc, "--nbd", "127.0.0.1:0"])
+            .args(["up", "--data-dir", "data", "--http", &http, "--grpc", &grpc])
+            .args(["--watch", &watch, "--nbd", "127.0.0.1:0"])
             .args(flags)
             .env("TRESTLE_CONTEXT", dir.path().join("context.json"))
             .current_dir(dir.path())
@@ -39,7 +41,7 @@ impl Up {
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let up = stdout.lines().map_while(Result::ok).any(|line| line == "Trestle is up.");
         assert!(up, "trestle up did not start");
-        Self { child, dir, http, grpc }
+        Self { child, dir, http, grpc, watch }
     }
 
     pub fn pid(&self) -> u32 {

@@ -1,0 +1,130 @@
+//! The watch API: what stock Antrea agents and kubectl speak, over HTTP and TLS.
+//!
+//! ```text
+//!   listen ─► as Status ─► limits ─► access::gate ─► whose node ─► watch::Cache ◄── policy (driver)
+//! ```
+//!
+//! A caller in the role of a node sees and reports for its own node only. Failures are `v1` `Status` objects. Not here:
+//! frames and their meaning (`watch`), roles (`access`).
+
+mod reports;
+mod resources;
+mod status;
+
+use std::{collections::HashMap, sync::Arc};
+
+use axum::{
+    Json, Router,
+    extract::DefaultBodyLimit,
+    http::{Method, StatusCode, Uri},
+    middleware,
+    response::{IntoResponse as _, Response},
+    routing::{get, post},
+};
+use model::{
+    Role,
+    policy::{ObjectId, output::Update},
+};
+use tonic::Code;
+use watch::{Cache, GROUP, Realisation, Resource, VERSION, discovery};
+
+use crate::{access::Caller, failure::Failure, parts::Parts, policy::Consumer};
+
+/// Tells the cache what the engine computes.
+pub struct Feed(pub Arc<Cache>);
+
+impl Consumer for Feed {
+    fn apply(&mut self, updates: &[Update]) {
+        self.0.apply(updates.iter().cloned());
+    }
+
+    fn synced(&mut self) {
+        self.0.set_synced();
+    }
+}
+
+/// How far the nodes are with each policy, by the object it was made from.
+pub fn realisations(cache: &Cache) -> HashMap<ObjectId, Realisation> {
+    cache.realisations().into_iter().map(|realisation| (realisation.source.clone(), realisation)).collect()
+}
+
+fn path(resource: &str) -> String {
+    format!("/apis/{GROUP}/{VERSION}/{resource}")
+}
+
+/// The routes of the watch listener.
+fn routes() -> Vec<(&'static str, String, axum::routing::MethodRouter<Parts>)> {
+    let mut routes = vec![
+        ("GET", "/healthz".to_owned(), get(|| async { "ok" })),
+        ("GET", "/livez".to_owned(), get(|| async { "ok" })),
+        ("GET", "/readyz".to_owned(), get(readyz)),
+        ("GET", "/api".to_owned(), get(|| async { Json(discovery::legacy()) })),
+        ("GET", "/apis".to_owned(), get(|| async { Json(discovery::groups()) })),
+        ("GET", format!("/apis/{GROUP}"), get(|| async { Json(discovery::group()) })),
+        ("GET", format!("/apis/{GROUP}/{VERSION}"), get(|| async { Json(discovery::resources()) })),
+        ("POST", path("networkpolicies/{name}/status"), post(reports::policy_status)),
+        ("POST", path("nodestatssummaries"), post(reports::node_stats)),
+    ];
+    for resource in Resource::ALL {
+        let list = path(resource.plural());
+        let one = format!("{list}/{{name}}");
+        routes.push((
+            "GET",
+            list,
+            get(move |state, caller, query, headers| {
+                resources::list_or_watch(resource, state, caller, query, headers)
+            }),
+        ));
+        routes.push((
+            "GET",
+            one,
+            get(move |state, caller, name, headers| resources::get(resource, state, caller, name, headers)),
+        ));
+    }
+    routes
+}
+
+/// Every operation of this listener, for the test that each has its line in the table.
+#[cfg(test)]
+pub fn operations() -> Vec<String> {
+    routes().into_iter().map(|(method, path, _)| format!("{method} {path}")).collect()
+}
+
+/// The router of the watch listener.
+pub fn router(parts: &Parts) -> Router {
+    let mut router = Router::new();
+    for (_, path, route) in routes() {
+        router = router.route(&path, route);
+    }
+    router
+        .fallback(|method: Method, uri: Uri| async move {
+            Failure::new(Code::NotFound, format!("there is no {method} {} here; see /apis", uri.path()))
+        })
+        .method_not_allowed_fallback(|method: Method, uri: Uri| async move {
+            Failure::new(Code::Unimplemented, format!("{} does not take {method}", uri.path()))
+                .with_status(StatusCode::METHOD_NOT_ALLOWED)
+        })
+        .layer(DefaultBodyLimit::max(parts.config.limits.max_message_bytes))
+        .with_state(parts.clone())
+}
+
+/// Put around everything else, so that every failure is told in the client's own way.
+pub fn speak_kubernetes(router: Router) -> Router {
+    router.layer(middleware::map_response(status::as_status))
+}
+
+async fn readyz(axum::extract::State(parts): axum::extract::State<Parts>) -> Response {
+    let problems = parts.not_ready().await;
+    if problems.is_empty() {
+        return "ok".into_response();
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, problems.join("\n")).into_response()
+}
+
+/// The span key a node may speak for; none for callers who may see everything.
+///
+/// An external node's key is `namespace/name`, and a caller's name has no `/`: it is written `namespace_name`. No
+/// Kubernetes name has a `_`, so the two never meet.
+fn own_node(caller: &Caller) -> Option<String> {
+    (caller.role() == Role::Node).then(|| caller.subject.name.as_str().replacen('_', "/", 1))
+}

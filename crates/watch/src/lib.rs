@@ -1,0 +1,31 @@
+//! The watch: the engine's state as stock Antrea agents and kubectl read it, `controlplane.antrea.io/v1beta2`.
+//!
+//! In: the engine's [`Update`](model::policy::output::Update)s ([`Cache::apply`]), nodes' reports ([`Cache::report`]).
+//! Out: frames ([`Cache::watch`]), bodies of replies ([`Cache::list`], [`Cache::get`]), the documents of
+//! [`discovery`], how far nodes are ([`Cache::realisation`]). Holds: the present version of every object, and per
+//! watcher what it has still to learn. Not here: HTTP, who may ask (`server`), what a policy means (`policy`).
+//!
+//! Frames are encoded when first needed, once per encoding, and shared. A reader that stops reading costs one entry per
+//! object it is behind on and delays nobody. No I/O, no clock: time and randomness belong to the caller.
+
+mod cache;
+mod convert;
+pub mod discovery;
+mod encode;
+mod members;
+mod objects;
+pub mod proto;
+mod query;
+mod realisation;
+mod resource;
+mod spans;
+mod version;
+mod watcher;
+
+pub use cache::{Cache, NotSynced, View, WatchError};
+pub use encode::{API_VERSION, Encoding, GROUP, MAGIC, VERSION};
+pub use objects::{Expired, Start};
+pub use query::{BodyError, Query, QueryError, encoding_for, read_body};
+pub use realisation::{Phase, Realisation, Report};
+pub use resource::Resource;
+pub use watcher::Watch;
