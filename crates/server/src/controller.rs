@@ -35,6 +35,7 @@ use crate::{
     private_file, rest,
     tags::Tags,
     tls::{Tls, TlsError},
+    transport::Transport,
 };
 
 /// How long the first state may take to load before the start is given up.
@@ -114,10 +115,12 @@ impl Controller {
         let audit = Arc::new(Audit::open(&data_dir).map_err(in_data_dir)?);
         let stop = CancellationToken::new();
         let metrics = Metrics::new();
+        let credentials = Arc::new(Credentials::start(store.clone(), Arc::clone(&pki), &stop));
         let parts = Parts {
+            transport: Transport::start(&config.nodes, &credentials, &stop),
             tags: Tags::start(store.clone(), Arc::clone(&metrics), stop.clone()),
             namespaces: Namespaces::new(store.clone()),
-            credentials: Arc::new(Credentials::start(store.clone(), Arc::clone(&pki), &stop)),
+            credentials,
             config: Arc::new(config),
             store,
             audit,
@@ -183,6 +186,11 @@ impl Controller {
     /// Where the first administrator's token is.
     pub fn token_path(&self) -> PathBuf {
         token_path(&self.parts.config.data_dir)
+    }
+
+    /// What sources publish through.
+    pub fn transport(&self) -> &Arc<Transport> {
+        &self.parts.transport
     }
 
     /// Stops accepting, lets calls finish, ends streams, and closes the store.

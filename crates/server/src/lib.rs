@@ -5,6 +5,7 @@
 //! ```text
 //!   listen ─► limits ─► access::gate ─► grpc, rest ─► tags, namespaces, credentials ─► store
 //!     tls                audit                                └── follow ◄── watch ──────┘
+//!                                    node_feed ◄─ transport ◄─ sources
 //! ```
 //!
 //! Not here: what a tag graph is (`tags`), how objects are kept (`store`), the command line (`trestle`).
@@ -28,7 +29,10 @@ mod rest;
 mod store_failure;
 mod tags;
 mod tls;
+pub mod transport;
 
-pub use config::{Config, ConfigError, EtcdConfig, LimitsConfig, Listen, StoreKind};
+pub use config::{
+    Config, ConfigError, DuplicateNode, EtcdConfig, LimitsConfig, Listen, NodesConfig, StoreKind,
+};
 pub use controller::{Controller, OpenStoreError, RestoreStoreError, StartError, open_store, restore_store};
 pub use tls::{CertificateFiles, TlsError};

@@ -13,6 +13,10 @@ use tonic::Code;
 
 use crate::{access::table, failure::code_name};
 
+mod nodes;
+
+use nodes::NodeMetrics;
+
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Call {
     operation: &'static str,
@@ -38,6 +42,7 @@ pub struct Metrics {
     pub tag_revision: Gauge,
     pub tag_queue: Gauge,
     pub tag_watchers: Gauge,
+    nodes: NodeMetrics,
     store_revision: Gauge,
     store_queue: Gauge,
     store_bytes: Gauge,
@@ -68,7 +73,9 @@ impl Default for Metrics {
             registry.register(name, help, metric.clone());
             metric
         };
+        let nodes = NodeMetrics::new(&mut gauge);
         Self {
+            nodes,
             requests,
             seconds,
             panics,
@@ -107,6 +114,10 @@ impl Metrics {
         set(&self.store_queue, health.queued as u64);
         set(&self.store_bytes, health.size_bytes);
         set(&self.store_refusing, u64::from(health.refusing_writes.is_some()));
+    }
+
+    pub fn observe_nodes(&self, stats: &::transport::Stats) {
+        self.nodes.observe(stats);
     }
 
     /// The text of `/metrics`.

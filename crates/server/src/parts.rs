@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     access::Credentials, audit::Audit, config::Config, failure::chain, metrics::Metrics, namespaces::Namespaces,
-    pki::Pki, tags::Tags,
+    pki::Pki, tags::Tags, transport::Transport,
 };
 
 /// Handles on everything; cheap to clone.
@@ -19,6 +19,7 @@ pub struct Parts {
     pub tags: Arc<Tags>,
     pub namespaces: Namespaces,
     pub credentials: Arc<Credentials>,
+    pub transport: Arc<Transport>,
     pub audit: Arc<Audit>,
     pub pki: Arc<Pki>,
     pub metrics: Arc<Metrics>,

@@ -166,9 +166,10 @@ impl Hub {
         Ok(session)
     }
 
-    /// Takes a connection out again.
-    pub(crate) fn close(&self, session: &Session) {
+    /// Takes a connection out again. Called once per session, by its body or by whoever could not hand it to one.
+    pub fn close(&self, session: &Session) {
         session.permit.lock().take();
+        session.note_closed();
         let newest = self.core.read().newest_for(session.node);
         self.registry.lock().remove(session, session.view(newest, Some(SystemTime::now())));
         self.core.write().unpin(session.node);

@@ -26,9 +26,9 @@ mod object;
 mod session;
 
 pub use body::FeedBody;
-pub use core::{Change, Core, From, Plan, SpanChange, Start, StartMode};
+pub use core::{Change, Core, From, HeldObject, Plan, SpanChange, Start, StartMode};
 pub use deframe::{Deframer, FrameError};
-pub use dialect::{Dialect, DialectId, frame};
+pub use dialect::{Dialect, DialectId, Frames, frame};
 pub use digest::{BUCKETS, Buckets, Digest};
 pub use hub::{Hub, Options, Source, Stats};
 pub use key::{Hash, Key, Kind, Revision};

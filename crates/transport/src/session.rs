@@ -35,6 +35,8 @@ pub struct Opening {
     pub digest: Option<Digest>,
     pub peer: String,
     pub version: String,
+    /// What the node proved itself with, if it can be taken away while it is connected.
+    pub credential: Option<String>,
     /// Closes the connection below the stream, for a peer that takes no more bytes.
     pub cut: CancellationToken,
 }
@@ -85,6 +87,7 @@ impl End {
 pub struct Session {
     pub name: Arc<str>,
     pub generation: u64,
+    pub credential: Option<String>,
     pub(crate) node: NodeIndex,
     pub(crate) dialect: DialectId,
     /// Taken by the body when it starts to stream.
@@ -96,6 +99,7 @@ pub struct Session {
     /// Whether the body has nothing to send. Set by the body.
     pub(crate) idle: AtomicBool,
     cut: CancellationToken,
+    closed: CancellationToken,
     peer: String,
     version: String,
     started: Instant,
@@ -142,6 +146,7 @@ impl Session {
         Self {
             name: opening.name,
             generation,
+            credential: opening.credential,
             node,
             dialect: opening.dialect,
             from: Mutex::new(Some(from)),
@@ -150,6 +155,7 @@ impl Session {
             permit: Mutex::new(None),
             idle: AtomicBool::new(false),
             cut: opening.cut,
+            closed: CancellationToken::new(),
             peer: opening.peer,
             version: opening.version,
             started: Instant::now(),
@@ -170,6 +176,15 @@ impl Session {
     /// Ends the connection below the stream.
     pub fn cut(&self) {
         self.cut.cancel();
+    }
+
+    /// Waits until the stream is gone, for whoever reads its other half.
+    pub async fn closed(&self) {
+        self.closed.cancelled().await;
+    }
+
+    pub(crate) fn note_closed(&self) {
+        self.closed.cancel();
     }
 
     /// The node says what it has applied and what it could not.

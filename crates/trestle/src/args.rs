@@ -7,7 +7,7 @@ use model::Role;
 
 use crate::{
     client::ConnectionArgs,
-    commands::{access, namespace, store, tag},
+    commands::{access, namespace, node, store, tag},
     output::Format,
 };
 
@@ -45,6 +45,9 @@ pub enum Command {
     /// Units in which resources are named and networks are kept apart
     #[command(subcommand)]
     Namespace(namespace::NamespaceCommand),
+    /// Nodes: their connection, what they have applied, and what they could not
+    #[command(subcommand)]
+    Node(node::NodeCommand),
     /// The controller's store
     #[command(subcommand)]
     Store(store::StoreCommand),

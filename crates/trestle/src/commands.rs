@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod namespace;
+pub mod node;
 pub mod serve;
 pub mod store;
 pub mod tag;
@@ -20,6 +21,7 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         Command::Serve { config } => serve::serve(&config).await,
         Command::Tag(command) => tag::run(command, output, connection.connect().await?).await,
         Command::Namespace(command) => namespace::run(command, output, connection).await,
+        Command::Node(command) => node::run(command, output, connection.connect().await?).await,
         Command::Store(command) => store::run(command, output, connection).await,
         Command::Token(command) => access::token(command, output, connection.connect().await?).await,
         Command::Cert(command) => access::cert(command, output, connection.connect().await?).await,

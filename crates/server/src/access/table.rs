@@ -33,6 +33,7 @@ pub struct Rule {
 
 const READERS: Who = Who::Roles(&[Role::Admin, Role::Operator, Role::Viewer]);
 const WRITERS: Who = Who::Roles(&[Role::Admin, Role::Operator]);
+const NODES: Who = Who::Roles(&[Role::Node]);
 const ADMINS: Who = Who::Roles(&[Role::Admin]);
 
 const fn read(operation: &'static str, who: Who) -> Rule {
@@ -85,6 +86,11 @@ pub const TABLE: &[Rule] = &[
     read("trestle.v1.Access/WhoAmI", Who::Known),
     read("trestle.v1.Access/ListAudit", ADMINS),
     read("GET /audit", ADMINS),
+    // Nodes.
+    read("trestle.v1.NodeFeed/Connect", NODES),
+    read("pb.DataplaneEvents/Connect", NODES),
+    read("trestle.v1.Nodes/ListNodes", READERS),
+    read("trestle.v1.Nodes/GetNode", READERS),
     // The controller itself.
     read("trestle.v1.Admin/GetStatus", READERS),
     read("trestle.v1.Admin/Backup", ADMINS),
