@@ -41,8 +41,14 @@ enum State {
     /// The node has not said who it is.
     Opening(oneshot::Receiver<Result<Arc<Session>, End>>),
     /// The sources are not in sync. `told`: the node knows.
-    Waiting { session: Arc<Session>, told: bool },
-    Streaming { session: Arc<Session>, at: Position },
+    Waiting {
+        session: Arc<Session>,
+        told: bool,
+    },
+    Streaming {
+        session: Arc<Session>,
+        at: Position,
+    },
     Ended,
 }
 

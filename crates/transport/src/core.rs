@@ -28,8 +28,8 @@ use std::{
 pub use change::{Change, SpanChange};
 pub use nodes::NodeIndex;
 use nodes::Nodes;
-pub use plan::{From, HeldObject, Plan, Start, StartMode};
 use plan::Snapshots;
+pub use plan::{From, HeldObject, Plan, Start, StartMode};
 use views::{Presence, View};
 
 use bytes::Bytes;

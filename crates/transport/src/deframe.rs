@@ -90,7 +90,10 @@ mod tests {
             (deframer.next_message(), deframer.finish())
         };
         assert_eq!(next(&[0, 0, 0, 0, 11]).0, Err(FrameError::TooLarge { length: 11, max: 10 }));
-        assert_eq!(next(&[0, 255, 255, 255, 255, 0]).0, Err(FrameError::TooLarge { length: 0xffff_ffff, max: 10 }));
+        assert_eq!(
+            next(&[0, 255, 255, 255, 255, 0]).0,
+            Err(FrameError::TooLarge { length: 0xffff_ffff, max: 10 })
+        );
         assert_eq!(next(&[1, 0, 0, 0, 0]).0, Err(FrameError::Compressed));
         assert_eq!(next(&[0, 0, 0]), (Ok(None), Err(FrameError::Cut)));
     }

@@ -262,7 +262,12 @@ impl Hub {
             let registry = self.registry.lock();
             match touched.everyone {
                 true => registry.open().cloned().collect(),
-                false => touched.nodes.iter().filter_map(|node: &NodeIndex| registry.by_node(*node)).cloned().collect(),
+                false => touched
+                    .nodes
+                    .iter()
+                    .filter_map(|node: &NodeIndex| registry.by_node(*node))
+                    .cloned()
+                    .collect(),
             }
         };
         sessions.iter().for_each(|session| session.waker.wake());

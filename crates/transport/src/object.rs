@@ -108,7 +108,14 @@ impl Set {
 
     /// Keeps a difference for those who stand at `from` or later. One publish makes one delta, however many changes
     /// it has.
-    pub fn remember(&mut self, from: Revision, to: Revision, hash: Hash, difference: Difference, dialects: usize) {
+    pub fn remember(
+        &mut self,
+        from: Revision,
+        to: Revision,
+        hash: Hash,
+        difference: Difference,
+        dialects: usize,
+    ) {
         let frames = || (0..dialects).map(|_| OnceLock::new()).collect();
         match self.deltas.back_mut().filter(|last| last.to == to) {
             Some(last) => {
@@ -136,12 +143,21 @@ impl Set {
     }
 
     /// The frames that bring a node from `since` to the present; none if they are not kept or the dialect has none.
-    fn deltas_since(&self, since: Revision, key: &Key, dialect: (usize, &dyn Dialect)) -> Option<Vec<&Frames>> {
+    fn deltas_since(
+        &self,
+        since: Revision,
+        key: &Key,
+        dialect: (usize, &dyn Dialect),
+    ) -> Option<Vec<&Frames>> {
         if self.deltas.front()?.from > since {
             return None;
         }
         let (index, dialect) = dialect;
-        self.deltas.iter().filter(|delta| delta.to > since).map(|delta| delta.frames(index, key, dialect)).collect()
+        self.deltas
+            .iter()
+            .filter(|delta| delta.to > since)
+            .map(|delta| delta.frames(index, key, dialect))
+            .collect()
     }
 }
 

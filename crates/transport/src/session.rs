@@ -54,7 +54,9 @@ pub enum Duplicate {
 /// A connection that is not served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    #[error("node {name} is connected already, and the configuration says that the existing connection stays")]
+    #[error(
+        "node {name} is connected already, and the configuration says that the existing connection stays"
+    )]
     Exists { name: Arc<str> },
 }
 

@@ -103,7 +103,11 @@ impl Agent {
             self.bytes += prost::Message::encoded_len(&message) + 5;
             match message.message {
                 Some(to_node::Message::Flush(flush)) => {
-                    assert_eq!(flush.synced, self.pending_start().is_some(), "the first flush is the one that syncs");
+                    assert_eq!(
+                        flush.synced,
+                        self.pending_start().is_some(),
+                        "the first flush is the one that syncs"
+                    );
                     self.flush(flush.revision);
                     return Ok(flush.revision);
                 }
@@ -166,7 +170,8 @@ impl Agent {
                                 _ => BTreeSet::new(),
                             };
                             let name = |member: &SetMember| member.name.clone();
-                            members.retain(|member| !set.removed.iter().any(|removed| name(removed) == *member));
+                            members
+                                .retain(|member| !set.removed.iter().any(|removed| name(removed) == *member));
                             members.extend(set.put.iter().map(name));
                             Held::Set(members)
                         }

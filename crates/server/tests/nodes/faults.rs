@@ -24,13 +24,15 @@ use super::{
 async fn call(harness: &Harness, credential: &Credential, service: &str, body: Body) -> Code {
     let mut channel = harness.channel(Some(credential)).await;
     let uri = format!("https://localhost/{service}/Connect");
-    let request = http::Request::post(uri).header("content-type", "application/grpc").header("te", "trailers");
+    let request =
+        http::Request::post(uri).header("content-type", "application/grpc").header("te", "trailers");
     std::future::poll_fn(|context| channel.poll_ready(context)).await.unwrap();
     let response = channel.call(request.body(body).unwrap()).await.unwrap();
     if let Some(status) = response.headers().get("grpc-status") {
         return Code::from_bytes(status.as_bytes());
     }
-    let Ok(collected) = tokio::time::timeout(Duration::from_secs(15), response.into_body().collect()).await else {
+    let Ok(collected) = tokio::time::timeout(Duration::from_secs(15), response.into_body().collect()).await
+    else {
         return Code::DeadlineExceeded;
     };
     match collected.unwrap().trailers().and_then(|trailers| trailers.get("grpc-status")) {
@@ -75,7 +77,9 @@ async fn garbage_and_oversized_messages_end_only_their_own_stream() {
 async fn a_peer_that_says_nothing_is_let_go_and_one_that_says_hello_twice_too() {
     let harness = Harness::synced().await;
     let credential = harness.node("n1").await;
-    let silent = Body::new(StreamBody::new(futures::stream::pending::<Result<http_body::Frame<Bytes>, tonic::Status>>()));
+    let silent = Body::new(StreamBody::new(futures::stream::pending::<
+        Result<http_body::Frame<Bytes>, tonic::Status>,
+    >()));
     assert_eq!(call(&harness, &credential, "trestle.v1.NodeFeed", silent).await, Code::DeadlineExceeded);
     let mut agent = Agent::connect(&harness, &credential, State::default()).await;
     agent.step().await.unwrap();
@@ -97,7 +101,8 @@ async fn a_revoked_certificate_ends_the_stream_and_opens_no_other() {
     }
     harness.revoke(&revoked.serial).await;
     eventually("the end of the revoked node's session", || harness.stats().sessions == 1).await;
-    let refused = Agent::connect_as(&harness, &revoked, State::default(), State::default().hello("revoked")).await;
+    let refused =
+        Agent::connect_as(&harness, &revoked, State::default(), State::default().hello("revoked")).await;
     assert_eq!(refused.err().unwrap().code(), Code::Unauthenticated);
     harness.publish([policy("p", 1, SpanChange::Everyone)]);
     agents[0].until("the policy", |state| state.policy("p").is_some()).await;
@@ -156,13 +161,18 @@ async fn agents_that_connect_and_die_at_random_end_with_the_truth() {
     }
     let source = harness.source.clone();
     for round in 0..400u64 {
-        let (who, other) = (format!("n{}", round * 31 % AGENTS as u64), format!("n{}", round * 17 % AGENTS as u64));
+        let (who, other) =
+            (format!("n{}", round * 31 % AGENTS as u64), format!("n{}", round * 17 % AGENTS as u64));
         let name = format!("s{}", round % 23);
         let members = [format!("m{round}"), format!("m{}", round / 2)];
         source.publish([
             set(&name, &[&members[0], &members[1]], nodes(&[&who, &other])),
             change(&format!("s{}", round % 7), &[&members[0]], &[]),
-            policy(&format!("p{}", round % 11), round as i64, if round % 5 == 0 { SpanChange::Everyone } else { nodes(&[&who]) }),
+            policy(
+                &format!("p{}", round % 11),
+                round as i64,
+                if round % 5 == 0 { SpanChange::Everyone } else { nodes(&[&who]) },
+            ),
         ]);
         if round % 13 == 0 {
             let gone = server::transport::objects::remove(wire::trestle::v1::ObjectKind::AddressSet, &name);
@@ -175,7 +185,8 @@ async fn agents_that_connect_and_die_at_random_end_with_the_truth() {
     while let Some(done) = tasks.join_next().await {
         let (n, state) = done.unwrap();
         let held = harness.controller.transport().hub.held(&format!("n{n}")).unwrap_or_default();
-        let expected: Vec<_> = held.iter().map(|held| (i32::from(held.key.kind.0), held.key.name.to_string())).collect();
+        let expected: Vec<_> =
+            held.iter().map(|held| (i32::from(held.key.kind.0), held.key.name.to_string())).collect();
         assert_eq!(state.objects.keys().cloned().collect::<Vec<_>>(), expected, "node n{n}");
         for (held, (_, have)) in held.iter().zip(state.objects.values()) {
             if let super::agent::Held::Set(members) = have {

@@ -152,12 +152,15 @@ async fn what_a_node_applied_and_what_it_could_not_is_seen_by_people() {
 async fn a_node_is_who_its_certificate_says() {
     let harness = Harness::synced().await;
     let credential = harness.node("n1").await;
-    let mut agent =
-        Agent::connect_as(&harness, &credential, State::default(), State::default().hello("n2")).await.unwrap();
+    let mut agent = Agent::connect_as(&harness, &credential, State::default(), State::default().hello("n2"))
+        .await
+        .unwrap();
     assert_eq!(agent.end().await, Code::PermissionDenied);
-    for (role, expected) in [(Role::Admin, Code::PermissionDenied), (Role::Consumer, Code::PermissionDenied)] {
+    for (role, expected) in [(Role::Admin, Code::PermissionDenied), (Role::Consumer, Code::PermissionDenied)]
+    {
         let other = harness.issue("n2", role).await;
-        let refused = Agent::connect_as(&harness, &other, State::default(), State::default().hello("n2")).await;
+        let refused =
+            Agent::connect_as(&harness, &other, State::default(), State::default().hello("n2")).await;
         assert_eq!(refused.err().map(|status| status.code()), Some(expected));
     }
     assert_eq!(harness.stats().sessions, 0);

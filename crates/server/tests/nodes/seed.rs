@@ -82,10 +82,10 @@ async fn all_configuration_comes_on_connect_sets_first_and_then_events() {
     harness.publish([policy("p", 1, SpanChange::Everyone), set("s", &["a", "b"], nodes(&["n1"]))]);
     let mut client = SeedClient::connect(&harness, &credential, "n1").await;
     let heard = client.step().await.unwrap();
-    assert_eq!(heard, [
-        ("APPLY", "IPSET", "s".to_owned(), Some(2)),
-        ("APPLY", "POLICY", "p".to_owned(), None)
-    ]);
+    assert_eq!(
+        heard,
+        [("APPLY", "IPSET", "s".to_owned(), Some(2)), ("APPLY", "POLICY", "p".to_owned(), None)]
+    );
     assert!(client.complete);
     harness.publish([change("s", &["c"], &[])]);
     assert_eq!(client.step().await.unwrap(), [("APPLY", "IPSET", "s".to_owned(), Some(3))]);
@@ -94,10 +94,10 @@ async fn all_configuration_comes_on_connect_sets_first_and_then_events() {
         server::transport::objects::remove(ObjectKind::Policy, "p"),
     ]);
     let heard = client.step().await.unwrap();
-    assert_eq!(heard, [
-        ("REMOVE", "POLICY", "p".to_owned(), None),
-        ("REMOVE", "IPSET", "s".to_owned(), None)
-    ]);
+    assert_eq!(
+        heard,
+        [("REMOVE", "POLICY", "p".to_owned(), None), ("REMOVE", "IPSET", "s".to_owned(), None)]
+    );
     harness.stop().await;
 }
 
@@ -105,7 +105,9 @@ async fn all_configuration_comes_on_connect_sets_first_and_then_events() {
 async fn an_empty_id_is_invalid_and_another_ones_id_is_denied() {
     let harness = Harness::synced().await;
     let credential = harness.node("n1").await;
-    for (id, code) in [("", Code::InvalidArgument), ("n2", Code::PermissionDenied), ("n\n", Code::InvalidArgument)] {
+    for (id, code) in
+        [("", Code::InvalidArgument), ("n2", Code::PermissionDenied), ("n\n", Code::InvalidArgument)]
+    {
         let mut client = SeedClient::connect(&harness, &credential, id).await;
         assert_eq!(client.step().await.unwrap_err().code(), code, "{id:?}");
     }

@@ -86,7 +86,10 @@ async fn defect_4_a_change_during_the_snapshot_never_comes_before_it() {
     source.publish((0..2000).map(|n| set(&format!("s{n}"), &["a"], SpanChange::Everyone)));
     let writer = tokio::task::spawn_blocking(move || {
         for round in 0..300 {
-            source.publish([change(&format!("s{}", round * 7 % 2000), &["b"], &[]), policy("last", round, SpanChange::Everyone)]);
+            source.publish([
+                change(&format!("s{}", round * 7 % 2000), &["b"], &[]),
+                policy("last", round, SpanChange::Everyone),
+            ]);
         }
     });
     for n in 0..5 {
@@ -185,7 +188,12 @@ fn the_seeds_bytes_are_as_the_seed_numbers_them() {
     use wire::pb::{Event, Events};
     let value = Value { kind: Some(Kind::StringValue("v".into())) };
     let data = Struct { fields: [("k".to_owned(), value)].into() };
-    let events = |kind, object| Events { r#type: kind, object, event: vec![Event { data: vec![data.clone()] }], ..Default::default() };
+    let events = |kind, object| Events {
+        r#type: kind,
+        object,
+        event: vec![Event { data: vec![data.clone()] }],
+        ..Default::default()
+    };
     let body = [0x1a, 12, 0x1a, 10, 0x0a, 8, 0x0a, 1, b'k', 0x12, 3, 0x1a, 1, b'v'];
     // APPLY and IPSET are 0 and so not on the wire; `data` is number 3.
     assert_eq!(events(0, 0).encode_to_vec(), body);

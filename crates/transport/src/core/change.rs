@@ -14,12 +14,27 @@ use crate::{
 #[derive(Clone, Debug)]
 pub enum Change {
     /// Puts or replaces an object that is one piece.
-    Put { key: Key, payload: Bytes, span: SpanChange },
+    Put {
+        key: Key,
+        payload: Bytes,
+        span: SpanChange,
+    },
     /// Puts a set, or makes its members these.
-    PutSet { key: Key, members: Vec<Member>, span: SpanChange },
+    PutSet {
+        key: Key,
+        members: Vec<Member>,
+        span: SpanChange,
+    },
     /// Puts and takes members. A set that does not exist is made, with these members alone.
-    Members { key: Key, put: Vec<Member>, removed: Vec<Bytes>, span: SpanChange },
-    Remove { key: Key },
+    Members {
+        key: Key,
+        put: Vec<Member>,
+        removed: Vec<Bytes>,
+        span: SpanChange,
+    },
+    Remove {
+        key: Key,
+    },
 }
 
 /// What becomes of the nodes that need an object.
@@ -31,7 +46,10 @@ pub enum SpanChange {
     /// These and no others.
     Nodes(BTreeSet<Arc<str>>),
     /// Some more, some fewer. Without effect on an object that everyone needs.
-    Move { gained: Vec<Arc<str>>, lost: Vec<Arc<str>> },
+    Move {
+        gained: Vec<Arc<str>>,
+        lost: Vec<Arc<str>>,
+    },
 }
 
 impl Core {

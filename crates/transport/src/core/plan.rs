@@ -236,7 +236,9 @@ impl<'a> Draft<'a> {
         let dialect = (self.dialect.0, &*core.dialects[self.dialect.0]);
         for slot in slots {
             let object = core.object(slot);
-            let (Some(content), Some(since)) = (&object.content, object.held_since(self.node)) else { continue };
+            let (Some(content), Some(since)) = (&object.content, object.held_since(self.node)) else {
+                continue;
+            };
             let held_at = at.filter(|at| since <= *at);
             let made = &object.made[self.dialect.0];
             frames_since(&mut self.frames, (&object.key, object.hash, content, made), held_at, dialect);
@@ -248,7 +250,8 @@ impl<'a> Draft<'a> {
         // Kinds downwards; names in any order that is always the same.
         for slot in slots.into_iter().rev() {
             let object = self.core.object(slot);
-            let removal = object.made[self.dialect.0].removal(&object.key, &*self.core.dialects[self.dialect.0]);
+            let removal =
+                object.made[self.dialect.0].removal(&object.key, &*self.core.dialects[self.dialect.0]);
             self.frames.push(removal.clone());
         }
     }

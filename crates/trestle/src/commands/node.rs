@@ -3,7 +3,8 @@
 use clap::Subcommand;
 use serde::Serialize;
 use wire::trestle::v1::{
-    GetNodeRequest, ListNodesRequest, NodeObject, NodeObjectError, NodeStatus, ObjectKind, nodes_client::NodesClient,
+    GetNodeRequest, ListNodesRequest, NodeObject, NodeObjectError, NodeStatus, ObjectKind,
+    nodes_client::NodesClient,
 };
 
 use crate::{
@@ -12,8 +13,10 @@ use crate::{
 };
 
 #[derive(Debug, Subcommand)]
-#[command(after_help = "A node that has applied everything has lag 0. Nodes on the seed's protocol never say what they
-have applied.")]
+#[command(
+    after_help = "A node that has applied everything has lag 0. Nodes on the seed's protocol never say what they
+have applied."
+)]
 pub enum NodeCommand {
     /// All nodes that have connected since the controller started
     List,
@@ -93,8 +96,18 @@ impl From<NodeStatus> for NodeView {
 }
 
 impl Rows for NodeView {
-    const HEADER: &'static [&'static str] =
-        &["name", "connected", "protocol", "peer", "version", "revision", "applied", "lag", "errors", "last end"];
+    const HEADER: &'static [&'static str] = &[
+        "name",
+        "connected",
+        "protocol",
+        "peer",
+        "version",
+        "revision",
+        "applied",
+        "lag",
+        "errors",
+        "last end",
+    ];
 
     fn row(&self) -> Vec<String> {
         let applied = self.applied_revision.map_or_else(|| "-".to_owned(), |revision| revision.to_string());
@@ -144,7 +157,12 @@ struct ObjectView {
 
 impl From<NodeObject> for ObjectView {
     fn from(object: NodeObject) -> Self {
-        Self { kind: kind(object.kind()), name: object.name, revision: object.revision, members: object.members }
+        Self {
+            kind: kind(object.kind()),
+            name: object.name,
+            revision: object.revision,
+            members: object.members,
+        }
     }
 }
 

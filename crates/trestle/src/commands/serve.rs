@@ -27,7 +27,8 @@ pub async fn up(args: UpArgs) -> anyhow::Result<()> {
         Some(dir) => dir,
         None => context::default_data_dir()?,
     };
-    let data_dir = std::path::absolute(&data_dir).with_context(|| format!("cannot use {}", data_dir.display()))?;
+    let data_dir =
+        std::path::absolute(&data_dir).with_context(|| format!("cannot use {}", data_dir.display()))?;
     let mut config = Config::in_dir(data_dir);
     (config.listen.http, config.listen.grpc) = (http, grpc);
     (config.plaintext_loopback, config.anonymous_role) = (plaintext_loopback, anonymous_role);
@@ -86,7 +87,8 @@ fn log_to_stderr(default: &str) {
 
 pub async fn status(output: Format, connection: Connection) -> anyhow::Result<()> {
     let status = AdminClient::new(connection).get_status(GetStatusRequest {}).await?.into_inner();
-    let started = Timestamp::from_second(status.started_at).map_or_else(|_| String::new(), |time| time.to_string());
+    let started =
+        Timestamp::from_second(status.started_at).map_or_else(|_| String::new(), |time| time.to_string());
     let ready = status.ready;
     output.one(&Status {
         version: status.version,
@@ -115,6 +117,13 @@ impl Rows for Status {
         let ready = if self.ready { "yes" } else { "no" };
         let problems = self.problems.join("; ");
         let revision = self.revision.to_string();
-        vec![self.version.clone(), self.store.clone(), revision, self.started.clone(), ready.to_owned(), problems]
+        vec![
+            self.version.clone(),
+            self.store.clone(),
+            revision,
+            self.started.clone(),
+            ready.to_owned(),
+            problems,
+        ]
     }
 }

@@ -54,8 +54,13 @@ struct Model(BTreeMap<Key, (Held, Option<BTreeSet<u8>>)>);
 
 impl Model {
     fn seen_by(&self, node: usize) -> BTreeMap<Key, Held> {
-        let needs = |span: &Option<BTreeSet<u8>>| span.as_ref().is_none_or(|span| span.contains(&(node as u8)));
-        self.0.iter().filter(|(_, (_, span))| needs(span)).map(|(key, (held, _))| (key.clone(), held.clone())).collect()
+        let needs =
+            |span: &Option<BTreeSet<u8>>| span.as_ref().is_none_or(|span| span.contains(&(node as u8)));
+        self.0
+            .iter()
+            .filter(|(_, (_, span))| needs(span))
+            .map(|(key, (held, _))| (key.clone(), held.clone()))
+            .collect()
     }
 
     fn place(&mut self, key: &Key, held: Held, place: &Place) {
@@ -116,7 +121,8 @@ impl Model {
     /// Everything, as a controller publishes it that starts with this state.
     fn all(&self) -> Vec<Change> {
         let change = |(key, (held, span)): (&Key, &(Held, Option<BTreeSet<u8>>))| {
-            let span = span.as_ref().map_or(SpanChange::Everyone, |nodes| SpanChange::Nodes(names(nodes).collect()));
+            let span =
+                span.as_ref().map_or(SpanChange::Everyone, |nodes| SpanChange::Nodes(names(nodes).collect()));
             match held.clone() {
                 Held::Whole(payload) => Change::Put { key: key.clone(), payload, span },
                 Held::Set(members) => {
@@ -161,7 +167,14 @@ impl World {
     fn new(kept: usize) -> Self {
         let dialect = Plain::new();
         let core = Core::new(1, vec![dialect.clone()]).with_kept_losses(kept);
-        Self { core, dialect, kept, model: Model::default(), nodes: Default::default(), streams: Default::default() }
+        Self {
+            core,
+            dialect,
+            kept,
+            model: Model::default(),
+            nodes: Default::default(),
+            streams: Default::default(),
+        }
     }
 
     fn run(&mut self, operation: Operation) {

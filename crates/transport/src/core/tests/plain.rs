@@ -8,8 +8,8 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    Buckets, Dialect, Digest, Hash, Key, Kind, Members, Plan, Revision, Start, StartMode,
-    dialect::Frames, digest::bucket,
+    Buckets, Dialect, Digest, Hash, Key, Kind, Members, Plan, Revision, Start, StartMode, dialect::Frames,
+    digest::bucket,
 };
 
 /// What a frame of this dialect says. Frames are debug text on the outside and looked up by content here.
@@ -47,7 +47,10 @@ impl Plain {
         let bytes = plan.frames.concat();
         assert_eq!(bytes.len(), plan.bytes);
         let said = self.said.lock().unwrap();
-        bytes.chunks(13).map(|f| said[u64::from_le_bytes(f[5..].try_into().unwrap()) as usize].clone()).collect()
+        bytes
+            .chunks(13)
+            .map(|f| said[u64::from_le_bytes(f[5..].try_into().unwrap()) as usize].clone())
+            .collect()
     }
 }
 
@@ -62,7 +65,8 @@ impl Dialect for Plain {
 
     fn delta(&self, key: &Key, hash: Hash, put: &Members, removed: &BTreeSet<Bytes>) -> Option<Frames> {
         let (put, removed) = (put.clone(), removed.clone());
-        self.deltas.then(|| [self.say(Said::Delta { key: key.clone(), hash: hash.short(), put, removed })].into())
+        self.deltas
+            .then(|| [self.say(Said::Delta { key: key.clone(), hash: hash.short(), put, removed })].into())
     }
 
     fn removal(&self, key: &Key) -> Bytes {
@@ -136,7 +140,8 @@ impl FakeNode {
                 Said::Delta { key, hash, put, removed } => {
                     order.push((0, i32::from(key.kind.0)));
                     seen.insert(key.clone());
-                    let (had, Held::Set(members)) = self.objects.get_mut(&key).expect("a delta has a base") else {
+                    let (had, Held::Set(members)) = self.objects.get_mut(&key).expect("a delta has a base")
+                    else {
                         panic!("a delta of {key:?}, which is no set");
                     };
                     members.retain(|id, _| !removed.contains(id));
@@ -153,13 +158,16 @@ impl FakeNode {
         assert!(order.is_sorted(), "the order of a step: {order:?}");
         match sweep {
             Some((1, _)) => self.objects.retain(|key, _| seen.contains(key)),
-            Some((2, buckets)) => self.objects.retain(|key, (hash, _)| {
-                seen.contains(key) || !buckets.contains(&(bucket(*hash) as u32))
-            }),
+            Some((2, buckets)) => self
+                .objects
+                .retain(|key, (hash, _)| seen.contains(key) || !buckets.contains(&(bucket(*hash) as u32))),
             _ => {}
         }
         let Said::Flush { revision, .. } = last else { panic!("a step without a flush: {step:?}") };
-        assert!(self.token.is_none_or(|(had, at)| had != epoch || at <= *revision), "revisions never go back");
+        assert!(
+            self.token.is_none_or(|(had, at)| had != epoch || at <= *revision),
+            "revisions never go back"
+        );
         self.token = Some((epoch, *revision));
     }
 

@@ -90,13 +90,19 @@ fn a_member_costs_a_delta_and_a_node_far_behind_gets_the_set_once() {
     let start = core.publish([put_set("s", &["a", "b", "c"], SpanChange::Everyone)]);
     let one = core.publish([add("s", "d"), take("s", "a")]);
     let step = dialect.read(&core.next_plan(node, start, D).unwrap());
-    assert!(matches!(&step[..], [Said::Delta { put, removed, .. }, Said::Flush { .. }]
-        if put.len() == 1 && removed.len() == 1), "{step:?}");
+    assert!(
+        matches!(&step[..], [Said::Delta { put, removed, .. }, Said::Flush { .. }]
+        if put.len() == 1 && removed.len() == 1),
+        "{step:?}"
+    );
     for round in 0..1000 {
         core.publish([if round % 2 == 0 { add("s", "z") } else { take("s", "z") }]);
     }
     let step = dialect.read(&core.next_plan(node, one, D).unwrap());
-    assert!(matches!(&step[..], [Said::Set { members, .. }, Said::Flush { .. }] if members.len() == 3), "{step:?}");
+    assert!(
+        matches!(&step[..], [Said::Set { members, .. }, Said::Flush { .. }] if members.len() == 3),
+        "{step:?}"
+    );
 }
 
 #[test]
@@ -108,7 +114,10 @@ fn an_object_that_changed_often_is_sent_once_and_as_it_is_now() {
         core.publish([put_policy("p", payload, SpanChange::Everyone)]);
     }
     let step = dialect.read(&core.next_plan(node, at, D).unwrap());
-    assert!(matches!(&step[..], [Said::Whole { payload, .. }, Said::Flush { .. }] if payload == "4"), "{step:?}");
+    assert!(
+        matches!(&step[..], [Said::Whole { payload, .. }, Said::Flush { .. }] if payload == "4"),
+        "{step:?}"
+    );
 }
 
 #[test]
@@ -167,7 +176,8 @@ fn a_node_that_resumes_hears_what_it_lost_and_beyond_the_horizon_it_is_compared(
 
 #[test]
 fn an_unchanged_restart_sends_nothing_but_start_and_flush() {
-    let all = || (0..500).map(|n| put_set(&format!("s{n}"), &["x", "y"], nodes(&["a", "b"]))).collect::<Vec<_>>();
+    let all =
+        || (0..500).map(|n| put_set(&format!("s{n}"), &["x", "y"], nodes(&["a", "b"]))).collect::<Vec<_>>();
     let (mut before, dialect) = core();
     let index = before.pin("a");
     let mut node = FakeNode::default();
@@ -216,7 +226,10 @@ fn a_dialect_without_sweeps_is_told_of_what_was_removed_lately() {
     core.publish([put_set("s", &["x"], nodes(&["a"])), put_policy("p", "1", SpanChange::Everyone)]);
     core.publish([remove(policy_key("p")), add("s", "y")]);
     let step = dialect.read(&core.first_plan(node, &From::Nothing, D));
-    assert!(matches!(&step[..], [Said::Set { .. }, Said::Remove { .. }, Said::Flush { first: true, .. }]), "{step:?}");
+    assert!(
+        matches!(&step[..], [Said::Set { .. }, Said::Remove { .. }, Said::Flush { first: true, .. }]),
+        "{step:?}"
+    );
     core.publish([take("s", "y")]);
     let step = dialect.read(&core.next_plan(node, core.head().before(), D).unwrap());
     assert!(matches!(&step[..], [Said::Set { .. }, Said::Flush { first: false, .. }]), "{step:?}");
