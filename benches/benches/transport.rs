@@ -25,7 +25,7 @@ use agents::Agents;
 use serde_json::json;
 use server::{
     Config, Controller,
-    transport::{POLICY_SOURCE, objects},
+    transport::objects,
 };
 use transport::{Source, SpanChange};
 use wire::trestle::v1::{NodePolicy, ObjectKind, SetMember};
@@ -37,6 +37,9 @@ const EVENTS: usize = 20;
 const BURST: usize = 200;
 /// Sets every agent holds: about 100 KiB.
 const SETS: usize = 500;
+
+/// The source that the bench is.
+const SOURCE: &str = "bench";
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -57,7 +60,7 @@ async fn measure(count: usize) -> Outcome<()> {
     let mut config = Config::in_dir(dir.path().join("data"));
     config.listen.http = "127.0.0.1:0".parse()?;
     config.listen.grpc = "127.0.0.1:0".parse()?;
-    let controller = Controller::start(config.clone()).await?;
+    let controller = Controller::start_with(config.clone(), &[SOURCE]).await?;
     config.listen.grpc = controller.grpc_addr();
     let certificates = dir.path().join("agents.json");
     let started = Instant::now();
@@ -121,7 +124,7 @@ async fn snapshot(agents: &mut Agents, count: usize) -> Outcome<()> {
 async fn restart(controller: Controller, config: Config, agents: &mut Agents, last: i64) -> Outcome<()> {
     controller.stop().await;
     let controller = loop {
-        match Controller::start(config.clone()).await {
+        match Controller::start_with(config.clone(), &[SOURCE]).await {
             Ok(controller) => break controller,
             // The old one's last connections let go of the store.
             Err(server::StartError::Store(_)) => tokio::time::sleep(Duration::from_millis(100)).await,
@@ -141,7 +144,7 @@ async fn restart(controller: Controller, config: Config, agents: &mut Agents, la
 }
 
 fn publish_all(controller: &Controller, tick: i64) -> Outcome<Source> {
-    let source = controller.transport().source(POLICY_SOURCE).ok_or("there is no policy source")?;
+    let source = controller.transport().source(SOURCE).ok_or("there is no such source")?;
     let member = |set: usize, n: u8| SetMember {
         kind: 1,
         namespace: "bench".into(),

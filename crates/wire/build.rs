@@ -5,7 +5,7 @@ use std::{env, fs, path::PathBuf};
 use prost::Message as _;
 
 const ROOT: &str = "../../proto";
-const FILES: [&str; 9] = [
+const FILES: [&str; 11] = [
     "tagservicepb/tagservice.proto",
     "invisinetspb/invisinets.proto",
     "pb/transport.proto",
@@ -14,6 +14,8 @@ const FILES: [&str; 9] = [
     "trestle/v1/admin.proto",
     "trestle/v1/namespaces.proto",
     "trestle/v1/node.proto",
+    "trestle/v1/objects.proto",
+    "trestle/v1/policies.proto",
     "trestle/v1/tags.proto",
 ];
 

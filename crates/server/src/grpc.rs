@@ -5,6 +5,8 @@ mod admin;
 mod namespaces;
 mod node_feed;
 mod nodes;
+mod objects;
+mod policies;
 pub(crate) mod tags;
 
 use std::sync::Arc;
@@ -25,6 +27,8 @@ use wire::{
         namespaces_server::{self, NamespacesServer},
         node_feed_server,
         nodes_server::{self, NodesServer},
+        objects_server::{self, ObjectsServer},
+        policies_server::{self, PoliciesServer},
         tag_events_server::{self, TagEventsServer},
     },
 };
@@ -36,6 +40,8 @@ pub const SERVED: &[&str] = &[
     tag_service_server::SERVICE_NAME,
     tag_events_server::SERVICE_NAME,
     namespaces_server::SERVICE_NAME,
+    objects_server::SERVICE_NAME,
+    policies_server::SERVICE_NAME,
     access_server::SERVICE_NAME,
     admin_server::SERVICE_NAME,
     node_feed_server::SERVICE_NAME,
@@ -60,12 +66,13 @@ pub fn router(parts: &Parts, health: HealthReporter) -> Router {
             TagEventsServer::new(tags::EventService {
                 tags: parts.tags.clone(),
                 metrics: parts.metrics.clone(),
-                stop: parts.stop.clone(),
+                stop: parts.life.stopping(),
             })
             .max_decoding_message_size(max),
         )
         .add_service(
-            NamespacesServer::new(namespaces::Service(parts.namespaces.clone())).max_decoding_message_size(max),
+            NamespacesServer::new(namespaces::Service(parts.namespaces.clone()))
+                .max_decoding_message_size(max),
         )
         .add_service(
             AccessServer::new(access::Service {
@@ -74,6 +81,17 @@ pub fn router(parts: &Parts, health: HealthReporter) -> Router {
                 ca_pem: parts.pki.ca_pem().to_owned(),
             })
             .max_decoding_message_size(max),
+        )
+        .add_service(
+            ObjectsServer::new(objects::Service {
+                objects: parts.objects.clone(),
+                policy: parts.policy.clone(),
+                stop: parts.life.stopping(),
+            })
+            .max_decoding_message_size(max),
+        )
+        .add_service(
+            PoliciesServer::new(policies::Service(parts.policy.clone())).max_decoding_message_size(max),
         )
         .add_service(AdminServer::new(admin::Service(parts.clone())).max_decoding_message_size(max))
         .add_service(NodesServer::new(nodes::Service(hub)).max_decoding_message_size(max))

@@ -1,35 +1,35 @@
 //! The transport as a part of the controller: what sources publish, and what becomes of connected nodes.
 //!
-//! In: [`objects`] from the sources' drivers, by [`Transport::source`]. Out: streams, through `grpc::node_feed` and
+//! In: the policy engine's updates, and [`objects`] of other sources by [`Transport::source`]. Out: streams, through `grpc::node_feed` and
 //! `grpc::dataplane_events`. Holds: the hub, with its two dialects, and the watch that ends the streams of nodes
 //! whose certificate is no longer good.
-//! Not here: fan-out itself (`transport`), policies (`policy`).
+//! Not here: fan-out itself (the crate `transport`), what policies mean (`policy`).
 
 mod node_dialect;
 pub mod objects;
+mod policy_consumer;
 mod seed_dialect;
 
 use std::{sync::Arc, time::Duration};
 
 use ::transport::{Core, DialectId, Duplicate, End, Hub, Options, Source};
-use aws_lc_rs::rand;
 use jiff::Timestamp;
-use tokio_util::sync::CancellationToken;
 
 pub use self::{node_dialect::NodeDialect, seed_dialect::SeedDialect};
 use crate::{
     access::Credentials,
     config::{DuplicateNode, NodesConfig},
+    life::Life,
+    policy::Consumer,
+    random,
 };
 
 /// The dialects, by their place in the hub's list.
 pub const NODE: DialectId = DialectId(0);
 pub const SEED: DialectId = DialectId(1);
 
-/// The source that the policy engine's driver publishes as.
-pub const POLICY_SOURCE: &str = "policy";
-/// All sources. Nodes are told nothing until every one of them is in sync.
-const SOURCES: &[&str] = &[POLICY_SOURCE];
+/// The source that the policy engine's updates come from.
+const POLICY_SOURCE: &str = "policy";
 /// Certificates also end by the clock.
 const EXPIRY_CHECK: Duration = Duration::from_secs(60);
 
@@ -39,7 +39,8 @@ pub struct Transport {
 }
 
 impl Transport {
-    pub fn start(config: &NodesConfig, credentials: &Arc<Credentials>, stop: &CancellationToken) -> Arc<Self> {
+    /// Nodes are told nothing until the policy engine and all of `sources` are in sync.
+    pub fn start(config: &NodesConfig, sources: &[&str], credentials: &Arc<Credentials>, life: &Life) -> Arc<Self> {
         let core = Core::new(epoch(), vec![Arc::new(NodeDialect), Arc::new(SeedDialect)]);
         let options = Options {
             duplicate: match config.duplicate {
@@ -50,10 +51,17 @@ impl Transport {
             max_large: config.max_snapshots,
             ..Options::default()
         };
-        let hub = Hub::start(core, SOURCES, options, stop.clone());
-        let (watched, credentials, stop) = (Arc::clone(&hub), Arc::clone(credentials), stop.clone());
-        tokio::spawn(async move { stop.run_until_cancelled(end_revoked(&watched, &credentials)).await });
+        let sources: Vec<_> = sources.iter().copied().chain([POLICY_SOURCE]).collect();
+        let hub = Hub::start(core, &sources, options, life.stopping());
+        let (watched, credentials) = (Arc::clone(&hub), Arc::clone(credentials));
+        life.spawn(async move { end_revoked(&watched, &credentials).await });
         Arc::new(Self { hub })
+    }
+
+    /// Who the policy engine's driver tells.
+    pub(crate) fn policy_consumer(&self) -> Box<dyn Consumer> {
+        let source = self.source(POLICY_SOURCE).expect("the hub was started with it");
+        Box::new(policy_consumer::PolicyConsumer(source))
     }
 
     /// The handle a driver publishes through; none if there is no source of this name.
@@ -79,7 +87,5 @@ async fn end_revoked(hub: &Hub, credentials: &Credentials) {
 
 /// Tells the revisions of this run from those of every other.
 fn epoch() -> u64 {
-    let mut bytes = [0; 8];
-    rand::fill(&mut bytes).expect("the system's random source works");
-    u64::from_le_bytes(bytes)
+    u64::from_le_bytes(random::bytes())
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use model::Secret;
-use server::{Config, Controller, StartError, transport::POLICY_SOURCE};
+use server::{Config, Controller, StartError};
 use tempfile::TempDir;
 use tonic::{
     Request,
@@ -13,6 +13,9 @@ use transport::{Change, Source};
 use wire::trestle::v1::{
     IssueCertificateRequest, NodeStatus, RevokeCertificateRequest, Role, access_client::AccessClient,
 };
+
+/// The source the tests are.
+const SOURCE: &str = "test";
 
 pub struct Harness {
     pub controller: Controller,
@@ -49,7 +52,7 @@ impl Harness {
         config.listen.grpc = "127.0.0.1:0".parse().unwrap();
         change(&mut config);
         let controller = start(config).await;
-        let source = controller.transport().source(POLICY_SOURCE).unwrap();
+        let source = controller.transport().source(SOURCE).unwrap();
         let token = Secret::new(std::fs::read_to_string(controller.token_path()).unwrap());
         let ca = std::fs::read_to_string(controller.ca_path()).unwrap();
         Self { controller, source, dir, token, ca }
@@ -126,7 +129,7 @@ impl Harness {
 /// Starts a controller, also where another one has just stopped and lets go of the store.
 async fn start(config: Config) -> Controller {
     for _ in 0..200 {
-        match Controller::start(config.clone()).await {
+        match Controller::start_with(config.clone(), &[SOURCE]).await {
             Ok(controller) => return controller,
             Err(StartError::Store(_)) => tokio::time::sleep(Duration::from_millis(50)).await,
             Err(err) => panic!("{err:?}"),

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use prost::Message as _;
 use transport::SpanChange;
 use wire::{
     pb::{DatapathPodMetadata, dataplane_events_client::DataplaneEventsClient},
@@ -180,23 +179,4 @@ async fn defect_15_a_node_hears_only_what_is_meant_for_it_and_nothing_twice() {
     harness.publish([server::transport::objects::remove(ObjectKind::AddressSet, "theirs")]);
     assert!(agent.is_quiet(Duration::from_millis(300)).await);
     harness.stop().await;
-}
-
-#[test]
-fn the_seeds_bytes_are_as_the_seed_numbers_them() {
-    use prost_types::{Struct, Value, value::Kind};
-    use wire::pb::{Event, Events};
-    let value = Value { kind: Some(Kind::StringValue("v".into())) };
-    let data = Struct { fields: [("k".to_owned(), value)].into() };
-    let events = |kind, object| Events {
-        r#type: kind,
-        object,
-        event: vec![Event { data: vec![data.clone()] }],
-        ..Default::default()
-    };
-    let body = [0x1a, 12, 0x1a, 10, 0x0a, 8, 0x0a, 1, b'k', 0x12, 3, 0x1a, 1, b'v'];
-    // APPLY and IPSET are 0 and so not on the wire; `data` is number 3.
-    assert_eq!(events(0, 0).encode_to_vec(), body);
-    assert_eq!(events(1, 1).encode_to_vec(), [&[8, 1, 16, 1][..], &body].concat());
-    assert_eq!(DatapathPodMetadata { id: "a".into() }.encode_to_vec(), [0x0a, 1, b'a']);
 }
