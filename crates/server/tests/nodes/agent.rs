@@ -97,7 +97,7 @@ impl Agent {
     /// Reads until the next flush and applies what came before it.
     pub async fn step(&mut self) -> Result<u64, Status> {
         loop {
-            let next = tokio::time::timeout(Duration::from_secs(10), self.stream.message()).await;
+            let next = tokio::time::timeout(Duration::from_secs(30), self.stream.message()).await;
             let message = next.map_err(|_| Status::deadline_exceeded("nothing came"))??;
             let Some(message) = message else { return Err(Status::ok("the stream ended")) };
             self.bytes += prost::Message::encoded_len(&message) + 5;

@@ -140,11 +140,11 @@ async fn start(config: Config) -> Controller {
 
 /// Waits for a condition, with a bound.
 pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..1000 {
+    for _ in 0..3000 {
         if holds() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("{what} did not come true in ten seconds");
+    panic!("{what} did not come true in half a minute");
 }

@@ -6,11 +6,12 @@ use server::{DuplicateNode, transport::objects};
 use tonic::Code;
 use transport::{Change, SpanChange};
 use wire::trestle::v1::{
-    FromNode, NodeObjectError, NodePolicy, NodeReport, ObjectKind, Role, SetMember, node_start::Mode,
+    ApplyObjectsRequest, FromNode, NodeObjectError, NodePolicy, NodeReport, ObjectKind, Role, SetMember,
+    node_start::Mode, objects_client::ObjectsClient,
 };
 
 use super::{
-    agent::{Agent, State},
+    agent::{Agent, Held, State},
     harness::{Harness, eventually},
 };
 
@@ -237,4 +238,41 @@ async fn a_stopping_controller_ends_streams_with_a_reason() {
     assert_eq!(agent.end().await, Code::Unavailable);
     drop(agent);
     stopping.await.unwrap();
+}
+
+/// A Pod and a policy as a user applies them, down to what the Pod's node is sent.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_that_a_user_applies_reaches_the_node_of_the_pod_it_selects_and_no_other() {
+    let harness = Harness::synced().await;
+    let (here, there) = (harness.node("here").await, harness.node("there").await);
+    let mut agents = [
+        Agent::connect(&harness, &here, State::default()).await,
+        Agent::connect(&harness, &there, State::default()).await,
+    ];
+    for agent in &mut agents {
+        agent.step().await.unwrap();
+    }
+    let documents = [
+        r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop"}}"#,
+        r#"{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"shop","name":"web","labels":{"app":"web"}},
+            "spec":{"nodeName":"here"},"status":{"podIP":"10.0.0.1","podIPs":[{"ip":"10.0.0.1"}]}}"#,
+        r#"{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"shop","name":"db","labels":{"app":"db"}},
+            "spec":{"nodeName":"there"},"status":{"podIP":"10.0.0.2","podIPs":[{"ip":"10.0.0.2"}]}}"#,
+        r#"{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy","metadata":{"namespace":"shop","name":"web"},
+            "spec":{"podSelector":{"matchLabels":{"app":"web"}},"policyTypes":["Ingress"],
+                    "ingress":[{"from":[{"podSelector":{"matchLabels":{"app":"db"}}}]}]}}"#,
+    ];
+    let documents = documents.iter().map(|text| text.as_bytes().to_vec().into()).collect();
+    let request = ApplyObjectsRequest { documents, ..ApplyObjectsRequest::default() };
+    let mut objects = ObjectsClient::new(harness.channel(None).await);
+    objects.apply_objects(harness.as_admin(request)).await.unwrap();
+    let [here, there] = &mut agents;
+    here.until("the policy", |state| state.objects.len() == 3).await;
+    let held: Vec<_> = here.state.objects.iter().map(|((kind, _), (_, held))| (*kind, held.clone())).collect();
+    let members = |name: &str| Held::Set([name.to_owned()].into());
+    assert_eq!(held[0], (ObjectKind::AppliedToSet as i32, members("web")));
+    assert_eq!(held[1], (ObjectKind::AddressSet as i32, members("db")));
+    assert!(matches!(held[2], (3, Held::Policy(_))));
+    assert!(there.is_quiet(Duration::from_millis(300)).await);
+    harness.stop().await;
 }

@@ -52,7 +52,7 @@ impl SeedClient {
     pub async fn step(&mut self) -> Result<Vec<Heard>, Status> {
         let mut heard = Vec::new();
         loop {
-            let next = tokio::time::timeout(Duration::from_secs(10), self.stream.message()).await;
+            let next = tokio::time::timeout(Duration::from_secs(30), self.stream.message()).await;
             let message = next.map_err(|_| Status::deadline_exceeded("nothing came"))??;
             let message = message.ok_or_else(|| Status::ok("the stream ended"))?;
             let seed = SeedEvents::decode(&message.encode_to_vec()[..]).unwrap();
