@@ -23,10 +23,7 @@ use std::{
 
 use agents::Agents;
 use serde_json::json;
-use server::{
-    Config, Controller,
-    transport::objects,
-};
+use server::{Config, Controller, transport::objects};
 use transport::{Source, SpanChange};
 use wire::trestle::v1::{NodePolicy, ObjectKind, SetMember};
 
@@ -149,7 +146,7 @@ fn publish_all(controller: &Controller, tick: i64) -> Outcome<Source> {
         kind: 1,
         namespace: "bench".into(),
         name: format!("pod-{set}-{n}"),
-        addresses: vec![vec![10, n, (set >> 8) as u8, set as u8].into()],
+        addresses: vec![vec![10, n, (set >> 8) as u8, set as u8]],
         ..SetMember::default()
     };
     source.publish((0..SETS).map(|set| {

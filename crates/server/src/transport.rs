@@ -40,7 +40,12 @@ pub struct Transport {
 
 impl Transport {
     /// Nodes are told nothing until the policy engine and all of `sources` are in sync.
-    pub fn start(config: &NodesConfig, sources: &[&str], credentials: &Arc<Credentials>, life: &Life) -> Arc<Self> {
+    pub fn start(
+        config: &NodesConfig,
+        sources: &[&str],
+        credentials: &Arc<Credentials>,
+        life: &Life,
+    ) -> Arc<Self> {
         let core = Core::new(epoch(), vec![Arc::new(NodeDialect), Arc::new(SeedDialect)]);
         let options = Options {
             duplicate: match config.duplicate {
@@ -79,7 +84,8 @@ async fn end_revoked(hub: &Hub, credentials: &Credentials) {
         let now = Timestamp::now();
         hub.end_where(|session| {
             let serial = session.credential.as_deref()?;
-            let end = || End { code: 16, message: "the node's certificate was revoked or has expired".to_owned() };
+            let end =
+                || End { code: 16, message: "the node's certificate was revoked or has expired".to_owned() };
             (!credentials.is_usable(serial, now)).then(end)
         });
     }

@@ -1,5 +1,7 @@
 //! Node streams end to end: a real controller with TLS, real gRPC clients, and clients that misbehave.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
 #[path = "nodes/agent.rs"]
 mod agent;
 #[path = "nodes/faults.rs"]

@@ -3,17 +3,18 @@
 use std::net::IpAddr;
 
 use model::policy::output::{
-    Action, Direction, IpBlock, Member, MemberKind, NamedPort, NetworkPolicy, PortRef, Protocol, Rule, Service,
+    Action, Direction, IpBlock, Member, MemberKind, NamedPort, NetworkPolicy, PortRef, Protocol, Rule,
+    Service,
 };
 
 use crate::trestle::v1::{
-    NodeIpBlock, NodeNamedPort, NodePolicy, NodePortMatch, NodeProtocol, NodeRule, SetMember, node_port_match,
-    node_rule, set_member,
+    NodeIpBlock, NodeNamedPort, NodePolicy, NodePortMatch, NodeProtocol, NodeRule, SetMember,
+    node_port_match, node_rule, set_member,
 };
 
 /// A member of an address set: the workload and its addresses.
 pub fn address_member(member: &Member) -> SetMember {
-    let addresses = member.addresses.as_slice().iter().map(|address| octets(*address).into()).collect();
+    let addresses = member.addresses.as_slice().iter().map(|address| octets(*address)).collect();
     SetMember { addresses, ..workload(member) }
 }
 
@@ -118,7 +119,8 @@ impl From<&Rule> for NodeRule {
 /// What a rule says that the protocol has no field for. A node must not enforce the rest as if it were all.
 fn untranslatable(rule: &Rule) -> Vec<String> {
     let detail = &rule.detail;
-    let services = detail.to_services.iter().map(|service| format!("toServices {}/{}", service.namespace, service.name));
+    let services =
+        detail.to_services.iter().map(|service| format!("toServices {}/{}", service.namespace, service.name));
     let layer_7 = (!detail.l7_protocols.is_empty()).then(|| "l7Protocols".to_owned());
     let is_narrower = |service: &Service| service.igmp_type.is_some() || !service.group_address.is_empty();
     let igmp = detail.services.iter().any(is_narrower).then(|| "igmp type or group address".to_owned());

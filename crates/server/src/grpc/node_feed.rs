@@ -66,13 +66,19 @@ impl Protocol for NodeFeed {
     const DIALECT: DialectId = NODE;
 
     fn hello(message: Bytes) -> Result<Hello, End> {
-        let message = FromNode::decode(message).map_err(|err| invalid(format!("the hello cannot be read: {err}")))?;
+        let message =
+            FromNode::decode(message).map_err(|err| invalid(format!("the hello cannot be read: {err}")))?;
         let Some(from_node::Message::Hello(hello)) = message.message else {
             return Err(invalid("the first message must be a hello".to_owned()));
         };
         let token = hello.epoch.zip(hello.revision).map(|(epoch, revision)| (epoch, Revision(revision)));
         // A digest of another size is from another version of the protocol; the node starts from nothing.
-        Ok(Hello { node: hello.node, token, digest: Digest::from_slice(&hello.digest), version: hello.version })
+        Ok(Hello {
+            node: hello.node,
+            token,
+            digest: Digest::from_slice(&hello.digest),
+            version: hello.version,
+        })
     }
 }
 

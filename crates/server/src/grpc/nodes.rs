@@ -8,8 +8,8 @@ use std::{
 use ::transport::{HeldObject, Hub, SessionView};
 use tonic::{Code, Request, Response, Status};
 use wire::trestle::v1::{
-    GetNodeRequest, GetNodeResponse, ListNodesRequest, ListNodesResponse, NodeObject, NodeObjectError, NodeStatus,
-    nodes_server,
+    GetNodeRequest, GetNodeResponse, ListNodesRequest, ListNodesResponse, NodeObject, NodeObjectError,
+    NodeStatus, nodes_server,
 };
 
 use crate::{failure::Failure, transport::SEED};
@@ -27,7 +27,9 @@ impl nodes_server::Nodes for Service {
         let name = request.into_inner().name;
         let (session, held) = (self.0.session(&name), self.0.held(&name));
         if session.is_none() && held.is_none() {
-            let text = format!("no node {name} has connected since the controller started, and no object is meant for it");
+            let text = format!(
+                "no node {name} has connected since the controller started, and no object is meant for it"
+            );
             return Err(Failure::new(Code::NotFound, text).into());
         }
         let status = session.map_or_else(|| NodeStatus { name, ..NodeStatus::default() }, status);

@@ -19,7 +19,9 @@ const FIGURES: &[Figure] = &[
     ("node_steps", "Steps given to node streams", |stats| stats.steps),
     ("node_snapshots_made", "Snapshots made", |stats| stats.snapshots_made),
     ("node_snapshots_shared", "Snapshots taken from another node's", |stats| stats.snapshots_shared),
-    ("node_large_waiting", "Nodes that wait for their turn to be sent a large step", |stats| stats.large_waiting),
+    ("node_large_waiting", "Nodes that wait for their turn to be sent a large step", |stats| {
+        stats.large_waiting
+    }),
     ("node_superseded", "Streams ended by a newer one of the same node", |stats| stats.superseded),
     ("node_stalled", "Nodes cut because they took no bytes", |stats| stats.stalled),
     ("node_refused", "Streams refused because the node was connected", |stats| stats.refused),

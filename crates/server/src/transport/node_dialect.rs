@@ -37,7 +37,13 @@ impl Dialect for NodeDialect {
         pieces.finish()
     }
 
-    fn delta(&self, key: &Key, hash: Hash, put: &Members, removed: &BTreeSet<Bytes>) -> Option<::transport::Frames> {
+    fn delta(
+        &self,
+        key: &Key,
+        hash: Hash,
+        put: &Members,
+        removed: &BTreeSet<Bytes>,
+    ) -> Option<::transport::Frames> {
         let mut pieces = Pieces::new(key, hash, false);
         removed.iter().for_each(|id| pieces.add(SET_REMOVED, id, &[]));
         put.iter().for_each(|(id, rest)| pieces.add(SET_PUT, id, rest));
@@ -77,9 +83,11 @@ fn say(message: to_node::Message) -> Bytes {
 /// `ToNode { apply { kind, name, hash, BODY } }` in a frame.
 fn apply(key: &Key, hash: Hash, body_field: u32, body: &[u8]) -> Bytes {
     let kind = u64::from(key.kind.0);
-    let length = key_len(APPLY_KIND) + encoded_len_varint(kind)
+    let length = key_len(APPLY_KIND)
+        + encoded_len_varint(kind)
         + field_len(APPLY_NAME, key.name.len())
-        + key_len(APPLY_HASH) + 8
+        + key_len(APPLY_HASH)
+        + 8
         + field_len(body_field, body.len());
     let mut message = Vec::with_capacity(length + 16);
     encode_key(TO_NODE_APPLY, WireType::LengthDelimited, &mut message);
@@ -160,12 +168,15 @@ mod tests {
     #[test]
     fn what_is_written_by_hand_is_read_by_the_generated_code() {
         let policy = NodePolicy { generation: 7, source_name: "p".into(), ..NodePolicy::default() };
-        let frames = NodeDialect.whole(&key(ObjectKind::Policy, "uid"), Hash(9), &policy.encode_to_vec().into());
+        let frames =
+            NodeDialect.whole(&key(ObjectKind::Policy, "uid"), Hash(9), &policy.encode_to_vec().into());
         assert_eq!(applied(&frames[0]), (3, "uid".into(), 9, Body::Policy(policy)));
         let member = |name: &str| SetMember { name: name.into(), ..SetMember::default() };
         let bytes = |name: &str| Bytes::from(member(name).encode_to_vec());
         let put: Members = [(bytes("a"), Bytes::new())].into();
-        let frames = NodeDialect.delta(&key(ObjectKind::AddressSet, "s"), Hash(0), &put, &[bytes("b")].into()).unwrap();
+        let frames = NodeDialect
+            .delta(&key(ObjectKind::AddressSet, "s"), Hash(0), &put, &[bytes("b")].into())
+            .unwrap();
         let (kind, name, hash, Body::Set(set)) = applied(&frames[0]) else { panic!() };
         assert_eq!((kind, name.as_str(), hash, set.replace), (2, "s", 1, false));
         assert_eq!((set.put, set.removed), (vec![member("a")], vec![member("b")]));
@@ -173,9 +184,16 @@ mod tests {
 
     #[test]
     fn a_large_set_is_cut_into_pieces_any_client_accepts() {
-        let members: Members =
-            (0..40_000u32).map(|n| (Bytes::from([&[0x1a, 60][..], &[b'a'; 56], &n.to_be_bytes().map(|b| b'a' + b % 26)].concat()), Bytes::new()))
-                .collect();
+        let members: Members = (0..40_000u32)
+            .map(|n| {
+                (
+                    Bytes::from(
+                        [&[0x1a, 60][..], &[b'a'; 56], &n.to_be_bytes().map(|b| b'a' + b % 26)].concat(),
+                    ),
+                    Bytes::new(),
+                )
+            })
+            .collect();
         let frames = NodeDialect.set(&key(ObjectKind::AddressSet, "s"), Hash(5), &members);
         assert!(frames.len() > 3);
         let mut count = 0;

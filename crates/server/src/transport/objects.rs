@@ -58,7 +58,7 @@ mod tests {
             kind: set_member::Kind::Pod.into(),
             namespace: "shop".into(),
             name: "web-1".into(),
-            addresses: vec![vec![10, 0, 0, 1].into()],
+            addresses: vec![vec![10, 0, 0, 1]],
             node: "n".into(),
             ports: vec![NodeNamedPort { name: "http".into(), port: 8080, protocol: 1 }],
         };

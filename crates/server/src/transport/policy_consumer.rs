@@ -25,7 +25,9 @@ impl Consumer for PolicyConsumer {
 
 fn change(update: &Update) -> Option<Change> {
     match update {
-        Update::AppliedToGroup(group) => Some(group_change(ObjectKind::AppliedToSet, group, applied_to_member)),
+        Update::AppliedToGroup(group) => {
+            Some(group_change(ObjectKind::AppliedToSet, group, applied_to_member))
+        }
         Update::AddressGroup(group) => Some(group_change(ObjectKind::AddressSet, group, address_member)),
         Update::NetworkPolicy(policy) => Some(policy_change(policy)),
         // For people, not for nodes.

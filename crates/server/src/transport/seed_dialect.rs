@@ -12,7 +12,9 @@ use wire::{
         Event, Events,
         events::{EventType, ObjectType},
     },
-    trestle::v1::{NodePolicy, NodePortMatch, NodeProtocol, NodeRule, ObjectKind, SetMember, node_port_match, set_member},
+    trestle::v1::{
+        NodePolicy, NodePortMatch, NodeProtocol, NodeRule, ObjectKind, SetMember, node_port_match, set_member,
+    },
 };
 
 /// Members in one message: some hundred bytes each, far below what any gRPC client accepts.
@@ -29,11 +31,16 @@ impl Dialect for SeedDialect {
 
     fn set(&self, key: &Key, _: Hash, members: &Members) -> ::transport::Frames {
         let members: Vec<_> = members.iter().map(member).collect();
-        let pieces: Vec<_> = if members.is_empty() { vec![&members[..]] } else { members.chunks(MEMBERS).collect() };
+        let pieces: Vec<_> =
+            if members.is_empty() { vec![&members[..]] } else { members.chunks(MEMBERS).collect() };
         let parts = pieces.len();
         let piece = |(place, members): (usize, &&[Value])| {
             let mut fields = name(key);
-            fields.extend([("members", list(members.to_vec())), ("part", number(place + 1)), ("parts", number(parts))]);
+            fields.extend([
+                ("members", list(members.to_vec())),
+                ("part", number(place + 1)),
+                ("parts", number(parts)),
+            ]);
             say(EventType::Apply, key, vec![object(fields)])
         };
         pieces.iter().enumerate().map(piece).collect()
@@ -67,7 +74,12 @@ impl Dialect for SeedDialect {
 fn say(event: EventType, key: &Key, data: Vec<Struct>) -> Bytes {
     let is_policy = i32::from(key.kind.0) == ObjectKind::Policy as i32;
     let object = if is_policy { ObjectType::Policy } else { ObjectType::Ipset };
-    let event = Events { r#type: event.into(), object: object.into(), event: vec![Event { data }], ..Events::default() };
+    let event = Events {
+        r#type: event.into(),
+        object: object.into(),
+        event: vec![Event { data }],
+        ..Events::default()
+    };
     frame(&event.encode_to_vec())
 }
 
@@ -93,7 +105,8 @@ fn member((id, rest): (&Bytes, &Bytes)) -> Value {
         set_member::Kind::Service => "service",
         set_member::Kind::Unspecified => "unknown",
     };
-    let mut fields = vec![("kind", text(kind)), ("namespace", text(&member.namespace)), ("name", text(&member.name))];
+    let mut fields =
+        vec![("kind", text(kind)), ("namespace", text(&member.namespace)), ("name", text(&member.name))];
     if !member.addresses.is_empty() {
         fields.push(("addresses", texts(member.addresses.iter().map(|bytes| address(bytes)))));
     }

@@ -20,7 +20,7 @@ pub fn nodes(names: &[&str]) -> SpanChange {
 }
 
 pub fn member(name: &str) -> SetMember {
-    SetMember { name: name.into(), addresses: vec![vec![10, 0, 0, 1].into()], ..SetMember::default() }
+    SetMember { name: name.into(), addresses: vec![vec![10, 0, 0, 1]], ..SetMember::default() }
 }
 
 pub fn set(name: &str, members: &[&str], span: SpanChange) -> Change {
@@ -262,13 +262,14 @@ async fn a_policy_that_a_user_applies_reaches_the_node_of_the_pod_it_selects_and
             "spec":{"podSelector":{"matchLabels":{"app":"web"}},"policyTypes":["Ingress"],
                     "ingress":[{"from":[{"podSelector":{"matchLabels":{"app":"db"}}}]}]}}"#,
     ];
-    let documents = documents.iter().map(|text| text.as_bytes().to_vec().into()).collect();
+    let documents = documents.iter().map(|text| text.as_bytes().to_vec()).collect();
     let request = ApplyObjectsRequest { documents, ..ApplyObjectsRequest::default() };
     let mut objects = ObjectsClient::new(harness.channel(None).await);
     objects.apply_objects(harness.as_admin(request)).await.unwrap();
     let [here, there] = &mut agents;
     here.until("the policy", |state| state.objects.len() == 3).await;
-    let held: Vec<_> = here.state.objects.iter().map(|((kind, _), (_, held))| (*kind, held.clone())).collect();
+    let held: Vec<_> =
+        here.state.objects.iter().map(|((kind, _), (_, held))| (*kind, held.clone())).collect();
     let members = |name: &str| Held::Set([name.to_owned()].into());
     assert_eq!(held[0], (ObjectKind::AppliedToSet as i32, members("web")));
     assert_eq!(held[1], (ObjectKind::AddressSet as i32, members("db")));

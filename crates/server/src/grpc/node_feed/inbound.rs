@@ -70,7 +70,8 @@ impl Inbound {
     }
 
     async fn open<P: Protocol>(&mut self) -> Result<Arc<Session>, End> {
-        let late = |_| End { code: Code::DeadlineExceeded as u8, message: "the node did not say hello".to_owned() };
+        let late =
+            |_| End { code: Code::DeadlineExceeded as u8, message: "the node did not say hello".to_owned() };
         let message = timeout(PATIENCE, self.next()).await.map_err(late)??;
         let hello = P::hello(message.ok_or_else(|| invalid("the node said nothing".to_owned()))?)?;
         self.check_name(&hello)?;
@@ -107,10 +108,13 @@ impl Inbound {
 
     async fn read_reports(&mut self, session: &Session) -> Result<(), End> {
         while let Some(message) = self.next().await? {
-            let message = FromNode::decode(message).map_err(|err| invalid(format!("a report cannot be read: {err}")))?;
+            let message = FromNode::decode(message)
+                .map_err(|err| invalid(format!("a report cannot be read: {err}")))?;
             match message.message {
                 Some(from_node::Message::Report(report)) => take_report(session, report),
-                Some(from_node::Message::Hello(_)) => return Err(invalid("a node says hello once".to_owned())),
+                Some(from_node::Message::Hello(_)) => {
+                    return Err(invalid("a node says hello once".to_owned()));
+                }
                 // From a newer node: passed over.
                 None => {}
             }

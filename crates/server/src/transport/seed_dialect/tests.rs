@@ -37,7 +37,7 @@ fn pod(name: &str) -> SetMember {
 fn address_sets() {
     let both = vec![vec![10, 0, 0, 7], vec![0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7]];
     let ports = vec![NodeNamedPort { name: "http".into(), port: 8080, protocol: NodeProtocol::Tcp.into() }];
-    let member = SetMember { addresses: both.into_iter().map(Into::into).collect(), ports, ..pod("web-1") };
+    let member = SetMember { addresses: both, ports, ..pod("web-1") };
     let key = objects::key(ObjectKind::AddressSet, "3f1c");
     golden("address-set", &SeedDialect.set(&key, Hash(1), &members(vec![member])));
     golden("address-set-empty", &SeedDialect.set(&key, Hash(1), &Members::new()));
