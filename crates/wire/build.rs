@@ -9,7 +9,7 @@ use prost::Message as _;
 use prost_types::{FileDescriptorSet, field_descriptor_proto::Type};
 
 const ROOT: &str = "../../proto";
-const FILES: [&str; 11] = [
+const FILES: &[&str] = &[
     "tagservicepb/tagservice.proto",
     "invisinetspb/invisinets.proto",
     "pb/transport.proto",
@@ -17,6 +17,7 @@ const FILES: [&str; 11] = [
     "trestle/v1/access.proto",
     "trestle/v1/admin.proto",
     "trestle/v1/namespaces.proto",
+    "trestle/v1/node.proto",
     "trestle/v1/objects.proto",
     "trestle/v1/policies.proto",
     "trestle/v1/storage.proto",

@@ -34,6 +34,8 @@ pub struct Config {
     pub storage: Option<StorageConfig>,
     #[serde(default)]
     pub limits: LimitsConfig,
+    #[serde(default)]
+    pub nodes: NodesConfig,
 }
 
 /// Addresses to listen on. Port 0 picks a free one.
@@ -129,6 +131,34 @@ impl Default for LimitsConfig {
     }
 }
 
+/// How node streams are served.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NodesConfig {
+    pub duplicate: DuplicateNode,
+    /// Seconds after which a node that takes no byte, although there are some, is cut.
+    pub stall_seconds: u64,
+    /// Snapshots and other large steps sent at once.
+    pub max_snapshots: usize,
+}
+
+/// Which of two connections with the same node id is served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DuplicateNode {
+    /// The newest: a half-dead connection must not lock a node out.
+    #[default]
+    Newest,
+    /// The one that exists, as the seed has it.
+    Existing,
+}
+
+impl Default for NodesConfig {
+    fn default() -> Self {
+        Self { duplicate: DuplicateNode::Newest, stall_seconds: 120, max_snapshots: 64 }
+    }
+}
+
 impl LimitsConfig {
     pub fn request_timeout(&self) -> Duration {
         Duration::from_secs(self.request_timeout_seconds)
@@ -150,6 +180,8 @@ pub enum ConfigError {
     NoEtcdEndpoints,
     #[error("`limits.{key}` is 0")]
     ZeroLimit { key: &'static str },
+    #[error("`nodes.stall_seconds` or `nodes.max_snapshots` is 0: no node could be served")]
+    ZeroNodes,
 }
 
 impl Config {
@@ -165,6 +197,7 @@ impl Config {
             store: StoreKind::Embedded,
             storage: None,
             limits: LimitsConfig::default(),
+            nodes: NodesConfig::default(),
         }
     }
 
@@ -197,6 +230,9 @@ impl Config {
             if value == 0 {
                 return Err(ConfigError::ZeroLimit { key });
             }
+        }
+        if self.nodes.stall_seconds == 0 || self.nodes.max_snapshots == 0 {
+            return Err(ConfigError::ZeroNodes);
         }
         Ok(())
     }

@@ -34,11 +34,12 @@ use crate::{
     open_store::{OpenStoreError, open_store},
     parts::Parts,
     pki::{Pki, PkiError},
-    policy::Policy,
+    policy::{Consumer, Policy},
     private_file, rest,
     storage::{Storage, StorageError},
     tags::Tags,
     tls::{Tls, TlsError},
+    transport::Transport,
     watch_api,
 };
 
@@ -92,6 +93,11 @@ pub struct Controller {
 impl Controller {
     /// Starts everything; returns when the controller serves.
     pub async fn start(config: Config) -> Result<Self, StartError> {
+        Self::start_with(config, &[]).await
+    }
+
+    /// The same, with further sources of objects for nodes, which somebody else in this process drives.
+    pub async fn start_with(config: Config, sources: &[&str]) -> Result<Self, StartError> {
         config.check()?;
         let data_dir = config.data_dir.clone();
         let in_data_dir = |err| StartError::DataDir { path: data_dir.clone(), err };
@@ -116,14 +122,19 @@ impl Controller {
             None => None,
         };
         let cache = Arc::new(watch::Cache::new(first_revision()));
+        let credentials = Arc::new(Credentials::start(store.clone(), Arc::clone(&pki), &life));
+        let transport = Transport::start(&config.nodes, sources, &credentials, &life);
+        let consumers: Vec<Box<dyn Consumer>> =
+            vec![Box::new(watch_api::Feed(Arc::clone(&cache))), transport.policy_consumer()];
         let parts = Parts {
             storage,
-            policy: Policy::start(&objects, vec![Box::new(watch_api::Feed(Arc::clone(&cache)))], &life),
+            policy: Policy::start(&objects, consumers, &life),
             watch: cache,
             objects,
             tags: Tags::start(store.clone(), Arc::clone(&metrics), &life),
             namespaces: Namespaces::new(store.clone()),
-            credentials: Arc::new(Credentials::start(store.clone(), Arc::clone(&pki), &life)),
+            transport,
+            credentials,
             config: Arc::new(config),
             store,
             audit,
@@ -207,6 +218,11 @@ impl Controller {
     /// Where the first administrator's token is.
     pub fn token_path(&self) -> PathBuf {
         token_path(&self.parts.config.data_dir)
+    }
+
+    /// What sources publish through.
+    pub fn transport(&self) -> &Arc<Transport> {
+        &self.parts.transport
     }
 
     /// Stops accepting, lets calls finish, ends streams, and closes the store.

@@ -3,13 +3,18 @@
 mod access;
 mod admin;
 mod namespaces;
+mod node_feed;
+mod nodes;
 mod objects;
 mod policies;
 mod provider;
 pub(crate) mod storage;
 pub(crate) mod tags;
 
+use std::sync::Arc;
+
 use axum::Router;
+use node_feed::{DataplaneEvents, Feed, NodeFeed, Stream};
 use tonic::service::Routes;
 use tonic_health::{
     pb::health_server::HealthServer,
@@ -17,11 +22,14 @@ use tonic_health::{
 };
 use wire::{
     provider_raw::ocs_provider_server::{self, OcsProviderServer},
+    pb::dataplane_events_server,
     tagservicepb::tag_service_server::{self, TagServiceServer},
     trestle::v1::{
         access_server::{self, AccessServer},
         admin_server::{self, AdminServer},
         namespaces_server::{self, NamespacesServer},
+        node_feed_server,
+        nodes_server::{self, NodesServer},
         objects_server::{self, ObjectsServer},
         policies_server::{self, PoliciesServer},
         storage_server::{self, StorageServer},
@@ -42,6 +50,9 @@ pub const SERVED: &[&str] = &[
     ocs_provider_server::SERVICE_NAME,
     access_server::SERVICE_NAME,
     admin_server::SERVICE_NAME,
+    node_feed_server::SERVICE_NAME,
+    nodes_server::SERVICE_NAME,
+    dataplane_events_server::SERVICE_NAME,
     tonic_health::pb::health_server::SERVICE_NAME,
     "grpc.reflection.v1.ServerReflection",
 ];
@@ -54,6 +65,8 @@ pub fn router(parts: &Parts, health: HealthReporter) -> Router {
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()
         .expect("the descriptors are made by the build");
+    let hub = Arc::clone(&parts.transport.hub);
+    let feed = Feed { hub: Arc::clone(&hub), audit: Arc::clone(&parts.audit) };
     Routes::new(TagServiceServer::new(tags::Service(parts.tags.clone())).max_decoding_message_size(max))
         .add_service(
             TagEventsServer::new(tags::EventService {
@@ -97,6 +110,9 @@ pub fn router(parts: &Parts, health: HealthReporter) -> Router {
             OcsProviderServer::new(provider::Service(parts.storage.clone())).max_decoding_message_size(max),
         )
         .add_service(AdminServer::new(admin::Service(parts.clone())).max_decoding_message_size(max))
+        .add_service(NodesServer::new(nodes::Service(hub)).max_decoding_message_size(max))
+        .add_service(Stream::<NodeFeed>::new(feed.clone()))
+        .add_service(Stream::<DataplaneEvents>::new(feed))
         .add_service(HealthServer::new(HealthService::from_health_reporter(health)))
         .add_service(reflection)
         .into_axum_router()

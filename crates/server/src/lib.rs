@@ -5,6 +5,7 @@
 //! ```text
 //!   listen ─► limits ─► access::gate ─► grpc, rest ─► tags, namespaces, credentials ─► store
 //!     tls                audit                                └── follow ◄── watch ──────┘
+//!                                    node_feed ◄─ transport ◄─ sources
 //! ```
 //!
 //! Not here: what a tag graph is (`tags`), how objects are kept (`store`), the command line (`trestle`).
@@ -36,8 +37,11 @@ mod store_failure;
 mod tags;
 mod tls;
 mod watch_api;
+pub mod transport;
 
-pub use config::{Config, ConfigError, EtcdConfig, LimitsConfig, Listen, StoreKind};
+pub use config::{
+    Config, ConfigError, DuplicateNode, EtcdConfig, LimitsConfig, Listen, NodesConfig, StoreKind,
+};
 pub use controller::{Controller, StartError};
 pub use open_store::{OpenStoreError, RestoreStoreError, restore_store};
 pub use storage::{BackendConfig, CephTarget, NbdConfig, StorageConfig};

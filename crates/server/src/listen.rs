@@ -37,6 +37,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const KEEPALIVE: Duration = Duration::from_secs(30);
 /// Streams one HTTP/2 connection may have open at once.
 const MAX_STREAMS: u32 = 256;
+/// Bytes buffered per stream for a peer that does not take them.
+const SEND_BUFFER: usize = 64 << 10;
 /// Bytes of header one request may have.
 const MAX_HEADERS: u32 = 32 << 10;
 /// Pause after `accept` fails, which happens when file descriptors run out.
@@ -169,14 +171,17 @@ impl Connection {
             .keep_alive_interval(KEEPALIVE)
             .keep_alive_timeout(PATIENCE)
             .max_concurrent_streams(MAX_STREAMS)
+            .max_send_buf_size(SEND_BUFFER)
             .max_header_list_size(MAX_HEADERS);
-        let peer = Peer { addr: self.addr, certificate };
+        let cut = CancellationToken::new();
+        let peer = Peer { addr: self.addr, certificate, cut: cut.clone() };
         let router = self.router.clone().map_request(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(peer.clone());
             request
         });
         let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-        watcher.watch(connection.into_owned()).await
+        let connection = watcher.watch(connection.into_owned());
+        cut.run_until_cancelled(connection).await.unwrap_or(Ok(()))
     }
 }
 

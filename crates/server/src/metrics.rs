@@ -13,6 +13,10 @@ use tonic::Code;
 
 use crate::{access::table, failure::code_name};
 
+mod nodes;
+
+use nodes::NodeMetrics;
+
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Call {
     operation: &'static str,
@@ -39,6 +43,7 @@ pub struct Metrics {
     pub tag_queue: Gauge,
     pub tag_watchers: Gauge,
     pub watchers: Gauge,
+    nodes: NodeMetrics,
     store_revision: Gauge,
     store_queue: Gauge,
     store_bytes: Gauge,
@@ -69,7 +74,9 @@ impl Default for Metrics {
             registry.register(name, help, metric.clone());
             metric
         };
+        let nodes = NodeMetrics::new(&mut gauge);
         Self {
+            nodes,
             requests,
             seconds,
             panics,
@@ -109,6 +116,10 @@ impl Metrics {
         set(&self.store_queue, health.queued as u64);
         set(&self.store_bytes, health.size_bytes);
         set(&self.store_refusing, u64::from(health.refusing_writes.is_some()));
+    }
+
+    pub fn observe_nodes(&self, stats: &::transport::Stats) {
+        self.nodes.observe(stats);
     }
 
     /// The text of `/metrics`.

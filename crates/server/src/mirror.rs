@@ -47,6 +47,11 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Mirror<T> {
         self.reached.borrow().is_some()
     }
 
+    /// The revision the values have reached, to wait for the next.
+    pub fn changes(&self) -> watch::Receiver<Option<Revision>> {
+        self.reached.subscribe()
+    }
+
     /// Waits until a transaction that touched the prefix is seen here.
     pub async fn reach(&self, revision: Revision) {
         let mut reached = self.reached.subscribe();

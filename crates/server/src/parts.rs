@@ -8,6 +8,7 @@ use store::Store;
 use crate::{
     access::Credentials, audit::Audit, config::Config, failure::chain, life::Life, metrics::Metrics,
     namespaces::Namespaces, objects::Objects, pki::Pki, policy::Policy, storage::Storage, tags::Tags,
+    transport::Transport,
 };
 
 /// Handles on everything; cheap to clone.
@@ -22,6 +23,7 @@ pub struct Parts {
     pub watch: Arc<watch::Cache>,
     pub credentials: Arc<Credentials>,
     pub storage: Option<Arc<Storage>>,
+    pub transport: Arc<Transport>,
     pub audit: Arc<Audit>,
     pub pki: Arc<Pki>,
     pub metrics: Arc<Metrics>,

@@ -7,7 +7,7 @@ use model::Role;
 
 use crate::{
     client::ConnectionArgs,
-    commands::{access, namespace, object, policy, storage, store, tag},
+    commands::{access, namespace, node, object, policy, storage, store, tag},
     output::Format,
 };
 
@@ -45,6 +45,9 @@ pub enum Command {
     /// Units in which resources are named and networks are kept apart
     #[command(subcommand)]
     Namespace(namespace::NamespaceCommand),
+    /// Nodes: their connection, what they have applied, and what they could not
+    #[command(subcommand)]
+    Node(node::NodeCommand),
     /// Store Kubernetes-style YAML: Pods, policies, groups, external entities …
     Apply(object::ApplyArgs),
     /// Show stored objects

@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod namespace;
+pub mod node;
 pub mod object;
 pub mod policy;
 pub mod serve;
@@ -23,6 +24,7 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         Command::Serve { config } => serve::serve(&config).await,
         Command::Tag(command) => tag::run(command, output, connection.connect().await?).await,
         Command::Namespace(command) => namespace::run(command, output, connection).await,
+        Command::Node(command) => node::run(command, output, connection.connect().await?).await,
         Command::Apply(args) => object::apply(args, output, connection.connect().await?).await,
         Command::Get(args) => object::get(args, output, connection.connect().await?).await,
         Command::Delete(args) => object::delete(args, output, connection.connect().await?).await,

@@ -55,7 +55,8 @@ impl Format {
         }
     }
 
-    fn data<T: Serialize>(self, item: &T) -> anyhow::Result<()> {
+    /// Shows data that has no single table. As JSON if a table was asked for.
+    pub fn data<T: Serialize>(self, item: &T) -> anyhow::Result<()> {
         let text = match self {
             Self::Yaml => serde_saphyr::to_string(item)?,
             Self::Table | Self::Json => serde_json::to_string_pretty(item)?,

@@ -113,9 +113,10 @@ fn events_omit_apply_and_ipset_because_both_are_zero() {
         r#type: pb::events::EventType::Apply as i32,
         object: pb::events::ObjectType::Ipset as i32,
         event: vec![pb::Event { data: vec![data] }],
+        ..pb::Events::default()
     };
     same(&events, b"\x1a\x0c\x1a\x0a\x0a\x08\x0a\x01k\x12\x03\x1a\x01v");
-    let removal = pb::Events { r#type: 1, object: 1, event: vec![] };
+    let removal = pb::Events { r#type: 1, object: 1, ..pb::Events::default() };
     same(&removal, b"\x08\x01\x10\x01");
     same(&pb::DatapathPodMetadata { id: "pod".into() }, b"\x0a\x03pod");
 }

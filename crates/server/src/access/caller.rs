@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use model::{Role, Subject};
+use tokio_util::sync::CancellationToken;
 
 /// What is known of a connection. Set by the listener on every request.
 #[derive(Clone, Debug)]
@@ -10,6 +11,8 @@ pub struct Peer {
     pub addr: SocketAddr,
     /// The client certificate, verified against the local CA during the handshake.
     pub certificate: Option<PeerCertificate>,
+    /// Closes the connection, whatever it is doing.
+    pub cut: CancellationToken,
 }
 
 /// The identity in a client certificate.

@@ -9,8 +9,9 @@ use aws_lc_rs::{constant_time, digest};
 use jiff::{SignedDuration, Timestamp};
 use model::{Secret, Subject};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use store::{Key, Prefix, ReadError, Store, TransactError, Transaction};
+use store::{Key, Prefix, ReadError, Revision, Store, TransactError, Transaction};
 use time::OffsetDateTime;
+use tokio::sync::watch;
 use tonic::Code;
 
 use super::PeerCertificate;
@@ -129,6 +130,16 @@ impl Credentials {
             Some(record) if record.subject == certificate.subject => Ok(()),
             _ => Err(Failure::new(Code::Unauthenticated, "the client certificate is not on record here")),
         }
+    }
+
+    /// Whether a certificate is on record, not revoked, and not expired.
+    pub fn is_usable(&self, serial: &str, now: Timestamp) -> bool {
+        self.certificates.get(serial).is_some_and(|record| !record.revoked && now < record.not_after)
+    }
+
+    /// Changes whenever a certificate is issued or revoked.
+    pub fn certificate_changes(&self) -> watch::Receiver<Option<Revision>> {
+        self.certificates.changes()
     }
 
     fn require_synced(&self) -> Result<(), Failure> {

@@ -38,6 +38,7 @@ const WRITERS: Who = Who::Roles(&[Role::Admin, Role::Operator]);
 /// Those who read, and nodes, who are shown their own part only.
 const WATCHERS: Who = Who::Roles(&[Role::Admin, Role::Operator, Role::Viewer, Role::Node]);
 const REPORTERS: Who = Who::Roles(&[Role::Admin, Role::Operator, Role::Node]);
+const NODES: Who = Who::Roles(&[Role::Node]);
 const ADMINS: Who = Who::Roles(&[Role::Admin]);
 
 const fn read(operation: &'static str, who: Who) -> Rule {
@@ -144,6 +145,11 @@ pub const TABLE: &[Rule] = &[
     read("trestle.v1.Access/WhoAmI", Who::Known),
     read("trestle.v1.Access/ListAudit", ADMINS),
     read("GET /audit", ADMINS),
+    // Nodes.
+    read("trestle.v1.NodeFeed/Connect", NODES),
+    read("pb.DataplaneEvents/Connect", NODES),
+    read("trestle.v1.Nodes/ListNodes", READERS),
+    read("trestle.v1.Nodes/GetNode", READERS),
     // The controller itself.
     read("trestle.v1.Admin/GetStatus", READERS),
     read("trestle.v1.Admin/Backup", ADMINS),

@@ -68,6 +68,7 @@ pub(super) async fn metrics(State(parts): State<Parts>) -> Response {
     if let Ok(health) = parts.store.health().await {
         parts.metrics.observe_store(&health);
     }
+    parts.metrics.observe_nodes(&parts.transport.hub.stats());
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], parts.metrics.render()).into_response()
 }

@@ -1,0 +1,170 @@
+//! What a node says: first who it is, then what it has applied.
+
+use std::{sync::Arc, time::Duration};
+
+use ::transport::{Deframer, End, Key, Kind, Opening, Refused, Revision, Session};
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use jiff::Timestamp;
+use prost::Message as _;
+use tokio::{sync::oneshot, time::timeout};
+use tonic::{Code, body::Body};
+use tracing::{debug, error};
+use wire::trestle::v1::{FromNode, NodeReport, from_node};
+
+use super::{Feed, Hello, Protocol, invalid};
+use crate::{
+    access::{Caller, Peer, Proof},
+    audit::Record,
+    failure::{chain, code_name},
+};
+
+/// Longest message a node may send: room for reports with all the errors that are kept.
+const MAX_MESSAGE: usize = 1 << 20;
+/// Time to say who is there.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A node that reports without pause is read no faster than this.
+const REPORT_PAUSE: Duration = Duration::from_millis(20);
+/// Longest id the seed's clients may announce; node certificates hold less.
+const MAX_NAME: usize = 253;
+
+/// One stream's other half.
+pub(super) struct Inbound {
+    feed: Feed,
+    operation: String,
+    caller: Caller,
+    peer: Peer,
+    body: Body,
+    deframer: Deframer,
+}
+
+impl Inbound {
+    pub fn new(feed: Feed, operation: String, caller: Caller, peer: Peer, body: Body) -> Self {
+        Self { feed, operation, caller, peer, body, deframer: Deframer::new(MAX_MESSAGE) }
+    }
+
+    /// Opens the session and reads reports until the node has no more to say.
+    pub async fn serve<P: Protocol>(mut self, answer: oneshot::Sender<Result<Arc<Session>, End>>) {
+        let session = match self.open::<P>().await {
+            Ok(session) => session,
+            Err(end) => {
+                debug!(peer = %self.peer.addr, reason = end.message, "a node stream is refused");
+                let _ = answer.send(Err(end));
+                return;
+            }
+        };
+        if answer.send(Ok(Arc::clone(&session))).is_err() {
+            // The stream ended while the node said hello.
+            self.feed.hub.close(&session);
+            return;
+        }
+        tokio::select! {
+            read = self.read_reports(&session) => {
+                if let Err(end) = read {
+                    session.end(end);
+                }
+            }
+            // Whoever holds the body keeps the stream from ending.
+            () = session.closed() => {}
+        }
+    }
+
+    async fn open<P: Protocol>(&mut self) -> Result<Arc<Session>, End> {
+        let late =
+            |_| End { code: Code::DeadlineExceeded as u8, message: "the node did not say hello".to_owned() };
+        let message = timeout(PATIENCE, self.next()).await.map_err(late)??;
+        let hello = P::hello(message.ok_or_else(|| invalid("the node said nothing".to_owned()))?)?;
+        self.check_name(&hello)?;
+        let certificate = self.peer.certificate.as_ref().filter(|_| self.caller.proof == Proof::Certificate);
+        let opening = Opening {
+            name: hello.node.into(),
+            dialect: P::DIALECT,
+            token: hello.token,
+            digest: hello.digest,
+            peer: self.peer.addr.to_string(),
+            version: hello.version.chars().take(64).collect(),
+            credential: certificate.map(|certificate| certificate.serial.clone()),
+            cut: self.peer.cut.clone(),
+        };
+        self.feed.hub.open(opening).map_err(|refused| match refused {
+            Refused::Exists { .. } => End { code: Code::AlreadyExists as u8, message: refused.to_string() },
+        })
+    }
+
+    /// A node is who its certificate says. A caller that proved nothing was let in by the configuration, on
+    /// loopback, and may say what it likes.
+    fn check_name(&self, hello: &Hello) -> Result<(), End> {
+        let name = &hello.node;
+        if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
+            return Err(invalid("the node's id is empty, too long, or not text".to_owned()));
+        }
+        if self.caller.proof == Proof::Anonymous || self.caller.subject.name.as_str() == name {
+            return Ok(());
+        }
+        let message = format!("{} may not connect as node {name}", self.caller.subject);
+        self.record(name, Code::PermissionDenied);
+        Err(End { code: Code::PermissionDenied as u8, message })
+    }
+
+    async fn read_reports(&mut self, session: &Session) -> Result<(), End> {
+        while let Some(message) = self.next().await? {
+            let message = FromNode::decode(message)
+                .map_err(|err| invalid(format!("a report cannot be read: {err}")))?;
+            match message.message {
+                Some(from_node::Message::Report(report)) => take_report(session, report),
+                Some(from_node::Message::Hello(_)) => {
+                    return Err(invalid("a node says hello once".to_owned()));
+                }
+                // From a newer node: passed over.
+                None => {}
+            }
+            tokio::time::sleep(REPORT_PAUSE).await;
+        }
+        Ok(())
+    }
+
+    /// The next message; none when the node has no more to say.
+    async fn next(&mut self) -> Result<Option<Bytes>, End> {
+        loop {
+            if let Some(message) = self.deframer.next_message().map_err(|err| invalid(err.to_string()))? {
+                return Ok(Some(message));
+            }
+            match self.body.frame().await {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.deframer.push(&data);
+                    }
+                }
+                // A broken connection ends the other half by itself.
+                Some(Err(_)) => return Ok(None),
+                None => {
+                    self.deframer.finish().map_err(|err| invalid(err.to_string()))?;
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    fn record(&self, name: &str, code: Code) {
+        let record = Record {
+            time: Timestamp::now(),
+            caller: Some(self.caller.subject.clone()),
+            peer: self.peer.addr.to_string(),
+            operation: self.operation.clone(),
+            object: name.to_owned(),
+            result: code_name(code).to_owned(),
+        };
+        if let Err(err) = self.feed.audit.append(record) {
+            error!(operation = self.operation, error = chain(&err), "cannot write the audit record");
+        }
+    }
+}
+
+fn take_report(session: &Session, report: NodeReport) {
+    let errors = report.errors.into_iter().map(|error| {
+        // A kind of a newer node that does not fit is kept as unknown.
+        let kind = Kind(u8::try_from(error.kind).unwrap_or_default());
+        (Key::new(kind, error.name), error.message)
+    });
+    session.report(Revision(report.revision), errors, report.skipped);
+}

@@ -1,0 +1,97 @@
+//! The transport as a part of the controller: what sources publish, and what becomes of connected nodes.
+//!
+//! In: the policy engine's updates, and [`objects`] of other sources by [`Transport::source`]. Out: streams, through `grpc::node_feed` and
+//! `grpc::dataplane_events`. Holds: the hub, with its two dialects, and the watch that ends the streams of nodes
+//! whose certificate is no longer good.
+//! Not here: fan-out itself (the crate `transport`), what policies mean (`policy`).
+
+mod node_dialect;
+pub mod objects;
+mod policy_consumer;
+mod seed_dialect;
+
+use std::{sync::Arc, time::Duration};
+
+use ::transport::{Core, DialectId, Duplicate, End, Hub, Options, Source};
+use jiff::Timestamp;
+
+pub use self::{node_dialect::NodeDialect, seed_dialect::SeedDialect};
+use crate::{
+    access::Credentials,
+    config::{DuplicateNode, NodesConfig},
+    life::Life,
+    policy::Consumer,
+    random,
+};
+
+/// The dialects, by their place in the hub's list.
+pub const NODE: DialectId = DialectId(0);
+pub const SEED: DialectId = DialectId(1);
+
+/// The source that the policy engine's updates come from.
+const POLICY_SOURCE: &str = "policy";
+/// Certificates also end by the clock.
+const EXPIRY_CHECK: Duration = Duration::from_secs(60);
+
+/// Handle on the fan-out.
+pub struct Transport {
+    pub hub: Arc<Hub>,
+}
+
+impl Transport {
+    /// Nodes are told nothing until the policy engine and all of `sources` are in sync.
+    pub fn start(
+        config: &NodesConfig,
+        sources: &[&str],
+        credentials: &Arc<Credentials>,
+        life: &Life,
+    ) -> Arc<Self> {
+        let core = Core::new(epoch(), vec![Arc::new(NodeDialect), Arc::new(SeedDialect)]);
+        let options = Options {
+            duplicate: match config.duplicate {
+                DuplicateNode::Newest => Duplicate::Newest,
+                DuplicateNode::Existing => Duplicate::Existing,
+            },
+            stall: Duration::from_secs(config.stall_seconds),
+            max_large: config.max_snapshots,
+            ..Options::default()
+        };
+        let sources: Vec<_> = sources.iter().copied().chain([POLICY_SOURCE]).collect();
+        let hub = Hub::start(core, &sources, options, life.stopping());
+        let (watched, credentials) = (Arc::clone(&hub), Arc::clone(credentials));
+        life.spawn(async move { end_revoked(&watched, &credentials).await });
+        Arc::new(Self { hub })
+    }
+
+    /// Who the policy engine's driver tells.
+    pub(crate) fn policy_consumer(&self) -> Box<dyn Consumer> {
+        let source = self.source(POLICY_SOURCE).expect("the hub was started with it");
+        Box::new(policy_consumer::PolicyConsumer(source))
+    }
+
+    /// The handle a driver publishes through; none if there is no source of this name.
+    pub fn source(&self, name: &str) -> Option<Source> {
+        self.hub.source(name)
+    }
+}
+
+/// Ends the streams of nodes whose certificate was revoked or has expired.
+async fn end_revoked(hub: &Hub, credentials: &Credentials) {
+    let mut changes = credentials.certificate_changes();
+    loop {
+        // Either the certificates changed, or time went by; both are looked at in the same way.
+        let _ = tokio::time::timeout(EXPIRY_CHECK, changes.changed()).await;
+        let now = Timestamp::now();
+        hub.end_where(|session| {
+            let serial = session.credential.as_deref()?;
+            let end =
+                || End { code: 16, message: "the node's certificate was revoked or has expired".to_owned() };
+            (!credentials.is_usable(serial, now)).then(end)
+        });
+    }
+}
+
+/// Tells the revisions of this run from those of every other.
+fn epoch() -> u64 {
+    u64::from_le_bytes(random::bytes())
+}

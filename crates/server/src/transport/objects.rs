@@ -1,0 +1,70 @@
+//! What sources publish: messages of the node protocol as keyed objects.
+
+use ::transport::{Change, Key, Kind, Member, SpanChange};
+use bytes::Bytes;
+use prost::Message as _;
+use wire::trestle::v1::{NodePolicy, ObjectKind, SetMember};
+
+/// The key of an object.
+pub fn key(kind: ObjectKind, name: &str) -> Key {
+    Key::new(Kind(kind as u8), name)
+}
+
+/// Puts a policy, or replaces it.
+pub fn put_policy(name: &str, policy: &NodePolicy, span: SpanChange) -> Change {
+    Change::Put { key: key(ObjectKind::Policy, name), payload: policy.encode_to_vec().into(), span }
+}
+
+/// Puts a set, or makes its members these.
+pub fn put_set(kind: ObjectKind, name: &str, members: Vec<SetMember>, span: SpanChange) -> Change {
+    let members = members.into_iter().map(member).collect();
+    Change::PutSet { key: key(kind, name), members, span }
+}
+
+/// Puts and takes members of a set; the set is made if there is none.
+pub fn change_set(
+    kind: ObjectKind,
+    name: &str,
+    put: Vec<SetMember>,
+    removed: Vec<SetMember>,
+    span: SpanChange,
+) -> Change {
+    let put = put.into_iter().map(member).collect();
+    let removed = removed.into_iter().map(|removed| member(removed).id).collect();
+    Change::Members { key: key(kind, name), put, removed, span }
+}
+
+pub fn remove(kind: ObjectKind, name: &str) -> Change {
+    Change::Remove { key: key(kind, name) }
+}
+
+/// A member as identity and rest. The ports have the highest field number, so that the encodings of both, one
+/// after the other, are the encoding of the whole.
+fn member(mut member: SetMember) -> Member {
+    let ports = std::mem::take(&mut member.ports);
+    let rest = SetMember { ports, ..SetMember::default() };
+    Member { id: Bytes::from(member.encode_to_vec()), rest: Bytes::from(rest.encode_to_vec()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::trestle::v1::{NodeNamedPort, set_member};
+
+    use super::*;
+
+    #[test]
+    fn identity_and_rest_together_are_the_member() {
+        let whole = SetMember {
+            kind: set_member::Kind::Pod.into(),
+            namespace: "shop".into(),
+            name: "web-1".into(),
+            addresses: vec![vec![10, 0, 0, 1]],
+            node: "n".into(),
+            ports: vec![NodeNamedPort { name: "http".into(), port: 8080, protocol: 1 }],
+        };
+        let Member { id, rest } = member(whole.clone());
+        assert_eq!([id.clone(), rest].concat(), whole.encode_to_vec());
+        let without = SetMember { ports: Vec::new(), ..whole };
+        assert_eq!(id, without.encode_to_vec());
+    }
+}

@@ -1,0 +1,55 @@
+//! Dialects: how objects and steps become messages. Implemented by whoever knows the schema.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+
+use crate::{
+    core::Start,
+    key::{Hash, Key, Revision},
+    object::Members,
+};
+
+/// One or more gRPC frames.
+pub type Frames = Arc<[Bytes]>;
+
+/// Which of a [`Core`](crate::Core)'s dialects, by its place in the list it was made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DialectId(pub usize);
+
+/// How objects and steps are said. Every frame is small enough for any client: well below 4 MiB.
+pub trait Dialect: Send + Sync {
+    /// An object that is one piece.
+    fn whole(&self, key: &Key, hash: Hash, payload: &Bytes) -> Frames;
+
+    /// A set with all its members.
+    fn set(&self, key: &Key, hash: Hash, members: &Members) -> Frames;
+
+    /// What changed in a set; none if the dialect always says the whole set.
+    fn delta(&self, key: &Key, hash: Hash, put: &Members, removed: &BTreeSet<Bytes>) -> Option<Frames>;
+
+    fn removal(&self, key: &Key) -> Bytes;
+
+    /// Said once, before the first step; none if the dialect has no word for it.
+    fn start(&self, start: &Start) -> Option<Bytes>;
+
+    /// Ends a step; `first` of the stream, after which the node is in sync.
+    fn flush(&self, revision: Revision, first: bool) -> Bytes;
+
+    /// Said instead of a start while sources are not in sync.
+    fn wait(&self, sources: &[String]) -> Option<Bytes>;
+
+    /// Whether a node that starts from nothing can be told to drop what it was not sent. If not, it is told of
+    /// everything that was removed lately.
+    fn sweeps(&self) -> bool;
+}
+
+/// An uncompressed gRPC frame around a message.
+pub fn frame(message: &[u8]) -> Bytes {
+    let length = u32::try_from(message.len()).expect("messages are cut into small pieces");
+    let mut frame = BytesMut::with_capacity(message.len() + 5);
+    frame.put_u8(0);
+    frame.put_u32(length);
+    frame.put_slice(message);
+    frame.freeze()
+}
