@@ -28,7 +28,7 @@ pub(crate) mod entities;
 mod flush;
 pub(crate) mod groups;
 mod matching;
-mod namespaces;
+pub(crate) mod namespaces;
 mod objects;
 pub(crate) mod policies;
 mod selectors;
@@ -58,7 +58,7 @@ pub struct Engine {
     nodes: symbols::Interner<tables::NodeId>,
     /// Span keys nobody holds any more, to be forgotten once consumers know.
     idle_nodes: Vec<tables::NodeId>,
-    namespaces: namespaces::Namespaces,
+    pub(crate) namespaces: namespaces::Namespaces,
     pub(crate) entities: entities::Entities,
     selectors: selectors::Selectors,
     pub(crate) groups: groups::Groups,

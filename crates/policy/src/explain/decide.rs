@@ -1,5 +1,7 @@
 //! The decision on one side of a connection.
 
+use std::sync::Arc;
+
 use model::policy::{
     ObjectId,
     antrea::BASELINE_TIER_PRIORITY,
@@ -65,6 +67,9 @@ impl Engine {
     }
 }
 
+/// A rule, by its policy and its place in it.
+type Found = (PolicyId, usize);
+
 struct Decision<'a> {
     engine: &'a Engine,
     query: &'a Query,
@@ -105,29 +110,26 @@ impl<'a> Decision<'a> {
 
     /// Tier, then priority, then place in the policy; names break ties.
     fn tiers(&mut self, baseline: bool) -> Outcome {
-        let mut best: Option<RuleRef> = None;
+        let mut best: Option<Found> = None;
         for id in self.applied().iter() {
             let record = self.engine.policies.rows[*id].record.as_ref();
-            let in_stage = |r: &&std::sync::Arc<Record>| {
+            let in_stage = |r: &&Arc<Record>| {
                 r.tier_priority.is_some_and(|tier| (tier >= BASELINE_TIER_PRIORITY) == baseline)
             };
             let Some(record) = record.filter(in_stage) else { continue };
             for (index, rule) in record.rules.iter().enumerate() {
                 if self.about(record, rule) && self.peer(rule) && self.service(rule) {
-                    let found = self.rule_ref(*id, record, index);
-                    if best.as_ref().is_none_or(|best| rank(&found) < rank(best)) {
-                        best = Some(found);
-                    }
+                    self.keep_first(&mut best, (*id, index));
                 }
                 self.note_undecidable(*id, record, index);
             }
         }
-        best.map_or(Outcome::NoMatch, Outcome::Rule)
+        best.map_or(Outcome::NoMatch, |found| Outcome::Rule(self.rule_ref(found)))
     }
 
     fn kubernetes(&mut self) -> Outcome {
-        let (mut by, mut near_misses) = (Vec::new(), Vec::new());
-        let mut permitting: Option<RuleRef> = None;
+        let (mut isolating, mut missed): (Vec<PolicyId>, Vec<(Found, Miss)>) = Default::default();
+        let mut permitting: Option<Found> = None;
         for id in self.applied().iter() {
             let Some(record) = self.engine.policies.rows[*id].record.as_ref() else { continue };
             if record.tier_priority.is_some() {
@@ -139,32 +141,50 @@ impl<'a> Decision<'a> {
                 if rule.action.is_none() {
                     continue;
                 }
-                let found = self.rule_ref(*id, record, index);
                 match (self.peer(rule), self.service(rule)) {
-                    (true, true) if permitting.as_ref().is_none_or(|p| rank(&found) < rank(p)) => {
-                        permitting = Some(found);
-                    }
-                    (true, false) => near_misses.push(NearMiss { rule: found, misses: Miss::Port }),
-                    (false, true) => near_misses.push(NearMiss { rule: found, misses: Miss::Peer }),
-                    (true, true) | (false, false) => {}
+                    (true, true) => self.keep_first(&mut permitting, (*id, index)),
+                    (true, false) => missed.push(((*id, index), Miss::Port)),
+                    (false, true) => missed.push(((*id, index), Miss::Peer)),
+                    (false, false) => {}
                 }
             }
             if isolates {
-                by.push(self.engine.object_id(*id));
+                isolating.push(*id);
             }
         }
-        if let Some(rule) = permitting {
-            return Outcome::Rule(rule);
+        if let Some(found) = permitting {
+            return Outcome::Rule(self.rule_ref(found));
         }
-        if by.is_empty() {
+        if isolating.is_empty() {
             return Outcome::NoMatch;
         }
+        let mut by: Vec<ObjectId> = isolating.into_iter().map(|id| self.engine.object_id(id)).collect();
         by.sort_unstable();
+        let near_miss = |(found, misses)| NearMiss { rule: self.rule_ref(found), misses };
+        let mut near_misses: Vec<NearMiss> = missed.into_iter().map(near_miss).collect();
         near_misses.sort_by(|a, b| (&a.rule.policy, a.rule.index).cmp(&(&b.rule.policy, b.rule.index)));
         Outcome::Isolated { by, near_misses }
     }
 
-    fn rule_ref(&self, id: PolicyId, record: &Record, index: usize) -> RuleRef {
+    /// Thousands of rules may match; only the first is ever spelled out.
+    fn keep_first(&self, best: &mut Option<Found>, found: Found) {
+        if best.is_none_or(|best| self.rank(found) < self.rank(best)) {
+            *best = Some(found);
+        }
+    }
+
+    fn rank(&self, (id, index): Found) -> impl PartialOrd {
+        let row = &self.engine.policies.rows[id];
+        let record = row.record.as_ref().expect("only policies with a record are applied");
+        let tier = record.tier_priority.unwrap_or_default();
+        let priority = record.priority.unwrap_or_default();
+        let name = (row.kind, &self.engine.namespaces.rows[row.namespace].name, &row.name);
+        (tier, priority, record.rules[index].priority, name, index)
+    }
+
+    fn rule_ref(&self, (id, index): Found) -> RuleRef {
+        let record =
+            self.engine.policies.rows[id].record.as_ref().expect("only policies with a record are applied");
         let rule = &record.rules[index];
         RuleRef {
             policy: self.engine.object_id(id),
@@ -238,30 +258,8 @@ impl<'a> Decision<'a> {
             return;
         };
         if self.about(record, rule) {
-            self.notes.push(format!("{} {undecidable}", self.rule_ref(id, record, index)));
+            self.notes.push(format!("{} {undecidable}", self.rule_ref((id, index))));
         }
-    }
-}
-
-fn rank(rule: &RuleRef) -> (i32, OrderedPriority, i32, &ObjectId, usize) {
-    let priority = OrderedPriority(rule.priority.unwrap_or_default());
-    (rule.tier_priority.unwrap_or_default(), priority, rule.order, &rule.policy, rule.index)
-}
-
-#[derive(PartialEq)]
-struct OrderedPriority(f64);
-
-impl Eq for OrderedPriority {}
-
-impl PartialOrd for OrderedPriority {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for OrderedPriority {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.total_cmp(&other.0)
     }
 }
 
