@@ -13,11 +13,11 @@ use node_nft::{
 const ADDR_PROTO_PORT: [FieldType; 3] = [FieldType::Ipv4, FieldType::Proto, FieldType::Port];
 
 fn address(text: &str) -> Key {
-    Key::new().address(text.parse().unwrap())
+    Key::new().address(text.parse().expect("an address"))
 }
 
 fn reconcile(nft: &mut Nft, table: &Table) -> Applied {
-    nft.reconcile(table, Live::Atomic, Limits::default()).unwrap()
+    nft.reconcile(table, Live::Atomic, Limits::default()).expect("the kernel takes the table")
 }
 
 /// Every kind of set and every expression.
