@@ -7,5 +7,7 @@
 //! A socket belongs to the network namespace of the thread that opened it, for good: open it where it is to act.
 //! All calls block for as long as the kernel works, and no longer than [`netlink::PATIENCE`] when it stays silent.
 
+pub mod conntrack;
 pub mod netlink;
 pub mod nft;
+pub mod services;

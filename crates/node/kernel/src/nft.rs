@@ -110,7 +110,7 @@ pub struct Applied {
 }
 
 impl Applied {
-    fn join(&mut self, other: Self) {
+    pub(crate) fn join(&mut self, other: Self) {
         self.transactions += other.transactions;
         self.operations += other.operations;
         self.weight += other.weight;
@@ -138,6 +138,16 @@ impl Nft {
     /// The table, or `None` if there is none.
     pub fn read(&mut self, table: &TableId) -> Result<Option<CurrentTable>, ReadError> {
         self.read_table(table).map_err(|source| ReadError { table: table.clone(), source })
+    }
+
+    /// The elements of one set, also of one that rules fill.
+    pub fn read_set(
+        &mut self,
+        table: &TableId,
+        set: &str,
+        schema: &SetSchema,
+    ) -> Result<Elements, ReadError> {
+        self.dump_elements(table, set, schema).map_err(|source| ReadError { table: table.clone(), source })
     }
 
     /// Commits one transaction.

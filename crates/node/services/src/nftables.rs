@@ -29,7 +29,7 @@ use std::{
 };
 
 use ipnet::IpNet;
-use node_nft::{CurrentTable, Data, Limits, Op, Table, Transaction, pack};
+use node_nft::{CurrentTable, Data, Limits, Op, SetSchema, Table, Transaction, pack};
 
 use crate::{Frontend, Operation, PortId, Protocol, Refs, ServiceEndpointsPatch, ServicePortInfo};
 pub use class::Class;
@@ -111,6 +111,11 @@ impl Plane {
     pub fn new(ipv6: bool, config: Config) -> Self {
         let layout = Layout { ipv6 };
         Self { layout, config, ports: HashMap::new(), shared: Refs::default(), classes: BTreeSet::new() }
+    }
+
+    /// The map that remembers clients, and its shape.
+    pub fn affinity(&self) -> (&'static str, SetSchema) {
+        (layout::AFFINITY, self.layout.schema(layout::AFFINITY))
     }
 
     /// Before the first patches: takes over the order of endpoints and the classes that an earlier run left in the

@@ -54,6 +54,12 @@ impl Writer<'_> {
         self.out[start..start + 2].copy_from_slice(&len.to_ne_bytes());
     }
 
+    /// Attributes that are encoded already.
+    pub fn raw(&mut self, attrs: &[u8]) {
+        self.out.extend_from_slice(attrs);
+        self.pad();
+    }
+
     /// Bytes written to the message so far.
     pub fn written(&self) -> usize {
         self.out.len()

@@ -93,7 +93,7 @@ impl Batch {
                     out.text(rule::TABLE, &id.name);
                     out.text(rule::CHAIN, chain);
                     out.nest(rule::EXPRESSIONS, |out| {
-                        new_rule.exprs.iter().for_each(|expr| expression::write(out, expr));
+                        new_rule.exprs.iter().for_each(|expr| expression::write(out, expr, id.family));
                     });
                     out.bytes(rule::USERDATA, &rule_comment(new_rule));
                 });

@@ -1,6 +1,6 @@
 //! Expressions as attributes.
 
-use node_nft::{Expr, Reg, Reject, Verdict};
+use node_nft::{Expr, Family, Reg, Reject, Verdict};
 
 use super::number::{self, data};
 use crate::netlink::Writer;
@@ -14,7 +14,7 @@ const RANDOM_FULLY: u32 = 1 << 4;
 const FIB_SOURCE: u32 = 1;
 const FIB_DESTINATION: u32 = 2;
 
-pub fn write(out: &mut Writer<'_>, expr: &Expr) {
+pub fn write(out: &mut Writer<'_>, expr: &Expr, within: Family) {
     match expr {
         Expr::Payload { base, offset, len, to } => named(out, "payload", |out| {
             register(out, 1, *to);
@@ -100,12 +100,12 @@ pub fn write(out: &mut Writer<'_>, expr: &Expr) {
         | Expr::Counter
         | Expr::Limit { .. }
         | Expr::Log { .. }
-        | Expr::Notrack => statement(out, expr),
+        | Expr::Notrack => statement(out, expr, within),
     }
 }
 
 /// What acts on the packet rather than on registers.
-fn statement(out: &mut Writer<'_>, expr: &Expr) {
+fn statement(out: &mut Writer<'_>, expr: &Expr, within: Family) {
     match expr {
         Expr::Nat { kind, ipv6, address, port } => named(out, "nat", |out| {
             out.be32(1, number::nat_kind(*kind));
@@ -122,7 +122,7 @@ fn statement(out: &mut Writer<'_>, expr: &Expr) {
                 out.be32(1, RANDOM_FULLY);
             }
         }),
-        Expr::Reject(with) => reject(out, *with),
+        Expr::Reject(with) => reject(out, *with, within),
         Expr::Counter => named(out, "counter", |_| {}),
         Expr::Limit { rate, unit, burst } => named(out, "limit", |out| {
             out.be64(1, *rate);
@@ -137,8 +137,8 @@ fn statement(out: &mut Writer<'_>, expr: &Expr) {
     }
 }
 
-fn reject(out: &mut Writer<'_>, with: Reject) {
-    let (kind, code) = number::reject(with);
+fn reject(out: &mut Writer<'_>, with: Reject, within: Family) {
+    let (kind, code) = number::reject(with, within);
     named(out, "reject", |out| {
         out.be32(1, kind);
         code.iter().for_each(|code| out.bytes(2, &[*code]));

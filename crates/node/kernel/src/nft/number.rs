@@ -217,12 +217,20 @@ pub fn nat_kind(kind: NatKind) -> u32 {
     }
 }
 
-/// Type and, for ICMP, code. The codes are those that the kernel translates for either family.
-pub fn reject(reject: Reject) -> (u32, Option<u8>) {
-    match reject {
-        Reject::TcpReset => (1, None),
-        Reject::PortUnreachable => (2, Some(1)),
-        Reject::AdminProhibited => (2, Some(3)),
+/// Type and, for ICMP, code. Only tables of both families know the codes that the kernel translates; in others they
+/// would be taken without complaint and answered with silence.
+pub fn reject(reject: Reject, within: Family) -> (u32, Option<u8>) {
+    const ICMP: u32 = 0;
+    const RESET: u32 = 1;
+    const TRANSLATED: u32 = 2;
+    match (reject, within) {
+        (Reject::TcpReset, _) => (RESET, None),
+        (Reject::PortUnreachable, Family::Ip) => (ICMP, Some(3)),
+        (Reject::PortUnreachable, Family::Ip6) => (ICMP, Some(4)),
+        (Reject::PortUnreachable, Family::Inet) => (TRANSLATED, Some(1)),
+        (Reject::AdminProhibited, Family::Ip) => (ICMP, Some(13)),
+        (Reject::AdminProhibited, Family::Ip6) => (ICMP, Some(1)),
+        (Reject::AdminProhibited, Family::Inet) => (TRANSLATED, Some(3)),
     }
 }
 
