@@ -1,4 +1,4 @@
-//! The kernel's edge: netlink sockets, and nothing that decides.
+//! The kernel's edge: netlink sockets and kernel settings, and nothing that decides.
 //!
 //! In: transactions and requests that pure rooms have worked out. Out: what the kernel holds, and typed errors that
 //! name the operation it refused. Holds: sockets.
@@ -8,6 +8,9 @@
 //! All calls block for as long as the kernel works, and no longer than [`netlink::PATIENCE`] when it stays silent.
 
 pub mod conntrack;
+pub mod ipvs;
+pub mod link;
 pub mod netlink;
 pub mod nft;
 pub mod services;
+pub mod sysctl;

@@ -18,7 +18,7 @@
 
 mod class;
 mod elements;
-mod layout;
+pub(crate) mod layout;
 mod pool;
 mod steps;
 

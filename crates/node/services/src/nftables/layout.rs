@@ -22,7 +22,7 @@ pub const FIREWALL: &str = "firewall";
 pub const ALLOWED_SOURCES: &str = "allowed-sources";
 pub const AFFINITY: &str = "affinity";
 pub const AFFINITY_TIMEOUTS: &str = "affinity-timeouts";
-const PODS: &str = "pods";
+pub const PODS: &str = "pods";
 const SERVICE_PREFIXES: &str = "service-prefixes";
 
 pub const REJECT: &str = "reject";
@@ -113,7 +113,7 @@ impl Layout {
     }
 
     /// Loads address, protocol and port of the packet's destination into registers from `first` on.
-    fn destination(self, rule: Rule, first: u8) -> Rule {
+    pub fn destination(self, rule: Rule, first: u8) -> Rule {
         let next = first + self.wide();
         rule.ip_daddr(self.ipv6, Reg(first)).l4proto(Reg(next)).dport(Reg(next + 1))
     }
@@ -169,6 +169,17 @@ impl Layout {
         chain.rule(from_pod).rule(Rule::new("from the node").saddr_local().goto(node.name()))
     }
 
+    /// To a guarded frontend, and from somebody who may not use it.
+    pub fn not_allowed(self) -> Rule {
+        let guarded = self.destination(Rule::new("not from an allowed source"), 0).in_set(Reg(0), FIREWALL);
+        guarded.ip_saddr(self.ipv6, Reg(self.wide() + 2)).not_in_set(Reg(0), ALLOWED_SOURCES)
+    }
+
+    /// From an endpoint to the endpoint itself.
+    pub fn to_itself(self, rule: Rule) -> Rule {
+        self.destination(rule.ip_saddr(self.ipv6, Reg(0)), self.wide()).in_set(Reg(0), HAIRPIN)
+    }
+
     /// The table without services.
     pub fn scaffold(self, config: &Config) -> Table {
         let family = if self.ipv6 { Family::Ip6 } else { Family::Ip };
@@ -214,8 +225,7 @@ impl Layout {
             dispatch = dispatch.rule(from_outside.not_in_set(Reg(0), PODS).set_mark(!mark, mark));
         }
         dispatch = dispatch.rule(self.destination(Rule::new("by frontend"), 0).vmap(Reg(0), SERVICES));
-        let to_itself = Rule::new("to itself through a service").ct_dnated().ip_saddr(self.ipv6, Reg(0));
-        let to_itself = self.destination(to_itself, self.wide()).in_set(Reg(0), HAIRPIN).masquerade();
+        let to_itself = self.to_itself(Rule::new("to itself through a service").ct_dnated()).masquerade();
         let hidden = Rule::new("sources to hide").mark_has(mark).set_mark(!0, mark).masquerade();
         table
             .chain(DISPATCH, dispatch)
@@ -227,13 +237,11 @@ impl Layout {
     fn filters(self, table: &mut Table) {
         let filter = |hook, priority| Chain::base(ChainKind::Filter, hook, priority, Policy::Accept);
         let on_new = |chain: &str| Rule::new(chain).ct_new().jump(chain);
-        let guarded = self.destination(Rule::new("not from an allowed source"), 0).in_set(Reg(0), FIREWALL);
-        let guarded = guarded.ip_saddr(self.ipv6, Reg(self.wide() + 2)).not_in_set(Reg(0), ALLOWED_SOURCES);
         let to_prefix =
             |comment: &str, set| Rule::new(comment).ip_daddr(self.ipv6, Reg(0)).in_set(Reg(0), set);
         let checks = |hook| filter(hook, 0).rule(on_new(ENDPOINTS_CHECK)).rule(on_new(CLUSTER_IPS_CHECK));
         table
-            .chain(FIREWALL_CHECK, Chain::regular().rule(guarded.discard()))
+            .chain(FIREWALL_CHECK, Chain::regular().rule(self.not_allowed().discard()))
             .chain("filter-prerouting", filter(Hook::Prerouting, DSTNAT - 10).rule(on_new(FIREWALL_CHECK)))
             .chain("filter-output-early", filter(Hook::Output, DSTNAT - 10).rule(on_new(FIREWALL_CHECK)))
             .chain(REJECT, Chain::regular().rule(Rule::new("nobody answers").reject(Reject::PortUnreachable)))
