@@ -5,7 +5,7 @@ use std::{env, fs, path::PathBuf};
 use prost::Message as _;
 
 const ROOT: &str = "../../proto";
-const FILES: [&str; 8] = [
+const FILES: [&str; 10] = [
     "tagservicepb/tagservice.proto",
     "invisinetspb/invisinets.proto",
     "pb/transport.proto",
@@ -13,6 +13,8 @@ const FILES: [&str; 8] = [
     "trestle/v1/access.proto",
     "trestle/v1/admin.proto",
     "trestle/v1/namespaces.proto",
+    "trestle/v1/objects.proto",
+    "trestle/v1/policies.proto",
     "trestle/v1/tags.proto",
 ];
 

@@ -5,7 +5,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 cd "$root"
 if ! { modprobe ip_vs && modprobe dummy; } 2>/dev/null; then
     missing=()
-    for package in $(cat scripts/test-deps.d/vm); do
+    for package in $(cat labs/vm/packages); do
         dpkg -s "$package" > /dev/null 2>&1 || missing+=("$package")
     done
     [ ${#missing[@]} -eq 0 ] || apt-get install -y --no-install-recommends "${missing[@]}"

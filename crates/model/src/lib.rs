@@ -8,6 +8,7 @@
 mod address;
 mod name;
 mod namespace;
+pub mod policy;
 mod role;
 mod secret;
 mod subject;
@@ -19,4 +20,6 @@ pub use namespace::{Deployment, Namespace, NamespaceError};
 pub use role::{ParseRoleError, Role};
 pub use secret::Secret;
 pub use subject::{ParseSubjectError, Subject};
-pub use tag::{Leaf, Member, MemberError, ResourceName, ResourceNameError, Subscriber, SubscriberError, TagValue};
+pub use tag::{
+    Leaf, Member, MemberError, ResourceName, ResourceNameError, Subscriber, SubscriberError, TagValue,
+};

@@ -3,6 +3,8 @@
 mod access;
 mod admin;
 mod namespaces;
+mod objects;
+mod policies;
 pub(crate) mod tags;
 
 use axum::Router;
@@ -17,6 +19,8 @@ use wire::{
         access_server::{self, AccessServer},
         admin_server::{self, AdminServer},
         namespaces_server::{self, NamespacesServer},
+        objects_server::{self, ObjectsServer},
+        policies_server::{self, PoliciesServer},
         tag_events_server::{self, TagEventsServer},
     },
 };
@@ -28,6 +32,8 @@ pub const SERVED: &[&str] = &[
     tag_service_server::SERVICE_NAME,
     tag_events_server::SERVICE_NAME,
     namespaces_server::SERVICE_NAME,
+    objects_server::SERVICE_NAME,
+    policies_server::SERVICE_NAME,
     access_server::SERVICE_NAME,
     admin_server::SERVICE_NAME,
     tonic_health::pb::health_server::SERVICE_NAME,
@@ -47,12 +53,13 @@ pub fn router(parts: &Parts, health: HealthReporter) -> Router {
             TagEventsServer::new(tags::EventService {
                 tags: parts.tags.clone(),
                 metrics: parts.metrics.clone(),
-                stop: parts.stop.clone(),
+                stop: parts.life.stopping(),
             })
             .max_decoding_message_size(max),
         )
         .add_service(
-            NamespacesServer::new(namespaces::Service(parts.namespaces.clone())).max_decoding_message_size(max),
+            NamespacesServer::new(namespaces::Service(parts.namespaces.clone()))
+                .max_decoding_message_size(max),
         )
         .add_service(
             AccessServer::new(access::Service {
@@ -62,6 +69,15 @@ pub fn router(parts: &Parts, health: HealthReporter) -> Router {
             })
             .max_decoding_message_size(max),
         )
+        .add_service(
+            ObjectsServer::new(objects::Service {
+                objects: parts.objects.clone(),
+                policy: parts.policy.clone(),
+                stop: parts.life.stopping(),
+            })
+            .max_decoding_message_size(max),
+        )
+        .add_service(PoliciesServer::new(policies::Service(parts.policy.clone())).max_decoding_message_size(max))
         .add_service(AdminServer::new(admin::Service(parts.clone())).max_decoding_message_size(max))
         .add_service(HealthServer::new(HealthService::from_health_reporter(health)))
         .add_service(reflection)

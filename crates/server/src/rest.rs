@@ -4,13 +4,14 @@
 
 mod body;
 mod namespaces;
+mod policies;
 mod system;
 mod tags;
 
 use axum::{
     Router,
     extract::DefaultBodyLimit,
-    http::{Method, Uri},
+    http::{Method, StatusCode, Uri},
 };
 use tonic::Code;
 use utoipa::{
@@ -29,6 +30,7 @@ use crate::{failure::Failure, parts::Parts};
     tags(
         (name = "tags", description = "Names for addresses, resources and groups of other tags"),
         (name = "namespaces", description = "Units in which resources are named and networks are kept apart"),
+        (name = "policies", description = "What policies come to, and why a connection is permitted or denied"),
         (name = "system", description = "The controller itself"),
     )
 )]
@@ -54,6 +56,8 @@ fn routes() -> OpenApiRouter<Parts> {
         .routes(routes!(tags::subscribe, tags::unsubscribe))
         .routes(routes!(namespaces::list))
         .routes(routes!(namespaces::get, namespaces::set, namespaces::delete))
+        .routes(routes!(policies::list))
+        .routes(routes!(policies::explain))
         .routes(routes!(system::index))
         .routes(routes!(system::ping))
         .routes(routes!(system::healthz))
@@ -73,10 +77,17 @@ pub fn router(parts: &Parts) -> Router {
     let (router, _) = routes().split_for_parts();
     router
         .fallback(|method: Method, uri: Uri| async move {
-            Failure::new(Code::NotFound, format!("there is no route {method} {}; see /openapi.json", uri.path()))
+            Failure::new(
+                Code::NotFound,
+                format!("there is no route {method} {}; see /openapi.json", uri.path()),
+            )
         })
         .method_not_allowed_fallback(|method: Method, uri: Uri| async move {
-            Failure::new(Code::Unimplemented, format!("{} does not take {method}; see /openapi.json", uri.path()))
+            Failure::new(
+                Code::Unimplemented,
+                format!("{} does not take {method}; see /openapi.json", uri.path()),
+            )
+            .with_status(StatusCode::METHOD_NOT_ALLOWED)
         })
         .layer(DefaultBodyLimit::max(parts.config.limits.max_message_bytes))
         .with_state(parts.clone())

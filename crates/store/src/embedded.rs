@@ -21,6 +21,9 @@ mod tables;
 mod watch;
 mod writer;
 
+#[cfg(test)]
+mod power_loss;
+
 use std::{
     fs,
     path::PathBuf,
@@ -35,7 +38,7 @@ use redb::ReadableTable as _;
 use tokio::sync::{Semaphore, oneshot};
 
 pub use open::OpenError;
-pub use restore::{RestoreError, Restored, restore};
+pub use restore::restore;
 
 use self::{
     database::{Db, EngineError},
@@ -83,7 +86,7 @@ impl Options {
             log_revisions: 100_000,
             log_bytes: 256 << 20,
             ring_changes: 8192,
-            ring_bytes: 16 << 20,
+            ring_bytes: 8 << 20,
             max_operations: 4096,
             max_transaction_bytes: 8 << 20,
             verify: true,
@@ -145,6 +148,7 @@ impl Embedded {
             max_log_bytes: options.log_bytes,
             trouble: Arc::clone(&trouble),
             full: false,
+            lost: None,
         };
         let thread = thread::Builder::new().name("store-writer".to_owned());
         let handle = thread.spawn(move || writer.run()).map_err(open::io_error(&path))?;

@@ -7,7 +7,7 @@ use model::Role;
 
 use crate::{
     client::ConnectionArgs,
-    commands::{access, namespace, store, tag},
+    commands::{access, namespace, object, policy, store, tag},
     output::Format,
 };
 
@@ -45,6 +45,17 @@ pub enum Command {
     /// Units in which resources are named and networks are kept apart
     #[command(subcommand)]
     Namespace(namespace::NamespaceCommand),
+    /// Store Kubernetes-style YAML: Pods, policies, groups, external entities …
+    Apply(object::ApplyArgs),
+    /// Show stored objects
+    Get(object::GetArgs),
+    /// Delete stored objects, by name or by the YAML that describes them
+    Delete(object::DeleteArgs),
+    /// Network policies and what they come to
+    #[command(subcommand)]
+    Policy(policy::PolicyCommand),
+    /// Why one workload can or cannot reach another
+    Explain(policy::ExplainArgs),
     /// The controller's store
     #[command(subcommand)]
     Store(store::StoreCommand),

@@ -2,6 +2,8 @@
 
 pub mod access;
 pub mod namespace;
+pub mod object;
+pub mod policy;
 pub mod serve;
 pub mod store;
 pub mod tag;
@@ -20,6 +22,11 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         Command::Serve { config } => serve::serve(&config).await,
         Command::Tag(command) => tag::run(command, output, connection.connect().await?).await,
         Command::Namespace(command) => namespace::run(command, output, connection).await,
+        Command::Apply(args) => object::apply(args, output, connection.connect().await?).await,
+        Command::Get(args) => object::get(args, output, connection.connect().await?).await,
+        Command::Delete(args) => object::delete(args, output, connection.connect().await?).await,
+        Command::Policy(command) => policy::run(command, output, connection.connect().await?).await,
+        Command::Explain(args) => policy::explain(args, output, connection.connect().await?).await,
         Command::Store(command) => store::run(command, output, connection).await,
         Command::Token(command) => access::token(command, output, connection.connect().await?).await,
         Command::Cert(command) => access::cert(command, output, connection.connect().await?).await,
