@@ -7,6 +7,11 @@ mod namespace;
 #[path = "support/states.rs"]
 mod states;
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use lab::{Fate, answered};
 use namespace::{in_namespace, run};
 use node_kernel::{conntrack::Conntrack, nft::Applied, services::NftablesProxy};
@@ -211,7 +216,7 @@ fn a_client_keeps_its_endpoint_until_that_goes_or_affinity_ends() {
             assert_eq!(third, second, "the other one comes back, the client stays");
         }
         let bound = run("nft list map ip trestle-services affinity");
-        assert!(bound.contains("10.180.0.2 . 172.30.0.41 . tcp . 80 timeout 3h"), "{bound}");
+        assert!(bound.contains("10.180.0.2 . 1.2.3.4 . tcp . 80 timeout 3h"), "{bound}");
         store.set_service(name("web"), everywhere("172.30.0.41"));
         update(&mut proxy, &mut store);
         check(&lab, &[(POD, "172.30.0.41:80", answered(BOTH, false))]);
@@ -281,5 +286,35 @@ fn a_udp_flow_to_an_endpoint_that_is_gone_is_cut_and_no_other() {
         let moved = answered(&["10.180.2.1:53"], false);
         assert_eq!(lab.udp(POD, "172.30.0.53:53", 3, &moved), moved);
         assert_eq!(conntrack.clean(false, &cleanup).expect("the kernel answers"), 0, "living flows stay");
+    });
+}
+
+#[test]
+fn no_connection_fails_while_endpoints_roll_and_the_proxy_restarts() {
+    in_namespace(|| {
+        let lab = lab();
+        let mut store = store();
+        store.set_service(name("web"), everywhere("172.30.0.41"));
+        store.set_slice("web", http_slice("web", &[LOCAL, REMOTE]));
+        let mut proxy = start(&mut store);
+        let done = Arc::new(AtomicBool::new(false));
+        let clients: Vec<_> = [(POD, "172.30.0.41:80"), (CLIENT, "1.2.3.4:80")]
+            .map(|(from, to)| lab.keep_connecting(from, to, done.clone()))
+            .into();
+        for round in 0..150 {
+            let endpoints: &[&str] = [&[LOCAL][..], &[REMOTE], &[LOCAL, REMOTE], &[REMOTE, LOCAL]][round % 4];
+            store.set_slice("web", http_slice("web", endpoints));
+            update(&mut proxy, &mut store);
+            if round % 50 == 49 {
+                drop(proxy);
+                proxy = start(&mut store);
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+        for client in clients {
+            let (connected, failed) = client.join().expect("the client does not fall");
+            assert!(connected > 100, "{connected} connections are no traffic");
+            assert_eq!(failed, Vec::<String>::new());
+        }
     });
 }

@@ -7,13 +7,18 @@
 //!
 //! Every host answers on TCP and UDP with its own address, the port, and the client as it sees it.
 
+#![allow(dead_code, reason = "each test binary uses a part")]
+
 use std::{
     collections::BTreeSet,
     fs::File,
     io::{ErrorKind, Read, Write},
     net::{IpAddr, SocketAddr, TcpListener, UdpSocket},
     process,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -120,6 +125,30 @@ impl Lab {
             Some(namespace) => within(namespace, probe),
             None => probe(),
         }
+    }
+
+    /// Connects again and again until told to stop. Yields the number of answers, and what failed.
+    pub fn keep_connecting(
+        &self,
+        from: &str,
+        to: &str,
+        done: Arc<AtomicBool>,
+    ) -> thread::JoinHandle<(usize, Vec<String>)> {
+        let (from, to): (IpAddr, SocketAddr) =
+            (from.parse().expect("an address"), to.parse().expect("a socket"));
+        let namespace = self.namespace_of(from).expect("a host of the lab").to_owned();
+        thread::spawn(move || {
+            within(&namespace, move || {
+                let (mut connected, mut failed) = (0, Vec::new());
+                while !done.load(Ordering::Relaxed) {
+                    match tcp(from, to, PATIENCE) {
+                        Ok(_) => connected += 1,
+                        Err(kind) => failed.push(kind.to_string()),
+                    }
+                }
+                (connected, failed)
+            })
+        })
     }
 
     /// `None`: the node itself.
