@@ -12,12 +12,12 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use lab::{Fate, answered};
+use lab::{Fate, Lab, answered};
 use namespace::{in_namespace, run};
 use node_kernel::{conntrack::Conntrack, nft::Applied, services::NftablesProxy};
 use node_nft::Limits;
 use node_services::{
-    Ingress, IngressMode, Protocol, Service, Store, conntrack::Cleanup, nftables::Config, parse_prefix,
+    Ingress, IngressMode, Node, Protocol, Service, Store, conntrack::Cleanup, nftables::Config, parse_prefix,
 };
 use states::{
     BLOCKED, BOTH, CLIENT, LOCAL, NODE, ONLY_LOCAL, POD, REMOTE, check, everywhere, http, http_slice, ip,
@@ -286,6 +286,62 @@ fn a_udp_flow_to_an_endpoint_that_is_gone_is_cut_and_no_other() {
         let moved = answered(&["10.180.2.1:53"], false);
         assert_eq!(lab.udp(POD, "172.30.0.53:53", 3, &moved), moved);
         assert_eq!(conntrack.clean(false, &cleanup).expect("the kernel answers"), 0, "living flows stay");
+    });
+}
+
+#[test]
+fn ipv6_has_all_of_it() {
+    in_namespace(|| {
+        let (here, there, pod, client, blocked) = ("fd10::1", "fd10::2", "fd10::3", "fd20::1", "fd20::8001");
+        let mut lab = Lab::new();
+        lab.host(&[here], &[80])
+            .host(&[there], &[80])
+            .host(&[pod], &[])
+            .host(&[client, blocked], &[])
+            .gateway();
+        let mut store =
+            Store::new(Node { name: "here".into(), addresses: vec![ip("fd00:168::2")], ..Node::default() });
+        let web = Service {
+            load_balancers: vec![Ingress { address: ip("fd30::4"), mode: IngressMode::Vip }],
+            source_ranges: vec!["fd20::/113".parse().expect("a prefix")],
+            external_local: true,
+            ..http("fd40::41", 3001)
+        };
+        store.set_service(name("web"), web.clone());
+        let mut both = http_slice("web", &[here, there]);
+        both.endpoints[0].node = Some("here".into());
+        store.set_slice("web", both);
+        store.set_service(name("none"), http("fd40::42", 0));
+        store.patches();
+        let config = Config {
+            pod_prefixes: vec!["fd10::/16".parse().expect("a prefix")],
+            service_prefixes: vec!["fd40::/16".parse().expect("a prefix")],
+            ..Config::default()
+        };
+        let started = NftablesProxy::start(true, config, Limits::default(), &store);
+        let (mut proxy, _) = started.expect("the kernel takes the table");
+        let (all, local) = (&["fd10::1:80", "fd10::2:80"], &["fd10::1:80"]);
+        check(
+            &lab,
+            &[
+                (pod, "[fd40::41]:80", answered(all, false)),
+                (client, "[fd40::41]:80", answered(all, true)),
+                (client, "[fd30::4]:80", answered(local, false)),
+                (client, "[fd00:168::2]:3001", answered(local, false)),
+                (blocked, "[fd30::4]:80", Fate::Silent),
+                (pod, "[fd40::42]:80", Fate::Refused),
+                (pod, "[fd40::41]:81", Fate::Refused),
+                (pod, "[fd40::99]:80", Fate::Silent),
+            ],
+        );
+        store.set_service(name("web"), Service { affinity: Some(60), ..web });
+        update(&mut proxy, &mut store);
+        let Fate::Answered(one, _) = lab.tcp(pod, "[fd40::41]:80", 12, &Fate::Refused) else {
+            panic!("silent")
+        };
+        assert_eq!(one.len(), 1);
+        assert!(run("nft list table ip6 trestle-services").contains("fd40::41 . tcp . 80 : goto sticky-2"));
+        assert_eq!(proxy.reconcile().expect("the kernel answers"), Applied::default());
     });
 }
 

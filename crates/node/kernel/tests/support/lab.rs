@@ -57,7 +57,7 @@ impl Lab {
     /// Call it within a namespace of the test's own.
     pub fn new() -> Self {
         run("sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.ipv4.conf.all.rp_filter=0
-             ip addr add 192.168.0.2/32 dev lo");
+             ip addr add 192.168.0.2/32 dev lo; ip addr add fd00:168::2/128 dev lo nodad");
         Self { hosts: Vec::new(), links: 0 }
     }
 
@@ -72,14 +72,20 @@ impl Lab {
              ip link add v{link} type veth peer name eth0 netns {namespace}
              ip addr add 169.254.{link}.1/30 dev v{link}; ip link set v{link} up
              ip -n {namespace} link set lo up; ip -n {namespace} link set eth0 up
-             ip -n {namespace} addr add 169.254.{link}.2/30 dev eth0"
+             ip -n {namespace} addr add 169.254.{link}.2/30 dev eth0
+             ip addr add fd00:ffff:{link}::1/64 dev v{link} nodad
+             ip -n {namespace} addr add fd00:ffff:{link}::2/64 dev eth0 nodad"
         ));
         for (index, address) in addresses.iter().enumerate() {
+            let (len, net, nodad) = match address.contains(':') {
+                true => (128, format!("fd00:ffff:{link}::"), "nodad"),
+                false => (32, format!("169.254.{link}."), ""),
+            };
             run(&format!(
-                "ip -n {namespace} addr add {address}/32 dev eth0; ip route add {address}/32 via 169.254.{link}.2"
+                "ip -n {namespace} addr add {address}/{len} dev eth0 {nodad}; ip route add {address}/{len} via {net}2"
             ));
             if index == 0 {
-                run(&format!("ip -n {namespace} route add default via 169.254.{link}.1 src {address}"));
+                run(&format!("ip -n {namespace} route add default via {net}1 src {address}"));
             }
             let address = address.parse().expect("an address");
             ports.iter().for_each(|port| serve(&namespace, address, *port));
@@ -90,7 +96,10 @@ impl Lab {
 
     /// The last host is the way to everything else.
     pub fn gateway(&self) {
-        run(&format!("ip route add default via 169.254.{}.2", self.links));
+        run(&format!(
+            "ip route add default via 169.254.{0}.2; ip route add default via fd00:ffff:{0}::2",
+            self.links
+        ));
     }
 
     /// Sends TCP connections from an address to another until `count` were answered, or one was not.
