@@ -19,6 +19,7 @@
 mod chunk;
 mod current;
 mod expr;
+pub mod fake;
 mod key;
 mod plan;
 mod ranges;

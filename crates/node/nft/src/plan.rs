@@ -333,3 +333,6 @@ fn chunks(name: &str, set: &Set, limits: Limits) -> Vec<Op> {
     };
     elements.chunks(limits.elements.max(1)).map(chunk).collect()
 }
+
+#[cfg(test)]
+mod tests;
