@@ -290,6 +290,27 @@ fn a_udp_flow_to_an_endpoint_that_is_gone_is_cut_and_no_other() {
 }
 
 #[test]
+fn a_change_that_the_kernel_refuses_is_made_all_the_same() {
+    in_namespace(|| {
+        let lab = lab();
+        let mut store = store();
+        store.set_service(name("web"), http("172.30.0.41", 0));
+        store.set_slice("web", http_slice("web", &[LOCAL]));
+        let mut proxy = start(&mut store);
+        // The update wants to exchange this element, and it is not there.
+        run("nft delete element ip trestle-services endpoints { 172.30.0.41 . tcp . 80 . 0 }");
+        store.set_slice("web", http_slice("web", &[REMOTE]));
+        update(&mut proxy, &mut store);
+        check(&lab, &[(POD, "172.30.0.41:80", answered(&["10.180.2.1:80"], false))]);
+        run("nft delete table ip trestle-services");
+        store.set_slice("web", http_slice("web", &[LOCAL, REMOTE]));
+        update(&mut proxy, &mut store);
+        check(&lab, &[(POD, "172.30.0.41:80", answered(BOTH, false))]);
+        assert_eq!(proxy.reconcile().expect("the kernel answers"), Applied::default());
+    });
+}
+
+#[test]
 fn ipv6_has_all_of_it() {
     in_namespace(|| {
         let (here, there, pod, client, blocked) = ("fd10::1", "fd10::2", "fd10::3", "fd20::1", "fd20::8001");

@@ -70,8 +70,28 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn killed_between_any_two_transactions_the_next_run_finds_its_way(events in events(), cut in 0_usize..6) {
+        let limits = Limits { elements: 3 };
+        let mut store = Store::new(node());
+        let (mut plane, mut kernel) = started(config());
+        let half = events.len() / 2;
+        for (index, event) in events.into_iter().enumerate() {
+            event.apply(&mut store);
+            if index == half {
+                commit(&mut kernel, &plane.apply(&store.patches(), limits).transactions);
+            }
+        }
+        let work = plane.apply(&store.patches(), limits);
+        commit(&mut kernel, &work.transactions[..cut.min(work.transactions.len())]);
+        let plane = restart(&store, &mut kernel);
+        assert_agrees(&plane, &kernel);
+    }
+}
+
 /// A new process with the same state finds the kernel as it is.
-fn restart(store: &Store, kernel: &mut FakeKernel) {
+fn restart(store: &Store, kernel: &mut FakeKernel) -> Plane {
     let mut fresh = store.clone();
     let told = fresh.patches();
     assert!(told.is_empty());
@@ -82,6 +102,7 @@ fn restart(store: &Store, kernel: &mut FakeKernel) {
     plane.apply(&all, Limits::default());
     plane.align(&found);
     reconcile(kernel, &plane.table());
+    plane
 }
 
 #[test]
