@@ -60,7 +60,7 @@ fn add(rules: &mut String, number: u32) {
 
 fn balance(number: u32, shift: u32) -> String {
     let (one, two) = (endpoint_ip(20 * number + shift), endpoint_ip(20 * number + 1));
-    format!("dnat ip to numgen random mod 2 map {{ 0 : {one} . 8080, 1 : {two} . 8080 }}")
+    format!("meta l4proto tcp dnat ip to numgen random mod 2 map {{ 0 : {one} . 8080, 1 : {two} . 8080 }}")
 }
 
 fn nft(rules: &str) -> io::Result<Duration> {

@@ -47,12 +47,16 @@ pub fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Manifest>> {
             continue;
         }
         for file in files(path)? {
-            let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+            let text =
+                fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
             parse(&file.display().to_string(), &text, &mut manifests)?;
         }
     }
     if manifests.is_empty() {
-        bail!("there is no document in {}", paths.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", "));
+        bail!(
+            "there is no document in {}",
+            paths.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ")
+        );
     }
     Ok(manifests)
 }
@@ -63,11 +67,13 @@ fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
         return Ok(vec![path.to_owned()]);
     }
     let mut found = Vec::new();
-    let mut entries = fs::read_dir(path).with_context(failed)?.collect::<Result<Vec<_>, _>>().with_context(failed)?;
+    let mut entries =
+        fs::read_dir(path).with_context(failed)?.collect::<Result<Vec<_>, _>>().with_context(failed)?;
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
         let path = entry.path();
-        let is_manifest = path.extension().is_some_and(|ext| ["yaml", "yml", "json"].iter().any(|e| ext == *e));
+        let is_manifest =
+            path.extension().is_some_and(|ext| ["yaml", "yml", "json"].iter().any(|e| ext == *e));
         if path.is_dir() {
             found.extend(files(&path)?);
         } else if is_manifest {
@@ -117,7 +123,9 @@ mod tests {
         let manifests = read_text(text).unwrap();
         let kinds: Vec<_> = manifests.iter().map(|m| m.document["kind"].as_str().unwrap()).collect();
         assert_eq!(kinds, ["Pod", "Pod", "Tier"]);
-        assert!(manifests[2].origin.starts_with("x.yaml, document ") && manifests[2].origin.ends_with("item 2"));
+        assert!(
+            manifests[2].origin.starts_with("x.yaml, document ") && manifests[2].origin.ends_with("item 2")
+        );
     }
 
     #[test]

@@ -11,14 +11,21 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("store", &[]),
     ("tags", &["model"]),
     ("policy", &["model"]),
+    ("node-nft", &[]),
+    ("node-services", &["node-nft"]),
+    ("node-kernel", &["node-nft", "node-services"]),
     ("server", &["model", "wire", "store", "tags", "policy"]),
     ("trestle", &["model", "wire", "store", "server"]),
     ("benches", &["model", "wire", "store", "tags", "server"]),
 ];
 
 /// Rooms without I/O, clock and randomness, and what they may use beside other rooms.
-const PURE: &[(&str, &[&str])] =
-    &[("model", &["ipnet", "serde", "thiserror"]), ("tags", &["imbl", "thiserror"])];
+const PURE: &[(&str, &[&str])] = &[
+    ("model", &["ipnet", "serde", "thiserror"]),
+    ("tags", &["imbl", "thiserror"]),
+    ("node-nft", &["ipnet"]),
+    ("node-services", &["ipnet"]),
+];
 
 fn dependencies() -> BTreeMap<String, Vec<String>> {
     let output = Command::new(env!("CARGO"))

@@ -137,7 +137,13 @@ impl Nft {
 
     /// The table, or `None` if there is none.
     pub fn read(&mut self, table: &TableId) -> Result<Option<CurrentTable>, ReadError> {
-        self.read_table(table).map_err(|source| ReadError { table: table.clone(), source })
+        self.read_table(table, SETTLE_ATTEMPTS).map_err(|source| ReadError { table: table.clone(), source })
+    }
+
+    /// As [`Self::read`], with one dump of each set: elements may be missing while the kernel grows a hash table.
+    /// Enough to find out that nothing differs.
+    pub fn glance(&mut self, table: &TableId) -> Result<Option<CurrentTable>, ReadError> {
+        self.read_table(table, 0).map_err(|source| ReadError { table: table.clone(), source })
     }
 
     /// The elements of one set, also of one that rules fill.
@@ -192,11 +198,28 @@ impl Nft {
         live: Live,
         limits: Limits,
     ) -> Result<Applied, ReconcileError> {
+        let current = self.glance(&TableId::of(desired))?;
+        self.reconcile_from(desired, current, live, limits)
+    }
+
+    /// As [`Self::reconcile`], with a table that was read a moment ago.
+    pub fn reconcile_from(
+        &mut self,
+        desired: &Table,
+        current: Option<CurrentTable>,
+        live: Live,
+        limits: Limits,
+    ) -> Result<Applied, ReconcileError> {
         let id = TableId::of(desired);
-        let current = self.read(&id)?;
-        let plan = Plan::new(desired, current.as_ref(), live, limits)
-            .map_err(|_| ReconcileError::Foreign(id.clone()))?;
-        Ok(self.apply(&id, &plan)?)
+        let plan = |current: Option<&CurrentTable>| {
+            Plan::new(desired, current, live, limits).map_err(|_| ReconcileError::Foreign(id.clone()))
+        };
+        let mut steps = plan(current.as_ref())?;
+        if current.is_some() && !steps.is_empty() {
+            drop(current);
+            steps = plan(self.read(&id)?.as_ref())?;
+        }
+        Ok(self.apply(&id, &steps)?)
     }
 
     /// Deletes the table if it is there and ours. Returns whether it was there.
@@ -211,11 +234,11 @@ impl Nft {
         }
     }
 
-    fn read_table(&mut self, id: &TableId) -> Result<Option<CurrentTable>, NetlinkError> {
+    fn read_table(&mut self, id: &TableId, attempts: usize) -> Result<Option<CurrentTable>, NetlinkError> {
         let Some(owned) = self.find_table(id)? else { return Ok(None) };
         let (family, name) = (id.family, id.name.clone());
         let chains = self.read_chains(id)?;
-        let sets = self.read_sets(id)?;
+        let sets = self.read_sets(id, attempts)?;
         Ok(Some(CurrentTable { family, name, owned, chains, sets }))
     }
 
@@ -253,7 +276,11 @@ impl Nft {
         Ok(chains)
     }
 
-    fn read_sets(&mut self, id: &TableId) -> Result<BTreeMap<String, CurrentSet>, NetlinkError> {
+    fn read_sets(
+        &mut self,
+        id: &TableId,
+        attempts: usize,
+    ) -> Result<BTreeMap<String, CurrentSet>, NetlinkError> {
         let mut sets: BTreeMap<String, CurrentSet> = BTreeMap::new();
         self.dump(id, number::GET_SET, None, |attrs| {
             match attrs {
@@ -264,7 +291,7 @@ impl Nft {
         })?;
         for (name, set) in &mut sets {
             if let Some(schema) = set.schema.as_ref().filter(|schema| !schema.dynamic) {
-                set.elements = self.read_elements(id, name, schema)?;
+                set.elements = self.read_elements(id, name, schema, attempts)?;
             }
         }
         Ok(sets)
@@ -277,9 +304,10 @@ impl Nft {
         id: &TableId,
         set: &str,
         schema: &SetSchema,
+        attempts: usize,
     ) -> Result<Elements, NetlinkError> {
         let mut elements = self.dump_elements(id, set, schema)?;
-        for _ in 0..SETTLE_ATTEMPTS {
+        for _ in 0..attempts {
             if schema.interval || elements.is_empty() {
                 break;
             }

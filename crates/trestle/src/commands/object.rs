@@ -98,7 +98,9 @@ fn kind(text: &str) -> Result<KindArg, String> {
         "ee" => Some(Kind::ExternalEntity),
         lower => Kind::ALL.into_iter().find(|kind| {
             let name = kind.as_str().to_lowercase();
-            lower == name || lower == format!("{name}s") || name.strip_suffix('y').is_some_and(|n| lower == format!("{n}ies"))
+            lower == name
+                || lower == format!("{name}s")
+                || name.strip_suffix('y').is_some_and(|n| lower == format!("{n}ies"))
         }),
     };
     let all = || Kind::ALL.iter().map(|kind| kind.as_str()).collect::<Vec<_>>().join(", ");
@@ -158,7 +160,8 @@ async fn send(
     dry_run: bool,
     set: &str,
 ) -> anyhow::Result<Vec<Applied>> {
-    let documents = manifests[chunk.clone()].iter().map(|manifest| manifest.document.to_string().into_bytes());
+    let documents =
+        manifests[chunk.clone()].iter().map(|manifest| manifest.document.to_string().into_bytes());
     let request = ApplyObjectsRequest { documents: documents.collect(), dry_run, set: set.to_owned() };
     Ok(objects.apply_objects(request).await?.into_inner().applied)
 }
@@ -268,8 +271,10 @@ async fn watch(
             Type::Synced => "synced",
             Type::Unspecified => "unknown",
         };
-        let object = event.object.as_ref().and_then(|stored| stored.object.as_ref()).map(label).unwrap_or_default();
-        let document = event.object.filter(|stored| !stored.document.is_empty()).map(View::read).transpose()?;
+        let object =
+            event.object.as_ref().and_then(|stored| stored.object.as_ref()).map(label).unwrap_or_default();
+        let document =
+            event.object.filter(|stored| !stored.document.is_empty()).map(View::read).transpose()?;
         let data = serde_json::json!({ "type": word, "object": object, "document": document });
         output.event(format!("{word} {object}").trim_end(), &data)?;
     }
@@ -287,7 +292,8 @@ struct View {
 
 impl View {
     fn read(stored: StoredObject) -> anyhow::Result<Self> {
-        let document = serde_json::from_slice(&stored.document).context("the controller sent a broken document")?;
+        let document =
+            serde_json::from_slice(&stored.document).context("the controller sent a broken document")?;
         Ok(Self { document, object: stored.object.unwrap_or_default() })
     }
 }
@@ -298,7 +304,10 @@ impl Rows for View {
     fn row(&self) -> Vec<String> {
         let metadata = &self.document["metadata"];
         let labels = metadata["labels"].as_object().map(|labels| {
-            labels.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect::<Vec<_>>()
+            labels
+                .iter()
+                .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
+                .collect::<Vec<_>>()
         });
         vec![
             self.object.kind.clone(),

@@ -3,7 +3,8 @@
 use clap::Subcommand;
 use serde::Serialize;
 use wire::trestle::v1::{
-    ExplainRequest, ExplainedEnd, ExplainedSide, ListPoliciesRequest, PolicyState, policies_client::PoliciesClient,
+    ExplainRequest, ExplainedEnd, ExplainedSide, ListPoliciesRequest, PolicyState,
+    policies_client::PoliciesClient,
 };
 
 use crate::{
@@ -54,7 +55,8 @@ struct Policy {
 
 impl From<PolicyState> for Policy {
     fn from(state: PolicyState) -> Self {
-        let problems = state.problems.into_iter().map(|problem| format!("{}: {}", problem.path, problem.message));
+        let problems =
+            state.problems.into_iter().map(|problem| format!("{}: {}", problem.path, problem.message));
         Self {
             kind: state.kind,
             namespace: state.namespace,
@@ -71,7 +73,14 @@ impl Rows for Policy {
 
     fn row(&self) -> Vec<String> {
         let (generation, span) = (self.generation.to_string(), self.span.to_string());
-        vec![self.kind.clone(), self.namespace.clone(), self.name.clone(), generation, span, self.problems.join("; ")]
+        vec![
+            self.kind.clone(),
+            self.namespace.clone(),
+            self.name.clone(),
+            generation,
+            span,
+            self.problems.join("; "),
+        ]
     }
 }
 
@@ -131,7 +140,8 @@ impl From<ExplainedEnd> for End {
 impl From<ExplainedSide> for Side {
     fn from(side: ExplainedSide) -> Self {
         let steps = side.steps.into_iter();
-        let steps = steps.map(|step| Step { stage: step.stage, outcome: step.outcome, details: step.details });
+        let steps =
+            steps.map(|step| Step { stage: step.stage, outcome: step.outcome, details: step.details });
         Self { allowed: side.allowed, steps: steps.collect() }
     }
 }
@@ -143,8 +153,10 @@ impl Explanation {
         for (title, end, side) in
             [("source", &self.source, &self.egress), ("destination", &self.destination, &self.ingress)]
         {
-            let workloads = if end.workloads.is_empty() { "unknown".to_owned() } else { end.workloads.join(", ") };
-            let place = if end.enforced_on.is_empty() { "nowhere".to_owned() } else { end.enforced_on.join(", ") };
+            let workloads =
+                if end.workloads.is_empty() { "unknown".to_owned() } else { end.workloads.join(", ") };
+            let place =
+                if end.enforced_on.is_empty() { "nowhere".to_owned() } else { end.enforced_on.join(", ") };
             lines.push(format!("\n{title}: {workloads} {}, enforced on {place}", end.address));
             let verdict = if side.allowed { "permits" } else { "denies" };
             let direction = if title == "source" { "egress" } else { "ingress" };
@@ -156,7 +168,9 @@ impl Explanation {
         }
         let list = |title: &str, items: &[String]| match items {
             [] => Vec::new(),
-            items => std::iter::once(format!("\n{title}:")).chain(items.iter().map(|item| format!("  {item}"))).collect(),
+            items => std::iter::once(format!("\n{title}:"))
+                .chain(items.iter().map(|item| format!("  {item}")))
+                .collect(),
         };
         lines.extend(list("to permit it", &self.remedies));
         lines.extend(list("note", &self.notes));

@@ -1,6 +1,6 @@
 //! The nftables plane of one family, kept equal to the kernel.
 
-use node_nft::{Data, Elements, Family, Limits, Live, Op, Transaction};
+use node_nft::{CurrentTable, Data, Elements, Family, Limits, Live, Op, Transaction};
 use node_services::{
     ServiceEndpointsPatch, Store,
     nftables::{Config, Forget, Plane, TABLE, Work},
@@ -14,6 +14,8 @@ use crate::{
 /// A client's entry may expire between reading and deleting; then it is read again.
 const FORGET_ATTEMPTS: usize = 4;
 const NO_ENTRY: i32 = 2;
+/// Ports that are worked out at a time.
+const FILL: usize = 1_024;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyError {
@@ -45,19 +47,33 @@ impl NftablesProxy {
         limits: Limits,
         store: &Store,
     ) -> Result<(Self, Applied), ProxyError> {
-        let mut nft = Nft::open().map_err(ProxyError::Open)?;
+        let nft = Nft::open().map_err(ProxyError::Open)?;
         let id = TableId::new(if ipv6 { Family::Ip6 } else { Family::Ip }, TABLE);
-        let mut plane = Plane::new(ipv6, config);
-        let current = nft.read(&id)?.filter(|table| table.owned);
-        if let Some(current) = &current {
-            plane.adopt(current);
+        let mut proxy = Self { nft, id, plane: Plane::new(ipv6, config), limits, unsure: false };
+        let applied = match proxy.nft.glance(&proxy.id)? {
+            None => proxy.fill(store)?,
+            Some(current) => proxy.take_over(current, store)?,
+        };
+        Ok((proxy, applied))
+    }
+
+    /// From nothing, a few services at a time: each is complete when it appears, and little memory is needed.
+    fn fill(&mut self, store: &Store) -> Result<Applied, ProxyError> {
+        let mut applied = self.nft.reconcile_from(&self.plane.table(), None, Live::Chunked, self.limits)?;
+        for patches in store.all_as_new().chunks(FILL) {
+            let work = self.plane.apply(patches, self.limits);
+            applied.join(self.commit(&work)?);
         }
-        plane.apply(&store.all_as_new(), limits);
-        if let Some(current) = &current {
-            plane.align(current);
+        Ok(applied)
+    }
+
+    fn take_over(&mut self, current: CurrentTable, store: &Store) -> Result<Applied, ProxyError> {
+        self.plane.adopt(&current);
+        for patches in store.all_as_new().chunks(FILL) {
+            self.plane.apply(patches, self.limits);
         }
-        let applied = nft.reconcile(&plane.table(), Live::Chunked, limits)?;
-        Ok((Self { nft, id, plane, limits, unsure: false }, applied))
+        self.plane.align(&current);
+        Ok(self.nft.reconcile_from(&self.plane.table(), Some(current), Live::Chunked, self.limits)?)
     }
 
     /// Carries out patches. If the kernel refuses, or an earlier call failed, the whole table is compared and

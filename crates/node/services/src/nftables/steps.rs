@@ -73,7 +73,28 @@ impl Steps {
         for list in [&mut self.delete, &mut self.add, &mut self.sweep] {
             list.sort_by_key(|change| change.set);
         }
-        let switch = self.delete.into_iter().map(Change::delete).chain(self.add.into_iter().map(Change::add));
-        (switch.collect(), self.sweep.into_iter().map(Change::delete).collect())
+        let mut switch = ops(self.delete, true);
+        switch.append(&mut ops(self.add, false));
+        (switch, ops(self.sweep, true))
     }
+}
+
+/// One operation for each run of changes of the same set.
+fn ops(changes: Vec<Change>, delete: bool) -> Vec<Op> {
+    let mut ops: Vec<Op> = Vec::new();
+    let mut open: Option<&'static str> = None;
+    for change in changes {
+        match ops.last_mut() {
+            Some(Op::AddElements { elements, .. } | Op::DeleteElements { elements, .. })
+                if open == Some(change.set) =>
+            {
+                elements.push((change.key, change.element));
+            }
+            _ => {
+                open = Some(change.set);
+                ops.push(if delete { change.delete() } else { change.add() });
+            }
+        }
+    }
+    ops
 }
