@@ -3,7 +3,6 @@
 //! In a network namespace of its own, so it needs root.
 
 use std::{
-    fmt::Write as _,
     io::{self, Write as _},
     net::{IpAddr, Ipv4Addr},
     process::Command,
@@ -75,7 +74,10 @@ fn ours(bench: &str, schema: SetSchema, element: impl Fn(u32) -> (Key, Element))
 
 fn peer(bench: &str, flags: &str, member: impl Fn(u32) -> String) -> io::Result<()> {
     let mut rules = format!("table ip {NAME} {{ set members {{ type ipv4_addr; {flags} elements = {{");
-    (0..MEMBERS).for_each(|number| drop(write!(rules, "{},", member(number))));
+    for number in 0..MEMBERS {
+        rules.push_str(&member(number));
+        rules.push(',');
+    }
     rules.push_str("} } }\n");
     report(&format!("{bench}.peer"), "seconds", load(&rules)?.as_secs_f64(), "s")?;
     let mut took = Vec::new();

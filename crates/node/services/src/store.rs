@@ -7,7 +7,6 @@ mod claims;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    net::IpAddr,
     sync::Arc,
 };
 
@@ -32,16 +31,18 @@ pub struct Store {
 #[derive(Clone, Debug, Default)]
 struct Entry {
     service: Option<Service>,
-    slices: BTreeMap<String, Slice>,
+    // A tree's node is a kilobyte and most services have one slice and one port: sorted lists.
+    slices: Vec<(String, Slice)>,
     claims: Vec<Claim>,
     /// As the planes were last told.
-    ports: BTreeMap<PortId, PortState>,
+    ports: Vec<(PortId, PortState)>,
 }
 
 #[derive(Clone, Debug)]
 struct PortState {
     info: Arc<ServicePortInfo>,
-    endpoints: BTreeMap<(IpAddr, u16), EndpointInfo>,
+    /// Sorted by address and port.
+    endpoints: Box<[EndpointInfo]>,
 }
 
 /// A port on which the node says whether it has endpoints of a service.
@@ -92,19 +93,23 @@ impl Store {
             self.delete_slice(key);
         }
         let entry = self.services.entry(slice.service.clone()).or_default();
-        if entry.slices.get(key) == Some(&slice) {
+        let place = entry.slices.binary_search_by(|(known, _)| known.as_str().cmp(key));
+        if place.is_ok_and(|index| entry.slices[index].1 == slice) {
             return false;
         }
         self.dirty.insert(slice.service.clone());
         self.slices.insert(key.to_owned(), slice.service.clone());
-        entry.slices.insert(key.to_owned(), slice);
+        match place {
+            Ok(index) => entry.slices[index].1 = slice,
+            Err(index) => entry.slices.insert(index, (key.to_owned(), slice)),
+        }
         true
     }
 
     pub fn delete_slice(&mut self, key: &str) -> bool {
         let Some(owner) = self.slices.remove(key) else { return false };
         if let Some(entry) = self.services.get_mut(&owner) {
-            entry.slices.remove(key);
+            entry.slices.retain(|(known, _)| known != key);
         }
         self.dirty.insert(owner);
         true
@@ -161,13 +166,13 @@ impl Store {
         &self,
     ) -> impl Iterator<Item = (&PortId, &ServicePortInfo, impl Iterator<Item = &EndpointInfo>)> {
         let ports = self.services.values().flat_map(|entry| &entry.ports);
-        ports.map(|(id, state)| (id, &*state.info, state.endpoints.values()))
+        ports.map(|(id, state)| (id, &*state.info, state.endpoints.iter()))
     }
 
     /// One of [`Self::ports`].
     pub fn port(&self, id: &PortId) -> Option<(&ServicePortInfo, impl Iterator<Item = &EndpointInfo>)> {
-        let state = self.services.get(&id.service)?.ports.get(id)?;
-        Some((&*state.info, state.endpoints.values()))
+        let state = find(&self.services.get(&id.service)?.ports, id)?;
+        Some((&*state.info, state.endpoints.iter()))
     }
 
     pub fn health_checks(&self) -> Vec<HealthCheck> {
@@ -199,9 +204,9 @@ impl Store {
         let after = self.compute(name, entry);
         let Some(entry) = self.services.get_mut(name) else { return };
         let before = std::mem::replace(&mut entry.ports, after);
-        let ids: BTreeSet<_> = before.keys().chain(entry.ports.keys()).cloned().collect();
+        let ids: BTreeSet<_> = before.iter().chain(&entry.ports).map(|(id, _)| id.clone()).collect();
         for id in ids {
-            let patch = patch(before.get(&id), entry.ports.get(&id), id);
+            let patch = patch(find(&before, &id), find(&entry.ports, &id), id);
             patches.extend((!patch.is_empty()).then_some(patch));
         }
         if entry.service.is_none() && entry.slices.is_empty() {
@@ -209,9 +214,11 @@ impl Store {
         }
     }
 
-    fn compute(&self, name: &ServiceName, entry: &Entry) -> BTreeMap<PortId, PortState> {
+    fn compute(&self, name: &ServiceName, entry: &Entry) -> Vec<(PortId, PortState)> {
         let mut ports = BTreeMap::new();
-        let Some(service) = entry.service.as_ref().filter(|service| service.is_ours()) else { return ports };
+        let Some(service) = entry.service.as_ref().filter(|service| service.is_ours()) else {
+            return Vec::new();
+        };
         for ipv6 in [false, true] {
             if !service.cluster_ips.iter().any(|address| address.is_ipv6() == ipv6) {
                 continue;
@@ -221,7 +228,7 @@ impl Store {
                 ports.insert(id.clone(), self.compute_port(id, service, entry));
             }
         }
-        ports
+        ports.into_iter().collect()
     }
 
     fn compute_port(&self, id: PortId, service: &Service, entry: &Entry) -> PortState {
@@ -238,7 +245,7 @@ impl Store {
             uses_cluster: !service.internal_local || external,
             uses_local: service.internal_local || service.external_local && external,
         };
-        let selection = select(wanted, entry.slices.values(), &self.node);
+        let selection = select(wanted, entry.slices.iter().map(|(_, slice)| slice), &self.node);
         let info = ServicePortInfo {
             protocol: id.protocol,
             frontends,
@@ -248,17 +255,21 @@ impl Store {
             external_local: service.external_local,
             has_endpoints: selection.has_endpoints,
         };
-        PortState { info: Arc::new(info), endpoints: selection.endpoints }
+        PortState { info: Arc::new(info), endpoints: selection.endpoints.into_values().collect() }
     }
 }
 
 impl Entry {
     fn ready_here(&self, node: &str) -> usize {
-        let endpoints =
-            self.slices.values().filter(|slice| slice.is_ours()).flat_map(|slice| &slice.endpoints);
+        let slices = self.slices.iter().map(|(_, slice)| slice).filter(|slice| slice.is_ours());
+        let endpoints = slices.flat_map(|slice| &slice.endpoints);
         let ready = endpoints.filter(|one| one.ready.unwrap_or(true) && one.node.as_deref() == Some(node));
         ready.flat_map(|one| &one.addresses).collect::<BTreeSet<_>>().len()
     }
+}
+
+fn find<'a>(ports: &'a [(PortId, PortState)], id: &PortId) -> Option<&'a PortState> {
+    ports.binary_search_by(|(known, _)| known.cmp(id)).ok().map(|index| &ports[index].1)
 }
 
 fn port_id(name: &ServiceName, port: &ServicePort, ipv6: bool) -> PortId {
@@ -282,19 +293,20 @@ fn source_ranges(service: &Service, ipv6: bool) -> Vec<IpNet> {
 }
 
 fn patch(before: Option<&PortState>, after: Option<&PortState>, id: PortId) -> ServiceEndpointsPatch {
-    let none = BTreeMap::new();
-    let old = before.map_or(&none, |state| &state.endpoints);
-    let new = after.map_or(&none, |state| &state.endpoints);
-    let mut endpoints: Vec<_> = new
-        .iter()
-        .filter_map(|(socket, endpoint)| match old.get(socket) {
-            None => Some(EndpointPatch { op: Operation::Create, endpoint: *endpoint }),
-            Some(known) if known == endpoint => None,
-            Some(_) => Some(EndpointPatch { op: Operation::Update, endpoint: *endpoint }),
-        })
-        .collect();
-    let gone = old.iter().filter(|(socket, _)| !new.contains_key(*socket));
-    endpoints.extend(gone.map(|(_, endpoint)| EndpointPatch { op: Operation::Delete, endpoint: *endpoint }));
+    let old = before.map_or(&[][..], |state| &state.endpoints);
+    let new = after.map_or(&[][..], |state| &state.endpoints);
+    let known = |list: &[EndpointInfo], endpoint: &EndpointInfo| {
+        let place = list.binary_search_by_key(&endpoint.socket(), |one| one.socket());
+        place.ok().map(|index| list[index])
+    };
+    let changed = new.iter().filter_map(|endpoint| match known(old, endpoint) {
+        None => Some(EndpointPatch { op: Operation::Create, endpoint: *endpoint }),
+        Some(same) if same == *endpoint => None,
+        Some(_) => Some(EndpointPatch { op: Operation::Update, endpoint: *endpoint }),
+    });
+    let mut endpoints: Vec<_> = changed.collect();
+    let gone = old.iter().filter(|endpoint| known(new, endpoint).is_none());
+    endpoints.extend(gone.map(|endpoint| EndpointPatch { op: Operation::Delete, endpoint: *endpoint }));
     endpoints.sort_unstable_by_key(|patch| patch.endpoint.socket());
     let info = |state: Option<&PortState>| state.map(|state| state.info.clone());
     ServiceEndpointsPatch { id, service: ServicePatch::between(info(before), info(after)), endpoints }

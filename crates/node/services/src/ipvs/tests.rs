@@ -44,7 +44,7 @@ impl FakeKernel {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
     fn increments_lead_where_reconciling_leads(events in events()) {

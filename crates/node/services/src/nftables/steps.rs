@@ -34,7 +34,10 @@ impl Steps {
     }
 
     /// Places that only the old pool has are swept, those that both have are replaced.
-    pub fn replace_places(&mut self, old: Vec<Change>, new: Vec<Change>) {
+    pub fn replace_places(&mut self, old: Vec<Change>, mut new: Vec<Change>) {
+        if old.is_empty() {
+            return self.add.append(&mut new);
+        }
         let mut kept: HashMap<_, _> = old.into_iter().map(|change| (change.id(), change)).collect();
         for change in new {
             match kept.remove(&change.id()) {

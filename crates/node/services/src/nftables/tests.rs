@@ -39,7 +39,7 @@ fn config() -> Config {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
     fn increments_lead_where_the_whole_table_leads(events in events(), chunk in 1_usize..20) {

@@ -4,7 +4,7 @@
 //! takes over when the winner goes.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
 };
 
@@ -29,7 +29,8 @@ impl Claim {
 
 #[derive(Clone, Debug, Default)]
 pub struct Claims {
-    by_place: BTreeMap<Place, BTreeSet<(PortId, FrontendKind)>>,
+    /// Sorted: the winner is the first. Nearly always there is one.
+    by_place: HashMap<Place, Vec<(PortId, FrontendKind)>>,
 }
 
 impl Claims {
@@ -43,14 +44,18 @@ impl Claims {
         for claim in before {
             let place = claim.place();
             if let Some(claims) = self.by_place.get_mut(&place) {
-                claims.remove(&(claim.owner.clone(), claim.kind));
+                claims.retain(|(owner, kind)| *owner != claim.owner || *kind != claim.kind);
                 if claims.is_empty() {
                     self.by_place.remove(&place);
                 }
             }
         }
         for claim in after {
-            self.by_place.entry(claim.place()).or_default().insert((claim.owner.clone(), claim.kind));
+            let claims = self.by_place.entry(claim.place()).or_default();
+            let mine = (claim.owner.clone(), claim.kind);
+            if let Err(place) = claims.binary_search(&mine) {
+                claims.insert(place, mine);
+            }
         }
         let mut affected = BTreeSet::new();
         for (place, was) in touched {

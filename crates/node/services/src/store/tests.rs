@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use proptest::prelude::*;
 
@@ -50,7 +50,7 @@ fn from_scratch(store: &Store) -> Model {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
     fn patches_lead_to_the_state_that_a_full_callback_gives(events in events()) {
