@@ -78,7 +78,7 @@ fn peer(bench: &str, flags: &str, member: impl Fn(u32) -> String) -> io::Result<
         rules.push_str(&member(number));
         rules.push(',');
     }
-    rules.push_str("} } }\n");
+    rules.push_str("}\n}\n}\n");
     report(&format!("{bench}.peer"), "seconds", load(&rules)?.as_secs_f64(), "s")?;
     let mut took = Vec::new();
     for number in MEMBERS..MEMBERS + 10 {

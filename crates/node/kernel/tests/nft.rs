@@ -226,7 +226,7 @@ fn a_difference_is_repaired_and_nothing_else_is_touched() {
             address("10.96.0.1").proto(6).port(80).mark(2),
             Element::value(address("10.2.0.2").port(1)),
         );
-        assert_eq!(reconcile(&mut nft, &table).weight, 4, "two elements deleted, two added");
+        assert_eq!(reconcile(&mut nft, &table).weight, 6, "a value and a range, each deleted and added");
         assert!(run("nft list set ip trestle-test ranges").contains("10.0.0.0/25, 10.0.1.0-10.0.1.9"));
         assert_eq!(foreign, run("nft -a list table ip foreign"));
     });

@@ -47,10 +47,13 @@ pub enum Op {
 }
 
 impl Op {
-    /// Elements that the operation touches; an operation on anything else counts as one.
+    /// Elements that the operation touches in the kernel, where a range of one field is two; an operation on anything
+    /// else counts as one.
     pub fn weight(&self) -> usize {
         match self {
-            Self::AddElements { elements, .. } | Self::DeleteElements { elements, .. } => elements.len(),
+            Self::AddElements { schema, elements, .. } | Self::DeleteElements { schema, elements, .. } => {
+                elements.len() * schema.element_weight()
+            }
             _ => 1,
         }
     }
@@ -331,7 +334,7 @@ fn chunks(name: &str, set: &Set, limits: Limits) -> Vec<Op> {
         schema: set.schema.clone(),
         elements: elements.to_vec(),
     };
-    elements.chunks(limits.elements.max(1)).map(chunk).collect()
+    elements.chunks((limits.elements / set.schema.element_weight()).max(1)).map(chunk).collect()
 }
 
 #[cfg(test)]

@@ -65,6 +65,11 @@ impl SetSchema {
         Self { dynamic: true, timeout: true, size, ..self }
     }
 
+    /// Elements that one of ours is in the kernel: a tree holds both borders of a range.
+    pub(crate) fn element_weight(&self) -> usize {
+        if self.interval && self.key.len() == 1 { 2 } else { 1 }
+    }
+
     pub fn key_len(&self) -> usize {
         padded_len(&self.key)
     }
