@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use model::Role;
 use serde::Deserialize;
 
-use crate::tls::CertificateFiles;
+use crate::{storage::StorageConfig, tls::CertificateFiles};
 
 /// The configuration of a controller. Every key has a default but `data_dir`.
 #[derive(Clone, Debug, Deserialize)]
@@ -29,6 +29,9 @@ pub struct Config {
     pub anonymous_role: Option<Role>,
     #[serde(default)]
     pub store: StoreKind,
+    /// Storage for other clusters; absent: none.
+    #[serde(default)]
+    pub storage: Option<StorageConfig>,
     #[serde(default)]
     pub limits: LimitsConfig,
 }
@@ -157,6 +160,7 @@ impl Config {
             plaintext_loopback: false,
             anonymous_role: None,
             store: StoreKind::Embedded,
+            storage: None,
             limits: LimitsConfig::default(),
         }
     }

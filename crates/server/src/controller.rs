@@ -36,6 +36,7 @@ use crate::{
     pki::{Pki, PkiError},
     policy::Policy,
     private_file, rest,
+    storage::{Storage, StorageError},
     tags::Tags,
     tls::{Tls, TlsError},
 };
@@ -69,6 +70,8 @@ pub enum StartError {
         #[source]
         err: io::Error,
     },
+    #[error("cannot provide storage")]
+    Storage(#[from] StorageError),
     #[error("the initial state did not load within {LOAD:?}; see the log for what the store answers")]
     Load,
     #[error("cannot make the first token")]
@@ -100,7 +103,16 @@ impl Controller {
         let life = Life::default();
         let metrics = Metrics::new();
         let objects = Objects::new(store.clone());
+        let names = config.certificate_names(host_name().as_deref());
+        let storage = match &config.storage {
+            Some(storage) => {
+                let started = Storage::start(storage, &data_dir, names, store.clone(), Arc::clone(&pki), &life);
+                Some(Arc::new(started.await?))
+            }
+            None => None,
+        };
         let parts = Parts {
+            storage,
             policy: Policy::start(&objects, Vec::new(), &life),
             objects,
             tags: Tags::start(store.clone(), Arc::clone(&metrics), &life),
@@ -162,6 +174,11 @@ impl Controller {
 
     pub fn grpc_addr(&self) -> SocketAddr {
         self.grpc
+    }
+
+    /// Where the NBD server listens, if volumes are served by this process.
+    pub fn nbd_addr(&self) -> Option<SocketAddr> {
+        self.parts.storage.as_ref()?.nbd
     }
 
     pub fn ca_path(&self) -> PathBuf {

@@ -19,9 +19,13 @@ pub fn explain(policy: &Policy, request: &ExplainRequest) -> Result<ExplainRespo
 
 fn query(request: &ExplainRequest) -> Result<Query, Failure> {
     let text = request.protocol.to_uppercase();
-    let protocol = Protocol::parse(&text).filter(|protocol| *protocol != Protocol::Igmp).ok_or_else(|| {
-        Failure::new(Code::InvalidArgument, format!("{:?} is not one of tcp, udp, sctp, icmp", request.protocol))
-    })?;
+    let protocol =
+        Protocol::parse(&text).filter(|protocol| *protocol != Protocol::Igmp).ok_or_else(|| {
+            Failure::new(
+                Code::InvalidArgument,
+                format!("{:?} is not one of tcp, udp, sctp, icmp", request.protocol),
+            )
+        })?;
     let port = match request.port {
         Some(port) => match u16::try_from(port) {
             Ok(port) if port > 0 => Some(port),
@@ -51,7 +55,8 @@ fn endpoint(text: &str) -> Result<Endpoint, Failure> {
         ["pod", namespace, name] | [namespace, name] => (MemberKind::Pod, *namespace, *name),
         ["entity" | "externalentity", namespace, name] => (MemberKind::ExternalEntity, *namespace, *name),
         _ => {
-            let text = format!("{text:?} is neither an address nor namespace/name, pod/…, entity/… or node/name");
+            let text =
+                format!("{text:?} is neither an address nor namespace/name, pod/…, entity/… or node/name");
             return Err(Failure::new(Code::InvalidArgument, text));
         }
     };

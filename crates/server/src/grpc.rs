@@ -5,6 +5,8 @@ mod admin;
 mod namespaces;
 mod objects;
 mod policies;
+mod provider;
+pub(crate) mod storage;
 pub(crate) mod tags;
 
 use axum::Router;
@@ -14,6 +16,7 @@ use tonic_health::{
     server::{HealthReporter, HealthService},
 };
 use wire::{
+    provider_raw::ocs_provider_server::{self, OcsProviderServer},
     tagservicepb::tag_service_server::{self, TagServiceServer},
     trestle::v1::{
         access_server::{self, AccessServer},
@@ -21,6 +24,7 @@ use wire::{
         namespaces_server::{self, NamespacesServer},
         objects_server::{self, ObjectsServer},
         policies_server::{self, PoliciesServer},
+        storage_server::{self, StorageServer},
         tag_events_server::{self, TagEventsServer},
     },
 };
@@ -34,6 +38,8 @@ pub const SERVED: &[&str] = &[
     namespaces_server::SERVICE_NAME,
     objects_server::SERVICE_NAME,
     policies_server::SERVICE_NAME,
+    storage_server::SERVICE_NAME,
+    ocs_provider_server::SERVICE_NAME,
     access_server::SERVICE_NAME,
     admin_server::SERVICE_NAME,
     tonic_health::pb::health_server::SERVICE_NAME,
@@ -77,7 +83,11 @@ pub fn router(parts: &Parts, health: HealthReporter) -> Router {
             })
             .max_decoding_message_size(max),
         )
-        .add_service(PoliciesServer::new(policies::Service(parts.policy.clone())).max_decoding_message_size(max))
+        .add_service(
+            PoliciesServer::new(policies::Service(parts.policy.clone())).max_decoding_message_size(max),
+        )
+        .add_service(StorageServer::new(storage::Service(parts.storage.clone())).max_decoding_message_size(max))
+        .add_service(OcsProviderServer::new(provider::Service(parts.storage.clone())).max_decoding_message_size(max))
         .add_service(AdminServer::new(admin::Service(parts.clone())).max_decoding_message_size(max))
         .add_service(HealthServer::new(HealthService::from_health_reporter(health)))
         .add_service(reflection)

@@ -31,11 +31,13 @@ mod policy;
 pub mod private_file;
 mod random;
 mod rest;
+mod storage;
 mod store_failure;
 mod tags;
 mod tls;
 
 pub use config::{Config, ConfigError, EtcdConfig, LimitsConfig, Listen, StoreKind};
 pub use controller::{Controller, StartError};
+pub use storage::{BackendConfig, CephTarget, NbdConfig, StorageConfig};
 pub use open_store::{OpenStoreError, RestoreStoreError, restore_store};
 pub use tls::{CertificateFiles, TlsError};

@@ -189,7 +189,9 @@ fn of_kind(kind: Option<Kind>) -> Prefix {
 fn key(id: &ObjectId) -> Key {
     let namespace = if id.namespace.is_empty() { "-" } else { &id.namespace };
     let prefix = of_kind(Some(id.kind)).child(namespace);
-    prefix.and_then(|prefix| prefix.key(&id.name)).expect("names of objects are bounded well below the limit of a key")
+    prefix
+        .and_then(|prefix| prefix.key(&id.name))
+        .expect("names of objects are bounded well below the limit of a key")
 }
 
 /// The object a deleted key stood for.
@@ -205,7 +207,11 @@ pub(crate) fn read_entry(entry: &Entry) -> Option<Stored> {
     match Stored::read(entry) {
         Ok(stored) => Some(stored),
         Err(err) => {
-            tracing::warn!(key = entry.key.as_str(), error = crate::failure::chain(&err), "a stored object is left out");
+            tracing::warn!(
+                key = entry.key.as_str(),
+                error = crate::failure::chain(&err),
+                "a stored object is left out"
+            );
             None
         }
     }

@@ -7,7 +7,7 @@ use store::Store;
 
 use crate::{
     access::Credentials, audit::Audit, config::Config, failure::chain, life::Life, metrics::Metrics,
-    namespaces::Namespaces, objects::Objects, pki::Pki, policy::Policy, tags::Tags,
+    namespaces::Namespaces, objects::Objects, pki::Pki, policy::Policy, storage::Storage, tags::Tags,
 };
 
 /// Handles on everything; cheap to clone.
@@ -20,6 +20,7 @@ pub struct Parts {
     pub objects: Objects,
     pub policy: Arc<Policy>,
     pub credentials: Arc<Credentials>,
+    pub storage: Option<Arc<Storage>>,
     pub audit: Arc<Audit>,
     pub pki: Arc<Pki>,
     pub metrics: Arc<Metrics>,

@@ -12,11 +12,7 @@
 
 mod state;
 
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::{FutureExt as _, StreamExt as _};
 use model::policy::{ObjectId, output::Update};
@@ -65,7 +61,12 @@ impl Policy {
             states: Mutex::default(),
             reached: watch::Sender::new(None),
         });
-        let driver = Driver { policy: Arc::clone(&policy), objects: objects.clone(), consumers, known: BTreeSet::new() };
+        let driver = Driver {
+            policy: Arc::clone(&policy),
+            objects: objects.clone(),
+            consumers,
+            known: BTreeSet::new(),
+        };
         life.spawn(driver.run());
         policy
     }

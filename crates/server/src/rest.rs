@@ -5,6 +5,7 @@
 mod body;
 mod namespaces;
 mod policies;
+mod storage;
 mod system;
 mod tags;
 
@@ -31,6 +32,7 @@ use crate::{failure::Failure, parts::Parts};
         (name = "tags", description = "Names for addresses, resources and groups of other tags"),
         (name = "namespaces", description = "Units in which resources are named and networks are kept apart"),
         (name = "policies", description = "What policies come to, and why a connection is permitted or denied"),
+        (name = "storage", description = "Storage handed to other clusters"),
         (name = "system", description = "The controller itself"),
     )
 )]
@@ -58,6 +60,11 @@ fn routes() -> OpenApiRouter<Parts> {
         .routes(routes!(namespaces::get, namespaces::set, namespaces::delete))
         .routes(routes!(policies::list))
         .routes(routes!(policies::explain))
+        .routes(routes!(storage::list_tickets, storage::create_ticket))
+        .routes(routes!(storage::revoke_ticket))
+        .routes(routes!(storage::list_consumers))
+        .routes(routes!(storage::get_consumer, storage::offboard_consumer))
+        .routes(routes!(storage::resize_consumer))
         .routes(routes!(system::index))
         .routes(routes!(system::ping))
         .routes(routes!(system::healthz))

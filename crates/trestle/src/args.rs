@@ -7,7 +7,7 @@ use model::Role;
 
 use crate::{
     client::ConnectionArgs,
-    commands::{access, namespace, object, policy, store, tag},
+    commands::{access, namespace, object, policy, storage, store, tag},
     output::Format,
 };
 
@@ -56,6 +56,12 @@ pub enum Command {
     Policy(policy::PolicyCommand),
     /// Why one workload can or cannot reach another
     Explain(policy::ExplainArgs),
+    /// Onboarding tickets, to hand storage to other clusters
+    #[command(subcommand)]
+    Ticket(storage::TicketCommand),
+    /// Clusters that use our storage
+    #[command(subcommand)]
+    Consumer(storage::ConsumerCommand),
     /// The controller's store
     #[command(subcommand)]
     Store(store::StoreCommand),
@@ -93,6 +99,9 @@ pub struct UpArgs {
     /// gRPC
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8081")]
     pub grpc: SocketAddr,
+    /// NBD, for storage handed to other clusters
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:10809")]
+    pub nbd: SocketAddr,
     /// Speak plaintext instead of TLS; on loopback addresses only
     #[arg(long)]
     pub plaintext_loopback: bool,

@@ -5,6 +5,7 @@ pub mod namespace;
 pub mod object;
 pub mod policy;
 pub mod serve;
+pub mod storage;
 pub mod store;
 pub mod tag;
 
@@ -27,6 +28,8 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         Command::Delete(args) => object::delete(args, output, connection.connect().await?).await,
         Command::Policy(command) => policy::run(command, output, connection.connect().await?).await,
         Command::Explain(args) => policy::explain(args, output, connection.connect().await?).await,
+        Command::Ticket(command) => storage::ticket(command, output, connection.connect().await?).await,
+        Command::Consumer(command) => storage::consumer(command, output, connection.connect().await?).await,
         Command::Store(command) => store::run(command, output, connection).await,
         Command::Token(command) => access::token(command, output, connection.connect().await?).await,
         Command::Cert(command) => access::cert(command, output, connection.connect().await?).await,

@@ -14,7 +14,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("node-nft", &[]),
     ("node-services", &["node-nft"]),
     ("node-kernel", &["node-nft", "node-services"]),
-    ("server", &["model", "wire", "store", "tags", "policy"]),
+    ("storage-provider", &["model"]),
+    ("storage-backend", &["model", "storage-provider"]),
+    ("storage-nbd", &["model", "storage-provider", "storage-backend"]),
+    ("storage-ceph", &["model", "storage-provider", "storage-backend"]),
+    (
+        "server",
+        &["model", "wire", "store", "tags", "policy", "storage-provider", "storage-backend", "storage-nbd", "storage-ceph"],
+    ),
     ("trestle", &["model", "wire", "store", "server"]),
     ("benches", &["model", "wire", "store", "tags", "server"]),
 ];

@@ -19,8 +19,7 @@ use crate::{
     life::Life,
     mirror::Mirror,
     pki::{Issued, Pki, PkiError, hex},
-    random,
-    store_failure,
+    random, store_failure,
 };
 
 /// How long a certificate is valid unless asked otherwise.

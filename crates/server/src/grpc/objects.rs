@@ -9,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Response, Status};
 use wire::trestle::v1::{
     self, ApplyObjectsRequest, ApplyObjectsResponse, DeleteObjectsRequest, DeleteObjectsResponse,
-    ListObjectsRequest, ListObjectsResponse, ObjectEvent, ObjectRef, PruneObjectsRequest, PruneObjectsResponse,
-    StoredObject, object_event::Type, objects_server,
+    ListObjectsRequest, ListObjectsResponse, ObjectEvent, ObjectRef, PruneObjectsRequest,
+    PruneObjectsResponse, StoredObject, object_event::Type, objects_server,
 };
 
 use crate::{
@@ -81,7 +81,8 @@ impl objects_server::Objects for Service {
         let pages = snapshot.pages.map(move |page| match page {
             Ok(entries) => {
                 let stored = entries.iter().filter_map(objects::read_entry);
-                let objects = stored.filter(|stored| is_in(stored.id(), &namespace)).map(|s| stored_object(&s));
+                let objects =
+                    stored.filter(|stored| is_in(stored.id(), &namespace)).map(|s| stored_object(&s));
                 Ok(ListObjectsResponse { objects: objects.collect() })
             }
             Err(err) => Err(store_failure::read(&err, &err).into()),
@@ -143,7 +144,9 @@ fn object_id(reference: ObjectRef) -> Result<ObjectId, Failure> {
     };
     let id = ObjectId { kind, namespace, name: reference.name };
     // Only names that an object can have make a key.
-    if [&id.namespace, &id.name].iter().any(|text| text.len() > 253 || text.contains(['/', '\n', '\0'])) || id.name.is_empty() {
+    if [&id.namespace, &id.name].iter().any(|text| text.len() > 253 || text.contains(['/', '\n', '\0']))
+        || id.name.is_empty()
+    {
         return Err(Failure::new(Code::InvalidArgument, format!("{:?} is not a name of an object", id.name)));
     }
     Ok(id)
@@ -199,5 +202,9 @@ fn wire_applied(applied: Applied) -> v1::Applied {
         Outcome::Unchanged => v1::Outcome::Unchanged,
         Outcome::Deleted => v1::Outcome::Deleted,
     };
-    v1::Applied { object: Some(object_ref(&applied.id)), outcome: outcome as i32, difference: applied.difference }
+    v1::Applied {
+        object: Some(object_ref(&applied.id)),
+        outcome: outcome as i32,
+        difference: applied.difference,
+    }
 }

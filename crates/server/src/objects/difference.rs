@@ -61,7 +61,10 @@ mod tests {
     fn only_what_differs_is_shown_with_its_path() {
         let old = json!({"a": {"b": 1, "c": ["x", "y"]}, "gone": true});
         let new = json!({"a": {"b": 2, "c": ["x", "y", "z"]}, "empty": {}});
-        assert_eq!(difference(Some(old), Some(new)), "- a.b: 1\n+ a.b: 2\n+ a.c[2]: z\n+ empty: {}\n- gone: true\n");
+        assert_eq!(
+            difference(Some(old), Some(new)),
+            "- a.b: 1\n+ a.b: 2\n+ a.c[2]: z\n+ empty: {}\n- gone: true\n"
+        );
     }
 
     #[test]

@@ -29,7 +29,11 @@ pub enum DocumentError {
 }
 
 fn list(problems: &[Problem]) -> String {
-    problems.iter().map(|problem| format!("{}: {}", problem.path, problem.message)).collect::<Vec<_>>().join("; ")
+    problems
+        .iter()
+        .map(|problem| format!("{}: {}", problem.path, problem.message))
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 impl Document {
@@ -70,7 +74,9 @@ impl Document {
     pub(super) fn essence(&self) -> Value {
         let mut json = self.json.clone();
         let metadata = metadata(&mut json);
-        for field in ["uid", "generation", "resourceVersion", "creationTimestamp", "managedFields", "selfLink"] {
+        for field in
+            ["uid", "generation", "resourceVersion", "creationTimestamp", "managedFields", "selfLink"]
+        {
             metadata.remove(field);
         }
         json
@@ -136,7 +142,8 @@ impl Stored {
     }
 
     pub(crate) fn read(entry: &Entry) -> Result<Self, ReadError> {
-        let envelope: Envelope = serde_json::from_slice(&entry.value).map_err(|err| parse_error(entry, err))?;
+        let envelope: Envelope =
+            serde_json::from_slice(&entry.value).map_err(|err| parse_error(entry, err))?;
         // What was valid when it was stored is taken as it is: the engine fails closed on what it cannot enforce.
         let object = parse(&envelope.document).map_err(|err| parse_error(entry, err))?;
         let id = object.id();
@@ -157,7 +164,8 @@ mod tests {
 
     #[test]
     fn a_document_without_namespace_is_in_default() {
-        let document = Document::read(br#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}"#).unwrap();
+        let document =
+            Document::read(br#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}"#).unwrap();
         let default = ObjectId { kind: Kind::Pod, namespace: "default".into(), name: "a".into() };
         assert_eq!(document.id(), &default);
     }

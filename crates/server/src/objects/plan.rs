@@ -30,7 +30,7 @@ pub(super) struct Plan {
 }
 
 pub(super) enum Write {
-    Put(Stored),
+    Put(Box<Stored>),
     Delete(ObjectId),
 }
 
@@ -52,7 +52,7 @@ pub(super) fn apply(documents: &[Document], set: &str, found: &Found) -> Plan {
             _ => difference(current.map(|stored| stored.document.essence()), Some(document.essence())),
         };
         plan.applied.push(Applied { id: document.id().clone(), outcome, difference });
-        plan.writes.extend(stored.map(Write::Put));
+        plan.writes.extend(stored.map(|stored| Write::Put(Box::new(stored))));
     }
     plan
 }

@@ -47,7 +47,11 @@ pub(super) async fn list(State(parts): State<Parts>) -> Json<Vec<PolicyState>> {
         name: id.name,
         generation: state.generation,
         span: state.span.iter().map(ToString::to_string).collect(),
-        problems: state.problems.into_iter().map(|p| FieldProblem { path: p.path, message: p.message }).collect(),
+        problems: state
+            .problems
+            .into_iter()
+            .map(|p| FieldProblem { path: p.path, message: p.message })
+            .collect(),
     });
     Json(policies.collect())
 }
@@ -131,6 +135,10 @@ fn end(end: Option<v1::ExplainedEnd>) -> End {
 
 fn side(side: Option<v1::ExplainedSide>) -> Side {
     let v1::ExplainedSide { allowed, steps } = side.unwrap_or_default();
-    let steps = steps.into_iter().map(|v1::ExplainedStep { stage, outcome, details }| Step { stage, outcome, details });
+    let steps = steps.into_iter().map(|v1::ExplainedStep { stage, outcome, details }| Step {
+        stage,
+        outcome,
+        details,
+    });
     Side { allowed, steps: steps.collect() }
 }

@@ -94,6 +94,8 @@ fn kind(text: &str) -> Result<KindArg, String> {
         "anp" | "annp" => Some(Kind::AntreaNetworkPolicy),
         "acnp" | "clusternetworkpolicy" | "clusternetworkpolicies" => Some(Kind::AntreaClusterNetworkPolicy),
         "ns" => Some(Kind::Namespace),
+        "no" => Some(Kind::Node),
+        "po" => Some(Kind::Pod),
         "svc" => Some(Kind::Service),
         "ee" => Some(Kind::ExternalEntity),
         lower => Kind::ALL.into_iter().find(|kind| {
