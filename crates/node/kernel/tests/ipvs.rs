@@ -7,12 +7,18 @@ mod namespace;
 #[path = "support/states.rs"]
 mod states;
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use lab::{Fate, answered};
 use namespace::{in_namespace, run};
 use node_kernel::{
     ipvs::{Ipvs, IpvsOpenError},
-    services::{IpvsProxy, Outcome},
+    services::{IpvsProxy, NftablesProxy, Outcome},
 };
+use node_nft::Limits;
 use node_services::{Protocol, Service, Store, ipvs::Config};
 use states::{
     BOTH, CLIENT, LOCAL, NODE, ONLY_LOCAL, POD, REMOTE, check, everywhere, http_slice, lab, name, rules,
@@ -153,5 +159,29 @@ fn a_destination_with_connections_drains_before_it_goes() {
         update(&mut proxy, &mut store);
         check(&lab, &[(POD, "172.30.0.41:80", answered(ONLY_LOCAL, false))]);
         assert!(run("ipvsadm -Sn").contains("-r 10.180.0.1:80 -m -w 1"));
+    });
+}
+
+#[test]
+#[ignore = "needs IPVS in the kernel: labs/vm/ipvs.sh"]
+fn a_node_goes_over_from_nftables_to_ipvs_and_no_connection_fails() {
+    in_namespace(|| {
+        let lab = lab();
+        let mut store = store();
+        store.set_service(name("web"), everywhere("172.30.0.41"));
+        store.set_slice("web", http_slice("web", &[LOCAL, REMOTE]));
+        store.patches();
+        let nftables = NftablesProxy::start(false, rules(), Limits::default(), &store);
+        let (nftables, _) = nftables.expect("the kernel takes the table");
+        let done = Arc::new(AtomicBool::new(false));
+        let client = lab.keep_connecting(POD, "172.30.0.41:80", done.clone());
+        let (_ipvs, outcome) = start(&mut store);
+        assert!(outcome.refused.is_empty(), "{outcome:?}");
+        nftables.stop().expect("the table can go");
+        check(&lab, &[(CLIENT, "1.2.3.4:80", answered(BOTH, true))]);
+        done.store(true, Ordering::Relaxed);
+        let (connected, failed) = client.join().expect("the client does not fall");
+        assert!(connected > 10, "{connected} connections are no traffic");
+        assert_eq!(failed, Vec::<String>::new());
     });
 }
