@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 # make bench ONLY=store runs one family.
-ONLY ?= store tags policy watch
+ONLY ?= store tags policy watch transport nft services storage
 
 .PHONY: up build test lint bench lab deny clean
 
@@ -24,11 +24,12 @@ bench: ## One JSON line per figure: make bench ONLY="store tags"
 	scripts/test-deps
 	@for family in $(ONLY); do $(CARGO) bench --quiet --locked -p benches --bench $$family || exit 1; done
 
-lab: ## Long tests: the crash test with many more rounds, large graphs through a whole controller
+lab: ## Long tests: the crash test with many more rounds, large graphs through a whole controller, IPVS in a VM
 	scripts/test-deps
 	TRESTLE_CRASH_ROUNDS=500 $(CARGO) test --release --locked -p store --test crash -- --nocapture
 	$(CARGO) test --release --locked -p server --test scale -- --ignored --nocapture --test-threads 1
 	$(CARGO) test --release --locked -p trestle --test idle -- --ignored --nocapture
+	labs/vm/ipvs.sh
 
 deny: ## Licences, advisories, sources; needs cargo-deny
 	cargo deny check

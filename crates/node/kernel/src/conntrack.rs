@@ -1,0 +1,131 @@
+//! The kernel's table of connections: removes flows that lead to endpoints which are no more.
+
+use std::net::IpAddr;
+
+use node_services::conntrack::{Cleanup, Flow};
+
+use crate::netlink::{ACK, Attrs, DUMP, Header, Message, MessageWriter, NetlinkError, REQUEST, Socket};
+
+const NETLINK_NETFILTER: isize = 12;
+const SUBSYSTEM: u16 = 1;
+const GET: u16 = 1;
+const DELETE: u16 = 2;
+const FIXED: usize = 4;
+const NO_ENTRY: i32 = 2;
+
+const ORIGINAL: u16 = 1;
+const REPLY: u16 = 2;
+const ID: u16 = 12;
+const ZONE: u16 = 18;
+const TUPLE_IP: u16 = 1;
+const TUPLE_PROTO: u16 = 2;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConntrackError {
+    #[error("cannot read the table of connections: is connection tracking built into this kernel?")]
+    Read(#[source] NetlinkError),
+    #[error("cannot delete a stale connection")]
+    Delete(#[source] NetlinkError),
+}
+
+pub struct Conntrack {
+    socket: Socket,
+}
+
+/// What names a flow to the kernel: its attributes as they were dumped.
+struct Found {
+    original: Vec<u8>,
+    id: Option<Vec<u8>>,
+    zone: Option<Vec<u8>>,
+}
+
+impl Conntrack {
+    /// Acts in the network namespace of the calling thread.
+    pub fn open() -> Result<Self, NetlinkError> {
+        Ok(Self { socket: Socket::open(NETLINK_NETFILTER, "netfilter")? })
+    }
+
+    /// Deletes the stale flows of a family and returns how many there were. O(flows in the table).
+    pub fn clean(&mut self, ipv6: bool, cleanup: &Cleanup) -> Result<usize, ConntrackError> {
+        if cleanup.is_empty() {
+            return Ok(0);
+        }
+        let found = self.find(ipv6, cleanup).map_err(ConntrackError::Read)?;
+        for flow in &found {
+            match self.delete(ipv6, flow) {
+                // It ended by itself.
+                Err(error) if error.errno() == Some(NO_ENTRY) => {}
+                done => done.map_err(ConntrackError::Delete)?,
+            }
+        }
+        Ok(found.len())
+    }
+
+    fn find(&mut self, ipv6: bool, cleanup: &Cleanup) -> Result<Vec<Found>, NetlinkError> {
+        let mut request = MessageWriter::new();
+        let header =
+            Header { kind: SUBSYSTEM << 8 | GET, flags: REQUEST | DUMP, seq: self.socket.next_seq() };
+        request.message(header, &fixed(ipv6), |_| {});
+        let mut found = Vec::new();
+        self.socket.dump(request.as_bytes(), |message: Option<&Message<'_>>| {
+            let Some(message) = message else {
+                found.clear();
+                return Ok::<_, NetlinkError>(());
+            };
+            let attrs = message.attrs(FIXED)?;
+            if flow(&attrs)?.is_some_and(|flow| cleanup.is_stale(&flow)) {
+                let copy = |kind| -> Result<Option<Vec<u8>>, NetlinkError> {
+                    Ok(attrs.find(kind)?.map(|attr| attr.value.to_vec()))
+                };
+                let original = attrs.get(ORIGINAL)?.value.to_vec();
+                found.push(Found { original, id: copy(ID)?, zone: copy(ZONE)? });
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    fn delete(&mut self, ipv6: bool, flow: &Found) -> Result<(), NetlinkError> {
+        let mut request = MessageWriter::new();
+        let seq = self.socket.next_seq();
+        let header = Header { kind: SUBSYSTEM << 8 | DELETE, flags: REQUEST | ACK, seq };
+        request.message(header, &fixed(ipv6), |out| {
+            out.nest(ORIGINAL, |out| out.raw(&flow.original));
+            // The same addresses and ports may be a new flow by now; its number is another.
+            flow.id.iter().for_each(|id| out.bytes(ID, id));
+            flow.zone.iter().for_each(|zone| out.bytes(ZONE, zone));
+        });
+        self.socket.execute(request.as_bytes(), seq)
+    }
+}
+
+fn fixed(ipv6: bool) -> [u8; FIXED] {
+    [if ipv6 { 10 } else { 2 }, 0, 0, 0]
+}
+
+/// `None` for protocols without ports.
+fn flow(attrs: &Attrs<'_>) -> Result<Option<Flow>, NetlinkError> {
+    let (original, reply) = (attrs.get(ORIGINAL)?.nested(), attrs.get(REPLY)?.nested());
+    let protocol = original.get(TUPLE_PROTO)?.nested().get(1)?.value.first().copied().unwrap_or(0);
+    let destination = address(&original, 2, 4)?.zip(port(&original, 3)?);
+    let answered_by = address(&reply, 1, 3)?.zip(port(&reply, 2)?);
+    Ok(destination.zip(answered_by).map(|(destination, answered_by)| Flow {
+        protocol,
+        destination,
+        answered_by,
+    }))
+}
+
+fn address(tuple: &Attrs<'_>, ipv4: u16, ipv6: u16) -> Result<Option<IpAddr>, NetlinkError> {
+    let addresses = tuple.get(TUPLE_IP)?.nested();
+    if let Some(attr) = addresses.find(ipv4)? {
+        return Ok(attr.value.first_chunk::<4>().map(|bytes| IpAddr::from(*bytes)));
+    }
+    Ok(addresses
+        .find(ipv6)?
+        .and_then(|attr| attr.value.first_chunk::<16>().map(|bytes| IpAddr::from(*bytes))))
+}
+
+fn port(tuple: &Attrs<'_>, kind: u16) -> Result<Option<u16>, NetlinkError> {
+    tuple.get(TUPLE_PROTO)?.nested().find(kind)?.map(|attr| attr.be16()).transpose()
+}

@@ -1,0 +1,160 @@
+//! Links and addresses over route netlink: the interface that holds the addresses of services.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use crate::netlink::{
+    ACK, CREATE, DUMP, EXCLUSIVE, Header, Message, MessageWriter, NetlinkError, REQUEST, Refusal, Socket,
+};
+
+const NETLINK_ROUTE: isize = 0;
+const NEW_LINK: u16 = 16;
+const DEL_LINK: u16 = 17;
+const GET_LINK: u16 = 18;
+const NEW_ADDRESS: u16 = 20;
+const DEL_ADDRESS: u16 = 21;
+const GET_ADDRESS: u16 = 22;
+
+const LINK_FIXED: usize = 16;
+const ADDRESS_FIXED: usize = 8;
+const LINK_NAME: u16 = 3;
+const LINK_INFO: u16 = 18;
+const INFO_KIND: u16 = 1;
+const ADDRESS: u16 = 1;
+const LOCAL: u16 = 2;
+
+const NO_DEVICE: i32 = 19;
+const EXISTS: i32 = 17;
+const NOT_AVAILABLE: i32 = 99;
+/// Duplicate address detection would leave an IPv6 address unusable for a second.
+const NO_DAD: u8 = 0x02;
+
+const CHUNK: usize = 64;
+
+pub struct Links {
+    socket: Socket,
+}
+
+impl Links {
+    /// Acts in the network namespace of the calling thread.
+    pub fn open() -> Result<Self, NetlinkError> {
+        Ok(Self { socket: Socket::open(NETLINK_ROUTE, "route")? })
+    }
+
+    /// The number of a dummy interface of this name, which is made if there is none. It stays down: an address
+    /// attracts packets all the same, and nothing is announced through it.
+    pub fn ensure_dummy(&mut self, name: &str) -> Result<u32, NetlinkError> {
+        if let Some(index) = self.find(name)? {
+            return Ok(index);
+        }
+        let seq = self.socket.next_seq();
+        let mut out = MessageWriter::new();
+        let header = Header { kind: NEW_LINK, flags: REQUEST | ACK | CREATE | EXCLUSIVE, seq };
+        out.message(header, &[0; LINK_FIXED], |out| {
+            out.text(LINK_NAME, name);
+            out.nest(LINK_INFO, |out| out.text(INFO_KIND, "dummy"));
+        });
+        match self.socket.execute(out.as_bytes(), seq) {
+            Err(error) if error.errno() != Some(EXISTS) => return Err(error),
+            _ => {}
+        }
+        self.find(name)?.ok_or(NetlinkError::Silent)
+    }
+
+    /// The number of an interface, or `None` if there is none of that name.
+    pub fn find(&mut self, name: &str) -> Result<Option<u32>, NetlinkError> {
+        let mut out = MessageWriter::new();
+        let header = Header { kind: GET_LINK, flags: REQUEST, seq: self.socket.next_seq() };
+        out.message(header, &[0; LINK_FIXED], |out| out.text(LINK_NAME, name));
+        let found = self.socket.get(out.as_bytes(), |message: &Message<'_>| {
+            let index = message.body.get(4..).and_then(|rest| rest.first_chunk());
+            index.map(|bytes| u32::from_ne_bytes(*bytes)).ok_or(NetlinkError::Malformed)
+        });
+        match found {
+            Ok(index) => Ok(Some(index)),
+            Err(error) if error.errno() == Some(NO_DEVICE) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub fn delete(&mut self, index: u32) -> Result<(), NetlinkError> {
+        let seq = self.socket.next_seq();
+        let mut fixed = [0; LINK_FIXED];
+        fixed[4..8].copy_from_slice(&index.to_ne_bytes());
+        let mut out = MessageWriter::new();
+        out.message(Header { kind: DEL_LINK, flags: REQUEST | ACK, seq }, &fixed, |_| {});
+        self.socket.execute(out.as_bytes(), seq)
+    }
+
+    /// All addresses, each with the number of its interface. One dump.
+    pub fn addresses(&mut self) -> Result<BTreeSet<(u32, IpAddr)>, NetlinkError> {
+        let mut out = MessageWriter::new();
+        let header = Header { kind: GET_ADDRESS, flags: REQUEST | DUMP, seq: self.socket.next_seq() };
+        out.message(header, &[0; ADDRESS_FIXED], |_| {});
+        let mut addresses = BTreeSet::new();
+        self.socket.dump(out.as_bytes(), |message: Option<&Message<'_>>| {
+            match message {
+                Some(message) => addresses.extend(read_address(message)?),
+                None => addresses.clear(),
+            }
+            Ok::<_, NetlinkError>(())
+        })?;
+        Ok(addresses)
+    }
+
+    /// Adds or removes addresses of an interface, and returns those that were refused. What is already so is not.
+    pub fn change(
+        &mut self,
+        index: u32,
+        add: bool,
+        addresses: &[IpAddr],
+    ) -> Result<Vec<(IpAddr, Refusal)>, NetlinkError> {
+        let mut refused = Vec::new();
+        for chunk in addresses.chunks(CHUNK) {
+            let mut out = MessageWriter::new();
+            let first = self.socket.next_seq();
+            let mut seq = first;
+            for (number, address) in chunk.iter().enumerate() {
+                if number > 0 {
+                    seq = self.socket.next_seq();
+                }
+                let ack = if number + 1 == chunk.len() { ACK } else { 0 };
+                let (kind, flags) = if add { (NEW_ADDRESS, CREATE | EXCLUSIVE) } else { (DEL_ADDRESS, 0) };
+                write_address(&mut out, Header { kind, flags: REQUEST | flags | ack, seq }, index, *address);
+            }
+            for refusal in self.socket.execute_each(out.as_bytes(), seq)? {
+                if refusal.errno == if add { EXISTS } else { NOT_AVAILABLE } {
+                    continue;
+                }
+                let address = chunk.get(refusal.seq.wrapping_sub(first) as usize);
+                refused.extend(address.map(|address| (*address, refusal)));
+            }
+        }
+        Ok(refused)
+    }
+}
+
+fn write_address(out: &mut MessageWriter, header: Header, index: u32, address: IpAddr) {
+    let (family, len) = if address.is_ipv6() { (10, 128) } else { (2, 32) };
+    let [a, b, c, d] = index.to_ne_bytes();
+    out.message(header, &[family, len, NO_DAD, 0, a, b, c, d], |out| match address {
+        IpAddr::V4(address) => {
+            out.bytes(LOCAL, &address.octets());
+            out.bytes(ADDRESS, &address.octets());
+        }
+        IpAddr::V6(address) => out.bytes(LOCAL, &address.octets()),
+    });
+}
+
+fn read_address(message: &Message<'_>) -> Result<Option<(u32, IpAddr)>, NetlinkError> {
+    let index = message.body.get(4..8).and_then(|bytes| bytes.first_chunk());
+    let index = index.map(|bytes| u32::from_ne_bytes(*bytes)).ok_or(NetlinkError::Malformed)?;
+    let attrs = message.attrs(ADDRESS_FIXED)?;
+    let Some(address) = attrs.find(LOCAL)?.or(attrs.find(ADDRESS)?) else { return Ok(None) };
+    let ipv6 = message.body.first() == Some(&10);
+    let address = if ipv6 {
+        address.value.first_chunk::<16>().map(|bytes| IpAddr::from(*bytes))
+    } else {
+        address.value.first_chunk::<4>().map(|bytes| IpAddr::from(*bytes))
+    };
+    Ok(address.map(|address| (index, address)))
+}

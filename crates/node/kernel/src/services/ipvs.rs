@@ -1,0 +1,211 @@
+//! The IPVS plane of both families, kept equal to the kernel.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use node_nft::{Family, Limits, Live};
+use node_services::{
+    Operation, ServiceEndpointsPatch, Store,
+    ipvs::{Config, Op, Plane, ServerId, guard},
+    nftables,
+};
+
+use crate::{
+    ipvs::{Ipvs, IpvsOpenError, Refused},
+    link::Links,
+    netlink::{NetlinkError, Refusal},
+    nft::{Nft, ReadError, ReconcileError, TableId},
+    sysctl::{self, SysctlError},
+};
+
+/// Holds the addresses of services.
+pub const INTERFACE: &str = "trestle-ipvs0";
+
+#[derive(Debug, thiserror::Error)]
+pub enum IpvsError {
+    #[error(transparent)]
+    Open(#[from] IpvsOpenError),
+    #[error("cannot make interface {INTERFACE} for the addresses of services (module dummy)")]
+    Interface(#[source] NetlinkError),
+    #[error("cannot prepare the kernel for IPVS")]
+    Settings(#[from] SysctlError),
+    #[error("cannot read or change what IPVS holds")]
+    Netlink(#[from] NetlinkError),
+    #[error(transparent)]
+    Guard(#[from] ReconcileError),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
+/// Translated connections must be tracked to be masqueraded; those of a destination that is gone must not linger.
+const SETTINGS: &[(&str, &str)] = &[
+    ("net/ipv4/vs/conntrack", "1"),
+    ("net/ipv4/vs/expire_nodest_conn", "1"),
+    ("net/ipv4/vs/expire_quiescent_template", "1"),
+    ("net/ipv4/ip_forward", "1"),
+];
+/// Do not answer for the addresses of services on the node's own networks.
+const STRICT_ARP: &[(&str, &str)] =
+    &[("net/ipv4/conf/all/arp_ignore", "1"), ("net/ipv4/conf/all/arp_announce", "2")];
+
+/// What an update did.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    pub operations: usize,
+    /// Objects that the kernel refused; the next call tries them again. The others were carried out.
+    pub refused: Vec<Refused>,
+    pub refused_addresses: Vec<(IpAddr, Refusal)>,
+    /// Servers that we want and that somebody else has made: left as they are.
+    pub foreign: Vec<ServerId>,
+}
+
+/// Owns the servers that the guard table lists, the guard tables, and interface [`INTERFACE`].
+pub struct IpvsProxy {
+    ipvs: Ipvs,
+    links: Links,
+    nft: Nft,
+    interface: u32,
+    plane: Plane,
+    rules: nftables::Config,
+    foreign: BTreeSet<ServerId>,
+    /// The kernel may differ from the plane: the next update compares all.
+    unsure: bool,
+}
+
+impl IpvsProxy {
+    /// Takes over what an earlier run left, and repairs it. Writes nothing if nothing differs.
+    pub fn start(
+        mut config: Config,
+        rules: nftables::Config,
+        store: &Store,
+    ) -> Result<(Self, Outcome), IpvsError> {
+        let ipvs = Ipvs::open()?;
+        sysctl::ensure(SETTINGS)?;
+        if config.strict_arp {
+            sysctl::ensure(STRICT_ARP)?;
+        }
+        let mut links = Links::open()?;
+        let interface = links.ensure_dummy(INTERFACE).map_err(IpvsError::Interface)?;
+        let elsewhere = links.addresses()?.into_iter().filter(|(index, _)| *index != interface);
+        config.host_addresses.extend(elsewhere.map(|(_, address)| address));
+        let mut plane = Plane::new(config);
+        plane.apply(&store.all_as_new());
+        let nft = Nft::open()?;
+        let foreign = BTreeSet::new();
+        let mut proxy = Self { ipvs, links, nft, interface, plane, rules, foreign, unsure: true };
+        let outcome = proxy.reconcile(store)?;
+        Ok((proxy, outcome))
+    }
+
+    /// Carries out patches, which must be the store's latest.
+    pub fn update(&mut self, store: &Store, patches: &[ServiceEndpointsPatch]) -> Result<Outcome, IpvsError> {
+        let ops = self.plane.apply(patches);
+        if self.unsure {
+            return self.reconcile(store);
+        }
+        self.unsure = true;
+        // Endpoints elsewhere do not show in the guard.
+        let guarded = patches.iter().any(|patch| {
+            patch.service.op != Operation::NoOp || patch.endpoints.iter().any(|one| one.endpoint.is_local)
+        });
+        if guarded {
+            let going =
+                ops.iter().filter_map(|op| if let Op::RemoveServer(id) = op { Some(*id) } else { None });
+            self.guard(store, &going.collect())?;
+        }
+        let outcome = self.execute(&ops)?;
+        if guarded {
+            self.guard(store, &BTreeSet::new())?;
+        }
+        self.unsure = !outcome.refused.is_empty() || !outcome.refused_addresses.is_empty();
+        Ok(outcome)
+    }
+
+    /// Compares the kernel with what it should hold, and repairs it.
+    pub fn reconcile(&mut self, store: &Store) -> Result<Outcome, IpvsError> {
+        self.unsure = true;
+        self.interface = self.links.ensure_dummy(INTERFACE).map_err(IpvsError::Interface)?;
+        let mut owned = BTreeSet::new();
+        for family in [Family::Ip, Family::Ip6] {
+            let table = self.nft.read(&TableId::new(family, guard::TABLE))?;
+            owned.extend(table.iter().filter(|table| table.owned).flat_map(guard::owned));
+        }
+        let present = self.ipvs.servers()?;
+        let wanted = self.plane.servers();
+        self.foreign =
+            present.keys().filter(|id| wanted.contains_key(id) && !owned.contains(id)).copied().collect();
+        let current = self.ipvs.read(|id| owned.contains(id))?;
+        let addresses = self.links.addresses()?;
+        let bound = addresses.into_iter().filter(|(index, _)| *index == self.interface);
+        let bound: BTreeSet<_> = bound.map(|(_, address)| address).collect();
+        let ops = self.plane.reconcile(&current, &bound);
+        let going: BTreeSet<_> = current.keys().copied().collect();
+        self.guard(store, &going)?;
+        let outcome = self.execute(&ops)?;
+        self.guard(store, &BTreeSet::new())?;
+        self.unsure = !outcome.refused.is_empty() || !outcome.refused_addresses.is_empty();
+        Ok(outcome)
+    }
+
+    /// Removes destinations whose last connection is over. Call it from time to time while [`Self::is_draining`].
+    pub fn drain(&mut self) -> Result<usize, IpvsError> {
+        let servers: BTreeSet<_> = self.plane.draining().map(|(id, _)| *id).collect();
+        let mut connections = BTreeMap::new();
+        for id in servers {
+            for (socket, (_, count)) in self.ipvs.destinations(&id)? {
+                connections.insert((id, socket), count);
+            }
+        }
+        let ops = self.plane.drained(|id, socket| connections.get(&(*id, *socket)).copied());
+        self.execute(&ops)?;
+        Ok(ops.len())
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.plane.draining().next().is_some()
+    }
+
+    /// Removes all that is ours.
+    pub fn stop(mut self) -> Result<(), IpvsError> {
+        let ids = self.plane.servers().keys().filter(|id| !self.foreign.contains(id));
+        let ops: Vec<_> = ids.map(|id| Op::RemoveServer(*id)).collect();
+        self.ipvs.execute(&ops)?;
+        self.links.delete(self.interface)?;
+        for family in [Family::Ip, Family::Ip6] {
+            self.nft.delete(&TableId::new(family, guard::TABLE))?;
+        }
+        Ok(())
+    }
+
+    fn guard(&mut self, store: &Store, also: &BTreeSet<ServerId>) -> Result<(), ReconcileError> {
+        for ipv6 in [false, true] {
+            let mut table = guard::table(ipv6, &self.rules, store, also);
+            guard::disown(&mut table, &self.foreign);
+            self.nft.reconcile(&table, Live::Chunked, Limits::default())?;
+        }
+        Ok(())
+    }
+
+    fn execute(&mut self, ops: &[Op]) -> Result<Outcome, NetlinkError> {
+        let ours: Vec<_> = ops
+            .iter()
+            .filter(|op| op.server().is_none_or(|id| !self.foreign.contains(id)))
+            .cloned()
+            .collect();
+        // Each list keeps its order; what is bound comes after what is made and before what is broken.
+        let split =
+            ours.iter().position(|op| matches!(op, Op::Bind(_) | Op::Unbind(_))).unwrap_or(ours.len());
+        let bind: Vec<_> =
+            ours.iter().filter_map(|op| if let Op::Bind(one) = op { Some(*one) } else { None }).collect();
+        let unbind: Vec<_> =
+            ours.iter().filter_map(|op| if let Op::Unbind(one) = op { Some(*one) } else { None }).collect();
+        let mut refused = self.ipvs.execute(&ours[..split])?;
+        let mut refused_addresses = self.links.change(self.interface, true, &bind)?;
+        refused.extend(self.ipvs.execute(&ours[split..])?);
+        refused_addresses.extend(self.links.change(self.interface, false, &unbind)?);
+        let foreign = self.foreign.iter().copied().collect();
+        Ok(Outcome { operations: ours.len(), refused, refused_addresses, foreign })
+    }
+}

@@ -1,0 +1,28 @@
+//! Kernel settings under /proc/sys, of the network namespace of the calling thread.
+
+use std::{fs, io};
+
+#[derive(Debug, thiserror::Error)]
+#[error("cannot set {name} to {value}")]
+pub struct SysctlError {
+    pub name: &'static str,
+    pub value: &'static str,
+    #[source]
+    pub source: io::Error,
+}
+
+/// Sets what differs, and returns how many that were. Names have slashes, as paths below /proc/sys.
+pub fn ensure(settings: &[(&'static str, &'static str)]) -> Result<usize, SysctlError> {
+    let mut changed = 0;
+    for &(name, value) in settings {
+        let path = format!("/proc/sys/{name}");
+        let set = || {
+            if fs::read_to_string(&path)?.trim() == value {
+                return Ok(0);
+            }
+            fs::write(&path, value).map(|()| 1)
+        };
+        changed += set().map_err(|source| SysctlError { name, value, source })?;
+    }
+    Ok(changed)
+}

@@ -1,0 +1,198 @@
+//! Sets and maps: what their keys and values are, and the elements in them.
+
+use std::collections::BTreeMap;
+
+use crate::Verdict;
+
+/// Sorted by first key. Intervals of one set must not overlap.
+pub type Elements = BTreeMap<Box<[u8]>, Element>;
+
+#[derive(Clone, Debug)]
+pub struct Set {
+    pub schema: SetSchema,
+    /// `None`: the kernel fills the set itself (`dynamic`), its content is never compared.
+    pub elements: Option<Elements>,
+}
+
+impl Set {
+    pub fn new(schema: SetSchema) -> Self {
+        let elements = (!schema.dynamic).then(Elements::new);
+        Self { schema, elements }
+    }
+
+    /// Adds an element. A dynamic set has none of ours.
+    pub fn insert(&mut self, key: impl Into<Box<[u8]>>, element: Element) {
+        self.elements.get_or_insert_default().insert(key.into(), element);
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetSchema {
+    /// More than one field is a concatenation.
+    pub key: Vec<FieldType>,
+    /// `None` is a set, else a map.
+    pub data: Option<DataType>,
+    /// Keys are ranges: one field by a tree, several by range per field.
+    pub interval: bool,
+    /// Filled by rules.
+    pub dynamic: bool,
+    /// Elements may expire; rules or elements say when.
+    pub timeout: bool,
+    /// Most elements there may be; 0 is no limit. A dynamic set needs one, or a flood of clients fills memory.
+    pub size: u32,
+}
+
+impl SetSchema {
+    pub fn set(key: impl Into<Vec<FieldType>>) -> Self {
+        Self { key: key.into(), data: None, interval: false, dynamic: false, timeout: false, size: 0 }
+    }
+
+    pub fn map(key: impl Into<Vec<FieldType>>, data: impl Into<Vec<FieldType>>) -> Self {
+        Self { data: Some(DataType::Value(data.into())), ..Self::set(key) }
+    }
+
+    pub fn verdict_map(key: impl Into<Vec<FieldType>>) -> Self {
+        Self { data: Some(DataType::Verdict), ..Self::set(key) }
+    }
+
+    #[must_use]
+    pub fn interval(self) -> Self {
+        Self { interval: true, ..self }
+    }
+
+    #[must_use]
+    pub fn dynamic(self, size: u32) -> Self {
+        Self { dynamic: true, timeout: true, size, ..self }
+    }
+
+    /// Elements that one of ours is in the kernel: a tree holds both borders of a range.
+    pub(crate) fn element_weight(&self) -> usize {
+        if self.interval && self.key.len() == 1 { 2 } else { 1 }
+    }
+
+    pub fn key_len(&self) -> usize {
+        padded_len(&self.key)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DataType {
+    Verdict,
+    Value(Vec<FieldType>),
+}
+
+/// Bytes of a concatenation, each field padded to its registers.
+pub(crate) fn padded_len(fields: &[FieldType]) -> usize {
+    if let [field] = fields {
+        field.len()
+    } else {
+        fields.iter().map(|field| field.len().next_multiple_of(4)).sum()
+    }
+}
+
+impl DataType {
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Verdict => 0,
+            Self::Value(fields) => padded_len(fields),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// The kinds of value that `nft` can print.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldType {
+    Ipv4,
+    Ipv6,
+    /// Number of a protocol over IP.
+    Proto,
+    Port,
+    /// A 32-bit number in host order.
+    Mark,
+    InterfaceName,
+    IcmpType,
+    Icmpv6Type,
+}
+
+impl FieldType {
+    /// Number of the type in `nft`'s own table (`enum datatypes`); concatenations pack 6 bits each.
+    pub fn number(self) -> u32 {
+        match self {
+            Self::Ipv4 => 7,
+            Self::Ipv6 => 8,
+            Self::Proto => 12,
+            Self::Port => 13,
+            Self::IcmpType => 14,
+            Self::Mark => 19,
+            Self::Icmpv6Type => 29,
+            Self::InterfaceName => 41,
+        }
+    }
+
+    pub fn from_number(number: u32) -> Option<Self> {
+        [
+            Self::Ipv4,
+            Self::Ipv6,
+            Self::Proto,
+            Self::Port,
+            Self::IcmpType,
+            Self::Mark,
+            Self::Icmpv6Type,
+            Self::InterfaceName,
+        ]
+        .into_iter()
+        .find(|field| field.number() == number)
+    }
+
+    #[expect(clippy::len_without_is_empty, reason = "no field is empty")]
+    pub fn len(self) -> usize {
+        match self {
+            Self::Proto | Self::IcmpType | Self::Icmpv6Type => 1,
+            Self::Port => 2,
+            Self::Ipv4 | Self::Mark => 4,
+            Self::Ipv6 | Self::InterfaceName => 16,
+        }
+    }
+
+    pub fn host_order(self) -> bool {
+        matches!(self, Self::Mark | Self::InterfaceName)
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Element {
+    /// Last key of the range, itself included; `None` in sets without intervals.
+    pub end: Option<Box<[u8]>>,
+    pub data: Data,
+}
+
+impl Element {
+    pub fn member() -> Self {
+        Self::default()
+    }
+
+    pub fn value(value: impl Into<Box<[u8]>>) -> Self {
+        Self { end: None, data: Data::Value(value.into()) }
+    }
+
+    pub fn verdict(verdict: Verdict) -> Self {
+        Self { end: None, data: Data::Verdict(Box::new(verdict)) }
+    }
+
+    #[must_use]
+    pub fn until(self, end: impl Into<Box<[u8]>>) -> Self {
+        Self { end: Some(end.into()), ..self }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Data {
+    #[default]
+    None,
+    Value(Box<[u8]>),
+    Verdict(Box<Verdict>),
+}

@@ -1,0 +1,149 @@
+//! The nftables table beside IPVS: whose servers are ours, who may use them, whose source is hidden.
+//!
+//! ```text
+//!   prerouting, output   firewall: not from an allowed source ─► drop;  hidden ─► mark
+//!   input                to a bound address, not to one of our servers ─► reject (ports of the host stay hidden)
+//!   postrouting          marked, or to itself ─► masquerade
+//! ```
+//!
+//! An element of `servers` is added before its server and removed after it: what is in IPVS and not in here is not
+//! ours.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use node_nft::{
+    Chain, ChainKind, CurrentTable, Element, Family, Hook, Key, Policy, Ranges, Reg, Reject, Rule, Set, Table,
+};
+
+use super::ServerId;
+use crate::{
+    FrontendKind, Protocol, Store,
+    nftables::layout::{ALLOWED_SOURCES, CLUSTER_IPS, FIREWALL, HAIRPIN, Layout, PODS},
+};
+
+pub const TABLE: &str = "trestle-ipvs";
+const SERVERS: &str = "servers";
+const HIDDEN: &str = "hidden";
+const BOUND: &str = "bound";
+
+/// The table as the store wants it. `also` are servers that are still in the kernel though nobody wants them.
+pub fn table(
+    ipv6: bool,
+    config: &crate::nftables::Config,
+    store: &Store,
+    also: &BTreeSet<ServerId>,
+) -> Table {
+    let layout = Layout { ipv6 };
+    let mut table = scaffold(layout, config);
+    let mut put = |set: &str, key: Key, element: Element| {
+        if let Some(set) = table.sets.get_mut(set) {
+            set.insert(key, element);
+        }
+    };
+    let key = |id: &ServerId| Key::new().address(id.address).proto(id.protocol.number()).port(id.port);
+    for id in also.iter().filter(|id| id.address.is_ipv6() == ipv6) {
+        put(SERVERS, key(id), Element::member());
+    }
+    for (id, info, endpoints) in store.ports().filter(|(id, ..)| id.ipv6 == ipv6) {
+        for frontend in &info.frontends {
+            let server = ServerId { address: frontend.address, port: frontend.port, protocol: id.protocol };
+            put(SERVERS, key(&server), Element::member());
+            if frontend.kind == FrontendKind::ClusterIp {
+                put(CLUSTER_IPS, Key::new().address(frontend.address), Element::member());
+            }
+            if frontend.kind != FrontendKind::NodePort {
+                put(BOUND, Key::new().address(frontend.address), Element::member());
+            }
+            if frontend.kind.is_external() && !info.external_local {
+                put(HIDDEN, key(&server), Element::member());
+            }
+            if frontend.kind == FrontendKind::LoadBalancer && !info.source_ranges.is_empty() {
+                put(FIREWALL, key(&server), Element::member());
+                for (first, last) in Ranges::new(ipv6, info.source_ranges.iter().copied()).iter() {
+                    let end = key(&server).address(last);
+                    put(ALLOWED_SOURCES, key(&server).address(first), Element::member().until(end));
+                }
+            }
+        }
+        for one in endpoints.filter(|one| one.is_local) {
+            let itself = Key::new().address(one.address).address(one.address);
+            put(HAIRPIN, itself.proto(id.protocol.number()).port(one.port), Element::member());
+        }
+    }
+    table
+}
+
+/// Takes servers out of the list of those that are ours.
+pub fn disown(table: &mut Table, foreign: &BTreeSet<ServerId>) {
+    let elements = table.sets.get_mut(SERVERS).and_then(|set| set.elements.as_mut());
+    if let Some(elements) = elements {
+        elements.retain(|key, _| server_id(key).is_none_or(|id| !foreign.contains(&id)));
+    }
+}
+
+/// The servers that an earlier run has entered as its own.
+pub fn owned(current: &CurrentTable) -> BTreeSet<ServerId> {
+    let keys = current.sets.get(SERVERS).into_iter().flat_map(|set| set.elements.keys());
+    keys.filter_map(|key| server_id(key)).collect()
+}
+
+fn server_id(key: &[u8]) -> Option<ServerId> {
+    let (rest, port) = key.split_last_chunk::<4>()?;
+    let (address, protocol) = rest.split_last_chunk::<4>()?;
+    let address = match address.len() {
+        4 => IpAddr::from(*address.first_chunk::<4>()?),
+        _ => IpAddr::from(*address.first_chunk::<16>()?),
+    };
+    let known = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
+    let protocol = known.into_iter().find(|one| one.number() == protocol[0])?;
+    Some(ServerId { address, port: u16::from_be_bytes([port[0], port[1]]), protocol })
+}
+
+fn scaffold(layout: Layout, config: &crate::nftables::Config) -> Table {
+    let family = if layout.ipv6 { Family::Ip6 } else { Family::Ip };
+    let mut table = Table::new(family, TABLE);
+    for name in [ALLOWED_SOURCES, CLUSTER_IPS, FIREWALL, HAIRPIN] {
+        table.set(name, Set::new(layout.schema(name)));
+    }
+    table
+        .set(SERVERS, Set::new(layout.schema(FIREWALL)))
+        .set(HIDDEN, Set::new(layout.schema(FIREWALL)))
+        .set(BOUND, Set::new(layout.schema(CLUSTER_IPS)));
+    let mut pods = Set::new(layout.schema(PODS));
+    for (first, last) in Ranges::new(layout.ipv6, config.pod_prefixes.iter().copied()).iter() {
+        pods.insert(Key::new().address(first), Element::member().until(Key::new().address(last)));
+    }
+    table.set(PODS, pods);
+    chains(&mut table, layout, config);
+    table
+}
+
+fn chains(table: &mut Table, layout: Layout, config: &crate::nftables::Config) {
+    let filter = |hook, priority| Chain::base(ChainKind::Filter, hook, priority, Policy::Accept);
+    let (ipv6, mark) = (layout.ipv6, config.masquerade_mark);
+    let hide = |rule: Rule| rule.set_mark(!mark, mark);
+    let early = |hook| {
+        let chain = filter(hook, -110).rule(layout.not_allowed().discard());
+        let chain =
+            chain.rule(hide(layout.destination(Rule::new("hide the source"), 0).in_set(Reg(0), HIDDEN)));
+        let to_cluster = Rule::new("to a cluster address").ip_daddr(ipv6, Reg(0)).in_set(Reg(0), CLUSTER_IPS);
+        if config.masquerade_all {
+            chain.rule(hide(to_cluster))
+        } else if config.pod_prefixes.iter().any(|prefix| prefix.addr().is_ipv6() == ipv6) {
+            chain.rule(hide(to_cluster.ip_saddr(ipv6, Reg(0)).not_in_set(Reg(0), PODS)))
+        } else {
+            chain
+        }
+    };
+    let no_server =
+        Rule::new("not a port of a service").ct_new().ip_daddr(ipv6, Reg(0)).in_set(Reg(0), BOUND);
+    let no_server = layout.destination(no_server, 0).not_in_set(Reg(0), SERVERS);
+    let itself = layout.to_itself(Rule::new("to itself through a service")).masquerade();
+    let hidden = Rule::new("sources to hide").mark_has(mark).set_mark(!0, mark).masquerade();
+    let nat = Chain::base(ChainKind::Nat, Hook::Postrouting, 100, Policy::Accept);
+    table
+        .chain("early-prerouting", early(Hook::Prerouting))
+        .chain("early-output", early(Hook::Output))
+        .chain("filter-input", filter(Hook::Input, 0).rule(no_server.reject(Reject::PortUnreachable)))
+        .chain("nat-postrouting", nat.rule(hidden).rule(itself));
+}

@@ -1,0 +1,419 @@
+//! Services in nftables: a constant number of rules, all growth in maps, one table per family.
+//!
+//! ```text
+//!   prerouting, output ─► firewall-check ─► dispatch ─► services: address . protocol . port ─► goto CLASS
+//!                                                                                                │
+//!      pick-3          dnat to endpoints[ address . protocol . port . random below 3 ] ◄─────────┤
+//!      external-3      mark for masquerade, then as pick-3 ◄─────────────────────────────────────┤
+//!      sticky-3        affinity[ client . address . protocol . port ], else as pick-3 ◄──────────┤
+//!      local-3-1       pods: pick-3; the node: external-3; others: local-endpoints, 1 of them ◄──┘
+//! ```
+//!
+//! A class is a chain for one way of treating packets and one number of endpoints; services share it. There are as
+//! many as there are different numbers of endpoints, and they are made when first needed.
+//!
+//! Each port of a service changes in one transaction: a packet sees its old endpoints or its new ones. What nothing
+//! leads to any more (places behind the end of a pool that shrank) goes in a later one, because a packet that is on
+//! its way through the rules may still ask for it.
+
+mod class;
+mod elements;
+pub(crate) mod layout;
+mod pool;
+mod steps;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use ipnet::IpNet;
+use node_nft::{CurrentTable, Data, Limits, Op, SetSchema, Table, Transaction, pack};
+
+use crate::{Frontend, Operation, PortId, Protocol, Refs, ServiceEndpointsPatch, ServicePortInfo};
+pub use class::Class;
+use elements::{Change, Head, Shared};
+pub use layout::TABLE;
+use layout::{Layout, Place};
+use pool::{Move, Pool};
+use steps::Steps;
+
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Addresses of Pods, all nodes: who is not among them is from outside. Empty: unknown.
+    pub pod_prefixes: Vec<IpNet>,
+    /// Addresses out of which services get theirs: packets to one that no service has are dropped.
+    pub service_prefixes: Vec<IpNet>,
+    /// Masquerade all traffic to cluster addresses.
+    pub masquerade_all: bool,
+    /// The bit of the packet mark that carries the decision to masquerade.
+    pub masquerade_mark: u32,
+    /// Addresses of the node: one that may use a load balancer may do so under the balancer's own address too.
+    pub node_addresses: Vec<IpAddr>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            pod_prefixes: Vec::new(),
+            service_prefixes: Vec::new(),
+            masquerade_all: false,
+            masquerade_mark: 0x4000,
+            node_addresses: Vec::new(),
+        }
+    }
+}
+
+/// One family's table.
+#[derive(Clone, Debug)]
+pub struct Plane {
+    layout: Layout,
+    config: Config,
+    ports: HashMap<PortId, Port>,
+    shared: Refs<Shared>,
+    classes: BTreeSet<Class>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Port {
+    info: Option<Arc<ServicePortInfo>>,
+    cluster: Pool,
+    local: Pool,
+    /// Endpoints on this node: they may reach themselves through the service.
+    hairpins: BTreeSet<(IpAddr, u16)>,
+}
+
+/// What to do in the kernel, in this order.
+#[derive(Clone, Debug, Default)]
+pub struct Work {
+    pub transactions: Vec<Transaction>,
+    /// Clients that must forget their endpoint once the transactions are done.
+    pub forget: Vec<Forget>,
+}
+
+impl Work {
+    pub fn is_empty(&self) -> bool {
+        self.transactions.is_empty() && self.forget.is_empty()
+    }
+}
+
+/// Entries of the affinity map that lead nowhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forget {
+    /// Address, protocol and port as they stand in the map's keys, after the client.
+    pub frontend: Box<[u8]>,
+    /// The endpoint's address and port as they stand in the map's values; `None`: whatever endpoint.
+    pub endpoint: Option<Box<[u8]>>,
+}
+
+impl Plane {
+    pub fn new(ipv6: bool, config: Config) -> Self {
+        let layout = Layout { ipv6 };
+        Self { layout, config, ports: HashMap::new(), shared: Refs::default(), classes: BTreeSet::new() }
+    }
+
+    /// The map that remembers clients, and its shape.
+    pub fn affinity(&self) -> (&'static str, SetSchema) {
+        (layout::AFFINITY, self.layout.schema(layout::AFFINITY))
+    }
+
+    /// Before the first patches: takes over the order of endpoints and the classes that an earlier run left in the
+    /// kernel, so that what is still right need not be written again.
+    pub fn adopt(&mut self, current: &CurrentTable) {
+        self.classes.extend(current.chains.keys().filter_map(|name| Class::parse(name)));
+    }
+
+    /// The whole table as it should be. With it a fresh kernel is filled, or one in an unknown state is repaired.
+    pub fn table(&self) -> Table {
+        let mut table = self.layout.scaffold(&self.config);
+        for class in &self.classes {
+            table.chain(class.name(), class.chain(self.layout, self.config.masquerade_mark));
+        }
+        for port in self.ports.values() {
+            let Some(info) = &port.info else { continue };
+            let mut put = |change: Change| {
+                if let Some(set) = table.sets.get_mut(change.set) {
+                    set.insert(change.key, change.element);
+                }
+            };
+            for frontend in &info.frontends {
+                self.head(port, info, frontend).changes.into_iter().for_each(&mut put);
+                self.places(port, info, frontend).for_each(&mut put);
+            }
+        }
+        for shared in self.shared.iter() {
+            let change = shared.change();
+            if let Some(set) = table.sets.get_mut(change.set) {
+                set.insert(change.key, change.element);
+            }
+        }
+        table
+    }
+
+    /// Reorders the pools as the kernel has them. Call after the first patches, before [`Self::table`].
+    pub fn align(&mut self, current: &CurrentTable) {
+        let mut ports = std::mem::take(&mut self.ports);
+        for port in ports.values_mut() {
+            let Some(info) = port.info.clone() else { continue };
+            let heads =
+                info.frontends.iter().map(|frontend| (frontend, self.head(port, &info, frontend).pools));
+            let heads: Vec<_> = heads.collect();
+            let find = |wanted: &dyn Fn(elements::Pools) -> bool| {
+                let (frontend, _) = heads.iter().find(|(_, pools)| wanted(*pools))?;
+                Some(Place { layout: self.layout, protocol: info.protocol.number(), frontend: **frontend })
+            };
+            let known = |place: Place, set: &str, index| match &current
+                .sets
+                .get(set)?
+                .elements
+                .get(&*place.indexed(index))?
+                .data
+            {
+                Data::Value(value) => self.layout.socket(value),
+                Data::None | Data::Verdict(_) => None,
+            };
+            if let Some(place) = find(&|pools| pools.main && !pools.main_is_local) {
+                port.cluster.align(|index| known(place, layout::ENDPOINTS, index));
+            }
+            if let Some(place) = find(&|pools| pools.local) {
+                port.local.align(|index| known(place, layout::LOCAL_ENDPOINTS, index));
+            } else if let Some(place) = find(&|pools| pools.main_is_local) {
+                port.local.align(|index| known(place, layout::ENDPOINTS, index));
+            }
+        }
+        self.ports = ports;
+    }
+
+    /// The work that carries out patches. O(what they change).
+    pub fn apply(&mut self, patches: &[ServiceEndpointsPatch], limits: Limits) -> Work {
+        let ipv6 = self.layout.ipv6;
+        let handed_over = handed_over(patches);
+        let (mut joined, mut shared) = (Steps::default(), (Vec::new(), Vec::new()));
+        let (mut classes, mut units, mut sweep, mut forget) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for patch in patches.iter().filter(|patch| patch.id.ipv6 == ipv6) {
+            let mut steps = self.apply_one(patch, &mut shared, &mut forget);
+            classes.append(&mut steps.classes);
+            if places(patch.service.before.as_deref())
+                .chain(places(patch.service.after.as_deref()))
+                .any(|place| handed_over.contains(&place))
+            {
+                joined = joined.join(steps);
+            } else {
+                let (switch, later) = steps.into_ops();
+                units.push(switch);
+                sweep.push(later);
+            }
+        }
+        let (switch, later) = joined.into_ops();
+        units.push(switch);
+        sweep.push(later);
+        let (come, gone) = self.change_shared(shared.0, shared.1);
+        sweep.push(gone);
+        let first = [self.new_classes(classes), come];
+        let units = first.into_iter().chain(units).filter(|unit| !unit.is_empty());
+        let mut transactions = pack(units, limits);
+        transactions.extend(pack(sweep.into_iter().filter(|unit| !unit.is_empty()), limits));
+        Work { transactions, forget }
+    }
+
+    fn new_classes(&mut self, wanted: Vec<Class>) -> Vec<Op> {
+        let (mut chains, mut rules) = (Vec::new(), Vec::new());
+        for class in wanted.into_iter().flat_map(Class::with_needed) {
+            if self.classes.insert(class) {
+                let name = class.name();
+                let chain = class.chain(self.layout, self.config.masquerade_mark);
+                rules.extend(chain.rules.into_iter().map(|rule| Op::AddRule { chain: name.clone(), rule }));
+                chains.push(Op::AddChain { name, base: None });
+            }
+        }
+        chains.append(&mut rules);
+        chains
+    }
+
+    fn apply_one(
+        &mut self,
+        patch: &ServiceEndpointsPatch,
+        shared: &mut (Vec<Shared>, Vec<Shared>),
+        forget: &mut Vec<Forget>,
+    ) -> Steps {
+        let before = self.ports.remove(&patch.id).unwrap_or_default();
+        let mut after = before.clone();
+        after.info.clone_from(&patch.service.after);
+        let (cluster, local) = after.change_endpoints(patch);
+        let mut steps = Steps::default();
+        self.change_frontends(&before, &after, (&cluster, &local), &mut steps);
+        shared.0.extend(elements::shared(before.info.as_deref(), &before.hairpins));
+        shared.1.extend(elements::shared(after.info.as_deref(), &after.hairpins));
+        self.forget_clients(&before, &after, &cluster, forget);
+        if patch.service.op != Operation::Delete {
+            self.ports.insert(patch.id.clone(), after);
+        }
+        steps
+    }
+
+    /// Frontends that stay follow the moves within the pools; those that come or go bring or take all.
+    fn change_frontends(&self, before: &Port, after: &Port, moves: (&[Move], &[Move]), steps: &mut Steps) {
+        let (old, new) = (by_socket(before.info.as_deref()), by_socket(after.info.as_deref()));
+        let sockets: BTreeSet<_> = old.keys().chain(new.keys()).collect();
+        for socket in sockets {
+            let (was, is) = (old.get(socket), new.get(socket));
+            let head = |port: &Port, frontend: Option<&Frontend>| {
+                let known = port.info.as_ref().zip(frontend);
+                known.map(|(info, frontend)| self.head(port, info, frontend)).unwrap_or_default()
+            };
+            let (head_before, head_after) = (head(before, was), head(after, is));
+            match is {
+                Some(frontend) if was.is_some() && head_before.pools == head_after.pools => {
+                    self.follow_moves(after, frontend, moves, head_after.pools, steps);
+                }
+                _ => {
+                    let places = |port: &Port, frontend: Option<&Frontend>| -> Vec<Change> {
+                        let known = port.info.as_ref().zip(frontend);
+                        known.map(|(info, one)| self.places(port, info, one).collect()).unwrap_or_default()
+                    };
+                    steps.replace_places(places(before, was), places(after, is));
+                }
+            }
+            steps.classes.extend(head_after.class);
+            steps.replace_head(head_before.changes, head_after.changes);
+        }
+    }
+
+    fn follow_moves(
+        &self,
+        after: &Port,
+        frontend: &Frontend,
+        moves: (&[Move], &[Move]),
+        pools: elements::Pools,
+        steps: &mut Steps,
+    ) {
+        let Some(info) = &after.info else { return };
+        let place = Place { layout: self.layout, protocol: info.protocol.number(), frontend: *frontend };
+        let (main, local) = moves;
+        let main_moves = if pools.main_is_local { local } else { main };
+        let followed =
+            [(layout::ENDPOINTS, main_moves, pools.main), (layout::LOCAL_ENDPOINTS, local, pools.local)];
+        for (set, moves, used) in followed {
+            for one in moves.iter().filter(|_| used) {
+                let change = |socket| elements::place(set, place, one.index, self.layout, socket);
+                match (one.before.map(change), one.after.map(change)) {
+                    (Some(old), Some(new)) => steps.replace(old, new),
+                    (None, Some(new)) => steps.add(new),
+                    (Some(old), None) => steps.sweep(old),
+                    (None, None) => {}
+                }
+            }
+        }
+    }
+
+    /// All users of the new state are counted before those of the old one leave: what only changes hands stays.
+    fn change_shared(&mut self, before: Vec<Shared>, after: Vec<Shared>) -> (Vec<Op>, Vec<Op>) {
+        let mut steps = Steps::default();
+        for shared in after {
+            if self.shared.acquire(shared) {
+                steps.add(shared.change());
+            }
+        }
+        for shared in before {
+            if self.shared.release(&shared) {
+                steps.sweep(shared.change());
+            }
+        }
+        steps.into_ops()
+    }
+
+    fn forget_clients(&self, before: &Port, after: &Port, cluster: &[Move], forget: &mut Vec<Forget>) {
+        let Some(was) = before.info.as_ref().filter(|info| info.affinity.is_some()) else { return };
+        let still = after.info.as_ref().filter(|info| info.affinity.is_some());
+        let stays = |socket: &(IpAddr, u16)| after.cluster.contains(socket) || after.local.contains(socket);
+        let gone: BTreeSet<_> =
+            cluster.iter().filter_map(|one| one.before).filter(|one| !stays(one)).collect();
+        let gone_here: BTreeSet<_> = before.local.iter().filter(|one| !stays(one)).collect();
+        for frontend in &was.frontends {
+            let place = Place { layout: self.layout, protocol: was.protocol.number(), frontend: *frontend };
+            let key: Box<[u8]> = place.key().into();
+            if still.is_none_or(|info| !info.frontends.contains(frontend)) {
+                forget.push(Forget { frontend: key, endpoint: None });
+                continue;
+            }
+            forget.extend(gone.union(&gone_here).map(|socket| Forget {
+                frontend: key.clone(),
+                endpoint: Some(self.layout.value(*socket).into()),
+            }));
+        }
+    }
+
+    fn head(&self, port: &Port, info: &ServicePortInfo, frontend: &Frontend) -> Head {
+        let place = Place { layout: self.layout, protocol: info.protocol.number(), frontend: *frontend };
+        Head::new(place, info, port.cluster.len(), port.local.len(), &self.config.node_addresses)
+    }
+
+    fn places<'a>(
+        &'a self,
+        port: &'a Port,
+        info: &ServicePortInfo,
+        frontend: &Frontend,
+    ) -> impl Iterator<Item = Change> + 'a {
+        let pools = self.head(port, info, frontend).pools;
+        let place = Place { layout: self.layout, protocol: info.protocol.number(), frontend: *frontend };
+        let main = if pools.main_is_local { &port.local } else { &port.cluster };
+        let layout = self.layout;
+        let list = move |set, pool: &'a Pool, used: bool| {
+            let indexed = pool.iter().zip(0_u32..).filter(move |_| used);
+            indexed.map(move |(socket, index)| elements::place(set, place, index, layout, socket))
+        };
+        list(layout::ENDPOINTS, main, pools.main).chain(list(
+            layout::LOCAL_ENDPOINTS,
+            &port.local,
+            pools.local,
+        ))
+    }
+}
+
+impl Port {
+    /// Returns how places within the two pools change.
+    fn change_endpoints(&mut self, patch: &ServiceEndpointsPatch) -> (Vec<Move>, Vec<Move>) {
+        let (mut cluster, mut local) = (Vec::new(), Vec::new());
+        for one in &patch.endpoints {
+            let (endpoint, socket) = (one.endpoint, one.endpoint.socket());
+            let stays = one.op != Operation::Delete;
+            cluster.push((socket, stays && endpoint.in_cluster_pool));
+            local.push((socket, stays && endpoint.in_local_pool));
+            if stays && endpoint.is_local {
+                self.hairpins.insert(socket);
+            } else {
+                self.hairpins.remove(&socket);
+            }
+        }
+        (self.cluster.change(&cluster), self.local.change(&local))
+    }
+}
+
+fn by_socket(info: Option<&ServicePortInfo>) -> BTreeMap<(IpAddr, u16), Frontend> {
+    let frontends = info.into_iter().flat_map(|info| &info.frontends);
+    frontends.map(|frontend| ((frontend.address, frontend.port), *frontend)).collect()
+}
+
+fn places(info: Option<&ServicePortInfo>) -> impl Iterator<Item = (IpAddr, u16, Protocol)> + '_ {
+    info.into_iter().flat_map(|info| info.frontends.iter().map(|one| (one.address, one.port, info.protocol)))
+}
+
+/// Frontends that one patch gives up and another takes.
+fn handed_over(patches: &[ServiceEndpointsPatch]) -> HashSet<(IpAddr, u16, Protocol)> {
+    let mut given_up = HashMap::new();
+    for patch in patches {
+        given_up.extend(places(patch.service.before.as_deref()).map(|place| (place, &patch.id)));
+    }
+    let taken = patches
+        .iter()
+        .flat_map(|patch| places(patch.service.after.as_deref()).map(move |place| (place, &patch.id)));
+    taken
+        .filter(|(place, id)| given_up.get(place).is_some_and(|owner| owner != id))
+        .map(|(place, _)| place)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

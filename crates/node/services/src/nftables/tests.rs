@@ -1,0 +1,155 @@
+use node_nft::{Live, Plan, fake::FakeKernel};
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    Service, Store,
+    testing::{Event, endpoint, events, name, node, service, slice},
+};
+
+fn commit(kernel: &mut FakeKernel, transactions: &[Transaction]) {
+    transactions.iter().for_each(|transaction| kernel.commit(transaction).expect("the kernel takes it"));
+}
+
+fn reconcile(kernel: &mut FakeKernel, table: &Table) {
+    let plan = Plan::new(table, kernel.table.as_ref(), Live::Chunked, Limits::default()).expect("our table");
+    commit(kernel, &plan.transactions);
+}
+
+fn started(config: Config) -> (Plane, FakeKernel) {
+    let plane = Plane::new(false, config);
+    let table = plane.table();
+    let mut kernel = FakeKernel::new(&table);
+    reconcile(&mut kernel, &table);
+    (plane, kernel)
+}
+
+fn assert_agrees(plane: &Plane, kernel: &FakeKernel) {
+    let plan = Plan::new(&plane.table(), kernel.table.as_ref(), Live::Chunked, Limits::default())
+        .expect("our table");
+    assert!(plan.is_empty(), "{plan:#?}");
+}
+
+fn config() -> Config {
+    Config {
+        pod_prefixes: vec!["10.0.0.0/8".parse().expect("a prefix")],
+        node_addresses: node().addresses,
+        ..Config::default()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn increments_lead_where_the_whole_table_leads(events in events(), chunk in 1_usize..20) {
+        let limits = Limits { elements: chunk };
+        let mut store = Store::new(node());
+        let (mut plane, mut kernel) = started(config());
+        for event in events.into_iter().chain([Event::Flush]) {
+            let flush = matches!(event, Event::Flush);
+            event.apply(&mut store);
+            if flush {
+                commit(&mut kernel, &plane.apply(&store.patches(), limits).transactions);
+                assert_agrees(&plane, &kernel);
+            }
+        }
+    }
+
+    #[test]
+    fn a_restart_over_what_an_earlier_run_left_writes_nothing(events in events()) {
+        let mut store = Store::new(node());
+        let (mut plane, mut kernel) = started(config());
+        for event in events {
+            event.apply(&mut store);
+            commit(&mut kernel, &plane.apply(&store.patches(), Limits::default()).transactions);
+        }
+        let writes = kernel.writes;
+        restart(&store, &mut kernel);
+        prop_assert_eq!(kernel.writes, writes);
+    }
+}
+
+proptest! {
+    #[test]
+    fn killed_between_any_two_transactions_the_next_run_finds_its_way(events in events(), cut in 0_usize..6) {
+        let limits = Limits { elements: 3 };
+        let mut store = Store::new(node());
+        let (mut plane, mut kernel) = started(config());
+        let half = events.len() / 2;
+        for (index, event) in events.into_iter().enumerate() {
+            event.apply(&mut store);
+            if index == half {
+                commit(&mut kernel, &plane.apply(&store.patches(), limits).transactions);
+            }
+        }
+        let work = plane.apply(&store.patches(), limits);
+        commit(&mut kernel, &work.transactions[..cut.min(work.transactions.len())]);
+        let plane = restart(&store, &mut kernel);
+        assert_agrees(&plane, &kernel);
+    }
+}
+
+/// A new process with the same state finds the kernel as it is.
+fn restart(store: &Store, kernel: &mut FakeKernel) -> Plane {
+    let mut fresh = store.clone();
+    let told = fresh.patches();
+    assert!(told.is_empty());
+    let mut plane = Plane::new(false, config());
+    let found = kernel.table.clone().expect("an earlier run made it");
+    plane.adopt(&found);
+    let all: Vec<_> = fresh.all_as_new();
+    plane.apply(&all, Limits::default());
+    plane.align(&found);
+    reconcile(kernel, &plane.table());
+    plane
+}
+
+#[test]
+fn one_endpoint_that_replaces_another_is_one_element_each_way() {
+    let mut store = Store::new(node());
+    let (mut plane, mut kernel) = started(config());
+    store.set_service(name("web"), service("172.30.0.1"));
+    let with = |last: &str| slice("web", vec![endpoint("10.0.0.1", "there"), endpoint(last, "there")]);
+    store.set_slice("web", with("10.0.0.2"));
+    commit(&mut kernel, &plane.apply(&store.patches(), Limits::default()).transactions);
+    store.set_slice("web", with("10.0.0.3"));
+    let work = plane.apply(&store.patches(), Limits::default());
+    assert_eq!(work.transactions.len(), 1);
+    assert_eq!(work.transactions[0].ops.iter().map(Op::weight).sum::<usize>(), 2);
+    commit(&mut kernel, &work.transactions);
+    assert_agrees(&plane, &kernel);
+}
+
+#[test]
+fn the_place_that_a_smaller_pool_leaves_is_swept_after_the_switch() {
+    let mut store = Store::new(node());
+    let (mut plane, mut kernel) = started(config());
+    store.set_service(name("web"), service("172.30.0.1"));
+    store.set_slice("web", slice("web", vec![endpoint("10.0.0.1", "there"), endpoint("10.0.0.2", "there")]));
+    commit(&mut kernel, &plane.apply(&store.patches(), Limits::default()).transactions);
+    store.set_slice("web", slice("web", vec![endpoint("10.0.0.2", "there")]));
+    let work = plane.apply(&store.patches(), Limits::default());
+    let [switch, sweep] = &work.transactions[..] else { panic!("{work:#?}") };
+    assert!(switch.ops.iter().any(|op| matches!(op, Op::AddElements { set, .. } if set == layout::SERVICES)));
+    assert!(
+        matches!(&sweep.ops[..], [Op::DeleteElements { set, .. }] if set == layout::ENDPOINTS),
+        "{sweep:?}"
+    );
+}
+
+#[test]
+fn clients_forget_an_endpoint_that_goes_and_all_when_affinity_ends() {
+    let mut store = Store::new(node());
+    let (mut plane, _) = started(config());
+    store.set_service(name("web"), Service { affinity: Some(10), ..service("172.30.0.1") });
+    store.set_slice("web", slice("web", vec![endpoint("10.0.0.1", "there"), endpoint("10.0.0.2", "there")]));
+    assert!(plane.apply(&store.patches(), Limits::default()).forget.is_empty());
+    store.set_slice("web", slice("web", vec![endpoint("10.0.0.2", "there")]));
+    let forget = plane.apply(&store.patches(), Limits::default()).forget;
+    assert_eq!(forget.len(), 1);
+    assert_eq!(forget[0].endpoint.as_deref(), Some(&[10, 0, 0, 1, 0x1f, 0x90, 0, 0][..]));
+    store.set_service(name("web"), service("172.30.0.1"));
+    let forget = plane.apply(&store.patches(), Limits::default()).forget;
+    assert!(matches!(&forget[..], [Forget { endpoint: None, .. }]), "{forget:?}");
+}

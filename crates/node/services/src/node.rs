@@ -1,0 +1,13 @@
+//! What a proxy knows about its own node.
+
+use std::net::IpAddr;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    pub name: String,
+    pub zone: Option<String>,
+    /// Addresses on which node ports are served.
+    pub addresses: Vec<IpAddr>,
+    /// External addresses that services claim are not served.
+    pub refuse_external_ips: bool,
+}

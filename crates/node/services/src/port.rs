@@ -1,0 +1,62 @@
+//! One port of a service in one family, in a form that a data plane consumes.
+
+use std::{fmt, net::IpAddr};
+
+use ipnet::IpNet;
+
+use crate::{Protocol, ServiceName};
+
+/// The unit of patches.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortId {
+    pub service: ServiceName,
+    pub port_name: String,
+    pub protocol: Protocol,
+    pub ipv6: bool,
+}
+
+impl fmt::Display for PortId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let family = if self.ipv6 { "ipv6" } else { "ipv4" };
+        write!(f, "{}:{}/{} {family}", self.service, self.port_name, self.protocol)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FrontendKind {
+    ClusterIp,
+    ExternalIp,
+    LoadBalancer,
+    NodePort,
+}
+
+impl FrontendKind {
+    /// Meant for clients outside of the cluster.
+    pub fn is_external(self) -> bool {
+        self != Self::ClusterIp
+    }
+}
+
+/// Where clients find the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Frontend {
+    pub address: IpAddr,
+    pub port: u16,
+    pub kind: FrontendKind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServicePortInfo {
+    pub protocol: Protocol,
+    /// Sorted; no other port has the same address, port and protocol.
+    pub frontends: Vec<Frontend>,
+    /// Who may use the load balancer's frontends; empty: everybody. Never holds a whole family.
+    pub source_ranges: Vec<IpNet>,
+    /// Seconds for which a client keeps its endpoint.
+    pub affinity: Option<u32>,
+    pub internal_local: bool,
+    pub external_local: bool,
+    /// There is an endpoint somewhere, though perhaps not for this node: what a local policy keeps from being
+    /// answered is dropped in silence, what nobody can answer is rejected.
+    pub has_endpoints: bool,
+}

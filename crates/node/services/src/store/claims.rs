@@ -1,0 +1,111 @@
+//! Who gets an address and port that several services claim.
+//!
+//! The smallest claim wins, by name of the service first: the outcome does not depend on who came first, and a loser
+//! takes over when the winner goes.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::IpAddr,
+};
+
+use super::port_id;
+use crate::{FrontendKind, IngressMode, Node, PortId, Protocol, Service, ServiceName};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    pub owner: PortId,
+    pub kind: FrontendKind,
+    pub address: IpAddr,
+    pub port: u16,
+}
+
+type Place = (IpAddr, u16, Protocol);
+
+impl Claim {
+    fn place(&self) -> Place {
+        (self.address, self.port, self.owner.protocol)
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Claims {
+    /// Sorted: the winner is the first. Nearly always there is one.
+    by_place: HashMap<Place, Vec<(PortId, FrontendKind)>>,
+}
+
+impl Claims {
+    /// Returns the services for which something may have changed.
+    pub fn exchange(&mut self, before: &[Claim], after: &[Claim]) -> BTreeSet<ServiceName> {
+        let mut touched: BTreeMap<Place, Option<PortId>> = BTreeMap::new();
+        for claim in before.iter().chain(after) {
+            let place = claim.place();
+            touched.entry(place).or_insert_with(|| self.winner(&place).map(|(owner, _)| owner.clone()));
+        }
+        for claim in before {
+            let place = claim.place();
+            if let Some(claims) = self.by_place.get_mut(&place) {
+                claims.retain(|(owner, kind)| *owner != claim.owner || *kind != claim.kind);
+                if claims.is_empty() {
+                    self.by_place.remove(&place);
+                }
+            }
+        }
+        for claim in after {
+            let claims = self.by_place.entry(claim.place()).or_default();
+            let mine = (claim.owner.clone(), claim.kind);
+            if let Err(place) = claims.binary_search(&mine) {
+                claims.insert(place, mine);
+            }
+        }
+        let mut affected = BTreeSet::new();
+        for (place, was) in touched {
+            let is = self.winner(&place).map(|(owner, _)| owner);
+            if was.as_ref() != is {
+                affected.extend(is.map(|owner| owner.service.clone()));
+                affected.extend(was.map(|owner| owner.service));
+            }
+        }
+        affected
+    }
+
+    pub fn is_won(&self, claim: &Claim) -> bool {
+        self.winner(&claim.place()).is_some_and(|(owner, kind)| *owner == claim.owner && *kind == claim.kind)
+    }
+
+    fn winner(&self, place: &Place) -> Option<&(PortId, FrontendKind)> {
+        self.by_place.get(place)?.first()
+    }
+}
+
+/// All places where a service wants to be found.
+pub fn wanted(name: &ServiceName, service: &Service, node: &Node) -> Vec<Claim> {
+    if !service.is_ours() {
+        return Vec::new();
+    }
+    let balancers = service.load_balancers.iter().filter(|ingress| ingress.mode == IngressMode::Vip);
+    let balancers: Vec<_> = balancers.map(|ingress| ingress.address).collect();
+    let external: &[IpAddr] = if node.refuse_external_ips { &[] } else { &service.external_ips };
+    let mut claims = Vec::new();
+    for ipv6 in [false, true] {
+        if !service.cluster_ips.iter().any(|address| address.is_ipv6() == ipv6) {
+            continue;
+        }
+        for port in &service.ports {
+            let owner = port_id(name, port, ipv6);
+            let mut claim = |kind, addresses: &[IpAddr], number| {
+                let of_family = addresses.iter().filter(|address| address.is_ipv6() == ipv6 && number != 0);
+                claims.extend(of_family.map(|address| Claim {
+                    owner: owner.clone(),
+                    kind,
+                    address: *address,
+                    port: number,
+                }));
+            };
+            claim(FrontendKind::ClusterIp, &service.cluster_ips, port.port);
+            claim(FrontendKind::ExternalIp, external, port.port);
+            claim(FrontendKind::LoadBalancer, &balancers, port.port);
+            claim(FrontendKind::NodePort, &node.addresses, port.node_port);
+        }
+    }
+    claims
+}
