@@ -5,13 +5,14 @@ use std::{env, fs, path::PathBuf};
 use prost::Message as _;
 
 const ROOT: &str = "../../proto";
-const FILES: [&str; 8] = [
+const FILES: [&str; 9] = [
     "tagservicepb/tagservice.proto",
     "invisinetspb/invisinets.proto",
     "pb/transport.proto",
     "provider/provider.proto",
     "trestle/v1/access.proto",
     "trestle/v1/admin.proto",
+    "trestle/v1/cloud.proto",
     "trestle/v1/namespaces.proto",
     "trestle/v1/tags.proto",
 ];

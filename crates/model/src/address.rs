@@ -88,7 +88,9 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_refused() {
-        for bad in ["", "tag/inside", "10.0.0.1/33", "010.0.0.1", "10.0.0", "10.0.0.1/", "::1/129", " 10.0.0.1"] {
+        for bad in
+            ["", "tag/inside", "10.0.0.1/33", "010.0.0.1", "10.0.0", "10.0.0.1/", "::1/129", " 10.0.0.1"]
+        {
             assert!(bad.parse::<Address>().is_err(), "{bad:?}");
         }
     }

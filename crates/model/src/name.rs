@@ -22,7 +22,9 @@ pub enum NameError {
     Empty,
     #[error("the name is {len} bytes long; at most {max} are allowed")]
     TooLong { len: usize, max: usize },
-    #[error("the name {name:?} has an empty part: a name neither starts nor ends with '.', nor has two in a row")]
+    #[error(
+        "the name {name:?} has an empty part: a name neither starts nor ends with '.', nor has two in a row"
+    )]
     EmptySegment { name: String },
     #[error("the name {name:?} holds {character:?}; letters, digits, '-' and '_' are allowed")]
     Character { name: String, character: char },

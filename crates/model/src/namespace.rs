@@ -22,7 +22,9 @@ pub struct Deployment(String);
 /// Why deployments are not acceptable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NamespaceError {
-    #[error("the deployment of cloud {cloud} is empty, longer than {MAX_DEPLOYMENT} bytes, or holds control characters")]
+    #[error(
+        "the deployment of cloud {cloud} is empty, longer than {MAX_DEPLOYMENT} bytes, or holds control characters"
+    )]
     Deployment { cloud: Segment },
     #[error("cloud {cloud} is listed twice; a namespace has one deployment per cloud")]
     Duplicate { cloud: Segment },
@@ -32,7 +34,10 @@ pub enum NamespaceError {
 const MAX_DEPLOYMENT: usize = 1024;
 
 impl Namespace {
-    pub fn new(name: Segment, list: impl IntoIterator<Item = (Segment, String)>) -> Result<Self, NamespaceError> {
+    pub fn new(
+        name: Segment,
+        list: impl IntoIterator<Item = (Segment, String)>,
+    ) -> Result<Self, NamespaceError> {
         let mut deployments = BTreeMap::new();
         for (cloud, id) in list {
             if id.is_empty() || id.len() > MAX_DEPLOYMENT || id.chars().any(char::is_control) {

@@ -29,6 +29,8 @@ mod tests {
 
     #[test]
     fn a_secret_does_not_print() {
-        assert!(!format!("{:?} {:#?}", Secret::new("hunter2"), Some(Secret::new("hunter2"))).contains("hunter2"));
+        assert!(
+            !format!("{:?} {:#?}", Secret::new("hunter2"), Some(Secret::new("hunter2"))).contains("hunter2")
+        );
     }
 }

@@ -220,6 +220,9 @@ mod tests {
     fn subscribers_hold_no_control_characters_and_are_bounded() {
         assert_eq!("".parse::<Subscriber>(), Err(SubscriberError::Empty));
         assert!(matches!("a\nb".parse::<Subscriber>(), Err(SubscriberError::Control { .. })));
-        assert!(matches!("x".repeat(MAX_TEXT + 1).parse::<Subscriber>(), Err(SubscriberError::TooLong { .. })));
+        assert!(matches!(
+            "x".repeat(MAX_TEXT + 1).parse::<Subscriber>(),
+            Err(SubscriberError::TooLong { .. })
+        ));
     }
 }

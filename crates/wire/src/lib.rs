@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod namespaces;
+pub mod permit;
 pub mod tags;
 
 /// `tagservicepb.TagService`: tags on the seed's wire.
