@@ -39,7 +39,7 @@ pub use intent::{Intent, ResourceIntent};
 pub use inventory::{
     GatewayRecord, Inventory, LinkRecord, NetworkRecord, Phase, ResourceRecord, SimpleRecord,
 };
-pub use lists::{PermitChange, difference};
+pub use lists::{List, PermitChange, difference};
 pub use places::{Class, Places};
 pub use space::{DEFAULT_SIZE, NoSpaceLeft, PoolError, Pools};
 pub use step::{Action, Plan, Problem, ProblemKind, Step, StepId};

@@ -99,6 +99,12 @@ impl CloudError {
 /// One cloud. Calls on different objects may come at the same time; calls on one object come one after another.
 #[async_trait]
 pub trait Cloud: Send + Sync + 'static {
+    /// True if entries are recognised by their content and an entry of the same name is not replaced: then whoever
+    /// changes an entry must delete the old one.
+    fn keeps_replaced_entries(&self) -> bool {
+        false
+    }
+
     /// The bounds a plan must keep in this cloud.
     async fn describe(&self) -> Result<CloudTraits, CloudError>;
 

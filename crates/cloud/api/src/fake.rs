@@ -51,6 +51,10 @@ impl FakeCloud {
         Self { name, traits, inner: Mutex::new(inner) }
     }
 
+    pub fn name(&self) -> &Segment {
+        &self.name
+    }
+
     /// From now on calls fail as told.
     pub fn set_faults(&self, faults: Faults) {
         let mut inner = self.inner.lock();

@@ -7,16 +7,14 @@ use std::{
 };
 
 use ipnet::Ipv4Net;
-use model::{EntryName, LinkName, NetworkName, PeeringName, PermitEntry, ResourceName, Site};
+use model::{LinkName, NetworkName, PeeringName, PermitEntry, ResourceName, Site};
 
 use super::{
-    Action, Class, Intent, Inventory, Phase, Places, Plan, Problem, ProblemKind, Step, StepId, difference,
-    find_asn, find_bgp,
+    Action, Class, Intent, Inventory, List, Phase, Places, Plan, Problem, ProblemKind, Step, StepId,
+    difference, find_asn, find_bgp,
     lists::Resolver,
     paths::{Path, Paths},
 };
-
-type List = BTreeMap<EntryName, PermitEntry>;
 
 pub(super) struct Builder<'i> {
     intent: &'i Intent,
@@ -228,7 +226,7 @@ impl<'i> Builder<'i> {
         homes: &BTreeMap<&'i ResourceName, NetworkName>,
     ) -> Vec<(StepId, BTreeSet<model::Address>)> {
         let mut closing = Vec::new();
-        let nothing = List::new();
+        let (nothing, unsure) = (List::new(), BTreeMap::new());
         for resource in homes.keys() {
             let desired = lists.get(resource).unwrap_or(&nothing);
             let record = self.inventory.resources.get(*resource);
@@ -236,8 +234,8 @@ impl<'i> Builder<'i> {
                 continue;
             }
             let (current, changing) =
-                record.map_or((&nothing, None), |record| (&record.permit, record.changing.as_ref()));
-            if current == desired && changing.is_none() {
+                record.map_or((&nothing, &unsure), |record| (&record.permit, &record.changing));
+            if current == desired && changing.is_empty() {
                 continue;
             }
             let (close, open) = difference(current, changing, desired);
@@ -246,8 +244,7 @@ impl<'i> Builder<'i> {
                 continue;
             }
             let mut after = made;
-            // An interrupted change that turns out to have nothing left to do is still to be put on record.
-            if !close.is_empty() || (changing.is_some() && open.is_empty()) {
+            if !close.is_empty() {
                 let gone = close.unset.iter().flat_map(|entry| entry.targets().iter().copied()).collect();
                 let step = self.push(Action::Close { resource: (*resource).clone(), change: close }, after);
                 self.waits(resource, step);

@@ -44,9 +44,10 @@ pub struct ResourceRecord {
     /// The permit list as it was last set.
     #[serde(default)]
     pub permit: BTreeMap<EntryName, PermitEntry>,
-    /// A change of the permit list is under way: the cloud's list is between `permit` and this.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub changing: Option<BTreeMap<EntryName, PermitEntry>>,
+    /// Entries that a change under way, or interrupted, may have touched: every version the cloud may have, or none
+    /// of them. Names that are not here are as in `permit`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub changing: BTreeMap<EntryName, BTreeSet<PermitEntry>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

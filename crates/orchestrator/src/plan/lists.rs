@@ -8,6 +8,9 @@ use tags::ResolvedMember;
 
 use super::{Intent, Inventory, Problem, ProblemKind};
 
+/// A permit list, by name of entry.
+pub type List = BTreeMap<EntryName, PermitEntry>;
+
 /// A change of one permit list: `set` first (an entry of the same name is replaced), then `unset` (only entries
 /// that are equal to the one given, so that what `set` has just replaced is safe).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -22,7 +25,7 @@ impl PermitChange {
     }
 
     /// The list after the change.
-    pub fn apply(&self, mut list: BTreeMap<EntryName, PermitEntry>) -> BTreeMap<EntryName, PermitEntry> {
+    pub fn apply(&self, mut list: List) -> List {
         for entry in &self.set {
             list.insert(entry.name.clone(), entry.clone());
         }
@@ -37,31 +40,26 @@ impl PermitChange {
 
 /// What takes permissions away and what gives them, so that the first never waits for the second.
 ///
-/// If a change was interrupted, `changing` is what the list may already be; whatever may be there and shall not is
-/// taken away, and whatever may be missing is given again.
+/// Of an entry that an interrupted change has touched (`changing`), every version that may be there and shall not is
+/// taken away, and the one that shall be is given again.
 pub fn difference(
-    list: &BTreeMap<EntryName, PermitEntry>,
-    changing: Option<&BTreeMap<EntryName, PermitEntry>>,
-    desired: &BTreeMap<EntryName, PermitEntry>,
+    list: &List,
+    changing: &BTreeMap<EntryName, BTreeSet<PermitEntry>>,
+    desired: &List,
 ) -> (PermitChange, PermitChange) {
     let (mut close, mut open) = (PermitChange::default(), PermitChange::default());
-    let is_sure = |entry: &PermitEntry| changing.is_none_or(|other| other.get(&entry.name) == Some(entry));
-    for entry in list.values() {
-        match desired.get(&entry.name) {
-            Some(wanted) if is_sure(entry) => replace(entry, wanted, &mut close, &mut open),
-            Some(wanted) if wanted == entry => {}
-            _ => close.unset.push(entry.clone()),
+    for (name, entry) in list.iter().filter(|(name, _)| !changing.contains_key(*name)) {
+        match desired.get(name) {
+            Some(wanted) => replace(entry, wanted, &mut close, &mut open),
+            None => close.unset.push(entry.clone()),
         }
     }
-    for entry in changing.into_iter().flat_map(BTreeMap::values) {
-        let known = list.get(&entry.name) == Some(entry);
-        if !known && desired.get(&entry.name) != Some(entry) {
-            close.unset.push(entry.clone());
-        }
+    for (name, versions) in changing {
+        close.unset.extend(versions.iter().filter(|version| desired.get(name) != Some(version)).cloned());
     }
-    for wanted in desired.values() {
-        let sure = list.get(&wanted.name).filter(|entry| is_sure(entry));
-        if sure != Some(wanted) && !close.set.contains(wanted) {
+    for (name, wanted) in desired {
+        let is_there = !changing.contains_key(name) && list.get(name) == Some(wanted);
+        if !is_there && !close.set.contains(wanted) {
             open.set.push(wanted.clone());
         }
     }

@@ -4,6 +4,8 @@
 //! done: its networks come with its resources, its kind is guessed from its name, and lists are short. What cannot
 //! be done without the extension (deleting, above all) is refused with that reason.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use async_trait::async_trait;
 use ipnet::Ipv4Net;
 use model::{
@@ -31,6 +33,8 @@ pub struct RemoteCloud {
     name: Segment,
     plugin: CloudPluginClient<Channel>,
     extension: CloudExtensionClient<Channel>,
+    /// The plugin has shown that it knows the extension, and so that entries have names.
+    is_extended: AtomicBool,
 }
 
 impl RemoteCloud {
@@ -39,6 +43,7 @@ impl RemoteCloud {
             name,
             plugin: CloudPluginClient::new(channel.clone()),
             extension: CloudExtensionClient::new(channel),
+            is_extended: AtomicBool::new(false),
         }
     }
 
@@ -102,9 +107,16 @@ fn connection(at: &At, peer: &Site) -> v1::CloudConnection {
 
 #[async_trait]
 impl Cloud for RemoteCloud {
+    fn keeps_replaced_entries(&self) -> bool {
+        !self.is_extended.load(Ordering::Relaxed)
+    }
+
     async fn describe(&self) -> Result<CloudTraits, CloudError> {
         match self.extension().describe_cloud(v1::DescribeCloudRequest {}).await {
-            Ok(answer) => traits(answer.get_ref()),
+            Ok(answer) => {
+                self.is_extended.store(true, Ordering::Relaxed);
+                traits(answer.get_ref())
+            }
             Err(status) if status.code() == tonic::Code::Unimplemented => {
                 Ok(CloudTraits::of_kind(self.name.as_str()))
             }

@@ -246,7 +246,13 @@ fn an_interrupted_change_of_a_list_is_finished_whichever_way_it_went() {
                 after = change.apply(after);
             }
         }
-        record.changing = Some(after.clone());
+        for step in &plan.steps {
+            if let Action::Close { change, .. } | Action::Open { change, .. } = &step.action {
+                for entry in change.set.iter().chain(&change.unset) {
+                    record.changing.entry(entry.name.clone()).or_default().insert(entry.clone());
+                }
+            }
+        }
         // Back to the first wish, while nobody knows which list the cloud has.
         world.permit("ns.azure.a", rule("r", Direction::Outbound, &["8.8.8.8"]));
         let plan = world.plan();

@@ -25,8 +25,8 @@ enum Peer {
 
 /// Twelve resources over three clouds, two namespaces and two regions.
 fn name(which: usize) -> (String, &'static str) {
-    let namespace = if which % 2 == 0 { "a" } else { "b" };
-    let region = if which % 3 == 0 { "r1" } else { "r2" };
+    let namespace = if which.is_multiple_of(2) { "a" } else { "b" };
+    let region = if which.is_multiple_of(3) { "r1" } else { "r2" };
     (format!("{namespace}.{}.vm{which}", CLOUDS[which % 3]), region)
 }
 
@@ -37,10 +37,10 @@ fn peer() -> impl Strategy<Value = Peer> {
 fn wish() -> impl Strategy<Value = Wish> {
     let often = prop::bool::weighted(0.7);
     prop_oneof![
-        3 => (0..12usize, often.clone()).prop_map(|(which, present)| Wish::Resource { which, present }),
-        4 => (0..12usize, peer(), any::<bool>(), often.clone())
+        3 => (0..12usize, often).prop_map(|(which, present)| Wish::Resource { which, present }),
+        4 => (0..12usize, peer(), any::<bool>(), often)
             .prop_map(|(on, peer, inbound, present)| Wish::Rule { on, peer, inbound, present }),
-        1 => (0..4usize, peer(), any::<bool>(), often.clone())
+        1 => (0..4usize, peer(), any::<bool>(), often)
             .prop_map(|(tag, peer, inbound, present)| Wish::TagRule { tag, peer, inbound, present }),
         3 => (0..4usize, peer(), often).prop_map(|(tag, member, present)| Wish::Member { tag, member, present }),
     ]

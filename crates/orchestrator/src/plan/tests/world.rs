@@ -157,7 +157,7 @@ impl World {
                     network,
                     state: Some(state),
                     permit: BTreeMap::new(),
-                    changing: None,
+                    changing: BTreeMap::new(),
                 };
                 inventory.resources.insert(resource, record);
             }
