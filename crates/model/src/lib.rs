@@ -10,6 +10,7 @@ mod cloud;
 mod name;
 mod namespace;
 mod permit;
+pub mod policy;
 mod role;
 mod secret;
 mod subject;

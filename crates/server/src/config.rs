@@ -44,7 +44,10 @@ pub struct Listen {
 
 impl Default for Listen {
     fn default() -> Self {
-        Self { http: SocketAddr::from(([127, 0, 0, 1], 8080)), grpc: SocketAddr::from(([127, 0, 0, 1], 8081)) }
+        Self {
+            http: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            grpc: SocketAddr::from(([127, 0, 0, 1], 8081)),
+        }
     }
 }
 
@@ -74,6 +77,20 @@ pub struct EtcdConfig {
     /// Client certificate for etcd.
     #[serde(default)]
     pub client: Option<CertificateFiles>,
+    /// Operations in one transaction: what etcd's `--max-txn-ops` says.
+    #[serde(default = "default_max_txn_ops")]
+    pub max_txn_ops: usize,
+    /// Bytes in one request: what etcd's `--max-request-bytes` says.
+    #[serde(default = "default_max_request_bytes")]
+    pub max_request_bytes: usize,
+}
+
+fn default_max_txn_ops() -> usize {
+    128
+}
+
+fn default_max_request_bytes() -> usize {
+    1_572_864
 }
 
 fn default_etcd_prefix() -> String {
@@ -115,9 +132,13 @@ impl LimitsConfig {
 /// What makes a configuration unsafe or senseless.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    #[error("`plaintext_loopback` is set, but `listen.{listener}` is {addr}, which is not a loopback address")]
+    #[error(
+        "`plaintext_loopback` is set, but `listen.{listener}` is {addr}, which is not a loopback address"
+    )]
     PlaintextOffLoopback { listener: &'static str, addr: SocketAddr },
-    #[error("`anonymous_role` is set without `plaintext_loopback`: callers from elsewhere must say who they are")]
+    #[error(
+        "`anonymous_role` is set without `plaintext_loopback`: callers from elsewhere must say who they are"
+    )]
     AnonymousWithoutPlaintext,
     #[error("`store.etcd.endpoints` is empty")]
     NoEtcdEndpoints,
@@ -159,7 +180,10 @@ impl Config {
         for (key, value) in [
             ("max_connections", limits.max_connections),
             ("max_in_flight", limits.max_in_flight),
-            ("request_timeout_seconds", usize::try_from(limits.request_timeout_seconds).unwrap_or(usize::MAX)),
+            (
+                "request_timeout_seconds",
+                usize::try_from(limits.request_timeout_seconds).unwrap_or(usize::MAX),
+            ),
             ("max_message_bytes", limits.max_message_bytes),
         ] {
             if value == 0 {
@@ -173,7 +197,12 @@ impl Config {
     pub fn certificate_names(&self, host_name: Option<&str>) -> Vec<String> {
         let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
         names.extend(host_name.map(str::to_owned));
-        names.extend([self.listen.http, self.listen.grpc].iter().filter(|a| !a.ip().is_unspecified()).map(|a| a.ip().to_string()));
+        names.extend(
+            [self.listen.http, self.listen.grpc]
+                .iter()
+                .filter(|a| !a.ip().is_unspecified())
+                .map(|a| a.ip().to_string()),
+        );
         names.extend(self.names.iter().cloned());
         names.sort();
         names.dedup();

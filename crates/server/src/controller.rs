@@ -11,10 +11,8 @@ use std::{
 use axum::{Router, middleware};
 use jiff::Timestamp;
 use model::{Role, Subject};
-use store::{Store, embedded};
 use time::OffsetDateTime;
-use tokio::{net::TcpListener, sync::Semaphore, task::JoinSet};
-use tokio_util::sync::CancellationToken;
+use tokio::{net::TcpListener, sync::Semaphore};
 use tonic_health::{ServingStatus, server::HealthReporter};
 use tracing::{info, warn};
 
@@ -24,12 +22,15 @@ use crate::{
         gate::{self, Gate},
     },
     audit::Audit,
-    config::{Config, ConfigError, EtcdConfig, StoreKind},
+    blocking::blocking,
+    config::{Config, ConfigError},
     grpc,
+    life::Life,
     limits::{self, Limits},
     listen::Listener,
     metrics::Metrics,
     namespaces::{NamespaceError, Namespaces},
+    open_store::{OpenStoreError, open_store},
     parts::Parts,
     pki::{Pki, PkiError},
     private_file, rest,
@@ -41,18 +42,6 @@ use crate::{
 const LOAD: Duration = Duration::from_secs(60);
 /// How often readiness is told to gRPC health watchers.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(2);
-/// Operations and bytes one transaction may have: whole tags of a million members.
-const MAX_OPERATIONS: usize = 4 << 20;
-const MAX_TRANSACTION: usize = 1 << 30;
-
-/// Why the store could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenStoreError {
-    #[error("cannot open the store")]
-    Embedded(#[source] embedded::OpenError),
-    #[error("cannot read {}", path.display())]
-    Read { path: PathBuf, #[source] err: io::Error },
-}
 
 /// Why a controller did not start.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +49,11 @@ pub enum StartError {
     #[error("the configuration cannot be used")]
     Config(#[from] ConfigError),
     #[error("cannot use the data directory {}", path.display())]
-    DataDir { path: PathBuf, #[source] err: io::Error },
+    DataDir {
+        path: PathBuf,
+        #[source]
+        err: io::Error,
+    },
     #[error("cannot open the store")]
     Store(#[from] OpenStoreError),
     #[error("cannot set up the local CA")]
@@ -68,7 +61,12 @@ pub enum StartError {
     #[error("cannot set up TLS")]
     Tls(#[from] TlsError),
     #[error("cannot listen on {addr} for {listener}; is another controller running?")]
-    Listen { listener: &'static str, addr: SocketAddr, #[source] err: io::Error },
+    Listen {
+        listener: &'static str,
+        addr: SocketAddr,
+        #[source]
+        err: io::Error,
+    },
     #[error("the initial state did not load within {LOAD:?}; see the log for what the store answers")]
     Load,
     #[error("cannot make the first token")]
@@ -82,21 +80,6 @@ pub struct Controller {
     parts: Parts,
     http: SocketAddr,
     grpc: SocketAddr,
-    tasks: JoinSet<()>,
-}
-
-/// Opens the store a configuration names.
-pub async fn open_store(config: &Config) -> Result<Store, OpenStoreError> {
-    match &config.store {
-        StoreKind::Embedded => {
-            let mut options = embedded::Options::new(config.data_dir.join("store"));
-            (options.max_operations, options.max_transaction_bytes) = (MAX_OPERATIONS, MAX_TRANSACTION);
-            crate::blocking::blocking(move || options.open()).await.map_err(OpenStoreError::Embedded)
-        }
-        StoreKind::Etcd(config) => {
-            unimplemented!("{config:?}")
-        }
-    }
 }
 
 impl Controller {
@@ -112,19 +95,19 @@ impl Controller {
         let store = open_store(&config).await?;
         let pki = Arc::new(Pki::open(&data_dir.join("pki"), OffsetDateTime::from(SystemTime::now()))?);
         let audit = Arc::new(Audit::open(&data_dir).map_err(in_data_dir)?);
-        let stop = CancellationToken::new();
+        let life = Life::default();
         let metrics = Metrics::new();
         let parts = Parts {
-            tags: Tags::start(store.clone(), Arc::clone(&metrics), stop.clone()),
+            tags: Tags::start(store.clone(), Arc::clone(&metrics), &life),
             namespaces: Namespaces::new(store.clone()),
-            credentials: Arc::new(Credentials::start(store.clone(), Arc::clone(&pki), &stop)),
+            credentials: Arc::new(Credentials::start(store.clone(), Arc::clone(&pki), &life)),
             config: Arc::new(config),
             store,
             audit,
             pki,
             metrics,
             started_at: Timestamp::now(),
-            stop,
+            life,
         };
         load(&parts).await?;
         ensure_first_token(&parts).await?;
@@ -134,7 +117,8 @@ impl Controller {
 
     fn serve(parts: Parts, http: TcpListener, grpc: TcpListener) -> Result<Self, StartError> {
         let addr = |listener: &TcpListener, asked| listener.local_addr().unwrap_or(asked);
-        let (http_addr, grpc_addr) = (addr(&http, parts.config.listen.http), addr(&grpc, parts.config.listen.grpc));
+        let (http_addr, grpc_addr) =
+            (addr(&http, parts.config.listen.http), addr(&grpc, parts.config.listen.grpc));
         let tls = match parts.config.plaintext_loopback {
             true => None,
             false => {
@@ -142,13 +126,12 @@ impl Controller {
                 Some(Arc::new(Tls::new(Arc::clone(&parts.pki), names, parts.config.tls.clone())?))
             }
         };
-        let mut tasks = JoinSet::new();
         if let Some(tls) = &tls {
-            let (tls, stop) = (Arc::clone(tls), parts.stop.clone());
-            tasks.spawn(async move { tls.keep_fresh(stop).await });
+            let tls = Arc::clone(tls);
+            parts.life.spawn(async move { tls.keep_fresh().await });
         }
         let health = HealthReporter::new();
-        tasks.spawn(tell_health(parts.clone(), health.clone()));
+        parts.life.spawn_to_end(tell_health(parts.clone(), health.clone()));
         let connections = Arc::new(Semaphore::new(parts.config.limits.max_connections));
         let guard = Guard::new(&parts);
         for (name, socket, router) in
@@ -162,10 +145,10 @@ impl Controller {
                 connections: Arc::clone(&connections),
                 metrics: Arc::clone(&parts.metrics),
             };
-            tasks.spawn(listener.serve(parts.stop.clone()));
+            parts.life.spawn_to_end(listener.serve(parts.life.stopping()));
         }
         info!(http = %http_addr, grpc = %grpc_addr, "the controller serves");
-        Ok(Self { parts, http: http_addr, grpc: grpc_addr, tasks })
+        Ok(Self { parts, http: http_addr, grpc: grpc_addr })
     }
 
     pub fn http_addr(&self) -> SocketAddr {
@@ -186,10 +169,11 @@ impl Controller {
     }
 
     /// Stops accepting, lets calls finish, ends streams, and closes the store.
-    pub async fn stop(mut self) {
+    pub async fn stop(self) {
         info!("the controller stops");
-        self.parts.stop.cancel();
-        while self.tasks.join_next().await.is_some() {}
+        self.parts.life.end().await;
+        // The last handle on the store is in here; closing it waits for its writer.
+        blocking(move || drop(self.parts)).await;
     }
 }
 
@@ -254,19 +238,21 @@ async fn ensure_first_token(parts: &Parts) -> Result<(), StartError> {
     }
     let subject = Subject { role: Role::Admin, name: "admin".parse().expect("it is a legal name") };
     let made = parts.credentials.create_token(subject, None).await.map_err(StartError::FirstToken)?;
-    private_file::write(&path, made.token.expose().as_bytes()).map_err(|err| StartError::DataDir { path, err })
+    private_file::write(&path, made.token.expose().as_bytes())
+        .map_err(|err| StartError::DataDir { path, err })
 }
 
 /// Tells gRPC health watchers what `/readyz` says.
 async fn tell_health(parts: Parts, health: HealthReporter) {
     let mut told = None;
-    while !parts.stop.is_cancelled() {
+    let stopping = parts.life.stopping();
+    while !stopping.is_cancelled() {
         let ready = parts.not_ready().await.is_empty();
         if told != Some(ready) {
             told = Some(ready);
             set_health(&health, if ready { ServingStatus::Serving } else { ServingStatus::NotServing }).await;
         }
-        parts.stop.run_until_cancelled(tokio::time::sleep(HEALTH_INTERVAL)).await;
+        stopping.run_until_cancelled(tokio::time::sleep(HEALTH_INTERVAL)).await;
     }
     set_health(&health, ServingStatus::NotServing).await;
 }
@@ -284,21 +270,4 @@ fn host_name() -> Option<String> {
     // Names that no certificate can carry are left out rather than failing the start.
     let legal = !name.is_empty() && name.split('.').all(|label| label.parse::<model::Segment>().is_ok());
     legal.then(|| name.to_owned())
-}
-
-/// Why a backup was not restored.
-#[derive(Debug, thiserror::Error)]
-pub enum RestoreStoreError {
-    #[error("cannot restore into the data directory")]
-    Embedded(#[source] embedded::RestoreError),
-}
-
-/// Puts a backup into the store a configuration names. No controller may be running on it.
-pub async fn restore_store(
-    config: &Config,
-    backup: &Path,
-    replace: bool,
-) -> Result<embedded::Restored, RestoreStoreError> {
-    let (dir, backup) = (config.data_dir.join("store"), backup.to_owned());
-    crate::blocking::blocking(move || embedded::restore(&dir, &backup, replace)).await.map_err(RestoreStoreError::Embedded)
 }

@@ -18,16 +18,23 @@ use utoipa::ToSchema;
 pub struct Failure {
     pub code: Code,
     pub message: String,
+    /// The HTTP status, where it says more than the code's own.
+    pub status: Option<StatusCode>,
 }
 
 impl Failure {
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), status: None }
     }
 
     /// From an error and everything below it, joined into one line.
     pub fn from_error(code: Code, error: &dyn Error) -> Self {
-        Self { code, message: chain(error) }
+        Self::new(code, chain(error))
+    }
+
+    #[must_use]
+    pub fn with_status(self, status: StatusCode) -> Self {
+        Self { status: Some(status), ..self }
     }
 
     pub fn invalid(error: &dyn Error) -> Self {
@@ -70,7 +77,7 @@ pub struct Problem {
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        let status = http_status(self.code);
+        let status = self.status.unwrap_or_else(|| http_status(self.code));
         let problem = Problem {
             kind: "about:blank",
             title: status.canonical_reason().unwrap_or("Error"),

@@ -47,12 +47,13 @@ pub fn router(parts: &Parts, health: HealthReporter) -> Router {
             TagEventsServer::new(tags::EventService {
                 tags: parts.tags.clone(),
                 metrics: parts.metrics.clone(),
-                stop: parts.stop.clone(),
+                stop: parts.life.stopping(),
             })
             .max_decoding_message_size(max),
         )
         .add_service(
-            NamespacesServer::new(namespaces::Service(parts.namespaces.clone())).max_decoding_message_size(max),
+            NamespacesServer::new(namespaces::Service(parts.namespaces.clone()))
+                .max_decoding_message_size(max),
         )
         .add_service(
             AccessServer::new(access::Service {

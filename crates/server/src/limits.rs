@@ -43,7 +43,10 @@ pub async fn keep(State(limits): State<Arc<Limits>>, request: Request, next: Nex
 
 async fn run(limits: &Limits, request: Request, next: Next, is_grpc: bool) -> Response {
     let Ok(_permit) = limits.in_flight.try_acquire() else {
-        return refuse(Failure::new(Code::Unavailable, "too many calls at once; try again in a second"), is_grpc);
+        return refuse(
+            Failure::new(Code::Unavailable, "too many calls at once; try again in a second"),
+            is_grpc,
+        );
     };
     let timeout = match grpc_timeout(&request) {
         Some(asked) => asked.min(limits.timeout),
@@ -134,7 +137,9 @@ mod tests {
 
     #[test]
     fn grpc_timeouts_are_read_as_specified() {
-        let read = |text: &str| grpc_timeout(&Request::get("/").header("grpc-timeout", text).body(Body::empty()).unwrap());
+        let read = |text: &str| {
+            grpc_timeout(&Request::get("/").header("grpc-timeout", text).body(Body::empty()).unwrap())
+        };
         assert_eq!(read("5S"), Some(Duration::from_secs(5)));
         assert_eq!(read("100m"), Some(Duration::from_millis(100)));
         for bad in ["", "S", "5", "5s", "123456789S", "-5S", "5é"] {

@@ -20,7 +20,7 @@ use tokio::{
     time::timeout,
 };
 use tokio_rustls::TlsAcceptor;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt as _;
 use tracing::{debug, info, warn};
 
@@ -59,10 +59,10 @@ pub struct Listener {
 impl Listener {
     /// Serves until `stop`, then drains.
     pub async fn serve(self, stop: CancellationToken) {
-        let graceful = GracefulShutdown::new();
+        let (graceful, open) = (GracefulShutdown::new(), Open::default());
         while let Some(accepted) = stop.run_until_cancelled(self.socket.accept()).await {
             match accepted {
-                Ok((stream, addr)) => self.start(stream, addr, &graceful),
+                Ok((stream, addr)) => self.start(stream, addr, &graceful, &open),
                 Err(err) => {
                     warn!(listener = self.name, error = %err, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -73,9 +73,12 @@ impl Listener {
         if timeout(DRAIN, graceful.shutdown()).await.is_err() {
             info!(listener = self.name, "some connections did not finish in time and are cut");
         }
+        open.cut.cancel();
+        open.tasks.close();
+        open.tasks.wait().await;
     }
 
-    fn start(&self, stream: TcpStream, addr: SocketAddr, graceful: &GracefulShutdown) {
+    fn start(&self, stream: TcpStream, addr: SocketAddr, graceful: &GracefulShutdown, open: &Open) {
         let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() else {
             self.metrics.connections_refused.inc();
             return;
@@ -88,13 +91,21 @@ impl Listener {
         };
         connection.metrics.connections.inc();
         let tls = self.tls.as_ref().map(|tls| TlsAcceptor::from(tls.current()));
-        let watcher = graceful.watcher();
-        tokio::spawn(async move {
-            if let Err(err) = connection.serve(stream, tls, watcher).await {
+        let (watcher, cut) = (graceful.watcher(), open.cut.clone());
+        open.tasks.spawn(async move {
+            if let Some(Err(err)) = cut.run_until_cancelled(connection.serve(stream, tls, watcher)).await {
                 debug!(peer = %addr, error = %err, "connection ended");
             }
         });
     }
+}
+
+/// The connections that are open.
+#[derive(Default)]
+struct Open {
+    tasks: TaskTracker,
+    /// Cancelled when those that did not finish are cut.
+    cut: CancellationToken,
 }
 
 struct Connection {
@@ -114,7 +125,12 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Watcher = hyper_util::server::graceful::Watcher;
 
 impl Connection {
-    async fn serve(self, stream: TcpStream, tls: Option<TlsAcceptor>, watcher: Watcher) -> Result<(), BoxError> {
+    async fn serve(
+        self,
+        stream: TcpStream,
+        tls: Option<TlsAcceptor>,
+        watcher: Watcher,
+    ) -> Result<(), BoxError> {
         stream.set_nodelay(true)?;
         let Some(tls) = tls else {
             let mut first = [0];
@@ -131,7 +147,8 @@ impl Connection {
         let certificate = certificate.map(|(subject, serial)| PeerCertificate { subject, serial });
         // The protocol is agreed in the handshake, so nobody waits for a first byte to guess it.
         let builder = auto::Builder::new(TokioExecutor::new());
-        let builder = if session.alpn_protocol() == Some(b"h2") { builder.http2_only() } else { builder.http1_only() };
+        let builder =
+            if session.alpn_protocol() == Some(b"h2") { builder.http2_only() } else { builder.http1_only() };
         self.speak(stream, certificate, builder, watcher).await
     }
 
@@ -165,4 +182,40 @@ impl Connection {
 
 fn too_slow(_: tokio::time::error::Elapsed) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the peer was too slow")
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    fn listener(socket: TcpListener, router: Router) -> Listener {
+        let connections = Arc::new(Semaphore::new(8));
+        Listener { name: "test", socket, tls: None, router, connections, metrics: Metrics::new() }
+    }
+
+    #[tokio::test]
+    async fn calls_in_flight_are_finished_and_new_ones_are_not_taken() {
+        let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = socket.local_addr().unwrap();
+        let (begun_tx, mut begun_rx) = tokio::sync::mpsc::channel(1);
+        let slow = move || async move {
+            begun_tx.send(()).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            "finished"
+        };
+        let stop = CancellationToken::new();
+        let serving = tokio::spawn(listener(socket, Router::new().route("/", get(slow))).serve(stop.clone()));
+        let mut stream = TcpStream::connect(addr).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        begun_rx.recv().await.unwrap();
+        stop.cancel();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).await.unwrap();
+        assert!(reply.starts_with("HTTP/1.1 200") && reply.ends_with("finished"), "{reply}");
+        serving.await.unwrap();
+        assert!(TcpStream::connect(addr).await.is_err());
+    }
 }

@@ -129,7 +129,10 @@ mod tests {
         }
         metrics.observe_request(Some("GET /tags"), Code::Ok, Duration::from_millis(1));
         let text = metrics.render();
-        assert!(text.contains(r#"trestle_requests_total{operation="unknown",code="UNIMPLEMENTED"} 100"#), "{text}");
+        assert!(
+            text.contains(r#"trestle_requests_total{operation="unknown",code="UNIMPLEMENTED"} 100"#),
+            "{text}"
+        );
         assert!(text.contains(r#"trestle_requests_total{operation="GET /tags",code="OK"} 1"#));
     }
 }

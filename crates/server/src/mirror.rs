@@ -4,21 +4,16 @@
 //! An entry that does not parse is left out and logged, so it grants nothing; a lost watch is started over,
 //! and meanwhile the last state serves.
 
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::StreamExt as _;
 use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
 use store::{Entry, Event, Key, Prefix, Revision, Store, Watch, WatchFrom};
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::failure::chain;
+use crate::{failure::chain, life::Life};
 
 /// Pause before a lost watch is started over.
 const RETRY: Duration = Duration::from_millis(500);
@@ -31,13 +26,11 @@ pub struct Mirror<T> {
 }
 
 impl<T: DeserializeOwned + Send + Sync + 'static> Mirror<T> {
-    /// Starts to follow `prefix` until `stop`.
-    pub fn start(store: Store, prefix: Prefix, stop: CancellationToken) -> Arc<Self> {
+    /// Starts to follow `prefix`.
+    pub fn start(store: Store, prefix: Prefix, life: &Life) -> Arc<Self> {
         let mirror = Arc::new(Self { values: RwLock::default(), reached: watch::Sender::new(None) });
         let following = Arc::clone(&mirror);
-        tokio::spawn(async move {
-            stop.run_until_cancelled(following.follow(store, prefix)).await;
-        });
+        life.spawn(async move { following.follow(store, prefix).await });
         mirror
     }
 

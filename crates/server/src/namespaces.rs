@@ -21,18 +21,21 @@ pub enum NamespaceError {
     #[error("cannot read namespaces from the store")]
     Read(#[source] ReadError),
     #[error("cannot write namespace {name} to the store")]
-    Write { name: Segment, #[source] err: TransactError },
+    Write {
+        name: Segment,
+        #[source]
+        err: TransactError,
+    },
 }
 
 impl From<NamespaceError> for Failure {
     fn from(error: NamespaceError) -> Self {
-        let code = match &error {
-            NamespaceError::NotFound { .. } => Code::NotFound,
-            NamespaceError::DeleteDefault => Code::FailedPrecondition,
-            NamespaceError::Read(err) => store_failure::read_code(err),
-            NamespaceError::Write { err, .. } => store_failure::transact_code(err),
-        };
-        Failure::from_error(code, &error)
+        match &error {
+            NamespaceError::NotFound { .. } => Failure::from_error(Code::NotFound, &error),
+            NamespaceError::DeleteDefault => Failure::from_error(Code::FailedPrecondition, &error),
+            NamespaceError::Read(err) => store_failure::read(&error, err),
+            NamespaceError::Write { err, .. } => store_failure::transact(&error, err),
+        }
     }
 }
 
@@ -106,6 +109,7 @@ fn json(namespace: &Namespace) -> Vec<u8> {
 }
 
 fn parse(entry: &Entry) -> Result<Namespace, NamespaceError> {
-    serde_json::from_slice(&entry.value)
-        .map_err(|err| NamespaceError::Read(ReadError::Parse { key: entry.key.clone(), source: Arc::new(err) }))
+    serde_json::from_slice(&entry.value).map_err(|err| {
+        NamespaceError::Read(ReadError::Parse { key: entry.key.clone(), source: Arc::new(err) })
+    })
 }

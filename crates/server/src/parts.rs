@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use store::Store;
-use tokio_util::sync::CancellationToken;
 
 use crate::{
-    access::Credentials, audit::Audit, config::Config, failure::chain, metrics::Metrics, namespaces::Namespaces,
-    pki::Pki, tags::Tags,
+    access::Credentials, audit::Audit, config::Config, failure::chain, life::Life, metrics::Metrics,
+    namespaces::Namespaces, pki::Pki, tags::Tags,
 };
 
 /// Handles on everything; cheap to clone.
@@ -23,15 +22,14 @@ pub struct Parts {
     pub pki: Arc<Pki>,
     pub metrics: Arc<Metrics>,
     pub started_at: Timestamp,
-    /// Cancelled when the controller stops: streams end, listeners drain.
-    pub stop: CancellationToken,
+    pub life: Life,
 }
 
 impl Parts {
     /// Why the controller cannot serve; empty if it can.
     pub async fn not_ready(&self) -> Vec<String> {
         let mut reasons = Vec::new();
-        if self.stop.is_cancelled() {
+        if self.life.is_stopping() {
             reasons.push("the controller is stopping".to_owned());
         }
         if !self.credentials.is_synced() {

@@ -33,15 +33,31 @@ const BACKDATE: Duration = Duration::days(1);
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
     #[error("cannot read {}", path.display())]
-    Read { path: PathBuf, #[source] err: io::Error },
+    Read {
+        path: PathBuf,
+        #[source]
+        err: io::Error,
+    },
     #[error("cannot write {}", path.display())]
-    Write { path: PathBuf, #[source] err: io::Error },
+    Write {
+        path: PathBuf,
+        #[source]
+        err: io::Error,
+    },
     #[error("{} exists without {}; restore the missing file, or move both away to start with a new CA", present.display(), missing.display())]
     HalfCa { present: PathBuf, missing: PathBuf },
     #[error("{} does not hold a usable CA certificate and key", path.display())]
-    Unusable { path: PathBuf, #[source] err: rcgen::Error },
+    Unusable {
+        path: PathBuf,
+        #[source]
+        err: rcgen::Error,
+    },
     #[error("cannot make a certificate for {name}")]
-    Make { name: String, #[source] err: rcgen::Error },
+    Make {
+        name: String,
+        #[source]
+        err: rcgen::Error,
+    },
     #[error("cannot make a certificate for {name:?}: it is neither a host name nor an address")]
     Name { name: String },
 }
@@ -99,7 +115,11 @@ impl Pki {
     }
 
     /// The server's certificate for `names`: the one on disk while it serves, else a new one.
-    pub fn server_certificate(&self, names: &[String], now: OffsetDateTime) -> Result<(String, Secret), PkiError> {
+    pub fn server_certificate(
+        &self,
+        names: &[String],
+        now: OffsetDateTime,
+    ) -> Result<(String, Secret), PkiError> {
         let (pem_path, key_path) = (self.dir.join("server.pem"), self.dir.join("server.key"));
         if let (Some(pem), Some(key)) = (read_if_present(&pem_path)?, read_if_present(&key_path)?)
             && serves(&pem, names, now)
@@ -121,7 +141,12 @@ impl Pki {
     }
 
     /// A client certificate that proves to be `subject` for `ttl`.
-    pub fn issue_client(&self, subject: &Subject, now: OffsetDateTime, ttl: Duration) -> Result<Issued, PkiError> {
+    pub fn issue_client(
+        &self,
+        subject: &Subject,
+        now: OffsetDateTime,
+        ttl: Duration,
+    ) -> Result<Issued, PkiError> {
         let name = subject.to_string();
         let make = |err| PkiError::Make { name: name.clone(), err };
         let mut params = CertificateParams::default();

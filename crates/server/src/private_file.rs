@@ -24,10 +24,9 @@ pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     file.write_all(content)?;
     file.sync_all()?;
     fs::rename(&temporary, path)?;
-    if let Some(dir) = path.parent() {
-        File::open(dir)?.sync_all()?;
-    }
-    Ok(())
+    // A bare file name has the empty path as its parent.
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(dir)?.sync_all()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ mod tags;
 use axum::{
     Router,
     extract::DefaultBodyLimit,
-    http::{Method, Uri},
+    http::{Method, StatusCode, Uri},
 };
 use tonic::Code;
 use utoipa::{
@@ -73,10 +73,17 @@ pub fn router(parts: &Parts) -> Router {
     let (router, _) = routes().split_for_parts();
     router
         .fallback(|method: Method, uri: Uri| async move {
-            Failure::new(Code::NotFound, format!("there is no route {method} {}; see /openapi.json", uri.path()))
+            Failure::new(
+                Code::NotFound,
+                format!("there is no route {method} {}; see /openapi.json", uri.path()),
+            )
         })
         .method_not_allowed_fallback(|method: Method, uri: Uri| async move {
-            Failure::new(Code::Unimplemented, format!("{} does not take {method}; see /openapi.json", uri.path()))
+            Failure::new(
+                Code::Unimplemented,
+                format!("{} does not take {method}; see /openapi.json", uri.path()),
+            )
+            .with_status(StatusCode::METHOD_NOT_ALLOWED)
         })
         .layer(DefaultBodyLimit::max(parts.config.limits.max_message_bytes))
         .with_state(parts.clone())

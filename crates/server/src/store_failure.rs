@@ -1,9 +1,29 @@
-//! Which code a caller gets for a failure of the store.
+//! What a caller is told of a failure of the store.
 
+use std::error::Error;
+
+use axum::http::StatusCode;
 use store::{Outcome, ReadError, TransactError};
 use tonic::Code;
 
-pub fn read_code(error: &ReadError) -> Code {
+use crate::failure::Failure;
+
+/// A read that failed, told by the error around it.
+pub fn read(around: &dyn Error, error: &ReadError) -> Failure {
+    Failure::from_error(read_code(error), around)
+}
+
+/// A transaction that failed, told by the error around it.
+pub fn transact(around: &dyn Error, error: &TransactError) -> Failure {
+    let failure = Failure::from_error(transact_code(error), around);
+    match error {
+        TransactError::Full { .. } => failure.with_status(StatusCode::INSUFFICIENT_STORAGE),
+        TransactError::TooLarge { .. } => failure.with_status(StatusCode::PAYLOAD_TOO_LARGE),
+        _ => failure,
+    }
+}
+
+fn read_code(error: &ReadError) -> Code {
     match error {
         ReadError::Unavailable { .. } => Code::Unavailable,
         ReadError::Storage { .. } => Code::Internal,
@@ -11,7 +31,7 @@ pub fn read_code(error: &ReadError) -> Code {
     }
 }
 
-pub fn transact_code(error: &TransactError) -> Code {
+fn transact_code(error: &TransactError) -> Code {
     match error {
         TransactError::Conflict { .. } => Code::Aborted,
         TransactError::TooLarge { .. } | TransactError::Full { .. } => Code::ResourceExhausted,

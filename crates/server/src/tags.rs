@@ -26,13 +26,12 @@ use model::Subscriber;
 use store::{Revision, Store};
 use tags::{Graph, Request, RequestError};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
 pub(crate) use convert::{mapping, set};
 pub use events::{Heard, TooOld, Watching};
 
-use crate::{failure::Failure, metrics::Metrics, store_failure};
+use crate::{failure::Failure, life::Life, metrics::Metrics, store_failure};
 
 /// Requests that may wait for the writer. More than a thousand waiting means seconds of delay; callers beyond
 /// that wait for a place, bounded by their own deadline.
@@ -57,6 +56,8 @@ pub enum TagError {
     Refused(#[from] RequestError),
     #[error("cannot write tags to the store")]
     Store(#[source] store::TransactError),
+    #[error("cannot read tags from the store")]
+    Read(#[source] store::ReadError),
     #[error("other controllers kept changing tags meanwhile; try again")]
     Busy,
     #[error("the controller is stopping")]
@@ -67,13 +68,13 @@ pub enum TagError {
 
 impl From<TagError> for Failure {
     fn from(error: TagError) -> Self {
-        let code = match &error {
-            TagError::Refused(refused) => refusal_code(refused),
-            TagError::Store(err) => store_failure::transact_code(err),
-            TagError::Busy => Code::Aborted,
-            TagError::Stopping | TagError::NotLoaded => Code::Unavailable,
-        };
-        Failure::from_error(code, &error)
+        match &error {
+            TagError::Refused(refused) => Failure::from_error(refusal_code(refused), &error),
+            TagError::Store(err) => store_failure::transact(&error, err),
+            TagError::Read(err) => store_failure::read(&error, err),
+            TagError::Busy => Failure::from_error(Code::Aborted, &error),
+            TagError::Stopping | TagError::NotLoaded => Failure::from_error(Code::Unavailable, &error),
+        }
     }
 }
 
@@ -104,8 +105,8 @@ struct Job {
 }
 
 impl Tags {
-    /// Starts to follow and to write, until `stop`.
-    pub fn start(store: Store, metrics: Arc<Metrics>, stop: CancellationToken) -> Arc<Self> {
+    /// Starts to follow and to write.
+    pub fn start(store: Store, metrics: Arc<Metrics>, life: &Life) -> Arc<Self> {
         let (requests, jobs) = mpsc::channel(QUEUE);
         let (changes_tx, changes_rx) = mpsc::channel(CHANGES);
         let tags = Arc::new(Self {
@@ -115,16 +116,9 @@ impl Tags {
             events: events::Events::new(),
             metrics,
         });
-        let following = follow::run(Arc::clone(&tags), store.clone(), changes_tx);
-        let writing = write::run(Arc::clone(&tags), store, jobs);
-        let telling = events::run(Arc::clone(&tags), changes_rx);
-        for task in [tokio::spawn(following), tokio::spawn(writing), tokio::spawn(telling)] {
-            let stop = stop.clone();
-            tokio::spawn(async move {
-                stop.cancelled().await;
-                task.abort();
-            });
-        }
+        life.spawn(follow::run(Arc::clone(&tags), store.clone(), changes_tx));
+        life.spawn(write::run(Arc::clone(&tags), store, jobs));
+        life.spawn(events::run(Arc::clone(&tags), changes_rx));
         tags
     }
 
@@ -175,6 +169,3 @@ impl Tags {
         self.reached.send_replace(Some(revision));
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -20,7 +20,6 @@ use rustls::{
 };
 use serde::Deserialize;
 use time::OffsetDateTime;
-use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::{
@@ -45,9 +44,17 @@ pub enum TlsError {
     #[error("cannot provide the server's certificate")]
     Pki(#[from] PkiError),
     #[error("cannot read {}", path.display())]
-    Read { path: PathBuf, #[source] err: io::Error },
+    Read {
+        path: PathBuf,
+        #[source]
+        err: io::Error,
+    },
     #[error("the {what} is not usable PEM")]
-    Pem { what: &'static str, #[source] err: rustls::pki_types::pem::Error },
+    Pem {
+        what: &'static str,
+        #[source]
+        err: rustls::pki_types::pem::Error,
+    },
     #[error("the server's certificate and key do not work together")]
     Unusable(#[source] rustls::Error),
     #[error("the local CA's certificate is not usable to check clients")]
@@ -93,9 +100,10 @@ impl Tls {
         Ok(())
     }
 
-    /// Refreshes until told to stop. A failure keeps the certificate in use.
-    pub async fn keep_fresh(&self, stop: CancellationToken) {
-        while stop.run_until_cancelled(tokio::time::sleep(CHECK_INTERVAL)).await.is_some() {
+    /// Refreshes for ever. A failure keeps the certificate in use.
+    pub async fn keep_fresh(&self) {
+        loop {
+            tokio::time::sleep(CHECK_INTERVAL).await;
             if let Err(err) = self.refresh() {
                 error!(error = chain(&err), "cannot renew the server certificate; the old one stays in use");
             }
@@ -103,13 +111,16 @@ impl Tls {
     }
 }
 
-fn material(pki: &Pki, names: &[String], files: Option<&CertificateFiles>) -> Result<(String, Secret), TlsError> {
+fn material(
+    pki: &Pki,
+    names: &[String],
+    files: Option<&CertificateFiles>,
+) -> Result<(String, Secret), TlsError> {
     let Some(files) = files else {
         return Ok(pki.server_certificate(names, OffsetDateTime::from(SystemTime::now()))?);
     };
-    let read = |path: &PathBuf| {
-        fs::read_to_string(path).map_err(|err| TlsError::Read { path: path.clone(), err })
-    };
+    let read =
+        |path: &PathBuf| fs::read_to_string(path).map_err(|err| TlsError::Read { path: path.clone(), err });
     Ok((read(&files.certificate)?, Secret::new(read(&files.key)?)))
 }
 

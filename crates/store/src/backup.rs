@@ -24,11 +24,15 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 pub use read::{BackupEntry, BackupFile, VerifyError};
 
-use crate::api::{BackupError, Entry, Prefix, Revision, Snapshot, Store};
+use crate::{
+    api::{BackupError, Entry, Prefix, Revision, Snapshot, Store},
+    embedded::OpenError,
+};
 
 const FORMAT: &str = "trestle-backup";
 const VERSION: u64 = 1;
@@ -57,6 +61,29 @@ pub struct Trailer {
     pub leased_left_out: u64,
     /// Hexadecimal.
     pub sha256: String,
+}
+
+#[derive(Debug, Error)]
+pub enum RestoreError {
+    #[error("the backup cannot be used")]
+    Backup(#[from] VerifyError),
+    #[error("{place} already holds a store; ask for it to be replaced")]
+    NotEmpty { place: String },
+    #[error("the restore did not succeed")]
+    Target(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl From<OpenError> for RestoreError {
+    fn from(error: OpenError) -> Self {
+        Self::Target(error.into())
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restored {
+    pub entries: u64,
+    /// Where the restored store stands.
+    pub revision: Revision,
 }
 
 /// The backup as chunks of about a page of entries each.

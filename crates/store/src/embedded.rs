@@ -21,6 +21,9 @@ mod tables;
 mod watch;
 mod writer;
 
+#[cfg(test)]
+mod power_loss;
+
 use std::{
     fs,
     path::PathBuf,
@@ -35,7 +38,7 @@ use redb::ReadableTable as _;
 use tokio::sync::{Semaphore, oneshot};
 
 pub use open::OpenError;
-pub use restore::{RestoreError, Restored, restore};
+pub use restore::restore;
 
 use self::{
     database::{Db, EngineError},
@@ -145,6 +148,7 @@ impl Embedded {
             max_log_bytes: options.log_bytes,
             trouble: Arc::clone(&trouble),
             full: false,
+            lost: None,
         };
         let thread = thread::Builder::new().name("store-writer".to_owned());
         let handle = thread.spawn(move || writer.run()).map_err(open::io_error(&path))?;

@@ -18,6 +18,7 @@
 pub mod api;
 pub mod backup;
 pub mod embedded;
+pub mod etcd;
 pub mod typed;
 
 pub use api::*;

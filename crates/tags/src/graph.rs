@@ -5,6 +5,9 @@
 //! mentions is released at the end of the transaction. Not here: what may be changed (`plan`), what it means for
 //! subscribers (`change`).
 
+#[cfg(test)]
+pub(crate) mod tests;
+
 use imbl::{OrdMap, Vector};
 use model::{Address, Member, Subscriber, TagName};
 
@@ -89,6 +92,16 @@ impl Graph {
 
     pub(crate) fn tags(&self) -> &OrdMap<TagName, Id> {
         &self.tags
+    }
+
+    /// How many tags and literals any fact mentions.
+    pub(crate) fn names(&self) -> usize {
+        self.tags.len() + self.literals.len()
+    }
+
+    /// The ids of all names: literals by address, then tags by name.
+    pub(crate) fn ids_in_order(&self) -> impl Iterator<Item = Id> + '_ {
+        self.literals.values().chain(self.tags.values()).copied()
     }
 
     pub(crate) fn has_subscriptions(&self) -> bool {

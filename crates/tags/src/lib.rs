@@ -37,7 +37,7 @@
 //! | `clone` | O(1) |
 //! | `apply` | O(log n) per fact |
 //! | `get`, `subscribers`, `list` | O(log n), then O(1) per item read |
-//! | `resolve` | O(below); plus the sort by name if more than one group holds what is found |
+//! | `resolve` | O(below); if several groups hold what is found, plus the smaller of a sort by name and O(n) |
 //! | `ancestors` | O(above), plus the sort by name |
 //! | `plan` of a leaf or a subscription | O(log n) |
 //! | `plan` of a deletion | O(log n) per fact that goes |

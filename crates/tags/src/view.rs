@@ -3,7 +3,13 @@
 //! In: questions about a graph, usually a snapshot. Out: borrowed answers, always in the same order: literals by
 //! address, then tags by name. A tag that does not exist is an error, never an empty answer.
 
-use std::{collections::BTreeSet, ops::Bound, ops::ControlFlow};
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::BTreeSet,
+    ops::{Bound, ControlFlow},
+};
 
 use imbl::OrdMap;
 use model::{Address, Leaf, Member, Subscriber, TagName, TagValue};
@@ -11,7 +17,7 @@ use model::{Address, Leaf, Member, Subscriber, TagName, TagValue};
 use crate::{
     Graph, NotFound,
     node::{Content, Id, Node},
-    walk::Budget,
+    walk::{Budget, Visited},
 };
 
 /// One thing a tag resolves to. Two paths to the same leaf or literal give one of these; a leaf and a literal of
@@ -58,7 +64,7 @@ impl Graph {
         let (id, node) = self.tag(tag)?;
         let mut members = Vec::with_capacity(node.members.len());
         let (mut last, mut runs) = (None, 0);
-        self.descend([id], &mut Budget::unlimited(), |group, _, node| {
+        let visited = self.descend([id], &mut Budget::unlimited(), |group, _, node| {
             if let Content::Terminal(member) = &node.content {
                 // The members of one group come in order, so one run needs no sorting.
                 if last.replace(group) != Some(group) {
@@ -67,12 +73,27 @@ impl Graph {
                 members.push(member);
             }
             ControlFlow::Continue(())
-        })
-        .expect("an unlimited budget lasts");
+        });
+        let visited = visited.expect("an unlimited budget lasts");
         if runs > 1 {
-            members.sort();
+            // To pick them out of all names in order beats comparing them, unless they are few among many.
+            if members.len() * 4 >= self.names() {
+                members = self.terminals_in_order(&visited);
+            } else {
+                members.sort();
+            }
         }
         Ok(Resolved { members })
+    }
+
+    fn terminals_in_order(&self, visited: &Visited) -> Vec<&ResolvedMember> {
+        self.ids_in_order()
+            .filter(|id| visited.contains(*id))
+            .filter_map(|id| match &self.node(id)?.content {
+                Content::Terminal(member) => Some(member),
+                Content::Absent | Content::Group => None,
+            })
+            .collect()
     }
 
     /// The tags that hold this one directly or through others, by name; itself not among them.

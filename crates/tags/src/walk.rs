@@ -12,7 +12,10 @@
 //!
 //! Only memberships of groups are followed: those of leaves and of names that are no tags are inert.
 
-use std::{collections::BTreeSet, ops::ControlFlow};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    ops::ControlFlow,
+};
 
 use crate::{
     Graph,
@@ -58,15 +61,16 @@ impl Budget {
 
 impl Graph {
     /// Visits the starting points and everything below them, with the group each was found in. The members of one
-    /// group come one after the other, in order.
+    /// group come one after the other, in order. Returns what was visited.
     pub(crate) fn descend<'g>(
         &'g self,
         from: impl IntoIterator<Item = Id>,
         budget: &mut Budget,
         mut visit: impl FnMut(Option<Id>, Id, &'g Node) -> ControlFlow<()>,
-    ) -> Result<(), Exhausted> {
+    ) -> Result<Visited, Exhausted> {
         let mut seen = Visited::new(self.id_limit());
-        let mut groups = Vec::new();
+        // First in, first out: names often sort like the groups that hold them, and sorted input sorts fastest.
+        let mut groups = VecDeque::new();
         for id in from {
             budget.spend(1)?;
             let Some(node) = self.node(id) else { continue };
@@ -74,13 +78,13 @@ impl Graph {
                 continue;
             }
             if visit(None, id, node).is_break() {
-                return Ok(());
+                return Ok(seen);
             }
             if node.is_group() {
-                groups.push((id, node));
+                groups.push_back((id, node));
             }
         }
-        while let Some((group, node)) = groups.pop() {
+        while let Some((group, node)) = groups.pop_front() {
             budget.spend(1 + node.members.len())?;
             for &id in node.members.values() {
                 if !seen.insert(id) {
@@ -88,14 +92,14 @@ impl Graph {
                 }
                 let Some(node) = self.node(id) else { continue };
                 if visit(Some(group), id, node).is_break() {
-                    return Ok(());
+                    return Ok(seen);
                 }
                 if node.is_group() {
-                    groups.push((id, node));
+                    groups.push_back((id, node));
                 }
             }
         }
-        Ok(())
+        Ok(seen)
     }
 
     /// Visits the starting points and every group above them.
@@ -155,6 +159,13 @@ impl Visited {
             }
         }
         self.mark(id)
+    }
+
+    pub(crate) fn contains(&self, id: Id) -> bool {
+        match self.many.get(id.index() / 64) {
+            Some(word) => word & (1 << (id.index() % 64)) != 0,
+            None => self.few.contains(&id),
+        }
     }
 
     fn mark(&mut self, id: Id) -> bool {

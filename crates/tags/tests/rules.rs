@@ -76,6 +76,19 @@ fn t5_a_cycle_is_refused_and_the_message_shows_the_way_round() {
 }
 
 #[test]
+fn t5_of_several_cycles_the_first_by_name_is_shown_by_its_shortest_way() {
+    let mut world = World::default();
+    world.group("c", &[]);
+    world.group("x", &["c"]);
+    world.group("n", &["x"]);
+    world.group("m", &["n", "x"]);
+    assert_eq!(
+        world.refused(set_group("c", &["x", "m", "n"])).to_string(),
+        "m cannot be a member of c, because c would then contain itself: c > m > x > c"
+    );
+}
+
+#[test]
 fn t6_a_group_resolves_to_its_leaves_and_its_literals() {
     let mut world = World::default();
     world.leaf("web-1", "10.0.0.1");

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-use std::{collections::BTreeSet, time::Instant};
+use std::collections::BTreeSet;
 
 use model::{Leaf, Member, TagName};
 use tags::{Fact, Graph, Key, Request, RequestError, Write};
@@ -41,10 +41,8 @@ fn deep() {
         let name = tag("side", level);
         [Write::Put(Fact::Leaf(name.clone(), leaf(1))), join(&tag("t", level), Member::Tag(name))]
     };
-    let started = Instant::now();
     let attached = graph.apply((0..DEEP - 1).flat_map(side));
     assert_eq!(attached.differences()[0].added.len(), DEEP - 1);
-    assert!(started.elapsed().as_secs() < 20, "took {:?}", started.elapsed());
 
     // Others close the chain to a ring; then it is cut in the middle.
     graph.apply([join(&above, Member::Tag(top.clone()))]);
@@ -69,12 +67,9 @@ fn a_group_of_1_000_000_members_is_resolved_once_each_and_one_change_in_it_is_ch
     assert_eq!(resolved.len(), WIDE);
     assert!(resolved.iter().is_sorted());
 
-    let started = Instant::now();
     for number in 0..1_000 {
         assert_eq!(change(&mut graph, &Request::SetLeaf { tag: tag("leaf", number), leaf: leaf(2) }), 1);
     }
-    // Resolving the group once takes longer than a millisecond even without debug code.
-    assert!(started.elapsed().as_secs() < 5, "1,000 changes took {:?}", started.elapsed());
 
     let gone: BTreeSet<Member> = (0..10).map(|number| Member::Tag(tag("leaf", number))).collect();
     change(&mut graph, &Request::DeleteMembers { tag: wide.clone(), members: gone });
@@ -91,7 +86,6 @@ fn a_leaf_at_the_bottom_of_a_deep_graph_and_a_large_group_at_its_top_are_both_ad
     let mut graph = chain();
     let low = tag("t", DEEP - 2);
     graph.apply([Write::Put(Fact::Group(tag("top", 0))), Write::Put(Fact::Group(tag("low", 0)))]);
-    let started = Instant::now();
     for _ in 0..1_000 {
         let at_the_bottom =
             Request::SetGroup { tag: low.clone(), members: [Member::Tag(tag("low", 0))].into() };
@@ -99,7 +93,6 @@ fn a_leaf_at_the_bottom_of_a_deep_graph_and_a_large_group_at_its_top_are_both_ad
         assert_eq!(graph.plan(&at_the_bottom).unwrap().writes.len(), 1);
         assert_eq!(graph.plan(&at_the_top).unwrap().writes.len(), 1);
     }
-    assert!(started.elapsed().as_secs() < 10, "2,000 plans took {:?}", started.elapsed());
 }
 
 #[test]
@@ -120,6 +113,29 @@ fn a_grid_with_more_paths_than_atoms_resolves_at_once() {
     assert_eq!(graph.ancestors(&tag("l", 5_000)).unwrap().len(), 10_000);
     let change = graph.apply([Write::Delete(Key::Membership(tag("l", 0), Member::Tag(tag("l", 1))))]);
     assert_eq!(change.after().resolve(&tag("l", 0)).unwrap().len(), 2);
+}
+
+#[test]
+fn a_few_of_many_and_most_of_many_come_in_the_same_order() {
+    let mut graph = Graph::default();
+    let groups = ["even", "odd", "all", "few"].map(|stem| tag(stem, 0));
+    graph.apply(groups.iter().cloned().map(|group| Write::Put(Fact::Group(group))));
+    let [even, odd, all, few] = groups;
+    graph.apply([&even, &odd].map(|group| join(&all, Member::Tag(group.clone()))));
+    graph.apply((0..10_000).rev().flat_map(|number| {
+        let name = tag("leaf", number);
+        let group = if number % 2 == 0 { &even } else { &odd };
+        [Write::Put(Fact::Leaf(name.clone(), leaf(1))), join(group, Member::Tag(name))]
+    }));
+    let nested = tag("nested", 0);
+    graph.apply([Write::Put(Fact::Group(nested.clone())), join(&few, Member::Tag(nested.clone()))]);
+    graph.apply([7, 70, 700].map(|number| join(&nested, Member::Tag(tag("leaf", number)))));
+    graph.apply([8, 80, 800].map(|number| join(&few, Member::Tag(tag("leaf", number)))));
+    for (group, count) in [(all, 10_000), (few, 6)] {
+        let resolved = graph.resolve(&group).unwrap();
+        assert_eq!(resolved.len(), count);
+        assert!(resolved.iter().is_sorted(), "{group} is out of order");
+    }
 }
 
 /// `t0 > t1 > … > t99999`, the last a leaf.

@@ -61,7 +61,8 @@ impl ConnectionArgs {
             bail!("no controller is known: start one with `trestle up`, or name one with --server");
         }
         // A server named by hand is not given the token of another one.
-        let context = if self.server.is_some() { ContextFile::default() } else { context.unwrap_or_default() };
+        let context =
+            if self.server.is_some() { ContextFile::default() } else { context.unwrap_or_default() };
         let url = self.server.unwrap_or(context.grpc);
         let token = match self.token_file.or(context.token_file) {
             Some(path) if self.cert.is_none() => Some(context::read_token(&path)?),
@@ -79,7 +80,8 @@ impl ConnectionArgs {
             let identity = self.cert.zip(self.key);
             endpoint = endpoint.tls_config(tls(self.ca.or(context.ca), identity)?)?;
         }
-        let channel = endpoint.connect().await.with_context(|| format!("cannot reach the controller at {url}"))?;
+        let channel =
+            endpoint.connect().await.with_context(|| format!("cannot reach the controller at {url}"))?;
         Ok(InterceptedService::new(channel, bearer))
     }
 }

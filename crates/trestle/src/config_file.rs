@@ -7,7 +7,8 @@ use server::Config;
 
 /// Reads and checks a file. Errors name the line, the column and the key.
 pub fn load(path: &Path) -> anyhow::Result<Config> {
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read the configuration {}", path.display()))?;
+    let text = fs::read_to_string(path)
+        .with_context(|| format!("cannot read the configuration {}", path.display()))?;
     parse(&text).with_context(|| format!("the configuration {} is not valid", path.display()))
 }
 

@@ -45,7 +45,8 @@ impl ContextFile {
             Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(err) => return Err(err).with_context(|| format!("cannot read {}", path.display())),
         };
-        let context = serde_json::from_str(&text).with_context(|| format!("cannot understand {}", path.display()))?;
+        let context =
+            serde_json::from_str(&text).with_context(|| format!("cannot understand {}", path.display()))?;
         Ok(Some(context))
     }
 
@@ -78,6 +79,7 @@ fn user_dir(variable: &str, below_home: &str) -> anyhow::Result<PathBuf> {
 
 /// Reads a token file.
 pub fn read_token(path: &Path) -> anyhow::Result<Secret> {
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read the token in {}", path.display()))?;
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read the token in {}", path.display()))?;
     Ok(Secret::new(text.trim()))
 }

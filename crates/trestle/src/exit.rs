@@ -20,7 +20,8 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
 }
 
 fn describe(status: &Status) -> String {
-    let message = if status.message().is_empty() { "the controller gave no reason" } else { status.message() };
+    let message =
+        if status.message().is_empty() { "the controller gave no reason" } else { status.message() };
     format!("{message} ({})", server::failure::code_name(status.code()))
 }
 

@@ -16,7 +16,9 @@ fn main() -> ExitCode {
     let args = args::Args::parse();
     // One provider for all TLS in the process, chosen before anything can need one.
     if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
-        return exit::report(&anyhow::anyhow!("cannot install the TLS provider: another one is already there"));
+        return exit::report(&anyhow::anyhow!(
+            "cannot install the TLS provider: another one is already there"
+        ));
     }
     match run(args) {
         Ok(()) => ExitCode::SUCCESS,

@@ -68,7 +68,8 @@ fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(header.iter().map(|title| title.to_uppercase()));
     // Wrapped to the terminal for people; whole lines when a program reads.
-    let arrangement = if io::stdout().is_terminal() { ContentArrangement::Dynamic } else { ContentArrangement::Disabled };
+    let arrangement =
+        if io::stdout().is_terminal() { ContentArrangement::Dynamic } else { ContentArrangement::Disabled };
     table.set_content_arrangement(arrangement);
     for row in rows {
         table.add_row(row);

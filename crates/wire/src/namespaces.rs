@@ -22,7 +22,8 @@ impl TryFrom<v1::Namespace> for Namespace {
         let name = message.name.parse().map_err(NamespaceMessageError::Name)?;
         let mut deployments = Vec::with_capacity(message.deployments.len());
         for deployment in message.deployments {
-            deployments.push((deployment.cloud.parse().map_err(NamespaceMessageError::Cloud)?, deployment.id));
+            deployments
+                .push((deployment.cloud.parse().map_err(NamespaceMessageError::Cloud)?, deployment.id));
         }
         Namespace::new(name, deployments).map_err(NamespaceMessageError::Deployments)
     }

@@ -16,11 +16,24 @@ pub enum TagMappingError {
     #[error("tag {tag} has neither members nor a URI or address")]
     Neither { tag: TagName },
     #[error("tag {tag} cannot have the member {member:?}")]
-    Member { tag: TagName, member: String, #[source] err: MemberError },
+    Member {
+        tag: TagName,
+        member: String,
+        #[source]
+        err: MemberError,
+    },
     #[error("the URI of tag {tag} is not acceptable")]
-    Uri { tag: TagName, #[source] err: SubscriberError },
+    Uri {
+        tag: TagName,
+        #[source]
+        err: SubscriberError,
+    },
     #[error("the address of tag {tag} is not acceptable")]
-    Ip { tag: TagName, #[source] err: ParseAddressError },
+    Ip {
+        tag: TagName,
+        #[source]
+        err: ParseAddressError,
+    },
 }
 
 /// Reads a mapping that sets a tag. Empty texts count as absent, as the seed's clients send them.
@@ -67,9 +80,7 @@ fn leaf(tag: &TagName, uri: Option<String>, ip: Option<String>) -> Result<Leaf, 
         Leaf::check_uri(uri).map_err(|err| TagMappingError::Uri { tag: tag.clone(), err })?;
     }
     let ip = match ip {
-        Some(text) => {
-            Some(text.parse().map_err(|err| TagMappingError::Ip { tag: tag.clone(), err })?)
-        }
+        Some(text) => Some(text.parse().map_err(|err| TagMappingError::Ip { tag: tag.clone(), err })?),
         None => None,
     };
     Ok(Leaf { uri: uri.map(Into::into), ip })
@@ -110,9 +121,15 @@ mod tests {
 
     #[test]
     fn a_mapping_is_a_leaf_or_a_group_and_nothing_else() {
-        assert!(matches!(tag_value(mapping("t", &["a"], Some("u"), None)), Err(TagMappingError::Both { .. })));
+        assert!(matches!(
+            tag_value(mapping("t", &["a"], Some("u"), None)),
+            Err(TagMappingError::Both { .. })
+        ));
         assert!(matches!(tag_value(mapping("t", &[], None, None)), Err(TagMappingError::Neither { .. })));
-        assert!(matches!(tag_value(mapping("t", &[], Some(""), Some(""))), Err(TagMappingError::Neither { .. })));
+        assert!(matches!(
+            tag_value(mapping("t", &[], Some(""), Some(""))),
+            Err(TagMappingError::Neither { .. })
+        ));
         assert!(matches!(tag_value(mapping("", &["a"], None, None)), Err(TagMappingError::Name(_))));
         assert!(matches!(tag_value(mapping("t", &["a>b"], None, None)), Err(TagMappingError::Member { .. })));
         assert!(matches!(tag_value(mapping("t", &[], None, Some("1.2"))), Err(TagMappingError::Ip { .. })));

@@ -11,12 +11,12 @@ use model::{Secret, Subject};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use store::{Key, Prefix, ReadError, Store, TransactError, Transaction};
 use time::OffsetDateTime;
-use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
 use super::PeerCertificate;
 use crate::{
     failure::Failure,
+    life::Life,
     mirror::Mirror,
     pki::{Issued, Pki, PkiError, hex},
     store_failure,
@@ -72,14 +72,15 @@ pub enum CredentialsError {
 
 impl From<CredentialsError> for Failure {
     fn from(error: CredentialsError) -> Self {
-        let code = match &error {
-            CredentialsError::NoToken { .. } | CredentialsError::NoCertificate { .. } => Code::NotFound,
-            CredentialsError::TooLong { .. } => Code::InvalidArgument,
-            CredentialsError::Issue(_) => Code::Internal,
-            CredentialsError::Read(err) => store_failure::read_code(err),
-            CredentialsError::Write(err) => store_failure::transact_code(err),
-        };
-        Failure::from_error(code, &error)
+        match &error {
+            CredentialsError::NoToken { .. } | CredentialsError::NoCertificate { .. } => {
+                Failure::from_error(Code::NotFound, &error)
+            }
+            CredentialsError::TooLong { .. } => Failure::from_error(Code::InvalidArgument, &error),
+            CredentialsError::Issue(_) => Failure::from_error(Code::Internal, &error),
+            CredentialsError::Read(err) => store_failure::read(&error, err),
+            CredentialsError::Write(err) => store_failure::transact(&error, err),
+        }
     }
 }
 
@@ -92,9 +93,9 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    pub fn start(store: Store, pki: Arc<Pki>, stop: &CancellationToken) -> Self {
-        let tokens = Mirror::start(store.clone(), prefix("tokens"), stop.clone());
-        let certificates = Mirror::start(store.clone(), prefix("certificates"), stop.clone());
+    pub fn start(store: Store, pki: Arc<Pki>, life: &Life) -> Self {
+        let tokens = Mirror::start(store.clone(), prefix("tokens"), life);
+        let certificates = Mirror::start(store.clone(), prefix("certificates"), life);
         Self { store, pki, tokens, certificates }
     }
 
@@ -134,7 +135,10 @@ impl Credentials {
         if self.is_synced() {
             return Ok(());
         }
-        Err(Failure::new(Code::Unavailable, "the controller has not yet read who may call; try again in a second"))
+        Err(Failure::new(
+            Code::Unavailable,
+            "the controller has not yet read who may call; try again in a second",
+        ))
     }
 
     pub fn tokens(&self) -> Vec<(String, Arc<TokenRecord>)> {
@@ -145,7 +149,11 @@ impl Credentials {
         self.certificates.list()
     }
 
-    pub async fn create_token(&self, subject: Subject, ttl: Option<Duration>) -> Result<NewToken, CredentialsError> {
+    pub async fn create_token(
+        &self,
+        subject: Subject,
+        ttl: Option<Duration>,
+    ) -> Result<NewToken, CredentialsError> {
         let (id, secret) = (hex(&random::<8>()), hex(&random::<32>()));
         let created_at = Timestamp::now();
         let expires_at = ttl.map(|ttl| after(created_at, ttl)).transpose()?;
@@ -177,7 +185,8 @@ impl Credentials {
     ) -> Result<(Issued, CertificateRecord), CredentialsError> {
         let (now, ttl) = (Timestamp::now(), ttl.unwrap_or(CERTIFICATE_TTL));
         let not_after = after(now, ttl)?;
-        let start = OffsetDateTime::from_unix_timestamp(now.as_second()).expect("the present is a representable time");
+        let start = OffsetDateTime::from_unix_timestamp(now.as_second())
+            .expect("the present is a representable time");
         let length = time::Duration::try_from(ttl).expect("lives are bounded");
         let issued = self.pki.issue_client(&subject, start, length).map_err(CredentialsError::Issue)?;
         let not_before = Timestamp::from_second(issued.not_before.unix_timestamp()).unwrap_or(now);
@@ -193,9 +202,12 @@ impl Credentials {
         let missing = || CredentialsError::NoCertificate { serial: serial.to_owned() };
         let key = key("certificates", serial).ok_or_else(missing)?;
         loop {
-            let Some((mut record, at)) = self.read::<CertificateRecord>(&key).await? else { return Err(missing()) };
+            let Some((mut record, at)) = self.read::<CertificateRecord>(&key).await? else {
+                return Err(missing());
+            };
             record.revoked = true;
-            let transaction = Transaction::new().expect_modified_at(key.clone(), at).put(key.clone(), json(&record));
+            let transaction =
+                Transaction::new().expect_modified_at(key.clone(), at).put(key.clone(), json(&record));
             match self.store.transact(transaction).await {
                 Ok(committed) => {
                     self.certificates.reach(committed.revision).await;
@@ -207,7 +219,10 @@ impl Credentials {
         }
     }
 
-    async fn read<T: DeserializeOwned>(&self, key: &Key) -> Result<Option<(T, store::Revision)>, CredentialsError> {
+    async fn read<T: DeserializeOwned>(
+        &self,
+        key: &Key,
+    ) -> Result<Option<(T, store::Revision)>, CredentialsError> {
         let Some(entry) = self.store.get(key).await.map_err(CredentialsError::Read)? else { return Ok(None) };
         match serde_json::from_slice(&entry.value) {
             Ok(value) => Ok(Some((value, entry.modified))),

@@ -52,7 +52,8 @@ pub async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, next: Nex
     };
     let peer = request.extensions().get::<Peer>().map(|peer| peer.addr);
     let caller = gate.authenticate(&request);
-    let subject = caller.as_ref().ok().and_then(|caller| caller.as_ref()).map(|caller| caller.subject.clone());
+    let subject =
+        caller.as_ref().ok().and_then(|caller| caller.as_ref()).map(|caller| caller.subject.clone());
     if let Err(failure) = gate.admit(rule, &caller) {
         gate.record(peer, subject, rule.operation, String::new(), failure.code);
         return refuse(failure, is_grpc);
@@ -73,7 +74,10 @@ impl Gate {
         if let Some(value) = request.headers().get(header::AUTHORIZATION) {
             let token = value.to_str().ok().and_then(|text| text.strip_prefix("Bearer ")).map(Secret::new);
             let token = token.ok_or_else(|| {
-                Failure::new(Code::Unauthenticated, "the authorization header is not of the form `Bearer TOKEN`")
+                Failure::new(
+                    Code::Unauthenticated,
+                    "the authorization header is not of the form `Bearer TOKEN`",
+                )
             })?;
             let subject = self.credentials.check_token(&token, Timestamp::now())?;
             return Ok(Some(Caller { subject, proof: Proof::Token }));

@@ -10,8 +10,8 @@ use wire::{
         self, AuditRecord, CertificateInfo, CreateTokenRequest, CreateTokenResponse, Identity,
         IssueCertificateRequest, IssueCertificateResponse, ListAuditRequest, ListAuditResponse,
         ListCertificatesRequest, ListCertificatesResponse, ListTokensRequest, ListTokensResponse,
-        RevokeCertificateRequest, RevokeCertificateResponse, RevokeTokenRequest, RevokeTokenResponse, TokenInfo,
-        WhoAmIRequest, access_server,
+        RevokeCertificateRequest, RevokeCertificateResponse, RevokeTokenRequest, RevokeTokenResponse,
+        TokenInfo, WhoAmIRequest, access_server,
     },
 };
 
@@ -38,7 +38,8 @@ impl access_server::Access for Service {
         let request = request.into_inner();
         let subject = subject(&request.name, request.role)?;
         audit::object(&subject);
-        let made = self.credentials.create_token(subject, ttl(request.ttl_seconds)).await.map_err(Failure::from)?;
+        let made =
+            self.credentials.create_token(subject, ttl(request.ttl_seconds)).await.map_err(Failure::from)?;
         let info = Some(token_info(made.id, &made.record));
         Ok(Response::new(CreateTokenResponse { info, secret: made.token.expose().to_owned() }))
     }
@@ -55,7 +56,10 @@ impl access_server::Access for Service {
         Ok(Response::new(RevokeTokenResponse {}))
     }
 
-    async fn issue_certificate(&self, request: Request<IssueCertificateRequest>) -> Reply<IssueCertificateResponse> {
+    async fn issue_certificate(
+        &self,
+        request: Request<IssueCertificateRequest>,
+    ) -> Reply<IssueCertificateResponse> {
         let request = request.into_inner();
         let subject = subject(&request.name, request.role)?;
         audit::object(&subject);
@@ -69,9 +73,13 @@ impl access_server::Access for Service {
         }))
     }
 
-    async fn list_certificates(&self, _: Request<ListCertificatesRequest>) -> Reply<ListCertificatesResponse> {
+    async fn list_certificates(
+        &self,
+        _: Request<ListCertificatesRequest>,
+    ) -> Reply<ListCertificatesResponse> {
         let certificates = self.credentials.certificates();
-        let certificates = certificates.into_iter().map(|(serial, record)| certificate_info(serial, &record)).collect();
+        let certificates =
+            certificates.into_iter().map(|(serial, record)| certificate_info(serial, &record)).collect();
         Ok(Response::new(ListCertificatesResponse { certificates }))
     }
 

@@ -18,7 +18,7 @@ pub(super) struct Service(pub Parts);
 impl admin_server::Admin for Service {
     async fn get_status(&self, _: Request<GetStatusRequest>) -> Result<Response<v1::Status>, Status> {
         let revision = self.0.store.revision().await;
-        let revision = revision.map_err(|err| Failure::from_error(store_failure::read_code(&err), &err))?;
+        let revision = revision.map_err(|err| store_failure::read(&err, &err))?;
         let problems = self.0.not_ready().await;
         Ok(Response::new(v1::Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),

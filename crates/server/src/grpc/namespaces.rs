@@ -33,7 +33,10 @@ impl namespaces_server::Namespaces for Service {
         Ok(Response::new(namespace.into()))
     }
 
-    async fn delete_namespace(&self, request: Request<DeleteNamespaceRequest>) -> Reply<DeleteNamespaceResponse> {
+    async fn delete_namespace(
+        &self,
+        request: Request<DeleteNamespaceRequest>,
+    ) -> Reply<DeleteNamespaceResponse> {
         let name = name(&request.get_ref().name)?;
         audit::object(&name);
         self.0.delete(&name).await.map_err(Failure::from)?;

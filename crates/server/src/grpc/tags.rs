@@ -9,11 +9,11 @@ use store::Revision;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Response, Status};
 use wire::{
+    tags::{tag_members, tag_value},
     tagservicepb::{
         BasicResponse, ListTagsRequest, ListTagsResponse, SubscriberList, Subscription, Tag, TagMapping,
         TagMappingList, tag_service_server::TagService,
     },
-    tags::{tag_members, tag_value},
     trestle::v1::{self, TagDifference, TagEvent, WatchSubscriberRequest, tag_events_server::TagEvents},
 };
 
@@ -93,7 +93,9 @@ impl TagService for Service {
         let snapshot = self.0.snapshot().map_err(Failure::from)?;
         let list = blocking(move || -> Result<_, Failure> {
             let tags = snapshot.graph.list(&prefix);
-            Ok(ListTagsResponse { tags: tags.map(|(name, view)| (name.clone(), view.to_value()).into()).collect() })
+            Ok(ListTagsResponse {
+                tags: tags.map(|(name, view)| (name.clone(), view.to_value()).into()).collect(),
+            })
         });
         Ok(Response::new(list.await?))
     }
@@ -140,7 +142,10 @@ pub(super) struct EventService {
 impl TagEvents for EventService {
     type WatchSubscriberStream = Pin<Box<dyn Stream<Item = Result<TagEvent, Status>> + Send>>;
 
-    async fn watch_subscriber(&self, request: Request<WatchSubscriberRequest>) -> Reply<Self::WatchSubscriberStream> {
+    async fn watch_subscriber(
+        &self,
+        request: Request<WatchSubscriberRequest>,
+    ) -> Reply<Self::WatchSubscriberStream> {
         let request = request.into_inner();
         let subscriber = subscriber(&request.subscriber)?;
         let watching = self.tags.watch(subscriber, request.after.map(Revision)).await;

@@ -31,7 +31,8 @@ fn half_a_ca_is_reported_and_never_replaced() {
 fn a_damaged_ca_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     Pki::open(dir.path(), now()).unwrap();
-    fs::write(dir.path().join("ca.key"), "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n").unwrap();
+    fs::write(dir.path().join("ca.key"), "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
+        .unwrap();
     assert!(matches!(Pki::open(dir.path(), now()), Err(PkiError::Unusable { .. })));
 }
 

@@ -28,11 +28,12 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
 }
 
 fn json_failure(rejection: &JsonRejection) -> Failure {
-    let code = match rejection.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => Code::ResourceExhausted,
-        _ => Code::InvalidArgument,
-    };
-    Failure::new(code, rejection.body_text())
+    match rejection.status() {
+        status @ StatusCode::PAYLOAD_TOO_LARGE => {
+            Failure::new(Code::ResourceExhausted, rejection.body_text()).with_status(status)
+        }
+        _ => Failure::new(Code::InvalidArgument, rejection.body_text()),
+    }
 }
 
 /// Path parameters.

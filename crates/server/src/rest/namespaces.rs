@@ -39,7 +39,12 @@ pub(super) async fn list(
     State(parts): State<Parts>,
 ) -> Result<Json<BTreeMap<String, Vec<CloudDeployment>>>, Failure> {
     let namespaces = parts.namespaces.list().await?;
-    Ok(Json(namespaces.into_iter().map(|namespace| (namespace.name.to_string(), deployments(&namespace))).collect()))
+    Ok(Json(
+        namespaces
+            .into_iter()
+            .map(|namespace| (namespace.name.to_string(), deployments(&namespace)))
+            .collect(),
+    ))
 }
 
 /// The deployments of one namespace.

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use tonic::Code;
 use utoipa::ToSchema;
 use wire::{
-    tagservicepb::TagMapping,
     tags::{tag_members, tag_value},
+    tagservicepb::TagMapping,
 };
 
 use super::body::{Body, Path};
@@ -67,7 +67,9 @@ pub(super) async fn list(State(parts): State<Parts>) -> Result<Response, Failure
     let snapshot = parts.tags.snapshot()?;
     json(move || {
         let tags = snapshot.graph.list("");
-        Ok(tags.map(|(name, view)| Tag::from(TagMapping::from((name.clone(), view.to_value())))).collect::<Vec<_>>())
+        Ok(tags
+            .map(|(name, view)| Tag::from(TagMapping::from((name.clone(), view.to_value()))))
+            .collect::<Vec<_>>())
     })
     .await
 }
@@ -92,7 +94,10 @@ pub(super) async fn get(State(parts): State<Parts>, Path(tag): Path<String>) -> 
     (status = 200, body = Done),
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
-pub(super) async fn delete(State(parts): State<Parts>, Path(tag): Path<String>) -> Result<Json<Done>, Failure> {
+pub(super) async fn delete(
+    State(parts): State<Parts>,
+    Path(tag): Path<String>,
+) -> Result<Json<Done>, Failure> {
     let tag = name(&tag)?;
     ask(&parts, &tag.clone(), Request::DeleteTag { tag }).await
 }
@@ -127,7 +132,10 @@ pub(super) async fn apply_members(
     Body(mut body): Body<Tag>,
 ) -> Result<Json<Done>, Failure> {
     if !body.name.is_empty() && body.name != tag {
-        let text = format!("the path names tag {tag:?} and the body {:?}; leave the name out of the body", body.name);
+        let text = format!(
+            "the path names tag {tag:?} and the body {:?}; leave the name out of the body",
+            body.name
+        );
         return Err(Failure::new(Code::InvalidArgument, text));
     }
     body.name = tag;

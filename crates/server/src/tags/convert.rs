@@ -15,7 +15,9 @@ pub(crate) fn set(tag: TagName, value: TagValue) -> Request {
 /// A resolved member as the seed writes it: literals have an address only.
 pub(crate) fn mapping(member: &ResolvedMember) -> TagMapping {
     match member {
-        ResolvedMember::Literal(address) => TagMapping { ip: Some(address.to_string()), ..TagMapping::default() },
+        ResolvedMember::Literal(address) => {
+            TagMapping { ip: Some(address.to_string()), ..TagMapping::default() }
+        }
         ResolvedMember::Leaf { name, leaf } => TagMapping {
             tag_name: name.to_string(),
             child_tags: Vec::new(),

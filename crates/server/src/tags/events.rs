@@ -55,7 +55,11 @@ impl Events {
         Self { history: Arc::default(), reached: watch::Sender::new(None) }
     }
 
-    pub(super) async fn watch(&self, subscriber: Subscriber, after: Option<Revision>) -> Result<Watching, TooOld> {
+    pub(super) async fn watch(
+        &self,
+        subscriber: Subscriber,
+        after: Option<Revision>,
+    ) -> Result<Watching, TooOld> {
         let mut reached = self.reached.subscribe();
         // The sender lives in self, so the wait cannot fail.
         let _ = reached.wait_for(Option::is_some).await;

@@ -26,7 +26,8 @@ pub(super) struct Followed {
 }
 
 pub(super) async fn run(tags: Arc<Tags>, store: Store, changes: mpsc::Sender<Followed>) {
-    let mut follower = Follower { tags, changes, snapshot: Snapshot::default(), gathered: Gathered::default() };
+    let mut follower =
+        Follower { tags, changes, snapshot: Snapshot::default(), gathered: Gathered::default() };
     loop {
         follower.follow(store.watch(&keys::prefix(), WatchFrom::Start)).await;
         tokio::time::sleep(RETRY).await;

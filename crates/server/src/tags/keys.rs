@@ -61,14 +61,17 @@ pub(super) fn transaction(plan: Plan, guard_at: Revision) -> Transaction {
         transaction = match write {
             Write::Put(fact) => transaction.put(key(&fact.key()), value(&fact)),
             // Covered by the prefixes below: one operation however many members the tag had.
-            Write::Delete(tags::Key::Membership(tag, _) | tags::Key::Subscription(tag, _)) if gone.contains(&tag) => {
+            Write::Delete(tags::Key::Membership(tag, _) | tags::Key::Subscription(tag, _))
+                if gone.contains(&tag) =>
+            {
                 transaction
             }
             Write::Delete(of) => transaction.delete(key(&of)),
         };
     }
     for tag in gone {
-        transaction = transaction.delete_prefix(below("member", &tag)).delete_prefix(below("subscription", &tag));
+        transaction =
+            transaction.delete_prefix(below("member", &tag)).delete_prefix(below("subscription", &tag));
     }
     transaction.put(guard(), Vec::new())
 }
@@ -160,7 +163,10 @@ mod tests {
     fn every_fact_is_read_back_as_it_was_written_whatever_its_text() {
         let facts = [
             Fact::Group(name("g")),
-            Fact::Leaf(name("a.b.c"), Leaf { uri: Some("/subscriptions/x>y%2F".into()), ip: Some("::1".parse().unwrap()) }),
+            Fact::Leaf(
+                name("a.b.c"),
+                Leaf { uri: Some("/subscriptions/x>y%2F".into()), ip: Some("::1".parse().unwrap()) },
+            ),
             Fact::Membership(name("g"), "10.0.0.0/8".parse().unwrap()),
             Fact::Membership(name("g"), "2001:db8::/32".parse().unwrap()),
             Fact::Subscription(name("g"), "ns>cloud>/a/b//%25 ü".parse().unwrap()),
@@ -168,7 +174,7 @@ mod tests {
         ];
         let plan = Plan { writes: facts.iter().cloned().map(Write::Put).collect() };
         let transaction = transaction(plan, Revision(0));
-        let read: Vec<_> = transaction.operations.into_iter().map(|operation| match operation {
+        let read = transaction.operations.into_iter().map(|operation| match operation {
             Operation::Put { key, value, .. } => {
                 let revision = Revision(1);
                 put(&Entry { key, value, created: revision, modified: revision, lease: None }).unwrap()

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use store::{Store, TransactError};
+use store::{Revision, Store, TransactError};
 use tags::Batch;
 use tokio::sync::mpsc;
 
@@ -44,10 +44,19 @@ async fn write(tags: &Tags, store: &Store, jobs: &[Job]) -> Vec<Result<(), TagEr
     for _ in 0..TRIES {
         let snapshot = tags.current.load_full();
         let mut batch = Batch::new(&snapshot.graph);
-        let verdicts: Vec<_> = jobs.iter().map(|job| batch.add(&job.request).map_err(TagError::from)).collect();
+        let verdicts: Vec<_> =
+            jobs.iter().map(|job| batch.add(&job.request).map_err(TagError::from)).collect();
         let plan = batch.finish();
         if plan.is_empty() {
-            return verdicts;
+            // No commit proves that the verdicts rest on the newest state, so ask.
+            match store.get(&keys::guard()).await {
+                Ok(guard) => match guard.map_or(Revision(0), |entry| entry.modified) {
+                    newest if newest == snapshot.guard => return verdicts,
+                    newest => tags.leave(&snapshot, Some(newest)).await,
+                },
+                Err(err) => return jobs.iter().map(|_| Err(TagError::Read(err.clone()))).collect(),
+            }
+            continue;
         }
         match store.transact(keys::transaction(plan, snapshot.guard)).await {
             Ok(committed) => {

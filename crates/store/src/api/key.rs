@@ -8,7 +8,7 @@ use std::{fmt, str::FromStr, sync::Arc};
 
 use thiserror::Error;
 
-/// A key: 1..=2048 bytes of UTF-8, segments joined by `/`, no empty segment, no control characters.
+/// A key: 1..=8192 bytes of UTF-8, segments joined by `/`, no empty segment, no control characters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Arc<str>);
 
@@ -31,7 +31,7 @@ pub enum KeyError {
 }
 
 impl Key {
-    pub const MAX_LENGTH: usize = 2048;
+    pub const MAX_LENGTH: usize = 8192;
 
     /// The key of one free-text segment below a prefix; see [`Prefix::key`].
     pub fn child(prefix: &Prefix, segment: &str) -> Result<Self, KeyError> {
@@ -210,10 +210,12 @@ mod tests {
 
     #[test]
     fn keys_are_segments_of_printable_text() {
-        for good in ["a", "tags/web", "a/b/c", "ns/10.0.0.0%2F8", "größe/ключ", &"k".repeat(2048)] {
+        for good in ["a", "tags/web", "a/b/c", "ns/10.0.0.0%2F8", "größe/ключ", &"k".repeat(Key::MAX_LENGTH)]
+        {
             assert_eq!(good.parse::<Key>().unwrap().as_str(), good);
         }
-        for bad in ["", "/", "/a", "a/", "a//b", "a\nb", "a\u{85}b", "a\0", &"k".repeat(2049)] {
+        for bad in ["", "/", "/a", "a/", "a//b", "a\nb", "a\u{85}b", "a\0", &"k".repeat(Key::MAX_LENGTH + 1)]
+        {
             bad.parse::<Key>().unwrap_err();
         }
     }

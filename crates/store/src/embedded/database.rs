@@ -196,6 +196,15 @@ impl Db {
         Ok(())
     }
 
+    /// See [`super::open::note_acknowledged`].
+    pub(super) fn note_acknowledged(&self, revision: u64) {
+        if let Some(lock) = &self.slot.read().directory_lock
+            && let Err(error) = super::open::note_acknowledged(lock, revision)
+        {
+            tracing::debug!(path = %self.path.display(), %error, "the acknowledged revision was not noted");
+        }
+    }
+
     /// Closes the file cleanly and gives the directory free. Reads fail from here on.
     pub(super) fn close(&self) {
         let mut slot = self.slot.write();

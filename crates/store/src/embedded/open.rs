@@ -6,6 +6,7 @@
 use std::{
     fs::{self, File, TryLockError},
     io,
+    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -31,7 +32,7 @@ pub enum OpenError {
     #[error("{} is in use by another process; stop it, or choose another data directory", dir.display())]
     InUse { dir: PathBuf },
     #[error(
-        "{} is damaged; nothing in it was changed; restore a backup with `trestle store restore`", file.display()
+        "{} is damaged; restore a backup with `trestle store restore`", file.display()
     )]
     Corrupted {
         file: PathBuf,
@@ -42,6 +43,12 @@ pub enum OpenError {
         "{} has format {found}, this version knows up to {FORMAT}; run the newer version that wrote it", file.display()
     )]
     NewerFormat { file: PathBuf, found: u64 },
+    #[error(
+        "{} stands at revision {found}, but revision {acknowledged} was acknowledged: it is damaged or was replaced \
+         by an older copy; restore a backup with `trestle store restore`, or remove {} to accept the loss",
+        file.display(), file.with_file_name(LOCK_FILE).display()
+    )]
+    Lost { file: PathBuf, found: u64, acknowledged: u64 },
     #[error("no space left to open {}; free some space and start again", file.display())]
     Full {
         file: PathBuf,
@@ -66,8 +73,9 @@ pub(super) fn io_error(path: &Path) -> impl FnOnce(io::Error) -> OpenError {
 pub(super) fn lock(dir: &Path) -> Result<File, OpenError> {
     fs::create_dir_all(dir).map_err(io_error(dir))?;
     let path = dir.join(LOCK_FILE);
+    let mut options = File::options();
     let file =
-        File::options().create(true).truncate(false).write(true).open(&path).map_err(io_error(&path))?;
+        options.create(true).truncate(false).read(true).write(true).open(&path).map_err(io_error(&path))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse { dir: dir.to_owned() }),
@@ -75,13 +83,31 @@ pub(super) fn lock(dir: &Path) -> Result<File, OpenError> {
     }
 }
 
+/// Writes the newest acknowledged revision into the lock file. It is not synced: after a crash of the process it is
+/// exact, after a power cut it may be older, and it is never newer than what was synced. So a file that stands below
+/// it has lost something.
+pub(super) fn note_acknowledged(lock: &File, revision: u64) -> io::Result<()> {
+    lock.write_all_at(format!("{revision:020}\n").as_bytes(), 0)
+}
+
+fn acknowledged(lock: &File) -> u64 {
+    let mut text = [0; 20];
+    let whole = lock.read_exact_at(&mut text, 0).is_ok();
+    let number = str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
+    number.filter(|_| whole).unwrap_or(0)
+}
+
 /// Opens the store of a directory, making an empty one if there is none.
 pub(super) fn open(dir: &Path, cache_bytes: usize, verify: bool) -> Result<(Db, State), OpenError> {
     let lock = lock(dir)?;
     let path = dir.join(FILE);
     if !path.try_exists().map_err(io_error(&path))? {
+        let acknowledged = acknowledged(&lock);
+        if acknowledged > 0 {
+            return Err(OpenError::Lost { file: path, found: 0, acknowledged });
+        }
         let new = dir.join(NEW_FILE);
-        create(&new, State::default(), cache_bytes)?;
+        drop(create(&new, State::default(), cache_bytes)?);
         publish(dir, &new)?;
     }
     // A length of 0 would make redb start afresh.
@@ -113,12 +139,16 @@ pub(super) fn open_with(
         Ok(database)
     })
     .map_err(|error| open_error(path, error))?;
+    let acknowledged = acknowledged(&lock);
     let db = Db::new(path.to_owned(), opener, database, lock);
-    let state = match check_format(&db) {
-        Ok(Ok(state)) => state,
-        Ok(Err(found)) => return Err(OpenError::NewerFormat { file: path.to_owned(), found }),
-        Err(error) => return Err(open_error(path, error)),
+    let file = path.to_owned();
+    let state = match check_format(&db).map_err(|error| open_error(path, error))? {
+        Ok(state) => state,
+        Err(found) => return Err(OpenError::NewerFormat { file, found }),
     };
+    if state.revision < acknowledged {
+        return Err(OpenError::Lost { file, found: state.revision, acknowledged });
+    }
     Ok((db, state))
 }
 
@@ -132,7 +162,7 @@ fn builder(cache_bytes: usize, repaired: &Arc<AtomicBool>) -> Builder {
     builder
 }
 
-fn open_error(path: &Path, error: EngineError) -> OpenError {
+pub(super) fn open_error(path: &Path, error: EngineError) -> OpenError {
     let file = path.to_owned();
     if error.is_full() {
         return OpenError::Full { file, source: Arc::new(error) };

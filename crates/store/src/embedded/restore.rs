@@ -8,7 +8,6 @@
 use std::{fs, io, path::Path};
 
 use redb::Database;
-use thiserror::Error;
 
 use super::{
     database::EngineError,
@@ -17,7 +16,7 @@ use super::{
 };
 use crate::{
     api::{Entry, Revision},
-    backup::{BackupFile, VerifyError},
+    backup::{BackupFile, RestoreError, Restored},
 };
 
 const RESTORED_FILE: &str = "store.redb.restored";
@@ -28,34 +27,11 @@ const REVISION_GAP: u64 = 1_000_000_000;
 const BATCH: usize = 10_000;
 const CACHE_BYTES: usize = 64 << 20;
 
-#[derive(Debug, Error)]
-pub enum RestoreError {
-    #[error("the backup cannot be used; nothing was changed")]
-    Backup(#[from] VerifyError),
-    #[error("{place} already holds a store; ask to replace it (the old one is kept beside it)")]
-    NotEmpty { place: String },
-    #[error("the directory cannot be used")]
-    Directory(#[from] OpenError),
-    #[error("writing {file} failed; the store in place was not changed")]
-    Write {
-        file: String,
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Restored {
-    pub entries: u64,
-    /// Where the restored store stands.
-    pub revision: Revision,
-}
-
 /// Restores a backup file into a directory. Blocks. Without `replace`, a directory that holds any object, or a file
 /// that cannot be read, is refused.
 pub fn restore(dir: &Path, backup: &Path, replace: bool) -> Result<Restored, RestoreError> {
     let backup = BackupFile::verify(backup)?;
-    let _lock = open::lock(dir)?;
+    let lock = open::lock(dir)?;
     let path = dir.join(FILE);
     let before = existing(&path)?;
     if !replace && !matches!(before, Existing::Nothing | Existing::Store { empty: true, .. }) {
@@ -68,8 +44,7 @@ pub fn restore(dir: &Path, backup: &Path, replace: bool) -> Result<Restored, Res
     let revision = newest + REVISION_GAP;
     let new = dir.join(RESTORED_FILE);
     fill(&new, &backup, revision)?;
-    let failed =
-        |error: io::Error| RestoreError::Write { file: path.display().to_string(), source: error.into() };
+    let failed = |error: io::Error| RestoreError::Target(open::io_error(&path)(error).into());
     if !matches!(before, Existing::Nothing) {
         // A second name, not a move: the store is in its place at every moment.
         let kept = dir.join(KEPT_FILE);
@@ -79,6 +54,7 @@ pub fn restore(dir: &Path, backup: &Path, replace: bool) -> Result<Restored, Res
         }
     }
     open::publish(dir, &new)?;
+    open::note_acknowledged(&lock, revision).map_err(failed)?;
     Ok(Restored { entries: backup.trailer.entries, revision: Revision(revision) })
 }
 
@@ -102,8 +78,7 @@ fn fill(new: &Path, backup: &BackupFile, revision: u64) -> Result<(), RestoreErr
     // Nothing of the history before the restore can be watched.
     let state = State { revision, compacted: revision, ..State::default() };
     let database = open::create(new, state, CACHE_BYTES)?;
-    let failed =
-        |error: EngineError| RestoreError::Write { file: new.display().to_string(), source: Box::new(error) };
+    let failed = |error: EngineError| RestoreError::Target(open::open_error(new, error).into());
     let mut batch = Vec::with_capacity(BATCH);
     for entry in backup.entries()? {
         let entry = entry?;

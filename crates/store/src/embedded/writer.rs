@@ -94,6 +94,8 @@ pub(super) struct Writer {
     /// Why writes are refused; read by the health check.
     pub(super) trouble: Arc<Mutex<Option<String>>>,
     pub(super) full: bool,
+    /// Set when acknowledged writes were found missing; then nothing is written any more.
+    pub(super) lost: Option<EngineError>,
 }
 
 impl Writer {
@@ -131,6 +133,9 @@ impl Writer {
     }
 
     fn write(&mut self, batch: Vec<Request>) {
+        if let Some(error) = self.lost.clone() {
+            return self.refuse(batch, &error, Outcome::NotApplied);
+        }
         if self.full && !self.has_room() {
             let error = std::io::Error::from(std::io::ErrorKind::StorageFull);
             return self.refuse(batch, &redb::Error::Io(error).into(), Outcome::NotApplied);
@@ -141,6 +146,9 @@ impl Writer {
             Ok((evaluated, changes)) => {
                 if std::mem::take(&mut self.full) | self.trouble.lock().take().is_some() {
                     tracing::info!(path = %self.db.path().display(), "writes work again");
+                }
+                if let Some(newest) = changes.last() {
+                    self.db.note_acknowledged(newest.revision);
                 }
                 self.feed.publish(changes);
                 let now = Instant::now();
@@ -263,6 +271,16 @@ impl Writer {
         let before = self.feed.head();
         let healed = self.db.reopen(generation).and_then(|()| self.db.read(read_state));
         match healed {
+            // Acknowledged transactions are gone: the disk lied about a sync. Writing on would give their revisions
+            // to others.
+            Ok(state) if state.revision < before => {
+                let lost =
+                    format!("revision {before} was acknowledged, the file stands at {}", state.revision);
+                tracing::error!(%path, %lost, "the disk lost acknowledged writes; refusing writes until a restart");
+                *self.trouble.lock() = Some(lost.clone());
+                self.lost = Some(redb::Error::Corrupted(lost).into());
+                Outcome::Unknown
+            }
             Ok(state) => {
                 // The commit may have reached the file although its sync failed: then it is history, and the
                 // watches must tell it.

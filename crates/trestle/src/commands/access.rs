@@ -9,7 +9,8 @@ use model::Role;
 use serde::Serialize;
 use wire::trestle::v1::{
     self, CreateTokenRequest, IssueCertificateRequest, ListAuditRequest, ListCertificatesRequest,
-    ListTokensRequest, RevokeCertificateRequest, RevokeTokenRequest, WhoAmIRequest, access_client::AccessClient,
+    ListTokensRequest, RevokeCertificateRequest, RevokeTokenRequest, WhoAmIRequest,
+    access_client::AccessClient,
 };
 
 use crate::{
@@ -110,7 +111,8 @@ pub async fn cert(command: CertCommand, output: Format, connection: Connection) 
             for (path, pem) in [(place("pem"), reply.certificate_pem), (place("ca.pem"), reply.ca_pem)] {
                 fs::write(&path, pem).with_context(|| failed(&path))?;
             }
-            let sentence = format!("Issued certificate {} for {}: {}", info.serial, info.name, place("pem").display());
+            let sentence =
+                format!("Issued certificate {} for {}: {}", info.serial, info.name, place("pem").display());
             output.done(&sentence, &info)
         }
         CertCommand::Revoke { serial } => {
@@ -186,7 +188,13 @@ impl Rows for Certificate {
 
     fn row(&self) -> Vec<String> {
         let state = if self.revoked { "revoked" } else { "valid" };
-        vec![self.serial.clone(), self.name.clone(), self.role.clone(), self.not_after.clone(), state.to_owned()]
+        vec![
+            self.serial.clone(),
+            self.name.clone(),
+            self.role.clone(),
+            self.not_after.clone(),
+            state.to_owned(),
+        ]
     }
 }
 

@@ -46,9 +46,14 @@ fn deployment(text: &str) -> Result<(String, String), String> {
     }
 }
 
-pub async fn run(command: NamespaceCommand, output: Format, connection: ConnectionArgs) -> anyhow::Result<()> {
+pub async fn run(
+    command: NamespaceCommand,
+    output: Format,
+    connection: ConnectionArgs,
+) -> anyhow::Result<()> {
     if let NamespaceCommand::Current = command {
-        let name = ContextFile::load()?.and_then(|context| context.namespace).unwrap_or_else(|| "default".into());
+        let name =
+            ContextFile::load()?.and_then(|context| context.namespace).unwrap_or_else(|| "default".into());
         return output.done(&name.clone(), &serde_json::json!({ "name": name }));
     }
     let mut namespaces = NamespacesClient::new(connection.connect().await?);
@@ -75,7 +80,8 @@ pub async fn run(command: NamespaceCommand, output: Format, connection: Connecti
             let mut context = ContextFile::load()?.context("there is no context to keep the choice in")?;
             context.namespace = Some(name.clone());
             context.save()?;
-            output.done(&format!("Commands now act in namespace: {name}"), &serde_json::json!({ "name": name }))
+            output
+                .done(&format!("Commands now act in namespace: {name}"), &serde_json::json!({ "name": name }))
         }
         NamespaceCommand::Current => bail!("answered above, without a connection"),
     }

@@ -7,9 +7,11 @@ use std::{
 
 use anyhow::Context as _;
 use jiff::Timestamp;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use serde::Serialize;
 use server::{Config, Controller};
 use tokio::signal::unix::{SignalKind, signal};
+use tracing::warn;
 use tracing_subscriber::EnvFilter;
 use wire::trestle::v1::{GetStatusRequest, admin_client::AdminClient};
 
@@ -27,32 +29,44 @@ pub async fn up(args: UpArgs) -> anyhow::Result<()> {
         Some(dir) => dir,
         None => context::default_data_dir()?,
     };
-    let data_dir = std::path::absolute(&data_dir).with_context(|| format!("cannot use {}", data_dir.display()))?;
+    let data_dir =
+        std::path::absolute(&data_dir).with_context(|| format!("cannot use {}", data_dir.display()))?;
     let mut config = Config::in_dir(data_dir);
     (config.listen.http, config.listen.grpc) = (http, grpc);
     (config.plaintext_loopback, config.anonymous_role) = (plaintext_loopback, anonymous_role);
-    log_to_stderr("warn,trestle=info,server=warn");
-    let controller = Controller::start(config).await?;
-    announce(&controller, plaintext_loopback)?;
-    run(controller).await
+    log_to_stderr("warn,rustls=error");
+    run(config, |controller| announce(controller, plaintext_loopback)).await
 }
 
 pub async fn serve(path: &Path) -> anyhow::Result<()> {
     let config = config_file::load(path)?;
-    log_to_stderr("info");
-    run(Controller::start(config).await?).await
+    log_to_stderr("info,rustls=error");
+    run(config, |_| Ok(())).await
 }
 
 /// Serves until asked to stop.
-async fn run(controller: Controller) -> anyhow::Result<()> {
+async fn run(config: Config, started: impl FnOnce(&Controller) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    raise_file_limit();
+    // Before the start, so that whoever sees it serve can also stop it cleanly.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
+    let controller = Controller::start(config).await?;
+    started(&controller)?;
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }
     controller.stop().await;
     Ok(())
+}
+
+/// Every connection needs a file descriptor, and the usual soft limit is 1024.
+fn raise_file_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(err) = setrlimit(Resource::Nofile, limit) {
+        warn!(error = %err, "cannot raise the limit of open files; many connections may not fit");
+    }
 }
 
 /// Leaves behind where the controller is, and says so.
@@ -80,13 +94,16 @@ fn announce(controller: &Controller, plaintext: bool) -> anyhow::Result<()> {
 
 fn log_to_stderr(default: &str) {
     let filter = EnvFilter::try_from_env("TRESTLE_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    // A log nobody reads must not end the controller: reporting a failed write would panic on the same pipe.
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
     if io::stderr().is_terminal() { builder.init() } else { builder.json().init() }
 }
 
 pub async fn status(output: Format, connection: Connection) -> anyhow::Result<()> {
     let status = AdminClient::new(connection).get_status(GetStatusRequest {}).await?.into_inner();
-    let started = Timestamp::from_second(status.started_at).map_or_else(|_| String::new(), |time| time.to_string());
+    let started =
+        Timestamp::from_second(status.started_at).map_or_else(|_| String::new(), |time| time.to_string());
     let ready = status.ready;
     output.one(&Status {
         version: status.version,
@@ -115,6 +132,13 @@ impl Rows for Status {
         let ready = if self.ready { "yes" } else { "no" };
         let problems = self.problems.join("; ");
         let revision = self.revision.to_string();
-        vec![self.version.clone(), self.store.clone(), revision, self.started.clone(), ready.to_owned(), problems]
+        vec![
+            self.version.clone(),
+            self.store.clone(),
+            revision,
+            self.started.clone(),
+            ready.to_owned(),
+            problems,
+        ]
     }
 }

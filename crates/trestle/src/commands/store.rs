@@ -46,7 +46,10 @@ pub async fn run(command: StoreCommand, output: Format, connection: ConnectionAr
             };
             let restored = server::restore_store(&config, &file, replace).await?;
             let text = format!("Restored {} entries from {}", restored.entries, file.display());
-            output.done(&text, &serde_json::json!({ "entries": restored.entries, "revision": restored.revision.0 }))
+            output.done(
+                &text,
+                &serde_json::json!({ "entries": restored.entries, "revision": restored.revision.0 }),
+            )
         }
     }
 }

@@ -91,14 +91,22 @@ pub async fn run(command: TagCommand, output: Format, connection: Connection) ->
         TagCommand::Delete { tag, member } => delete(&mut tags, tag, member, output).await,
         TagCommand::Subscribers { tag } => {
             let reply = tags.get_subscribers(Tag { tag_name: tag }).await?.into_inner();
-            output.list(&reply.subscribers.into_iter().map(|subscriber| Subscriber { subscriber }).collect::<Vec<_>>())
+            output.list(
+                &reply
+                    .subscribers
+                    .into_iter()
+                    .map(|subscriber| Subscriber { subscriber })
+                    .collect::<Vec<_>>(),
+            )
         }
         TagCommand::Subscribe { tag, subscriber } => {
-            let reply = tags.subscribe(Subscription { tag_name: tag, subscriber: subscriber.clone() }).await?;
+            let reply =
+                tags.subscribe(Subscription { tag_name: tag, subscriber: subscriber.clone() }).await?;
             output.done(&reply.into_inner().message, &Subscriber { subscriber })
         }
         TagCommand::Unsubscribe { tag, subscriber } => {
-            let reply = tags.unsubscribe(Subscription { tag_name: tag, subscriber: subscriber.clone() }).await?;
+            let reply =
+                tags.unsubscribe(Subscription { tag_name: tag, subscriber: subscriber.clone() }).await?;
             output.done(&reply.into_inner().message, &Subscriber { subscriber })
         }
         TagCommand::Watch { subscriber, after } => {
@@ -128,7 +136,8 @@ async fn watch(
     after: Option<u64>,
     output: Format,
 ) -> anyhow::Result<()> {
-    let mut stream = events.watch_subscriber(WatchSubscriberRequest { subscriber, after }).await?.into_inner();
+    let mut stream =
+        events.watch_subscriber(WatchSubscriberRequest { subscriber, after }).await?.into_inner();
     while let Some(event) = stream.message().await? {
         show_event(&event, output)?;
     }

@@ -1,0 +1,37 @@
+# The verbs of the project. CI calls the same ones.
+
+CARGO ?= cargo
+# make bench ONLY=store runs one family.
+ONLY ?= store tags policy
+
+.PHONY: up build test lint bench lab deny clean
+
+up: build ## Start a controller here; Ctrl-C stops it
+	target/release/trestle up
+
+build:
+	$(CARGO) build --release --locked -p trestle
+
+test: ## Everything that proves the project works; installs what it needs
+	scripts/test-deps
+	$(CARGO) test --workspace --locked
+
+lint: ## Format and lints
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+bench: ## One JSON line per figure: make bench ONLY="store tags"
+	scripts/test-deps
+	@for family in $(ONLY); do $(CARGO) bench --quiet --locked -p benches --bench $$family || exit 1; done
+
+lab: ## Long tests: the crash test with many more rounds, large graphs through a whole controller
+	scripts/test-deps
+	TRESTLE_CRASH_ROUNDS=500 $(CARGO) test --release --locked -p store --test crash -- --nocapture
+	$(CARGO) test --release --locked -p server --test scale -- --ignored --nocapture --test-threads 1
+	$(CARGO) test --release --locked -p trestle --test idle -- --ignored --nocapture
+
+deny: ## Licences, advisories, sources; needs cargo-deny
+	cargo deny check
+
+clean:
+	$(CARGO) clean

@@ -1,0 +1,148 @@
+//! The policy engine at full scale: the six published scenarios, one change in a large group, churn, explain.
+//!
+//! Each scenario runs in a process of its own, because the peak of one would hide that of the next. The input exists
+//! before the clock starts and stays until it stops: seconds and memory are the engine's. A drain is complete when the
+//! last update was made; each update is dropped as soon as it is made, as a consumer that encodes it would.
+
+#[path = "policy/scenarios.rs"]
+mod scenarios;
+
+use std::{
+    fs,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use model::policy::Object;
+use policy::{Engine, Event};
+use serde_json::json;
+
+const SCENARIOS: [(&str, fn() -> Vec<Object>); 7] = [
+    ("p1", scenarios::small_namespaces),
+    ("p2", scenarios::large_namespaces),
+    ("p3", scenarios::one_namespace),
+    ("p4", scenarios::policy_per_pod),
+    ("p5", scenarios::policy_per_external_entity),
+    ("p6", scenarios::cluster_scoped),
+    ("large", scenarios::five_thousand_nodes),
+];
+
+fn main() {
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
+    match arguments.as_slice() {
+        [case] if case == "change" => change(),
+        [case] if case == "churn" => churn(),
+        [case] => scenario(case),
+        _ => {
+            let names = SCENARIOS.iter().map(|(name, _)| *name).chain(["change", "churn"]);
+            names.for_each(run_alone);
+        }
+    }
+}
+
+fn run_alone(case: &str) {
+    let own = std::env::current_exe().expect("a running program has a path");
+    let status = Command::new(own).arg(case).status().expect("this program starts again");
+    assert!(status.success(), "{case} failed: {status}");
+}
+
+#[expect(clippy::print_stdout, reason = "figures go to standard output, one line each")]
+fn figure(bench: &str, metric: &str, value: f64, unit: &str) {
+    println!(
+        "{}",
+        json!({"bench": format!("policy.{bench}"), "metric": metric, "value": value, "unit": unit})
+    );
+}
+
+fn scenario(case: &str) {
+    let make = SCENARIOS.iter().find(|(name, _)| *name == case).map(|(_, make)| make);
+    let objects = make.unwrap_or_else(|| panic!("no scenario `{case}`"))();
+    // What the generator freed would otherwise be memory the engine gets for nothing.
+    reset_peak();
+    let before = resident("VmRSS");
+    let started = Instant::now();
+    let mut engine = Engine::new();
+    for object in &objects {
+        engine.handle_event(Event::Apply(object));
+    }
+    let handed_in = started.elapsed();
+    let updates = drain(&mut engine);
+    let seconds = started.elapsed();
+    figure(case, "seconds", seconds.as_secs_f64(), "s");
+    figure(case, "rss_mib", (resident("VmHWM") - before) / 1024.0, "MiB");
+    figure(case, "hand_in_seconds", handed_in.as_secs_f64(), "s");
+    figure(case, "updates", updates as f64, "count");
+    figure(case, "objects", objects.len() as f64, "count");
+}
+
+fn drain(engine: &mut Engine) -> usize {
+    let mut updates = 0;
+    while let Some(update) = engine.poll_update() {
+        std::hint::black_box(&update);
+        updates += 1;
+    }
+    updates
+}
+
+/// One Pod comes to and goes from a group of 10,000 on 1,000 nodes, named by 10,000 policies.
+fn change() {
+    let objects = scenarios::one_namespace();
+    let mut engine = Engine::new();
+    objects.iter().for_each(|object| engine.handle_event(Event::Apply(object)));
+    drain(&mut engine);
+    let mut pod = scenarios::pod("ns-0", "newcomer", &[("app", "scale")], 7, 1);
+    let mut times = Vec::new();
+    for round in 0..2_000 {
+        scenarios::set_address(&mut pod, round);
+        let started = Instant::now();
+        engine.handle_event(Event::Apply(&pod));
+        assert!(drain(&mut engine) > 0);
+        times.push(started.elapsed());
+        let id = pod.id();
+        engine.handle_event(Event::Delete(&id));
+        drain(&mut engine);
+    }
+    times.sort_unstable();
+    figure("change.engine", "p50_us", micros(times[times.len() / 2]), "us");
+    figure("change.engine", "p99_us", micros(times[times.len() * 99 / 100]), "us");
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+/// Label changes that move Pods from one group to another, each drained on its own, in the world of `p1`.
+fn churn() {
+    let objects = scenarios::small_namespaces();
+    let mut engine = Engine::new();
+    objects.iter().for_each(|object| engine.handle_event(Event::Apply(object)));
+    drain(&mut engine);
+    let mut pods: Vec<Object> =
+        objects.into_iter().filter(|object| matches!(object, Object::Pod(_))).collect();
+    let started = Instant::now();
+    let mut changes = 0_u64;
+    'done: loop {
+        for at in (0..pods.len()).step_by(7) {
+            scenarios::swap_label(&mut pods[at]);
+            engine.handle_event(Event::Apply(&pods[at]));
+            drain(&mut engine);
+            changes += 1;
+            if started.elapsed() > Duration::from_secs(2) {
+                break 'done;
+            }
+        }
+    }
+    figure("churn", "label_changes_per_s", changes as f64 / started.elapsed().as_secs_f64(), "1/s");
+}
+
+fn resident(field: &str) -> f64 {
+    let status = fs::read_to_string("/proc/self/status").expect("/proc is mounted");
+    let line = status.lines().find(|line| line.starts_with(field)).expect("the kernel gives this field");
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("the value is in KiB")
+}
+
+/// Sets the high-water mark back to what is resident now.
+fn reset_peak() {
+    fs::write("/proc/self/clear_refs", "5").expect("a process may reset its own peak");
+}

@@ -1,0 +1,24 @@
+//! The vocabulary of the policy engine: what users write, and what the engine tells its consumers.
+//!
+//! In: Kubernetes and Antrea objects as users have them (JSON or YAML; fields nobody needs are ignored).
+//! Out: typed objects, a validation that names the field at fault, and the engine's output nouns.
+//! Holds: no state. Not here: the computation (`policy`), wire encodings (`wire`).
+//!
+//! Parsing is lenient and validation is strict: a Pod or a policy with a wrong value parses, so that the error can
+//! carry the path of the field, and so that an object accepted elsewhere never stops a stream.
+
+pub mod antrea;
+pub mod convert;
+pub mod external;
+pub mod kubernetes;
+mod meta;
+mod object;
+pub mod output;
+mod selector;
+mod validate;
+pub mod workload;
+
+pub use meta::{Labels, ObjectMeta, OwnerReference};
+pub use object::{Kind, Object, ObjectId, TypeMeta, UnknownKind};
+pub use selector::{LabelSelector, Operator, Requirement};
+pub use validate::validate;

@@ -1,0 +1,105 @@
+//! Workloads outside the cluster: ExternalEntity (what a policy sees) and ExternalNode (a VM that makes one).
+
+use serde::{Deserialize, Serialize};
+
+use super::meta::{ObjectMeta, OwnerReference, null_as_default};
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ExternalEntity {
+    pub metadata: ObjectMeta,
+    pub spec: ExternalEntitySpec,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ExternalEntitySpec {
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
+    pub endpoints: Vec<Endpoint>,
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
+    pub ports: Vec<EntityPort>,
+    /// The span key: who enforces for this entity. Empty means nobody does.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub external_node: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Endpoint {
+    pub ip: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EntityPort {
+    pub protocol: String,
+    pub port: i32,
+    pub name: String,
+}
+
+impl ExternalEntity {
+    /// An entity made from an ExternalNode is enforced by that VM's own agent, which knows itself as `namespace/name`.
+    pub fn span_key(&self) -> Option<String> {
+        if self.spec.external_node.is_empty() {
+            return None;
+        }
+        let owned = self.metadata.owner_references.first().is_some_and(|owner| owner.kind == "ExternalNode");
+        Some(if owned {
+            format!("{}/{}", self.metadata.namespace, self.spec.external_node)
+        } else {
+            self.spec.external_node.clone()
+        })
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ExternalNode {
+    pub metadata: ObjectMeta,
+    pub spec: ExternalNodeSpec,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ExternalNodeSpec {
+    pub interfaces: Vec<Interface>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Interface {
+    pub name: String,
+    #[serde(deserialize_with = "null_as_default")]
+    pub ips: Vec<String>,
+}
+
+impl ExternalNode {
+    /// The entity that stands for the VM in policies: made of its first interface and its labels.
+    pub fn entity(&self) -> ExternalEntity {
+        let interface = self.spec.interfaces.first().cloned().unwrap_or_default();
+        let name = match interface.name.as_str() {
+            "" => self.metadata.name.clone(),
+            interface => {
+                let digest = sha1_smol::Sha1::from(interface).digest().to_string();
+                format!("{}-{}", self.metadata.name, &digest[..5])
+            }
+        };
+        let owner = OwnerReference { kind: "ExternalNode".into(), name: self.metadata.name.clone() };
+        ExternalEntity {
+            metadata: ObjectMeta {
+                name,
+                namespace: self.metadata.namespace.clone(),
+                labels: self.metadata.labels.clone(),
+                owner_references: vec![owner],
+                ..ObjectMeta::default()
+            },
+            spec: ExternalEntitySpec {
+                endpoints: interface.ips.into_iter().map(|ip| Endpoint { ip, name: String::new() }).collect(),
+                ports: Vec::new(),
+                external_node: self.metadata.name.clone(),
+            },
+        }
+    }
+}

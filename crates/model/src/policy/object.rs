@@ -1,0 +1,191 @@
+//! One value for any object the engine takes, and the name that finds it again.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize};
+use thiserror::Error;
+
+use super::{antrea, external, kubernetes, meta::ObjectMeta, workload};
+
+/// The order is that of a cold start: what is selected before what selects it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Kind {
+    Namespace,
+    Node,
+    Pod,
+    Service,
+    ExternalNode,
+    ExternalEntity,
+    Tier,
+    ClusterGroup,
+    Group,
+    NetworkPolicy,
+    AntreaNetworkPolicy,
+    AntreaClusterNetworkPolicy,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Object {
+    Namespace(workload::Namespace),
+    Node(workload::Node),
+    Pod(workload::Pod),
+    Service(workload::Service),
+    ExternalNode(external::ExternalNode),
+    ExternalEntity(external::ExternalEntity),
+    Tier(antrea::Tier),
+    ClusterGroup(antrea::Group),
+    Group(antrea::Group),
+    NetworkPolicy(kubernetes::NetworkPolicy),
+    AntreaNetworkPolicy(antrea::Policy),
+    AntreaClusterNetworkPolicy(antrea::Policy),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectId {
+    pub kind: Kind,
+    /// Empty for cluster-scoped kinds.
+    pub namespace: String,
+    pub name: String,
+}
+
+/// The two fields that say what the rest of a document is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TypeMeta {
+    pub api_version: String,
+    pub kind: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("kind `{kind}` of `{api_version}` is not one the policy engine takes; look at apiVersion and kind")]
+pub struct UnknownKind {
+    pub api_version: String,
+    pub kind: String,
+}
+
+impl TypeMeta {
+    /// The API group decides, not its version: a newer version of a known kind is read as far as its fields are known.
+    pub fn kind(&self) -> Result<Kind, UnknownKind> {
+        let group = self.api_version.split_once('/').map_or("", |(group, _)| group);
+        match (group, self.kind.as_str()) {
+            ("", "Namespace") => Ok(Kind::Namespace),
+            ("", "Node") => Ok(Kind::Node),
+            ("", "Pod") => Ok(Kind::Pod),
+            ("", "Service") => Ok(Kind::Service),
+            ("networking.k8s.io", "NetworkPolicy") => Ok(Kind::NetworkPolicy),
+            ("crd.antrea.io", "NetworkPolicy") => Ok(Kind::AntreaNetworkPolicy),
+            ("crd.antrea.io", "ClusterNetworkPolicy") => Ok(Kind::AntreaClusterNetworkPolicy),
+            ("crd.antrea.io", "Tier") => Ok(Kind::Tier),
+            ("crd.antrea.io", "Group") => Ok(Kind::Group),
+            ("crd.antrea.io", "ClusterGroup") => Ok(Kind::ClusterGroup),
+            ("crd.antrea.io", "ExternalEntity") => Ok(Kind::ExternalEntity),
+            ("crd.antrea.io", "ExternalNode") => Ok(Kind::ExternalNode),
+            _ => Err(UnknownKind { api_version: self.api_version.clone(), kind: self.kind.clone() }),
+        }
+    }
+}
+
+impl Kind {
+    pub fn is_namespaced(self) -> bool {
+        match self {
+            Kind::Namespace
+            | Kind::Node
+            | Kind::Tier
+            | Kind::ClusterGroup
+            | Kind::AntreaClusterNetworkPolicy => false,
+            Kind::Pod
+            | Kind::Service
+            | Kind::ExternalNode
+            | Kind::ExternalEntity
+            | Kind::Group
+            | Kind::NetworkPolicy
+            | Kind::AntreaNetworkPolicy => true,
+        }
+    }
+
+    /// Reads a document whose kind is already known (read [`TypeMeta`] first, from the same text).
+    pub fn deserialize<'de, D: Deserializer<'de>>(self, from: D) -> Result<Object, D::Error> {
+        Ok(match self {
+            Kind::Namespace => Object::Namespace(Deserialize::deserialize(from)?),
+            Kind::Node => Object::Node(Deserialize::deserialize(from)?),
+            Kind::Pod => Object::Pod(Deserialize::deserialize(from)?),
+            Kind::Service => Object::Service(Deserialize::deserialize(from)?),
+            Kind::ExternalNode => Object::ExternalNode(Deserialize::deserialize(from)?),
+            Kind::ExternalEntity => Object::ExternalEntity(Deserialize::deserialize(from)?),
+            Kind::Tier => Object::Tier(Deserialize::deserialize(from)?),
+            Kind::ClusterGroup => Object::ClusterGroup(Deserialize::deserialize(from)?),
+            Kind::Group => Object::Group(Deserialize::deserialize(from)?),
+            Kind::NetworkPolicy => Object::NetworkPolicy(Deserialize::deserialize(from)?),
+            Kind::AntreaNetworkPolicy => Object::AntreaNetworkPolicy(Deserialize::deserialize(from)?),
+            Kind::AntreaClusterNetworkPolicy => {
+                Object::AntreaClusterNetworkPolicy(Deserialize::deserialize(from)?)
+            }
+        })
+    }
+}
+
+impl Object {
+    pub fn kind(&self) -> Kind {
+        match self {
+            Object::Namespace(_) => Kind::Namespace,
+            Object::Node(_) => Kind::Node,
+            Object::Pod(_) => Kind::Pod,
+            Object::Service(_) => Kind::Service,
+            Object::ExternalNode(_) => Kind::ExternalNode,
+            Object::ExternalEntity(_) => Kind::ExternalEntity,
+            Object::Tier(_) => Kind::Tier,
+            Object::ClusterGroup(_) => Kind::ClusterGroup,
+            Object::Group(_) => Kind::Group,
+            Object::NetworkPolicy(_) => Kind::NetworkPolicy,
+            Object::AntreaNetworkPolicy(_) => Kind::AntreaNetworkPolicy,
+            Object::AntreaClusterNetworkPolicy(_) => Kind::AntreaClusterNetworkPolicy,
+        }
+    }
+
+    pub fn metadata(&self) -> &ObjectMeta {
+        match self {
+            Object::Namespace(o) => &o.metadata,
+            Object::Node(o) => &o.metadata,
+            Object::Pod(o) => &o.metadata,
+            Object::Service(o) => &o.metadata,
+            Object::ExternalNode(o) => &o.metadata,
+            Object::ExternalEntity(o) => &o.metadata,
+            Object::Tier(o) => &o.metadata,
+            Object::ClusterGroup(o) | Object::Group(o) => &o.metadata,
+            Object::NetworkPolicy(o) => &o.metadata,
+            Object::AntreaNetworkPolicy(o) | Object::AntreaClusterNetworkPolicy(o) => &o.metadata,
+        }
+    }
+
+    pub fn metadata_mut(&mut self) -> &mut ObjectMeta {
+        match self {
+            Object::Namespace(o) => &mut o.metadata,
+            Object::Node(o) => &mut o.metadata,
+            Object::Pod(o) => &mut o.metadata,
+            Object::Service(o) => &mut o.metadata,
+            Object::ExternalNode(o) => &mut o.metadata,
+            Object::ExternalEntity(o) => &mut o.metadata,
+            Object::Tier(o) => &mut o.metadata,
+            Object::ClusterGroup(o) | Object::Group(o) => &mut o.metadata,
+            Object::NetworkPolicy(o) => &mut o.metadata,
+            Object::AntreaNetworkPolicy(o) | Object::AntreaClusterNetworkPolicy(o) => &mut o.metadata,
+        }
+    }
+
+    pub fn id(&self) -> ObjectId {
+        let (kind, metadata) = (self.kind(), self.metadata());
+        let namespace = if kind.is_namespaced() { metadata.namespace.clone() } else { String::new() };
+        ObjectId { kind, namespace, name: metadata.name.clone() }
+    }
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            write!(f, "{:?} {}", self.kind, self.name)
+        } else {
+            write!(f, "{:?} {}/{}", self.kind, self.namespace, self.name)
+        }
+    }
+}

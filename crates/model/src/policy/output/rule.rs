@@ -1,0 +1,133 @@
+//! A rule over groups: what a node enforces.
+
+use std::{fmt, net::IpAddr, sync::Arc};
+
+use ipnet::IpNet;
+
+use super::Identifier;
+use crate::policy::antrea::{L7Protocol, NamespacedName};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Direction {
+    In,
+    Out,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Action {
+    Allow,
+    Drop,
+    Reject,
+    /// Leave the Antrea tiers; Kubernetes policies and the baseline tier decide.
+    Pass,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Protocol {
+    Tcp,
+    Udp,
+    Sctp,
+    Icmp,
+    Igmp,
+}
+
+impl Protocol {
+    pub fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "" | "TCP" => Protocol::Tcp,
+            "UDP" => Protocol::Udp,
+            "SCTP" => Protocol::Sctp,
+            "ICMP" => Protocol::Icmp,
+            "IGMP" => Protocol::Igmp,
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Protocol::Tcp => "TCP",
+            Protocol::Udp => "UDP",
+            Protocol::Sctp => "SCTP",
+            Protocol::Icmp => "ICMP",
+            Protocol::Igmp => "IGMP",
+        })
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    pub direction: Direction,
+    /// Absent: nothing is permitted by this rule, it only isolates (Kubernetes policies without rules).
+    pub action: Option<Action>,
+    /// Index within its direction; -1 for Kubernetes policies, whose rules have no order.
+    pub priority: i32,
+    pub enable_logging: bool,
+    /// Any of these, or any of the other peers in `detail`.
+    pub address_groups: Vec<Identifier>,
+    /// Set only when the policy has `applied_to_per_rule`.
+    pub applied_to_groups: Vec<Identifier>,
+    pub detail: Arc<RuleDetail>,
+}
+
+/// The part of a rule that names no group.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RuleDetail {
+    pub ip_blocks: Vec<IpBlock>,
+    pub fqdns: Vec<String>,
+    pub to_services: Vec<NamespacedName>,
+    /// Any of these; empty means every protocol and port.
+    pub services: Vec<Service>,
+    pub l7_protocols: Vec<L7Protocol>,
+    pub name: String,
+    pub log_label: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct IpBlock {
+    pub cidr: IpNet,
+    pub except: Vec<IpNet>,
+}
+
+impl IpBlock {
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.cidr.contains(&address) && !self.except.iter().any(|except| except.contains(&address))
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Service {
+    pub protocol: Protocol,
+    pub port: Option<PortRef>,
+    pub end_port: Option<u16>,
+    pub source_port: Option<u16>,
+    pub source_end_port: Option<u16>,
+    pub icmp_type: Option<u8>,
+    pub icmp_code: Option<u8>,
+    pub igmp_type: Option<i32>,
+    pub group_address: String,
+}
+
+impl Service {
+    pub fn any(protocol: Protocol) -> Self {
+        Service {
+            protocol,
+            port: None,
+            end_port: None,
+            source_port: None,
+            source_end_port: None,
+            icmp_type: None,
+            icmp_code: None,
+            igmp_type: None,
+            group_address: String::new(),
+        }
+    }
+}
+
+/// A named port is looked up at the destination, so it may be another number on each member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PortRef {
+    Number(u16),
+    Name(Arc<str>),
+}

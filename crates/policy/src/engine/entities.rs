@@ -1,0 +1,363 @@
+//! Workloads (Pods, external entities, Nodes) and the label sets they share.
+//!
+//! ```text
+//!  Entity ──► Profile (kind, namespace, labels) ◄──► Selector ──► Group
+//! ```
+//!
+//! An entity is in exactly one profile, and selectors match profiles, not entities: a thousand replicas are matched
+//! once. Costs: a known label set is a hash lookup; a new one asks the indexes of its namespace and of the namespace
+//! selectors that match it; a change of address or node touches the groups the entity is in and nothing else.
+
+use std::{hash::BuildHasher, net::IpAddr, sync::Arc};
+
+use hashbrown::HashTable;
+use model::policy::output::{Addresses, Member, MemberKind, NamedPort};
+use rustc_hash::FxBuildHasher;
+use smallvec::SmallVec;
+
+use super::{
+    Engine,
+    matching::{LabelIndex, LabelSet, matches},
+    tables::{EntityId, GroupId, IdSet, NamespaceId, NodeId, ProfileId, SelectorId, Slab, Symbol},
+};
+
+#[derive(Debug)]
+pub(crate) struct Entity {
+    pub(crate) member: Arc<Member>,
+    /// `None`: deleted, and kept until the next flush so that a re-creation finds what consumers were told before.
+    pub(crate) profile: Option<ProfileId>,
+    /// Where it stands in its profile's list.
+    at: u32,
+    pub(crate) node: Option<NodeId>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Profile {
+    pub(crate) kind: MemberKind,
+    pub(crate) namespace: NamespaceId,
+    pub(crate) labels: LabelSet,
+    /// Unordered; entities know their place.
+    pub(crate) entities: SmallVec<[EntityId; 4]>,
+    pub(crate) selectors: IdSet<SelectorId>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Entities {
+    pub(crate) rows: Slab<EntityId, Entity>,
+    by_name: HashTable<EntityId>,
+    dead: Vec<EntityId>,
+    pub(crate) profiles: Slab<ProfileId, Profile>,
+    by_labels: HashTable<ProfileId>,
+    pub(crate) profile_index: LabelIndex<ProfileId>,
+    /// Live entities under each of their addresses (by its place in the list).
+    by_address: HashTable<(EntityId, u8)>,
+}
+
+/// What is said about a workload, before it is compared with what is known.
+pub(crate) struct Described<'a> {
+    pub(crate) kind: MemberKind,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) labels: SmallVec<[(Symbol, Symbol); 8]>,
+    pub(crate) enforced: bool,
+    pub(crate) addresses: Addresses,
+    pub(crate) ports: Box<[NamedPort]>,
+    pub(crate) node: Option<&'a str>,
+}
+
+impl Entities {
+    pub(crate) fn new() -> Self {
+        Entities {
+            rows: Slab::new(),
+            by_name: HashTable::new(),
+            dead: Vec::new(),
+            profiles: Slab::new(),
+            by_labels: HashTable::new(),
+            profile_index: LabelIndex::new(),
+            by_address: HashTable::new(),
+        }
+    }
+
+    /// Finds the dead too.
+    fn find(&self, kind: MemberKind, namespace: &str, name: &str) -> Option<EntityId> {
+        let is = |id: &EntityId| {
+            let member = &self.rows[*id].member;
+            member.kind == kind && *member.name == *name && *member.namespace == *namespace
+        };
+        self.by_name.find(hash(kind, namespace, name), is).copied()
+    }
+
+    pub(crate) fn live(&self, kind: MemberKind, namespace: &str, name: &str) -> Option<EntityId> {
+        self.find(kind, namespace, name).filter(|id| self.rows[*id].profile.is_some())
+    }
+
+    fn insert(&mut self, entity: Entity) -> EntityId {
+        let hash_of = |member: &Member| hash(member.kind, &member.namespace, &member.name);
+        let hash = hash_of(&entity.member);
+        let id = self.rows.insert(entity);
+        let rows = &self.rows;
+        self.by_name.insert_unique(hash, id, |id| hash_of(&rows[*id].member));
+        id
+    }
+
+    /// More than 256 addresses of one workload are not looked up by address.
+    fn index_addresses(&mut self, id: EntityId) {
+        let rows = &self.rows;
+        let rehash =
+            |(id, at): &(EntityId, u8)| address_hash(&rows[*id].member.addresses.as_slice()[*at as usize]);
+        for (address, at) in rows[id].member.addresses.as_slice().iter().zip(0..=u8::MAX) {
+            self.by_address.insert_unique(address_hash(address), (id, at), rehash);
+        }
+    }
+
+    fn unindex_addresses(&mut self, id: EntityId) {
+        for (address, at) in self.rows[id].member.addresses.as_slice().iter().zip(0..=u8::MAX) {
+            if let Ok(entry) = self.by_address.find_entry(address_hash(address), |other| *other == (id, at)) {
+                entry.remove();
+            }
+        }
+    }
+
+    /// Every live workload that claims the address: two may.
+    pub(crate) fn with_address(&self, address: IpAddr) -> impl Iterator<Item = EntityId> {
+        self.by_address
+            .iter_hash(address_hash(&address))
+            .filter(move |(id, at)| self.rows[*id].member.addresses.as_slice()[*at as usize] == address)
+            .map(|(id, _)| *id)
+    }
+
+    fn join(&mut self, id: EntityId, profile: ProfileId) {
+        let entities = &mut self.profiles[profile].entities;
+        entities.push(id);
+        let at = (entities.len() - 1) as u32;
+        let row = &mut self.rows[id];
+        (row.profile, row.at) = (Some(profile), at);
+    }
+
+    fn quit(&mut self, id: EntityId, profile: ProfileId) {
+        let at = self.rows[id].at as usize;
+        let entities = &mut self.profiles[profile].entities;
+        entities.swap_remove(at);
+        if let Some(moved) = entities.get(at) {
+            self.rows[*moved].at = at as u32;
+        }
+        self.rows[id].profile = None;
+    }
+}
+
+fn hash(kind: MemberKind, namespace: &str, name: &str) -> u64 {
+    FxBuildHasher.hash_one((kind as u8, namespace, name))
+}
+
+fn address_hash(address: &IpAddr) -> u64 {
+    FxBuildHasher.hash_one(address)
+}
+
+impl Engine {
+    pub(super) fn put_entity(&mut self, described: Described<'_>) {
+        let namespace = self.namespaces.acquire(described.namespace);
+        let profile = self.profile(described.kind, namespace, &described.labels);
+        let node = described.node.map(|text| self.nodes.intern(text));
+        node.inspect(|node| self.nodes.acquire(*node));
+        let known = self.entities.find(described.kind, described.namespace, described.name);
+        let member = Member {
+            kind: described.kind,
+            enforced: described.enforced,
+            namespace: Arc::clone(&self.namespaces.rows[namespace].name),
+            name: described.name.into(),
+            addresses: described.addresses,
+            ports: described.ports,
+            node: node.map(|node| Arc::clone(self.nodes.text(node))),
+        };
+        match known {
+            None => {
+                let entity = Entity { member: Arc::new(member), profile: None, at: 0, node };
+                let id = self.entities.insert(entity);
+                self.entities.index_addresses(id);
+                self.enter_profile(id, profile);
+            }
+            Some(id) => self.change_entity(id, profile, member, node),
+        }
+        self.namespaces.release(namespace);
+    }
+
+    fn change_entity(&mut self, id: EntityId, profile: ProfileId, member: Member, node: Option<NodeId>) {
+        let row = &self.entities.rows[id];
+        let old_profile = row.profile;
+        if old_profile == Some(profile) && *row.member == member {
+            self.release_node(node);
+            return;
+        }
+        if old_profile.is_some() {
+            self.entities.unindex_addresses(id);
+        }
+        let row = &mut self.entities.rows[id];
+        let member = if *row.member == member { Arc::clone(&row.member) } else { Arc::new(member) };
+        let old_member = std::mem::replace(&mut row.member, member);
+        let old_node = std::mem::replace(&mut row.node, node);
+        self.entities.index_addresses(id);
+        let Some(old_profile) = old_profile else {
+            self.enter_profile(id, profile);
+            self.release_node(old_node);
+            return;
+        };
+        if old_profile == profile {
+            for group in self.groups_of(profile) {
+                self.refresh(group, id, &old_member, old_node);
+            }
+        } else {
+            let (old_groups, new_groups) = (self.groups_of(old_profile), self.groups_of(profile));
+            self.entities.quit(id, old_profile);
+            self.entities.join(id, profile);
+            // What is entered comes before what is left, so that a node both sides share is not seen to leave.
+            for group in &new_groups {
+                match old_groups.binary_search(group) {
+                    Ok(_) => self.refresh(*group, id, &old_member, old_node),
+                    Err(_) => self.enter(*group, id),
+                }
+            }
+            for group in old_groups.iter().filter(|g| new_groups.binary_search(g).is_err()) {
+                self.leave(*group, id, &old_member, old_node);
+            }
+            self.drop_if_empty(old_profile);
+        }
+        self.release_node(old_node);
+    }
+
+    fn enter_profile(&mut self, id: EntityId, profile: ProfileId) {
+        self.entities.join(id, profile);
+        for group in self.groups_of(profile) {
+            self.enter(group, id);
+        }
+    }
+
+    pub(super) fn delete_entity(&mut self, kind: MemberKind, namespace: &str, name: &str) {
+        let Some(id) = self.entities.live(kind, namespace, name) else { return };
+        let row = &self.entities.rows[id];
+        let (member, node) = (Arc::clone(&row.member), row.node);
+        let profile = row.profile.expect("live entities have a profile");
+        self.entities.unindex_addresses(id);
+        self.entities.quit(id, profile);
+        for group in self.groups_of(profile) {
+            self.leave(group, id, &member, node);
+        }
+        self.drop_if_empty(profile);
+        self.entities.rows[id].node = None;
+        self.release_node(node);
+        self.entities.dead.push(id);
+    }
+
+    /// Called when everything is told: nobody needs the deleted any more.
+    pub(super) fn bury_entities(&mut self) {
+        for id in std::mem::take(&mut self.entities.dead) {
+            // An entity deleted twice between two flushes is in the list twice.
+            let Some(row) = self.entities.rows.get(id).filter(|row| row.profile.is_none()) else { continue };
+            let hash = hash(row.member.kind, &row.member.namespace, &row.member.name);
+            if let Ok(entry) = self.entities.by_name.find_entry(hash, |other| *other == id) {
+                entry.remove();
+            }
+            self.entities.rows.remove(id);
+        }
+    }
+
+    fn release_node(&mut self, node: Option<NodeId>) {
+        if let Some(node) = node
+            && self.nodes.release(node)
+        {
+            self.idle_nodes.push(node);
+        }
+    }
+
+    /// All groups a profile's entities are in, ascending, each once.
+    pub(crate) fn groups_of(&self, profile: ProfileId) -> SmallVec<[GroupId; 8]> {
+        let selectors = &self.entities.profiles[profile].selectors;
+        let groups =
+            selectors.iter().flat_map(|selector| self.selectors.rows[*selector].groups.iter().copied());
+        let mut groups: SmallVec<[GroupId; 8]> = groups.collect();
+        if selectors.len() > 1 {
+            groups.sort_unstable();
+            groups.dedup();
+        }
+        groups
+    }
+
+    /// Finds or makes the profile.
+    fn profile(
+        &mut self,
+        kind: MemberKind,
+        namespace: NamespaceId,
+        labels: &[(Symbol, Symbol)],
+    ) -> ProfileId {
+        let hash = profile_hash(kind, namespace, labels);
+        let is = |id: &ProfileId| {
+            let row = &self.entities.profiles[*id];
+            row.namespace == namespace && row.kind == kind && *row.labels == *labels
+        };
+        if let Some(id) = self.entities.by_labels.find(hash, is) {
+            return *id;
+        }
+        self.namespaces.retain(namespace);
+        labels.iter().for_each(|(k, v)| self.acquire_label(*k, *v));
+        let selectors: IdSet<SelectorId> = self.selectors_for(kind, namespace, labels).into_iter().collect();
+        let id = self.entities.profiles.insert(Profile {
+            kind,
+            namespace,
+            labels: labels.into(),
+            entities: SmallVec::new(),
+            selectors: selectors.clone(),
+        });
+        for selector in selectors.iter() {
+            self.selectors.rows[*selector].profiles.insert(id);
+        }
+        let profiles = &self.entities.profiles;
+        let rehash =
+            |id: &ProfileId| profile_hash(profiles[*id].kind, profiles[*id].namespace, &profiles[*id].labels);
+        self.entities.by_labels.insert_unique(hash, id, rehash);
+        self.entities.profile_index.insert(id, |id| &profiles[id].labels);
+        self.namespaces.rows[namespace].profiles.insert(id, |id| &profiles[id].labels);
+        id
+    }
+
+    fn selectors_for(
+        &self,
+        kind: MemberKind,
+        namespace: NamespaceId,
+        labels: &[(Symbol, Symbol)],
+    ) -> Vec<SelectorId> {
+        let mut selectors = Vec::new();
+        let mut check = |id: SelectorId| {
+            let row = &self.selectors.rows[id];
+            if row.kind == kind && matches(&row.terms, labels) {
+                selectors.push(id);
+            }
+        };
+        let namespace = &self.namespaces.rows[namespace];
+        namespace.selectors.candidates(labels, &mut check);
+        for over in namespace.matched_by.iter() {
+            self.namespaces.selectors[*over].selectors.candidates(labels, &mut check);
+        }
+        selectors
+    }
+
+    fn drop_if_empty(&mut self, id: ProfileId) {
+        if !self.entities.profiles[id].entities.is_empty() {
+            return;
+        }
+        let row = self.entities.profiles.remove(id);
+        let hash = profile_hash(row.kind, row.namespace, &row.labels);
+        if let Ok(entry) = self.entities.by_labels.find_entry(hash, |other| *other == id) {
+            entry.remove();
+        }
+        self.entities.profile_index.remove(id, &row.labels);
+        self.namespaces.rows[row.namespace].profiles.remove(id, &row.labels);
+        for selector in row.selectors.iter() {
+            self.selectors.rows[*selector].profiles.remove(id);
+        }
+        self.release_labels(&row.labels);
+        self.namespaces.release(row.namespace);
+    }
+}
+
+fn profile_hash(kind: MemberKind, namespace: NamespaceId, labels: &[(Symbol, Symbol)]) -> u64 {
+    FxBuildHasher.hash_one((kind as u8, namespace, labels))
+}

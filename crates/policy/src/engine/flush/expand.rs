@@ -1,0 +1,157 @@
+//! From ids back to names: members, spans and whole policies as consumers see them.
+
+use std::sync::Arc;
+
+use model::policy::output::{
+    Addresses, Identifier, Member, MemberKind, NetworkPolicy, PolicySource, Rule, Span,
+};
+use rustc_hash::FxHashMap;
+
+use super::super::{
+    Engine,
+    groups::{Group, Origin, is_member},
+    policies::Record,
+    spans::{Nodes, difference},
+    tables::{GroupId, NodeId, PolicyId},
+};
+use crate::selection::uuid;
+
+/// Shorter lists are spelled anew each time: that costs less than looking them up.
+const WORTH_SHARING: usize = 8;
+
+/// Lists of names made in this flush. Policies over one group have one span, and one list of its names. Keys are the
+/// addresses of lists that the value keeps alive.
+#[derive(Debug)]
+pub(crate) struct Spelled {
+    pub(super) nothing: Span,
+    lists: FxHashMap<usize, (Nodes, Span)>,
+    differences: FxHashMap<(usize, usize), (Nodes, Nodes, Span, Span)>,
+}
+
+impl Default for Spelled {
+    fn default() -> Self {
+        Spelled { nothing: Arc::new([]), lists: FxHashMap::default(), differences: FxHashMap::default() }
+    }
+}
+
+impl Spelled {
+    pub(super) fn clear(&mut self) {
+        self.lists = FxHashMap::default();
+        self.differences = FxHashMap::default();
+    }
+}
+
+fn address(nodes: &Nodes) -> usize {
+    nodes.as_ptr().addr()
+}
+
+impl Engine {
+    pub(super) fn spell(&mut self, nodes: &Nodes) -> Span {
+        if nodes.is_empty() {
+            return Arc::clone(&self.flush.spelled.nothing);
+        }
+        if nodes.len() < WORTH_SHARING {
+            return self.names(nodes);
+        }
+        if let Some((_, span)) = self.flush.spelled.lists.get(&address(nodes)) {
+            return Arc::clone(span);
+        }
+        let span = self.names(nodes);
+        self.flush.spelled.lists.insert(address(nodes), (Arc::clone(nodes), Arc::clone(&span)));
+        span
+    }
+
+    fn names(&self, nodes: &[NodeId]) -> Span {
+        let mut names: Vec<Arc<str>> = nodes.iter().map(|node| Arc::clone(self.nodes.text(*node))).collect();
+        names.sort_unstable();
+        names.into()
+    }
+
+    /// (entered, left).
+    pub(super) fn span_difference(&mut self, old: &Nodes, new: &Nodes) -> (Span, Span) {
+        if Arc::ptr_eq(old, new) {
+            return (Arc::clone(&self.flush.spelled.nothing), Arc::clone(&self.flush.spelled.nothing));
+        }
+        let key = (address(old), address(new));
+        if let Some((.., added, removed)) = self.flush.spelled.differences.get(&key) {
+            return (Arc::clone(added), Arc::clone(removed));
+        }
+        let (added, removed) = difference(old, new);
+        let (added, removed) = (self.names(&added), self.names(&removed));
+        let entry = (Arc::clone(old), Arc::clone(new), Arc::clone(&added), Arc::clone(&removed));
+        self.flush.spelled.differences.insert(key, entry);
+        (added, removed)
+    }
+
+    pub(crate) fn members(&self, id: GroupId) -> Vec<Arc<Member>> {
+        let group = &self.groups.rows[id];
+        let entities =
+            self.profiles_of(id).into_iter().flat_map(|profile| &self.entities.profiles[profile].entities);
+        let members = entities.map(|entity| &self.entities.rows[*entity].member);
+        members.filter(|member| is_member(group, member)).map(|member| self.seen_by(group, member)).collect()
+    }
+
+    /// In the group of a Service every node stands for the Service on it.
+    pub(super) fn seen_by(&self, group: &Group, member: &Arc<Member>) -> Arc<Member> {
+        let Origin::Service(service) = &group.origin else { return Arc::clone(member) };
+        Arc::new(Member {
+            kind: MemberKind::Service,
+            enforced: true,
+            namespace: service.namespace.as_str().into(),
+            name: service.name.as_str().into(),
+            addresses: Addresses::None,
+            ports: Box::default(),
+            node: member.node.clone(),
+        })
+    }
+
+    /// A group made of selectors is its own UID; one that has an object has the object's.
+    pub(super) fn group_uid(&self, group: &Group) -> Identifier {
+        match &group.origin {
+            Origin::Selection(_) | Origin::Service(_) => group.name.clone(),
+            Origin::Named(name) => match self.lookups.group_uid(name) {
+                Some(uid) => Identifier::parse(uid),
+                None => Identifier::Uuid(uuid(&group.name.to_string())),
+            },
+        }
+    }
+
+    pub(super) fn is_retitled(&self, group: &Group) -> bool {
+        matches!(&group.origin, Origin::Named(name) if self.lookups.is_retitled(name))
+    }
+
+    pub(crate) fn expand(&self, id: PolicyId, record: &Record, uid: Identifier) -> NetworkPolicy {
+        let row = &self.policies.rows[id];
+        let names =
+            |groups: &[GroupId]| groups.iter().map(|g| self.groups.rows[*g].name.clone()).collect::<Vec<_>>();
+        let sorted = |groups: &[GroupId]| {
+            let mut names = names(groups);
+            names.sort_unstable();
+            names
+        };
+        let rules = record.rules.iter().map(|rule| Rule {
+            direction: rule.direction,
+            action: rule.action,
+            priority: rule.priority,
+            enable_logging: rule.enable_logging || record.logging,
+            address_groups: sorted(&rule.groups),
+            applied_to_groups: sorted(&rule.applied_to),
+            detail: Arc::clone(&rule.detail),
+        });
+        NetworkPolicy {
+            uid,
+            generation: record.generation,
+            source: PolicySource {
+                kind: row.kind,
+                namespace: Arc::clone(&self.namespaces.rows[row.namespace].name),
+                name: Arc::clone(&row.name),
+                uid: record.uid.clone(),
+            },
+            tier_priority: record.tier_priority,
+            priority: record.priority,
+            rules: rules.collect(),
+            applied_to_groups: sorted(&record.applied_to),
+            applied_to_per_rule: record.applied_to_per_rule,
+        }
+    }
+}

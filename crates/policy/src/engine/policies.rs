@@ -1,0 +1,336 @@
+//! Policies: their compiled rules over group ids, their references to groups, their row of the spans.
+//!
+//! Kubernetes policies are compiled once and their text is not kept. Antrea policies depend on tiers, groups and
+//! namespaces, so their text stays and they are compiled again, at the next flush, when one of those changed.
+//! Cost of one policy: O(its rules), plus O(its span) when it is applied to several groups.
+
+use std::{hash::BuildHasher, sync::Arc};
+
+use hashbrown::HashTable;
+use model::policy::{
+    Kind, ObjectId,
+    antrea::PolicySpec,
+    output::{Action, Direction, Identifier, RuleDetail},
+};
+use rustc_hash::FxBuildHasher;
+use smallvec::SmallVec;
+
+use super::{
+    Engine,
+    groups::GroupKind,
+    spans::{Nodes, Owner},
+    tables::{GroupId, Id, IdSet, NamespaceId, PolicyId, Slab, SpanId},
+};
+use crate::{selection::uuid, translate::Translation};
+
+#[derive(Debug)]
+pub(crate) struct Policy {
+    pub(crate) kind: Kind,
+    pub(crate) namespace: NamespaceId,
+    pub(crate) name: Arc<str>,
+    /// `None` after a delete, until the next flush.
+    pub(crate) record: Option<Arc<Record>>,
+    /// Of Antrea policies, to be compiled again.
+    pub(crate) spec: Option<Arc<PolicySpec>>,
+    pub(crate) span: SpanId,
+    pub(crate) told: Option<Told>,
+    pub(crate) changed: bool,
+    pub(crate) stale: bool,
+}
+
+/// What consumers know of the policy.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) record: Arc<Record>,
+    pub(crate) span: Nodes,
+    /// Whether it went out under its own UID, or under a derived one because another object claims the same.
+    pub(crate) derived: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Record {
+    pub(crate) uid: Identifier,
+    pub(crate) generation: i64,
+    pub(crate) tier_priority: Option<i32>,
+    pub(crate) priority: Option<f64>,
+    pub(crate) applied_to_per_rule: bool,
+    /// Kubernetes policies log by an annotation of their namespace.
+    pub(crate) logging: bool,
+    pub(crate) rules: Box<[CompiledRule]>,
+    pub(crate) applied_to: IdSet<GroupId>,
+    pub(crate) addresses: IdSet<GroupId>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct CompiledRule {
+    pub(crate) direction: Direction,
+    pub(crate) action: Option<Action>,
+    pub(crate) enable_logging: bool,
+    pub(crate) priority: i32,
+    pub(crate) groups: SmallVec<[GroupId; 4]>,
+    /// Empty unless the policy is applied per rule.
+    pub(crate) applied_to: Box<[GroupId]>,
+    pub(crate) detail: Arc<RuleDetail>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Policies {
+    pub(crate) rows: Slab<PolicyId, Policy>,
+    by_name: HashTable<PolicyId>,
+    /// Policies with a record, by its UID; more than one when objects share a UID.
+    by_uid: HashTable<PolicyId>,
+    pub(crate) changed: Vec<PolicyId>,
+    pub(crate) stale: Vec<PolicyId>,
+}
+
+impl Policies {
+    pub(crate) fn new() -> Self {
+        Policies {
+            rows: Slab::new(),
+            by_name: HashTable::new(),
+            by_uid: HashTable::new(),
+            changed: Vec::new(),
+            stale: Vec::new(),
+        }
+    }
+
+    pub(crate) fn find(&self, kind: Kind, namespace: NamespaceId, name: &str) -> Option<PolicyId> {
+        let is = |id: &PolicyId| {
+            let row = &self.rows[*id];
+            row.kind == kind && row.namespace == namespace && *row.name == *name
+        };
+        self.by_name.find(hash(kind, namespace, name), is).copied()
+    }
+
+    pub(crate) fn mark(&mut self, id: PolicyId) {
+        let row = &mut self.rows[id];
+        if !row.changed {
+            row.changed = true;
+            self.changed.push(id);
+        }
+    }
+
+    pub(crate) fn mark_stale(&mut self, id: PolicyId) {
+        let row = &mut self.rows[id];
+        if !row.stale {
+            row.stale = true;
+            self.stale.push(id);
+        }
+    }
+
+    fn claimants(&self, uid: &Identifier) -> SmallVec<[PolicyId; 2]> {
+        let claims =
+            |id: &&PolicyId| self.rows[**id].record.as_ref().is_some_and(|record| record.uid == *uid);
+        self.by_uid.iter_hash(uid_hash(uid)).filter(claims).copied().collect()
+    }
+
+    /// Takes away a policy that consumers no longer know and that was not created again.
+    pub(crate) fn bury(&mut self, id: PolicyId) -> NamespaceId {
+        let row = self.rows.remove(id);
+        if let Ok(entry) =
+            self.by_name.find_entry(hash(row.kind, row.namespace, &row.name), |other| *other == id)
+        {
+            entry.remove();
+        }
+        row.namespace
+    }
+}
+
+fn hash(kind: Kind, namespace: NamespaceId, name: &str) -> u64 {
+    FxBuildHasher.hash_one((kind, namespace, name))
+}
+
+fn uid_hash(uid: &Identifier) -> u64 {
+    FxBuildHasher.hash_one(uid)
+}
+
+impl Engine {
+    pub(super) fn policy_row(&mut self, kind: Kind, namespace: &str, name: &str) -> PolicyId {
+        let namespace = self.namespaces.acquire(namespace);
+        if let Some(id) = self.policies.find(kind, namespace, name) {
+            self.namespaces.release(namespace);
+            return id;
+        }
+        let id = self.policies.rows.insert(Policy {
+            kind,
+            namespace,
+            name: name.into(),
+            record: None,
+            spec: None,
+            span: self.nowhere,
+            told: None,
+            changed: false,
+            stale: false,
+        });
+        let rows = &self.policies.rows;
+        let rehash = |id: &PolicyId| hash(rows[*id].kind, rows[*id].namespace, &rows[*id].name);
+        self.policies.by_name.insert_unique(hash(kind, namespace, name), id, rehash);
+        if kind == Kind::NetworkPolicy {
+            self.namespaces.rows[namespace].policies.insert(id);
+        }
+        id
+    }
+
+    pub(crate) fn object_id(&self, id: PolicyId) -> ObjectId {
+        let row = &self.policies.rows[id];
+        let namespace = self.namespaces.rows[row.namespace].name.to_string();
+        ObjectId { kind: row.kind, namespace, name: row.name.to_string() }
+    }
+
+    /// An object without a UID has one made of its name.
+    pub(super) fn uid_of(&self, id: PolicyId, written: &str) -> Identifier {
+        if written.is_empty() {
+            Identifier::Uuid(uuid(&self.object_id(id).to_string()))
+        } else {
+            Identifier::parse(written)
+        }
+    }
+
+    pub(super) fn compile(
+        &mut self,
+        translation: &Translation<'_>,
+        uid: Identifier,
+        generation: i64,
+    ) -> Record {
+        let mut applied_to: SmallVec<[GroupId; 4]> = SmallVec::new();
+        for group in &translation.applied_to {
+            applied_to.push(self.intern_group(GroupKind::AppliedTo, group));
+        }
+        let mut addresses: SmallVec<[GroupId; 8]> = SmallVec::new();
+        let mut rules = Vec::with_capacity(translation.rules.len());
+        for rule in &translation.rules {
+            let mut groups: SmallVec<[GroupId; 4]> =
+                rule.groups.iter().map(|group| self.intern_group(GroupKind::Address, group)).collect();
+            groups.sort_unstable();
+            groups.dedup();
+            addresses.extend_from_slice(&groups);
+            let own: IdSet<GroupId> =
+                rule.applied_to.iter().map(|group| self.intern_group(GroupKind::AppliedTo, group)).collect();
+            applied_to.extend_from_slice(&own);
+            rules.push(CompiledRule {
+                direction: rule.direction,
+                action: rule.action,
+                enable_logging: rule.enable_logging,
+                priority: rule.priority,
+                groups,
+                applied_to: (*own).into(),
+                detail: Arc::clone(&rule.detail),
+            });
+        }
+        Record {
+            uid,
+            generation,
+            tier_priority: translation.tier_priority,
+            priority: translation.priority,
+            applied_to_per_rule: translation.applied_to_per_rule,
+            logging: false,
+            rules: rules.into(),
+            applied_to: applied_to.into_iter().collect(),
+            addresses: addresses.into_iter().collect(),
+        }
+    }
+
+    /// New references are taken before old ones are given back, so that what both have stays untouched.
+    pub(super) fn install(&mut self, id: PolicyId, new: Option<Record>) {
+        let row = &mut self.policies.rows[id];
+        if row.record.as_deref() == new.as_ref() {
+            return;
+        }
+        let (old, old_span) = (row.record.take(), row.span);
+        if let Some(old) = &old {
+            self.disclaim(id, &old.uid);
+        }
+        let new = new.map(Arc::new);
+        let span = new.as_ref().map_or(self.nowhere, |record| self.attach(id, record));
+        let row = &mut self.policies.rows[id];
+        (row.record, row.span) = (new, span);
+        self.claim(id);
+        if let Some(old) = old {
+            self.detach(id, &old, old_span);
+        }
+        self.policies.mark(id);
+    }
+
+    fn attach(&mut self, id: PolicyId, record: &Record) -> SpanId {
+        for group in record.applied_to.iter() {
+            let row = &mut self.groups.rows[*group];
+            row.links.increment(id.index() as u32);
+            row.references += 1;
+        }
+        let span = match &*record.applied_to {
+            [] => self.nowhere,
+            [only] => self.groups.rows[*only].span,
+            several => {
+                let own = self.spans.insert(Owner::Policy(id));
+                for group in several {
+                    self.spans.feed(self.groups.rows[*group].span, own);
+                }
+                own
+            }
+        };
+        for group in record.addresses.iter() {
+            self.groups.rows[*group].references += 1;
+            self.add_source(*group, span);
+        }
+        span
+    }
+
+    fn detach(&mut self, id: PolicyId, record: &Record, span: SpanId) {
+        for group in record.addresses.iter() {
+            self.remove_source(*group, span);
+            self.dereference(*group);
+        }
+        if record.applied_to.len() > 1 {
+            for group in record.applied_to.iter() {
+                self.spans.stop_feeding(self.groups.rows[*group].span, span);
+            }
+            self.spans.remove(span);
+        }
+        for group in record.applied_to.iter() {
+            self.groups.rows[*group].links.decrement(id.index() as u32);
+            self.dereference(*group);
+        }
+    }
+
+    fn dereference(&mut self, group: GroupId) {
+        let row = &mut self.groups.rows[group];
+        row.references -= 1;
+        if row.references == 0 {
+            self.mark_group(group);
+        }
+    }
+
+    fn claim(&mut self, id: PolicyId) {
+        let Some(uid) = self.policies.rows[id].record.as_ref().map(|record| record.uid.clone()) else {
+            return;
+        };
+        let rows = &self.policies.rows;
+        let rehash = |id: &PolicyId| rows[*id].record.as_ref().map_or(0, |record| uid_hash(&record.uid));
+        self.policies.by_uid.insert_unique(uid_hash(&uid), id, rehash);
+        self.mark_rivals(&uid);
+    }
+
+    fn disclaim(&mut self, id: PolicyId, uid: &Identifier) {
+        if let Ok(entry) = self.policies.by_uid.find_entry(uid_hash(uid), |other| *other == id) {
+            entry.remove();
+        }
+        self.mark_rivals(uid);
+    }
+
+    /// Who may use a UID for its name is decided among all that claim it.
+    fn mark_rivals(&mut self, uid: &Identifier) {
+        for rival in self.policies.claimants(uid) {
+            self.policies.mark(rival);
+        }
+    }
+
+    /// Whether the policy must go by a derived name: of several claimants of a UID the first by kind and name has it.
+    pub(super) fn is_derived(&self, id: PolicyId, uid: &Identifier) -> bool {
+        let claimants = self.policies.claimants(uid);
+        claimants.len() > 1 && claimants.iter().any(|rival| self.object_id(*rival) < self.object_id(id))
+    }
+
+    pub(super) fn policy_name(&self, id: PolicyId, uid: &Identifier, derived: bool) -> Identifier {
+        if derived { Identifier::Uuid(uuid(&format!("{uid} {}", self.object_id(id)))) } else { uid.clone() }
+    }
+}

@@ -1,0 +1,306 @@
+//! The decision on one side of a connection.
+
+use model::policy::{
+    ObjectId,
+    antrea::BASELINE_TIER_PRIORITY,
+    output::{Action, Direction, PortRef, Service},
+};
+
+use super::{
+    ExplainError, Explanation, Miss, NearMiss, Outcome, Query, RuleRef, Side, Stage, Step,
+    ends::{Resolved, resolve},
+};
+use crate::engine::{
+    Engine,
+    policies::{CompiledRule, Record},
+    tables::{Id, IdSet, PolicyId},
+};
+
+impl Engine {
+    /// As of the last drain: drain first when events came since.
+    pub fn explain(&self, query: &Query) -> Result<Explanation, ExplainError> {
+        let (source, destination) = resolve(self, query)?;
+        let mut notes = Vec::new();
+        let loopback = source.entities.len() == 1 && source.entities == destination.entities;
+        let mut side = |direction, local: &Resolved, remote: &Resolved| {
+            if loopback {
+                let outcome = Outcome::Permitted;
+                return Side { allowed: true, steps: vec![Step { stage: Stage::Loopback, outcome }] };
+            }
+            Decision {
+                engine: self,
+                query,
+                direction,
+                local,
+                remote,
+                destination: &destination,
+                notes: &mut notes,
+            }
+            .decide()
+        };
+        let egress = side(Direction::Out, &source, &destination);
+        let ingress = side(Direction::In, &destination, &source);
+        let (source, destination) = (source.describe(self), destination.describe(self));
+        for (end, what) in [(&source, "source"), (&destination, "destination")] {
+            if end.workloads.len() > 1 {
+                notes
+                    .push(format!("the address of the {what} is claimed by {}", end.workloads.join(" and ")));
+            }
+            if !end.workloads.is_empty() && end.address.is_none() {
+                notes.push(format!(
+                    "the {what} has no address of this family: no rule about addresses matches it"
+                ));
+            }
+            if !end.workloads.is_empty() && end.enforced_on.is_empty() {
+                notes.push(format!("nobody enforces policies for the {what}"));
+            }
+        }
+        notes.dedup();
+        let mut remedies = Vec::new();
+        for (side, direction, end) in [(&egress, "egress", &source), (&ingress, "ingress", &destination)] {
+            remedies.extend(side.remedies(direction, end, query));
+        }
+        let allowed = egress.allowed && ingress.allowed;
+        Ok(Explanation { allowed, source, destination, egress, ingress, notes, remedies })
+    }
+}
+
+struct Decision<'a> {
+    engine: &'a Engine,
+    query: &'a Query,
+    direction: Direction,
+    local: &'a Resolved,
+    remote: &'a Resolved,
+    destination: &'a Resolved,
+    notes: &'a mut Vec<String>,
+}
+
+impl<'a> Decision<'a> {
+    fn decide(mut self) -> Side {
+        let mut steps = Vec::new();
+        for stage in [Stage::Tiers, Stage::Kubernetes, Stage::Baseline] {
+            let outcome = match stage {
+                Stage::Kubernetes => self.kubernetes(),
+                _ => self.tiers(stage == Stage::Baseline),
+            };
+            let decided = match &outcome {
+                Outcome::Rule(rule) if rule.action == Action::Pass => None,
+                Outcome::Rule(rule) => Some(rule.action == Action::Allow),
+                Outcome::Isolated { .. } => Some(false),
+                Outcome::NoMatch | Outcome::Permitted => None,
+            };
+            steps.push(Step { stage, outcome });
+            if let Some(allowed) = decided {
+                return Side { allowed, steps };
+            }
+        }
+        steps.push(Step { stage: Stage::Default, outcome: Outcome::Permitted });
+        Side { allowed: true, steps }
+    }
+
+    fn applied(&self) -> IdSet<PolicyId> {
+        let groups = self.local.applied_to.iter().map(|group| &self.engine.groups.rows[*group]);
+        groups.flat_map(|group| group.links.ids()).map(|id| PolicyId::from_index(id as usize)).collect()
+    }
+
+    /// Tier, then priority, then place in the policy; names break ties.
+    fn tiers(&mut self, baseline: bool) -> Outcome {
+        let mut best: Option<RuleRef> = None;
+        for id in self.applied().iter() {
+            let record = self.engine.policies.rows[*id].record.as_ref();
+            let in_stage = |r: &&std::sync::Arc<Record>| {
+                r.tier_priority.is_some_and(|tier| (tier >= BASELINE_TIER_PRIORITY) == baseline)
+            };
+            let Some(record) = record.filter(in_stage) else { continue };
+            for (index, rule) in record.rules.iter().enumerate() {
+                if self.about(record, rule) && self.peer(rule) && self.service(rule) {
+                    let found = self.rule_ref(*id, record, index);
+                    if best.as_ref().is_none_or(|best| rank(&found) < rank(best)) {
+                        best = Some(found);
+                    }
+                }
+                self.note_undecidable(*id, record, index);
+            }
+        }
+        best.map_or(Outcome::NoMatch, Outcome::Rule)
+    }
+
+    fn kubernetes(&mut self) -> Outcome {
+        let (mut by, mut near_misses) = (Vec::new(), Vec::new());
+        let mut permitting: Option<RuleRef> = None;
+        for id in self.applied().iter() {
+            let Some(record) = self.engine.policies.rows[*id].record.as_ref() else { continue };
+            if record.tier_priority.is_some() {
+                continue;
+            }
+            let mut isolates = false;
+            for (index, rule) in record.rules.iter().enumerate().filter(|(_, r)| self.about(record, r)) {
+                isolates = true;
+                if rule.action.is_none() {
+                    continue;
+                }
+                let found = self.rule_ref(*id, record, index);
+                match (self.peer(rule), self.service(rule)) {
+                    (true, true) if permitting.as_ref().is_none_or(|p| rank(&found) < rank(p)) => {
+                        permitting = Some(found);
+                    }
+                    (true, false) => near_misses.push(NearMiss { rule: found, misses: Miss::Port }),
+                    (false, true) => near_misses.push(NearMiss { rule: found, misses: Miss::Peer }),
+                    (true, true) | (false, false) => {}
+                }
+            }
+            if isolates {
+                by.push(self.engine.object_id(*id));
+            }
+        }
+        if let Some(rule) = permitting {
+            return Outcome::Rule(rule);
+        }
+        if by.is_empty() {
+            return Outcome::NoMatch;
+        }
+        by.sort_unstable();
+        near_misses.sort_by(|a, b| (&a.rule.policy, a.rule.index).cmp(&(&b.rule.policy, b.rule.index)));
+        Outcome::Isolated { by, near_misses }
+    }
+
+    fn rule_ref(&self, id: PolicyId, record: &Record, index: usize) -> RuleRef {
+        let rule = &record.rules[index];
+        RuleRef {
+            policy: self.engine.object_id(id),
+            tier_priority: record.tier_priority,
+            priority: record.priority,
+            direction: rule.direction,
+            order: rule.priority,
+            index,
+            name: rule.detail.name.clone(),
+            action: rule.action.unwrap_or(Action::Drop),
+        }
+    }
+
+    fn about(&self, record: &Record, rule: &CompiledRule) -> bool {
+        rule.direction == self.direction
+            && (!record.applied_to_per_rule
+                || rule.applied_to.iter().any(|group| self.local.applied_to.contains(*group)))
+    }
+
+    fn peer(&self, rule: &CompiledRule) -> bool {
+        rule.groups.iter().any(|group| self.remote.addresses.contains(*group))
+            || self
+                .remote
+                .address
+                .is_some_and(|a| rule.detail.ip_blocks.iter().any(|block| block.contains(a)))
+    }
+
+    fn service(&self, rule: &CompiledRule) -> bool {
+        let services = &rule.detail.services;
+        services.is_empty() || services.iter().any(|service| self.is_service(service))
+    }
+
+    fn is_service(&self, service: &Service) -> bool {
+        let query = self.query;
+        let port = match (&service.port, query.port) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(PortRef::Number(first)), Some(port)) => {
+                (*first..=service.end_port.unwrap_or(*first)).contains(&port)
+            }
+            (Some(PortRef::Name(name)), Some(port)) => self.destination.members(self.engine).any(|member| {
+                let named = |p: &model::policy::output::NamedPort| {
+                    p.name == *name && p.protocol == query.protocol && p.port == port
+                };
+                member.ports.iter().any(named)
+            }),
+        };
+        let source_port = service.source_port.is_none_or(|first| {
+            query
+                .source_port
+                .is_some_and(|port| (first..=service.source_end_port.unwrap_or(first)).contains(&port))
+        });
+        let icmp = service.icmp_type.is_none_or(|wanted| {
+            query
+                .icmp
+                .is_some_and(|(kind, code)| kind == wanted && service.icmp_code.is_none_or(|c| c == code))
+        });
+        service.protocol == query.protocol && port && source_port && icmp
+    }
+
+    fn note_undecidable(&mut self, id: PolicyId, record: &Record, index: usize) {
+        let rule = &record.rules[index];
+        let detail = &rule.detail;
+        let undecidable = if !detail.fqdns.is_empty() {
+            "matches names, which are resolved where packets are seen"
+        } else if !detail.to_services.is_empty() {
+            "matches Services, which are resolved where packets are seen"
+        } else if !detail.l7_protocols.is_empty() {
+            "also looks at layer 7"
+        } else {
+            return;
+        };
+        if self.about(record, rule) {
+            self.notes.push(format!("{} {undecidable}", self.rule_ref(id, record, index)));
+        }
+    }
+}
+
+fn rank(rule: &RuleRef) -> (i32, OrderedPriority, i32, &ObjectId, usize) {
+    let priority = OrderedPriority(rule.priority.unwrap_or_default());
+    (rule.tier_priority.unwrap_or_default(), priority, rule.order, &rule.policy, rule.index)
+}
+
+#[derive(PartialEq)]
+struct OrderedPriority(f64);
+
+impl Eq for OrderedPriority {}
+
+impl PartialOrd for OrderedPriority {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for OrderedPriority {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+impl Side {
+    fn remedies(&self, direction: &str, end: &super::End, query: &Query) -> Vec<String> {
+        let Some(last) = self.steps.last().filter(|_| !self.allowed) else { return Vec::new() };
+        let port = query.port.map(|port| format!(" port {port}")).unwrap_or_default();
+        let what = format!("{}{port}", query.protocol);
+        let who = end.workloads.join(", ");
+        match &last.outcome {
+            Outcome::Rule(rule) => vec![format!(
+                "change {rule}, or permit {what} in a rule that comes before it (a lower tier or priority number)"
+            )],
+            Outcome::Isolated { by, near_misses } => {
+                let mut remedies: Vec<String> =
+                    near_misses.iter().map(|miss| miss.remedy(&what, query)).collect();
+                let policies: Vec<String> = by.iter().map(ToString::to_string).collect();
+                remedies.push(format!(
+                    "add an {direction} rule that permits {what} to {}, which isolate {who}",
+                    policies.join(" or ")
+                ));
+                remedies
+            }
+            Outcome::NoMatch | Outcome::Permitted => Vec::new(),
+        }
+    }
+}
+
+impl NearMiss {
+    fn remedy(&self, what: &str, query: &Query) -> String {
+        match self.misses {
+            Miss::Port => format!("{} permits this peer: add {what} to its ports", self.rule),
+            Miss::Peer => {
+                let peer = match self.rule.direction {
+                    Direction::In => &query.source,
+                    Direction::Out => &query.destination,
+                };
+                format!("{} permits {what}: add {peer} to its peers", self.rule)
+            }
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! The policy engine: from Kubernetes and Antrea objects to groups, spans and deltas, at the cost of the change.
+//!
+//! In: [`Event`]s, one object at a time, from one writer. Out: [`Engine::poll_update`], which yields the
+//! difference since it was last empty, in an order in which nothing named is ever missing; and `explain`, which says
+//! why a connection is permitted or denied. Holds: the groups, their members, their spans, and nothing it can look up.
+//! Not here: watching a cluster (`kube`), frames and watchers (`server`), storing objects (`store`).
+//!
+//! This room is pure: no I/O, no clock, no randomness. `docs/policy.md` has the drawing and the invariants.
+
+mod engine;
+pub mod explain;
+mod selection;
+mod translate;
+
+pub use engine::{Engine, Event, Size};
+pub use selection::{GroupRef, Scope, Selection};
+pub use translate::{
+    Resolved, TranslatedRule, Translation, World, antrea_policy, kubernetes_policy, resolve,
+};

@@ -1,0 +1,71 @@
+//! What a consumer knows, in a form that compares and prints: names, no ids.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::policy::{
+    ObjectId,
+    output::{Member, NetworkPolicy, Problem},
+};
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct State {
+    pub(crate) applied_to: BTreeMap<String, GroupState>,
+    pub(crate) address: BTreeMap<String, GroupState>,
+    pub(crate) policies: BTreeMap<String, PolicyState>,
+    pub(crate) problems: BTreeMap<ObjectId, Vec<Problem>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct GroupState {
+    pub(crate) uid: String,
+    /// By key; the value is the rest of what this kind of group reads.
+    pub(crate) members: BTreeMap<String, String>,
+    pub(crate) span: BTreeSet<String>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct PolicyState {
+    pub(crate) policy: NetworkPolicy,
+    pub(crate) span: BTreeSet<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GroupKind {
+    AppliedTo,
+    Address,
+}
+
+pub(crate) fn key_and_rest(kind: GroupKind, member: &Member) -> (String, String) {
+    let key = match kind {
+        GroupKind::AppliedTo => {
+            format!("{member} on {}", member.node.as_deref().expect("applied-to members have a node"))
+        }
+        GroupKind::Address => format!("{member} at {:?}", member.addresses.as_slice()),
+    };
+    (key, format!("{:?}", member.ports))
+}
+
+impl State {
+    /// What one node sees: its policies, its AddressGroups in full, its part of the AppliedToGroups.
+    pub(crate) fn on_node(&self, node: &str) -> State {
+        let mut seen = State::default();
+        for (name, group) in self.applied_to.iter().filter(|(_, group)| group.span.contains(node)) {
+            let mut group = group.clone();
+            group.members.retain(|key, _| key.ends_with(&format!(" on {node}")));
+            group.span.clear();
+            seen.applied_to.insert(name.clone(), group);
+        }
+        for (name, group) in self.address.iter().filter(|(_, group)| group.span.contains(node)) {
+            seen.address.insert(name.clone(), GroupState { span: BTreeSet::new(), ..group.clone() });
+        }
+        for (name, policy) in self.policies.iter().filter(|(_, policy)| policy.span.contains(node)) {
+            seen.policies.insert(name.clone(), PolicyState { span: BTreeSet::new(), ..policy.clone() });
+        }
+        seen
+    }
+
+    pub(crate) fn nodes(&self) -> BTreeSet<String> {
+        let groups = self.applied_to.values().chain(self.address.values()).flat_map(|group| &group.span);
+        groups.chain(self.policies.values().flat_map(|policy| &policy.span)).cloned().collect()
+    }
+}

@@ -1,0 +1,112 @@
+//! Two controllers on one etcd: they see each other's writes and cannot make a cycle between them.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
+mod harness;
+
+use std::{
+    net::TcpListener,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use harness::{Fixture, group, leaf};
+use server::{EtcdConfig, StoreKind};
+use tonic::Code;
+use wire::tagservicepb::{Tag, TagMapping};
+
+/// An etcd of our own on free ports, gone when dropped.
+struct Etcd {
+    child: Child,
+    url: String,
+    _dir: tempfile::TempDir,
+}
+
+impl Etcd {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let free = || format!("http://{}", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
+        let (url, peer) = (free(), free());
+        let child = Command::new("etcd")
+            .arg("--data-dir")
+            .arg(dir.path())
+            .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            .args(["--initial-cluster", &format!("default={peer}")])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the Debian package etcd-server is installed; scripts/test-deps does it");
+        Self { child, url, _dir: dir }
+    }
+
+    fn kind(&self) -> StoreKind {
+        StoreKind::Etcd(EtcdConfig {
+            endpoints: vec![self.url.clone()],
+            prefix: "/trestle/".into(),
+            ca: None,
+            client: None,
+            max_txn_ops: 128,
+            max_request_bytes: 1_572_864,
+        })
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn controllers_share_tags_and_take_turns() {
+    let etcd = Etcd::start();
+    let ready = async {
+        while tokio::net::TcpStream::connect(etcd.url.trim_start_matches("http://")).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), ready).await.expect("etcd answers");
+    let one = Fixture::start_with(|config| config.store = etcd.kind()).await;
+    // The second finds that an administrator exists and makes no token of its own; it is given the first one's.
+    let second = tempfile::tempdir().unwrap();
+    std::fs::write(second.path().join("admin.token"), &one.token).unwrap();
+    let two = Fixture::start_in(second, |config| config.store = etcd.kind()).await;
+    let (mut a, mut b) = (one.tags().await, two.tags().await);
+
+    a.set_tag(leaf("x", "10.0.0.1")).await.unwrap();
+    let seen = async {
+        while b.get_tag(Tag { tag_name: "x".into() }).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), seen).await.expect("the other controller sees the tag");
+
+    for round in 0..20 {
+        let names = [format!("p{round}"), format!("q{round}")];
+        for name in &names {
+            a.set_tag(group(name, &["x"])).await.unwrap();
+        }
+        // Each half of the cycle through another controller, at the same time.
+        let (p_in_q, q_in_p) = (group(&names[1], &[&names[0]]), group(&names[0], &[&names[1]]));
+        let results: [Result<_, tonic::Status>; 2] =
+            tokio::join!(a.set_tag(p_in_q), b.set_tag(q_in_p)).into();
+        let refused: Vec<_> = results.iter().filter_map(|result| result.as_ref().err()).collect();
+        assert_eq!(refused.len(), 1, "{results:?}");
+        assert_eq!(refused[0].code(), Code::FailedPrecondition, "{refused:?}");
+    }
+
+    // More members than etcd takes in one transaction: the error says what to do.
+    let many: Vec<String> = (0..500).map(|n| format!("10.0.{}.{}", n / 250, n % 250)).collect();
+    let wide = TagMapping { tag_name: "wide".into(), child_tags: many, uri: None, ip: None };
+    let refused = a.set_tag(wide.clone()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert!(refused.message().contains("max-txn-ops"), "{refused:?}");
+    for members in wide.child_tags.chunks(100) {
+        a.set_tag(TagMapping { child_tags: members.to_vec(), ..wide.clone() }).await.unwrap();
+    }
+    // Deleting it is one operation whatever its size.
+    a.delete_tag(Tag { tag_name: "wide".into() }).await.unwrap();
+    assert_eq!(a.get_tag(Tag { tag_name: "wide".into() }).await.unwrap_err().code(), Code::NotFound);
+}

@@ -1,0 +1,66 @@
+//! Which room may depend on which: arrows point towards `model`, and pure rooms stay pure.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
+use std::{collections::BTreeMap, process::Command};
+
+/// For each room of the workspace, the rooms it may depend on. A room that is not listed fails the test.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("model", &[]),
+    ("wire", &["model"]),
+    ("store", &[]),
+    ("tags", &["model"]),
+    ("policy", &["model"]),
+    ("server", &["model", "wire", "store", "tags", "policy"]),
+    ("trestle", &["model", "wire", "store", "server"]),
+    ("benches", &["model", "wire", "store", "tags", "server"]),
+];
+
+/// Rooms without I/O, clock and randomness, and what they may use beside other rooms.
+const PURE: &[(&str, &[&str])] =
+    &[("model", &["ipnet", "serde", "thiserror"]), ("tags", &["imbl", "thiserror"])];
+
+fn dependencies() -> BTreeMap<String, Vec<String>> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--format-version", "1", "--manifest-path"])
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))
+        .output()
+        .unwrap();
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap().iter();
+    packages
+        .map(|package| {
+            let dependencies = package["dependencies"].as_array().unwrap().iter();
+            // Tests may use what they like.
+            let normal = dependencies.filter(|dependency| dependency["kind"].is_null());
+            let names = normal.map(|dependency| dependency["name"].as_str().unwrap().to_owned());
+            (package["name"].as_str().unwrap().to_owned(), names.collect())
+        })
+        .collect()
+}
+
+fn lookup<'a>(table: &'a [(&str, &'a [&str])], room: &str) -> Option<&'a [&'a str]> {
+    table.iter().find(|(name, _)| *name == room).map(|(_, allowed)| *allowed)
+}
+
+#[test]
+fn arrows_point_towards_model() {
+    let rooms = dependencies();
+    for (room, dependencies) in &rooms {
+        let allowed =
+            lookup(ARROWS, room).unwrap_or_else(|| panic!("{room} is a new room: give it its arrows"));
+        for dependency in dependencies.iter().filter(|dependency| rooms.contains_key(*dependency)) {
+            assert!(allowed.contains(&dependency.as_str()), "{room} must not depend on {dependency}");
+        }
+    }
+}
+
+#[test]
+fn pure_rooms_stay_pure() {
+    let rooms = dependencies();
+    for (room, allowed) in PURE {
+        for dependency in rooms[*room].iter().filter(|dependency| !rooms.contains_key(*dependency)) {
+            assert!(allowed.contains(&dependency.as_str()), "{room} is pure and must not use {dependency}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The binary as a user runs it: `trestle up` in a directory of its own, and commands against it.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::{
+    io::{BufRead as _, BufReader},
+    net::TcpListener,
+    path::PathBuf,
+    process::{Child, Command, Output, Stdio},
+};
+
+use tempfile::TempDir;
+
+pub const TRESTLE: &str = env!("CARGO_BIN_EXE_trestle");
+
+/// A running `trestle up`, stopped and removed with its data when dropped.
+pub struct Up {
+    child: Child,
+    pub dir: TempDir,
+    pub http: String,
+    pub grpc: String,
+}
+
+impl Up {
+    pub fn start(flags: &[&str]) -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), flags)
+    }
+
+    pub fn start_in(dir: TempDir, flags: &[&str]) -> Self {
+        let (http, grpc) = (free_port(), free_port());
+        let mut child = Command::new(TRESTLE)
+            .args(["up", "--data-dir", "data", "--http", &http, "--grpc", &grpc])
+            .args(flags)
+            .env("TRESTLE_CONTEXT", dir.path().join("context.json"))
+            .current_dir(dir.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let up = stdout.lines().map_while(Result::ok).any(|line| line == "Trestle is up.");
+        assert!(up, "trestle up did not start");
+        Self { child, dir, http, grpc }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(TRESTLE);
+        command.args(args).env("TRESTLE_CONTEXT", self.path("context.json")).current_dir(self.dir.path());
+        command
+    }
+
+    pub fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    /// Runs a command that must succeed; its standard output.
+    #[track_caller]
+    pub fn ok(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// Runs a command that must fail; its exit code and standard error.
+    #[track_caller]
+    pub fn fails(&self, args: &[&str]) -> (i32, String) {
+        let output = self.run(args);
+        assert!(!output.status.success(), "{args:?} succeeded: {}", text(&output.stdout));
+        assert_eq!(text(&output.stdout), "", "errors go to standard error");
+        (output.status.code().unwrap(), text(&output.stderr))
+    }
+
+    /// Stops it as Ctrl-C does and hands back the directory.
+    pub fn stop(mut self) -> TempDir {
+        signal(&self.child, "INT");
+        assert!(self.child.wait().unwrap().success(), "Ctrl-C is a clean end");
+        std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap())
+    }
+
+    pub fn kill(mut self) -> TempDir {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap())
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn free_port() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
