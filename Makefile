@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 # make bench ONLY=store runs one family.
-ONLY ?= store tags policy
+ONLY ?= store tags policy orchestrator
 
 .PHONY: up build test lint bench lab deny clean
 

@@ -5,7 +5,7 @@ use std::{env, fs, path::PathBuf};
 use prost::Message as _;
 
 const ROOT: &str = "../../proto";
-const FILES: [&str; 9] = [
+const FILES: [&str; 10] = [
     "tagservicepb/tagservice.proto",
     "invisinetspb/invisinets.proto",
     "pb/transport.proto",
@@ -14,6 +14,7 @@ const FILES: [&str; 9] = [
     "trestle/v1/admin.proto",
     "trestle/v1/cloud.proto",
     "trestle/v1/namespaces.proto",
+    "trestle/v1/orchestrator.proto",
     "trestle/v1/tags.proto",
 ];
 

@@ -31,6 +31,7 @@ use crate::{
     metrics::Metrics,
     namespaces::{NamespaceError, Namespaces},
     open_store::{OpenStoreError, open_store},
+    orchestration,
     parts::Parts,
     pki::{Pki, PkiError},
     private_file, rest,
@@ -69,6 +70,8 @@ pub enum StartError {
     },
     #[error("the initial state did not load within {LOAD:?}; see the log for what the store answers")]
     Load,
+    #[error("cannot set up the clouds")]
+    Clouds(#[from] orchestration::CloudsError),
     #[error("cannot make the first token")]
     FirstToken(#[source] CredentialsError),
     #[error("cannot make the default namespace")]
@@ -97,9 +100,14 @@ impl Controller {
         let audit = Arc::new(Audit::open(&data_dir).map_err(in_data_dir)?);
         let life = Life::default();
         let metrics = Metrics::new();
+        let tags = Tags::start(store.clone(), Arc::clone(&metrics), &life);
+        let namespaces = Namespaces::new(store.clone());
+        let orchestrator =
+            orchestration::load(&config, store.clone(), Arc::clone(&tags), namespaces.clone()).await?;
         let parts = Parts {
-            tags: Tags::start(store.clone(), Arc::clone(&metrics), &life),
-            namespaces: Namespaces::new(store.clone()),
+            tags,
+            namespaces,
+            orchestrator,
             credentials: Arc::new(Credentials::start(store.clone(), Arc::clone(&pki), &life)),
             config: Arc::new(config),
             store,
@@ -112,6 +120,7 @@ impl Controller {
         load(&parts).await?;
         ensure_first_token(&parts).await?;
         parts.namespaces.ensure_default().await.map_err(StartError::Namespace)?;
+        orchestration::run(&parts).await?;
         Self::serve(parts, http, grpc)
     }
 

@@ -2,7 +2,9 @@
 
 mod access;
 mod admin;
+mod controller;
 mod namespaces;
+mod orchestrator;
 pub(crate) mod tags;
 
 use axum::Router;
@@ -12,11 +14,13 @@ use tonic_health::{
     server::{HealthReporter, HealthService},
 };
 use wire::{
+    invisinetspb::controller_server::{self, ControllerServer},
     tagservicepb::tag_service_server::{self, TagServiceServer},
     trestle::v1::{
         access_server::{self, AccessServer},
         admin_server::{self, AdminServer},
         namespaces_server::{self, NamespacesServer},
+        orchestrator_server::{self, OrchestratorServer},
         tag_events_server::{self, TagEventsServer},
     },
 };
@@ -28,6 +32,8 @@ pub const SERVED: &[&str] = &[
     tag_service_server::SERVICE_NAME,
     tag_events_server::SERVICE_NAME,
     namespaces_server::SERVICE_NAME,
+    controller_server::SERVICE_NAME,
+    orchestrator_server::SERVICE_NAME,
     access_server::SERVICE_NAME,
     admin_server::SERVICE_NAME,
     tonic_health::pb::health_server::SERVICE_NAME,
@@ -62,6 +68,10 @@ pub fn router(parts: &Parts, health: HealthReporter) -> Router {
                 ca_pem: parts.pki.ca_pem().to_owned(),
             })
             .max_decoding_message_size(max),
+        )
+        .add_service(ControllerServer::new(controller::Service(parts.clone())).max_decoding_message_size(max))
+        .add_service(
+            OrchestratorServer::new(orchestrator::Service(parts.clone())).max_decoding_message_size(max),
         )
         .add_service(AdminServer::new(admin::Service(parts.clone())).max_decoding_message_size(max))
         .add_service(HealthServer::new(HealthService::from_health_reporter(health)))

@@ -23,6 +23,7 @@ mod metrics;
 mod mirror;
 mod namespaces;
 mod open_store;
+mod orchestration;
 mod parts;
 pub mod pki;
 pub mod private_file;
@@ -31,7 +32,9 @@ mod store_failure;
 mod tags;
 mod tls;
 
-pub use config::{Config, ConfigError, EtcdConfig, LimitsConfig, Listen, StoreKind};
+pub use config::{
+    CloudConfig, Config, ConfigError, EtcdConfig, LimitsConfig, Listen, PluginConfig, StoreKind,
+};
 pub use controller::{Controller, StartError};
 pub use open_store::{OpenStoreError, RestoreStoreError, restore_store};
 pub use tls::{CertificateFiles, TlsError};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use orchestrator::execute::Orchestrator;
 use store::Store;
 
 use crate::{
@@ -17,6 +18,7 @@ pub struct Parts {
     pub store: Store,
     pub tags: Arc<Tags>,
     pub namespaces: Namespaces,
+    pub orchestrator: Arc<Orchestrator>,
     pub credentials: Arc<Credentials>,
     pub audit: Arc<Audit>,
     pub pki: Arc<Pki>,

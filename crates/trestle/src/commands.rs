@@ -1,7 +1,12 @@
 //! One module per noun; each turns flags into calls and replies into output.
 
 pub mod access;
+pub mod check;
+pub mod job;
+pub mod link;
 pub mod namespace;
+pub mod resource;
+pub mod rule;
 pub mod serve;
 pub mod store;
 pub mod tag;
@@ -19,6 +24,12 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         Command::Up(args) => serve::up(args).await,
         Command::Serve { config } => serve::serve(&config).await,
         Command::Tag(command) => tag::run(command, output, connection.connect().await?).await,
+        Command::Resource(command) => resource::run(command, output, connection).await,
+        Command::Rule(command) => rule::run(command, output, connection).await,
+        Command::Link(command) => link::run(command, output, connection.connect().await?).await,
+        Command::Job(command) => job::run(command, output, connection.connect().await?).await,
+        Command::Check => check::run(false, output, connection.connect().await?).await,
+        Command::Fix => check::run(true, output, connection.connect().await?).await,
         Command::Namespace(command) => namespace::run(command, output, connection).await,
         Command::Store(command) => store::run(command, output, connection).await,
         Command::Token(command) => access::token(command, output, connection.connect().await?).await,

@@ -11,14 +11,19 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("store", &[]),
     ("tags", &["model"]),
     ("policy", &["model"]),
-    ("server", &["model", "wire", "store", "tags", "policy"]),
+    ("cloud-api", &["model", "wire"]),
+    ("cloud-linux", &["model", "cloud-api"]),
+    ("orchestrator", &["model", "tags", "store", "cloud-api"]),
+    ("server", &["model", "wire", "store", "tags", "policy", "orchestrator", "cloud-api", "cloud-linux"]),
     ("trestle", &["model", "wire", "store", "server"]),
     ("benches", &["model", "wire", "store", "tags", "server"]),
 ];
 
 /// Rooms without I/O, clock and randomness, and what they may use beside other rooms.
-const PURE: &[(&str, &[&str])] =
-    &[("model", &["ipnet", "serde", "thiserror"]), ("tags", &["imbl", "thiserror"])];
+const PURE: &[(&str, &[&str])] = &[
+    ("model", &["ipnet", "serde", "sha1_smol", "sha2", "thiserror", "uuid"]),
+    ("tags", &["imbl", "thiserror"]),
+];
 
 fn dependencies() -> BTreeMap<String, Vec<String>> {
     let output = Command::new(env!("CARGO"))

@@ -24,6 +24,7 @@ fn subject(cloud: &dyn Cloud) -> Subject<'_> {
         descriptions: ["west small".to_owned(), "east small".to_owned()],
         with_network: "west network".to_owned(),
         spaces: ["10.0.0.0/16".parse().unwrap(), "10.1.0.0/16".parse().unwrap()],
+        has_nat: true,
         peer: Some("ns.other".parse().unwrap()),
     }
 }

@@ -118,6 +118,19 @@ impl Orchestrator {
         }
     }
 
+    /// Waits until a job is not as it was.
+    pub async fn change_of(&self, id: &str, last: &Job) -> Result<Job, OrchestratorError> {
+        let mut changes = self.changes.subscribe();
+        loop {
+            let job = self.job(id)?;
+            if job != *last {
+                return Ok(job);
+            }
+            // The sender lives in self, so the wait cannot fail.
+            let _ = changes.changed().await;
+        }
+    }
+
     /// Ends a running job and takes back what it wanted; what it made already is taken down.
     pub async fn cancel(&self, id: &str) -> Result<Job, OrchestratorError> {
         let job = self.job(id)?;

@@ -24,7 +24,7 @@ use crate::{
 };
 
 pub async fn up(args: UpArgs) -> anyhow::Result<()> {
-    let UpArgs { data_dir, http, grpc, plaintext_loopback, anonymous_role } = args;
+    let UpArgs { data_dir, http, grpc, plaintext_loopback, anonymous_role, cloud } = args;
     let data_dir = match data_dir {
         Some(dir) => dir,
         None => context::default_data_dir()?,
@@ -34,6 +34,7 @@ pub async fn up(args: UpArgs) -> anyhow::Result<()> {
     let mut config = Config::in_dir(data_dir);
     (config.listen.http, config.listen.grpc) = (http, grpc);
     (config.plaintext_loopback, config.anonymous_role) = (plaintext_loopback, anonymous_role);
+    config.clouds = cloud;
     log_to_stderr("warn,rustls=error");
     run(config, |controller| announce(controller, plaintext_loopback)).await
 }
@@ -141,4 +142,16 @@ impl Rows for Status {
             problems,
         ]
     }
+}
+
+/// `NAME=KIND` of a cloud.
+pub fn cloud(text: &str) -> Result<server::CloudConfig, String> {
+    let (name, kind) = text.split_once('=').ok_or("write it as NAME=KIND, for example a=linux")?;
+    let plugin = match kind {
+        "linux" => server::PluginConfig::Linux {},
+        "fake" => server::PluginConfig::Fake {},
+        _ => return Err(format!("{kind:?} is no kind of cloud: linux and fake are")),
+    };
+    let name = name.parse().map_err(|err| format!("{name:?} cannot be a cloud's name: {err}"))?;
+    Ok(server::CloudConfig { name, plugin })
 }
