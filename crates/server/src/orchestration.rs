@@ -210,7 +210,8 @@ impl From<OrchestratorError> for Failure {
                 CloudErrorKind::Conflict => Code::FailedPrecondition,
                 CloudErrorKind::Unsupported => Code::Unimplemented,
                 CloudErrorKind::Throttled => Code::ResourceExhausted,
-                CloudErrorKind::Unavailable => Code::Unavailable,
+                // Not UNAVAILABLE, which says that this controller cannot be reached and that nothing happened.
+                CloudErrorKind::Unavailable => Code::Unknown,
             },
             E::NoSpace(_) => Code::ResourceExhausted,
             E::Superseded => Code::Aborted,

@@ -4,14 +4,31 @@
 
 mod harness;
 
+use std::sync::Arc;
+
+use cloud_api::{
+    Cloud as _, FakeCloud,
+    grpc::{PluginService, RemoteCloud},
+};
 use harness::Fixture;
 use http::StatusCode;
 use serde_json::{Value, json};
-use server::{CloudConfig, PluginConfig};
-use tonic::Code;
+use server::{CertificateFiles, CloudConfig, PluginConfig};
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{
+    Code,
+    transport::{Certificate, ClientTlsConfig, Endpoint, Identity, Server, ServerTlsConfig},
+};
 use wire::{
-    invisinetspb::{ConnectCloudsRequest, Namespace, controller_client::ControllerClient},
-    trestle::v1::{ListLinksRequest, Role, orchestrator_client::OrchestratorClient},
+    invisinetspb::{
+        ConnectCloudsRequest, Namespace, cloud_plugin_server::CloudPluginServer,
+        controller_client::ControllerClient,
+    },
+    trestle::v1::{
+        ListLinksRequest, Role, cloud_extension_server::CloudExtensionServer,
+        orchestrator_client::OrchestratorClient,
+    },
 };
 
 async fn controller() -> Fixture {
@@ -149,5 +166,63 @@ async fn plugins_get_spaces_and_links() {
     let mut operator = OrchestratorClient::new(channel);
     let refused = operator.list_links(ListLinksRequest {}).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
+    fixture.stop().await;
+}
+
+/// A plugin in its own process, mTLS both ways: the controller shows its certificate, and strangers get nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_behind_mutual_tls_is_a_cloud_like_any_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let ca_pem = params.self_signed(&authority).unwrap().pem();
+    let issuer = rcgen::Issuer::new(params, authority);
+    let issue = |name: &str| {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate =
+            rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    };
+    let (server_pem, server_key) = issue("127.0.0.1");
+    let (client_pem, client_key) = issue("controller");
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let tls = ServerTlsConfig::new()
+        .identity(Identity::from_pem(server_pem, server_key))
+        .client_ca_root(Certificate::from_pem(&ca_pem));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let name: model::Segment = "far".parse().unwrap();
+    let service = PluginService::new(name.clone(), Arc::new(FakeCloud::new(name.clone())));
+    let router = Server::builder()
+        .tls_config(tls)
+        .unwrap()
+        .add_service(CloudPluginServer::new(service.clone()))
+        .add_service(CloudExtensionServer::new(service));
+    tokio::spawn(router.serve_with_incoming(TcpListenerStream::new(listener)));
+    let ca = write("ca.pem", &ca_pem);
+    let files =
+        CertificateFiles { certificate: write("c.pem", &client_pem), key: write("c.key", &client_key) };
+    let far = CloudConfig {
+        name,
+        plugin: PluginConfig::Remote { url: url.clone(), ca: Some(ca), client: Some(files) },
+    };
+    let fixture = Fixture::start_with(|config| config.clouds = vec![far]).await;
+    let mut status = StatusCode::NOT_FOUND;
+    for _ in 0..100 {
+        status = fixture.rest("PUT", &path("far", "a?wait=true"), &description("west")).await.0;
+        if status == StatusCode::OK {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    assert_eq!(status, StatusCode::OK);
+    let stranger = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&ca_pem));
+    let channel = Endpoint::from_shared(url).unwrap().tls_config(stranger).unwrap().connect_lazy();
+    assert!(RemoteCloud::new("far".parse().unwrap(), channel).describe().await.is_err());
     fixture.stop().await;
 }

@@ -7,7 +7,7 @@ use model::Role;
 
 use crate::{
     client::ConnectionArgs,
-    commands::{access, job, link, namespace, resource, rule, store, tag},
+    commands::{access, job, link, namespace, plugin, resource, rule, store, tag},
     output::Format,
 };
 
@@ -39,6 +39,8 @@ pub enum Command {
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
+    /// Serve a cloud as a plugin, in a process of its own
+    Plugin(plugin::PluginArgs),
     /// Names for addresses, resources and groups of other tags
     #[command(subcommand)]
     Tag(tag::TagCommand),
@@ -101,7 +103,8 @@ pub struct UpArgs {
     /// Speak plaintext instead of TLS; on loopback addresses only
     #[arg(long)]
     pub plaintext_loopback: bool,
-    /// A cloud to have, once per cloud; KIND is linux (network namespaces, needs root) or fake (in memory)
+    /// A cloud to have, once per cloud; KIND is linux (network namespaces, needs root), fake (in
+    /// memory) or the http:// URL of a plugin
     #[arg(long, value_name = "NAME=KIND", value_parser = crate::commands::serve::cloud)]
     pub cloud: Vec<server::CloudConfig>,
     /// With --plaintext-loopback: the role of callers without token or certificate

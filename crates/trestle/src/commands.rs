@@ -5,6 +5,7 @@ pub mod check;
 pub mod job;
 pub mod link;
 pub mod namespace;
+pub mod plugin;
 pub mod resource;
 pub mod rule;
 pub mod serve;
@@ -23,6 +24,7 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
     match command {
         Command::Up(args) => serve::up(args).await,
         Command::Serve { config } => serve::serve(&config).await,
+        Command::Plugin(args) => plugin::run(args).await,
         Command::Tag(command) => tag::run(command, output, connection.connect().await?).await,
         Command::Resource(command) => resource::run(command, output, connection).await,
         Command::Rule(command) => rule::run(command, output, connection).await,

@@ -15,7 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cloud-linux", &["model", "cloud-api"]),
     ("orchestrator", &["model", "tags", "store", "cloud-api"]),
     ("server", &["model", "wire", "store", "tags", "policy", "orchestrator", "cloud-api", "cloud-linux"]),
-    ("trestle", &["model", "wire", "store", "server"]),
+    ("trestle", &["model", "wire", "store", "server", "cloud-api", "cloud-linux"]),
     ("benches", &["model", "wire", "store", "tags", "server"]),
 ];
 

@@ -4,7 +4,12 @@
 
 mod harness;
 
-use harness::Up;
+use std::{
+    io::{BufRead as _, BufReader},
+    process::{Command, Stdio},
+};
+
+use harness::{TRESTLE, Up};
 
 #[test]
 fn two_clouds_from_the_first_resource_to_the_last() {
@@ -47,4 +52,29 @@ fn two_clouds_from_the_first_resource_to_the_last() {
     up.ok(&["resource", "delete", "a.web"]);
     assert_eq!(up.ok(&["resource", "list", "-o", "json"]), "[]\n");
     assert_eq!(up.ok(&["link", "list", "-o", "json"]), "[]\n");
+}
+
+/// The same cloud in a process of its own, and none the wiser.
+#[test]
+fn a_plugin_in_its_own_process_is_a_cloud_like_any_other() {
+    let mut plugin = Command::new(TRESTLE)
+        .args(["plugin", "fake", "--name", "far", "--listen", "127.0.0.1:0", "--plaintext-loopback"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(plugin.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.trim().rsplit(' ').next().unwrap();
+    let up = Up::start(&["--cloud", &format!("far=http://{address}"), "--cloud", "near=fake"]);
+    up.ok(&["resource", "create", "far.a", "--description", "west"]);
+    up.ok(&["resource", "create", "near.b", "--description", "west"]);
+    up.ok(&["rule", "add", "far.a", "--ping", "near.b"]);
+    let links = up.ok(&["link", "list"]);
+    assert!(links.contains("2/2 2/2"), "{links}");
+    assert_eq!(up.ok(&["check"]), "Everything is as it was made.\n");
+    // A plugin that is gone is an error of the check, not an empty cloud, and the rest goes on.
+    plugin.kill().unwrap();
+    plugin.wait().unwrap();
+    assert_eq!(up.fails(&["check"]).0, 1);
+    up.ok(&["resource", "list"]);
 }

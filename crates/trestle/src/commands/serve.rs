@@ -150,7 +150,10 @@ pub fn cloud(text: &str) -> Result<server::CloudConfig, String> {
     let plugin = match kind {
         "linux" => server::PluginConfig::Linux {},
         "fake" => server::PluginConfig::Fake {},
-        _ => return Err(format!("{kind:?} is no kind of cloud: linux and fake are")),
+        url if url.starts_with("http://") => {
+            server::PluginConfig::Remote { url: url.to_owned(), ca: None, client: None }
+        }
+        _ => return Err(format!("{kind:?} is no kind of cloud: linux, fake and http://… are")),
     };
     let name = name.parse().map_err(|err| format!("{name:?} cannot be a cloud's name: {err}"))?;
     Ok(server::CloudConfig { name, plugin })
