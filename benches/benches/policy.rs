@@ -13,11 +13,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::policy::Object;
-use policy::{Engine, Event};
+use model::policy::{
+    Object,
+    output::{MemberKind, Protocol},
+};
+use policy::{
+    Engine, Event,
+    explain::{Endpoint, Query},
+};
 use serde_json::json;
 
-const SCENARIOS: [(&str, fn() -> Vec<Object>); 7] = [
+type MakeObjects = fn() -> Vec<Object>;
+
+const SCENARIOS: [(&str, MakeObjects); 7] = [
     ("p1", scenarios::small_namespaces),
     ("p2", scenarios::large_namespaces),
     ("p3", scenarios::one_namespace),
@@ -33,9 +41,10 @@ fn main() {
     match arguments.as_slice() {
         [case] if case == "change" => change(),
         [case] if case == "churn" => churn(),
+        [case] if case == "explain" => explain(),
         [case] => scenario(case),
         _ => {
-            let names = SCENARIOS.iter().map(|(name, _)| *name).chain(["change", "churn"]);
+            let names = SCENARIOS.iter().map(|(name, _)| *name).chain(["change", "churn", "explain"]);
             names.for_each(run_alone);
         }
     }
@@ -61,7 +70,7 @@ fn scenario(case: &str) {
     // What the generator freed would otherwise be memory the engine gets for nothing.
     reset_peak();
     let before = resident("VmRSS");
-    let started = Instant::now();
+    let (started, cpu_before) = (Instant::now(), cpu_seconds());
     let mut engine = Engine::new();
     for object in &objects {
         engine.handle_event(Event::Apply(object));
@@ -69,8 +78,10 @@ fn scenario(case: &str) {
     let handed_in = started.elapsed();
     let updates = drain(&mut engine);
     let seconds = started.elapsed();
+    let peak = resident("VmHWM");
     figure(case, "seconds", seconds.as_secs_f64(), "s");
-    figure(case, "rss_mib", (resident("VmHWM") - before) / 1024.0, "MiB");
+    figure(case, "cpu_seconds", cpu_seconds() - cpu_before, "s");
+    figure(case, "rss_mib", (peak - before) / 1024.0, "MiB");
     figure(case, "hand_in_seconds", handed_in.as_secs_f64(), "s");
     figure(case, "updates", updates as f64, "count");
     figure(case, "objects", objects.len() as f64, "count");
@@ -136,10 +147,56 @@ fn churn() {
     figure("churn", "label_changes_per_s", changes as f64 / started.elapsed().as_secs_f64(), "1/s");
 }
 
+/// Questions about random pairs of Pods: in the world of `p1` (three policies per Pod), and in that of `p3`, where each
+/// answer reads ten thousand policies.
+fn explain() {
+    for (name, objects) in
+        [("explain", scenarios::small_namespaces()), ("explain.p3", scenarios::one_namespace())]
+    {
+        let mut engine = Engine::new();
+        objects.iter().for_each(|object| engine.handle_event(Event::Apply(object)));
+        drain(&mut engine);
+        let pods: Vec<_> =
+            objects.iter().filter(|object| matches!(object, Object::Pod(_))).map(Object::id).collect();
+        let endpoint = |at: usize| Endpoint::Workload {
+            kind: MemberKind::Pod,
+            namespace: pods[at % pods.len()].namespace.clone(),
+            name: pods[at % pods.len()].name.clone(),
+        };
+        let started = Instant::now();
+        let mut questions = 0_usize;
+        while started.elapsed() < Duration::from_secs(1) {
+            let query = Query {
+                source: endpoint(questions * 7),
+                destination: endpoint(questions * 7 + questions % 4),
+                protocol: Protocol::Tcp,
+                port: Some(80),
+                source_port: None,
+                icmp: None,
+                family: None,
+            };
+            std::hint::black_box(engine.explain(&query).expect("both ends exist"));
+            questions += 1;
+        }
+        figure(name, "per_s", questions as f64 / started.elapsed().as_secs_f64(), "1/s");
+    }
+}
+
 fn resident(field: &str) -> f64 {
     let status = fs::read_to_string("/proc/self/status").expect("/proc is mounted");
     let line = status.lines().find(|line| line.starts_with(field)).expect("the kernel gives this field");
     line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("the value is in KiB")
+}
+
+/// Time on a processor, which is `seconds` on a machine that does nothing else.
+fn cpu_seconds() -> f64 {
+    let schedule = fs::read_to_string("/proc/self/schedstat").expect("/proc is mounted");
+    schedule
+        .split_whitespace()
+        .next()
+        .and_then(|ns| ns.parse::<f64>().ok())
+        .expect("the first value is in ns")
+        / 1e9
 }
 
 /// Sets the high-water mark back to what is resident now.

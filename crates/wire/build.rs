@@ -1,11 +1,15 @@
 //! Compiles `proto/` with a protobuf compiler written in Rust, so that `cargo build` needs no protoc.
 
-use std::{env, fs, path::PathBuf};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
 
 use prost::Message as _;
+use prost_types::{FileDescriptorSet, field_descriptor_proto::Type};
 
 const ROOT: &str = "../../proto";
-const FILES: [&str; 10] = [
+const FILES: [&str; 13] = [
     "tagservicepb/tagservice.proto",
     "invisinetspb/invisinets.proto",
     "pb/transport.proto",
@@ -15,6 +19,9 @@ const FILES: [&str; 10] = [
     "trestle/v1/cloud.proto",
     "trestle/v1/namespaces.proto",
     "trestle/v1/orchestrator.proto",
+    "trestle/v1/objects.proto",
+    "trestle/v1/policies.proto",
+    "trestle/v1/storage.proto",
     "trestle/v1/tags.proto",
 ];
 
@@ -26,5 +33,25 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
     // No `connect` constructors: callers bring a channel, and the seed has a method of that name.
     tonic_prost_build::configure().build_transport(false).compile_fds(descriptors)?;
+    compile_raw_provider(protox::compile(["provider/provider.proto"], [ROOT])?, &out)
+}
+
+/// The provider's contract once more, with capacities as raw bytes: clients of the seed send a message there, those of
+/// later releases plain text, and the server must tell which.
+fn compile_raw_provider(mut descriptors: FileDescriptorSet, out: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    descriptors.file.retain(|file| file.package() == "provider");
+    for file in &mut descriptors.file {
+        file.dependency.clear();
+        for field in file.message_type.iter_mut().flat_map(|message| &mut message.field) {
+            if field.type_name().ends_with(".Quantity") {
+                field.type_name = None;
+                field.set_type(Type::Bytes);
+            }
+        }
+    }
+    let out = out.join("raw");
+    fs::create_dir_all(&out)?;
+    let codegen = tonic_prost_build::configure().build_transport(false).build_client(false);
+    codegen.out_dir(out).compile_fds(descriptors)?;
     Ok(())
 }

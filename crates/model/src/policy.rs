@@ -11,6 +11,7 @@ pub mod antrea;
 pub mod convert;
 pub mod external;
 pub mod kubernetes;
+mod labels;
 mod meta;
 mod object;
 pub mod output;
@@ -18,7 +19,8 @@ mod selector;
 mod validate;
 pub mod workload;
 
-pub use meta::{Labels, ObjectMeta, OwnerReference};
+pub use labels::Labels;
+pub use meta::{ObjectMeta, OwnerReference};
 pub use object::{Kind, Object, ObjectId, TypeMeta, UnknownKind};
 pub use selector::{LabelSelector, Operator, Requirement};
 pub use validate::validate;

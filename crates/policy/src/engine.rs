@@ -23,6 +23,7 @@
 //! | a node enters or leaves a span | O(log span) per row, O(span) per row and flush |
 //! | drain | O(what is told) |
 
+mod dependents;
 pub(crate) mod entities;
 mod flush;
 pub(crate) mod groups;
@@ -35,8 +36,11 @@ mod spans;
 mod status;
 mod symbols;
 pub(crate) mod tables;
+mod view;
 
 use model::policy::{Object, ObjectId, output::Update};
+
+pub use view::{GroupView, View};
 
 use crate::selection::SERVICE_ACCOUNT_LABEL;
 
@@ -62,7 +66,7 @@ pub struct Engine {
     /// The row of those that span nothing.
     nowhere: tables::SpanId,
     pub(crate) policies: policies::Policies,
-    lookups: objects::Lookups,
+    lookups: dependents::Lookups,
     problems: status::Problems,
     flush: flush::Flush,
     /// The label key under which service accounts are matched.
@@ -106,7 +110,7 @@ impl Engine {
             spans,
             nowhere,
             policies: policies::Policies::new(),
-            lookups: objects::Lookups::default(),
+            lookups: dependents::Lookups::default(),
             problems: status::Problems::default(),
             flush: flush::Flush::default(),
             service_account,
@@ -141,5 +145,16 @@ impl Engine {
             symbols: self.symbols.len(),
             span_keys: self.nodes.len(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_may_move_to_the_thread_that_owns_it() {
+        fn moves<T: Send + 'static>(_: &T) {}
+        moves(&Engine::new());
     }
 }

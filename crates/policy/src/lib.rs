@@ -12,8 +12,8 @@ pub mod explain;
 mod selection;
 mod translate;
 
-pub use engine::{Engine, Event, Size};
-pub use selection::{GroupRef, Scope, Selection};
+pub use engine::{Engine, Event, GroupView, Size, View};
+pub use selection::{GroupRef, Scope, Selection, name_uuid};
 pub use translate::{
-    Resolved, TranslatedRule, Translation, World, antrea_policy, kubernetes_policy, resolve,
+    GroupRefs, Resolved, TranslatedRule, Translation, World, antrea_policy, kubernetes_policy, resolve,
 };

@@ -13,7 +13,8 @@ use model::policy::{
     antrea::NamespacedName,
     output::{Identifier, MemberKind},
 };
-use uuid::Uuid;
+use sha1::{Digest, Sha1};
+use uuid::{Builder, Uuid};
 
 const NAME_SPACE: Uuid = Uuid::from_u128(0xe4f2_4a48_ca1f_4d5b_819c_ea76_32b2_2115);
 
@@ -48,10 +49,10 @@ pub enum Scope<'a> {
 impl GroupRef<'_> {
     pub fn name(&self) -> Identifier {
         match self {
-            GroupRef::Selection(selection) => Identifier::Uuid(uuid(&selection.normal_form())),
+            GroupRef::Selection(selection) => Identifier::Uuid(name_uuid(&selection.normal_form())),
             GroupRef::Named(name) if name.namespace.is_empty() => Identifier::Text(name.name.as_str().into()),
             GroupRef::Named(name) => Identifier::Text(slashed(name).into()),
-            GroupRef::Service(name) => Identifier::Uuid(uuid(&slashed(name))),
+            GroupRef::Service(name) => Identifier::Uuid(name_uuid(&slashed(name))),
         }
     }
 
@@ -64,8 +65,11 @@ impl GroupRef<'_> {
     }
 }
 
-pub(crate) fn uuid(text: &str) -> Uuid {
-    Uuid::new_v5(&NAME_SPACE, text.as_bytes())
+/// The UUID of a text among ours: the same text has the same in every cluster.
+pub fn name_uuid(text: &str) -> Uuid {
+    let digest = Sha1::new().chain_update(NAME_SPACE.as_bytes()).chain_update(text).finalize();
+    let (bytes, _) = digest.split_first_chunk().expect("a SHA-1 digest has 20 bytes");
+    Builder::from_sha1_bytes(*bytes).into_uuid()
 }
 
 fn slashed(name: &NamespacedName) -> String {
@@ -119,6 +123,13 @@ fn separate(text: &mut String) {
 }
 
 fn write_selector(text: &mut String, selector: &LabelSelector) {
+    if selector.match_expressions.is_empty() {
+        // Labels come in the order of their keys.
+        for (i, (key, value)) in selector.match_labels.iter().enumerate() {
+            text.extend([if i == 0 { "" } else { "," }, key, "=", value]);
+        }
+        return;
+    }
     let mut terms: Vec<(&str, u8, Cow<'_, [String]>)> = Vec::new();
     terms.extend(
         selector.match_labels.iter().map(|(k, v)| (k.as_str(), 0, Cow::Borrowed(std::slice::from_ref(v)))),

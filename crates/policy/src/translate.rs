@@ -19,6 +19,8 @@ use model::policy::{
     output::{Action, Direction, IpBlock, Problem, RuleDetail},
 };
 
+use smallvec::SmallVec;
+
 pub use antrea::antrea_policy;
 pub use group::{Resolved, resolve};
 pub use kubernetes::kubernetes_policy;
@@ -35,14 +37,17 @@ pub trait World {
     fn namespaces(&self) -> Vec<(Arc<str>, Labels)>;
 }
 
+/// Nearly always one.
+pub type GroupRefs<'a> = SmallVec<[GroupRef<'a>; 1]>;
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct Translation<'a> {
     pub tier_priority: Option<i32>,
     pub priority: Option<f64>,
     pub applied_to_per_rule: bool,
     /// Where rules without their own `applied_to` apply.
-    pub applied_to: Vec<GroupRef<'a>>,
-    pub rules: Vec<TranslatedRule<'a>>,
+    pub applied_to: GroupRefs<'a>,
+    pub rules: SmallVec<[TranslatedRule<'a>; 2]>,
     pub problems: Vec<Problem>,
 }
 
@@ -52,15 +57,15 @@ pub struct TranslatedRule<'a> {
     pub action: Option<Action>,
     pub priority: i32,
     pub enable_logging: bool,
-    pub applied_to: Vec<GroupRef<'a>>,
-    pub groups: Vec<GroupRef<'a>>,
+    pub applied_to: GroupRefs<'a>,
+    pub groups: GroupRefs<'a>,
     pub detail: Arc<RuleDetail>,
 }
 
 /// The peers of one rule while they are gathered.
 #[derive(Debug, Default)]
 struct Peers<'a> {
-    groups: Vec<GroupRef<'a>>,
+    groups: GroupRefs<'a>,
     ip_blocks: Vec<IpBlock>,
     fqdns: Vec<String>,
 }

@@ -7,7 +7,7 @@ use model::{Role, Segment};
 use orchestrator::plan::{PoolError, Pools};
 use serde::Deserialize;
 
-use crate::tls::CertificateFiles;
+use crate::{storage::StorageConfig, tls::CertificateFiles};
 
 /// The configuration of a controller. Every key has a default but `data_dir`.
 #[derive(Clone, Debug, Deserialize)]
@@ -31,6 +31,9 @@ pub struct Config {
     pub anonymous_role: Option<Role>,
     #[serde(default)]
     pub store: StoreKind,
+    /// Storage for other clusters; absent: none.
+    #[serde(default)]
+    pub storage: Option<StorageConfig>,
     #[serde(default)]
     pub limits: LimitsConfig,
     /// The clouds there are.
@@ -200,6 +203,7 @@ impl Config {
             plaintext_loopback: false,
             anonymous_role: None,
             store: StoreKind::Embedded,
+            storage: None,
             limits: LimitsConfig::default(),
             clouds: Vec::new(),
             address_pools: default_pools(),

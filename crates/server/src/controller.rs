@@ -30,11 +30,14 @@ use crate::{
     listen::Listener,
     metrics::Metrics,
     namespaces::{NamespaceError, Namespaces},
+    objects::Objects,
     open_store::{OpenStoreError, open_store},
     orchestration,
     parts::Parts,
     pki::{Pki, PkiError},
+    policy::Policy,
     private_file, rest,
+    storage::{Storage, StorageError},
     tags::Tags,
     tls::{Tls, TlsError},
 };
@@ -68,6 +71,8 @@ pub enum StartError {
         #[source]
         err: io::Error,
     },
+    #[error("cannot provide storage")]
+    Storage(#[from] StorageError),
     #[error("the initial state did not load within {LOAD:?}; see the log for what the store answers")]
     Load,
     #[error("cannot set up the clouds")]
@@ -104,7 +109,20 @@ impl Controller {
         let namespaces = Namespaces::new(store.clone());
         let orchestrator =
             orchestration::load(&config, store.clone(), Arc::clone(&tags), namespaces.clone()).await?;
+        let objects = Objects::new(store.clone());
+        let names = config.certificate_names(host_name().as_deref());
+        let storage = match &config.storage {
+            Some(storage) => {
+                let started =
+                    Storage::start(storage, &data_dir, names, store.clone(), Arc::clone(&pki), &life);
+                Some(Arc::new(started.await?))
+            }
+            None => None,
+        };
         let parts = Parts {
+            storage,
+            policy: Policy::start(&objects, Vec::new(), &life),
+            objects,
             tags,
             namespaces,
             orchestrator,
@@ -168,6 +186,11 @@ impl Controller {
         self.grpc
     }
 
+    /// Where the NBD server listens, if volumes are served by this process.
+    pub fn nbd_addr(&self) -> Option<SocketAddr> {
+        self.parts.storage.as_ref()?.nbd
+    }
+
     pub fn ca_path(&self) -> PathBuf {
         self.parts.pki.ca_path()
     }
@@ -221,10 +244,10 @@ async fn bind(listener: &'static str, addr: SocketAddr) -> Result<TcpListener, S
     TcpListener::bind(addr).await.map_err(|err| StartError::Listen { listener, addr, err })
 }
 
-/// Waits until tags and credentials are read.
+/// Waits until everything stored is read.
 async fn load(parts: &Parts) -> Result<(), StartError> {
     let loaded = async {
-        while !(parts.tags.is_synced() && parts.credentials.is_synced()) {
+        while !(parts.tags.is_synced() && parts.credentials.is_synced() && parts.policy.is_synced()) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };

@@ -60,6 +60,12 @@ impl From<Failure> for Status {
     }
 }
 
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        Self::new(status.code(), status.message())
+    }
+}
+
 /// RFC 9457 problem details, with the gRPC code beside the HTTP status.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Problem {

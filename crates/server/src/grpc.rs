@@ -4,7 +4,11 @@ mod access;
 mod admin;
 mod controller;
 mod namespaces;
+mod objects;
 mod orchestrator;
+mod policies;
+mod provider;
+pub(crate) mod storage;
 pub(crate) mod tags;
 
 use axum::Router;
@@ -15,12 +19,16 @@ use tonic_health::{
 };
 use wire::{
     invisinetspb::controller_server::{self, ControllerServer},
+    provider_raw::ocs_provider_server::{self, OcsProviderServer},
     tagservicepb::tag_service_server::{self, TagServiceServer},
     trestle::v1::{
         access_server::{self, AccessServer},
         admin_server::{self, AdminServer},
         namespaces_server::{self, NamespacesServer},
+        objects_server::{self, ObjectsServer},
         orchestrator_server::{self, OrchestratorServer},
+        policies_server::{self, PoliciesServer},
+        storage_server::{self, StorageServer},
         tag_events_server::{self, TagEventsServer},
     },
 };
@@ -34,6 +42,10 @@ pub const SERVED: &[&str] = &[
     namespaces_server::SERVICE_NAME,
     controller_server::SERVICE_NAME,
     orchestrator_server::SERVICE_NAME,
+    objects_server::SERVICE_NAME,
+    policies_server::SERVICE_NAME,
+    storage_server::SERVICE_NAME,
+    ocs_provider_server::SERVICE_NAME,
     access_server::SERVICE_NAME,
     admin_server::SERVICE_NAME,
     tonic_health::pb::health_server::SERVICE_NAME,
@@ -72,6 +84,23 @@ pub fn router(parts: &Parts, health: HealthReporter) -> Router {
         .add_service(ControllerServer::new(controller::Service(parts.clone())).max_decoding_message_size(max))
         .add_service(
             OrchestratorServer::new(orchestrator::Service(parts.clone())).max_decoding_message_size(max),
+        )
+        .add_service(
+            ObjectsServer::new(objects::Service {
+                objects: parts.objects.clone(),
+                policy: parts.policy.clone(),
+                stop: parts.life.stopping(),
+            })
+            .max_decoding_message_size(max),
+        )
+        .add_service(
+            PoliciesServer::new(policies::Service(parts.policy.clone())).max_decoding_message_size(max),
+        )
+        .add_service(
+            StorageServer::new(storage::Service(parts.storage.clone())).max_decoding_message_size(max),
+        )
+        .add_service(
+            OcsProviderServer::new(provider::Service(parts.storage.clone())).max_decoding_message_size(max),
         )
         .add_service(AdminServer::new(admin::Service(parts.clone())).max_decoding_message_size(max))
         .add_service(HealthServer::new(HealthService::from_health_reporter(health)))

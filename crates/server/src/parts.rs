@@ -8,7 +8,7 @@ use store::Store;
 
 use crate::{
     access::Credentials, audit::Audit, config::Config, failure::chain, life::Life, metrics::Metrics,
-    namespaces::Namespaces, pki::Pki, tags::Tags,
+    namespaces::Namespaces, objects::Objects, pki::Pki, policy::Policy, storage::Storage, tags::Tags,
 };
 
 /// Handles on everything; cheap to clone.
@@ -19,7 +19,10 @@ pub struct Parts {
     pub tags: Arc<Tags>,
     pub namespaces: Namespaces,
     pub orchestrator: Arc<Orchestrator>,
+    pub objects: Objects,
+    pub policy: Arc<Policy>,
     pub credentials: Arc<Credentials>,
+    pub storage: Option<Arc<Storage>>,
     pub audit: Arc<Audit>,
     pub pki: Arc<Pki>,
     pub metrics: Arc<Metrics>,
@@ -39,6 +42,9 @@ impl Parts {
         }
         if !self.tags.is_synced() {
             reasons.push("tags are not loaded yet".to_owned());
+        }
+        if !self.policy.is_synced() {
+            reasons.push("objects are not loaded yet".to_owned());
         }
         match self.store.health().await {
             Ok(health) => reasons.extend(health.refusing_writes),

@@ -22,7 +22,7 @@ use rcgen::{
 use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::private_file;
+use crate::{private_file, random};
 
 const CA_YEARS: i64 = 10;
 const SERVER_DAYS: i64 = 90;
@@ -253,8 +253,7 @@ pub fn identify(der: &[u8]) -> Option<(Subject, String)> {
 }
 
 fn random_serial() -> [u8; 16] {
-    let mut serial = [0; 16];
-    aws_lc_rs::rand::fill(&mut serial).expect("the system's random source works");
+    let mut serial = random::bytes::<16>();
     // A serial is a positive integer without leading zeros (RFC 5280 §4.1.2.2).
     serial[0] = serial[0] & 0x7f | 0x40;
     serial

@@ -5,8 +5,10 @@
 mod body;
 mod jobs;
 mod namespaces;
+mod policies;
 mod resources;
 mod rules;
+mod storage;
 mod system;
 mod tags;
 
@@ -34,6 +36,8 @@ use crate::{failure::Failure, parts::Parts};
         (name = "namespaces", description = "Units in which resources are named and networks are kept apart"),
         (name = "resources", description = "Resources in clouds and who may talk to them"),
         (name = "jobs", description = "Long work"),
+        (name = "policies", description = "What policies come to, and why a connection is permitted or denied"),
+        (name = "storage", description = "Storage handed to other clusters"),
         (name = "system", description = "The controller itself"),
     )
 )]
@@ -68,6 +72,13 @@ fn routes() -> OpenApiRouter<Parts> {
         .routes(routes!(rules::list_on_tag, rules::post_on_tag, rules::delete_on_tag))
         .routes(routes!(jobs::list))
         .routes(routes!(jobs::get, jobs::cancel))
+        .routes(routes!(policies::list))
+        .routes(routes!(policies::explain))
+        .routes(routes!(storage::list_tickets, storage::create_ticket))
+        .routes(routes!(storage::revoke_ticket))
+        .routes(routes!(storage::list_consumers))
+        .routes(routes!(storage::get_consumer, storage::offboard_consumer))
+        .routes(routes!(storage::resize_consumer))
         .routes(routes!(system::index))
         .routes(routes!(system::ping))
         .routes(routes!(system::healthz))

@@ -256,3 +256,18 @@ async fn rest_serves_namespaces_as_the_seed_project_does() {
     assert_eq!(fixture.rest("GET", "/namespaces/shop", "").await.0, StatusCode::NOT_FOUND);
     assert_eq!(fixture.rest("PUT", "/namespaces/a.b", "[]").await.0, StatusCode::BAD_REQUEST);
 }
+
+#[tokio::test]
+async fn rest_makes_and_revokes_tickets() {
+    let nbd = "127.0.0.1:0".parse().unwrap();
+    let fixture = Fixture::start_with(|config| config.storage = Some(server::StorageConfig::nbd(nbd))).await;
+    let (status, made) = fixture.rest("POST", "/tickets", r#"{"limit":"1Gi"}"#).await;
+    assert_eq!((status, made["ticket"]["limit_bytes"].as_u64()), (StatusCode::OK, Some(1 << 30)));
+    let id = made["ticket"]["id"].as_str().unwrap();
+    assert_eq!(fixture.rest("DELETE", &format!("/tickets/{id}"), "").await.0, StatusCode::OK);
+    assert_eq!(fixture.rest("GET", "/tickets", "").await.1[0]["state"], "revoked");
+    assert_eq!(fixture.rest("DELETE", "/tickets/nope", "").await.0, StatusCode::NOT_FOUND);
+    assert_eq!(fixture.rest("POST", "/tickets", r#"{"limit":"lots"}"#).await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(fixture.rest("GET", "/consumers", "").await.1, json!([]));
+    assert_eq!(fixture.rest("GET", "/consumers/x", "").await.0, StatusCode::BAD_REQUEST);
+}

@@ -86,7 +86,7 @@ impl Options {
             log_revisions: 100_000,
             log_bytes: 256 << 20,
             ring_changes: 8192,
-            ring_bytes: 16 << 20,
+            ring_bytes: 8 << 20,
             max_operations: 4096,
             max_transaction_bytes: 8 << 20,
             verify: true,

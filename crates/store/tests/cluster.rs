@@ -131,10 +131,11 @@ async fn a_leader_that_hangs_and_comes_back_costs_no_event() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_without_quorum_is_unavailable_and_says_what_is_known() {
     let cluster = Cluster::start(1);
+    let patient = cluster.options("/quorum/").connect().await.unwrap();
+    patient.transact(Transaction::new().put(key("k"), "1")).await.unwrap();
     let mut options = cluster.options("/quorum/");
-    options.timeout = Duration::from_secs(2);
+    options.timeout = Duration::from_secs(3);
     let store = options.connect().await.unwrap();
-    store.transact(Transaction::new().put(key("k"), "1")).await.unwrap();
     let watch = store.watch(&Prefix::all(), WatchFrom::Start);
     // Hanging: the request was sent, so nobody can say.
     cluster.signal(0, "-STOP");
@@ -255,7 +256,6 @@ async fn tls_with_client_certificates_is_required_and_works() {
     let cluster = authority.start_member();
     let (certificate, private_key) = authority.issue("trestle");
     let mut options = cluster.options("/tls/");
-    options.timeout = Duration::from_secs(2);
     options.tls = Some(etcd::Tls {
         ca: authority.certificate(),
         identity: Some((certificate, private_key)),
@@ -266,6 +266,8 @@ async fn tls_with_client_certificates_is_required_and_works() {
     let last = count(store, Arc::new(AtomicBool::new(false)), 3).await;
     drop(watch);
     assert_eq!(last, 3);
+    // Both must fail, so they need not wait long.
+    options.timeout = Duration::from_secs(2);
     let mut anonymous = options.clone();
     anonymous.tls.as_mut().unwrap().identity = None;
     anonymous.connect().await.unwrap_err();

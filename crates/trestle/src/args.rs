@@ -7,7 +7,7 @@ use model::Role;
 
 use crate::{
     client::ConnectionArgs,
-    commands::{access, job, link, namespace, plugin, resource, rule, store, tag},
+    commands::{access, job, link, namespace, object, plugin, policy, resource, rule, storage, store, tag},
     output::Format,
 };
 
@@ -63,6 +63,23 @@ pub enum Command {
     /// Units in which resources are named and networks are kept apart
     #[command(subcommand)]
     Namespace(namespace::NamespaceCommand),
+    /// Store Kubernetes-style YAML: Pods, policies, groups, external entities …
+    Apply(object::ApplyArgs),
+    /// Show stored objects
+    Get(object::GetArgs),
+    /// Delete stored objects, by name or by the YAML that describes them
+    Delete(object::DeleteArgs),
+    /// Network policies and what they come to
+    #[command(subcommand)]
+    Policy(policy::PolicyCommand),
+    /// Why one workload can or cannot reach another
+    Explain(policy::ExplainArgs),
+    /// Onboarding tickets, to hand storage to other clusters
+    #[command(subcommand)]
+    Ticket(storage::TicketCommand),
+    /// Clusters that use our storage
+    #[command(subcommand)]
+    Consumer(storage::ConsumerCommand),
     /// The controller's store
     #[command(subcommand)]
     Store(store::StoreCommand),
@@ -100,6 +117,9 @@ pub struct UpArgs {
     /// gRPC
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8081")]
     pub grpc: SocketAddr,
+    /// NBD, for storage handed to other clusters
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:10809")]
+    pub nbd: SocketAddr,
     /// Speak plaintext instead of TLS; on loopback addresses only
     #[arg(long)]
     pub plaintext_loopback: bool,

@@ -5,10 +5,13 @@ pub mod check;
 pub mod job;
 pub mod link;
 pub mod namespace;
+pub mod object;
 pub mod plugin;
+pub mod policy;
 pub mod resource;
 pub mod rule;
 pub mod serve;
+pub mod storage;
 pub mod store;
 pub mod tag;
 
@@ -33,6 +36,13 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         Command::Check => check::run(false, output, connection.connect().await?).await,
         Command::Fix => check::run(true, output, connection.connect().await?).await,
         Command::Namespace(command) => namespace::run(command, output, connection).await,
+        Command::Apply(args) => object::apply(args, output, connection.connect().await?).await,
+        Command::Get(args) => object::get(args, output, connection.connect().await?).await,
+        Command::Delete(args) => object::delete(args, output, connection.connect().await?).await,
+        Command::Policy(command) => policy::run(command, output, connection.connect().await?).await,
+        Command::Explain(args) => policy::explain(args, output, connection.connect().await?).await,
+        Command::Ticket(command) => storage::ticket(command, output, connection.connect().await?).await,
+        Command::Consumer(command) => storage::consumer(command, output, connection.connect().await?).await,
         Command::Store(command) => store::run(command, output, connection).await,
         Command::Token(command) => access::token(command, output, connection.connect().await?).await,
         Command::Cert(command) => access::cert(command, output, connection.connect().await?).await,

@@ -6,6 +6,7 @@ mod commands;
 mod config_file;
 mod context;
 mod exit;
+mod manifest;
 mod output;
 
 use std::process::ExitCode;

@@ -72,7 +72,7 @@ fn failures_have_exit_codes_and_say_what_to_do() {
 #[test]
 fn a_second_controller_in_the_same_directory_is_refused() {
     let up = Up::start(&[]);
-    let args = ["up", "--data-dir", "data", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"];
+    let args = ["up", "--data-dir", "data", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--nbd", "127.0.0.1:0"];
     let (code, error) = up.fails(&args);
     assert_eq!((code, error.contains("data")), (1, true), "{error}");
 }

@@ -28,6 +28,11 @@ pub mod provider {
     tonic::include_proto!("provider");
 }
 
+/// The same service with capacities as the bytes that came: a Quantity message or plain text.
+pub mod provider_raw {
+    include!(concat!(env!("OUT_DIR"), "/raw/provider.rs"));
+}
+
 /// The Kubernetes message that `provider` refers to, at the path the generated code expects.
 pub mod k8s {
     pub mod io {

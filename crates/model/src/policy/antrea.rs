@@ -1,5 +1,7 @@
 //! crd.antrea.io: policies with tiers and priorities, Tier, Group and ClusterGroup.
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -22,6 +24,8 @@ pub struct PolicySpec {
     /// Empty means `application`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub tier: String,
+    /// JSON has no word for what is not a number; it is out of range anyway.
+    #[serde(deserialize_with = "null_as_default")]
     pub priority: f64,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub applied_to: Vec<AppliedTo>,
@@ -217,6 +221,7 @@ pub const SYSTEM_TIERS: [(&str, i32); 6] = [
     ("baseline", 253),
 ];
 
+pub const PRIORITIES: RangeInclusive<f64> = 1.0..=10_000.0;
 pub const DEFAULT_TIER: &str = "application";
 pub const DEFAULT_TIER_PRIORITY: i32 = 250;
 pub const BASELINE_TIER_PRIORITY: i32 = 253;

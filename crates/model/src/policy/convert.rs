@@ -150,7 +150,7 @@ pub fn action(text: &str) -> Result<Action, Problem> {
 
 /// Keys, values and operators must be legal: the name of a group is made of them and must not be ambiguous.
 pub fn selector(selector: &LabelSelector) -> Result<(), Problem> {
-    for (key, value) in &selector.match_labels {
+    for (key, value) in selector.match_labels.iter() {
         let legal = label_key(key).and_then(|()| label_value(value));
         legal.map_err(|message| Problem::new(format!(".matchLabels[{key}]"), message))?;
     }

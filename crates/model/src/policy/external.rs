@@ -1,6 +1,7 @@
 //! Workloads outside the cluster: ExternalEntity (what a policy sees) and ExternalNode (a VM that makes one).
 
 use serde::{Deserialize, Serialize};
+use sha1::{Digest, Sha1};
 
 use super::meta::{ObjectMeta, OwnerReference, null_as_default};
 
@@ -82,8 +83,8 @@ impl ExternalNode {
         let name = match interface.name.as_str() {
             "" => self.metadata.name.clone(),
             interface => {
-                let digest = sha1_smol::Sha1::from(interface).digest().to_string();
-                format!("{}-{}", self.metadata.name, &digest[..5])
+                let digest = Sha1::digest(interface);
+                format!("{}-{:02x}{:02x}{:x}", self.metadata.name, digest[0], digest[1], digest[2] >> 4)
             }
         };
         let owner = OwnerReference { kind: "ExternalNode".into(), name: self.metadata.name.clone() };
@@ -101,5 +102,21 @@ impl ExternalNode {
                 external_node: self.metadata.name.clone(),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_entity_of_a_vm_is_named_after_its_interface() {
+        let mut node = ExternalNode::default();
+        (node.metadata.name, node.metadata.namespace) = ("vm".into(), "ns".into());
+        node.spec.interfaces = vec![Interface { name: "eth0".into(), ips: vec!["10.0.0.1".into()] }];
+        assert_eq!(node.entity().metadata.name, "vm-3e616");
+        assert_eq!(node.entity().span_key().as_deref(), Some("ns/vm"));
+        node.spec.interfaces[0].name.clear();
+        assert_eq!(node.entity().metadata.name, "vm");
     }
 }

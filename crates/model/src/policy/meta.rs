@@ -1,10 +1,8 @@
 //! The part of `metadata` that decides something.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Deserializer, Serialize};
 
-pub type Labels = BTreeMap<String, String>;
+use super::labels::Labels;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -15,9 +13,9 @@ pub struct ObjectMeta {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
     pub generation: i64,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "null_as_default")]
+    #[serde(skip_serializing_if = "Labels::is_empty", deserialize_with = "null_as_default")]
     pub labels: Labels,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "null_as_default")]
+    #[serde(skip_serializing_if = "Labels::is_empty", deserialize_with = "null_as_default")]
     pub annotations: Labels,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub owner_references: Vec<OwnerReference>,

@@ -87,6 +87,48 @@ impl TypeMeta {
 }
 
 impl Kind {
+    pub const ALL: [Kind; 12] = [
+        Kind::Namespace,
+        Kind::Node,
+        Kind::Pod,
+        Kind::Service,
+        Kind::ExternalNode,
+        Kind::ExternalEntity,
+        Kind::Tier,
+        Kind::ClusterGroup,
+        Kind::Group,
+        Kind::NetworkPolicy,
+        Kind::AntreaNetworkPolicy,
+        Kind::AntreaClusterNetworkPolicy,
+    ];
+
+    /// Its name here, which tells the two kinds called NetworkPolicy apart.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Namespace => "Namespace",
+            Kind::Node => "Node",
+            Kind::Pod => "Pod",
+            Kind::Service => "Service",
+            Kind::ExternalNode => "ExternalNode",
+            Kind::ExternalEntity => "ExternalEntity",
+            Kind::Tier => "Tier",
+            Kind::ClusterGroup => "ClusterGroup",
+            Kind::Group => "Group",
+            Kind::NetworkPolicy => "NetworkPolicy",
+            Kind::AntreaNetworkPolicy => "AntreaNetworkPolicy",
+            Kind::AntreaClusterNetworkPolicy => "AntreaClusterNetworkPolicy",
+        }
+    }
+
+    pub fn from_name(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+    }
+
+    /// Policies of either kind, which are enforced somewhere.
+    pub fn is_policy(self) -> bool {
+        matches!(self, Kind::NetworkPolicy | Kind::AntreaNetworkPolicy | Kind::AntreaClusterNetworkPolicy)
+    }
+
     pub fn is_namespaced(self) -> bool {
         match self {
             Kind::Namespace

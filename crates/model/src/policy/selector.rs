@@ -1,16 +1,14 @@
 //! Label selectors as Kubernetes defines them.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
-use super::meta::{Labels, null_as_default};
+use super::{labels::Labels, meta::null_as_default};
 
 /// All of `match_labels` and all of `match_expressions` must hold. An empty selector selects everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelector {
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "null_as_default")]
+    #[serde(skip_serializing_if = "Labels::is_empty", deserialize_with = "null_as_default")]
     pub match_labels: Labels,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub match_expressions: Vec<Requirement>,

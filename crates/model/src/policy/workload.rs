@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::meta::{Labels, ObjectMeta, null_as_default};
+use super::{
+    labels::Labels,
+    meta::{ObjectMeta, null_as_default},
+};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

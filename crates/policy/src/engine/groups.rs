@@ -110,9 +110,22 @@ impl Groups {
 
 impl Engine {
     /// Finds or makes the group, without a reference: the caller's policy takes one.
-    pub(super) fn intern_group(&mut self, kind: GroupKind, group: &GroupRef<'_>) -> GroupId {
+    /// `last` is the selection met before, which is often the same.
+    pub(super) fn intern_group<'g>(
+        &mut self,
+        kind: GroupKind,
+        group: &'g GroupRef<'_>,
+        last: &mut Option<(&'g Selection<'g>, SelectorId)>,
+    ) -> GroupId {
         match group {
-            GroupRef::Selection(selection) => self.intern_selected(kind, selection, group),
+            GroupRef::Selection(selection) => {
+                let selector = match last {
+                    Some((same, selector)) if **same == *selection => *selector,
+                    _ => self.intern_selection(selection),
+                };
+                *last = Some((selection, selector));
+                self.intern_selected(kind, selection, selector, group)
+            }
             GroupRef::Named(name) => {
                 if let Some(id) = self.groups.named(kind, name) {
                     return id;
@@ -146,9 +159,9 @@ impl Engine {
         &mut self,
         kind: GroupKind,
         selection: &Selection<'_>,
+        selector: SelectorId,
         group: &GroupRef<'_>,
     ) -> GroupId {
-        let selector = self.intern_selection(selection);
         let origin = Origin::Selection(Spelling::of(selection));
         let mut name = None;
         for id in self.selectors.rows[selector].groups.iter() {
@@ -196,6 +209,9 @@ impl Engine {
 
     /// O(members that come or go). The selectors in `new` may be fresh; those left without a group are dropped.
     pub(super) fn set_selectors(&mut self, group: GroupId, new: IdSet<SelectorId>) {
+        if self.groups.rows[group].selectors.is_empty() && new.len() == 1 {
+            return self.set_first_selector(group, new[0]);
+        }
         let old_profiles = self.profiles_of(group);
         let old = std::mem::replace(&mut self.groups.rows[group].selectors, new.clone());
         for selector in new.iter() {
@@ -220,6 +236,18 @@ impl Engine {
         }
         for selector in old.iter().filter(|s| !new.contains(**s)) {
             self.drop_if_unused(*selector);
+        }
+    }
+
+    /// The usual case, without the lists it takes to compare two sets.
+    fn set_first_selector(&mut self, group: GroupId, selector: SelectorId) {
+        self.groups.rows[group].selectors.insert(selector);
+        self.selectors.rows[selector].groups.insert(group);
+        for p in 0..self.selectors.rows[selector].profiles.len() {
+            let profile = self.selectors.rows[selector].profiles[p];
+            for at in 0..self.entities.profiles[profile].entities.len() {
+                self.enter(group, self.entities.profiles[profile].entities[at]);
+            }
         }
     }
 

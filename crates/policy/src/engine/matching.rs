@@ -44,7 +44,7 @@ pub(crate) type Terms = SmallVec<[Term; 1]>;
 /// The selector in a form in which equal selectors are equal values.
 pub(crate) fn terms(selector: &LabelSelector, symbols: &mut Interner<Symbol>) -> Terms {
     let mut terms = Terms::new();
-    for (key, value) in &selector.match_labels {
+    for (key, value) in selector.match_labels.iter() {
         let values = SmallVec::from_elem(symbols.intern(value), 1);
         terms.push(Term { key: symbols.intern(key), test: Test::Equals, values });
     }
@@ -105,6 +105,8 @@ fn anchor(terms: &[Term]) -> Anchor<'_> {
     }
 }
 
+type ByLabel<I> = FxHashMap<(Symbol, Symbol), IdSet<I>>;
+
 #[derive(Debug)]
 pub(crate) struct TermIndex<I: Id> {
     all: IdSet<I>,
@@ -113,7 +115,7 @@ pub(crate) struct TermIndex<I: Id> {
 
 #[derive(Debug)]
 struct TermTable<I: Id> {
-    by_value: FxHashMap<(Symbol, Symbol), IdSet<I>>,
+    by_value: ByLabel<I>,
     by_key: FxHashMap<Symbol, IdSet<I>>,
     rest: IdSet<I>,
 }
@@ -189,7 +191,7 @@ fn take<K: std::hash::Hash + Eq, I: Id>(map: &mut FxHashMap<K, IdSet<I>>, key: K
 #[derive(Debug)]
 pub(crate) struct LabelIndex<I: Id> {
     all: IdSet<I>,
-    by_label: Option<Box<FxHashMap<(Symbol, Symbol), IdSet<I>>>>,
+    by_label: Option<Box<ByLabel<I>>>,
 }
 
 impl<I: Id> LabelIndex<I> {

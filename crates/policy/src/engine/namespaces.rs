@@ -51,6 +51,8 @@ pub(crate) struct NamespaceSelector {
 pub(crate) struct Namespaces {
     pub(crate) rows: Slab<NamespaceId, Namespace>,
     by_name: HashTable<NamespaceId>,
+    /// Events come in runs about one namespace.
+    last: Option<NamespaceId>,
     by_label: LabelIndex<NamespaceId>,
     pub(crate) selectors: Slab<NamespaceSelectorId, NamespaceSelector>,
     selectors_by_terms: HashTable<NamespaceSelectorId>,
@@ -62,6 +64,7 @@ impl Namespaces {
         Namespaces {
             rows: Slab::new(),
             by_name: HashTable::new(),
+            last: None,
             by_label: LabelIndex::new(),
             selectors: Slab::new(),
             selectors_by_terms: HashTable::new(),
@@ -75,8 +78,16 @@ impl Namespaces {
 
     /// O(1) when known; a new name is matched against the selectors without terms.
     pub(crate) fn acquire(&mut self, name: &str) -> NamespaceId {
+        if let Some(id) = self.last
+            && let Some(row) = self.rows.get_mut(id)
+            && *row.name == *name
+        {
+            row.references += 1;
+            return id;
+        }
         if let Some(id) = self.find(name) {
             self.rows[id].references += 1;
+            self.last = Some(id);
             return id;
         }
         let id = self.rows.insert(Namespace {
@@ -202,9 +213,9 @@ impl Engine {
         if self.namespaces.rows[id].known {
             self.namespaces.release(id);
         }
-        let mut labels = labels.clone();
-        labels.insert(NAME_LABEL.into(), name.into());
-        let labels = self.intern_labels(labels.iter());
+        let written =
+            labels.iter().filter(|(key, _)| *key != NAME_LABEL).map(|(k, v)| (k.as_str(), v.as_str()));
+        let labels = self.intern_labels(written.chain([(NAME_LABEL, name)]));
         let logging = annotations.get(LOGGING).is_some_and(|value| value.eq_ignore_ascii_case("true"));
         self.change_namespace(id, true, labels, logging);
     }

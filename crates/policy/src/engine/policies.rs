@@ -9,7 +9,6 @@ use std::{hash::BuildHasher, sync::Arc};
 use hashbrown::HashTable;
 use model::policy::{
     Kind, ObjectId,
-    antrea::PolicySpec,
     output::{Action, Direction, Identifier, RuleDetail},
 };
 use rustc_hash::FxBuildHasher;
@@ -21,7 +20,7 @@ use super::{
     spans::{Nodes, Owner},
     tables::{GroupId, Id, IdSet, NamespaceId, PolicyId, Slab, SpanId},
 };
-use crate::{selection::uuid, translate::Translation};
+use crate::{selection::name_uuid, translate::Translation};
 
 #[derive(Debug)]
 pub(crate) struct Policy {
@@ -30,8 +29,8 @@ pub(crate) struct Policy {
     pub(crate) name: Arc<str>,
     /// `None` after a delete, until the next flush.
     pub(crate) record: Option<Arc<Record>>,
-    /// Of Antrea policies, to be compiled again.
-    pub(crate) spec: Option<Arc<PolicySpec>>,
+    /// Of Antrea policies, to be compiled again. As text: a tenth of what the parsed form takes, and rarely read.
+    pub(crate) spec: Option<Box<str>>,
     pub(crate) span: SpanId,
     pub(crate) told: Option<Told>,
     pub(crate) changed: bool,
@@ -56,7 +55,8 @@ pub(crate) struct Record {
     pub(crate) applied_to_per_rule: bool,
     /// Kubernetes policies log by an annotation of their namespace.
     pub(crate) logging: bool,
-    pub(crate) rules: Box<[CompiledRule]>,
+    /// In place: most policies have one rule each way.
+    pub(crate) rules: SmallVec<[CompiledRule; 2]>,
     pub(crate) applied_to: IdSet<GroupId>,
     pub(crate) addresses: IdSet<GroupId>,
 }
@@ -180,7 +180,7 @@ impl Engine {
     /// An object without a UID has one made of its name.
     pub(super) fn uid_of(&self, id: PolicyId, written: &str) -> Identifier {
         if written.is_empty() {
-            Identifier::Uuid(uuid(&self.object_id(id).to_string()))
+            Identifier::Uuid(name_uuid(&self.object_id(id).to_string()))
         } else {
             Identifier::parse(written)
         }
@@ -192,20 +192,28 @@ impl Engine {
         uid: Identifier,
         generation: i64,
     ) -> Record {
+        // Rules of one policy often name the same Pods, in both directions and in appliedTo.
+        let mut last = None;
         let mut applied_to: SmallVec<[GroupId; 4]> = SmallVec::new();
         for group in &translation.applied_to {
-            applied_to.push(self.intern_group(GroupKind::AppliedTo, group));
+            applied_to.push(self.intern_group(GroupKind::AppliedTo, group, &mut last));
         }
         let mut addresses: SmallVec<[GroupId; 8]> = SmallVec::new();
-        let mut rules = Vec::with_capacity(translation.rules.len());
+        let mut rules = SmallVec::with_capacity(translation.rules.len());
         for rule in &translation.rules {
-            let mut groups: SmallVec<[GroupId; 4]> =
-                rule.groups.iter().map(|group| self.intern_group(GroupKind::Address, group)).collect();
+            let mut groups: SmallVec<[GroupId; 4]> = rule
+                .groups
+                .iter()
+                .map(|group| self.intern_group(GroupKind::Address, group, &mut last))
+                .collect();
             groups.sort_unstable();
             groups.dedup();
             addresses.extend_from_slice(&groups);
-            let own: IdSet<GroupId> =
-                rule.applied_to.iter().map(|group| self.intern_group(GroupKind::AppliedTo, group)).collect();
+            let own: IdSet<GroupId> = rule
+                .applied_to
+                .iter()
+                .map(|group| self.intern_group(GroupKind::AppliedTo, group, &mut last))
+                .collect();
             applied_to.extend_from_slice(&own);
             rules.push(CompiledRule {
                 direction: rule.direction,
@@ -224,7 +232,7 @@ impl Engine {
             priority: translation.priority,
             applied_to_per_rule: translation.applied_to_per_rule,
             logging: false,
-            rules: rules.into(),
+            rules,
             applied_to: applied_to.into_iter().collect(),
             addresses: addresses.into_iter().collect(),
         }
@@ -304,10 +312,10 @@ impl Engine {
         let Some(uid) = self.policies.rows[id].record.as_ref().map(|record| record.uid.clone()) else {
             return;
         };
+        self.mark_rivals(&uid);
         let rows = &self.policies.rows;
         let rehash = |id: &PolicyId| rows[*id].record.as_ref().map_or(0, |record| uid_hash(&record.uid));
         self.policies.by_uid.insert_unique(uid_hash(&uid), id, rehash);
-        self.mark_rivals(&uid);
     }
 
     fn disclaim(&mut self, id: PolicyId, uid: &Identifier) {
@@ -331,6 +339,10 @@ impl Engine {
     }
 
     pub(super) fn policy_name(&self, id: PolicyId, uid: &Identifier, derived: bool) -> Identifier {
-        if derived { Identifier::Uuid(uuid(&format!("{uid} {}", self.object_id(id)))) } else { uid.clone() }
+        if derived {
+            Identifier::Uuid(name_uuid(&format!("{uid} {}", self.object_id(id))))
+        } else {
+            uid.clone()
+        }
     }
 }

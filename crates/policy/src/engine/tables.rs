@@ -79,6 +79,10 @@ impl<I: Id, T> Slab<I, T> {
         self.rows.get(id.index()).and_then(Option::as_ref)
     }
 
+    pub(crate) fn get_mut(&mut self, id: I) -> Option<&mut T> {
+        self.rows.get_mut(id.index()).and_then(Option::as_mut)
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (I, &T)> {
         self.rows.iter().enumerate().filter_map(|(i, row)| row.as_ref().map(|row| (I::from_index(i), row)))
     }

@@ -15,17 +15,20 @@ use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 use model::policy::{
     LabelSelector, Labels,
     antrea::{
-        AppliedTo, BASELINE_TIER_PRIORITY, DEFAULT_TIER, DEFAULT_TIER_PRIORITY, Peer, PolicySpec, Rule,
+        AppliedTo, BASELINE_TIER_PRIORITY, DEFAULT_TIER, DEFAULT_TIER_PRIORITY, PRIORITIES, Peer, PolicySpec,
+        Rule,
     },
     convert,
     output::{Action, Direction, Problem, RuleDetail, Service},
 };
 
+use smallvec::SmallVec;
+
 use super::{
-    Peers, TranslatedRule, Translation, World,
+    GroupRefs, Peers, TranslatedRule, Translation, World,
     peers::{detail, everyone, everywhere, services},
 };
-use crate::selection::{GroupRef, Scope};
+use crate::selection::Scope;
 
 /// `namespace` is empty for a ClusterNetworkPolicy.
 pub fn antrea_policy<'a>(spec: &'a PolicySpec, namespace: &'a str, world: &impl World) -> Translation<'a> {
@@ -45,7 +48,13 @@ pub fn antrea_policy<'a>(spec: &'a PolicySpec, namespace: &'a str, world: &impl 
             .say("spec.tier", format!("the tier `{tier}` does not exist; `{DEFAULT_TIER}` stands in for it"));
         DEFAULT_TIER_PRIORITY
     });
-    let mut translated = Vec::new();
+    let priority = if PRIORITIES.contains(&spec.priority) {
+        spec.priority
+    } else {
+        translator.say("spec.priority", "not between 1 and 10000; the policy comes last in its tier");
+        *PRIORITIES.end()
+    };
+    let mut translated = SmallVec::new();
     for (list, direction) in [(&spec.ingress, Direction::In), (&spec.egress, Direction::Out)] {
         for (index, rule) in list.iter().enumerate() {
             let context = RuleContext::new(rule, index, direction, tier_priority, &spec.applied_to);
@@ -53,7 +62,7 @@ pub fn antrea_policy<'a>(spec: &'a PolicySpec, namespace: &'a str, world: &impl 
         }
     }
     let applied_to = if translator.per_rule {
-        Vec::new()
+        GroupRefs::new()
     } else {
         translator.applied_to("spec.appliedTo", &spec.applied_to)
     };
@@ -62,7 +71,7 @@ pub fn antrea_policy<'a>(spec: &'a PolicySpec, namespace: &'a str, world: &impl 
     }
     Translation {
         tier_priority: Some(tier_priority),
-        priority: Some(spec.priority),
+        priority: Some(priority),
         applied_to_per_rule: translator.per_rule,
         applied_to,
         rules: translated,
@@ -148,7 +157,7 @@ impl<'a, W: World> Translator<'a, '_, W> {
         self.problems
     }
 
-    fn rule(&mut self, context: &RuleContext<'a>, out: &mut Vec<TranslatedRule<'a>>) {
+    fn rule(&mut self, context: &RuleContext<'a>, out: &mut SmallVec<[TranslatedRule<'a>; 2]>) {
         let faults_before = self.problems.len();
         if let Some(problem) = &context.action_problem {
             self.problems.push(problem.clone().under(&context.base));
@@ -227,8 +236,12 @@ impl<'a, W: World> Translator<'a, '_, W> {
         (written == 0 || !usable.is_empty()).then_some(usable)
     }
 
-    fn rule_applied_to(&mut self, context: &RuleContext<'a>) -> Vec<GroupRef<'a>> {
-        if self.per_rule { self.applied_to(&context.applied_to_path, context.applied_to) } else { Vec::new() }
+    fn rule_applied_to(&mut self, context: &RuleContext<'a>) -> GroupRefs<'a> {
+        if self.per_rule {
+            self.applied_to(&context.applied_to_path, context.applied_to)
+        } else {
+            GroupRefs::new()
+        }
     }
 
     fn emit(
@@ -236,7 +249,7 @@ impl<'a, W: World> Translator<'a, '_, W> {
         context: &RuleContext<'a>,
         peers: Peers<'a>,
         services: &[Service],
-        applied_to: Vec<GroupRef<'a>>,
+        applied_to: GroupRefs<'a>,
     ) -> TranslatedRule<'a> {
         let rule = context.rule;
         TranslatedRule {
@@ -276,9 +289,9 @@ impl<'a, W: World> Translator<'a, '_, W> {
         &mut self,
         context: &RuleContext<'a>,
         peers: &[(usize, &'a Peer)],
-        parts: &[(usize, Vec<GroupRef<'a>>)],
+        parts: &[(usize, GroupRefs<'a>)],
         services: &[Service],
-        out: &mut Vec<TranslatedRule<'a>>,
+        out: &mut SmallVec<[TranslatedRule<'a>; 2]>,
     ) {
         for (namespace, applied_to) in parts {
             let name = self.namespaces[*namespace].0.to_string();
@@ -298,11 +311,11 @@ impl<'a, W: World> Translator<'a, '_, W> {
         context: &RuleContext<'a>,
         keys: &[String],
         peers: &[(usize, &'a Peer)],
-        parts: &[(usize, Vec<GroupRef<'a>>)],
+        parts: &[(usize, GroupRefs<'a>)],
         services: &[Service],
-        out: &mut Vec<TranslatedRule<'a>>,
+        out: &mut SmallVec<[TranslatedRule<'a>; 2]>,
     ) {
-        let mut tuples: BTreeMap<Vec<String>, Vec<GroupRef<'a>>> = BTreeMap::new();
+        let mut tuples: BTreeMap<Vec<String>, GroupRefs<'a>> = BTreeMap::new();
         for (namespace, applied_to) in parts {
             let labels = &self.namespaces[*namespace].1;
             let values: Option<Vec<String>> = keys.iter().map(|key| labels.get(key).cloned()).collect();

@@ -8,8 +8,10 @@ use model::policy::{
     output::{Action, Direction, MemberKind, Problem, RuleDetail},
 };
 
+use smallvec::SmallVec;
+
 use super::{
-    Peers, TranslatedRule, Translation,
+    GroupRefs, Peers, TranslatedRule, Translation,
     peers::{BARE, detail, everyone, services},
 };
 use crate::selection::{GroupRef, Scope, Selection};
@@ -20,13 +22,13 @@ const UNORDERED: i32 = -1;
 pub fn kubernetes_policy(policy: &NetworkPolicy) -> Translation<'_> {
     let spec = &policy.spec;
     let mut translator = Translator { namespace: &policy.metadata.namespace, problems: Vec::new() };
-    let mut applied_to = Vec::new();
+    let mut applied_to = GroupRefs::new();
     match convert::selector(&spec.pod_selector) {
         Ok(()) => applied_to.push(translator.pods(Some(&spec.pod_selector))),
         Err(problem) => translator.problems.push(problem.under("spec.podSelector")),
     }
     let has_type = |name: &str| spec.policy_types.iter().any(|t| t == name);
-    let mut rules = Vec::new();
+    let mut rules = SmallVec::new();
     if spec.policy_types.is_empty() || has_type("Ingress") {
         let written = spec.ingress.iter().map(|rule| (rule.from.as_slice(), rule.ports.as_slice()));
         translator.direction(Direction::In, written, &mut rules);
@@ -60,14 +62,14 @@ impl<'a> Translator<'a> {
         &mut self,
         direction: Direction,
         written: impl Iterator<Item = (&'a [Peer], &'a [Port])>,
-        rules: &mut Vec<TranslatedRule<'a>>,
+        rules: &mut SmallVec<[TranslatedRule<'a>; 2]>,
     ) {
         let before = rules.len();
         for (i, (peers, ports)) in written.enumerate() {
             rules.extend(self.rule(i, direction, peers, ports));
         }
         if rules.len() == before {
-            rules.push(rule(direction, None, Vec::new(), Arc::clone(&BARE)));
+            rules.push(rule(direction, None, GroupRefs::new(), Arc::clone(&BARE)));
         }
     }
 
@@ -143,9 +145,17 @@ impl<'a> Translator<'a> {
 fn rule<'a>(
     direction: Direction,
     action: Option<Action>,
-    groups: Vec<GroupRef<'a>>,
+    groups: GroupRefs<'a>,
     detail: Arc<RuleDetail>,
 ) -> TranslatedRule<'a> {
     let (priority, enable_logging) = (UNORDERED, false);
-    TranslatedRule { direction, action, priority, enable_logging, applied_to: Vec::new(), groups, detail }
+    TranslatedRule {
+        direction,
+        action,
+        priority,
+        enable_logging,
+        applied_to: GroupRefs::new(),
+        groups,
+        detail,
+    }
 }

@@ -3,11 +3,7 @@
 use model::policy::{Kind, Object, ObjectId, TypeMeta, output::Update};
 use policy::{Engine, Event};
 
-use crate::{
-    consumer::Consumer,
-    naive::{Objects, compute},
-    state::State,
-};
+use crate::{consumer::Consumer, naive::compute, objects::Objects, state::State};
 
 #[derive(Default)]
 pub(crate) struct World {
@@ -20,8 +16,9 @@ pub(crate) fn parse(yaml: &str) -> Vec<Object> {
     let documents = yaml.split("\n---").map(str::trim).filter(|document| !document.is_empty());
     documents
         .map(|document| {
-            let kind = serde_saphyr::from_str::<TypeMeta>(document).unwrap().kind().unwrap();
-            serde_saphyr::with_deserializer_from_str(document, |d| kind.deserialize(d)).unwrap()
+            let kind = serde_saphyr::from_str::<TypeMeta>(document).expect("a document has a kind");
+            let kind = kind.kind().expect("the kind is known");
+            serde_saphyr::with_deserializer_from_str(document, |d| kind.deserialize(d)).expect("it parses")
         })
         .collect()
 }
@@ -73,7 +70,20 @@ impl World {
             updates.push(update);
         }
         assert_eq!(self.consumer.state, compute(&self.objects), "the engine and the oracle differ");
+        self.check_views();
         updates
+    }
+
+    /// Who asks for everything at once has what those have who listened all the time.
+    fn check_views(&self) {
+        let mut told = self.consumer.state.clone();
+        told.problems.clear();
+        told.applied_to.values_mut().chain(told.address.values_mut()).for_each(|group| group.span.clear());
+        told.policies.values_mut().for_each(|policy| policy.span.clear());
+        assert_eq!(State::of_view(&self.engine.view()), told);
+        for node in self.consumer.state.nodes() {
+            assert_eq!(State::of_view(&self.engine.view_of_node(&node)), self.on(&node), "asked for {node}");
+        }
     }
 
     pub(crate) fn on(&self, node: &str) -> State {

@@ -5,6 +5,8 @@
 mod consumer;
 #[path = "../oracle/naive.rs"]
 mod naive;
+#[path = "../oracle/objects.rs"]
+mod objects;
 #[path = "../oracle/state.rs"]
 mod state;
 

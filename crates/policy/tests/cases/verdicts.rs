@@ -28,7 +28,7 @@ fn query(from: Endpoint, to: Endpoint, port: u16) -> Query {
 }
 
 fn allowed(world: &World, from: &str, to: &str, port: u16) -> bool {
-    world.engine.explain(&query(of(from), of(to), port)).unwrap().allowed
+    world.engine.explain(&query(of(from), of(to), port)).expect("both ends exist").allowed
 }
 
 fn to_db(name: &str, tier: &str, priority: &str, action: &str) -> String {

@@ -10,7 +10,7 @@ use model::policy::{
 };
 use policy::World;
 
-use crate::naive::Objects;
+use crate::objects::Objects;
 
 type Workload = (Labels, Arc<Member>);
 

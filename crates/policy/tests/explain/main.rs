@@ -1,17 +1,15 @@
 //! `explain` against a reading of the objects as they are written, one policy at a time.
 
-#[path = "../oracle/naive.rs"]
-mod naive;
+#[path = "../oracle/objects.rs"]
+mod objects;
 #[path = "../oracle/random.rs"]
 mod random;
-#[path = "../oracle/state.rs"]
-mod state;
 
 mod evaluator;
 
 use evaluator::{Connection, permits};
 use model::policy::{Object, output::Protocol, validate};
-use naive::Objects;
+use objects::Objects;
 use policy::{
     Engine, Event,
     explain::{Endpoint, Query},

@@ -6,14 +6,17 @@
 
 mod consumer;
 mod naive;
+mod objects;
 mod random;
 mod state;
 
 use consumer::Consumer;
 use model::policy::{Object, ObjectId};
-use naive::{Objects, compute};
+use naive::compute;
+use objects::Objects;
 use policy::{Engine, Event};
 use random::Random;
+use state::State;
 
 struct Run {
     random: Random,
@@ -116,13 +119,15 @@ impl Run {
         self.checks += 1;
         if self.checks.is_multiple_of(16) {
             for node in expected.nodes() {
-                assert_eq!(self.consumer.state.on_node(&node), expected.on_node(&node), "on {node}");
+                let expected = expected.on_node(&node);
+                assert_eq!(self.consumer.state.on_node(&node), expected, "told to {node}");
+                assert_eq!(State::of_view(&self.engine.view_of_node(&node)), expected, "asked for {node}");
             }
         }
     }
 }
 
-fn explain_difference(told: &state::State, expected: &state::State) -> ! {
+fn explain_difference(told: &State, expected: &State) -> ! {
     assert_eq!(told.problems, expected.problems, "problems");
     assert_eq!(told.applied_to, expected.applied_to, "applied-to groups");
     assert_eq!(told.address, expected.address, "address groups");

@@ -1,169 +1,21 @@
 //! The oracle: everything from scratch, one object and one workload at a time.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use model::policy::{
-    Kind, LabelSelector, Labels, Object, ObjectId,
-    antrea::{GroupSpec, NamespacedName, SYSTEM_TIERS},
-    external::ExternalEntity,
-    output::{
-        Identifier, Member, MemberKind, NamedPort, NetworkPolicy, PolicySource, Problem, Protocol, Rule,
-    },
+    Kind, Labels, Object, ObjectId,
+    antrea::NamespacedName,
+    output::{Identifier, Member, MemberKind, NetworkPolicy, PolicySource, Problem, Rule},
 };
-use policy::{GroupRef, Scope, Selection, World, antrea_policy, kubernetes_policy, resolve};
-use uuid::Uuid;
+use policy::{GroupRef, Scope, Selection, antrea_policy, kubernetes_policy, name_uuid, resolve};
 
-use crate::state::{GroupKind, GroupState, PolicyState, State, key_and_rest};
-
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Objects(pub(crate) BTreeMap<ObjectId, Object>);
-
-impl Objects {
-    pub(crate) fn get(&self, kind: Kind, namespace: &str, name: &str) -> Option<&Object> {
-        self.0.get(&ObjectId { kind, namespace: namespace.into(), name: name.into() })
-    }
-
-    pub(crate) fn namespace_labels(&self, name: &str) -> Option<Labels> {
-        let mut labels = self.get(Kind::Namespace, "", name)?.metadata().labels.clone();
-        labels.insert("kubernetes.io/metadata.name".into(), name.into());
-        Some(labels)
-    }
-
-    pub(crate) fn workloads(&self) -> Vec<(Labels, Arc<Member>)> {
-        let mut workloads = Vec::new();
-        let mut entities: BTreeMap<(String, String), ExternalEntity> = BTreeMap::new();
-        // Descending, so that of several ExternalNodes that make one entity the first remains, and real ones win.
-        for object in self.0.values().rev() {
-            match object {
-                Object::Pod(pod) => {
-                    let account = Some(&pod.spec.service_account_name).filter(|a| !a.is_empty());
-                    let account = account.cloned().unwrap_or("default".into());
-                    let mut labels = pod.metadata.labels.clone();
-                    labels.insert("internal.antrea.io/service-account".into(), account);
-                    let ports = pod.spec.containers.iter().flat_map(|c| &c.ports);
-                    workloads.push((
-                        labels,
-                        Arc::new(Member {
-                            kind: MemberKind::Pod,
-                            enforced: !pod.spec.host_network && !pod.status.is_terminated(),
-                            namespace: pod.metadata.namespace.as_str().into(),
-                            name: pod.metadata.name.as_str().into(),
-                            addresses: pod
-                                .status
-                                .addresses()
-                                .filter_map(|ip| ip.parse::<IpAddr>().ok())
-                                .collect(),
-                            ports: ports
-                                .filter_map(|p| port(&p.name, p.container_port, &p.protocol))
-                                .collect(),
-                            node: Some(pod.spec.node_name.as_str().into())
-                                .filter(|node: &Arc<str>| !node.is_empty()),
-                        }),
-                    ));
-                }
-                Object::Node(node) => workloads.push((
-                    node.metadata.labels.clone(),
-                    Arc::new(Member {
-                        kind: MemberKind::Node,
-                        enforced: true,
-                        namespace: "".into(),
-                        name: node.metadata.name.as_str().into(),
-                        addresses: node.addresses().filter_map(|ip| ip.parse::<IpAddr>().ok()).collect(),
-                        ports: Box::default(),
-                        node: Some(node.metadata.name.as_str().into()),
-                    }),
-                )),
-                Object::ExternalNode(node) => {
-                    let entity = node.entity();
-                    let key = (entity.metadata.namespace.clone(), entity.metadata.name.clone());
-                    let real = self.get(Kind::ExternalEntity, &key.0, &key.1).is_some();
-                    if !real {
-                        entities.insert(key, entity);
-                    }
-                }
-                Object::ExternalEntity(entity) => {
-                    entities.insert(
-                        (entity.metadata.namespace.clone(), entity.metadata.name.clone()),
-                        entity.clone(),
-                    );
-                }
-                _ => {}
-            }
-        }
-        for entity in entities.into_values() {
-            let member = Member {
-                kind: MemberKind::ExternalEntity,
-                enforced: true,
-                namespace: entity.metadata.namespace.as_str().into(),
-                name: entity.metadata.name.as_str().into(),
-                addresses: entity.spec.endpoints.iter().filter_map(|e| e.ip.parse::<IpAddr>().ok()).collect(),
-                ports: entity.spec.ports.iter().filter_map(|p| port(&p.name, p.port, &p.protocol)).collect(),
-                node: entity.span_key().map(Into::into),
-            };
-            workloads.push((entity.metadata.labels, Arc::new(member)));
-        }
-        workloads
-    }
-
-    pub(crate) fn selects(&self, selection: &Selection<'_>, labels: &Labels, member: &Member) -> bool {
-        let in_scope = match &selection.scope {
-            Scope::Namespace(name) => **name == *member.namespace,
-            Scope::Everywhere => true,
-            Scope::Matching(selector) if selector.is_empty() => true,
-            Scope::Matching(selector) => {
-                self.namespace_labels(&member.namespace).is_some_and(|labels| selector.matches(&labels))
-            }
-        };
-        in_scope
-            && selection.kind == member.kind
-            && selection
-                .selector
-                .as_ref()
-                .is_none_or(|selector: &std::borrow::Cow<'_, LabelSelector>| selector.matches(labels))
-    }
-}
-
-fn port(name: &str, port: i32, protocol: &str) -> Option<NamedPort> {
-    let (port, protocol) = (u16::try_from(port).ok()?, Protocol::parse(protocol)?);
-    (!name.is_empty()).then(|| NamedPort { name: name.into(), port, protocol })
-}
-
-impl World for Objects {
-    fn tier_priority(&self, name: &str) -> Option<i32> {
-        match self.get(Kind::Tier, "", name) {
-            Some(Object::Tier(tier)) => Some(tier.spec.priority),
-            _ => SYSTEM_TIERS.iter().find(|(tier, _)| *tier == name).map(|(_, priority)| *priority),
-        }
-    }
-
-    fn group(&self, name: &NamespacedName) -> Option<&GroupSpec> {
-        let kind = if name.namespace.is_empty() { Kind::ClusterGroup } else { Kind::Group };
-        match self.get(kind, &name.namespace, &name.name)? {
-            Object::ClusterGroup(group) | Object::Group(group) => Some(&group.spec),
-            _ => None,
-        }
-    }
-
-    fn service_selector(&self, name: &NamespacedName) -> Option<&Labels> {
-        match self.get(Kind::Service, &name.namespace, &name.name)? {
-            Object::Service(service) => Some(&service.spec.selector),
-            _ => None,
-        }
-    }
-
-    fn namespaces(&self) -> Vec<(Arc<str>, Labels)> {
-        let names = self.0.keys().filter(|id| id.kind == Kind::Namespace).map(|id| id.name.as_str());
-        names.map(|name| (name.into(), self.namespace_labels(name).expect("it exists"))).collect()
-    }
-}
+use crate::{
+    objects::Objects,
+    state::{GroupKind, GroupState, PolicyState, State, key_and_rest},
+};
 
 fn uuid(text: &str) -> Identifier {
-    let space = Uuid::from_u128(0xe4f2_4a48_ca1f_4d5b_819c_ea76_32b2_2115);
-    Identifier::Uuid(Uuid::new_v5(&space, text.as_bytes()))
+    Identifier::Uuid(name_uuid(text))
 }
 
 /// The whole truth about a set of objects.
@@ -299,7 +151,7 @@ fn make_group(
     };
     let mut made = GroupState { uid, ..GroupState::default() };
     for (labels, member) in workloads {
-        let selected = selections.iter().any(|selection| objects.selects(selection, labels, member));
+        let selected = selections.iter().any(|selection| selects(objects, selection, labels, member));
         let eligible = match kind {
             GroupKind::Address => member.is_address_member(),
             GroupKind::AppliedTo => {
@@ -322,4 +174,18 @@ fn make_group(
         made.members.insert(key, rest);
     }
     made
+}
+
+fn selects(objects: &Objects, selection: &Selection<'_>, labels: &Labels, member: &Member) -> bool {
+    let in_scope = match &selection.scope {
+        Scope::Namespace(name) => **name == *member.namespace,
+        Scope::Everywhere => true,
+        Scope::Matching(selector) if selector.is_empty() => true,
+        Scope::Matching(selector) => {
+            objects.namespace_labels(&member.namespace).is_some_and(|labels| selector.matches(&labels))
+        }
+    };
+    in_scope
+        && selection.kind == member.kind
+        && selection.selector.as_ref().is_none_or(|selector| selector.matches(labels))
 }

@@ -127,7 +127,7 @@ impl Random {
                 Object::Service(Service { metadata, spec: ServiceSpec { selector, kind: String::new() } })
             }
             54..57 => {
-                let name = self.pick(&["v0", "v1", "v0-97aa5"]);
+                let name = self.pick(&["v0", "v1", "v0-3e616"]);
                 let interface =
                     Interface { name: self.pick(&["", "eth0"]).into(), ips: self.list(2, Self::address) };
                 let spec = ExternalNodeSpec { interfaces: vec![interface] };
@@ -164,7 +164,7 @@ impl Random {
     }
 
     fn entity(&mut self) -> Object {
-        let name = self.pick(&["e0", "e1", "v0", "v0-97aa5"]);
+        let name = self.pick(&["e0", "e1", "v0", "v0-3e616"]);
         let mut metadata = self.meta(name, true);
         if self.percent(40) {
             metadata
@@ -293,7 +293,7 @@ impl Random {
         };
         let spec = PolicySpec {
             tier: self.pick(&["", "emergency", "baseline", "t0", "nowhere"]).into(),
-            priority: [1.0, 5.0, 5.5][self.below(3)],
+            priority: [1.0, 5.0, 5.5, 5.0, f64::NAN][self.below(5)],
             applied_to: if per_rule { vec![] } else { self.list(2, |r| r.applied_to(cluster)) },
             ingress: self.list(2, |r| rule(r, false)),
             egress: self.list(2, |r| rule(r, true)),

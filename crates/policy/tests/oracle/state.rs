@@ -64,6 +64,27 @@ impl State {
         seen
     }
 
+    /// A view, without spans.
+    pub(crate) fn of_view(view: &policy::View) -> State {
+        let groups = |kind, groups: &[policy::GroupView]| {
+            let state = |group: &policy::GroupView| GroupState {
+                uid: group.uid.to_string(),
+                members: group.members.iter().map(|member| key_and_rest(kind, member)).collect(),
+                span: BTreeSet::new(),
+            };
+            groups.iter().map(|group| (group.name.to_string(), state(group))).collect()
+        };
+        let policy = |policy: &NetworkPolicy| {
+            (policy.uid.to_string(), PolicyState { policy: policy.clone(), span: BTreeSet::new() })
+        };
+        State {
+            applied_to: groups(GroupKind::AppliedTo, &view.applied_to_groups),
+            address: groups(GroupKind::Address, &view.address_groups),
+            policies: view.policies.iter().map(policy).collect(),
+            problems: BTreeMap::new(),
+        }
+    }
+
     pub(crate) fn nodes(&self) -> BTreeSet<String> {
         let groups = self.applied_to.values().chain(self.address.values()).flat_map(|group| &group.span);
         groups.chain(self.policies.values().flat_map(|policy| &policy.span)).cloned().collect()

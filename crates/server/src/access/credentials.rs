@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use aws_lc_rs::{constant_time, digest, rand};
+use aws_lc_rs::{constant_time, digest};
 use jiff::{SignedDuration, Timestamp};
 use model::{Secret, Subject};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -19,7 +19,7 @@ use crate::{
     life::Life,
     mirror::Mirror,
     pki::{Issued, Pki, PkiError, hex},
-    store_failure,
+    random, store_failure,
 };
 
 /// How long a certificate is valid unless asked otherwise.
@@ -154,7 +154,7 @@ impl Credentials {
         subject: Subject,
         ttl: Option<Duration>,
     ) -> Result<NewToken, CredentialsError> {
-        let (id, secret) = (hex(&random::<8>()), hex(&random::<32>()));
+        let (id, secret) = (hex(&random::bytes::<8>()), hex(&random::bytes::<32>()));
         let created_at = Timestamp::now();
         let expires_at = ttl.map(|ttl| after(created_at, ttl)).transpose()?;
         let record = TokenRecord { subject, hash: hash(&secret), created_at, expires_at };
@@ -248,12 +248,6 @@ fn json(record: &impl Serialize) -> Vec<u8> {
 
 fn hash(secret: &str) -> String {
     hex(digest::digest(&digest::SHA256, secret.as_bytes()).as_ref())
-}
-
-fn random<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    rand::fill(&mut bytes).expect("the system's random source works");
-    bytes
 }
 
 fn after(start: Timestamp, ttl: Duration) -> Result<Timestamp, CredentialsError> {

@@ -42,7 +42,7 @@ impl orchestrator_server::Orchestrator for Service {
     async fn create_cloud_resource(
         &self,
         request: Request<CreateCloudResourceRequest>,
-    ) -> Reply<v1::Outcome> {
+    ) -> Reply<v1::ChangeOutcome> {
         let request = request.into_inner();
         let name: ResourceName = parse(&request.name)?;
         audit::object(&name);
@@ -51,7 +51,7 @@ impl orchestrator_server::Orchestrator for Service {
         outcome(made.await.map_err(Failure::from)?)
     }
 
-    async fn delete_resource(&self, request: Request<ResourceRequest>) -> Reply<v1::Outcome> {
+    async fn delete_resource(&self, request: Request<ResourceRequest>) -> Reply<v1::ChangeOutcome> {
         let name: ResourceName = parse(&request.get_ref().name)?;
         audit::object(&name);
         let deleted = self.0.orchestrator.delete_resource(name, request.get_ref().dry_run).await;
@@ -71,7 +71,7 @@ impl orchestrator_server::Orchestrator for Service {
         Ok(Response::new(ListResourcesResponse { resources: wanted.map(resource_info).collect() }))
     }
 
-    async fn put_rules(&self, request: Request<PutRulesRequest>) -> Reply<v1::Outcome> {
+    async fn put_rules(&self, request: Request<PutRulesRequest>) -> Reply<v1::ChangeOutcome> {
         let PutRulesRequest { on, rules, dry_run } = request.into_inner();
         let rules = rules.iter().map(permit_rule).collect::<Result<Vec<PermitRule>, _>>();
         let rules = rules.map_err(|err| Failure::invalid(&err))?;
@@ -82,7 +82,7 @@ impl orchestrator_server::Orchestrator for Service {
         outcome(put.map_err(Failure::from)?)
     }
 
-    async fn delete_rules(&self, request: Request<DeleteRulesRequest>) -> Reply<v1::Outcome> {
+    async fn delete_rules(&self, request: Request<DeleteRulesRequest>) -> Reply<v1::ChangeOutcome> {
         let DeleteRulesRequest { on, names, dry_run } = request.into_inner();
         let names = names.iter().map(|name| parse(name)).collect::<Result<Vec<Segment>, _>>()?;
         let deleted = match holder(on)? {
@@ -100,13 +100,13 @@ impl orchestrator_server::Orchestrator for Service {
         Ok(Response::new(ListRulesResponse { rules: rules.iter().map(PermitListRule::from).collect() }))
     }
 
-    async fn create_link(&self, request: Request<LinkRequest>) -> Reply<v1::Outcome> {
+    async fn create_link(&self, request: Request<LinkRequest>) -> Reply<v1::ChangeOutcome> {
         let (link, dry_run) = link(request.get_ref())?;
         audit::object(&link);
         outcome(self.0.orchestrator.connect(link, dry_run).await.map_err(Failure::from)?)
     }
 
-    async fn delete_link(&self, request: Request<LinkRequest>) -> Reply<v1::Outcome> {
+    async fn delete_link(&self, request: Request<LinkRequest>) -> Reply<v1::ChangeOutcome> {
         let (link, dry_run) = link(request.get_ref())?;
         audit::object(&link);
         outcome(self.0.orchestrator.disconnect(link, dry_run).await.map_err(Failure::from)?)
@@ -177,10 +177,10 @@ fn link(request: &LinkRequest) -> Result<(LinkName, bool), Failure> {
     Ok((link, request.dry_run))
 }
 
-fn outcome(outcome: Outcome) -> Reply<v1::Outcome> {
+fn outcome(outcome: Outcome) -> Reply<v1::ChangeOutcome> {
     Ok(Response::new(match outcome {
-        Outcome::Job(job) => v1::Outcome { job: Some(job_info(&job)), plan: String::new() },
-        Outcome::Plan(plan) => v1::Outcome { job: None, plan: plan.to_string() },
+        Outcome::Job(job) => v1::ChangeOutcome { job: Some(job_info(&job)), plan: String::new() },
+        Outcome::Plan(plan) => v1::ChangeOutcome { job: None, plan: plan.to_string() },
     }))
 }
 

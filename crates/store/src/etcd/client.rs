@@ -56,6 +56,10 @@ const CONNECT: Duration = Duration::from_secs(2);
 /// every 5 s (`--grpc-keepalive-min-time`).
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 const PING_TIMEOUT: Duration = Duration::from_secs(3);
+/// What etcd may send ahead on one stream. The connection's own window is as large as can be: with a small one, a
+/// few watches whose readers are slow would hold up every other stream of the connection.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 const PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) struct Client {
@@ -307,7 +311,9 @@ fn channel(text: &str, tls: Option<&Tls>) -> Result<Channel, ConnectError> {
         .http2_keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT)
         .keep_alive_while_idle(true)
-        .tcp_nodelay(true);
+        .tcp_nodelay(true)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW);
     if let Some(tls) = tls {
         let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&tls.ca));
         if let Some((certificate, key)) = &tls.identity {

@@ -65,6 +65,10 @@ impl Cluster {
     pub(crate) fn signal(&self, member: usize, signal: &str) {
         let pid = self.members[member].pid.to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        // A thread that runs just now stops a little later, and could still answer.
+        while signal == "-STOP" && !all_stopped(&pid) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// The index of the member that leads, asked of the given one.
@@ -127,6 +131,14 @@ impl Drop for Member {
         drop(self.shell.stdin.take());
         let _ = self.shell.wait();
     }
+}
+
+#[allow(dead_code, reason = "not every test binary disturbs members")]
+fn all_stopped(pid: &str) -> bool {
+    std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().all(|task| {
+        let status = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap_or_default();
+        status.rsplit(") ").next().is_none_or(|after_name| after_name.starts_with('T'))
+    })
 }
 
 fn free_ports(count: usize) -> Vec<u16> {

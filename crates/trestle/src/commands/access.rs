@@ -61,7 +61,7 @@ pub enum CertCommand {
     Revoke { serial: String },
 }
 
-fn duration(text: &str) -> Result<SignedDuration, String> {
+pub fn duration(text: &str) -> Result<SignedDuration, String> {
     let duration: SignedDuration = text.parse().map_err(|err: jiff::Error| err.to_string())?;
     if duration.as_secs() < 1 { Err("at least a second".to_owned()) } else { Ok(duration) }
 }

@@ -6,7 +6,7 @@ use anyhow::bail;
 use clap::Subcommand;
 use serde::Serialize;
 use wire::trestle::v1::{
-    JobInfo, JobRequest, ListJobsRequest, Outcome, orchestrator_client::OrchestratorClient,
+    ChangeOutcome, JobInfo, JobRequest, ListJobsRequest, orchestrator_client::OrchestratorClient,
 };
 
 use crate::{
@@ -63,7 +63,7 @@ pub async fn run(command: JobCommand, output: Format, connection: Connection) ->
 
 /// Waits for the job of an outcome, unless told not to. False if there is nothing more to show.
 pub async fn finish(
-    outcome: Outcome,
+    outcome: ChangeOutcome,
     change: &ChangeArgs,
     output: Format,
     connection: &Connection,

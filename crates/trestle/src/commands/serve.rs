@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde::Serialize;
-use server::{Config, Controller};
+use server::{Config, Controller, StorageConfig};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
@@ -24,7 +24,7 @@ use crate::{
 };
 
 pub async fn up(args: UpArgs) -> anyhow::Result<()> {
-    let UpArgs { data_dir, http, grpc, plaintext_loopback, anonymous_role, cloud } = args;
+    let UpArgs { data_dir, http, grpc, nbd, plaintext_loopback, anonymous_role, cloud } = args;
     let data_dir = match data_dir {
         Some(dir) => dir,
         None => context::default_data_dir()?,
@@ -35,6 +35,7 @@ pub async fn up(args: UpArgs) -> anyhow::Result<()> {
     (config.listen.http, config.listen.grpc) = (http, grpc);
     (config.plaintext_loopback, config.anonymous_role) = (plaintext_loopback, anonymous_role);
     config.clouds = cloud;
+    config.storage = Some(StorageConfig::nbd(nbd));
     log_to_stderr("warn,rustls=error");
     run(config, |controller| announce(controller, plaintext_loopback)).await
 }
@@ -83,8 +84,9 @@ fn announce(controller: &Controller, plaintext: bool) -> anyhow::Result<()> {
     context.save()?;
     let me = std::env::args().next().unwrap_or_else(|| "trestle".to_owned());
     let ca = context.ca.as_ref().map(|path| format!("\n  CA    {}", path.display())).unwrap_or_default();
+    let nbd = controller.nbd_addr().map(|addr| format!("\n  NBD   {addr}")).unwrap_or_default();
     print(&format!(
-        "Trestle is up.\n\n  page  {}/\n  gRPC  {}\n  token {}{ca}\n\nTry, in another terminal:\n\n  \
+        "Trestle is up.\n\n  page  {}/\n  gRPC  {}{nbd}\n  token {}{ca}\n\nTry, in another terminal:\n\n  \
          {me} tag set db1 --ip 10.0.0.5\n  {me} tag set databases --children db1,192.0.2.0/24\n  \
          {me} tag resolve databases\n  {me} status\n\nStop with Ctrl-C.",
         context.http,

@@ -29,7 +29,7 @@ impl Up {
     pub fn start_in(dir: TempDir, flags: &[&str]) -> Self {
         let (http, grpc) = (free_port(), free_port());
         let mut child = Command::new(TRESTLE)
-            .args(["up", "--data-dir", "data", "--http", &http, "--grpc", &grpc])
+            .args(["up", "--data-dir", "data", "--http", &http, "--grpc", &grpc, "--nbd", "127.0.0.1:0"])
             .args(flags)
             .env("TRESTLE_CONTEXT", dir.path().join("context.json"))
             .current_dir(dir.path())

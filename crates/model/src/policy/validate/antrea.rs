@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::Report;
 use crate::policy::{
     LabelSelector,
-    antrea::{AppliedTo, Group, Peer, Policy, Rule, SYSTEM_TIERS, Tier},
+    antrea::{AppliedTo, Group, PRIORITIES, Peer, Policy, Rule, SYSTEM_TIERS, Tier},
     convert,
     output::{Action, Direction},
 };
@@ -16,7 +16,7 @@ const RESERVED_TIER_PRIORITIES: [i32; 4] = [251, 252, 254, 255];
 impl Report {
     pub(super) fn antrea_policy(&mut self, policy: &Policy, cluster: bool) {
         let spec = &policy.spec;
-        if !(1.0..=10_000.0).contains(&spec.priority) {
+        if !PRIORITIES.contains(&spec.priority) {
             self.say("spec.priority", format!("{} is not between 1 and 10000", spec.priority));
         }
         let context =
@@ -71,7 +71,7 @@ impl Report {
             self.say(format!("{base}.{wrong_side}"), format!("peers of this direction stand in `{side}`"));
         }
         if !rule.to_services.is_empty() {
-            self.to_services(base, rule, direction);
+            self.services_alone(base, rule, direction);
         }
         for (i, peer) in peers.iter().enumerate() {
             self.antrea_peer(&format!("{base}.{side}[{i}]"), peer, direction, context.cluster);
@@ -95,7 +95,7 @@ impl Report {
         }
     }
 
-    fn to_services(&mut self, base: &str, rule: &Rule, direction: Direction) {
+    fn services_alone(&mut self, base: &str, rule: &Rule, direction: Direction) {
         if direction == Direction::In {
             self.say(format!("{base}.toServices"), "exists for egress rules only");
         }

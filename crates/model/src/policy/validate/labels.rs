@@ -3,13 +3,13 @@
 use super::Report;
 use crate::policy::{
     LabelSelector, convert,
-    meta::Labels,
+    labels::Labels,
     selector::{is_dns_label, label_key, label_value},
 };
 
 impl Report {
     pub(super) fn labels(&mut self, path: &str, labels: &Labels) {
-        for (key, value) in labels {
+        for (key, value) in labels.iter() {
             if let Err(message) = label_key(key) {
                 self.say(format!("{path}[{key}]"), message);
             }

@@ -12,9 +12,9 @@ use super::super::{
     groups::{Group, Origin, is_member},
     policies::Record,
     spans::{Nodes, difference},
-    tables::{GroupId, NodeId, PolicyId},
+    tables::{GroupId, NodeId, PolicyId, ProfileId},
 };
-use crate::selection::uuid;
+use crate::selection::name_uuid;
 
 /// Shorter lists are spelled anew each time: that costs less than looking them up.
 const WORTH_SHARING: usize = 8;
@@ -62,9 +62,9 @@ impl Engine {
     }
 
     fn names(&self, nodes: &[NodeId]) -> Span {
-        let mut names: Vec<Arc<str>> = nodes.iter().map(|node| Arc::clone(self.nodes.text(*node))).collect();
-        names.sort_unstable();
-        names.into()
+        let mut names: Span = nodes.iter().map(|node| Arc::clone(self.nodes.text(*node))).collect();
+        Arc::get_mut(&mut names).expect("nobody else has it yet").sort_unstable();
+        names
     }
 
     /// (entered, left).
@@ -85,10 +85,24 @@ impl Engine {
 
     pub(crate) fn members(&self, id: GroupId) -> Vec<Arc<Member>> {
         let group = &self.groups.rows[id];
-        let entities =
-            self.profiles_of(id).into_iter().flat_map(|profile| &self.entities.profiles[profile].entities);
-        let members = entities.map(|entity| &self.entities.rows[*entity].member);
-        members.filter(|member| is_member(group, member)).map(|member| self.seen_by(group, member)).collect()
+        let several;
+        let profiles: &[ProfileId] = match &*group.selectors {
+            [] => &[],
+            [only] => &self.selectors.rows[*only].profiles,
+            _ => {
+                several = self.profiles_of(id);
+                &several
+            }
+        };
+        let lists = profiles.iter().map(|profile| &self.entities.profiles[*profile].entities);
+        let mut members = Vec::with_capacity(lists.clone().map(|entities| entities.len()).sum());
+        for entity in lists.flatten() {
+            let member = &self.entities.rows[*entity].member;
+            if is_member(group, member) {
+                members.push(self.seen_by(group, member));
+            }
+        }
+        members
     }
 
     /// In the group of a Service every node stands for the Service on it.
@@ -106,12 +120,12 @@ impl Engine {
     }
 
     /// A group made of selectors is its own UID; one that has an object has the object's.
-    pub(super) fn group_uid(&self, group: &Group) -> Identifier {
+    pub(in crate::engine) fn group_uid(&self, group: &Group) -> Identifier {
         match &group.origin {
             Origin::Selection(_) | Origin::Service(_) => group.name.clone(),
             Origin::Named(name) => match self.lookups.group_uid(name) {
                 Some(uid) => Identifier::parse(uid),
-                None => Identifier::Uuid(uuid(&group.name.to_string())),
+                None => Identifier::Uuid(name_uuid(&group.name.to_string())),
             },
         }
     }

@@ -11,12 +11,12 @@ use model::policy::{
 use super::{RuleContext, Translator, peer::service_account};
 use crate::{
     selection::{GroupRef, Scope, Selection},
-    translate::{World, name_in, resolve},
+    translate::{GroupRefs, World, name_in, resolve},
 };
 
 impl<'a, W: World> Translator<'a, '_, W> {
-    pub(super) fn applied_to(&mut self, path: &str, written: &'a [AppliedTo]) -> Vec<GroupRef<'a>> {
-        let mut groups = Vec::with_capacity(written.len());
+    pub(super) fn applied_to(&mut self, path: &str, written: &'a [AppliedTo]) -> GroupRefs<'a> {
+        let mut groups = GroupRefs::new();
         for (i, entry) in written.iter().enumerate() {
             match self.entry(entry) {
                 Ok(group) => groups.push(group),
@@ -99,8 +99,8 @@ impl<'a, W: World> Translator<'a, '_, W> {
 
     /// For each known namespace (by its index) the groups of the rule's appliedTo cut to that namespace. Every entry
     /// counts: a namespace matched by two of them has two groups.
-    pub(super) fn parts(&mut self, context: &RuleContext<'a>) -> Vec<(usize, Vec<GroupRef<'a>>)> {
-        let mut parts: Vec<Vec<GroupRef<'a>>> = vec![Vec::new(); self.namespaces.len()];
+    pub(super) fn parts(&mut self, context: &RuleContext<'a>) -> Vec<(usize, GroupRefs<'a>)> {
+        let mut parts: Vec<GroupRefs<'a>> = vec![GroupRefs::new(); self.namespaces.len()];
         for (i, entry) in context.applied_to.iter().enumerate() {
             if let Err(problem) = self.cut(entry, &mut parts) {
                 self.problems.push(problem.under(&format!("{}[{i}]", context.applied_to_path)));
@@ -109,7 +109,7 @@ impl<'a, W: World> Translator<'a, '_, W> {
         parts.into_iter().enumerate().filter(|(_, groups)| !groups.is_empty()).collect()
     }
 
-    fn cut(&self, entry: &'a AppliedTo, parts: &mut [Vec<GroupRef<'a>>]) -> Result<(), Problem> {
+    fn cut(&self, entry: &'a AppliedTo, parts: &mut [GroupRefs<'a>]) -> Result<(), Problem> {
         if entry.group.is_some() || entry.service.is_some() || entry.node_selector.is_some() {
             return Err(Problem::new("", "cannot be cut by namespace, as peers with `namespaces` need"));
         }

@@ -1,0 +1,147 @@
+//! NBD beside nbdkit and qemu-nbd: the same client, the same kind of file, the same machine, one after the other.
+//!
+//! Each server runs in a process of its own. Every figure is the median of several rounds, in which the servers take
+//! turns, so that a slow minute of the machine hits all of them.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "figures go to standard output, progress to standard error"
+)]
+
+#[path = "storage/client.rs"]
+mod client;
+#[path = "storage/servers.rs"]
+mod servers;
+
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use client::{Client, Kind};
+use servers::{Peer, Server};
+
+const ROUNDS: usize = 5;
+/// The part of the volume that is written and read.
+const SPAN: u64 = 256 << 20;
+const IDLE_CONNECTIONS: u64 = 1000;
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().collect();
+    if args.get(1).is_some_and(|arg| arg == "--serve") {
+        return servers::serve(&args[2], args[3] == "tls");
+    }
+    // One figure or a few: everything whose name holds this word.
+    let only = args.iter().skip(1).find(|arg| !arg.starts_with('-')).cloned().unwrap_or_default();
+    let compare = |bench: &str, metric: &str, tls: bool, load: &Load| {
+        if bench.contains(&only) { compare(bench, metric, tls, load) } else { Ok(()) }
+    };
+    for tls in [false, true] {
+        let suffix = if tls { ".tls" } else { "" };
+        compare(
+            &format!("storage.write4k{suffix}"),
+            "iops",
+            tls,
+            &Load { kind: Kind::Write, size: 4096, depth: 32, count: 60_000 },
+        )?;
+        compare(
+            &format!("storage.read4k{suffix}"),
+            "iops",
+            tls,
+            &Load { kind: Kind::Read, size: 4096, depth: 32, count: 60_000 },
+        )?;
+        for depth in [1, 32] {
+            let load = |kind| Load { kind, size: 1 << 20, depth, count: 1024 };
+            compare(
+                &format!("storage.stream.write.depth{depth}{suffix}"),
+                "mib_per_s",
+                tls,
+                &load(Kind::Write),
+            )?;
+            compare(
+                &format!("storage.stream.read.depth{depth}{suffix}"),
+                "mib_per_s",
+                tls,
+                &load(Kind::Read),
+            )?;
+        }
+        let small = |kind| Load { kind, size: 4096, depth: 1, count: 10_000 };
+        compare(&format!("storage.write4k.depth1{suffix}"), "iops", tls, &small(Kind::Write))?;
+        compare(&format!("storage.read4k.depth1{suffix}"), "iops", tls, &small(Kind::Read))?;
+    }
+    if "storage.connection".contains(&only) { idle_memory() } else { Ok(()) }
+}
+
+struct Load {
+    kind: Kind,
+    size: u32,
+    depth: usize,
+    count: u64,
+}
+
+impl Load {
+    fn unit(&self, metric: &str) -> &'static str {
+        if metric == "iops" { "1/s" } else { "MiB/s" }
+    }
+
+    fn figure(&self, metric: &str, seconds: f64) -> f64 {
+        let per_second = self.count as f64 / seconds;
+        if metric == "iops" { per_second } else { per_second * f64::from(self.size) / f64::from(1 << 20) }
+    }
+}
+
+/// Ours and the better peer under one load.
+fn compare(bench: &str, metric: &str, tls: bool, load: &Load) -> Result<()> {
+    let servers = [Server::ours(tls)?, Server::peer(Peer::Nbdkit, tls)?, Server::peer(Peer::QemuNbd, tls)?];
+    let mut figures = [const { Vec::new() }; 3];
+    for round in 0..ROUNDS {
+        for (server, figures) in servers.iter().zip(&mut figures) {
+            figures.push(load.figure(metric, once(server, load, round as u64)?));
+        }
+    }
+    let [ours, nbdkit, qemu] = figures.map(median);
+    eprintln!("{bench}: ours {ours:.0}, nbdkit {nbdkit:.0}, qemu-nbd {qemu:.0} {}", load.unit(metric));
+    print(bench, metric, ours, load.unit(metric));
+    print(&format!("{bench}.peer"), metric, nbdkit.max(qemu), load.unit(metric));
+    Ok(())
+}
+
+fn once(server: &Server, load: &Load, seed: u64) -> Result<f64> {
+    let mut client = Client::connect(server).with_context(|| format!("connecting to {}", server.name))?;
+    if matches!(load.kind, Kind::Read) && seed == 0 {
+        client.run(Kind::Write, 1 << 20, 4, SPAN >> 20, SPAN, None)?;
+    }
+    let random = (load.size < 1 << 20).then_some(seed + 1);
+    let began = Instant::now();
+    client.run(load.kind, load.size, load.depth, load.count, SPAN, random)?;
+    Ok(began.elapsed().as_secs_f64())
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+fn print(bench: &str, metric: &str, value: f64, unit: &str) {
+    println!("{}", serde_json::json!({ "bench": bench, "metric": metric, "value": value, "unit": unit }));
+}
+
+/// What a thousand connections that do nothing cost the server.
+fn idle_memory() -> Result<()> {
+    for tls in [false, true] {
+        let server = Server::ours(tls)?;
+        let mut warm = Client::connect(&server)?;
+        warm.run(Kind::Write, 4096, 32, 1000, SPAN, Some(1))?;
+        let before = server.resident_kib()?;
+        let mut idle = Vec::new();
+        for _ in 0..IDLE_CONNECTIONS {
+            let mut client = Client::connect(&server)?;
+            client.run(Kind::Read, 4096, 1, 1, SPAN, None)?;
+            idle.push(client);
+        }
+        // Longer than a session keeps its buffer.
+        std::thread::sleep(std::time::Duration::from_millis(700));
+        let each = server.resident_kib()?.saturating_sub(before) as f64 / IDLE_CONNECTIONS as f64;
+        print(if tls { "storage.connection.tls" } else { "storage.connection" }, "kib", each, "KiB");
+    }
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! A load generator that speaks NBD: one thread, many requests in flight, the same for every server.
+
+use std::{
+    io::{BufReader, Read, Write},
+    net::TcpStream,
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Result, bail, ensure};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, StreamOwned,
+    crypto::aws_lc_rs::default_provider,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+};
+
+use crate::servers::Server;
+
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    Read = 0,
+    Write = 1,
+}
+
+trait Stream: Read + Write {}
+impl<S: Read + Write> Stream for S {}
+
+pub(crate) struct Client {
+    stream: BufReader<Box<dyn Stream>>,
+}
+
+impl Client {
+    pub(crate) fn connect(server: &Server) -> Result<Self> {
+        let mut tcp = TcpStream::connect(server.address)?;
+        tcp.set_nodelay(true)?;
+        tcp.set_read_timeout(Some(Duration::from_secs(60)))?;
+        let mut greeting = [0; 18];
+        tcp.read_exact(&mut greeting)?;
+        tcp.write_all(&3u32.to_be_bytes())?;
+        let mut stream: Box<dyn Stream> = Box::new(tcp.try_clone()?);
+        if let Some(certificates) = &server.certificates {
+            option(&mut stream, 5, b"")?;
+            ensure!(option_reply(&mut stream)? == 1, "{} refused TLS", server.name);
+            stream = Box::new(StreamOwned::new(connection(certificates)?, tcp));
+        }
+        option(&mut stream, 7, &[&4u32.to_be_bytes()[..], b"data", &[0, 0]].concat())?;
+        loop {
+            match option_reply(&mut stream)? {
+                1 => break,
+                3 => {}
+                other => bail!("{} refused the export with {other:#x}", server.name),
+            }
+        }
+        Ok(Self { stream: BufReader::with_capacity(256 << 10, stream) })
+    }
+
+    /// Keeps `depth` requests in flight until `count` are answered. Offsets are random with a seed, in order without.
+    pub(crate) fn run(
+        &mut self,
+        kind: Kind,
+        size: u32,
+        depth: usize,
+        count: u64,
+        span: u64,
+        seed: Option<u64>,
+    ) -> Result<()> {
+        let mut offsets = Offsets {
+            state: seed.map(|seed| seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            next: 0,
+            size: size.into(),
+            span,
+        };
+        let payload = vec![0x5a; if matches!(kind, Kind::Write) { size as usize } else { 0 }];
+        let mut found = vec![0; size as usize];
+        let mut out = Vec::new();
+        let (mut sent, mut answered) = (0, 0);
+        while answered < count {
+            while sent < count && sent - answered < depth as u64 {
+                push(&mut out, kind, sent, offsets.next(), size, &payload);
+                sent += 1;
+                if out.len() > 1 << 20 {
+                    self.stream.get_mut().write_all(&out)?;
+                    out.clear();
+                }
+            }
+            self.stream.get_mut().write_all(&out)?;
+            self.stream.get_mut().flush()?;
+            out.clear();
+            // At least one answer, and all that are here already.
+            loop {
+                self.answer(kind, &mut found)?;
+                answered += 1;
+                if self.stream.buffer().len() < 16 || answered == sent {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, kind: Kind, found: &mut [u8]) -> Result<()> {
+        let mut reply = [0; 16];
+        self.stream.read_exact(&mut reply)?;
+        ensure!(reply[..8] == [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0], "a request failed: {reply:?}");
+        if matches!(kind, Kind::Read) {
+            self.stream.read_exact(found)?;
+        }
+        Ok(())
+    }
+}
+
+struct Offsets {
+    state: Option<u64>,
+    next: u64,
+    size: u64,
+    span: u64,
+}
+
+impl Offsets {
+    fn next(&mut self) -> u64 {
+        let slots = self.span / self.size;
+        let slot = match &mut self.state {
+            Some(state) => {
+                *state ^= *state << 13;
+                *state ^= *state >> 7;
+                *state ^= *state << 17;
+                *state % slots
+            }
+            None => {
+                self.next += 1;
+                (self.next - 1) % slots
+            }
+        };
+        slot * self.size
+    }
+}
+
+fn push(out: &mut Vec<u8>, kind: Kind, cookie: u64, offset: u64, length: u32, payload: &[u8]) {
+    out.extend(0x2560_9513u32.to_be_bytes());
+    out.extend([0, 0]);
+    out.extend((kind as u16).to_be_bytes());
+    out.extend(cookie.to_be_bytes());
+    out.extend(offset.to_be_bytes());
+    out.extend(length.to_be_bytes());
+    out.extend(payload);
+}
+
+fn option(stream: &mut impl Write, option: u32, data: &[u8]) -> Result<()> {
+    let length = u32::try_from(data.len())?;
+    stream.write_all(&[b"IHAVEOPT", &option.to_be_bytes()[..], &length.to_be_bytes(), data].concat())?;
+    Ok(stream.flush()?)
+}
+
+fn option_reply(stream: &mut impl Read) -> Result<u32> {
+    let mut header = [0; 20];
+    stream.read_exact(&mut header)?;
+    let number = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let mut data = vec![0; number(16) as usize];
+    stream.read_exact(&mut data)?;
+    Ok(number(12))
+}
+
+fn connection(dir: &std::path::Path) -> Result<ClientConnection> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(dir.join("ca-cert.pem"))?)?;
+    let chain = vec![CertificateDer::from_pem_file(dir.join("client-cert.pem"))?];
+    let key = PrivateKeyDer::from_pem_file(dir.join("client-key.pem"))?;
+    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_client_auth_cert(chain, key)?;
+    Ok(ClientConnection::new(Arc::new(config), "localhost".try_into()?)?)
+}

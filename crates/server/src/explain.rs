@@ -1,0 +1,121 @@
+//! Explain, between the words of callers and those of the engine; for gRPC and REST alike.
+
+use model::policy::output::{Action, MemberKind, Protocol};
+use policy::explain::{
+    End, Endpoint, ExplainError, Explanation, Miss, Outcome, Query, RuleRef, Side, Stage, Step,
+};
+use tonic::Code;
+use wire::trestle::v1::{ExplainRequest, ExplainResponse, ExplainedEnd, ExplainedSide, ExplainedStep};
+
+use crate::{failure::Failure, policy::Policy};
+
+pub fn explain(policy: &Policy, request: &ExplainRequest) -> Result<ExplainResponse, Failure> {
+    let query = query(request)?;
+    match policy.explain(&query) {
+        Ok(explanation) => Ok(reply(&explanation)),
+        Err(err @ ExplainError::Unknown(_)) => Err(Failure::from_error(Code::NotFound, &err)),
+    }
+}
+
+fn query(request: &ExplainRequest) -> Result<Query, Failure> {
+    let text = request.protocol.to_uppercase();
+    let protocol =
+        Protocol::parse(&text).filter(|protocol| *protocol != Protocol::Igmp).ok_or_else(|| {
+            Failure::new(
+                Code::InvalidArgument,
+                format!("{:?} is not one of tcp, udp, sctp, icmp", request.protocol),
+            )
+        })?;
+    let port = match request.port {
+        Some(port) => match u16::try_from(port) {
+            Ok(port) if port > 0 => Some(port),
+            _ => return Err(Failure::new(Code::InvalidArgument, format!("{port} is not a port"))),
+        },
+        None => None,
+    };
+    Ok(Query {
+        source: endpoint(&request.source)?,
+        destination: endpoint(&request.destination)?,
+        protocol,
+        port,
+        source_port: None,
+        icmp: None,
+        family: None,
+    })
+}
+
+/// `10.0.0.1`, `namespace/name` of a Pod, or `pod/…`, `entity/…`, `node/name`.
+fn endpoint(text: &str) -> Result<Endpoint, Failure> {
+    if let Ok(address) = text.parse() {
+        return Ok(Endpoint::Address(address));
+    }
+    let parts: Vec<&str> = text.split('/').collect();
+    let (kind, namespace, name) = match parts.as_slice() {
+        ["node", name] => (MemberKind::Node, "", *name),
+        ["pod", namespace, name] | [namespace, name] => (MemberKind::Pod, *namespace, *name),
+        ["entity" | "externalentity", namespace, name] => (MemberKind::ExternalEntity, *namespace, *name),
+        _ => {
+            let text =
+                format!("{text:?} is neither an address nor namespace/name, pod/…, entity/… or node/name");
+            return Err(Failure::new(Code::InvalidArgument, text));
+        }
+    };
+    Ok(Endpoint::Workload { kind, namespace: namespace.to_owned(), name: name.to_owned() })
+}
+
+fn reply(explanation: &Explanation) -> ExplainResponse {
+    ExplainResponse {
+        allowed: explanation.allowed,
+        source: Some(end(&explanation.source)),
+        destination: Some(end(&explanation.destination)),
+        egress: Some(side(&explanation.egress)),
+        ingress: Some(side(&explanation.ingress)),
+        notes: explanation.notes.clone(),
+        remedies: explanation.remedies.clone(),
+    }
+}
+
+fn end(end: &End) -> ExplainedEnd {
+    ExplainedEnd {
+        workloads: end.workloads.clone(),
+        address: end.address.map(|address| address.to_string()).unwrap_or_default(),
+        enforced_on: end.enforced_on.clone(),
+    }
+}
+
+fn side(side: &Side) -> ExplainedSide {
+    ExplainedSide { allowed: side.allowed, steps: side.steps.iter().map(step).collect() }
+}
+
+fn step(step: &Step) -> ExplainedStep {
+    let stage = match step.stage {
+        Stage::Loopback => "loopback",
+        Stage::Tiers => "tiers",
+        Stage::Kubernetes => "kubernetes",
+        Stage::Baseline => "baseline",
+        Stage::Default => "default",
+    };
+    let (outcome, details) = match &step.outcome {
+        Outcome::Rule(rule) => (action(rule), vec![rule.to_string()]),
+        Outcome::Isolated { by, near_misses } => {
+            let by = by.iter().map(|id| format!("isolated by {id}"));
+            let misses = near_misses.iter().map(|miss| match miss.misses {
+                Miss::Peer => format!("{} permits the port, not the peer", miss.rule),
+                Miss::Port => format!("{} permits the peer, not the port", miss.rule),
+            });
+            ("isolated", by.chain(misses).collect())
+        }
+        Outcome::NoMatch => ("no match", Vec::new()),
+        Outcome::Permitted => ("permitted", Vec::new()),
+    };
+    ExplainedStep { stage: stage.to_owned(), outcome: outcome.to_owned(), details }
+}
+
+fn action(rule: &RuleRef) -> &'static str {
+    match rule.action {
+        Action::Allow => "allow",
+        Action::Drop => "drop",
+        Action::Reject => "reject",
+        Action::Pass => "pass",
+    }
+}

@@ -1,0 +1,171 @@
+//! `trestle.v1.Storage`: tickets and consumers, for administrators.
+
+use std::{sync::Arc, time::Duration};
+
+use storage_provider::{Capacity, CapacityForm, Consumer, ConsumerId, Phase, TicketRecord, TicketStatus};
+use tonic::{Code, Request, Response, Status};
+use wire::trestle::v1::{
+    self, CreateTicketRequest, CreateTicketResponse, GetConsumerRequest, ListConsumersRequest,
+    ListConsumersResponse, ListTicketsRequest, ListTicketsResponse, OffboardConsumerRequest,
+    OffboardConsumerResponse, ResizeConsumerRequest, RevokeTicketRequest, RevokeTicketResponse,
+    RotateTicketKeyRequest, RotateTicketKeyResponse, storage_server,
+};
+
+use super::provider::refuse;
+use crate::{audit, failure::Failure, storage::Storage};
+
+type Reply<T> = Result<Response<T>, Status>;
+
+/// How long a ticket is good unless asked otherwise, and at most. Keys that were rotated out verify as long.
+const LIFETIME: u64 = 48 * 3600;
+const LONGEST: u64 = 365 * 24 * 3600;
+
+pub(crate) struct Service(pub Option<Arc<Storage>>);
+
+/// The storage, or that there is none.
+pub(super) fn enabled(storage: &Option<Arc<Storage>>) -> Result<&Storage, Failure> {
+    storage.as_deref().ok_or_else(|| {
+        Failure::new(
+            Code::FailedPrecondition,
+            "this controller provides no storage; set `storage` in its configuration",
+        )
+    })
+}
+
+#[tonic::async_trait]
+impl storage_server::Storage for Service {
+    async fn create_ticket(&self, request: Request<CreateTicketRequest>) -> Reply<CreateTicketResponse> {
+        let request = request.into_inner();
+        let lifetime = match request.lifetime_seconds {
+            0 => LIFETIME,
+            seconds if seconds <= LONGEST => seconds,
+            seconds => {
+                let text =
+                    format!("a ticket of {seconds} seconds is too long; at most {LONGEST} are allowed");
+                return Err(Failure::new(Code::InvalidArgument, text).into());
+            }
+        };
+        let limit = match request.limit.as_str() {
+            "" => None,
+            text => {
+                Some(Capacity::parse(text, CapacityForm::Text).map_err(|err| Failure::invalid(&err))?.bytes())
+            }
+        };
+        let minted = enabled(&self.0)?.provider.create_ticket(lifetime, limit).await.map_err(refuse)?;
+        audit::object(&minted.record.id);
+        let ticket = Some(ticket(&minted.record));
+        Ok(Response::new(CreateTicketResponse { ticket, text: minted.text.expose().to_owned() }))
+    }
+
+    async fn list_tickets(&self, _: Request<ListTicketsRequest>) -> Reply<ListTicketsResponse> {
+        let tickets = enabled(&self.0)?.provider.tickets().await;
+        let mut tickets = tickets.map_err(|err| Failure::from_error(Code::Unavailable, &err))?;
+        tickets.sort_by(|a, b| (a.issued_at, &a.id).cmp(&(b.issued_at, &b.id)));
+        Ok(Response::new(ListTicketsResponse { tickets: tickets.iter().map(ticket).collect() }))
+    }
+
+    async fn revoke_ticket(&self, request: Request<RevokeTicketRequest>) -> Reply<RevokeTicketResponse> {
+        let id = request.into_inner().id;
+        audit::object(&id);
+        match enabled(&self.0)?.provider.revoke_ticket(&id).await.map_err(refuse)? {
+            true => Ok(Response::new(RevokeTicketResponse {})),
+            false => Err(Failure::new(Code::NotFound, format!("there is no ticket {id:?}")).into()),
+        }
+    }
+
+    async fn rotate_ticket_key(&self, _: Request<RotateTicketKeyRequest>) -> Reply<RotateTicketKeyResponse> {
+        let rotated = enabled(&self.0)?.rotate_ticket_key(Duration::from_secs(LONGEST));
+        let key = rotated.map_err(|err| Failure::from_error(Code::Internal, &err))?;
+        audit::object(&key);
+        Ok(Response::new(RotateTicketKeyResponse { key }))
+    }
+
+    async fn list_consumers(&self, _: Request<ListConsumersRequest>) -> Reply<ListConsumersResponse> {
+        let storage = enabled(&self.0)?;
+        let consumers = storage.provider.consumers().await;
+        let mut consumers = consumers.map_err(|err| Failure::from_error(Code::Unavailable, &err))?;
+        consumers.sort_by_key(|consumer| (consumer.created_at, consumer.id));
+        let mut list = Vec::with_capacity(consumers.len());
+        for one in consumers {
+            list.push(consumer(storage, one).await);
+        }
+        Ok(Response::new(ListConsumersResponse { consumers: list }))
+    }
+
+    async fn get_consumer(&self, request: Request<GetConsumerRequest>) -> Reply<v1::Consumer> {
+        let (storage, id) = (enabled(&self.0)?, consumer_id(&request.get_ref().id)?);
+        Ok(Response::new(self.find(storage, id).await?))
+    }
+
+    async fn resize_consumer(&self, request: Request<ResizeConsumerRequest>) -> Reply<v1::Consumer> {
+        let request = request.into_inner();
+        let (storage, id) = (enabled(&self.0)?, consumer_id(&request.id)?);
+        audit::object(id);
+        self.find(storage, id).await?;
+        storage.provider.resize(id, &request.capacity).await.map_err(refuse)?;
+        Ok(Response::new(self.find(storage, id).await?))
+    }
+
+    async fn offboard_consumer(
+        &self,
+        request: Request<OffboardConsumerRequest>,
+    ) -> Reply<OffboardConsumerResponse> {
+        let (storage, id) = (enabled(&self.0)?, consumer_id(&request.get_ref().id)?);
+        audit::object(id);
+        self.find(storage, id).await?;
+        storage.provider.put_off(id).await.map_err(refuse)?;
+        Ok(Response::new(OffboardConsumerResponse {}))
+    }
+}
+
+impl Service {
+    async fn find(&self, storage: &Storage, id: ConsumerId) -> Result<v1::Consumer, Failure> {
+        let found = storage.provider.consumer(id).await;
+        let found = found.map_err(|err| Failure::from_error(Code::Unavailable, &err))?;
+        let found =
+            found.ok_or_else(|| Failure::new(Code::NotFound, format!("there is no consumer {id}")))?;
+        Ok(consumer(storage, found).await)
+    }
+}
+
+fn consumer_id(text: &str) -> Result<ConsumerId, Failure> {
+    text.parse()
+        .map_err(|_| Failure::new(Code::InvalidArgument, format!("{text:?} is not the id of a consumer")))
+}
+
+async fn consumer(storage: &Storage, consumer: Consumer) -> v1::Consumer {
+    let usage = storage.provider.usage(consumer.id).await.ok();
+    let reason = match &consumer.phase {
+        Phase::Failed { reason } | Phase::Deleting { reason: Some(reason) } => reason.clone(),
+        Phase::Configuring | Phase::Ready | Phase::Deleting { reason: None } => String::new(),
+    };
+    v1::Consumer {
+        id: consumer.id.to_string(),
+        phase: consumer.phase.name().to_owned(),
+        reason,
+        requested: consumer.requested.to_string(),
+        granted_bytes: consumer.granted,
+        created_at: consumer.created_at,
+        used_bytes: usage.as_ref().map(|usage| usage.used),
+        notice: usage.and_then(|usage| usage.notice).unwrap_or_default(),
+    }
+}
+
+fn ticket(record: &TicketRecord) -> v1::Ticket {
+    let now = jiff::Timestamp::now().as_second().unsigned_abs();
+    let state = match record.status_at(now) {
+        TicketStatus::Valid => "valid",
+        TicketStatus::Used => "used",
+        TicketStatus::Revoked => "revoked",
+        TicketStatus::Expired => "expired",
+    };
+    v1::Ticket {
+        id: record.id.clone(),
+        key: record.key.as_str().to_owned(),
+        issued_at: record.issued_at,
+        expires_at: record.expires_at,
+        limit_bytes: record.limit,
+        state: state.to_owned(),
+        consumer: record.consumer().map(|id| id.to_string()).unwrap_or_default(),
+    }
+}

@@ -1,0 +1,91 @@
+//! What to store for documents to be true (pure).
+
+use std::collections::BTreeMap;
+
+use model::policy::ObjectId;
+use store::Revision;
+
+use super::{Document, ObjectsError, Stored, difference::difference};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Created,
+    Configured,
+    Unchanged,
+    Deleted,
+}
+
+/// What becomes of one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    pub id: ObjectId,
+    pub outcome: Outcome,
+    /// Line by line; empty if nothing changes.
+    pub difference: String,
+}
+
+pub(super) struct Plan {
+    pub applied: Vec<Applied>,
+    pub writes: Vec<Write>,
+}
+
+pub(super) enum Write {
+    Put(Box<Stored>),
+    Delete(ObjectId),
+}
+
+type Found = BTreeMap<ObjectId, (Stored, Revision)>;
+
+pub(super) fn apply(documents: &[Document], set: &str, found: &Found) -> Plan {
+    let mut plan = Plan { applied: Vec::with_capacity(documents.len()), writes: Vec::new() };
+    for document in documents {
+        let current = found.get(document.id()).map(|(stored, _)| stored);
+        let (outcome, stored) = match current {
+            None => (Outcome::Created, Some(created(document, set))),
+            Some(current) => match replaced(current, document, set) {
+                Some(stored) => (Outcome::Configured, Some(stored)),
+                None => (Outcome::Unchanged, None),
+            },
+        };
+        let difference = match outcome {
+            Outcome::Unchanged => String::new(),
+            _ => difference(current.map(|stored| stored.document.essence()), Some(document.essence())),
+        };
+        plan.applied.push(Applied { id: document.id().clone(), outcome, difference });
+        plan.writes.extend(stored.map(|stored| Write::Put(Box::new(stored))));
+    }
+    plan
+}
+
+pub(super) fn delete(ids: &[ObjectId], found: &Found) -> Result<Plan, ObjectsError> {
+    let mut plan = Plan { applied: Vec::with_capacity(ids.len()), writes: Vec::new() };
+    for id in ids {
+        let (stored, _) = found.get(id).ok_or_else(|| ObjectsError::NotFound { id: id.clone() })?;
+        let difference = difference(Some(stored.document.essence()), None);
+        plan.applied.push(Applied { id: id.clone(), outcome: Outcome::Deleted, difference });
+        plan.writes.push(Write::Delete(id.clone()));
+    }
+    Ok(plan)
+}
+
+fn created(document: &Document, set: &str) -> Stored {
+    let metadata = document.object().metadata();
+    let uid = if metadata.uid.is_empty() { crate::random::uuid() } else { metadata.uid.clone() };
+    Stored { set: set.to_owned(), document: document.identified(&uid, metadata.generation.max(1)) }
+}
+
+/// None if nothing would change. A document that names another UID is another object under the same name.
+fn replaced(current: &Stored, document: &Document, set: &str) -> Option<Stored> {
+    let (old, new) = (current.document.object().metadata(), document.object().metadata());
+    let other_uid = !new.uid.is_empty() && new.uid != old.uid;
+    let set = if set.is_empty() { &current.set } else { set };
+    let differs = current.document.essence() != document.essence();
+    if !differs && !other_uid && *set == current.set {
+        return None;
+    }
+    if other_uid {
+        return Some(created(document, set));
+    }
+    let generation = old.generation + i64::from(differs);
+    Some(Stored { set: set.to_owned(), document: document.identified(&old.uid, generation) })
+}

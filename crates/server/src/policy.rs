@@ -1,0 +1,201 @@
+//! The policy engine, driven: objects from the store in, updates to its consumers out.
+//!
+//! ```text
+//!   store ── watch objects/ ──► driver ── Event ──► Engine ── Update ──► states, consumers
+//!                                                     ▲
+//!                                                  explain
+//! ```
+//!
+//! One task is the engine's only writer. It takes in all that is ready, then drains, so that a burst of changes gives
+//! one set of updates. Before the first complete state nothing is told to consumers: an empty engine must not look
+//! like an empty cluster. Not here: how objects are stored (`objects`), what they mean (`policy`).
+
+mod state;
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use futures::{FutureExt as _, StreamExt as _};
+use model::policy::{ObjectId, output::Update};
+use parking_lot::Mutex;
+use policy::{
+    Engine, Event as EngineEvent,
+    explain::{ExplainError, Explanation, Query},
+};
+use store::{Event, Revision, Watch};
+use tokio::sync::watch;
+use tracing::warn;
+
+pub use state::{PolicyState, States};
+
+use crate::{
+    failure::chain,
+    life::Life,
+    objects::{self, Objects},
+};
+
+/// Pause before a lost watch is started over.
+const RETRY: Duration = Duration::from_millis(500);
+/// Events taken in before the engine is drained, so that consumers hear something during a long load.
+const BATCH: usize = 4096;
+
+/// Who is told what the engine computes. Called by one task, in order.
+pub trait Consumer: Send {
+    fn apply(&mut self, updates: &[Update]);
+
+    /// The first complete state has been told.
+    fn synced(&mut self);
+}
+
+/// The engine of one controller.
+pub struct Policy {
+    engine: Mutex<Engine>,
+    states: Mutex<States>,
+    /// The revision the engine has reached; none before the first complete state.
+    reached: watch::Sender<Option<Revision>>,
+}
+
+impl Policy {
+    pub fn start(objects: &Objects, consumers: Vec<Box<dyn Consumer>>, life: &Life) -> Arc<Self> {
+        let policy = Arc::new(Self {
+            engine: Mutex::new(Engine::new()),
+            states: Mutex::default(),
+            reached: watch::Sender::new(None),
+        });
+        let driver = Driver {
+            policy: Arc::clone(&policy),
+            objects: objects.clone(),
+            consumers,
+            known: BTreeSet::new(),
+        };
+        life.spawn(driver.run());
+        policy
+    }
+
+    pub fn is_synced(&self) -> bool {
+        self.reached.borrow().is_some()
+    }
+
+    /// Waits until a change of objects is in the engine and with its consumers.
+    pub async fn reach(&self, revision: Revision) {
+        let mut reached = self.reached.subscribe();
+        // The sender lives in self, so the wait cannot fail.
+        let _ = reached.wait_for(|at| at.is_some_and(|at| at >= revision)).await;
+    }
+
+    pub fn explain(&self, query: &Query) -> Result<Explanation, ExplainError> {
+        self.engine.lock().explain(query)
+    }
+
+    /// All policies with their state, sorted.
+    pub fn list(&self) -> Vec<(ObjectId, PolicyState)> {
+        self.states.lock().list()
+    }
+}
+
+struct Driver {
+    policy: Arc<Policy>,
+    objects: Objects,
+    consumers: Vec<Box<dyn Consumer>>,
+    /// What the engine holds, to find out what is gone when a watch starts over.
+    known: BTreeSet<ObjectId>,
+}
+
+impl Driver {
+    async fn run(mut self) {
+        loop {
+            let watch = self.objects.watch(None);
+            self.follow(watch).await;
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    async fn follow(&mut self, mut watch: Watch) {
+        let mut listed = None;
+        while let Some(event) = watch.next().await {
+            let mut reached = self.take(event, &mut listed);
+            // Whatever else is ready belongs to the same set of updates.
+            for _ in 0..BATCH {
+                let Some(Some(event)) = watch.next().now_or_never() else { break };
+                reached = self.take(event, &mut listed).or(reached);
+            }
+            self.drain();
+            if let Some(revision) = reached {
+                self.tell(revision);
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Takes in one event; the revision the engine has then reached, if that is a whole state.
+    fn take(
+        &mut self,
+        event: Result<Event, store::WatchError>,
+        listed: &mut Option<BTreeSet<ObjectId>>,
+    ) -> Option<Revision> {
+        match event {
+            Ok(Event::Init { .. }) => {
+                *listed = Some(BTreeSet::new());
+                None
+            }
+            Ok(Event::Apply(entry)) => {
+                let stored = objects::read_entry(&entry)?;
+                let id = stored.id().clone();
+                self.policy.engine.lock().handle_event(EngineEvent::Apply(stored.document.object()));
+                self.policy.states.lock().seen(&id, stored.document.object().metadata().generation);
+                self.known.insert(id.clone());
+                match listed {
+                    Some(listed) => {
+                        listed.insert(id);
+                        None
+                    }
+                    None => Some(entry.modified),
+                }
+            }
+            Ok(Event::InitDone { revision }) => {
+                let listed = listed.take().unwrap_or_default();
+                let gone: Vec<_> = self.known.difference(&listed).cloned().collect();
+                gone.iter().for_each(|id| self.delete(id));
+                Some(revision)
+            }
+            Ok(Event::Delete { key, revision }) => {
+                if let Some(id) = objects::read_key(&key) {
+                    self.delete(&id);
+                }
+                Some(revision)
+            }
+            Err(err) => {
+                warn!(error = chain(&err), "the watch on objects was lost and is started over");
+                None
+            }
+        }
+    }
+
+    fn delete(&mut self, id: &ObjectId) {
+        self.known.remove(id);
+        self.policy.engine.lock().handle_event(EngineEvent::Delete(id));
+        self.policy.states.lock().gone(id);
+    }
+
+    fn drain(&mut self) {
+        let mut updates = Vec::new();
+        {
+            let mut engine = self.policy.engine.lock();
+            while let Some(update) = engine.poll_update() {
+                updates.push(update);
+            }
+        }
+        if updates.is_empty() {
+            return;
+        }
+        self.policy.states.lock().apply(&updates);
+        self.consumers.iter_mut().for_each(|consumer| consumer.apply(&updates));
+    }
+
+    fn tell(&mut self, revision: Revision) {
+        let first = self.policy.reached.borrow().is_none();
+        if first {
+            self.consumers.iter_mut().for_each(|consumer| consumer.synced());
+        }
+        self.policy.reached.send_replace(Some(revision));
+    }
+}

@@ -1,0 +1,72 @@
+//! What each policy comes to: its generation, its span, and what is wrong with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::policy::{
+    ObjectId,
+    output::{Change, PolicyUpdate, Problem, StatusUpdate, Update},
+};
+use std::sync::Arc;
+
+/// One policy as users see it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PolicyState {
+    pub generation: i64,
+    /// Where it is to be enforced.
+    pub span: BTreeSet<Arc<str>>,
+    pub problems: Vec<Problem>,
+}
+
+/// All policies, kept up to date from the engine's updates.
+#[derive(Default)]
+pub struct States {
+    policies: BTreeMap<ObjectId, PolicyState>,
+}
+
+impl States {
+    pub(super) fn seen(&mut self, id: &ObjectId, generation: i64) {
+        if id.kind.is_policy() {
+            self.policies.entry(id.clone()).or_default().generation = generation;
+        }
+    }
+
+    pub(super) fn gone(&mut self, id: &ObjectId) {
+        self.policies.remove(id);
+    }
+
+    pub(super) fn apply(&mut self, updates: &[Update]) {
+        for update in updates {
+            match update {
+                Update::NetworkPolicy(update) => self.policy(update),
+                Update::Status(StatusUpdate { object, problems }) => {
+                    if let Some(state) = self.policies.get_mut(object) {
+                        state.problems.clone_from(problems);
+                    }
+                }
+                Update::AppliedToGroup(_) | Update::AddressGroup(_) => {}
+            }
+        }
+    }
+
+    fn policy(&mut self, update: &PolicyUpdate) {
+        let source = &update.policy.source;
+        let id = ObjectId {
+            kind: source.kind,
+            namespace: source.namespace.to_string(),
+            name: source.name.to_string(),
+        };
+        let Some(state) = self.policies.get_mut(&id) else { return };
+        if update.change == Change::Removed {
+            state.span.clear();
+            return;
+        }
+        for key in update.span_removed.iter() {
+            state.span.remove(key);
+        }
+        state.span.extend(update.span_added.iter().cloned());
+    }
+
+    pub(super) fn list(&self) -> Vec<(ObjectId, PolicyState)> {
+        self.policies.iter().map(|(id, state)| (id.clone(), state.clone())).collect()
+    }
+}

@@ -1,0 +1,144 @@
+//! `/policies` and `/explain`.
+
+use axum::{
+    Json,
+    extract::{Query, State, rejection::QueryRejection},
+};
+use serde::{Deserialize, Serialize};
+use tonic::Code;
+use utoipa::{IntoParams, ToSchema};
+use wire::trestle::v1::{self, ExplainRequest};
+
+use crate::{
+    explain,
+    failure::{Failure, Problem},
+    parts::Parts,
+};
+
+/// A policy and what it comes to.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct PolicyState {
+    kind: &'static str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    namespace: String,
+    name: String,
+    generation: i64,
+    /// Where it is to be enforced: nodes, external nodes, `cloud`.
+    span: Vec<String>,
+    /// What cannot be enforced as written; the policy denies what it covers.
+    problems: Vec<FieldProblem>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct FieldProblem {
+    path: String,
+    message: String,
+}
+
+/// All policies, sorted by kind, namespace and name.
+#[utoipa::path(get, path = "/policies", tag = "policies", responses(
+    (status = 200, body = Vec<PolicyState>),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn list(State(parts): State<Parts>) -> Json<Vec<PolicyState>> {
+    let policies = parts.policy.list().into_iter().map(|(id, state)| PolicyState {
+        kind: id.kind.as_str(),
+        namespace: id.namespace,
+        name: id.name,
+        generation: state.generation,
+        span: state.span.iter().map(ToString::to_string).collect(),
+        problems: state
+            .problems
+            .into_iter()
+            .map(|p| FieldProblem { path: p.path, message: p.message })
+            .collect(),
+    });
+    Json(policies.collect())
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ExplainQuery {
+    /// `10.0.0.1`, `namespace/name` of a Pod, or `pod/…`, `entity/…`, `node/name`.
+    source: String,
+    destination: String,
+    /// `tcp` (default), `udp`, `sctp` or `icmp`.
+    #[serde(default)]
+    protocol: String,
+    /// Absent: any.
+    port: Option<u32>,
+}
+
+/// Why a connection is permitted or denied.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Explanation {
+    allowed: bool,
+    source: End,
+    destination: End,
+    /// Decided at the source.
+    egress: Side,
+    /// Decided at the destination.
+    ingress: Side,
+    notes: Vec<String>,
+    /// What would have to change; empty when permitted.
+    remedies: Vec<String>,
+}
+
+#[derive(Debug, Default, Serialize, ToSchema)]
+pub(super) struct End {
+    workloads: Vec<String>,
+    address: String,
+    enforced_on: Vec<String>,
+}
+
+#[derive(Debug, Default, Serialize, ToSchema)]
+pub(super) struct Side {
+    allowed: bool,
+    /// In order; the last one decides.
+    steps: Vec<Step>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Step {
+    stage: String,
+    outcome: String,
+    details: Vec<String>,
+}
+
+/// Why one workload can or cannot reach another.
+#[utoipa::path(get, path = "/explain", tag = "policies", params(ExplainQuery), responses(
+    (status = 200, body = Explanation),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn explain(
+    State(parts): State<Parts>,
+    query: Result<Query<ExplainQuery>, QueryRejection>,
+) -> Result<Json<Explanation>, Failure> {
+    let Query(query) = query.map_err(|err| Failure::new(Code::InvalidArgument, err.body_text()))?;
+    let ExplainQuery { source, destination, protocol, port } = query;
+    let reply = explain::explain(&parts.policy, &ExplainRequest { source, destination, protocol, port })?;
+    Ok(Json(Explanation {
+        allowed: reply.allowed,
+        source: end(reply.source),
+        destination: end(reply.destination),
+        egress: side(reply.egress),
+        ingress: side(reply.ingress),
+        notes: reply.notes,
+        remedies: reply.remedies,
+    }))
+}
+
+fn end(end: Option<v1::ExplainedEnd>) -> End {
+    let v1::ExplainedEnd { workloads, address, enforced_on } = end.unwrap_or_default();
+    End { workloads, address, enforced_on }
+}
+
+fn side(side: Option<v1::ExplainedSide>) -> Side {
+    let v1::ExplainedSide { allowed, steps } = side.unwrap_or_default();
+    let steps = steps.into_iter().map(|v1::ExplainedStep { stage, outcome, details }| Step {
+        stage,
+        outcome,
+        details,
+    });
+    Side { allowed, steps: steps.collect() }
+}

@@ -1,0 +1,184 @@
+//! `/tickets` and `/consumers`: the calls of `trestle.v1.Storage`, as REST.
+
+use axum::{Json, extract::State};
+use serde::{Deserialize, Serialize};
+use tonic::Request;
+use utoipa::ToSchema;
+use wire::trestle::v1::{
+    self, CreateTicketRequest, GetConsumerRequest, ListConsumersRequest, ListTicketsRequest,
+    OffboardConsumerRequest, ResizeConsumerRequest, RevokeTicketRequest, storage_server::Storage as _,
+};
+
+use super::body::{Body, Path};
+use crate::{
+    failure::{Failure, Problem},
+    grpc::storage::Service,
+    parts::Parts,
+};
+
+/// An onboarding ticket, without its text.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Ticket {
+    id: String,
+    /// `valid`, `used`, `revoked` or `expired`.
+    state: String,
+    /// Names the key it is signed with.
+    key: String,
+    /// Seconds since the epoch.
+    expires_at: u64,
+    limit_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    consumer: String,
+}
+
+impl From<v1::Ticket> for Ticket {
+    fn from(ticket: v1::Ticket) -> Self {
+        let v1::Ticket { id, key, expires_at, limit_bytes, state, consumer, .. } = ticket;
+        Self { id, state, key, expires_at, limit_bytes, consumer }
+    }
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewTicket {
+    /// Default: 48 hours.
+    #[serde(default)]
+    lifetime_seconds: u64,
+    /// The most a consumer may be granted with it, such as `100Gi`; default: no limit of its own.
+    #[serde(default)]
+    limit: String,
+}
+
+/// A ticket with its text, which is shown only here.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct MadeTicket {
+    ticket: Ticket,
+    text: String,
+}
+
+/// A cluster that uses our storage.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Consumer {
+    id: String,
+    /// `Configuring`, `Ready`, `Failed` or `Deleting`.
+    phase: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    reason: String,
+    requested: String,
+    granted_bytes: u64,
+    /// Absent if the storage cannot say.
+    used_bytes: Option<u64>,
+    created_at: u64,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    notice: String,
+}
+
+impl From<v1::Consumer> for Consumer {
+    fn from(consumer: v1::Consumer) -> Self {
+        let v1::Consumer { id, phase, reason, requested, granted_bytes, created_at, used_bytes, notice } =
+            consumer;
+        Self { id, phase, reason, requested, granted_bytes, used_bytes, created_at, notice }
+    }
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewCapacity {
+    /// A quantity such as `200Gi`.
+    capacity: String,
+}
+
+/// An empty object: the change was made.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Done {}
+
+/// All tickets.
+#[utoipa::path(get, path = "/tickets", tag = "storage", responses(
+    (status = 200, body = Vec<Ticket>),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn list_tickets(State(parts): State<Parts>) -> Result<Json<Vec<Ticket>>, Failure> {
+    let reply = service(&parts).list_tickets(Request::new(ListTicketsRequest {})).await?.into_inner();
+    Ok(Json(reply.tickets.into_iter().map(Into::into).collect()))
+}
+
+/// Make a ticket to hand to another cluster.
+#[utoipa::path(post, path = "/tickets", tag = "storage", request_body = NewTicket, responses(
+    (status = 200, body = MadeTicket),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn create_ticket(
+    State(parts): State<Parts>,
+    Body(NewTicket { lifetime_seconds, limit }): Body<NewTicket>,
+) -> Result<Json<MadeTicket>, Failure> {
+    let request = CreateTicketRequest { lifetime_seconds, limit };
+    let reply = service(&parts).create_ticket(Request::new(request)).await?.into_inner();
+    Ok(Json(MadeTicket { ticket: reply.ticket.unwrap_or_default().into(), text: reply.text }))
+}
+
+/// Make a ticket worthless.
+#[utoipa::path(delete, path = "/tickets/{id}", tag = "storage", params(("id" = String, Path)), responses(
+    (status = 200, body = Done),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn revoke_ticket(
+    State(parts): State<Parts>,
+    Path(id): Path<String>,
+) -> Result<Json<Done>, Failure> {
+    service(&parts).revoke_ticket(Request::new(RevokeTicketRequest { id })).await?;
+    Ok(Json(Done {}))
+}
+
+/// All consumers, with usage against grant.
+#[utoipa::path(get, path = "/consumers", tag = "storage", responses(
+    (status = 200, body = Vec<Consumer>),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn list_consumers(State(parts): State<Parts>) -> Result<Json<Vec<Consumer>>, Failure> {
+    let reply = service(&parts).list_consumers(Request::new(ListConsumersRequest {})).await?.into_inner();
+    Ok(Json(reply.consumers.into_iter().map(Into::into).collect()))
+}
+
+/// One consumer.
+#[utoipa::path(get, path = "/consumers/{id}", tag = "storage", params(("id" = String, Path)), responses(
+    (status = 200, body = Consumer),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn get_consumer(
+    State(parts): State<Parts>,
+    Path(id): Path<String>,
+) -> Result<Json<Consumer>, Failure> {
+    Ok(Json(service(&parts).get_consumer(Request::new(GetConsumerRequest { id })).await?.into_inner().into()))
+}
+
+/// Change a consumer's grant.
+#[utoipa::path(put, path = "/consumers/{id}/capacity", tag = "storage", params(("id" = String, Path)),
+    request_body = NewCapacity, responses(
+    (status = 200, body = Consumer),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn resize_consumer(
+    State(parts): State<Parts>,
+    Path(id): Path<String>,
+    Body(NewCapacity { capacity }): Body<NewCapacity>,
+) -> Result<Json<Consumer>, Failure> {
+    let request = ResizeConsumerRequest { id, capacity };
+    Ok(Json(service(&parts).resize_consumer(Request::new(request)).await?.into_inner().into()))
+}
+
+/// Put a consumer off: its sessions end and its data is deleted.
+#[utoipa::path(delete, path = "/consumers/{id}", tag = "storage", params(("id" = String, Path)), responses(
+    (status = 200, body = Done),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn offboard_consumer(
+    State(parts): State<Parts>,
+    Path(id): Path<String>,
+) -> Result<Json<Done>, Failure> {
+    service(&parts).offboard_consumer(Request::new(OffboardConsumerRequest { id })).await?;
+    Ok(Json(Done {}))
+}
+
+fn service(parts: &Parts) -> Service {
+    Service(parts.storage.clone())
+}

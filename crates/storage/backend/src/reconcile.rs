@@ -1,0 +1,195 @@
+//! The reconciler: storage is made to match the records.
+//!
+//! In: wake-ups (a hint that something changed, not what) and a timer. Out: steps on the backend, phases in the
+//! records. Holds: nothing that a restart would miss: the first thing it does is to look at every consumer.
+//!
+//! Killed between any two steps, the next run reads the record and the storage again and plans the rest. The record
+//! goes last on the way out and first on the way in, so storage without a record never comes from a crash.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::StreamExt as _;
+use storage_provider::{Consumer, ConsumerId, Event, Outcome, Plan, Step, plan};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::{
+    backend::{Backend, BackendError},
+    records::{Change, CommitError, Records, RecordsError, Stored},
+    service::{Provider, TRIES},
+};
+
+/// Consumers worked on at once. A backend step mostly waits: for a disk, or for Ceph's monitors.
+const WORKERS: usize = 8;
+/// First wait after a failure; doubles up to [`LONGEST_WAIT`].
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// What one look at a consumer came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reconciled {
+    /// Storage matches; `steps` were needed.
+    Ready { steps: usize },
+    /// Nothing is left of it.
+    Gone { steps: usize },
+    /// A step failed and the record says so; to be tried again.
+    Failed { reason: String },
+}
+
+/// The records could not be read or written; the storage is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum ReconcileError {
+    #[error("the records could not be read")]
+    Read(#[source] RecordsError),
+    #[error("the outcome could not be written")]
+    Write(#[source] CommitError),
+}
+
+impl<R: Records, B: Backend> Provider<R, B> {
+    /// Looks at one consumer and does what is missing.
+    pub async fn reconcile(&self, id: ConsumerId) -> Result<Reconciled, ReconcileError> {
+        let _worker = self.work_on(id).await;
+        for _ in 0..TRIES {
+            let Some(stored) = self.records.consumer(id).await.map_err(ReconcileError::Read)? else {
+                return Ok(Reconciled::Gone { steps: 0 });
+            };
+            let (outcome, result) = self.follow(&stored.value).await;
+            match self.write_down(stored, outcome).await {
+                Ok(()) => return Ok(result),
+                // The intent changed while the steps ran: look again.
+                Err(CommitError::Conflict) => {}
+                Err(error @ CommitError::Failed { .. }) => return Err(ReconcileError::Write(error)),
+            }
+        }
+        Err(ReconcileError::Write(CommitError::Conflict))
+    }
+
+    /// Runs the plan of one consumer. Steps stop at the first failure: each stands on the one before.
+    async fn follow(&self, consumer: &Consumer) -> (Option<Event>, Reconciled) {
+        let done = async {
+            let observed = self.backend.observe(consumer.id).await?;
+            let Plan { steps, then } = plan(consumer, &observed);
+            for step in &steps {
+                self.apply(consumer.id, *step).await?;
+            }
+            Ok::<_, BackendError>((steps.len(), then))
+        };
+        match done.await {
+            Ok((steps, Outcome::Ready)) => (Some(Event::Applied), Reconciled::Ready { steps }),
+            Ok((steps, Outcome::Gone)) => (None, Reconciled::Gone { steps }),
+            Err(error) => {
+                let reason = error.to_string();
+                (Some(Event::Failed { reason: reason.clone() }), Reconciled::Failed { reason })
+            }
+        }
+    }
+
+    async fn apply(&self, id: ConsumerId, step: Step) -> Result<(), BackendError> {
+        match step {
+            Step::EnsureStorage { bytes } => self.backend.ensure_storage(id, bytes).await,
+            Step::SetQuota { bytes } => self.backend.set_quota(id, bytes).await,
+            Step::EnsureCredentials => self.backend.ensure_credentials(id).await,
+            Step::Revoke => self.backend.revoke(id).await,
+            Step::Trash => self.backend.trash(id).await,
+            Step::Purge => self.backend.purge(id).await,
+        }
+    }
+
+    /// Writes the phase an event leads to; no event means that the consumer is gone, and its grant with it.
+    async fn write_down(&self, stored: Stored<Consumer>, event: Option<Event>) -> Result<(), CommitError> {
+        let Stored { value: mut consumer, version: expected } = stored;
+        let Some(event) = event else { return self.forget(&consumer, expected).await };
+        let failed = matches!(event, Event::Failed { .. });
+        match consumer.handle(event) {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            // It was put off while we made it ready: the next look takes it down.
+            Err(_) => return Err(CommitError::Conflict),
+        }
+        let (id, phase) = (consumer.id, consumer.phase.name());
+        self.records.commit(vec![Change::PutConsumer { expected, value: consumer }]).await?;
+        if failed {
+            warn!(consumer = %id, phase, "storage does not follow");
+        } else {
+            info!(consumer = %id, phase, "storage follows");
+        }
+        Ok(())
+    }
+
+    async fn forget(
+        &self,
+        consumer: &Consumer,
+        expected: crate::records::Version,
+    ) -> Result<(), CommitError> {
+        let _books = self.books.lock().await;
+        let unreadable = |error: RecordsError| CommitError::Failed { reason: error.to_string() };
+        let ledger = self.records.ledger().await.map_err(unreadable)?;
+        let books = ledger.value.moved(consumer.granted, 0);
+        let value = books.map_err(|error| CommitError::Failed { reason: error.to_string() })?;
+        let changes = vec![
+            Change::DeleteConsumer { expected, id: consumer.id },
+            Change::PutLedger { expected: ledger.version, value },
+        ];
+        self.records.commit(changes).await?;
+        info!(consumer = %consumer.id, "consumer is gone");
+        Ok(())
+    }
+
+    /// Looks at every consumer once.
+    pub async fn reconcile_all(self: &Arc<Self>) -> Result<(), ReconcileError> {
+        let consumers = self.records.consumers().await.map_err(ReconcileError::Read)?;
+        self.look_at(consumers.into_iter().map(|stored| (stored.value.id, 0))).await;
+        Ok(())
+    }
+
+    /// Works until told to stop: everything first, then what is woken, and everything again from time to time.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let mut next_resync = Instant::now();
+        loop {
+            if Instant::now() >= next_resync {
+                let wait = match self.reconcile_all().await {
+                    Ok(()) => self.resync,
+                    Err(error) => {
+                        warn!(error = %crate::service::provider_fault(error), "consumers could not be looked at");
+                        FIRST_WAIT
+                    }
+                };
+                next_resync = Instant::now() + wait;
+            }
+            let due: Vec<_> = self.due.lock().drain().collect();
+            self.look_at(due).await;
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = self.wake.notified() => {}
+                () = tokio::time::sleep_until(next_resync) => {}
+            }
+        }
+    }
+
+    async fn look_at(self: &Arc<Self>, ids: impl IntoIterator<Item = (ConsumerId, u32)>) {
+        let looks = futures::stream::iter(ids).for_each_concurrent(WORKERS, |(id, failures)| async move {
+            let failed = match self.reconcile(id).await {
+                Ok(Reconciled::Ready { .. } | Reconciled::Gone { .. }) => return,
+                Ok(Reconciled::Failed { reason }) => reason,
+                Err(error) => error.to_string(),
+            };
+            let wait = FIRST_WAIT.saturating_mul(1 << failures.min(16)).min(LONGEST_WAIT);
+            warn!(consumer = %id, reason = failed, retry_in = ?wait, "reconcile failed");
+            self.retry_later(id, failures.saturating_add(1), wait);
+        });
+        looks.await;
+    }
+
+    fn retry_later(self: &Arc<Self>, id: ConsumerId, failures: u32, wait: Duration) {
+        // Weak: a waiting retry must not keep a stopped provider alive.
+        let provider = Arc::downgrade(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(wait).await;
+            if let Some(provider) = provider.upgrade() {
+                provider.due.lock().entry(id).or_insert(failures);
+                provider.wake.notify_one();
+            }
+        });
+    }
+}

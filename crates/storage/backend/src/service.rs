@@ -1,0 +1,134 @@
+//! The provider: the seed's four calls, and what an administrator does beside them.
+//!
+//! In: calls, with who makes them. Out: answers or refusals with the seed's codes. Holds: the ticket keys, one lock
+//! over the books (grants change one at a time in this process; other processes are kept out by record versions), one
+//! lock per consumer being worked on. Not here: making storage match (`reconcile`).
+
+mod admin;
+mod calls;
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use model::Secret;
+use parking_lot::{Mutex, RwLock};
+use storage_provider::{Consumer, ConsumerId, IdSealer, KeyRing, Quantity, Refusal};
+use tokio::sync::{Notify, OwnedMutexGuard};
+
+use crate::{backend::Backend, records::Records};
+
+/// Seconds since 1970.
+pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// Tries of one transaction that other writers overtake. Within this process they queue, so only other processes
+/// can; each try of theirs that wins is progress.
+pub(crate) const TRIES: usize = 32;
+
+/// Who calls, as far as the connection proves it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Caller<'a> {
+    /// The identity in a verified client certificate.
+    pub client: Option<&'a str>,
+}
+
+/// What the provider is made with.
+pub struct ProviderConfig {
+    pub keys: KeyRing,
+    pub sealer: IdSealer,
+    pub clock: Clock,
+    /// Everything is looked at again this often, changed or not.
+    pub resync: Duration,
+}
+
+/// The answer to an onboarding.
+#[derive(Clone, Debug)]
+pub struct Onboarded {
+    /// The sealed id.
+    pub id: Secret,
+    /// The granted capacity, encoded in the form of the request.
+    pub granted: Vec<u8>,
+    pub consumer: ConsumerId,
+}
+
+/// The answer to a new capacity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resized {
+    pub bytes: u64,
+    pub granted: Quantity,
+}
+
+/// One storage provider, over its records and its backend.
+pub struct Provider<R, B> {
+    pub(crate) records: R,
+    pub(crate) backend: B,
+    pub(crate) keys: RwLock<KeyRing>,
+    pub(crate) sealer: IdSealer,
+    pub(crate) clock: Clock,
+    pub(crate) resync: Duration,
+    /// Held by whoever changes a grant.
+    pub(crate) books: tokio::sync::Mutex<()>,
+    working: Mutex<HashMap<ConsumerId, Arc<tokio::sync::Mutex<()>>>>,
+    /// Consumers to look at soon. A set: a consumer named twice is looked at once.
+    pub(crate) due: Mutex<HashMap<ConsumerId, u32>>,
+    pub(crate) wake: Notify,
+}
+
+impl<R: Records, B: Backend> Provider<R, B> {
+    pub fn new(records: R, backend: B, config: ProviderConfig) -> Self {
+        let ProviderConfig { keys, sealer, clock, resync } = config;
+        Self {
+            records,
+            backend,
+            keys: RwLock::new(keys),
+            sealer,
+            clock,
+            resync,
+            books: tokio::sync::Mutex::new(()),
+            working: Mutex::default(),
+            due: Mutex::default(),
+            wake: Notify::new(),
+        }
+    }
+
+    pub fn backend(&self) -> &B {
+        &self.backend
+    }
+
+    pub fn records(&self) -> &R {
+        &self.records
+    }
+
+    /// Asks the reconciler to look at a consumer now.
+    pub fn wake(&self, consumer: ConsumerId) {
+        self.due.lock().insert(consumer, 0);
+        self.wake.notify_one();
+    }
+
+    /// One worker per consumer at a time. Locks nobody holds are dropped on the way.
+    pub(crate) async fn work_on(&self, consumer: ConsumerId) -> OwnedMutexGuard<()> {
+        let lock = {
+            let mut working = self.working.lock();
+            working.retain(|_, lock| Arc::strong_count(lock) > 1);
+            Arc::clone(working.entry(consumer).or_default())
+        };
+        lock.lock_owned().await
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        (self.clock)()
+    }
+
+    pub(crate) fn sealed(&self, consumer: &Consumer) -> Result<Secret, Refusal> {
+        Ok(Secret::new(self.sealer.seal(consumer.id, consumer.seal_key)?))
+    }
+}
+
+/// A failure of ours, told to a caller that can do nothing about it.
+pub(crate) fn provider_fault(error: impl std::error::Error) -> Refusal {
+    let mut reason = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        reason = format!("{reason}: {cause}");
+        source = cause.source();
+    }
+    Refusal::Provider { reason }
+}

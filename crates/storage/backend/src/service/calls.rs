@@ -1,0 +1,239 @@
+//! The seed's four calls: read, decide, write, retry when somebody else wrote first.
+
+use storage_provider::{
+    Capacity, CapacityForm, Consumer, ConsumerId, Offboard, Onboard, OnboardRequest, OnboardView, Refusal,
+    Resize, TicketText, connection_json, decide_config, decide_offboard, decide_onboard, decide_resize,
+    settle_resize,
+};
+use uuid::Builder;
+
+use super::{Caller, Onboarded, Provider, Resized, TRIES, provider_fault};
+use crate::{
+    backend::{Backend, BackendError},
+    records::{Change, CommitError, Records, Stored, Version},
+};
+
+/// The transaction lost every race.
+#[derive(Debug, thiserror::Error)]
+#[error("the records changed under every one of {TRIES} tries; the provider is overloaded, try again")]
+pub(super) struct Overtaken;
+
+impl<R: Records, B: Backend> Provider<R, B> {
+    /// OnBoardConsumer: the ticket, and the capacity field as it came over the wire.
+    pub async fn onboard(
+        &self,
+        token: &str,
+        capacity: &[u8],
+        caller: Caller<'_>,
+    ) -> Result<Onboarded, Refusal> {
+        let ticket = TicketText::parse(token)?;
+        let request =
+            OnboardRequest { ticket: &ticket, capacity: Capacity::decode(capacity)?, client: caller.client };
+        let consumer = self.onboarded(&request).await?;
+        let granted = if consumer.requested == request.capacity.quantity() {
+            request.capacity.answer(consumer.granted)
+        } else {
+            storage_provider::Quantity::from_bytes(consumer.granted, request.capacity.quantity().format())
+        };
+        Ok(Onboarded {
+            id: self.sealed(&consumer)?,
+            granted: request.capacity.form().encode(granted),
+            consumer: consumer.id,
+        })
+    }
+
+    async fn onboarded(&self, request: &OnboardRequest<'_>) -> Result<Consumer, Refusal> {
+        let hash = request.ticket.hash();
+        let total = self.backend.capacity().await.map_err(provider_fault)?;
+        let _books = self.books.lock().await;
+        for _ in 0..TRIES {
+            let ticket = self.records.ticket(&hash).await.map_err(provider_fault)?;
+            let known = ticket.as_ref().and_then(|ticket| ticket.value.consumer());
+            let consumer = match known {
+                Some(id) => self.records.consumer(id).await.map_err(provider_fault)?,
+                None => None,
+            };
+            let ledger = self.records.ledger().await.map_err(provider_fault)?;
+            let fresh = fresh_id()?;
+            let decision = {
+                let keys = self.keys.read();
+                let view = OnboardView {
+                    ticket: ticket.as_ref().map(|ticket| &ticket.value),
+                    consumer: consumer.as_ref().map(|consumer| &consumer.value),
+                    ledger: ledger.value,
+                    total,
+                    keys: &keys,
+                    now: self.now(),
+                };
+                decide_onboard(request, &view, fresh, self.sealer.current())?
+            };
+            let (consumer, record, books) = match decision {
+                Onboard::Existing(consumer) => return Ok(consumer),
+                Onboard::Create { consumer, ticket, ledger } => (consumer, ticket, ledger),
+            };
+            let changes = vec![
+                Change::PutConsumer { expected: Version::ABSENT, value: consumer.clone() },
+                Change::PutTicket {
+                    expected: ticket.map_or(Version::ABSENT, |ticket| ticket.version),
+                    value: record,
+                },
+                Change::PutLedger { expected: ledger.version, value: books },
+            ];
+            match self.records.commit(changes).await {
+                Ok(()) => {
+                    self.wake(consumer.id);
+                    return Ok(consumer);
+                }
+                Err(CommitError::Conflict) => {}
+                Err(error @ CommitError::Failed { .. }) => return Err(provider_fault(error)),
+            }
+        }
+        Err(provider_fault(Overtaken))
+    }
+
+    /// GetStorageConfig: the JSON of connection details.
+    pub async fn storage_config(&self, id: &str, caller: Caller<'_>) -> Result<Vec<u8>, Refusal> {
+        let consumer = self.find(id).await?;
+        decide_config(Some(&consumer.value), caller.client)?;
+        let items = self.backend.connection_details(consumer.value.id).await.map_err(provider_fault)?;
+        Ok(connection_json(&items))
+    }
+
+    /// UpdateCapacity: the capacity field as it came, and the answer's in the same form.
+    pub async fn update_capacity(
+        &self,
+        id: &str,
+        capacity: &[u8],
+        caller: Caller<'_>,
+    ) -> Result<Vec<u8>, Refusal> {
+        let consumer = self.find(id).await?.value.id;
+        let capacity = Capacity::decode(capacity)?;
+        let resized = self.resized(consumer, &capacity, caller).await?;
+        Ok(capacity.form().encode(resized.granted))
+    }
+
+    /// The same by an administrator, who names the consumer openly.
+    pub async fn resize(&self, consumer: ConsumerId, capacity: &str) -> Result<Resized, Refusal> {
+        let capacity = Capacity::parse(capacity, CapacityForm::Text)?;
+        let bound =
+            self.records.consumer(consumer).await.map_err(provider_fault)?.and_then(|c| c.value.bound_to);
+        self.resized(consumer, &capacity, Caller { client: bound.as_deref() }).await
+    }
+
+    async fn resized(
+        &self,
+        id: ConsumerId,
+        capacity: &Capacity,
+        caller: Caller<'_>,
+    ) -> Result<Resized, Refusal> {
+        let total = self.backend.capacity().await.map_err(provider_fault)?;
+        let _worker = self.work_on(id).await;
+        let _books = self.books.lock().await;
+        for _ in 0..TRIES {
+            let stored = self.records.consumer(id).await.map_err(provider_fault)?;
+            let ledger = self.records.ledger().await.map_err(provider_fault)?;
+            let used = match &stored {
+                Some(stored) if stored.value.phase == storage_provider::Phase::Ready => {
+                    self.backend.usage(id).await.map_err(provider_fault)?.used
+                }
+                Some(_) | None => 0,
+            };
+            let consumer = stored.as_ref().map(|stored| &stored.value);
+            let decision = decide_resize(consumer, caller.client, capacity, total, ledger.value, used)?;
+            let stored = stored.ok_or(Refusal::UnknownConsumer)?;
+            let to = match decision {
+                Resize::Unchanged { bytes } => return Ok(Resized { bytes, granted: capacity.answer(bytes) }),
+                Resize::Grow { to } => to,
+                Resize::Shrink { to } => {
+                    self.backend.set_quota(id, to).await.map_err(quota_refusal)?;
+                    to
+                }
+            };
+            let (consumer, books) = settle_resize(&stored.value, capacity, to, ledger.value)?;
+            let changes = vec![
+                Change::PutConsumer { expected: stored.version, value: consumer },
+                Change::PutLedger { expected: ledger.version, value: books },
+            ];
+            match self.records.commit(changes).await {
+                Ok(()) => {}
+                Err(CommitError::Conflict) => continue,
+                Err(error @ CommitError::Failed { .. }) => {
+                    // The limit may be in force while the record keeps the old grant: the reconciler puts it back.
+                    self.wake(id);
+                    return Err(provider_fault(error));
+                }
+            }
+            if let Resize::Grow { to } = decision {
+                // Promised and written; if the backend fails now, the reconciler keeps trying.
+                self.backend.set_quota(id, to).await.map_err(|error| {
+                    self.wake(id);
+                    quota_refusal(error)
+                })?;
+            }
+            // The shape of the storage (a volume's size) may follow the grant.
+            self.wake(id);
+            return Ok(Resized { bytes: to, granted: capacity.answer(to) });
+        }
+        self.wake(id);
+        Err(provider_fault(Overtaken))
+    }
+
+    /// OffboardConsumer. `Ok` means: written down. The data goes, and the sessions end, soon after.
+    pub async fn offboard(&self, id: &str, caller: Caller<'_>) -> Result<(), Refusal> {
+        let consumer = self.find(id).await?.value.id;
+        self.offboarded(consumer, |consumer| decide_offboard(consumer, caller.client)).await
+    }
+
+    /// The same by an administrator, who names the consumer openly.
+    pub async fn put_off(&self, consumer: ConsumerId) -> Result<(), Refusal> {
+        self.offboarded(consumer, |consumer| {
+            decide_offboard(consumer, consumer.and_then(|c| c.bound_to.as_deref()))
+        })
+        .await
+    }
+
+    async fn offboarded(
+        &self,
+        id: ConsumerId,
+        decide: impl Fn(Option<&Consumer>) -> Result<Offboard, Refusal> + Send,
+    ) -> Result<(), Refusal> {
+        for _ in 0..TRIES {
+            let stored = self.records.consumer(id).await.map_err(provider_fault)?;
+            let consumer = match decide(stored.as_ref().map(|stored| &stored.value))? {
+                Offboard::Repeated => return Ok(()),
+                Offboard::Accepted(consumer) => consumer,
+            };
+            let expected = stored.map_or(Version::ABSENT, |stored| stored.version);
+            match self.records.commit(vec![Change::PutConsumer { expected, value: consumer }]).await {
+                Ok(()) => {
+                    self.wake(id);
+                    return Ok(());
+                }
+                Err(CommitError::Conflict) => {}
+                Err(error @ CommitError::Failed { .. }) => return Err(provider_fault(error)),
+            }
+        }
+        Err(provider_fault(Overtaken))
+    }
+
+    /// The consumer a sealed id names. An id that opens but names nobody is as unknown as one that does not open.
+    async fn find(&self, id: &str) -> Result<Stored<Consumer>, Refusal> {
+        let id = self.sealer.open(id)?;
+        self.records.consumer(id).await.map_err(provider_fault)?.ok_or(Refusal::UnknownConsumer)
+    }
+}
+
+fn quota_refusal(error: BackendError) -> Refusal {
+    match error {
+        BackendError::BelowUse { bytes, used } => Refusal::BelowUse { requested: bytes, used },
+        error @ (BackendError::NoStorage { .. }
+        | BackendError::NotOurs { .. }
+        | BackendError::Failed { .. }) => provider_fault(error),
+    }
+}
+
+fn fresh_id() -> Result<ConsumerId, Refusal> {
+    let mut bytes = [0; 16];
+    aws_lc_rs::rand::fill(&mut bytes).map_err(provider_fault)?;
+    Ok(ConsumerId::new(Builder::from_random_bytes(bytes).into_uuid()))
+}

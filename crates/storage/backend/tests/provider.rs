@@ -1,0 +1,333 @@
+//! The provider over a backend that fails where it hurts most.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use storage_backend::{
+    Backend as _, Caller, Provider, ProviderConfig, Reconciled, Records as _,
+    testing::{FakeBackend, Fault, MemoryRecords, Subject, conforms},
+};
+use storage_provider::{
+    Code, ConnectionItem, ConsumerId, IdSealer, KeyRing, Observed, Phase, Refusal, SealKey, SealKeyId,
+    SigningKey, TicketStatus,
+};
+
+type Fake = Arc<Provider<Arc<MemoryRecords>, Arc<FakeBackend>>>;
+
+const ANYBODY: Caller<'static> = Caller { client: None };
+
+struct World {
+    provider: Fake,
+    backend: Arc<FakeBackend>,
+    records: Arc<MemoryRecords>,
+    now: Arc<AtomicU64>,
+}
+
+fn world(capacity: u64) -> World {
+    started(Arc::new(MemoryRecords::default()), Arc::new(FakeBackend::new(capacity)))
+}
+
+/// A provider process over what an earlier one left.
+fn started(records: Arc<MemoryRecords>, backend: Arc<FakeBackend>) -> World {
+    let now = Arc::new(AtomicU64::new(1_000_000));
+    let clock = Arc::clone(&now);
+    let config = ProviderConfig {
+        keys: KeyRing::new(Some(SigningKey::from_seed(&[1; 32]).unwrap()), vec![]),
+        sealer: IdSealer::new([SealKey { id: SealKeyId(1), secret: [7; 32].into() }]).unwrap(),
+        clock: Arc::new(move || clock.load(Ordering::SeqCst)),
+        resync: Duration::from_secs(3600),
+    };
+    let provider = Arc::new(Provider::new(Arc::clone(&records), Arc::clone(&backend), config));
+    World { provider, backend, records, now }
+}
+
+impl World {
+    async fn ticket(&self) -> String {
+        self.provider.create_ticket(100, None).await.unwrap().text.expose().to_owned()
+    }
+
+    /// A consumer that is Ready: its sealed id and its open one.
+    async fn consumer(&self, capacity: &str) -> (String, ConsumerId) {
+        let onboarded =
+            self.provider.onboard(&self.ticket().await, capacity.as_bytes(), ANYBODY).await.unwrap();
+        self.provider.reconcile(onboarded.consumer).await.unwrap();
+        (onboarded.id.expose().to_owned(), onboarded.consumer)
+    }
+
+    async fn phase(&self, id: ConsumerId) -> Option<Phase> {
+        self.records.consumer(id).await.unwrap().map(|stored| stored.value.phase)
+    }
+
+    async fn granted(&self) -> u64 {
+        self.records.ledger().await.unwrap().value.granted
+    }
+}
+
+#[tokio::test]
+async fn a_consumer_goes_through_its_whole_life() {
+    let world = world(100 << 30);
+    let ticket = world.ticket().await;
+    let onboarded = world.provider.onboard(&ticket, b"1.5Gi", ANYBODY).await.unwrap();
+    assert_eq!(onboarded.granted, b"1536Mi");
+    let id = onboarded.id.expose();
+    let refusal = world.provider.storage_config(id, ANYBODY).await.unwrap_err();
+    assert_eq!(refusal.code(), Code::Unavailable);
+    assert_eq!(world.provider.reconcile(onboarded.consumer).await.unwrap(), Reconciled::Ready { steps: 3 });
+    assert_eq!(world.provider.reconcile(onboarded.consumer).await.unwrap(), Reconciled::Ready { steps: 0 });
+    let details = world.provider.storage_config(id, ANYBODY).await.unwrap();
+    assert!(details.starts_with(br#"[{"name":"fake","kind":"Secret""#));
+    assert!(world.backend.connect(onboarded.consumer, "1"));
+
+    let message = [&[0x0a, 3][..], b"3Gi"].concat();
+    assert_eq!(world.provider.update_capacity(id, &message, ANYBODY).await.unwrap(), message);
+    assert_eq!(world.provider.usage(onboarded.consumer).await.unwrap().limit, 3 << 30);
+    world.backend.set_used(onboarded.consumer, 2 << 30);
+    let refusal = world.provider.update_capacity(id, b"1Gi", ANYBODY).await.unwrap_err();
+    assert_eq!(refusal, Refusal::BelowUse { requested: 1 << 30, used: 2 << 30 });
+    assert_eq!(world.provider.update_capacity(id, b"2Gi", ANYBODY).await.unwrap(), b"2Gi");
+    assert_eq!(world.granted().await, 2 << 30);
+
+    world.provider.offboard(id, ANYBODY).await.unwrap();
+    world.provider.offboard(id, ANYBODY).await.unwrap();
+    assert_eq!(world.provider.storage_config(id, ANYBODY).await.unwrap_err().code(), Code::InvalidArgument);
+    assert_eq!(world.provider.reconcile(onboarded.consumer).await.unwrap(), Reconciled::Gone { steps: 3 });
+    assert_eq!(world.backend.sessions(onboarded.consumer), 0);
+    assert_eq!((world.granted().await, world.phase(onboarded.consumer).await), (0, None));
+    assert_eq!(world.provider.offboard(id, ANYBODY).await.unwrap_err(), Refusal::UnknownConsumer);
+    assert_eq!(
+        world.provider.onboard(&ticket, b"1Gi", ANYBODY).await.unwrap_err().code(),
+        Code::InvalidArgument
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn fifty_calls_with_one_ticket_make_one_consumer() {
+    let world = world(100 << 30);
+    let ticket = world.ticket().await;
+    let calls: Vec<_> = (0..50)
+        .map(|_| {
+            let (provider, ticket) = (Arc::clone(&world.provider), ticket.clone());
+            tokio::spawn(async move {
+                provider.onboard(&ticket, b"10Gi", ANYBODY).await.unwrap().id.expose().to_owned()
+            })
+        })
+        .collect();
+    let mut ids = Vec::new();
+    for call in calls {
+        ids.push(call.await.unwrap());
+    }
+    ids.dedup();
+    assert_eq!(ids.len(), 1);
+    assert_eq!(world.provider.consumers().await.unwrap().len(), 1);
+    assert_eq!(world.granted().await, 10 << 30);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_consumers_at_once_never_get_more_than_there_is() {
+    let world = world(100);
+    let mut calls = Vec::new();
+    for _ in 0..30 {
+        let (provider, ticket) = (Arc::clone(&world.provider), world.ticket().await);
+        calls.push(tokio::spawn(async move { provider.onboard(&ticket, b"7", ANYBODY).await }));
+    }
+    let mut refused = 0;
+    for call in calls {
+        refused += u32::from(call.await.unwrap().is_err_and(|refusal| refusal.code() == Code::Internal));
+    }
+    let grants: Vec<u64> = world.provider.consumers().await.unwrap().iter().map(|c| c.granted).collect();
+    assert_eq!(grants.iter().sum::<u64>(), 100);
+    assert_eq!((grants.len(), refused), (15, 15), "14 times 7 and the last 2");
+    assert_eq!(world.granted().await, 100);
+}
+
+#[tokio::test]
+async fn failure_shows_its_cause_and_recovery_makes_ready() {
+    let world = world(1 << 30);
+    let onboarded = world.provider.onboard(&world.ticket().await, b"1Mi", ANYBODY).await.unwrap();
+    for broken in 0..3 {
+        world.backend.set_fault(Some(Fault::DownFrom(broken)));
+        let result = world.provider.reconcile(onboarded.consumer).await.unwrap();
+        assert!(
+            matches!(&result, Reconciled::Failed { reason } if reason.contains("injected")),
+            "{result:?}"
+        );
+        let refusal = world.provider.storage_config(onboarded.id.expose(), ANYBODY).await.unwrap_err();
+        assert_eq!(refusal.code(), Code::Internal);
+        assert!(refusal.message().contains("injected"));
+        world.backend.set_fault(None);
+        world.backend.lose_storage(onboarded.consumer);
+    }
+    assert!(matches!(world.provider.reconcile(onboarded.consumer).await.unwrap(), Reconciled::Ready { .. }));
+    assert_eq!(world.phase(onboarded.consumer).await, Some(Phase::Ready));
+}
+
+/// Every point at which a provider can die: before step n, after step n with its effect, and before or after the
+/// phase is written. A new process over the same records and storage must end in the same place.
+#[tokio::test]
+async fn killed_at_any_point_a_new_process_finishes_the_work() {
+    for leaving in [false, true] {
+        for fault in (0..4).flat_map(|n| [Fault::DownFrom(n), Fault::LostAnswer(n)]) {
+            for lost_write in [0, 1] {
+                let world = world(1 << 30);
+                let onboarded = world.provider.onboard(&world.ticket().await, b"1Mi", ANYBODY).await.unwrap();
+                let id = onboarded.consumer;
+                if leaving {
+                    world.provider.reconcile(id).await.unwrap();
+                    world.provider.offboard(onboarded.id.expose(), ANYBODY).await.unwrap();
+                }
+                world.backend.set_fault(Some(fault));
+                world.records.failing_commits.store(lost_write, Ordering::SeqCst);
+                let _ = world.provider.reconcile(id).await;
+                world.backend.set_fault(None);
+                let next = started(Arc::new(world.records.snapshot()), Arc::clone(&world.backend));
+                next.provider.reconcile_all().await.unwrap();
+                let expected = if leaving { None } else { Some(Phase::Ready) };
+                assert_eq!(
+                    next.phase(id).await,
+                    expected,
+                    "{fault:?}, leaving {leaving}, lost writes {lost_write}"
+                );
+                let observed = next.backend.observe(id).await.unwrap();
+                assert_eq!(observed == Observed::default(), leaving);
+                assert_eq!(next.granted().await, if leaving { 0 } else { 1 << 20 });
+                assert!(next.provider.orphans().await.unwrap().is_empty());
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_call_whose_write_fails_promises_nothing() {
+    let world = world(100);
+    let ticket = world.ticket().await;
+    world.records.failing_commits.store(1, Ordering::SeqCst);
+    assert_eq!(world.provider.onboard(&ticket, b"7", ANYBODY).await.unwrap_err().code(), Code::Internal);
+    assert_eq!((world.granted().await, world.provider.consumers().await.unwrap().len()), (0, 0));
+    let (sealed, id) = world.consumer("50").await;
+    world.backend.set_used(id, 10);
+    // The shrink reached the backend, its record did not: the reconciler restores what the record says.
+    world.records.failing_commits.store(1, Ordering::SeqCst);
+    assert_eq!(
+        world.provider.update_capacity(&sealed, b"20", ANYBODY).await.unwrap_err().code(),
+        Code::Internal
+    );
+    assert_eq!(world.provider.usage(id).await.unwrap().limit, 20);
+    world.provider.reconcile(id).await.unwrap();
+    assert_eq!(world.provider.usage(id).await.unwrap().limit, 50);
+    assert_eq!(world.granted().await, 50);
+}
+
+#[tokio::test]
+async fn storage_deleted_by_hand_is_made_again() {
+    let world = world(1 << 30);
+    let (_, id) = world.consumer("1Mi").await;
+    world.backend.lose_storage(id);
+    assert_eq!(world.provider.reconcile(id).await.unwrap(), Reconciled::Ready { steps: 2 });
+}
+
+#[tokio::test]
+async fn storage_without_a_record_is_reported_and_left_alone() {
+    let world = world(1 << 30);
+    let stray = ConsumerId::new(uuid::Uuid::from_u128(99));
+    world.backend.ensure_storage(stray, 1).await.unwrap();
+    world.provider.reconcile_all().await.unwrap();
+    assert_eq!(world.provider.orphans().await.unwrap(), [stray]);
+    assert!(world.backend.observe(stray).await.unwrap().storage.is_some());
+}
+
+#[tokio::test]
+async fn forged_ids_and_bad_capacities_are_invalid_arguments() {
+    let world = world(1 << 30);
+    let (sealed, id) = world.consumer("1Mi").await;
+    for bad in ["", "nonsense", &id.to_string(), &sealed[1..]] {
+        for refusal in [
+            world.provider.storage_config(bad, ANYBODY).await.unwrap_err(),
+            world.provider.update_capacity(bad, b"1Mi", ANYBODY).await.unwrap_err(),
+            world.provider.offboard(bad, ANYBODY).await.unwrap_err(),
+        ] {
+            assert_eq!(refusal.code(), Code::InvalidArgument, "{bad}: {refusal}");
+        }
+    }
+    let ticket = world.ticket().await;
+    for bad in ["", "abc", "1i", " 1", "0", "-1Gi"] {
+        let refusal = world.provider.onboard(&ticket, bad.as_bytes(), ANYBODY).await.unwrap_err();
+        assert_eq!(refusal.code(), Code::InvalidArgument, "{bad}");
+        assert_eq!(
+            world.provider.update_capacity(&sealed, bad.as_bytes(), ANYBODY).await.unwrap_err().code(),
+            Code::InvalidArgument
+        );
+    }
+}
+
+#[tokio::test]
+async fn tickets_are_listed_revoked_and_forgotten() {
+    let world = world(1 << 30);
+    let kept = world.provider.create_ticket(100, None).await.unwrap();
+    let dropped = world.provider.create_ticket(100, None).await.unwrap();
+    assert!(world.provider.revoke_ticket(&dropped.record.id).await.unwrap());
+    assert!(!world.provider.revoke_ticket("nobody").await.unwrap());
+    let refusal = world.provider.onboard(dropped.text.expose(), b"1", ANYBODY).await.unwrap_err();
+    assert_eq!(refusal.code(), Code::InvalidArgument);
+    world.provider.onboard(kept.text.expose(), b"1", ANYBODY).await.unwrap();
+    let status = |now| {
+        let world = &world;
+        async move {
+            let mut all: Vec<_> =
+                world.provider.tickets().await.unwrap().iter().map(|t| t.status_at(now)).collect();
+            all.sort_by_key(|status| *status as u8);
+            all
+        }
+    };
+    assert_eq!(status(1_000_000).await, [TicketStatus::Used, TicketStatus::Revoked]);
+    world.now.store(2_000_000, Ordering::SeqCst);
+    assert_eq!(world.provider.forget_expired_tickets().await.unwrap(), 1);
+    assert_eq!(status(2_000_000).await, [TicketStatus::Used]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_loop_retries_until_the_backend_is_back() {
+    let world = world(1 << 30);
+    let stop = tokio_util::sync::CancellationToken::new();
+    let running = tokio::spawn(Arc::clone(&world.provider).run(stop.clone()));
+    world.backend.set_fault(Some(Fault::DownFrom(0)));
+    let onboarded = world.provider.onboard(&world.ticket().await, b"1Mi", ANYBODY).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(matches!(world.phase(onboarded.consumer).await, Some(Phase::Failed { .. })));
+    world.backend.set_fault(None);
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert_eq!(world.phase(onboarded.consumer).await, Some(Phase::Ready));
+    stop.cancel();
+    running.await.unwrap();
+}
+
+struct FakeSubject(FakeBackend);
+
+#[async_trait]
+impl Subject for FakeSubject {
+    type Backend = FakeBackend;
+
+    fn backend(&self) -> &FakeBackend {
+        &self.0
+    }
+
+    async fn store(&self, consumer: ConsumerId, details: &[ConnectionItem], bytes: u64) -> bool {
+        let connected = self.0.connect(consumer, &details[0].data["secret"]);
+        if connected {
+            self.0.set_used(consumer, bytes);
+        }
+        connected
+    }
+}
+
+#[tokio::test]
+async fn the_fake_conforms() {
+    conforms(&FakeSubject(FakeBackend::new(1 << 30))).await;
+}

@@ -1,0 +1,215 @@
+//! What a cluster says about pools, users and sessions, read from its JSON. Pure.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use storage_provider::{ConsumerId, ObservedStorage};
+
+const POOL: &str = "trestle-";
+const TRASH: &str = "trestle-trash-";
+const USER: &str = "client.trestle-";
+
+pub(crate) fn pool_of(consumer: ConsumerId) -> String {
+    format!("{POOL}{consumer}")
+}
+
+pub(crate) fn trash_of(consumer: ConsumerId) -> String {
+    format!("{TRASH}{consumer}")
+}
+
+pub(crate) fn user_of(consumer: ConsumerId) -> String {
+    format!("{USER}{consumer}")
+}
+
+/// Exactly what a consumer's user may do, in the form of `auth get-or-create`.
+pub(crate) fn caps_of(consumer: ConsumerId) -> [String; 6] {
+    let own = format!("profile rbd pool={}", pool_of(consumer));
+    ["mon".into(), "profile rbd".into(), "mgr".into(), own.clone(), "osd".into(), own]
+}
+
+/// Pools, users and usage at one moment.
+#[derive(Debug, Default)]
+pub(crate) struct Picture {
+    pools: BTreeMap<String, Pool>,
+    users: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pool {
+    pub(crate) quota: u64,
+    pub(crate) applications: Vec<String>,
+    pub(crate) used: u64,
+    pub(crate) full: bool,
+    pub(crate) replicas: u64,
+}
+
+impl Picture {
+    /// From `osd dump`, `df` and `auth ls`.
+    pub(crate) fn read(dump: &Value, df: &Value, auth: &Value) -> Self {
+        let mut used = BTreeMap::new();
+        for pool in array(&df["pools"]) {
+            used.insert(text(&pool["name"]), pool["stats"]["stored"].as_u64().unwrap_or(0));
+        }
+        let mut pools = BTreeMap::new();
+        for pool in array(&dump["pools"]) {
+            let name = text(&pool["pool_name"]);
+            let flags = text(&pool["flags_names"]);
+            let applications = pool["application_metadata"].as_object();
+            pools.insert(
+                name.clone(),
+                Pool {
+                    quota: pool["quota_max_bytes"].as_u64().unwrap_or(0),
+                    applications: applications.map(|all| all.keys().cloned().collect()).unwrap_or_default(),
+                    used: used.get(&name).copied().unwrap_or(0),
+                    full: flags.split(',').any(|flag| flag == "full_quota"),
+                    replicas: pool["size"].as_u64().unwrap_or(0),
+                },
+            );
+        }
+        let mut users = BTreeMap::new();
+        for user in array(&auth["auth_dump"]) {
+            let caps = user["caps"].as_object().into_iter().flatten();
+            users.insert(text(&user["entity"]), caps.map(|(kind, cap)| (kind.clone(), text(cap))).collect());
+        }
+        Self { pools, users }
+    }
+
+    pub(crate) fn pool(&self, consumer: ConsumerId) -> Option<&Pool> {
+        self.pools.get(&pool_of(consumer))
+    }
+
+    pub(crate) fn has_trash(&self, consumer: ConsumerId) -> bool {
+        self.pools.contains_key(&trash_of(consumer))
+    }
+
+    /// Whether the user may do exactly what it should.
+    pub(crate) fn has_user(&self, consumer: ConsumerId) -> bool {
+        let wanted = caps_of(consumer);
+        let wanted: BTreeMap<_, _> =
+            wanted.chunks(2).map(|pair| (pair[0].as_str(), pair[1].as_str())).collect();
+        self.users
+            .get(&user_of(consumer))
+            .is_some_and(|held| held.iter().map(|(kind, cap)| (kind.as_str(), cap.as_str())).eq(wanted))
+    }
+
+    /// Everybody of whom there is anything.
+    pub(crate) fn consumers(&self) -> Vec<ConsumerId> {
+        let pools =
+            self.pools.keys().filter_map(|name| name.strip_prefix(TRASH).or_else(|| name.strip_prefix(POOL)));
+        let users = self.users.keys().filter_map(|name| name.strip_prefix(USER));
+        let mut all: Vec<ConsumerId> = pools.chain(users).filter_map(|id| id.parse().ok()).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Bytes stored in all consumers' pools.
+    pub(crate) fn used(&self) -> u64 {
+        self.pools.iter().filter(|(name, _)| name.starts_with(POOL)).map(|(_, pool)| pool.used).sum()
+    }
+}
+
+impl Pool {
+    pub(crate) fn observed(&self, replicas: u64) -> ObservedStorage {
+        ObservedStorage {
+            // Ceph's zero means no limit, and so does ours when it says none.
+            quota: Some(self.quota).filter(|quota| *quota > 0),
+            used: self.used,
+            in_shape: self.applications == ["rbd"] && self.replicas == replicas,
+        }
+    }
+}
+
+/// The instances of a user's clients, as a blocklist wants them: address and nonce.
+pub(crate) fn sessions_of(sessions: &Value, user: &str) -> Vec<String> {
+    let own = array(sessions).filter(|session| text(&session["entity_name"]) == user);
+    let addresses = own.flat_map(|session| array(&session["addrs"]["addrvec"]));
+    let mut instances: Vec<String> = addresses
+        .map(|address| format!("{}/{}", text(&address["addr"]), address["nonce"].as_u64().unwrap_or(0)))
+        .collect();
+    instances.sort_unstable();
+    instances.dedup();
+    instances
+}
+
+/// Names of the monitors, and the addresses consumers use: the older protocol's where there is one, since a bare
+/// address is read as that.
+pub(crate) fn monitors(dump: &Value) -> Vec<(String, String)> {
+    array(&dump["mons"])
+        .map(|monitor| {
+            let addresses: Vec<&Value> = array(&monitor["public_addrs"]["addrvec"]).collect();
+            let old = addresses.iter().find(|address| address["type"] == "v1").or_else(|| addresses.first());
+            (text(&monitor["name"]), old.map(|address| text(&address["addr"])).unwrap_or_default())
+        })
+        .collect()
+}
+
+pub(crate) fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn array(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn id(n: u128) -> ConsumerId {
+        ConsumerId::new(Uuid::from_u128(n))
+    }
+
+    fn picture(caps: &Value) -> Picture {
+        let dump = json!({"pools": [
+            {"pool_name": pool_of(id(1)), "quota_max_bytes": 10, "size": 3, "flags_names": "hashpspool,full,full_quota", "application_metadata": {"rbd": {}}},
+            {"pool_name": trash_of(id(2)), "quota_max_bytes": 0, "application_metadata": {}},
+            {"pool_name": "trestle-of-somebody", "application_metadata": {}},
+        ]});
+        let df = json!({"pools": [{"name": pool_of(id(1)), "stats": {"stored": 7}}]});
+        Picture::read(
+            &dump,
+            &df,
+            &json!({"auth_dump": [{"entity": user_of(id(1)), "caps": caps}, {"entity": user_of(id(3)), "caps": {}}]}),
+        )
+    }
+
+    #[test]
+    fn only_what_is_recognised_counts_as_ours() {
+        let picture = picture(&json!({}));
+        assert_eq!(picture.consumers(), [id(1), id(2), id(3)]);
+        let pool = picture.pool(id(1)).unwrap();
+        assert_eq!(pool.observed(3), ObservedStorage { quota: Some(10), used: 7, in_shape: true });
+        assert!(!pool.observed(2).in_shape && pool.full);
+        assert!(picture.has_trash(id(2)) && !picture.has_trash(id(1)));
+    }
+
+    #[test]
+    fn a_user_with_more_or_less_than_its_caps_does_not_count() {
+        let own = format!("profile rbd pool={}", pool_of(id(1)));
+        let good = json!({"mon": "profile rbd", "mgr": own, "osd": own});
+        assert!(picture(&good).has_user(id(1)));
+        for (kind, cap) in
+            [("osd", json!("profile rbd")), ("mgr", json!("allow rw")), ("mds", json!("allow"))]
+        {
+            let mut bad = good.clone();
+            bad[kind] = cap;
+            assert!(!picture(&bad).has_user(id(1)), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sessions_are_those_of_the_user_and_nobody_elses() {
+        let session = |user: &str, nonce: u32| json!({"entity_name": user, "addrs": {"addrvec": [{"type": "any", "addr": "127.0.0.1:0", "nonce": nonce}]}});
+        let all = json!([
+            session("client.a", 5),
+            session("client.admin", 6),
+            session("client.a", 5),
+            session("client.a", 7)
+        ]);
+        assert_eq!(sessions_of(&all, "client.a"), ["127.0.0.1:0/5", "127.0.0.1:0/7"]);
+    }
+}

@@ -1,0 +1,185 @@
+//! A vault, a server and an authority, and how to call the clients.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    sync::{Arc, Once},
+};
+
+use storage_backend::Backend as _;
+use storage_nbd::{
+    Access, IssuedIdentity, NbdBackend, NbdServer, ServerConfig, Vault, VaultConfig, testing::TestAuthority,
+};
+use storage_provider::ConsumerId;
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+pub(crate) const MIB: u64 = 1 << 20;
+
+pub(crate) struct World {
+    pub(crate) backend: Arc<NbdBackend>,
+    pub(crate) authority: Arc<TestAuthority>,
+    pub(crate) address: SocketAddr,
+    pub(crate) dir: TempDir,
+    stop: CancellationToken,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+pub(crate) fn id(n: u128) -> ConsumerId {
+    ConsumerId::new(Uuid::from_u128(n))
+}
+
+/// Many connections need many descriptors.
+fn raise_descriptor_limit() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        limit.current = limit.maximum;
+        let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, limit);
+    });
+}
+
+/// A server with TLS on its own directory.
+pub(crate) async fn world() -> World {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("vault");
+    start(dir, &root, None).await
+}
+
+/// A server without TLS, for clients that speak the protocol by hand.
+pub(crate) async fn plain_world(consumer: ConsumerId) -> World {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("vault");
+    start(dir, &root, Some(consumer)).await
+}
+
+pub(crate) async fn start(dir: TempDir, root: &Path, plain: Option<ConsumerId>) -> World {
+    raise_descriptor_limit();
+    let vault = Arc::new(Vault::open(VaultConfig { root: root.to_owned(), reserve: 0 }).unwrap());
+    let authority = Arc::new(TestAuthority::new().unwrap());
+    let access = match plain {
+        Some(consumer) => Access::PlainLoopback(consumer),
+        None => Access::Tls(authority.server().unwrap()),
+    };
+    let config = ServerConfig {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        access,
+        max_connections: 4096,
+        max_sessions: 2048,
+    };
+    let server = NbdServer::bind(Arc::clone(&vault), config).await.unwrap();
+    let address = server.local_addr().unwrap();
+    let backend = Arc::new(NbdBackend::at(vault, Arc::clone(&authority) as _, address));
+    let stop = CancellationToken::new();
+    tokio::spawn(server.run(stop.clone()));
+    World { backend, authority, address, dir, stop }
+}
+
+impl World {
+    /// A consumer with a volume `data` of its grant's size.
+    pub(crate) async fn consumer(&self, n: u128, bytes: u64) -> ConsumerId {
+        self.backend.ensure_storage(id(n), bytes).await.unwrap();
+        self.backend.set_quota(id(n), bytes).await.unwrap();
+        self.backend.ensure_credentials(id(n)).await.unwrap();
+        id(n)
+    }
+
+    /// The certificates of a consumer as the directory that every NBD client takes.
+    pub(crate) async fn certificates(&self, consumer: ConsumerId) -> PathBuf {
+        let details = self.backend.connection_details(consumer).await.unwrap();
+        let secret = &details.iter().find(|item| item.name == "nbd-client").unwrap().data;
+        write_certificates(
+            self.dir.path(),
+            &consumer.to_string(),
+            &secret["ca"],
+            &secret["cert"],
+            &secret["key"],
+        )
+    }
+
+    pub(crate) fn identity_dir(&self, name: &str, identity: &IssuedIdentity) -> PathBuf {
+        let server = self.authority.certificate();
+        write_certificates(self.dir.path(), name, server, &identity.certificate, &identity.key)
+    }
+
+    pub(crate) fn uri(&self, certificates: &Path, export: &str) -> String {
+        format!("nbds://{}/{export}?tls-certificates={}", self.address, certificates.display())
+    }
+
+    /// qemu's tools with TLS: arguments that name the device.
+    pub(crate) fn qemu(&self, certificates: &Path, export: &str) -> Vec<String> {
+        let (host, port) = (self.address.ip(), self.address.port());
+        let creds = format!("tls-creds-x509,id=t,endpoint=client,dir={}", certificates.display());
+        let image = format!(
+            "driver=nbd,server.type=inet,server.host={host},server.port={port},export={export},tls-creds=t"
+        );
+        ["--object", &creds, "--image-opts", &image].map(str::to_owned).to_vec()
+    }
+
+    pub(crate) async fn used(&self, consumer: ConsumerId) -> u64 {
+        self.backend.usage(consumer).await.unwrap().used
+    }
+}
+
+pub(crate) fn write_certificates(
+    dir: &Path,
+    name: &str,
+    authority: &str,
+    certificate: &str,
+    key: &str,
+) -> PathBuf {
+    let dir = dir.join(format!("certificates-{name}"));
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(dir.join("ca-cert.pem"), authority).unwrap();
+    std::fs::write(dir.join("client-cert.pem"), certificate).unwrap();
+    std::fs::write(dir.join("client-key.pem"), key).unwrap();
+    dir
+}
+
+/// Runs a client and returns what it said. The server lives in this process, so this must not block its threads.
+pub(crate) async fn run(program: &str, args: &[impl AsRef<str>]) -> Output {
+    let mut command = Command::new("timeout");
+    command.arg("60").arg(program).args(args.iter().map(|arg| arg.as_ref().to_owned()));
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap();
+    output.unwrap_or_else(|error| {
+        panic!("running {program}: {error}; scripts/test-deps.d/storage lists the packages")
+    })
+}
+
+/// Runs a client that must succeed; its standard output.
+pub(crate) async fn must(program: &str, args: &[impl AsRef<str>]) -> String {
+    let output = run(program, args).await;
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{program} failed: {out}{err}");
+    out.into_owned()
+}
+
+/// Runs a client that must fail; what it complained about.
+pub(crate) async fn must_not(program: &str, args: &[impl AsRef<str>]) -> String {
+    let output = run(program, args).await;
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(!output.status.success(), "{program} must fail: {out}{err}");
+    assert_ne!(output.status.code(), Some(124), "{program} hung: {out}{err}");
+    format!("{out}{err}")
+}
+
+/// Bytes that look random and are the same each time.
+pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend(state.to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}

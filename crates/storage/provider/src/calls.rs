@@ -1,0 +1,187 @@
+//! The four calls of the seed, decided: from a request and the records it concerns to new records and an answer.
+//!
+//! In: requests and the records read for them. Out: records to write in one transaction with the versions that were
+//! read, or a refusal. Not here: reading and writing them, and retrying on conflict (`storage-backend`).
+
+#[cfg(test)]
+mod tests;
+
+use crate::{
+    capacity::Capacity,
+    consumer::{Consumer, Event, Phase},
+    grant::{Ledger, grant},
+    id::{ConsumerId, SealKeyId},
+    refusal::Refusal,
+    ticket::{KeyRing, TicketError, TicketRecord, TicketState, TicketText},
+};
+
+/// What a consumer-to-be sends.
+pub struct OnboardRequest<'a> {
+    pub ticket: &'a TicketText,
+    pub capacity: Capacity,
+    /// The client certificate's identity, when there is one.
+    pub client: Option<&'a str>,
+}
+
+/// What is known when it asks.
+pub struct OnboardView<'a> {
+    /// The record under the ticket's hash.
+    pub ticket: Option<&'a TicketRecord>,
+    /// The consumer that record names, if it still exists.
+    pub consumer: Option<&'a Consumer>,
+    pub ledger: Ledger,
+    /// Bytes the storage holds in all.
+    pub total: u64,
+    pub keys: &'a KeyRing,
+    pub now: u64,
+}
+
+/// What becomes of an onboarding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Onboard {
+    /// The ticket was used before: the same consumer again.
+    Existing(Consumer),
+    /// All three records are written together or not at all.
+    Create { consumer: Consumer, ticket: TicketRecord, ledger: Ledger },
+}
+
+/// Decides an onboarding. `fresh` and `seal_key` are used if a consumer is made.
+pub fn decide_onboard(
+    request: &OnboardRequest<'_>,
+    view: &OnboardView<'_>,
+    fresh: ConsumerId,
+    seal_key: SealKeyId,
+) -> Result<Onboard, Refusal> {
+    match view.ticket.map(|record| &record.state) {
+        Some(TicketState::Revoked { .. }) => return Err(TicketError::Revoked.into()),
+        // Who shows a ticket that was accepted once is its consumer, even when the ticket or its key is past its time.
+        Some(TicketState::Used { .. }) => return repeated(request, view.consumer),
+        Some(TicketState::Issued) | None => {}
+    }
+    let ticket = request.ticket.verify(view.keys, view.now)?;
+    ticket.check_at(view.now)?;
+    let granted = grant(request.capacity.bytes(), view.total, view.ledger, 0, ticket.limit)?;
+    let consumer = Consumer {
+        id: fresh,
+        ticket: ticket.hash.clone(),
+        requested: request.capacity.quantity(),
+        granted,
+        ticket_limit: ticket.limit,
+        phase: Phase::Configuring,
+        seal_key,
+        bound_to: request.client.map(str::to_owned),
+        created_at: view.now,
+    };
+    let ledger = view.ledger.moved(0, granted)?;
+    Ok(Onboard::Create { ticket: TicketRecord::used(&ticket, view.ticket, fresh), consumer, ledger })
+}
+
+fn repeated(request: &OnboardRequest<'_>, consumer: Option<&Consumer>) -> Result<Onboard, Refusal> {
+    let Some(consumer) = consumer.filter(|consumer| !consumer.is_deleting()) else {
+        return Err(TicketError::Spent.into());
+    };
+    check_client(consumer, request.client)?;
+    Ok(Onboard::Existing(consumer.clone()))
+}
+
+/// A consumer that onboarded with a certificate answers to that certificate only.
+fn check_client(consumer: &Consumer, client: Option<&str>) -> Result<(), Refusal> {
+    match &consumer.bound_to {
+        Some(bound) if client != Some(bound) => Err(Refusal::ForeignClient),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Whether connection details may be handed out.
+pub fn decide_config(consumer: Option<&Consumer>, client: Option<&str>) -> Result<(), Refusal> {
+    let consumer = consumer.ok_or(Refusal::UnknownConsumer)?;
+    check_client(consumer, client)?;
+    match &consumer.phase {
+        Phase::Ready => Ok(()),
+        Phase::Configuring => Err(Refusal::Configuring),
+        Phase::Failed { reason } => Err(Refusal::Failed { reason: reason.clone() }),
+        Phase::Deleting { .. } => Err(Refusal::UnknownConsumer),
+    }
+}
+
+/// What becomes of a new capacity.
+///
+/// A larger grant is promised first and given then; a smaller one is taken first, where the backend can refuse it,
+/// and freed then. Killed in between, the next reconcile restores what the record says, which nobody was told to be
+/// otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resize {
+    Unchanged {
+        bytes: u64,
+    },
+    /// Write the records, then tell the backend.
+    Grow {
+        to: u64,
+    },
+    /// Tell the backend, then write the records.
+    Shrink {
+        to: u64,
+    },
+}
+
+/// Decides a new capacity; `used` is what the backend sees in use now.
+pub fn decide_resize(
+    consumer: Option<&Consumer>,
+    client: Option<&str>,
+    capacity: &Capacity,
+    total: u64,
+    ledger: Ledger,
+    used: u64,
+) -> Result<Resize, Refusal> {
+    let consumer = consumer.ok_or(Refusal::UnknownConsumer)?;
+    check_client(consumer, client)?;
+    match &consumer.phase {
+        Phase::Ready => {}
+        Phase::Deleting { .. } => return Err(Refusal::UnknownConsumer),
+        phase @ (Phase::Configuring | Phase::Failed { .. }) => {
+            return Err(Refusal::NotReady { phase: phase.name() });
+        }
+    }
+    let requested = capacity.bytes();
+    if requested < used {
+        return Err(Refusal::BelowUse { requested, used });
+    }
+    let mut to = grant(requested, total, ledger, consumer.granted, consumer.ticket_limit)?;
+    if requested >= consumer.granted {
+        // Storage that shrank under its promises, or a ticket's limit, must not turn a wish for more into less.
+        to = to.max(consumer.granted);
+    }
+    Ok(match to.cmp(&consumer.granted) {
+        std::cmp::Ordering::Equal => Resize::Unchanged { bytes: to },
+        std::cmp::Ordering::Greater => Resize::Grow { to },
+        std::cmp::Ordering::Less if to < used => return Err(Refusal::BelowUse { requested: to, used }),
+        std::cmp::Ordering::Less => Resize::Shrink { to },
+    })
+}
+
+/// The records after a resize to `to` bytes.
+pub fn settle_resize(
+    consumer: &Consumer,
+    capacity: &Capacity,
+    to: u64,
+    ledger: Ledger,
+) -> Result<(Consumer, Ledger), Refusal> {
+    let ledger = ledger.moved(consumer.granted, to)?;
+    let mut consumer = Consumer { requested: capacity.quantity(), granted: to, ..consumer.clone() };
+    consumer.handle(Event::Resized)?;
+    Ok((consumer, ledger))
+}
+
+/// What becomes of an offboarding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Offboard {
+    Accepted(Consumer),
+    /// It is on its way out already.
+    Repeated,
+}
+
+pub fn decide_offboard(consumer: Option<&Consumer>, client: Option<&str>) -> Result<Offboard, Refusal> {
+    let mut consumer = consumer.ok_or(Refusal::UnknownConsumer)?.clone();
+    check_client(&consumer, client)?;
+    Ok(if consumer.handle(Event::Offboarded)? { Offboard::Accepted(consumer) } else { Offboard::Repeated })
+}

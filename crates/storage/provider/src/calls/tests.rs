@@ -1,0 +1,195 @@
+//! The calls in the seed's words: each row of its tables once.
+
+use uuid::Uuid;
+
+use super::*;
+use crate::{CapacityForm, Code, GrantError, MintRequest, SigningKey, consumer::tests::example};
+
+const NOW: u64 = 1_000;
+const SEAL: SealKeyId = SealKeyId(1);
+
+struct Provider {
+    keys: KeyRing,
+    ticket: TicketText,
+}
+
+impl Provider {
+    fn new(limit: Option<u64>) -> Self {
+        let keys = KeyRing::new(Some(SigningKey::from_seed(&[1; 32]).unwrap()), vec![]);
+        let minted = keys.mint(&MintRequest { id: "t".into(), now: NOW, lifetime: 10, limit }).unwrap();
+        Self { ticket: TicketText::parse(minted.text.expose()).unwrap(), keys }
+    }
+
+    fn view<'a>(
+        &'a self,
+        ticket: Option<&'a TicketRecord>,
+        consumer: Option<&'a Consumer>,
+        granted: u64,
+    ) -> OnboardView<'a> {
+        OnboardView { ticket, consumer, ledger: Ledger { granted }, total: 100, keys: &self.keys, now: NOW }
+    }
+
+    fn ask(&self, text: &str, client: Option<&'static str>) -> OnboardRequest<'_> {
+        OnboardRequest { ticket: &self.ticket, capacity: capacity(text), client }
+    }
+}
+
+fn capacity(text: &str) -> Capacity {
+    Capacity::parse(text, CapacityForm::Text).unwrap()
+}
+
+fn fresh() -> ConsumerId {
+    ConsumerId::new(Uuid::from_u128(7))
+}
+
+fn ready(granted: u64) -> Consumer {
+    Consumer { phase: Phase::Ready, ..example(7, granted) }
+}
+
+#[test]
+fn a_good_ticket_makes_a_consumer_that_is_being_configured() {
+    let provider = Provider::new(None);
+    let answer =
+        decide_onboard(&provider.ask("40", None), &provider.view(None, None, 10), fresh(), SEAL).unwrap();
+    let Onboard::Create { consumer, ticket, ledger } = answer else { panic!("a consumer is made") };
+    assert_eq!((consumer.granted, consumer.phase.name(), ledger.granted), (40, "Configuring", 50));
+    assert_eq!(ticket.state, TicketState::Used { consumer: consumer.id });
+    assert_eq!(ticket.hash, consumer.ticket);
+}
+
+#[test]
+fn the_grant_is_bounded_by_what_is_left_and_by_the_ticket() {
+    let provider = Provider::new(Some(30));
+    let granted = |left: u64| match decide_onboard(
+        &provider.ask("99", None),
+        &provider.view(None, None, 100 - left),
+        fresh(),
+        SEAL,
+    ) {
+        Ok(Onboard::Create { consumer, .. }) => Ok(consumer.granted),
+        Ok(Onboard::Existing(_)) => panic!("the ticket is new"),
+        Err(refusal) => Err(refusal),
+    };
+    assert_eq!(granted(80), Ok(30));
+    assert_eq!(granted(20), Ok(20));
+    let refusal = granted(0).unwrap_err();
+    assert_eq!(refusal, Refusal::Grant(GrantError::NothingLeft { total: 100, granted: 100 }));
+    assert_eq!(refusal.code(), Code::Internal);
+}
+
+#[test]
+fn the_same_ticket_is_the_same_consumer_even_when_it_has_expired() {
+    let provider = Provider::new(None);
+    let Onboard::Create { consumer, ticket, .. } =
+        decide_onboard(&provider.ask("40", None), &provider.view(None, None, 0), fresh(), SEAL).unwrap()
+    else {
+        panic!("a consumer is made")
+    };
+    let mut view = provider.view(Some(&ticket), Some(&consumer), 40);
+    view.now = NOW + 1_000_000;
+    let other = ConsumerId::new(Uuid::from_u128(8));
+    assert_eq!(
+        decide_onboard(&provider.ask("1", None), &view, other, SEAL),
+        Ok(Onboard::Existing(consumer.clone()))
+    );
+    let gone = OnboardView { consumer: None, ..provider.view(Some(&ticket), None, 0) };
+    assert_eq!(decide_onboard(&provider.ask("1", None), &gone, other, SEAL), Err(TicketError::Spent.into()));
+    let revoked = ticket.revoked(NOW);
+    let view = provider.view(Some(&revoked), Some(&consumer), 40);
+    assert_eq!(
+        decide_onboard(&provider.ask("1", None), &view, other, SEAL),
+        Err(TicketError::Revoked.into())
+    );
+}
+
+#[test]
+fn an_expired_ticket_is_an_invalid_argument() {
+    let provider = Provider::new(None);
+    let mut view = provider.view(None, None, 0);
+    view.now = NOW + 10;
+    assert!(decide_onboard(&provider.ask("1", None), &view, fresh(), SEAL).is_ok());
+    view.now = NOW + 11;
+    let refusal = decide_onboard(&provider.ask("1", None), &view, fresh(), SEAL).unwrap_err();
+    assert_eq!(
+        (refusal.code(), &refusal),
+        (Code::InvalidArgument, &Refusal::Ticket(TicketError::Expired { seconds: 1 }))
+    );
+}
+
+#[test]
+fn a_bound_consumer_answers_to_its_own_certificate_only() {
+    let provider = Provider::new(None);
+    let Onboard::Create { mut consumer, ticket, .. } =
+        decide_onboard(&provider.ask("40", Some("a")), &provider.view(None, None, 0), fresh(), SEAL).unwrap()
+    else {
+        panic!("a consumer is made")
+    };
+    consumer.phase = Phase::Ready;
+    let view = provider.view(Some(&ticket), Some(&consumer), 40);
+    assert_eq!(
+        decide_onboard(&provider.ask("1", Some("b")), &view, fresh(), SEAL),
+        Err(Refusal::ForeignClient)
+    );
+    for client in [None, Some("b")] {
+        assert_eq!(decide_config(Some(&consumer), client), Err(Refusal::ForeignClient));
+        assert_eq!(decide_offboard(Some(&consumer), client), Err(Refusal::ForeignClient));
+        assert!(
+            decide_resize(Some(&consumer), client, &capacity("50"), 100, Ledger { granted: 40 }, 0).is_err()
+        );
+    }
+    assert_eq!(decide_config(Some(&consumer), Some("a")), Ok(()));
+}
+
+#[test]
+fn config_answers_by_phase() {
+    let at =
+        |phase| decide_config(Some(&Consumer { phase, ..ready(10) }), None).map_err(|refusal| refusal.code());
+    assert_eq!(at(Phase::Ready), Ok(()));
+    assert_eq!(at(Phase::Configuring), Err(Code::Unavailable));
+    assert_eq!(at(Phase::Failed { reason: "disk".into() }), Err(Code::Internal));
+    assert_eq!(at(Phase::Deleting { reason: None }), Err(Code::InvalidArgument));
+    assert_eq!(decide_config(None, None).unwrap_err().code(), Code::InvalidArgument);
+}
+
+#[test]
+fn capacity_grows_to_what_is_left_and_shrinks_to_what_is_used() {
+    let ledger = Ledger { granted: 60 };
+    let resize = |text: &str, used| decide_resize(Some(&ready(40)), None, &capacity(text), 100, ledger, used);
+    assert_eq!(resize("50", 0), Ok(Resize::Grow { to: 50 }));
+    assert_eq!(resize("1000", 0), Ok(Resize::Grow { to: 80 }));
+    assert_eq!(resize("40", 0), Ok(Resize::Unchanged { bytes: 40 }));
+    assert_eq!(resize("30", 30), Ok(Resize::Shrink { to: 30 }));
+    assert_eq!(resize("29", 30), Err(Refusal::BelowUse { requested: 29, used: 30 }));
+    // The pool shrank below its promises: a wish for more changes nothing.
+    assert_eq!(
+        decide_resize(Some(&ready(40)), None, &capacity("50"), 50, ledger, 0),
+        Ok(Resize::Unchanged { bytes: 40 })
+    );
+    let (consumer, ledger) = settle_resize(&ready(40), &capacity("50"), 50, ledger).unwrap();
+    assert_eq!((consumer.granted, ledger.granted, consumer.phase), (50, 70, Phase::Ready));
+}
+
+#[test]
+fn capacity_changes_only_when_ready() {
+    let at = |phase| {
+        let consumer = Consumer { phase, ..ready(40) };
+        decide_resize(Some(&consumer), None, &capacity("50"), 100, Ledger { granted: 40 }, 0)
+            .map_err(|r| r.code())
+    };
+    assert_eq!(at(Phase::Configuring), Err(Code::Internal));
+    assert_eq!(at(Phase::Failed { reason: String::new() }), Err(Code::Internal));
+    assert_eq!(at(Phase::Deleting { reason: None }), Err(Code::InvalidArgument));
+    assert!(at(Phase::Ready).is_ok());
+    assert_eq!(
+        decide_resize(None, None, &capacity("50"), 1, Ledger::default(), 0),
+        Err(Refusal::UnknownConsumer)
+    );
+}
+
+#[test]
+fn offboarding_is_accepted_once_and_repeatable() {
+    let Ok(Offboard::Accepted(gone)) = decide_offboard(Some(&ready(40)), None) else { panic!("accepted") };
+    assert!(gone.is_deleting());
+    assert_eq!(decide_offboard(Some(&gone), None), Ok(Offboard::Repeated));
+    assert_eq!(decide_offboard(None, None), Err(Refusal::UnknownConsumer));
+}

@@ -1,0 +1,162 @@
+//! A consumer: what is intended for it and how far storage has followed.
+//!
+//! ```text
+//!                      applied                      offboarded
+//!   onboard ─► Configuring ─────► Ready ─────────────────┐
+//!                 │  ▲              │ failed             ▼
+//!          failed ▼  │ (retried)    ▼                 Deleting ─► record removed
+//!              Failed{reason} ◄─────┘ ──── offboarded ──►┘
+//!                 └── applied ──► Ready
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    id::{ConsumerId, SealKeyId},
+    quantity::Quantity,
+    ticket::TicketHash,
+};
+
+/// How far storage has followed the intent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", tag = "state")]
+pub enum Phase {
+    Configuring,
+    Ready,
+    Failed { reason: String },
+    Deleting { reason: Option<String> },
+}
+
+impl Phase {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Configuring => "Configuring",
+            Self::Ready => "Ready",
+            Self::Failed { .. } => "Failed",
+            Self::Deleting { .. } => "Deleting",
+        }
+    }
+}
+
+/// What happens to a consumer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Storage matches the intent.
+    Applied,
+    /// A step towards the intent failed.
+    Failed { reason: String },
+    /// The grant changed: storage must follow.
+    Resized,
+    /// The consumer is to go.
+    Offboarded,
+}
+
+/// The event cannot happen now.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the consumer is {phase} and cannot be changed any more")]
+pub struct TransitionError {
+    phase: &'static str,
+}
+
+/// One consumer's record. Written by calls and by the reconciler, each with the version it read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Consumer {
+    pub id: ConsumerId,
+    /// The ticket it came with: the same ticket again is the same consumer.
+    pub ticket: TicketHash,
+    /// What it asked for last, as it wrote it.
+    pub requested: Quantity,
+    /// What it was granted, in bytes.
+    pub granted: u64,
+    /// The most its ticket allows.
+    pub ticket_limit: Option<u64>,
+    pub phase: Phase,
+    /// The key its sealed id was first made with.
+    pub seal_key: SealKeyId,
+    /// The client certificate's identity it onboarded with, if it had one; later calls must come from the same.
+    pub bound_to: Option<String>,
+    pub created_at: u64,
+}
+
+impl Consumer {
+    pub fn is_deleting(&self) -> bool {
+        matches!(self.phase, Phase::Deleting { .. })
+    }
+
+    /// Moves on by one event. `Ok(true)` when the record changed.
+    pub fn handle(&mut self, event: Event) -> Result<bool, TransitionError> {
+        let next = match (&self.phase, event) {
+            (Phase::Configuring | Phase::Ready | Phase::Failed { .. }, Event::Applied) => Phase::Ready,
+            (Phase::Configuring | Phase::Ready | Phase::Failed { .. }, Event::Failed { reason }) => {
+                Phase::Failed { reason }
+            }
+            // A live consumer stays usable while its grant moves; the backend follows before the call is answered.
+            (phase @ (Phase::Configuring | Phase::Ready | Phase::Failed { .. }), Event::Resized) => {
+                phase.clone()
+            }
+            (Phase::Configuring | Phase::Ready | Phase::Failed { .. }, Event::Offboarded) => {
+                Phase::Deleting { reason: None }
+            }
+            (Phase::Deleting { .. }, Event::Failed { reason }) => Phase::Deleting { reason: Some(reason) },
+            (phase @ Phase::Deleting { .. }, Event::Offboarded) => phase.clone(),
+            (Phase::Deleting { .. }, Event::Applied | Event::Resized) => {
+                return Err(TransitionError { phase: "Deleting" });
+            }
+        };
+        let changed = next != self.phase;
+        self.phase = next;
+        Ok(changed)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    pub(crate) fn example(n: u128, granted: u64) -> Consumer {
+        Consumer {
+            id: ConsumerId::new(Uuid::from_u128(n)),
+            ticket: TicketHash::of(b"payload", &n.to_be_bytes()),
+            requested: Quantity::from_bytes(granted, crate::Format::BinarySi),
+            granted,
+            ticket_limit: None,
+            phase: Phase::Configuring,
+            seal_key: SealKeyId(1),
+            bound_to: None,
+            created_at: 0,
+        }
+    }
+
+    #[test]
+    fn failure_is_reached_with_its_reason_and_left_by_success() {
+        let mut consumer = example(1, 10);
+        assert_eq!(consumer.handle(Event::Failed { reason: "disk".into() }), Ok(true));
+        assert_eq!(consumer.phase, Phase::Failed { reason: "disk".into() });
+        assert_eq!(consumer.handle(Event::Failed { reason: "disk".into() }), Ok(false));
+        assert_eq!(consumer.handle(Event::Applied), Ok(true));
+        assert_eq!(consumer.phase, Phase::Ready);
+        assert_eq!(consumer.handle(Event::Applied), Ok(false));
+    }
+
+    #[test]
+    fn nothing_leads_out_of_deleting() {
+        let mut consumer = example(1, 10);
+        consumer.handle(Event::Offboarded).unwrap();
+        for event in [Event::Applied, Event::Resized] {
+            assert!(consumer.handle(event).is_err());
+        }
+        assert_eq!(consumer.handle(Event::Offboarded), Ok(false));
+        assert_eq!(consumer.handle(Event::Failed { reason: "busy".into() }), Ok(true));
+        assert!(consumer.is_deleting());
+    }
+
+    #[test]
+    fn a_record_survives_json() {
+        let mut consumer = example(1, 1 << 20);
+        consumer.phase = Phase::Failed { reason: "disk".into() };
+        let json = serde_json::to_string(&consumer).unwrap();
+        assert_eq!(serde_json::from_str::<Consumer>(&json).unwrap(), consumer);
+    }
+}

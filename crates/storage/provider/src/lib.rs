@@ -1,0 +1,36 @@
+//! The storage provider's decisions: consumers, tickets, grants, and what must be done to storage.
+//!
+//! In: requests in the seed's words, stored records, observed storage; time, randomness and keys as arguments.
+//! Out: records to store, answers with the seed's codes, and plans of steps for a backend.
+//! Holds: no state. Not here: who runs the steps and keeps the records (`storage-backend`), what a step does
+//! (`storage-nbd`, `storage-ceph`), the wire (`server`).
+//!
+//! This room is pure. It calls aws-lc-rs for signatures, seals and hashes, which are functions of their arguments.
+
+mod calls;
+mod capacity;
+mod connection;
+mod consumer;
+mod grant;
+mod id;
+mod plan;
+mod quantity;
+mod refusal;
+mod ticket;
+
+pub use calls::{
+    Offboard, Onboard, OnboardRequest, OnboardView, Resize, decide_config, decide_offboard, decide_onboard,
+    decide_resize, settle_resize,
+};
+pub use capacity::{Capacity, CapacityError, CapacityForm};
+pub use connection::{ConnectionItem, connection_json};
+pub use consumer::{Consumer, Event, Phase, TransitionError};
+pub use grant::{GrantError, Ledger, LedgerError, grant};
+pub use id::{ConsumerId, IdSealer, ParseConsumerIdError, SealError, SealKey, SealKeyId, UnsealError};
+pub use plan::{Observed, ObservedStorage, Outcome, Plan, Step, plan};
+pub use quantity::{Format, ParseQuantityError, Quantity};
+pub use refusal::{Code, Refusal};
+pub use ticket::{
+    KeyError, KeyId, KeyRing, MintRequest, MintedTicket, SigningKey, TicketError, TicketHash, TicketRecord,
+    TicketState, TicketStatus, TicketText, VerifiedTicket, VerifyingKey,
+};

@@ -1,0 +1,118 @@
+//! Refusals: every way a call can fail, with the code the seed's tables give it.
+//!
+//! | call              | 0 | 3 INVALID_ARGUMENT              | 13 INTERNAL                      | 14 UNAVAILABLE |
+//! |-------------------|---|---------------------------------|----------------------------------|----------------|
+//! | OnBoardConsumer   |   | ticket, capacity                | nothing left, provider's fault   |                |
+//! | GetStorageConfig  |   | id (unknown, forged, deleting)  | Failed, provider's fault         | Configuring    |
+//! | UpdateCapacity    |   | id, capacity, below use         | not Ready, provider's fault      |                |
+//! | OffboardConsumer  |   | id                              | provider's fault                 |                |
+
+use crate::{
+    capacity::CapacityError,
+    consumer::TransitionError,
+    grant::{GrantError, LedgerError},
+    id::{SealError, UnsealError},
+    ticket::TicketError,
+};
+
+/// The gRPC codes the seed uses, with their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    InvalidArgument = 3,
+    Internal = 13,
+    Unavailable = 14,
+}
+
+/// Why a call is refused. The text goes to the caller and to logs: it holds no ticket, id or key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("the onboarding ticket is not valid")]
+    Ticket(#[from] TicketError),
+    #[error("the capacity is not valid")]
+    Capacity(#[from] CapacityError),
+    #[error("the storage consumer id is not valid")]
+    Id(#[from] UnsealError),
+    #[error("there is no such storage consumer; contact the administrator of the provider")]
+    UnknownConsumer,
+    #[error("the storage consumer is being removed")]
+    Deleting(#[from] TransitionError),
+    #[error(
+        "the storage consumer belongs to another client; call with the certificate it was onboarded with"
+    )]
+    ForeignClient,
+    #[error("the capacity cannot be lowered to {requested} bytes: {used} bytes are in use; free some first")]
+    BelowUse { requested: u64, used: u64 },
+    #[error("storage cannot be granted")]
+    Grant(#[from] GrantError),
+    #[error("storage is being prepared; ask again in a few seconds")]
+    Configuring,
+    #[error("storage could not be prepared: {reason}")]
+    Failed { reason: String },
+    #[error("the storage consumer is {phase}; its capacity can change once it is Ready")]
+    NotReady { phase: &'static str },
+    #[error("the provider's books are damaged")]
+    Ledger(#[from] LedgerError),
+    #[error("the consumer's id cannot be sealed")]
+    Seal(#[from] SealError),
+    #[error("the provider failed: {reason}; contact its administrator")]
+    Provider { reason: String },
+}
+
+impl Refusal {
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Ticket(_)
+            | Self::Capacity(_)
+            | Self::Id(_)
+            | Self::UnknownConsumer
+            | Self::Deleting(_)
+            | Self::ForeignClient
+            | Self::BelowUse { .. } => Code::InvalidArgument,
+            Self::Grant(_)
+            | Self::Failed { .. }
+            | Self::NotReady { .. }
+            | Self::Ledger(_)
+            | Self::Seal(_)
+            | Self::Provider { .. } => Code::Internal,
+            Self::Configuring => Code::Unavailable,
+        }
+    }
+
+    /// The refusal and its causes in one line, for callers that see only text.
+    pub fn message(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = std::error::Error::source(self);
+        while let Some(cause) = source {
+            text.push_str(": ");
+            text.push_str(&cause.to_string());
+            source = cause.source();
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capacity::Capacity;
+
+    #[test]
+    fn codes_are_the_numbers_of_the_seed() {
+        let capacity = Refusal::from(Capacity::decode(b"abc").unwrap_err());
+        assert_eq!(capacity.code() as i32, 3);
+        assert_eq!(Refusal::Configuring.code() as i32, 14);
+        assert_eq!(Refusal::Failed { reason: String::new() }.code() as i32, 13);
+        assert_eq!(Refusal::BelowUse { requested: 1, used: 2 }.code() as i32, 3);
+    }
+
+    #[test]
+    fn a_message_tells_the_whole_chain_once() {
+        let message = Refusal::from(Capacity::decode(b"abc").unwrap_err()).message();
+        assert!(
+            message.starts_with(
+                "the capacity is not valid: the capacity is not a quantity: \"abc\" is no quantity"
+            ),
+            "{message}"
+        );
+    }
+}

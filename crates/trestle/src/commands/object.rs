@@ -1,0 +1,322 @@
+//! `trestle apply`, `get` and `delete`: Kubernetes-style objects.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use model::policy::Kind;
+use serde::Serialize;
+use serde_json::Value;
+use wire::trestle::v1::{
+    Applied, ApplyObjectsRequest, DeleteObjectsRequest, ListObjectsRequest, ObjectRef, Outcome,
+    PruneObjectsRequest, StoredObject, object_event::Type, objects_client::ObjectsClient,
+};
+
+use crate::{
+    client::{Connection, MAX_MESSAGE},
+    manifest::{self, Manifest},
+    output::{Format, Rows, print},
+};
+
+/// What one request carries at most: well below what the controller accepts, and few enough to answer quickly.
+const REQUEST_BYTES: usize = 2 << 20;
+const REQUEST_DOCUMENTS: usize = 1000;
+
+/// Flags of `trestle apply`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  trestle apply -f policies/
+  kubectl get pods,networkpolicies -A -o yaml | trestle apply -f -
+  trestle apply -f shop/ --set shop --prune --dry-run")]
+pub struct ApplyArgs {
+    /// YAML or JSON file, directory, or - for standard input
+    #[arg(short, long = "file", required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Show what would change and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Name of the set these objects belong to
+    #[arg(long, value_name = "NAME", default_value = "")]
+    set: String,
+    /// Delete what belongs to the set and is not in the files
+    #[arg(long, requires = "set")]
+    prune: bool,
+    /// Leave out kinds that Trestle does not take, instead of failing
+    #[arg(long)]
+    skip_unknown: bool,
+}
+
+/// Flags of `trestle get`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  trestle get pods -n shop
+  trestle get networkpolicy web -n shop -o yaml
+  trestle get pods --watch")]
+pub struct GetArgs {
+    /// pods, networkpolicies, anp, acnp, tiers, groups … or all
+    #[arg(value_parser = kind)]
+    kind: KindArg,
+    name: Option<String>,
+    /// Only this namespace (default: all; `default` when a name is given)
+    #[arg(short, long)]
+    namespace: Option<String>,
+    /// Go on and show changes
+    #[arg(short, long, conflicts_with = "name")]
+    watch: bool,
+}
+
+/// Flags of `trestle delete`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  trestle delete pod web-1 -n shop
+  trestle delete -f policies/")]
+pub struct DeleteArgs {
+    #[arg(value_parser = kind, required_unless_present = "files", requires = "names")]
+    kind: Option<KindArg>,
+    names: Vec<String>,
+    #[arg(short, long, default_value = "default")]
+    namespace: String,
+    /// Delete what these files describe
+    #[arg(short, long = "file", value_name = "FILE", conflicts_with = "kind")]
+    files: Vec<PathBuf>,
+    /// Show what would be deleted and delete nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// A kind as users write it; none stands for all.
+#[derive(Clone, Copy, Debug)]
+pub struct KindArg(Option<Kind>);
+
+fn kind(text: &str) -> Result<KindArg, String> {
+    let short = match text.to_lowercase().as_str() {
+        "all" => return Ok(KindArg(None)),
+        "netpol" => Some(Kind::NetworkPolicy),
+        "anp" | "annp" => Some(Kind::AntreaNetworkPolicy),
+        "acnp" | "clusternetworkpolicy" | "clusternetworkpolicies" => Some(Kind::AntreaClusterNetworkPolicy),
+        "ns" => Some(Kind::Namespace),
+        "no" => Some(Kind::Node),
+        "po" => Some(Kind::Pod),
+        "svc" => Some(Kind::Service),
+        "ee" => Some(Kind::ExternalEntity),
+        lower => Kind::ALL.into_iter().find(|kind| {
+            let name = kind.as_str().to_lowercase();
+            lower == name
+                || lower == format!("{name}s")
+                || name.strip_suffix('y').is_some_and(|n| lower == format!("{n}ies"))
+        }),
+    };
+    let all = || Kind::ALL.iter().map(|kind| kind.as_str()).collect::<Vec<_>>().join(", ");
+    short.map(|kind| KindArg(Some(kind))).ok_or_else(|| format!("no such kind; there are {}", all()))
+}
+
+pub async fn apply(args: ApplyArgs, output: Format, connection: Connection) -> anyhow::Result<()> {
+    let mut manifests = manifest::read(&args.files)?;
+    if args.skip_unknown {
+        manifests.retain(Manifest::is_known);
+    }
+    // Before the first is sent, so that a mistake in the last file changes nothing.
+    let refs = manifests.iter().map(reference).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut objects = ObjectsClient::new(connection).max_decoding_message_size(MAX_MESSAGE);
+    let chunks = chunks(&manifests);
+    if chunks.len() > 1 {
+        // All of it is checked before any of it is stored.
+        for chunk in &chunks {
+            send(&mut objects, chunk, &manifests, true, &args.set).await?;
+        }
+    }
+    let mut results = Vec::new();
+    for chunk in &chunks {
+        results.extend(send(&mut objects, chunk, &manifests, args.dry_run, &args.set).await?);
+    }
+    if args.prune {
+        let request = PruneObjectsRequest { set: args.set, keep: refs, dry_run: args.dry_run };
+        results.extend(objects.prune_objects(request).await?.into_inner().applied);
+    }
+    show(&results, output, args.dry_run)
+}
+
+fn reference(manifest: &Manifest) -> anyhow::Result<ObjectRef> {
+    let (kind, namespace, name) = manifest.identity()?;
+    Ok(ObjectRef { kind: kind.as_str().to_owned(), namespace, name })
+}
+
+/// Ranges of documents that fit one request each.
+fn chunks(manifests: &[Manifest]) -> Vec<std::ops::Range<usize>> {
+    let (mut chunks, mut start, mut bytes) = (Vec::new(), 0, 0);
+    for (index, manifest) in manifests.iter().enumerate() {
+        let size = manifest.document.to_string().len();
+        if index > start && (bytes + size > REQUEST_BYTES || index - start >= REQUEST_DOCUMENTS) {
+            chunks.push(start..index);
+            (start, bytes) = (index, 0);
+        }
+        bytes += size;
+    }
+    chunks.push(start..manifests.len());
+    chunks
+}
+
+async fn send(
+    objects: &mut ObjectsClient<Connection>,
+    chunk: &std::ops::Range<usize>,
+    manifests: &[Manifest],
+    dry_run: bool,
+    set: &str,
+) -> anyhow::Result<Vec<Applied>> {
+    let documents =
+        manifests[chunk.clone()].iter().map(|manifest| manifest.document.to_string().into_bytes());
+    let request = ApplyObjectsRequest { documents: documents.collect(), dry_run, set: set.to_owned() };
+    Ok(objects.apply_objects(request).await?.into_inner().applied)
+}
+
+pub async fn delete(args: DeleteArgs, output: Format, connection: Connection) -> anyhow::Result<()> {
+    let objects = match args.kind {
+        Some(KindArg(None)) => bail!("name one kind; to delete a whole set use `trestle apply --prune`"),
+        Some(KindArg(Some(kind))) => {
+            let namespace = if kind.is_namespaced() { args.namespace } else { String::new() };
+            let kind = kind.as_str().to_owned();
+            let one = |name| ObjectRef { kind: kind.clone(), namespace: namespace.clone(), name };
+            args.names.into_iter().map(one).collect()
+        }
+        None => manifest::read(&args.files)?.iter().map(reference).collect::<anyhow::Result<Vec<_>>>()?,
+    };
+    let request = DeleteObjectsRequest { objects, dry_run: args.dry_run };
+    let reply = ObjectsClient::new(connection).delete_objects(request).await?.into_inner();
+    show(&reply.applied, output, args.dry_run)
+}
+
+fn show(results: &[Applied], output: Format, dry_run: bool) -> anyhow::Result<()> {
+    let rows: Vec<_> = results.iter().map(|applied| AppliedRow::new(applied, dry_run)).collect();
+    if output != Format::Table {
+        return output.list(&rows);
+    }
+    for row in rows {
+        print(&format!("{} {}{}", row.object, row.outcome, if dry_run { " (dry run)" } else { "" }))?;
+        if dry_run && !row.difference.is_empty() {
+            let indented = row.difference.lines().map(|line| format!("    {line}")).collect::<Vec<_>>();
+            print(&indented.join("\n"))?;
+        }
+    }
+    Ok(())
+}
+
+#[derive(Debug, Serialize)]
+struct AppliedRow {
+    object: String,
+    outcome: &'static str,
+    dry_run: bool,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    difference: String,
+}
+
+impl AppliedRow {
+    fn new(applied: &Applied, dry_run: bool) -> Self {
+        let outcome = match applied.outcome() {
+            Outcome::Created => "created",
+            Outcome::Configured => "configured",
+            Outcome::Unchanged => "unchanged",
+            Outcome::Deleted => "deleted",
+            Outcome::Unspecified => "unknown",
+        };
+        let object = applied.object.as_ref().map(label).unwrap_or_default();
+        Self { object, outcome, dry_run, difference: applied.difference.clone() }
+    }
+}
+
+impl Rows for AppliedRow {
+    const HEADER: &'static [&'static str] = &["object", "outcome"];
+
+    fn row(&self) -> Vec<String> {
+        vec![self.object.clone(), self.outcome.to_owned()]
+    }
+}
+
+fn label(object: &ObjectRef) -> String {
+    match object.namespace.as_str() {
+        "" => format!("{} {}", object.kind, object.name),
+        namespace => format!("{} {namespace}/{}", object.kind, object.name),
+    }
+}
+
+pub async fn get(args: GetArgs, output: Format, connection: Connection) -> anyhow::Result<()> {
+    let mut objects = ObjectsClient::new(connection).max_decoding_message_size(MAX_MESSAGE);
+    let KindArg(kind) = args.kind;
+    if let Some(name) = args.name {
+        let kind = kind.context("name one kind to get one object")?.as_str().to_owned();
+        let request = ObjectRef { kind, namespace: args.namespace.unwrap_or_default(), name };
+        return output.one(&View::read(objects.get_object(request).await?.into_inner())?);
+    }
+    let kind = kind.map(|kind| kind.as_str().to_owned()).unwrap_or_default();
+    let request = ListObjectsRequest { kind, namespace: args.namespace.unwrap_or_default() };
+    if args.watch {
+        return watch(&mut objects, request, output).await;
+    }
+    let mut pages = objects.list_objects(request).await?.into_inner();
+    let mut views = Vec::new();
+    while let Some(page) = pages.message().await? {
+        for object in page.objects {
+            views.push(View::read(object)?);
+        }
+    }
+    output.list(&views)
+}
+
+async fn watch(
+    objects: &mut ObjectsClient<Connection>,
+    request: ListObjectsRequest,
+    output: Format,
+) -> anyhow::Result<()> {
+    let mut events = objects.watch_objects(request).await?.into_inner();
+    while let Some(event) = events.message().await? {
+        let word = match event.r#type() {
+            Type::Applied => "applied",
+            Type::Deleted => "deleted",
+            Type::Synced => "synced",
+            Type::Unspecified => "unknown",
+        };
+        let object =
+            event.object.as_ref().and_then(|stored| stored.object.as_ref()).map(label).unwrap_or_default();
+        let document =
+            event.object.filter(|stored| !stored.document.is_empty()).map(View::read).transpose()?;
+        let data = serde_json::json!({ "type": word, "object": object, "document": document });
+        output.event(format!("{word} {object}").trim_end(), &data)?;
+    }
+    Ok(())
+}
+
+/// An object as it is shown: the document itself for programs.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+struct View {
+    document: Value,
+    #[serde(skip)]
+    object: ObjectRef,
+}
+
+impl View {
+    fn read(stored: StoredObject) -> anyhow::Result<Self> {
+        let document =
+            serde_json::from_slice(&stored.document).context("the controller sent a broken document")?;
+        Ok(Self { document, object: stored.object.unwrap_or_default() })
+    }
+}
+
+impl Rows for View {
+    const HEADER: &'static [&'static str] = &["kind", "namespace", "name", "generation", "labels"];
+
+    fn row(&self) -> Vec<String> {
+        let metadata = &self.document["metadata"];
+        let labels = metadata["labels"].as_object().map(|labels| {
+            labels
+                .iter()
+                .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
+                .collect::<Vec<_>>()
+        });
+        vec![
+            self.object.kind.clone(),
+            self.object.namespace.clone(),
+            self.object.name.clone(),
+            metadata["generation"].to_string(),
+            labels.unwrap_or_default().join(","),
+        ]
+    }
+}

@@ -1,0 +1,179 @@
+//! `trestle policy` and `trestle explain`.
+
+use clap::Subcommand;
+use serde::Serialize;
+use wire::trestle::v1::{
+    ExplainRequest, ExplainedEnd, ExplainedSide, ListPoliciesRequest, PolicyState,
+    policies_client::PoliciesClient,
+};
+
+use crate::{
+    client::Connection,
+    output::{Format, Rows},
+};
+
+#[derive(Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// All network policies, with where they are enforced and what is wrong with them
+    List,
+}
+
+/// Flags of `trestle explain`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "A workload is an address, NAMESPACE/NAME of a Pod, or pod/…, entity/…, node/NAME.
+
+Examples:
+  trestle explain shop/web-1 shop/db-0 --port 5432
+  trestle explain 198.51.100.7 shop/web-1 --port 443
+  trestle explain shop/web-1 entity/vms/vm1 --port 53 --proto udp")]
+pub struct ExplainArgs {
+    source: String,
+    destination: String,
+    /// Destination port (default: any, which only rules without ports permit)
+    #[arg(short, long, value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+    /// tcp, udp, sctp or icmp
+    #[arg(long, visible_alias = "protocol", default_value = "tcp")]
+    proto: String,
+}
+
+pub async fn run(command: PolicyCommand, output: Format, connection: Connection) -> anyhow::Result<()> {
+    let PolicyCommand::List = command;
+    let reply = PoliciesClient::new(connection).list_policies(ListPoliciesRequest {}).await?.into_inner();
+    output.list(&reply.policies.into_iter().map(Policy::from).collect::<Vec<_>>())
+}
+
+#[derive(Debug, Serialize)]
+struct Policy {
+    kind: String,
+    namespace: String,
+    name: String,
+    generation: i64,
+    span: u32,
+    problems: Vec<String>,
+}
+
+impl From<PolicyState> for Policy {
+    fn from(state: PolicyState) -> Self {
+        let problems =
+            state.problems.into_iter().map(|problem| format!("{}: {}", problem.path, problem.message));
+        Self {
+            kind: state.kind,
+            namespace: state.namespace,
+            name: state.name,
+            generation: state.generation,
+            span: state.span,
+            problems: problems.collect(),
+        }
+    }
+}
+
+impl Rows for Policy {
+    const HEADER: &'static [&'static str] = &["kind", "namespace", "name", "generation", "span", "problems"];
+
+    fn row(&self) -> Vec<String> {
+        let (generation, span) = (self.generation.to_string(), self.span.to_string());
+        vec![
+            self.kind.clone(),
+            self.namespace.clone(),
+            self.name.clone(),
+            generation,
+            span,
+            self.problems.join("; "),
+        ]
+    }
+}
+
+pub async fn explain(args: ExplainArgs, output: Format, connection: Connection) -> anyhow::Result<()> {
+    let ExplainArgs { source, destination, port, proto } = args;
+    let request = ExplainRequest { source, destination, protocol: proto, port: port.map(u32::from) };
+    let reply = PoliciesClient::new(connection).explain(request).await?.into_inner();
+    let view = Explanation {
+        allowed: reply.allowed,
+        source: End::from(reply.source.unwrap_or_default()),
+        destination: End::from(reply.destination.unwrap_or_default()),
+        egress: Side::from(reply.egress.unwrap_or_default()),
+        ingress: Side::from(reply.ingress.unwrap_or_default()),
+        notes: reply.notes,
+        remedies: reply.remedies,
+    };
+    output.done(&view.text(), &view)
+}
+
+#[derive(Debug, Serialize)]
+struct Explanation {
+    allowed: bool,
+    source: End,
+    destination: End,
+    egress: Side,
+    ingress: Side,
+    notes: Vec<String>,
+    remedies: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct End {
+    workloads: Vec<String>,
+    address: String,
+    enforced_on: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Side {
+    allowed: bool,
+    steps: Vec<Step>,
+}
+
+#[derive(Debug, Serialize)]
+struct Step {
+    stage: String,
+    outcome: String,
+    details: Vec<String>,
+}
+
+impl From<ExplainedEnd> for End {
+    fn from(end: ExplainedEnd) -> Self {
+        Self { workloads: end.workloads, address: end.address, enforced_on: end.enforced_on }
+    }
+}
+
+impl From<ExplainedSide> for Side {
+    fn from(side: ExplainedSide) -> Self {
+        let steps = side.steps.into_iter();
+        let steps =
+            steps.map(|step| Step { stage: step.stage, outcome: step.outcome, details: step.details });
+        Self { allowed: side.allowed, steps: steps.collect() }
+    }
+}
+
+impl Explanation {
+    /// From top to bottom as the packet meets it.
+    fn text(&self) -> String {
+        let mut lines = vec![if self.allowed { "allowed".to_owned() } else { "denied".to_owned() }];
+        for (title, end, side) in
+            [("source", &self.source, &self.egress), ("destination", &self.destination, &self.ingress)]
+        {
+            let workloads =
+                if end.workloads.is_empty() { "unknown".to_owned() } else { end.workloads.join(", ") };
+            let place =
+                if end.enforced_on.is_empty() { "nowhere".to_owned() } else { end.enforced_on.join(", ") };
+            lines.push(format!("\n{title}: {workloads} {}, enforced on {place}", end.address));
+            let verdict = if side.allowed { "permits" } else { "denies" };
+            let direction = if title == "source" { "egress" } else { "ingress" };
+            lines.push(format!("  {direction} {verdict}"));
+            for step in &side.steps {
+                lines.push(format!("    {:<10} {}", step.stage, step.outcome));
+                lines.extend(step.details.iter().map(|detail| format!("               {detail}")));
+            }
+        }
+        let list = |title: &str, items: &[String]| match items {
+            [] => Vec::new(),
+            items => std::iter::once(format!("\n{title}:"))
+                .chain(items.iter().map(|item| format!("  {item}")))
+                .collect(),
+        };
+        lines.extend(list("to permit it", &self.remedies));
+        lines.extend(list("note", &self.notes));
+        lines.join("\n")
+    }
+}

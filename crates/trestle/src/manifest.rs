@@ -1,0 +1,136 @@
+//! Kubernetes-style YAML from files, directories and standard input.
+
+use std::{
+    fs,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, bail};
+use model::policy::{Kind, TypeMeta};
+use serde::Deserialize as _;
+use serde_json::Value;
+
+/// One document and where it came from.
+pub struct Manifest {
+    pub origin: String,
+    pub document: Value,
+}
+
+impl Manifest {
+    /// The kind here, the namespace and the name, as far as the document has them.
+    pub fn identity(&self) -> anyhow::Result<(Kind, String, String)> {
+        let types = TypeMeta::deserialize(&self.document).unwrap_or_default();
+        let kind = types.kind().with_context(|| self.origin.clone())?;
+        let field = |name: &str| self.document["metadata"][name].as_str().unwrap_or_default().to_owned();
+        let namespace = match field("namespace") {
+            namespace if kind.is_namespaced() && namespace.is_empty() => "default".to_owned(),
+            namespace if kind.is_namespaced() => namespace,
+            _ => String::new(),
+        };
+        Ok((kind, namespace, field("name")))
+    }
+
+    pub fn is_known(&self) -> bool {
+        TypeMeta::deserialize(&self.document).is_ok_and(|types| types.kind().is_ok())
+    }
+}
+
+/// Reads all documents, in order; `-` is standard input, a directory stands for the YAML and JSON files below it.
+pub fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Manifest>> {
+    let mut manifests = Vec::new();
+    for path in paths {
+        if path == Path::new("-") {
+            let mut text = String::new();
+            io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
+            parse("standard input", &text, &mut manifests)?;
+            continue;
+        }
+        for file in files(path)? {
+            let text =
+                fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+            parse(&file.display().to_string(), &text, &mut manifests)?;
+        }
+    }
+    if manifests.is_empty() {
+        bail!(
+            "there is no document in {}",
+            paths.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ")
+        );
+    }
+    Ok(manifests)
+}
+
+fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let failed = || format!("cannot read {}", path.display());
+    if !fs::metadata(path).with_context(failed)?.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut found = Vec::new();
+    let mut entries =
+        fs::read_dir(path).with_context(failed)?.collect::<Result<Vec<_>, _>>().with_context(failed)?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let path = entry.path();
+        let is_manifest =
+            path.extension().is_some_and(|ext| ["yaml", "yml", "json"].iter().any(|e| ext == *e));
+        if path.is_dir() {
+            found.extend(files(&path)?);
+        } else if is_manifest {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+/// Takes in every document of a text; lists are taken apart, empty documents skipped.
+fn parse(origin: &str, text: &str, manifests: &mut Vec<Manifest>) -> anyhow::Result<()> {
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple(text).with_context(|| format!("{origin} is not valid YAML"))?;
+    for (index, document) in documents.into_iter().enumerate() {
+        let origin = format!("{origin}, document {}", index + 1);
+        match document {
+            Value::Null => {}
+            Value::Object(mut fields) if fields.get("kind").and_then(Value::as_str).is_some_and(is_list) => {
+                let Some(Value::Array(items)) = fields.remove("items") else { continue };
+                for (item, document) in items.into_iter().enumerate() {
+                    manifests.push(Manifest { origin: format!("{origin}, item {}", item + 1), document });
+                }
+            }
+            document => manifests.push(Manifest { origin, document }),
+        }
+    }
+    Ok(())
+}
+
+fn is_list(kind: &str) -> bool {
+    kind.ends_with("List")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_text(text: &str) -> anyhow::Result<Vec<Manifest>> {
+        let mut manifests = Vec::new();
+        parse("x.yaml", text, &mut manifests)?;
+        Ok(manifests)
+    }
+
+    #[test]
+    fn documents_and_lists_are_taken_apart_and_keep_their_origin() {
+        let text = "---\nkind: Pod\n---\n# nothing\n---\nkind: List\nitems:\n- kind: Pod\n- kind: Tier\n";
+        let manifests = read_text(text).unwrap();
+        let kinds: Vec<_> = manifests.iter().map(|m| m.document["kind"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["Pod", "Pod", "Tier"]);
+        assert!(
+            manifests[2].origin.starts_with("x.yaml, document ") && manifests[2].origin.ends_with("item 2")
+        );
+    }
+
+    #[test]
+    fn broken_yaml_is_named_with_its_line() {
+        let Err(error) = read_text("a: [1\nb: 2\n") else { panic!("accepted") };
+        assert!(format!("{error:#}").contains("line"), "{error:#}");
+    }
+}

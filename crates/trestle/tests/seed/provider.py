@@ -1,0 +1,135 @@
+"""Calls the storage provider with stubs made from the seed's own text.
+
+Arguments: address, CA, ticket file, RSA ticket file. Prints the sealed id of the consumer it leaves behind.
+"""
+
+import concurrent.futures
+import json
+import pathlib
+import sys
+import tempfile
+import time
+
+import grpc
+from grpc_tools import protoc
+
+QUANTITY = """
+syntax = "proto2";
+package k8s.io.apimachinery.pkg.api.resource;
+message Quantity { optional string string = 1; }
+"""
+
+# The seed's service with its two names mended, as it must be to compile; CAPACITY is the seed's type or a later release's.
+PROTO = """
+syntax = "proto3";
+package provider;
+IMPORT
+service OCSProvider {
+  rpc OnBoardConsumer (OnBoardConsumerRequest) returns (OnBoardConsumerResponse) {}
+  rpc OnboardConsumer (OnBoardConsumerRequest) returns (OnBoardConsumerResponse) {}
+  rpc GetStorageConfig(StorageConfigRequest) returns (StorageConfigResponse) {}
+  rpc UpdateCapacity(UpdateCapacityRequest) returns (UpdateCapacityResponse) {}
+  rpc OffboardConsumer (OffBoardConsumerRequest) returns (OffBoardConsumerResponse) {}
+}
+message OnBoardConsumerRequest { string token = 1; CAPACITY capacity = 2; }
+message OnBoardConsumerResponse { string storageConsumerUUID = 1; CAPACITY grantedCapacity = 2; }
+message StorageConfigRequest { string storageConsumerUUID = 1; }
+message StorageConfigResponse { bytes data = 1; }
+message OffBoardConsumerRequest { string storageConsumerUUID = 1; }
+message OffBoardConsumerResponse {}
+message UpdateCapacityRequest { string storageConsumerUUID = 1; CAPACITY capacity = 2; }
+message UpdateCapacityResponse { CAPACITY grantedCapacity = 2; }
+"""
+
+
+def stubs(out, name, capacity, imported):
+    text = PROTO.replace("CAPACITY", capacity).replace("IMPORT", imported)
+    # Two forms of one package cannot live in one descriptor pool, so each gets a package of its own; the path is set by hand.
+    (out / f"{name}.proto").write_text(text.replace("package provider;", f"package {name};"))
+    assert protoc.main(["protoc", f"-I{out}", f"--python_out={out}", f"{name}.proto"]) == 0
+    return __import__(f"{name}_pb2")
+
+
+class Client:
+    def __init__(self, channel, pb):
+        self.channel, self.pb = channel, pb
+
+    def __getattr__(self, method):
+        replies = {"GetStorageConfig": "StorageConfigResponse", "OffboardConsumer": "OffBoardConsumerResponse"}
+        replies |= {"OnboardConsumer": "OnBoardConsumerResponse", "OnBoardConsumer": "OnBoardConsumerResponse"}
+        reply = getattr(self.pb, replies.get(method, f"{method}Response"))
+        serialize = lambda message: message.SerializeToString()
+        return self.channel.unary_unary(f"/provider.OCSProvider/{method}", serialize, reply.FromString)
+
+
+def refused(call, request, code):
+    try:
+        call(request)
+    except grpc.RpcError as error:
+        assert error.code() == code, error
+    else:
+        raise AssertionError("accepted")
+
+
+def config(client, pb, consumer):
+    for _ in range(300):
+        try:
+            return json.loads(client.GetStorageConfig(pb.StorageConfigRequest(storageConsumerUUID=consumer)).data)
+        except grpc.RpcError as error:
+            assert error.code() == grpc.StatusCode.UNAVAILABLE, error
+            time.sleep(0.1)
+    raise AssertionError("storage was never ready")
+
+
+def main():
+    address, ca, ticket, rsa_ticket = sys.argv[1:]
+    out = pathlib.Path(tempfile.mkdtemp())
+    sys.path.insert(0, str(out))
+    (out / "quantity.proto").write_text(QUANTITY)
+    assert protoc.main(["protoc", f"-I{out}", f"--python_out={out}", "quantity.proto"]) == 0
+    seed = stubs(out, "seed", "k8s.io.apimachinery.pkg.api.resource.Quantity", 'import "quantity.proto";')
+    later = stubs(out, "later", "string", "")
+    import quantity_pb2
+
+    quantity = lambda text: quantity_pb2.Quantity(string=text)
+    channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(pathlib.Path(ca).read_bytes()))
+    client, plain = Client(channel, seed), Client(channel, later)
+    token = pathlib.Path(ticket).read_text().strip()
+    invalid = grpc.StatusCode.INVALID_ARGUMENT
+
+    onboard = lambda _: client.OnBoardConsumer(seed.OnBoardConsumerRequest(token=token, capacity=quantity("64Mi")))
+    with concurrent.futures.ThreadPoolExecutor(50) as pool:
+        replies = list(pool.map(onboard, range(50)))
+    consumer = replies[0].storageConsumerUUID
+    assert all(reply.grantedCapacity.string == "64Mi" for reply in replies), replies
+    items = config(client, seed, consumer)
+    assert {item["kind"] for item in items} >= {"Secret", "StorageClass"}, items
+    # Ids are sealed anew or the same, but all of them open the one consumer.
+    assert all(config(client, seed, reply.storageConsumerUUID) == items for reply in replies[:5])
+
+    # The later release's plain text is answered in kind.
+    again = plain.OnboardConsumer(later.OnBoardConsumerRequest(token=token, capacity="64Mi"))
+    assert again.grantedCapacity == "64Mi", again
+    assert plain.UpdateCapacity(later.UpdateCapacityRequest(storageConsumerUUID=consumer, capacity="1.5Gi")).grantedCapacity == "1536Mi"
+    config(client, seed, consumer)
+    grown = client.UpdateCapacity(seed.UpdateCapacityRequest(storageConsumerUUID=consumer, capacity=quantity("128Mi")))
+    assert grown.grantedCapacity.string == "128Mi", grown
+
+    flipped = consumer[:-2] + ("A" if consumer[-2] != "A" else "B") + consumer[-1]
+    for bad in ["", "x", flipped, "00000000-0000-0000-0000-000000000000"]:
+        refused(client.GetStorageConfig, seed.StorageConfigRequest(storageConsumerUUID=bad), invalid)
+        refused(client.OffboardConsumer, seed.OffBoardConsumerRequest(storageConsumerUUID=bad), invalid)
+    for bad in ["", "a.b", token[:-4] + "AAAA", token + "x"]:
+        refused(client.OnBoardConsumer, seed.OnBoardConsumerRequest(token=bad, capacity=quantity("1Gi")), invalid)
+    for bad in ["", "-1Gi", "1.1.1", "0", " 1Gi"]:
+        refused(client.OnBoardConsumer, seed.OnBoardConsumerRequest(token=token, capacity=quantity(bad)), invalid)
+
+    foreign = pathlib.Path(rsa_ticket).read_text().strip()
+    reply = client.OnBoardConsumer(seed.OnBoardConsumerRequest(token=foreign, capacity=quantity("10Mi")))
+    config(client, seed, reply.storageConsumerUUID)
+    client.OffboardConsumer(seed.OffBoardConsumerRequest(storageConsumerUUID=reply.storageConsumerUUID))
+    refused(client.GetStorageConfig, seed.StorageConfigRequest(storageConsumerUUID=reply.storageConsumerUUID), invalid)
+    print("all calls answered as the seed says")
+
+
+main()

@@ -1,0 +1,5 @@
+#!/bin/bash
+# The Ceph backend against a real cluster: one monitor, one manager, one OSD in memory, on loopback.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+exec cargo test -p storage-ceph -- --include-ignored "$@"
