@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 # make bench ONLY=store runs one family.
-ONLY ?= store tags policy watch transport nft services storage
+ONLY ?= store tags policy watch transport nft services orchestrator storage
 
 .PHONY: up build test lint bench lab deny clean
 

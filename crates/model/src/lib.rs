@@ -6,8 +6,10 @@
 //! This room is pure: no I/O, no clock, no randomness.
 
 mod address;
+mod cloud;
 mod name;
 mod namespace;
+mod permit;
 pub mod policy;
 mod role;
 mod secret;
@@ -15,8 +17,15 @@ mod subject;
 mod tag;
 
 pub use address::{Address, ParseAddressError};
+pub use cloud::{
+    BgpPair, CloudNameError, CloudTraits, ConnectionSpec, ConnectionStatus, GatewayState, LinkName,
+    NetworkName, PeeringName, ResourceState, Site,
+};
 pub use name::{NameError, Segment, TagName};
 pub use namespace::{Deployment, Namespace, NamespaceError};
+pub use permit::{
+    Direction, EntryName, Packet, PermitEntry, PermitError, PermitRule, Ports, Protocol, Traffic,
+};
 pub use role::{ParseRoleError, Role};
 pub use secret::Secret;
 pub use subject::{ParseSubjectError, Subject};

@@ -2,7 +2,9 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use model::Role;
+use ipnet::Ipv4Net;
+use model::{Role, Segment};
+use orchestrator::plan::{PoolError, Pools};
 use serde::Deserialize;
 
 use crate::{storage::StorageConfig, tls::CertificateFiles};
@@ -36,6 +38,43 @@ pub struct Config {
     pub limits: LimitsConfig,
     #[serde(default)]
     pub nodes: NodesConfig,
+    /// The clouds there are.
+    #[serde(default)]
+    pub clouds: Vec<CloudConfig>,
+    /// Where networks get their addresses.
+    #[serde(default = "default_pools")]
+    pub address_pools: Vec<Ipv4Net>,
+}
+
+/// A cloud and where its plugin is.
+#[derive(Clone, Debug, Deserialize)]
+pub struct CloudConfig {
+    pub name: Segment,
+    #[serde(flatten)]
+    pub plugin: PluginConfig,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PluginConfig {
+    /// Network namespaces of this machine. Needs root.
+    Linux {},
+    /// A plugin in its own process, at this URL.
+    Remote {
+        url: String,
+        /// PEM file of the CA that the plugin's certificate is from; needed for `https`.
+        #[serde(default)]
+        ca: Option<PathBuf>,
+        /// Client certificate to show to the plugin.
+        #[serde(default)]
+        client: Option<CertificateFiles>,
+    },
+    /// A cloud in memory, to try things out. It forgets everything when the controller stops.
+    Fake {},
+}
+
+fn default_pools() -> Vec<Ipv4Net> {
+    vec![Ipv4Net::new_assert([10, 0, 0, 0].into(), 8)]
 }
 
 /// Addresses to listen on. Port 0 picks a free one.
@@ -178,6 +217,10 @@ pub enum ConfigError {
     AnonymousWithoutPlaintext,
     #[error("`store.etcd.endpoints` is empty")]
     NoEtcdEndpoints,
+    #[error("`clouds` names {name} twice")]
+    DuplicateCloud { name: Segment },
+    #[error("`address_pools` cannot be used: {error}")]
+    Pools { error: PoolError },
     #[error("`limits.{key}` is 0")]
     ZeroLimit { key: &'static str },
     #[error("`nodes.stall_seconds` or `nodes.max_snapshots` is 0: no node could be served")]
@@ -198,6 +241,8 @@ impl Config {
             storage: None,
             limits: LimitsConfig::default(),
             nodes: NodesConfig::default(),
+            clouds: Vec::new(),
+            address_pools: default_pools(),
         }
     }
 
@@ -217,6 +262,12 @@ impl Config {
         {
             return Err(ConfigError::NoEtcdEndpoints);
         }
+        for (place, cloud) in self.clouds.iter().enumerate() {
+            if self.clouds[..place].iter().any(|other| other.name == cloud.name) {
+                return Err(ConfigError::DuplicateCloud { name: cloud.name.clone() });
+            }
+        }
+        Pools::new(self.address_pools.clone()).map_err(|error| ConfigError::Pools { error })?;
         let limits = &self.limits;
         for (key, value) in [
             ("max_connections", limits.max_connections),

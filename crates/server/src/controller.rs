@@ -32,6 +32,7 @@ use crate::{
     namespaces::{NamespaceError, Namespaces},
     objects::Objects,
     open_store::{OpenStoreError, open_store},
+    orchestration,
     parts::Parts,
     pki::{Pki, PkiError},
     policy::{Consumer, Policy},
@@ -76,6 +77,8 @@ pub enum StartError {
     Storage(#[from] StorageError),
     #[error("the initial state did not load within {LOAD:?}; see the log for what the store answers")]
     Load,
+    #[error("cannot set up the clouds")]
+    Clouds(#[from] orchestration::CloudsError),
     #[error("cannot make the first token")]
     FirstToken(#[source] CredentialsError),
     #[error("cannot make the default namespace")]
@@ -111,6 +114,10 @@ impl Controller {
         let audit = Arc::new(Audit::open(&data_dir).map_err(in_data_dir)?);
         let life = Life::default();
         let metrics = Metrics::new();
+        let tags = Tags::start(store.clone(), Arc::clone(&metrics), &life);
+        let namespaces = Namespaces::new(store.clone());
+        let orchestrator =
+            orchestration::load(&config, store.clone(), Arc::clone(&tags), namespaces.clone()).await?;
         let objects = Objects::new(store.clone());
         let names = config.certificate_names(host_name().as_deref());
         let storage = match &config.storage {
@@ -131,8 +138,9 @@ impl Controller {
             policy: Policy::start(&objects, consumers, &life),
             watch: cache,
             objects,
-            tags: Tags::start(store.clone(), Arc::clone(&metrics), &life),
-            namespaces: Namespaces::new(store.clone()),
+            tags,
+            namespaces,
+            orchestrator,
             transport,
             credentials,
             config: Arc::new(config),
@@ -146,6 +154,7 @@ impl Controller {
         load(&parts).await?;
         ensure_first_token(&parts).await?;
         parts.namespaces.ensure_default().await.map_err(StartError::Namespace)?;
+        orchestration::run(&parts).await?;
         Self::serve(parts, http, grpc, watch)
     }
 

@@ -2,10 +2,12 @@
 
 mod access;
 mod admin;
+mod controller;
 mod namespaces;
 mod node_feed;
 mod nodes;
 mod objects;
+mod orchestrator;
 mod policies;
 mod provider;
 pub(crate) mod storage;
@@ -21,6 +23,7 @@ use tonic_health::{
     server::{HealthReporter, HealthService},
 };
 use wire::{
+    invisinetspb::controller_server::{self, ControllerServer},
     provider_raw::ocs_provider_server::{self, OcsProviderServer},
     pb::dataplane_events_server,
     tagservicepb::tag_service_server::{self, TagServiceServer},
@@ -31,6 +34,7 @@ use wire::{
         node_feed_server,
         nodes_server::{self, NodesServer},
         objects_server::{self, ObjectsServer},
+        orchestrator_server::{self, OrchestratorServer},
         policies_server::{self, PoliciesServer},
         storage_server::{self, StorageServer},
         tag_events_server::{self, TagEventsServer},
@@ -44,6 +48,8 @@ pub const SERVED: &[&str] = &[
     tag_service_server::SERVICE_NAME,
     tag_events_server::SERVICE_NAME,
     namespaces_server::SERVICE_NAME,
+    controller_server::SERVICE_NAME,
+    orchestrator_server::SERVICE_NAME,
     objects_server::SERVICE_NAME,
     policies_server::SERVICE_NAME,
     storage_server::SERVICE_NAME,
@@ -87,6 +93,10 @@ pub fn router(parts: &Parts, health: HealthReporter) -> Router {
                 ca_pem: parts.pki.ca_pem().to_owned(),
             })
             .max_decoding_message_size(max),
+        )
+        .add_service(ControllerServer::new(controller::Service(parts.clone())).max_decoding_message_size(max))
+        .add_service(
+            OrchestratorServer::new(orchestrator::Service(parts.clone())).max_decoding_message_size(max),
         )
         .add_service(
             ObjectsServer::new(objects::Service {

@@ -26,6 +26,7 @@ mod mirror;
 mod namespaces;
 mod objects;
 mod open_store;
+mod orchestration;
 mod parts;
 pub mod pki;
 mod policy;
@@ -40,7 +41,8 @@ mod watch_api;
 pub mod transport;
 
 pub use config::{
-    Config, ConfigError, DuplicateNode, EtcdConfig, LimitsConfig, Listen, NodesConfig, StoreKind,
+    CloudConfig, Config, ConfigError, DuplicateNode, EtcdConfig, LimitsConfig, Listen, NodesConfig, PluginConfig,
+    StoreKind,
 };
 pub use controller::{Controller, StartError};
 pub use open_store::{OpenStoreError, RestoreStoreError, restore_store};

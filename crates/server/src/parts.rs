@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use orchestrator::execute::Orchestrator;
 use store::Store;
 
 use crate::{
@@ -18,6 +19,7 @@ pub struct Parts {
     pub store: Store,
     pub tags: Arc<Tags>,
     pub namespaces: Namespaces,
+    pub orchestrator: Arc<Orchestrator>,
     pub objects: Objects,
     pub policy: Arc<Policy>,
     pub watch: Arc<watch::Cache>,

@@ -3,8 +3,11 @@
 //! Failures are RFC 9457 problem JSON with the gRPC code (`crate::failure`). Not here: who may call (`access`).
 
 mod body;
+mod jobs;
 mod namespaces;
 mod policies;
+mod resources;
+mod rules;
 mod storage;
 mod system;
 mod tags;
@@ -31,6 +34,8 @@ use crate::{failure::Failure, parts::Parts};
     tags(
         (name = "tags", description = "Names for addresses, resources and groups of other tags"),
         (name = "namespaces", description = "Units in which resources are named and networks are kept apart"),
+        (name = "resources", description = "Resources in clouds and who may talk to them"),
+        (name = "jobs", description = "Long work"),
         (name = "policies", description = "What policies come to, and why a connection is permitted or denied"),
         (name = "storage", description = "Storage handed to other clusters"),
         (name = "system", description = "The controller itself"),
@@ -58,6 +63,15 @@ fn routes() -> OpenApiRouter<Parts> {
         .routes(routes!(tags::subscribe, tags::unsubscribe))
         .routes(routes!(namespaces::list))
         .routes(routes!(namespaces::get, namespaces::set, namespaces::delete))
+        .routes(routes!(resources::list, resources::post))
+        .routes(routes!(resources::get, resources::put, resources::delete))
+        .routes(routes!(rules::list, rules::post))
+        .routes(routes!(rules::put, rules::delete))
+        .routes(routes!(rules::apply))
+        .routes(routes!(rules::delete_many))
+        .routes(routes!(rules::list_on_tag, rules::post_on_tag, rules::delete_on_tag))
+        .routes(routes!(jobs::list))
+        .routes(routes!(jobs::get, jobs::cancel))
         .routes(routes!(policies::list))
         .routes(routes!(policies::explain))
         .routes(routes!(storage::list_tickets, storage::create_ticket))

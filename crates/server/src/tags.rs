@@ -146,6 +146,16 @@ impl Tags {
         self.events.watch(subscriber, after).await
     }
 
+    /// Waits until the graph is at a later revision than this one, and says at which.
+    pub async fn later_than(&self, seen: Revision) -> Revision {
+        let mut reached = self.reached.subscribe();
+        match reached.wait_for(|at| at.is_some_and(|at| at > seen)).await {
+            Ok(at) => at.unwrap_or(seen),
+            // The sender lives in self, so the wait cannot fail.
+            Err(_) => seen,
+        }
+    }
+
     async fn reach(&self, revision: Revision) {
         let mut reached = self.reached.subscribe();
         // The sender lives in self, so the wait cannot fail.

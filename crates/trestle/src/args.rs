@@ -7,7 +7,9 @@ use model::Role;
 
 use crate::{
     client::ConnectionArgs,
-    commands::{access, namespace, node, object, policy, storage, store, tag},
+    commands::{
+        access, job, link, namespace, node, object, plugin, policy, resource, rule, storage, store, tag,
+    },
     output::Format,
 };
 
@@ -39,9 +41,27 @@ pub enum Command {
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
+    /// Serve a cloud as a plugin, in a process of its own
+    Plugin(plugin::PluginArgs),
     /// Names for addresses, resources and groups of other tags
     #[command(subcommand)]
     Tag(tag::TagCommand),
+    /// Resources in clouds
+    #[command(subcommand)]
+    Resource(resource::ResourceCommand),
+    /// Who may talk to a resource
+    #[command(subcommand)]
+    Rule(rule::RuleCommand),
+    /// VPN links between clouds
+    #[command(subcommand)]
+    Link(link::LinkCommand),
+    /// Long work
+    #[command(subcommand)]
+    Job(job::JobCommand),
+    /// Compare the clouds with what was made
+    Check,
+    /// Compare, and mend what differs
+    Fix,
     /// Units in which resources are named and networks are kept apart
     #[command(subcommand)]
     Namespace(namespace::NamespaceCommand),
@@ -111,6 +131,10 @@ pub struct UpArgs {
     /// Speak plaintext instead of TLS; on loopback addresses only
     #[arg(long)]
     pub plaintext_loopback: bool,
+    /// A cloud to have, once per cloud; KIND is linux (network namespaces, needs root), fake (in
+    /// memory) or the http:// URL of a plugin
+    #[arg(long, value_name = "NAME=KIND", value_parser = crate::commands::serve::cloud)]
+    pub cloud: Vec<server::CloudConfig>,
     /// With --plaintext-loopback: the role of callers without token or certificate
     #[arg(long, value_name = "ROLE", requires = "plaintext_loopback")]
     pub anonymous_role: Option<Role>,

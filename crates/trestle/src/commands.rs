@@ -1,10 +1,16 @@
 //! One module per noun; each turns flags into calls and replies into output.
 
 pub mod access;
+pub mod check;
+pub mod job;
+pub mod link;
 pub mod namespace;
 pub mod node;
 pub mod object;
+pub mod plugin;
 pub mod policy;
+pub mod resource;
+pub mod rule;
 pub mod serve;
 pub mod storage;
 pub mod store;
@@ -22,7 +28,14 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
     match command {
         Command::Up(args) => serve::up(args).await,
         Command::Serve { config } => serve::serve(&config).await,
+        Command::Plugin(args) => plugin::run(args).await,
         Command::Tag(command) => tag::run(command, output, connection.connect().await?).await,
+        Command::Resource(command) => resource::run(command, output, connection).await,
+        Command::Rule(command) => rule::run(command, output, connection).await,
+        Command::Link(command) => link::run(command, output, connection.connect().await?).await,
+        Command::Job(command) => job::run(command, output, connection.connect().await?).await,
+        Command::Check => check::run(false, output, connection.connect().await?).await,
+        Command::Fix => check::run(true, output, connection.connect().await?).await,
         Command::Namespace(command) => namespace::run(command, output, connection).await,
         Command::Node(command) => node::run(command, output, connection.connect().await?).await,
         Command::Apply(args) => object::apply(args, output, connection.connect().await?).await,

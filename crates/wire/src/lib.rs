@@ -6,6 +6,7 @@
 pub mod access;
 pub mod namespaces;
 pub mod node;
+pub mod permit;
 pub mod tags;
 
 /// `tagservicepb.TagService`: tags on the seed's wire.

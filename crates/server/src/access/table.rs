@@ -39,6 +39,8 @@ const WRITERS: Who = Who::Roles(&[Role::Admin, Role::Operator]);
 const WATCHERS: Who = Who::Roles(&[Role::Admin, Role::Operator, Role::Viewer, Role::Node]);
 const REPORTERS: Who = Who::Roles(&[Role::Admin, Role::Operator, Role::Node]);
 const NODES: Who = Who::Roles(&[Role::Node]);
+/// Plugins act for the controller, and operators may do what plugins may.
+const PLUGINS: Who = Who::Roles(&[Role::Admin, Role::Operator, Role::Plugin]);
 const ADMINS: Who = Who::Roles(&[Role::Admin]);
 
 const fn read(operation: &'static str, who: Who) -> Rule {
@@ -85,6 +87,43 @@ pub const TABLE: &[Rule] = &[
     read("GET /namespaces/{namespace}", READERS),
     write("PUT /namespaces/{namespace}", WRITERS),
     write("DELETE /namespaces/{namespace}", WRITERS),
+    // Clouds, on the seed's wire: plugins ask for what must be unique.
+    write("invisinetspb.Controller/FindUnusedAddressSpace", PLUGINS),
+    read("invisinetspb.Controller/GetUsedAddressSpaces", PLUGINS),
+    write("invisinetspb.Controller/ConnectClouds", PLUGINS),
+    // Resources, rules, links and jobs.
+    read("trestle.v1.Orchestrator/ListClouds", READERS),
+    write("trestle.v1.Orchestrator/CreateCloudResource", WRITERS),
+    write("trestle.v1.Orchestrator/DeleteResource", WRITERS),
+    read("trestle.v1.Orchestrator/GetResource", READERS),
+    read("trestle.v1.Orchestrator/ListResources", READERS),
+    write("trestle.v1.Orchestrator/PutRules", WRITERS),
+    write("trestle.v1.Orchestrator/DeleteRules", WRITERS),
+    read("trestle.v1.Orchestrator/ListRules", READERS),
+    write("trestle.v1.Orchestrator/CreateLink", WRITERS),
+    write("trestle.v1.Orchestrator/DeleteLink", WRITERS),
+    read("trestle.v1.Orchestrator/ListLinks", READERS),
+    read("trestle.v1.Orchestrator/ListJobs", READERS),
+    read("trestle.v1.Orchestrator/WatchJob", READERS),
+    write("trestle.v1.Orchestrator/CancelJob", WRITERS),
+    write("trestle.v1.Orchestrator/CheckClouds", WRITERS),
+    read("GET /namespaces/{namespace}/clouds/{cloud}/resources", READERS),
+    write("POST /namespaces/{namespace}/clouds/{cloud}/resources", WRITERS),
+    read("GET /namespaces/{namespace}/clouds/{cloud}/resources/{resource}", READERS),
+    write("PUT /namespaces/{namespace}/clouds/{cloud}/resources/{resource}", WRITERS),
+    write("DELETE /namespaces/{namespace}/clouds/{cloud}/resources/{resource}", WRITERS),
+    read("GET /namespaces/{namespace}/clouds/{cloud}/resources/{resource}/rules", READERS),
+    write("POST /namespaces/{namespace}/clouds/{cloud}/resources/{resource}/rules", WRITERS),
+    write("PUT /namespaces/{namespace}/clouds/{cloud}/resources/{resource}/rules/{rule}", WRITERS),
+    write("DELETE /namespaces/{namespace}/clouds/{cloud}/resources/{resource}/rules/{rule}", WRITERS),
+    write("POST /namespaces/{namespace}/clouds/{cloud}/resources/{resource}/applyRules", WRITERS),
+    write("POST /namespaces/{namespace}/clouds/{cloud}/resources/{resource}/deleteRules", WRITERS),
+    read("GET /tags/{tag}/rules", READERS),
+    write("POST /tags/{tag}/rules", WRITERS),
+    write("DELETE /tags/{tag}/rules", WRITERS),
+    read("GET /jobs", READERS),
+    read("GET /jobs/{id}", READERS),
+    write("DELETE /jobs/{id}", WRITERS),
     // Kubernetes-style objects, and what policies come to.
     write("trestle.v1.Objects/ApplyObjects", WRITERS),
     write("trestle.v1.Objects/DeleteObjects", WRITERS),
@@ -241,7 +280,10 @@ mod tests {
         let proven_by_the_request = |rule: &&Rule| rule.operation.starts_with("provider.OCSProvider/");
         let writes = TABLE.iter().filter(|rule| rule.effect == Effect::Write);
         for rule in writes.filter(|rule| !proven_by_the_request(rule)) {
-            for role in [Role::Viewer, Role::Node, Role::Plugin, Role::Consumer] {
+            // A plugin is promised spaces and links, on its own service only.
+            let plugin = rule.operation.starts_with("invisinetspb.Controller/");
+            assert_eq!(rule.who.admits(Some(Role::Plugin)), plugin, "{}", rule.operation);
+            for role in [Role::Viewer, Role::Node, Role::Consumer] {
                 assert!(!rule.who.admits(Some(role)), "{} admits {role}", rule.operation);
             }
             assert!(!rule.who.admits(None), "{} admits strangers", rule.operation);

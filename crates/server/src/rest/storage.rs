@@ -75,7 +75,8 @@ pub(super) struct Consumer {
 
 impl From<v1::Consumer> for Consumer {
     fn from(consumer: v1::Consumer) -> Self {
-        let v1::Consumer { id, phase, reason, requested, granted_bytes, created_at, used_bytes, notice } = consumer;
+        let v1::Consumer { id, phase, reason, requested, granted_bytes, created_at, used_bytes, notice } =
+            consumer;
         Self { id, phase, reason, requested, granted_bytes, used_bytes, created_at, notice }
     }
 }
@@ -120,7 +121,10 @@ pub(super) async fn create_ticket(
     (status = 200, body = Done),
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
-pub(super) async fn revoke_ticket(State(parts): State<Parts>, Path(id): Path<String>) -> Result<Json<Done>, Failure> {
+pub(super) async fn revoke_ticket(
+    State(parts): State<Parts>,
+    Path(id): Path<String>,
+) -> Result<Json<Done>, Failure> {
     service(&parts).revoke_ticket(Request::new(RevokeTicketRequest { id })).await?;
     Ok(Json(Done {}))
 }

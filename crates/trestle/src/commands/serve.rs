@@ -25,7 +25,7 @@ use crate::{
 };
 
 pub async fn up(args: UpArgs) -> anyhow::Result<()> {
-    let UpArgs { data_dir, http, grpc, watch, nbd, plaintext_loopback, anonymous_role } = args;
+    let UpArgs { data_dir, http, grpc, watch, nbd, plaintext_loopback, anonymous_role, cloud } = args;
     let data_dir = match data_dir {
         Some(dir) => dir,
         None => context::default_data_dir()?,
@@ -35,6 +35,7 @@ pub async fn up(args: UpArgs) -> anyhow::Result<()> {
     let mut config = Config::in_dir(data_dir);
     config.listen = Listen { http, grpc, watch };
     (config.plaintext_loopback, config.anonymous_role) = (plaintext_loopback, anonymous_role);
+    config.clouds = cloud;
     config.storage = Some(StorageConfig::nbd(nbd));
     log_to_stderr("warn,rustls=error");
     run(config, |controller| announce(controller, plaintext_loopback)).await
@@ -168,4 +169,19 @@ impl Rows for Status {
             problems,
         ]
     }
+}
+
+/// `NAME=KIND` of a cloud.
+pub fn cloud(text: &str) -> Result<server::CloudConfig, String> {
+    let (name, kind) = text.split_once('=').ok_or("write it as NAME=KIND, for example a=linux")?;
+    let plugin = match kind {
+        "linux" => server::PluginConfig::Linux {},
+        "fake" => server::PluginConfig::Fake {},
+        url if url.starts_with("http://") => {
+            server::PluginConfig::Remote { url: url.to_owned(), ca: None, client: None }
+        }
+        _ => return Err(format!("{kind:?} is no kind of cloud: linux, fake and http://… are")),
+    };
+    let name = name.parse().map_err(|err| format!("{name:?} cannot be a cloud's name: {err}"))?;
+    Ok(server::CloudConfig { name, plugin })
 }

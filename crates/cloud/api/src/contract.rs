@@ -1,0 +1,151 @@
+//! The trait, and what its calls say.
+
+use async_trait::async_trait;
+use ipnet::Ipv4Net;
+use model::{
+    CloudTraits, ConnectionSpec, ConnectionStatus, GatewayState, PeeringName, PermitEntry, ResourceState,
+    Segment, Site,
+};
+
+/// Where in the cloud a call acts: a namespace's site and the cloud's own id for it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct At {
+    pub site: Site,
+    /// A subscription and resource group, a project, an account; empty where the cloud needs none.
+    pub deployment: String,
+}
+
+/// A resource to make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceSpec {
+    pub name: Segment,
+    pub region: Segment,
+    /// The cloud's own description, without network settings.
+    pub description: String,
+}
+
+/// Two networks to join. Both ends are in this cloud.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeeringSpec {
+    pub name: PeeringName,
+    /// The deployments of the two ends, in the order of the name.
+    pub deployments: [String; 2],
+}
+
+/// What a site consists of, as the cloud sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// Region and address space.
+    pub networks: Vec<(Segment, Ipv4Net)>,
+    pub resources: Vec<(Segment, ResourceState)>,
+    pub peerings: Vec<PeeringName>,
+    /// Regions that have NAT.
+    pub nats: Vec<Segment>,
+    pub gateway: Option<GatewayState>,
+    /// The peers of the gateway's connections.
+    pub connections: Vec<Site>,
+}
+
+/// Why a call did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct CloudError {
+    pub kind: CloudErrorKind,
+    pub message: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloudErrorKind {
+    /// The request can never succeed.
+    Invalid,
+    NotFound,
+    /// The request does not fit what is there.
+    Conflict,
+    /// The cloud cannot do this at all.
+    Unsupported,
+    /// Too many requests. Nothing happened.
+    Throttled,
+    /// The cloud could not be reached or failed. Something may have happened.
+    Unavailable,
+}
+
+impl CloudError {
+    pub fn new(kind: CloudErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(CloudErrorKind::Invalid, message)
+    }
+
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(CloudErrorKind::NotFound, message)
+    }
+
+    pub fn conflict(message: impl Into<String>) -> Self {
+        Self::new(CloudErrorKind::Conflict, message)
+    }
+
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(CloudErrorKind::Unavailable, message)
+    }
+
+    /// Whether the same call may succeed later without anybody changing anything.
+    pub fn is_passing(&self) -> bool {
+        matches!(self.kind, CloudErrorKind::Throttled | CloudErrorKind::Unavailable)
+    }
+}
+
+/// One cloud. Calls on different objects may come at the same time; calls on one object come one after another.
+#[async_trait]
+pub trait Cloud: Send + Sync + 'static {
+    /// True if entries are recognised by their content and an entry of the same name is not replaced: then whoever
+    /// changes an entry must delete the old one.
+    fn keeps_replaced_entries(&self) -> bool {
+        false
+    }
+
+    /// The bounds a plan must keep in this cloud.
+    async fn describe(&self) -> Result<CloudTraits, CloudError>;
+
+    /// Checks a description before anything is made, and finds the region in it. Refuses network settings.
+    async fn inspect_resource(&self, at: &At, description: &str) -> Result<Segment, CloudError>;
+
+    /// Everything of the site.
+    async fn list(&self, at: &At) -> Result<Listing, CloudError>;
+
+    async fn ensure_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<(), CloudError>;
+    /// Refuses while resources live in it.
+    async fn delete_network(&self, at: &At, region: &Segment) -> Result<(), CloudError>;
+
+    /// Makes a resource in the region's network, closed.
+    async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState, CloudError>;
+    /// Takes over what exists, after checking that it can be closed; then closes it.
+    async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState, CloudError>;
+    async fn delete_resource(&self, at: &At, name: &Segment) -> Result<(), CloudError>;
+
+    /// The permit list in force, by name of entry.
+    async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>, CloudError>;
+    /// Adds entries; one of the same name is replaced.
+    async fn add_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<(), CloudError>;
+    /// Deletes entries that are there exactly as given.
+    async fn delete_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<(), CloudError>;
+
+    async fn ensure_peering(&self, spec: &PeeringSpec) -> Result<(), CloudError>;
+    async fn delete_peering(&self, spec: &PeeringSpec) -> Result<(), CloudError>;
+
+    /// Lets a region's resources reach public addresses.
+    async fn ensure_nat(&self, at: &At, region: &Segment) -> Result<(), CloudError>;
+    async fn delete_nat(&self, at: &At, region: &Segment) -> Result<(), CloudError>;
+
+    /// Makes the site's gateway. A gateway that is there keeps its number, which is in the answer.
+    async fn create_gateway(&self, at: &At, asn: u32) -> Result<GatewayState, CloudError>;
+    /// Refuses while it has connections.
+    async fn delete_gateway(&self, at: &At) -> Result<(), CloudError>;
+    /// Prepares this end's BGP addresses towards a peer.
+    async fn create_bgp_sessions(&self, at: &At, spec: &ConnectionSpec) -> Result<(), CloudError>;
+    /// Makes the tunnels of this end. Repeated with another key or other addresses, it changes them.
+    async fn create_connections(&self, at: &At, spec: &ConnectionSpec) -> Result<(), CloudError>;
+    async fn delete_connections(&self, at: &At, peer: &Site) -> Result<(), CloudError>;
+    async fn connection_status(&self, at: &At, peer: &Site) -> Result<ConnectionStatus, CloudError>;
+}

@@ -1,0 +1,170 @@
+//! Messages and model types, for both sides.
+
+use std::{fmt::Display, str::FromStr};
+
+use model::{CloudTraits, ConnectionStatus, GatewayState, PermitEntry, ResourceState, Segment, Site};
+use wire::{
+    invisinetspb::{InvisinetsDeployment, PermitListRule},
+    permit::permit_entry,
+    trestle::v1,
+};
+
+use crate::{At, CloudError, Listing};
+
+pub(super) fn parse<T: FromStr<Err: Display>>(what: &str, text: &str) -> Result<T, CloudError> {
+    text.parse().map_err(|err| CloudError::invalid(format!("{what} {text:?} is not acceptable: {err}")))
+}
+
+pub(super) fn parse_all<T: FromStr<Err: Display>>(
+    what: &str,
+    texts: &[String],
+) -> Result<Vec<T>, CloudError> {
+    texts.iter().map(|text| parse(what, text)).collect()
+}
+
+pub(super) fn texts<T: ToString>(list: &[T]) -> Vec<String> {
+    list.iter().map(ToString::to_string).collect()
+}
+
+pub(super) fn site_message(at: &At) -> v1::CloudSite {
+    v1::CloudSite {
+        namespace: at.site.namespace.to_string(),
+        cloud: at.site.cloud.to_string(),
+        deployment: at.deployment.clone(),
+    }
+}
+
+pub(super) fn at(message: Option<v1::CloudSite>) -> Result<At, CloudError> {
+    let message = message.ok_or_else(|| CloudError::invalid("the site is missing"))?;
+    let site =
+        Site { namespace: parse("namespace", &message.namespace)?, cloud: parse("cloud", &message.cloud)? };
+    Ok(At { site, deployment: message.deployment })
+}
+
+pub(super) fn deployment(at: &At, asn: u32) -> InvisinetsDeployment {
+    InvisinetsDeployment {
+        id: at.deployment.clone(),
+        namespace: at.site.namespace.to_string(),
+        cloud: at.site.cloud.to_string(),
+        asn,
+    }
+}
+
+/// Where a call in the seed's dialect acts. A caller that does not know the extension names no cloud.
+pub(super) fn deployed(
+    message: Option<InvisinetsDeployment>,
+    namespace: &str,
+    own: &Segment,
+) -> Result<At, CloudError> {
+    let message = message.unwrap_or_default();
+    let namespace = if message.namespace.is_empty() { namespace } else { &message.namespace };
+    let cloud = if message.cloud.is_empty() { own.clone() } else { parse("cloud", &message.cloud)? };
+    Ok(At { site: Site { namespace: parse("namespace", namespace)?, cloud }, deployment: message.id })
+}
+
+pub(super) fn entries(rules: &[PermitListRule]) -> Result<Vec<PermitEntry>, CloudError> {
+    let read = |rule| {
+        permit_entry(rule).map_err(|err| CloudError::invalid(format!("a rule is not acceptable: {err}")))
+    };
+    rules.iter().map(read).collect()
+}
+
+pub(super) fn traits_message(traits: &CloudTraits) -> v1::CloudTraits {
+    v1::CloudTraits {
+        bgp_first: traits.bgp_first.to_string(),
+        bgp_last: traits.bgp_last.to_string(),
+        bgp_reserved: texts(&traits.bgp_reserved),
+        asn: traits.asn.unwrap_or_default(),
+        tunnels: traits.tunnels.into(),
+        bgp: traits.bgp,
+    }
+}
+
+pub(super) fn traits(message: &v1::CloudTraits) -> Result<CloudTraits, CloudError> {
+    Ok(CloudTraits {
+        bgp_first: parse("address", &message.bgp_first)?,
+        bgp_last: parse("address", &message.bgp_last)?,
+        bgp_reserved: parse_all("prefix", &message.bgp_reserved)?,
+        asn: (message.asn != 0).then_some(message.asn),
+        tunnels: u8::try_from(message.tunnels).map_err(|_| CloudError::invalid("too many tunnels"))?,
+        bgp: message.bgp,
+    })
+}
+
+pub(super) fn resource_message(name: &Segment, state: &ResourceState) -> v1::CloudResource {
+    v1::CloudResource {
+        name: name.to_string(),
+        uri: state.uri.clone(),
+        ip: state.address.to_string(),
+        region: state.region.to_string(),
+    }
+}
+
+pub(super) fn resource(message: v1::CloudResource) -> Result<(Segment, ResourceState), CloudError> {
+    let state = ResourceState {
+        address: parse("address", &message.ip)?,
+        region: parse("region", &message.region)?,
+        uri: message.uri,
+    };
+    Ok((parse("name", &message.name)?, state))
+}
+
+pub(super) fn listing_message(at: &At, listing: &Listing) -> v1::SiteListing {
+    let network = |(region, space): &(Segment, ipnet::Ipv4Net)| v1::CloudNetwork {
+        site: Some(site_message(at)),
+        region: region.to_string(),
+        address_space: space.to_string(),
+    };
+    v1::SiteListing {
+        networks: listing.networks.iter().map(network).collect(),
+        resources: listing.resources.iter().map(|(name, state)| resource_message(name, state)).collect(),
+        peerings: texts(&listing.peerings),
+        nats: texts(&listing.nats),
+        gateway_asn: listing.gateway.as_ref().map_or(0, |gateway| gateway.asn),
+        gateway_addresses: listing
+            .gateway
+            .as_ref()
+            .map_or_else(Vec::new, |gateway| texts(&gateway.addresses)),
+        connections: texts(&listing.connections),
+    }
+}
+
+pub(super) fn listing(message: v1::SiteListing) -> Result<Listing, CloudError> {
+    let network = |network: &v1::CloudNetwork| {
+        Ok((parse("region", &network.region)?, parse("prefix", &network.address_space)?))
+    };
+    let gateway = match message.gateway_asn {
+        0 => None,
+        asn => Some(GatewayState { asn, addresses: parse_all("address", &message.gateway_addresses)? }),
+    };
+    Ok(Listing {
+        networks: message.networks.iter().map(network).collect::<Result<_, CloudError>>()?,
+        resources: message.resources.into_iter().map(resource).collect::<Result<_, _>>()?,
+        peerings: parse_all("peering", &message.peerings)?,
+        nats: parse_all("region", &message.nats)?,
+        gateway,
+        connections: parse_all("site", &message.connections)?,
+    })
+}
+
+pub(super) fn status_message(status: &ConnectionStatus) -> v1::CloudConnectionStatus {
+    v1::CloudConnectionStatus {
+        tunnels: status.tunnels,
+        tunnels_up: status.tunnels_up,
+        bgp_established: status.bgp_established,
+        routes: texts(&status.routes),
+        bytes_in: status.bytes_in,
+        bytes_out: status.bytes_out,
+    }
+}
+
+pub(super) fn status(message: &v1::CloudConnectionStatus) -> Result<ConnectionStatus, CloudError> {
+    Ok(ConnectionStatus {
+        tunnels: message.tunnels,
+        tunnels_up: message.tunnels_up,
+        bgp_established: message.bgp_established,
+        routes: parse_all("prefix", &message.routes)?,
+        bytes_in: message.bytes_in,
+        bytes_out: message.bytes_out,
+    })
+}

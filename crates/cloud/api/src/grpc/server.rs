@@ -1,0 +1,278 @@
+//! A cloud of this process on the wire: the seed's `invisinetspb.CloudPlugin`, and `trestle.v1.CloudExtension`.
+
+use std::sync::Arc;
+
+use model::{ConnectionSpec, PeeringName, Secret, Segment, Site};
+use tonic::{Request, Response, Status};
+use wire::{
+    invisinetspb::{
+        AddressSpaceList, BasicResponse, CreateResourceResponse, CreateVpnBgpSessionsRequest,
+        CreateVpnBgpSessionsResponse, CreateVpnConnectionsRequest, CreateVpnGatewayResponse,
+        InvisinetsDeployment, PermitList, PermitListRule, ResourceDescription, ResourceId,
+        cloud_plugin_server::CloudPlugin,
+    },
+    trestle::v1::{self, cloud_extension_server::CloudExtension},
+};
+
+use super::convert::{
+    at, deployed, entries, listing_message, parse, parse_all, resource_message, status_message, texts,
+    traits_message,
+};
+use crate::{At, Cloud, CloudError, CloudErrorKind, PeeringSpec, ResourceSpec};
+
+type Reply<T> = Result<Response<T>, Status>;
+
+/// Serves one cloud. Clone it for the second of the two services.
+#[derive(Clone)]
+pub struct PluginService {
+    name: Segment,
+    cloud: Arc<dyn Cloud>,
+}
+
+impl PluginService {
+    pub fn new(name: Segment, cloud: Arc<dyn Cloud>) -> Self {
+        Self { name, cloud }
+    }
+
+    fn at(&self, message: Option<InvisinetsDeployment>, namespace: &str) -> Result<At, CloudError> {
+        deployed(message, namespace, &self.name)
+    }
+}
+
+fn basic(message: &str) -> Reply<BasicResponse> {
+    Ok(Response::new(BasicResponse { success: true, message: message.to_owned(), updated_resource: None }))
+}
+
+fn done(result: Result<(), CloudError>) -> Reply<v1::CloudDone> {
+    result?;
+    Ok(Response::new(v1::CloudDone {}))
+}
+
+#[tonic::async_trait]
+impl CloudPlugin for PluginService {
+    async fn get_used_address_spaces(
+        &self,
+        request: Request<InvisinetsDeployment>,
+    ) -> Reply<AddressSpaceList> {
+        let at = self.at(Some(request.into_inner()), "")?;
+        let listing = self.cloud.list(&at).await?;
+        let address_spaces = listing.networks.iter().map(|(_, space)| space.to_string()).collect();
+        Ok(Response::new(AddressSpaceList { address_spaces }))
+    }
+
+    async fn create_resource(&self, request: Request<ResourceDescription>) -> Reply<CreateResourceResponse> {
+        let request = request.into_inner();
+        let at = self.at(request.deployment, &request.namespace)?;
+        let description = String::from_utf8(request.description)
+            .map_err(|_| CloudError::invalid("the description is not UTF-8 text"))?;
+        let region = match request.region.as_str() {
+            "" => self.cloud.inspect_resource(&at, &description).await?,
+            region => parse("region", region)?,
+        };
+        if request.name.is_empty() {
+            let message = "the request names no resource; this plugin needs field 16";
+            return Err(CloudError::new(CloudErrorKind::Invalid, message).into());
+        }
+        let spec = ResourceSpec { name: parse("name", &request.name)?, region, description };
+        let made = self.cloud.create_resource(&at, &spec).await?;
+        let region = made.region.to_string();
+        let reply = CreateResourceResponse {
+            name: request.name,
+            uri: made.uri,
+            ip: made.address.to_string(),
+            region,
+        };
+        Ok(Response::new(reply))
+    }
+
+    async fn get_permit_list(&self, request: Request<ResourceId>) -> Reply<PermitList> {
+        let request = request.into_inner();
+        let at = self.at(request.deployment, &request.namespace)?;
+        let list = self.cloud.permit_list(&at, &request.id).await?;
+        let rules = list.iter().map(PermitListRule::from).collect();
+        let reply = PermitList {
+            associated_resource: request.id,
+            rules,
+            namespace: at.site.namespace.to_string(),
+            deployment: None,
+        };
+        Ok(Response::new(reply))
+    }
+
+    async fn add_permit_list_rules(&self, request: Request<PermitList>) -> Reply<BasicResponse> {
+        let request = request.into_inner();
+        let at = self.at(request.deployment, &request.namespace)?;
+        self.cloud.add_entries(&at, &request.associated_resource, &entries(&request.rules)?).await?;
+        basic("the rules are in force")
+    }
+
+    async fn delete_permit_list_rules(&self, request: Request<PermitList>) -> Reply<BasicResponse> {
+        let request = request.into_inner();
+        let at = self.at(request.deployment, &request.namespace)?;
+        self.cloud.delete_entries(&at, &request.associated_resource, &entries(&request.rules)?).await?;
+        basic("the rules are gone")
+    }
+
+    async fn create_vpn_gateway(
+        &self,
+        request: Request<InvisinetsDeployment>,
+    ) -> Reply<CreateVpnGatewayResponse> {
+        let request = request.into_inner();
+        let asn = request.asn;
+        let made = self.cloud.create_gateway(&self.at(Some(request), "")?, asn).await?;
+        let gateway_ip_addresses = texts(&made.addresses);
+        Ok(Response::new(CreateVpnGatewayResponse { gateway_ip_addresses, asn: made.asn.into() }))
+    }
+
+    async fn create_vpn_bgp_sessions(
+        &self,
+        request: Request<CreateVpnBgpSessionsRequest>,
+    ) -> Reply<CreateVpnBgpSessionsResponse> {
+        let request = request.into_inner();
+        let at = self.at(request.deployment, "")?;
+        let spec = ConnectionSpec {
+            peer: peer(&at, &request.peer_namespace, &request.cloud)?,
+            site: at.site.clone(),
+            peer_asn: 0,
+            peer_addresses: Vec::new(),
+            local_bgp: parse_all("address", &request.bgp_ip_addresses)?,
+            peer_bgp: Vec::new(),
+            peer_spaces: Vec::new(),
+            shared_key: Secret::new(""),
+        };
+        self.cloud.create_bgp_sessions(&at, &spec).await?;
+        Ok(Response::new(CreateVpnBgpSessionsResponse { bgp_ip_addresses: request.bgp_ip_addresses }))
+    }
+
+    async fn create_vpn_connections(
+        &self,
+        request: Request<CreateVpnConnectionsRequest>,
+    ) -> Reply<BasicResponse> {
+        let request = request.into_inner();
+        let at = self.at(request.deployment, "")?;
+        let spaces = match request.address_spaces.is_empty() && !request.address_space.is_empty() {
+            true => vec![request.address_space],
+            false => request.address_spaces,
+        };
+        let asn = request.asn;
+        let spec = ConnectionSpec {
+            peer: peer(&at, &request.peer_namespace, &request.cloud)?,
+            site: at.site.clone(),
+            peer_asn: u32::try_from(asn)
+                .map_err(|_| CloudError::invalid(format!("{asn} is no AS number")))?,
+            peer_addresses: parse_all("address", &request.gateway_ip_addresses)?,
+            local_bgp: parse_all("address", &request.local_bgp_ip_addresses)?,
+            peer_bgp: parse_all("address", &request.bgp_ip_addresses)?,
+            peer_spaces: parse_all("prefix", &spaces)?,
+            shared_key: Secret::new(request.shared_key),
+        };
+        self.cloud.create_connections(&at, &spec).await?;
+        basic("the connections are made")
+    }
+}
+
+/// The site at the other end. In the seed's dialect it has the same namespace.
+fn peer(at: &At, namespace: &str, cloud: &str) -> Result<Site, CloudError> {
+    let namespace =
+        if namespace.is_empty() { at.site.namespace.clone() } else { parse("namespace", namespace)? };
+    Ok(Site { namespace, cloud: parse("cloud", cloud)? })
+}
+
+fn network(message: v1::CloudNetwork) -> Result<(At, Segment, String), CloudError> {
+    Ok((at(message.site)?, parse("region", &message.region)?, message.address_space))
+}
+
+fn peering(message: v1::CloudPeering) -> Result<PeeringSpec, CloudError> {
+    let name: PeeringName = parse("peering", &message.name)?;
+    Ok(PeeringSpec { name, deployments: [message.deployment_a, message.deployment_b] })
+}
+
+fn connection(message: v1::CloudConnection) -> Result<(At, Site), CloudError> {
+    let at = at(message.site)?;
+    let peer = peer(&at, &message.peer_namespace, &message.peer_cloud)?;
+    Ok((at, peer))
+}
+
+#[tonic::async_trait]
+impl CloudExtension for PluginService {
+    async fn describe_cloud(&self, _: Request<v1::DescribeCloudRequest>) -> Reply<v1::CloudTraits> {
+        Ok(Response::new(traits_message(&self.cloud.describe().await?)))
+    }
+
+    async fn inspect_resource(
+        &self,
+        request: Request<v1::InspectResourceRequest>,
+    ) -> Reply<v1::InspectResourceResponse> {
+        let request = request.into_inner();
+        let region = self.cloud.inspect_resource(&at(request.site)?, &request.description).await?;
+        Ok(Response::new(v1::InspectResourceResponse { region: region.to_string() }))
+    }
+
+    async fn list_site(&self, request: Request<v1::CloudSite>) -> Reply<v1::SiteListing> {
+        let at = at(Some(request.into_inner()))?;
+        Ok(Response::new(listing_message(&at, &self.cloud.list(&at).await?)))
+    }
+
+    async fn ensure_network(&self, request: Request<v1::CloudNetwork>) -> Reply<v1::CloudDone> {
+        let (at, region, space) = network(request.into_inner())?;
+        done(self.cloud.ensure_network(&at, &region, parse("prefix", &space)?).await)
+    }
+
+    async fn delete_network(&self, request: Request<v1::CloudNetwork>) -> Reply<v1::CloudDone> {
+        let (at, region, _) = network(request.into_inner())?;
+        done(self.cloud.delete_network(&at, &region).await)
+    }
+
+    async fn attach_cloud_resource(
+        &self,
+        request: Request<v1::AttachCloudResourceRequest>,
+    ) -> Reply<v1::CloudResource> {
+        let request = request.into_inner();
+        let name: Segment = parse("name", &request.name)?;
+        let state = self.cloud.attach_resource(&at(request.site)?, &name, &request.id).await?;
+        Ok(Response::new(resource_message(&name, &state)))
+    }
+
+    async fn delete_cloud_resource(
+        &self,
+        request: Request<v1::DeleteCloudResourceRequest>,
+    ) -> Reply<v1::CloudDone> {
+        let request = request.into_inner();
+        done(self.cloud.delete_resource(&at(request.site)?, &parse("name", &request.name)?).await)
+    }
+
+    async fn ensure_peering(&self, request: Request<v1::CloudPeering>) -> Reply<v1::CloudDone> {
+        done(self.cloud.ensure_peering(&peering(request.into_inner())?).await)
+    }
+
+    async fn delete_peering(&self, request: Request<v1::CloudPeering>) -> Reply<v1::CloudDone> {
+        done(self.cloud.delete_peering(&peering(request.into_inner())?).await)
+    }
+
+    async fn ensure_nat(&self, request: Request<v1::CloudNetwork>) -> Reply<v1::CloudDone> {
+        let (at, region, _) = network(request.into_inner())?;
+        done(self.cloud.ensure_nat(&at, &region).await)
+    }
+
+    async fn delete_nat(&self, request: Request<v1::CloudNetwork>) -> Reply<v1::CloudDone> {
+        let (at, region, _) = network(request.into_inner())?;
+        done(self.cloud.delete_nat(&at, &region).await)
+    }
+
+    async fn delete_gateway(&self, request: Request<v1::CloudSite>) -> Reply<v1::CloudDone> {
+        done(self.cloud.delete_gateway(&at(Some(request.into_inner()))?).await)
+    }
+
+    async fn delete_connections(&self, request: Request<v1::CloudConnection>) -> Reply<v1::CloudDone> {
+        let (at, peer) = connection(request.into_inner())?;
+        done(self.cloud.delete_connections(&at, &peer).await)
+    }
+
+    async fn get_connection_status(
+        &self,
+        request: Request<v1::CloudConnection>,
+    ) -> Reply<v1::CloudConnectionStatus> {
+        let (at, peer) = connection(request.into_inner())?;
+        Ok(Response::new(status_message(&self.cloud.connection_status(&at, &peer).await?)))
+    }
+}

@@ -1,0 +1,26 @@
+//! The contract between the orchestrator and a cloud.
+//!
+//! In: calls from the orchestrator, in our own types. Out: what the cloud did. Holds: the [`Cloud`] trait; its two
+//! adapters to gRPC, so that a plugin may live in this process or in another; a conformance suite that any plugin
+//! must pass ([`conformance`]); and [`FakeCloud`], a cloud in memory with faults on demand.
+//! Not here: decisions of any kind (`orchestrator::plan`), real clouds (`cloud/*`).
+//!
+//! ```text
+//!   orchestrator ── dyn Cloud ──► a cloud in this process
+//!                       └───────► RemoteCloud ── invisinetspb.CloudPlugin + trestle.v1.CloudExtension ──► PluginService ── dyn Cloud
+//! ```
+//!
+//! # What a plugin promises
+//!
+//! - Every call may be repeated: making what is there, or deleting what is not, succeeds and changes nothing.
+//! - A new resource is closed: nothing passes until an entry permits it.
+//! - It touches only what it made, and recognises that after a restart.
+//! - A site's gateway serves all networks of the site, whichever came first.
+
+pub mod conformance;
+mod contract;
+mod fake;
+pub mod grpc;
+
+pub use contract::{At, Cloud, CloudError, CloudErrorKind, Listing, PeeringSpec, ResourceSpec};
+pub use fake::{FakeCloud, Faults, reaches};

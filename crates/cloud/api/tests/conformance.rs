@@ -1,0 +1,96 @@
+//! The fake cloud keeps the contract, in this process and through gRPC.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::sync::Arc;
+
+use cloud_api::{
+    At, Cloud, CloudErrorKind, FakeCloud, Faults, ResourceSpec,
+    conformance::{Subject, run},
+    grpc::{PluginService, RemoteCloud},
+};
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::{Channel, Endpoint, Server};
+use wire::{
+    invisinetspb::cloud_plugin_server::CloudPluginServer,
+    trestle::v1::cloud_extension_server::CloudExtensionServer,
+};
+
+fn subject(cloud: &dyn Cloud) -> Subject<'_> {
+    Subject {
+        cloud,
+        at: at(),
+        descriptions: ["west small".to_owned(), "east small".to_owned()],
+        with_network: "west network".to_owned(),
+        spaces: ["10.0.0.0/16".parse().unwrap(), "10.1.0.0/16".parse().unwrap()],
+        has_nat: true,
+        peer: Some("ns.other".parse().unwrap()),
+    }
+}
+
+fn at() -> At {
+    At { site: "ns.azure".parse().unwrap(), deployment: "/subscriptions/s".to_owned() }
+}
+
+fn fake() -> Arc<FakeCloud> {
+    Arc::new(FakeCloud::new("azure".parse().unwrap()))
+}
+
+async fn serve(cloud: Arc<FakeCloud>, with_extension: bool) -> Channel {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let service = PluginService::new("azure".parse().unwrap(), cloud);
+    let extension = with_extension.then(|| CloudExtensionServer::new(service.clone()));
+    let router =
+        Server::builder().add_service(CloudPluginServer::new(service)).add_optional_service(extension);
+    tokio::spawn(router.serve_with_incoming(TcpListenerStream::new(listener)));
+    Endpoint::from_shared(url).unwrap().connect().await.unwrap()
+}
+
+#[tokio::test]
+async fn the_fake_cloud_keeps_the_contract() {
+    let fake = fake();
+    run(&subject(&*fake)).await.unwrap();
+    assert!(fake.is_empty());
+}
+
+#[tokio::test]
+async fn a_cloud_behind_grpc_is_the_cloud_itself() {
+    let fake = fake();
+    let remote = RemoteCloud::new("azure".parse().unwrap(), serve(Arc::clone(&fake), true).await);
+    run(&subject(&remote)).await.unwrap();
+    assert!(fake.is_empty());
+    assert_eq!(remote.describe().await, fake.describe().await);
+}
+
+#[tokio::test]
+async fn a_plugin_of_the_seed_alone_can_be_used_and_says_what_it_cannot_do() {
+    let fake = fake();
+    let remote = RemoteCloud::new("azure".parse().unwrap(), serve(Arc::clone(&fake), false).await);
+    let region = remote.inspect_resource(&at(), "west").await.unwrap();
+    assert_eq!(region.as_str(), "default");
+    // Such a plugin makes its own network when it makes a resource.
+    remote.ensure_network(&at(), &region, "10.0.0.0/16".parse().unwrap()).await.unwrap();
+    fake.ensure_network(&at(), &region, "10.0.0.0/16".parse().unwrap()).await.unwrap();
+    let spec = ResourceSpec { name: "vm".parse().unwrap(), region, description: "default".to_owned() };
+    let made = remote.create_resource(&at(), &spec).await.unwrap();
+    assert!(remote.permit_list(&at(), &made.uri).await.unwrap().is_empty());
+    assert_eq!(remote.list(&at()).await.unwrap().networks.len(), 1);
+    let err = remote.delete_resource(&at(), &spec.name).await.unwrap_err();
+    assert_eq!(err.kind, CloudErrorKind::Unsupported);
+}
+
+/// The suite can fail: a cloud with faults breaks a promise.
+#[tokio::test]
+async fn a_faulty_cloud_does_not_pass() {
+    for faults in [
+        Faults { old: 500, seed: 3, ..Faults::default() },
+        Faults { half: 500, seed: 3, ..Faults::default() },
+        Faults { before: 300, seed: 3, ..Faults::default() },
+    ] {
+        let fake = fake();
+        fake.set_faults(faults);
+        run(&subject(&*fake)).await.unwrap_err();
+    }
+}

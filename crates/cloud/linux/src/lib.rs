@@ -1,0 +1,25 @@
+//! The Linux cloud: networks and resources as network namespaces of this machine.
+//!
+//! In: calls of the orchestrator. Out: namespaces, veths, routes and nftables that do what they say.
+//! Holds: a state file, which is the truth; the kernel is made from it, again whenever this cloud is opened, so that
+//! a crash or a reboot leaves nothing that is not repaired. Everything it makes is recognised by its name.
+//!
+//! ```text
+//!   resource namespace              network namespace (routing, default deny)            network namespace
+//!   eth0 10.0.0.1/32 ───────────── r0a000001  ┐
+//!   default via 169.254.1.1                   ├─ forward: egress list ─ ingress list ─ p0 ──────── p0
+//!   eth0 10.0.0.2/32 ───────────── r0a000002  ┘
+//! ```
+//!
+//! Every endpoint has a /32 and the network's namespace as its router, so that no packet passes from one resource
+//! to another without both permit lists. A packet in the original direction of a connection is judged each time, so
+//! that a rule that is taken away ends what it had let through.
+//!
+//! Not here: decisions (`orchestrator::plan`). It needs root.
+
+mod cloud;
+mod nft;
+mod shell;
+mod state;
+
+pub use cloud::LinuxCloud;

@@ -1,0 +1,32 @@
+//! Carries plans out.
+//!
+//! There is no separate journal: every record of the inventory says in which phase its object is, and is written
+//! before and after each call to a cloud. After a crash the next plan starts from the records, so to resume is to
+//! plan. A plan is made anew whenever something has changed, and every step that waits for nothing is started, if
+//! its object is not busy. So steps run in parallel where they can, one object sees one step at a time, and nothing
+//! waits for a slow gateway elsewhere.
+//!
+//! Every write to the store expects the revision that memory knows, so a step of an old plan, or of another
+//! controller, cannot overwrite newer state: it fails, and the next plan decides again.
+
+mod drift;
+mod driver;
+mod error;
+mod facts;
+mod jobs;
+mod orchestrator;
+mod perform;
+mod requests;
+mod rules;
+mod spaces;
+mod state;
+mod tag_book;
+#[cfg(test)]
+mod tests;
+
+pub use drift::Drift;
+pub use error::OrchestratorError;
+pub use jobs::{Job, JobState};
+pub use orchestrator::{Options, Orchestrator};
+pub use requests::{LinkView, Outcome, ResourceView};
+pub use tag_book::{Deployments, TagBook};

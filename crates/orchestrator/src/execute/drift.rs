@@ -1,0 +1,200 @@
+//! Drift: what the clouds have against what the records say.
+//!
+//! A record is a belief. Where the cloud disagrees, the record is corrected to what was seen (or to "not there"),
+//! and the next plan does the rest. What the records do not know is told and left alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cloud_api::Listing;
+use model::{NetworkName, PermitEntry, ResourceName, Site};
+use serde::Serialize;
+
+use super::{Orchestrator, OrchestratorError, facts::Fact};
+use crate::plan::{Inventory, Phase, ResourceRecord, SimpleRecord};
+
+/// One thing that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Drift {
+    pub object: String,
+    pub what: String,
+    /// `fix` can mend it; otherwise it is somebody else's and left alone.
+    pub mendable: bool,
+}
+
+/// What was seen at a site, and how to correct the records.
+#[derive(Default)]
+struct Seen {
+    drifts: Vec<Drift>,
+    corrections: Vec<Fact>,
+}
+
+impl Seen {
+    fn add(&mut self, object: String, what: impl Into<String>, correction: Option<Fact>) {
+        self.drifts.push(Drift { object, what: what.into(), mendable: correction.is_some() });
+        self.corrections.extend(correction);
+    }
+}
+
+impl Orchestrator {
+    /// Compares every cloud with the records, and changes nothing.
+    pub async fn check(&self) -> Result<Vec<Drift>, OrchestratorError> {
+        Ok(self.see().await?.drifts)
+    }
+
+    /// Compares, corrects the records, and lets the next plan mend. Answers what was found.
+    pub async fn fix(&self) -> Result<Vec<Drift>, OrchestratorError> {
+        let seen = self.see().await?;
+        for correction in seen.corrections {
+            match self.commit(vec![correction]).await {
+                // A step is at work on it; the next check looks again.
+                Ok(()) | Err(OrchestratorError::Superseded) => {}
+                Err(err) => return Err(err),
+            }
+        }
+        if !seen.drifts.is_empty() {
+            self.wake.notify_one();
+        }
+        Ok(seen.drifts)
+    }
+
+    async fn see(&self) -> Result<Seen, OrchestratorError> {
+        let inventory = std::sync::Arc::clone(&self.state.lock().inventory);
+        let sites: BTreeSet<Site> = inventory.networks.keys().map(|name| name.site.clone()).collect();
+        let mut seen = Seen::default();
+        for site in sites {
+            let Ok(cloud) = self.cloud(&site.cloud) else { continue };
+            let at = self.at(&site).await?;
+            let listing = self.call(&site.cloud, "list", cloud.list(&at)).await?;
+            compare(&inventory, &site, &listing, &mut seen);
+            for (name, record) in resources_of(&inventory, &site) {
+                let Some(state) = &record.state else { continue };
+                // A change under way is no drift.
+                if record.phase != Phase::Ready || !record.changing.is_empty() || !has(&listing, name) {
+                    continue;
+                }
+                let list = self.call(&site.cloud, "permit_list", cloud.permit_list(&at, &state.uri)).await?;
+                compare_list(name, record, list, &mut seen);
+            }
+        }
+        Ok(seen)
+    }
+}
+
+fn resources_of<'i>(
+    inventory: &'i Inventory,
+    site: &'i Site,
+) -> impl Iterator<Item = (&'i ResourceName, &'i ResourceRecord)> {
+    inventory.resources.iter().filter(move |(name, _)| Site::of(name) == *site)
+}
+
+fn has(listing: &Listing, name: &ResourceName) -> bool {
+    listing.resources.iter().any(|(listed, _)| *listed == name.name)
+}
+
+fn compare(inventory: &Inventory, site: &Site, listing: &Listing, seen: &mut Seen) {
+    let networks: BTreeMap<_, _> = listing.networks.iter().map(|(region, space)| (region, *space)).collect();
+    for (name, record) in inventory.networks.iter().filter(|(name, _)| name.site == *site) {
+        if record.phase == Phase::Ready && networks.get(&name.region) != Some(&record.space) {
+            let mut record = record.clone();
+            record.phase = Phase::Making;
+            seen.add(
+                format!("network/{name}"),
+                "is not there",
+                Some(Fact::Network(name.clone(), Some(record))),
+            );
+        }
+    }
+    for region in networks.keys() {
+        let name = NetworkName { site: site.clone(), region: (*region).clone() };
+        if !inventory.networks.contains_key(&name) {
+            seen.add(format!("network/{name}"), "is there, but was not made here", None);
+        }
+    }
+    for (name, record) in resources_of(inventory, site) {
+        if record.phase == Phase::Ready && !has(listing, name) {
+            let gone = ResourceRecord {
+                phase: Phase::Making,
+                permit: BTreeMap::new(),
+                changing: BTreeMap::new(),
+                state: None,
+                network: record.network.clone(),
+            };
+            seen.add(
+                format!("resource/{name}"),
+                "is not there",
+                Some(Fact::MadeResource(name.clone(), Some(gone))),
+            );
+        }
+    }
+    for (listed, _) in &listing.resources {
+        let name = ResourceName {
+            namespace: site.namespace.clone(),
+            cloud: site.cloud.clone(),
+            name: listed.clone(),
+        };
+        if !inventory.resources.contains_key(&name) {
+            seen.add(format!("resource/{name}"), "is there, but was not made here", None);
+        }
+    }
+    compare_paths(inventory, site, listing, seen);
+}
+
+fn compare_paths(inventory: &Inventory, site: &Site, listing: &Listing, seen: &mut Seen) {
+    let making = SimpleRecord { phase: Phase::Making };
+    for (name, record) in &inventory.peerings {
+        let here = name.ends()[0].site == *site;
+        if here && record.phase == Phase::Ready && !listing.peerings.contains(name) {
+            seen.add(
+                format!("peering/{name}"),
+                "is not there",
+                Some(Fact::Peering(name.clone(), Some(making))),
+            );
+        }
+    }
+    for (name, record) in inventory.nats.iter().filter(|(name, _)| name.site == *site) {
+        if record.phase == Phase::Ready && !listing.nats.contains(&name.region) {
+            seen.add(format!("nat/{name}"), "is not there", Some(Fact::Nat(name.clone(), Some(making))));
+        }
+    }
+    if let Some(record) = inventory.gateways.get(site).filter(|record| record.phase == Phase::Ready)
+        && listing.gateway != record.state
+    {
+        let mut record = record.clone();
+        record.phase = Phase::Making;
+        seen.add(
+            format!("gateway/{site}"),
+            "is not as it was made",
+            Some(Fact::Gateway(site.clone(), Some(record))),
+        );
+    }
+    for (name, record) in inventory.links.iter().filter(|(name, _)| name.ends().contains(&site)) {
+        if record.phase == Phase::Ready && !listing.connections.contains(name.peer_of(site)) {
+            let mut record = record.clone();
+            record.phase = Phase::Making;
+            seen.add(
+                format!("link/{name}"),
+                format!("has no end at {site}"),
+                Some(Fact::MadeLink(name.clone(), Some(record))),
+            );
+        }
+    }
+}
+
+fn compare_list(name: &ResourceName, record: &ResourceRecord, list: Vec<PermitEntry>, seen: &mut Seen) {
+    let list: BTreeMap<_, _> = list.into_iter().map(|entry| (entry.name.clone(), entry)).collect();
+    if list == record.permit {
+        return;
+    }
+    let missing = record.permit.iter().filter(|(entry, value)| list.get(*entry) != Some(value));
+    let strange = list.iter().filter(|(entry, value)| record.permit.get(*entry) != Some(value));
+    let names =
+        |entries: Vec<String>| if entries.is_empty() { "none".to_owned() } else { entries.join(", ") };
+    let missing = names(missing.map(|(entry, _)| entry.to_string()).collect());
+    let strange = names(strange.map(|(entry, _)| entry.to_string()).collect());
+    let corrected = ResourceRecord { permit: list.clone(), ..record.clone() };
+    seen.add(
+        format!("resource/{name}"),
+        format!("the permit list differs: missing {missing}; not asked for {strange}"),
+        Some(Fact::MadeResource(name.clone(), Some(corrected))),
+    );
+}

@@ -1,0 +1,207 @@
+//! The loop: plan, start what can be started, wait for news.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::FutureExt as _;
+use model::{Subscriber, TagName};
+use tokio::{task::JoinSet, time::Instant};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::{Job, JobState, Orchestrator, OrchestratorError, error::chain};
+use crate::plan::{Action, Intent, Inventory, Plan, plan};
+
+/// How long news is gathered before a plan is made, so that many changes at once are one plan.
+const GATHER: Duration = Duration::from_millis(2);
+/// Refusals in a row after which a step will not succeed by itself.
+const FINAL_AFTER: u32 = 3;
+
+/// What went wrong with an object.
+#[derive(Clone, Debug)]
+pub(super) struct Failure {
+    pub message: String,
+    /// It will not succeed until somebody changes something.
+    pub is_final: bool,
+    count: u32,
+    not_before: Instant,
+}
+
+/// A step that has ended.
+struct Ended {
+    object: String,
+    result: Result<(), OrchestratorError>,
+}
+
+/// What one look at the state yields.
+struct Look {
+    plan: Plan,
+    intent: Intent,
+    inventory: Arc<Inventory>,
+    jobs: Vec<Job>,
+}
+
+impl Orchestrator {
+    /// Makes the clouds as wanted, again and again, until `stop`.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let mut steps: JoinSet<Ended> = JoinSet::new();
+        let mut busy: BTreeSet<String> = BTreeSet::new();
+        let mut checked = Instant::now();
+        while !stop.is_cancelled() {
+            if self.options.check_every.is_some_and(|every| checked.elapsed() >= every) {
+                checked = Instant::now();
+                let this = Arc::clone(&self);
+                tokio::spawn(async move {
+                    this.fix().await.map_err(|err| warn!(error = chain(&err), "the check failed"))
+                });
+            }
+            let next = self.round(&mut steps, &mut busy).await;
+            let pause = next
+                .unwrap_or(Duration::from_secs(3600))
+                .min(self.options.check_every.unwrap_or(Duration::MAX));
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = self.wake.notified() => {}
+                () = self.tags.changed() => {}
+                () = tokio::time::sleep(pause) => {}
+                Some(ended) = steps.join_next(), if !steps.is_empty() => self.ended(ended, &mut busy),
+            }
+            tokio::time::sleep(GATHER).await;
+            while let Some(ended) = steps.try_join_next() {
+                self.ended(ended, &mut busy);
+            }
+        }
+        // What is under way is dropped; its records say so, and the next start goes on from them.
+    }
+
+    /// Plans and starts. Answers when to look again at the latest.
+    async fn round(
+        self: &Arc<Self>,
+        steps: &mut JoinSet<Ended>,
+        busy: &mut BTreeSet<String>,
+    ) -> Option<Duration> {
+        let look = self.look()?;
+        self.forget_failures(&look.plan);
+        self.settle_jobs(look.jobs, &look.plan).await;
+        self.subscribe(&look.intent, &look.inventory).await;
+        let now = Instant::now();
+        let mut next: Option<Duration> = None;
+        for step in &look.plan.steps {
+            let object = step.action.object();
+            if !step.after.is_empty() || busy.contains(&object) {
+                continue;
+            }
+            let not_before = self.failures.lock().get(&object).map_or(now, |failure| failure.not_before);
+            if not_before > now {
+                let pause = not_before - now;
+                next = Some(next.map_or(pause, |next| next.min(pause)));
+                continue;
+            }
+            if busy.len() >= self.options.parallel {
+                break;
+            }
+            busy.insert(object.clone());
+            self.start(step.action.clone(), object, steps);
+        }
+        next
+    }
+
+    fn look(&self) -> Option<Look> {
+        let (intent, inventory, jobs) = {
+            let state = self.state.lock();
+            let jobs = state.jobs.values().filter(|job| job.state == JobState::Running).cloned().collect();
+            (Arc::clone(&state.intent), Arc::clone(&state.inventory), jobs)
+        };
+        let intent = self.complete(&intent)?;
+        let plan = plan(&intent, &inventory);
+        Some(Look { plan, intent, inventory, jobs })
+    }
+
+    fn start(self: &Arc<Self>, action: Action, object: String, steps: &mut JoinSet<Ended>) {
+        debug!(%action, "a step starts");
+        let this = Arc::clone(self);
+        steps.spawn(async move {
+            // B11: a plugin in this process that panics fails its step and nothing else.
+            let result = AssertUnwindSafe(this.perform(&action)).catch_unwind().await;
+            let result =
+                result.unwrap_or_else(|_| Err(OrchestratorError::Panicked { action: action.to_string() }));
+            Ended { object, result }
+        });
+    }
+
+    fn ended(&self, ended: Result<Ended, tokio::task::JoinError>, busy: &mut BTreeSet<String>) {
+        // Steps are neither aborted nor let panic, so they always end.
+        let Ok(Ended { object, result }) = ended else { return };
+        busy.remove(&object);
+        let mut failures = self.failures.lock();
+        match result {
+            Ok(()) => drop(failures.remove(&object)),
+            Err(err) => {
+                let message = chain(&err);
+                let count = failures.get(&object).map_or(0, |failure| failure.count) + 1;
+                warn!(object, count, error = message, "a step failed and is tried again");
+                let is_final = !err.is_passing() && count >= FINAL_AFTER;
+                let pause = self.options.retry_first * 2u32.saturating_pow((count - 1).min(16));
+                let not_before = Instant::now() + pause.min(self.options.retry_longest);
+                failures.insert(object, Failure { message, is_final, count, not_before });
+            }
+        }
+    }
+
+    /// What no step acts on any more has nothing left to fail.
+    fn forget_failures(&self, plan: &Plan) {
+        let mut failures = self.failures.lock();
+        if !failures.is_empty() {
+            let objects: BTreeSet<String> = plan.steps.iter().map(|step| step.action.object()).collect();
+            failures.retain(|object, _| objects.contains(object));
+        }
+    }
+
+    /// Subscribes resources to the tags of their rules, and to no others, so that whoever asks a tag who listens
+    /// gets the truth. B23: what is not used any more is unsubscribed.
+    async fn subscribe(&self, intent: &Intent, inventory: &Inventory) {
+        let wanted = subscriptions(intent, inventory);
+        let (new, old): (Vec<_>, Vec<_>) = {
+            let known = self.subscribed.lock();
+            if *known == wanted {
+                return;
+            }
+            (wanted.difference(&known).cloned().collect(), known.difference(&wanted).cloned().collect())
+        };
+        for (tag, subscriber) in new {
+            // A tag that does not exist yet is subscribed to when it does.
+            if intent.graph.get(&tag).is_ok() && self.tags.subscribe(&tag, &subscriber).await.is_ok() {
+                self.subscribed.lock().insert((tag, subscriber));
+            }
+        }
+        for (tag, subscriber) in old {
+            // A deleted tag has taken its subscriptions with it.
+            if intent.graph.get(&tag).is_err() || self.tags.unsubscribe(&tag, &subscriber).await.is_ok() {
+                self.subscribed.lock().remove(&(tag, subscriber));
+            }
+        }
+    }
+}
+
+fn subscriptions(intent: &Intent, inventory: &Inventory) -> BTreeSet<(TagName, Subscriber)> {
+    let mut wanted = BTreeSet::new();
+    let made: BTreeMap<_, _> = intent
+        .rules
+        .keys()
+        .filter_map(|name| {
+            let state = inventory.resources.get(name)?.state.as_ref()?;
+            Some((name, Subscriber::resource(&name.namespace, &name.cloud, &state.uri).ok()?))
+        })
+        .collect();
+    for (name, rules) in &intent.rules {
+        let Some(subscriber) = made.get(name) else { continue };
+        for tag in rules.values().flat_map(model::PermitRule::tags) {
+            wanted.insert((tag.clone(), subscriber.clone()));
+        }
+    }
+    wanted
+}

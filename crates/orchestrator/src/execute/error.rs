@@ -1,0 +1,101 @@
+//! Why a request is refused or a step fails.
+
+use cloud_api::CloudError;
+use model::{LinkName, ResourceName, Segment, TagName};
+use store::{ReadError, TransactError};
+
+use crate::plan::{NoSpaceLeft, Problem};
+
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum OrchestratorError {
+    #[error("there is no cloud {cloud}; list the clouds to see which there are")]
+    UnknownCloud { cloud: Segment },
+    #[error("there is no namespace {namespace}; create it first")]
+    UnknownNamespace { namespace: Segment },
+    #[error("there is no resource {resource}")]
+    UnknownResource { resource: ResourceName },
+    #[error("resource {resource} exists already")]
+    ResourceExists { resource: ResourceName },
+    #[error("the tag {tag} exists already, so no resource can have that name")]
+    TagExists { tag: TagName },
+    #[error("there is no tag {tag}")]
+    UnknownTag { tag: TagName },
+    #[error("{on} has no rule {rule}")]
+    UnknownRule { on: String, rule: Segment },
+    #[error("there is no link {link}")]
+    UnknownLink { link: LinkName },
+    #[error("there is no job {id}")]
+    UnknownJob { id: String },
+    #[error("job {id} has ended already: {state}")]
+    JobEnded { id: String, state: String },
+    #[error("resource {resource} is being deleted; wait until it is gone")]
+    Leaving { resource: ResourceName },
+    #[error("{0}")]
+    Problem(Problem),
+    #[error("cloud {cloud} refuses")]
+    Cloud {
+        cloud: Segment,
+        #[source]
+        err: CloudError,
+    },
+    #[error("no answer from cloud {cloud} to {call} within {seconds} s")]
+    Timeout { cloud: Segment, call: &'static str, seconds: u64 },
+    #[error(transparent)]
+    NoSpace(#[from] NoSpaceLeft),
+    #[error("cannot use the tags: {message}")]
+    Tags { message: String },
+    #[error("cannot read namespaces: {message}")]
+    Namespaces { message: String },
+    #[error("somebody changed the same thing meanwhile; look at it and try again")]
+    Superseded,
+    #[error("cannot write to the store")]
+    Write(#[source] TransactError),
+    #[error("cannot read from the store")]
+    Read(#[source] ReadError),
+    #[error("the orchestrator is still loading; try again in a second")]
+    NotLoaded,
+    #[error("the plugin panicked while it was told to {action}; see its log")]
+    Panicked { action: String },
+    #[error("{what} is not made yet")]
+    NotReady { what: String },
+}
+
+impl OrchestratorError {
+    /// Whether trying again without changing anything may help.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Cloud { err, .. } => err.is_passing(),
+            Self::Timeout { .. }
+            | Self::Tags { .. }
+            | Self::Namespaces { .. }
+            | Self::Superseded
+            | Self::Write(_)
+            | Self::Read(_)
+            | Self::NotLoaded
+            | Self::Panicked { .. }
+            | Self::NotReady { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+impl From<TransactError> for OrchestratorError {
+    fn from(error: TransactError) -> Self {
+        match error {
+            TransactError::Conflict { .. } => Self::Superseded,
+            other => Self::Write(other),
+        }
+    }
+}
+
+/// An error and its sources as one line.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(below) = source {
+        text.push_str(": ");
+        text.push_str(&below.to_string());
+        source = below.source();
+    }
+    text
+}

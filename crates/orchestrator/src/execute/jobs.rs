@@ -1,0 +1,236 @@
+//! Jobs: long work that can be watched, waited for and cancelled.
+
+use std::{collections::BTreeSet, fmt};
+
+use jiff::Timestamp;
+use model::ResourceName;
+use serde::{Deserialize, Serialize};
+use tracing::info;
+
+use super::{Orchestrator, OrchestratorError, facts::Fact};
+use crate::plan::Plan;
+
+/// Ended jobs kept for those who ask later; older ones are forgotten.
+const KEPT: usize = 1000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JobState {
+    Running,
+    Done,
+    /// It could not be done, and what was wanted is not wanted any more.
+    Failed,
+    Cancelled,
+}
+
+impl fmt::Display for JobState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Running => "running",
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        })
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    pub id: String,
+    /// For people: `create resource default.linux.web`.
+    pub what: String,
+    pub state: JobState,
+    /// The last trouble, or why it ended.
+    pub message: String,
+    pub created_at: Timestamp,
+    pub ended_at: Option<Timestamp>,
+    /// Steps still to be done when it was last looked at, and the most there have been.
+    pub steps_left: usize,
+    pub steps: usize,
+    /// Done when none of these waits for a step…
+    pub resources: BTreeSet<ResourceName>,
+    /// …and no step acts on one of these.
+    pub objects: BTreeSet<String>,
+    /// What puts the intent back, if it fails or is cancelled.
+    undo: Vec<Fact>,
+}
+
+impl Job {
+    pub(super) fn new(
+        what: String,
+        resources: BTreeSet<ResourceName>,
+        objects: BTreeSet<String>,
+        undo: Vec<Fact>,
+    ) -> Self {
+        Self {
+            id: uuid::Uuid::now_v7().to_string(),
+            what,
+            state: JobState::Running,
+            message: String::new(),
+            created_at: Timestamp::now(),
+            ended_at: None,
+            steps_left: 0,
+            steps: 0,
+            resources,
+            objects,
+            undo,
+        }
+    }
+
+    pub(super) fn fact(&self) -> Fact {
+        Fact::Job(self.id.clone(), Some(self.clone()))
+    }
+
+    fn end(mut self, state: JobState, message: String) -> Self {
+        (self.state, self.message, self.ended_at) = (state, message, Some(Timestamp::now()));
+        self
+    }
+}
+
+/// What a plan means for a job.
+enum Verdict {
+    Waits { left: usize, message: String },
+    Done,
+    Failed(String),
+}
+
+impl Orchestrator {
+    /// All jobs, oldest first.
+    pub fn jobs(&self) -> Vec<Job> {
+        self.state.lock().jobs.values().cloned().collect()
+    }
+
+    pub fn job(&self, id: &str) -> Result<Job, OrchestratorError> {
+        let found = self.state.lock().jobs.get(id).cloned();
+        found.ok_or_else(|| OrchestratorError::UnknownJob { id: id.to_owned() })
+    }
+
+    /// Waits until a job has ended.
+    pub async fn wait(&self, id: &str) -> Result<Job, OrchestratorError> {
+        let mut changes = self.changes.subscribe();
+        loop {
+            let job = self.job(id)?;
+            if job.state != JobState::Running {
+                return Ok(job);
+            }
+            // The sender lives in self, so the wait cannot fail.
+            let _ = changes.changed().await;
+        }
+    }
+
+    /// Waits until a job is not as it was.
+    pub async fn change_of(&self, id: &str, last: &Job) -> Result<Job, OrchestratorError> {
+        let mut changes = self.changes.subscribe();
+        loop {
+            let job = self.job(id)?;
+            if job != *last {
+                return Ok(job);
+            }
+            // The sender lives in self, so the wait cannot fail.
+            let _ = changes.changed().await;
+        }
+    }
+
+    /// Ends a running job and takes back what it wanted; what it made already is taken down.
+    pub async fn cancel(&self, id: &str) -> Result<Job, OrchestratorError> {
+        let job = self.job(id)?;
+        if job.state != JobState::Running {
+            return Err(OrchestratorError::JobEnded { id: job.id, state: job.state.to_string() });
+        }
+        self.end_job(job, JobState::Cancelled, "cancelled by a user".to_owned()).await?;
+        self.job(id)
+    }
+
+    async fn end_job(&self, job: Job, state: JobState, message: String) -> Result<(), OrchestratorError> {
+        info!(job = job.id, what = job.what, %state, message, "a job has ended");
+        let undo = if state == JobState::Done { Vec::new() } else { job.undo.clone() };
+        let mut facts = undo;
+        facts.push(job.end(state, message).fact());
+        self.commit(facts).await?;
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    /// Looks at the jobs that were running when the plan was made.
+    pub(super) async fn settle_jobs(&self, running: Vec<Job>, plan: &Plan) {
+        for job in running {
+            let settled = match self.judge(&job, plan) {
+                Verdict::Done => self.end_job(job, JobState::Done, String::new()).await,
+                Verdict::Failed(message) => self.end_job(job, JobState::Failed, message).await,
+                Verdict::Waits { left, message } => self.progress(job, left, message).await,
+            };
+            if let Err(err) = settled {
+                // Somebody else ended it, or the store does not answer; the next round looks again.
+                tracing::debug!(error = %err, "a job could not be settled");
+            }
+        }
+        self.forget_old_jobs().await;
+    }
+
+    fn judge(&self, job: &Job, plan: &Plan) -> Verdict {
+        let about = |problem: &&crate::plan::Problem| {
+            job.resources.contains(&problem.resource)
+                && problem
+                    .rule
+                    .as_ref()
+                    .is_none_or(|rule| job.objects.contains(&format!("rule/{}/{rule}", problem.resource)))
+        };
+        if let Some(problem) = plan.problems.iter().find(about) {
+            return Verdict::Failed(problem.to_string());
+        }
+        let waiting = job.resources.iter().filter_map(|name| plan.waiting.get(name)).flatten().copied();
+        let mut left: BTreeSet<usize> = waiting.collect();
+        left.extend(
+            plan.steps
+                .iter()
+                .enumerate()
+                .filter(|(_, step)| job.objects.contains(&step.action.object()))
+                .map(|(id, _)| id),
+        );
+        if left.is_empty() {
+            return Verdict::Done;
+        }
+        let mut message = String::new();
+        for id in &left {
+            // What a step waits for holds the job up just as well.
+            let held = plan.steps[*id].after.iter().chain([id]);
+            for step in held {
+                if let Some(failure) = self.failures.lock().get(&plan.steps[*step].action.object()) {
+                    if failure.is_final {
+                        return Verdict::Failed(failure.message.clone());
+                    }
+                    message.clone_from(&failure.message);
+                }
+            }
+        }
+        Verdict::Waits { left: left.len(), message }
+    }
+
+    async fn progress(&self, mut job: Job, left: usize, message: String) -> Result<(), OrchestratorError> {
+        if (job.steps_left, &job.message) == (left, &message) {
+            return Ok(());
+        }
+        // Progress is for watching; it is kept in memory and not worth a write to disk.
+        (job.steps_left, job.steps, job.message) = (left, job.steps.max(left), message);
+        if let Some(there) = self.state.lock().jobs.get_mut(&job.id)
+            && there.state == JobState::Running
+        {
+            *there = job;
+        }
+        self.changes.send_modify(|count| *count += 1);
+        Ok(())
+    }
+
+    async fn forget_old_jobs(&self) {
+        let old: Vec<Fact> = {
+            let state = self.state.lock();
+            let ended: Vec<_> = state.jobs.values().filter(|job| job.state != JobState::Running).collect();
+            let surplus = ended.len().saturating_sub(KEPT);
+            ended.iter().take(surplus).map(|job| Fact::Job(job.id.clone(), None)).collect()
+        };
+        if !old.is_empty() {
+            // If it fails, the next round does it.
+            let _ = self.commit(old).await;
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! One step: the record says what is about to happen, the cloud does it, the record says that it happened.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::Future,
+    net::IpAddr,
+};
+
+use aws_lc_rs::rand;
+use cloud_api::{CloudError, PeeringSpec, ResourceSpec};
+use futures::future::try_join;
+use ipnet::Ipv4Net;
+use model::{
+    BgpPair, ConnectionSpec, EntryName, GatewayState, Leaf, LinkName, NetworkName, PeeringName, PermitEntry,
+    ResourceName, Secret, Segment, Site, TagName,
+};
+
+use super::{Orchestrator, OrchestratorError, facts::Fact};
+use crate::plan::{
+    Action, GatewayRecord, LinkRecord, NetworkRecord, PermitChange, Phase, ResourceRecord, SimpleRecord,
+};
+
+type Done = Result<(), OrchestratorError>;
+
+impl Orchestrator {
+    pub(super) async fn perform(&self, action: &Action) -> Done {
+        match action {
+            Action::CreateNetwork { network, space } => self.create_network(network, *space).await,
+            Action::DeleteNetwork { network } => self.delete_network(network).await,
+            Action::CreateResource { resource, network } => self.make_resource(resource, network).await,
+            Action::DeleteResource { resource } => self.remove_resource(resource).await,
+            Action::Close { resource, change } | Action::Open { resource, change } => {
+                self.change_list(resource, change).await
+            }
+            Action::CreatePeering { peering } => self.create_peering(peering).await,
+            Action::DeletePeering { peering } => self.delete_peering(peering).await,
+            Action::CreateNat { network } => self.create_nat(network).await,
+            Action::DeleteNat { network } => self.delete_nat(network).await,
+            Action::CreateGateway { gateway, asn } => self.create_gateway(gateway, *asn).await,
+            Action::DeleteGateway { gateway } => self.delete_gateway(gateway).await,
+            Action::CreateLink { link, bgp, spaces } => self.create_link(link, bgp, spaces).await,
+            Action::DeleteLink { link } => self.delete_link(link).await,
+        }
+    }
+
+    /// Waits for a cloud, but not for ever.
+    pub(super) async fn call<T>(
+        &self,
+        cloud: &Segment,
+        call: &'static str,
+        answer: impl Future<Output = Result<T, CloudError>>,
+    ) -> Result<T, OrchestratorError> {
+        let limit = self.options.call_timeout;
+        let timeout = |_| OrchestratorError::Timeout { cloud: cloud.clone(), call, seconds: limit.as_secs() };
+        let answer = tokio::time::timeout(limit, answer).await.map_err(timeout)?;
+        answer.map_err(|err| OrchestratorError::Cloud { cloud: cloud.clone(), err })
+    }
+
+    async fn create_network(&self, name: &NetworkName, space: Ipv4Net) -> Done {
+        let fact = |phase| Fact::Network(name.clone(), Some(NetworkRecord { phase, space }));
+        self.commit(vec![fact(Phase::Making)]).await?;
+        let (cloud, at) = (self.cloud(&name.site.cloud)?, self.at(&name.site).await?);
+        self.call(&name.site.cloud, "ensure_network", cloud.ensure_network(&at, &name.region, space)).await?;
+        self.commit(vec![fact(Phase::Ready)]).await
+    }
+
+    async fn delete_network(&self, name: &NetworkName) -> Done {
+        let record = self.state.lock().inventory.networks.get(name).cloned();
+        let Some(record) = record else { return Ok(()) };
+        let removing = NetworkRecord { phase: Phase::Removing, ..record };
+        self.commit(vec![Fact::Network(name.clone(), Some(removing))]).await?;
+        let (cloud, at) = (self.cloud(&name.site.cloud)?, self.at(&name.site).await?);
+        self.call(&name.site.cloud, "delete_network", cloud.delete_network(&at, &name.region)).await?;
+        self.commit(vec![Fact::Network(name.clone(), None)]).await
+    }
+
+    async fn make_resource(&self, name: &ResourceName, network: &NetworkName) -> Done {
+        let (wanted, there) = {
+            let state = self.state.lock();
+            (state.intent.resources.get(name).cloned(), state.inventory.resources.get(name).cloned())
+        };
+        // Not wanted any more since the plan was made.
+        let Some(wanted) = wanted else { return Ok(()) };
+        let mut record = there.unwrap_or_else(|| ResourceRecord {
+            phase: Phase::Making,
+            network: network.clone(),
+            state: None,
+            permit: Default::default(),
+            changing: Default::default(),
+        });
+        record.phase = Phase::Making;
+        self.commit(vec![Fact::MadeResource(name.clone(), Some(record.clone()))]).await?;
+        let site = Site::of(name);
+        let (cloud, at) = (self.cloud(&site.cloud)?, self.at(&site).await?);
+        let state = if wanted.attach {
+            let attached = cloud.attach_resource(&at, &name.name, &wanted.description);
+            self.call(&site.cloud, "attach_resource", attached).await?
+        } else {
+            let spec = ResourceSpec {
+                name: name.name.clone(),
+                region: network.region.clone(),
+                description: wanted.description,
+            };
+            self.call(&site.cloud, "create_resource", cloud.create_resource(&at, &spec)).await?
+        };
+        let leaf = Leaf { uri: Some(state.uri.as_str().into()), ip: Some(state.address.into()) };
+        let tagged = self.tags.set_leaf(&tag_of(name), leaf).await;
+        tagged.map_err(|message| OrchestratorError::Tags { message })?;
+        (record.phase, record.state) = (Phase::Ready, Some(state));
+        self.commit(vec![Fact::MadeResource(name.clone(), Some(record))]).await
+    }
+
+    async fn remove_resource(&self, name: &ResourceName) -> Done {
+        let record = self.state.lock().inventory.resources.get(name).cloned();
+        let Some(mut record) = record else { return Ok(()) };
+        record.phase = Phase::Removing;
+        self.commit(vec![Fact::MadeResource(name.clone(), Some(record))]).await?;
+        let site = Site::of(name);
+        let (cloud, at) = (self.cloud(&site.cloud)?, self.at(&site).await?);
+        // The tag goes first: nothing may name an address that is about to be free.
+        let untagged = self.tags.delete(&tag_of(name)).await;
+        untagged.map_err(|message| OrchestratorError::Tags { message })?;
+        self.call(&site.cloud, "delete_resource", cloud.delete_resource(&at, &name.name)).await?;
+        self.commit(vec![Fact::MadeResource(name.clone(), None)]).await
+    }
+
+    async fn change_list(&self, name: &ResourceName, change: &PermitChange) -> Done {
+        let record = self.state.lock().inventory.resources.get(name).cloned();
+        let Some(mut record) = record else { return Ok(()) };
+        let not_ready = || OrchestratorError::NotReady { what: format!("resource {name}") };
+        let uri = record.state.as_ref().map(|state| state.uri.clone()).ok_or_else(not_ready)?;
+        for entry in change.set.iter().chain(&change.unset) {
+            let there = record.permit.get(&entry.name).cloned();
+            record
+                .changing
+                .entry(entry.name.clone())
+                .or_default()
+                .extend(there.into_iter().chain([entry.clone()]));
+        }
+        self.commit(vec![Fact::MadeResource(name.clone(), Some(record.clone()))]).await?;
+        let site = Site::of(name);
+        let (cloud, at) = (self.cloud(&site.cloud)?, self.at(&site).await?);
+        if !change.set.is_empty() {
+            self.call(&site.cloud, "add_entries", cloud.add_entries(&at, &uri, &change.set)).await?;
+        }
+        let replaced = |entry: &&PermitEntry| change.set.iter().any(|set| set.name == entry.name);
+        let keeps = cloud.keeps_replaced_entries();
+        let unset: Vec<_> = change.unset.iter().filter(|entry| keeps || !replaced(entry)).cloned().collect();
+        if !unset.is_empty() {
+            self.call(&site.cloud, "delete_entries", cloud.delete_entries(&at, &uri, &unset)).await?;
+        }
+        record.permit = change.apply(record.permit);
+        settle(&mut record.changing, change);
+        self.commit(vec![Fact::MadeResource(name.clone(), Some(record))]).await
+    }
+
+    async fn peering_spec(&self, name: &PeeringName) -> Result<PeeringSpec, OrchestratorError> {
+        let [a, b] = name.ends();
+        let deployments = [self.at(&a.site).await?.deployment, self.at(&b.site).await?.deployment];
+        Ok(PeeringSpec { name: name.clone(), deployments })
+    }
+
+    async fn create_peering(&self, name: &PeeringName) -> Done {
+        let fact = |phase| Fact::Peering(name.clone(), Some(SimpleRecord { phase }));
+        self.commit(vec![fact(Phase::Making)]).await?;
+        let (cloud, spec) = (self.cloud(name.cloud())?, self.peering_spec(name).await?);
+        self.call(name.cloud(), "ensure_peering", cloud.ensure_peering(&spec)).await?;
+        self.commit(vec![fact(Phase::Ready)]).await
+    }
+
+    async fn delete_peering(&self, name: &PeeringName) -> Done {
+        let removing = SimpleRecord { phase: Phase::Removing };
+        self.commit(vec![Fact::Peering(name.clone(), Some(removing))]).await?;
+        let (cloud, spec) = (self.cloud(name.cloud())?, self.peering_spec(name).await?);
+        self.call(name.cloud(), "delete_peering", cloud.delete_peering(&spec)).await?;
+        self.commit(vec![Fact::Peering(name.clone(), None)]).await
+    }
+
+    async fn create_nat(&self, name: &NetworkName) -> Done {
+        let fact = |phase| Fact::Nat(name.clone(), Some(SimpleRecord { phase }));
+        self.commit(vec![fact(Phase::Making)]).await?;
+        let (cloud, at) = (self.cloud(&name.site.cloud)?, self.at(&name.site).await?);
+        self.call(&name.site.cloud, "ensure_nat", cloud.ensure_nat(&at, &name.region)).await?;
+        self.commit(vec![fact(Phase::Ready)]).await
+    }
+
+    async fn delete_nat(&self, name: &NetworkName) -> Done {
+        self.commit(vec![Fact::Nat(name.clone(), Some(SimpleRecord { phase: Phase::Removing }))]).await?;
+        let (cloud, at) = (self.cloud(&name.site.cloud)?, self.at(&name.site).await?);
+        self.call(&name.site.cloud, "delete_nat", cloud.delete_nat(&at, &name.region)).await?;
+        self.commit(vec![Fact::Nat(name.clone(), None)]).await
+    }
+
+    async fn create_gateway(&self, site: &Site, asn: u32) -> Done {
+        let making = GatewayRecord { phase: Phase::Making, asn, state: None };
+        self.commit(vec![Fact::Gateway(site.clone(), Some(making))]).await?;
+        let (cloud, at) = (self.cloud(&site.cloud)?, self.at(site).await?);
+        let state = self.call(&site.cloud, "create_gateway", cloud.create_gateway(&at, asn)).await?;
+        // A gateway that was there has the last word on its number.
+        let ready = GatewayRecord { phase: Phase::Ready, asn: state.asn, state: Some(state) };
+        self.commit(vec![Fact::Gateway(site.clone(), Some(ready))]).await
+    }
+
+    async fn delete_gateway(&self, site: &Site) -> Done {
+        let record = self.state.lock().inventory.gateways.get(site).cloned();
+        let Some(record) = record else { return Ok(()) };
+        let removing = GatewayRecord { phase: Phase::Removing, ..record };
+        self.commit(vec![Fact::Gateway(site.clone(), Some(removing))]).await?;
+        let (cloud, at) = (self.cloud(&site.cloud)?, self.at(site).await?);
+        self.call(&site.cloud, "delete_gateway", cloud.delete_gateway(&at)).await?;
+        self.commit(vec![Fact::Gateway(site.clone(), None)]).await
+    }
+
+    async fn create_link(&self, name: &LinkName, bgp: &[BgpPair], spaces: &[Vec<Ipv4Net>; 2]) -> Done {
+        let there = self.state.lock().inventory.links.get(name).cloned();
+        let shared_key = there.map_or_else(new_key, |record| record.shared_key);
+        let record =
+            LinkRecord { phase: Phase::Making, bgp: bgp.to_vec(), spaces: spaces.clone(), shared_key };
+        self.commit(vec![Fact::MadeLink(name.clone(), Some(record.clone()))]).await?;
+        let [a, b] = name.ends();
+        let (spec_a, spec_b) = (self.connection(name, a, &record)?, self.connection(name, b, &record)?);
+        try_join(self.prepare(&spec_a), self.prepare(&spec_b)).await?;
+        try_join(self.connect_end(&spec_a), self.connect_end(&spec_b)).await?;
+        let ready = LinkRecord { phase: Phase::Ready, ..record };
+        self.commit(vec![Fact::MadeLink(name.clone(), Some(ready))]).await
+    }
+
+    /// One end of a link, as its cloud is told.
+    fn connection(
+        &self,
+        name: &LinkName,
+        site: &Site,
+        record: &LinkRecord,
+    ) -> Result<ConnectionSpec, OrchestratorError> {
+        let is_a = name.ends()[0] == site;
+        let peer = name.peer_of(site);
+        let gateway = self.gateway_of(peer)?;
+        let own: Vec<_> = record.bgp.iter().map(|pair| if is_a { pair.a } else { pair.b }).collect();
+        let other: Vec<_> = record.bgp.iter().map(|pair| if is_a { pair.b } else { pair.a }).collect();
+        let addresses: Vec<IpAddr> = gateway.addresses.iter().cycle().take(own.len()).copied().collect();
+        Ok(ConnectionSpec {
+            site: site.clone(),
+            peer: peer.clone(),
+            peer_asn: gateway.asn,
+            peer_addresses: addresses,
+            local_bgp: own,
+            peer_bgp: other,
+            peer_spaces: record.spaces[usize::from(is_a)].clone(),
+            shared_key: Secret::new(record.shared_key.clone()),
+        })
+    }
+
+    fn gateway_of(&self, site: &Site) -> Result<GatewayState, OrchestratorError> {
+        let state = self.state.lock();
+        let found = state.inventory.gateways.get(site).and_then(|record| record.state.clone());
+        found.ok_or_else(|| OrchestratorError::NotReady { what: format!("the gateway of {site}") })
+    }
+
+    async fn prepare(&self, spec: &ConnectionSpec) -> Done {
+        let (cloud, at) = (self.cloud(&spec.site.cloud)?, self.at(&spec.site).await?);
+        self.call(&spec.site.cloud, "create_bgp_sessions", cloud.create_bgp_sessions(&at, spec)).await
+    }
+
+    async fn connect_end(&self, spec: &ConnectionSpec) -> Done {
+        let (cloud, at) = (self.cloud(&spec.site.cloud)?, self.at(&spec.site).await?);
+        self.call(&spec.site.cloud, "create_connections", cloud.create_connections(&at, spec)).await
+    }
+
+    async fn delete_link(&self, name: &LinkName) -> Done {
+        let record = self.state.lock().inventory.links.get(name).cloned();
+        let Some(record) = record else { return Ok(()) };
+        let removing = LinkRecord { phase: Phase::Removing, ..record };
+        self.commit(vec![Fact::MadeLink(name.clone(), Some(removing))]).await?;
+        let [a, b] = name.ends();
+        try_join(self.disconnect_end(a, b), self.disconnect_end(b, a)).await?;
+        self.commit(vec![Fact::MadeLink(name.clone(), None)]).await
+    }
+
+    async fn disconnect_end(&self, site: &Site, peer: &Site) -> Done {
+        let (cloud, at) = (self.cloud(&site.cloud)?, self.at(site).await?);
+        self.call(&site.cloud, "delete_connections", cloud.delete_connections(&at, peer)).await
+    }
+}
+
+/// The tag that stands for a resource.
+pub(super) fn tag_of(name: &ResourceName) -> TagName {
+    // Three segments of at most 128 bytes may be longer than a tag name; requests refuse that.
+    name.to_string().parse().expect("requests refuse names that are no tag names")
+}
+
+/// What is sure after a change: what was set is there, and what was unset is not.
+fn settle(changing: &mut BTreeMap<EntryName, BTreeSet<PermitEntry>>, change: &PermitChange) {
+    for entry in &change.unset {
+        if let Some(versions) = changing.get_mut(&entry.name) {
+            versions.remove(entry);
+        }
+    }
+    for entry in &change.set {
+        changing.remove(&entry.name);
+    }
+    changing.retain(|_, versions| !versions.is_empty());
+}
+
+/// 40 letters and digits, each from six random bits. All public clouds take letters and digits.
+fn new_key() -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789xy";
+    let mut bytes = [0u8; 40];
+    rand::fill(&mut bytes).expect("the system's random source works");
+    bytes.iter().map(|byte| char::from(ALPHABET[usize::from(byte & 63)])).collect()
+}

@@ -1,0 +1,275 @@
+//! What users ask for: resources and links.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use ipnet::Ipv4Net;
+use model::{BgpPair, ConnectionStatus, LinkName, PermitEntry, ResourceName, Segment, Site};
+use serde::Serialize;
+
+use super::{Job, Orchestrator, OrchestratorError, facts::Fact, perform::tag_of, state::apply_intent};
+use crate::plan::{Phase, Plan, ResourceIntent, plan};
+
+/// What came of a request: work under way, or what the work would be.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    Job(Box<Job>),
+    Plan(Box<Plan>),
+}
+
+impl Outcome {
+    pub fn job(self) -> Option<Job> {
+        match self {
+            Self::Job(job) => Some(*job),
+            Self::Plan(_) => None,
+        }
+    }
+}
+
+/// A resource as users see it.
+#[derive(Clone, Debug, Serialize)]
+pub struct ResourceView {
+    pub name: ResourceName,
+    pub region: Segment,
+    /// `making`, `ready`, `removing` or `wanted`.
+    pub state: &'static str,
+    pub uri: Option<String>,
+    pub ip: Option<String>,
+    /// The permit list as it was last set.
+    pub permit_list: Vec<PermitEntry>,
+    /// The last trouble with it.
+    pub message: String,
+}
+
+/// A link as users see it.
+#[derive(Clone, Debug, Serialize)]
+pub struct LinkView {
+    pub name: LinkName,
+    pub state: &'static str,
+    /// It stays whether or not a rule needs it.
+    pub pinned: bool,
+    pub bgp: Vec<BgpPair>,
+    /// AS numbers of both gateways.
+    pub asns: [Option<u32>; 2],
+    pub spaces: [Vec<Ipv4Net>; 2],
+    /// How both ends are; absent where a cloud does not say.
+    pub ends: [Option<ConnectionStatus>; 2],
+    pub message: String,
+}
+
+/// A request that was checked: what it changes, and what puts it back.
+pub(super) struct Asked {
+    pub what: String,
+    pub resources: BTreeSet<ResourceName>,
+    pub objects: BTreeSet<String>,
+    pub facts: Vec<Fact>,
+    pub undo: Vec<Fact>,
+}
+
+impl Orchestrator {
+    /// Makes a request come true, or says what it would do.
+    pub(super) async fn ask(&self, asked: Asked, dry_run: bool) -> Result<Outcome, OrchestratorError> {
+        if dry_run {
+            let (intent, inventory) = {
+                let state = self.state.lock();
+                (Arc::clone(&state.intent), Arc::clone(&state.inventory))
+            };
+            let mut intent = self.complete(&intent).ok_or(OrchestratorError::NotLoaded)?;
+            asked.facts.into_iter().for_each(|fact| apply_intent(&mut intent, fact));
+            return Ok(Outcome::Plan(Box::new(plan(&intent, &inventory))));
+        }
+        let job = Job::new(asked.what, asked.resources, asked.objects, asked.undo);
+        let mut facts = asked.facts;
+        facts.push(job.fact());
+        self.commit(facts).await?;
+        self.wake.notify_one();
+        Ok(Outcome::Job(Box::new(job)))
+    }
+
+    async fn check_site(&self, site: &Site) -> Result<(), OrchestratorError> {
+        self.cloud(&site.cloud)?;
+        let known = self.deployments.has_namespace(&site.namespace).await;
+        match known.map_err(|message| OrchestratorError::Namespaces { message })? {
+            true => Ok(()),
+            false => Err(OrchestratorError::UnknownNamespace { namespace: site.namespace.clone() }),
+        }
+    }
+
+    /// B1: a name that is taken is refused before anything happens.
+    pub async fn create_resource(
+        &self,
+        name: ResourceName,
+        description: String,
+        attach: bool,
+        dry_run: bool,
+    ) -> Result<Outcome, OrchestratorError> {
+        let site = Site::of(&name);
+        self.check_site(&site).await?;
+        {
+            let state = self.state.lock();
+            if state.intent.resources.contains_key(&name) {
+                return Err(OrchestratorError::ResourceExists { resource: name });
+            }
+            if state.inventory.resources.contains_key(&name) {
+                return Err(OrchestratorError::Leaving { resource: name });
+            }
+        }
+        let graph = self.tags.graph().ok_or(OrchestratorError::NotLoaded)?;
+        let tag = tag_of(&name);
+        if graph.get(&tag).is_ok() {
+            return Err(OrchestratorError::TagExists { tag });
+        }
+        let (cloud, at) = (self.cloud(&site.cloud)?, self.at(&site).await?);
+        let region = match attach {
+            true => "attached".parse().expect("it is a legal name"),
+            false => {
+                self.call(&site.cloud, "inspect_resource", cloud.inspect_resource(&at, &description)).await?
+            }
+        };
+        let intent = ResourceIntent { region, description, attach };
+        let asked = Asked {
+            what: format!("create resource {name}"),
+            resources: [name.clone()].into(),
+            objects: BTreeSet::new(),
+            facts: vec![Fact::Resource(name.clone(), Some(intent))],
+            undo: vec![Fact::Resource(name, None)],
+        };
+        self.ask(asked, dry_run).await
+    }
+
+    /// Deletes a resource with its rules.
+    pub async fn delete_resource(
+        &self,
+        name: ResourceName,
+        dry_run: bool,
+    ) -> Result<Outcome, OrchestratorError> {
+        let facts = {
+            let state = self.state.lock();
+            if !state.intent.resources.contains_key(&name) {
+                return Err(OrchestratorError::UnknownResource { resource: name });
+            }
+            let rules = state.intent.rules.get(&name).into_iter().flatten();
+            let mut facts: Vec<Fact> =
+                rules.map(|(rule, _)| Fact::Rule(name.clone(), rule.clone(), None)).collect();
+            facts.push(Fact::Resource(name.clone(), None));
+            facts
+        };
+        let asked = Asked {
+            what: format!("delete resource {name}"),
+            resources: [name].into(),
+            objects: BTreeSet::new(),
+            facts,
+            undo: Vec::new(),
+        };
+        self.ask(asked, dry_run).await
+    }
+
+    pub fn resources(&self) -> Vec<ResourceView> {
+        let names: BTreeSet<ResourceName> = {
+            let state = self.state.lock();
+            state.intent.resources.keys().chain(state.inventory.resources.keys()).cloned().collect()
+        };
+        names.iter().filter_map(|name| self.resource(name).ok()).collect()
+    }
+
+    pub fn resource(&self, name: &ResourceName) -> Result<ResourceView, OrchestratorError> {
+        let state = self.state.lock();
+        let (wanted, made) = (state.intent.resources.get(name), state.inventory.resources.get(name));
+        let region = wanted.map(|wanted| &wanted.region).or_else(|| made.map(|made| &made.network.region));
+        let region = region.ok_or_else(|| OrchestratorError::UnknownResource { resource: name.clone() })?;
+        let made_state = made.and_then(|made| made.state.as_ref());
+        let failure =
+            self.failures.lock().get(&format!("resource/{name}")).map(|failure| failure.message.clone());
+        Ok(ResourceView {
+            name: name.clone(),
+            region: region.clone(),
+            state: match (wanted, made) {
+                (None, _) => "removing",
+                (Some(_), made) => made.map_or("wanted", |made| phase_text(made.phase)),
+            },
+            uri: made_state.map(|state| state.uri.clone()),
+            ip: made_state.map(|state| state.address.to_string()),
+            permit_list: made.map(|made| made.permit.values().cloned().collect()).unwrap_or_default(),
+            message: failure.unwrap_or_default(),
+        })
+    }
+
+    /// Links two sites and keeps them linked. Asked again, or by many at once, it is one link.
+    pub async fn connect(&self, link: LinkName, dry_run: bool) -> Result<Outcome, OrchestratorError> {
+        for site in link.ends() {
+            self.check_site(site).await?;
+        }
+        let pinned = self.state.lock().intent.links.contains(&link);
+        let [a, b] = link.ends();
+        let asked = Asked {
+            what: format!("link {a} and {b}"),
+            resources: BTreeSet::new(),
+            objects: [format!("link/{link}"), format!("gateway/{a}"), format!("gateway/{b}")].into(),
+            facts: if pinned { Vec::new() } else { vec![Fact::Link(link.clone(), Some(()))] },
+            undo: if pinned { Vec::new() } else { vec![Fact::Link(link.clone(), None)] },
+        };
+        match self.ask(asked, dry_run).await {
+            // Somebody else has just asked for the same.
+            Err(OrchestratorError::Superseded) if self.state.lock().intent.links.contains(&link) => {
+                Box::pin(self.connect(link, dry_run)).await
+            }
+            other => other,
+        }
+    }
+
+    /// Lets a link go when no rule needs it.
+    pub async fn disconnect(&self, link: LinkName, dry_run: bool) -> Result<Outcome, OrchestratorError> {
+        if !self.state.lock().intent.links.contains(&link) {
+            return Err(OrchestratorError::UnknownLink { link });
+        }
+        let asked = Asked {
+            what: format!("let link {link} go"),
+            resources: BTreeSet::new(),
+            objects: [format!("link/{link}")].into(),
+            facts: vec![Fact::Link(link, None)],
+            undo: Vec::new(),
+        };
+        self.ask(asked, dry_run).await
+    }
+
+    /// All links, with how their ends are.
+    pub async fn links(&self) -> Vec<LinkView> {
+        let (made, pinned, gateways) = {
+            let state = self.state.lock();
+            (state.inventory.links.clone(), state.intent.links.clone(), state.inventory.gateways.clone())
+        };
+        let names: BTreeSet<&LinkName> = made.keys().chain(&pinned).collect();
+        let mut views = Vec::new();
+        for name in names {
+            let record = made.get(name);
+            let asn = |site: &Site| gateways.get(site).map(|gateway| gateway.asn);
+            let [a, b] = name.ends();
+            let failure =
+                self.failures.lock().get(&format!("link/{name}")).map(|failure| failure.message.clone());
+            views.push(LinkView {
+                name: name.clone(),
+                state: record.map_or("wanted", |record| phase_text(record.phase)),
+                pinned: pinned.contains(name),
+                bgp: record.map(|record| record.bgp.clone()).unwrap_or_default(),
+                asns: [asn(a), asn(b)],
+                spaces: record.map(|record| record.spaces.clone()).unwrap_or_default(),
+                ends: [self.end_status(a, b).await, self.end_status(b, a).await],
+                message: failure.unwrap_or_default(),
+            });
+        }
+        views
+    }
+
+    async fn end_status(&self, site: &Site, peer: &Site) -> Option<ConnectionStatus> {
+        let (cloud, at) = (self.cloud(&site.cloud).ok()?, self.at(site).await.ok()?);
+        let limit = std::time::Duration::from_secs(5);
+        tokio::time::timeout(limit, cloud.connection_status(&at, peer)).await.ok()?.ok()
+    }
+}
+
+fn phase_text(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Making => "making",
+        Phase::Ready => "ready",
+        Phase::Removing => "removing",
+    }
+}

@@ -1,0 +1,90 @@
+//! The stored facts in memory.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    sync::Arc,
+};
+
+use store::{Key, Revision};
+
+use super::{Job, facts::Fact};
+use crate::plan::{Intent, Inventory};
+
+/// Everything stored, and at which revision. Plans hold the two halves while they are made; a write meanwhile copies.
+#[derive(Default)]
+pub(super) struct State {
+    /// Without the tag graph and the clouds, which are put in for each plan.
+    pub intent: Arc<Intent>,
+    pub inventory: Arc<Inventory>,
+    pub jobs: BTreeMap<String, Job>,
+    pub revisions: BTreeMap<Key, Revision>,
+}
+
+fn set<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) {
+    match (map.entry(key), value) {
+        (Entry::Occupied(mut entry), Some(value)) => drop(entry.insert(value)),
+        (Entry::Occupied(entry), None) => drop(entry.remove()),
+        (Entry::Vacant(entry), Some(value)) => drop(entry.insert(value)),
+        (Entry::Vacant(_), None) => {}
+    }
+}
+
+/// For rules, which are two maps deep; the outer one holds no empty maps.
+fn set_deep<K: Ord + Clone, L: Ord, V>(
+    map: &mut BTreeMap<K, BTreeMap<L, V>>,
+    key: K,
+    name: L,
+    value: Option<V>,
+) {
+    let inner = map.entry(key.clone()).or_default();
+    set(inner, name, value);
+    if inner.is_empty() {
+        map.remove(&key);
+    }
+}
+
+impl State {
+    /// Takes in a fact that was stored (or deleted) at a revision.
+    pub fn apply(&mut self, fact: Fact, revision: Revision) {
+        let key = fact.key();
+        match fact.value() {
+            Some(_) => drop(self.revisions.insert(key, revision)),
+            None => drop(self.revisions.remove(&key)),
+        }
+        if let Fact::Job(id, job) = fact {
+            return set(&mut self.jobs, id, job);
+        }
+        match fact {
+            Fact::Resource(..) | Fact::Rule(..) | Fact::TagRule(..) | Fact::Link(..) => {
+                apply_intent(Arc::make_mut(&mut self.intent), fact);
+            }
+            _ => apply_inventory(Arc::make_mut(&mut self.inventory), fact),
+        }
+    }
+}
+
+/// Takes a fact into an intent; also for trying out what a request would do.
+pub(super) fn apply_intent(intent: &mut Intent, fact: Fact) {
+    match fact {
+        Fact::Resource(name, value) => set(&mut intent.resources, name, value),
+        Fact::Rule(resource, rule, value) => set_deep(&mut intent.rules, resource, rule, value),
+        Fact::TagRule(tag, rule, value) => set_deep(&mut intent.tag_rules, tag, rule, value),
+        Fact::Link(name, Some(())) => drop(intent.links.insert(name)),
+        Fact::Link(name, None) => drop(intent.links.remove(&name)),
+        _ => {}
+    }
+}
+
+fn apply_inventory(inventory: &mut Inventory, fact: Fact) {
+    match fact {
+        Fact::Network(name, value) => set(&mut inventory.networks, name, value),
+        Fact::MadeResource(name, value) => set(&mut inventory.resources, name, value),
+        Fact::Peering(name, value) => set(&mut inventory.peerings, name, value),
+        Fact::Nat(name, value) => set(&mut inventory.nats, name, value),
+        Fact::Gateway(site, value) => set(&mut inventory.gateways, site, value),
+        Fact::MadeLink(name, value) => set(&mut inventory.links, name, value),
+        Fact::Reserved(space, Some(())) => drop(inventory.reserved.insert(space)),
+        Fact::Reserved(space, None) => drop(inventory.reserved.remove(&space)),
+        _ => {}
+    }
+}

@@ -1,0 +1,6 @@
+//! The orchestrator over fake clouds: stories, faults, and cuts at every point.
+
+mod bugs;
+mod cuts;
+mod faults;
+mod house;

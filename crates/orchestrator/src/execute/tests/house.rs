@@ -1,0 +1,237 @@
+//! A house to test in: a store, tags, namespaces and fake clouds.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use cloud_api::{Cloud, FakeCloud, reaches};
+use model::{
+    Direction, Leaf, Packet, PermitRule, Ports, Protocol, ResourceName, Segment, Site, Subscriber, TagName,
+    Traffic,
+};
+use parking_lot::Mutex;
+use store::{Store, embedded};
+use tags::{Graph, Request};
+use tempfile::TempDir;
+use tokio::{sync::watch, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+use crate::execute::{
+    Deployments, Job, JobState, Options, Orchestrator, OrchestratorError, Outcome, TagBook,
+};
+
+pub const PING: Packet = Packet { protocol: 1, src_port: 0, dst_port: 0 };
+
+/// Tags in memory, kept across restarts of the orchestrator.
+pub struct Book {
+    graph: Mutex<Graph>,
+    revision: watch::Sender<u64>,
+    seen: Mutex<u64>,
+}
+
+impl Default for Book {
+    fn default() -> Self {
+        Self { graph: Mutex::default(), revision: watch::Sender::new(0), seen: Mutex::new(0) }
+    }
+}
+
+impl Book {
+    pub fn request(&self, request: &Request) -> Result<(), String> {
+        let mut graph = self.graph.lock();
+        let plan = graph.plan(request).map_err(|err| err.to_string())?;
+        graph.apply(plan.writes);
+        drop(graph);
+        self.revision.send_modify(|revision| *revision += 1);
+        Ok(())
+    }
+
+    pub fn group(&self, tag: &str, members: &[&str]) {
+        let members = members.iter().map(|member| member.parse().unwrap()).collect();
+        self.request(&Request::SetGroup { tag: tag.parse().unwrap(), members }).unwrap();
+    }
+
+    pub fn remove(&self, tag: &str, member: &str) {
+        let members = [member.parse().unwrap()].into();
+        self.request(&Request::DeleteMembers { tag: tag.parse().unwrap(), members }).unwrap();
+    }
+
+    pub fn subscribers(&self, tag: &str) -> usize {
+        self.graph.lock().subscribers(&tag.parse().unwrap()).map_or(0, Iterator::count)
+    }
+}
+
+#[async_trait]
+impl TagBook for Book {
+    fn graph(&self) -> Option<Graph> {
+        Some(self.graph.lock().clone())
+    }
+
+    async fn changed(&self) {
+        let mut revision = self.revision.subscribe();
+        let seen = *self.seen.lock();
+        let now = *revision.wait_for(|now| *now > seen).await.unwrap();
+        *self.seen.lock() = now;
+    }
+
+    async fn set_leaf(&self, tag: &TagName, leaf: Leaf) -> Result<(), String> {
+        self.request(&Request::SetLeaf { tag: tag.clone(), leaf })
+    }
+
+    async fn delete(&self, tag: &TagName) -> Result<(), String> {
+        match self.request(&Request::DeleteTag { tag: tag.clone() }) {
+            Err(message) if !message.contains("there is no tag") => Err(message),
+            _ => Ok(()),
+        }
+    }
+
+    async fn subscribe(&self, tag: &TagName, subscriber: &Subscriber) -> Result<(), String> {
+        self.request(&Request::Subscribe { tag: tag.clone(), subscriber: subscriber.clone() })
+    }
+
+    async fn unsubscribe(&self, tag: &TagName, subscriber: &Subscriber) -> Result<(), String> {
+        self.request(&Request::Unsubscribe { tag: tag.clone(), subscriber: subscriber.clone() })
+    }
+}
+
+pub struct Namespaces;
+
+#[async_trait]
+impl Deployments for Namespaces {
+    async fn deployment(&self, site: &Site) -> Result<Option<String>, String> {
+        Ok(Some(format!("projects/{site}")))
+    }
+
+    async fn has_namespace(&self, namespace: &Segment) -> Result<bool, String> {
+        Ok(namespace.as_str() != "nowhere")
+    }
+}
+
+pub struct House {
+    pub store: Store,
+    pub book: Arc<Book>,
+    pub clouds: Vec<Arc<FakeCloud>>,
+    pub orchestrator: Arc<Orchestrator>,
+    running: JoinHandle<()>,
+    _dir: Arc<TempDir>,
+}
+
+pub fn options() -> Options {
+    Options {
+        call_timeout: Duration::from_secs(5),
+        retry_first: Duration::from_millis(2),
+        retry_longest: Duration::from_millis(20),
+        ..Options::default()
+    }
+}
+
+impl House {
+    pub async fn new(clouds: &[&str]) -> Self {
+        let dir = Arc::new(tempfile::tempdir().unwrap());
+        let store = embedded::open(dir.path()).unwrap();
+        let clouds = clouds.iter().map(|name| Arc::new(FakeCloud::new(name.parse().unwrap()))).collect();
+        Self::with(store, Arc::default(), clouds, dir, |cloud| cloud).await
+    }
+
+    async fn with(
+        store: Store,
+        book: Arc<Book>,
+        clouds: Vec<Arc<FakeCloud>>,
+        dir: Arc<TempDir>,
+        wrap: impl Fn(Arc<dyn Cloud>) -> Arc<dyn Cloud>,
+    ) -> Self {
+        let tags: Arc<dyn TagBook> = Arc::clone(&book) as _;
+        let orchestrator =
+            Orchestrator::load(store.clone(), tags, Arc::new(Namespaces), options()).await.unwrap();
+        for cloud in &clouds {
+            let name = cloud.name().clone();
+            orchestrator.add_cloud(name, wrap(Arc::clone(cloud) as _)).await.unwrap();
+        }
+        let running = tokio::spawn(Arc::clone(&orchestrator).run(CancellationToken::new()));
+        Self { store, book, clouds, orchestrator, running, _dir: dir }
+    }
+
+    /// Kills the orchestrator and starts another on what it left. Store and clouds may be wrapped.
+    pub async fn restart(&mut self, store: Store, wrap: impl Fn(Arc<dyn Cloud>) -> Arc<dyn Cloud>) {
+        self.running.abort();
+        // The task is gone when it says so; what it was doing is dropped with it.
+        let _ = (&mut self.running).await;
+        let next =
+            Self::with(store, Arc::clone(&self.book), self.clouds.clone(), Arc::clone(&self._dir), wrap)
+                .await;
+        let plain = self.store.clone();
+        *self = next;
+        self.store = plain;
+    }
+
+    pub async fn create(&self, name: &str, region: &str) -> Result<Job, OrchestratorError> {
+        let outcome =
+            self.orchestrator.create_resource(resource(name), region.to_owned(), false, false).await?;
+        self.finish(outcome).await
+    }
+
+    pub async fn delete(&self, name: &str) -> Job {
+        let outcome = self.orchestrator.delete_resource(resource(name), false).await.unwrap();
+        self.finish(outcome).await.unwrap()
+    }
+
+    pub async fn put(&self, name: &str, rules: Vec<PermitRule>) -> Result<Job, OrchestratorError> {
+        let outcome = self.orchestrator.put_rules(resource(name), rules, false).await?;
+        self.finish(outcome).await
+    }
+
+    pub async fn join(&self, a: &str, b: &str) {
+        for (one, other) in [(a, b), (b, a)] {
+            assert_eq!(self.put(one, both(other)).await.unwrap().state, JobState::Done);
+        }
+    }
+
+    pub async fn finish(&self, outcome: Outcome) -> Result<Job, OrchestratorError> {
+        let id = outcome.job().unwrap().id;
+        tokio::time::timeout(Duration::from_secs(30), self.orchestrator.wait(&id))
+            .await
+            .expect("the job ends")
+    }
+
+    /// Waits until there is nothing left to do.
+    pub async fn settle(&self) {
+        for _ in 0..3000 {
+            if self.orchestrator.plan().unwrap().is_empty() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("still not done: {}", self.orchestrator.plan().unwrap());
+    }
+
+    pub fn reaches(&self, from: &str, to: &str) -> bool {
+        let clouds: Vec<&FakeCloud> = self.clouds.iter().map(|cloud| &**cloud).collect();
+        reaches(&clouds, &resource(from), &resource(to), &PING)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.clouds.iter().all(|cloud| cloud.is_empty())
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        self.running.abort();
+    }
+}
+
+pub fn resource(text: &str) -> ResourceName {
+    text.parse().unwrap()
+}
+
+pub fn rule(name: &str, direction: Direction, peer: &str) -> PermitRule {
+    let traffic = Traffic::new(direction, Protocol::Any, Ports::Any, Ports::Any).unwrap();
+    PermitRule::new(Some(name.parse().unwrap()), traffic, [peer.parse().unwrap()].into()).unwrap()
+}
+
+/// Rules that permit a peer both ways.
+pub fn both(peer: &str) -> Vec<PermitRule> {
+    let suffix = peer.replace('.', "-");
+    vec![
+        rule(&format!("in-{suffix}"), Direction::Inbound, peer),
+        rule(&format!("out-{suffix}"), Direction::Outbound, peer),
+    ]
+}

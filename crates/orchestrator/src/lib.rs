@@ -1,0 +1,16 @@
+//! The orchestrator: from what users want to clouds that are so.
+//!
+//! In: requests (`create a resource`, `permit this`), tag changes, time. Out: calls to clouds, jobs that say how it
+//! goes. Holds: the intent and the inventory, both in the store, both in memory.
+//!
+//! ```text
+//!   request ─► intent ─┐
+//!   tags ──────────────┼─► plan (pure) ─► steps that wait for nothing ─► clouds ─► inventory ─┐
+//!   inventory ─────────┘        ▲                                                             │
+//!                               └─────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Not here: what a tag is (`tags`), how a cloud is spoken to (`cloud-api`), the wire (`server`).
+
+pub mod execute;
+pub mod plan;

@@ -1,0 +1,50 @@
+//! The plan: what must be made and removed so that the clouds are as the intent says.
+//!
+//! In: an [`Intent`] (what users want, with the tag graph) and an [`Inventory`] (what was made, with the addresses
+//! and numbers that were chosen for it). Out: a [`Plan`]: steps with their order, and problems that a user must
+//! solve. Holds: nothing; the same input gives the same plan. Not here: carrying it out (`execute`).
+//!
+//! ```text
+//!   rules + tags ──► lists: entries per resource ──► places: which networks each entry joins
+//!                      │                                 │
+//!                      ▼                                 ▼
+//!                  Close, Open             peerings, gateways, links, NAT: wanted − there, there − wanted
+//! ```
+//!
+//! What keeps it safe:
+//! - A tag that is unknown or resolves to nothing gives no entry, never an empty one, and a problem that says so.
+//! - Closing waits for nothing. Opening is another step, so that no failure elsewhere delays a revocation.
+//! - An address is given back only after no list anywhere permits it through a tag: a resource is deleted after the
+//!   lists that named it are closed.
+//! - An address space, an AS number and a pair of BGP addresses belong to their record in the inventory from before
+//!   the first call to a cloud until after the last.
+
+mod asn;
+mod bgp;
+mod build;
+mod display;
+mod intent;
+mod inventory;
+mod lists;
+mod paths;
+mod places;
+mod space;
+mod step;
+#[cfg(test)]
+mod tests;
+
+pub use asn::{NoAsnLeft, find_asn};
+pub use bgp::{NoBgpLeft, find_bgp};
+pub use intent::{Intent, ResourceIntent};
+pub use inventory::{
+    GatewayRecord, Inventory, LinkRecord, NetworkRecord, Phase, ResourceRecord, SimpleRecord,
+};
+pub use lists::{List, PermitChange, difference};
+pub use places::{Class, Places};
+pub use space::{DEFAULT_SIZE, NoSpaceLeft, PoolError, Pools};
+pub use step::{Action, Plan, Problem, ProblemKind, Step, StepId};
+
+/// Works out what to do. O((resources + entries × targets) · log networks).
+pub fn plan(intent: &Intent, inventory: &Inventory) -> Plan {
+    build::Builder::new(intent, inventory).build()
+}

@@ -1,0 +1,76 @@
+//! Addresses of BGP inside tunnels: link-local /30s, within what both clouds allow.
+
+use std::{collections::BTreeSet, net::Ipv4Addr};
+
+use model::{BgpPair, CloudTraits};
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no free pair of BGP addresses between {first} and {last}, which is what both clouds allow")]
+pub struct NoBgpLeft {
+    pub first: Ipv4Addr,
+    pub last: Ipv4Addr,
+}
+
+/// One free /30 per tunnel, lowest first. `used` holds every inside address in use at any cloud: the same pair twice
+/// would be ambiguous at a gateway with both links.
+pub fn find_bgp(
+    a: &CloudTraits,
+    b: &CloudTraits,
+    used: &BTreeSet<Ipv4Addr>,
+) -> Result<Vec<BgpPair>, NoBgpLeft> {
+    let (first, last) = (a.bgp_first.max(b.bgp_first), a.bgp_last.min(b.bgp_last));
+    let (low, high) = (u32::from(first) & !3, u32::from(last));
+    let is_free = |pair: &BgpPair| {
+        let reserved = a.bgp_reserved.iter().chain(&b.bgp_reserved).any(|net| net.contains(&pair.a));
+        !reserved && !used.contains(&pair.a) && !used.contains(&pair.b)
+    };
+    let wanted = usize::from(a.tunnels.min(b.tunnels));
+    let pairs: Vec<_> = (low..=high)
+        .step_by(4)
+        .map(|block| BgpPair { a: (block + 1).into(), b: (block + 2).into() })
+        .filter(is_free)
+        .take(wanted)
+        .collect();
+    if pairs.len() == wanted { Ok(pairs) } else { Err(NoBgpLeft { first, last }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(used: &[[u8; 2]]) -> Vec<[u8; 2]> {
+        let used = used.iter().map(|[c, d]| Ipv4Addr::new(169, 254, *c, *d)).collect();
+        let pairs = find_bgp(&CloudTraits::of_kind("azure"), &CloudTraits::of_kind("gcp"), &used).unwrap();
+        pairs.iter().flat_map(|pair| [pair.a, pair.b]).map(|ip| [ip.octets()[2], ip.octets()[3]]).collect()
+    }
+
+    /// The known answers of the reference (A11).
+    #[test]
+    fn bgp_vectors_hold() {
+        assert_eq!(found(&[[21, 1], [21, 5], [21, 2], [21, 6]]), [[21, 9], [21, 10], [21, 13], [21, 14]]);
+        assert_eq!(found(&[[21, 1], [22, 1], [21, 2], [22, 2]]), [[21, 5], [21, 6], [21, 9], [21, 10]]);
+        assert_eq!(found(&[]), [[21, 1], [21, 2], [21, 5], [21, 6]]);
+        assert_eq!(found(&[[21, 1], [21, 9], [21, 2], [21, 5]]), [[21, 13], [21, 14], [21, 17], [21, 18]]);
+    }
+
+    #[test]
+    fn each_cloud_keeps_its_own_constraints() {
+        let pairs =
+            |a: &str, b: &str| find_bgp(&CloudTraits::of_kind(a), &CloudTraits::of_kind(b), &BTreeSet::new());
+        assert_eq!(pairs("gcp", "ibm").unwrap()[0].a, Ipv4Addr::new(169, 254, 0, 1));
+        assert_eq!(pairs("aws", "gcp").unwrap()[0].a, Ipv4Addr::new(169, 254, 0, 5));
+        assert_eq!(pairs("aws", "azure").unwrap()[0].a, Ipv4Addr::new(169, 254, 21, 1));
+    }
+
+    #[test]
+    fn azure_has_room_for_64_links_and_then_says_so() {
+        let azure = CloudTraits::of_kind("azure");
+        let mut used = BTreeSet::new();
+        for _ in 0..64 {
+            for pair in find_bgp(&azure, &CloudTraits::default(), &used).unwrap() {
+                assert!(used.insert(pair.a) && used.insert(pair.b));
+            }
+        }
+        assert!(find_bgp(&azure, &CloudTraits::default(), &used).is_err());
+    }
+}

@@ -1,0 +1,518 @@
+//! Puts a plan together: first what must be there, then the steps from what is there.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use ipnet::Ipv4Net;
+use model::{LinkName, NetworkName, PeeringName, PermitEntry, ResourceName, Site};
+
+use super::{
+    Action, Class, Intent, Inventory, List, Phase, Places, Plan, Problem, ProblemKind, Step, StepId,
+    difference, find_asn, find_bgp,
+    lists::Resolver,
+    paths::{Path, Paths},
+};
+
+pub(super) struct Builder<'i> {
+    intent: &'i Intent,
+    inventory: &'i Inventory,
+    plan: Plan,
+    /// The networks that shall be, with those to be made.
+    networks: BTreeMap<Cow<'i, NetworkName>, Ipv4Net>,
+    /// Where each wanted resource lives; none for those that cannot be placed.
+    homes: BTreeMap<&'i ResourceName, NetworkName>,
+    creating: BTreeMap<Object, StepId>,
+    deleting: BTreeMap<Object, StepId>,
+}
+
+/// Things that steps wait for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Object {
+    Network(NetworkName),
+    Resource(ResourceName),
+    Gateway(Site),
+    Path(Path),
+}
+
+impl<'i> Builder<'i> {
+    pub(super) fn new(intent: &'i Intent, inventory: &'i Inventory) -> Self {
+        Self {
+            intent,
+            inventory,
+            plan: Plan::default(),
+            networks: BTreeMap::new(),
+            homes: BTreeMap::new(),
+            creating: BTreeMap::new(),
+            deleting: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn build(mut self) -> Plan {
+        self.networks();
+        self.resources();
+        let (networks, homes) = (std::mem::take(&mut self.networks), std::mem::take(&mut self.homes));
+        let mut paths = Paths::new(self.inventory);
+        let lists = self.lists(&networks, &homes, &mut paths);
+        let closing = self.permit(&lists, &homes);
+        let waiting = std::mem::take(&mut paths.waiting);
+        let wanted = std::mem::take(&mut paths.wanted);
+        drop(paths);
+        self.paths(wanted);
+        self.remove_resources(&closing);
+        self.remove_networks(&networks);
+        self.wait_for_paths(&waiting);
+        self.plan
+    }
+
+    fn push(&mut self, action: Action, after: impl IntoIterator<Item = StepId>) -> StepId {
+        self.plan.steps.push(Step { action, after: after.into_iter().collect() });
+        self.plan.steps.len() - 1
+    }
+
+    /// Whether a cloud can be asked for anything. What is in another stays as it is until its plugin is back.
+    fn knows(&self, cloud: &model::Segment) -> bool {
+        self.intent.clouds.contains_key(cloud)
+    }
+
+    fn knows_link(&self, link: &LinkName) -> bool {
+        link.ends().iter().all(|end| self.knows(&end.cloud))
+    }
+
+    fn waits(&mut self, resource: &ResourceName, step: StepId) {
+        self.plan.waiting.entry(resource.clone()).or_default().insert(step);
+    }
+
+    fn problem(&mut self, resource: &ResourceName, kind: ProblemKind) {
+        self.plan.problems.push(Problem { resource: resource.clone(), rule: None, kind });
+    }
+
+    /// Decides which networks shall be and creates those that are not there.
+    fn networks(&mut self) {
+        let mut missing: BTreeMap<NetworkName, Vec<&'i ResourceName>> = BTreeMap::new();
+        for (name, resource) in &self.intent.resources {
+            if !self.intent.clouds.contains_key(&name.cloud) {
+                self.problem(name, ProblemKind::UnknownCloud { cloud: name.cloud.clone() });
+                continue;
+            }
+            // What was made stays where it was made.
+            let recorded = self.inventory.resources.get(name).map(|record| record.network.clone());
+            let home = recorded.unwrap_or_else(|| resource.network(name));
+            match self.inventory.networks.get_key_value(&home) {
+                Some((key, record)) => {
+                    self.networks.insert(Cow::Borrowed(key), record.space);
+                }
+                None => missing.entry(home.clone()).or_default().push(name),
+            }
+            self.homes.insert(name, home);
+        }
+        self.allocate(missing);
+        let networks: Vec<_> =
+            self.networks.iter().map(|(name, space)| (name.clone().into_owned(), *space)).collect();
+        for (network, space) in networks {
+            let phase = self.inventory.networks.get(&network).map(|record| record.phase);
+            match phase {
+                Some(Phase::Ready) => continue,
+                // It goes first, and comes back with the next plan.
+                Some(Phase::Removing) => {
+                    let step = self.push(Action::DeleteNetwork { network: network.clone() }, []);
+                    self.deleting.insert(Object::Network(network.clone()), step);
+                }
+                Some(Phase::Making) | None => {
+                    let step = self.push(Action::CreateNetwork { network: network.clone(), space }, []);
+                    self.creating.insert(Object::Network(network.clone()), step);
+                }
+            }
+        }
+    }
+
+    /// Chooses spaces; where there is none, the resources are told.
+    fn allocate(&mut self, missing: BTreeMap<NetworkName, Vec<&'i ResourceName>>) {
+        let mut used: Vec<Ipv4Net> = self.inventory.used_spaces().collect();
+        let all = self.intent.pools.find(used.iter().copied(), &vec![0; missing.len()]).ok();
+        for (place, (network, resources)) in missing.into_iter().enumerate() {
+            let found = match &all {
+                Some(spaces) => Ok(spaces[place]),
+                None => self.intent.pools.find(used.iter().copied(), &[0]).map(|spaces| spaces[0]),
+            };
+            match found {
+                Ok(space) => {
+                    used.push(space);
+                    self.networks.insert(Cow::Owned(network), space);
+                }
+                Err(error) => {
+                    for resource in resources {
+                        self.homes.remove(resource);
+                        self.problem(resource, ProblemKind::NoSpace { error: error.clone() });
+                    }
+                }
+            }
+        }
+    }
+
+    fn resources(&mut self) {
+        let homes: Vec<_> = self.homes.iter().map(|(name, home)| (*name, home.clone())).collect();
+        for (resource, network) in homes {
+            match self.inventory.resources.get(resource).map(|record| record.phase) {
+                Some(Phase::Ready) => {}
+                Some(Phase::Removing) => {
+                    let step = self.push(Action::DeleteResource { resource: resource.clone() }, []);
+                    self.deleting.insert(Object::Resource(resource.clone()), step);
+                    self.waits(resource, step);
+                }
+                Some(Phase::Making) | None => {
+                    if self.deleting.contains_key(&Object::Network(network.clone())) {
+                        continue;
+                    }
+                    let after = self.creating.get(&Object::Network(network.clone())).copied();
+                    let step =
+                        self.push(Action::CreateResource { resource: resource.clone(), network }, after);
+                    self.creating.insert(Object::Resource(resource.clone()), step);
+                    self.waits(resource, step);
+                    if let Some(after) = after {
+                        self.waits(resource, after);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The entries every wanted resource shall have, and the paths they need.
+    fn lists<'p>(
+        &mut self,
+        networks: &'p BTreeMap<Cow<'i, NetworkName>, Ipv4Net>,
+        homes: &'p BTreeMap<&'i ResourceName, NetworkName>,
+        paths: &mut Paths<'p>,
+    ) -> BTreeMap<&'i ResourceName, List>
+    where
+        'i: 'p,
+    {
+        // Networks that only the inventory knows (about to go) still hold their addresses.
+        let known = self.inventory.networks.iter().map(|(name, record)| (name, record.space));
+        let places = Places::new(known.chain(networks.iter().map(|(name, space)| (name.as_ref(), *space))));
+        let mut resolver = Resolver::new(self.intent, self.inventory);
+        let mut lists: BTreeMap<&ResourceName, List> = BTreeMap::new();
+        for (resource, rules) in resolver.effective() {
+            let Some((name, home)) = homes.get_key_value(resource) else { continue };
+            let list = lists.entry(resource).or_default();
+            for effective in rules {
+                let mut targets = resolver.targets(resource, &effective);
+                targets.retain(|target| {
+                    let class = places.classify(*target);
+                    paths.add(name, home, effective.rule.traffic.direction, &class);
+                    if class == Class::Unplaced {
+                        resolver.problem(resource, &effective, ProblemKind::Unplaced { target: *target });
+                    }
+                    class != Class::Unplaced
+                });
+                let tags = effective.rule.peers.iter().map(ToString::to_string).collect();
+                let name = effective.name.clone();
+                if let Some(entry) = PermitEntry::new(name, effective.rule.traffic, targets, tags) {
+                    list.insert(effective.name, entry);
+                }
+            }
+        }
+        paths.settle();
+        self.plan.problems.append(&mut resolver.problems);
+        lists
+    }
+
+    /// Steps that change permit lists. Answers which step takes which targets away.
+    fn permit(
+        &mut self,
+        lists: &BTreeMap<&'i ResourceName, List>,
+        homes: &BTreeMap<&'i ResourceName, NetworkName>,
+    ) -> Vec<(StepId, BTreeSet<model::Address>)> {
+        let mut closing = Vec::new();
+        let (nothing, unsure) = (List::new(), BTreeMap::new());
+        for resource in homes.keys() {
+            let desired = lists.get(resource).unwrap_or(&nothing);
+            let record = self.inventory.resources.get(*resource);
+            if self.deleting.contains_key(&Object::Resource((*resource).clone())) {
+                continue;
+            }
+            let (current, changing) =
+                record.map_or((&nothing, &unsure), |record| (&record.permit, &record.changing));
+            if current == desired && changing.is_empty() {
+                continue;
+            }
+            let (close, open) = difference(current, changing, desired);
+            let made = self.creating.get(&Object::Resource((*resource).clone())).copied();
+            if made.is_none() && record.is_none() {
+                continue;
+            }
+            let mut after = made;
+            if !close.is_empty() {
+                let gone = close.unset.iter().flat_map(|entry| entry.targets().iter().copied()).collect();
+                let step = self.push(Action::Close { resource: (*resource).clone(), change: close }, after);
+                self.waits(resource, step);
+                closing.push((step, gone));
+                after = Some(step);
+            }
+            if !open.is_empty() {
+                let step = self.push(Action::Open { resource: (*resource).clone(), change: open }, after);
+                self.waits(resource, step);
+            }
+        }
+        closing
+    }
+
+    fn paths(&mut self, mut wanted: BTreeSet<Path>) {
+        wanted.extend(self.intent.links.iter().cloned().map(Path::Link));
+        let mut links = BTreeSet::new();
+        for path in &wanted {
+            match path {
+                Path::Peering(peering) if self.knows(peering.cloud()) => self.peering(peering),
+                Path::Nat(network) if self.knows(&network.site.cloud) => self.nat(network),
+                Path::Peering(_) | Path::Nat(_) => {}
+                Path::Link(link) => {
+                    links.insert(link.clone());
+                }
+            }
+        }
+        self.links(&links);
+        let stale = |path: Path, cloud| self.knows(cloud) && !wanted.contains(&path);
+        let peerings = self.inventory.peerings.keys();
+        let stale_peerings: Vec<_> =
+            peerings.filter(|name| stale(Path::Peering((*name).clone()), name.cloud())).cloned().collect();
+        let nats = self.inventory.nats.keys();
+        let stale_nats: Vec<_> =
+            nats.filter(|name| stale(Path::Nat((*name).clone()), &name.site.cloud)).cloned().collect();
+        for peering in stale_peerings {
+            let step = self.push(Action::DeletePeering { peering: peering.clone() }, []);
+            self.deleting.insert(Object::Path(Path::Peering(peering)), step);
+        }
+        for network in stale_nats {
+            let step = self.push(Action::DeleteNat { network: network.clone() }, []);
+            self.deleting.insert(Object::Path(Path::Nat(network)), step);
+        }
+        self.remove_links(&links);
+    }
+
+    /// Makes, or takes away what is half removed so that it can be made again.
+    fn ensure(
+        &mut self,
+        path: Path,
+        phase: Option<Phase>,
+        create: Action,
+        delete: Action,
+        after: Vec<StepId>,
+    ) {
+        match phase {
+            Some(Phase::Ready) => {}
+            Some(Phase::Removing) => {
+                let step = self.push(delete, []);
+                self.deleting.insert(Object::Path(path), step);
+            }
+            Some(Phase::Making) | None => {
+                let step = self.push(create, after);
+                self.creating.insert(Object::Path(path), step);
+            }
+        }
+    }
+
+    fn created(&self, network: &NetworkName) -> Option<StepId> {
+        self.creating.get(&Object::Network(network.clone())).copied()
+    }
+
+    fn peering(&mut self, peering: &PeeringName) {
+        let after = peering.ends().into_iter().filter_map(|end| self.created(end)).collect();
+        let phase = self.inventory.peerings.get(peering).map(|record| record.phase);
+        let (create, delete) = (
+            Action::CreatePeering { peering: peering.clone() },
+            Action::DeletePeering { peering: peering.clone() },
+        );
+        self.ensure(Path::Peering(peering.clone()), phase, create, delete, after);
+    }
+
+    fn nat(&mut self, network: &NetworkName) {
+        let after = self.created(network).into_iter().collect();
+        let phase = self.inventory.nats.get(network).map(|record| record.phase);
+        let (create, delete) =
+            (Action::CreateNat { network: network.clone() }, Action::DeleteNat { network: network.clone() });
+        self.ensure(Path::Nat(network.clone()), phase, create, delete, after);
+    }
+
+    fn links(&mut self, links: &BTreeSet<LinkName>) {
+        let mut asns = self.inventory.used_asns();
+        let mut bgp = self.inventory.used_bgp();
+        let links: Vec<_> = links.iter().filter(|link| self.knows_link(link)).collect();
+        let sites: BTreeSet<&Site> = links.iter().flat_map(|link| link.ends()).collect();
+        for site in sites {
+            self.gateway(site, &mut asns);
+        }
+        for link in links {
+            let [a, b] = link.ends();
+            let spaces = [self.inventory.spaces_of(a), self.inventory.spaces_of(b)];
+            let record = self.inventory.links.get(link);
+            let phase = record.map(|record| match record.phase {
+                Phase::Ready if self.is_static(link) && record.spaces != spaces => Phase::Making,
+                phase => phase,
+            });
+            let pairs = match record {
+                Some(record) => Ok(record.bgp.clone()),
+                None => find_bgp(&self.intent.clouds[&a.cloud], &self.intent.clouds[&b.cloud], &bgp),
+            };
+            let pairs = match pairs {
+                Ok(pairs) => pairs,
+                Err(error) => {
+                    self.tell_link(link, error.to_string());
+                    continue;
+                }
+            };
+            bgp.extend(pairs.iter().flat_map(|pair| [pair.a, pair.b]));
+            let ends = link.ends();
+            if ends.iter().any(|end| self.deleting.contains_key(&Object::Gateway((*end).clone()))) {
+                continue;
+            }
+            let after = ends
+                .iter()
+                .filter_map(|end| self.creating.get(&Object::Gateway((*end).clone())).copied())
+                .collect();
+            let create = Action::CreateLink { link: link.clone(), bgp: pairs, spaces };
+            self.ensure(
+                Path::Link(link.clone()),
+                phase,
+                create,
+                Action::DeleteLink { link: link.clone() },
+                after,
+            );
+        }
+    }
+
+    fn is_static(&self, link: &LinkName) -> bool {
+        link.ends().iter().any(|end| self.intent.clouds.get(&end.cloud).is_some_and(|traits| !traits.bgp))
+    }
+
+    /// Tells the resources at both ends that they cannot be linked.
+    fn tell_link(&mut self, link: &LinkName, message: String) {
+        let at_ends: Vec<_> = self
+            .intent
+            .resources
+            .keys()
+            .filter(|name| link.ends().contains(&&Site::of(name)))
+            .cloned()
+            .collect();
+        for resource in at_ends {
+            self.problem(&resource, ProblemKind::NoNumbers { message: message.clone() });
+        }
+    }
+
+    fn gateway(&mut self, site: &Site, asns: &mut BTreeSet<u32>) {
+        let record = self.inventory.gateways.get(site);
+        let asn = match (record, self.intent.clouds.get(&site.cloud).and_then(|traits| traits.asn)) {
+            (Some(record), _) => record.asn,
+            (None, Some(fixed)) => fixed,
+            // Four billion numbers do not run out before memory does.
+            (None, None) => find_asn(asns).unwrap_or(64_512),
+        };
+        asns.insert(asn);
+        match record.map(|record| record.phase) {
+            Some(Phase::Ready) => {}
+            Some(Phase::Removing) => {
+                let step = self.push(Action::DeleteGateway { gateway: site.clone() }, []);
+                self.deleting.insert(Object::Gateway(site.clone()), step);
+            }
+            Some(Phase::Making) | None => {
+                // A gateway stands in the site's networks, so these come first.
+                let after: Vec<_> = self
+                    .creating
+                    .iter()
+                    .filter(|(object, _)| matches!(object, Object::Network(network) if network.site == *site))
+                    .map(|(_, step)| *step)
+                    .collect();
+                let step = self.push(Action::CreateGateway { gateway: site.clone(), asn }, after);
+                self.creating.insert(Object::Gateway(site.clone()), step);
+            }
+        }
+    }
+
+    fn remove_links(&mut self, wanted: &BTreeSet<LinkName>) {
+        let stale: Vec<_> = self
+            .inventory
+            .links
+            .keys()
+            .filter(|link| !wanted.contains(*link) && self.knows_link(link))
+            .cloned()
+            .collect();
+        for link in stale {
+            let step = self.push(Action::DeleteLink { link: link.clone() }, []);
+            self.deleting.insert(Object::Path(Path::Link(link)), step);
+        }
+        // A gateway is needed by links that are wanted, and by those that cannot be taken down now.
+        let kept = self.inventory.links.keys().filter(|link| !self.knows_link(link));
+        let needed: BTreeSet<&Site> = wanted.iter().chain(kept).flat_map(LinkName::ends).collect();
+        let gateways = self.inventory.gateways.keys();
+        let stale: Vec<_> =
+            gateways.filter(|site| !needed.contains(site) && self.knows(&site.cloud)).cloned().collect();
+        for gateway in stale {
+            let after: Vec<_> = self
+                .deleting
+                .iter()
+                .filter(|(object, _)| matches!(object, Object::Path(Path::Link(link)) if link.ends().contains(&&gateway)))
+                .map(|(_, step)| *step)
+                .collect();
+            let step = self.push(Action::DeleteGateway { gateway: gateway.clone() }, after);
+            self.deleting.insert(Object::Gateway(gateway), step);
+        }
+    }
+
+    /// Deletes what is not wanted any more, once no list permits its address through a tag.
+    fn remove_resources(&mut self, closing: &[(StepId, BTreeSet<model::Address>)]) {
+        for (name, record) in &self.inventory.resources {
+            if self.intent.resources.contains_key(name) || !self.knows(&name.cloud) {
+                continue;
+            }
+            let address: Option<IpAddr> = record.state.as_ref().map(|state| state.address);
+            let after: Vec<_> = closing
+                .iter()
+                .filter(|(_, gone)| address.is_some_and(|address| gone.contains(&address.into())))
+                .map(|(step, _)| *step)
+                .collect();
+            let step = self.push(Action::DeleteResource { resource: name.clone() }, after);
+            self.deleting.insert(Object::Resource(name.clone()), step);
+            self.waits(name, step);
+        }
+    }
+
+    fn remove_networks(&mut self, wanted: &BTreeMap<Cow<'i, NetworkName>, Ipv4Net>) {
+        for network in self.inventory.networks.keys() {
+            if wanted.contains_key(network) || !self.knows(&network.site.cloud) {
+                continue;
+            }
+            let inventory = self.inventory;
+            let in_network = |object: &Object| match object {
+                Object::Resource(name) => {
+                    inventory.resources.get(name).is_some_and(|record| record.network == *network)
+                }
+                Object::Gateway(site) => *site == network.site,
+                Object::Path(Path::Peering(peering)) => peering.ends().contains(&network),
+                Object::Path(Path::Nat(nat)) => nat == network,
+                Object::Path(Path::Link(_)) | Object::Network(_) => false,
+            };
+            let after: Vec<_> = self
+                .deleting
+                .iter()
+                .filter(|(object, _)| in_network(object))
+                .map(|(_, step)| *step)
+                .collect();
+            let step = self.push(Action::DeleteNetwork { network: network.clone() }, after);
+            self.deleting.insert(Object::Network(network.clone()), step);
+        }
+    }
+
+    fn wait_for_paths(&mut self, waiting: &BTreeMap<Path, BTreeSet<&ResourceName>>) {
+        for (path, resources) in waiting {
+            let object = Object::Path(path.clone());
+            let Some(step) = self.creating.get(&object).or_else(|| self.deleting.get(&object)).copied()
+            else {
+                continue;
+            };
+            for resource in resources {
+                self.waits(resource, step);
+            }
+        }
+    }
+}

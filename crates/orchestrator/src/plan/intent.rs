@@ -1,0 +1,42 @@
+//! What users want.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{CloudTraits, LinkName, NetworkName, PermitRule, ResourceName, Segment, Site, TagName};
+use serde::{Deserialize, Serialize};
+use tags::Graph;
+
+use super::Pools;
+
+/// Everything users have asked for, with the tags as they are now.
+#[derive(Clone, Debug, Default)]
+pub struct Intent {
+    pub pools: Pools,
+    /// The clouds there are.
+    pub clouds: BTreeMap<Segment, CloudTraits>,
+    pub resources: BTreeMap<ResourceName, ResourceIntent>,
+    /// Rules of resources. Rules of a resource that is not wanted are ignored.
+    pub rules: BTreeMap<ResourceName, BTreeMap<Segment, PermitRule>>,
+    /// Rules of tags: each resource that a tag resolves to has them too.
+    pub tag_rules: BTreeMap<TagName, BTreeMap<Segment, PermitRule>>,
+    /// Links that stay whether or not a rule needs them.
+    pub links: BTreeSet<LinkName>,
+    pub graph: Graph,
+}
+
+/// A resource that is wanted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceIntent {
+    /// Found in the description by the cloud's plugin.
+    pub region: Segment,
+    /// The cloud's own description, without network settings; or, to attach, the id of what exists.
+    pub description: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub attach: bool,
+}
+
+impl ResourceIntent {
+    pub fn network(&self, name: &ResourceName) -> NetworkName {
+        NetworkName { site: Site::of(name), region: self.region.clone() }
+    }
+}

@@ -1,0 +1,147 @@
+//! Steps: what a plan consists of.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipnet::Ipv4Net;
+use model::{Address, BgpPair, LinkName, NetworkName, PeeringName, ResourceName, Segment, Site, TagName};
+use serde::Serialize;
+
+use super::{PermitChange, space::NoSpaceLeft};
+
+/// A step's place in its plan.
+pub type StepId = usize;
+
+/// One thing to do. Everything that had to be chosen is chosen, but for keys of tunnels, which need chance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "action", rename_all = "snake_case")]
+pub enum Action {
+    CreateNetwork {
+        network: NetworkName,
+        space: Ipv4Net,
+    },
+    DeleteNetwork {
+        network: NetworkName,
+    },
+    CreateResource {
+        resource: ResourceName,
+        network: NetworkName,
+    },
+    DeleteResource {
+        resource: ResourceName,
+    },
+    /// Takes permissions away. Waits for nothing but the resource itself.
+    Close {
+        resource: ResourceName,
+        change: PermitChange,
+    },
+    /// Gives permissions.
+    Open {
+        resource: ResourceName,
+        change: PermitChange,
+    },
+    CreatePeering {
+        peering: PeeringName,
+    },
+    DeletePeering {
+        peering: PeeringName,
+    },
+    CreateNat {
+        network: NetworkName,
+    },
+    DeleteNat {
+        network: NetworkName,
+    },
+    CreateGateway {
+        gateway: Site,
+        asn: u32,
+    },
+    DeleteGateway {
+        gateway: Site,
+    },
+    CreateLink {
+        link: LinkName,
+        bgp: Vec<BgpPair>,
+        spaces: [Vec<Ipv4Net>; 2],
+    },
+    DeleteLink {
+        link: LinkName,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Step {
+    #[serde(flatten)]
+    pub action: Action,
+    /// The steps that must have succeeded before. Always smaller numbers.
+    pub after: BTreeSet<StepId>,
+}
+
+/// Something a user must solve. What it is about stays closed until then; everything else goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// The resource that is not as wanted.
+    pub resource: ResourceName,
+    /// The rule, if it is about one.
+    pub rule: Option<String>,
+    pub kind: ProblemKind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum ProblemKind {
+    #[error("there is no cloud {cloud}; register its plugin")]
+    UnknownCloud { cloud: Segment },
+    #[error("{error}")]
+    NoSpace { error: NoSpaceLeft },
+    #[error("{message}")]
+    NoNumbers { message: String },
+    #[error("there is no tag {tag}; the rule permits nothing through it")]
+    UnknownTag { tag: TagName },
+    #[error("tag {tag} resolves to no address; the rule permits nothing through it")]
+    EmptyTag { tag: TagName },
+    #[error("{target} is private but in no network of any cloud; it is left out of the rule")]
+    Unplaced { target: Address },
+}
+
+/// What to do, and what cannot be done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    pub steps: Vec<Step>,
+    pub problems: Vec<Problem>,
+    /// The steps that must be done before a resource is as wanted. A resource that is not here is.
+    #[serde(skip)]
+    pub waiting: BTreeMap<ResourceName, BTreeSet<StepId>>,
+}
+
+impl Plan {
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+}
+
+impl Action {
+    /// The object acted on. Steps on one object never run at the same time.
+    pub fn object(&self) -> String {
+        match self {
+            Self::CreateNetwork { network, .. } | Self::DeleteNetwork { network } => {
+                format!("network/{network}")
+            }
+            Self::CreateResource { resource, .. }
+            | Self::DeleteResource { resource }
+            | Self::Close { resource, .. }
+            | Self::Open { resource, .. } => format!("resource/{resource}"),
+            Self::CreatePeering { peering } | Self::DeletePeering { peering } => format!("peering/{peering}"),
+            Self::CreateNat { network } | Self::DeleteNat { network } => format!("nat/{network}"),
+            Self::CreateGateway { gateway, .. } | Self::DeleteGateway { gateway } => {
+                format!("gateway/{gateway}")
+            }
+            Self::CreateLink { link, .. } | Self::DeleteLink { link } => format!("link/{link}"),
+        }
+    }
+}
+
+impl serde::Serialize for NoSpaceLeft {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}

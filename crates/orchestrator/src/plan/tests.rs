@@ -1,0 +1,5 @@
+//! Plans: cases by name, then random stories against a naive model.
+
+mod cases;
+mod stories;
+mod world;

@@ -1,0 +1,153 @@
+//! `/jobs`, and how every route answers that starts one.
+
+use std::time::Duration;
+
+use axum::{
+    Json,
+    extract::{Query, State},
+    http::{StatusCode, header},
+    response::{IntoResponse as _, Response},
+};
+use orchestrator::{
+    execute::{Job, JobState, Outcome},
+    plan::Plan,
+};
+use serde::{Deserialize, Serialize};
+use tonic::Code;
+use utoipa::{IntoParams, ToSchema};
+
+use super::body::Path;
+use crate::{
+    audit,
+    failure::{Failure, Problem},
+    parts::Parts,
+};
+
+/// How long a caller that asked for it is kept waiting.
+const WAIT: Duration = Duration::from_secs(25);
+
+/// How a change is to be answered.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default)]
+pub(super) struct How {
+    /// Answer with the plan, and change nothing.
+    pub dry_run: bool,
+    /// Answer when it is done, within half a minute.
+    pub wait: bool,
+}
+
+/// A job.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct JobBody {
+    id: String,
+    what: String,
+    /// `running`, `done`, `failed` or `cancelled`.
+    state: String,
+    message: String,
+    created_at: String,
+    ended_at: Option<String>,
+    steps_left: usize,
+    steps: usize,
+}
+
+/// What a change would do.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct PlanBody {
+    /// One line per step.
+    steps: Vec<String>,
+    problems: Vec<String>,
+}
+
+impl From<&Job> for JobBody {
+    fn from(job: &Job) -> Self {
+        Self {
+            id: job.id.clone(),
+            what: job.what.clone(),
+            state: job.state.to_string(),
+            message: job.message.clone(),
+            created_at: job.created_at.to_string(),
+            ended_at: job.ended_at.map(|at| at.to_string()),
+            steps_left: job.steps_left,
+            steps: job.steps,
+        }
+    }
+}
+
+impl From<&Plan> for PlanBody {
+    fn from(plan: &Plan) -> Self {
+        Self {
+            steps: plan.steps.iter().map(|step| step.action.to_string()).collect(),
+            problems: plan.problems.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+/// Answers 202 with the job; 200 with the plan of a dry run; 200 with `done` for a caller that waited.
+pub(super) async fn answer(
+    parts: &Parts,
+    outcome: Outcome,
+    wait: bool,
+    done: impl FnOnce() -> Result<Response, Failure>,
+) -> Result<Response, Failure> {
+    let job = match outcome {
+        Outcome::Plan(plan) => return Ok(Json(PlanBody::from(&*plan)).into_response()),
+        Outcome::Job(job) => *job,
+    };
+    if !wait {
+        return Ok(accepted(&job));
+    }
+    match tokio::time::timeout(WAIT, parts.orchestrator.wait(&job.id)).await {
+        Err(_) => Ok(accepted(&job)),
+        Ok(ended) => {
+            let ended = ended?;
+            match ended.state {
+                JobState::Done => done(),
+                _ => {
+                    Err(Failure::new(Code::FailedPrecondition, format!("{}: {}", ended.what, ended.message)))
+                }
+            }
+        }
+    }
+}
+
+fn accepted(job: &Job) -> Response {
+    let location = format!("/jobs/{}", job.id);
+    (StatusCode::ACCEPTED, [(header::LOCATION, location)], Json(JobBody::from(job))).into_response()
+}
+
+/// All jobs, oldest first.
+#[utoipa::path(get, path = "/jobs", tag = "jobs", responses((status = 200, body = Vec<JobBody>)))]
+pub(super) async fn list(State(parts): State<Parts>) -> Json<Vec<JobBody>> {
+    Json(parts.orchestrator.jobs().iter().map(JobBody::from).collect())
+}
+
+/// One job; with `wait`, when it has ended.
+#[utoipa::path(get, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path), How), responses(
+    (status = 200, body = JobBody),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn get(
+    State(parts): State<Parts>,
+    Path(id): Path<String>,
+    Query(how): Query<How>,
+) -> Result<Json<JobBody>, Failure> {
+    if how.wait
+        && let Ok(job) = tokio::time::timeout(WAIT, parts.orchestrator.wait(&id)).await
+    {
+        return Ok(Json(JobBody::from(&job?)));
+    }
+    Ok(Json(JobBody::from(&parts.orchestrator.job(&id)?)))
+}
+
+/// Cancel a job: what it wanted is taken back.
+#[utoipa::path(delete, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path)), responses(
+    (status = 200, body = JobBody),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn cancel(
+    State(parts): State<Parts>,
+    Path(id): Path<String>,
+) -> Result<Json<JobBody>, Failure> {
+    audit::object(&id);
+    Ok(Json(JobBody::from(&parts.orchestrator.cancel(&id).await?)))
+}

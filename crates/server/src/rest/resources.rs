@@ -1,0 +1,171 @@
+//! `/namespaces/{namespace}/clouds/{cloud}/resources`.
+
+use axum::{
+    Json,
+    extract::{Query, State},
+    response::{IntoResponse as _, Response},
+};
+use model::ResourceName;
+use orchestrator::execute::ResourceView;
+use serde::{Deserialize, Serialize};
+use tonic::Code;
+use utoipa::ToSchema;
+
+use super::{
+    body::{Body, Path},
+    jobs::{How, JobBody, answer},
+    namespaces::Done,
+};
+use crate::{
+    audit,
+    failure::{Failure, Problem},
+    parts::Parts,
+};
+
+/// A resource to make: its description, as a string of the cloud's own form.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(super) struct Description {
+    description: String,
+}
+
+/// A resource to make (`name` and `description`) or to attach (`id`, and `name` if not the last part of it).
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(default)]
+#[derive(Default)]
+pub(super) struct NewResource {
+    name: String,
+    description: String,
+    id: String,
+}
+
+/// A resource.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ResourceBody {
+    /// `namespace.cloud.name`, which is also its tag.
+    name: String,
+    uri: String,
+    ip: String,
+    region: String,
+    /// `wanted`, `making`, `ready` or `removing`.
+    state: String,
+    /// The last trouble with it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    message: String,
+}
+
+impl From<ResourceView> for ResourceBody {
+    fn from(view: ResourceView) -> Self {
+        Self {
+            name: view.name.to_string(),
+            uri: view.uri.unwrap_or_default(),
+            ip: view.ip.unwrap_or_default(),
+            region: view.region.to_string(),
+            state: view.state.to_owned(),
+            message: view.message,
+        }
+    }
+}
+
+pub(super) fn resource_name(
+    (namespace, cloud, name): &(String, String, String),
+) -> Result<ResourceName, Failure> {
+    let part = |text: &String| text.parse().map_err(|err: model::NameError| Failure::invalid(&err));
+    Ok(ResourceName { namespace: part(namespace)?, cloud: part(cloud)?, name: part(name)? })
+}
+
+/// The resources of a namespace in a cloud.
+#[utoipa::path(get, path = "/namespaces/{namespace}/clouds/{cloud}/resources", tag = "resources",
+    params(("namespace" = String, Path), ("cloud" = String, Path)), responses((status = 200, body = Vec<ResourceBody>)))]
+pub(super) async fn list(
+    State(parts): State<Parts>,
+    Path((namespace, cloud)): Path<(String, String)>,
+) -> Json<Vec<ResourceBody>> {
+    let here =
+        |view: &ResourceView| view.name.namespace.as_str() == namespace && view.name.cloud.as_str() == cloud;
+    Json(parts.orchestrator.resources().into_iter().filter(here).map(ResourceBody::from).collect())
+}
+
+/// One resource.
+#[utoipa::path(get, path = "/namespaces/{namespace}/clouds/{cloud}/resources/{resource}", tag = "resources",
+    params(("namespace" = String, Path), ("cloud" = String, Path), ("resource" = String, Path)), responses(
+    (status = 200, body = ResourceBody),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn get(
+    State(parts): State<Parts>,
+    Path(path): Path<(String, String, String)>,
+) -> Result<Json<ResourceBody>, Failure> {
+    Ok(Json(parts.orchestrator.resource(&resource_name(&path)?)?.into()))
+}
+
+/// Create a resource.
+#[utoipa::path(put, path = "/namespaces/{namespace}/clouds/{cloud}/resources/{resource}", tag = "resources",
+    params(("namespace" = String, Path), ("cloud" = String, Path), ("resource" = String, Path), How),
+    request_body = Description, responses(
+    (status = 200, body = ResourceBody, description = "with `wait`"),
+    (status = 202, body = JobBody),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn put(
+    State(parts): State<Parts>,
+    Path(path): Path<(String, String, String)>,
+    Query(how): Query<How>,
+    Body(body): Body<Description>,
+) -> Result<Response, Failure> {
+    create(&parts, resource_name(&path)?, body.description, false, &how).await
+}
+
+/// Create or attach a resource.
+#[utoipa::path(post, path = "/namespaces/{namespace}/clouds/{cloud}/resources", tag = "resources",
+    params(("namespace" = String, Path), ("cloud" = String, Path), How), request_body = NewResource, responses(
+    (status = 200, body = ResourceBody, description = "with `wait`"),
+    (status = 202, body = JobBody),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn post(
+    State(parts): State<Parts>,
+    Path((namespace, cloud)): Path<(String, String)>,
+    Query(how): Query<How>,
+    Body(body): Body<NewResource>,
+) -> Result<Response, Failure> {
+    let attach = body.description.is_empty();
+    if attach && body.id.is_empty() {
+        let message = "give a `description` to create a resource, or an `id` to attach one";
+        return Err(Failure::new(Code::InvalidArgument, message));
+    }
+    let last = body.id.rsplit('/').next().unwrap_or_default().to_owned();
+    let name = if body.name.is_empty() { last } else { body.name };
+    let name = resource_name(&(namespace, cloud, name))?;
+    create(&parts, name, if attach { body.id } else { body.description }, attach, &how).await
+}
+
+async fn create(
+    parts: &Parts,
+    name: ResourceName,
+    description: String,
+    attach: bool,
+    how: &How,
+) -> Result<Response, Failure> {
+    audit::object(&name);
+    let outcome = parts.orchestrator.create_resource(name.clone(), description, attach, how.dry_run).await?;
+    let made = || Ok(Json(ResourceBody::from(parts.orchestrator.resource(&name)?)).into_response());
+    answer(parts, outcome, how.wait, made).await
+}
+
+/// Delete a resource with its rules.
+#[utoipa::path(delete, path = "/namespaces/{namespace}/clouds/{cloud}/resources/{resource}", tag = "resources",
+    params(("namespace" = String, Path), ("cloud" = String, Path), ("resource" = String, Path), How), responses(
+    (status = 200, body = Done, description = "with `wait`"),
+    (status = 202, body = JobBody),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn delete(
+    State(parts): State<Parts>,
+    Path(path): Path<(String, String, String)>,
+    Query(how): Query<How>,
+) -> Result<Response, Failure> {
+    let name = resource_name(&path)?;
+    audit::object(&name);
+    let outcome = parts.orchestrator.delete_resource(name, how.dry_run).await?;
+    answer(&parts, outcome, how.wait, || Ok(Json(Done {}).into_response())).await
+}

@@ -1,0 +1,228 @@
+//! Resources, rules, links and jobs through a whole controller, over REST and gRPC, on fake clouds.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
+mod harness;
+
+use std::sync::Arc;
+
+use cloud_api::{
+    Cloud as _, FakeCloud,
+    grpc::{PluginService, RemoteCloud},
+};
+use harness::Fixture;
+use http::StatusCode;
+use serde_json::{Value, json};
+use server::{CertificateFiles, CloudConfig, PluginConfig};
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{
+    Code,
+    transport::{Certificate, ClientTlsConfig, Endpoint, Identity, Server, ServerTlsConfig},
+};
+use wire::{
+    invisinetspb::{
+        ConnectCloudsRequest, Namespace, cloud_plugin_server::CloudPluginServer,
+        controller_client::ControllerClient,
+    },
+    trestle::v1::{
+        ListLinksRequest, Role, cloud_extension_server::CloudExtensionServer,
+        orchestrator_client::OrchestratorClient,
+    },
+};
+
+async fn controller() -> Fixture {
+    let cloud = |name: &str| CloudConfig { name: name.parse().unwrap(), plugin: PluginConfig::Fake {} };
+    let fixture = Fixture::start_with(|config| config.clouds = vec![cloud("azure"), cloud("gcp")]).await;
+    // Clouds are known as soon as their plugins answer.
+    for _ in 0..200 {
+        let (status, _) = fixture.rest("PUT", &path("azure", "probe?dry_run=true"), &description("r")).await;
+        if status == StatusCode::OK {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    fixture
+}
+
+fn path(cloud: &str, rest: &str) -> String {
+    format!("/namespaces/default/clouds/{cloud}/resources/{rest}")
+}
+
+fn description(text: &str) -> String {
+    json!({ "description": text }).to_string()
+}
+
+async fn job(fixture: &Fixture, reply: (StatusCode, Value)) -> Value {
+    let (status, body) = reply;
+    assert_eq!(status, StatusCode::ACCEPTED, "{body}");
+    let id = body["id"].as_str().unwrap();
+    fixture.rest("GET", &format!("/jobs/{id}?wait=true"), "").await.1
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_seed_projects_routes_make_two_clouds_talk() {
+    let fixture = controller().await;
+    let made = fixture.rest("PUT", &path("azure", "a?wait=true"), &description("west")).await;
+    assert_eq!((made.0, made.1["name"].as_str()), (StatusCode::OK, Some("default.azure.a")), "{}", made.1);
+    // A7: PUT and POST agree, and the resource's tag resolves afterwards.
+    let body = json!({ "name": "b", "description": "east" }).to_string();
+    let ended =
+        job(&fixture, fixture.rest("POST", "/namespaces/default/clouds/gcp/resources", &body).await).await;
+    assert_eq!(ended["state"], "done", "{ended}");
+    let (_, resolved) = fixture.rest("POST", "/tags/default.gcp.b/resolveMembers", "").await;
+    let ip = fixture.rest("GET", &path("gcp", "b"), "").await.1["ip"].as_str().unwrap().to_owned();
+    assert_eq!(resolved[0]["ip"].as_str(), Some(ip.as_str()));
+    let rule = json!({ "name": "ping", "tags": ["default.gcp.b"], "direction": 1, "protocol": 1,
+        "src_port": -1, "dst_port": -1, "targets": ["9.9.9.9"] });
+    let (status, plan) =
+        fixture.rest("POST", &path("azure", "a/rules?dry_run=true"), &rule.to_string()).await;
+    assert!(
+        status == StatusCode::OK && plan.to_string().contains("link default.azure and default.gcp"),
+        "{plan}"
+    );
+    let ended = job(&fixture, fixture.rest("POST", &path("azure", "a/rules"), &rule.to_string()).await).await;
+    assert_eq!(ended["state"], "done", "{ended}");
+    // A5: the targets are what the tag resolves to, not what the user sent.
+    let (_, rules) = fixture.rest("GET", &path("azure", "a/rules"), "").await;
+    assert_eq!(rules[0]["targets"], json!([ip]), "{rules}");
+    let mut client = OrchestratorClient::new(fixture.admin().await);
+    let links = client.list_links(ListLinksRequest {}).await.unwrap().into_inner().links;
+    assert_eq!((links.len(), links[0].state.as_str()), (1, "ready"));
+    let (status, _) = fixture.rest("DELETE", &path("azure", "a/rules/ping?wait=true"), "").await;
+    assert_eq!(status, StatusCode::OK);
+    for (cloud, name) in [("azure", "a"), ("gcp", "b")] {
+        let (status, body) = fixture.rest("DELETE", &path(cloud, &format!("{name}?wait=true")), "").await;
+        assert_eq!(status, StatusCode::OK, "{body}");
+    }
+    assert_eq!(fixture.rest("GET", "/tags/default.gcp.b", "").await.0, StatusCode::NOT_FOUND);
+    fixture.stop().await;
+}
+
+/// A1–A4, A6, A8: what cannot be is refused, with a code that says why.
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_requests_are_refused() {
+    let fixture = controller().await;
+    fixture.rest("PUT", &path("azure", "a?wait=true"), &description("west")).await;
+    let rule = |tags: Value| {
+        json!({ "name": "r", "tags": tags, "protocol": 6, "src_port": -1, "dst_port": 80 }).to_string()
+    };
+    let attach = "/namespaces/default/clouds/azure/resources";
+    for (method, path, body, status) in [
+        ("PUT", path("nowhere", "x"), description("west"), StatusCode::NOT_FOUND),
+        (
+            "PUT",
+            "/namespaces/nope/clouds/azure/resources/x".to_owned(),
+            description("west"),
+            StatusCode::NOT_FOUND,
+        ),
+        ("PUT", path("azure", "a"), description("west"), StatusCode::CONFLICT),
+        ("PUT", path("azure", "x"), description("west network"), StatusCode::BAD_REQUEST),
+        ("PUT", path("azure", "x.y"), description("west"), StatusCode::BAD_REQUEST),
+        ("PUT", path("azure", "x"), "{".to_owned(), StatusCode::BAD_REQUEST),
+        ("POST", attach.to_owned(), "{}".to_owned(), StatusCode::BAD_REQUEST),
+        ("POST", path("azure", "nobody/rules"), rule(json!(["8.8.8.8"])), StatusCode::NOT_FOUND),
+        ("POST", path("azure", "a/rules"), rule(json!([])), StatusCode::BAD_REQUEST),
+        ("DELETE", path("azure", "a/rules/none"), String::new(), StatusCode::NOT_FOUND),
+        ("DELETE", "/jobs/none".to_owned(), String::new(), StatusCode::NOT_FOUND),
+    ] {
+        let (found, reply) = fixture.rest(method, &path, &body).await;
+        assert_eq!(found, status, "{method} {path}: {reply}");
+    }
+    for tags in [json!(["unknown"]), json!(["192.168.1.1"])] {
+        let (status, reply) = fixture.rest("POST", &path("azure", "a/rules"), &rule(tags)).await;
+        assert!(status.is_client_error() && reply["code"] == "FAILED_PRECONDITION", "{reply}");
+    }
+    fixture.stop().await;
+}
+
+/// The seed's own service, for a plugin with its certificate.
+#[tokio::test(flavor = "multi_thread")]
+async fn plugins_get_spaces_and_links() {
+    let fixture = controller().await;
+    let (identity, _) = fixture.certificate_of(Role::Plugin, "azure").await;
+    let channel = fixture.endpoint(Some(identity)).connect().await.unwrap();
+    let mut plugin = ControllerClient::new(channel.clone());
+    let namespace = Namespace { namespace: "default".to_owned() };
+    let first = plugin.find_unused_address_space(namespace.clone()).await.unwrap().into_inner();
+    let second = plugin.find_unused_address_space(namespace.clone()).await.unwrap().into_inner();
+    assert_eq!((first.address.as_str(), second.address.as_str()), ("10.0.0.0/16", "10.1.0.0/16"));
+    fixture.rest("PUT", &path("azure", "a?wait=true"), &description("west")).await;
+    let used = plugin.get_used_address_spaces(namespace).await.unwrap().into_inner().address_space_mappings;
+    assert_eq!((used.len(), used[0].address_spaces.as_slice()), (1, ["10.2.0.0/16".to_owned()].as_slice()));
+    let request = ConnectCloudsRequest {
+        cloud_a: "azure".to_owned(),
+        cloud_b: "gcp".to_owned(),
+        cloud_a_namespace: "default".to_owned(),
+        cloud_b_namespace: "default".to_owned(),
+        ..ConnectCloudsRequest::default()
+    };
+    for _ in 0..2 {
+        assert!(plugin.connect_clouds(request.clone()).await.unwrap().into_inner().success);
+    }
+    let same = ConnectCloudsRequest { cloud_b: "azure".to_owned(), ..request };
+    assert_eq!(plugin.connect_clouds(same).await.unwrap_err().code(), Code::InvalidArgument);
+    // A plugin is no operator.
+    let mut operator = OrchestratorClient::new(channel);
+    let refused = operator.list_links(ListLinksRequest {}).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    fixture.stop().await;
+}
+
+/// A plugin in its own process, mTLS both ways: the controller shows its certificate, and strangers get nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_behind_mutual_tls_is_a_cloud_like_any_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let ca_pem = params.self_signed(&authority).unwrap().pem();
+    let issuer = rcgen::Issuer::new(params, authority);
+    let issue = |name: &str| {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate =
+            rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    };
+    let (server_pem, server_key) = issue("127.0.0.1");
+    let (client_pem, client_key) = issue("controller");
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let tls = ServerTlsConfig::new()
+        .identity(Identity::from_pem(server_pem, server_key))
+        .client_ca_root(Certificate::from_pem(&ca_pem));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let name: model::Segment = "far".parse().unwrap();
+    let service = PluginService::new(name.clone(), Arc::new(FakeCloud::new(name.clone())));
+    let router = Server::builder()
+        .tls_config(tls)
+        .unwrap()
+        .add_service(CloudPluginServer::new(service.clone()))
+        .add_service(CloudExtensionServer::new(service));
+    tokio::spawn(router.serve_with_incoming(TcpListenerStream::new(listener)));
+    let ca = write("ca.pem", &ca_pem);
+    let files =
+        CertificateFiles { certificate: write("c.pem", &client_pem), key: write("c.key", &client_key) };
+    let far = CloudConfig {
+        name,
+        plugin: PluginConfig::Remote { url: url.clone(), ca: Some(ca), client: Some(files) },
+    };
+    let fixture = Fixture::start_with(|config| config.clouds = vec![far]).await;
+    let mut status = StatusCode::NOT_FOUND;
+    for _ in 0..100 {
+        status = fixture.rest("PUT", &path("far", "a?wait=true"), &description("west")).await.0;
+        if status == StatusCode::OK {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    assert_eq!(status, StatusCode::OK);
+    let stranger = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&ca_pem));
+    let channel = Endpoint::from_shared(url).unwrap().tls_config(stranger).unwrap().connect_lazy();
+    assert!(RemoteCloud::new("far".parse().unwrap(), channel).describe().await.is_err());
+    fixture.stop().await;
+}

@@ -1,0 +1,154 @@
+//! `trestle job`, and how commands that start a job wait for it.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use anyhow::bail;
+use clap::Subcommand;
+use serde::Serialize;
+use wire::trestle::v1::{
+    ChangeOutcome, JobInfo, JobRequest, ListJobsRequest, orchestrator_client::OrchestratorClient,
+};
+
+use crate::{
+    client::Connection,
+    output::{Format, Rows, print},
+};
+
+#[derive(Debug, Subcommand)]
+pub enum JobCommand {
+    /// All jobs, oldest first
+    List,
+    /// One job
+    Get { id: String },
+    /// Wait until a job has ended; fails if the job did
+    Wait { id: String },
+    /// End a job and take back what it wanted
+    Cancel { id: String },
+}
+
+/// Flags of commands that change something.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ChangeArgs {
+    /// Show what would be done, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Do not wait; print the job
+    #[arg(long, conflicts_with = "dry_run")]
+    pub detach: bool,
+}
+
+pub async fn run(command: JobCommand, output: Format, connection: Connection) -> anyhow::Result<()> {
+    let mut client = OrchestratorClient::new(connection.clone());
+    match command {
+        JobCommand::List => {
+            let jobs = client.list_jobs(ListJobsRequest {}).await?.into_inner().jobs;
+            output.list(&jobs.into_iter().map(View::from).collect::<Vec<_>>())
+        }
+        JobCommand::Get { id } => {
+            let mut jobs = client.watch_job(JobRequest { id }).await?.into_inner();
+            match jobs.message().await? {
+                Some(job) => output.one(&View::from(job)),
+                None => bail!("the controller said nothing of the job"),
+            }
+        }
+        JobCommand::Wait { id } => {
+            let job = wait(&mut client, id).await?;
+            output.one(&View::from(job))
+        }
+        JobCommand::Cancel { id } => {
+            output.one(&View::from(client.cancel_job(JobRequest { id }).await?.into_inner()))
+        }
+    }
+}
+
+/// Waits for the job of an outcome, unless told not to. False if there is nothing more to show.
+pub async fn finish(
+    outcome: ChangeOutcome,
+    change: &ChangeArgs,
+    output: Format,
+    connection: &Connection,
+) -> anyhow::Result<bool> {
+    let Some(job) = outcome.job else {
+        output.done(outcome.plan.trim_end(), &serde_json::json!({ "plan": outcome.plan }))?;
+        return Ok(false);
+    };
+    if change.detach {
+        output.done(&format!("Job: {}", job.id), &View::from(job))?;
+        return Ok(false);
+    }
+    wait(&mut OrchestratorClient::new(connection.clone()), job.id).await?;
+    Ok(true)
+}
+
+/// Follows a job to its end, with its progress on standard error if that is a terminal.
+async fn wait(client: &mut OrchestratorClient<Connection>, id: String) -> anyhow::Result<JobInfo> {
+    let mut jobs = client.watch_job(JobRequest { id: id.clone() }).await?.into_inner();
+    let shows = io::stderr().is_terminal();
+    let mut last = None;
+    while let Some(job) = jobs.message().await? {
+        if shows {
+            progress(&job);
+        }
+        last = Some(job);
+    }
+    if shows {
+        // Nobody is left to tell if standard error is closed.
+        let _ = write!(io::stderr().lock(), "\r\x1b[K");
+    }
+    match last {
+        Some(job) if job.state == "done" => Ok(job),
+        Some(job) if job.state == "running" => {
+            bail!("the controller stopped; `trestle job wait {id}` goes on waiting")
+        }
+        Some(job) => bail!("{} {}: {}", job.what, job.state, job.message),
+        None => bail!("the controller said nothing of job {id}"),
+    }
+}
+
+fn progress(job: &JobInfo) {
+    let done = job.steps.saturating_sub(job.steps_left);
+    let _ =
+        write!(io::stderr().lock(), "\r\x1b[K{} ({done} of {} steps) {}", job.what, job.steps, job.message);
+}
+
+/// Prints a sentence for people, and an object for programs.
+pub fn said(output: Format, sentence: &str, name: &str) -> anyhow::Result<()> {
+    match output {
+        Format::Table => print(sentence),
+        _ => output.done(sentence, &serde_json::json!({ "name": name })),
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct View {
+    id: String,
+    what: String,
+    state: String,
+    message: String,
+    created_at: String,
+    ended_at: String,
+    steps_left: u32,
+}
+
+impl From<JobInfo> for View {
+    fn from(job: JobInfo) -> Self {
+        Self {
+            id: job.id,
+            what: job.what,
+            state: job.state,
+            message: job.message,
+            created_at: job.created_at,
+            ended_at: job.ended_at,
+            steps_left: job.steps_left,
+        }
+    }
+}
+
+impl Rows for View {
+    const HEADER: &'static [&'static str] = &["id", "what", "state", "left", "message"];
+
+    fn row(&self) -> Vec<String> {
+        let left = self.steps_left.to_string();
+        vec![self.id.clone(), self.what.clone(), self.state.clone(), left, self.message.clone()]
+    }
+}

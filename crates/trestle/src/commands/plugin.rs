@@ -1,0 +1,90 @@
+//! `trestle plugin`: a cloud as a process of its own.
+
+use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc};
+
+use anyhow::{Context as _, bail};
+use cloud_api::{Cloud, FakeCloud, grpc::PluginService};
+use cloud_linux::LinuxCloud;
+use model::Segment;
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
+use wire::{
+    invisinetspb::cloud_plugin_server::CloudPluginServer,
+    trestle::v1::cloud_extension_server::CloudExtensionServer,
+};
+
+use crate::output::print;
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum Kind {
+    /// Network namespaces of this machine; needs root
+    Linux,
+    /// In memory
+    Fake,
+}
+
+/// Flags of `trestle plugin`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The controller's configuration names the plugin under `clouds`; see docs/orchestrator.md."
+)]
+pub struct PluginArgs {
+    kind: Kind,
+    /// The cloud's name
+    #[arg(long)]
+    name: Segment,
+    /// Where to listen
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9000")]
+    listen: SocketAddr,
+    /// Where a Linux cloud keeps its state
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/trestle/linux")]
+    data_dir: PathBuf,
+    /// PEM file of the plugin's certificate
+    #[arg(long, value_name = "FILE", requires = "key", required_unless_present = "plaintext_loopback")]
+    cert: Option<PathBuf>,
+    /// PEM file of the certificate's key
+    #[arg(long, value_name = "FILE", requires = "client_ca")]
+    key: Option<PathBuf>,
+    /// PEM file of the CA that the controller's client certificate must be from
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    client_ca: Option<PathBuf>,
+    /// Speak plaintext, to whoever asks; on loopback addresses only
+    #[arg(long, conflicts_with = "cert")]
+    plaintext_loopback: bool,
+}
+
+pub async fn run(args: PluginArgs) -> anyhow::Result<()> {
+    let PluginArgs { kind, name, listen, data_dir, cert, key, client_ca, plaintext_loopback } = args;
+    if plaintext_loopback && !listen.ip().is_loopback() {
+        bail!("--plaintext-loopback is for loopback addresses, and {listen} is none");
+    }
+    let cloud: Arc<dyn Cloud> = match kind {
+        Kind::Fake => Arc::new(FakeCloud::new(name.clone())),
+        Kind::Linux => Arc::new(LinuxCloud::open(name.clone(), data_dir).await?),
+    };
+    let mut server = Server::builder();
+    if let (Some(cert), Some(key), Some(client_ca)) = (cert, key, client_ca) {
+        let identity = Identity::from_pem(read(&cert)?, read(&key)?);
+        let tls = ServerTlsConfig::new()
+            .identity(identity)
+            .client_ca_root(Certificate::from_pem(read(&client_ca)?));
+        server = server.tls_config(tls).context("the certificate, its key and the CA do not fit")?;
+    }
+    let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
+    print(&format!("Cloud {name} listens on {}", listener.local_addr()?))?;
+    let service = PluginService::new(name, cloud);
+    let router = server
+        .add_service(CloudPluginServer::new(service.clone()))
+        .add_service(CloudExtensionServer::new(service));
+    let stop = async {
+        // Without the signal there is nothing to wait for; the process is then ended by force.
+        let _ = tokio::signal::ctrl_c().await;
+    };
+    router.serve_with_incoming_shutdown(TcpListenerStream::new(listener), stop).await?;
+    Ok(())
+}
+
+fn read(path: &PathBuf) -> anyhow::Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}

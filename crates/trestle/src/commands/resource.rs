@@ -1,0 +1,213 @@
+//! `trestle resource`.
+
+use std::{fs, os::unix::process::CommandExt as _, path::PathBuf, process};
+
+use anyhow::{Context as _, bail};
+use clap::Subcommand;
+use serde::Serialize;
+use wire::trestle::v1::{
+    CreateCloudResourceRequest, ListCloudsRequest, ListResourcesRequest, ResourceInfo, ResourceRequest,
+    orchestrator_client::OrchestratorClient,
+};
+
+use super::job::{ChangeArgs, finish, said};
+use crate::{
+    client::ConnectionArgs,
+    context::ContextFile,
+    output::{Format, Rows},
+};
+
+#[derive(Debug, Subcommand)]
+#[command(after_help = "A resource is written CLOUD.NAME (in the current namespace) or NAMESPACE.CLOUD.NAME.
+
+Examples:
+  trestle resource create a.web --description '{\"region\":\"west\"}'
+  trestle resource list
+  trestle resource exec a.web -- ping -c1 10.1.0.2")]
+pub enum ResourceCommand {
+    /// Create a resource, closed to all traffic
+    Create {
+        name: String,
+        /// The cloud's own description, without network settings
+        #[arg(long, value_name = "TEXT", default_value = "{}")]
+        description: String,
+        /// Read the description from a file
+        #[arg(long, value_name = "FILE", conflicts_with = "description")]
+        file: Option<PathBuf>,
+        #[command(flatten)]
+        change: ChangeArgs,
+    },
+    /// Take over what exists in a cloud
+    Attach {
+        name: String,
+        /// The cloud's own id
+        id: String,
+        #[command(flatten)]
+        change: ChangeArgs,
+    },
+    /// The resources of the current namespace
+    List {
+        /// Of all namespaces
+        #[arg(long)]
+        all: bool,
+    },
+    /// One resource
+    Get { name: String },
+    /// Delete a resource with its rules
+    Delete {
+        name: String,
+        #[command(flatten)]
+        change: ChangeArgs,
+    },
+    /// Run a command inside a resource of a Linux cloud of this machine
+    Exec {
+        name: String,
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
+    /// The clouds there are
+    Clouds,
+}
+
+/// The full name of a resource.
+pub fn full(name: &str) -> anyhow::Result<String> {
+    match name.split('.').count() {
+        2 => Ok(format!("{}.{name}", namespace()?)),
+        3 => Ok(name.to_owned()),
+        _ => bail!("{name:?} is no resource: write CLOUD.NAME or NAMESPACE.CLOUD.NAME"),
+    }
+}
+
+fn namespace() -> anyhow::Result<String> {
+    Ok(ContextFile::load()?.and_then(|context| context.namespace).unwrap_or_else(|| "default".into()))
+}
+
+pub async fn run(command: ResourceCommand, output: Format, connection: ConnectionArgs) -> anyhow::Result<()> {
+    let connection = connection.connect().await?;
+    let mut client = OrchestratorClient::new(connection.clone());
+    match command {
+        ResourceCommand::Create { name, description, file, change } => {
+            let name = full(&name)?;
+            let description = match file {
+                Some(path) => {
+                    fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?
+                }
+                None => description,
+            };
+            let dry_run = change.dry_run;
+            let request =
+                CreateCloudResourceRequest { name: name.clone(), description, attach: false, dry_run };
+            let outcome = client.create_cloud_resource(request).await?.into_inner();
+            if finish(outcome, &change, output, &connection).await? {
+                show(&mut client, name, output).await?;
+            }
+            Ok(())
+        }
+        ResourceCommand::Attach { name, id, change } => {
+            let name = full(&name)?;
+            let dry_run = change.dry_run;
+            let request =
+                CreateCloudResourceRequest { name: name.clone(), description: id, attach: true, dry_run };
+            let outcome = client.create_cloud_resource(request).await?.into_inner();
+            if finish(outcome, &change, output, &connection).await? {
+                show(&mut client, name, output).await?;
+            }
+            Ok(())
+        }
+        ResourceCommand::List { all } => {
+            let namespace = if all { String::new() } else { namespace()? };
+            let listed = client.list_resources(ListResourcesRequest { namespace }).await?.into_inner();
+            output.list(&listed.resources.into_iter().map(View::from).collect::<Vec<_>>())
+        }
+        ResourceCommand::Get { name } => show(&mut client, full(&name)?, output).await,
+        ResourceCommand::Delete { name, change } => {
+            let name = full(&name)?;
+            let request = ResourceRequest { name: name.clone(), dry_run: change.dry_run };
+            let outcome = client.delete_resource(request).await?.into_inner();
+            if finish(outcome, &change, output, &connection).await? {
+                said(output, &format!("Deleted resource: {name}"), &name)?;
+            }
+            Ok(())
+        }
+        ResourceCommand::Exec { name, command } => {
+            let request = ResourceRequest { name: full(&name)?, dry_run: false };
+            exec(&client.get_resource(request).await?.into_inner(), &command)
+        }
+        ResourceCommand::Clouds => {
+            let clouds = client.list_clouds(ListCloudsRequest {}).await?.into_inner().clouds;
+            output.list(&clouds.into_iter().map(|name| Cloud { name }).collect::<Vec<_>>())
+        }
+    }
+}
+
+async fn show(
+    client: &mut OrchestratorClient<crate::client::Connection>,
+    name: String,
+    output: Format,
+) -> anyhow::Result<()> {
+    let resource = client.get_resource(ResourceRequest { name, dry_run: false }).await?.into_inner();
+    output.one(&View::from(resource))
+}
+
+/// Becomes the command, in the resource's network namespace.
+fn exec(resource: &ResourceInfo, command: &[String]) -> anyhow::Result<()> {
+    let Some(namespace) = resource.uri.strip_prefix("netns:") else {
+        bail!("{} is not in a Linux cloud, so nothing can be run in it from here", resource.name);
+    };
+    let err = process::Command::new("ip").args(["netns", "exec", namespace]).args(command).exec();
+    Err(err).context("cannot run `ip netns exec`; is iproute2 installed?")
+}
+
+#[derive(Debug, Serialize)]
+struct Cloud {
+    name: String,
+}
+
+impl Rows for Cloud {
+    const HEADER: &'static [&'static str] = &["name"];
+
+    fn row(&self) -> Vec<String> {
+        vec![self.name.clone()]
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct View {
+    name: String,
+    region: String,
+    state: String,
+    uri: String,
+    ip: String,
+    entries: usize,
+    message: String,
+}
+
+impl From<ResourceInfo> for View {
+    fn from(resource: ResourceInfo) -> Self {
+        Self {
+            name: resource.name,
+            region: resource.region,
+            state: resource.state,
+            uri: resource.uri,
+            ip: resource.ip,
+            entries: resource.permit_list.len(),
+            message: resource.message,
+        }
+    }
+}
+
+impl Rows for View {
+    const HEADER: &'static [&'static str] = &["name", "region", "state", "ip", "entries", "message"];
+
+    fn row(&self) -> Vec<String> {
+        let entries = self.entries.to_string();
+        vec![
+            self.name.clone(),
+            self.region.clone(),
+            self.state.clone(),
+            self.ip.clone(),
+            entries,
+            self.message.clone(),
+        ]
+    }
+}

@@ -1,0 +1,311 @@
+//! `trestle rule`.
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context as _, bail};
+use clap::Subcommand;
+use model::{Direction, Ports, Protocol};
+use serde::{Deserialize, Serialize};
+use wire::{
+    invisinetspb::{self, PermitListRule},
+    trestle::v1::{
+        DeleteRulesRequest, PutRulesRequest, RuleHolder, orchestrator_client::OrchestratorClient,
+        rule_holder::Holder,
+    },
+};
+
+use super::{
+    job::{ChangeArgs, finish, said},
+    resource,
+};
+use crate::{
+    client::ConnectionArgs,
+    output::{Format, Rows},
+};
+
+#[derive(Debug, Subcommand)]
+#[command(after_help = "Examples:
+  trestle rule add a.web --ping b.db
+  trestle rule add a.web --in --protocol tcp --port 80 --peer clients
+  trestle rule add --tag web --ssh 198.51.100.0/24
+  trestle rule delete a.web ping-in-default-b-db")]
+pub enum RuleCommand {
+    /// Permit traffic; a rule of the same name is replaced
+    Add(Box<AddArgs>),
+    /// The rules of a resource or tag
+    List {
+        #[command(flatten)]
+        on: OnArgs,
+    },
+    /// Delete rules
+    Delete {
+        #[command(flatten)]
+        on: OnArgs,
+        /// Names of rules (with a resource, after it)
+        #[arg(long = "rule", visible_alias = "rules", value_delimiter = ',', required = true)]
+        rules: Vec<String>,
+        #[command(flatten)]
+        change: ChangeArgs,
+    },
+}
+
+/// Whose rules.
+#[derive(Clone, Debug, clap::Args)]
+pub struct OnArgs {
+    /// A resource: CLOUD.NAME or NAMESPACE.CLOUD.NAME
+    #[arg(required_unless_present = "tag", conflicts_with = "tag")]
+    pub resource: Option<String>,
+    /// A tag, instead of a resource: everything in it has the rules
+    #[arg(long)]
+    pub tag: Option<String>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct AddArgs {
+    #[command(flatten)]
+    on: OnArgs,
+    /// Permit ping with this peer, both ways
+    #[arg(long, value_name = "PEER")]
+    ping: Option<String>,
+    /// Permit SSH from this peer
+    #[arg(long, value_name = "PEER")]
+    ssh: Option<String>,
+    /// JSON or YAML file with a list of rules
+    #[arg(long, value_name = "FILE", visible_alias = "rulefile")]
+    file: Option<PathBuf>,
+    /// Tags, resources, addresses or prefixes to permit
+    #[arg(long, value_name = "PEER", value_delimiter = ',')]
+    peer: Vec<String>,
+    /// The rule's name (default: made from its content)
+    #[arg(long)]
+    name: Option<String>,
+    /// Traffic that the peer starts (default)
+    #[arg(long = "in", conflicts_with = "outbound")]
+    inbound: bool,
+    /// Traffic that the resource starts
+    #[arg(long = "out")]
+    outbound: bool,
+    /// any, icmp, tcp, udp, … or an IANA number
+    #[arg(long, default_value = "any")]
+    protocol: Protocol,
+    /// Destination port or range, e.g. 80 or 8000-8010
+    #[arg(long, default_value = "any")]
+    port: Ports,
+    /// Source port or range
+    #[arg(long, default_value = "any")]
+    src_port: Ports,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+/// A rule as files have it: the keys of the REST API.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct FileRule {
+    name: String,
+    direction: i32,
+    src_port: i32,
+    dst_port: i32,
+    src_port_last: i32,
+    dst_port_last: i32,
+    protocol: i32,
+    tags: Vec<String>,
+    targets: Vec<String>,
+}
+
+impl Default for FileRule {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            direction: 0,
+            src_port: -1,
+            dst_port: -1,
+            src_port_last: 0,
+            dst_port_last: 0,
+            protocol: -1,
+            tags: Vec::new(),
+            targets: Vec::new(),
+        }
+    }
+}
+
+impl From<FileRule> for PermitListRule {
+    fn from(rule: FileRule) -> Self {
+        Self {
+            id: rule.name,
+            // What a rule permits is what its tags resolve to.
+            targets: Vec::new(),
+            direction: rule.direction,
+            src_port: rule.src_port,
+            dst_port: rule.dst_port,
+            protocol: rule.protocol,
+            tags: rule.tags,
+            src_port_last: rule.src_port_last,
+            dst_port_last: rule.dst_port_last,
+        }
+    }
+}
+
+fn holder(on: &OnArgs) -> anyhow::Result<(RuleHolder, String)> {
+    Ok(match (&on.resource, &on.tag) {
+        (Some(name), _) => {
+            let name = resource::full(name)?;
+            (RuleHolder { holder: Some(Holder::Resource(name.clone())) }, name)
+        }
+        (None, Some(tag)) => (RuleHolder { holder: Some(Holder::Tag(tag.clone())) }, tag.clone()),
+        (None, None) => bail!("name a resource, or a tag with --tag"),
+    })
+}
+
+pub async fn run(command: RuleCommand, output: Format, connection: ConnectionArgs) -> anyhow::Result<()> {
+    let connection = connection.connect().await?;
+    let mut client = OrchestratorClient::new(connection.clone());
+    match command {
+        RuleCommand::Add(args) => {
+            let (on, name) = holder(&args.on)?;
+            let rules = rules(&args)?;
+            let request = PutRulesRequest { on: Some(on), rules, dry_run: args.change.dry_run };
+            let outcome = client.put_rules(request).await?.into_inner();
+            if finish(outcome, &args.change, output, &connection).await? {
+                said(output, &format!("Added rules to: {name}"), &name)?;
+            }
+            Ok(())
+        }
+        RuleCommand::List { on } => {
+            let rules = client.list_rules(holder(&on)?.0).await?.into_inner().rules;
+            output.list(&rules.into_iter().map(View::from).collect::<Vec<_>>())
+        }
+        RuleCommand::Delete { on, rules, change } => {
+            let (on, name) = holder(&on)?;
+            let request = DeleteRulesRequest { on: Some(on), names: rules, dry_run: change.dry_run };
+            let outcome = client.delete_rules(request).await?.into_inner();
+            if finish(outcome, &change, output, &connection).await? {
+                said(output, &format!("Deleted rules of: {name}"), &name)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn rules(args: &AddArgs) -> anyhow::Result<Vec<PermitListRule>> {
+    let mut rules = Vec::new();
+    if let Some(path) = &args.file {
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let list: Vec<FileRule> = serde_saphyr::from_str(&text)
+            .with_context(|| format!("{} is not a list of rules", path.display()))?;
+        rules.extend(list.into_iter().map(PermitListRule::from));
+    }
+    if let Some(peer) = &args.ping {
+        let peer = peer_name(peer)?;
+        let suffix = suffix(&peer);
+        let both = [("in", Direction::Inbound), ("out", Direction::Outbound)];
+        let ping = |(way, direction)| {
+            rule(format!("ping-{way}-{suffix}"), direction, Protocol::ICMP, Ports::Any, Ports::Any, &peer)
+        };
+        rules.extend(both.map(ping));
+    }
+    if let Some(peer) = &args.ssh {
+        let peer = peer_name(peer)?;
+        let name = format!("ssh-in-{}", suffix(&peer));
+        rules.push(rule(name, Direction::Inbound, Protocol::TCP, Ports::Any, Ports::one(22), &peer));
+    }
+    if !args.peer.is_empty() {
+        let direction = if args.outbound { Direction::Outbound } else { Direction::Inbound };
+        let mut rule = rule(
+            args.name.clone().unwrap_or_default(),
+            direction,
+            args.protocol,
+            args.src_port,
+            args.port,
+            "",
+        );
+        rule.tags = args.peer.iter().map(|peer| peer_name(peer)).collect::<Result<_, _>>()?;
+        rules.push(rule);
+    }
+    if rules.is_empty() {
+        bail!("say what to permit: --ping, --ssh, --peer or --file");
+    }
+    Ok(rules)
+}
+
+/// A peer with one dot, `CLOUD.NAME`, is a resource of the current namespace; everything else is as written.
+fn peer_name(peer: &str) -> anyhow::Result<String> {
+    let is_address = peer.parse::<model::Address>().is_ok();
+    if !is_address && peer.split('.').count() == 2 { resource::full(peer) } else { Ok(peer.to_owned()) }
+}
+
+fn suffix(peer: &str) -> String {
+    peer.replace(['.', '/', ':'], "-")
+}
+
+fn rule(
+    name: String,
+    direction: Direction,
+    protocol: Protocol,
+    src: Ports,
+    dst: Ports,
+    peer: &str,
+) -> PermitListRule {
+    let ports = |ports: Ports| match ports {
+        Ports::Any => (-1, 0),
+        Ports::Range { first, last } => (i32::from(first), if first == last { 0 } else { i32::from(last) }),
+    };
+    let ((src_port, src_port_last), (dst_port, dst_port_last)) = (ports(src), ports(dst));
+    PermitListRule {
+        id: name,
+        targets: Vec::new(),
+        direction: match direction {
+            Direction::Inbound => invisinetspb::Direction::Inbound.into(),
+            Direction::Outbound => invisinetspb::Direction::Outbound.into(),
+        },
+        src_port,
+        dst_port,
+        protocol: match protocol {
+            Protocol::Any => -1,
+            Protocol::Number(number) => number.into(),
+        },
+        tags: vec![peer.to_owned()],
+        src_port_last,
+        dst_port_last,
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct View {
+    name: String,
+    direction: String,
+    protocol: String,
+    src_ports: String,
+    dst_ports: String,
+    peers: Vec<String>,
+}
+
+impl From<PermitListRule> for View {
+    fn from(rule: PermitListRule) -> Self {
+        let read = wire::permit::permit_rule(&rule).ok().map(|rule| rule.traffic);
+        let text = |part: Option<String>| part.unwrap_or_else(|| "?".to_owned());
+        Self {
+            name: rule.id,
+            direction: text(read.map(|traffic| traffic.direction.to_string())),
+            protocol: text(read.map(|traffic| traffic.protocol.to_string())),
+            src_ports: text(read.map(|traffic| traffic.src_ports.to_string())),
+            dst_ports: text(read.map(|traffic| traffic.dst_ports.to_string())),
+            peers: rule.tags,
+        }
+    }
+}
+
+impl Rows for View {
+    const HEADER: &'static [&'static str] = &["name", "direction", "protocol", "src", "dst", "peers"];
+
+    fn row(&self) -> Vec<String> {
+        vec![
+            self.name.clone(),
+            self.direction.clone(),
+            self.protocol.clone(),
+            self.src_ports.clone(),
+            self.dst_ports.clone(),
+            self.peers.join(" "),
+        ]
+    }
+}
