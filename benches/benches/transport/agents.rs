@@ -17,7 +17,7 @@ use server::Controller;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout, Command},
-    sync::{Mutex, Semaphore},
+    sync::{Mutex, Semaphore, mpsc},
     task::JoinSet,
 };
 
@@ -138,6 +138,19 @@ pub async fn run(role: &str) -> Outcome<()> {
     }
 }
 
+/// The lines of standard input.
+fn commands() -> mpsc::UnboundedReceiver<String> {
+    let (line_tx, line_rx) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            if line_tx.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    line_rx
+}
+
 async fn run_agents(certificates: &str, addr: String, ca: &str) -> Outcome<()> {
     let ca = CertificateDer::from_pem_slice(&fs::read(ca)?)?;
     let identities: Vec<Identity> =
@@ -145,8 +158,8 @@ async fn run_agents(certificates: &str, addr: String, ca: &str) -> Outcome<()> {
     let seen = Arc::new(Seen { count: identities.len(), ..Seen::default() });
     let memories: Vec<_> = identities.iter().map(|_| Arc::new(Mutex::new(Memory::default()))).collect();
     let mut open: JoinSet<()> = JoinSet::new();
-    let mut commands = BufReader::new(tokio::io::stdin()).lines();
-    while let Some(command) = commands.next_line().await? {
+    let mut commands = commands();
+    while let Some(command) = commands.recv().await {
         match command.split(' ').collect::<Vec<_>>()[..] {
             ["expect", number] => {
                 seen.applied.store(0, Relaxed);
