@@ -96,6 +96,10 @@ pub struct Seen {
 }
 
 impl Seen {
+    pub fn new(count: usize) -> Self {
+        Self { count, ..Self::default() }
+    }
+
     /// One agent got the event of time `event` after `latency`.
     pub fn tick(&self, event: i64, latency: i64) {
         let Ok(mut latencies) = self.latencies.lock() else { return };
@@ -155,7 +159,7 @@ async fn run_agents(certificates: &str, addr: String, ca: &str) -> Outcome<()> {
     let ca = CertificateDer::from_pem_slice(&fs::read(ca)?)?;
     let identities: Vec<Identity> =
         fs::read_to_string(certificates)?.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
-    let seen = Arc::new(Seen { count: identities.len(), ..Seen::default() });
+    let seen = Arc::new(Seen::new(identities.len()));
     let memories: Vec<_> = identities.iter().map(|_| Arc::new(Mutex::new(Memory::default()))).collect();
     let mut open: JoinSet<()> = JoinSet::new();
     let mut commands = commands();
