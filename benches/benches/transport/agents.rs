@@ -17,7 +17,7 @@ use server::Controller;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout, Command},
-    sync::{Mutex, Semaphore},
+    sync::{Mutex, Semaphore, mpsc},
     task::JoinSet,
 };
 
@@ -96,6 +96,10 @@ pub struct Seen {
 }
 
 impl Seen {
+    pub fn new(count: usize) -> Self {
+        Self { count, ..Self::default() }
+    }
+
     /// One agent got the event of time `event` after `latency`.
     pub fn tick(&self, event: i64, latency: i64) {
         let Ok(mut latencies) = self.latencies.lock() else { return };
@@ -138,15 +142,28 @@ pub async fn run(role: &str) -> Outcome<()> {
     }
 }
 
+/// The lines of standard input.
+fn commands() -> mpsc::UnboundedReceiver<String> {
+    let (line_tx, line_rx) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            if line_tx.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    line_rx
+}
+
 async fn run_agents(certificates: &str, addr: String, ca: &str) -> Outcome<()> {
     let ca = CertificateDer::from_pem_slice(&fs::read(ca)?)?;
     let identities: Vec<Identity> =
         fs::read_to_string(certificates)?.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
-    let seen = Arc::new(Seen { count: identities.len(), ..Seen::default() });
+    let seen = Arc::new(Seen::new(identities.len()));
     let memories: Vec<_> = identities.iter().map(|_| Arc::new(Mutex::new(Memory::default()))).collect();
     let mut open: JoinSet<()> = JoinSet::new();
-    let mut commands = BufReader::new(tokio::io::stdin()).lines();
-    while let Some(command) = commands.next_line().await? {
+    let mut commands = commands();
+    while let Some(command) = commands.recv().await {
         match command.split(' ').collect::<Vec<_>>()[..] {
             ["expect", number] => {
                 seen.applied.store(0, Relaxed);

@@ -53,7 +53,7 @@ fn accept(listener: &TcpListener, count: usize) -> std::io::Result<Vec<TcpStream
 
 /// The other end.
 pub async fn run(count: usize, addr: SocketAddr) -> Outcome<()> {
-    let seen = std::sync::Arc::new(Seen { count, ..Seen::default() });
+    let seen = std::sync::Arc::new(Seen::new(count));
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..count {
         let mut socket = tokio::net::TcpStream::connect(addr).await?;

@@ -95,7 +95,9 @@ impl Listener {
         let tls = self.tls.as_ref().map(|tls| TlsAcceptor::from(tls.current()));
         let (watcher, cut) = (graceful.watcher(), open.cut.clone());
         open.tasks.spawn(async move {
-            if let Some(Err(err)) = cut.run_until_cancelled(connection.serve(stream, tls, watcher)).await {
+            if let Some(Err(err)) =
+                cut.run_until_cancelled(Box::pin(connection.serve(stream, tls, watcher))).await
+            {
                 debug!(peer = %addr, error = %err, "connection ended");
             }
         });
@@ -151,7 +153,7 @@ impl Connection {
         let builder = auto::Builder::new(TokioExecutor::new());
         let builder =
             if session.alpn_protocol() == Some(b"h2") { builder.http2_only() } else { builder.http1_only() };
-        self.speak(stream, certificate, builder, watcher).await
+        Box::pin(self.speak(stream, certificate, builder, watcher)).await
     }
 
     async fn speak<S>(
@@ -180,7 +182,8 @@ impl Connection {
             request
         });
         let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-        let connection = watcher.watch(connection.into_owned());
+        // On its own in memory, so that an open connection does not also hold the room its handshake took.
+        let connection = Box::pin(watcher.watch(connection.into_owned()));
         cut.run_until_cancelled(connection).await.unwrap_or(Ok(()))
     }
 }

@@ -134,7 +134,6 @@ impl<P: Protocol> Service<http::Request<Body>> for Stream<P> {
 }
 
 impl<P: Protocol> Stream<P> {
-    #[expect(clippy::result_large_err, reason = "a status is what every refusal here becomes")]
     fn connect(&self, request: http::Request<Body>) -> Result<http::Response<Body>, Status> {
         let operation = request.uri().path().trim_start_matches('/').to_owned();
         if operation.strip_prefix(P::SERVICE) != Some("/Connect") {

@@ -4,9 +4,10 @@ use ::transport::Stats;
 use prometheus_client::metrics::gauge::Gauge;
 
 /// One gauge per figure. Those that only grow are gauges too: the hub counts, this only shows.
-pub(super) struct NodeMetrics(Vec<(Gauge, fn(&Stats) -> u64)>);
+pub(super) struct NodeMetrics(Vec<(Gauge, Read)>);
 
-type Figure = (&'static str, &'static str, fn(&Stats) -> u64);
+type Read = fn(&Stats) -> u64;
+type Figure = (&'static str, &'static str, Read);
 
 const FIGURES: &[Figure] = &[
     ("nodes_connected", "Nodes with an open stream", |stats| stats.sessions as u64),

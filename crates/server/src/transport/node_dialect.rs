@@ -184,16 +184,8 @@ mod tests {
 
     #[test]
     fn a_large_set_is_cut_into_pieces_any_client_accepts() {
-        let members: Members = (0..40_000u32)
-            .map(|n| {
-                (
-                    Bytes::from(
-                        [&[0x1a, 60][..], &[b'a'; 56], &n.to_be_bytes().map(|b| b'a' + b % 26)].concat(),
-                    ),
-                    Bytes::new(),
-                )
-            })
-            .collect();
+        let member = |n: u32| SetMember { name: format!("{n:060}"), ..SetMember::default() }.encode_to_vec();
+        let members: Members = (0..40_000).map(|n| (Bytes::from(member(n)), Bytes::new())).collect();
         let frames = NodeDialect.set(&key(ObjectKind::AddressSet, "s"), Hash(5), &members);
         assert!(frames.len() > 3);
         let mut count = 0;
