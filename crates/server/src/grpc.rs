@@ -24,8 +24,8 @@ use tonic_health::{
 };
 use wire::{
     invisinetspb::controller_server::{self, ControllerServer},
-    provider_raw::ocs_provider_server::{self, OcsProviderServer},
     pb::dataplane_events_server,
+    provider_raw::ocs_provider_server::{self, OcsProviderServer},
     tagservicepb::tag_service_server::{self, TagServiceServer},
     trestle::v1::{
         access_server::{self, AccessServer},

@@ -37,12 +37,12 @@ mod storage;
 mod store_failure;
 mod tags;
 mod tls;
-mod watch_api;
 pub mod transport;
+mod watch_api;
 
 pub use config::{
-    CloudConfig, Config, ConfigError, DuplicateNode, EtcdConfig, LimitsConfig, Listen, NodesConfig, PluginConfig,
-    StoreKind,
+    CloudConfig, Config, ConfigError, DuplicateNode, EtcdConfig, LimitsConfig, Listen, NodesConfig,
+    PluginConfig, StoreKind,
 };
 pub use controller::{Controller, StartError};
 pub use open_store::{OpenStoreError, RestoreStoreError, restore_store};

@@ -19,7 +19,8 @@ fn tool(up: &Up, program: &str, args: &[&str]) -> Output {
 
 fn onboard(up: &Up, capacity: &str, out: &str) -> String {
     std::fs::write(up.path("ticket"), up.ok(&["ticket", "create"])).unwrap();
-    let said = up.ok(&["consumer", "onboard", "--ticket-file", "ticket", "--capacity", capacity, "--out", out]);
+    let said =
+        up.ok(&["consumer", "onboard", "--ticket-file", "ticket", "--capacity", capacity, "--out", out]);
     assert!(said.starts_with("Storage is ready."), "{said}");
     let info = up.ok(&["consumer", "mount-info", out, "-o", "json"]);
     let info: serde_json::Value = serde_json::from_str(&info).unwrap();
@@ -45,7 +46,10 @@ fn a_consumer_reads_and_writes_grows_and_is_put_off() {
 
     let listed = consumers(&up);
     assert_eq!(listed.len(), 1);
-    assert_eq!((listed[0]["phase"].as_str(), listed[0]["used_bytes"].as_u64()), (Some("Ready"), Some(8 << 20)));
+    assert_eq!(
+        (listed[0]["phase"].as_str(), listed[0]["used_bytes"].as_u64()),
+        (Some("Ready"), Some(8 << 20))
+    );
     let id = listed[0]["id"].as_str().unwrap();
     let (code, error) = up.fails(&["consumer", "resize", id, "4Mi"]);
     assert_eq!((code, error.contains("in use")), (1, true), "{error}");
@@ -76,7 +80,8 @@ fn data_and_grants_survive_kill_nine() {
     let up = Up::start_in(up.kill(), &[]);
     assert_eq!(consumers(&up)[0]["id"], before[0]["id"]);
     // The port is another one now; the consumer asks again with the same ticket and gets the same storage.
-    let again = up.ok(&["consumer", "onboard", "--ticket-file", "ticket", "--capacity", "8Mi", "--out", "storage"]);
+    let again =
+        up.ok(&["consumer", "onboard", "--ticket-file", "ticket", "--capacity", "8Mi", "--out", "storage"]);
     assert!(again.starts_with("Storage is ready."), "{again}");
     assert_eq!(consumers(&up).len(), 1);
 }
@@ -88,13 +93,26 @@ fn tickets_are_listed_revoked_and_survive_a_rotated_key() {
     std::fs::write(up.path("t2"), up.ok(&["ticket", "create"])).unwrap();
     up.ok(&["ticket", "rotate-key"]);
     std::fs::write(up.path("t3"), up.ok(&["ticket", "create"])).unwrap();
-    let tickets: Vec<serde_json::Value> = serde_json::from_str(&up.ok(&["ticket", "list", "-o", "json"])).unwrap();
+    let tickets: Vec<serde_json::Value> =
+        serde_json::from_str(&up.ok(&["ticket", "list", "-o", "json"])).unwrap();
     assert_eq!(tickets.len(), 3);
-    let keys: std::collections::BTreeSet<_> = tickets.iter().map(|ticket| ticket["key"].to_string()).collect();
+    let keys: std::collections::BTreeSet<_> =
+        tickets.iter().map(|ticket| ticket["key"].to_string()).collect();
     assert_eq!(keys.len(), 2);
 
     let up = Up::start_in(up.stop(), &[]);
-    let use_ticket = |file: &str| up.run(&["consumer", "onboard", "--ticket-file", file, "--capacity", "2Mi", "--out", file.trim_start_matches('t')]);
+    let use_ticket = |file: &str| {
+        up.run(&[
+            "consumer",
+            "onboard",
+            "--ticket-file",
+            file,
+            "--capacity",
+            "2Mi",
+            "--out",
+            file.trim_start_matches('t'),
+        ])
+    };
     assert!(use_ticket("t1").status.success(), "signed with the old key");
     assert_eq!(consumers(&up)[0]["granted_bytes"], 1 << 20, "its own limit holds");
     let unused = tickets.iter().find(|ticket| ticket["limit_bytes"].is_null()).unwrap();

@@ -65,8 +65,10 @@ fn permit_list_with_any_port_and_protocol() {
             dst_port: 443,
             protocol: 6,
             tags: vec!["t".into()],
+            ..Default::default()
         }],
         namespace: "n".into(),
+        ..Default::default()
     };
     let bytes = b"\x0a\x01r\x12\x22\x0a\x01i\x12\x0810.0.0.1\x18\x01\x20\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x28\xbb\x03\x30\x06\x3a\x01t\x1a\x01n";
     same(&list, bytes);
@@ -91,13 +93,18 @@ fn vpn_messages() {
         invisinetspb::CreateVpnGatewayResponse { gateway_ip_addresses: vec!["1.1.1.1".into()], asn: 65515 };
     same(&gateway, b"\x0a\x071.1.1.1\x10\xeb\xff\x03");
     let connections = invisinetspb::CreateVpnConnectionsRequest {
-        deployment: Some(invisinetspb::InvisinetsDeployment { id: "d".into(), namespace: "n".into() }),
+        deployment: Some(invisinetspb::InvisinetsDeployment {
+            id: "d".into(),
+            namespace: "n".into(),
+            ..Default::default()
+        }),
         cloud: "gcp".into(),
         asn: 64512,
         address_space: "s".into(),
         gateway_ip_addresses: vec!["g".into()],
         bgp_ip_addresses: vec!["b".into()],
         shared_key: "k".into(),
+        ..Default::default()
     };
     same(
         &connections,

@@ -1,6 +1,9 @@
 //! The provider's keys on disk: what signs tickets, what verified them before, what seals consumers' ids.
 
-use std::{fs, io, path::PathBuf};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -111,9 +114,9 @@ impl KeysFile {
     }
 }
 
-fn write(path: &PathBuf, keys: &Keys) -> Result<(), KeysError> {
+fn write(path: &Path, keys: &Keys) -> Result<(), KeysError> {
     let text = Zeroizing::new(serde_json::to_vec(keys).expect("keys have no maps with odd keys"));
-    private_file::write(path, &text).map_err(|err| KeysError::Write { path: path.clone(), err })
+    private_file::write(path, &text).map_err(|err| KeysError::Write { path: path.to_owned(), err })
 }
 
 #[cfg(test)]
