@@ -172,7 +172,8 @@ async fn run_agents(certificates: &str, addr: String, ca: &str) -> Outcome<()> {
             }
             ["connect", from] => {
                 open.shutdown().await;
-                (seen.synced.store(0, Relaxed), seen.sync_bytes.store(0, Relaxed));
+                seen.synced.store(0, Relaxed);
+                seen.sync_bytes.store(0, Relaxed);
                 let handshakes = Arc::new(Semaphore::new(HANDSHAKES));
                 for (identity, memory) in identities.iter().zip(&memories) {
                     if from == "nothing" {
