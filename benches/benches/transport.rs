@@ -57,6 +57,7 @@ async fn measure(count: usize) -> Outcome<()> {
     let mut config = Config::in_dir(dir.path().join("data"));
     config.listen.http = "127.0.0.1:0".parse()?;
     config.listen.grpc = "127.0.0.1:0".parse()?;
+    config.listen.watch = "127.0.0.1:0".parse()?;
     let controller = Controller::start_with(config.clone(), &[SOURCE]).await?;
     config.listen.grpc = controller.grpc_addr();
     let certificates = dir.path().join("agents.json");

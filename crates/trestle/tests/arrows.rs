@@ -50,7 +50,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const PURE: &[(&str, &[&str])] = &[
     ("model", &["ipnet", "serde", "sha1", "sha2", "thiserror", "uuid"]),
     ("tags", &["imbl", "thiserror"]),
-    ("policy", &["hashbrown", "ipnet", "rustc-hash", "serde_json", "smallvec", "thiserror", "uuid"]),
+    ("policy", &["hashbrown", "ipnet", "rustc-hash", "serde_json", "sha1", "smallvec", "thiserror", "uuid"]),
     ("node-nft", &["ipnet"]),
     ("node-services", &["ipnet"]),
 ];

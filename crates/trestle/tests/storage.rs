@@ -153,7 +153,7 @@ fn a_python_client_from_the_seeds_text_onboards() {
     rsa_ticket(&dir);
     let dir = dir.stop();
     // Trust in another provider's tickets comes from the configuration.
-    let config = "data_dir: data\nlisten: {http: 127.0.0.1:0, grpc: PORT}\nstorage:\n  backend:\n    nbd: {listen: 127.0.0.1:0}\n  trusted_ticket_keys: [rsa.pub]\n";
+    let config = "data_dir: data\nlisten: {http: 127.0.0.1:0, grpc: PORT, watch: 127.0.0.1:0}\nstorage:\n  backend:\n    nbd: {listen: 127.0.0.1:0}\n  trusted_ticket_keys: [rsa.pub]\n";
     let grpc = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     std::fs::write(dir.path().join("c.yaml"), config.replace("PORT", &grpc)).unwrap();
     let mut serve = Command::new(TRESTLE)

@@ -50,6 +50,7 @@ impl Harness {
         let mut config = Config::in_dir(dir.path().to_owned());
         config.listen.http = "127.0.0.1:0".parse().unwrap();
         config.listen.grpc = "127.0.0.1:0".parse().unwrap();
+        config.listen.watch = "127.0.0.1:0".parse().unwrap();
         change(&mut config);
         let controller = start(config).await;
         let source = controller.transport().source(SOURCE).unwrap();
@@ -126,16 +127,8 @@ impl Harness {
     }
 }
 
-/// Starts a controller, also where another one has just stopped and lets go of the store.
 async fn start(config: Config) -> Controller {
-    for _ in 0..200 {
-        match Controller::start_with(config.clone(), &[SOURCE]).await {
-            Ok(controller) => return controller,
-            Err(StartError::Store(_)) => tokio::time::sleep(Duration::from_millis(50)).await,
-            Err(err) => panic!("{err:?}"),
-        }
-    }
-    panic!("the store stays in use");
+    Controller::start_with(config, &[SOURCE]).await.unwrap()
 }
 
 /// Waits for a condition, with a bound.
