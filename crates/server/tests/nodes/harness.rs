@@ -107,8 +107,9 @@ impl Harness {
         }
         let url = format!("https://localhost:{}", self.controller.grpc_addr().port());
         let endpoint = Endpoint::from_shared(url).unwrap().tls_config(tls).unwrap();
-        // Small windows, so that a client which does not read is noticed.
-        let endpoint = endpoint.initial_stream_window_size(65_535).initial_connection_window_size(65_535);
+        // A small window for the stream, so that a client which does not read is noticed; not for the connection, by
+        // which h2 clients measure how many small frames they bear unread before they end it.
+        let endpoint = endpoint.initial_stream_window_size(65_535).initial_connection_window_size(1 << 20);
         endpoint.http2_keep_alive_interval(Duration::from_secs(20)).connect().await.unwrap()
     }
 
