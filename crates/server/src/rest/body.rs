@@ -1,4 +1,4 @@
-//! Request parts that fail as problem JSON instead of plain text.
+//! What routes share: request parts that fail as problem JSON instead of plain text, and the reply to a change.
 
 use axum::{
     Json, RequestPartsExt as _,
@@ -8,10 +8,15 @@ use axum::{
     },
     http::{StatusCode, request::Parts},
 };
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 use tonic::Code;
+use utoipa::ToSchema;
 
 use crate::failure::Failure;
+
+/// An empty object: the change was made.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Done {}
 
 /// A JSON body.
 pub(super) struct Body<T>(pub T);

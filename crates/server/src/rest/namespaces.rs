@@ -7,7 +7,7 @@ use model::{Namespace, Segment};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::body::{Body, Path};
+use super::body::{Body, Done, Path};
 use crate::{
     audit,
     failure::{Failure, Problem},
@@ -25,10 +25,6 @@ pub(super) struct CloudDeployment {
     #[serde(rename = "Deployment", alias = "deployment")]
     deployment: String,
 }
-
-/// An empty object: the change was made.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Done {}
 
 /// All namespaces: a map from name to deployments.
 #[utoipa::path(get, path = "/namespaces", tag = "namespaces", responses(

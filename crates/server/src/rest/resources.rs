@@ -12,9 +12,8 @@ use tonic::Code;
 use utoipa::ToSchema;
 
 use super::{
-    body::{Body, Path},
+    body::{Body, Done, Path},
     jobs::{How, JobBody, answer},
-    namespaces::Done,
 };
 use crate::{
     audit,

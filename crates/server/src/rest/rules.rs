@@ -11,9 +11,8 @@ use utoipa::ToSchema;
 use wire::{invisinetspb::PermitListRule, permit::permit_rule};
 
 use super::{
-    body::{Body, Path},
+    body::{Body, Done, Path},
     jobs::{How, JobBody, answer},
-    namespaces::Done,
     resources::resource_name,
 };
 use crate::{

@@ -9,7 +9,7 @@ use wire::trestle::v1::{
     OffboardConsumerRequest, ResizeConsumerRequest, RevokeTicketRequest, storage_server::Storage as _,
 };
 
-use super::body::{Body, Path};
+use super::body::{Body, Done, Path};
 use crate::{
     failure::{Failure, Problem},
     grpc::storage::Service,
@@ -87,10 +87,6 @@ pub(super) struct NewCapacity {
     /// A quantity such as `200Gi`.
     capacity: String,
 }
-
-/// An empty object: the change was made.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Done {}
 
 /// All tickets.
 #[utoipa::path(get, path = "/tickets", tag = "storage", responses(

@@ -17,7 +17,7 @@ use wire::{
     tagservicepb::TagMapping,
 };
 
-use super::body::{Body, Path};
+use super::body::{Body, Done, Path};
 use crate::{
     audit,
     blocking::blocking,
@@ -53,10 +53,6 @@ impl From<Tag> for TagMapping {
         Self { tag_name: tag.name, child_tags: tag.child_tags, uri: tag.uri, ip: tag.ip }
     }
 }
-
-/// An empty object: the change was made.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Done {}
 
 /// All tags with their direct contents, sorted by name.
 #[utoipa::path(get, path = "/tags", tag = "tags", responses(

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use model::Secret;
-use server::{Config, Controller, StartError};
+use server::{Config, Controller};
 use tempfile::TempDir;
 use tonic::{
     Request,
