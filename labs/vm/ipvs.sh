@@ -4,11 +4,7 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 cd "$root"
 if ! { modprobe ip_vs && modprobe dummy; } 2>/dev/null; then
-    missing=()
-    for package in $(cat labs/vm/packages); do
-        dpkg -s "$package" > /dev/null 2>&1 || missing+=("$package")
-    done
-    [ ${#missing[@]} -eq 0 ] || apt-get install -y --no-install-recommends "${missing[@]}"
+    scripts/test-deps labs/vm/packages
     export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=$root/labs/vm/run.sh
 fi
 cargo test -p node-kernel --test ipvs -- --ignored --test-threads=1 "$@"
