@@ -17,13 +17,16 @@ use model::{
 };
 use tempfile::TempDir;
 
-fn can_run() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    let tools = ["nft", "ip", "ping"].iter().all(|tool| Command::new(tool).arg("-V").output().is_ok());
-    if !(root && tools) {
-        eprintln!("skipped: needs root, nft, ip and ping");
+/// Says what is missing rather than passing without having tried.
+fn require_tools() {
+    assert!(rustix::process::geteuid().is_root(), "these tests make network namespaces and must run as root");
+    for tool in ["nft", "ip", "ping"] {
+        let found = Command::new(tool).arg("-V").output();
+        assert!(
+            found.is_ok(),
+            "{tool} is not installed; scripts/test-deps.d/cloud-linux lists what is needed"
+        );
     }
-    root && tools
 }
 
 /// A cloud of its own for each test, so that they can run side by side.
@@ -72,9 +75,7 @@ fn namespaces_of(cloud: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn it_keeps_the_contract() {
-    if !can_run() {
-        return;
-    }
+    require_tools();
     let dir = tempfile::tempdir().unwrap();
     let cloud = open("lxconf", &dir).await;
     let subject = Subject {
@@ -93,9 +94,7 @@ async fn it_keeps_the_contract() {
 /// E1: blocked at first, open when both ends permit, closed again when one does not.
 #[tokio::test]
 async fn e1_packets_pass_when_both_ends_permit_them() {
-    if !can_run() {
-        return;
-    }
+    require_tools();
     let dir = tempfile::tempdir().unwrap();
     let cloud = open("lxe1", &dir).await;
     let at = at("ns", "lxe1");
@@ -121,9 +120,7 @@ async fn e1_packets_pass_when_both_ends_permit_them() {
 /// A ping that is running stops when its permission goes, although the connection is known to the kernel.
 #[tokio::test]
 async fn what_is_taken_back_ends_what_it_had_let_through() {
-    if !can_run() {
-        return;
-    }
+    require_tools();
     let dir = tempfile::tempdir().unwrap();
     let cloud = open("lxlive", &dir).await;
     let at = at("ns", "lxlive");
@@ -154,9 +151,7 @@ async fn what_is_taken_back_ends_what_it_had_let_through() {
 /// E2, E3: two regions, and two namespaces, are joined by a peering and by nothing else.
 #[tokio::test]
 async fn e2_e3_networks_of_one_cloud_meet_through_a_peering() {
-    if !can_run() {
-        return;
-    }
+    require_tools();
     let dir = tempfile::tempdir().unwrap();
     let cloud = open("lxe2", &dir).await;
     let (one, two) = (at("one", "lxe2"), at("two", "lxe2"));
@@ -195,9 +190,7 @@ async fn e2_e3_networks_of_one_cloud_meet_through_a_peering() {
 /// After a crash, or after somebody deleted things, opening the cloud makes everything as it was.
 #[tokio::test]
 async fn it_repairs_what_is_gone_and_removes_what_nobody_knows() {
-    if !can_run() {
-        return;
-    }
+    require_tools();
     let dir = tempfile::tempdir().unwrap();
     let at = at("ns", "lxfix");
     let cloud = open("lxfix", &dir).await;
