@@ -2,7 +2,6 @@
 //! the tests say so.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
-#![expect(clippy::print_stderr, reason = "a skipped test says so")]
 
 use std::process::Command;
 
