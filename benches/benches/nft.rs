@@ -2,6 +2,7 @@
 //!
 //! In a network namespace of its own, so it needs root.
 
+use benches::report;
 use std::{
     io::{self, Write as _},
     net::{IpAddr, Ipv4Addr},
@@ -13,7 +14,6 @@ use std::{
 use nix::sched::{CloneFlags, unshare};
 use node_kernel::nft::{Nft, TableId};
 use node_nft::{Element, Family, FieldType, Key, Limits, Live, Op, Plan, Set, SetSchema, Table, Transaction};
-use serde_json::json;
 
 const MEMBERS: u32 = 100_000;
 const CHANGES: u32 = 200;
@@ -51,8 +51,8 @@ fn ours(bench: &str, schema: SetSchema, element: impl Fn(u32) -> (Key, Element))
     let started = Instant::now();
     let plan = Plan::new(&table, None, Live::Chunked, Limits::default()).expect("no table is there");
     let applied = nft.apply(&id, &plan).expect("the kernel takes the set");
-    report(bench, "seconds", started.elapsed().as_secs_f64(), "s")?;
-    report(bench, "lock_ms", millis(applied.longest), "ms")?;
+    report(bench, "seconds", started.elapsed().as_secs_f64(), "s");
+    report(bench, "lock_ms", millis(applied.longest), "ms");
 
     let mut took = Vec::new();
     for number in MEMBERS..MEMBERS + CHANGES {
@@ -63,11 +63,11 @@ fn ours(bench: &str, schema: SetSchema, element: impl Fn(u32) -> (Key, Element))
         nft.commit(&id, &Transaction { ops }).expect("the kernel takes the member");
         took.push(started.elapsed());
     }
-    report(&format!("{bench}.member"), "ms", millis(median(took)), "ms")?;
+    report(&format!("{bench}.member"), "ms", millis(median(took)), "ms");
 
     let started = Instant::now();
     nft.read(&id).expect("the kernel can be read");
-    report(&format!("{bench}.read"), "seconds", started.elapsed().as_secs_f64(), "s")?;
+    report(&format!("{bench}.read"), "seconds", started.elapsed().as_secs_f64(), "s");
     nft.delete(&id).expect("the table can go");
     Ok(())
 }
@@ -79,12 +79,12 @@ fn peer(bench: &str, flags: &str, member: impl Fn(u32) -> String) -> io::Result<
         rules.push(',');
     }
     rules.push_str("}\n}\n}\n");
-    report(&format!("{bench}.peer"), "seconds", load(&rules)?.as_secs_f64(), "s")?;
+    report(&format!("{bench}.peer"), "seconds", load(&rules)?.as_secs_f64(), "s");
     let mut took = Vec::new();
     for number in MEMBERS..MEMBERS + 10 {
         took.push(load(&format!("add element ip {NAME} members {{ {} }}\n", member(number)))?);
     }
-    report(&format!("{bench}.member.peer"), "ms", millis(median(took)), "ms")?;
+    report(&format!("{bench}.member.peer"), "ms", millis(median(took)), "ms");
     load(&format!("delete table ip {NAME}\n")).map(drop)
 }
 
@@ -116,8 +116,4 @@ fn median(mut took: Vec<Duration>) -> Duration {
 
 fn millis(took: Duration) -> f64 {
     took.as_secs_f64() * 1e3
-}
-
-fn report(bench: &str, metric: &str, value: f64, unit: &str) -> io::Result<()> {
-    writeln!(io::stdout(), "{}", json!({"bench": bench, "metric": metric, "value": value, "unit": unit}))
 }

@@ -7,6 +7,7 @@
 #[path = "services/peer.rs"]
 mod peer;
 
+use benches::report;
 use std::{
     collections::BTreeMap,
     fs,
@@ -23,7 +24,6 @@ use node_services::{
     Node, Protocol, Service, ServiceName, ServicePort, Slice, SliceEndpoint, SlicePort, Store,
     nftables::Config,
 };
-use serde_json::json;
 
 pub const SERVICES: u32 = 10_000;
 const CHANGES: u32 = 200;
@@ -53,10 +53,10 @@ fn load(bench: &str, endpoints: u32) -> io::Result<()> {
     store.replace(services, slices);
     store.patches();
     let (mut proxy, applied) = start(&store);
-    report(bench, "seconds", started.elapsed().as_secs_f64(), "s")?;
-    report(bench, "cpu_seconds", cpu_seconds() - cpu, "s")?;
-    report(bench, "lock_ms", millis(applied.longest), "ms")?;
-    report(bench, "elements", applied.weight as f64, "")?;
+    report(bench, "seconds", started.elapsed().as_secs_f64(), "s");
+    report(bench, "cpu_seconds", cpu_seconds() - cpu, "s");
+    report(bench, "lock_ms", millis(applied.longest), "ms");
+    report(bench, "elements", applied.weight as f64, "");
 
     let endpoint = changes(|number| {
         store.set_slice(&key(number), slice(number, endpoints, 1).1);
@@ -75,16 +75,16 @@ fn load(bench: &str, endpoints: u32) -> io::Result<()> {
     });
     let suffix = bench.strip_prefix("services.cold").unwrap_or_default();
     for (name, took) in [("endpoint", endpoint), ("scale", scaled), ("add", added)] {
-        report(&format!("services.{name}{suffix}"), "ms", millis(took.0), "ms")?;
-        report(&format!("services.{name}{suffix}"), "p99_ms", millis(took.1), "ms")?;
+        report(&format!("services.{name}{suffix}"), "ms", millis(took.0), "ms");
+        report(&format!("services.{name}{suffix}"), "p99_ms", millis(took.1), "ms");
     }
-    report(&format!("services.memory{suffix}"), "rss_mib", resident()?, "MiB")?;
+    report(&format!("services.memory{suffix}"), "rss_mib", resident()?, "MiB");
     drop(proxy);
 
     let started = Instant::now();
     let (proxy, applied) = start(&store);
-    report(&format!("services.restart{suffix}"), "seconds", started.elapsed().as_secs_f64(), "s")?;
-    report(&format!("services.restart{suffix}"), "writes", applied.operations as f64, "")?;
+    report(&format!("services.restart{suffix}"), "seconds", started.elapsed().as_secs_f64(), "s");
+    report(&format!("services.restart{suffix}"), "writes", applied.operations as f64, "");
     proxy.stop().expect("the table can go");
     Ok(())
 }
@@ -156,8 +156,4 @@ fn resident() -> io::Result<f64> {
 
 pub fn millis(took: Duration) -> f64 {
     took.as_secs_f64() * 1e3
-}
-
-pub fn report(bench: &str, metric: &str, value: f64, unit: &str) -> io::Result<()> {
-    writeln!(io::stdout(), "{}", json!({"bench": bench, "metric": metric, "value": value, "unit": unit}))
 }

@@ -14,6 +14,7 @@ mod certificates;
 #[path = "transport/floor.rs"]
 mod floor;
 
+use benches::report;
 use std::{
     env, fs,
     io::{self, Write as _},
@@ -22,7 +23,6 @@ use std::{
 };
 
 use agents::Agents;
-use serde_json::json;
 use server::{Config, Controller, transport::objects};
 use transport::{Source, SpanChange};
 use wire::trestle::v1::{NodePolicy, ObjectKind, SetMember};
@@ -70,13 +70,13 @@ async fn measure(count: usize) -> Outcome<()> {
     let (memory, started) = (resident()?, Instant::now());
     agents.say("connect nothing")?;
     agents.hear("synced").await?;
-    report("transport.connect", "seconds", started.elapsed().as_secs_f64(), "s")?;
+    report("transport.connect", "seconds", started.elapsed().as_secs_f64(), "s");
     tokio::time::sleep(Duration::from_secs(3)).await;
-    report("transport.connection", "kib", (resident()? - memory) as f64 / 1024.0 / count as f64, "KiB")?;
+    report("transport.connection", "kib", (resident()? - memory) as f64 / 1024.0 / count as f64, "KiB");
 
     fan_out(&mut agents, &source).await?;
     throughput(&mut agents, &source, count).await?;
-    report("transport.connection.busy", "kib", (resident()? - memory) as f64 / 1024.0 / count as f64, "KiB")?;
+    report("transport.connection.busy", "kib", (resident()? - memory) as f64 / 1024.0 / count as f64, "KiB");
     snapshot(&mut agents, count).await?;
     let last = tick(&source);
     agents.hear(&format!("tick {last}")).await?;
@@ -104,7 +104,8 @@ async fn throughput(agents: &mut Agents, source: &Source, count: usize) -> Outco
     }
     agents.hear("received").await?;
     let rate = (BURST * count) as f64 / started.elapsed().as_secs_f64();
-    report("transport.events", "deliveries_per_s", rate, "1/s")
+    report("transport.events", "deliveries_per_s", rate, "1/s");
+    Ok(())
 }
 
 /// All agents come back with nothing.
@@ -113,9 +114,10 @@ async fn snapshot(agents: &mut Agents, count: usize) -> Outcome<()> {
     agents.say("connect nothing")?;
     let bytes: f64 = agents.hear("synced").await?.trim().parse()?;
     let seconds = started.elapsed().as_secs_f64();
-    report("transport.snapshot", "seconds", seconds, "s")?;
-    report("transport.snapshot", "bytes_per_agent", bytes / count as f64, "B")?;
-    report("transport.snapshot", "mib_per_s", bytes / seconds / f64::from(1 << 20), "MiB/s")
+    report("transport.snapshot", "seconds", seconds, "s");
+    report("transport.snapshot", "bytes_per_agent", bytes / count as f64, "B");
+    report("transport.snapshot", "mib_per_s", bytes / seconds / f64::from(1 << 20), "MiB/s");
+    Ok(())
 }
 
 /// The controller starts over with the same objects; agents come back with their digests.
@@ -137,8 +139,9 @@ async fn restart(controller: Controller, config: Config, agents: &mut Agents, la
     let started = Instant::now();
     agents.say("connect digest")?;
     let bytes: f64 = agents.hear("synced").await?.trim().parse()?;
-    report("transport.resume", "seconds", started.elapsed().as_secs_f64(), "s")?;
-    report("transport.resume", "bytes_per_agent", bytes / agents.count as f64, "B")
+    report("transport.resume", "seconds", started.elapsed().as_secs_f64(), "s");
+    report("transport.resume", "bytes_per_agent", bytes / agents.count as f64, "B");
+    Ok(())
 }
 
 fn publish_all(controller: &Controller, tick: i64) -> Outcome<Source> {
@@ -214,9 +217,10 @@ impl Latencies {
     }
 
     fn report(self, bench: &str) -> Outcome<()> {
-        report(bench, "p50_ms", self.p50, "ms")?;
-        report(bench, "p99_ms", self.p99, "ms")?;
-        report(bench, "last_ms", self.last, "ms")
+        report(bench, "p50_ms", self.p50, "ms");
+        report(bench, "p99_ms", self.p99, "ms");
+        report(bench, "last_ms", self.last, "ms");
+        Ok(())
     }
 }
 
@@ -224,11 +228,6 @@ fn resident() -> Outcome<u64> {
     let text = fs::read_to_string("/proc/self/statm")?;
     let pages: u64 = text.split(' ').nth(1).ok_or("statm has no second field")?.parse()?;
     Ok(pages * 4096)
-}
-
-fn report(bench: &str, metric: &str, value: f64, unit: &str) -> Outcome<()> {
-    let line = json!({ "bench": bench, "metric": metric, "value": value, "unit": unit });
-    Ok(writeln!(io::stdout(), "{line}")?)
 }
 
 fn note(text: &str) -> Outcome<()> {
