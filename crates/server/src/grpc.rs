@@ -82,10 +82,7 @@ pub fn router(parts: &Parts, health: HealthReporter) -> Router {
             })
             .max_decoding_message_size(max),
         )
-        .add_service(
-            NamespacesServer::new(namespaces::Service(parts.namespaces.clone()))
-                .max_decoding_message_size(max),
-        )
+        .add_service(NamespacesServer::new(namespaces::Service(parts.clone())).max_decoding_message_size(max))
         .add_service(
             AccessServer::new(access::Service {
                 credentials: parts.credentials.clone(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{Namespace, Segment};
+use model::{Namespace, ResourceName, Segment};
 use store::{Entry, Prefix, ReadError, Store, TransactError, Transaction};
 use tonic::Code;
 
@@ -18,6 +18,8 @@ pub enum NamespaceError {
     NotFound { name: Segment },
     #[error("the namespace `{DEFAULT}` is always there and cannot be deleted")]
     DeleteDefault,
+    #[error("namespace {name} is not empty: it has the resource {resource}; delete its resources first")]
+    NotEmpty { name: Segment, resource: ResourceName },
     #[error("cannot read namespaces from the store")]
     Read(#[source] ReadError),
     #[error("cannot write namespace {name} to the store")]
@@ -32,6 +34,7 @@ impl From<NamespaceError> for Failure {
     fn from(error: NamespaceError) -> Self {
         match &error {
             NamespaceError::NotFound { .. } => Failure::from_error(Code::NotFound, &error),
+            NamespaceError::NotEmpty { .. } => Failure::from_error(Code::FailedPrecondition, &error),
             NamespaceError::DeleteDefault => Failure::from_error(Code::FailedPrecondition, &error),
             NamespaceError::Read(err) => store_failure::read(&error, err),
             NamespaceError::Write { err, .. } => store_failure::transact(&error, err),

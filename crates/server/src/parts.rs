@@ -3,12 +3,23 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use model::Segment;
 use orchestrator::execute::Orchestrator;
 use store::Store;
 
 use crate::{
-    access::Credentials, audit::Audit, config::Config, failure::chain, life::Life, metrics::Metrics,
-    namespaces::Namespaces, objects::Objects, pki::Pki, policy::Policy, storage::Storage, tags::Tags,
+    access::Credentials,
+    audit::Audit,
+    config::Config,
+    failure::chain,
+    life::Life,
+    metrics::Metrics,
+    namespaces::{NamespaceError, Namespaces},
+    objects::Objects,
+    pki::Pki,
+    policy::Policy,
+    storage::Storage,
+    tags::Tags,
     transport::Transport,
 };
 
@@ -34,6 +45,15 @@ pub struct Parts {
 }
 
 impl Parts {
+    /// Deletes a namespace that holds no resources.
+    pub async fn delete_namespace(&self, name: &Segment) -> Result<(), NamespaceError> {
+        let mut names = self.orchestrator.resources().into_iter().map(|resource| resource.name);
+        if let Some(resource) = names.find(|resource| resource.namespace == *name) {
+            return Err(NamespaceError::NotEmpty { name: name.clone(), resource });
+        }
+        self.namespaces.delete(name).await
+    }
+
     /// Why the controller cannot serve; empty if it can.
     pub async fn not_ready(&self) -> Vec<String> {
         let mut reasons = Vec::new();

@@ -78,3 +78,14 @@ fn a_plugin_in_its_own_process_is_a_cloud_like_any_other() {
     assert_eq!(up.fails(&["check"]).0, 1);
     up.ok(&["resource", "list"]);
 }
+
+#[test]
+fn a_namespace_with_resources_cannot_be_deleted() {
+    let up = Up::start(&["--cloud", "a=fake"]);
+    up.ok(&["namespace", "create", "shop"]);
+    up.ok(&["resource", "create", "shop.a.web", "--description", "west"]);
+    let (code, error) = up.fails(&["namespace", "delete", "shop"]);
+    assert_eq!((code, error.contains("shop.a.web")), (1, true), "{error}");
+    up.ok(&["resource", "delete", "shop.a.web"]);
+    up.ok(&["namespace", "delete", "shop"]);
+}

@@ -7,29 +7,29 @@ use wire::trestle::v1::{
     ListNamespacesResponse, namespaces_server,
 };
 
-use crate::{audit, failure::Failure, namespaces::Namespaces};
+use crate::{audit, failure::Failure, parts::Parts};
 
 type Reply<T> = Result<Response<T>, Status>;
 
-pub(super) struct Service(pub Namespaces);
+pub(super) struct Service(pub Parts);
 
 #[tonic::async_trait]
 impl namespaces_server::Namespaces for Service {
     async fn list_namespaces(&self, _: Request<ListNamespacesRequest>) -> Reply<ListNamespacesResponse> {
-        let namespaces = self.0.list().await.map_err(Failure::from)?;
+        let namespaces = self.0.namespaces.list().await.map_err(Failure::from)?;
         let namespaces = namespaces.into_iter().map(Into::into).collect();
         Ok(Response::new(ListNamespacesResponse { namespaces }))
     }
 
     async fn get_namespace(&self, request: Request<GetNamespaceRequest>) -> Reply<v1::Namespace> {
         let name = name(&request.get_ref().name)?;
-        Ok(Response::new(self.0.get(&name).await.map_err(Failure::from)?.into()))
+        Ok(Response::new(self.0.namespaces.get(&name).await.map_err(Failure::from)?.into()))
     }
 
     async fn set_namespace(&self, request: Request<v1::Namespace>) -> Reply<v1::Namespace> {
         let namespace = Namespace::try_from(request.into_inner()).map_err(|err| Failure::invalid(&err))?;
         audit::object(&namespace.name);
-        self.0.set(&namespace).await.map_err(Failure::from)?;
+        self.0.namespaces.set(&namespace).await.map_err(Failure::from)?;
         Ok(Response::new(namespace.into()))
     }
 
@@ -39,7 +39,7 @@ impl namespaces_server::Namespaces for Service {
     ) -> Reply<DeleteNamespaceResponse> {
         let name = name(&request.get_ref().name)?;
         audit::object(&name);
-        self.0.delete(&name).await.map_err(Failure::from)?;
+        self.0.delete_namespace(&name).await.map_err(Failure::from)?;
         Ok(Response::new(DeleteNamespaceResponse {}))
     }
 }

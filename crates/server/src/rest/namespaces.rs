@@ -89,7 +89,7 @@ pub(super) async fn delete(
 ) -> Result<Json<Done>, Failure> {
     let namespace = name(&namespace)?;
     audit::object(&namespace);
-    parts.namespaces.delete(&namespace).await?;
+    parts.delete_namespace(&namespace).await?;
     Ok(Json(Done {}))
 }
 
