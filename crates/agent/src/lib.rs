@@ -1,0 +1,4 @@
+pub mod endpoints;
+mod file;
+pub mod held;
+pub mod journal;
