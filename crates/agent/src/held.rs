@@ -13,14 +13,14 @@
 
 mod object;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 use transport::{Digest, bucket};
 use wire::trestle::v1::{
     NodeApply, NodeFlush, NodeRemove, NodeStart, ToNode, node_apply, node_start::Mode, to_node,
 };
 
-pub use object::{Content, Key, Members, Object, member_id};
+pub use object::{Content, Difference, Key, Members, Object, member_id};
 
 /// The moment of a controller that a node's state is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,11 +56,14 @@ pub enum Taken {
     Step(Step),
 }
 
+/// How objects differ from before.
+pub type Differences = BTreeMap<Key, Difference>;
+
 /// What a flush changed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Step {
     /// Objects that are new, differ from before, or are gone.
-    pub changed: BTreeSet<Key>,
+    pub changed: Differences,
     /// Whether this step brought the node from wherever it was to the controller's present.
     pub synced: bool,
 }
@@ -68,7 +71,9 @@ pub struct Step {
 impl Step {
     /// Two steps as one.
     pub fn join(&mut self, later: Self) {
-        self.changed.extend(later.changed);
+        for (key, difference) in later.changed {
+            note(&mut self.changed, key, difference);
+        }
         self.synced |= later.synced;
     }
 }
@@ -173,7 +178,7 @@ impl Held {
                 Some(to_node::Message::Remove(NodeRemove { kind, name })) => {
                     let key = Key { kind, name };
                     if self.objects.remove(&key).is_some() {
-                        step.changed.insert(key);
+                        note(&mut step.changed, key, Difference::Gone);
                     }
                 }
                 _ => {}
@@ -239,22 +244,22 @@ impl Held {
         matches!(self.objects.get(key), Some(Object { content: Content::Set(_), .. }))
     }
 
-    fn apply(&mut self, apply: NodeApply, changed: &mut BTreeSet<Key>) {
+    fn apply(&mut self, apply: NodeApply, changed: &mut Differences) {
         let NodeApply { kind, name, hash, body } = apply;
         let key = Key { kind, name };
         let object = self.objects.entry(key.clone()).or_insert_with(|| {
             // An object that was not there is changed even if it is empty.
-            changed.insert(key.clone());
+            note(changed, key.clone(), Difference::Whole);
             Object { hash, content: Content::Unknown }
         });
         object.hash = hash;
-        if object.content.update(body) {
-            changed.insert(key);
+        if let Some(difference) = object.content.update(body) {
+            note(changed, key, difference);
         }
     }
 
     /// Drops what the start says is gone: what was held in the places it names, and was not sent.
-    fn sweep(&mut self, start: &NodeStart, sent: &BTreeSet<Key>, changed: &mut BTreeSet<Key>) {
+    fn sweep(&mut self, start: &NodeStart, sent: &BTreeSet<Key>, changed: &mut Differences) {
         let is_swept = |hash: u64| match start.mode() {
             Mode::Snapshot => true,
             Mode::Buckets => start.buckets.contains(&(bucket(hash) as u32)),
@@ -263,10 +268,17 @@ impl Held {
         self.objects.retain(|key, object| {
             let stays = sent.contains(key) || !is_swept(object.hash);
             if !stays {
-                changed.insert(key.clone());
+                note(changed, key.clone(), Difference::Gone);
             }
             stays
         });
+    }
+}
+
+fn note(changed: &mut Differences, key: Key, difference: Difference) {
+    match changed.entry(key) {
+        Entry::Vacant(entry) => drop(entry.insert(difference)),
+        Entry::Occupied(mut entry) => entry.get_mut().join(difference),
     }
 }
 

@@ -25,6 +25,20 @@ pub mod part;
 mod status;
 pub mod worker;
 
+use part::Part;
+
+/// Why the parts cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum PartsError {
+    #[error("cannot reach the kernel's netfilter: the agent needs root, and a kernel with nftables")]
+    Kernel(#[source] node_kernel::netlink::NetlinkError),
+}
+
+/// The parts of an agent on a real node. They act in the network namespace of the calling thread.
+pub fn parts(_node: &str) -> Result<Vec<Box<dyn Part>>, PartsError> {
+    Ok(Vec::new())
+}
+
 pub use agent::{Agent, AgentError, Config, boot};
 pub use feed::Uplink;
 pub use metrics::Metrics;

@@ -4,13 +4,13 @@
 //! the agent was started in. A part reads what it needs from the [`View`]; what it keeps for itself it can rebuild from
 //! there, so `Changed::All` is always a legal call, and the first one is that.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use wire::trestle::v1::ObjectKind;
 
 use crate::{
     endpoints::Endpoints,
-    held::{Held, Key},
+    held::{Differences, Held, Key},
 };
 
 /// The whole state to be made true.
@@ -28,7 +28,7 @@ pub enum Changed<'a> {
     /// Anything: compare all, also with what an earlier run left in the kernel.
     All,
     /// These objects, of whatever kind, and perhaps the endpoints.
-    Some { objects: &'a BTreeSet<Key>, endpoints: bool },
+    Some { objects: &'a Differences, endpoints: bool },
 }
 
 /// What is true now.

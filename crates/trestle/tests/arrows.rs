@@ -42,7 +42,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cloud-linux",
         ],
     ),
-    ("trestle", &["model", "wire", "store", "server", "cloud-api", "cloud-linux"]),
+    ("agent", &["wire", "transport", "node-nft", "node-kernel"]),
+    ("trestle", &["model", "wire", "store", "server", "agent", "cloud-api", "cloud-linux"]),
     ("benches", &[]),
 ];
 

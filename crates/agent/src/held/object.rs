@@ -1,6 +1,6 @@
 //! One object that a node holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use prost::Message as _;
 use wire::trestle::v1::{NodeApply, SetMember, SetUpdate, node_apply::Body};
@@ -37,6 +37,32 @@ pub enum Content {
     Unknown,
 }
 
+/// How an object differs from what it was.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Difference {
+    /// In any way: look at all of it.
+    Whole,
+    /// A set, by these members: those with these identities came or have other ports, those went.
+    Members { put: BTreeSet<Vec<u8>>, removed: Members },
+    Gone,
+}
+
+impl Difference {
+    /// Two differences, one after the other, as one.
+    pub fn join(&mut self, later: Self) {
+        match (&mut *self, later) {
+            (Self::Members { put, removed }, Self::Members { put: more, removed: gone }) => {
+                removed.retain(|id, _| !more.contains(id));
+                put.retain(|id| !gone.contains_key(id));
+                put.extend(more);
+                removed.extend(gone);
+            }
+            (Self::Whole, Self::Members { .. }) => {}
+            (earlier, later) => *earlier = later,
+        }
+    }
+}
+
 /// What tells a member from others of its set.
 pub fn member_id(member: &SetMember) -> Vec<u8> {
     // A member without ports, which is how removals are said, is its own identity.
@@ -44,8 +70,8 @@ pub fn member_id(member: &SetMember) -> Vec<u8> {
 }
 
 impl Content {
-    /// Takes in a message's body; whether anything changed.
-    pub(super) fn update(&mut self, body: Option<Body>) -> bool {
+    /// Takes in a message's body; what that changed.
+    pub(super) fn update(&mut self, body: Option<Body>) -> Option<Difference> {
         match (body, &mut *self) {
             (Some(Body::Set(update)), Self::Set(members)) if !update.replace => change(members, update),
             (Some(Body::Set(update)), content) => {
@@ -58,26 +84,31 @@ impl Content {
         }
     }
 
-    fn become_other(&mut self, new: Self) -> bool {
+    fn become_other(&mut self, new: Self) -> Option<Difference> {
         let differs = *self != new;
         *self = new;
-        differs
+        differs.then_some(Difference::Whole)
     }
 }
 
-fn change(members: &mut Members, update: SetUpdate) -> bool {
-    let mut changed = false;
+fn change(members: &mut Members, update: SetUpdate) -> Option<Difference> {
+    let (mut put, mut removed) = (BTreeSet::new(), Members::new());
     for member in &update.removed {
-        changed |= members.remove(&member_id(member)).is_some();
+        let id = member_id(member);
+        if let Some(member) = members.remove(&id) {
+            removed.insert(id, member);
+        }
     }
     for member in update.put {
         let id = member_id(&member);
         if members.get(&id) != Some(&member) {
+            removed.remove(&id);
+            put.insert(id.clone());
             members.insert(id, member);
-            changed = true;
         }
     }
-    changed
+    let changed = !(put.is_empty() && removed.is_empty());
+    changed.then_some(Difference::Members { put, removed })
 }
 
 impl Object {

@@ -154,6 +154,21 @@ fn holds(node: &Held) -> BTreeMap<Key, Object> {
     node.objects().map(|(key, object)| (key.clone(), object.clone())).collect()
 }
 
+/// Members that a difference names turn the set before into the set after.
+fn check_members(before: &BTreeMap<Key, Object>, after: &BTreeMap<Key, Object>, changed: &Differences) {
+    for (key, difference) in changed {
+        let Difference::Members { put, removed } = difference else { continue };
+        let set = |objects: &BTreeMap<Key, Object>| match &objects[key].content {
+            Content::Set(members) => members.clone(),
+            other => panic!("{other:?} is no set"),
+        };
+        let (mut members, after) = (set(before), set(after));
+        members.retain(|id, _| !removed.contains_key(id));
+        members.extend(put.iter().map(|id| (id.clone(), after[id].clone())));
+        assert_eq!(members, after);
+    }
+}
+
 fn expected(now: &State) -> BTreeMap<Key, Object> {
     let mut fresh = Held::default();
     let messages = now.iter().flat_map(|(key, content)| whole(key, content));
@@ -188,6 +203,8 @@ proptest! {
             }
             if let Some(changed) = changed {
                 let after = holds(node);
+                check_members(&before, &after, &changed);
+                let changed: BTreeSet<Key> = changed.into_keys().collect();
                 let differs: BTreeSet<Key> = before.keys().chain(after.keys())
                     .filter(|key| before.get(*key).map(|o| &o.content) != after.get(*key).map(|o| &o.content))
                     .cloned().collect();
@@ -321,4 +338,50 @@ fn objects_of_kinds_that_were_unknown_are_asked_for_again() {
     same.objects.clear();
     same.forget_unknown();
     assert!(same.token().is_some(), "nothing was forgotten");
+}
+
+proptest! {
+    /// Differences joined, whatever the steps between, are the difference of the ends.
+    #[test]
+    fn joined_steps_turn_the_first_state_into_the_last(
+        states in vec(proptest::collection::btree_map(0..3_u8, proptest::collection::btree_set(0..6_u8, 0..4), 0..3), 2..6),
+    ) {
+        let state = |state: &BTreeMap<u8, BTreeSet<u8>>| -> State {
+            state.iter().map(|(name, members)| (Key::new(SET, &name.to_string()), members.iter().copied().collect())).collect()
+        };
+        let states: Vec<State> = states.iter().map(state).collect();
+        let mut node = Held::default();
+        let mut first = vec![start(1, Mode::Snapshot, vec![])];
+        first.extend(states[0].iter().flat_map(|(key, content)| whole(key, content)));
+        first.push(flush(0));
+        first.into_iter().for_each(|message| drop(node.take(message).unwrap()));
+        let before = holds(&node);
+        let mut joined = Step::default();
+        for (number, pair) in states.windows(2).enumerate() {
+            let [from, to] = pair else { unreachable!() };
+            for message in difference(from, to).into_iter().chain([flush(number as u64 + 1)]) {
+                if let Taken::Step(step) = node.take(message).unwrap() {
+                    joined.join(step);
+                }
+            }
+        }
+        let after = holds(&node);
+        let mut rebuilt = before.clone();
+        for (key, difference) in &joined.changed {
+            match difference {
+                Difference::Gone => drop(rebuilt.remove(key)),
+                Difference::Whole => drop(rebuilt.insert(key.clone(), after[key].clone())),
+                Difference::Members { put, removed } => {
+                    let (Content::Set(now), Some(Object { content: Content::Set(members), .. })) =
+                        (&after[key].content, rebuilt.get_mut(key)) else { panic!("{key:?} is no set") };
+                    members.retain(|id, _| !removed.contains_key(id));
+                    members.extend(put.iter().map(|id| (id.clone(), now[id].clone())));
+                }
+            }
+        }
+        let contents = |objects: &BTreeMap<Key, Object>| -> Vec<_> {
+            objects.iter().map(|(key, object)| (key.clone(), object.content.clone())).collect()
+        };
+        prop_assert_eq!(contents(&rebuilt), contents(&after));
+    }
 }

@@ -41,7 +41,7 @@ impl Part for Fake {
         let what = match changed {
             Changed::All => "all".to_owned(),
             Changed::Some { objects, endpoints } => {
-                let names: Vec<_> = objects.iter().map(|key| key.name.as_str()).collect();
+                let names: Vec<_> = objects.keys().map(|key| key.name.as_str()).collect();
                 format!("{}{}", names.join(","), if endpoints { " endpoints" } else { "" })
             }
         };

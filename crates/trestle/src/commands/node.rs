@@ -175,6 +175,11 @@ impl Rows for ObjectView {
     }
 }
 
+/// The word for a kind of object; unknown for one of another version.
+pub fn kind_name(number: i32) -> &'static str {
+    kind(ObjectKind::try_from(number).unwrap_or_default())
+}
+
 fn kind(kind: ObjectKind) -> &'static str {
     match kind {
         ObjectKind::AppliedToSet => "applied-to-set",
