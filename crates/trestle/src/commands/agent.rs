@@ -15,8 +15,9 @@ use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
+use wire::trestle::v1::ObjectKind;
 
-use super::{node::kind_name, serve::log_to_stderr};
+use super::serve::log_to_stderr;
 use crate::{
     client::ConnectionArgs,
     output::{Format, Rows, print},
@@ -251,7 +252,7 @@ impl Rows for ObjectView {
     fn row(&self) -> Vec<String> {
         let HeldObject { kind, name, hash, members } = &self.0;
         let members = members.map(|members| members.to_string()).unwrap_or_default();
-        vec![kind_name(*kind).to_owned(), name.clone(), members, format!("{hash:016x}")]
+        vec![ObjectKind::try_from(*kind).unwrap_or_default().word().to_owned(), name.clone(), members, format!("{hash:016x}")]
     }
 }
 

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use serde::Serialize;
 use wire::trestle::v1::{
-    GetNodeRequest, ListNodesRequest, NodeObject, NodeObjectError, NodeStatus, ObjectKind,
+    GetNodeRequest, ListNodesRequest, NodeObject, NodeObjectError, NodeStatus,
     nodes_client::NodesClient,
 };
 
@@ -135,7 +135,7 @@ struct ErrorView {
 
 impl From<NodeObjectError> for ErrorView {
     fn from(error: NodeObjectError) -> Self {
-        Self { kind: kind(error.kind()), name: error.name, message: error.message }
+        Self { kind: error.kind().word(), name: error.name, message: error.message }
     }
 }
 
@@ -158,7 +158,7 @@ struct ObjectView {
 impl From<NodeObject> for ObjectView {
     fn from(object: NodeObject) -> Self {
         Self {
-            kind: kind(object.kind()),
+            kind: object.kind().word(),
             name: object.name,
             revision: object.revision,
             members: object.members,
@@ -172,19 +172,5 @@ impl Rows for ObjectView {
     fn row(&self) -> Vec<String> {
         let members = self.members.map(|members| members.to_string()).unwrap_or_default();
         vec![self.kind.to_owned(), self.name.clone(), self.revision.to_string(), members]
-    }
-}
-
-/// The word for a kind of object; unknown for one of another version.
-pub fn kind_name(number: i32) -> &'static str {
-    kind(ObjectKind::try_from(number).unwrap_or_default())
-}
-
-fn kind(kind: ObjectKind) -> &'static str {
-    match kind {
-        ObjectKind::AppliedToSet => "applied-to-set",
-        ObjectKind::AddressSet => "address-set",
-        ObjectKind::Policy => "policy",
-        ObjectKind::Unspecified => "unknown",
     }
 }
