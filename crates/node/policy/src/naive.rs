@@ -17,7 +17,7 @@ use crate::{
 /// Everything that was said, as it was said.
 #[derive(Clone, Debug, Default)]
 pub struct Naive {
-    pub node: String,
+    node: String,
     sets: BTreeMap<String, Vec<Member>>,
     applied: BTreeMap<String, Vec<Member>>,
     policies: BTreeMap<String, NetworkPolicy>,
@@ -25,6 +25,11 @@ pub struct Naive {
 }
 
 impl Naive {
+    /// Of the node with this name.
+    pub fn new(node: impl Into<String>) -> Self {
+        Self { node: node.into(), ..Self::default() }
+    }
+
     pub fn take(&mut self, change: Change) {
         match change {
             Change::PutSet { kind, name, replace, put, removed } => {
@@ -56,6 +61,26 @@ impl Naive {
             LocalChange::Put(workload) => drop(self.workloads.insert(workload.id.clone(), workload)),
             LocalChange::Remove(id) => drop(self.workloads.remove(&id)),
         }
+    }
+
+    /// Everything again, as to someone who knows nothing.
+    pub fn tell(&self) -> (Vec<Change>, Vec<LocalChange>) {
+        let set = |kind: SetKind| {
+            move |(name, members): (&String, &Vec<Member>)| Change::PutSet {
+                kind,
+                name: name.clone(),
+                replace: true,
+                put: members.clone(),
+                removed: Vec::new(),
+            }
+        };
+        let mut changes: Vec<Change> = self.sets.iter().map(set(SetKind::Address)).collect();
+        changes.extend(self.applied.iter().map(set(SetKind::AppliedTo)));
+        changes.extend(self.policies.iter().map(|(name, policy)| Change::PutPolicy {
+            name: name.clone(),
+            policy: Box::new(policy.clone()),
+        }));
+        (changes, self.workloads.values().cloned().map(LocalChange::Put).collect())
     }
 
     pub fn decide(&self, packet: &Packet) -> Decision {
