@@ -29,6 +29,7 @@ mod plane;
 mod program;
 mod programs;
 mod sets;
+pub mod units;
 
 pub use l4::{Decision, L4};
 pub use object::{

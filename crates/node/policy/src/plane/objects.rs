@@ -1,6 +1,6 @@
 //! Taking in what the controller and the local registry say.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use model::policy::output::Member;
 
@@ -228,6 +228,27 @@ impl Plane {
 
     pub(super) fn applied_sets<'a>(&'a self, id: &WorkloadId) -> impl Iterator<Item = &'a AppliedToSet> {
         self.selected_by.get(id).into_iter().flatten().filter_map(|set| self.applied.get(set))
+    }
+
+    pub(crate) fn features_of_address(&self, address: IpAddr) -> Vec<FeatureKey> {
+        let signature = self.peers.signature(self.peers.class_of(address));
+        let features = signature.into_iter().flat_map(|signature| signature.features.iter());
+        features.filter_map(|feature| self.peers.key(*feature).cloned()).collect()
+    }
+
+    pub(crate) fn policies_with_blocks(&self, ipv6: bool) -> Vec<Arc<str>> {
+        let is_block =
+            |key: &FeatureKey| matches!(key, FeatureKey::Block(block) if block.cidr.addr().is_ipv6() == ipv6);
+        let with = self.policies.iter().filter(|(_, one)| one.bound.compiled.features.iter().any(is_block));
+        with.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Those that apply to the workload that has the address.
+    pub(crate) fn policies_of_address(&self, address: IpAddr) -> Vec<Arc<str>> {
+        let owner = self.claims.get(&address).and_then(|claims| claims.last());
+        let sets = owner.and_then(|(_, id)| self.selected_by.get(id)).into_iter().flatten();
+        let policies: BTreeSet<_> = sets.filter_map(|set| self.applied_by.get(set)).flatten().cloned().collect();
+        policies.into_iter().collect()
     }
 
     pub(super) fn address_sets(&self) -> impl Iterator<Item = &AddressSet> {
