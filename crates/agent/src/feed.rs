@@ -277,7 +277,7 @@ fn read(path: &Path) -> Result<Vec<u8>, StreamError> {
 }
 
 /// An error and what caused it, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     if let Some(status) = error.source().and_then(|source| source.downcast_ref::<Box<Status>>()) {
         return format!("{error}: {} ({:?})", status.message(), status.code());
     }

@@ -22,21 +22,32 @@ pub mod journal;
 pub mod local;
 mod metrics;
 pub mod part;
+mod policy;
 mod status;
 pub mod worker;
 
+use node_kernel::policy::PolicyError;
+use node_policy::Options;
 use part::Part;
 
-/// Why the parts cannot be made.
-#[derive(Debug, thiserror::Error)]
-pub enum PartsError {
-    #[error("cannot reach the kernel's netfilter: the agent needs root, and a kernel with nftables")]
-    Kernel(#[source] node_kernel::netlink::NetlinkError),
+/// How policies are enforced, apart from what they say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PolicySettings {
+    /// Interfaces whose name begins so are Pods': one that is not attached gets nothing through.
+    pub guard: Vec<String>,
+    /// Cut established connections that a new policy forbids, instead of letting them end by themselves.
+    pub cut_established: bool,
 }
 
 /// The parts of an agent on a real node. They act in the network namespace of the calling thread.
-pub fn parts(_node: &str) -> Result<Vec<Box<dyn Part>>, PartsError> {
-    Ok(Vec::new())
+pub fn parts(node: &str, settings: &PolicySettings) -> Result<Vec<Box<dyn Part>>, PolicyError> {
+    let options = Options {
+        node: node.to_owned(),
+        guarded_prefixes: settings.guard.clone(),
+        cut_established: settings.cut_established,
+        ..Options::default()
+    };
+    Ok(vec![Box::new(policy::Policies::open(options)?)])
 }
 
 pub use agent::{Agent, AgentError, Config, boot};

@@ -9,7 +9,7 @@ use model::policy::output::Member;
 use node_kernel::policy::{self as kernel, PolicyError, PolicyExecutor};
 use node_policy::{Change, LocalChange, Options, SetKind, Workload, WorkloadId};
 use wire::{
-    node::network_policy,
+    node::read::network_policy,
     trestle::v1::{ObjectKind, SetMember, node_apply::Body},
 };
 

@@ -268,8 +268,10 @@ impl Worker {
             // A part that has failed is not what its table says; it is tried again whole.
             let mended = outcome.failure.is_none().then(|| part.mend(&view)).flatten();
             if let Some(mended) = mended {
-                warn!(part = part.name(), "somebody changed our state in the kernel; it is mended");
-                self.metrics.mended.inc();
+                if mended.transactions > 0 {
+                    warn!(part = part.name(), "somebody changed our state in the kernel; it is mended");
+                    self.metrics.mended.inc();
+                }
                 *outcome = mended;
                 note(part.name(), outcome, &self.metrics);
             }

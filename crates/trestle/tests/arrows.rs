@@ -43,7 +43,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cloud-linux",
         ],
     ),
-    ("agent", &["wire", "transport", "node-nft", "node-kernel"]),
+    ("agent", &["model", "wire", "transport", "node-policy", "node-kernel"]),
     ("trestle", &["model", "wire", "store", "server", "agent", "cloud-api", "cloud-linux"]),
     ("benches", &[]),
 ];

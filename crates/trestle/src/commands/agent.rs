@@ -6,9 +6,10 @@ use std::{
 };
 
 use agent::{
-    Agent, Config, StatusView, Uplink,
+    Agent, Config, PolicySettings, StatusView, Uplink,
     endpoints::{Attachment, Endpoint, Pod},
     local::Client,
+    part::Part,
     worker::HeldObject,
 };
 use anyhow::{Context as _, bail};
@@ -43,7 +44,7 @@ What it was told last is kept on disk and in force before the controller is reac
 pub struct AgentArgs {
     #[command(subcommand)]
     command: Option<AgentCommand>,
-    /// YAML file with any of: node, servers, ca, cert, key, data_dir, socket, health; flags outrank it
+    /// YAML file with any of: node, servers, ca, cert, key, data_dir, socket, health, guard, cut_established; flags outrank it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The node's name, as in its certificate (default: the host's name)
@@ -58,6 +59,12 @@ pub struct AgentArgs {
     /// Where health and metrics are served, or `none`
     #[arg(long, value_name = "ADDR", help = format!("Where /healthz, /readyz and /metrics are served, or none [default: {HEALTH}]"))]
     health: Option<String>,
+    /// Interfaces whose name begins so are Pods': one that is not attached gets nothing through; once per prefix
+    #[arg(long, value_name = "PREFIX")]
+    guard: Vec<String>,
+    /// Cut established connections that a new policy forbids
+    #[arg(long)]
+    cut_established: bool,
     /// Enforce what is known from disk, then exit: for the moment before the network opens
     #[arg(long)]
     boot: bool,
@@ -105,10 +112,12 @@ struct File {
     data_dir: Option<PathBuf>,
     socket: Option<PathBuf>,
     health: Option<String>,
+    guard: Vec<String>,
+    cut_established: bool,
 }
 
 pub async fn run(args: AgentArgs, output: Format, connection: ConnectionArgs) -> anyhow::Result<()> {
-    let AgentArgs { command, config, node, data_dir, socket, health, boot } = args;
+    let AgentArgs { command, config, node, data_dir, socket, health, guard, cut_established, boot } = args;
     let file = config.as_deref().map(load).transpose()?.unwrap_or_default();
     let socket = socket.or(file.socket).unwrap_or_else(|| SOCKET.into());
     if let Some(command) = command {
@@ -128,15 +137,21 @@ pub async fn run(args: AgentArgs, output: Format, connection: ConnectionArgs) ->
     let data_dir = data_dir.or(file.data_dir).unwrap_or_else(|| DATA_DIR.into());
     log_to_stderr("info,rustls=error");
     let config = Config { uplink, data_dir, socket, health };
-    if boot { enforce_once(&config) } else { serve(config).await }
+    let settings = PolicySettings {
+        guard: if guard.is_empty() { file.guard } else { guard },
+        cut_established: cut_established || file.cut_established,
+    };
+    let parts = agent::parts(&config.uplink.node, &settings)
+        .context("cannot enforce policies here: the agent needs root, and a kernel with nftables")?;
+    if boot { enforce_once(&config, parts) } else { serve(config, parts).await }
 }
 
-fn enforce_once(config: &Config) -> anyhow::Result<()> {
-    let state = agent::boot(config, agent::parts(&config.uplink.node)?)?;
+fn enforce_once(config: &Config, parts: Vec<Box<dyn Part>>) -> anyhow::Result<()> {
+    let state = agent::boot(config, parts)?;
     print(&format!("In force: {} objects, {} Pods.", state.objects, state.endpoints))
 }
 
-async fn serve(config: Config) -> anyhow::Result<()> {
+async fn serve(config: Config, parts: Vec<Box<dyn Part>>) -> anyhow::Result<()> {
     if config.uplink.servers.iter().any(|server| server.starts_with("https://"))
         && config.uplink.identity.is_none()
     {
@@ -145,7 +160,6 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     // Before the start, so that whoever sees it run can also stop it cleanly.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let parts = agent::parts(&config.uplink.node)?;
     let node = config.uplink.node.clone();
     let agent = Agent::start(config, parts).await?;
     let health = agent.health_addr().map(|addr| format!(", health on http://{addr}")).unwrap_or_default();
