@@ -85,6 +85,8 @@ pub struct Worker {
     due: Option<Step>,
     endpoints_due: bool,
     in_force: Option<Token>,
+    /// Whether the parts were ever told anything. Before, they leave the kernel alone.
+    begun: bool,
     stream: Stream,
     retry: Option<Instant>,
     backoff: Backoff,
@@ -132,6 +134,7 @@ impl Worker {
             due: None,
             endpoints_due: false,
             in_force: None,
+            begun: false,
             stream: Stream::default(),
             retry: None,
             backoff: Backoff::default(),
@@ -220,8 +223,8 @@ impl Worker {
         if !self.is_due() {
             return;
         }
-        if self.retry.is_some() {
-            // Some part is not where it should be: only a comparison of all helps it.
+        if self.retry.is_some() || !self.begun {
+            // Some part is not, or may not be, where it should be: only a comparison of all helps it.
             return self.apply_all();
         }
         let step = self.due.take().unwrap_or_default();
@@ -235,6 +238,7 @@ impl Worker {
     }
 
     fn apply(&mut self, changed: Changed<'_>) {
+        self.begun = true;
         let started = Instant::now();
         let view = View { node: &self.node, held: &self.held, endpoints: &self.endpoints };
         for (part, outcome) in self.parts.iter_mut().zip(&mut self.outcomes) {
@@ -262,6 +266,9 @@ impl Worker {
         self.journal.tend(&self.held, now);
         if self.retry.is_some_and(|at| now >= at) {
             return self.apply_all();
+        }
+        if !self.begun {
+            return;
         }
         let view = View { node: &self.node, held: &self.held, endpoints: &self.endpoints };
         for (part, outcome) in self.parts.iter_mut().zip(&mut self.outcomes) {

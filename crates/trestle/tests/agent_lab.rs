@@ -8,6 +8,10 @@ mod matrix;
 mod net;
 #[path = "lab/probe.rs"]
 mod probe;
+#[path = "lab/traffic.rs"]
+mod traffic;
+#[path = "lab/trouble.rs"]
+mod trouble;
 #[path = "lab/world.rs"]
 mod world;
 
@@ -16,11 +20,11 @@ use world::World;
 
 const PORTS: [&str; 3] = ["tcp/80", "tcp/81", "udp/80"];
 
-/// Nine Pods in three namespaces on two hosts: x and y mixed, so that most pairs cross hosts.
+/// Nine Pods in three namespaces on two hosts: all mixed, so that most pairs cross hosts.
 fn nine_pods() -> World {
     let mut world = World::new(2);
     let ports = PORTS.map(|text| text.parse().unwrap());
-    let places = [("x/a", 0), ("x/b", 0), ("x/c", 1), ("y/a", 0), ("y/b", 1), ("y/c", 1), ("z/a", 1), ("z/b", 0), ("z/c", 1)];
+    let places = [("x/a", 0), ("x/b", 0), ("x/c", 1), ("v/a", 0), ("v/b", 1), ("v/c", 1), ("z/a", 1), ("z/b", 0), ("z/c", 1)];
     for (name, host) in places {
         world.add_pod(name, host, "", &ports);
     }

@@ -91,9 +91,12 @@ fn pods_are_closed_until_a_controller_has_spoken_and_stay_open_after() {
     let (dir, part) = (tempfile::tempdir().unwrap(), Fake::default());
     let mut worker = load(dir.path(), &part);
     worker.begin();
+    part.0.drifted.store(true, Relaxed);
+    worker.tend(Instant::now());
     assert_eq!(part.calls(), [""; 0], "knowing nothing, it touches nothing");
+    assert!(part.0.drifted.swap(false, Relaxed), "not even to mend it");
     assert!(worker.attach(pod("ns/a"), attachment("v1")).unwrap().closed);
-    assert_eq!(part.calls(), [" endpoints: 0 objects, 1/1 closed"]);
+    assert_eq!(part.calls(), ["all: 0 objects, 1/1 closed"]);
     let opening = worker.open();
     assert_eq!((opening.token, opening.digest.len()), (None, 0));
     [start(), policy("p"), flush(5)].into_iter().for_each(|message| worker.take(message));
@@ -149,7 +152,7 @@ fn a_part_that_fails_is_tried_again_whole_and_reported() {
     worker.tend(Instant::now() + Duration::from_secs(60));
     assert_eq!(
         part.calls(),
-        ["p: 1 objects, 0/0 closed", "all: 2 objects, 0/0 closed", "all: 2 objects, 0/0 closed"]
+        ["all: 1 objects, 0/0 closed", "all: 2 objects, 0/0 closed", "all: 2 objects, 0/0 closed"]
     );
     assert!(worker.state().is_in_force());
 }
@@ -189,10 +192,12 @@ fn steps_that_come_fast_become_one_and_drift_is_mended() {
     let (dir, part) = (tempfile::tempdir().unwrap(), Fake::default());
     let mut worker = load(dir.path(), &part);
     worker.open();
-    [start(), policy("p"), flush(1), policy("q"), flush(2)].into_iter().for_each(|message| worker.take(message));
+    [start(), flush(0)].into_iter().for_each(|message| worker.take(message));
+    worker.settle();
+    [policy("p"), flush(1), policy("q"), flush(2)].into_iter().for_each(|message| worker.take(message));
     worker.settle();
     worker.settle();
-    assert_eq!(part.calls(), ["p,q: 2 objects, 0/0 closed"]);
+    assert_eq!(part.calls(), ["all: 0 objects, 0/0 closed", "p,q: 2 objects, 0/0 closed"]);
     part.0.drifted.store(true, Relaxed);
     worker.tend(Instant::now());
     assert_eq!(worker.metrics.mended.get(), 1);
@@ -218,5 +223,5 @@ fn an_attachment_that_cannot_be_kept_is_an_error_and_enforced() {
     std::fs::create_dir(dir.path().join("endpoints.json.new")).unwrap();
     let refused = worker.attach(pod("ns/a"), attachment("v1"));
     assert!(matches!(refused, Err(AttachError::Keep { .. })));
-    assert_eq!(part.calls(), [" endpoints: 0 objects, 1/1 closed"]);
+    assert_eq!(part.calls(), ["all: 0 objects, 1/1 closed"]);
 }

@@ -64,8 +64,7 @@ impl Scenario {
                 world.apply(&documents.join("\n---\n"));
             }
             for object in &step.delete {
-                let (kind, name) = object.split_once(' ').expect("KIND NAMESPACE/NAME");
-                world.ok(&["delete", kind, name]);
+                world.delete(object);
             }
             world.settle();
             let expected = step.expected(world);

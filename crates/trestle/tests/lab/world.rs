@@ -146,15 +146,11 @@ impl World {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         host.agent = Some(child);
-        assert!(line.contains("runs"), "the agent of {} did not start: {}", host.name, self.log(index));
+        assert!(line.contains("runs"), "an agent did not start: {}", self.log(index));
     }
 
     pub fn kill_agent(&mut self, index: usize) {
         kill(self.hosts[index].agent.take());
-    }
-
-    pub fn agent_pid(&self, index: usize) -> u32 {
-        self.hosts[index].agent.as_ref().unwrap().id()
     }
 
     pub fn data_dir(&self, index: usize) -> PathBuf {
@@ -238,6 +234,15 @@ impl World {
         let path = self.dir.path().join("apply.yaml");
         std::fs::write(&path, documents).unwrap();
         self.ok(&["apply", "-f", "apply.yaml"]);
+    }
+
+    /// `KIND NAMESPACE/NAME`, or `KIND NAME`.
+    pub fn delete(&self, object: &str) {
+        let (kind, name) = object.split_once(' ').expect("KIND and name");
+        match name.split_once('/') {
+            Some((namespace, name)) => self.ok(&["delete", kind, name, "--namespace", namespace]),
+            None => self.ok(&["delete", kind, name]),
+        };
     }
 
     /// A command of the user's; its standard output.
