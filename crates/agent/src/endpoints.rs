@@ -91,7 +91,10 @@ impl Attachment {
     fn check(&self) -> Result<(), EndpointError> {
         let name = &self.interface;
         let is_fine = |c: char| c.is_ascii_graphic() && !matches!(c, '/' | '*' | '"' | ':');
-        if !(1..=MAX_INTERFACE).contains(&name.len()) || !name.chars().all(is_fine) || matches!(&**name, "." | "..") {
+        if !(1..=MAX_INTERFACE).contains(&name.len())
+            || !name.chars().all(is_fine)
+            || matches!(&**name, "." | "..")
+        {
             return Err(EndpointError::Interface(name.clone()));
         }
         if self.addresses.len() > MAX_ADDRESSES {
@@ -138,7 +141,12 @@ impl Endpoints {
 
     /// Attaches a Pod, closed or open. Whether anything changed: what is attached already stays as it is, closed or
     /// open.
-    pub fn attach(&mut self, pod: Pod, mut attachment: Attachment, closed: bool) -> Result<bool, EndpointError> {
+    pub fn attach(
+        &mut self,
+        pod: Pod,
+        mut attachment: Attachment,
+        closed: bool,
+    ) -> Result<bool, EndpointError> {
         attachment.check()?;
         attachment.addresses.sort_unstable();
         attachment.addresses.dedup();

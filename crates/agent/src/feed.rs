@@ -20,7 +20,9 @@ use tonic::{
     transport::{Certificate, ClientTlsConfig, Endpoint, Identity},
 };
 use tracing::{debug, error, info, warn};
-use wire::trestle::v1::{FromNode, NodeHello, NodeReport, ToNode, from_node, node_feed_client::NodeFeedClient};
+use wire::trestle::v1::{
+    FromNode, NodeHello, NodeReport, ToNode, from_node, node_feed_client::NodeFeedClient,
+};
 
 use crate::{
     backoff::Backoff,
@@ -108,10 +110,9 @@ impl Feed {
                 return;
             }
             self.note_end(server, &error);
-            match error.code() {
-                // Another agent has this node's name, or this one may not have it: soon is of no use.
-                Some(Code::Aborted | Code::PermissionDenied | Code::Unauthenticated) => backoff.discourage(),
-                _ => {}
+            // Another agent has this node's name, or this one may not have it: soon is of no use.
+            if let Some(Code::Aborted | Code::PermissionDenied | Code::Unauthenticated) = error.code() {
+                backoff.discourage();
             }
             if self.worker.lost().await.is_err() {
                 return;
@@ -124,7 +125,11 @@ impl Feed {
         let text = chain(error);
         match error.code() {
             Some(Code::PermissionDenied | Code::Unauthenticated) => {
-                error!(server, error = text, "the controller does not let this node in; what is in force stays");
+                error!(
+                    server,
+                    error = text,
+                    "the controller does not let this node in; what is in force stays"
+                );
             }
             _ => warn!(server, error = text, "no stream from the controller; what is in force stays"),
         }
@@ -135,7 +140,11 @@ impl Feed {
     }
 
     /// One stream, from its opening to its end.
-    async fn stream(&self, server: &str, backoff: &mut Backoff) -> Result<std::convert::Infallible, StreamError> {
+    async fn stream(
+        &self,
+        server: &str,
+        backoff: &mut Backoff,
+    ) -> Result<std::convert::Infallible, StreamError> {
         let endpoint = endpoint(&self.uplink, server)?;
         let connect = endpoint.connect().await;
         let channel = connect.map_err(|source| StreamError::Connect(server.to_owned(), source))?;
@@ -210,7 +219,10 @@ impl Reporter {
         }
         let report = state.report();
         let urgent = !self.synced
-            || self.sent.as_ref().is_none_or(|sent| sent.errors != report.errors || sent.skipped != report.skipped);
+            || self
+                .sent
+                .as_ref()
+                .is_none_or(|sent| sent.errors != report.errors || sent.skipped != report.skipped);
         self.synced = true;
         if urgent {
             self.at = Some(Instant::now());

@@ -79,8 +79,7 @@ pub struct Loaded {
 impl Journal {
     /// Opens the journal in a directory and reads the state it holds; an empty one if there is none.
     pub fn open(dir: &Path) -> Result<Loaded, JournalError> {
-        file::create_dir(dir)
-            .map_err(|source| JournalError::Directory { path: dir.to_owned(), source })?;
+        file::create_dir(dir).map_err(|source| JournalError::Directory { path: dir.to_owned(), source })?;
         let path = dir.join("state");
         let failed = |source| JournalError::Read { path: path.clone(), source };
         let mut journal = Self {
@@ -192,7 +191,10 @@ impl Journal {
     }
 
     fn fail(&mut self, what: &str, err: &io::Error) {
-        let text = format!("cannot {what} {}: {err}; after a restart the node begins with an older state", self.path.display());
+        let text = format!(
+            "cannot {what} {}: {err}; after a restart the node begins with an older state",
+            self.path.display()
+        );
         tracing::error!(path = %self.path.display(), error = %err, "cannot keep the state on disk; enforcing goes on");
         (self.file, self.failure) = (None, Some((text, Instant::now())));
     }

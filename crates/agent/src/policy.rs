@@ -77,9 +77,7 @@ impl Policies {
         let content = &held.get(key)?.content;
         let known = !self.told.insert(key.clone());
         match (content, set_kind(kind)) {
-            (Content::Set(members), Some(kind)) => {
-                Some(self.put_set(key, kind, members, difference, known))
-            }
+            (Content::Set(members), Some(kind)) => Some(self.put_set(key, kind, members, difference, known)),
             (Content::Whole(Body::Policy(policy)), None) => {
                 self.unreadable.remove(key);
                 let policy = Box::new(network_policy(&key.name, policy));

@@ -335,9 +335,11 @@ impl Worker {
     }
 
     pub fn state(&self) -> State {
-        let known: Vec<i32> = self.parts.iter().flat_map(|part| part.kinds()).map(|kind| *kind as i32).collect();
+        let known: Vec<i32> =
+            self.parts.iter().flat_map(|part| part.kinds()).map(|kind| *kind as i32).collect();
         let unknown = self.held.objects().map(|(key, _)| key).filter(|key| !known.contains(&key.kind));
-        let unknown = unknown.map(|key| (key.clone(), "this agent does not know objects of this kind".to_owned()));
+        let unknown =
+            unknown.map(|key| (key.clone(), "this agent does not know objects of this kind".to_owned()));
         let errors = self.outcomes.iter().flat_map(|outcome| outcome.errors.clone());
         let failures = self.outcomes.iter().filter_map(|outcome| outcome.failure.clone());
         State {

@@ -35,7 +35,9 @@ pub async fn get(parts: &Parts, name: &str) -> Result<(NodeStatus, Vec<NodeObjec
         Some(status) => status,
         None if held.is_some() || known(parts).await?.contains(name) => unseen(name.to_owned()),
         None => {
-            let text = format!("there is no node {name}: it never connected, has no certificate, and nothing is meant for it");
+            let text = format!(
+                "there is no node {name}: it never connected, has no certificate, and nothing is meant for it"
+            );
             return Err(Failure::new(Code::NotFound, text));
         }
     };

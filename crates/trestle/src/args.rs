@@ -8,7 +8,8 @@ use model::Role;
 use crate::{
     client::ConnectionArgs,
     commands::{
-        access, agent, job, link, namespace, node, object, plugin, policy, resource, rule, storage, store, tag,
+        access, agent, job, link, namespace, node, object, plugin, policy, resource, rule, storage, store,
+        tag,
     },
     output::Format,
 };

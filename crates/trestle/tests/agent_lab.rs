@@ -24,7 +24,17 @@ const PORTS: [&str; 3] = ["tcp/80", "tcp/81", "udp/80"];
 fn nine_pods() -> World {
     let mut world = World::new(2);
     let ports = PORTS.map(|text| text.parse().unwrap());
-    let places = [("x/a", 0), ("x/b", 0), ("x/c", 1), ("v/a", 0), ("v/b", 1), ("v/c", 1), ("z/a", 1), ("z/b", 0), ("z/c", 1)];
+    let places = [
+        ("x/a", 0),
+        ("x/b", 0),
+        ("x/c", 1),
+        ("v/a", 0),
+        ("v/b", 1),
+        ("v/c", 1),
+        ("z/a", 1),
+        ("z/b", 0),
+        ("z/c", 1),
+    ];
     for (name, host) in places {
         world.add_pod(name, host, "", &ports);
     }

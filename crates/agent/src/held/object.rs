@@ -43,7 +43,10 @@ pub enum Difference {
     /// In any way: look at all of it.
     Whole,
     /// A set, by these members: those with these identities came or have other ports, those went.
-    Members { put: BTreeSet<Vec<u8>>, removed: Members },
+    Members {
+        put: BTreeSet<Vec<u8>>,
+        removed: Members,
+    },
     Gone,
 }
 

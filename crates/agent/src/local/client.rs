@@ -86,7 +86,8 @@ impl Client {
             return Ok(serde_json::from_slice(&bytes)?);
         }
         let text = |_| String::from_utf8_lossy(&bytes).into_owned();
-        let detail = serde_json::from_slice::<Problem>(&bytes).map(|problem| problem.detail).unwrap_or_else(text);
+        let detail =
+            serde_json::from_slice::<Problem>(&bytes).map(|problem| problem.detail).unwrap_or_else(text);
         Err(ClientError::Refused { status, detail })
     }
 }

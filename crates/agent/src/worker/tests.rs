@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Mutex, atomic::{AtomicBool, Ordering::Relaxed}},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use wire::trestle::v1::{

@@ -28,7 +28,8 @@ struct Oracle {
 
 impl Oracle {
     fn expected(&self, node: &str) -> Objects {
-        let mine = self.objects.iter().filter(|(_, (_, span))| span.as_ref().is_none_or(|s| s.contains(node)));
+        let mine =
+            self.objects.iter().filter(|(_, (_, span))| span.as_ref().is_none_or(|s| s.contains(node)));
         mine.map(|(name, (content, _))| (name.clone(), content.clone())).collect()
     }
 
@@ -53,7 +54,8 @@ impl Oracle {
                 objects::remove(if is_set { ObjectKind::AddressSet } else { ObjectKind::Policy }, &name)
             }
             1..6 if known && is_set => {
-                let (put, gone) = (format!("m{}", self.random.u8(..30)), format!("m{}", self.random.u8(30..60)));
+                let (put, gone) =
+                    (format!("m{}", self.random.u8(..30)), format!("m{}", self.random.u8(30..60)));
                 let (members, _) = self.objects.get_mut(&name).unwrap();
                 members.remove(&gone);
                 members.insert(put.clone());

@@ -14,7 +14,8 @@ use tokio_stream::{Stream, StreamExt as _, wrappers::TcpListenerStream};
 use tonic::{Code, Request, Response, Status, Streaming, transport::Server};
 use transport::SpanChange;
 use wire::trestle::v1::{
-    FromNode, NodeApply, NodeFlush, NodeHello, NodePolicy, NodeStart, ToNode, from_node, node_apply::Body,
+    FromNode, NodeApply, NodeFlush, NodeHello, NodePolicy, NodeStart, ToNode, from_node,
+    node_apply::Body,
     node_feed_server::{NodeFeed, NodeFeedServer},
     node_start::Mode,
     to_node,
@@ -45,7 +46,8 @@ async fn a_node_with_anothers_name_is_told_so() {
     let mut config = node.config();
     config.uplink.node = "n2".into();
     let agent = node.start_with(config).await;
-    eventually("the refusal", || agent.local().status().last_error.contains("may not connect as node n2")).await;
+    eventually("the refusal", || agent.local().status().last_error.contains("may not connect as node n2"))
+        .await;
     assert!(harness.session("n2").is_none());
     agent.stop().await;
 }
@@ -63,9 +65,13 @@ struct Service(Arc<Liar>);
 impl NodeFeed for Service {
     type ConnectStream = Pin<Box<dyn Stream<Item = Result<ToNode, Status>> + Send>>;
 
-    async fn connect(&self, request: Request<Streaming<FromNode>>) -> Result<Response<Self::ConnectStream>, Status> {
+    async fn connect(
+        &self,
+        request: Request<Streaming<FromNode>>,
+    ) -> Result<Response<Self::ConnectStream>, Status> {
         let mut incoming = request.into_inner();
-        if let Some(FromNode { message: Some(from_node::Message::Hello(hello)) }) = incoming.message().await? {
+        if let Some(FromNode { message: Some(from_node::Message::Hello(hello)) }) = incoming.message().await?
+        {
             self.0.hellos.lock().unwrap().push(hello);
         }
         let turn = self.0.turn.fetch_add(1, Relaxed);

@@ -81,7 +81,13 @@ impl Harness {
         std::fs::write(dir.join("key"), &reply.key_pem).unwrap();
         std::fs::write(dir.join("ca"), &self.ca).unwrap();
         let server = format!("https://localhost:{}", self.controller.grpc_addr().port());
-        Node { name: name.to_owned(), dir, server, serial: reply.info.unwrap().serial, part: Recorder::default() }
+        Node {
+            name: name.to_owned(),
+            dir,
+            server,
+            serial: reply.info.unwrap().serial,
+            part: Recorder::default(),
+        }
     }
 
     pub async fn revoke(&self, serial: &str) {
@@ -196,9 +202,11 @@ impl Part for Recorder {
                         Difference::Whole => drop(objects.insert(key.name.clone(), whole(key))),
                         Difference::Members { put, removed } => {
                             let now = whole(key);
-                            let Content::Set(members) = &view.held.get(key).unwrap().content else { panic!() };
+                            let Content::Set(members) = &view.held.get(key).unwrap().content else {
+                                panic!()
+                            };
                             let had = objects.get_mut(&key.name).expect("a difference has a base");
-                            removed.values().for_each(|member| drop(had.remove(&member.name)));
+                            had.retain(|name| !removed.values().any(|member| member.name == *name));
                             had.extend(put.iter().map(|id| members[id].name.clone()));
                             assert_eq!(*had, now);
                         }

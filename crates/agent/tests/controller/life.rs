@@ -40,7 +40,9 @@ async fn an_agent_follows_and_reports() {
     assert_eq!(node.part.members("mine").unwrap(), ["b", "c"]);
     eventually("the report", || {
         let session = harness.session("n1").unwrap();
-        session.applied == Some(session.revision) && session.lag == Duration::ZERO && session.errors.is_empty()
+        session.applied == Some(session.revision)
+            && session.lag == Duration::ZERO
+            && session.errors.is_empty()
     })
     .await;
     let (code, text) = get(&agent, "/metrics").await;

@@ -80,7 +80,11 @@ impl Gate {
                 )
             })?;
             let (id, subject) = self.credentials.check_token(&token, Timestamp::now())?;
-            return Ok(Some(Caller { subject, proof: Proof::Token, credential: Some(Credential::Token(id)) }));
+            return Ok(Some(Caller {
+                subject,
+                proof: Proof::Token,
+                credential: Some(Credential::Token(id)),
+            }));
         }
         let peer = request.extensions().get::<Peer>();
         if let Some(certificate) = peer.and_then(|peer| peer.certificate.as_ref()) {

@@ -1,9 +1,7 @@
 //! `trestle.v1.Nodes`: the nodes as the controller sees them.
 
 use tonic::{Request, Response, Status};
-use wire::trestle::v1::{
-    GetNodeRequest, GetNodeResponse, ListNodesRequest, ListNodesResponse, nodes_server,
-};
+use wire::trestle::v1::{GetNodeRequest, GetNodeResponse, ListNodesRequest, ListNodesResponse, nodes_server};
 
 use crate::{nodes, parts::Parts};
 

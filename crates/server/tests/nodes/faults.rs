@@ -10,12 +10,12 @@ use std::{
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, StreamBody};
+use tokio_stream::StreamExt as _;
 use tonic::{Code, body::Body, codegen::Service as _};
 use transport::{SpanChange, frame};
-use tokio_stream::StreamExt as _;
 use wire::trestle::v1::{
-    CreateTokenRequest, FromNode, NodeReport, RevokeTokenRequest, Role, access_client::AccessClient, from_node,
-    node_feed_client::NodeFeedClient,
+    CreateTokenRequest, FromNode, NodeReport, RevokeTokenRequest, Role, access_client::AccessClient,
+    from_node, node_feed_client::NodeFeedClient,
 };
 
 use super::{
@@ -104,7 +104,10 @@ async fn a_revoked_token_ends_the_stream_that_was_opened_with_it() {
     });
     // The connection is cut right behind the status, which may overtake it.
     let code = ended.await.expect("the stream ends");
-    assert!(matches!(code, Code::Unauthenticated | Code::Unknown | Code::Unavailable | Code::Cancelled), "{code:?}");
+    assert!(
+        matches!(code, Code::Unauthenticated | Code::Unknown | Code::Unavailable | Code::Cancelled),
+        "{code:?}"
+    );
     eventually("the session is gone", || harness.stats().sessions == 0).await;
     let end = harness.status("n1").unwrap().last_end.unwrap();
     assert_eq!((end.code, end.message.as_str()), (16, "the node's token was revoked or has expired"));

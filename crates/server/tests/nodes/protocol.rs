@@ -6,8 +6,8 @@ use server::{DuplicateNode, transport::objects};
 use tonic::Code;
 use transport::{Change, SpanChange};
 use wire::trestle::v1::{
-    ApplyObjectsRequest, FromNode, GetNodeRequest, NodeObjectError, NodePolicy, NodeReport, ObjectKind, Role, SetMember,
-    node_start::Mode, nodes_client::NodesClient, objects_client::ObjectsClient,
+    ApplyObjectsRequest, FromNode, GetNodeRequest, NodeObjectError, NodePolicy, NodeReport, ObjectKind, Role,
+    SetMember, node_start::Mode, nodes_client::NodesClient, objects_client::ObjectsClient,
 };
 
 use super::{

@@ -73,7 +73,9 @@ pub struct AgentArgs {
 #[derive(Debug, Subcommand)]
 pub enum AgentCommand {
     /// Say which interface of this node is a Pod's; answers when that is true in the kernel
-    #[command(after_help = "Calling it again changes nothing. An address or interface of another Pod goes to this one.")]
+    #[command(
+        after_help = "Calling it again changes nothing. An address or interface of another Pod goes to this one."
+    )]
     Attach {
         /// NAMESPACE/NAME
         pod: Pod,
@@ -266,7 +268,12 @@ impl Rows for ObjectView {
     fn row(&self) -> Vec<String> {
         let HeldObject { kind, name, hash, members } = &self.0;
         let members = members.map(|members| members.to_string()).unwrap_or_default();
-        vec![ObjectKind::try_from(*kind).unwrap_or_default().word().to_owned(), name.clone(), members, format!("{hash:016x}")]
+        vec![
+            ObjectKind::try_from(*kind).unwrap_or_default().word().to_owned(),
+            name.clone(),
+            members,
+            format!("{hash:016x}"),
+        ]
     }
 }
 

@@ -3,8 +3,7 @@
 use clap::Subcommand;
 use serde::Serialize;
 use wire::trestle::v1::{
-    GetNodeRequest, ListNodesRequest, NodeObject, NodeObjectError, NodeStatus,
-    nodes_client::NodesClient,
+    GetNodeRequest, ListNodesRequest, NodeObject, NodeObjectError, NodeStatus, nodes_client::NodesClient,
 };
 
 use crate::{

@@ -81,7 +81,8 @@ impl Step {
         for (ports, rules) in &self.expect {
             for port in ports.split(' ').map(|text| text.parse::<Port>().unwrap()) {
                 for (from, to) in pairs(world) {
-                    let open = from == to || rules.iter().rev().find_map(|rule| verdict(rule, &from, &to)).unwrap_or(true);
+                    let open = from == to
+                        || rules.iter().rev().find_map(|rule| verdict(rule, &from, &to)).unwrap_or(true);
                     for ipv6 in [false, true] {
                         cells.insert((from.clone(), to.clone(), ipv6, port), open);
                     }
@@ -143,10 +144,8 @@ fn probe<'a>(
     for cell in cells {
         by_source.entry(&cell.0).or_default().push(cell);
     }
-    let target = |cell: &Cell| Target {
-        address: world.pods[&cell.1].addresses[usize::from(cell.2)],
-        port: cell.3,
-    };
+    let target =
+        |cell: &Cell| Target { address: world.pods[&cell.1].addresses[usize::from(cell.2)], port: cell.3 };
     let asked: Vec<_> = by_source
         .into_iter()
         .map(|(source, cells)| {
@@ -174,7 +173,10 @@ fn print(world: &World, expected: &BTreeMap<Cell, bool>, actual: &BTreeMap<Cell,
     tables.dedup();
     let mut text = String::new();
     for (ipv6, port) in tables {
-        text.push_str(&format!("{port} over IPv{}: rows send, `!` is not as expected\n", if ipv6 { 6 } else { 4 }));
+        text.push_str(&format!(
+            "{port} over IPv{}: rows send, `!` is not as expected\n",
+            if ipv6 { 6 } else { 4 }
+        ));
         text.push_str(&format!("{:8}", ""));
         names.iter().for_each(|name| text.push_str(&format!("{name:>6}")));
         text.push('\n');

@@ -46,10 +46,14 @@ impl Namespace {
     }
 
     /// Runs on a thread that has moved into it. Sockets that are opened there stay there.
-    pub fn within<T: Send + 'static>(&self, act: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
+    pub fn within<T: Send + 'static>(
+        &self,
+        act: impl FnOnce() -> T + Send + 'static,
+    ) -> thread::JoinHandle<T> {
         let file = File::open(format!("/run/netns/{}", self.name)).expect("the namespace has a name");
         thread::spawn(move || {
-            setns(file, CloneFlags::CLONE_NEWNET).expect("network namespaces need root: run the tests as root");
+            setns(file, CloneFlags::CLONE_NEWNET)
+                .expect("network namespaces need root: run the tests as root");
             act()
         })
     }

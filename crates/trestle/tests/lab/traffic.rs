@@ -32,12 +32,8 @@ impl Traffic {
     /// `patience` is what a probe waits for its answer. For traffic that must pass it is long, so that a busy machine is
     /// not taken for a lost packet; for traffic that must not, short, so that there are many.
     pub fn start(from: &Pod, to: &Pod, ipv6: bool, port: Port, patience: Duration) -> Self {
-        let mut traffic = Self {
-            stop: Arc::default(),
-            asked: Arc::default(),
-            answered: Arc::default(),
-            thread: None,
-        };
+        let mut traffic =
+            Self { stop: Arc::default(), asked: Arc::default(), answered: Arc::default(), thread: None };
         let target = Target { address: to.addresses[usize::from(ipv6)], port };
         let (stop, asked, answered) =
             (Arc::clone(&traffic.stop), Arc::clone(&traffic.asked), Arc::clone(&traffic.answered));

@@ -141,7 +141,9 @@ fn an_agent_killed_anywhere_begins_where_it_ended() {
 fn what_others_do_to_our_table_is_mended_and_what_is_not_ours_stays() {
     let world = guarded();
     let host = &world.hosts[0].namespace;
-    host.run("nft add table inet neighbour; nft add chain inet neighbour c; nft add rule inet neighbour c counter");
+    host.run(
+        "nft add table inet neighbour; nft add chain inet neighbour c; nft add rule inet neighbour c counter",
+    );
     for damage in ["flush table inet trestle-policy", "delete table inet trestle-policy", "flush ruleset"] {
         host.run(&format!("nft {damage}"));
         let started = Instant::now();
@@ -172,7 +174,9 @@ fn an_address_that_is_used_again_is_the_new_pods() {
     world.agent_ok(0, &["detach", "x/a", "--interface", &old]);
     world.ok(&["delete", "pod", "a", "--namespace", "x"]);
     world.settle();
-    eventually("the new Pod is open", || if reaches(&world, "x/c", "x/d") { Ok(()) } else { Err(world.agent_ok(0, &["list"])) });
+    eventually("the new Pod is open", || {
+        if reaches(&world, "x/c", "x/d") { Ok(()) } else { Err(world.agent_ok(0, &["list"])) }
+    });
     // A late word of the old Pod's end changes nothing.
     world.agent_ok(0, &["detach", "x/a", "--interface", &old]);
     assert!(reaches(&world, "x/c", "x/d"));
@@ -227,16 +231,19 @@ fn a_full_disk_stops_nothing_but_the_memory_of_it() {
     world.settle();
     full.fill();
     // Enough to need room for itself.
-    let blocks: Vec<_> = (0..4000).map(|n| format!("{{ipBlock: {{cidr: 172.16.{}.{}/32}}}}", n / 250, n % 250)).collect();
+    let blocks: Vec<_> =
+        (0..4000).map(|n| format!("{{ipBlock: {{cidr: 172.16.{}.{}/32}}}}", n / 250, n % 250)).collect();
     world.apply(&format!(
         "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{namespace: x, name: large}}\n\
          spec:\n  podSelector: {{matchLabels: {{pod: a}}}}\n  ingress:\n  - from: [{}]\n",
         blocks.join(", ")
     ));
     world.apply(&policy("c"));
-    eventually("the new policy is in force", || match reaches(&world, "x/c", "x/a") && !reaches(&world, "x/b", "x/a") {
-        true => Ok(()),
-        false => Err(world.log(0)),
+    eventually("the new policy is in force", || {
+        match reaches(&world, "x/c", "x/a") && !reaches(&world, "x/b", "x/a") {
+            true => Ok(()),
+            false => Err(world.log(0)),
+        }
     });
     eventually("the trouble is told", || {
         let told = world.ok(&["node", "get", "host-1", "-o", "json"]);
@@ -315,7 +322,12 @@ fn what_is_on_disk_is_in_force_before_the_network_opens() {
 fn a_node_that_is_no_longer_trusted_keeps_what_it_has() {
     let world = guarded();
     let listed: serde_json::Value = serde_json::from_str(&world.ok(&["cert", "list", "-o", "json"])).unwrap();
-    let mine = listed.as_array().unwrap().iter().find(|one| one["name"] == "host-1").expect("host-1 has a certificate");
+    let mine = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["name"] == "host-1")
+        .expect("host-1 has a certificate");
     world.ok(&["cert", "revoke", mine["serial"].as_str().unwrap()]);
     eventually("the refusal", || {
         let status = world.agent_status(0);

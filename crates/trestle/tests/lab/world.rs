@@ -105,7 +105,14 @@ impl World {
             .fabric
             .command(TRESTLE)
             .args(["up", "--data-dir", "controller", "--http", "127.0.0.1:8080"])
-            .args(["--grpc", &format!("{CONTROLLER}:8081"), "--watch", "127.0.0.1:8443", "--nbd", "127.0.0.1:10809"])
+            .args([
+                "--grpc",
+                &format!("{CONTROLLER}:8081"),
+                "--watch",
+                "127.0.0.1:8443",
+                "--nbd",
+                "127.0.0.1:10809",
+            ])
             .env("TRESTLE_CONTEXT", self.dir.path().join("context.json"))
             .current_dir(self.dir.path())
             .stdout(Stdio::piped())
@@ -135,8 +142,16 @@ impl World {
             .namespace
             .command(TRESTLE)
             .args(["agent", "--node", &host.name, "--server", &format!("https://{CONTROLLER}:8081")])
-            .arg("--ca").arg(file("ca.pem")).arg("--cert").arg(file("pem")).arg("--key").arg(file("key"))
-            .arg("--data-dir").arg(host.dir.join("data")).arg("--socket").arg(host.dir.join("socket"))
+            .arg("--ca")
+            .arg(file("ca.pem"))
+            .arg("--cert")
+            .arg(file("pem"))
+            .arg("--key")
+            .arg(file("key"))
+            .arg("--data-dir")
+            .arg(host.dir.join("data"))
+            .arg("--socket")
+            .arg(host.dir.join("socket"))
             .args(flags)
             .env("TRESTLE_LOG", "info,rustls=error")
             .stdout(Stdio::piped())
@@ -172,8 +187,8 @@ impl World {
         self.hosts[host].links += 1;
         let last = self.hosts[host].links;
         let number = self.hosts[host].number;
-        let addresses =
-            [format!("10.0.{number}.{last}"), format!("fd00:0:{number}::{last:x}")].map(|text| text.parse().unwrap());
+        let addresses = [format!("10.0.{number}.{last}"), format!("fd00:0:{number}::{last:x}")]
+            .map(|text| text.parse().unwrap());
         self.link_pod(name, host, labels, addresses);
         serve(&self.pods[name].namespace, ports);
         self.declare_pods(&[name]);
@@ -227,7 +242,10 @@ impl World {
     pub fn attach(&self, name: &str) {
         let pod = &self.pods[name];
         let [v4, v6] = pod.addresses.map(|address| address.to_string());
-        self.agent_ok(pod.host, &["attach", name, "--interface", &pod.interface, "--address", &v4, "--address", &v6]);
+        self.agent_ok(
+            pod.host,
+            &["attach", name, "--interface", &pod.interface, "--address", &v4, "--address", &v6],
+        );
     }
 
     pub fn apply(&self, documents: &str) {
@@ -288,7 +306,8 @@ impl World {
         let name = &self.hosts[index].name;
         let what = format!("{name} has in force what the controller says");
         eventually(&what, || {
-            let node: serde_json::Value = serde_json::from_str(&self.ok(&["node", "get", name, "-o", "json"])).unwrap();
+            let node: serde_json::Value =
+                serde_json::from_str(&self.ok(&["node", "get", name, "-o", "json"])).unwrap();
             let status = self.agent_status(index);
             let applied = status["revision"].as_u64();
             let done = status["synced"] == true
@@ -324,7 +343,9 @@ fn kill(child: Option<Child>) {
 }
 
 fn route(host: usize) -> String {
-    format!("ip route add 10.0.{host}.0/24 via 10.99.0.{host}; ip -6 route add fd00:0:{host}::/64 via fd99::{host}")
+    format!(
+        "ip route add 10.0.{host}.0/24 via 10.99.0.{host}; ip -6 route add fd00:0:{host}::/64 via fd99::{host}"
+    )
 }
 
 #[track_caller]
