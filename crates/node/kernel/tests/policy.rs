@@ -21,7 +21,8 @@ use support::{
     lab::{Lab, within},
     namespace::{in_namespace, run},
     pods::{
-        address_set, addresses, applied_set, differences, id, ip, lab, member, named, policy, port, remove_policy, rule,
+        address_set, addresses, applied_set, differences, id, ip, lab, member, named, policy, port,
+        remove_policy, rule,
     },
     probe::{Fate, Probe, patience},
 };
@@ -41,8 +42,11 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let (lab, local) = lab();
-        let mut bench =
-            Self { lab, executor: PolicyExecutor::open(Options::default()).unwrap(), naive: Naive::default() };
+        let mut bench = Self {
+            lab,
+            executor: PolicyExecutor::open(Options::default()).unwrap(),
+            naive: Naive::default(),
+        };
         bench.apply(sets(), local);
         bench
     }
@@ -107,15 +111,31 @@ fn kubernetes_policies_with_real_packets() {
                 "on-all",
                 vec![
                     rule(In, Some(Allow), &[], &[("0.0.0.0/0", &["10.77.0.2/31", "0.0.0.0/1"])], &[]),
-                    rule(In, Some(Allow), &[], &[("::/0", &["8000::/1", "fd77::1/128"])], &[port(Tcp, 1, 80)]),
+                    rule(
+                        In,
+                        Some(Allow),
+                        &[],
+                        &[("::/0", &["8000::/1", "fd77::1/128"])],
+                        &[port(Tcp, 1, 80)],
+                    ),
                 ],
             )],
         );
         bench.scenario(
             "names of ports, at each member and at the workload",
             vec![
-                policy("p", None, "on-ab", vec![rule(In, Some(Allow), &["pods"], ANYBODY, &[named(Tcp, "web")])]),
-                policy("q", None, "on-all", vec![rule(Out, Some(Allow), &["pods"], &[], &[named(Tcp, "web"), named(Udp, "web")])]),
+                policy(
+                    "p",
+                    None,
+                    "on-ab",
+                    vec![rule(In, Some(Allow), &["pods"], ANYBODY, &[named(Tcp, "web")])],
+                ),
+                policy(
+                    "q",
+                    None,
+                    "on-all",
+                    vec![rule(Out, Some(Allow), &["pods"], &[], &[named(Tcp, "web"), named(Udp, "web")])],
+                ),
             ],
         );
     });
@@ -160,7 +180,8 @@ fn tiers_with_real_packets() {
         let mut unsaid = rule(Out, Some(Allow), &["b"], ANYBODY, &[]);
         let detail = Arc::make_mut(&mut unsaid.detail);
         detail.untranslatable = vec!["l7Protocols".into()];
-        let names = [policy("P", None, "on-a", vec![unsaid]), policy("p", Some((50, 1.0)), "on-ab", Vec::new())];
+        let names =
+            [policy("P", None, "on-a", vec![unsaid]), policy("p", Some((50, 1.0)), "on-ab", Vec::new())];
         bench.scenario("what cannot be said permits nothing", names.to_vec());
     });
 }
@@ -227,19 +248,26 @@ fn a_pending_workload_is_closed_until_it_is_known() {
 fn while_a_policy_is_replaced_no_packet_meets_anything_but_the_old_or_the_new_one() {
     in_namespace(|| {
         let mut bench = Bench::new();
-        let by_set = || policy("p", None, "on-a", vec![rule(In, Some(Allow), &["b"], &[], &[port(Tcp, 80, 80)])]);
+        let by_set =
+            || policy("p", None, "on-a", vec![rule(In, Some(Allow), &["b"], &[], &[port(Tcp, 80, 80)])]);
         let block: &[(&str, &[&str])] = &[("10.77.0.2/32", &[])];
-        let by_block = || policy("p", None, "on-a", vec![rule(In, Some(Allow), &[], block, &[port(Tcp, 1, 80)])]);
+        let by_block =
+            || policy("p", None, "on-a", vec![rule(In, Some(Allow), &[], block, &[port(Tcp, 1, 80)])]);
         bench.apply(vec![by_set()], Vec::new());
         let done = Arc::new(AtomicBool::new(false));
         let permitted = bench.lab.keep_connecting(addresses("b")[0], "10.77.0.1:80", done.clone());
         let forbidden = {
-            let (done, namespace) = (done.clone(), bench.lab.namespace_of(ip("c", false)).unwrap().to_owned());
+            let (done, namespace) =
+                (done.clone(), bench.lab.namespace_of(ip("c", false)).unwrap().to_owned());
             std::thread::spawn(move || {
                 within(&namespace, move || {
                     let mut passed = 0;
                     while !done.load(Ordering::Relaxed) {
-                        let fate = Probe::Tcp(80).send(ip("c", false), ip("a", false), std::time::Duration::from_millis(20));
+                        let fate = Probe::Tcp(80).send(
+                            ip("c", false),
+                            ip("a", false),
+                            std::time::Duration::from_millis(20),
+                        );
                         passed += usize::from(fate != Fate::Dropped);
                     }
                     passed
@@ -264,11 +292,29 @@ fn while_a_policy_is_replaced_no_packet_meets_anything_but_the_old_or_the_new_on
 #[test]
 fn a_restart_writes_nothing_and_drift_is_repaired() {
     in_namespace(|| {
-        run("nft add table inet foreign; nft add chain inet foreign c '{ type filter hook forward priority 5; }'; nft add rule inet foreign c counter accept");
+        run(
+            "nft add table inet foreign; nft add chain inet foreign c '{ type filter hook forward priority 5; }'; nft add rule inet foreign c counter accept",
+        );
         let everything = || {
             let mut changes = sets();
-            changes.push(policy("p", None, "on-a", vec![rule(In, Some(Allow), &["b"], &[("10.0.0.0/8", &["10.77.0.0/24"])], &[port(Tcp, 80, 90)])]));
-            changes.push(policy("q", Some((50, 1.0)), "on-ab", vec![rule(Out, Some(Reject), &["x"], &[], &[])]));
+            changes.push(policy(
+                "p",
+                None,
+                "on-a",
+                vec![rule(
+                    In,
+                    Some(Allow),
+                    &["b"],
+                    &[("10.0.0.0/8", &["10.77.0.0/24"])],
+                    &[port(Tcp, 80, 90)],
+                )],
+            ));
+            changes.push(policy(
+                "q",
+                Some((50, 1.0)),
+                "on-ab",
+                vec![rule(Out, Some(Reject), &["x"], &[], &[])],
+            ));
             changes
         };
         let mut workload = node_policy::Workload::new(id("a"), [ip("a", false), ip("a", true)]);
@@ -320,7 +366,8 @@ fn a_table_of_our_name_that_is_not_ours_is_left_alone() {
 fn the_number_of_rules_is_constant() {
     in_namespace(|| {
         let rules = || {
-            let json: serde_json::Value = serde_json::from_str(&run("nft -j list table inet trestle-policy")).unwrap();
+            let json: serde_json::Value =
+                serde_json::from_str(&run("nft -j list table inet trestle-policy")).unwrap();
             json["nftables"].as_array().unwrap().iter().filter(|one| one.get("rule").is_some()).count()
         };
         let mut executor = PolicyExecutor::open(Options::default()).unwrap();
@@ -328,7 +375,8 @@ fn the_number_of_rules_is_constant() {
         let empty = rules();
         let mut changes = sets();
         for number in 0..200_u16 {
-            let services = [port(Tcp, number * 10, number * 10 + 9), port(Udp, number, number), Service::any(Icmp)];
+            let services =
+                [port(Tcp, number * 10, number * 10 + 9), port(Udp, number, number), Service::any(Icmp)];
             let block = format!("10.{number}.0.0/16");
             let rules = vec![rule(In, Some(Allow), &["b"], &[(&block, &[])], &services)];
             changes.push(policy(&format!("p{number}"), None, "on-all", rules));
@@ -339,7 +387,10 @@ fn the_number_of_rules_is_constant() {
         executor.apply(changes, local).unwrap();
         assert_eq!(rules(), empty);
         let text = listing();
-        assert!(text.contains("ip daddr . meta mark . meta l4proto . th sport . th dport vmap @in-ranges4"), "{text}");
+        assert!(
+            text.contains("ip daddr . meta mark . meta l4proto . th sport . th dport vmap @in-ranges4"),
+            "{text}"
+        );
         assert!(text.contains("meta mark set ip saddr map @peers4"), "{text}");
     });
 }
@@ -359,7 +410,8 @@ fn connections_that_a_new_policy_forbids_are_cut_if_asked_for() {
             socket.recv(&mut [0; 64]).is_ok()
         };
         let open = |from: &str| {
-            let (namespace, source) = (lab.namespace_of(ip(from, false)).unwrap().to_owned(), ip(from, false));
+            let (namespace, source) =
+                (lab.namespace_of(ip(from, false)).unwrap().to_owned(), ip(from, false));
             let socket = within(&namespace, move || std::net::UdpSocket::bind((source, 0)).unwrap());
             socket.set_read_timeout(Some(patience(Fate::Dropped))).unwrap();
             socket.connect((ip("a", false), 80)).unwrap();
@@ -387,7 +439,11 @@ fn a_large_set_goes_in_pieces_and_comes_back_whole() {
                 .map(|number| {
                     let address = std::net::IpAddr::from((0x0b00_0000 + number).to_be_bytes());
                     let name = format!("p{number}").into();
-                    model::policy::output::Member { name, addresses: [address].into_iter().collect(), ..member("x") }
+                    model::policy::output::Member {
+                        name,
+                        addresses: [address].into_iter().collect(),
+                        ..member("x")
+                    }
                 })
                 .collect(),
             removed: Vec::new(),
@@ -396,7 +452,8 @@ fn a_large_set_goes_in_pieces_and_comes_back_whole() {
         changes.push(policy("p", None, "on-a", vec![rule(In, Some(Allow), &["b"], &[], &[])]));
         let workload = node_policy::Workload::new(id("a"), [ip("a", false)]);
         executor.apply(changes, [LocalChange::Put(workload)]).unwrap();
-        let use_it = policy("q", None, "on-a", vec![rule(In, Some(Allow), &["many"], &[], &[port(Tcp, 80, 80)])]);
+        let use_it =
+            policy("q", None, "on-a", vec![rule(In, Some(Allow), &["many"], &[], &[port(Tcp, 80, 80)])]);
         let outcome = executor.apply([many(0, 30_000), use_it], []).unwrap();
         assert!(outcome.applied.transactions > 3 && !outcome.compared, "{outcome:?}");
         executor.apply([many(10_000, 40_000)], []).unwrap();
@@ -406,7 +463,10 @@ fn a_large_set_goes_in_pieces_and_comes_back_whole() {
         assert!(outcome.compared && outcome.applied.transactions == 0, "{outcome:?}");
         executor.apply([remove_policy("q")], []).unwrap();
         let mut nft = Nft::open().unwrap();
-        let table = nft.read(&node_kernel::nft::TableId::new(node_nft::Family::Inet, "trestle-policy")).unwrap().unwrap();
+        let table = nft
+            .read(&node_kernel::nft::TableId::new(node_nft::Family::Inet, "trestle-policy"))
+            .unwrap()
+            .unwrap();
         assert_eq!(table.sets["peers4"].elements.len(), 1, "only b is asked for");
     });
 }

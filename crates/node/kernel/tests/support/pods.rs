@@ -16,7 +16,9 @@ use model::policy::{
         PortRef, Protocol, Rule, RuleDetail, Service,
     },
 };
-use node_policy::{Change, Decision, L4, LocalChange, ObjectKind, Packet, SetKind, Workload, WorkloadId, naive::Naive};
+use node_policy::{
+    Change, Decision, L4, LocalChange, ObjectKind, Packet, SetKind, Workload, WorkloadId, naive::Naive,
+};
 
 use super::{
     lab::{Lab, within},
@@ -98,7 +100,13 @@ pub fn remove_policy(name: &str) -> Change {
     Change::Remove { kind: ObjectKind::Policy, name: name.into() }
 }
 
-pub fn rule(direction: Direction, action: Option<Action>, sets: &[&str], blocks: &[(&str, &[&str])], services: &[Service]) -> Rule {
+pub fn rule(
+    direction: Direction,
+    action: Option<Action>,
+    sets: &[&str],
+    blocks: &[(&str, &[&str])],
+    services: &[Service],
+) -> Rule {
     let block = |(cidr, except): &(&str, &[&str])| IpBlock {
         cidr: cidr.parse().expect("a prefix"),
         except: except.iter().map(|text| text.parse().expect("a prefix")).collect(),
@@ -173,7 +181,8 @@ pub fn differences(lab: &Lab, naive: &Naive) -> Vec<String> {
                 mark += 1;
                 let expected = expected(naive, ip(from, ipv6), ip(to, ipv6), probe, mark);
                 let cell = Cell { from: ip(from, ipv6), to: ip(to, ipv6), probe, expected, mark };
-                let namespaces = [cell.from, cell.to].map(|ip| lab.namespace_of(ip).expect("a host").to_owned());
+                let namespaces =
+                    [cell.from, cell.to].map(|ip| lab.namespace_of(ip).expect("a host").to_owned());
                 let label = format!("{from} to {to} {probe:?} IPv{}", if ipv6 { 6 } else { 4 });
                 cells.push((label, thread::spawn(move || (expected, cell.send(&namespaces)))));
             }
