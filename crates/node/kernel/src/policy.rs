@@ -226,8 +226,7 @@ impl<K: Tables> PolicyExecutor<K> {
     fn difference(&mut self, desired: &Table) -> Result<Plan, PolicyError> {
         let limits = self.plane.options().limits;
         let current = self.kernel.glance(&self.id)?;
-        let plan =
-            plan(desired, current.as_ref(), limits).ok_or_else(|| PolicyError::Foreign(self.id.clone()))?;
+        let plan = plan(desired, current.as_ref(), limits, &self.id)?;
         if plan.is_empty() || current.is_none() {
             return Ok(plan);
         }
