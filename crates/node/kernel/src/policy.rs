@@ -289,9 +289,7 @@ fn plan(
     limits: Limits,
     id: &TableId,
 ) -> Result<Plan, PolicyError> {
-    let plan = |live| {
-        Plan::new(desired, current, live, limits).map_err(|_| PolicyError::Foreign(id.clone()))
-    };
+    let plan = |live| Plan::new(desired, current, live, limits).map_err(|_| PolicyError::Foreign(id.clone()));
     let at_once = plan(Live::Atomic)?;
     let weight = |transaction: &Transaction| transaction.ops.iter().map(Op::weight).sum::<usize>();
     if at_once.transactions.iter().any(|one| weight(one) > limits.elements * AT_ONCE) {

@@ -85,7 +85,7 @@ impl Lab {
                 "ip -n {namespace} addr add {address}/{len} dev eth0 {nodad}; ip route add {address}/{len} via {net}2"
             ));
             let same_family = |other: &&str| other.contains(':') == address.contains(':');
-            if addresses.iter().position(|other| same_family(&other)) == Some(index) {
+            if addresses.iter().position(same_family) == Some(index) {
                 run(&format!("ip -n {namespace} route add default via {net}1 src {address}"));
             }
             let address = address.parse().expect("an address");
