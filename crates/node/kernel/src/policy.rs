@@ -45,7 +45,9 @@ pub enum PolicyError {
     Commit(#[from] CommitError),
     #[error("policies are in force, but connections they forbid could not be cut")]
     Cut(#[source] ConntrackError),
-    #[error("policies are in force, but the node's addresses could not be read to cut connections they forbid")]
+    #[error(
+        "policies are in force, but the node's addresses could not be read to cut connections they forbid"
+    )]
     Addresses(#[source] NetlinkError),
 }
 
@@ -163,7 +165,8 @@ impl<K: Tables> PolicyExecutor<K> {
     /// anything since, else a read of the table.
     pub fn verify(&mut self) -> Result<Outcome, PolicyError> {
         let now = self.kernel.generation().map_err(PolicyError::Generation)?;
-        let mut outcome = if self.unsure || self.seen != Some(now) { self.compare()? } else { Outcome::default() };
+        let mut outcome =
+            if self.unsure || self.seen != Some(now) { self.compare()? } else { Outcome::default() };
         outcome.errors = self.errors();
         Ok(outcome)
     }
@@ -203,7 +206,7 @@ impl<K: Tables> PolicyExecutor<K> {
             let plan = self.difference(&desired)?;
             match self.commit_all(&plan.transactions) {
                 Ok(applied) => {
-                    self.seen = (0..applied.transactions).fold(Some(before), |seen, _| seen.map(next_generation));
+                    self.seen = Some((0..applied.transactions).fold(before, |seen, _| next_generation(seen)));
                     outcome.applied.join(applied);
                     return Ok(outcome);
                 }
@@ -223,14 +226,14 @@ impl<K: Tables> PolicyExecutor<K> {
     fn difference(&mut self, desired: &Table) -> Result<Plan, PolicyError> {
         let limits = self.plane.options().limits;
         let current = self.kernel.glance(&self.id)?;
-        let plan = plan(desired, current.as_ref(), limits).ok_or_else(|| PolicyError::Foreign(self.id.clone()))?;
+        let plan = plan(desired, current.as_ref(), limits, &self.id)?;
         if plan.is_empty() || current.is_none() {
             return Ok(plan);
         }
         drop(current);
         // A glance may miss elements while the kernel grows a table.
         let current = self.kernel.read(&self.id)?;
-        plan_or(desired, current.as_ref(), limits, &self.id)
+        self::plan(desired, current.as_ref(), limits, &self.id)
     }
 
     /// Carries out as much of the plan as the kernel takes. Remains unsure, so that the next call tries the rest.
@@ -279,21 +282,18 @@ fn next_generation(generation: u32) -> u32 {
     generation.wrapping_add(1).max(1)
 }
 
-fn plan_or(
+/// At once if that does not hold the kernel up for long.
+fn plan(
     desired: &Table,
     current: Option<&CurrentTable>,
     limits: Limits,
     id: &TableId,
 ) -> Result<Plan, PolicyError> {
-    plan(desired, current, limits).ok_or_else(|| PolicyError::Foreign(id.clone()))
-}
-
-/// At once if that does not hold the kernel up for long. `None`: the table is not ours.
-fn plan(desired: &Table, current: Option<&CurrentTable>, limits: Limits) -> Option<Plan> {
-    let plan = Plan::new(desired, current, Live::Atomic, limits).ok()?;
+    let plan = |live| Plan::new(desired, current, live, limits).map_err(|_| PolicyError::Foreign(id.clone()));
+    let at_once = plan(Live::Atomic)?;
     let weight = |transaction: &Transaction| transaction.ops.iter().map(Op::weight).sum::<usize>();
-    if plan.transactions.iter().any(|one| weight(one) > limits.elements * AT_ONCE) {
-        return Plan::new(desired, current, Live::Chunked, limits).ok();
+    if at_once.transactions.iter().any(|one| weight(one) > limits.elements * AT_ONCE) {
+        return plan(Live::Chunked);
     }
-    Some(plan)
+    Ok(at_once)
 }

@@ -202,7 +202,9 @@ impl<'a> Run<'a> {
             IpAddr::V6(address) => address.octets().to_vec(),
         };
         Ok(match (base, offset, len, ipv6) {
-            (PayloadBase::Network, 12, 4, false) | (PayloadBase::Network, 8, 16, true) => octets(self.packet.source),
+            (PayloadBase::Network, 12, 4, false) | (PayloadBase::Network, 8, 16, true) => {
+                octets(self.packet.source)
+            }
             (PayloadBase::Network, 16, 4, false) | (PayloadBase::Network, 24, 16, true) => {
                 octets(self.packet.destination)
             }

@@ -28,7 +28,12 @@ pub enum FeatureKey {
     /// It belongs to a member of an address set.
     Set(Arc<str>),
     /// It belongs to a member of the set whose port of this name is this one.
-    Named { set: Arc<str>, name: Arc<str>, protocol: Protocol, port: u16 },
+    Named {
+        set: Arc<str>,
+        name: Arc<str>,
+        protocol: Protocol,
+        port: u16,
+    },
     Block(IpBlock),
 }
 
@@ -157,7 +162,8 @@ impl Compiled {
         };
         compiled.rules.extend([Direction::In, Direction::Out].map(isolate));
         for permit in permits {
-            let blocks = permit.prefixes.iter().map(|prefix| IpBlock { cidr: prefix.trunc(), except: Vec::new() });
+            let blocks =
+                permit.prefixes.iter().map(|prefix| IpBlock { cidr: prefix.trunc(), except: Vec::new() });
             let parts = compiled.peers(&[], blocks);
             let services = permit.protocol.map(|protocol| {
                 let (first, second) = (permit.source_ports.unwrap_or(ALL), permit.ports.unwrap_or(ALL));
@@ -293,7 +299,8 @@ impl Compiled {
     }
 
     fn error(&mut self, index: usize, rule: &Rule, permits: bool, why: &str) {
-        let name = if rule.detail.name.is_empty() { String::new() } else { format!(" `{}`", rule.detail.name) };
+        let name =
+            if rule.detail.name.is_empty() { String::new() } else { format!(" `{}`", rule.detail.name) };
         let effect = if permits { "that part permits nothing" } else { "it denies everybody instead" };
         self.errors.push(format!("rule {index}{name}: {why}; {effect}"));
     }
@@ -338,7 +345,8 @@ fn unsaid(rule: &Rule) -> Vec<String> {
 }
 
 fn in_order(service: &Service) -> bool {
-    let ordered = |first: Option<u16>, last: Option<u16>| first.zip(last).is_none_or(|(first, last)| first <= last);
+    let ordered =
+        |first: Option<u16>, last: Option<u16>| first.zip(last).is_none_or(|(first, last)| first <= last);
     let first = match service.port {
         Some(PortRef::Number(first)) => Some(first),
         _ => None,
@@ -356,7 +364,9 @@ fn numeric(service: &Service, ipv6: bool) -> Option<Match> {
     if service.protocol == Protocol::Icmp {
         let first = service.icmp_type.map_or(ALL, |kind| {
             let kind = u16::from(kind) << 8;
-            service.icmp_code.map_or((kind, kind | 0xff), |code| (kind | u16::from(code), kind | u16::from(code)))
+            service
+                .icmp_code
+                .map_or((kind, kind | 0xff), |code| (kind | u16::from(code), kind | u16::from(code)))
         });
         return Some(Match { protocol, first, second: ALL });
     }
@@ -367,4 +377,3 @@ fn numeric(service: &Service, ipv6: bool) -> Option<Match> {
     };
     Some(Match { protocol, first: source_ports(service).unwrap_or(ALL), second })
 }
-

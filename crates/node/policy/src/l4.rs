@@ -68,8 +68,7 @@ impl Function {
         let rows: Vec<Row<'_>> = program.rows(is_peer).collect();
         let matches = || rows.iter().filter_map(|(_, _, services)| *services).flatten();
         let default = decide(&rows, program.isolated, |services| services.is_none());
-        let mut function =
-            Self { default, protocols: Vec::new(), ports: Vec::new(), ranges: Vec::new() };
+        let mut function = Self { default, protocols: Vec::new(), ports: Vec::new(), ranges: Vec::new() };
         let protocols: BTreeSet<u8> = matches().map(|one| one.protocol).collect();
         for protocol in protocols {
             let boxes = || matches().filter(|one| one.protocol == protocol);
@@ -107,9 +106,13 @@ impl Function {
 
     /// As the kernel looks it up.
     pub fn decide(&self, packet: L4) -> Decision {
-        let port = self.ports.iter().find(|(protocol, port, _)| (*protocol, *port) == (packet.protocol, packet.second));
+        let port = self
+            .ports
+            .iter()
+            .find(|(protocol, port, _)| (*protocol, *port) == (packet.protocol, packet.second));
         let range = || self.ranges.iter().find(|(one, _)| one.covers(packet)).map(|(_, decision)| *decision);
-        let protocol = || self.protocols.iter().find(|(one, _)| *one == packet.protocol).map(|(_, decision)| *decision);
+        let protocol =
+            || self.protocols.iter().find(|(one, _)| *one == packet.protocol).map(|(_, decision)| *decision);
         port.map(|(_, _, decision)| *decision).or_else(range).or_else(protocol).unwrap_or(self.default)
     }
 }

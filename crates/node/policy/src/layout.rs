@@ -21,8 +21,8 @@
 
 use model::policy::output::Direction;
 use node_nft::{
-    Chain, ChainKind, Cmp, Expr, Family, FieldType, Hook, Key, MetaKey, PayloadBase, Policy, Reg, Reject, Rule,
-    SetSchema, Table, Verdict,
+    Chain, ChainKind, Cmp, Expr, Family, FieldType, Hook, Key, MetaKey, PayloadBase, Policy, Reg, Reject,
+    Rule, SetSchema, Table, Verdict,
 };
 
 use crate::{Options, TABLE};
@@ -57,7 +57,9 @@ impl Place {
     pub fn all() -> Vec<Self> {
         let mut places = vec![Self::Interfaces];
         for ipv6 in FAMILIES {
-            places.extend([Self::Peers, Self::Blocks, Self::Itself, Self::Locals, Self::Homes].map(|of| of(ipv6)));
+            places.extend(
+                [Self::Peers, Self::Blocks, Self::Itself, Self::Locals, Self::Homes].map(|of| of(ipv6)),
+            );
             for direction in DIRECTIONS {
                 let of = [Self::Subjects, Self::Ports, Self::Ranges, Self::Protocols, Self::Defaults];
                 places.extend(of.map(|of| of(direction, ipv6)));
@@ -92,7 +94,9 @@ impl Place {
             Self::Blocks(ipv6) => SetSchema::map([address(ipv6)], [Mark]).interval(),
             Self::Subjects(_, ipv6) | Self::Locals(ipv6) => SetSchema::set([address(ipv6)]),
             Self::Ports(_, ipv6) => SetSchema::verdict_map([address(ipv6), Mark, Proto, Port]),
-            Self::Ranges(_, ipv6) => SetSchema::verdict_map([address(ipv6), Mark, Proto, Port, Port]).interval(),
+            Self::Ranges(_, ipv6) => {
+                SetSchema::verdict_map([address(ipv6), Mark, Proto, Port, Port]).interval()
+            }
             Self::Protocols(_, ipv6) => SetSchema::verdict_map([address(ipv6), Mark, Proto]),
             Self::Defaults(_, ipv6) => SetSchema::verdict_map([address(ipv6), Mark]),
             Self::Itself(ipv6) => SetSchema::set([address(ipv6), address(ipv6)]),

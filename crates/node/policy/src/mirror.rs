@@ -105,8 +105,11 @@ fn weight(delta: &Delta) -> usize {
     usize::from(delta.before.is_some()) + usize::from(delta.after.is_some())
 }
 
+/// Before and after.
+type Change = (Option<Element>, Option<Element>);
+
 fn net(phases: Vec<Phase>) -> Vec<Delta> {
-    let mut all: BTreeMap<(Place, Box<[u8]>), (Option<Element>, Option<Element>)> = BTreeMap::new();
+    let mut all: BTreeMap<(Place, Box<[u8]>), Change> = BTreeMap::new();
     for phase in phases {
         let (Phase::Neutral(deltas) | Phase::Switch(deltas)) = phase;
         for Delta { place, key, before, after } in deltas {
@@ -140,7 +143,8 @@ fn of(deltas: &[Delta], which: impl Fn(&Delta) -> Option<&Element>) -> Vec<(Box<
 /// Decisions about classes that nobody has yet; then addresses change their class; then decisions about classes that
 /// nobody has any more.
 fn in_pieces(deltas: Vec<Delta>, limits: Limits) -> Vec<Transaction> {
-    let (moves, decisions): (Vec<_>, Vec<_>) = deltas.into_iter().partition(|delta| delta.place.is_of_peers());
+    let (moves, decisions): (Vec<_>, Vec<_>) =
+        deltas.into_iter().partition(|delta| delta.place.is_of_peers());
     let (gone, new): (Vec<_>, Vec<_>) = decisions.into_iter().partition(|delta| delta.after.is_none());
     let (blocks, addresses): (Vec<_>, Vec<_>) =
         moves.into_iter().partition(|delta| matches!(delta.place, Place::Blocks(_)));

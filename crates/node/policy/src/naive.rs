@@ -10,9 +10,7 @@ use model::policy::{
     output::{Action, Direction, Member, NamedPort, NetworkPolicy, PortRef, Protocol, Rule, Service},
 };
 
-use crate::{
-    Change, Decision, L4, LocalChange, ObjectKind, Packet, Permit, SetKind, Workload, WorkloadId,
-};
+use crate::{Change, Decision, L4, LocalChange, ObjectKind, Packet, Permit, SetKind, Workload, WorkloadId};
 
 /// Everything that was said, as it was said.
 #[derive(Clone, Debug, Default)]
@@ -132,7 +130,8 @@ impl Naive {
         l4: L4,
     ) -> Decision {
         let claimants = locals.values().filter(|workload| workload.addresses.contains(&subject));
-        let Some(workload) = claimants.max_by_key(|workload| (workload.interface.is_some(), &workload.id)) else {
+        let Some(workload) = claimants.max_by_key(|workload| (workload.interface.is_some(), &workload.id))
+        else {
             return Decision::Permit;
         };
         if workload.pending {
@@ -144,8 +143,13 @@ impl Naive {
         let mut rules = Vec::new();
         for policy in self.policies.values() {
             for (index, rule) in policy.rules.iter().enumerate() {
-                let sets = if policy.applied_to_per_rule { &rule.applied_to_groups } else { &policy.applied_to_groups };
-                if rule.direction == direction && sets.iter().map(ToString::to_string).any(|set| is_in(&set)) {
+                let sets = if policy.applied_to_per_rule {
+                    &rule.applied_to_groups
+                } else {
+                    &policy.applied_to_groups
+                };
+                if rule.direction == direction && sets.iter().map(ToString::to_string).any(|set| is_in(&set))
+                {
                     rules.push((policy, index, rule));
                 }
             }
@@ -159,7 +163,8 @@ impl Naive {
                 })
                 .collect();
             of_stage.sort_by(|(a, i, x), (b, j, y)| {
-                let name = |p: &NetworkPolicy| (p.source.kind, p.source.namespace.clone(), p.source.name.clone());
+                let name =
+                    |p: &NetworkPolicy| (p.source.kind, p.source.namespace.clone(), p.source.name.clone());
                 (a.tier_priority.cmp(&b.tier_priority))
                     .then(a.priority.unwrap_or(0.0).total_cmp(&b.priority.unwrap_or(0.0)))
                     .then(x.priority.cmp(&y.priority))
@@ -174,8 +179,11 @@ impl Naive {
             Some(Action::Reject) => return Decision::Reject,
             Some(Action::Pass) | None => {}
         }
-        let mut kubernetes =
-            rules.iter().filter(|(policy, ..)| policy.tier_priority.is_none()).map(|(_, _, rule)| *rule).peekable();
+        let mut kubernetes = rules
+            .iter()
+            .filter(|(policy, ..)| policy.tier_priority.is_none())
+            .map(|(_, _, rule)| *rule)
+            .peekable();
         if kubernetes.peek().is_some() || workload.permits.is_some() {
             let mut own = workload.permits.iter().flatten();
             let permitted = kubernetes.any(|rule| rule.action == Some(Action::Allow) && case.permits(rule))
@@ -208,7 +216,8 @@ impl Case<'_> {
         }
         let is_unknown = !rule.detail.fqdns.is_empty()
             || rule.address_groups.iter().any(|set| !self.naive.sets.contains_key(&set.to_string()));
-        let matches = if action != Action::Allow && is_unknown { self.service(rule, true) } else { self.permits(rule) };
+        let matches =
+            if action != Action::Allow && is_unknown { self.service(rule, true) } else { self.permits(rule) };
         matches.then_some(action)
     }
 
@@ -219,7 +228,8 @@ impl Case<'_> {
         let is_peer = self.members(rule).next().is_some()
             || rule.detail.ip_blocks.iter().any(|block| block.contains(self.peer));
         is_peer && self.service(rule, is_peer)
-            || self.direction == Direction::Out && self.members(rule).any(|member| self.named(rule, &member.ports))
+            || self.direction == Direction::Out
+                && self.members(rule).any(|member| self.named(rule, &member.ports))
     }
 
     /// Members of the rule's sets that have the peer's address.
@@ -231,8 +241,12 @@ impl Case<'_> {
     fn service(&self, rule: &Rule, is_peer: bool) -> bool {
         let services = &rule.detail.services;
         let own_name = self.direction == Direction::In && self.named(rule, &self.workload.ports);
-        let by_name = || self.members(rule).any(|member| self.direction == Direction::Out && self.named(rule, &member.ports));
-        is_peer && (services.is_empty() || services.iter().any(|service| self.numeric(service)) || own_name) || by_name()
+        let by_name = || {
+            self.members(rule)
+                .any(|member| self.direction == Direction::Out && self.named(rule, &member.ports))
+        };
+        is_peer && (services.is_empty() || services.iter().any(|service| self.numeric(service)) || own_name)
+            || by_name()
     }
 
     fn named(&self, rule: &Rule, ports: &[NamedPort]) -> bool {
@@ -249,11 +263,15 @@ impl Case<'_> {
         let [kind, code] = self.l4.first.to_be_bytes();
         if service.protocol == Protocol::Icmp {
             return self.protocol(service)
-                && service.icmp_type.is_none_or(|wanted| wanted == kind && service.icmp_code.is_none_or(|c| c == code));
+                && service
+                    .icmp_type
+                    .is_none_or(|wanted| wanted == kind && service.icmp_code.is_none_or(|c| c == code));
         }
         let port = match service.port {
             None => true,
-            Some(PortRef::Number(first)) => (first..=service.end_port.unwrap_or(first)).contains(&self.l4.second),
+            Some(PortRef::Number(first)) => {
+                (first..=service.end_port.unwrap_or(first)).contains(&self.l4.second)
+            }
             Some(PortRef::Name(_)) => false,
         };
         self.protocol(service) && port && self.source(service)

@@ -191,7 +191,8 @@ impl Peers {
             return;
         }
         let mut features: Vec<u32> = given.iter().map(|(feature, _)| *feature).collect();
-        features.extend(self.stretch(address).into_iter().flat_map(|stretch| stretch.features.iter().copied()));
+        features
+            .extend(self.stretch(address).into_iter().flat_map(|stretch| stretch.features.iter().copied()));
         features.sort_unstable();
         let class = self.class(Signature { ipv6: address.is_ipv6(), features: features.into() }, settled);
         if before == Some(class) {

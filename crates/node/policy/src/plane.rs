@@ -130,7 +130,8 @@ impl Plane {
         local: impl IntoIterator<Item = LocalChange>,
     ) -> Step {
         // What is named goes after what names it.
-        let is_removed_set = |change: &Change| matches!(change, Change::Remove { kind: ObjectKind::AddressSet, .. });
+        let is_removed_set =
+            |change: &Change| matches!(change, Change::Remove { kind: ObjectKind::AddressSet, .. });
         let (removed, changes): (Vec<_>, Vec<_>) = changes.into_iter().partition(is_removed_set);
         let mut phases = Vec::new();
         self.round(changes, local, &mut phases);
@@ -211,7 +212,11 @@ impl Plane {
 
     /// Number of workloads enforced, policies and sets held.
     pub fn counts(&self) -> Counts {
-        Counts { workloads: self.endpoints.len(), policies: self.policies.len(), sets: self.sets.len() + self.applied.len() }
+        Counts {
+            workloads: self.endpoints.len(),
+            policies: self.policies.len(),
+            sets: self.sets.len() + self.applied.len(),
+        }
     }
 
     fn settle(&mut self) {

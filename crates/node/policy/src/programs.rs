@@ -112,11 +112,17 @@ impl Programs {
     pub fn follow(&mut self, settled: &Settled, peers: &Peers, mirror: &mut Mirror) {
         for class in &settled.new {
             let Some(signature) = peers.signature(*class) else { continue };
-            let concerned: BTreeSet<ProgramId> =
-                signature.features.iter().filter_map(|feature| self.by_feature.get(feature)).flatten().copied().collect();
+            let concerned: BTreeSet<ProgramId> = signature
+                .features
+                .iter()
+                .filter_map(|feature| self.by_feature.get(feature))
+                .flatten()
+                .copied()
+                .collect();
             for id in concerned {
                 let record = self.records.get_mut(&id).expect("programs in use are known");
-                let Some(function) = treated(&record.program, *class, &record.functions[&EVERYBODY], peers) else {
+                let Some(function) = treated(&record.program, *class, &record.functions[&EVERYBODY], peers)
+                else {
                     continue;
                 };
                 for address in &record.addresses {
@@ -133,7 +139,9 @@ impl Programs {
                 let record = self.records.get_mut(&id).expect("programs in use are known");
                 let Some(function) = record.functions.remove(class) else { continue };
                 for address in &record.addresses {
-                    record.program.elements(*address, *class, &function, |place, key, _| mirror.remove(place, key));
+                    record
+                        .program
+                        .elements(*address, *class, &function, |place, key, _| mirror.remove(place, key));
                 }
             }
         }

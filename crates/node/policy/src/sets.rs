@@ -89,10 +89,13 @@ impl Peer {
     }
 }
 
+/// A node, and the workload's ports there.
+type Placement = (Option<Arc<str>>, Box<[NamedPort]>);
+
 /// The workloads that policies apply to: where each is, and its ports.
 #[derive(Default)]
 pub struct AppliedToSet {
-    members: FxHashMap<WorkloadId, Vec<(Option<Arc<str>>, Box<[NamedPort]>)>>,
+    members: FxHashMap<WorkloadId, Vec<Placement>>,
 }
 
 impl AppliedToSet {

@@ -29,7 +29,8 @@ pub struct Unit {
 pub fn units(transaction: &Transaction) -> Option<Vec<Unit>> {
     let mut units: BTreeMap<Subject, Transaction> = BTreeMap::new();
     for op in &transaction.ops {
-        let (Op::AddElements { set, schema, elements } | Op::DeleteElements { set, schema, elements }) = op else {
+        let (Op::AddElements { set, schema, elements } | Op::DeleteElements { set, schema, elements }) = op
+        else {
             return None;
         };
         let place = Place::all().into_iter().find(|place| place.name() == *set)?;

@@ -19,8 +19,8 @@ use node_nft::{
     fake::FakeKernel,
 };
 use node_policy::{
-    Change, Decision, L4, LocalChange, ObjectKind, Options, Packet, Permit, Plane, SetKind, Workload, WorkloadId,
-    naive::Naive,
+    Change, Decision, L4, LocalChange, ObjectKind, Options, Packet, Permit, Plane, SetKind, Workload,
+    WorkloadId, naive::Naive,
 };
 
 struct Dice(u64);
@@ -137,7 +137,11 @@ fn rule(dice: &mut Dice, ordered: bool, per_rule: bool) -> Rule {
         .collect();
     let detail = RuleDetail {
         ip_blocks: blocks,
-        services: if dice.one_in(3) { Vec::new() } else { (0..=dice.roll(2)).map(|_| service(dice)).collect() },
+        services: if dice.one_in(3) {
+            Vec::new()
+        } else {
+            (0..=dice.roll(2)).map(|_| service(dice)).collect()
+        },
         fqdns: if dice.one_in(15) { vec!["example.com".into()] } else { Vec::new() },
         untranslatable: if dice.one_in(15) { vec!["l7Protocols".into()] } else { Vec::new() },
         ..RuleDetail::default()
@@ -211,7 +215,11 @@ fn local_change(dice: &mut Dice) -> LocalChange {
         return LocalChange::Remove(id);
     }
     let dual = !dice.one_in(3);
-    let own = if dice.one_in(4) { Vec::new() } else { addresses(if dice.one_in(8) { dice.roll(4) } else { number }, dual) };
+    let own = if dice.one_in(4) {
+        Vec::new()
+    } else {
+        addresses(if dice.one_in(8) { dice.roll(4) } else { number }, dual)
+    };
     let mut workload = Workload::new(id, own);
     workload.pending = dice.one_in(10);
     if dice.one_in(4) {
@@ -348,7 +356,8 @@ fn history(seed: u64, limit: usize) {
             let mut fresh = Plane::new(options());
             fresh.step(changes, local);
             let mut copy = kernel.clone();
-            let plan = Plan::new(&fresh.table(), copy.table.as_ref(), Live::Atomic, Limits::default()).unwrap();
+            let plan =
+                Plan::new(&fresh.table(), copy.table.as_ref(), Live::Atomic, Limits::default()).unwrap();
             assert!(plan.is_empty(), "history shows, {what}\n{plan:#?}");
             copy.writes = 0;
         }

@@ -174,7 +174,10 @@ fn identifiers(names: &[String]) -> Vec<Identifier> {
 
 fn ip_block(block: &NodeIpBlock) -> Result<IpBlock, String> {
     let prefix = |text: &String| text.parse().map_err(|_| format!("ip block {text}"));
-    Ok(IpBlock { cidr: prefix(&block.cidr)?, except: block.except.iter().map(prefix).collect::<Result<_, _>>()? })
+    Ok(IpBlock {
+        cidr: prefix(&block.cidr)?,
+        except: block.except.iter().map(prefix).collect::<Result<_, _>>()?,
+    })
 }
 
 fn service(port: &NodePortMatch) -> Result<Service, String> {
@@ -207,10 +210,8 @@ mod tests {
         let range =
             Service { port: Some(PortRef::Number(80)), end_port: Some(90), ..Service::any(Protocol::Sctp) };
         let ping = Service { icmp_type: Some(8), icmp_code: Some(0), ..Service::any(Protocol::Icmp) };
-        let block = IpBlock {
-            cidr: "10.0.0.0/8".parse().unwrap(),
-            except: vec!["10.1.0.0/16".parse().unwrap()],
-        };
+        let block =
+            IpBlock { cidr: "10.0.0.0/8".parse().unwrap(), except: vec!["10.1.0.0/16".parse().unwrap()] };
         let detail =
             RuleDetail { ip_blocks: vec![block], services: vec![web, range, ping], ..RuleDetail::default() };
         let rule = |direction, action| Rule {

@@ -14,8 +14,7 @@ use crate::{
 /// of the namespace).
 pub fn forbidden(plane: &Plane) -> Result<usize, PolicyError> {
     let own = own_addresses(plane)?;
-    let mut conntrack =
-        Conntrack::open().map_err(|source| PolicyError::Cut(ConntrackError::Read(source)))?;
+    let mut conntrack = Conntrack::open().map_err(|source| PolicyError::Cut(ConntrackError::Read(source)))?;
     let mut cut = 0;
     for ipv6 in [false, true] {
         cut += conntrack

@@ -42,7 +42,8 @@ impl Plane {
     pub(super) fn refresh(&mut self, id: WorkloadId) {
         let old = self.endpoints.remove(&id).unwrap_or_default();
         let new = self.endpoint(&id);
-        let (before, after) = (&old.addresses, new.as_ref().map(|new| new.addresses.clone()).unwrap_or_default());
+        let (before, after) =
+            (&old.addresses, new.as_ref().map(|new| new.addresses.clone()).unwrap_or_default());
         let touched: BTreeSet<IpAddr> = before.union(&after).copied().collect();
         for address in before {
             let claim = (old.interface.is_some(), id.clone());
@@ -131,7 +132,8 @@ impl Plane {
         }
         let workload = local.map(|local| &local.workload);
         let given = workload.map(|workload| workload.addresses.as_slice()).unwrap_or_default();
-        let addresses = if given.is_empty() { self.known_addresses(id) } else { given.iter().copied().collect() };
+        let addresses =
+            if given.is_empty() { self.known_addresses(id) } else { given.iter().copied().collect() };
         let interface = workload.and_then(|workload| workload.interface.clone());
         let pending = workload.is_some_and(|workload| workload.pending);
         let ports = match workload.map(|workload| workload.ports.as_slice()) {
@@ -170,9 +172,11 @@ impl Plane {
         let sets = self.selected_by.get(id).unwrap_or(&no_sets);
         let policies: BTreeSet<&Arc<str>> =
             sets.iter().filter_map(|set| self.applied_by.get(set)).flatten().collect();
-        let of_policies = policies.into_iter().filter_map(|name| self.policies.get(name)).map(|one| &one.bound);
+        let of_policies =
+            policies.into_iter().filter_map(|name| self.policies.get(name)).map(|one| &one.bound);
         let own = self.workloads.get(id).and_then(|local| local.permits.as_ref());
-        let mut ranked: Vec<Ranked<'_>> = of_policies.flat_map(|bound| ranked(bound, direction, Some(sets))).collect();
+        let mut ranked: Vec<Ranked<'_>> =
+            of_policies.flat_map(|bound| ranked(bound, direction, Some(sets))).collect();
         ranked.extend(own.into_iter().flat_map(|bound| self::ranked(bound, direction, None)));
         ranked.sort_by(Ranked::order);
         let isolated = ranked.iter().any(|one| one.rule.stage == Stage::Kubernetes);
@@ -181,7 +185,8 @@ impl Plane {
             let number = |index: u32| one.features[usize::try_from(index).expect("32 bits fit")];
             let mut parts = one.rule.parts(ipv6, ports, number);
             parts.retain(|part| {
-                (part.anyone || !part.features.is_empty()) && part.services.as_ref().is_none_or(|some| !some.is_empty())
+                (part.anyone || !part.features.is_empty())
+                    && part.services.as_ref().is_none_or(|some| !some.is_empty())
             });
             parts.iter_mut().for_each(|part| part.features.sort_unstable());
             (!parts.is_empty()).then_some(ProgramRule { stage: one.rule.stage, verb, parts })
@@ -207,7 +212,8 @@ impl Plane {
         }
         let error = |(set, mut ids): (&Arc<str>, Vec<String>)| {
             ids.sort_unstable();
-            let message = format!("no address is known of {}: attach it to this node's registry", ids.join(", "));
+            let message =
+                format!("no address is known of {}: attach it to this node's registry", ids.join(", "));
             ObjectError { object: ObjectId::new(ObjectKind::AppliedToSet, &**set), message }
         };
         without.into_iter().map(error).collect()
@@ -227,12 +233,9 @@ fn ranked<'a>(
         to.iter().any(|set| sets.contains(set))
     };
     let rules = compiled.rules.iter().enumerate();
-    rules.filter(move |(_, rule)| rule.direction == direction && applies(rule)).map(move |(index, rule)| Ranked {
-        rank: &compiled.rank,
-        rule,
-        index,
-        features: &bound.features,
-    })
+    rules
+        .filter(move |(_, rule)| rule.direction == direction && applies(rule))
+        .map(move |(index, rule)| Ranked { rank: &compiled.rank, rule, index, features: &bound.features })
 }
 
 impl Ranked<'_> {

@@ -247,7 +247,8 @@ impl Plane {
     pub(crate) fn policies_of_address(&self, address: IpAddr) -> Vec<Arc<str>> {
         let owner = self.claims.get(&address).and_then(|claims| claims.last());
         let sets = owner.and_then(|(_, id)| self.selected_by.get(id)).into_iter().flatten();
-        let policies: BTreeSet<_> = sets.filter_map(|set| self.applied_by.get(set)).flatten().cloned().collect();
+        let policies: BTreeSet<_> =
+            sets.filter_map(|set| self.applied_by.get(set)).flatten().cloned().collect();
         policies.into_iter().collect()
     }
 
