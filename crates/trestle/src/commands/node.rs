@@ -17,7 +17,7 @@ use crate::{
 have applied."
 )]
 pub enum NodeCommand {
-    /// All nodes that have connected since the controller started
+    /// All nodes: connected, known by a certificate, or described by a Node object
     List,
     /// One node: its connection, what is wrong on it, and the objects it is meant to hold
     Get { name: String },
