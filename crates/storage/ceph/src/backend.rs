@@ -8,7 +8,7 @@ use storage_backend::{Backend, BackendError, Usage};
 use storage_provider::{ConnectionItem, ConsumerId, Observed};
 
 use crate::{
-    cluster::{Picture, Pool, caps_of, monitors, pool_of, sessions_of, text, trash_of, user_of},
+    cluster::{Osds, Picture, Pool, caps_of, monitors, pool_of, sessions_of, text, trash_of, user_of},
     command::{CommandError, Commands, EINVAL, ENOENT, EPERM, command},
 };
 
@@ -275,13 +275,13 @@ impl Cluster {
     fn usage(&self, consumer: ConsumerId) -> Result<Usage, Fault> {
         let picture = self.picture()?;
         let pool = picture.pool(consumer).ok_or(Fault::Backend(BackendError::NoStorage { consumer }))?;
-        Ok(usage(pool))
+        Ok(usage(pool, picture.osds))
     }
 
     fn usage_all(&self) -> Result<BTreeMap<ConsumerId, Usage>, Fault> {
         let picture = self.picture()?;
         let pools = picture.consumers().into_iter().filter_map(|id| Some((id, picture.pool(id)?)));
-        Ok(pools.map(|(id, pool)| (id, usage(pool))).collect())
+        Ok(pools.map(|(id, pool)| (id, usage(pool, picture.osds))).collect())
     }
 
     /// Raw space that is free, counted once for all copies, and what consumers have stored.
@@ -373,16 +373,20 @@ impl Backend for CephBackend {
     }
 }
 
-/// What a user should know about a pool: Ceph is late to enforce a quota, and then does not refuse but wait.
-fn usage(pool: &Pool) -> Usage {
-    let notice = if pool.full {
-        Some(
-            "the pool is full: Ceph makes writers wait, and lets them go on when data is deleted or the grant raised",
-        )
+/// Ceph is late to enforce a quota, and then does not refuse but wait; so it does when too few OSDs serve.
+fn usage(pool: &Pool, osds: Osds) -> Usage {
+    let notice = if osds.up < pool.replicas {
+        let Osds { up, all } = osds;
+        Some(format!("only {up} of {all} OSDs serve: data may wait until there are {} again", pool.replicas))
+    } else if pool.full {
+        Some("the pool is full: Ceph makes writers wait, and lets them go on when data is deleted or the grant raised".to_owned())
     } else if pool.used > pool.quota {
-        Some("the grant is exceeded: Ceph enforces it some seconds late, and then makes writers wait")
+        Some(
+            "the grant is exceeded: Ceph enforces it some seconds late, and then makes writers wait"
+                .to_owned(),
+        )
     } else {
         None
     };
-    Usage { used: pool.used, limit: pool.quota, notice: notice.map(str::to_owned) }
+    Usage { used: pool.used, limit: pool.quota, notice }
 }
