@@ -12,6 +12,7 @@ const ROOT: &str = "../../proto";
 const FILES: &[&str] = &[
     "tagservicepb/tagservice.proto",
     "invisinetspb/invisinets.proto",
+    "localv1/sets.proto",
     "pb/transport.proto",
     "provider/provider.proto",
     "trestle/v1/access.proto",
@@ -22,6 +23,7 @@ const FILES: &[&str] = &[
     "trestle/v1/orchestrator.proto",
     "trestle/v1/objects.proto",
     "trestle/v1/policies.proto",
+    "trestle/v1/services.proto",
     "trestle/v1/storage.proto",
     "trestle/v1/tags.proto",
 ];

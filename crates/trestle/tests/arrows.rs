@@ -14,8 +14,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("transport", &[]),
     ("watch", &["model"]),
     ("node-nft", &[]),
-    ("node-services", &["node-nft"]),
+    ("node-services", &["model", "node-nft"]),
     ("node-kernel", &["node-nft", "node-services"]),
+    ("services", &["model", "node-services"]),
     ("cloud-api", &["model", "wire"]),
     ("cloud-linux", &["model", "cloud-api"]),
     ("orchestrator", &["model", "tags", "store", "cloud-api"]),
@@ -31,6 +32,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "store",
             "tags",
             "policy",
+            "services",
             "storage-provider",
             "storage-backend",
             "storage-nbd",
@@ -53,6 +55,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("policy", &["hashbrown", "ipnet", "rustc-hash", "serde_json", "sha1", "smallvec", "thiserror", "uuid"]),
     ("node-nft", &["ipnet"]),
     ("node-services", &["ipnet"]),
+    ("services", &["ipnet"]),
 ];
 
 fn dependencies() -> BTreeMap<String, Vec<String>> {

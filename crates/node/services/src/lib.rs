@@ -26,21 +26,18 @@ mod patch;
 mod port;
 mod refs;
 mod select;
-mod service;
-mod slice;
 mod store;
 #[cfg(test)]
 mod testing;
 
 pub use endpoint::EndpointInfo;
+pub use model::service::{
+    Ingress, IngressMode, Protocol, Service, ServiceKind, ServiceName, ServicePort, Slice, SliceEndpoint,
+    SlicePort, parse_address, parse_prefix,
+};
 pub use node::Node;
 pub use patch::{EndpointPatch, Operation, ServiceEndpointsPatch, ServicePatch};
 pub use port::{Frontend, FrontendKind, PortId, ServicePortInfo};
 pub use refs::Refs;
 pub use select::{Selection, Wanted, select};
-pub use service::{
-    HEADLESS_LABEL, Ingress, IngressMode, PROXY_NAME_LABEL, Protocol, Service, ServiceKind, ServiceName,
-    ServicePort, parse_address, parse_prefix,
-};
-pub use slice::{Slice, SliceEndpoint, SlicePort};
 pub use store::{HealthCheck, Store};

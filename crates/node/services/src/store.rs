@@ -253,6 +253,7 @@ impl Store {
             affinity: service.affinity,
             internal_local: service.internal_local,
             external_local: service.external_local,
+            scheduler: service.scheduler.as_deref().map(Into::into),
             has_endpoints: selection.has_endpoints,
         };
         PortState { info: Arc::new(info), endpoints: selection.endpoints.into_values().collect() }

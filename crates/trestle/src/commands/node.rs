@@ -180,6 +180,9 @@ fn kind(kind: ObjectKind) -> &'static str {
         ObjectKind::AppliedToSet => "applied-to-set",
         ObjectKind::AddressSet => "address-set",
         ObjectKind::Policy => "policy",
+        ObjectKind::NodeFacts => "node-facts",
+        ObjectKind::EndpointSlice => "endpoint-slice",
+        ObjectKind::Service => "service",
         ObjectKind::Unspecified => "unknown",
     }
 }
