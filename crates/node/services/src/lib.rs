@@ -17,8 +17,11 @@
 //! A patch holds everything that one port of a service needs; patches do not depend on each other. What they share
 //! (an address that several ports use, a hairpin entry) is counted by the plane.
 
+#[cfg(any(test, feature = "cases"))]
+pub mod cases;
 pub mod conntrack;
 mod endpoint;
+pub mod evaluate;
 pub mod ipvs;
 pub mod nftables;
 mod node;
@@ -39,5 +42,5 @@ pub use node::Node;
 pub use patch::{EndpointPatch, Operation, ServiceEndpointsPatch, ServicePatch};
 pub use port::{Frontend, FrontendKind, PortId, ServicePortInfo};
 pub use refs::Refs;
-pub use select::{Selection, Wanted, select};
+pub use select::{Judged, Selection, Wanted, judge, select};
 pub use store::{HealthCheck, Store};
