@@ -8,6 +8,7 @@ mod namespaces;
 mod policies;
 mod resources;
 mod rules;
+mod services;
 mod storage;
 mod system;
 mod tags;
@@ -37,6 +38,7 @@ use crate::{failure::Failure, parts::Parts};
         (name = "resources", description = "Resources in clouds and who may talk to them"),
         (name = "jobs", description = "Long work"),
         (name = "policies", description = "What policies come to, and why a connection is permitted or denied"),
+        (name = "services", description = "Load-balanced addresses, and where packets to them go"),
         (name = "storage", description = "Storage handed to other clusters"),
         (name = "system", description = "The controller itself"),
     )
@@ -74,6 +76,9 @@ fn routes() -> OpenApiRouter<Parts> {
         .routes(routes!(jobs::get, jobs::cancel))
         .routes(routes!(policies::list))
         .routes(routes!(policies::explain))
+        .routes(routes!(services::list))
+        .routes(routes!(services::get))
+        .routes(routes!(services::explain))
         .routes(routes!(storage::list_tickets, storage::create_ticket))
         .routes(routes!(storage::revoke_ticket))
         .routes(routes!(storage::list_consumers))

@@ -18,5 +18,6 @@
 //! names, done by each node for itself; so a change costs the controller one encoding, however many nodes there are.
 
 mod catalog;
+pub mod explain;
 
 pub use catalog::{Catalog, Change, Entry, MANAGER};
