@@ -27,11 +27,7 @@ pub enum Change {
     /// To the node of this name.
     Node(String, Option<NodeFacts>),
     /// To every node. The key is unique among all slices.
-    Slice {
-        key: String,
-        service: ServiceName,
-        slice: Option<Arc<Slice>>,
-    },
+    Slice { key: String, service: ServiceName, slice: Option<Arc<Slice>> },
     /// To every node.
     Service(ServiceName, Option<Arc<Service>>),
 }
@@ -151,8 +147,7 @@ impl Catalog {
         let recipe = Recipe::from(service);
         let known = self.services.entry(name.clone()).or_default();
         let before = known.written.as_ref();
-        let same_pods =
-            before.is_some_and(|before| before.selector == selector && before.recipe == recipe);
+        let same_pods = before.is_some_and(|before| before.selector == selector && before.recipe == recipe);
         let service = Arc::new(Service::from(service));
         // It may have become one of ours, or ceased to be: all its slices are to be looked at.
         self.dirty.entry(name.clone()).or_default().slices.insert(String::new());
@@ -262,7 +257,9 @@ impl Catalog {
         if zone(before) != zone(facts) {
             for (namespace, pod) in self.pods.on_node(name) {
                 let services = self.pods.served_by(&namespace, &pod);
-                services.iter().for_each(|service| self.derive(&ServiceName::new(&*namespace, &**service), &pod));
+                services
+                    .iter()
+                    .for_each(|service| self.derive(&ServiceName::new(&*namespace, &**service), &pod));
             }
         }
     }

@@ -127,7 +127,8 @@ fn play(store: &mut Store, query: &Query, node: &Node) -> Result<Answer, NotUnde
 fn sender(query: &Query) -> IpAddr {
     let ipv6 = query.to.0.is_ipv6();
     let pods = query.pod_prefixes.iter().find(|prefix| prefix.addr().is_ipv6() == ipv6);
-    let nobody = if ipv6 { IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]) } else { IpAddr::from([192, 0, 2, 1]) };
+    let nobody =
+        if ipv6 { IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]) } else { IpAddr::from([192, 0, 2, 1]) };
     query.from.unwrap_or_else(|| pods.map_or(nobody, |prefix| prefix.addr()))
 }
 
@@ -186,12 +187,16 @@ impl Reasons<'_> {
                 true => self.say(format!("no service has {address}, nor {port} as its node port here")),
                 false => {
                     let protocol = self.query.protocol;
-                    self.say(format!("{address} belongs to {}, which has no port {port}/{protocol}", others.join(", ")));
+                    self.say(format!(
+                        "{address} belongs to {}, which has no port {port}/{protocol}",
+                        others.join(", ")
+                    ));
                 }
             };
         };
         let kind = frontend_name(owner.frontend.kind);
-        let port_name = if owner.id.port_name.is_empty() { port.to_string() } else { owner.id.port_name.clone() };
+        let port_name =
+            if owner.id.port_name.is_empty() { port.to_string() } else { owner.id.port_name.clone() };
         self.say(format!("{address}:{port} is a {kind} of {}, port {port_name}", owner.id.service));
         let losers: Vec<&ServiceName> = claimants
             .iter()
@@ -230,7 +235,10 @@ impl Reasons<'_> {
             }
             Fate::Rejected => "nobody answers: the client is told so at once".to_owned(),
             Fate::Dropped => match owner {
-                Some(owner) if owner.info.has_endpoints && !answer.steps.iter().any(|step| step.contains("allowed source")) => {
+                Some(owner)
+                    if owner.info.has_endpoints
+                        && !answer.steps.iter().any(|step| step.contains("allowed source")) =>
+                {
                     "endpoints are only on other nodes: it is dropped in silence".to_owned()
                 }
                 _ => "it is dropped in silence".to_owned(),

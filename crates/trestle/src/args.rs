@@ -8,7 +8,8 @@ use model::Role;
 use crate::{
     client::ConnectionArgs,
     commands::{
-        access, job, link, namespace, node, object, plugin, policy, resource, rule, service, storage, store, tag,
+        access, job, link, namespace, node, object, plugin, policy, resource, rule, service, storage, store,
+        tag,
     },
     output::Format,
 };

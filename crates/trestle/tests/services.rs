@@ -24,7 +24,8 @@ fn the_example_is_applied_listed_and_explained() {
     let pods = ["--pods", "10.244.0.0/16"];
     let near = up.ok(&[&["service", "explain", "10.96.0.10:80", "--node", "node-1"][..], &pods].concat());
     assert!(near.starts_with("balanced to 10.244.1.10:8080\n"), "hints keep it in zone a: {near}");
-    let local = up.ok(&["service", "explain", "192.168.0.2:30080", "--node", "node-2", "--from", "203.0.113.7"]);
+    let local =
+        up.ok(&["service", "explain", "192.168.0.2:30080", "--node", "node-2", "--from", "203.0.113.7"]);
     assert!(local.starts_with("balanced to 10.244.2.10:8080\n"), "{local}");
     assert!(local.contains("external traffic policy is Local"), "{local}");
     let nobody = up.ok(&["service", "explain", "10.96.0.99:80", "--plane", "ipvs"]);

@@ -123,10 +123,8 @@ pub fn node_service(name: &ServiceName, service: &Service) -> NodeService {
         port: port.port.into(),
         node_port: port.node_port.into(),
     };
-    let ingress = |one: &Ingress| NodeIngress {
-        address: octets(&one.address),
-        proxy: one.mode == IngressMode::Proxy,
-    };
+    let ingress =
+        |one: &Ingress| NodeIngress { address: octets(&one.address), proxy: one.mode == IngressMode::Proxy };
     NodeService {
         namespace: name.namespace.clone(),
         name: name.name.clone(),
@@ -237,7 +235,12 @@ mod tests {
                 Ingress { address: "1.2.3.5".parse().unwrap(), mode: IngressMode::Proxy },
             ],
             source_ranges: vec!["203.0.113.0/25".parse().unwrap()],
-            ports: vec![ServicePort { name: "dns".into(), protocol: Protocol::Udp, port: 53, node_port: 30053 }],
+            ports: vec![ServicePort {
+                name: "dns".into(),
+                protocol: Protocol::Udp,
+                port: 53,
+                node_port: 30053,
+            }],
             affinity: Some(60),
             internal_local: true,
             external_local: true,
@@ -276,6 +279,9 @@ mod tests {
         assert_eq!(Slice::try_from(&message), Ok(slice));
         let mut broken = message;
         broken.ports[0].port = 70_000;
-        assert_eq!(Slice::try_from(&broken), Err(ServiceMessageError::Port { field: "port", number: 70_000 }));
+        assert_eq!(
+            Slice::try_from(&broken),
+            Err(ServiceMessageError::Port { field: "port", number: 70_000 })
+        );
     }
 }

@@ -113,7 +113,8 @@ impl From<&Node> for NodeFacts {
         Self {
             zone: node.metadata.labels.get(ZONE_LABEL).filter(|zone| !zone.is_empty()).cloned(),
             addresses: addresses(own.map(|one| one.address.as_str())),
-            leaving: node.metadata.is_going() || node.spec.taints.iter().any(|taint| taint.key == LEAVING_TAINT),
+            leaving: node.metadata.is_going()
+                || node.spec.taints.iter().any(|taint| taint.key == LEAVING_TAINT),
         }
     }
 }

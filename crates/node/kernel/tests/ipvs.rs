@@ -27,8 +27,8 @@ use node_services::{
     ipvs::Config,
 };
 use states::{
-    BOTH, CLIENT, LOCAL, ONLY_LOCAL, POD, Plane, REMOTE, check, everywhere, http_slice, in_both_families, lab,
-    name, play, rules, store,
+    BOTH, CLIENT, LOCAL, ONLY_LOCAL, POD, Plane, REMOTE, check, everywhere, http_slice, in_both_families,
+    lab, name, play, rules, store,
 };
 
 fn start(store: &mut Store) -> (IpvsProxy, Outcome) {

@@ -20,8 +20,8 @@ use node_kernel::{conntrack::Conntrack, nft::Applied, services::NftablesProxy};
 use node_nft::Limits;
 use node_services::{Protocol, Service, Store, conntrack::Cleanup, nftables::Config};
 use states::{
-    BOTH, CLIENT, LOCAL, ONLY_LOCAL, POD, Plane, REMOTE, check, everywhere, http, http_slice, in_both_families,
-    lab, name, play, port, rules, slice, store,
+    BOTH, CLIENT, LOCAL, ONLY_LOCAL, POD, Plane, REMOTE, check, everywhere, http, http_slice,
+    in_both_families, lab, name, play, port, rules, slice, store,
 };
 
 fn start(store: &mut Store) -> NftablesProxy {
@@ -61,7 +61,12 @@ fn packets_go_where_every_case_says() {
                 let mut plane = Nftables { proxy: None, config: config.clone(), ipv6 };
                 play(&lab, &case, node.clone(), &mut plane, |row| &row.expected);
                 let mut proxy = plane.proxy.expect("it was started");
-                assert_eq!(proxy.reconcile().expect("the kernel answers"), Applied::default(), "{}", case.name);
+                assert_eq!(
+                    proxy.reconcile().expect("the kernel answers"),
+                    Applied::default(),
+                    "{}",
+                    case.name
+                );
                 proxy.stop().expect("the table can go");
             }
         }

@@ -8,10 +8,7 @@
 
 mod expression;
 
-use std::{
-    collections::BTreeMap,
-    net::IpAddr,
-};
+use std::{collections::BTreeMap, net::IpAddr};
 
 use crate::{Chain, Hook, Policy, Reject, Table, Verdict};
 

@@ -62,7 +62,10 @@ pub struct Row {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// All of these answer, and some see another source than the client's, or none does.
-    Answered { by: Vec<(IpAddr, u16)>, hidden: bool },
+    Answered {
+        by: Vec<(IpAddr, u16)>,
+        hidden: bool,
+    },
     /// Always the same of these answers.
     Sticky(Vec<(IpAddr, u16)>),
     Refused,

@@ -83,11 +83,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self {
-            scheduler: "rr".into(),
-            host_addresses: BTreeSet::new(),
-            strict_arp: false,
-        }
+        Self { scheduler: "rr".into(), host_addresses: BTreeSet::new(), strict_arp: false }
     }
 }
 
@@ -141,10 +137,7 @@ impl Plane {
             }
             if let Some(info) = &patch.service.after {
                 for frontend in &info.frontends {
-                    wanted.insert(
-                        server_id(info, frontend),
-                        Some(self.state(info, frontend, &port)),
-                    );
+                    wanted.insert(server_id(info, frontend), Some(self.state(info, frontend, &port)));
                 }
                 come.extend(self.binds(info));
                 self.ports.insert(patch.id.clone(), port);

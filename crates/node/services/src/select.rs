@@ -94,11 +94,7 @@ struct Pools<'a> {
 }
 
 impl<'a> Pools<'a> {
-    fn of(
-        wanted: Wanted<'a>,
-        candidates: &BTreeMap<(IpAddr, u16), Candidate<'_>>,
-        node: &'a Node,
-    ) -> Self {
+    fn of(wanted: Wanted<'a>, candidates: &BTreeMap<(IpAddr, u16), Candidate<'_>>, node: &'a Node) -> Self {
         let topology = Topology::of(candidates, node);
         let mut pools = Self { wanted, topology, node, cluster_drains: false, local_drains: false };
         pools.cluster_drains = !candidates.values().any(|one| pools.ready_for_cluster(one));

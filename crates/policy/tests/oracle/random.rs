@@ -117,7 +117,11 @@ impl Random {
                 let name = self.pick(&["k0", "k1", "k2"]);
                 let addresses =
                     self.list(2, |r| NodeAddress { kind: "InternalIP".into(), address: r.address() });
-                Object::Node(Node { metadata: self.meta(name, false), status: NodeStatus { addresses }, ..Node::default() })
+                Object::Node(Node {
+                    metadata: self.meta(name, false),
+                    status: NodeStatus { addresses },
+                    ..Node::default()
+                })
             }
             11..50 => self.pod(),
             50..54 => {

@@ -27,7 +27,10 @@ pub(super) struct Service {
 impl Sets for Service {
     type WatchStream = Pin<Box<dyn Stream<Item = Result<OpItem, Status>> + Send>>;
 
-    async fn watch(&self, request: Request<Streaming<WatchReq>>) -> Result<Response<Self::WatchStream>, Status> {
+    async fn watch(
+        &self,
+        request: Request<Streaming<WatchReq>>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
         let caller = request.extensions().get::<Caller>().cloned();
         let (items, stream) = mpsc::channel(QUEUE);
         let watch = Watch { services: Arc::clone(&self.services), caller, items };

@@ -22,7 +22,10 @@ impl services_server::Services for Service {
         Ok(Response::new(ListServicesResponse { services }))
     }
 
-    async fn get_service(&self, request: Request<GetServiceRequest>) -> Result<Response<ServiceState>, Status> {
+    async fn get_service(
+        &self,
+        request: Request<GetServiceRequest>,
+    ) -> Result<Response<ServiceState>, Status> {
         let GetServiceRequest { namespace, name } = request.into_inner();
         Ok(Response::new(view::get(&self.0, &namespace, &name)?))
     }

@@ -92,7 +92,8 @@ impl LocalView {
             said.service = hash(&bytes);
             items.services.push(set(Set::ServicesSet, entry.name.to_string(), bytes));
         }
-        let gone: Vec<_> = said.endpoints.keys().filter(|path| !endpoints.contains_key(*path)).cloned().collect();
+        let gone: Vec<_> =
+            said.endpoints.keys().filter(|path| !endpoints.contains_key(*path)).cloned().collect();
         for path in gone {
             said.endpoints.remove(&path);
             items.endpoints_gone.push(delete(Set::EndpointsSet, path));
@@ -143,8 +144,14 @@ fn seen(entry: &Entry<'_>, node: &str, catalog: &Catalog) -> (localv1::Service, 
     (service(entry, &numbers), endpoints)
 }
 
-fn endpoint(service: &Service, address: IpAddr, infos: &[EndpointInfo], slice: &model::service::Slice) -> Endpoint {
-    let any = |local: bool| infos.iter().any(|one| if local { one.in_local_pool } else { one.in_cluster_pool });
+fn endpoint(
+    service: &Service,
+    address: IpAddr,
+    infos: &[EndpointInfo],
+    slice: &model::service::Slice,
+) -> Endpoint {
+    let any =
+        |local: bool| infos.iter().any(|one| if local { one.in_local_pool } else { one.in_cluster_pool });
     let mut overrides = Vec::new();
     for port in &slice.ports {
         let number = i32::from(port.port.unwrap_or_default());

@@ -5,7 +5,9 @@ use ::services::{
     explain::{Explanation, Plane, Query, frontend_name},
 };
 use ipnet::IpNet;
-use model::service::{IngressMode, Protocol, Service, ServiceKind, ServiceName, Slice, SliceEndpoint, parse_address};
+use model::service::{
+    IngressMode, Protocol, Service, ServiceKind, ServiceName, Slice, SliceEndpoint, parse_address,
+};
 use node_services::evaluate::Fate;
 use tonic::Code;
 use wire::trestle::v1::{
@@ -19,7 +21,8 @@ use crate::failure::Failure;
 /// Services of a namespace, or all.
 pub fn list(services: &Services, namespace: &str) -> Vec<ServiceState> {
     services.read(|catalog| {
-        let wanted = catalog.services().filter(|entry| namespace.is_empty() || entry.name.namespace == namespace);
+        let wanted =
+            catalog.services().filter(|entry| namespace.is_empty() || entry.name.namespace == namespace);
         wanted.map(|entry| ServiceState { endpoints: Vec::new(), ..state(&entry) }).collect()
     })
 }
@@ -152,9 +155,8 @@ pub fn explain(
 
 fn query(request: &ExplainServiceRequest) -> Result<Query, Failure> {
     let invalid = |text: String| Failure::new(Code::InvalidArgument, text);
-    let address = |text: &str| {
-        parse_address(text).ok_or_else(|| invalid(format!("{text:?} is not an IP address")))
-    };
+    let address =
+        |text: &str| parse_address(text).ok_or_else(|| invalid(format!("{text:?} is not an IP address")));
     let port = u16::try_from(request.port).ok().filter(|port| *port != 0);
     let port = port.ok_or_else(|| invalid(format!("{} is not a port between 1 and 65535", request.port)))?;
     let protocol: Protocol = request
@@ -167,7 +169,8 @@ fn query(request: &ExplainServiceRequest) -> Result<Query, Failure> {
         other => return Err(invalid(format!("{other:?} is not one of nftables, ipvs"))),
     };
     let prefix = |text: &String| -> Result<IpNet, Failure> {
-        model::service::parse_prefix(text).ok_or_else(|| invalid(format!("{text:?} is not a prefix like 10.0.0.0/8")))
+        model::service::parse_prefix(text)
+            .ok_or_else(|| invalid(format!("{text:?} is not a prefix like 10.0.0.0/8")))
     };
     let to = (address(&request.address)?, port);
     let from = if request.from.is_empty() { None } else { Some(address(&request.from)?) };
@@ -185,7 +188,8 @@ fn query(request: &ExplainServiceRequest) -> Result<Query, Failure> {
 }
 
 fn reply(explanation: &Explanation) -> ExplainServiceResponse {
-    let socket = |(address, port): &(std::net::IpAddr, u16)| std::net::SocketAddr::new(*address, *port).to_string();
+    let socket =
+        |(address, port): &(std::net::IpAddr, u16)| std::net::SocketAddr::new(*address, *port).to_string();
     let (outcome, endpoints, source_hidden) = match &explanation.fate {
         Fate::Balanced(all) => {
             (Outcome::Balanced, all.keys().map(socket).collect(), all.values().any(|hidden| *hidden))

@@ -160,7 +160,9 @@ impl<'a> Pieces<'a> {
 
 #[cfg(test)]
 mod tests {
-    use wire::trestle::v1::{NodeEndpointSlice, NodeFacts, NodePolicy, NodeService, SetMember, node_apply::Body};
+    use wire::trestle::v1::{
+        NodeEndpointSlice, NodeFacts, NodePolicy, NodeService, SetMember, node_apply::Body,
+    };
 
     use super::*;
     use crate::transport::objects::key;

@@ -10,8 +10,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 use transport::Digest;
 use wire::trestle::v1::{
-    FromNode, NodeEndpointSlice, NodeFacts, NodeHello, NodeReport, NodeService, NodeStart, ObjectKind, SetMember, ToNode, from_node, node_apply,
-    node_feed_client::NodeFeedClient, node_start::Mode, to_node,
+    FromNode, NodeEndpointSlice, NodeFacts, NodeHello, NodeReport, NodeService, NodeStart, ObjectKind,
+    SetMember, ToNode, from_node, node_apply, node_feed_client::NodeFeedClient, node_start::Mode, to_node,
 };
 
 use super::harness::{Credential, Harness};

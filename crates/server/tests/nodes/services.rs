@@ -11,8 +11,8 @@ use wire::{
     pb::{DatapathPodMetadata, dataplane_events_client::DataplaneEventsClient},
     trestle::v1::{
         ApplyObjectsRequest, DeleteObjectsRequest, ExplainServiceRequest, GetServiceRequest,
-        ListServicesRequest, ObjectKind, ObjectRef, explain_service_response::Outcome,
-        node_start::Mode, objects_client::ObjectsClient, services_client::ServicesClient,
+        ListServicesRequest, ObjectKind, ObjectRef, explain_service_response::Outcome, node_start::Mode,
+        objects_client::ObjectsClient, services_client::ServicesClient,
     },
 };
 
@@ -84,7 +84,9 @@ async fn every_node_hears_of_services_and_only_one_of_itself() {
     assert_eq!((name.to_string(), service.ports[0].node_port), ("shop/web".into(), 30080));
 
     delete(&harness, "EndpointSlice", "web-1").await;
-    first.until("the slice goes", |state| held(state, ObjectKind::EndpointSlice, "shop/web-1").is_none()).await;
+    first
+        .until("the slice goes", |state| held(state, ObjectKind::EndpointSlice, "shop/web-1").is_none())
+        .await;
     let state = first.state.clone();
     drop(first);
     let mut again = Agent::connect(&harness, &one, state).await;
@@ -176,7 +178,8 @@ impl Kpng {
 #[tokio::test]
 async fn a_kpng_backend_sees_its_nodes_endpoints_one_set_of_changes_per_request() {
     let harness = Harness::synced().await;
-    apply(&harness, &[NODES, SERVICE, &slice("web-1", "10.0.0.1", "n1"), &slice("web-2", "10.0.0.2", "n2")]).await;
+    apply(&harness, &[NODES, SERVICE, &slice("web-1", "10.0.0.1", "n1"), &slice("web-2", "10.0.0.2", "n2")])
+        .await;
     let credential = harness.node("n1").await;
     let mut kpng = Kpng::connect(&harness, &credential, "n1").await;
     kpng.ask().await;

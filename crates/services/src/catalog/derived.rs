@@ -271,7 +271,9 @@ impl Bits {
     }
 
     fn members(self, members: &Members) -> impl Iterator<Item = (&(u64, String), &SliceEndpoint)> {
-        members.range((self.value, String::new())..).take_while(move |((hash, _), _)| Self::of(*hash, self.len) == self)
+        members
+            .range((self.value, String::new())..)
+            .take_while(move |((hash, _), _)| Self::of(*hash, self.len) == self)
     }
 }
 

@@ -67,7 +67,11 @@ fn a_service_with_a_selector_needs_no_slices() {
     assert!(entry.is_derived);
     let (key, slice) = entry.slices().next().expect("a slice");
     assert!(key.starts_with("shop/web#4."), "{key}");
-    let http = SlicePort { name: Some(String::new()), protocol: "TCP".parse().expect("a protocol"), port: Some(8080) };
+    let http = SlicePort {
+        name: Some(String::new()),
+        protocol: "TCP".parse().expect("a protocol"),
+        port: Some(8080),
+    };
     assert_eq!(slice.ports, [http], "named ports are looked up at the Pod");
     assert_eq!(addresses(&catalog, "web"), ["10.0.0.1", "10.0.0.2"]);
     assert_eq!(catalog.take_changes(), []);
@@ -112,7 +116,8 @@ fn a_slice_moves_with_its_label_and_waits_for_its_service() {
 #[test]
 fn conditions_of_a_pod_become_those_of_its_endpoint() {
     let mut catalog = Catalog::default();
-    let condition = |status: &str| json!({"podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": status}]});
+    let condition =
+        |status: &str| json!({"podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": status}]});
     let conditions = |catalog: &mut Catalog, document: Object, publish: bool| {
         let mut spec = web();
         spec["publishNotReadyAddresses"] = json!(publish);
@@ -134,7 +139,10 @@ fn conditions_of_a_pod_become_those_of_its_endpoint() {
     assert_eq!(see(going, false), truth(false, true, true));
     assert_eq!(see(pod("a", labels(), json!({"podIP": "10.0.0.1", "phase": "Succeeded"})), false), None);
     assert_eq!(see(pod("a", labels(), json!({"phase": "Running"})), false), None, "no address");
-    assert_eq!(see(pod("a", labels(), json!({"podIP": "10.0.0.1", "phase": "Running"})), false), truth(true, true, false));
+    assert_eq!(
+        see(pod("a", labels(), json!({"podIP": "10.0.0.1", "phase": "Running"})), false),
+        truth(true, true, false)
+    );
 }
 
 #[test]
@@ -215,7 +223,9 @@ impl Replica {
     fn take(&mut self, changes: Vec<Change>) {
         for change in changes {
             match change {
-                Change::Slice { key, slice: Some(slice), .. } => drop(self.slices.insert(key, (*slice).clone())),
+                Change::Slice { key, slice: Some(slice), .. } => {
+                    drop(self.slices.insert(key, (*slice).clone()))
+                }
                 Change::Slice { key, slice: None, .. } => {
                     self.slices.remove(&key).expect("only what was told goes");
                 }
@@ -327,7 +337,12 @@ fn naive(present: &BTreeMap<ObjectId, Object>) -> Flat {
         });
         let given: Vec<_> = given.collect();
         for slice in &given {
-            flat.insert((name.clone(), slice.endpoints[0].addresses[0], slice.ports[0].port, slice.endpoints[0].ready));
+            flat.insert((
+                name.clone(),
+                slice.endpoints[0].addresses[0],
+                slice.ports[0].port,
+                slice.endpoints[0].ready,
+            ));
         }
         for object in present.values().filter(|_| given.is_empty()) {
             let Object::Pod(pod) = object else { continue };

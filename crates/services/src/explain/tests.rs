@@ -49,7 +49,9 @@ fn ask(to: &str, node: Option<&str>, from: Option<&str>) -> Explanation {
 
 fn endpoints(explanation: &Explanation) -> Vec<String> {
     match &explanation.fate {
-        Fate::Balanced(all) => all.iter().map(|((address, port), hidden)| format!("{address}:{port} {hidden}")).collect(),
+        Fate::Balanced(all) => {
+            all.iter().map(|((address, port), hidden)| format!("{address}:{port} {hidden}")).collect()
+        }
         other => vec![format!("{other:?}")],
     }
 }

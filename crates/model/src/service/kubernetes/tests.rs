@@ -96,7 +96,10 @@ fn a_slice_is_read_with_its_hints_and_without_strangers() {
     assert_eq!(slice.ports[0].name.as_deref(), Some(""), "the API fills in the empty name");
     let endpoint = &slice.endpoints[0];
     assert_eq!(endpoint.addresses, ["10.0.0.1".parse::<IpAddr>().unwrap()]);
-    assert_eq!((endpoint.ready, endpoint.serving, endpoint.terminating), (Some(false), Some(true), Some(true)));
+    assert_eq!(
+        (endpoint.ready, endpoint.serving, endpoint.terminating),
+        (Some(false), Some(true), Some(true))
+    );
     assert_eq!((&endpoint.zone_hints[..], &endpoint.node_hints[..]), (&["a".into()][..], &["n1".into()][..]));
     let mut wrong = written.clone();
     wrong.endpoints[0].addresses.push("fd00::1".into());
@@ -110,7 +113,8 @@ fn a_slice_is_read_with_its_hints_and_without_strangers() {
 
 #[test]
 fn faults_of_services_are_named_by_their_path() {
-    let good = json!({"clusterIP": "10.96.0.1", "ports": [{"name": "a", "port": 80}, {"name": "b", "port": 81}]});
+    let good =
+        json!({"clusterIP": "10.96.0.1", "ports": [{"name": "a", "port": 80}, {"name": "b", "port": 81}]});
     assert_eq!(problems(service(good.clone())), Vec::<String>::new());
     for (change, path) in [
         (json!({"type": "Balancer"}), "spec.type"),

@@ -107,7 +107,8 @@ fn write(from: u16, to: u16, verification: u32, kind: u8, text: &[u8]) -> Vec<u8
     let len = u16::try_from(chunk.len()).expect("a short chunk");
     chunk[2..4].copy_from_slice(&len.to_be_bytes());
     chunk.resize(chunk.len().next_multiple_of(4), 0);
-    let mut packet = [&from.to_be_bytes()[..], &to.to_be_bytes(), &verification.to_be_bytes(), &[0; 4], &chunk].concat();
+    let mut packet =
+        [&from.to_be_bytes()[..], &to.to_be_bytes(), &verification.to_be_bytes(), &[0; 4], &chunk].concat();
     let checksum = crc32c(&packet);
     packet[8..12].copy_from_slice(&checksum.to_le_bytes());
     packet

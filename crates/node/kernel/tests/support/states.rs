@@ -4,13 +4,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+pub use node_services::cases::{
+    CLIENT, LOCAL, POD, REMOTE, http, http_slice, ip, name, node, port, rules, six,
+};
 use node_services::{
     Node, Protocol, Service, Slice, Store,
     cases::{self, BLOCKED, Case, Expected, Row},
     nftables::Config,
-};
-pub use node_services::cases::{
-    CLIENT, LOCAL, POD, REMOTE, http, http_slice, ip, name, node, port, rules, six,
 };
 
 use super::lab::{Fate, Lab};

@@ -172,7 +172,9 @@ impl World<'_> {
                 }
                 Step::Effect
             }
-            Expr::Counter | Expr::Limit { .. } | Expr::Log { .. } | Expr::Notrack | Expr::SetCt { .. } => Step::Next,
+            Expr::Counter | Expr::Limit { .. } | Expr::Log { .. } | Expr::Notrack | Expr::SetCt { .. } => {
+                Step::Next
+            }
             Expr::SetMeta { .. } | Expr::Fib { .. } | Expr::Nat { .. } => {
                 return Err(Stop::NotUnderstood(format!("{expr:?}")));
             }

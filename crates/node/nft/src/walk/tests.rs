@@ -49,9 +49,12 @@ fn every_choice_of_chance_is_played() {
 
 #[test]
 fn chains_go_by_priority_and_ranges_hold_their_borders() {
-    for (from, end) in
-        [("192.0.2.4", End::Passed), ("192.0.2.5", End::Dropped), ("192.0.2.9", End::Dropped), ("192.0.2.10", End::Passed)]
-    {
+    for (from, end) in [
+        ("192.0.2.4", End::Passed),
+        ("192.0.2.5", End::Dropped),
+        ("192.0.2.9", End::Dropped),
+        ("192.0.2.10", End::Passed),
+    ] {
         assert_eq!(walk(&table(), from, ("10.0.0.1", 80))[0].1, end, "{from}");
     }
 }

@@ -83,12 +83,24 @@ fn everywhere() -> Service {
 
 fn cluster_addresses() -> Case {
     let one = (http("172.30.0.41", 0), vec![http_slice("one", &[LOCAL])]);
-    let ports = [("http", Tcp, 80), ("https", Tcp, 443), ("dns", Udp, 53), ("dns-tcp", Tcp, 53), ("dns-sctp", Sctp, 53)];
+    let ports = [
+        ("http", Tcp, 80),
+        ("https", Tcp, 443),
+        ("dns", Udp, 53),
+        ("dns-tcp", Tcp, 53),
+        ("dns-sctp", Sctp, 53),
+    ];
     let two = Service {
         ports: ports.iter().map(|(name, protocol, number)| port(name, *protocol, *number, 0)).collect(),
         ..http("172.30.0.42", 0)
     };
-    let targets = [("http", Tcp, 80), ("https", Tcp, 8443), ("dns", Udp, 53), ("dns-tcp", Tcp, 5353), ("dns-sctp", Sctp, 53)];
+    let targets = [
+        ("http", Tcp, 80),
+        ("https", Tcp, 8443),
+        ("dns", Udp, 53),
+        ("dns-tcp", Tcp, 5353),
+        ("dns-sctp", Sctp, 53),
+    ];
     let two_slices = vec![slice("two", vec![endpoint(LOCAL), endpoint(REMOTE)], &targets)];
     let rows = vec![
         tcp(POD, ("172.30.0.41", 80), by(&[LOCAL], 80, false)),
@@ -152,7 +164,8 @@ fn source_ranges() -> Case {
         rows.push(tcp(BLOCKED, (balancer, 80), Expected::Silent));
     }
     let open = vec![tcp(BLOCKED, (BALANCER, 80), local(true)), tcp(POD, (BALANCER, 80), local(true))];
-    let everyone = Service { source_ranges: vec![prefix("0.0.0.0/0"), prefix("10.9.9.0/24")], ..guarded.clone() };
+    let everyone =
+        Service { source_ranges: vec![prefix("0.0.0.0/0"), prefix("10.9.9.0/24")], ..guarded.clone() };
     let cleared = Service { source_ranges: Vec::new(), ..guarded.clone() };
     Case {
         name: "source ranges guard the balancer's addresses and nothing else",
@@ -240,21 +253,35 @@ fn terminating_endpoints() -> Case {
     Case {
         name: "endpoints that terminate serve while nobody else does",
         stages: vec![
-            of(everywhere(), vec![at(LOCAL, drains), at(REMOTE, ready)], vec![
-                tcp(POD, cluster, by(&[REMOTE], 80, false)),
-                tcp(CLIENT, (BALANCER, 80), by(&[REMOTE], 80, true)),
-            ]),
-            of(everywhere(), vec![at(LOCAL, drains), at(REMOTE, ended)], vec![
-                tcp(POD, cluster, by(&[LOCAL], 80, false)),
-                tcp(CLIENT, (BALANCER, 80), by(&[LOCAL], 80, true)),
-            ]),
-            of(local(), vec![at(LOCAL, drains), at(REMOTE, ready)], vec![
-                tcp(POD, cluster, by(&[REMOTE], 80, false)),
-                tcp(CLIENT, (BALANCER, 80), by(&[LOCAL], 80, false)),
-            ]),
-            of(local(), vec![at(LOCAL, ended), at(REMOTE, ready)], vec![
-                tcp(CLIENT, (BALANCER, 80), Expected::Silent),
-            ]),
+            of(
+                everywhere(),
+                vec![at(LOCAL, drains), at(REMOTE, ready)],
+                vec![
+                    tcp(POD, cluster, by(&[REMOTE], 80, false)),
+                    tcp(CLIENT, (BALANCER, 80), by(&[REMOTE], 80, true)),
+                ],
+            ),
+            of(
+                everywhere(),
+                vec![at(LOCAL, drains), at(REMOTE, ended)],
+                vec![
+                    tcp(POD, cluster, by(&[LOCAL], 80, false)),
+                    tcp(CLIENT, (BALANCER, 80), by(&[LOCAL], 80, true)),
+                ],
+            ),
+            of(
+                local(),
+                vec![at(LOCAL, drains), at(REMOTE, ready)],
+                vec![
+                    tcp(POD, cluster, by(&[REMOTE], 80, false)),
+                    tcp(CLIENT, (BALANCER, 80), by(&[LOCAL], 80, false)),
+                ],
+            ),
+            of(
+                local(),
+                vec![at(LOCAL, ended), at(REMOTE, ready)],
+                vec![tcp(CLIENT, (BALANCER, 80), Expected::Silent)],
+            ),
             of(everywhere(), vec![at(LOCAL, ended), at(REMOTE, (false, false, false))], refused_everywhere()),
         ],
     }
@@ -278,7 +305,10 @@ fn topology_hints() -> Case {
             of(vec![hinted(LOCAL, &["b"], &[]), hinted(REMOTE, &["a"], &[])], by(&[REMOTE], 80, false)),
             of(vec![hinted(LOCAL, &["b"], &[]), hinted(REMOTE, &["b"], &[])], both(80)),
             of(vec![hinted(LOCAL, &["a"], &[]), hinted(REMOTE, &[], &[])], both(80)),
-            of(vec![hinted(LOCAL, &["a"], &["there"]), hinted(REMOTE, &["a"], &["here"])], by(&[REMOTE], 80, false)),
+            of(
+                vec![hinted(LOCAL, &["a"], &["there"]), hinted(REMOTE, &["a"], &["here"])],
+                by(&[REMOTE], 80, false),
+            ),
             of(vec![hinted(REMOTE, &["b"], &["there"])], by(&[REMOTE], 80, false)),
         ],
     }
@@ -328,7 +358,8 @@ fn balancer_modes() -> Case {
 fn types_and_labels() -> Case {
     let label = |key: &str| BTreeMap::from([(key.to_owned(), "x".to_owned())]);
     let to = ("172.30.0.41", 80);
-    let served = || vec![tcp(POD, to, by(&[LOCAL], 80, false)), tcp(CLIENT, (NODE, 3001), by(&[LOCAL], 80, true))];
+    let served =
+        || vec![tcp(POD, to, by(&[LOCAL], 80, false)), tcp(CLIENT, (NODE, 3001), by(&[LOCAL], 80, true))];
     let gone = || vec![tcp(POD, to, Expected::Silent), tcp(CLIENT, (NODE, 3001), Expected::Passed)];
     let service = || http("172.30.0.41", 3001);
     let not_ours = Service { labels: label(model::service::PROXY_NAME_LABEL), ..service() };
@@ -391,16 +422,23 @@ fn services_come_and_go() -> Case {
         name: "services are made, moved and unmade, and nothing of them stays",
         stages: vec![
             web(everywhere(), &[LOCAL], vec![tcp(POD, to, by(&[LOCAL], 80, false))]),
-            web(moved, &[LOCAL], vec![
-                tcp(POD, to, Expected::Silent),
-                tcp(POD, ("172.30.0.44", 80), by(&[LOCAL], 80, false)),
-                tcp(CLIENT, (BALANCER, 80), by(&[LOCAL], 80, true)),
-            ]),
-            stage([], vec![
-                tcp(POD, to, Expected::Silent),
-                tcp(POD, ("172.30.0.44", 80), Expected::Silent),
-                tcp(CLIENT, (NODE, 3001), Expected::Passed),
-            ]),
+            web(
+                moved,
+                &[LOCAL],
+                vec![
+                    tcp(POD, to, Expected::Silent),
+                    tcp(POD, ("172.30.0.44", 80), by(&[LOCAL], 80, false)),
+                    tcp(CLIENT, (BALANCER, 80), by(&[LOCAL], 80, true)),
+                ],
+            ),
+            stage(
+                [],
+                vec![
+                    tcp(POD, to, Expected::Silent),
+                    tcp(POD, ("172.30.0.44", 80), Expected::Silent),
+                    tcp(CLIENT, (NODE, 3001), Expected::Passed),
+                ],
+            ),
         ],
     }
 }

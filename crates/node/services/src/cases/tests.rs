@@ -124,7 +124,8 @@ fn a_packet_into_a_service_of_ten_thousand_endpoints_may_reach_each_of_them() {
     assert!(work.transactions.len() >= 1);
     let table = plane.table();
     let probe = Probe { protocol: Protocol::Tcp, from: ip(POD), to: (ip("172.30.0.41"), 80) };
-    let answer = evaluate::nftables(&[&table], probe, &|_| false, &BTreeMap::new()).expect("it is understood");
+    let answer =
+        evaluate::nftables(&[&table], probe, &|_| false, &BTreeMap::new()).expect("it is understood");
     let Fate::Balanced(endpoints) = answer.fate else { panic!("{:?}", answer.fate) };
     assert_eq!(endpoints.len(), 10_000);
 }

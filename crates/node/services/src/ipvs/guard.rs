@@ -156,7 +156,8 @@ fn chains(table: &mut Table, layout: Layout, config: &crate::nftables::Config) {
     let no_server =
         Rule::new("not a port of a service").ct_new().ip_daddr(ipv6, Reg(0)).in_set(Reg(0), BOUND);
     let no_server = layout.destination(no_server, 0).not_in_set(Reg(0), SERVERS);
-    let nobody = Rule::new("no such service").ct_new().ip_daddr(ipv6, Reg(0)).in_set(Reg(0), SERVICE_PREFIXES);
+    let nobody =
+        Rule::new("no such service").ct_new().ip_daddr(ipv6, Reg(0)).in_set(Reg(0), SERVICE_PREFIXES);
     let nobody = nobody.not_in_set(Reg(0), BOUND).discard();
     let itself = layout.to_itself(Rule::new("to itself through a service")).masquerade();
     let hidden = Rule::new("sources to hide").mark_has(mark).set_mark(!0, mark).masquerade();
