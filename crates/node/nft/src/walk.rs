@@ -28,8 +28,8 @@ pub struct Flow {
     pub masqueraded: bool,
     /// Comments of the rules that had an effect, in order.
     pub steps: Vec<String>,
-    /// What rules wrote into dynamic maps: set, key, value.
-    pub remembered: Vec<(String, Box<[u8]>, Box<[u8]>)>,
+    /// What rules wrote into dynamic maps.
+    pub remembered: Memory,
     /// What chance will say, and how much of it was used.
     chance: Vec<u32>,
     used: usize,
@@ -46,7 +46,7 @@ impl Flow {
             translated: false,
             masqueraded: false,
             steps: Vec::new(),
-            remembered: Vec::new(),
+            remembered: Memory::new(),
             chance: Vec::new(),
             used: 0,
         }
@@ -65,6 +65,9 @@ impl Flow {
         self.translated = true;
     }
 }
+
+/// Contents of dynamic maps, by set and key.
+pub type Memory = BTreeMap<(String, Box<[u8]>), Box<[u8]>>;
 
 /// Where a hook leaves a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,8 +93,7 @@ pub struct World<'a> {
     pub tables: &'a [&'a Table],
     /// Whether an address is the host's own.
     pub is_local: &'a dyn Fn(IpAddr) -> bool,
-    /// Contents of dynamic maps, by set and key.
-    pub memory: &'a BTreeMap<(String, Box<[u8]>), Box<[u8]>>,
+    pub memory: &'a Memory,
 }
 
 /// Every way in which chance can play it.

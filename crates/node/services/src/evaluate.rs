@@ -53,8 +53,7 @@ pub struct Answer {
     pub remembered: BTreeMap<(IpAddr, u16), Memory>,
 }
 
-/// Contents of dynamic maps, by set and key.
-pub type Memory = BTreeMap<(String, Box<[u8]>), Box<[u8]>>;
+pub use node_nft::walk::Memory;
 
 /// Somebody has put a rule into a table that is not understood here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,8 +153,7 @@ fn answer(ends: Vec<(Flow, End)>) -> Answer {
             End::Rejected(_) => worst = Some(worst.unwrap_or(Fate::Rejected)),
             End::Passed if flow.translated => {
                 balanced.insert(flow.destination, flow.masqueraded);
-                let entries = flow.remembered.into_iter().map(|(set, key, value)| ((set, key), value));
-                remembered.insert(flow.destination, entries.collect());
+                remembered.insert(flow.destination, flow.remembered);
             }
             End::Passed => {}
         }

@@ -168,7 +168,7 @@ impl World<'_> {
                 let len = schema.data.as_ref().map_or(0, crate::DataType::len);
                 let data = data.map(|data| registers.get(data, len)).unwrap_or_default();
                 if *op != DynSetOp::Delete {
-                    flow.remembered.push((set.clone(), key.into(), data.into()));
+                    flow.remembered.insert((set.clone(), key.into()), data.into());
                 }
                 Step::Effect
             }
@@ -197,7 +197,7 @@ impl World<'_> {
         if !set.schema.interval {
             return Ok(elements.get(key).map(|element| element.data.clone()));
         }
-        let within = |(first, element): &(&Box<[u8]>, &Element)| {
+        let within = |first: &[u8], element: &Element| {
             let last = element.end.as_deref().unwrap_or(first);
             let mut start = 0;
             set.schema.key.iter().all(|field| {
@@ -206,7 +206,8 @@ impl World<'_> {
                 key[range.clone()] >= first[range.clone()] && key[range.clone()] <= last[range]
             })
         };
-        Ok(elements.iter().find(within).map(|(_, element)| element.data.clone()))
+        let mut elements = elements.iter();
+        Ok(elements.find(|(first, element)| within(first, element)).map(|(_, element)| element.data.clone()))
     }
 }
 

@@ -27,21 +27,21 @@ fn six_all(addresses: &mut [IpAddr]) {
 impl Case {
     #[must_use]
     pub fn in_ipv6(mut self) -> Self {
-        self.stages.iter_mut().for_each(Stage::to_ipv6);
+        self.stages.iter_mut().for_each(Stage::become_ipv6);
         self
     }
 }
 
 impl Stage {
-    fn to_ipv6(&mut self) {
+    fn become_ipv6(&mut self) {
         self.services.iter_mut().for_each(|(_, service)| six_service(service));
         self.slices.iter_mut().for_each(|(_, slice)| six_slice(slice));
-        self.rows.iter_mut().for_each(Row::to_ipv6);
+        self.rows.iter_mut().for_each(Row::become_ipv6);
     }
 }
 
 impl Row {
-    fn to_ipv6(&mut self) {
+    fn become_ipv6(&mut self) {
         self.from = six(self.from);
         self.to.0 = six(self.to.0);
         for expected in [Some(&mut self.expected), self.with_ipvs.as_mut()].into_iter().flatten() {
