@@ -18,10 +18,10 @@ use lab::{Fate, answered};
 use namespace::{in_namespace, run};
 use node_kernel::{conntrack::Conntrack, nft::Applied, services::NftablesProxy};
 use node_nft::Limits;
-use node_services::{Protocol, Service, Store, conntrack::Cleanup, nftables::Config};
+use node_services::{Protocol, Service, Store, cases::port, conntrack::Cleanup, nftables::Config};
 use states::{
     BOTH, CLIENT, LOCAL, ONLY_LOCAL, POD, Plane, REMOTE, check, everywhere, http, http_slice,
-    in_both_families, lab, name, play, port, rules, slice, store,
+    in_both_families, lab, name, play, rules, slice, store,
 };
 
 fn start(store: &mut Store) -> NftablesProxy {

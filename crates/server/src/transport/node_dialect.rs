@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(applied(&frames[0]), (5, "x".into(), 9, Body::Slice(slice)));
         let service = NodeService { namespace: "shop".into(), ..NodeService::default() };
         let frames = whole(ObjectKind::Service, service.encode_to_vec());
-        assert_eq!(applied(&frames[0]), (6, "x".into(), 9, Body::Service(service)));
+        assert_eq!(applied(&frames[0]), (6, "x".into(), 9, Body::Service(Box::new(service))));
         let member = |name: &str| SetMember { name: name.into(), ..SetMember::default() };
         let bytes = |name: &str| Bytes::from(member(name).encode_to_vec());
         let put: Members = [(bytes("a"), Bytes::new())].into();

@@ -178,7 +178,7 @@ impl Agent {
                             members.extend(set.put.iter().map(name));
                             Held::Set(members)
                         }
-                        (Some(node_apply::Body::Service(service)), _) => Held::Service(service),
+                        (Some(node_apply::Body::Service(service)), _) => Held::Service(*service),
                         (Some(node_apply::Body::Slice(slice)), _) => Held::Slice(slice),
                         (Some(node_apply::Body::Facts(facts)), _) => Held::Facts(facts),
                         (None, _) => Held::Unknown,
