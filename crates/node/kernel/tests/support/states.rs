@@ -4,9 +4,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-pub use node_services::cases::{
-    CLIENT, LOCAL, POD, REMOTE, http, http_slice, ip, name, node, rules, six,
-};
+pub use node_services::cases::{CLIENT, LOCAL, POD, REMOTE, http, http_slice, ip, name, node, rules, six};
 use node_services::{
     Node, Protocol, Service, Slice, Store,
     cases::{self, BLOCKED, Case, Expected, Row},
