@@ -231,8 +231,8 @@ fn filters(service: &Service, balancers: &[IpAddr]) -> Vec<IpFilter> {
         let ranges = service.source_ranges.iter().filter(|range| range.addr().is_ipv6() == ipv6);
         let ranges: Vec<_> = ranges.map(ToString::to_string).collect();
         let targets = ip_set(balancers.iter().copied().filter(|address| address.is_ipv6() == ipv6));
-        let any = !ranges.is_empty() && !(targets.v4.is_empty() && targets.v6.is_empty());
-        any.then(|| IpFilter { target_ips: Some(targets), source_ranges: ranges })
+        let nothing = ranges.is_empty() || targets.v4.is_empty() && targets.v6.is_empty();
+        (!nothing).then_some(IpFilter { target_ips: Some(targets), source_ranges: ranges })
     });
     families.collect()
 }
