@@ -130,7 +130,7 @@ async fn the_seeds_stream_has_no_word_for_services() {
     delete(&harness, "EndpointSlice", "web-1").await;
     let credential = harness.node("n1").await;
     let mut client = DataplaneEventsClient::new(harness.channel(Some(&credential)).await);
-    let request = DatapathPodMetadata { id: "n1".into(), ..DatapathPodMetadata::default() };
+    let request = DatapathPodMetadata { id: "n1".into() };
     let mut stream = client.connect(request).await.unwrap().into_inner();
     let first = stream.message().await.unwrap().unwrap();
     assert!(first.event.is_empty() && first.complete, "{first:?}");
