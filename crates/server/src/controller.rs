@@ -35,8 +35,9 @@ use crate::{
     orchestration,
     parts::Parts,
     pki::{Pki, PkiError},
-    policy::{Consumer, Policy},
+    policy::{Consumer, Follower, Policy},
     private_file, rest,
+    services::Services,
     storage::{Storage, StorageError},
     tags::Tags,
     tls::{Tls, TlsError},
@@ -133,9 +134,12 @@ impl Controller {
         let transport = Transport::start(&config.nodes, sources, &credentials, &life);
         let consumers: Vec<Box<dyn Consumer>> =
             vec![Box::new(watch_api::Feed(Arc::clone(&cache))), transport.policy_consumer()];
+        let services = Services::new();
+        let followers: Vec<Box<dyn Follower>> = vec![services.follower(transport.services_source())];
         let parts = Parts {
             storage,
-            policy: Policy::start(&objects, consumers, &life),
+            policy: Policy::start(&objects, consumers, followers, &life),
+            services,
             watch: cache,
             objects,
             tags,

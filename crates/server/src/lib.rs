@@ -34,6 +34,7 @@ mod policy;
 pub mod private_file;
 mod random;
 mod rest;
+mod services;
 mod storage;
 mod store_failure;
 mod tags;

@@ -15,7 +15,7 @@ mod state;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::{FutureExt as _, StreamExt as _};
-use model::policy::{ObjectId, output::Update};
+use model::policy::{Object, ObjectId, output::Update};
 use parking_lot::Mutex;
 use policy::{
     Engine, Event as EngineEvent,
@@ -46,6 +46,19 @@ pub trait Consumer: Send {
     fn synced(&mut self);
 }
 
+/// Who follows the objects themselves, beside the engine. Called by the same task, in order.
+pub trait Follower: Send {
+    fn apply(&mut self, object: &Object);
+
+    fn delete(&mut self, id: &ObjectId);
+
+    /// What was said since the last call belongs together.
+    fn flush(&mut self);
+
+    /// The first complete state has been told.
+    fn synced(&mut self);
+}
+
 /// The engine of one controller.
 pub struct Policy {
     engine: Mutex<Engine>,
@@ -55,7 +68,12 @@ pub struct Policy {
 }
 
 impl Policy {
-    pub fn start(objects: &Objects, consumers: Vec<Box<dyn Consumer>>, life: &Life) -> Arc<Self> {
+    pub fn start(
+        objects: &Objects,
+        consumers: Vec<Box<dyn Consumer>>,
+        followers: Vec<Box<dyn Follower>>,
+        life: &Life,
+    ) -> Arc<Self> {
         let policy = Arc::new(Self {
             engine: Mutex::new(Engine::new()),
             states: Mutex::default(),
@@ -65,6 +83,7 @@ impl Policy {
             policy: Arc::clone(&policy),
             objects: objects.clone(),
             consumers,
+            followers,
             known: BTreeSet::new(),
         };
         life.spawn(driver.run());
@@ -96,6 +115,7 @@ struct Driver {
     policy: Arc<Policy>,
     objects: Objects,
     consumers: Vec<Box<dyn Consumer>>,
+    followers: Vec<Box<dyn Follower>>,
     /// What the engine holds, to find out what is gone when a watch starts over.
     known: BTreeSet<ObjectId>,
 }
@@ -141,6 +161,7 @@ impl Driver {
                 let stored = objects::read_entry(&entry)?;
                 let id = stored.id().clone();
                 self.policy.engine.lock().handle_event(EngineEvent::Apply(stored.document.object()));
+                self.followers.iter_mut().for_each(|follower| follower.apply(stored.document.object()));
                 self.policy.states.lock().seen(&id, stored.document.object().metadata().generation);
                 self.known.insert(id.clone());
                 match listed {
@@ -173,10 +194,12 @@ impl Driver {
     fn delete(&mut self, id: &ObjectId) {
         self.known.remove(id);
         self.policy.engine.lock().handle_event(EngineEvent::Delete(id));
+        self.followers.iter_mut().for_each(|follower| follower.delete(id));
         self.policy.states.lock().gone(id);
     }
 
     fn drain(&mut self) {
+        self.followers.iter_mut().for_each(|follower| follower.flush());
         let mut updates = Vec::new();
         {
             let mut engine = self.policy.engine.lock();
@@ -195,6 +218,7 @@ impl Driver {
         let first = self.policy.reached.borrow().is_none();
         if first {
             self.consumers.iter_mut().for_each(|consumer| consumer.synced());
+            self.followers.iter_mut().for_each(|follower| follower.synced());
         }
         self.policy.reached.send_replace(Some(revision));
     }

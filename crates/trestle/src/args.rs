@@ -8,7 +8,7 @@ use model::Role;
 use crate::{
     client::ConnectionArgs,
     commands::{
-        access, agent, job, link, namespace, node, object, plugin, policy, resource, rule, storage, store,
+        access, agent, job, link, namespace, node, object, plugin, policy, resource, rule, service, storage, store,
         tag,
     },
     output::Format,
@@ -80,6 +80,9 @@ pub enum Command {
     /// Network policies and what they come to
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
+    /// Load-balanced services, and where packets to them go
+    #[command(subcommand)]
+    Service(service::ServiceCommand),
     /// Why one workload can or cannot reach another
     Explain(policy::ExplainArgs),
     /// Onboarding tickets, to hand storage to other clusters

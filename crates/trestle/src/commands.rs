@@ -13,6 +13,7 @@ pub mod policy;
 pub mod resource;
 pub mod rule;
 pub mod serve;
+pub mod service;
 pub mod storage;
 pub mod store;
 pub mod tag;
@@ -44,6 +45,7 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         Command::Get(args) => object::get(args, output, connection.connect().await?).await,
         Command::Delete(args) => object::delete(args, output, connection.connect().await?).await,
         Command::Policy(command) => policy::run(command, output, connection.connect().await?).await,
+        Command::Service(command) => service::run(command, output, connection.connect().await?).await,
         Command::Explain(args) => policy::explain(args, output, connection.connect().await?).await,
         Command::Ticket(command) => storage::ticket(command, output, connection.connect().await?).await,
         Command::Consumer(command) => storage::consumer(command, output, connection.connect().await?).await,

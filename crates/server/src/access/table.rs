@@ -135,6 +135,14 @@ pub const TABLE: &[Rule] = &[
     read("trestle.v1.Policies/Explain", READERS),
     read("GET /policies", READERS),
     read("GET /explain", READERS),
+    // Services, for people, and as one node sees them on KPNG's wire.
+    read("trestle.v1.Services/ListServices", READERS),
+    read("trestle.v1.Services/GetService", READERS),
+    read("trestle.v1.Services/ExplainService", READERS),
+    read("localv1.Sets/Watch", WATCHERS),
+    read("GET /services", READERS),
+    read("GET /services/{namespace}/{name}", READERS),
+    read("GET /services/explain", READERS),
     // The watch API.
     read("GET /livez", Who::Anyone),
     read("GET /api", Who::Known),
