@@ -6,6 +6,8 @@
 mod matrix;
 #[path = "lab/net.rs"]
 mod net;
+#[path = "lab/options.rs"]
+mod options;
 #[path = "lab/probe.rs"]
 mod probe;
 #[path = "lab/random.rs"]
@@ -44,11 +46,11 @@ fn nine_pods() -> World {
 }
 
 fn play(names: &[&str]) {
-    let world = nine_pods();
+    let mut world = nine_pods();
     let mut failures = Vec::new();
     for text in names {
         let scenario = Scenario::read(text);
-        match scenario.play(&world) {
+        match scenario.play(&mut world) {
             Ok(cells) => eprintln!("{}: {cells} cells as expected", scenario.name),
             Err(text) => failures.push(text),
         }
@@ -63,6 +65,7 @@ fn truth_tables() {
         include_str!("lab/scenarios/blocks.yaml"),
         include_str!("lab/scenarios/selectors.yaml"),
         include_str!("lab/scenarios/tiers.yaml"),
+        include_str!("lab/scenarios/changes.yaml"),
     ]);
 }
 

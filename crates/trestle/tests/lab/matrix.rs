@@ -40,6 +40,9 @@ pub struct Scenario {
 pub struct Step {
     #[serde(default)]
     pub apply: Vec<serde_json::Value>,
+    /// `NAMESPACE/NAME key=value …`: labels of a Pod beside the one that names it.
+    #[serde(default)]
+    pub label: Vec<String>,
     /// `KIND NAMESPACE/NAME`.
     #[serde(default)]
     pub delete: Vec<String>,
@@ -56,12 +59,15 @@ impl Scenario {
     }
 
     /// Plays all steps; what did not come out as expected, as text.
-    pub fn play(&self, world: &World) -> Result<usize, String> {
+    pub fn play(&self, world: &mut World) -> Result<usize, String> {
         let mut probed = 0;
         for (number, step) in (1..).zip(&self.steps) {
             let documents: Vec<_> = step.apply.iter().map(ToString::to_string).collect();
             if !documents.is_empty() {
                 world.apply(&documents.join("\n---\n"));
+            }
+            for change in &step.label {
+                world.label(change);
             }
             for object in &step.delete {
                 world.delete(object);

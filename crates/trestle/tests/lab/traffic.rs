@@ -79,33 +79,39 @@ impl Drop for Traffic {
 /// One connection that is used again and again, for as long as it is held.
 pub struct Flow {
     stop: Arc<AtomicBool>,
+    exchanges: Arc<AtomicUsize>,
     thread: JoinHandle<Result<usize, String>>,
 }
 
 impl Flow {
     pub fn start(from: &Pod, to: &Pod, port: u16) -> Self {
         let stop: Arc<AtomicBool> = Arc::default();
-        let (stopped, address) = (Arc::clone(&stop), (to.addresses[0], port));
+        let exchanges: Arc<AtomicUsize> = Arc::default();
+        let (stopped, done, address) = (Arc::clone(&stop), Arc::clone(&exchanges), (to.addresses[0], port));
         let run = move || {
             block_on(async {
                 let mut stream = TcpStream::connect(address).await.map_err(|err| err.to_string())?;
-                let mut exchanges = 0;
                 while !stopped.load(Relaxed) {
                     let exchange = async {
                         stream.write_all(b"ping").await?;
                         stream.read_exact(&mut [0; 4]).await
                     };
+                    let count = done.load(Relaxed);
                     match timeout(PATIENCE, exchange).await {
-                        Ok(Ok(_)) => exchanges += 1,
-                        Ok(Err(err)) => return Err(format!("after {exchanges} exchanges: {err}")),
-                        Err(_) => return Err(format!("silent after {exchanges} exchanges")),
+                        Ok(Ok(_)) => done.store(count + 1, Relaxed),
+                        Ok(Err(err)) => return Err(format!("after {count} exchanges: {err}")),
+                        Err(_) => return Err(format!("silent after {count} exchanges")),
                     }
                     sleep(Duration::from_millis(2)).await;
                 }
-                Ok(exchanges)
+                Ok(done.load(Relaxed))
             })
         };
-        Self { stop, thread: from.namespace.within(run) }
+        Self { stop, exchanges, thread: from.namespace.within(run) }
+    }
+
+    pub fn exchanges(&self) -> usize {
+        self.exchanges.load(Relaxed)
     }
 
     /// Ends it; how many exchanges there were, or how it broke.

@@ -342,13 +342,13 @@ fn a_node_that_is_no_longer_trusted_keeps_what_it_has() {
 /// Both sides of the same tables: policies that come and go in one scenario while traffic flows in another.
 #[test]
 fn traffic_flows_while_truth_tables_are_played() {
-    let world = guarded();
+    let mut world = guarded();
     let (open, shut) = (permitted(&world), forbidden(&world));
     let scenario = Scenario::read(
         "name: beside\nsteps:\n- apply:\n  - {apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, \
          metadata: {namespace: x, name: c}, spec: {podSelector: {matchLabels: {pod: c}}, policyTypes: [Ingress]}}\n  \
          expect:\n    tcp/80: ['x/c -> x/a closed', 'x/a -> x/c closed', 'x/b -> x/c closed']\n",
     );
-    scenario.play(&world).unwrap_or_else(|text| panic!("{text}"));
+    scenario.play(&mut world).unwrap_or_else(|text| panic!("{text}"));
     assert_held(open, shut);
 }

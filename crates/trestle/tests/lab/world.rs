@@ -239,6 +239,14 @@ impl World {
         self.apply(&unique.join("---\n"));
     }
 
+    /// `NAMESPACE/NAME key=value …`: gives a Pod these labels.
+    pub fn label(&mut self, change: &str) {
+        let (name, labels) = change.split_once(' ').unwrap_or((change, ""));
+        let labels: Vec<_> = labels.split_whitespace().map(|label| label.replace('=', ": ")).collect();
+        self.pods.get_mut(name).expect("a Pod of the lab").labels = labels.join(", ");
+        self.declare_pods(&[name]);
+    }
+
     pub fn attach(&self, name: &str) {
         let pod = &self.pods[name];
         let [v4, v6] = pod.addresses.map(|address| address.to_string());
