@@ -9,10 +9,11 @@
 //!   tick    ─► retry, mend, sync the disk ─────────────────┘
 //! ```
 
+mod disk;
 mod thread;
 
 use std::{
-    io::{self, Write as _},
+    io,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -24,7 +25,6 @@ use wire::trestle::v1::{ToNode, to_node};
 use crate::{
     backoff::Backoff,
     endpoints::{Attachment, Endpoint, EndpointError, Endpoints, Pod},
-    file,
     held::{Held, Step, Taken, Token},
     journal::{Journal, JournalError, Loaded},
     metrics::Metrics,
@@ -111,13 +111,14 @@ impl Worker {
         parts: Vec<Box<dyn Part>>,
         metrics: Arc<Metrics>,
     ) -> Result<Self, LoadError> {
+        // First of all: opening the journal may cut a half-written end off, which another agent may be writing.
+        let lock = disk::lock(dir)?;
         let Loaded { journal, held, dropped } = Journal::open(dir)?;
-        let lock = lock(dir)?;
         if dropped > 0 {
             warn!(bytes = dropped, "the end of the state on disk is not whole and was dropped");
         }
         let registry = dir.join("endpoints.json");
-        let endpoints = read_registry(&registry)
+        let endpoints = disk::read_registry(&registry)
             .map_err(|source| LoadError::Registry { path: registry.clone(), source })?;
         info!(objects = held.len(), endpoints = endpoints.len(), token = ?held.token(), "state loaded");
         let outcomes = vec![Outcome::default(); parts.len()];
@@ -321,9 +322,7 @@ impl Worker {
     }
 
     fn keep_registry(&self) -> io::Result<()> {
-        let all: Vec<_> = self.endpoints.iter().collect();
-        let text = serde_json::to_vec_pretty(&all)?;
-        file::replace(&self.registry, |file| file.write_all(&text)).map(drop)
+        disk::write_registry(&self.registry, &self.endpoints)
     }
 
     pub fn endpoints(&self) -> &Endpoints {
@@ -369,27 +368,6 @@ fn note(part: &str, outcome: &Outcome, metrics: &Metrics) {
     if let Some(failure) = &outcome.failure {
         metrics.failures.inc();
         error!(part, error = failure, "the kernel does not hold what it should; trying again");
-    }
-}
-
-fn lock(dir: &Path) -> Result<std::fs::File, LoadError> {
-    let path = dir.join("lock");
-    let open = || {
-        let file = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path)?;
-        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
-        Ok(file)
-    };
-    open().map_err(|source: io::Error| match source.kind() {
-        io::ErrorKind::WouldBlock => LoadError::Taken { path: dir.to_owned() },
-        _ => LoadError::Journal(JournalError::Directory { path, source }),
-    })
-}
-
-fn read_registry(path: &Path) -> io::Result<Endpoints> {
-    match std::fs::read(path) {
-        Ok(bytes) => Ok(serde_json::from_slice::<Vec<Endpoint>>(&bytes)?.into_iter().collect()),
-        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(Endpoints::default()),
-        Err(err) => Err(err),
     }
 }
 
