@@ -19,6 +19,7 @@ mod perform;
 mod requests;
 mod rules;
 mod spaces;
+mod standing;
 mod state;
 mod tag_book;
 #[cfg(test)]
@@ -29,4 +30,5 @@ pub use error::OrchestratorError;
 pub use jobs::{Job, JobState};
 pub use orchestrator::{Options, Orchestrator};
 pub use requests::{LinkView, Outcome, ResourceView};
+pub use standing::Standing;
 pub use tag_book::{Deployments, TagBook};

@@ -2,9 +2,12 @@
 //!
 //! ```text
 //!   store ── watch objects/ ──► driver ── Event ──► Engine ── Update ──► states, consumers
-//!                                                     ▲
-//!                                                  explain
+//!                                  ▲                  ▲
+//!   derived objects ───────────────┘               explain, view
 //! ```
+//!
+//! Objects that other parts of the controller derive (resources of clouds, as entities) come in beside the stored ones.
+//! A stored object of the same name wins.
 //!
 //! One task is the engine's only writer. It takes in all that is ready, then drains, so that a burst of changes gives
 //! one set of updates. Before the first complete state nothing is told to consumers: an empty engine must not look
@@ -12,17 +15,21 @@
 
 mod state;
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{FutureExt as _, StreamExt as _};
-use model::policy::{ObjectId, output::Update};
+use model::policy::{Object, ObjectId, output::Update};
 use parking_lot::Mutex;
 use policy::{
-    Engine, Event as EngineEvent,
+    Engine, Event as EngineEvent, View,
     explain::{ExplainError, Explanation, Query},
 };
 use store::{Event, Revision, Watch};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
 use tracing::warn;
 
 pub use state::{PolicyState, States};
@@ -52,20 +59,33 @@ pub struct Policy {
     states: Mutex<States>,
     /// The revision the engine has reached; none before the first complete state.
     reached: watch::Sender<Option<Revision>>,
+    derived: mpsc::UnboundedSender<Derived>,
+}
+
+/// A change of derived objects.
+struct Derived {
+    apply: Vec<Object>,
+    delete: Vec<ObjectId>,
+    /// Told when the engine and its consumers have it.
+    done: oneshot::Sender<()>,
 }
 
 impl Policy {
     pub fn start(objects: &Objects, consumers: Vec<Box<dyn Consumer>>, life: &Life) -> Arc<Self> {
+        let (derived, derivations) = mpsc::unbounded_channel();
         let policy = Arc::new(Self {
             engine: Mutex::new(Engine::new()),
             states: Mutex::default(),
             reached: watch::Sender::new(None),
+            derived,
         });
         let driver = Driver {
             policy: Arc::clone(&policy),
             objects: objects.clone(),
             consumers,
             known: BTreeSet::new(),
+            derived: BTreeMap::new(),
+            derivations,
         };
         life.spawn(driver.run());
         policy
@@ -80,6 +100,20 @@ impl Policy {
         let mut reached = self.reached.subscribe();
         // The sender lives in self, so the wait cannot fail.
         let _ = reached.wait_for(|at| at.is_some_and(|at| at >= revision)).await;
+    }
+
+    /// Puts and takes away objects that are not stored. Returns when the engine and its consumers have them.
+    pub async fn derive(&self, apply: Vec<Object>, delete: Vec<ObjectId>) {
+        let (done, is_done) = oneshot::channel();
+        // Without a driver the controller is stopping, and nobody waits for anything.
+        if self.derived.send(Derived { apply, delete, done }).is_ok() {
+            let _ = is_done.await;
+        }
+    }
+
+    /// What one span key should have.
+    pub fn view_of(&self, key: &str) -> View {
+        self.engine.lock().view_of_node(key)
     }
 
     pub fn explain(&self, query: &Query) -> Result<Explanation, ExplainError> {
@@ -98,6 +132,8 @@ struct Driver {
     consumers: Vec<Box<dyn Consumer>>,
     /// What the engine holds, to find out what is gone when a watch starts over.
     known: BTreeSet<ObjectId>,
+    derived: BTreeMap<ObjectId, Object>,
+    derivations: mpsc::UnboundedReceiver<Derived>,
 }
 
 impl Driver {
@@ -111,7 +147,15 @@ impl Driver {
 
     async fn follow(&mut self, mut watch: Watch) {
         let mut listed = None;
-        while let Some(event) = watch.next().await {
+        loop {
+            let event = tokio::select! {
+                event = watch.next() => event,
+                Some(derived) = self.derivations.recv() => {
+                    self.take_derived(derived);
+                    continue;
+                }
+            };
+            let Some(event) = event else { return };
             let mut reached = self.take(event, &mut listed);
             // Whatever else is ready belongs to the same set of updates.
             for _ in 0..BATCH {
@@ -172,8 +216,30 @@ impl Driver {
 
     fn delete(&mut self, id: &ObjectId) {
         self.known.remove(id);
-        self.policy.engine.lock().handle_event(EngineEvent::Delete(id));
+        let event = match self.derived.get(id) {
+            Some(object) => EngineEvent::Apply(object),
+            None => EngineEvent::Delete(id),
+        };
+        self.policy.engine.lock().handle_event(event);
         self.policy.states.lock().gone(id);
+    }
+
+    fn take_derived(&mut self, Derived { apply, delete, done }: Derived) {
+        for object in apply {
+            let id = object.id();
+            if !self.known.contains(&id) {
+                self.policy.engine.lock().handle_event(EngineEvent::Apply(&object));
+            }
+            self.derived.insert(id, object);
+        }
+        for id in delete {
+            if self.derived.remove(&id).is_some() && !self.known.contains(&id) {
+                self.policy.engine.lock().handle_event(EngineEvent::Delete(&id));
+            }
+        }
+        self.drain();
+        // Whoever asked may have gone.
+        let _ = done.send(());
     }
 
     fn drain(&mut self) {

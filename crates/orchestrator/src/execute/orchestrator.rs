@@ -7,19 +7,19 @@ use std::{
 };
 
 use cloud_api::{At, Cloud, CloudError};
-use model::{CloudTraits, Segment, Site, Subscriber, TagName};
+use model::{CloudTraits, ResourceName, Segment, Site, Subscriber, TagName};
 use parking_lot::Mutex;
 use store::{Expected, Store, Transaction};
 use tokio::sync::{Notify, watch};
 use tracing::warn;
 
 use super::{
-    Deployments, OrchestratorError, TagBook,
+    Deployments, OrchestratorError, Standing, TagBook,
     driver::Failure,
     facts::{self, Fact},
     state::State,
 };
-use crate::plan::{Intent, Plan, Pools, plan};
+use crate::plan::{Intent, Plan, Pools, Verdicts, plan};
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -33,6 +33,8 @@ pub struct Options {
     pub parallel: usize,
     /// How often the clouds are compared with the records; none: only when asked.
     pub check_every: Option<Duration>,
+    /// Nothing is planned before somebody has told what network policies say.
+    pub awaits_policies: bool,
 }
 
 impl Default for Options {
@@ -45,10 +47,13 @@ impl Default for Options {
             retry_longest: Duration::from_secs(60),
             parallel: 64,
             check_every: None,
+            awaits_policies: false,
         }
     }
 }
 
+/// What network policies say, by resource.
+type Told = Arc<BTreeMap<ResourceName, Verdicts>>;
 /// A cloud and the bounds it keeps.
 type Known = (Arc<dyn Cloud>, CloudTraits);
 
@@ -63,6 +68,10 @@ pub struct Orchestrator {
     pub(super) failures: Mutex<BTreeMap<String, Failure>>,
     /// Subscriptions that were made for rules.
     pub(super) subscribed: Mutex<BTreeSet<(TagName, Subscriber)>>,
+    /// What network policies say; none before it is known.
+    pub(super) verdicts: Mutex<Option<Told>>,
+    /// Where the last plan found things.
+    pub(super) standing: watch::Sender<Arc<Standing>>,
     /// Something changed: plan again.
     pub(super) wake: Notify,
     /// Counts changes of jobs, for those who wait.
@@ -87,8 +96,11 @@ impl Orchestrator {
                 None => warn!(key = entry.key.as_str(), "a stored object cannot be read and is left out"),
             }
         }
+        let verdicts = (!options.awaits_policies).then(Told::default);
         Ok(Arc::new(Self {
             options,
+            verdicts: Mutex::new(verdicts),
+            standing: watch::Sender::default(),
             store,
             tags,
             deployments,
@@ -154,10 +166,11 @@ impl Orchestrator {
         Ok(())
     }
 
-    /// The intent with tags and clouds as they are now; none before the tags are loaded.
+    /// The intent with tags, policies and clouds as they are now; none before these are loaded.
     pub(super) fn complete(&self, intent: &Arc<Intent>) -> Option<Intent> {
         let mut intent = Intent::clone(intent);
         intent.graph = self.tags.graph()?;
+        intent.verdicts = self.verdicts.lock().clone()?;
         intent.pools = self.options.pools.clone();
         intent.clouds =
             self.clouds.lock().iter().map(|(name, (_, traits))| (name.clone(), traits.clone())).collect();
