@@ -12,7 +12,7 @@ pub mod convert;
 pub mod external;
 pub mod kubernetes;
 mod labels;
-mod meta;
+pub mod meta;
 mod object;
 pub mod output;
 mod selector;

@@ -24,6 +24,7 @@ use crate::{
     audit::Audit,
     blocking::blocking,
     config::{Config, ConfigError},
+    enforcer::Enforcer,
     grpc,
     life::Life,
     limits::{self, Limits},
@@ -131,11 +132,16 @@ impl Controller {
         let cache = Arc::new(watch::Cache::new(first_revision()));
         let credentials = Arc::new(Credentials::start(store.clone(), Arc::clone(&pki), &life));
         let transport = Transport::start(&config.nodes, sources, &credentials, &life);
-        let consumers: Vec<Box<dyn Consumer>> =
-            vec![Box::new(watch_api::Feed(Arc::clone(&cache))), transport.policy_consumer()];
+        let enforcer = Enforcer::default();
+        let consumers: Vec<Box<dyn Consumer>> = vec![
+            Box::new(watch_api::Feed(Arc::clone(&cache))),
+            transport.policy_consumer(),
+            Box::new(enforcer.feed()),
+        ];
         let parts = Parts {
             storage,
             policy: Policy::start(&objects, consumers, &life),
+            enforced: enforcer.reached(),
             watch: cache,
             objects,
             tags,
@@ -154,6 +160,7 @@ impl Controller {
         load(&parts).await?;
         ensure_first_token(&parts).await?;
         parts.namespaces.ensure_default().await.map_err(StartError::Namespace)?;
+        enforcer.start(&parts).await;
         orchestration::run(&parts).await?;
         Self::serve(parts, http, grpc, watch)
     }

@@ -15,6 +15,7 @@ pub mod audit;
 mod blocking;
 mod config;
 mod controller;
+mod enforcer;
 mod explain;
 pub mod failure;
 mod grpc;

@@ -66,7 +66,8 @@ pub async fn load(
     namespaces: Namespaces,
 ) -> Result<Arc<Orchestrator>, CloudsError> {
     let pools = Pools::new(config.address_pools.clone()).unwrap_or_default();
-    let options = Options { pools, check_every: Some(CHECK_EVERY), ..Options::default() };
+    let options =
+        Options { pools, check_every: Some(CHECK_EVERY), awaits_policies: true, ..Options::default() };
     let book = Book { tags, seen: Mutex::new(Revision(0)) };
     let loaded = Orchestrator::load(store, Arc::new(book), Arc::new(Sites(namespaces)), options).await;
     loaded.map_err(CloudsError::Load)

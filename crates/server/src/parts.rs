@@ -33,6 +33,8 @@ pub struct Parts {
     pub orchestrator: Arc<Orchestrator>,
     pub objects: Objects,
     pub policy: Arc<Policy>,
+    /// How far the policy engine knows the resources, in the orchestrator's count of changes.
+    pub enforced: tokio::sync::watch::Receiver<u64>,
     pub watch: Arc<watch::Cache>,
     pub credentials: Arc<Credentials>,
     pub storage: Option<Arc<Storage>>,

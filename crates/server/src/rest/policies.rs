@@ -140,7 +140,7 @@ pub(super) async fn explain(
 ) -> Result<Json<Explanation>, Failure> {
     let Query(query) = query.map_err(|err| Failure::new(Code::InvalidArgument, err.body_text()))?;
     let ExplainQuery { source, destination, protocol, port } = query;
-    let reply = explain::explain(&parts.policy, &ExplainRequest { source, destination, protocol, port })?;
+    let reply = explain::explain(&parts, &ExplainRequest { source, destination, protocol, port }).await?;
     Ok(Json(Explanation {
         allowed: reply.allowed,
         source: end(reply.source),
