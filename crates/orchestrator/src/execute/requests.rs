@@ -63,6 +63,8 @@ pub(super) struct Asked {
     pub objects: BTreeSet<String>,
     pub facts: Vec<Fact>,
     pub undo: Vec<Fact>,
+    /// The request was judged on this resource; if it goes meanwhile, the request is refused.
+    pub judged_on: Option<ResourceName>,
 }
 
 impl Orchestrator {
@@ -80,7 +82,8 @@ impl Orchestrator {
         let job = Job::new(asked.what, asked.resources, asked.objects, asked.undo);
         let mut facts = asked.facts;
         facts.push(job.fact());
-        self.commit(facts).await?;
+        let guard = asked.judged_on.map(|name| Fact::Resource(name, None).key());
+        self.commit_if(facts, guard).await?;
         self.wake.notify_one();
         Ok(Outcome::Job(Box::new(job)))
     }
@@ -127,6 +130,7 @@ impl Orchestrator {
         };
         let intent = ResourceIntent { region, description, attach };
         let asked = Asked {
+            judged_on: None,
             what: format!("create resource {name}"),
             resources: [name.clone()].into(),
             objects: BTreeSet::new(),
@@ -154,6 +158,7 @@ impl Orchestrator {
             facts
         };
         let asked = Asked {
+            judged_on: None,
             what: format!("delete resource {name}"),
             resources: [name].into(),
             objects: BTreeSet::new(),
@@ -201,6 +206,7 @@ impl Orchestrator {
         let pinned = self.state.lock().intent.links.contains(&link);
         let [a, b] = link.ends();
         let asked = Asked {
+            judged_on: None,
             what: format!("link {a} and {b}"),
             resources: BTreeSet::new(),
             objects: [format!("link/{link}"), format!("gateway/{a}"), format!("gateway/{b}")].into(),
@@ -222,6 +228,7 @@ impl Orchestrator {
             return Err(OrchestratorError::UnknownLink { link });
         }
         let asked = Asked {
+            judged_on: None,
             what: format!("let link {link} go"),
             resources: BTreeSet::new(),
             objects: [format!("link/{link}")].into(),
