@@ -95,12 +95,11 @@ fn through_the_cache() {
     // The cache is part of the peak, so it must outlive the measurement.
     let cache = Cache::new(1);
     cache.set_synced();
-    let mut watchers = [Resource::NetworkPolicies, Resource::AppliedToGroups, Resource::AddressGroups].map(
-        |resource| {
+    let mut watchers =
+        [Resource::NetworkPolicies, Resource::AppliedToGroups, Resource::AddressGroups].map(|resource| {
             let (view, start) = (View::default(), Start::Everything);
             cache.watch(resource, view, start, Encoding::Protobuf, false).expect("it starts with everything")
-        },
-    );
+        });
     measure("p1.watch", &objects, |parcels| {
         for parcel in parcels {
             cache.apply(parcel);

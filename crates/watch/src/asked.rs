@@ -69,7 +69,8 @@ pub fn group_members(
     };
     let (part, pages) = page.of(members);
     let effective_members = part.iter().map(|member| convert::address_member(member)).collect();
-    let effective_ip_blocks = blocks.iter().flat_map(IpBlock::networks).map(|net| convert::ip_net(&net)).collect();
+    let effective_ip_blocks =
+        blocks.iter().flat_map(IpBlock::networks).map(|net| convert::ip_net(&net)).collect();
     let (total_members, total_pages) = (members.len() as i64, pages as i64);
     let current_page = page.number as i64;
     match group.namespace.is_empty() {

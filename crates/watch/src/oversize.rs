@@ -69,11 +69,20 @@ fn weight(policy: &NetworkPolicy) -> usize {
         let detail = &*rule.detail;
         let blocks: usize = detail.ip_blocks.iter().map(|block| ANY * (1 + block.except.len())).sum();
         let texts = detail.fqdns.iter().map(|text| text.len() + 8).sum::<usize>()
-            + detail.to_services.iter().map(|name| name.name.len() + name.namespace.len() + 16).sum::<usize>()
+            + detail
+                .to_services
+                .iter()
+                .map(|name| name.name.len() + name.namespace.len() + 16)
+                .sum::<usize>()
             + detail.name.len()
             + detail.log_label.len();
         let groups = (rule.address_groups.len() + rule.applied_to_groups.len()) * ANY;
-        2 * ANY + groups + blocks + texts + detail.services.len() * 2 * ANY + detail.l7_protocols.len() * 8 * ANY
+        2 * ANY
+            + groups
+            + blocks
+            + texts
+            + detail.services.len() * 2 * ANY
+            + detail.l7_protocols.len() * 8 * ANY
     };
     let source = policy.source.name.len() + policy.source.namespace.len();
     4 * ANY + source + policy.applied_to_groups.len() * ANY + policy.rules.iter().map(rule).sum::<usize>()

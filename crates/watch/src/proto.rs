@@ -12,8 +12,8 @@ use prost::Message;
 use serde::{Deserialize, Serialize, Serializer, ser::SerializeSeq as _};
 
 pub use asked::{
-    ClusterGroupMembers, EvaluatedRule, EvaluationEnd, EvaluationRequest, EvaluationResponse, GroupAssociation,
-    GroupMembers, GroupReference, IPGroupAssociation, NetworkPolicyEvaluation,
+    ClusterGroupMembers, EvaluatedRule, EvaluationEnd, EvaluationRequest, EvaluationResponse,
+    GroupAssociation, GroupMembers, GroupReference, IPGroupAssociation, NetworkPolicyEvaluation,
 };
 
 /// An object a client can name by its kind.

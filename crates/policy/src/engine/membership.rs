@@ -45,7 +45,12 @@ impl Engine {
     }
 
     /// The groups a workload is in; none if there is no such workload.
-    pub fn groups_of_workload(&self, kind: MemberKind, namespace: &str, name: &str) -> Option<Vec<NamedGroup>> {
+    pub fn groups_of_workload(
+        &self,
+        kind: MemberKind,
+        namespace: &str,
+        name: &str,
+    ) -> Option<Vec<NamedGroup>> {
         let entity = self.entities.live(kind, namespace, name)?;
         let row = &self.entities.rows[entity];
         let profile = &self.entities.profiles[row.profile.expect("live entities have a profile")];

@@ -91,7 +91,8 @@ fn out_of_a(to: &str) -> String {
 #[test]
 fn isolation() {
     holds("no policy", "", |_| true);
-    let deny = |types: &str| network_policy("x", "deny", &format!("{{podSelector: {{}}, policyTypes: [{types}]}}"));
+    let deny =
+        |types: &str| network_policy("x", "deny", &format!("{{podSelector: {{}}, policyTypes: [{types}]}}"));
     holds("deny ingress", &deny("Ingress"), |c| !c.to(&["x/"]));
     holds("deny egress", &deny("Egress"), |c| !c.from(&["x/"]));
     holds("deny both", &deny("Ingress, Egress"), |c| !c.to(&["x/"]) && !c.from(&["x/"]));
@@ -114,16 +115,21 @@ fn peers_of_ingress() {
     holds("a namespace", &y, |c| !c.to(&["x/a"]) || c.from(&["y/"]));
     let any = into_a("{from: [{namespaceSelector: {}}]}");
     holds("all namespaces", &any, |_| true);
-    let both = into_a("{from: [{namespaceSelector: {matchLabels: {ns: y}}, podSelector: {matchLabels: {pod: b}}}]}");
+    let both =
+        into_a("{from: [{namespaceSelector: {matchLabels: {ns: y}}, podSelector: {matchLabels: {pod: b}}}]}");
     holds("one peer: both", &both, |c| !c.to(&["x/a"]) || c.from(&["y/b"]));
-    let either =
-        into_a("{from: [{namespaceSelector: {matchLabels: {ns: y}}}, {podSelector: {matchLabels: {pod: b}}}]}");
+    let either = into_a(
+        "{from: [{namespaceSelector: {matchLabels: {ns: y}}}, {podSelector: {matchLabels: {pod: b}}}]}",
+    );
     holds("two peers: either", &either, |c| !c.to(&["x/a"]) || c.from(&["y/", "x/b"]));
     let by_name = into_a("{from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: z}}}]}");
     holds("a namespace by its name", &by_name, |c| !c.to(&["x/a"]) || c.from(&["z/"]));
-    let not = into_a("{from: [{namespaceSelector: {matchExpressions: [{key: ns, operator: NotIn, values: [x]}]}}]}");
+    let not = into_a(
+        "{from: [{namespaceSelector: {matchExpressions: [{key: ns, operator: NotIn, values: [x]}]}}]}",
+    );
     holds("NotIn", &not, |c| !c.to(&["x/a"]) || c.from(&["y/", "z/"]));
-    let several = into_a("{from: [{podSelector: {matchExpressions: [{key: pod, operator: In, values: [b, c]}]}}]}");
+    let several =
+        into_a("{from: [{podSelector: {matchExpressions: [{key: pod, operator: In, values: [b, c]}]}}]}");
     holds("In", &several, |c| !c.to(&["x/a"]) || c.from(&["x/b", "x/c"]));
     let absent = into_a("{from: [{podSelector: {matchExpressions: [{key: pod, operator: DoesNotExist}]}}]}");
     holds("DoesNotExist", &absent, |c| !c.to(&["x/a"]));
@@ -212,9 +218,11 @@ fn tiers_around_kubernetes_policies() {
     holds("allow before isolation", &(acnp("emergency", "Allow") + &deny), |c| {
         !c.to(&["x/a"]) || c.from(&["y/"])
     });
-    holds("pass leaves isolation", &(acnp("emergency", "Pass") + &acnp("application", "Drop") + &deny), |c| {
-        !c.to(&["x/a"])
-    });
+    holds(
+        "pass leaves isolation",
+        &(acnp("emergency", "Pass") + &acnp("application", "Drop") + &deny),
+        |c| !c.to(&["x/a"]),
+    );
     holds("baseline after isolation", &(acnp("baseline", "Drop") + &allow), |c| match c.to(&["x/a"]) {
         true => c.from(&["y/"]),
         false => !(c.to(&["x/"]) && c.from(&["y/"])),

@@ -27,6 +27,8 @@ struct Run {
     checks: usize,
     /// Only objects that validate come in, and the second reading is asked too.
     is_valid: bool,
+    /// Policies the second reading was asked about, all checks together.
+    read: usize,
 }
 
 impl Run {
@@ -38,6 +40,7 @@ impl Run {
             consumer: Consumer::default(),
             checks: 0,
             is_valid,
+            read: 0,
         }
     }
 
@@ -127,6 +130,7 @@ impl Run {
             let mut told = self.consumer.state.clone();
             told.problems.clear();
             let read = reading::compute(&self.objects);
+            self.read += read.policies.len();
             if told != read {
                 explain_difference(&told, &read);
             }
@@ -173,6 +177,7 @@ fn run(seed: u64, operations: usize, is_valid: bool) {
     }
     run.drain();
     run.check();
+    assert!(!is_valid || run.read > operations, "too few policies were read: {}", run.read);
     // An emptied world leaves nothing behind.
     for id in run.objects.0.keys().cloned().collect::<Vec<_>>() {
         run.delete(&id);

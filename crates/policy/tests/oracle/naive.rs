@@ -25,9 +25,7 @@ pub(crate) fn compute(objects: &Objects) -> State {
     for (id, object) in &objects.0 {
         let namespace = id.namespace.clone();
         let (translation, logging) = match object {
-            Object::NetworkPolicy(policy) => {
-                (kubernetes_policy(policy), logs(objects, &namespace))
-            }
+            Object::NetworkPolicy(policy) => (kubernetes_policy(policy), logs(objects, &namespace)),
             Object::AntreaNetworkPolicy(policy) | Object::AntreaClusterNetworkPolicy(policy) => {
                 (antrea_policy(&policy.spec, &namespace, objects), false)
             }

@@ -262,7 +262,9 @@ impl Reader<'_> {
                     peers.blocks.push(block);
                 }
             }
-            if blocks.is_empty() || parts.iter().any(|(name, spec)| !whom(self.objects, name, spec).is_empty()) {
+            if blocks.is_empty()
+                || parts.iter().any(|(name, spec)| !whom(self.objects, name, spec).is_empty())
+            {
                 peers.whom.push(Whom::Group(group));
             }
         } else if let Some(fqdn) = &peer.fqdn {
@@ -307,36 +309,43 @@ impl Reader<'_> {
             _ => unreachable!("a valid protocol is one of them"),
         }));
         let action = convert::action(&rule.action).expect("it is valid");
-        let make = |action, applied_to: Vec<Whom>, peers: Peers, services: &[Service], is_whole: bool| Written {
-            direction,
-            action: Some(action),
-            priority: index as i32,
-            logging: rule.enable_logging,
-            applied_to,
-            peers: peers.whom,
-            detail: RuleDetail {
-                ip_blocks: peers.blocks,
-                fqdns: peers.fqdns,
-                services: services.to_vec(),
-                to_services: if is_whole { rule.to_services.clone() } else { vec![] },
-                l7_protocols: if is_whole { rule.l7_protocols.clone() } else { vec![] },
-                name: rule.name.clone(),
-                log_label: rule.log_label.clone(),
-            },
-        };
+        let make =
+            |action, applied_to: Vec<Whom>, peers: Peers, services: &[Service], is_whole: bool| Written {
+                direction,
+                action: Some(action),
+                priority: index as i32,
+                logging: rule.enable_logging,
+                applied_to,
+                peers: peers.whom,
+                detail: RuleDetail {
+                    ip_blocks: peers.blocks,
+                    fqdns: peers.fqdns,
+                    services: services.to_vec(),
+                    to_services: if is_whole { rule.to_services.clone() } else { vec![] },
+                    l7_protocols: if is_whole { rule.l7_protocols.clone() } else { vec![] },
+                    name: rule.name.clone(),
+                    log_label: rule.log_label.clone(),
+                },
+            };
         let follows = written.iter().any(|peer| peer.namespaces.is_some());
         let uncut = |entry: &AppliedTo| {
             entry.group.is_some() || entry.service.is_some() || entry.node_selector.is_some()
         };
         let is_faulty = (follows && entries.iter().any(uncut))
-            || written.iter().filter_map(|peer| peer.group.as_ref()).any(|g| is_broken(self.objects, &self.named(g)));
+            || written
+                .iter()
+                .filter_map(|peer| peer.group.as_ref())
+                .any(|g| is_broken(self.objects, &self.named(g)));
         let denies = matches!(action, Action::Drop | Action::Reject);
         if (is_faulty && denies) || (action == Action::Pass && tier == 253) {
             let all = Peers { blocks: everywhere(), ..Peers::default() };
             return out.push(make(Action::Drop, applied_to, all, &[], false));
         }
         let mut ordinary = Peers::default();
-        written.iter().filter(|peer| peer.namespaces.is_none()).for_each(|peer| self.peer(peer, &mut ordinary));
+        written
+            .iter()
+            .filter(|peer| peer.namespaces.is_none())
+            .for_each(|peer| self.peer(peer, &mut ordinary));
         let is_everyone = written.is_empty() && rule.to_services.is_empty();
         let ordinary = if is_everyone { everyone(direction, &rule.ports) } else { ordinary };
         let is_someone =
@@ -367,7 +376,9 @@ impl Reader<'_> {
         for keys in all_keys.iter().filter(|keys| !keys.is_empty()) {
             let mut alike: BTreeMap<Vec<String>, Vec<Whom>> = BTreeMap::new();
             for (_, labels, part) in &parts {
-                if let Some(values) = keys.iter().map(|key| labels.get(key).cloned()).collect::<Option<Vec<_>>>() {
+                if let Some(values) =
+                    keys.iter().map(|key| labels.get(key).cloned()).collect::<Option<Vec<_>>>()
+                {
                     alike.entry(values).or_default().extend(part.iter().cloned());
                 }
             }
@@ -413,7 +424,10 @@ fn whom(objects: &Objects, name: &NamespacedName, spec: &GroupSpec) -> Vec<Whom>
         let selector = objects.service_selector(service).filter(|selector| !selector.is_empty());
         let selector = selector.map(|selector| LabelSelector::of_labels(selector.clone()));
         let place = Place::In(service.namespace.clone());
-        return selector.into_iter().map(|s| Whom::Selected(MemberKind::Pod, place.clone(), Some(s))).collect();
+        return selector
+            .into_iter()
+            .map(|s| Whom::Selected(MemberKind::Pod, place.clone(), Some(s)))
+            .collect();
     }
     if let Some(selector) = &spec.node_selector {
         return vec![Whom::Selected(MemberKind::Node, Place::Anywhere, Some(selector.clone()))];
@@ -448,7 +462,12 @@ fn means(objects: &Objects, meant: &Whom, labels: &Labels, member: &Member) -> b
     }
 }
 
-fn group(objects: &Objects, workloads: &[(Labels, Arc<Member>)], kind: GroupKind, meant: &Whom) -> GroupState {
+fn group(
+    objects: &Objects,
+    workloads: &[(Labels, Arc<Member>)],
+    kind: GroupKind,
+    meant: &Whom,
+) -> GroupState {
     let uid = match meant {
         Whom::Group(group) => {
             let object_kind = if group.namespace.is_empty() { Kind::ClusterGroup } else { Kind::Group };
@@ -474,7 +493,8 @@ fn group(objects: &Objects, workloads: &[(Labels, Arc<Member>)], kind: GroupKind
         let mut member = (**member).clone();
         if let Whom::Service(service) = meant {
             member.kind = MemberKind::Service;
-            (member.namespace, member.name) = (service.namespace.as_str().into(), service.name.as_str().into());
+            (member.namespace, member.name) =
+                (service.namespace.as_str().into(), service.name.as_str().into());
         }
         if kind == GroupKind::AppliedTo {
             made.span.extend(member.node.iter().map(ToString::to_string));
@@ -498,7 +518,8 @@ pub(crate) fn compute(objects: &Objects) -> State {
             Object::AntreaNetworkPolicy(policy) | Object::AntreaClusterNetworkPolicy(policy) => {
                 let spec = &policy.spec;
                 let namespaces = objects.0.keys().filter(|id| id.kind == Kind::Namespace);
-                let namespaces = namespaces.map(|id| (id.name.clone(), objects.namespace_labels(&id.name).unwrap()));
+                let namespaces =
+                    namespaces.map(|id| (id.name.clone(), objects.namespace_labels(&id.name).unwrap()));
                 let reader = Reader { objects, namespace: &id.namespace, namespaces: namespaces.collect() };
                 let tier_name = if spec.tier.is_empty() { "application" } else { &spec.tier };
                 let tier = objects.tier_priority(tier_name).unwrap_or(250);

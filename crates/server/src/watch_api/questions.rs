@@ -53,8 +53,7 @@ fn members(
     let found = parts.policy.ask(|engine| engine.group_members(&group));
     let kind = if group.namespace.is_empty() { "ClusterGroup" } else { "Group" };
     let found = found.ok_or_else(|| not_found(kind, &group.namespace, &group.name))?;
-    let body =
-        asked::group_members(&group, &found.uid, &found.members, &found.ip_blocks, page, encoding);
+    let body = asked::group_members(&group, &found.uid, &found.members, &found.ip_blocks, page, encoding);
     Ok(reply(encoding, body))
 }
 

@@ -65,7 +65,12 @@ pub(crate) struct Call<'a> {
 }
 
 impl Call<'_> {
-    pub(crate) async fn send(&self, method: &str, path: &str, body: Vec<u8>) -> (StatusCode, HeaderMap, Incoming) {
+    pub(crate) async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        body: Vec<u8>,
+    ) -> (StatusCode, HeaderMap, Incoming) {
         let stream = tls(&self.fixture.ca, self.fixture.controller.watch_addr()).await.unwrap();
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();

@@ -6,6 +6,7 @@
 mod harness;
 
 mod client;
+mod crowd;
 mod questions;
 mod restart;
 

@@ -15,20 +15,32 @@ fn groups() -> Vec<Value> {
     let group = |kind: &str, metadata: Value, spec: Value| json!({ "apiVersion": "crd.antrea.io/v1beta1", "kind": kind, "metadata": metadata, "spec": spec });
     let web = json!({ "matchLabels": { "app": "web" } });
     vec![
-        group("ClusterGroup", json!({ "name": "web", "uid": "u-web" }), json!({ "podSelector": web, "namespaceSelector": {} })),
+        group(
+            "ClusterGroup",
+            json!({ "name": "web", "uid": "u-web" }),
+            json!({ "podSelector": web, "namespaceSelector": {} }),
+        ),
         group("ClusterGroup", json!({ "name": "both" }), json!({ "childGroups": ["web", "blocks"] })),
         group(
             "ClusterGroup",
             json!({ "name": "blocks" }),
             json!({ "ipBlocks": [{ "cidr": "10.20.0.0/30", "except": ["10.20.0.1/32"] }] }),
         ),
-        group("Group", json!({ "name": "db", "namespace": "shop" }), json!({ "podSelector": { "matchLabels": { "app": "db" } } })),
+        group(
+            "Group",
+            json!({ "name": "db", "namespace": "shop" }),
+            json!({ "podSelector": { "matchLabels": { "app": "db" } } }),
+        ),
     ]
 }
 
 fn names(answer: &Value) -> Vec<String> {
     let groups = answer["associatedGroups"].as_array().unwrap().iter();
-    groups.map(|group| format!("{}/{}", group["namespace"].as_str().unwrap_or_default(), group["name"].as_str().unwrap())).collect()
+    groups
+        .map(|group| {
+            format!("{}/{}", group["namespace"].as_str().unwrap_or_default(), group["name"].as_str().unwrap())
+        })
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -43,7 +55,10 @@ async fn members_of_groups_come_in_pages() {
 
     let (status, all) = get("clustergroupmembers/web").await;
     assert_eq!((status, &all["kind"]), (StatusCode::OK, &json!("ClusterGroupMembers")));
-    assert_eq!((&all["totalMembers"], &all["totalPages"], &all["metadata"]["uid"]), (&json!(7), &json!(1), &json!("u-web")));
+    assert_eq!(
+        (&all["totalMembers"], &all["totalPages"], &all["metadata"]["uid"]),
+        (&json!(7), &json!(1), &json!("u-web"))
+    );
     let (_, page) = get("clustergroupmembers/web?page=3&limit=3").await;
     assert_eq!((&page["totalPages"], &page["currentPage"]), (&json!(3), &json!(3)));
     assert_eq!(page["effectiveMembers"].as_array().unwrap().len(), 1);
@@ -52,7 +67,8 @@ async fn members_of_groups_come_in_pages() {
 
     // Exceptions are taken out of blocks, which is where others are wrong.
     let (_, both) = get("clustergroupmembers/both").await;
-    let lengths = both["effectiveIPBlocks"].as_array().unwrap().iter().map(|net| net["prefixLength"].as_i64().unwrap());
+    let lengths =
+        both["effectiveIPBlocks"].as_array().unwrap().iter().map(|net| net["prefixLength"].as_i64().unwrap());
     assert_eq!((&both["totalMembers"], lengths.collect::<Vec<_>>()), (&json!(7), vec![32, 31]));
     let (_, own) = get("namespaces/shop/groupmembers/db").await;
     assert_eq!((&own["kind"], &own["totalMembers"]), (&json!("GroupMembers"), &json!(1)));
@@ -74,7 +90,10 @@ async fn a_pod_and_an_address_know_their_groups() {
     let call = Call { fixture: &fixture, token: Some(&fixture.token), accept: "application/json" };
     let get = async |path: &str| call.json("GET", &format!("{API}/{path}"), Value::Null).await;
     let (_, web) = get("namespaces/shop/groupassociations/web-1").await;
-    assert_eq!((&web["kind"], names(&web)), (&json!("GroupAssociation"), vec!["/both".into(), "/web".into()]));
+    assert_eq!(
+        (&web["kind"], names(&web)),
+        (&json!("GroupAssociation"), vec!["/both".into(), "/web".into()])
+    );
     let (_, db) = get("ipgroupassociations/10.10.2.7").await;
     assert_eq!((&db["kind"], names(&db)), (&json!("IPGroupAssociation"), vec!["shop/db".into()]));
     let (_, block) = get("ipgroupassociations/10.20.0.2").await;
@@ -110,7 +129,10 @@ async fn the_deciding_rule_is_told() {
     assert_eq!(allowed["response"]["networkPolicy"]["type"], "K8sNetworkPolicy");
     assert_eq!(allowed["response"]["rule"], json!({ "direction": "In", "action": "Allow" }));
     let (_, denied) = ask("batch", "db-0").await;
-    assert_eq!((&denied["response"]["ruleIndex"], &denied["response"]["rule"]["action"]), (&json!(i32::MAX), &json!("Drop")));
+    assert_eq!(
+        (&denied["response"]["ruleIndex"], &denied["response"]["rule"]["action"]),
+        (&json!(i32::MAX), &json!("Drop"))
+    );
     assert_eq!(ask("web-1", "batch").await.1["response"], Value::Null, "no policy has a say");
 
     // A tier comes before Kubernetes policies, whatever the ports.
@@ -128,7 +150,9 @@ async fn the_deciding_rule_is_told() {
     assert_eq!(dropped["response"]["rule"]["name"], "no-web");
     assert_eq!(ask("nobody", "db-0").await.0, StatusCode::NOT_FOUND);
     let path = format!("{API}/networkpolicyevaluation");
-    for body in [json!({}), json!({ "request": {} }), json!([1]), json!({ "request": { "source": { "pod": 7 } } })] {
+    for body in
+        [json!({}), json!({ "request": {} }), json!([1]), json!({ "request": { "source": { "pod": 7 } } })]
+    {
         assert_eq!(call.json("POST", &path, body.clone()).await.0, StatusCode::BAD_REQUEST, "{body}");
     }
 }

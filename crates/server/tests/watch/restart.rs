@@ -17,7 +17,8 @@ use crate::{
 /// Groups and the addresses in them, kept as a stock agent keeps them.
 type Held = BTreeMap<String, BTreeMap<String, Vec<Vec<u8>>>>;
 
-async fn open(ca: &str, addr: SocketAddr, token: &str, node: &str) -> Option<Frames> {
+/// None if the controller is not there, or too busy.
+pub(crate) async fn open(ca: &str, addr: SocketAddr, token: &str, node: &str) -> Option<Frames> {
     let stream = tls(ca, addr).await.ok()?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
     tokio::spawn(connection);
@@ -25,8 +26,7 @@ async fn open(ca: &str, addr: SocketAddr, token: &str, node: &str) -> Option<Fra
     let request = Request::builder().uri(path).header("host", "localhost").header(header::ACCEPT, PROTOBUF);
     let request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
     let response = sender.send_request(request.body(Full::new(bytes::Bytes::new())).unwrap()).await.ok()?;
-    assert_eq!(response.status(), StatusCode::OK);
-    Some(Frames::of(response.into_body()))
+    (response.status() == StatusCode::OK).then(|| Frames::of(response.into_body()))
 }
 
 fn put(members: &mut BTreeMap<String, Vec<Vec<u8>>>, list: Vec<proto::GroupMember>) {
@@ -37,7 +37,8 @@ fn put(members: &mut BTreeMap<String, Vec<Vec<u8>>>, list: Vec<proto::GroupMembe
 async fn follow(mut frames: Frames, mut held: Held, until: Option<&str>) -> Held {
     let mut initial = Some(Held::new());
     loop {
-        let is_there = |held: &Held| until.is_some_and(|name| held.values().any(|group| group.contains_key(name)));
+        let is_there =
+            |held: &Held| until.is_some_and(|name| held.values().any(|group| group.contains_key(name)));
         if initial.is_none() && is_there(&held) {
             return held;
         }
@@ -83,7 +84,11 @@ async fn agents_that_follow_through_restarts_under_load_end_with_the_truth() {
             agents.push(tokio::spawn(follow(frames, held, None)));
         }
         for n in 0..25 {
-            apply(&fixture, &[pod(&format!("web-{n}"), "web", "node-1", &format!("10.{}.1.{}", 30 + epoch, n + 1))]).await;
+            apply(
+                &fixture,
+                &[pod(&format!("web-{n}"), "web", "node-1", &format!("10.{}.1.{}", 30 + epoch, n + 1))],
+            )
+            .await;
         }
         // It stops while agents are still reading what was just written.
         let dir = fixture.stop().await;
@@ -101,7 +106,10 @@ async fn agents_that_follow_through_restarts_under_load_end_with_the_truth() {
         let held = follow(frames, held, Some("web-last")).await;
         let members = held.values().next().unwrap();
         assert_eq!((held.len(), members.len()), (1, 26));
-        assert_eq!(members["web-7"], [std::net::Ipv4Addr::new(10, 32, 1, 8).to_ipv6_mapped().octets().to_vec()]);
+        assert_eq!(
+            members["web-7"],
+            [std::net::Ipv4Addr::new(10, 32, 1, 8).to_ipv6_mapped().octets().to_vec()]
+        );
     }
 }
 
@@ -133,12 +141,16 @@ async fn after_a_restart_reports_are_awaited_again() {
 async fn a_policy_too_large_for_a_frame_is_told_closed_and_says_so() {
     let fixture = Fixture::start().await;
     let mut objects = shop();
-    objects.extend((0..220).map(|n| json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": format!("n-{n}") } })));
+    objects.extend((0..220).map(
+        |n| json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": format!("n-{n}") } }),
+    ));
     // 220 namespaces times 200 rules, each with a rule of its own per namespace.
-    let rule = |n: usize| json!({
-        "action": "Allow", "name": format!("r{n}"), "ports": [{ "port": n + 1 }],
-        "from": [{ "namespaces": { "match": "Self" } }],
-    });
+    let rule = |n: usize| {
+        json!({
+            "action": "Allow", "name": format!("r{n}"), "ports": [{ "port": n + 1 }],
+            "from": [{ "namespaces": { "match": "Self" } }],
+        })
+    };
     objects.push(json!({
         "apiVersion": "crd.antrea.io/v1beta1", "kind": "ClusterNetworkPolicy", "metadata": { "name": "bomb" },
         "spec": {
