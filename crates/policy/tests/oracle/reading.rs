@@ -255,6 +255,7 @@ impl Reader<'_> {
                     l7_protocols: if is_whole { rule.l7_protocols.clone() } else { vec![] },
                     name: rule.name.clone(),
                     log_label: rule.log_label.clone(),
+                    ..RuleDetail::default()
                 },
             };
         let follows = written.iter().any(|peer| peer.namespaces.is_some());
