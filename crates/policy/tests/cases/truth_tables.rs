@@ -53,7 +53,7 @@ fn holds(title: &str, policies: &str, expected: impl Fn(&Cell<'_>) -> bool) {
     let all: Vec<String> =
         NAMESPACES.iter().flat_map(|ns| PODS.iter().map(move |pod| format!("{ns}/{pod}"))).collect();
     let endpoint = |path: &str| {
-        let (namespace, name) = path.split_once('/').unwrap();
+        let (namespace, name) = path.split_once('/').expect("a namespace and a name");
         Endpoint::Workload { kind: MemberKind::Pod, namespace: namespace.into(), name: name.into() }
     };
     let mut wrong = Vec::new();
@@ -68,7 +68,7 @@ fn holds(title: &str, policies: &str, expected: impl Fn(&Cell<'_>) -> bool) {
                 icmp: None,
                 family: None,
             };
-            let told = world.engine.explain(&query).unwrap().allowed;
+            let told = world.engine.explain(&query).expect("both ends exist").allowed;
             let right = from == to || expected(&Cell { from, to, port, is_tcp });
             if told != right {
                 wrong.push(format!("{from} -> {to}:{port} tcp={is_tcp}: told {told}"));

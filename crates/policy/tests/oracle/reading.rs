@@ -45,7 +45,7 @@ struct Written {
 }
 
 fn everywhere() -> Vec<IpBlock> {
-    ["0.0.0.0/0", "::/0"].map(|cidr| IpBlock { cidr: cidr.parse().unwrap(), except: vec![] }).into()
+    ["0.0.0.0/0", "::/0"].map(|cidr| IpBlock { cidr: cidr.parse().expect("a CIDR"), except: vec![] }).into()
 }
 
 /// No peers: everyone. A named port of an egress rule is looked up at Pods, so all of them are named.
@@ -60,6 +60,8 @@ fn services(ports: &[kubernetes::Port]) -> Vec<Service> {
     ports.iter().map(|port| convert::port(port).expect("it is valid")).collect()
 }
 
+type PeersAndPorts<'a> = (&'a [kubernetes::Peer], &'a [kubernetes::Port]);
+
 fn kubernetes_rules(policy: &kubernetes::NetworkPolicy) -> (Vec<Whom>, Vec<Written>) {
     let (spec, namespace) = (&policy.spec, policy.metadata.namespace.clone());
     let own = |selector: Option<&LabelSelector>| {
@@ -67,7 +69,7 @@ fn kubernetes_rules(policy: &kubernetes::NetworkPolicy) -> (Vec<Whom>, Vec<Writt
     };
     let has = |word: &str| spec.policy_types.iter().any(|t| t == word);
     let neither = spec.policy_types.is_empty();
-    let mut sides: Vec<(Direction, Vec<(&[kubernetes::Peer], &[kubernetes::Port])>)> = vec![];
+    let mut sides: Vec<(Direction, Vec<PeersAndPorts<'_>>)> = vec![];
     if neither || has("Ingress") {
         sides.push((Direction::In, spec.ingress.iter().map(|r| (&r.from[..], &r.ports[..])).collect()));
     }
@@ -338,8 +340,8 @@ pub(crate) fn compute(objects: &Objects) -> State {
             Object::AntreaNetworkPolicy(policy) | Object::AntreaClusterNetworkPolicy(policy) => {
                 let spec = &policy.spec;
                 let namespaces = objects.0.keys().filter(|id| id.kind == Kind::Namespace);
-                let namespaces =
-                    namespaces.map(|id| (id.name.clone(), objects.namespace_labels(&id.name).unwrap()));
+                let namespaces = namespaces
+                    .map(|id| (id.name.clone(), objects.namespace_labels(&id.name).expect("it exists")));
                 let reader = Reader { objects, namespace: &id.namespace, namespaces: namespaces.collect() };
                 let tier_name = if spec.tier.is_empty() { "application" } else { &spec.tier };
                 let tier = objects.tier_priority(tier_name).unwrap_or(250);
