@@ -43,7 +43,7 @@ use crate::{
 /// Pause before a lost watch is started over.
 const RETRY: Duration = Duration::from_millis(500);
 /// Events taken in before the engine is drained, so that consumers hear something during a long load.
-const BATCH: usize = 4096;
+const BATCH: usize = 16_384;
 
 /// Who is told what the engine computes. Called by one task, in order.
 pub trait Consumer: Send {
@@ -118,6 +118,11 @@ impl Policy {
 
     pub fn explain(&self, query: &Query) -> Result<Explanation, ExplainError> {
         self.engine.lock().explain(query)
+    }
+
+    /// Asks the engine something it has no word for here. Short: the engine waits meanwhile.
+    pub fn ask<T>(&self, question: impl FnOnce(&Engine) -> T) -> T {
+        question(&self.engine.lock())
     }
 
     /// All policies with their state, sorted.

@@ -19,6 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::{
     encode::{self, Encoding},
     objects::{Expired, Objects, Start},
+    oversize,
     realisation::{Realisation, Report, Reports},
     resource::Resource,
     version::{Content, Node},
@@ -43,6 +44,7 @@ pub struct Cache {
     applied_to: Arc<RwLock<Objects>>,
     address: Arc<RwLock<Objects>>,
     egress: Arc<RwLock<Objects>>,
+    support_bundles: Arc<RwLock<Objects>>,
     reports: Mutex<Reports>,
     problems: Mutex<BTreeMap<ObjectId, Vec<Problem>>>,
 }
@@ -65,6 +67,7 @@ impl Cache {
             applied_to: objects(Resource::AppliedToGroups),
             address: objects(Resource::AddressGroups),
             egress: objects(Resource::EgressGroups),
+            support_bundles: objects(Resource::SupportBundleCollections),
             reports: Mutex::default(),
             problems: Mutex::default(),
         }
@@ -196,7 +199,8 @@ impl Cache {
             namespace: source.namespace.to_string(),
             name: source.name.to_string(),
         };
-        let problems = self.problems.lock().get(&object).cloned().unwrap_or_default();
+        let mut problems = self.problems.lock().get(&object).cloned().unwrap_or_default();
+        problems.extend(oversize::problem(policy));
         let desired = objects.span(name).map_or(0, |span| span.len());
         Some(self.reports.lock().realisation(policy, object, desired, problems))
     }
@@ -213,6 +217,7 @@ impl Cache {
             Resource::AppliedToGroups => &self.applied_to,
             Resource::AddressGroups => &self.address,
             Resource::EgressGroups => &self.egress,
+            Resource::SupportBundleCollections => &self.support_bundles,
         }
     }
 }
