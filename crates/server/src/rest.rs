@@ -5,6 +5,7 @@
 mod body;
 mod jobs;
 mod namespaces;
+mod nodes;
 mod policies;
 mod resources;
 mod rules;
@@ -37,6 +38,7 @@ use crate::{failure::Failure, parts::Parts};
         (name = "resources", description = "Resources in clouds and who may talk to them"),
         (name = "jobs", description = "Long work"),
         (name = "policies", description = "What policies come to, and why a connection is permitted or denied"),
+        (name = "nodes", description = "Nodes: their connection, what they have applied, and what they could not"),
         (name = "storage", description = "Storage handed to other clusters"),
         (name = "system", description = "The controller itself"),
     )
@@ -74,6 +76,8 @@ fn routes() -> OpenApiRouter<Parts> {
         .routes(routes!(jobs::get, jobs::cancel))
         .routes(routes!(policies::list))
         .routes(routes!(policies::explain))
+        .routes(routes!(nodes::list))
+        .routes(routes!(nodes::get))
         .routes(routes!(storage::list_tickets, storage::create_ticket))
         .routes(routes!(storage::revoke_ticket))
         .routes(routes!(storage::list_consumers))

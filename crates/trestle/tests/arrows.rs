@@ -43,7 +43,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cloud-linux",
         ],
     ),
-    ("trestle", &["model", "wire", "store", "server", "cloud-api", "cloud-linux"]),
+    ("agent", &["model", "wire", "transport", "node-policy", "node-kernel"]),
+    ("trestle", &["model", "wire", "store", "server", "agent", "cloud-api", "cloud-linux"]),
     ("benches", &[]),
 ];
 
