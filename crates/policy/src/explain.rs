@@ -21,6 +21,7 @@
 
 mod decide;
 mod ends;
+mod reach;
 
 use std::{fmt, net::IpAddr};
 
@@ -29,6 +30,8 @@ use model::policy::{
     output::{Action, Direction, MemberKind, Protocol},
 };
 use thiserror::Error;
+
+pub use reach::{Class, PortSet, Workload};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {

@@ -105,6 +105,7 @@ pub fn router(parts: &Parts, health: HealthReporter) -> Router {
         )
         .add_service(
             PoliciesServer::new(policies::Service {
+                explainer: parts.explainer(),
                 policy: parts.policy.clone(),
                 watch: parts.watch.clone(),
             })

@@ -11,10 +11,12 @@ use crate::{
     access::Credentials,
     audit::Audit,
     config::Config,
+    explain::Explainer,
     failure::chain,
     life::Life,
     metrics::Metrics,
     namespaces::{NamespaceError, Namespaces},
+    news::News,
     objects::Objects,
     pki::Pki,
     policy::Policy,
@@ -40,11 +42,16 @@ pub struct Parts {
     pub audit: Arc<Audit>,
     pub pki: Arc<Pki>,
     pub metrics: Arc<Metrics>,
+    pub news: Arc<News>,
     pub started_at: Timestamp,
     pub life: Life,
 }
 
 impl Parts {
+    pub fn explainer(&self) -> Explainer {
+        Explainer { policy: Arc::clone(&self.policy), orchestrator: Arc::clone(&self.orchestrator) }
+    }
+
     /// Deletes a namespace that holds no resources.
     pub async fn delete_namespace(&self, name: &Segment) -> Result<(), NamespaceError> {
         let mut names = self.orchestrator.resources().into_iter().map(|resource| resource.name);

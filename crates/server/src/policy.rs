@@ -19,7 +19,7 @@ use model::policy::{ObjectId, output::Update};
 use parking_lot::Mutex;
 use policy::{
     Engine, Event as EngineEvent,
-    explain::{ExplainError, Explanation, Query},
+    explain::{ExplainError, Explanation, Query, Workload},
 };
 use store::{Event, Revision, Watch};
 use tokio::sync::watch;
@@ -84,6 +84,21 @@ impl Policy {
 
     pub fn explain(&self, query: &Query) -> Result<Explanation, ExplainError> {
         self.engine.lock().explain(query)
+    }
+
+    /// Changes when the engine has taken in a change of objects.
+    pub fn changes(&self) -> watch::Receiver<Option<Revision>> {
+        self.reached.subscribe()
+    }
+
+    /// Reads the engine. Changes wait meanwhile, so readers are quick.
+    pub fn with_engine<T>(&self, read: impl FnOnce(&Engine) -> T) -> T {
+        read(&self.engine.lock())
+    }
+
+    /// Every workload, in no order.
+    pub fn workloads(&self) -> Vec<Workload> {
+        self.with_engine(|engine| engine.workloads().collect())
     }
 
     /// All policies with their state, sorted.

@@ -1,13 +1,18 @@
-//! REST: the seed project's routes for tags and namespaces, health, metrics, and the OpenAPI document.
+//! REST: the seed project's routes, our own nouns, the page, health, metrics, and the OpenAPI document.
 //!
 //! Failures are RFC 9457 problem JSON with the gRPC code (`crate::failure`). Not here: who may call (`access`).
 
 mod body;
+mod events;
+mod inventory;
 mod jobs;
 mod namespaces;
+mod page;
 mod policies;
+mod reachability;
 mod resources;
 mod rules;
+mod session;
 mod storage;
 mod system;
 mod tags;
@@ -16,6 +21,7 @@ use axum::{
     Router,
     extract::DefaultBodyLimit,
     http::{Method, StatusCode, Uri},
+    middleware,
 };
 use tonic::Code;
 use utoipa::{
@@ -79,7 +85,19 @@ fn routes() -> OpenApiRouter<Parts> {
         .routes(routes!(storage::list_consumers))
         .routes(routes!(storage::get_consumer, storage::offboard_consumer))
         .routes(routes!(storage::resize_consumer))
-        .routes(routes!(system::index))
+        .routes(routes!(page::index))
+        .routes(routes!(page::file))
+        .routes(routes!(session::begin, session::end))
+        .routes(routes!(session::whoami))
+        .routes(routes!(events::events))
+        .routes(routes!(inventory::status))
+        .routes(routes!(inventory::clouds))
+        .routes(routes!(inventory::resources))
+        .routes(routes!(inventory::links))
+        .routes(routes!(inventory::nodes))
+        .routes(routes!(inventory::workloads))
+        .routes(routes!(inventory::objects))
+        .routes(routes!(reachability::reachability))
         .routes(routes!(system::ping))
         .routes(routes!(system::healthz))
         .routes(routes!(system::readyz))
@@ -110,6 +128,7 @@ pub fn router(parts: &Parts) -> Router {
             )
             .with_status(StatusCode::METHOD_NOT_ALLOWED)
         })
+        .layer(middleware::from_fn(page::guard))
         .layer(DefaultBodyLimit::max(parts.config.limits.max_message_bytes))
         .with_state(parts.clone())
 }

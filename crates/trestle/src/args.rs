@@ -8,7 +8,7 @@ use model::Role;
 use crate::{
     client::ConnectionArgs,
     commands::{
-        access, job, link, namespace, node, object, plugin, policy, resource, rule, storage, store, tag,
+        access, job, link, namespace, node, object, page, plugin, policy, resource, rule, storage, store, tag,
     },
     output::Format,
 };
@@ -102,6 +102,8 @@ pub enum Command {
     },
     /// What the controller is and how it is
     Status,
+    /// The address of the live page, with a code that logs the browser in
+    Page(page::PageArgs),
     /// Who I am, as the controller sees it
     Whoami,
     /// Version of this program

@@ -7,6 +7,7 @@ pub mod link;
 pub mod namespace;
 pub mod node;
 pub mod object;
+pub mod page;
 pub mod plugin;
 pub mod policy;
 pub mod resource;
@@ -50,6 +51,7 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         Command::Cert(command) => access::cert(command, output, connection.connect().await?).await,
         Command::Audit { limit } => access::audit(limit, output, connection.connect().await?).await,
         Command::Status => serve::status(output, connection.connect().await?).await,
+        Command::Page(args) => page::run(args, output, connection).await,
         Command::Whoami => access::whoami(output, connection.connect().await?).await,
         Command::Version => output.done(
             &format!("trestle {}", env!("CARGO_PKG_VERSION")),

@@ -9,12 +9,13 @@ use wire::trestle::v1::{
     PolicyState, policies_server,
 };
 
-use crate::{explain, policy::Policy, watch_api::realisations};
+use crate::{explain::Explainer, policy::Policy, watch_api::realisations};
 
 type Reply<T> = Result<Response<T>, Status>;
 
 pub(super) struct Service {
     pub policy: Arc<Policy>,
+    pub explainer: Explainer,
     pub watch: Arc<watch::Cache>,
 }
 
@@ -48,6 +49,6 @@ impl policies_server::Policies for Service {
 
     async fn explain(&self, request: Request<ExplainRequest>) -> Reply<ExplainResponse> {
         let request = request.into_inner();
-        Ok(Response::new(explain::explain(&self.policy, &request)?))
+        Ok(Response::new(self.explainer.explain(&request)?))
     }
 }

@@ -7,6 +7,7 @@ use std::{
 
 use anyhow::Context as _;
 use jiff::Timestamp;
+use model::Role;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde::Serialize;
 use serde_json::json;
@@ -16,6 +17,7 @@ use tracing::warn;
 use tracing_subscriber::EnvFilter;
 use wire::trestle::v1::{GetStatusRequest, admin_client::AdminClient};
 
+use super::page;
 use crate::{
     args::UpArgs,
     client::Connection,
@@ -38,23 +40,26 @@ pub async fn up(args: UpArgs) -> anyhow::Result<()> {
     config.clouds = cloud;
     config.storage = Some(StorageConfig::nbd(nbd));
     log_to_stderr("warn,rustls=error");
-    run(config, |controller| announce(controller, plaintext_loopback)).await
+    run(config, async |controller| announce(controller, plaintext_loopback, anonymous_role).await).await
 }
 
 pub async fn serve(path: &Path) -> anyhow::Result<()> {
     let config = config_file::load(path)?;
     log_to_stderr("info,rustls=error");
-    run(config, |_| Ok(())).await
+    run(config, async |_| Ok(())).await
 }
 
 /// Serves until asked to stop.
-async fn run(config: Config, started: impl FnOnce(&Controller) -> anyhow::Result<()>) -> anyhow::Result<()> {
+async fn run(
+    config: Config,
+    started: impl AsyncFnOnce(&Controller) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     raise_file_limit();
     // Before the start, so that whoever sees it serve can also stop it cleanly.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let controller = Controller::start(config).await?;
-    started(&controller)?;
+    started(&controller).await?;
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
@@ -73,7 +78,7 @@ fn raise_file_limit() {
 }
 
 /// Leaves behind where the controller is, and says so.
-fn announce(controller: &Controller, plaintext: bool) -> anyhow::Result<()> {
+async fn announce(controller: &Controller, plaintext: bool, anonymous: Option<Role>) -> anyhow::Result<()> {
     let scheme = if plaintext { "http" } else { "https" };
     let context = ContextFile {
         grpc: format!("{scheme}://{}", controller.grpc_addr()),
@@ -84,14 +89,17 @@ fn announce(controller: &Controller, plaintext: bool) -> anyhow::Result<()> {
     };
     context.save()?;
     let kubeconfig = write_kubeconfig(controller, scheme, context.ca.as_deref())?;
+    let page = match anonymous {
+        Some(_) => format!("{}/", context.http),
+        None => page::link(&context.http, controller.login().await?.expose()),
+    };
     let me = std::env::args().next().unwrap_or_else(|| "trestle".to_owned());
     let ca = context.ca.as_ref().map(|path| format!("\n  CA    {}", path.display())).unwrap_or_default();
     let nbd = controller.nbd_addr().map(|addr| format!("\n  NBD   {addr}")).unwrap_or_default();
     print(&format!(
-        "Trestle is up.\n\n  page  {}/\n  gRPC  {}\n  watch {}{nbd}\n  token {}{ca}\n\nTry, in another terminal:\n\n  \
+        "Trestle is up.\n\n  page  {page}\n  gRPC  {}\n  watch {}{nbd}\n  token {}{ca}\n\nTry, in another terminal:\n\n  \
          {me} tag set db1 --ip 10.0.0.5\n  {me} tag set databases --children db1,192.0.2.0/24\n  \
          {me} tag resolve databases\n  {me} status\n  kubectl --kubeconfig {kubeconfig} get addressgroups\n\nStop with Ctrl-C.",
-        context.http,
         context.grpc,
         format_args!("{scheme}://{}", controller.watch_addr()),
         controller.token_path().display(),
