@@ -4,16 +4,29 @@ CARGO ?= cargo
 # make bench ONLY=store runs one family.
 ONLY ?= store tags policy watch transport nft services orchestrator storage
 
-.PHONY: up build test lint bench lab deny clean
+.PHONY: up build page openapi pictures test lint bench lab deny clean
 
 up: build ## Start a controller here; Ctrl-C stops it
 	target/release/trestle up
 
-build:
+build: page
 	$(CARGO) build --release --locked -p trestle
+
+page: ## The page, into web/dist; without Node.js the binary says that it has none
+	scripts/page
+
+openapi: ## web/openapi.json, from which the page's types are made
+	TRESTLE_BLESS=1 $(CARGO) test --locked -p server --lib the_page_is_built
+
+pictures: ## The README's pictures, and every view in every size under target/pictures
+	scripts/test-deps
+	scripts/page --must
+	TRESTLE_PICTURES=$(CURDIR)/target/pictures $(CARGO) test --locked -p trestle --test page -- --ignored pictures
+	scripts/pictures
 
 test: ## Everything that proves the project works; installs what it needs
 	scripts/test-deps
+	scripts/page --must --check
 	$(CARGO) test --workspace --locked
 
 lint: ## Format and lints

@@ -189,7 +189,7 @@ impl Controller {
         let connections = Arc::new(Semaphore::new(parts.config.limits.max_connections));
         let guard = Guard::new(&parts);
         let routers = [
-            ("http", http, guard.around(rest::router(&parts))),
+            ("http", http, rest::for_browsers(guard.around(rest::router(&parts)))),
             ("grpc", grpc, guard.around(grpc::router(&parts, health))),
             ("watch", watch, watch_api::speak_kubernetes(guard.around(watch_api::router(&parts)))),
         ];

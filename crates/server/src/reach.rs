@@ -24,11 +24,14 @@ use policy::{
 pub use permit::permitted;
 
 /// Groups on one side of a matrix; with more, ask for places, or for a part.
-pub const MOST_GROUPS: usize = 120;
+pub const MOST_GROUPS: usize = 100;
 /// Ends of one group on one side that are looked at when a group is taken apart.
-pub const MOST_ENDS: usize = 200;
+pub const MOST_ENDS: usize = 100;
 /// With at most this many groups, places are not needed to keep an overview.
 const FEW: usize = 30;
+
+/// With at most this many resources in a site, each is a group of its own.
+const FEW_IN_SITE: usize = 12;
 
 /// How finely ends are put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,8 +101,14 @@ pub struct Traffic {
 
 /// All ends there are, sorted by place, group and name.
 pub fn ends(workloads: Vec<Workload>, resources: Vec<ResourceView>) -> Vec<End> {
+    let mut of_resources: Vec<End> = resources.into_iter().filter_map(of_resource).collect();
+    let mut in_site: HashMap<String, usize> = HashMap::new();
+    of_resources.iter().for_each(|end| *in_site.entry(end.place.1.clone()).or_default() += 1);
+    for end in of_resources.iter_mut().filter(|end| in_site[&end.place.1] <= FEW_IN_SITE) {
+        end.group = short(&end.name).to_owned();
+    }
     let of_workloads = workloads.into_iter().filter_map(of_workload);
-    let mut ends: Vec<End> = of_workloads.chain(resources.into_iter().filter_map(of_resource)).collect();
+    let mut ends: Vec<End> = of_workloads.chain(of_resources).collect();
     ends.sort_by(|a, b| (&a.place, &a.group, &a.name).cmp(&(&b.place, &b.group, &b.name)));
     ends
 }
@@ -173,7 +182,7 @@ pub fn groups(ends: &[End], level: Level, inside: Option<&str>) -> Vec<Group> {
                 name: match level {
                     Level::Place => end.place.1.clone(),
                     Level::Group => end.group.clone(),
-                    Level::End => end.name.rsplit(['/', '.']).next().unwrap_or(&end.name).to_owned(),
+                    Level::End => short(&end.name).to_owned(),
                 },
                 place: end.place.clone(),
                 ends: vec![at],
@@ -181,6 +190,10 @@ pub fn groups(ends: &[End], level: Level, inside: Option<&str>) -> Vec<Group> {
         }
     }
     groups
+}
+
+fn short(name: &str) -> &str {
+    name.rsplit(['/', '.']).next().unwrap_or(name)
 }
 
 /// The ids of an end's place, group and self.

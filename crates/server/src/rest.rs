@@ -111,6 +111,11 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     routes().split_for_parts().1
 }
 
+/// Tells browsers, in every reply, what they may do with it.
+pub fn for_browsers(router: Router) -> Router {
+    router.layer(middleware::from_fn(page::guard))
+}
+
 /// The router of the HTTP listener.
 pub fn router(parts: &Parts) -> Router {
     let (router, _) = routes().split_for_parts();
@@ -128,7 +133,25 @@ pub fn router(parts: &Parts) -> Router {
             )
             .with_status(StatusCode::METHOD_NOT_ALLOWED)
         })
-        .layer(middleware::from_fn(page::guard))
         .layer(DefaultBodyLimit::max(parts.config.limits.max_message_bytes))
         .with_state(parts.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{env, fs, path::Path};
+
+    #[test]
+    fn the_page_is_built_against_the_document_that_is_served() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../web/openapi.json");
+        let served = format!("{}\n", serde_json::to_string_pretty(&super::openapi()).unwrap());
+        if env::var_os("TRESTLE_BLESS").is_some() {
+            fs::write(&path, &served).unwrap();
+        }
+        let kept = fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            kept == served,
+            "web/openapi.json is not what the server serves; renew it with `make openapi` and build the page"
+        );
+    }
 }

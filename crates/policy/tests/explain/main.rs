@@ -74,7 +74,8 @@ fn agree(seed: u64, worlds: usize) -> (usize, usize) {
             assert_eq!(explained.allowed, expected.0 && expected.1);
             assert_eq!(explained.remedies.is_empty(), explained.allowed, "{explained:#?}");
             if let Some(port) = port {
-                let open = engine.open_ports(&query.source, &query.destination, protocol).expect("both ends exist");
+                let open =
+                    engine.open_ports(&query.source, &query.destination, protocol).expect("both ends exist");
                 assert_eq!(
                     open.contains(port),
                     explained.allowed,

@@ -145,6 +145,7 @@ fn token_info(id: String, record: &TokenRecord) -> TokenInfo {
         role: v1::Role::from(record.subject.role) as i32,
         created_at: record.created_at.as_second(),
         expires_at: record.expires_at.map(|end| end.as_second()),
+        session: record.session,
     }
 }
 

@@ -96,11 +96,11 @@ fn groups_say_how_many_of_their_pairs_are_open() {
     // Among databases only the one in the block may connect: to the two others.
     assert_eq!(cell(db, db), (6, 0, 2, "5432".into()));
     // The permit list opens the way, the policy at the other end does not.
-    assert_eq!(cell("site:default.a/west", db), (3, 0, 0, String::new()));
-    assert_eq!(cell("site:default.a/west", web), (3, 0, 0, String::new()));
-    assert_eq!(cell(web, "site:default.b/west"), (3, 3, 0, "all".into()));
-    assert_eq!(cell("site:default.b/west", web), (3, 0, 0, String::new()));
-    assert_eq!(cell("site:default.a/west", "site:default.a/west"), (0, 0, 0, String::new()));
+    assert_eq!(cell("site:default.a/vm", db), (3, 0, 0, String::new()));
+    assert_eq!(cell("site:default.a/vm", web), (3, 0, 0, String::new()));
+    assert_eq!(cell(web, "site:default.b/vm"), (3, 3, 0, "all".into()));
+    assert_eq!(cell("site:default.b/vm", web), (3, 0, 0, String::new()));
+    assert_eq!(cell("site:default.a/vm", "site:default.a/vm"), (0, 0, 0, String::new()));
 }
 
 #[test]
