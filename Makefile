@@ -19,7 +19,7 @@ openapi: ## web/openapi.json, from which the page's types are made
 	TRESTLE_BLESS=1 $(CARGO) test --locked -p server --lib the_page_is_built
 
 pictures: ## The README's pictures, and every view in every size under target/pictures
-	scripts/test-deps
+	scripts/test-deps scripts/test-deps.d/page scripts/pictures.packages
 	scripts/page --must
 	TRESTLE_PICTURES=$(CURDIR)/target/pictures $(CARGO) test --locked -p trestle --test page -- --ignored pictures
 	scripts/pictures
