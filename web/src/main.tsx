@@ -1,6 +1,7 @@
 // The page: who is there, where they are, what they see.
 
 import { render } from "preact";
+import { useEffect } from "preact/hooks";
 import { call, Problem, type Identity, type Job, type Status } from "./api.ts";
 import { connection, enter, identity, leave, session, useLive } from "./live.ts";
 import { Notices, Trouble } from "./parts/parts.tsx";
@@ -98,6 +99,10 @@ function Shell() {
   const status = useLive<Status>("/status", ["nodes"]).data.value;
   const running = jobs?.filter((job) => job.state === "running").length ?? 0;
   document.title = `${entry.title} · Trestle`;
+  useEffect(() => {
+    // On narrow screens the views stand in one line; the current one comes into sight.
+    document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+  }, [view]);
   return (
     <div class="shell">
       <a class="skip" href="#content" onClick={(event) => { event.preventDefault(); document.getElementById("content")?.focus(); }}>Skip to content</a>

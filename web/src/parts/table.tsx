@@ -31,6 +31,8 @@ interface Props<T> {
 }
 
 const ROW = 40;
+/** The header stays on top of the rows. */
+const HEAD = 38;
 const MARGIN = 8;
 const NARROW = 640;
 
@@ -73,7 +75,7 @@ export function Table<T>(props: Props<T>) {
   useLayoutEffect(() => {
     const element = body.current;
     if (!element) return;
-    const measure = () => setView({ top: element.scrollTop, height: element.clientHeight, width: element.clientWidth });
+    const measure = () => setView({ top: element.scrollTop, height: element.clientHeight - HEAD, width: element.clientWidth });
     measure();
     const observer = new ResizeObserver(measure);
     observer.observe(element);
@@ -93,7 +95,8 @@ export function Table<T>(props: Props<T>) {
     const element = body.current;
     if (!element) return;
     if (at * ROW < element.scrollTop) element.scrollTop = at * ROW;
-    if ((at + 1) * ROW > element.scrollTop + element.clientHeight) element.scrollTop = (at + 1) * ROW - element.clientHeight;
+    const height = element.clientHeight - HEAD;
+    if ((at + 1) * ROW > element.scrollTop + height) element.scrollTop = (at + 1) * ROW - height;
   };
   const onKey = (event: KeyboardEvent) => {
     const page = Math.max(1, Math.floor(view.height / ROW) - 1);
@@ -135,22 +138,22 @@ export function Table<T>(props: Props<T>) {
         {props.children}
       </div>
       <div class="table" role="grid" aria-label={props.label} aria-rowcount={rows.length + 1}>
-        <div class="head" role="row" aria-rowindex={1} style={template}>
-          {shown.map((column) => {
-            const at = columns.indexOf(column);
-            const sorted = order?.by === at ? (order.down ? "descending" : "ascending") : "none";
-            return (
-              <div key={column.title} role="columnheader" aria-sort={sorted}>
-                <button type="button" onClick={() => setOrder({ by: at, down: order?.by === at && !order.down })}>
-                  {column.title}<span aria-hidden="true">{sorted === "ascending" ? " ↑" : sorted === "descending" ? " ↓" : ""}</span>
-                </button>
-              </div>
-            );
-          })}
-        </div>
         <div class="body" ref={body} tabIndex={0} role="rowgroup" onKeyDown={onKey}
           aria-activedescendant={rows[active] ? `row-${active}` : undefined}
           onScroll={(event) => setView({ ...view, top: event.currentTarget.scrollTop })}>
+          <div class="head" role="row" aria-rowindex={1} style={template}>
+            {shown.map((column) => {
+              const at = columns.indexOf(column);
+              const sorted = order?.by === at ? (order.down ? "descending" : "ascending") : "none";
+              return (
+                <div key={column.title} role="columnheader" aria-sort={sorted}>
+                  <button type="button" onClick={() => setOrder({ by: at, down: order?.by === at && !order.down })}>
+                    {column.title}<span aria-hidden="true">{sorted === "ascending" ? " ↑" : sorted === "descending" ? " ↓" : ""}</span>
+                  </button>
+                </div>
+              );
+            })}
+          </div>
           <div style={{ height: `${rows.length * ROW}px` }} role="presentation">
             <div style={{ transform: `translateY(${first * ROW}px)` }} role="presentation">
               {rows.slice(first, last).map((row, at) => (

@@ -36,8 +36,11 @@ export interface Picture {
   edges: Edge[];
   width: number;
   height: number;
+  /** How much larger than life a small picture is shown. */
+  zoom: number;
 }
 
+const LARGEST = 1.3;
 const CHIP = { width: 152, height: 38, gap: 14, between: 60 };
 /** Chips in one column of a place. */
 const COLUMN = 7;
@@ -120,13 +123,29 @@ export function picture(reach: Reachability, empty: string[], links: Link[], wid
     deepest = Math.max(deepest, box.height);
   }
   const height = places.reduce((end, place) => Math.max(end, place.y + place.height), 0) + EDGE;
-  return { places, edges: drawn.edges, width, height };
+  const right = places.reduce((end, place) => Math.max(end, place.x + place.width), 0) + EDGE;
+  return { places, edges: drawn.edges, width: right, height, zoom: Math.max(1, Math.min(LARGEST, width / right)) };
 }
 
 const middle = (box: Box) => ({ x: box.x + box.width / 2, y: box.y + box.height / 2 });
 
+interface Point {
+  x: number;
+  y: number;
+}
+
+export interface Curve extends Point {
+  path: string;
+}
+
+/** A cubic curve, and a place on it for a label, nearer to its start than to where many may meet. */
+function cubic(p: Point, c: Point, d: Point, q: Point): Curve {
+  const at = (a: number, b: number, e: number, f: number) => 0.343 * a + 0.441 * b + 0.189 * e + 0.027 * f;
+  return { path: `M${p.x} ${p.y}C${c.x} ${c.y} ${d.x} ${d.y} ${q.x} ${q.y}`, x: at(p.x, c.x, d.x, q.x), y: at(p.y, c.y, d.y, q.y) };
+}
+
 /** A curve from the side of one box to the facing side of another; there and back are two curves. */
-export function curve(a: Box, b: Box): string {
+export function curve(a: Box, b: Box): Curve {
   const [from, to] = [middle(a), middle(b)];
   const [dx, dy] = [to.x - from.x, to.y - from.y];
   if (Math.abs(dx) < a.width / 2 && Math.abs(dy) < 8 * a.height) {
@@ -134,7 +153,7 @@ export function curve(a: Box, b: Box): string {
     const way = dy >= 0 ? 1 : -1;
     const [start, end] = [{ x: from.x + way * a.width / 2, y: from.y + way * 6 }, { x: to.x + way * (b.width / 2 + 3), y: to.y - way * 6 }];
     const out = way * (16 + Math.abs(dy) / 4);
-    return `M${start.x} ${start.y}C${start.x + out} ${start.y} ${end.x + out} ${end.y} ${end.x} ${end.y}`;
+    return cubic(start, { x: start.x + out, y: start.y }, { x: end.x + out, y: end.y }, end);
   }
   const sideways = Math.abs(dx) > Math.abs(dy) * 1.2 || Math.abs(dy) < a.height;
   const shift = 7;
@@ -143,19 +162,19 @@ export function curve(a: Box, b: Box): string {
     const start = { x: from.x + way * a.width / 2, y: from.y - way * shift };
     const end = { x: to.x - way * b.width / 2 - way * 3, y: to.y - way * shift };
     const bend = Math.max(18, Math.abs(end.x - start.x) / 2);
-    return `M${start.x} ${start.y}C${start.x + way * bend} ${start.y} ${end.x - way * bend} ${end.y} ${end.x} ${end.y}`;
+    return cubic(start, { x: start.x + way * bend, y: start.y }, { x: end.x - way * bend, y: end.y }, end);
   }
   const way = dy >= 0 ? 1 : -1;
   const start = { x: from.x + way * shift, y: from.y + way * a.height / 2 };
   const end = { x: to.x + way * shift, y: to.y - way * b.height / 2 - way * 3 };
   const bend = Math.max(14, Math.abs(end.y - start.y) / 2);
-  return `M${start.x} ${start.y}C${start.x} ${start.y + way * bend} ${end.x} ${end.y - way * bend} ${end.x} ${end.y}`;
+  return cubic(start, { x: start.x, y: start.y + way * bend }, { x: end.x, y: end.y - way * bend }, end);
 }
 
 /** A line between two places: from title to title if they stand side by side, else between their edges. */
-export function road(a: Box, b: Box): { path: string; x: number; y: number } {
+export function road(a: Box, b: Box): Curve {
   const [from, to] = [middle(a), middle(b)];
-  const cut = (box: Box, towards: { x: number; y: number }) => {
+  const cut = (box: Box, towards: Point) => {
     const at = middle(box);
     const [dx, dy] = [towards.x - at.x, towards.y - at.y];
     const share = Math.min(dx === 0 ? Infinity : box.width / 2 / Math.abs(dx), dy === 0 ? Infinity : box.height / 2 / Math.abs(dy));

@@ -9,6 +9,8 @@ import { adjust, href } from "../route.ts";
 import { curve, picture, road, type Chip, type Edge, type Picture } from "./layout.ts";
 
 const LINGER = 900;
+/** With more lines than this only those of the selected group say their ports. */
+const LABELLED = 24;
 
 export function Map({ values }: { values: Record<string, string> }) {
   const inside = values.in;
@@ -110,16 +112,20 @@ function Drawing({ drawn, gone, links, selected, level }: DrawingProps) {
     const [a, b] = [chips.get(edge.from), chips.get(edge.to)];
     if (!a || !b) return null;
     const near = selected === edge.from || selected === edge.to;
+    const { path, x, y } = curve(a, b);
+    const labelled = !isGone && edge.kind === "some" && edge.ports !== "" && (selected ? near : drawn.edges.length <= LABELLED);
     return (
-      <path key={`${edge.id}${edge.kind}${isGone}`} d={curve(a, b)} pathLength={1}
-        class={`edge ${edge.kind} ${isGone ? "gone" : ""} ${selected ? (near ? "near" : "far") : ""}`}
-        marker-end={`url(#arrow-${edge.kind})`}>
-        <title>{`${short(edge.from)} → ${short(edge.to)}${edge.ports ? `: ${edge.ports}` : ""}`}</title>
-      </path>
+      <g key={`${edge.id}${edge.kind}${isGone}`}>
+        <path d={path} pathLength={1} class={`edge ${edge.kind} ${isGone ? "gone" : ""} ${selected ? (near ? "near" : "far") : ""}`}
+          marker-end={`url(#arrow-${edge.kind})`}>
+          <title>{`${short(edge.from)} → ${short(edge.to)}${edge.ports ? `: ${edge.ports}` : ""}`}</title>
+        </path>
+        {labelled && <text class="port" x={x} y={y - 5}>{edge.ports.length > 14 ? `${edge.ports.slice(0, 13)}…` : edge.ports}</text>}
+      </g>
     );
   };
   return (
-    <svg viewBox={`0 0 ${drawn.width} ${drawn.height}`} width={drawn.width} height={drawn.height} role="group" aria-label="Map of places and who may talk to whom">
+    <svg viewBox={`0 0 ${drawn.width} ${drawn.height}`} width={drawn.width * drawn.zoom} height={drawn.height * drawn.zoom} role="group" aria-label="Map of places and who may talk to whom">
       <defs>
         {["all", "some", "blocked"].map((kind) => (
           <marker key={kind} id={`arrow-${kind}`} class={`arrow ${kind}`} viewBox="0 0 8 8" refX="6.5" refY="4" markerWidth="7" markerHeight="7" orient="auto-start-reverse">

@@ -89,7 +89,7 @@ function One({ resource, onAdd }: { resource: Resource; onAdd: () => void }) {
       <ul class="rules">
         {rules.map((rule) => (
           <li key={rule.name}>
-            <div><b>{rule.name}</b><span>{describeRule(rule)}</span></div>
+            <div><b>{describeRule(rule)}</b><small>{rule.name}</small></div>
             {mayWrite() && <button type="button" class="quiet small" aria-label={`Delete rule ${rule.name}`} onClick={() => setDeleting(rule)}>Delete</button>}
           </li>
         ))}

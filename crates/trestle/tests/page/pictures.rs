@@ -24,6 +24,8 @@ fn pictures() {
     up.ok(&["tag", "set", "db2", "--ip", "10.0.0.6"]);
     up.ok(&["tag", "set", "databases", "--children", "db1,db2,192.0.2.0/24"]);
     up.ok(&["ticket", "create", "--limit", "10Gi"]);
+    // Notices of the changes are gone before the first picture.
+    browser.wait("document.querySelectorAll('.notices p').length === 0");
     let views = [
         ("map", "#/map"),
         ("map-open", "#/map?open=namespace%3Ashop%2Fdb"),
