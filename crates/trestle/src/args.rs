@@ -100,14 +100,25 @@ pub enum Command {
         #[arg(long, default_value_t = 20)]
         limit: u32,
     },
-    /// What the controller is and how it is
+    /// One screen: what runs, what is unhealthy, what to do
+    #[command(after_help = "Examples:
+  trestle status
+  trestle status -o json | jq .troubles")]
     Status,
+    /// The same, live: nodes, policies, resources, links, jobs, consumers
+    Top,
     /// The address of the live page, with a code that logs the browser in
     Page(page::PageArgs),
     /// Who I am, as the controller sees it
     Whoami,
     /// Version of this program
     Version,
+    /// Write the manual pages of all commands
+    #[command(hide = true)]
+    Man {
+        /// Where to
+        dir: PathBuf,
+    },
     /// Completion for a shell, e.g. `trestle completion bash > /etc/bash_completion.d/trestle`
     Completion { shell: clap_complete::Shell },
 }

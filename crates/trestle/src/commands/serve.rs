@@ -1,4 +1,4 @@
-//! `trestle up`, `serve` and `status`.
+//! `trestle up` and `serve`.
 
 use std::{
     io::{self, IsTerminal as _},
@@ -6,24 +6,20 @@ use std::{
 };
 
 use anyhow::Context as _;
-use jiff::Timestamp;
 use model::Role;
 use rustix::process::{Resource, getrlimit, setrlimit};
-use serde::Serialize;
 use serde_json::json;
 use server::{Config, Controller, Listen, StorageConfig, private_file};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
-use wire::trestle::v1::{GetStatusRequest, admin_client::AdminClient};
 
 use super::page;
 use crate::{
     args::UpArgs,
-    client::Connection,
     config_file,
     context::{self, ContextFile},
-    output::{Format, Rows, print},
+    output::print,
 };
 
 pub async fn up(args: UpArgs) -> anyhow::Result<()> {
@@ -134,49 +130,6 @@ fn log_to_stderr(default: &str) {
     let builder =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
     if io::stderr().is_terminal() { builder.init() } else { builder.json().init() }
-}
-
-pub async fn status(output: Format, connection: Connection) -> anyhow::Result<()> {
-    let status = AdminClient::new(connection).get_status(GetStatusRequest {}).await?.into_inner();
-    let started =
-        Timestamp::from_second(status.started_at).map_or_else(|_| String::new(), |time| time.to_string());
-    let ready = status.ready;
-    output.one(&Status {
-        version: status.version,
-        store: status.store,
-        revision: status.revision,
-        started,
-        ready,
-        problems: status.problems,
-    })
-}
-
-#[derive(Debug, Serialize)]
-struct Status {
-    version: String,
-    store: String,
-    revision: u64,
-    started: String,
-    ready: bool,
-    problems: Vec<String>,
-}
-
-impl Rows for Status {
-    const HEADER: &'static [&'static str] = &["version", "store", "revision", "started", "ready", "problems"];
-
-    fn row(&self) -> Vec<String> {
-        let ready = if self.ready { "yes" } else { "no" };
-        let problems = self.problems.join("; ");
-        let revision = self.revision.to_string();
-        vec![
-            self.version.clone(),
-            self.store.clone(),
-            revision,
-            self.started.clone(),
-            ready.to_owned(),
-            problems,
-        ]
-    }
 }
 
 /// `NAME=KIND` of a cloud.
