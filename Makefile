@@ -4,7 +4,7 @@ CARGO ?= cargo
 # make bench ONLY=store runs one family.
 ONLY ?= store tags policy watch transport nft services orchestrator storage
 
-.PHONY: up build page openapi pictures test lint bench lab deny clean
+.PHONY: up build page openapi pictures test lint bench lab dist deny clean
 
 up: build ## Start a controller here; Ctrl-C stops it
 	target/release/trestle up
@@ -45,6 +45,9 @@ lab: ## Long tests: many crashes, large graphs, a million policy changes, IPVS i
 	$(CARGO) test --release --locked -p policy --test oracle -- --ignored --nocapture
 	labs/vm/ipvs.sh
 	labs/ceph.sh
+
+dist: ## dist/: the release binary, a Debian package, manual pages and completions
+	scripts/dist
 
 deny: ## Licences, advisories, sources; needs cargo-deny
 	cargo deny check
