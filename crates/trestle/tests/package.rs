@@ -21,7 +21,8 @@ fn repository() -> PathBuf {
 
 fn built(dir: &Path) -> PathBuf {
     let script = repository().join("scripts/dist");
-    let output = Command::new(script).args(["--quick", "--binary", TRESTLE, "--out"]).arg(dir).output().unwrap();
+    let output =
+        Command::new(script).args(["--quick", "--binary", TRESTLE, "--out"]).arg(dir).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     let package = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     package.into_iter().find(|path| path.extension().is_some_and(|extension| extension == "deb")).unwrap()
