@@ -34,7 +34,20 @@ const ROW = 40;
 /** The header stays on top of the rows. */
 const HEAD = 38;
 const MARGIN = 8;
-const NARROW = 640;
+const GAP = 15;
+const REM = 15;
+
+/** The columns that have room: minor ones go first, then the last ones. */
+function fitting<T>(columns: Column<T>[], width: number): Column<T>[] {
+  const least = (column: Column<T>) => REM * Number(/([0-9.]+)rem/.exec(column.width)?.[1] ?? 6) + GAP;
+  const room = (list: Column<T>[]) => list.reduce((sum, column) => sum + least(column), GAP);
+  let kept = columns;
+  while (kept.length > 1 && room(kept) > width) {
+    const leaving = kept.findLast((column) => column.minor) ?? kept[kept.length - 1];
+    kept = kept.filter((column) => column !== leaving);
+  }
+  return kept;
+}
 
 export function Table<T>(props: Props<T>) {
   const { columns, id } = props;
@@ -84,7 +97,7 @@ export function Table<T>(props: Props<T>) {
 
   useEffect(() => setActive((at) => Math.min(at, Math.max(0, rows.length - 1))), [rows.length]);
 
-  const shown = columns.filter((column) => view.width >= NARROW || !column.minor);
+  const shown = fitting(columns, view.width);
   const template = { gridTemplateColumns: shown.map((column) => column.width).join(" ") };
   const first = Math.max(0, Math.floor(view.top / ROW) - MARGIN);
   const last = Math.min(rows.length, Math.ceil((view.top + view.height) / ROW) + MARGIN);

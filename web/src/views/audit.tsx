@@ -2,7 +2,7 @@
 
 import { type AuditRecord } from "../api.ts";
 import { identity, useLive } from "../live.ts";
-import { clock } from "../parts/format.ts";
+import { ago, clock } from "../parts/format.ts";
 import { Badge, Empty, Trouble } from "../parts/parts.tsx";
 import { Table } from "../parts/table.tsx";
 
@@ -25,9 +25,9 @@ export function Audit(_: { values: Record<string, string> }) {
           <Table label="audit records" noun="record" rows={list} id={(record) => `${record.time}${record.operation}${record.object}${record.peer}`}
             filters={[{ name: "Refused", test: (record) => record.result !== "OK" }]}
             columns={[
-              { title: "Time", width: "11rem", text: (record) => record.time, cell: (record) => clock(record.time) },
-              { title: "Who", width: "minmax(7rem, 1fr)", text: who, cell: who },
-              { title: "Operation", width: "minmax(12rem, 2fr)", text: (record) => record.operation, cell: (record) => <code>{record.operation}</code> },
+              { title: "When", width: "6rem", text: (record) => record.time, cell: (record) => <span title={clock(record.time)}>{ago(record.time)}</span> },
+              { title: "Who", width: "minmax(7rem, 1fr)", minor: true, text: who, cell: who },
+              { title: "Operation", width: "minmax(8rem, 2fr)", text: (record) => record.operation, cell: (record) => <code>{record.operation}</code> },
               { title: "Object", width: "minmax(7rem, 1fr)", text: (record) => record.object ?? "", cell: (record) => record.object },
               { title: "Result", width: "minmax(6rem, 10rem)", text: (record) => record.result, cell: (record) => <Badge tone={record.result === "OK" ? "good" : "bad"}>{record.result}</Badge> },
               { title: "From", width: "minmax(7rem, 1fr)", minor: true, text: (record) => record.peer, cell: (record) => <code>{record.peer}</code> },

@@ -11,6 +11,9 @@ import { Confirm } from "./actions.tsx";
 
 const tone = (state: string): Tone => (({ done: "good", failed: "bad", running: "busy" }) as Record<string, Tone>)[state] ?? "plain";
 
+/** A job that is done has done all its steps. */
+const stepsDone = (job: Job) => (job.state === "done" ? job.steps : job.steps - job.steps_left);
+
 function took(job: Job): string {
   const end = job.ended_at ? Date.parse(job.ended_at) : Date.now();
   return duration((end - Date.parse(job.created_at)) / 1000);
@@ -33,7 +36,7 @@ export function Jobs({ values }: { values: Record<string, string> }) {
               columns={[
                 { title: "What", width: "minmax(12rem, 3fr)", text: (job) => job.what, cell: (job) => <b>{job.what}</b> },
                 { title: "State", width: "7.5rem", text: (job) => job.state, cell: (job) => <Badge tone={tone(job.state)}>{job.state}</Badge> },
-                { title: "Steps", width: "8rem", minor: true, text: (job) => job.steps - job.steps_left, cell: (job) => job.steps > 0 ? <span class="usage"><Meter value={job.steps - job.steps_left} most={job.steps} label="progress" />{job.steps - job.steps_left}/{job.steps}</span> : "" },
+                { title: "Steps", width: "8rem", minor: true, text: stepsDone, cell: (job) => job.steps > 0 ? <span class="usage"><Meter value={stepsDone(job)} most={job.steps} label="progress" />{stepsDone(job)}/{job.steps}</span> : "" },
                 { title: "Took", width: "5.5rem", text: (job) => Date.parse(job.ended_at ?? job.created_at) - Date.parse(job.created_at), cell: took },
                 { title: "Started", width: "7rem", minor: true, text: (job) => job.created_at, cell: (job) => ago(job.created_at) },
                 { title: "Message", width: "minmax(6rem, 2fr)", minor: true, text: (job) => job.message, cell: (job) => job.message },
@@ -43,9 +46,9 @@ export function Jobs({ values }: { values: Record<string, string> }) {
         </div>
         {open && (
           <Drawer title={open.what} onClose={() => adjust({ open: undefined })}>
-            {open.steps > 0 && <Meter value={open.steps - open.steps_left} most={open.steps} label="progress" />}
+            {open.steps > 0 && <Meter value={stepsDone(open)} most={open.steps} label="progress" />}
             <Facts facts={[
-              ["State", <Badge tone={tone(open.state)}>{open.state}</Badge>], ["Message", open.message], ["Steps left", open.steps > 0 ? `${open.steps_left} of ${open.steps}` : ""],
+              ["State", <Badge tone={tone(open.state)}>{open.state}</Badge>], ["Message", open.message], ["Steps", open.steps > 0 ? `${stepsDone(open)} of ${open.steps} done` : ""],
               ["Started", clock(open.created_at)], ["Ended", open.ended_at ? clock(open.ended_at) : ""], ["Took", took(open)], ["Id", <code>{open.id}</code>],
             ]} />
             {open.state === "running" && mayWrite() && <div class="buttons"><button type="button" class="danger" onClick={() => setCancelling(open)}>Cancel the job</button></div>}

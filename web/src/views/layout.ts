@@ -48,6 +48,9 @@ const PAD = 16;
 const HEAD = 36;
 const ROAD = 120;
 const EDGE = 12;
+/** Room beside the places for curves that go around. */
+const SIDE = 46;
+const FURTHEST = 56;
 
 const placeId = (group: ReachGroup) => `${group.place_kind}:${group.place}`;
 
@@ -90,10 +93,10 @@ export function picture(reach: Reachability, empty: string[], links: Link[], wid
   for (const site of sites) if (!groups.has(`site:${site}`)) groups.set(`site:${site}`, []);
   const order = [...groups.keys()].sort((a, b) => (a.startsWith("site") === b.startsWith("site") ? a.localeCompare(b) : a.startsWith("site") ? -1 : 1));
 
-  const inner = Math.max(CHIP.width + 2 * PAD, width - 2 * EDGE);
+  const inner = Math.max(CHIP.width + 2 * PAD, width - 2 * SIDE);
   const most = Math.max(1, Math.floor((inner - 2 * PAD + CHIP.between) / (CHIP.width + CHIP.between)));
   const places: Place[] = [];
-  let [x, y, deepest] = [EDGE, EDGE, 0];
+  let [x, y, deepest] = [SIDE, EDGE, 0];
   let kind = order[0]?.split(":")[0];
   for (const id of order) {
     const list = groups.get(id) ?? [];
@@ -104,8 +107,8 @@ export function picture(reach: Reachability, empty: string[], links: Link[], wid
       height: HEAD + rows * (CHIP.height + CHIP.gap) - CHIP.gap + PAD,
     };
     const nextKind = id.split(":")[0];
-    if (x > EDGE && (x + box.width > width - EDGE || nextKind !== kind)) {
-      x = EDGE;
+    if (x > SIDE && (x + box.width > width - SIDE || nextKind !== kind)) {
+      x = SIDE;
       y += deepest + ROAD / 2;
       deepest = 0;
     }
@@ -123,7 +126,7 @@ export function picture(reach: Reachability, empty: string[], links: Link[], wid
     deepest = Math.max(deepest, box.height);
   }
   const height = places.reduce((end, place) => Math.max(end, place.y + place.height), 0) + EDGE;
-  const right = places.reduce((end, place) => Math.max(end, place.x + place.width), 0) + EDGE;
+  const right = places.reduce((end, place) => Math.max(end, place.x + place.width), 0) + SIDE;
   return { places, edges: drawn.edges, width: right, height, zoom: Math.max(1, Math.min(LARGEST, width / right)) };
 }
 
@@ -152,7 +155,7 @@ export function curve(a: Box, b: Box): Curve {
     // Above each other: out on the right and back in, further out the longer the way; up on the other side.
     const way = dy >= 0 ? 1 : -1;
     const [start, end] = [{ x: from.x + way * a.width / 2, y: from.y + way * 6 }, { x: to.x + way * (b.width / 2 + 3), y: to.y - way * 6 }];
-    const out = way * (16 + Math.abs(dy) / 4);
+    const out = way * Math.min(FURTHEST, 16 + Math.abs(dy) / 5);
     return cubic(start, { x: start.x + out, y: start.y }, { x: end.x + out, y: end.y }, end);
   }
   const sideways = Math.abs(dx) > Math.abs(dy) * 1.2 || Math.abs(dy) < a.height;

@@ -128,7 +128,7 @@ function Drawing({ drawn, gone, links, selected, level }: DrawingProps) {
     <svg viewBox={`0 0 ${drawn.width} ${drawn.height}`} width={drawn.width * drawn.zoom} height={drawn.height * drawn.zoom} role="group" aria-label="Map of places and who may talk to whom">
       <defs>
         {["all", "some", "blocked"].map((kind) => (
-          <marker key={kind} id={`arrow-${kind}`} class={`arrow ${kind}`} viewBox="0 0 8 8" refX="6.5" refY="4" markerWidth="7" markerHeight="7" orient="auto-start-reverse">
+          <marker key={kind} id={`arrow-${kind}`} class={`arrow ${kind}`} viewBox="0 0 8 8" refX="6.5" refY="4" markerWidth="10" markerHeight="10" markerUnits="userSpaceOnUse" orient="auto-start-reverse">
             <path d="M0 1 7 4 0 7Z" />
           </marker>
         ))}

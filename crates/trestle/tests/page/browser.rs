@@ -200,7 +200,7 @@ impl Browser {
     #[track_caller]
     pub fn fill(&mut self, selector: &str, text: &str) {
         let find = finder(selector);
-        self.wait(&find);
+        self.wait(&format!("{find}?.getClientRects().length"));
         self.eval(&format!("(() => {{ const e = {find}; e.focus(); e.select?.(); }})()"));
         self.call("Input.insertText", json!({ "text": text }));
         self.eval(&format!("{find}.dispatchEvent(new Event('change', {{ bubbles: true }}))"));
