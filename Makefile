@@ -4,16 +4,29 @@ CARGO ?= cargo
 # make bench ONLY=store runs one family.
 ONLY ?= store tags policy watch transport nft services orchestrator storage
 
-.PHONY: up build test lint bench lab deny clean
+.PHONY: up build page openapi pictures test lint bench lab dist deny clean
 
 up: build ## Start a controller here; Ctrl-C stops it
 	target/release/trestle up
 
-build:
+build: page
 	$(CARGO) build --release --locked -p trestle
+
+page: ## The page, into web/dist; without Node.js the binary says that it has none
+	scripts/page
+
+openapi: ## web/openapi.json, from which the page's types are made
+	TRESTLE_BLESS=1 $(CARGO) test --locked -p server --lib the_page_is_built
+
+pictures: ## The README's pictures, and every view in every size under target/pictures
+	scripts/test-deps scripts/test-deps.d/page scripts/pictures.packages
+	scripts/page --must
+	TRESTLE_PICTURES=$(CURDIR)/target/pictures $(CARGO) test --locked -p trestle --test page -- --ignored pictures
+	scripts/pictures
 
 test: ## Everything that proves the project works; installs what it needs
 	scripts/test-deps
+	scripts/page --must --check
 	$(CARGO) test --workspace --locked
 
 lint: ## Format and lints
@@ -37,6 +50,9 @@ lab: ## Long tests: crashes, large graphs, a million policy changes, 10,000 watc
 	labs/go/run.sh
 	labs/vm/ipvs.sh
 	labs/ceph.sh
+
+dist: ## dist/: the release binary, a Debian package, manual pages and completions
+	scripts/dist
 
 deny: ## Licences, advisories, sources; needs cargo-deny
 	cargo deny check

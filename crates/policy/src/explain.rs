@@ -22,6 +22,7 @@
 mod decide;
 mod ends;
 mod evaluate;
+mod reach;
 
 use std::{fmt, net::IpAddr};
 
@@ -32,6 +33,7 @@ use model::policy::{
 use thiserror::Error;
 
 pub use evaluate::Evaluation;
+pub use reach::{Class, PortSet, Workload};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {

@@ -45,6 +45,11 @@ pub fn span_key(cloud: &Segment) -> String {
     format!("cloud/{cloud}")
 }
 
+/// Whether a span key is a cloud's.
+pub fn is_cloud(key: &str) -> bool {
+    key.starts_with("cloud/")
+}
+
 /// The enforcer before it runs: who the engine's driver tells is needed before there is an engine.
 #[derive(Default)]
 pub struct Enforcer {

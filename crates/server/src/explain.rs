@@ -41,27 +41,28 @@ pub async fn explain(parts: &Parts, request: &ExplainRequest) -> Result<ExplainR
     }
 }
 
+/// `tcp`, `udp`, `sctp` or `icmp`; tcp if empty.
+pub fn protocol(text: &str) -> Result<Protocol, Failure> {
+    let found = Protocol::parse(&text.to_uppercase()).filter(|protocol| *protocol != Protocol::Igmp);
+    found.ok_or_else(|| {
+        Failure::new(Code::InvalidArgument, format!("{text:?} is not one of tcp, udp, sctp, icmp"))
+    })
+}
+
+pub fn port(number: Option<u32>) -> Result<Option<u16>, Failure> {
+    match number.map(|number| (number, u16::try_from(number))) {
+        None => Ok(None),
+        Some((_, Ok(port))) if port > 0 => Ok(Some(port)),
+        Some((number, _)) => Err(Failure::new(Code::InvalidArgument, format!("{number} is not a port"))),
+    }
+}
+
 fn query(request: &ExplainRequest) -> Result<Query, Failure> {
-    let text = request.protocol.to_uppercase();
-    let protocol =
-        Protocol::parse(&text).filter(|protocol| *protocol != Protocol::Igmp).ok_or_else(|| {
-            Failure::new(
-                Code::InvalidArgument,
-                format!("{:?} is not one of tcp, udp, sctp, icmp", request.protocol),
-            )
-        })?;
-    let port = match request.port {
-        Some(port) => match u16::try_from(port) {
-            Ok(port) if port > 0 => Some(port),
-            _ => return Err(Failure::new(Code::InvalidArgument, format!("{port} is not a port"))),
-        },
-        None => None,
-    };
     Ok(Query {
         source: endpoint(&request.source)?,
         destination: endpoint(&request.destination)?,
-        protocol,
-        port,
+        protocol: protocol(&request.protocol)?,
+        port: port(request.port)?,
         source_port: None,
         icmp: None,
         family: None,

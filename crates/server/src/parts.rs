@@ -15,6 +15,7 @@ use crate::{
     life::Life,
     metrics::Metrics,
     namespaces::{NamespaceError, Namespaces},
+    news::News,
     objects::Objects,
     pki::Pki,
     policy::Policy,
@@ -42,6 +43,7 @@ pub struct Parts {
     pub audit: Arc<Audit>,
     pub pki: Arc<Pki>,
     pub metrics: Arc<Metrics>,
+    pub news: Arc<News>,
     pub started_at: Timestamp,
     pub life: Life,
 }

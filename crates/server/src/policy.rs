@@ -26,7 +26,7 @@ use model::policy::{Object, ObjectId, output::Update};
 use parking_lot::Mutex;
 use policy::{
     Engine, Event as EngineEvent, View,
-    explain::{ExplainError, Explanation, Query},
+    explain::{ExplainError, Explanation, Query, Workload},
 };
 use store::{Event, Revision, Watch};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -120,9 +120,22 @@ impl Policy {
         self.engine.lock().explain(query)
     }
 
-    /// Asks the engine something it has no word for here. Short: the engine waits meanwhile.
+    /// Asks the engine something it has no word for here. Short: changes wait meanwhile.
     pub fn ask<T>(&self, question: impl FnOnce(&Engine) -> T) -> T {
         question(&self.engine.lock())
+    }
+
+    /// Changes when the engine has taken in a change of objects.
+    pub fn changes(&self) -> watch::Receiver<Option<Revision>> {
+        self.reached.subscribe()
+    }
+
+    /// Every workload, in no order. Resources of clouds are not among them: they speak for themselves.
+    pub fn workloads(&self) -> Vec<Workload> {
+        let is_resource = |workload: &Workload| {
+            workload.member.node.as_ref().is_some_and(|key| crate::enforcer::is_cloud(key))
+        };
+        self.ask(|engine| engine.workloads().filter(|workload| !is_resource(workload)).collect())
     }
 
     /// All policies with their state, sorted.

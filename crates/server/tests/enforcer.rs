@@ -108,7 +108,7 @@ async fn a_policy_blocks_what_rules_permit_and_gives_it_back() {
     let fixture = two_clouds().await;
     let before = explain(&fixture).await;
     assert_eq!(before["allowed"], false, "{before}");
-    assert_eq!(before["ingress"]["steps"].as_array().unwrap().last().unwrap()["outcome"], "closed");
+    assert_eq!(before["ingress"]["steps"].as_array().unwrap().last().unwrap()["outcome"], "drop");
     assert!(before["remedies"].to_string().contains("trestle rule add default.b.db --in"), "{before}");
     permit_rule(&fixture, "b.db", "default.a.web", 0).await;
     permit_rule(&fixture, "a.web", "default.b.db", 1).await;

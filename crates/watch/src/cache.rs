@@ -7,7 +7,13 @@
 //!  nodes ── reports ────────►└─ Reports ─► Realisation of each policy
 //! ```
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use bytes::Bytes;
 use model::policy::{
@@ -46,6 +52,8 @@ pub struct Cache {
     egress: Arc<RwLock<Objects>>,
     support_bundles: Arc<RwLock<Objects>>,
     reports: Mutex<Reports>,
+    /// Counts reports.
+    reported: AtomicU64,
     problems: Mutex<BTreeMap<ObjectId, Vec<Problem>>>,
 }
 
@@ -69,6 +77,7 @@ impl Cache {
             egress: objects(Resource::EgressGroups),
             support_bundles: objects(Resource::SupportBundleCollections),
             reports: Mutex::default(),
+            reported: AtomicU64::new(0),
             problems: Mutex::default(),
         }
     }
@@ -171,7 +180,13 @@ impl Cache {
         let is_asked = policies.span(policy).is_some_and(|mut span| span.any(|name| **name == *node));
         if is_asked {
             self.reports.lock().take(policy, node, report);
+            self.reported.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// How many reports were taken, to know whether to look again.
+    pub fn reports(&self) -> u64 {
+        self.reported.load(Ordering::Relaxed)
     }
 
     /// How far the nodes are with one policy; none if there is no such policy.

@@ -168,6 +168,12 @@ impl Orchestrator {
         self.ask(asked, dry_run).await
     }
 
+    /// The last trouble with each object that has one.
+    pub fn troubles(&self) -> Vec<(String, String)> {
+        let failures = self.failures.lock();
+        failures.iter().map(|(object, failure)| (object.clone(), failure.message.clone())).collect()
+    }
+
     pub fn resources(&self) -> Vec<ResourceView> {
         let names: BTreeSet<ResourceName> = {
             let state = self.state.lock();

@@ -28,7 +28,7 @@ impl Engine {
     pub(super) fn decide_both(&self, query: &Query, with_ports: bool) -> Result<Explanation, ExplainError> {
         let (source, destination) = resolve(self, query)?;
         let mut notes = Vec::new();
-        let loopback = source.entities.len() == 1 && source.entities == destination.entities;
+        let loopback = is_loopback(&source, &destination);
         let mut side = |direction, local: &Resolved, remote: &Resolved| {
             if loopback {
                 let outcome = Outcome::Permitted;
@@ -71,6 +71,28 @@ impl Engine {
         let allowed = egress.allowed && ingress.allowed;
         Ok(Explanation { allowed, source, destination, egress, ingress, notes, remedies })
     }
+}
+
+impl Engine {
+    /// The verdict alone.
+    pub(super) fn is_allowed(&self, query: &Query, source: &Resolved, destination: &Resolved) -> bool {
+        if is_loopback(source, destination) {
+            return true;
+        }
+        let mut notes = Vec::new();
+        [(Direction::Out, source, destination), (Direction::In, destination, source)].into_iter().all(
+            |(direction, local, remote)| {
+                let notes = &mut notes;
+                Decision { engine: self, query, direction, local, remote, destination, notes }
+                    .decide()
+                    .allowed
+            },
+        )
+    }
+}
+
+fn is_loopback(source: &Resolved, destination: &Resolved) -> bool {
+    source.entities.len() == 1 && source.entities == destination.entities
 }
 
 /// A rule, by its policy and its place in it.

@@ -44,7 +44,7 @@ impl Feed {
             }
             Update::Status(_) => return false,
         };
-        let of_cloud = |span: &&Span| span.iter().any(|key| key.starts_with("cloud/"));
+        let of_cloud = |span: &&Span| span.iter().any(|key| super::is_cloud(key));
         spans.iter().any(of_cloud) || self.held.lock().0.contains(name)
     }
 }

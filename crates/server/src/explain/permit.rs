@@ -32,7 +32,7 @@ pub fn decide(
         let (Some(resource), Some(peer), Some(said)) = (end, peer, said.as_mut()) else { continue };
         let found = permitting(resource, direction, peer, &packet(query));
         if side.steps.last().is_some_and(|step| step.stage == Stage::Default) {
-            put(said, found.clone());
+            put(said, resource, found.clone());
             if found.is_none() {
                 let flags = flags(direction, query, &names[1 - place]);
                 remedies.push(format!("trestle rule add {} {flags}", resource.name));
@@ -72,17 +72,29 @@ fn permitting(
 ) -> Option<String> {
     let entry = resource.permit_list.iter().find(|entry| entry.permits(direction, peer, packet))?;
     let tags: Vec<&str> = entry.tags.iter().map(String::as_str).collect();
-    Some(format!("{} ({}) with {}", entry.name, entry.traffic, tags.join(", ")))
+    Some(format!("rule {} of {} ({}): {}", entry.name, resource.name, entry.traffic, tags.join(", ")))
 }
 
-fn put(said: &mut ExplainedSide, found: Option<String>) {
+fn put(said: &mut ExplainedSide, resource: &ResourceView, found: Option<String>) {
     said.allowed = found.is_some();
-    let (outcome, details) = match found {
-        Some(entry) => ("permit", vec![entry]),
-        None => ("closed", vec!["no entry of its permit list permits this".to_owned()]),
+    let step = |stage: &str, outcome: &str, details| ExplainedStep {
+        stage: stage.to_owned(),
+        outcome: outcome.to_owned(),
+        details,
     };
     said.steps.pop();
-    said.steps.push(ExplainedStep { stage: "permit list".to_owned(), outcome: outcome.to_owned(), details });
+    match found {
+        Some(entry) => said.steps.push(step("permit list", "allow", vec![entry])),
+        None => {
+            let none = format!(
+                "none of the {} entries of {} permits it, and what is not permitted is denied",
+                resource.permit_list.len(),
+                resource.name
+            );
+            said.steps.push(step("permit list", "no match", vec![none]));
+            said.steps.push(step("default", "drop", Vec::new()));
+        }
+    }
 }
 
 /// Whether the list in force differs from what policies say.

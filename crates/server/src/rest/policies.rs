@@ -11,7 +11,6 @@ use watch::Phase;
 use wire::trestle::v1::{self, ExplainRequest};
 
 use crate::{
-    explain,
     failure::{Failure, Problem},
     parts::Parts,
     watch_api::realisations,
@@ -83,7 +82,7 @@ pub(super) async fn list(State(parts): State<Parts>) -> Json<Vec<PolicyState>> {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ExplainQuery {
-    /// `10.0.0.1`, `namespace/name` of a Pod, or `pod/…`, `entity/…`, `node/name`.
+    /// `10.0.0.1`, `namespace.cloud.name` of a resource, `namespace/name` of a Pod, or `pod/…`, `entity/…`, `node/name`.
     source: String,
     destination: String,
     /// `tcp` (default), `udp`, `sctp` or `icmp`.

@@ -5,7 +5,7 @@ use axum::{
     extract::{Query, State},
     response::{IntoResponse as _, Response},
 };
-use model::{PermitRule, ResourceName, Segment, TagName};
+use model::{PermitEntry, PermitRule, ResourceName, Segment, TagName};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use wire::{invisinetspb::PermitListRule, permit::permit_rule};
@@ -64,6 +64,12 @@ impl RuleBody {
             dst_port_last: self.dst_port_last,
         };
         permit_rule(&message).map_err(|err| Failure::invalid(&err))
+    }
+}
+
+impl From<&PermitEntry> for RuleBody {
+    fn from(entry: &PermitEntry) -> Self {
+        PermitListRule::from(entry).into()
     }
 }
 

@@ -27,7 +27,11 @@ pub enum Kind {
 /// Flags of `trestle plugin`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The controller's configuration names the plugin under `clouds`; see docs/orchestrator.md."
+    after_help = "The controller's configuration names the plugin under `clouds`; see docs/orchestrator.md.
+
+Examples:
+  trestle plugin fake --name lab --plaintext-loopback
+  sudo trestle plugin linux --name lab --cert lab.pem --key lab.key --client-ca ca.pem"
 )]
 pub struct PluginArgs {
     kind: Kind,

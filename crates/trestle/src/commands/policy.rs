@@ -16,6 +16,8 @@ use crate::{
 };
 
 #[derive(Debug, Subcommand)]
+#[command(after_help = "Example:
+  trestle policy list")]
 pub enum PolicyCommand {
     /// All network policies, with where they are enforced and what is wrong with them
     List,
