@@ -63,6 +63,8 @@ pub(crate) struct Inner {
     turn: tokio::sync::Mutex<()>,
     /// Whoever works on a daemon holds its turn.
     turns: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// When the lines of a tunnel that was down were last made anew.
+    pub(crate) mended: Mutex<BTreeMap<String, tokio::time::Instant>>,
     pub(crate) tables: Tables,
     pub(crate) underlay: Underlay,
     /// Keeps other processes away from the same state.
@@ -101,6 +103,7 @@ impl LinuxCloud {
             state: RwLock::new(Arc::new(state)),
             turn: tokio::sync::Mutex::default(),
             turns: Mutex::default(),
+            mended: Mutex::default(),
             tables: Tables::default(),
             _lock: lock,
         });

@@ -28,6 +28,8 @@ const EDGE: &str = "169.254.2.1";
 const MTU: u32 = 1400;
 /// How long a daemon may take to answer at first.
 const START: Duration = Duration::from_secs(10);
+/// How often the lines of a tunnel that is down are made anew.
+const MEND: Duration = Duration::from_secs(3);
 /// How long a new key may take to be in use at both ends before the caller is answered; it goes on afterwards.
 const ROTATION: Duration = Duration::from_secs(15);
 
@@ -101,21 +103,30 @@ impl Inner {
             self.names.tunnel(&tunnel.site, &tunnel.interface()),
         );
         let daemon = Daemon::new(&dir, "charon");
-        let is_whole = daemon.is_running()
+        // A controller that is killed in between leaves a daemon without its interface, or that without its address.
+        let whole = dir.join("whole");
+        let is_whole = whole.exists()
+            && daemon.is_running()
             && namespace::exists(&outside)
             && namespace::has_link(&self.names.edge(&tunnel.site), &tunnel.interface()).await;
         let started = Instant::now();
         if !is_whole {
+            let _ = fs::remove_file(&whole);
             daemon.stop().await;
+            namespace::stop_all(&outside).await;
             self.make_outside(tunnel, &outside).await?;
             self.start_charon(tunnel, &outside, &dir, &daemon).await?;
+            write_private(&whole, "").map_err(|err| {
+                CloudError::unavailable(format!("cannot write to {}: {err}", dir.display()))
+            })?;
         }
         let esp = read_esp(&dir);
         let mut charon = Charon::connect(&dir).await.map_err(|err| failed(tunnel, &err))?;
         charon.tell(&tunnel.told(esp)).await.map_err(|err| failed(tunnel, &err))?;
         // A daemon that was started anew begins whichever end it is: the peer does not know that it was gone.
         let was_up = dir.join("key").exists();
-        if !is_whole && (tunnel.begins() || was_up) {
+        let is_idle = !charon.security().await.map_err(|err| failed(tunnel, &err))?.is_busy;
+        if is_idle && (tunnel.begins() || was_up) {
             charon.initiate().await.map_err(|err| failed(tunnel, &err))?;
         }
         debug!(tunnel = tunnel.key(), ?esp, elapsed = ?started.elapsed(), "a tunnel is told");
@@ -126,7 +137,6 @@ impl Inner {
     async fn make_outside(&self, tunnel: &Tunnel, outside: &str) -> Result<(), CloudError> {
         let (edge, outer, number) =
             (self.names.edge(&tunnel.site), outer(&tunnel.interface()), tunnel.number());
-        namespace::stop_all(outside).await;
         namespace::ensure(outside).await?;
         veth((outside, "wan"), (&edge, &outer)).await?;
         let local = tunnel.local;
@@ -265,8 +275,17 @@ impl Inner {
         let security = charon.security().await.map_err(|err| failed(tunnel, &err))?;
         let shown = fs::read_to_string(dir.join("key")).unwrap_or_default();
         match (security.is_up, shown.split_once(' ')) {
-            (false, _) if !security.is_busy => charon.initiate().await.map_err(|err| failed(tunnel, &err)),
-            (false, _) => Ok(()),
+            (false, _) => {
+                // Somebody may have taken an interface down, and routes with it.
+                if self.is_time_to_mend(tunnel) {
+                    let outside = self.names.tunnel(&tunnel.site, &tunnel.interface());
+                    self.make_outside(tunnel, &outside).await?;
+                }
+                match security.is_busy {
+                    true => Ok(()),
+                    false => charon.initiate().await.map_err(|err| failed(tunnel, &err)),
+                }
+            }
             (true, Some((digest, _))) if digest == tunnel.digest() => Ok(()),
             // Another key was shown before: there must be a newer association than the one that it made.
             (true, Some((_, number))) if number.parse::<u64>().is_ok_and(|old| security.newest <= old) => {
@@ -282,6 +301,17 @@ impl Inner {
                 })
             }
         }
+    }
+
+    /// Once in a while for each tunnel that is down.
+    fn is_time_to_mend(&self, tunnel: &Tunnel) -> bool {
+        let (mut mended, now) = (self.mended.lock(), Instant::now());
+        let last = mended.entry(tunnel.key()).or_insert(now);
+        let is_time = now.duration_since(*last) >= MEND;
+        if is_time {
+            *last = now;
+        }
+        is_time
     }
 
     /// Waits until the peer was shown the key, but not for ever.
