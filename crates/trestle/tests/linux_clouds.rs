@@ -114,14 +114,22 @@ impl Lab {
         let links = format!("{} ip -o link", self.prefix.join(" "));
         let tables = format!("{} nft list tables", self.prefix.join(" "));
         let files = format!("find /run/trestle/{} 2>/dev/null || true", self.mark);
-        let daemons = format!("grep -lsa /run/trestle/{} /proc/[0-9]*/environ /proc/[0-9]*/cmdline || true", self.mark);
+        let daemons =
+            format!("grep -lsa /run/trestle/{} /proc/[0-9]*/environ /proc/[0-9]*/cmdline || true", self.mark);
         let of_mark = |listed: String| {
             listed.lines().filter(|line| line.contains(&self.mark)).map(str::to_owned).collect::<Vec<_>>()
         };
-        let mut left: Vec<String> =
-            [sh("ip netns list"), sh(&links), sh(&tables), sh(&files)].into_iter().flat_map(of_mark).collect();
+        let mut left: Vec<String> = [sh("ip netns list"), sh(&links), sh(&tables), sh(&files)]
+            .into_iter()
+            .flat_map(of_mark)
+            .collect();
         // The search names the files too; it has ended, so its own entry cannot be read any more.
-        left.extend(sh(&daemons).lines().filter(|path| fs::read(path).is_ok_and(|it| !it.is_empty())).map(str::to_owned));
+        left.extend(
+            sh(&daemons)
+                .lines()
+                .filter(|path| fs::read(path).is_ok_and(|it| !it.is_empty()))
+                .map(str::to_owned),
+        );
         left
     }
 }
@@ -224,7 +232,10 @@ fn e5_a_tag_of_public_addresses_grows_and_shrinks() {
     let enter = host.enter();
     let enter: Vec<&str> = enter.iter().map(String::as_str).collect();
     let lab = Lab::with(&enter, &["--cloud", "lab=linux"]);
-    let before = (sh(&format!("{} ip -o link", enter.join(" "))), sh(&format!("{} nft list ruleset", enter.join(" "))));
+    let before = (
+        sh(&format!("{} ip -o link", enter.join(" "))),
+        sh(&format!("{} nft list ruleset", enter.join(" "))),
+    );
     lab.ok("resource create lab.web");
     lab.ok("tag set iptag --ip 1.1.1.1");
     lab.ok("tag set parenttag --children iptag");
@@ -242,7 +253,10 @@ fn e5_a_tag_of_public_addresses_grows_and_shrinks() {
     assert!(!lab.pings("lab.web", "2.2.2.2"));
     lab.ok("resource delete lab.web");
     lab.until("nothing is left", |lab| lab.left().is_empty());
-    let after = (sh(&format!("{} ip -o link", enter.join(" "))), sh(&format!("{} nft list ruleset", enter.join(" "))));
+    let after = (
+        sh(&format!("{} ip -o link", enter.join(" "))),
+        sh(&format!("{} nft list ruleset", enter.join(" "))),
+    );
     assert_eq!(before, after, "the machine is as it was");
     let forwarding = sh(&format!("{} sysctl -n net.ipv4.ip_forward", enter.join(" ")));
     assert_eq!(forwarding.trim(), "0", "forwarding is switched off again");
@@ -264,7 +278,16 @@ fn without_root_a_linux_cloud_is_refused_by_name() {
             .arg(&copy)
             .args(["up", "--data-dir"])
             .arg(&data)
-            .args(["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--watch", "127.0.0.1:0", "--nbd", "127.0.0.1:0"])
+            .args([
+                "--http",
+                "127.0.0.1:0",
+                "--grpc",
+                "127.0.0.1:0",
+                "--watch",
+                "127.0.0.1:0",
+                "--nbd",
+                "127.0.0.1:0",
+            ])
             .args(flags)
             .env("TRESTLE_CONTEXT", data.join("context.json"))
             .env("HOME", &data)
@@ -291,9 +314,13 @@ fn fifty_rules_at_once_make_one_link() {
         for which in 0..50 {
             let lab = &lab;
             scope.spawn(move || {
-                let (on, peer) = if which % 2 == 0 { ("a.web", "default.b.db") } else { ("b.db", "default.a.web") };
+                let (on, peer) =
+                    if which % 2 == 0 { ("a.web", "default.b.db") } else { ("b.db", "default.a.web") };
                 let direction = if which / 2 % 2 == 0 { "--in" } else { "--out" };
-                lab.ok(&format!("rule add {on} --name r{which} {direction} --protocol tcp --port {} --peer {peer}", 1000 + which));
+                lab.ok(&format!(
+                    "rule add {on} --name r{which} {direction} --protocol tcp --port {} --peer {peer}",
+                    1000 + which
+                ));
             });
         }
     });

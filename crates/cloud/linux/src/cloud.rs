@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use cloud_api::{At, Cloud, CloudError, CloudErrorKind, Listing, PeeringSpec, ResourceSpec};
 use ipnet::Ipv4Net;
 use model::{
-    CloudTraits, ConnectionSpec, ConnectionStatus, EntryName, GatewayState, NetworkName, PermitEntry,
-    Ports, Protocol, ResourceName, ResourceState, Segment, Site, Traffic,
+    CloudTraits, ConnectionSpec, ConnectionStatus, EntryName, GatewayState, NetworkName, PermitEntry, Ports,
+    Protocol, ResourceName, ResourceState, Segment, Site, Traffic,
 };
 use node_nft::{Limits, Live, Op, Plan, Transaction};
 use parking_lot::{Mutex, RwLock};
@@ -126,6 +126,7 @@ impl Inner {
     async fn repair(&self) -> Result<(), CloudError> {
         let _turn = self.turn.lock().await;
         let state = self.state();
+        self.remove_strange_daemons(&state).await?;
         self.remove_strangers(&state).await?;
         for (name, space) in &state.networks {
             self.make_network(&state, name, *space).await?;
@@ -150,7 +151,8 @@ impl Inner {
 
     /// Removes namespaces of this cloud that the state does not know, with the daemons in them.
     async fn remove_strangers(&self, state: &State) -> Result<(), CloudError> {
-        let mut known: BTreeSet<String> = state.networks.keys().map(|name| self.names.network(name)).collect();
+        let mut known: BTreeSet<String> =
+            state.networks.keys().map(|name| self.names.network(name)).collect();
         known.extend(state.resources.keys().map(|name| self.names.resource(name)));
         known.extend(state.edges().into_iter().map(|site| self.names.edge(site)));
         for (site, peers) in &state.connections {
@@ -227,7 +229,12 @@ impl Inner {
     }
 
     /// Takes the lists of a resource out of its network, and then the chains.
-    async fn unlist(&self, state: &State, network: &NetworkName, resource: &Resource) -> Result<(), CloudError> {
+    async fn unlist(
+        &self,
+        state: &State,
+        network: &NetworkName,
+        resource: &Resource,
+    ) -> Result<(), CloudError> {
         let namespace = self.names.network(network);
         if !namespace::exists(&namespace) {
             return Ok(());
@@ -317,9 +324,13 @@ impl Cloud for LinuxCloud {
             listing.nats = nats.map(|nat| nat.region.clone()).collect();
             let block = inner.underlay.block(&at.site)?;
             let gateway = state.gateways.get(&at.site).zip(block);
-            listing.gateway = gateway.map(|(asn, block)| GatewayState { asn: *asn, addresses: block.tunnels() });
-            listing.connections =
-                state.connections.get(&at.site).map(|peers| peers.keys().cloned().collect()).unwrap_or_default();
+            listing.gateway =
+                gateway.map(|(asn, block)| GatewayState { asn: *asn, addresses: block.tunnels() });
+            listing.connections = state
+                .connections
+                .get(&at.site)
+                .map(|peers| peers.keys().cloned().collect())
+                .unwrap_or_default();
         }
         Ok(listing)
     }
@@ -522,7 +533,8 @@ impl Cloud for LinuxCloud {
         if !state.gateways.contains_key(&at.site) {
             return Err(CloudError::conflict(format!("site {} has no gateway", at.site)));
         }
-        let others = state.connections.get(&at.site).into_iter().flatten().filter(|(peer, _)| **peer != spec.peer);
+        let others =
+            state.connections.get(&at.site).into_iter().flatten().filter(|(peer, _)| **peer != spec.peer);
         let used: BTreeSet<_> = others.flat_map(|(_, connection)| &connection.local_bgp).collect();
         match spec.local_bgp.iter().find(|bgp| used.contains(bgp)) {
             Some(bgp) => Err(CloudError::conflict(format!("{bgp} is in use at {}", at.site))),

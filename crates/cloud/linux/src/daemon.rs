@@ -107,8 +107,7 @@ impl Daemon {
 pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
     use std::io::Write as _;
     let new = path.with_extension("new");
-    let mut file =
-        fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&new)?;
+    let mut file = fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&new)?;
     file.write_all(text.as_bytes())?;
     fs::rename(&new, path)
 }

@@ -143,9 +143,8 @@ fn table(state: &State, site: &Site) -> Table {
         .rule(from("itself", b"lo\0").accept())
         .rule(from("BGP and BFD", b"t").accept());
     table.chain("input", input);
-    let postrouting = Chain::base(ChainKind::Nat, Hook::Postrouting, 100, Policy::Accept).rule(
-        to(Rule::new("NAT"), b"wan\0").ip_saddr(false, zero).in_set(zero, "nat").masquerade(),
-    );
+    let postrouting = Chain::base(ChainKind::Nat, Hook::Postrouting, 100, Policy::Accept)
+        .rule(to(Rule::new("NAT"), b"wan\0").ip_saddr(false, zero).in_set(zero, "nat").masquerade());
     table.chain("postrouting", postrouting);
     table
 }

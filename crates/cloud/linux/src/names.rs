@@ -11,7 +11,11 @@
 //! The mark stands for the directory of the state, so that two controllers on one machine, each with a cloud of the
 //! same name, stay apart; and so that whoever starts anew in the same directory finds what was left behind.
 
-use std::{fs, io, net::Ipv4Addr, path::Path};
+use std::{
+    fs, io,
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+};
 
 use ipnet::Ipv4Net;
 use model::{NetworkName, ResourceName, Segment, Site};
@@ -67,10 +71,15 @@ impl Names {
             .any(|kind| namespace.starts_with(&format!("{kind}.{}.{}.", self.mark, self.cloud)))
     }
 
-    /// A short name for files whose path must be short, as those of sockets.
-    pub(crate) fn short(&self, long: &str) -> String {
-        hex(&Sha256::digest(format!("{} {long}", self.cloud))[..4])
+    /// Where the files of this cloud's daemons are: in memory, gone after a reboot as the daemons are.
+    pub(crate) fn run_dir(&self) -> PathBuf {
+        PathBuf::from("/run/trestle").join(&self.mark).join(short(self.cloud.as_str()))
     }
+}
+
+/// A short name for files whose path must be short, as those of sockets.
+pub(crate) fn short(long: &str) -> String {
+    hex(&Sha256::digest(long)[..4])
 }
 
 /// Whether a name can be the name of a namespace.

@@ -17,7 +17,7 @@ fn path(name: &str) -> PathBuf {
 }
 
 pub(crate) fn exists(name: &str) -> bool {
-    rustix::fs::statfs(path(name)).is_ok_and(|stat| i64::try_from(stat.f_type) == Ok(NSFS))
+    rustix::fs::statfs(path(name)).is_ok_and(|stat| stat.f_type == NSFS)
 }
 
 /// The names of all namespaces.

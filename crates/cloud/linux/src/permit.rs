@@ -64,8 +64,11 @@ pub(crate) fn list_of(resource: &Resource) -> Table {
     table
 }
 
+/// An element and the shared set it is in.
+type Place = (&'static str, (Box<[u8]>, Element));
+
 /// The elements by which packets find the lists of a resource.
-pub(crate) fn places(address: Ipv4Addr) -> [(&'static str, (Box<[u8]>, Element)); 4] {
+pub(crate) fn places(address: Ipv4Addr) -> [Place; 4] {
     let key = || Key::new().address(address.into()).into_boxed();
     let jump = |direction| Element::verdict(Verdict::Jump(chain_name(direction, address)));
     let own = Key::new().interface(&port(address)).address(address.into());
@@ -267,9 +270,7 @@ fn comment(entry: &PermitEntry) -> String {
 /// Names the set of an entry, which keeps its name while its targets change.
 fn digest(entry: &PermitEntry) -> u64 {
     let name = entry.name.as_str().bytes();
-    name.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-    })
+    name.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 #[cfg(test)]
@@ -318,7 +319,8 @@ mod tests {
     /// A member more of a large tag costs one element, not the list.
     #[test]
     fn one_more_target_is_one_more_element() {
-        let targets: Vec<String> = (0..1000).map(|at| format!("10.2.{}.{}", at / 100, at % 100 * 2)).collect();
+        let targets: Vec<String> =
+            (0..1000).map(|at| format!("10.2.{}.{}", at / 100, at % 100 * 2)).collect();
         let targets: Vec<&str> = targets.iter().map(String::as_str).collect();
         let before = list_of(&resource(&[entry(&targets[..999])]));
         let after = list_of(&resource(&[entry(&targets)]));

@@ -1,11 +1,6 @@
 //! nftables of many namespaces: one netlink socket for each, opened inside it and kept.
 
-use std::{
-    collections::HashMap,
-    fs,
-    os::unix::fs::MetadataExt as _,
-    sync::Arc,
-};
+use std::{collections::HashMap, fs, os::unix::fs::MetadataExt as _, sync::Arc};
 
 use cloud_api::CloudError;
 use node_kernel::nft::{Nft, TableId};
@@ -42,7 +37,8 @@ impl Tables {
             return Ok(Arc::clone(&open.nft));
         }
         let name = namespace.to_owned();
-        let nft = namespace::inside(namespace, move || Nft::open().map_err(|err| failed(&name, &err))).await?;
+        let nft =
+            namespace::inside(namespace, move || Nft::open().map_err(|err| failed(&name, &err))).await?;
         let nft = Arc::new(Mutex::new(nft));
         self.open.lock().insert(namespace.to_owned(), Open { inode, nft: Arc::clone(&nft) });
         Ok(nft)

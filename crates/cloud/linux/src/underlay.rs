@@ -23,8 +23,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     daemon::write_private,
-    namespace,
     names::Names,
+    namespace,
     shell::{delete_link, ip_in, veth},
     tables::Tables,
 };
@@ -101,7 +101,9 @@ impl Underlay {
         let mut book = self.read()?;
         let block = match book.blocks.get(site) {
             Some(number) => Block(*number),
-            None => Block(free(&book).ok_or_else(|| CloudError::conflict("all addresses of edges are in use"))?),
+            None => {
+                Block(free(&book).ok_or_else(|| CloudError::conflict("all addresses of edges are in use"))?)
+            }
         };
         book.blocks.insert(site.clone(), block.0);
         match outward {
@@ -188,7 +190,8 @@ impl Underlay {
     /// Whoever changes the exchange, in whatever process, waits for the others.
     async fn turn(&self) -> Result<fs::File, CloudError> {
         let path = self.dir.join("underlay.lock");
-        let io = |err: std::io::Error| CloudError::unavailable(format!("cannot use {}: {err}", path.display()));
+        let io =
+            |err: std::io::Error| CloudError::unavailable(format!("cannot use {}: {err}", path.display()));
         let lock = fs::File::create(&path).map_err(io)?;
         // Waiting in the kernel would hold up a thread that the others may need.
         for _ in 0..3000 {
@@ -214,9 +217,8 @@ impl Underlay {
 
     fn write(&self, book: &Book) -> Result<(), CloudError> {
         let text = serde_json::to_string_pretty(book).expect("names and numbers can be written");
-        write_private(&self.file(), &text).map_err(|err| {
-            CloudError::unavailable(format!("cannot write {}: {err}", self.file().display()))
-        })
+        write_private(&self.file(), &text)
+            .map_err(|err| CloudError::unavailable(format!("cannot write {}: {err}", self.file().display())))
     }
 }
 

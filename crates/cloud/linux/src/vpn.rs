@@ -26,6 +26,8 @@ use model::{ConnectionStatus, Site};
 
 use crate::{
     cloud::Inner,
+    daemon::Daemon,
+    names::{self, short},
     namespace,
     state::{Connection, State},
     underlay::Block,
@@ -51,9 +53,9 @@ pub(crate) fn tunnels(site: &Site, peer: &Site, connection: &Connection, block: 
 }
 
 impl Inner {
-    /// Where a daemon's files are: in memory, gone after a reboot as the daemons are.
+    /// Where a daemon's files are.
     pub(crate) fn run_dir(&self, what: &str) -> PathBuf {
-        PathBuf::from("/run/trestle").join(self.names.mark()).join(self.names.short(what))
+        self.names.run_dir().join(short(what))
     }
 
     pub(crate) fn ensure_run_dir(&self, what: &str) -> Result<PathBuf, CloudError> {
@@ -65,10 +67,31 @@ impl Inner {
 
     pub(crate) fn remove_run_dir(&self, what: &str) {
         let _ = fs::remove_dir_all(self.run_dir(what));
-        // These go only if they are empty.
-        let mark = PathBuf::from("/run/trestle").join(self.names.mark());
-        let _ = fs::remove_dir(&mark);
-        let _ = fs::remove_dir("/run/trestle");
+        // Those above go only if they are empty.
+        for above in self.names.run_dir().ancestors().take(3) {
+            let _ = fs::remove_dir(above);
+        }
+    }
+
+    /// Ends daemons that the state does not know, and removes their files.
+    pub(crate) async fn remove_strange_daemons(&self, state: &State) -> Result<(), CloudError> {
+        let mut known: BTreeSet<String> = BTreeSet::new();
+        for site in state.connections.keys() {
+            known.insert(short(&Self::bird_key(site)));
+            let interfaces = state.connections[site].values().flat_map(|peer| &peer.local_bgp);
+            known.extend(interfaces.map(|bgp| short(&tunnel::key(site, &names::inside(*bgp)))));
+        }
+        let there = fs::read_dir(self.names.run_dir()).into_iter().flatten().flatten();
+        for dir in there.filter(|dir| !known.contains(&*dir.file_name().to_string_lossy())) {
+            for program in ["charon", "bird"] {
+                Daemon::new(&dir.path(), program).stop().await;
+            }
+            let _ = fs::remove_dir_all(dir.path());
+        }
+        for above in self.names.run_dir().ancestors().take(3) {
+            let _ = fs::remove_dir(above);
+        }
+        Ok(())
     }
 
     /// The tunnels of a site to one peer, or to all.

@@ -1,7 +1,7 @@
 //! The Linux cloud with real packets. Needs root, iproute2 and nftables; without them there is nothing to test, and
 //! the tests say so.
 
-#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod support;
 
@@ -145,8 +145,7 @@ async fn it_repairs_what_is_gone_and_removes_what_nobody_knows() {
         permit(&cloud, &at, from, to).await;
     }
     assert!(pings(&a, &b));
-    let second =
-        LinuxCloud::open("lxfix".parse().unwrap(), site.path().to_owned(), Options::default()).await;
+    let second = LinuxCloud::open("lxfix".parse().unwrap(), site.path().to_owned(), Options::default()).await;
     assert_eq!(second.err().unwrap().kind, CloudErrorKind::Conflict, "two controllers by mistake");
     drop(cloud);
     for namespace in [site.namespace("trn", "lxfix.ns.west"), inside(&a).to_owned()] {
@@ -200,22 +199,27 @@ async fn nat_leads_to_public_addresses_and_to_nothing_else() {
     assert!(!asked.status.success());
     // After a crash it is as it was.
     drop(cloud);
-    assert!(Command::new("ip").args(["netns", "delete", &site.namespace("tre", "lxnat.ns")]).status().unwrap().success());
+    assert!(
+        Command::new("ip")
+            .args(["netns", "delete", &site.namespace("tre", "lxnat.ns")])
+            .status()
+            .unwrap()
+            .success()
+    );
     let cloud = site.open_with("lxnat", Options { uplink: Uplink::Namespace(internet.0.clone()) }).await;
     assert!(pings_address(&a, Internet::ADDRESS));
     cloud.delete_entries(&at, &a.uri, &[everywhere]).await.unwrap();
     assert!(!pings_address(&a, Internet::ADDRESS));
-    assert_eq!(
-        cloud.delete_network(&at, &segment("west")).await.unwrap_err().kind,
-        CloudErrorKind::Conflict
-    );
+    assert_eq!(cloud.delete_network(&at, &segment("west")).await.unwrap_err().kind, CloudErrorKind::Conflict);
     cloud.delete_nat(&at, &segment("west")).await.unwrap();
     for (name, region) in [("a", "west"), ("b", "east")] {
         cloud.delete_resource(&at, &segment(name)).await.unwrap();
         cloud.delete_network(&at, &segment(region)).await.unwrap();
     }
     assert_eq!(site.left(), [""; 0]);
-    assert!(!lines(&["ip", "-n", &internet.0, "-o", "link"]).iter().any(|link| link.contains(&site.uplink())));
+    assert!(
+        !lines(&["ip", "-n", &internet.0, "-o", "link"]).iter().any(|link| link.contains(&site.uplink()))
+    );
 }
 
 /// What somebody changes by hand in the kernel is told, and mended when asked for again.

@@ -1,6 +1,6 @@
 //! Links between two and three Linux clouds, with real packets: two tunnels, BGP, failures of each part.
 
-#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod support;
 
@@ -101,7 +101,14 @@ async fn what_breaks_is_mended_in_seconds() {
     let [a, b] = &pair.resources;
     // A key is changed while packets flow.
     let stream = Stream::start(a, b, 120);
-    link((&pair.clouds[0], &pair.at[0]), (&pair.clouds[1], &pair.at[1]), [1, 2], 21, "another-key-of-32-letters-at-last").await;
+    link(
+        (&pair.clouds[0], &pair.at[0]),
+        (&pair.clouds[1], &pair.at[1]),
+        [1, 2],
+        21,
+        "another-key-of-32-letters-at-last",
+    )
+    .await;
     pair.until_up().await;
     let (sent, received) = stream.end();
     println!("rotation: {received} of {sent}");

@@ -125,4 +125,3 @@ impl Orchestrator {
         tokio::time::timeout(limit, cloud.connection_status(&at, peer)).await.ok()?.ok()
     }
 }
-

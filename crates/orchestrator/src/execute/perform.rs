@@ -280,8 +280,12 @@ impl Orchestrator {
         loop {
             let status = cloud.connection_status(&at, &spec.peer);
             match self.call(&spec.site.cloud, "connection_status", status).await {
-                Ok(status) if status.tunnels_up > 0 && (status.bgp_established > 0 || !has_bgp) => return Ok(()),
-                Err(OrchestratorError::Cloud { err, .. }) if err.kind == CloudErrorKind::Unsupported => return Ok(()),
+                Ok(status) if status.tunnels_up > 0 && (status.bgp_established > 0 || !has_bgp) => {
+                    return Ok(());
+                }
+                Err(OrchestratorError::Cloud { err, .. }) if err.kind == CloudErrorKind::Unsupported => {
+                    return Ok(());
+                }
                 _ if Instant::now() > end => {
                     let what = format!("link {name}: at {} no tunnel is up, so it", spec.site);
                     return Err(OrchestratorError::NotReady { what });

@@ -66,7 +66,9 @@ impl State {
 /// Takes a fact into copies, to try out what a request would do.
 pub(super) fn try_out(intent: &mut Intent, inventory: &mut Inventory, fact: Fact) {
     match fact {
-        Fact::Resource(..) | Fact::Rule(..) | Fact::TagRule(..) | Fact::Link(..) => apply_intent(intent, fact),
+        Fact::Resource(..) | Fact::Rule(..) | Fact::TagRule(..) | Fact::Link(..) => {
+            apply_intent(intent, fact)
+        }
         _ => apply_inventory(inventory, fact),
     }
 }

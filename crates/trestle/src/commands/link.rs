@@ -137,7 +137,9 @@ impl Rows for End {
 
     fn row(&self) -> Vec<String> {
         let number = |number: Option<u64>| number.map_or("?".to_owned(), |number| number.to_string());
-        let of = |up: Option<u32>| format!("{}/{}", number(up.map(u64::from)), number(self.tunnels.map(u64::from)));
+        let of = |up: Option<u32>| {
+            format!("{}/{}", number(up.map(u64::from)), number(self.tunnels.map(u64::from)))
+        };
         vec![
             self.site.clone(),
             self.state.clone(),

@@ -12,9 +12,7 @@ use std::{fs, net::Ipv4Addr};
 
 use cloud_api::CloudError;
 use node_kernel::nft::{Nft, TableId};
-use node_nft::{
-    Chain, ChainKind, Family, Hook, Limits, Live, MetaKey, Policy, Reg, Rule, Table,
-};
+use node_nft::{Chain, ChainKind, Family, Hook, Limits, Live, MetaKey, Policy, Reg, Rule, Table};
 
 use super::{Book, Underlay};
 use crate::{
@@ -83,8 +81,11 @@ impl Underlay {
                     if is_host_link(&far).await {
                         run(&["ip", "link", "delete", &far]).await?;
                     }
-                    run(&["ip", "link", "add", &far, "type", "veth", "peer", "name", "uplink", "netns", exchange])
-                        .await?;
+                    run(&[
+                        "ip", "link", "add", &far, "type", "veth", "peer", "name", "uplink", "netns",
+                        exchange,
+                    ])
+                    .await?;
                 }
                 run_with(&["ip", "-batch", "-"], &far_lines).await?;
                 self.host_rules(true).await?;

@@ -17,7 +17,10 @@ use tokio::{
 };
 use tracing::info;
 
-use super::{charon::{BIRD, find}, tunnel::Tunnel};
+use super::{
+    charon::{BIRD, find},
+    tunnel::Tunnel,
+};
 use crate::{
     cloud::Inner,
     daemon::{Daemon, write_private},
@@ -98,7 +101,7 @@ protocol bgp {name} {{
 }
 
 impl Inner {
-    fn bird_key(site: &Site) -> String {
+    pub(super) fn bird_key(site: &Site) -> String {
         format!("{site} bird")
     }
 

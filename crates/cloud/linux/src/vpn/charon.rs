@@ -182,8 +182,7 @@ impl Charon {
 
     /// Starts to make the tunnel, and does not wait for it.
     pub(crate) async fn initiate(&mut self) -> Result<(), ViciError> {
-        let what =
-            Section::default().text("ike", CONNECTION).text("child", CHILD).text("timeout", "-1");
+        let what = Section::default().text("ike", CONNECTION).text("child", CHILD).text("timeout", "-1");
         self.0.request("initiate", &what).await.map(drop)
     }
 
@@ -223,7 +222,9 @@ mod tests {
     fn the_key_is_in_no_file_and_userspace_esp_comes_last_in_routing() {
         let text = settings(Esp::Userspace, Path::new("/run/trestle/x/y"));
         assert!(text.contains("socket = unix:///run/trestle/x/y/vici"), "{text}");
-        assert!(text.contains("kernel-libipsec kernel-netlink") && text.contains("routing_table_prio = 40000"));
+        assert!(
+            text.contains("kernel-libipsec kernel-netlink") && text.contains("routing_table_prio = 40000")
+        );
         assert!(!settings(Esp::Kernel, Path::new("/x")).contains("kernel-libipsec"));
     }
 
@@ -239,6 +240,9 @@ mod tests {
         };
         let of = |esp| connection(&told(esp)).child(CONNECTION).unwrap().clone();
         assert_eq!(of(Esp::Kernel).get("if_id_in"), Some("7"));
-        assert_eq!((of(Esp::Userspace).get("if_id_in"), of(Esp::Userspace).get("encap")), (None, Some("yes")));
+        assert_eq!(
+            (of(Esp::Userspace).get("if_id_in"), of(Esp::Userspace).get("encap")),
+            (None, Some("yes"))
+        );
     }
 }

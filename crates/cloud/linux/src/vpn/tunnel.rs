@@ -47,15 +47,19 @@ pub(crate) struct Tunnel {
     pub shared_key: Secret,
 }
 
+/// Names a tunnel among all of a cloud.
+pub(super) fn key(site: &Site, interface: &str) -> String {
+    format!("{site} {interface}")
+}
+
 impl Tunnel {
     /// The inside, in the edge. It also names the BGP session.
     pub(crate) fn interface(&self) -> String {
         inside(self.local_bgp)
     }
 
-    /// Names the tunnel among all of the cloud.
     fn key(&self) -> String {
-        format!("{} {}", self.site, self.interface())
+        key(&self.site, &self.interface())
     }
 
     /// A number that no other tunnel of the site has: for its table of routes and its XFRM interface.
@@ -98,10 +102,8 @@ impl Inner {
     pub(crate) async fn make_tunnel(&self, tunnel: &Tunnel) -> Result<(), CloudError> {
         let turn = self.turn_of(&tunnel.key());
         let _turn = turn.lock().await;
-        let (dir, outside) = (
-            self.ensure_run_dir(&tunnel.key())?,
-            self.names.tunnel(&tunnel.site, &tunnel.interface()),
-        );
+        let (dir, outside) =
+            (self.ensure_run_dir(&tunnel.key())?, self.names.tunnel(&tunnel.site, &tunnel.interface()));
         let daemon = Daemon::new(&dir, "charon");
         // A controller that is killed in between leaves a daemon without its interface, or that without its address.
         let whole = dir.join("whole");
@@ -179,12 +181,15 @@ impl Inner {
         if esp == Esp::Userspace {
             charon::require_libipsec()?;
         }
-        let io = |err: std::io::Error| CloudError::unavailable(format!("cannot write {}: {err}", dir.display()));
-        write_private(&dir.join("esp"), if esp == Esp::Kernel { "kernel" } else { "userspace" }).map_err(io)?;
+        let io =
+            |err: std::io::Error| CloudError::unavailable(format!("cannot write {}: {err}", dir.display()));
+        write_private(&dir.join("esp"), if esp == Esp::Kernel { "kernel" } else { "userspace" })
+            .map_err(io)?;
         let conf = dir.join("strongswan.conf");
         write_private(&conf, &charon::settings(esp, dir)).map_err(io)?;
         let _ = fs::remove_file(dir.join("vici"));
-        let program = charon::find(CHARON).ok_or_else(|| CloudError::unavailable("charon-systemd is gone"))?;
+        let program =
+            charon::find(CHARON).ok_or_else(|| CloudError::unavailable("charon-systemd is gone"))?;
         let conf = conf.display().to_string();
         daemon.start(outside, &[&program], &[("STRONGSWAN_CONF", &conf)])?;
         self.until_ready(tunnel, outside, dir, daemon, esp).await?;

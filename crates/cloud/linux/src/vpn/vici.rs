@@ -209,7 +209,10 @@ impl Vici {
         let answer = self.request(name, message).await?;
         match answer.get("success") {
             Some("yes") => Ok(()),
-            _ => Err(ViciError::Refused(format!("{name}: {}", answer.get("errmsg").unwrap_or("no reason given")))),
+            _ => Err(ViciError::Refused(format!(
+                "{name}: {}",
+                answer.get("errmsg").unwrap_or("no reason given")
+            ))),
         }
     }
 

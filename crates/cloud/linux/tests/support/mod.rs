@@ -96,7 +96,9 @@ impl Site {
         let files = format!("/run/trestle/{}", self.mark);
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc").unwrap().flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+                continue;
+            };
             let read = |file: &str| fs::read(entry.path().join(file)).unwrap_or_default();
             let (words, environment) = (read("cmdline"), read("environ"));
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace('\0', " ");
@@ -111,7 +113,8 @@ impl Site {
     pub fn daemon(&self, program: &str, namespace: &str) -> i32 {
         let inside: Vec<i32> =
             lines(&["ip", "netns", "pids", namespace]).iter().filter_map(|pid| pid.parse().ok()).collect();
-        let found = self.processes().into_iter().find(|(pid, words)| inside.contains(pid) && words.contains(program));
+        let found =
+            self.processes().into_iter().find(|(pid, words)| inside.contains(pid) && words.contains(program));
         found.unwrap_or_else(|| panic!("no {program} in {namespace}")).0
     }
 }
@@ -129,7 +132,8 @@ impl Drop for Site {
             let _ = Command::new("ip").args(["netns", "delete", &namespace]).output();
         }
         let _ = Command::new("ip").args(["link", "delete", &format!("tru{}", self.mark)]).output();
-        let _ = Command::new("nft").args(["delete", "table", "ip", &format!("trestle-{}", self.mark)]).output();
+        let _ =
+            Command::new("nft").args(["delete", "table", "ip", &format!("trestle-{}", self.mark)]).output();
         let _ = fs::remove_dir_all(format!("/run/trestle/{}", self.mark));
     }
 }
@@ -234,10 +238,11 @@ pub struct Stream(Child);
 
 impl Stream {
     pub fn start(from: &ResourceState, to: &ResourceState, count: u32) -> Self {
-        let child = exec(from, &["ping", "-q", "-i0.05", "-W1", "-c", &count.to_string(), &to.address.to_string()])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let child =
+            exec(from, &["ping", "-q", "-i0.05", "-W1", "-c", &count.to_string(), &to.address.to_string()])
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
         Self(child)
     }
 
@@ -255,10 +260,11 @@ impl Stream {
 /// Sends bytes over TCP from one resource to another and answers whether all of them came, unchanged.
 pub fn carries_tcp(from: &ResourceState, to: &ResourceState, port: u16, megabytes: u32) -> bool {
     let port = port.to_string();
-    let mut server = exec(to, &["timeout", "20", "sh", "-c", &format!("nc -l -N {port} </dev/null | sha256sum")])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut server =
+        exec(to, &["timeout", "20", "sh", "-c", &format!("nc -l -N {port} </dev/null | sha256sum")])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
     std::thread::sleep(Duration::from_millis(200));
     let send = format!(
         "head -c {}M /dev/urandom > /tmp/tcp.$$; sha256sum < /tmp/tcp.$$; timeout 20 nc -N -w5 {} {port} < /tmp/tcp.$$; rm /tmp/tcp.$$",
@@ -286,10 +292,8 @@ pub fn carries_tcp(from: &ResourceState, to: &ResourceState, port: u16, megabyte
 pub async fn link(a: (&LinuxCloud, &At), b: (&LinuxCloud, &At), asns: [u32; 2], third: u8, key: &str) {
     let gateways =
         [a.0.create_gateway(a.1, asns[0]).await.unwrap(), b.0.create_gateway(b.1, asns[1]).await.unwrap()];
-    let pairs = [1u8, 5].map(|low| BgpPair {
-        a: [169, 254, third, low].into(),
-        b: [169, 254, third, low + 1].into(),
-    });
+    let pairs = [1u8, 5]
+        .map(|low| BgpPair { a: [169, 254, third, low].into(), b: [169, 254, third, low + 1].into() });
     let spec = |own: usize, site: &At, peer: &At| ConnectionSpec {
         site: site.site.clone(),
         peer: peer.site.clone(),
