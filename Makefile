@@ -24,12 +24,13 @@ bench: ## One JSON line per figure: make bench ONLY="store tags"
 	scripts/test-deps
 	@for family in $(ONLY); do $(CARGO) bench --quiet --locked -p benches --bench $$family || exit 1; done
 
-lab: ## Long tests: many crashes, large graphs, a million policy changes, IPVS in a VM, a Ceph cluster
+lab: ## Long tests: many crashes, large graphs, a million policy changes, links between clouds, IPVS in a VM, Ceph
 	scripts/test-deps
 	TRESTLE_CRASH_ROUNDS=500 $(CARGO) test --release --locked -p store --test crash -- --nocapture
 	$(CARGO) test --release --locked -p server --test scale -- --ignored --nocapture --test-threads 1
 	$(CARGO) test --release --locked -p trestle --test idle -- --ignored --nocapture
 	$(CARGO) test --release --locked -p policy --test oracle -- --ignored --nocapture
+	$(CARGO) test --release --locked -p trestle --test linux_clouds -- --ignored --nocapture --test-threads 1
 	labs/vm/ipvs.sh
 	labs/ceph.sh
 
