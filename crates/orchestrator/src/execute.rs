@@ -13,6 +13,7 @@ mod drift;
 mod driver;
 mod error;
 mod facts;
+mod holders;
 mod jobs;
 mod links;
 mod orchestrator;
@@ -27,6 +28,7 @@ mod tests;
 
 pub use drift::Drift;
 pub use error::OrchestratorError;
+pub use holders::RuleHolder;
 pub use jobs::{Job, JobState};
 pub use links::LinkView;
 pub use orchestrator::{Options, Orchestrator};
