@@ -262,6 +262,34 @@ fn e5_a_tag_of_public_addresses_grows_and_shrinks() {
     assert_eq!(forwarding.trim(), "0", "forwarding is switched off again");
 }
 
+/// What exists is attached after a look at what would change; a command runs as long as its resource is there.
+#[test]
+fn what_exists_is_attached_and_commands_run() {
+    let host = Host::new("brown");
+    let lab = Lab::new(&["--cloud", "lab=linux"]);
+    let old = format!("netns:{}", host.internet);
+    // It has another way out, which a permit list would not close.
+    let (code, error) = lab.up().fails(&["resource", "attach", "lab.old", &old, "--dry-run"]);
+    assert!(code == 1 && error.contains("eth0"), "{error}");
+    sh(&format!("ip -n {} link set eth0 down", host.internet));
+    let plan = lab.ok(&format!("resource attach lab.old {old} --dry-run"));
+    assert!(plan.contains("create resource default.lab.old") && plan.contains("trestle0"), "{plan}");
+    assert_eq!(lab.ok("resource list -o json"), "[]\n", "nothing has changed");
+    lab.ok(&format!("resource attach lab.old {old}"));
+    lab.up().ok(&["resource", "create", "lab.api", "--region", "west", "--command", "while :; do echo hello | nc -l -N 80; done"]);
+    lab.ok("rule add lab.old --name out --out --protocol tcp --port 80 --peer default.lab.api");
+    lab.ok("rule add lab.api --name in --in --protocol tcp --port 80 --peer default.lab.old");
+    let address = lab.address("lab.api");
+    let answer = lab.up().run(&["resource", "exec", "lab.old", "--", "nc", "-w2", &address, "80"]);
+    assert_eq!(text(&answer.stdout), "hello\n");
+    let run = lab.up().run(&["resource", "exec", "lab.old", "--", "no-such-program"]);
+    assert!(!run.status.success());
+    lab.ok("resource delete lab.old");
+    lab.ok("resource delete lab.api");
+    lab.until("nothing is left", |lab| lab.left().is_empty());
+    assert!(sh("ip netns list").contains(&host.internet), "what was attached is still there");
+}
+
 /// Without root there is a message, and everything else works.
 #[test]
 fn without_root_a_linux_cloud_is_refused_by_name() {

@@ -15,17 +15,18 @@ use model::{
 };
 use node_nft::{Limits, Live, Op, Plan, Transaction};
 use parking_lot::{Mutex, RwLock};
-use serde::Deserialize;
 use tokio::task::JoinHandle;
 use tracing::warn;
 
 use crate::{
+    attach::Attached,
+    command::Ended,
     names::{self, Names},
     namespace,
     network::peering_interface,
     permit,
     shell::{delete_link, run},
-    state::{Connection, Resource, State},
+    state::{Connection, Description, Resource, State},
     supervise,
     tables::Tables,
     underlay::{Underlay, Uplink},
@@ -33,13 +34,8 @@ use crate::{
 
 /// The region of resources that name none.
 const DEFAULT_REGION: &str = "local";
-
-/// A description of a resource.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Description {
-    region: Option<Segment>,
-}
+/// The region of what is attached, as the orchestrator has it.
+const ATTACHED_REGION: &str = "attached";
 
 /// What a cloud is opened with.
 #[derive(Clone, Debug, Default)]
@@ -65,6 +61,8 @@ pub(crate) struct Inner {
     turns: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// When the lines of a tunnel that was down were last made anew.
     pub(crate) mended: Mutex<BTreeMap<String, tokio::time::Instant>>,
+    /// Commands of resources that have ended.
+    pub(crate) ended: Mutex<BTreeMap<ResourceName, Ended>>,
     pub(crate) tables: Tables,
     pub(crate) underlay: Underlay,
     /// Keeps other processes away from the same state.
@@ -104,6 +102,7 @@ impl LinuxCloud {
             turn: tokio::sync::Mutex::default(),
             turns: Mutex::default(),
             mended: Mutex::default(),
+            ended: Mutex::default(),
             tables: Tables::default(),
             _lock: lock,
         });
@@ -153,7 +152,8 @@ impl Inner {
     async fn remove_strangers(&self, state: &State) -> Result<(), CloudError> {
         let mut known: BTreeSet<String> =
             state.networks.keys().map(|name| self.names.network(name)).collect();
-        known.extend(state.resources.keys().map(|name| self.names.resource(name)));
+        let made = state.resources.iter().filter(|(_, resource)| resource.attached.is_none());
+        known.extend(made.map(|(name, _)| self.names.resource(name)));
         known.extend(state.edges().into_iter().map(|site| self.names.edge(site)));
         for (site, peers) in &state.connections {
             let interfaces = peers.values().flat_map(|peer| &peer.local_bgp).map(|bgp| names::inside(*bgp));
@@ -180,19 +180,27 @@ impl Inner {
     }
 
     fn find(&self, state: &State, at: &At, uri: &str) -> Result<ResourceName, CloudError> {
-        let found = state.resources.keys().find(|name| Site::of(name) == at.site && self.uri(name) == uri);
-        found
-            .cloned()
+        let is_it = |(name, resource): &(&ResourceName, &Resource)| {
+            Site::of(name) == at.site && self.uri(name, resource) == uri
+        };
+        state
+            .resources
+            .iter()
+            .find(is_it)
+            .map(|(name, _)| name.clone())
             .ok_or_else(|| CloudError::not_found(format!("there is no resource {uri} in {}", at.site)))
     }
 
-    fn uri(&self, name: &ResourceName) -> String {
-        format!("netns:{}", self.names.resource(name))
+    fn uri(&self, name: &ResourceName, resource: &Resource) -> String {
+        match &resource.attached {
+            Some(attached) => attached.uri(),
+            None => format!("netns:{}", self.names.resource(name)),
+        }
     }
 
     fn resource_state(&self, name: &ResourceName, resource: &Resource) -> ResourceState {
         ResourceState {
-            uri: self.uri(name),
+            uri: self.uri(name, resource),
             address: resource.address.into(),
             region: resource.region.clone(),
         }
@@ -288,9 +296,13 @@ impl Cloud for LinuxCloud {
     async fn inspect_resource(&self, _: &At, description: &str) -> Result<Segment, CloudError> {
         let read: Description = serde_json::from_str(description).map_err(|err| {
             CloudError::invalid(format!(
-                "the description is not JSON like {{\"region\":\"west\"}}, without network settings: {err}"
+                "the description is not JSON like {{\"region\":\"west\",\"command\":\"sleep 1000\"}}, without network \
+                 settings: {err}"
             ))
         })?;
+        if let Some(why) = read.command.as_ref().and_then(|command| command.refusal()) {
+            return Err(CloudError::invalid(format!("the description cannot be used: {why}")));
+        }
         Ok(read.region.unwrap_or_else(|| DEFAULT_REGION.parse().expect("it is a legal name")))
     }
 
@@ -306,7 +318,12 @@ impl Cloud for LinuxCloud {
         }
         for (name, resource) in state.resources.iter().filter(|(name, _)| Site::of(name) == at.site) {
             let home = NetworkName { site: at.site.clone(), region: resource.region.clone() };
-            let is_there = namespace::exists(&inner.names.resource(name))
+            let inside = match &resource.attached {
+                None => namespace::exists(&inner.names.resource(name)),
+                Some(Attached::Namespace(name)) => namespace::exists(name),
+                Some(Attached::Link(_)) => true,
+            };
+            let is_there = inside
                 && namespace::has_link(&inner.names.network(&home), &names::port(resource.address)).await;
             if is_there {
                 listing.resources.push((name.name.clone(), inner.resource_state(name, resource)));
@@ -401,7 +418,7 @@ impl Cloud for LinuxCloud {
                 let address = next.free_address(&home).ok_or_else(full)?;
                 let description = spec.description.clone();
                 let permit = BTreeMap::new();
-                Resource { region: spec.region.clone(), address, description, permit }
+                Resource { region: spec.region.clone(), address, description, permit, attached: None }
             }
         };
         next.resources.insert(name.clone(), resource.clone());
@@ -410,8 +427,39 @@ impl Cloud for LinuxCloud {
         Ok(inner.resource_state(&name, &resource))
     }
 
-    async fn attach_resource(&self, _: &At, _: &Segment, _: &str) -> Result<ResourceState, CloudError> {
-        Err(CloudError::new(CloudErrorKind::Unsupported, "the Linux cloud has no attaching yet"))
+    async fn inspect_attachment(&self, _: &At, id: &str) -> Result<Vec<String>, CloudError> {
+        self.inner.inspect_attachment(&self.inner.state(), id).await
+    }
+
+    async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState, CloudError> {
+        let inner = &self.inner;
+        let _turn = inner.turn.lock().await;
+        let region: Segment = ATTACHED_REGION.parse().expect("it is a legal name");
+        let (name, home) = (full(at, name), network(at, &region));
+        let attached = Attached::parse(id)?;
+        let mut next = State::clone(&inner.state());
+        let resource = match next.resources.get(&name) {
+            Some(there) if there.attached.as_ref() != Some(&attached) => {
+                return Err(CloudError::conflict(format!("resource {name} is there and is something else")));
+            }
+            Some(there) => there.clone(),
+            None => {
+                inner.inspect_attachment(&next, id).await?;
+                let full = || CloudError::conflict(format!("network {home} is full or not there"));
+                let address = next.free_address(&home).ok_or_else(full)?;
+                Resource {
+                    region,
+                    address,
+                    description: id.to_owned(),
+                    permit: BTreeMap::new(),
+                    attached: Some(attached),
+                }
+            }
+        };
+        next.resources.insert(name.clone(), resource.clone());
+        let state = inner.keep(next)?;
+        inner.make_resource(&state, &name, &resource).await?;
+        Ok(inner.resource_state(&name, &resource))
     }
 
     async fn delete_resource(&self, at: &At, name: &Segment) -> Result<(), CloudError> {
@@ -420,8 +468,14 @@ impl Cloud for LinuxCloud {
         let name = full(at, name);
         let mut next = State::clone(&inner.state());
         let Some(home) = next.network_of(&name) else { return Ok(()) };
-        namespace::delete(&inner.names.resource(&name)).await?;
         let Some(gone) = next.resources.remove(&name) else { return Ok(()) };
+        match &gone.attached {
+            Some(attached) => inner.detach(attached, &inner.names.network(&home), &gone).await?,
+            None => {
+                inner.stop_command(&name).await;
+                namespace::delete(&inner.names.resource(&name)).await?;
+            }
+        }
         let state = inner.keep(next)?;
         inner.unlist(&state, &home, &gone).await
     }

@@ -17,7 +17,9 @@
 //!
 //! Not here: decisions (`orchestrator::plan`). It needs root.
 
+mod attach;
 mod cloud;
+mod command;
 mod daemon;
 mod edge;
 mod names;

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The router of every resource, on the network's end of its line.
-const ROUTER: &str = "169.254.1.1";
+pub(crate) const ROUTER: &str = "169.254.1.1";
 
 /// Lets a namespace route. Packets may come back another way than they went.
 pub(crate) async fn forward(name: &str) -> Result<(), CloudError> {
@@ -65,9 +65,13 @@ impl Inner {
         let (inside, outside) = (self.names.resource(name), self.names.network(&network));
         let (address, port) = (resource.address, port(resource.address));
         self.tables.reconcile(&outside, permit::table(state, &network)).await?;
-        namespace::ensure(&inside).await?;
-        veth((&inside, "eth0"), (&outside, &port)).await?;
-        let [a, b, c, d] = address.octets();
+        match &resource.attached {
+            Some(attached) => self.make_attached(attached, &outside, resource).await?,
+            None => {
+                namespace::ensure(&inside).await?;
+                veth((&inside, "eth0"), (&outside, &port)).await?;
+            }
+        }
         ip_in(
             &outside,
             &[
@@ -77,6 +81,10 @@ impl Inner {
             ],
         )
         .await?;
+        if resource.attached.is_some() {
+            return Ok(());
+        }
+        let [a, b, c, d] = address.octets();
         ip_in(
             &inside,
             &[
@@ -89,7 +97,11 @@ impl Inner {
                 format!("route replace default via {ROUTER} dev eth0"),
             ],
         )
-        .await
+        .await?;
+        match resource.command() {
+            Some(command) => self.start_command(name, &command),
+            None => Ok(()),
+        }
     }
 
     pub(crate) async fn make_peering(

@@ -295,6 +295,7 @@ mod tests {
             address: [10, 0, 0, 1].into(),
             description: String::new(),
             permit: entries.iter().map(|entry| (entry.name.clone(), entry.clone())).collect(),
+            attached: None,
         }
     }
 

@@ -15,6 +15,8 @@ use model::{
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::{attach::Attached, command::Command};
+
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct State {
     pub networks: BTreeMap<NetworkName, Ipv4Net>,
@@ -38,6 +40,26 @@ pub(crate) struct Resource {
     pub address: Ipv4Addr,
     pub description: String,
     pub permit: BTreeMap<EntryName, PermitEntry>,
+    /// What it is, if it was not made here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attached: Option<Attached>,
+}
+
+/// A description of a resource.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Description {
+    pub region: Option<Segment>,
+    /// Runs inside it as long as it is there.
+    pub command: Option<Command>,
+}
+
+impl Resource {
+    /// The command it was described with.
+    pub(crate) fn command(&self) -> Option<Command> {
+        let described: Option<Description> = serde_json::from_str(&self.description).ok();
+        described.and_then(|described| described.command).filter(|_| self.attached.is_none())
+    }
 }
 
 /// This end of a link.

@@ -29,7 +29,7 @@ impl Inner {
     /// Looks at everything once. Answers what is wrong.
     async fn tend(&self) -> BTreeSet<String> {
         let state = self.state();
-        let mut troubles = BTreeSet::new();
+        let mut troubles: BTreeSet<String> = self.tend_commands(&state).into_iter().collect();
         for site in state.connections.keys() {
             let tunnels = match self.tunnels_of(&state, site, None) {
                 Ok(tunnels) => tunnels,

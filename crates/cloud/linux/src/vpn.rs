@@ -26,6 +26,7 @@ use model::{ConnectionStatus, Site};
 
 use crate::{
     cloud::Inner,
+    command,
     daemon::Daemon,
     names::{self, short},
     namespace,
@@ -81,9 +82,11 @@ impl Inner {
             let interfaces = state.connections[site].values().flat_map(|peer| &peer.local_bgp);
             known.extend(interfaces.map(|bgp| short(&tunnel::key(site, &names::inside(*bgp)))));
         }
+        let commands = state.resources.iter().filter(|(_, resource)| resource.command().is_some());
+        known.extend(commands.map(|(name, _)| short(&command::key(name))));
         let there = fs::read_dir(self.names.run_dir()).into_iter().flatten().flatten();
         for dir in there.filter(|dir| !known.contains(&*dir.file_name().to_string_lossy())) {
-            for program in ["charon", "bird"] {
+            for program in ["charon", "bird", "command"] {
                 Daemon::new(&dir.path(), program).stop().await;
             }
             let _ = fs::remove_dir_all(dir.path());

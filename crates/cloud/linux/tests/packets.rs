@@ -8,7 +8,7 @@ mod support;
 use std::process::Command;
 
 use cloud_api::{
-    Cloud as _, CloudErrorKind, PeeringSpec,
+    Cloud as _, CloudErrorKind, PeeringSpec, ResourceSpec,
     conformance::{Subject, run},
 };
 use cloud_linux::{LinuxCloud, Options, Uplink};
@@ -281,4 +281,145 @@ async fn two_clouds_of_one_name_stay_apart() {
     first.delete_resource(&at, &segment("a")).await.unwrap();
     first.delete_network(&at, &segment("west")).await.unwrap();
     assert_eq!(one.left(), [""; 0]);
+}
+
+/// A namespace that is somebody's is taken in without harm, closed, opened by rules, and given back.
+#[tokio::test]
+async fn a_namespace_is_attached_and_given_back() {
+    require_tools(&[]);
+    let site = Site::default();
+    let cloud = site.open("lxatt").await;
+    let at = at("ns", "lxatt");
+    let a = make(&cloud, &at, "a", "attached", "10.208.0.0/24").await;
+    let theirs = Internet::new("lxatt");
+    let id = format!("netns:{}", theirs.0);
+    let before = lines(&["ip", "-n", &theirs.0, "address"]);
+    // What cannot be closed is refused, with the reason.
+    let wire = ["-n", &theirs.0, "link", "add", "out0", "type", "veth", "peer", "name", "out1"];
+    assert!(Command::new("ip").args(wire).status().unwrap().success());
+    assert!(Command::new("ip").args(["-n", &theirs.0, "link", "set", "out0", "up"]).status().unwrap().success());
+    let refused = cloud.inspect_attachment(&at, &id).await.unwrap_err();
+    assert_eq!(refused.kind, CloudErrorKind::Conflict);
+    assert!(refused.message.contains("out0"), "{refused}");
+    assert!(cloud.attach_resource(&at, &segment("old"), &id).await.is_err());
+    assert!(Command::new("ip").args(["-n", &theirs.0, "link", "delete", "out0"]).status().unwrap().success());
+    for nothing in ["netns:nobody-has-this", "link:nobody0", "nonsense"] {
+        assert!(cloud.inspect_attachment(&at, nothing).await.is_err(), "{nothing}");
+    }
+    assert!(cloud.inspect_attachment(&at, &a.uri).await.is_err(), "one of our own");
+    let changes = cloud.inspect_attachment(&at, &id).await.unwrap();
+    assert!(changes.iter().any(|change| change.contains("trestle0")), "{changes:?}");
+    assert_eq!(lines(&["ip", "-n", &theirs.0, "address"]), before, "to look is not to change");
+    let old = cloud.attach_resource(&at, &segment("old"), &id).await.unwrap();
+    assert_eq!(cloud.attach_resource(&at, &segment("old"), &id).await.unwrap(), old, "again is the same");
+    assert_eq!(old.uri, id);
+    assert!(!pings(&a, &old) && !pings(&old, &a), "closed");
+    permit(&cloud, &at, &a, &old).await;
+    permit(&cloud, &at, &old, &a).await;
+    assert!(pings(&a, &old) && pings(&old, &a));
+    assert!(cloud.inspect_attachment(&at, &id).await.unwrap_err().message.contains("attached already"));
+    drop(cloud);
+    let cloud = site.open("lxatt").await;
+    assert!(pings(&a, &old), "after a restart too");
+    for name in ["old", "a"] {
+        cloud.delete_resource(&at, &segment(name)).await.unwrap();
+    }
+    cloud.delete_network(&at, &segment("attached")).await.unwrap();
+    assert_eq!(lines(&["ip", "-n", &theirs.0, "address"]), before, "it is as it was");
+    assert_eq!(site.left(), [""; 0]);
+}
+
+/// An interface with something behind it, as a virtual machine's, is moved in and moved back.
+#[tokio::test]
+async fn an_interface_is_attached_and_given_back() {
+    require_tools(&[]);
+    let site = Site::default();
+    let cloud = site.open("lxlink").await;
+    let at = at("ns", "lxlink");
+    let a = make(&cloud, &at, "a", "attached", "10.209.0.0/24").await;
+    let machine = Internet::new("lxlink");
+    let name = format!("tap{}", std::process::id() % 1_000_000_000);
+    let wire = ["link", "add", &name, "type", "veth", "peer", "name", "eth0", "netns", &machine.0];
+    assert!(Command::new("ip").args(wire).status().unwrap().success());
+    let id = format!("link:{name}");
+    assert!(Command::new("ip").args(["address", "add", "192.0.2.77/32", "dev", &name]).status().unwrap().success());
+    let refused = cloud.inspect_attachment(&at, &id).await.unwrap_err();
+    assert!(refused.message.contains("192.0.2.77"), "{refused}");
+    assert!(Command::new("ip").args(["address", "flush", "dev", &name]).status().unwrap().success());
+    assert_eq!(cloud.inspect_attachment(&at, "link:lo").await.unwrap_err().kind, CloudErrorKind::Conflict);
+    let vm = cloud.attach_resource(&at, &segment("vm"), &id).await.unwrap();
+    assert!(lines(&["ip", "link", "show", &name]).is_empty(), "it has moved");
+    for command in [
+        format!("address add {}/32 dev eth0", vm.address),
+        "link set eth0 up".to_owned(),
+        "route add 169.254.1.1 dev eth0".to_owned(),
+        "route add default via 169.254.1.1".to_owned(),
+    ] {
+        let words = command.split_whitespace();
+        assert!(Command::new("ip").args(["-n", &machine.0]).args(words).status().unwrap().success());
+    }
+    assert!(!pings(&a, &vm), "closed");
+    permit(&cloud, &at, &a, &vm).await;
+    permit(&cloud, &at, &vm, &a).await;
+    assert!(pings(&a, &vm));
+    for name in ["vm", "a"] {
+        cloud.delete_resource(&at, &segment(name)).await.unwrap();
+    }
+    cloud.delete_network(&at, &segment("attached")).await.unwrap();
+    assert!(!lines(&["ip", "link", "show", &name]).is_empty(), "it is back");
+    assert!(Command::new("ip").args(["link", "delete", &name]).status().unwrap().success());
+    assert_eq!(site.left(), [""; 0]);
+}
+
+/// A command runs inside its resource, again after it was killed, over a restart of the controller, and not after
+/// the resource.
+#[tokio::test]
+async fn a_command_lives_and_dies_with_its_resource() {
+    require_tools(&["nc"]);
+    let site = Site::default();
+    let cloud = site.open("lxcmd").await;
+    let at = at("ns", "lxcmd");
+    let a = make(&cloud, &at, "a", "west", "10.217.0.0/24").await;
+    let description = r#"{"region":"west","command":"while true; do echo served | nc -l -N 80; done"}"#;
+    for bad in [r#"{"command":""}"#, r#"{"command":[]}"#, r#"{"command":[""]}"#, r#"{"command":5}"#] {
+        assert_eq!(cloud.inspect_resource(&at, bad).await.unwrap_err().kind, CloudErrorKind::Invalid, "{bad}");
+    }
+    let spec = ResourceSpec {
+        name: segment("b"),
+        region: segment("west"),
+        description: description.to_owned(),
+    };
+    let b = cloud.create_resource(&at, &spec).await.unwrap();
+    permit(&cloud, &at, &a, &b).await;
+    permit(&cloud, &at, &b, &a).await;
+    let is_served = || {
+        let ask = exec(&a, &["nc", "-w1", &b.address.to_string(), "80"]).output().unwrap();
+        String::from_utf8_lossy(&ask.stdout) == "served\n"
+    };
+    let until_served = || {
+        let start = std::time::Instant::now();
+        while !is_served() {
+            assert!(start.elapsed() < std::time::Duration::from_secs(20), "nobody serves");
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+    };
+    until_served();
+    let shells = || lines(&["ip", "netns", "pids", inside(&b)]);
+    let first = shells();
+    for pid in &first {
+        let _ = Command::new("kill").args(["-KILL", pid]).status();
+    }
+    // On this runtime with one thread the supervisor works while this waits.
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    until_served();
+    let second: Vec<String> = shells();
+    assert!(first.iter().all(|pid| !second.contains(pid)), "started again");
+    drop(cloud);
+    let cloud = site.open("lxcmd").await;
+    assert!(second.iter().any(|pid| shells().contains(pid)), "the same after a restart");
+    for name in ["b", "a"] {
+        cloud.delete_resource(&at, &segment(name)).await.unwrap();
+    }
+    cloud.delete_network(&at, &segment("west")).await.unwrap();
+    assert_eq!(site.left(), [""; 0]);
 }

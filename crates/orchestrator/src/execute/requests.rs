@@ -103,8 +103,13 @@ impl Orchestrator {
             return Err(OrchestratorError::TagExists { tag });
         }
         let (cloud, at) = (self.cloud(&site.cloud)?, self.at(&site).await?);
+        let mut notes = Vec::new();
         let region = match attach {
-            true => "attached".parse().expect("it is a legal name"),
+            true => {
+                let inspected = cloud.inspect_attachment(&at, &description);
+                notes = self.call(&site.cloud, "inspect_attachment", inspected).await?;
+                "attached".parse().expect("it is a legal name")
+            }
             false => {
                 self.call(&site.cloud, "inspect_resource", cloud.inspect_resource(&at, &description)).await?
             }
@@ -117,7 +122,11 @@ impl Orchestrator {
             facts: vec![Fact::Resource(name.clone(), Some(intent))],
             undo: vec![Fact::Resource(name, None)],
         };
-        self.ask(asked, dry_run).await
+        let mut outcome = self.ask(asked, dry_run).await?;
+        if let Outcome::Plan(plan) = &mut outcome {
+            plan.notes = notes;
+        }
+        Ok(outcome)
     }
 
     /// Deletes a resource with its rules.
