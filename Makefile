@@ -37,7 +37,7 @@ bench: ## One JSON line per figure: make bench ONLY="store tags"
 	scripts/test-deps
 	@for family in $(ONLY); do $(CARGO) bench --quiet --locked -p benches --bench $$family || exit 1; done
 
-lab: ## Long tests: crashes, large graphs, a million policy changes, 10,000 watchers, 1,000 agents, packets, Go clients, IPVS in a VM, Ceph
+lab: ## Long tests: crashes, large graphs, a million policy changes, 10,000 watchers, 1,000 agents, packets, links between clouds, Go clients, IPVS in a VM, Ceph
 	scripts/test-deps
 	TRESTLE_CRASH_ROUNDS=500 $(CARGO) test --release --locked -p store --test crash -- --nocapture
 	$(CARGO) test --release --locked -p server --test scale -- --ignored --nocapture --test-threads 1
@@ -48,6 +48,7 @@ lab: ## Long tests: crashes, large graphs, a million policy changes, 10,000 watc
 	TRESTLE_CHURN_AGENTS=1000 TRESTLE_CHURN_SECONDS=60 $(CARGO) test --release --locked -p agent --test controller churn -- --nocapture
 	TRESTLE_LAB_ROUNDS=100 $(CARGO) test --release --locked -p trestle --test agent_lab -- --nocapture --test-threads 1
 	labs/go/run.sh
+	$(CARGO) test --release --locked -p trestle --test linux_clouds -- --ignored --nocapture --test-threads 1
 	labs/vm/ipvs.sh
 	labs/ceph.sh
 

@@ -95,7 +95,12 @@ async fn open(config: &CloudConfig, data_dir: &std::path::Path) -> Result<Arc<dy
     match &config.plugin {
         PluginConfig::Fake {} => Ok(Arc::new(FakeCloud::new(name))),
         PluginConfig::Linux {} => {
-            let opened = cloud_linux::LinuxCloud::open(name.clone(), data_dir.join("linux")).await;
+            let opened = cloud_linux::LinuxCloud::open(
+                name.clone(),
+                data_dir.join("linux"),
+                cloud_linux::Options::default(),
+            )
+            .await;
             Ok(Arc::new(opened.map_err(|err| CloudsError::Linux { cloud: name, err })?))
         }
         PluginConfig::Remote { url, ca, client } => {

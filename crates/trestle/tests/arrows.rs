@@ -19,7 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("node-policy", &["model", "node-nft"]),
     ("node-kernel", &["node-nft", "node-policy", "node-services"]),
     ("cloud-api", &["model", "wire"]),
-    ("cloud-linux", &["model", "cloud-api"]),
+    ("cloud-linux", &["model", "cloud-api", "node-nft", "node-kernel"]),
     ("orchestrator", &["model", "tags", "store", "cloud-api"]),
     ("storage-provider", &["model"]),
     ("storage-backend", &["model", "storage-provider"]),

@@ -26,6 +26,8 @@ pub struct Options {
     pub pools: Pools,
     /// How long a cloud may take to answer one call.
     pub call_timeout: Duration,
+    /// How long the tunnels of a new link may take to come up before the step is begun anew.
+    pub link_patience: Duration,
     /// Pauses after a failed step: the first, and the longest.
     pub retry_first: Duration,
     pub retry_longest: Duration,
@@ -43,6 +45,7 @@ impl Default for Options {
             pools: Pools::default(),
             // The slowest thing a public cloud does in one call is a gateway, up to 45 minutes.
             call_timeout: Duration::from_secs(3600),
+            link_patience: Duration::from_secs(120),
             retry_first: Duration::from_millis(200),
             retry_longest: Duration::from_secs(60),
             parallel: 64,
@@ -137,6 +140,11 @@ impl Orchestrator {
     pub(super) fn cloud(&self, name: &Segment) -> Result<Arc<dyn Cloud>, OrchestratorError> {
         let found = self.clouds.lock().get(name).map(|(cloud, _)| Arc::clone(cloud));
         found.ok_or_else(|| OrchestratorError::UnknownCloud { cloud: name.clone() })
+    }
+
+    /// Whether a site's cloud learns routes.
+    pub(super) fn has_bgp(&self, site: &Site) -> bool {
+        self.clouds.lock().get(&site.cloud).is_some_and(|(_, traits)| traits.bgp)
     }
 
     pub(super) async fn at(&self, site: &Site) -> Result<At, OrchestratorError> {

@@ -110,6 +110,8 @@ pub enum ProblemKind {
 pub struct Plan {
     pub steps: Vec<Step>,
     pub problems: Vec<Problem>,
+    /// What a cloud says a step would change, beyond what the steps tell.
+    pub notes: Vec<String>,
     /// The steps that must be done before a resource is as wanted. A resource that is not here is.
     #[serde(skip)]
     pub waiting: BTreeMap<ResourceName, BTreeSet<StepId>>,

@@ -102,6 +102,7 @@ pub const TABLE: &[Rule] = &[
     read("trestle.v1.Orchestrator/ListRules", READERS),
     write("trestle.v1.Orchestrator/CreateLink", WRITERS),
     write("trestle.v1.Orchestrator/DeleteLink", WRITERS),
+    write("trestle.v1.Orchestrator/RotateLink", WRITERS),
     read("trestle.v1.Orchestrator/ListLinks", READERS),
     read("trestle.v1.Orchestrator/ListJobs", READERS),
     read("trestle.v1.Orchestrator/WatchJob", READERS),

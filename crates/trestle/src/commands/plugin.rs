@@ -65,7 +65,9 @@ pub async fn run(args: PluginArgs) -> anyhow::Result<()> {
     }
     let cloud: Arc<dyn Cloud> = match kind {
         Kind::Fake => Arc::new(FakeCloud::new(name.clone())),
-        Kind::Linux => Arc::new(LinuxCloud::open(name.clone(), data_dir).await?),
+        Kind::Linux => {
+            Arc::new(LinuxCloud::open(name.clone(), data_dir, cloud_linux::Options::default()).await?)
+        }
     };
     let mut server = Server::builder();
     if let (Some(cert), Some(key), Some(client_ca)) = (cert, key, client_ca) {
