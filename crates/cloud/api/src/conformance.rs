@@ -207,7 +207,7 @@ async fn paths(subject: &Subject<'_>, regions: &[Segment; 2]) -> Verdict {
         local_bgp: vec![[169, 254, 21, 241].into(), [169, 254, 21, 245].into()],
         peer_bgp: vec![[169, 254, 21, 242].into(), [169, 254, 21, 246].into()],
         peer_spaces: vec![],
-        shared_key: Secret::new("0123456789abcdef0123456789abcdef"),
+        shared_key: Secret::new("k123456789abcdef0123456789abcdef"),
     };
     for turn in ["connects", "connects again"] {
         cloud.create_bgp_sessions(at, &spec).await.promised(turn)?;
