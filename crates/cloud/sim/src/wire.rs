@@ -174,6 +174,28 @@ impl Wire {
             && self.delivers(&b.network, from, &a.network)
     }
 
+    /// Why a packet does or does not get through, for people.
+    pub fn explain(&self, from: Ipv4Addr, to: Ipv4Addr, packet: &Packet) -> String {
+        let (Some(a), Some(b)) = (self.host(from), self.host(to)) else { return "no such host".to_owned() };
+        let up: Vec<String> = self
+            .gateways
+            .iter()
+            .map(|(name, gateway)| {
+                let sessions = gateway.tunnels.iter().map(|end| format!("{} to {}: up {}, bgp {:?}", end.local, end.remote, self.is_up(end), self.bgp_peer(end)));
+                format!("{name} {:?} tunnels {:?} learnt {:?}", gateway.routes, sessions.collect::<Vec<_>>(), self.learnt(gateway))
+            })
+            .collect();
+        format!(
+            "out {} in {} there {} back {}\nfrom {:?}\nto {:?}\ngateways {up:#?}",
+            a.outbound.passes(to, packet),
+            b.inbound.passes(from, packet),
+            self.delivers(&a.network, to, &b.network),
+            self.delivers(&b.network, from, &a.network),
+            self.networks.get(&a.network),
+            self.networks.get(&b.network),
+        )
+    }
+
     /// Whether a host gets out to a public address.
     pub fn reaches_public(&self, from: Ipv4Addr, to: Ipv4Addr, packet: &Packet) -> bool {
         let Some(host) = self.host(from) else { return false };

@@ -108,10 +108,23 @@ impl Sim {
         wire.reaches(from, to, packet)
     }
 
+    /// Why a packet does or does not get through, for people.
+    pub fn explain(&self, from: std::net::IpAddr, to: std::net::IpAddr, packet: &Packet) -> String {
+        let (std::net::IpAddr::V4(from), std::net::IpAddr::V4(to)) = (from, to) else { return String::new() };
+        self.world.lock().wire().explain(from, to, packet)
+    }
+
     pub fn reaches_public(&self, from: std::net::IpAddr, to: std::net::IpAddr, packet: &Packet) -> bool {
         let (std::net::IpAddr::V4(from), std::net::IpAddr::V4(to)) = (from, to) else { return false };
         self.pass(Duration::ZERO);
         self.world.lock().wire().reaches_public(from, to, packet)
+    }
+
+    /// Somebody with a console deletes every permit and every tunnel, and opens what was closed.
+    pub fn vandalise(&self) {
+        let mut world = self.world.lock();
+        world.aws.vandalise();
+        world.gcp.vandalise();
     }
 
     /// What is left in any cloud, by id; what every account has from the beginning aside.

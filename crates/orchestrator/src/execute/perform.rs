@@ -330,7 +330,7 @@ fn settle(changing: &mut BTreeMap<EntryName, BTreeSet<PermitEntry>>, change: &Pe
 
 /// 40 letters and digits, each from six random bits. All public clouds take letters and digits.
 /// The first letter is no digit: AWS takes no key that starts with 0, IBM none that starts with 0x.
-fn new_key() -> String {
+pub(super) fn new_key() -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789xy";
     let mut bytes = [0u8; 40];
     rand::fill(&mut bytes).expect("the system's random source works");

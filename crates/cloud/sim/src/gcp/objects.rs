@@ -124,6 +124,11 @@ impl Gce {
         Ok(())
     }
 
+    /// All allowing firewalls go.
+    pub(crate) fn vandalise(&mut self) {
+        self.objects.retain(|path, object| !path.contains("/firewalls/") || object["allowed"].is_null());
+    }
+
     pub(super) fn of_kind<'g>(&'g self, collection: &'g str) -> impl Iterator<Item = (&'g String, &'g Value)> {
         let middle = format!("/{collection}/");
         self.objects.iter().filter(move |(path, _)| path.contains(&middle))
@@ -134,6 +139,11 @@ impl Gce {
         let replaces = request.target.method.ends_with("update");
         for (field, value) in request.body.as_object().into_iter().flatten() {
             object[field] = value.clone();
+        }
+        // References are answered in full.
+        if let Some(reference) = object["network"].as_str() {
+            let full = path_of(reference, &request.target.project);
+            object["network"] = self.get(&full)?["selfLink"].clone();
         }
         match request.target.collection.as_str() {
             "firewalls" => {
