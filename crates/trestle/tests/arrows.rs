@@ -18,6 +18,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("node-kernel", &["node-nft", "node-services"]),
     ("cloud-api", &["model", "wire"]),
     ("cloud-linux", &["model", "cloud-api"]),
+    ("cloud-http", &["cloud-api"]),
+    ("cloud-aws", &["model", "cloud-api", "cloud-http"]),
+    ("cloud-gcp", &["model", "cloud-api", "cloud-http"]),
+    // For tests and demonstrations: nothing that is delivered depends on it.
+    ("cloud-sim", &["model", "cloud-http"]),
     ("orchestrator", &["model", "tags", "store", "cloud-api"]),
     ("storage-provider", &["model"]),
     ("storage-backend", &["model", "storage-provider"]),
@@ -40,9 +45,11 @@ const ARROWS: &[(&str, &[&str])] = &[
             "orchestrator",
             "cloud-api",
             "cloud-linux",
+            "cloud-aws",
+            "cloud-gcp",
         ],
     ),
-    ("trestle", &["model", "wire", "store", "server", "cloud-api", "cloud-linux"]),
+    ("trestle", &["model", "wire", "store", "server", "cloud-api", "cloud-linux", "cloud-aws", "cloud-gcp"]),
     ("benches", &[]),
 ];
 

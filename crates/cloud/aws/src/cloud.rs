@@ -98,8 +98,9 @@ impl Cloud for AwsCloud {
             listing.resources.extend(part.resources);
             listing.peerings.extend(part.peerings);
             listing.nats.extend(part.nats);
-            listing.gateway = listing.gateway.or(part.gateway);
-            listing.connections.extend(part.connections);
+        }
+        if !listing.networks.is_empty() {
+            (listing.gateway, listing.connections) = self.list_gateway(&at.site).await?;
         }
         listing.peerings.sort();
         listing.peerings.dedup();

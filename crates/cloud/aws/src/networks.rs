@@ -167,31 +167,33 @@ impl AwsCloud {
         }
     }
 
-    /// One region's part of a site.
+    /// One region's part of a site, the gateway aside.
     pub(crate) async fn list_region(&self, site: &Site, region: &str) -> Result<Listing> {
         let Some(vpc) = self.vpc(site, region).await? else { return Ok(Listing::default()) };
         let place: Segment = region.parse().map_err(|_| CloudError::invalid(format!("{region} is no region's name")))?;
         let nat_filters = json!({"Filter": self.marks(site).filters(&[])});
         let nats = async { Ok(self.ec2.list(region, "DescribeNatGateways", "natGatewaySet", nat_filters).await?) };
-        let (instances, peerings, nats, hub, connections) = futures::try_join!(
-            self.instances(site, region, &[]),
-            self.peerings_in(site, region),
-            nats,
-            self.hub_in(site, region),
-            self.connections_in(site, region),
-        )?;
+        let (instances, peerings, nats) =
+            futures::try_join!(self.instances(site, region, &[]), self.peerings_in(site, region), nats)?;
         let resource = |instance: &Value| {
             Some((mark(instance, "name")?.parse().ok()?, state_of(instance, region)?))
         };
-        let peer = |connection: &Value| mark(connection, "peer")?.parse().ok();
         Ok(Listing {
             networks: vec![(place.clone(), vpc.space)],
             resources: instances.iter().filter_map(resource).collect(),
             peerings,
             nats: if nats.iter().any(is_alive) { vec![place] } else { Vec::new() },
-            gateway: hub.map(|hub| GatewayState { asn: hub.asn, addresses: Vec::new() }),
-            connections: connections.iter().filter_map(peer).collect(),
+            gateway: None,
+            connections: Vec::new(),
         })
+    }
+
+    /// The site's gateway, which may stand in a region that has no network any more, and whom it is connected to.
+    pub(crate) async fn list_gateway(&self, site: &Site) -> Result<(Option<GatewayState>, Vec<Site>)> {
+        let Some(hub) = self.hub(site).await? else { return Ok((None, Vec::new())) };
+        let connections = self.connections_in(site, &hub.region).await?;
+        let peers = connections.iter().filter_map(|connection| mark(connection, "peer")?.parse().ok()).collect();
+        Ok((Some(GatewayState { asn: hub.asn, addresses: Vec::new() }), peers))
     }
 }
 

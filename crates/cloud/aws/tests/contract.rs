@@ -49,3 +49,15 @@ async fn the_contract_holds_on_a_busy_cloud_whose_reads_lag() {
     run(&subject(&cloud)).await.unwrap();
     assert_eq!(sim.left(), Vec::<String>::new());
 }
+
+/// On a real account, with credentials from the environment: `make live-aws`. Costs money and takes half an hour.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an AWS account"]
+async fn a_real_account_keeps_the_contract() {
+    let options = AwsOptions { owner: Some("trestle-live".to_owned()), ..AwsOptions::default() };
+    let cloud = AwsCloud::new(&options).unwrap();
+    let image = std::env::var("TRESTLE_LIVE_AMI").expect("TRESTLE_LIVE_AMI names an image that both regions have");
+    let mut subject = subject(&cloud);
+    subject.descriptions = subject.descriptions.map(|text| text.replace("ami-1", &image));
+    run(&subject).await.unwrap();
+}

@@ -115,15 +115,21 @@ impl Compute {
         let transport = || {
             HttpTransport::new(options.ca.as_deref()).map_err(|err| CloudError::invalid(format!("Google Cloud: {err}")))
         };
+        // The same variables that gcloud takes.
+        let endpoint =
+            options.endpoint.clone().or_else(|| environment.get("CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE"));
         let clock = clock.unwrap_or_else(|| Arc::new(SystemClock));
         let source: Arc<dyn TokenSource> = match &options.token {
             Some(token) => Arc::new(FixedToken(token.clone())),
+            None if environment.get("CLOUDSDK_AUTH_ACCESS_TOKEN").is_some() => {
+                Arc::new(FixedToken(environment.get("CLOUDSDK_AUTH_ACCESS_TOKEN").unwrap_or_default()))
+            }
             None => Arc::new(GoogleTokens::new(environment, Arc::new(transport()?), Arc::clone(&clock))),
         };
         let signer = Bearer::new(source, Arc::clone(&clock));
         let mut parts = Parts::new(transport()?, Arc::new(signer), Arc::new(ComputeDialect), RATES);
         (parts.clock, parts.recorder) = (clock, recorder);
-        let endpoint = options.endpoint.as_deref().unwrap_or(ENDPOINT).trim_end_matches('/').to_owned();
+        let endpoint = endpoint.as_deref().unwrap_or(ENDPOINT).trim_end_matches('/').to_owned();
         Ok(Self { client: Client::new(parts), endpoint })
     }
 

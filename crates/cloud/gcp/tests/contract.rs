@@ -53,3 +53,16 @@ async fn the_contract_holds_on_a_troubled_cloud() {
     run(&subject(&cloud)).await.unwrap();
     assert_eq!(sim.left(), Vec::<String>::new());
 }
+
+/// On a real project, with credentials from the environment: `make live-gcp`. Costs money.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a Google Cloud project"]
+async fn a_real_project_keeps_the_contract() {
+    let options = GcpOptions { owner: Some("trestle-live".to_owned()), ..GcpOptions::default() };
+    let cloud = GcpCloud::new(&options).unwrap();
+    let disk = r#"{"boot":true,"autoDelete":true,"initializeParams":{"sourceImage":"projects/debian-cloud/global/images/family/debian-12"}}"#;
+    let mut subject = subject(&cloud);
+    subject.at.deployment = std::env::var("GOOGLE_CLOUD_PROJECT").expect("GOOGLE_CLOUD_PROJECT names the project");
+    subject.descriptions = subject.descriptions.map(|text| text.replace(r#"{"boot":true}"#, disk));
+    run(&subject).await.unwrap();
+}

@@ -12,6 +12,7 @@ mod aws;
 mod clock;
 mod faults;
 mod gcp;
+mod record;
 mod server;
 pub mod wire;
 mod world;

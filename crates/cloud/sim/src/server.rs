@@ -61,7 +61,14 @@ async fn handle(
         now: shared.clock.now().as_secs(),
         origin: format!("http://{host}"),
     };
-    let (answer, lost) = answer(&mut shared.world.lock(), &ask);
+    let (answer, lost) = {
+        let mut world = shared.world.lock();
+        let (answer, lost) = answer(&mut world, &ask);
+        if let Some(recorder) = &mut world.recorder {
+            recorder.write(&ask, answer.status, shared.clock.now());
+        }
+        (answer, lost)
+    };
     shared.clock.end();
     let body = match lost {
         false => Body::from(answer.body),

@@ -7,7 +7,7 @@ use model::Packet;
 use parking_lot::Mutex;
 use tokio::{net::TcpListener, task::JoinHandle};
 
-use crate::{Fault, Faults, VirtualClock, aws::Ec2, faults::Trouble, gcp::Gce, server, wire::Wire};
+use crate::{record::Recorder, Fault, Faults, VirtualClock, aws::Ec2, faults::Trouble, gcp::Gce, server, wire::Wire};
 
 /// One request that a cloud heard.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +26,7 @@ pub(crate) struct World {
     pub(crate) gcp: Gce,
     pub(crate) trouble: Trouble,
     pub(crate) calls: Vec<Call>,
+    pub(crate) recorder: Option<Recorder>,
     /// Answers of our own that do not fit the cloud's API description.
     pub(crate) defects: Vec<String>,
 }
@@ -73,6 +74,23 @@ impl Sim {
 
     pub fn set_faults(&self, faults: Faults) {
         self.world.lock().trouble.set(faults);
+    }
+
+    /// Lets time pass by itself, `speed` times as fast as it does. For clients that do not know the virtual clock.
+    pub fn run_clock(&self, speed: u32) -> JoinHandle<()> {
+        let clock = Arc::clone(&self.clock);
+        tokio::spawn(async move {
+            let step = Duration::from_millis(50);
+            loop {
+                tokio::time::sleep(step).await;
+                clock.advance(step * speed);
+            }
+        })
+    }
+
+    /// Writes every request down, its credentials aside, so that it can be replayed.
+    pub fn record(&self, file: std::fs::File) {
+        self.world.lock().recorder = Some(Recorder { file, last: self.clock.now() });
     }
 
     /// The next `times` requests whose operation contains `part` go wrong.

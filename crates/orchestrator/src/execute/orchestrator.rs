@@ -9,7 +9,7 @@ use std::{
 use cloud_api::{At, Cloud, CloudError};
 use model::{CloudTraits, Segment, Site, Subscriber, TagName};
 use parking_lot::Mutex;
-use store::{Expected, Store, Transaction};
+use store::{Expected, Revision, Store, Transaction};
 use tokio::sync::{Notify, watch};
 use tracing::warn;
 
@@ -144,7 +144,15 @@ impl Orchestrator {
                 };
             }
         }
-        let committed = self.store.transact(transaction).await?;
+        let committed = match self.store.transact(transaction).await.map_err(OrchestratorError::from) {
+            Ok(committed) => committed,
+            Err(err) => {
+                if matches!(err, OrchestratorError::Superseded) {
+                    self.read_again(&facts).await;
+                }
+                return Err(err);
+            }
+        };
         let mut state = self.state.lock();
         for fact in facts {
             state.apply(fact, committed.revision);
@@ -152,6 +160,30 @@ impl Orchestrator {
         drop(state);
         self.changes.send_modify(|count| *count += 1);
         Ok(())
+    }
+
+    /// Takes in what the store has, where it is not what was believed: a write whose answer was lost, or one of a
+    /// controller that ended a moment ago. Without this the same write would be refused for ever.
+    async fn read_again(&self, facts: &[Fact]) {
+        for fact in facts {
+            let key = fact.key();
+            let believed = self.state.lock().revisions.get(&key).copied();
+            let Ok(found) = self.store.get(&key).await else { continue };
+            let mut state = self.state.lock();
+            if state.revisions.get(&key).copied() != believed {
+                continue;
+            }
+            match found {
+                Some(entry) if believed != Some(entry.modified) => {
+                    if let Some(fact) = Fact::read(&entry.key, &entry.value) {
+                        state.apply(fact, entry.modified);
+                    }
+                }
+                None if believed.is_some() => state.apply(fact.absent(), Revision(0)),
+                _ => {}
+            }
+        }
+        self.wake.notify_one();
     }
 
     /// The intent with tags and clouds as they are now; none before the tags are loaded.

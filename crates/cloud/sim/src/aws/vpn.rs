@@ -140,7 +140,7 @@ impl Ec2 {
                 }
             }
         }
-        object["State"] = "modifying".into();
+        object["State"] = "pending".into();
         let shown = object.clone();
         self.later(&id, "available", ask.now + 120);
         Ok(json!({"VpnConnection": shown}))
