@@ -15,7 +15,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("watch", &["model"]),
     ("node-nft", &[]),
     ("node-services", &["node-nft"]),
-    ("node-kernel", &["node-nft", "node-services"]),
+    ("node-policy", &["model", "node-nft"]),
+    ("node-kernel", &["node-nft", "node-policy", "node-services"]),
     ("cloud-api", &["model", "wire"]),
     ("cloud-linux", &["model", "cloud-api"]),
     ("cloud-http", &["cloud-api"]),
@@ -59,6 +60,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("tags", &["imbl", "thiserror"]),
     ("policy", &["hashbrown", "ipnet", "rustc-hash", "serde_json", "sha1", "smallvec", "thiserror", "uuid"]),
     ("node-nft", &["ipnet"]),
+    ("node-policy", &["ipnet", "rustc-hash"]),
     ("node-services", &["ipnet"]),
 ];
 

@@ -1,4 +1,6 @@
-//! The engine's output as messages of the node protocol.
+//! The engine's output as messages of the node protocol, and back ([`read`]).
+
+pub mod read;
 
 use std::net::IpAddr;
 
@@ -124,7 +126,7 @@ fn untranslatable(rule: &Rule) -> Vec<String> {
     let layer_7 = (!detail.l7_protocols.is_empty()).then(|| "l7Protocols".to_owned());
     let is_narrower = |service: &Service| service.igmp_type.is_some() || !service.group_address.is_empty();
     let igmp = detail.services.iter().any(is_narrower).then(|| "igmp type or group address".to_owned());
-    services.chain(layer_7).chain(igmp).collect()
+    services.chain(layer_7).chain(igmp).chain(detail.untranslatable.iter().cloned()).collect()
 }
 
 impl From<&IpBlock> for NodeIpBlock {

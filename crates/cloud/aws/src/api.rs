@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use cloud_api::CloudError;
 use cloud_http::{
-    Access, Answer, Class, Client, Clock, Dialect, Failure, HttpTransport, Parts, Rates, Recorder, Repeat, Reply,
-    Request, SystemClock,
+    Access, Answer, Class, Client, Clock, Dialect, Failure, HttpTransport, Parts, Rates, Recorder, Repeat,
+    Reply, Request, SystemClock,
     auth::{Environment, aws::AwsSigner},
     form,
 };
@@ -64,14 +64,20 @@ impl Dialect for Ec2Dialect {
 
 fn class(status: u16, code: &str) -> Class {
     match code {
-        "RequestLimitExceeded" | "EC2ThrottledException" | "Throttling" | "ThrottlingException" => Class::Throttled,
+        "RequestLimitExceeded" | "EC2ThrottledException" | "Throttling" | "ThrottlingException" => {
+            Class::Throttled
+        }
         "IncorrectState" | "IncorrectInstanceState" | "InvalidStateTransition" => Class::Busy,
         "DependencyViolation" | "InvalidIPAddress.InUse" | "CannotDelete" => Class::InUse,
-        "AuthFailure" | "RequestExpired" | "ExpiredToken" | "InvalidClientTokenId" | "SignatureDoesNotMatch" => {
-            Class::Unauthenticated
-        }
+        "AuthFailure"
+        | "RequestExpired"
+        | "ExpiredToken"
+        | "InvalidClientTokenId"
+        | "SignatureDoesNotMatch" => Class::Unauthenticated,
         "UnauthorizedOperation" | "OptInRequired" => Class::Denied,
-        "RouteAlreadyExists" | "Resource.AlreadyAssociated" | "DuplicateTransitGatewayAttachment" => Class::Exists,
+        "RouteAlreadyExists" | "Resource.AlreadyAssociated" | "DuplicateTransitGatewayAttachment" => {
+            Class::Exists
+        }
         "NatGatewayNotFound" | "Gateway.NotAttached" => Class::NotFound,
         _ if code.ends_with(".Duplicate") => Class::Exists,
         _ if code.ends_with(".NotFound") => Class::NotFound,
@@ -115,7 +121,8 @@ impl Ec2 {
         recorder: Option<Arc<dyn Recorder>>,
     ) -> Result<Self, CloudError> {
         let transport = || {
-            HttpTransport::new(options.ca.as_deref()).map_err(|err| CloudError::invalid(format!("AWS: {err}")))
+            HttpTransport::new(options.ca.as_deref())
+                .map_err(|err| CloudError::invalid(format!("AWS: {err}")))
         };
         let clock = clock.unwrap_or_else(|| Arc::new(SystemClock));
         let endpoint = options.endpoint.clone().or_else(|| environment.get("AWS_ENDPOINT_URL_EC2"));
@@ -129,9 +136,16 @@ impl Ec2 {
         self.client.clock()
     }
 
-    async fn send(&self, region: &str, action: &str, parameters: &Value, repeat: Repeat) -> Result<Value, Failure> {
+    async fn send(
+        &self,
+        region: &str,
+        action: &str,
+        parameters: &Value,
+        repeat: Repeat,
+    ) -> Result<Value, Failure> {
         let is_read = action.starts_with("Describe") || action.starts_with("Search");
-        let mut pairs = vec![("Action".to_owned(), action.to_owned()), ("Version".to_owned(), VERSION.to_owned())];
+        let mut pairs =
+            vec![("Action".to_owned(), action.to_owned()), ("Version".to_owned(), VERSION.to_owned())];
         flatten("", parameters, &mut pairs);
         let url = match &self.endpoint {
             Some(endpoint) => format!("{}/", endpoint.trim_end_matches('/')),
@@ -159,7 +173,12 @@ impl Ec2 {
     }
 
     /// A change that needs objects which were made a moment ago: EC2 may not know them everywhere yet.
-    pub(crate) async fn fresh(&self, region: &str, action: &str, parameters: Value) -> Result<Value, Failure> {
+    pub(crate) async fn fresh(
+        &self,
+        region: &str,
+        action: &str,
+        parameters: Value,
+    ) -> Result<Value, Failure> {
         let mut tries = 0;
         loop {
             match self.send(region, action, &parameters, Repeat::LookFirst).await {
@@ -173,7 +192,13 @@ impl Ec2 {
     }
 
     /// All pages of a Describe, as one list.
-    pub(crate) async fn list(&self, region: &str, action: &str, list: &str, parameters: Value) -> Result<Vec<Value>, Failure> {
+    pub(crate) async fn list(
+        &self,
+        region: &str,
+        action: &str,
+        list: &str,
+        parameters: Value,
+    ) -> Result<Vec<Value>, Failure> {
         let mut found = Vec::new();
         let mut parameters = parameters;
         loop {

@@ -126,7 +126,9 @@ impl Cloud for AwsCloud {
     async fn attach_resource(&self, _: &At, _: &Segment, id: &str) -> Result<ResourceState> {
         Err(CloudError::new(
             cloud_api::CloudErrorKind::Unsupported,
-            format!("{id} cannot be attached: the AWS plugin makes instances, it does not take over existing ones"),
+            format!(
+                "{id} cannot be attached: the AWS plugin makes instances, it does not take over existing ones"
+            ),
         ))
     }
 

@@ -1,6 +1,9 @@
 //! Links: a customer gateway per address of the peer, and a VPN connection of two tunnels to each.
 
-use std::{collections::BTreeMap, net::{IpAddr, Ipv4Addr}};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr},
+};
 
 use cloud_api::CloudError;
 use cloud_http::{Pace, Progress, wait};
@@ -31,7 +34,8 @@ pub(crate) fn tunnels_by_address(spec: &ConnectionSpec) -> Result<BTreeMap<IpAdd
             )));
         }
         let address = spec.peer_addresses.get(number).copied();
-        let address = address.ok_or_else(|| CloudError::invalid(format!("tunnel {number} has no address of {}", spec.peer)))?;
+        let address = address
+            .ok_or_else(|| CloudError::invalid(format!("tunnel {number} has no address of {}", spec.peer)))?;
         by_address.entry(address).or_default().push((number, net));
     }
     match by_address.values().find(|tunnels| tunnels.len() > 2) {
@@ -50,13 +54,14 @@ fn write(tunnels: &Tunnels) -> String {
 }
 
 fn read(text: &str) -> Vec<(usize, &str)> {
-    text.split(' ').filter_map(|part| part.split_once(':')).filter_map(|(number, net)| Some((number.parse().ok()?, net))).collect()
+    text.split(' ')
+        .filter_map(|part| part.split_once(':'))
+        .filter_map(|(number, net)| Some((number.parse().ok()?, net)))
+        .collect()
 }
 
 fn options(tunnels: &Tunnels, key: &str) -> Vec<Value> {
-    let one = |(_, net): &(usize, Ipv4Net)| {
-        json!({"TunnelInsideCidr": net.to_string(), "PreSharedKey": key, "IKEVersion": [{"Value": "ikev2"}], "StartupAction": "start"})
-    };
+    let one = |(_, net): &(usize, Ipv4Net)| json!({"TunnelInsideCidr": net.to_string(), "PreSharedKey": key, "IKEVersion": [{"Value": "ikev2"}], "StartupAction": "start"});
     tunnels.iter().map(one).collect()
 }
 
@@ -104,17 +109,25 @@ impl AwsCloud {
         }
         wait(self.ec2.clock(), Pace::QUICK, &format!("the connection of {site} to {}", spec.peer), || async {
             let found = self.towards(site, &hub.region, &spec.peer).await?;
-            let ready = found.len() >= wanted.len() && found.iter().all(|one| text(one, "state") == "available");
+            let ready =
+                found.len() >= wanted.len() && found.iter().all(|one| text(one, "state") == "available");
             Ok(if ready { Progress::Done(()) } else { Progress::Pending })
         })
         .await
     }
 
     /// The customer gateway for an address of the peer. EC2 answers with the one that is there, if it is the same.
-    async fn customer(&self, site: &Site, hub: &Transit, address: IpAddr, spec: &ConnectionSpec) -> Result<String> {
+    async fn customer(
+        &self,
+        site: &Site,
+        hub: &Transit,
+        address: IpAddr,
+        spec: &ConnectionSpec,
+    ) -> Result<String> {
         let peer = spec.peer.to_string();
         let tags = self.marks(site).specification("customer-gateway", &peer, &[("peer", &peer)])?;
-        let mut wanted = json!({"Type": "ipsec.1", "IpAddress": address.to_string(), "TagSpecification": tags});
+        let mut wanted =
+            json!({"Type": "ipsec.1", "IpAddress": address.to_string(), "TagSpecification": tags});
         let number = if i32::try_from(spec.peer_asn).is_ok() { "BgpAsn" } else { "BgpAsnExtended" };
         wanted[number] = spec.peer_asn.into();
         self.touch(site, "customer");
@@ -146,11 +159,18 @@ impl AwsCloud {
     }
 
     /// Gives tunnels that have another key the right one, one after the other: EC2 changes one at a time.
-    async fn rekey(&self, site: &Site, hub: &Transit, connection: &Value, spec: &ConnectionSpec) -> Result<()> {
+    async fn rekey(
+        &self,
+        site: &Site,
+        hub: &Transit,
+        connection: &Value,
+        spec: &ConnectionSpec,
+    ) -> Result<()> {
         let id = text(connection, "vpnConnectionId");
         let used = mark(connection, "tunnels").map(read).unwrap_or_default();
         let tunnels = items(&connection["options"]["tunnelOptionSet"]);
-        for tunnel in tunnels.filter(|one| used.iter().any(|(_, net)| *net == text(one, "tunnelInsideCidr"))) {
+        for tunnel in tunnels.filter(|one| used.iter().any(|(_, net)| *net == text(one, "tunnelInsideCidr")))
+        {
             if text(tunnel, "preSharedKey") == spec.shared_key.expose() {
                 continue;
             }
@@ -160,7 +180,9 @@ impl AwsCloud {
             self.touch(site, "connection");
             wait(self.ec2.clock(), Pace::QUICK, &format!("the new key of {id}"), || async {
                 let found = self.connections_in(site, &hub.region).await?;
-                let ready = found.iter().any(|one| text(one, "vpnConnectionId") == id && text(one, "state") == "available");
+                let ready = found
+                    .iter()
+                    .any(|one| text(one, "vpnConnectionId") == id && text(one, "state") == "available");
                 Ok(if ready { Progress::Done(()) } else { Progress::Pending })
             })
             .await?;
@@ -175,7 +197,8 @@ impl AwsCloud {
             self.settle(site, "connection").await;
             let filters = json!({"Filter": self.marks(site).filters(&[])});
             let found = self.ec2.list(region, "DescribeVpnConnections", "vpnConnectionSet", filters).await?;
-            let left = found.iter().any(|one| text(one, "vpnConnectionId") == id && text(one, "state") != "deleted");
+            let left =
+                found.iter().any(|one| text(one, "vpnConnectionId") == id && text(one, "state") != "deleted");
             Ok(if left { Progress::Pending } else { Progress::Done(()) })
         })
         .await
@@ -189,10 +212,13 @@ impl AwsCloud {
         }
         self.settle(site, "customer").await;
         let filters = json!({"Filter": self.marks(site).filters(&[("peer", &peer.to_string())])});
-        let customers = self.ec2.list(&hub.region, "DescribeCustomerGateways", "customerGatewaySet", filters).await?;
+        let customers =
+            self.ec2.list(&hub.region, "DescribeCustomerGateways", "customerGatewaySet", filters).await?;
         for customer in customers.iter().filter(|one| is_alive(one)) {
             let id = text(customer, "customerGatewayId");
-            or_gone(self.ec2.safe(&hub.region, "DeleteCustomerGateway", json!({"CustomerGatewayId": id})).await)?;
+            or_gone(
+                self.ec2.safe(&hub.region, "DeleteCustomerGateway", json!({"CustomerGatewayId": id})).await,
+            )?;
             self.touch(site, "customer");
         }
         Ok(())
@@ -212,7 +238,9 @@ impl AwsCloud {
                 .map(|one| text(one, "outsideIpAddress"))
                 .collect();
             status.tunnels += u32::try_from(ours.len()).unwrap_or_default();
-            for telemetry in items(&connection["vgwTelemetry"]).filter(|one| ours.contains(&text(one, "outsideIpAddress"))) {
+            for telemetry in
+                items(&connection["vgwTelemetry"]).filter(|one| ours.contains(&text(one, "outsideIpAddress")))
+            {
                 // EC2 calls a tunnel with BGP up when its session is.
                 let up = u32::from(text(telemetry, "status") == "UP");
                 status.tunnels_up += up;
@@ -262,7 +290,8 @@ mod tests {
     #[test]
     fn tunnels_are_shared_out_over_the_peers_addresses() {
         let two = tunnels_by_address(&spec(&["34.0.0.1", "34.0.0.2"], 4)).unwrap();
-        let numbers: Vec<Vec<usize>> = two.values().map(|list| list.iter().map(|(n, _)| *n).collect()).collect();
+        let numbers: Vec<Vec<usize>> =
+            two.values().map(|list| list.iter().map(|(n, _)| *n).collect()).collect();
         assert_eq!(numbers, [vec![0, 2], vec![1, 3]]);
         assert_eq!(tunnels_by_address(&spec(&["34.0.0.1"], 2)).unwrap().len(), 1);
         assert!(tunnels_by_address(&spec(&["34.0.0.1"], 3)).is_err());

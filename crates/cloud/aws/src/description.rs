@@ -19,7 +19,8 @@ const NETWORK: [&str; 10] = [
 ];
 
 /// Fields that may be given, and go into the request as they are.
-const FIELDS: [&str; 6] = ["ImageId", "InstanceType", "KeyName", "UserData", "EbsOptimized", "InstanceInitiatedShutdownBehavior"];
+const FIELDS: [&str; 6] =
+    ["ImageId", "InstanceType", "KeyName", "UserData", "EbsOptimized", "InstanceInitiatedShutdownBehavior"];
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Description {
@@ -30,12 +31,15 @@ pub(crate) struct Description {
 
 impl Description {
     pub(crate) fn parse(text: &str) -> Result<Self, CloudError> {
-        let invalid = |what: String| CloudError::invalid(format!("the description of an AWS instance {what}"));
+        let invalid =
+            |what: String| CloudError::invalid(format!("the description of an AWS instance {what}"));
         let shape = "is JSON such as {\"region\": \"us-east-1\", \"ImageId\": \"ami-…\", \"InstanceType\": \"t3.micro\"}";
         let mut fields: Map<String, Value> =
             serde_json::from_str(text).map_err(|err| invalid(format!("{shape}; this is not: {err}")))?;
         if let Some(network) = NETWORK.iter().find(|name| fields.contains_key(**name)) {
-            return Err(invalid(format!("sets the network with {network}, which Trestle does; leave it out")));
+            return Err(invalid(format!(
+                "sets the network with {network}, which Trestle does; leave it out"
+            )));
         }
         let mut take = |name: &str| match fields.remove(name) {
             Some(Value::String(text)) => Ok(Some(text)),
@@ -43,7 +47,8 @@ impl Description {
             Some(other) => Err(invalid(format!("has {other} as {name}"))),
         };
         let (region, zone) = (take("region")?, take("zone")?);
-        let from_zone = || zone.as_deref().and_then(|zone| zone.get(..zone.len().saturating_sub(1))).map(str::to_owned);
+        let from_zone =
+            || zone.as_deref().and_then(|zone| zone.get(..zone.len().saturating_sub(1))).map(str::to_owned);
         let region = region.or_else(from_zone).ok_or_else(|| invalid("names no region".to_owned()))?;
         if let Some(unknown) = fields.keys().find(|name| !FIELDS.contains(&name.as_str())) {
             return Err(invalid(format!("has {unknown}; known are region, zone, {}", FIELDS.join(", "))));
@@ -62,7 +67,9 @@ mod tests {
 
     #[test]
     fn descriptions_name_a_region_and_no_network() {
-        let fine = Description::parse(r#"{"region":"us-east-1","ImageId":"ami-1","InstanceType":"t3.micro"}"#).unwrap();
+        let fine =
+            Description::parse(r#"{"region":"us-east-1","ImageId":"ami-1","InstanceType":"t3.micro"}"#)
+                .unwrap();
         assert_eq!((fine.region.as_str(), fine.fields.len()), ("us-east-1", 2));
         let zone = Description::parse(r#"{"zone":"us-east-1b","ImageId":"ami-1"}"#).unwrap();
         assert_eq!(zone.region.as_str(), "us-east-1");

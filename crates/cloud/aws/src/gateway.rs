@@ -46,7 +46,8 @@ impl AwsCloud {
         self.settle(site, "transit").await;
         let filters = json!({"Filter": self.marks(site).filters(&[("role", role)])});
         let found = self.ec2.list(region, "DescribeTransitGateways", "transitGatewaySet", filters).await?;
-        let mut alive: Vec<Transit> = found.iter().filter(|one| is_alive(one)).map(|one| transit(region, one)).collect();
+        let mut alive: Vec<Transit> =
+            found.iter().filter(|one| is_alive(one)).map(|one| transit(region, one)).collect();
         alive.sort_by(|a, b| a.id.cmp(&b.id));
         Ok(alive)
     }
@@ -105,7 +106,8 @@ impl AwsCloud {
     /// Attaches networks to the gateway, through a spoke where the hub is in another region.
     pub(crate) async fn attach(&self, site: &Site, hub: &Transit, vpcs: &[Vpc]) -> Result<()> {
         for vpc in vpcs {
-            let near = if vpc.region == hub.region { hub.clone() } else { self.spoke(site, hub, vpc).await? };
+            let near =
+                if vpc.region == hub.region { hub.clone() } else { self.spoke(site, hub, vpc).await? };
             self.attach_vpc(site, &near, vpc).await?;
             let table = self.main_table(vpc).await?;
             for prefix in PRIVATE {
@@ -122,7 +124,10 @@ impl AwsCloud {
             _ => ("DescribeTransitGatewayPeeringAttachments", "transitGatewayPeeringAttachments"),
         };
         let found = self.ec2.list(region, action, list, json!({"Filter": filters})).await?;
-        Ok(found.into_iter().filter(|one| !matches!(text(one, "state"), "deleted" | "failed" | "rejected")).collect())
+        Ok(found
+            .into_iter()
+            .filter(|one| !matches!(text(one, "state"), "deleted" | "failed" | "rejected"))
+            .collect())
     }
 
     async fn attach_vpc(&self, site: &Site, near: &Transit, vpc: &Vpc) -> Result<()> {
@@ -161,8 +166,13 @@ impl AwsCloud {
 
     /// The peering attachments between two transit gateways, as the first one's region lists them.
     async fn joints(&self, site: &Site, hub: &Transit, spoke: &Transit) -> Result<Vec<Value>> {
-        let found = self.attachments(site, &hub.region, "peering", self.marks(site).filters(&[("spoke", &spoke.region)])).await?;
-        Ok(found.into_iter().filter(|one| text(&one["accepterTgwInfo"], "transitGatewayId") == spoke.id).collect())
+        let found = self
+            .attachments(site, &hub.region, "peering", self.marks(site).filters(&[("spoke", &spoke.region)]))
+            .await?;
+        Ok(found
+            .into_iter()
+            .filter(|one| text(&one["accepterTgwInfo"], "transitGatewayId") == spoke.id)
+            .collect())
     }
 
     async fn join(&self, site: &Site, hub: &Transit, spoke: &Transit) -> Result<String> {
@@ -170,29 +180,48 @@ impl AwsCloud {
         let id = match there.iter().find(|one| is_alive(one)) {
             Some(joint) => text(joint, "transitGatewayAttachmentId").to_owned(),
             None => {
-                let tags = self.marks(site).specification("transit-gateway-attachment", &spoke.region, &[("spoke", &spoke.region)])?;
-                let account = text(&there.first().cloned().unwrap_or_default()["requesterTgwInfo"], "ownerId").to_owned();
-                let account = if account.is_empty() { self.account(site, &hub.region).await? } else { account };
+                let tags = self.marks(site).specification(
+                    "transit-gateway-attachment",
+                    &spoke.region,
+                    &[("spoke", &spoke.region)],
+                )?;
+                let account =
+                    text(&there.first().cloned().unwrap_or_default()["requesterTgwInfo"], "ownerId")
+                        .to_owned();
+                let account =
+                    if account.is_empty() { self.account(site, &hub.region).await? } else { account };
                 let wanted = json!({"TransitGatewayId": hub.id, "PeerTransitGatewayId": spoke.id, "PeerAccountId": account, "PeerRegion": spoke.region, "TagSpecification": tags});
                 self.touch(site, "attachment");
-                let made = self.ec2.fresh(&hub.region, "CreateTransitGatewayPeeringAttachment", wanted).await?;
+                let made =
+                    self.ec2.fresh(&hub.region, "CreateTransitGatewayPeeringAttachment", wanted).await?;
                 text(&made["transitGatewayPeeringAttachment"], "transitGatewayAttachmentId").to_owned()
             }
         };
-        wait(self.ec2.clock(), Pace::SLOW, &format!("the peering of {} and {}", hub.id, spoke.id), || async {
-            let found = self.joints(site, hub, spoke).await?;
-            let state = found.iter().find(|one| text(one, "transitGatewayAttachmentId") == id).map(|one| text(one, "state").to_owned());
-            Ok(match state.as_deref() {
-                Some("available") => Progress::Done(()),
-                Some("pendingAcceptance") => {
-                    let wanted = json!({"TransitGatewayAttachmentId": id});
-                    // Refused while the other region does not know it yet, or knows it as accepted.
-                    let _ = self.ec2.safe(&spoke.region, "AcceptTransitGatewayPeeringAttachment", wanted).await;
-                    Progress::Pending
-                }
-                _ => Progress::Pending,
-            })
-        })
+        wait(
+            self.ec2.clock(),
+            Pace::SLOW,
+            &format!("the peering of {} and {}", hub.id, spoke.id),
+            || async {
+                let found = self.joints(site, hub, spoke).await?;
+                let state = found
+                    .iter()
+                    .find(|one| text(one, "transitGatewayAttachmentId") == id)
+                    .map(|one| text(one, "state").to_owned());
+                Ok(match state.as_deref() {
+                    Some("available") => Progress::Done(()),
+                    Some("pendingAcceptance") => {
+                        let wanted = json!({"TransitGatewayAttachmentId": id});
+                        // Refused while the other region does not know it yet, or knows it as accepted.
+                        let _ = self
+                            .ec2
+                            .safe(&spoke.region, "AcceptTransitGatewayPeeringAttachment", wanted)
+                            .await;
+                        Progress::Pending
+                    }
+                    _ => Progress::Pending,
+                })
+            },
+        )
         .await?;
         Ok(id)
     }
@@ -225,8 +254,14 @@ impl AwsCloud {
 
     /// Deletes attachments and waits for their end.
     async fn end_attachments(&self, site: &Site, region: &str, kind: &str, filters: Value) -> Result<()> {
-        let action = if kind == "vpc" { "DeleteTransitGatewayVpcAttachment" } else { "DeleteTransitGatewayPeeringAttachment" };
-        for attachment in self.attachments(site, region, kind, filters.clone()).await?.iter().filter(|one| is_alive(one)) {
+        let action = if kind == "vpc" {
+            "DeleteTransitGatewayVpcAttachment"
+        } else {
+            "DeleteTransitGatewayPeeringAttachment"
+        };
+        for attachment in
+            self.attachments(site, region, kind, filters.clone()).await?.iter().filter(|one| is_alive(one))
+        {
             let id = text(attachment, "transitGatewayAttachmentId");
             or_gone(self.ec2.safe(region, action, json!({"TransitGatewayAttachmentId": id})).await)?;
             self.touch(site, "attachment");
@@ -239,13 +274,22 @@ impl AwsCloud {
     }
 
     async fn end_transit(&self, site: &Site, transit: &Transit, role: &str) -> Result<()> {
-        or_gone(self.ec2.safe(&transit.region, "DeleteTransitGateway", json!({"TransitGatewayId": transit.id})).await)?;
+        or_gone(
+            self.ec2
+                .safe(&transit.region, "DeleteTransitGateway", json!({"TransitGatewayId": transit.id}))
+                .await,
+        )?;
         self.touch(site, "transit");
         wait(self.ec2.clock(), Pace::SLOW, &format!("the end of {}", transit.id), || async {
             self.settle(site, "transit").await;
             let filters = json!({"Filter": self.marks(site).filters(&[("role", role)])});
-            let found = self.ec2.list(&transit.region, "DescribeTransitGateways", "transitGatewaySet", filters).await?;
-            let left = found.iter().any(|one| text(one, "transitGatewayId") == transit.id && text(one, "state") != "deleted");
+            let found = self
+                .ec2
+                .list(&transit.region, "DescribeTransitGateways", "transitGatewaySet", filters)
+                .await?;
+            let left = found
+                .iter()
+                .any(|one| text(one, "transitGatewayId") == transit.id && text(one, "state") != "deleted");
             Ok(if left { Progress::Pending } else { Progress::Done(()) })
         })
         .await
@@ -255,7 +299,8 @@ impl AwsCloud {
         let regions = self.regions().await?;
         let hubs = try_join_all(regions.iter().map(|region| self.transits(site, region, "hub"))).await?;
         let spokes = try_join_all(regions.iter().map(|region| self.transits(site, region, "spoke"))).await?;
-        let (hubs, spokes): (Vec<_>, Vec<_>) = (hubs.into_iter().flatten().collect(), spokes.into_iter().flatten().collect());
+        let (hubs, spokes): (Vec<_>, Vec<_>) =
+            (hubs.into_iter().flatten().collect(), spokes.into_iter().flatten().collect());
         for hub in &hubs {
             if let Some(connection) = self.connections_in(site, &hub.region).await?.first() {
                 let id = text(connection, "vpnConnectionId");
@@ -269,7 +314,8 @@ impl AwsCloud {
             for transit in hubs.iter().chain(&spokes).filter(|transit| transit.region == vpc.region) {
                 self.unroute(&vpc, "transitGatewayId", &transit.id).await?;
             }
-            self.end_attachments(site, &vpc.region, "vpc", json!([{"Name": "vpc-id", "Value": [vpc.id]}])).await?;
+            self.end_attachments(site, &vpc.region, "vpc", json!([{"Name": "vpc-id", "Value": [vpc.id]}]))
+                .await?;
         }
         for spoke in &spokes {
             for hub in &hubs {

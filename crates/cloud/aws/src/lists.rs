@@ -14,7 +14,9 @@ use crate::{
 /// `REGION/INSTANCE/GROUP`.
 fn parse(uri: &str) -> Result<(&str, &str)> {
     match uri.split('/').collect::<Vec<_>>().as_slice() {
-        [region, instance, group] if instance.starts_with("i-") && group.starts_with("sg-") => Ok((*region, *group)),
+        [region, instance, group] if instance.starts_with("i-") && group.starts_with("sg-") => {
+            Ok((*region, *group))
+        }
         _ => Err(CloudError::not_found(format!("{uri} is no resource of AWS"))),
     }
 }
@@ -22,7 +24,9 @@ fn parse(uri: &str) -> Result<(&str, &str)> {
 /// The rules of a group as EC2 shows them. What Trestle never makes (other groups, IPv6, prefix lists) is left alone.
 fn rules_in(group: &Value) -> Rules {
     let mut rules = Rules::new();
-    for (list, direction) in [("ipPermissions", Direction::Inbound), ("ipPermissionsEgress", Direction::Outbound)] {
+    for (list, direction) in
+        [("ipPermissions", Direction::Inbound), ("ipPermissionsEgress", Direction::Outbound)]
+    {
         for permission in items(&group[list]) {
             let protocol = match text(permission, "ipProtocol") {
                 "-1" => Protocol::Any,
@@ -39,7 +43,10 @@ fn rules_in(group: &Value) -> Rules {
             };
             for range in items(&permission["ipRanges"]) {
                 if let Ok(prefix) = text(range, "cidrIp").parse() {
-                    rules.insert(Rule { direction, protocol, ports, prefix }, text(range, "description").to_owned());
+                    rules.insert(
+                        Rule { direction, protocol, ports, prefix },
+                        text(range, "description").to_owned(),
+                    );
                 }
             }
         }
@@ -55,7 +62,8 @@ fn permissions(rules: &Rules, described: bool) -> Value {
         if described {
             range["Description"] = description.as_str().into();
         }
-        match shown.iter_mut().find(|(protocol, ports, _)| (*protocol, *ports) == (rule.protocol, rule.ports)) {
+        match shown.iter_mut().find(|(protocol, ports, _)| (*protocol, *ports) == (rule.protocol, rule.ports))
+        {
             Some((_, _, ranges)) => ranges.push(range),
             None => shown.push((rule.protocol, rule.ports, vec![range])),
         }
@@ -70,7 +78,9 @@ fn permissions(rules: &Rules, described: bool) -> Value {
         };
         let mut one = json!({"IpProtocol": number, "IpRanges": ranges});
         let bounds = match (protocol, ports) {
-            (Protocol::TCP | Protocol::UDP, Ports::Range { first, last }) => Some((i32::from(first), i32::from(last))),
+            (Protocol::TCP | Protocol::UDP, Ports::Range { first, last }) => {
+                Some((i32::from(first), i32::from(last)))
+            }
             (Protocol::TCP | Protocol::UDP, Ports::Any) => Some((0, 65_535)),
             // All types and codes.
             (Protocol::ICMP, _) => Some((-1, -1)),
@@ -95,7 +105,9 @@ impl AwsCloud {
         }
         let parameters = json!({"Filter": filters});
         let found = self.ec2.list(region, "DescribeSecurityGroups", "securityGroupInfo", parameters).await?;
-        let group = found.first().ok_or_else(|| CloudError::not_found(format!("there is no resource {uri} in {site}")))?;
+        let group = found
+            .first()
+            .ok_or_else(|| CloudError::not_found(format!("there is no resource {uri} in {site}")))?;
         Ok((region.to_owned(), id.to_owned(), rules_in(group)))
     }
 
@@ -118,14 +130,22 @@ impl AwsCloud {
             match self.apply(site, &region, &id, &change).await {
                 Ok(()) => return Ok(()),
                 // Somebody else changed the group between the read and the change.
-                Err(failure) if (failure.is(Class::Exists) || failure.is(Class::NotFound)) && tries < 3 => tries += 1,
+                Err(failure) if (failure.is(Class::Exists) || failure.is(Class::NotFound)) && tries < 3 => {
+                    tries += 1
+                }
                 Err(failure) => return Err(failure.into()),
             }
         }
     }
 
     /// Opens first, then describes, then closes: nothing that stays permitted is interrupted.
-    async fn apply(&self, site: &Site, region: &str, id: &str, change: &Change) -> std::result::Result<(), Failure> {
+    async fn apply(
+        &self,
+        site: &Site,
+        region: &str,
+        id: &str,
+        change: &Change,
+    ) -> std::result::Result<(), Failure> {
         let steps = [
             ("AuthorizeSecurityGroup", &change.authorize, true),
             ("UpdateSecurityGroupRuleDescriptions", &change.describe, true),
@@ -133,7 +153,11 @@ impl AwsCloud {
         ];
         for (action, rules, described) in steps {
             for (direction, suffix) in [(Direction::Inbound, "Ingress"), (Direction::Outbound, "Egress")] {
-                let part: Rules = rules.iter().filter(|(rule, _)| rule.direction == direction).map(|(rule, text)| (rule.clone(), text.clone())).collect();
+                let part: Rules = rules
+                    .iter()
+                    .filter(|(rule, _)| rule.direction == direction)
+                    .map(|(rule, text)| (rule.clone(), text.clone()))
+                    .collect();
                 if !part.is_empty() {
                     self.touch(site, &format!("group/{id}"));
                     let parameters = json!({"GroupId": id, "IpPermissions": permissions(&part, described)});
@@ -162,7 +186,10 @@ fn plan(current: &Rules, set: &[PermitEntry], unset: &[PermitEntry]) -> Result<C
     // What others put there stays, word for word, until somebody asks for it to go.
     for entry in strange.iter().filter(|entry| !unset.contains(entry)) {
         for (rule, description) in current.iter().filter(|(rule, _)| {
-            entry.targets().contains(&rule.prefix) && entry.traffic.direction == rule.direction && entry.traffic.protocol == rule.protocol && entry.traffic.dst_ports == rule.ports
+            entry.targets().contains(&rule.prefix)
+                && entry.traffic.direction == rule.direction
+                && entry.traffic.protocol == rule.protocol
+                && entry.traffic.dst_ports == rule.ports
         }) {
             wanted.entry(rule.clone()).or_insert_with(|| description.clone());
         }
@@ -180,7 +207,13 @@ mod tests {
 
     fn entry(name: &str, target: &str) -> PermitEntry {
         let traffic = Traffic::new(Direction::Inbound, Protocol::TCP, Ports::Any, Ports::one(22)).unwrap();
-        PermitEntry::new(EntryName::reported(name), traffic, [target.parse().unwrap()].into(), BTreeSet::new()).unwrap()
+        PermitEntry::new(
+            EntryName::reported(name),
+            traffic,
+            [target.parse().unwrap()].into(),
+            BTreeSet::new(),
+        )
+        .unwrap()
     }
 
     #[test]
@@ -191,7 +224,10 @@ mod tests {
         assert_eq!(plan(&current, &[], &[]).unwrap(), Change::default());
         let change = plan(&current, &[entry("b", "10.0.0.2")], &[]).unwrap();
         assert_eq!((change.authorize.len(), change.describe.len(), change.revoke.len()), (1, 0, 0));
-        let seen = entries_of(&current).into_iter().find(|entry| entry.name.as_str().starts_with("not-ours")).unwrap();
+        let seen = entries_of(&current)
+            .into_iter()
+            .find(|entry| entry.name.as_str().starts_with("not-ours"))
+            .unwrap();
         let change = plan(&current, &[], &[seen]).unwrap();
         assert_eq!(change.revoke.keys().collect::<Vec<_>>(), [&strange]);
     }

@@ -19,12 +19,18 @@ impl Marks<'_> {
     pub(crate) fn filters(&self, more: &[(&str, &str)]) -> Value {
         let site = self.site.to_string();
         let own = [("owner", self.owner), ("site", site.as_str())];
-        let filter = |(key, value): (&str, &str)| json!({"Name": format!("tag:trestle:{key}"), "Value": [value]});
+        let filter =
+            |(key, value): (&str, &str)| json!({"Name": format!("tag:trestle:{key}"), "Value": [value]});
         own.into_iter().chain(more.iter().copied()).map(filter).collect()
     }
 
     /// The tags of a new object. `Name` is what people see in the console.
-    pub(crate) fn specification(&self, kind: &str, name: &str, more: &[(&str, &str)]) -> Result<Value, CloudError> {
+    pub(crate) fn specification(
+        &self,
+        kind: &str,
+        name: &str,
+        more: &[(&str, &str)],
+    ) -> Result<Value, CloudError> {
         let site = self.site.to_string();
         let own = [("owner", self.owner), ("site", site.as_str())];
         let all: Vec<_> = own.into_iter().chain(more.iter().copied()).collect();

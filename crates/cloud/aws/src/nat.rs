@@ -20,8 +20,16 @@ impl AwsCloud {
         Ok(self.ec2.list(&vpc.region, action, list, filters).await?)
     }
 
-    async fn make_of_nat(&self, site: &Site, vpc: &Vpc, action: &str, kind: &str, mut parameters: Value) -> Result<Value> {
-        parameters["TagSpecification"] = self.marks(site).specification(kind, "nat", &[("nat", &vpc.region)])?;
+    async fn make_of_nat(
+        &self,
+        site: &Site,
+        vpc: &Vpc,
+        action: &str,
+        kind: &str,
+        mut parameters: Value,
+    ) -> Result<Value> {
+        parameters["TagSpecification"] =
+            self.marks(site).specification(kind, "nat", &[("nat", &vpc.region)])?;
         self.touch(site, "nat");
         Ok(self.ec2.fresh(&vpc.region, action, parameters).await?)
     }
@@ -38,7 +46,13 @@ impl AwsCloud {
                 let address = match addresses.first() {
                     Some(address) => text(address, "allocationId").to_owned(),
                     None => {
-                        let made = self.make_of_nat(site, &vpc, "AllocateAddress", "elastic-ip", json!({"Domain": "vpc"}));
+                        let made = self.make_of_nat(
+                            site,
+                            &vpc,
+                            "AllocateAddress",
+                            "elastic-ip",
+                            json!({"Domain": "vpc"}),
+                        );
                         text(&made.await?, "allocationId").to_owned()
                     }
                 };
@@ -48,10 +62,20 @@ impl AwsCloud {
             }
         };
         wait(self.ec2.clock(), Pace::QUICK, &format!("the NAT gateway {id}"), || async {
-            let found = self.ec2.list(region, "DescribeNatGateways", "natGatewaySet", json!({"Filter": [{"Name": "nat-gateway-id", "Value": [id]}]})).await?;
+            let found = self
+                .ec2
+                .list(
+                    region,
+                    "DescribeNatGateways",
+                    "natGatewaySet",
+                    json!({"Filter": [{"Name": "nat-gateway-id", "Value": [id]}]}),
+                )
+                .await?;
             Ok(match found.first().map(|nat| text(nat, "state")) {
                 Some("available") => Progress::Done(()),
-                Some("failed") => Progress::Failed(found.first().map(|nat| text(nat, "failureMessage").to_owned()).unwrap_or_default()),
+                Some("failed") => Progress::Failed(
+                    found.first().map(|nat| text(nat, "failureMessage").to_owned()).unwrap_or_default(),
+                ),
                 _ => Progress::Pending,
             })
         })
@@ -64,9 +88,13 @@ impl AwsCloud {
     async fn public_subnet(&self, site: &Site, vpc: &Vpc) -> Result<String> {
         let gateways = self.of_nat(site, vpc, "DescribeInternetGateways", "internetGatewaySet").await?;
         let (igw, attached) = match gateways.first() {
-            Some(igw) => (text(igw, "internetGatewayId").to_owned(), items(&igw["attachmentSet"]).next().is_some()),
+            Some(igw) => {
+                (text(igw, "internetGatewayId").to_owned(), items(&igw["attachmentSet"]).next().is_some())
+            }
             None => {
-                let made = self.make_of_nat(site, vpc, "CreateInternetGateway", "internet-gateway", json!({})).await?;
+                let made = self
+                    .make_of_nat(site, vpc, "CreateInternetGateway", "internet-gateway", json!({}))
+                    .await?;
                 (text(&made["internetGateway"], "internetGatewayId").to_owned(), false)
             }
         };
@@ -80,7 +108,9 @@ impl AwsCloud {
         let table = match tables.into_iter().next() {
             Some(table) => table,
             None => {
-                let made = self.make_of_nat(site, vpc, "CreateRouteTable", "route-table", json!({"VpcId": vpc.id})).await?;
+                let made = self
+                    .make_of_nat(site, vpc, "CreateRouteTable", "route-table", json!({"VpcId": vpc.id}))
+                    .await?;
                 made["routeTable"].clone()
             }
         };
@@ -104,21 +134,35 @@ impl AwsCloud {
                 self.touch(site, "nat");
                 wait(self.ec2.clock(), Pace::QUICK, &format!("the end of {id}"), || async {
                     let found = self.of_nat(site, &vpc, "DescribeNatGateways", "natGatewaySet").await?;
-                    let left = found.iter().any(|nat| text(nat, "natGatewayId") == id && text(nat, "state") != "deleted");
+                    let left = found
+                        .iter()
+                        .any(|nat| text(nat, "natGatewayId") == id && text(nat, "state") != "deleted");
                     Ok(if left { Progress::Pending } else { Progress::Done(()) })
                 })
                 .await?;
             }
             for address in self.of_nat(site, &vpc, "DescribeAddresses", "addressesSet").await? {
-                self.delete(region, "ReleaseAddress", json!({"AllocationId": text(&address, "allocationId")})).await?;
+                self.delete(
+                    region,
+                    "ReleaseAddress",
+                    json!({"AllocationId": text(&address, "allocationId")}),
+                )
+                .await?;
                 self.touch(site, "nat");
             }
             for table in self.of_nat(site, &vpc, "DescribeRouteTables", "routeTableSet").await? {
                 for association in items(&table["associationSet"]) {
                     let id = text(association, "routeTableAssociationId");
-                    or_gone(self.ec2.safe(region, "DisassociateRouteTable", json!({"AssociationId": id})).await)?;
+                    or_gone(
+                        self.ec2.safe(region, "DisassociateRouteTable", json!({"AssociationId": id})).await,
+                    )?;
                 }
-                self.delete(region, "DeleteRouteTable", json!({"RouteTableId": text(&table, "routeTableId")})).await?;
+                self.delete(
+                    region,
+                    "DeleteRouteTable",
+                    json!({"RouteTableId": text(&table, "routeTableId")}),
+                )
+                .await?;
                 self.touch(site, "nat");
             }
             if let Some(subnet) = self.find_subnet(site, &vpc, "public").await? {
@@ -127,7 +171,12 @@ impl AwsCloud {
             }
             for igw in self.of_nat(site, &vpc, "DescribeInternetGateways", "internetGatewaySet").await? {
                 let id = text(&igw, "internetGatewayId");
-                self.delete(region, "DetachInternetGateway", json!({"InternetGatewayId": id, "VpcId": vpc.id})).await?;
+                self.delete(
+                    region,
+                    "DetachInternetGateway",
+                    json!({"InternetGatewayId": id, "VpcId": vpc.id}),
+                )
+                .await?;
                 self.delete(region, "DeleteInternetGateway", json!({"InternetGatewayId": id})).await?;
                 self.touch(site, "nat");
             }

@@ -72,7 +72,10 @@ impl AwsCloud {
         let (inner, _) = parts(space)?;
         let known = self.regions().await?;
         if !known.iter().any(|one| one == region) {
-            return Err(CloudError::invalid(format!("the account has no region {region}; it has {}", known.join(", "))));
+            return Err(CloudError::invalid(format!(
+                "the account has no region {region}; it has {}",
+                known.join(", ")
+            )));
         }
         let vpc = match self.vpc(site, region).await? {
             Some(vpc) if vpc.space != space => {
@@ -86,9 +89,14 @@ impl AwsCloud {
             None => {
                 let tags = self.marks(site).specification("vpc", region, &[("region", region)])?;
                 self.touch(site, "vpc");
-                let made = self.ec2.call(region, "CreateVpc", json!({"CidrBlock": space.to_string(), "TagSpecification": tags}));
+                let made = self.ec2.call(
+                    region,
+                    "CreateVpc",
+                    json!({"CidrBlock": space.to_string(), "TagSpecification": tags}),
+                );
                 let made = made.await?;
-                let vpc = Vpc { region: region.to_owned(), id: text(&made["vpc"], "vpcId").to_owned(), space };
+                let vpc =
+                    Vpc { region: region.to_owned(), id: text(&made["vpc"], "vpcId").to_owned(), space };
                 self.make_subnet(site, &vpc, "resources", inner).await?;
                 vpc
             }
@@ -113,13 +121,20 @@ impl AwsCloud {
         if let Some(filters) = filters.as_array_mut() {
             filters.push(json!({"Name": "vpc-id", "Value": [vpc.id]}));
         }
-        let found = self.ec2.list(&vpc.region, "DescribeSubnets", "subnetSet", json!({"Filter": filters})).await?;
+        let found =
+            self.ec2.list(&vpc.region, "DescribeSubnets", "subnetSet", json!({"Filter": filters})).await?;
         Ok(found.first().map(|subnet| text(subnet, "subnetId").to_owned()))
     }
 
     async fn make_subnet(&self, site: &Site, vpc: &Vpc, role: &str, space: Ipv4Net) -> Result<String> {
-        let zones = self.ec2.list(&vpc.region, "DescribeAvailabilityZones", "availabilityZoneInfo", json!({})).await?;
-        let zone = zones.iter().find(|zone| text(zone, "zoneState") == "available").map(|zone| text(zone, "zoneName"));
+        let zones = self
+            .ec2
+            .list(&vpc.region, "DescribeAvailabilityZones", "availabilityZoneInfo", json!({}))
+            .await?;
+        let zone = zones
+            .iter()
+            .find(|zone| text(zone, "zoneState") == "available")
+            .map(|zone| text(zone, "zoneName"));
         let tags = self.marks(site).specification("subnet", role, &[("role", role)])?;
         let mut wanted = json!({"VpcId": vpc.id, "CidrBlock": space.to_string(), "TagSpecification": tags});
         if let Some(zone) = zone {
@@ -135,7 +150,9 @@ impl AwsCloud {
             let inside = self.instances(site, region, &[]).await?;
             if let Some(instance) = inside.iter().find(|instance| text(instance, "vpcId") == vpc.id) {
                 let name = mark(instance, "name").unwrap_or(text(instance, "instanceId"));
-                return Err(CloudError::conflict(format!("the network {site}.{region} has the resource {name} in it")));
+                return Err(CloudError::conflict(format!(
+                    "the network {site}.{region} has the resource {name} in it"
+                )));
             }
             self.detach(site, &vpc).await?;
             let own = json!({"Filter": [{"Name": "vpc-id", "Value": [vpc.id]}]});
@@ -170,14 +187,15 @@ impl AwsCloud {
     /// One region's part of a site, the gateway aside.
     pub(crate) async fn list_region(&self, site: &Site, region: &str) -> Result<Listing> {
         let Some(vpc) = self.vpc(site, region).await? else { return Ok(Listing::default()) };
-        let place: Segment = region.parse().map_err(|_| CloudError::invalid(format!("{region} is no region's name")))?;
+        let place: Segment =
+            region.parse().map_err(|_| CloudError::invalid(format!("{region} is no region's name")))?;
         let nat_filters = json!({"Filter": self.marks(site).filters(&[])});
-        let nats = async { Ok(self.ec2.list(region, "DescribeNatGateways", "natGatewaySet", nat_filters).await?) };
+        let nats =
+            async { Ok(self.ec2.list(region, "DescribeNatGateways", "natGatewaySet", nat_filters).await?) };
         let (instances, peerings, nats) =
             futures::try_join!(self.instances(site, region, &[]), self.peerings_in(site, region), nats)?;
-        let resource = |instance: &Value| {
-            Some((mark(instance, "name")?.parse().ok()?, state_of(instance, region)?))
-        };
+        let resource =
+            |instance: &Value| Some((mark(instance, "name")?.parse().ok()?, state_of(instance, region)?));
         Ok(Listing {
             networks: vec![(place.clone(), vpc.space)],
             resources: instances.iter().filter_map(resource).collect(),
@@ -192,7 +210,8 @@ impl AwsCloud {
     pub(crate) async fn list_gateway(&self, site: &Site) -> Result<(Option<GatewayState>, Vec<Site>)> {
         let Some(hub) = self.hub(site).await? else { return Ok((None, Vec::new())) };
         let connections = self.connections_in(site, &hub.region).await?;
-        let peers = connections.iter().filter_map(|connection| mark(connection, "peer")?.parse().ok()).collect();
+        let peers =
+            connections.iter().filter_map(|connection| mark(connection, "peer")?.parse().ok()).collect();
         Ok((Some(GatewayState { asn: hub.asn, addresses: Vec::new() }), peers))
     }
 }
@@ -219,7 +238,10 @@ mod tests {
     #[test]
     fn a_network_is_divided_and_too_small_ones_are_refused() {
         let of = |text: &str| parts(text.parse().unwrap());
-        assert_eq!(of("10.4.0.0/16").unwrap(), ("10.4.0.0/17".parse().unwrap(), "10.4.240.0/20".parse().unwrap()));
+        assert_eq!(
+            of("10.4.0.0/16").unwrap(),
+            ("10.4.0.0/17".parse().unwrap(), "10.4.240.0/20".parse().unwrap())
+        );
         assert_eq!(of("10.4.1.0/24").unwrap().1, "10.4.1.240/28".parse().unwrap());
         assert!(of("10.0.0.0/15").is_err() && of("10.0.0.0/25").is_err());
     }

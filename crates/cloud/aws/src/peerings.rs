@@ -26,14 +26,24 @@ impl AwsCloud {
         self.recent.settle(&format!("routes/{}", vpc.id), self.ec2.clock()).await;
         let filters = json!({"Filter": [{"Name": "vpc-id", "Value": [vpc.id]}, {"Name": "association.main", "Value": ["true"]}]});
         let found = self.ec2.list(&vpc.region, "DescribeRouteTables", "routeTableSet", filters).await?;
-        found.into_iter().next().ok_or_else(|| CloudError::unavailable(format!("{} has no main route table yet", vpc.id)))
+        found
+            .into_iter()
+            .next()
+            .ok_or_else(|| CloudError::unavailable(format!("{} has no main route table yet", vpc.id)))
     }
 
     /// Sends a prefix somewhere, and nowhere else.
-    pub(crate) async fn route(&self, vpc: &Vpc, table: &Value, prefix: &str, target: (&str, &str)) -> Result<()> {
+    pub(crate) async fn route(
+        &self,
+        vpc: &Vpc,
+        table: &Value,
+        prefix: &str,
+        target: (&str, &str),
+    ) -> Result<()> {
         let (parameter, id) = target;
         let shown = format!("{}{}", parameter[..1].to_ascii_lowercase(), &parameter[1..]);
-        let mut routes = items(&table["routeSet"]).filter(|route| text(route, "destinationCidrBlock") == prefix);
+        let mut routes =
+            items(&table["routeSet"]).filter(|route| text(route, "destinationCidrBlock") == prefix);
         let table = text(table, "routeTableId");
         match routes.next() {
             Some(route) if text(route, &shown) == id && text(route, "state") != "blackhole" => return Ok(()),
@@ -64,7 +74,10 @@ impl AwsCloud {
         let [a, _] = name.ends();
         self.settle(&a.site, "peering").await;
         let filters = json!({"Filter": self.marks(&a.site).filters(&[("peering", &name.to_string())])});
-        let found = self.ec2.list(a.region.as_str(), "DescribeVpcPeeringConnections", "vpcPeeringConnectionSet", filters).await?;
+        let found = self
+            .ec2
+            .list(a.region.as_str(), "DescribeVpcPeeringConnections", "vpcPeeringConnectionSet", filters)
+            .await?;
         Ok(found.into_iter().filter(is_alive).collect())
     }
 
@@ -77,7 +90,11 @@ impl AwsCloud {
         let peering = match there.into_iter().next() {
             Some(peering) => peering,
             None => {
-                let tags = self.marks(&a.site).specification("vpc-peering-connection", &name.to_string(), &[("peering", &name.to_string())])?;
+                let tags = self.marks(&a.site).specification(
+                    "vpc-peering-connection",
+                    &name.to_string(),
+                    &[("peering", &name.to_string())],
+                )?;
                 let mut wanted = json!({"VpcId": near.id, "PeerVpcId": far.id, "TagSpecification": tags});
                 if near.region != far.region {
                     wanted["PeerRegion"] = far.region.as_str().into();
@@ -100,10 +117,16 @@ impl AwsCloud {
     /// Accepts at the other end, which may hear of it late.
     async fn accept(&self, id: &str, far: &Vpc) -> Result<()> {
         wait(self.ec2.clock(), Pace::QUICK, &format!("the peering {id}"), || async {
-            match self.ec2.safe(&far.region, "AcceptVpcPeeringConnection", json!({"VpcPeeringConnectionId": id})).await {
+            match self
+                .ec2
+                .safe(&far.region, "AcceptVpcPeeringConnection", json!({"VpcPeeringConnectionId": id}))
+                .await
+            {
                 Ok(answer) if code(&answer["vpcPeeringConnection"]) == "active" => Ok(Progress::Done(())),
                 Ok(_) => Ok(Progress::Pending),
-                Err(failure) if failure.is(Class::NotFound) || failure.is(Class::Busy) => Ok(Progress::Pending),
+                Err(failure) if failure.is(Class::NotFound) || failure.is(Class::Busy) => {
+                    Ok(Progress::Pending)
+                }
                 Err(failure) => Err(failure.into()),
             }
         })
@@ -120,7 +143,15 @@ impl AwsCloud {
                     self.unroute(&vpc, "vpcPeeringConnectionId", id).await?;
                 }
             }
-            or_gone(self.ec2.safe(a.region.as_str(), "DeleteVpcPeeringConnection", json!({"VpcPeeringConnectionId": id})).await)?;
+            or_gone(
+                self.ec2
+                    .safe(
+                        a.region.as_str(),
+                        "DeleteVpcPeeringConnection",
+                        json!({"VpcPeeringConnectionId": id}),
+                    )
+                    .await,
+            )?;
             self.touch(&a.site, "peering");
         }
         Ok(())
@@ -129,7 +160,10 @@ impl AwsCloud {
     pub(crate) async fn peerings_in(&self, site: &Site, region: &str) -> Result<Vec<PeeringName>> {
         self.settle(site, "peering").await;
         let filters = json!({"Filter": self.marks(site).filters(&[])});
-        let found = self.ec2.list(region, "DescribeVpcPeeringConnections", "vpcPeeringConnectionSet", filters).await?;
+        let found = self
+            .ec2
+            .list(region, "DescribeVpcPeeringConnections", "vpcPeeringConnectionSet", filters)
+            .await?;
         let active = found.iter().filter(|peering| code(peering) == "active");
         Ok(active.filter_map(|peering| mark(peering, "peering")?.parse().ok()).collect())
     }

@@ -24,13 +24,19 @@ fn short(text: &str) -> String {
 
 impl AwsCloud {
     /// The instances of a site in a region.
-    pub(crate) async fn instances(&self, site: &Site, region: &str, more: &[(&str, &str)]) -> Result<Vec<Value>> {
+    pub(crate) async fn instances(
+        &self,
+        site: &Site,
+        region: &str,
+        more: &[(&str, &str)],
+    ) -> Result<Vec<Value>> {
         self.settle(site, "instance").await;
         let mut filters = self.marks(site).filters(more);
         if let Some(filters) = filters.as_array_mut() {
             filters.push(json!({"Name": "instance-state-name", "Value": THERE}));
         }
-        let found = self.ec2.list(region, "DescribeInstances", "reservationSet", json!({"Filter": filters})).await?;
+        let found =
+            self.ec2.list(region, "DescribeInstances", "reservationSet", json!({"Filter": filters})).await?;
         Ok(found.iter().flat_map(|reservation| items(&reservation["instancesSet"]).cloned()).collect())
     }
 
@@ -38,7 +44,10 @@ impl AwsCloud {
         let description = Description::parse(&spec.description)?;
         let (region, name) = (spec.region.as_str(), spec.name.as_str());
         if description.region != spec.region {
-            return Err(CloudError::invalid(format!("the description is for {}, not {region}", description.region)));
+            return Err(CloudError::invalid(format!(
+                "the description is for {}, not {region}",
+                description.region
+            )));
         }
         let there = self.instances(site, region, &[("name", name)]).await?;
         let id = match there.first() {
@@ -54,7 +63,9 @@ impl AwsCloud {
         wait(self.ec2.clock(), pace, &what, || async {
             // By its name: an id that was made a moment ago may not be known everywhere yet.
             let found = self.instances(site, region, &[("name", name)]).await?;
-            let running = found.iter().find(|one| one["instanceState"]["name"] == "running" && text(one, "instanceId") == id);
+            let running = found
+                .iter()
+                .find(|one| one["instanceState"]["name"] == "running" && text(one, "instanceId") == id);
             Ok(running.and_then(|one| state_of(one, region)).map_or(Progress::Pending, Progress::Done))
         })
         .await
@@ -94,7 +105,14 @@ impl AwsCloud {
         Ok(self.ec2.list(region, "DescribeSecurityGroups", "securityGroupInfo", filters).await?)
     }
 
-    async fn run(&self, site: &Site, vpc: &Vpc, name: &str, group: &str, description: &Description) -> Result<String> {
+    async fn run(
+        &self,
+        site: &Site,
+        vpc: &Vpc,
+        name: &str,
+        group: &str,
+        description: &Description,
+    ) -> Result<String> {
         let (inner, _) = parts(vpc.space)?;
         let subnet = self.subnet(site, vpc, "resources", inner).await?;
         if let Some(zone) = &description.zone {
@@ -102,7 +120,10 @@ impl AwsCloud {
             let found = self.ec2.list(&vpc.region, "DescribeSubnets", "subnetSet", own).await?;
             let have = found.first().map(|subnet| text(subnet, "availabilityZone")).unwrap_or_default();
             if have != zone {
-                let message = format!("the network {site}.{} is in the zone {have}; leave the zone out or use it", vpc.region);
+                let message = format!(
+                    "the network {site}.{} is in the zone {have}; leave the zone out or use it",
+                    vpc.region
+                );
                 return Err(CloudError::new(CloudErrorKind::Unsupported, message));
             }
         }

@@ -64,10 +64,17 @@ pub fn rules_of(entries: &[PermitEntry]) -> Result<Rules, CloudError> {
             CloudError::new(CloudErrorKind::Unsupported, format!("the entry {} {why}", entry.name))
         };
         if traffic.src_ports != Ports::Any {
-            return Err(refuse("names source ports, which AWS security groups do not look at; leave them out"));
+            return Err(refuse(
+                "names source ports, which AWS security groups do not look at; leave them out",
+            ));
         }
-        if traffic.protocol.has_ports() && !matches!(traffic.protocol, Protocol::TCP | Protocol::UDP) && traffic.dst_ports != Ports::Any {
-            return Err(refuse("names ports of a protocol for which AWS security groups know none; leave them out"));
+        if traffic.protocol.has_ports()
+            && !matches!(traffic.protocol, Protocol::TCP | Protocol::UDP)
+            && traffic.dst_ports != Ports::Any
+        {
+            return Err(refuse(
+                "names ports of a protocol for which AWS security groups know none; leave them out",
+            ));
         }
         let texts: BTreeSet<String> = entry.targets().iter().map(ToString::to_string).collect();
         let tags: Vec<String> = entry.tags.iter().filter(|tag| !texts.contains(*tag)).cloned().collect();
@@ -138,7 +145,9 @@ pub fn entries_of(rules: &Rules) -> Vec<PermitEntry> {
             tags.extend(share.literal.then(|| rule.prefix.to_string()));
         }
     }
-    let entry = |((name, traffic), (targets, tags))| PermitEntry::new(EntryName::reported(name), traffic, targets, tags);
+    let entry = |((name, traffic), (targets, tags))| {
+        PermitEntry::new(EntryName::reported(name), traffic, targets, tags)
+    };
     found.into_iter().filter_map(entry).collect()
 }
 
@@ -180,7 +189,10 @@ mod tests {
 
     #[test]
     fn two_entries_may_share_a_rule() {
-        let entries = [entry("a", 80, &["10.0.0.1"], &["10.0.0.1"]), entry("b", 80, &["10.0.0.1", "10.0.0.2"], &["ops"])];
+        let entries = [
+            entry("a", 80, &["10.0.0.1"], &["10.0.0.1"]),
+            entry("b", 80, &["10.0.0.1", "10.0.0.2"], &["ops"]),
+        ];
         let rules = rules_of(&entries).unwrap();
         assert_eq!(rules.len(), 2);
         assert_eq!(entries_of(&rules), entries);

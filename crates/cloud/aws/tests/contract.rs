@@ -19,7 +19,8 @@ fn plugin(sim: &Sim) -> AwsCloud {
 }
 
 fn subject(cloud: &AwsCloud) -> Subject<'_> {
-    let description = |region: &str| format!(r#"{{"region":"{region}","ImageId":"ami-1","InstanceType":"t3.micro"}}"#);
+    let description =
+        |region: &str| format!(r#"{{"region":"{region}","ImageId":"ami-1","InstanceType":"t3.micro"}}"#);
     Subject {
         cloud,
         at: At { site: "ns.aws".parse().unwrap(), deployment: String::new() },
@@ -56,7 +57,8 @@ async fn the_contract_holds_on_a_busy_cloud_whose_reads_lag() {
 async fn a_real_account_keeps_the_contract() {
     let options = AwsOptions { owner: Some("trestle-live".to_owned()), ..AwsOptions::default() };
     let cloud = AwsCloud::new(&options).unwrap();
-    let image = std::env::var("TRESTLE_LIVE_AMI").expect("TRESTLE_LIVE_AMI names an image that both regions have");
+    let image =
+        std::env::var("TRESTLE_LIVE_AMI").expect("TRESTLE_LIVE_AMI names an image that both regions have");
     let mut subject = subject(&cloud);
     subject.descriptions = subject.descriptions.map(|text| text.replace("ami-1", &image));
     run(&subject).await.unwrap();

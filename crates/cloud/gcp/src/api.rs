@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use cloud_api::CloudError;
 use cloud_http::{
-    Answer, Class, Client, Clock, Dialect, Failure, HttpTransport, Pace, Parts, Progress, Rates, Recorder, Reply,
-    Request, SystemClock,
+    Answer, Class, Client, Clock, Dialect, Failure, HttpTransport, Pace, Parts, Progress, Rates, Recorder,
+    Reply, Request, SystemClock,
     auth::{Bearer, Environment, FixedToken, TokenSource, google::GoogleTokens},
     encode_component, wait,
 };
@@ -61,7 +61,9 @@ impl Dialect for ComputeDialect {
 /// Of refusals, and of operations that ended badly.
 fn class(status: u16, code: &str, message: &str) -> Class {
     match code {
-        "rateLimitExceeded" | "userRateLimitExceeded" | "RESOURCE_OPERATION_RATE_EXCEEDED" => Class::Throttled,
+        "rateLimitExceeded" | "userRateLimitExceeded" | "RESOURCE_OPERATION_RATE_EXCEEDED" => {
+            Class::Throttled
+        }
         "resourceNotReady" | "conditionNotMet" | "RESOURCE_NOT_READY" => Class::Busy,
         _ if message.contains("operation in progress") => Class::Busy,
         "resourceInUseByAnotherResource" | "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE" => Class::InUse,
@@ -113,7 +115,8 @@ impl Compute {
         recorder: Option<Arc<dyn Recorder>>,
     ) -> Result<Self, CloudError> {
         let transport = || {
-            HttpTransport::new(options.ca.as_deref()).map_err(|err| CloudError::invalid(format!("Google Cloud: {err}")))
+            HttpTransport::new(options.ca.as_deref())
+                .map_err(|err| CloudError::invalid(format!("Google Cloud: {err}")))
         };
         // The same variables that gcloud takes.
         let endpoint =
@@ -133,20 +136,37 @@ impl Compute {
         Ok(Self { client: Client::new(parts), endpoint })
     }
 
-    async fn send(&self, operation: &str, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
+    async fn send(
+        &self,
+        operation: &str,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, Failure> {
         let scope = path.split('/').take(4).collect::<Vec<_>>().join("/");
-        let mut request = Request::new(operation, method, format!("{}/{path}", self.endpoint)).scope(scope).safe();
+        let mut request =
+            Request::new(operation, method, format!("{}/{path}", self.endpoint)).scope(scope).safe();
         if let Some(body) = body {
             request = request.body("application/json", body.to_string());
         }
         let reply = self.client.call(request).await?;
-        let unreadable = |err: serde_json::Error| Failure::Unreadable { operation: operation.to_owned(), message: err.to_string() };
+        let unreadable = |err: serde_json::Error| Failure::Unreadable {
+            operation: operation.to_owned(),
+            message: err.to_string(),
+        };
         serde_json::from_slice(&reply.body).map_err(unreadable)
     }
 
     /// An object; none if there is no such.
-    pub(crate) async fn get(&self, place: &Place, collection: &str, name: &str) -> Result<Option<Value>, Failure> {
-        let outcome = self.send(&format!("compute.{collection}.get"), Method::GET, &place.object(collection, name), None).await;
+    pub(crate) async fn get(
+        &self,
+        place: &Place,
+        collection: &str,
+        name: &str,
+    ) -> Result<Option<Value>, Failure> {
+        let outcome = self
+            .send(&format!("compute.{collection}.get"), Method::GET, &place.object(collection, name), None)
+            .await;
         match outcome {
             Ok(object) => Ok(Some(object)),
             Err(failure) if failure.is(Class::NotFound) => Ok(None),
@@ -155,13 +175,24 @@ impl Compute {
     }
 
     /// Asks a verb that reads.
-    pub(crate) async fn ask(&self, place: &Place, collection: &str, name: &str, verb: &str) -> Result<Value, Failure> {
+    pub(crate) async fn ask(
+        &self,
+        place: &Place,
+        collection: &str,
+        name: &str,
+        verb: &str,
+    ) -> Result<Value, Failure> {
         let path = format!("{}/{verb}", place.object(collection, name));
         self.send(&format!("compute.{collection}.{verb}"), Method::GET, &path, None).await
     }
 
     /// Objects of a place whose names begin with a prefix.
-    pub(crate) async fn list(&self, place: &Place, collection: &str, prefix: &str) -> Result<Vec<Value>, Failure> {
+    pub(crate) async fn list(
+        &self,
+        place: &Place,
+        collection: &str,
+        prefix: &str,
+    ) -> Result<Vec<Value>, Failure> {
         let filter = encode_component(&format!("name eq {prefix}.*"));
         let path = format!("{}/{collection}?filter={filter}", place.0);
         let pages = self.pages(&format!("compute.{collection}.list"), &path).await?;
@@ -170,12 +201,21 @@ impl Compute {
     }
 
     /// The same in all regions or zones of a project.
-    pub(crate) async fn list_all(&self, project: &str, collection: &str, prefix: &str) -> Result<Vec<Value>, Failure> {
+    pub(crate) async fn list_all(
+        &self,
+        project: &str,
+        collection: &str,
+        prefix: &str,
+    ) -> Result<Vec<Value>, Failure> {
         let filter = encode_component(&format!("name eq {prefix}.*"));
         let path = format!("projects/{project}/aggregated/{collection}?filter={filter}");
         let pages = self.pages(&format!("compute.{collection}.list"), &path).await?;
         let mut found = Vec::new();
-        for scope in pages.iter().flat_map(|page| page["items"].as_object().into_iter().flatten()).map(|(_, scope)| scope) {
+        for scope in pages
+            .iter()
+            .flat_map(|page| page["items"].as_object().into_iter().flatten())
+            .map(|(_, scope)| scope)
+        {
             found.extend(scope[collection].as_array().cloned().unwrap_or_default());
         }
         found.retain(|one| one["name"].as_str().is_some_and(|name| name.starts_with(prefix)));
@@ -186,7 +226,11 @@ impl Compute {
         let mut pages = Vec::new();
         let mut token = String::new();
         loop {
-            let url = if token.is_empty() { path.to_owned() } else { format!("{path}&pageToken={}", encode_component(&token)) };
+            let url = if token.is_empty() {
+                path.to_owned()
+            } else {
+                format!("{path}&pageToken={}", encode_component(&token))
+            };
             let page = self.send(operation, Method::GET, &url, None).await?;
             token = page["nextPageToken"].as_str().unwrap_or_default().to_owned();
             pages.push(page);
@@ -197,7 +241,14 @@ impl Compute {
     }
 
     /// Sends a change and waits for the end of its operation. The request's own id makes it safe to send again.
-    async fn change(&self, operation: &str, method: Method, place: &Place, path: &str, body: Option<&Value>) -> Result<(), Failure> {
+    async fn change(
+        &self,
+        operation: &str,
+        method: Method,
+        place: &Place,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(), Failure> {
         let mut tries = 0;
         loop {
             let url = format!("{path}?requestId={}", uuid::Uuid::new_v4());
@@ -205,7 +256,10 @@ impl Compute {
             match self.end_of(operation, place, started).await? {
                 Ok(()) => return Ok(()),
                 // An operation that fails through no fault of ours is asked for again.
-                Err(failure) if matches!(failure.class(), Class::Failed | Class::Busy | Class::Throttled) && tries < 3 => {
+                Err(failure)
+                    if matches!(failure.class(), Class::Failed | Class::Busy | Class::Throttled)
+                        && tries < 3 =>
+                {
                     tries += 1;
                     self.clock().sleep(std::time::Duration::from_secs(2 * tries)).await;
                 }
@@ -215,7 +269,12 @@ impl Compute {
     }
 
     /// Follows an operation to its end.
-    async fn end_of(&self, operation: &str, place: &Place, started: Value) -> Result<Result<(), Failure>, Failure> {
+    async fn end_of(
+        &self,
+        operation: &str,
+        place: &Place,
+        started: Value,
+    ) -> Result<Result<(), Failure>, Failure> {
         let name = started["name"].as_str().unwrap_or_default().to_owned();
         let path = format!("{}/wait", place.object("operations", &name));
         let kind = place.0.split('/').nth(2).unwrap_or_default();
@@ -229,11 +288,19 @@ impl Compute {
                 Ok(if now["status"] == "DONE" { Progress::Done(now) } else { Progress::Pending })
             }
         });
-        let ended = done.await.map_err(|err| Failure::Unreadable { operation: operation.to_owned(), message: err.to_string() })?;
-        let Some(error) = ended["error"]["errors"].as_array().and_then(|errors| errors.first()) else { return Ok(Ok(())) };
+        let ended = done.await.map_err(|err| Failure::Unreadable {
+            operation: operation.to_owned(),
+            message: err.to_string(),
+        })?;
+        let Some(error) = ended["error"]["errors"].as_array().and_then(|errors| errors.first()) else {
+            return Ok(Ok(()));
+        };
         let field = |name: &str| error[name].as_str().unwrap_or_default().to_owned();
         let (code, message) = (field("code"), field("message"));
-        let status = ended["httpErrorStatusCode"].as_u64().and_then(|status| u16::try_from(status).ok()).unwrap_or(500);
+        let status = ended["httpErrorStatusCode"]
+            .as_u64()
+            .and_then(|status| u16::try_from(status).ok())
+            .unwrap_or(500);
         let answer = Answer { class: class(status, &code, &message), code, message };
         Ok(Err(Failure::Refused { operation: operation.to_owned(), status, answer }))
     }
@@ -245,23 +312,45 @@ impl Compute {
     /// Makes an object. One that is there already is fine: its name says what it is.
     pub(crate) async fn insert(&self, place: &Place, collection: &str, body: &Value) -> Result<(), Failure> {
         let path = format!("{}/{collection}", place.0);
-        match self.change(&format!("compute.{collection}.insert"), Method::POST, place, &path, Some(body)).await {
+        match self
+            .change(&format!("compute.{collection}.insert"), Method::POST, place, &path, Some(body))
+            .await
+        {
             Err(failure) if failure.is(Class::Exists) => Ok(()),
             outcome => outcome,
         }
     }
 
-    pub(crate) async fn patch(&self, place: &Place, collection: &str, name: &str, body: &Value) -> Result<(), Failure> {
+    pub(crate) async fn patch(
+        &self,
+        place: &Place,
+        collection: &str,
+        name: &str,
+        body: &Value,
+    ) -> Result<(), Failure> {
         let path = place.object(collection, name);
         self.change(&format!("compute.{collection}.update"), Method::PATCH, place, &path, Some(body)).await
     }
 
-    pub(crate) async fn put(&self, place: &Place, collection: &str, name: &str, body: &Value) -> Result<(), Failure> {
+    pub(crate) async fn put(
+        &self,
+        place: &Place,
+        collection: &str,
+        name: &str,
+        body: &Value,
+    ) -> Result<(), Failure> {
         let path = place.object(collection, name);
         self.change(&format!("compute.{collection}.update"), Method::PUT, place, &path, Some(body)).await
     }
 
-    pub(crate) async fn act(&self, place: &Place, collection: &str, name: &str, verb: &str, body: &Value) -> Result<(), Failure> {
+    pub(crate) async fn act(
+        &self,
+        place: &Place,
+        collection: &str,
+        name: &str,
+        verb: &str,
+        body: &Value,
+    ) -> Result<(), Failure> {
         let path = format!("{}/{verb}", place.object(collection, name));
         self.change(&format!("compute.{collection}.{verb}"), Method::POST, place, &path, Some(body)).await
     }
@@ -286,7 +375,12 @@ mod tests {
             (403, "rateLimitExceeded", "", Class::Throttled),
             (403, "quotaExceeded", "", Class::Limit),
             (403, "forbidden", "", Class::Denied),
-            (400, "badRequest", "There is a peering operation in progress on the local or peer network.", Class::Busy),
+            (
+                400,
+                "badRequest",
+                "There is a peering operation in progress on the local or peer network.",
+                Class::Busy,
+            ),
             (400, "resourceNotReady", "", Class::Busy),
             (400, "resourceInUseByAnotherResource", "", Class::InUse),
             (409, "alreadyExists", "", Class::Exists),

@@ -85,7 +85,11 @@ impl GcpCloud {
                 site.namespace
             ))
         };
-        Ok(Ground { site: site.clone(), project: project.ok_or_else(none)?, names: Names::new(&self.owner, site) })
+        Ok(Ground {
+            site: site.clone(),
+            project: project.ok_or_else(none)?,
+            names: Names::new(&self.owner, site),
+        })
     }
 
     fn at(&self, at: &At) -> Result<Ground> {
@@ -122,8 +126,9 @@ impl Cloud for GcpCloud {
     }
 
     async fn attach_resource(&self, _: &At, _: &Segment, id: &str) -> Result<ResourceState> {
-        let message =
-            format!("{id} cannot be attached: the Google Cloud plugin makes instances, it does not take over existing ones");
+        let message = format!(
+            "{id} cannot be attached: the Google Cloud plugin makes instances, it does not take over existing ones"
+        );
         Err(CloudError::new(CloudErrorKind::Unsupported, message))
     }
 

@@ -29,18 +29,27 @@ fn redundancy(count: usize) -> Result<&'static str> {
         1 => Ok("SINGLE_IP_INTERNALLY_REDUNDANT"),
         2 => Ok("TWO_IPS_REDUNDANCY"),
         4 => Ok("FOUR_IPS_REDUNDANCY"),
-        _ => Err(CloudError::invalid(format!("a peer of a Google VPN gateway has one, two or four addresses, not {count}"))),
+        _ => Err(CloudError::invalid(format!(
+            "a peer of a Google VPN gateway has one, two or four addresses, not {count}"
+        ))),
     }
 }
 
 impl GcpCloud {
     /// The tunnels of a link that should be, by name.
-    fn tunnels(&self, ground: &Ground, gateway: &Gateway, spec: &ConnectionSpec, external: &str) -> Vec<Value> {
+    fn tunnels(
+        &self,
+        ground: &Ground,
+        gateway: &Gateway,
+        spec: &ConnectionSpec,
+        external: &str,
+    ) -> Vec<Value> {
         let place = ground.region(&gateway.region);
         let peers = distinct(&spec.peer_addresses);
         let key = hash(&format!("{}/{}", spec.shared_key.expose(), external), 16);
         let tunnel = |(number, address): (usize, &IpAddr)| {
-            let mark = names::Mark { peer: Some(spec.peer.clone()), key: Some(key.clone()), ..ground.names.mark() };
+            let mark =
+                names::Mark { peer: Some(spec.peer.clone()), key: Some(key.clone()), ..ground.names.mark() };
             json!({
                 "name": ground.names.tunnel(&spec.peer, number),
                 "description": names::write(mark),
@@ -67,7 +76,11 @@ impl GcpCloud {
         let wanted = self.tunnels(ground, &gateway, spec, &external);
         let there = self.tunnels_to(ground, &gateway.region, &spec.peer).await?;
         // A tunnel's key and peer cannot be changed; such a tunnel is made anew.
-        let is_same = |tunnel: &Value| wanted.iter().any(|new| new["name"] == tunnel["name"] && new["description"] == tunnel["description"]);
+        let is_same = |tunnel: &Value| {
+            wanted
+                .iter()
+                .any(|new| new["name"] == tunnel["name"] && new["description"] == tunnel["description"])
+        };
         let stale: Vec<&Value> = there.iter().filter(|tunnel| !is_same(tunnel)).collect();
         if !stale.is_empty() {
             self.set_sessions(ground, &gateway.region, &spec.peer, Vec::new()).await?;
@@ -76,13 +89,16 @@ impl GcpCloud {
         }
         let globals = ground.global();
         if compute.get(&globals, "externalVpnGateways", &external).await?.is_none() {
-            let interface = |(number, address): (usize, &IpAddr)| json!({"id": number, "ipAddress": address.to_string()});
+            let interface =
+                |(number, address): (usize, &IpAddr)| json!({"id": number, "ipAddress": address.to_string()});
             let interfaces: Vec<Value> = peers.iter().enumerate().map(interface).collect();
             let mark = names::Mark { peer: Some(spec.peer.clone()), ..ground.names.mark() };
             let body = json!({"name": external, "description": names::write(mark), "redundancyType": redundancy, "interfaces": interfaces});
             compute.insert(&globals, "externalVpnGateways", &body).await?;
         }
-        let missing = wanted.iter().filter(|new| !there.iter().any(|tunnel| tunnel["name"] == new["name"] && is_same(tunnel)));
+        let missing = wanted
+            .iter()
+            .filter(|new| !there.iter().any(|tunnel| tunnel["name"] == new["name"] && is_same(tunnel)));
         try_join_all(missing.map(|tunnel| compute.insert(&place, "vpnTunnels", tunnel))).await?;
         let numbers = 0..wanted.len();
         let sessions = numbers.map(|number| self.session(ground, &gateway.region, spec, number)).collect();
@@ -100,18 +116,38 @@ impl GcpCloud {
     }
 
     /// Replaces the sessions of one peer on the router. The router has no version, so whoever changes it holds the turn.
-    async fn set_sessions(&self, ground: &Ground, region: &str, peer: &Site, sessions: Vec<(Value, Value)>) -> Result<()> {
+    async fn set_sessions(
+        &self,
+        ground: &Ground,
+        region: &str,
+        peer: &Site,
+        sessions: Vec<(Value, Value)>,
+    ) -> Result<()> {
         let (place, name) = (ground.region(region), ground.names.router());
         let Some(router) = self.compute.get(&place, "routers", &name).await? else { return Ok(()) };
         let ours = ground.names.tunnel(peer, 0);
         let ours = ours.trim_end_matches('0');
         let others = |list: &str| -> Vec<Value> {
             let all = router[list].as_array().into_iter().flatten();
-            all.filter(|one| !one["name"].as_str().is_some_and(|name| name.starts_with(ours))).cloned().collect()
+            all.filter(|one| !one["name"].as_str().is_some_and(|name| name.starts_with(ours)))
+                .cloned()
+                .collect()
         };
         let same = |list: &str, new: &[Value], field: &str| {
-            let there: Vec<&Value> = router[list].as_array().into_iter().flatten().filter(|one| one["name"].as_str().is_some_and(|name| name.starts_with(ours))).collect();
-            there.len() == new.len() && new.iter().all(|new| there.iter().any(|old| old["name"] == new["name"] && old[field] == new[field] && old["peerAsn"] == new["peerAsn"]))
+            let there: Vec<&Value> = router[list]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter(|one| one["name"].as_str().is_some_and(|name| name.starts_with(ours)))
+                .collect();
+            there.len() == new.len()
+                && new.iter().all(|new| {
+                    there.iter().any(|old| {
+                        old["name"] == new["name"]
+                            && old[field] == new[field]
+                            && old["peerAsn"] == new["peerAsn"]
+                    })
+                })
         };
         let (interfaces, peers): (Vec<Value>, Vec<Value>) = sessions.into_iter().unzip();
         if same("interfaces", &interfaces, "ipRange") && same("bgpPeers", &peers, "peerIpAddress") {
@@ -126,7 +162,8 @@ impl GcpCloud {
 
     async fn tunnels_to(&self, ground: &Ground, region: &str, peer: &Site) -> Result<Vec<Value>> {
         let name = ground.names.tunnel(peer, 0);
-        let found = self.compute.list(&ground.region(region), "vpnTunnels", name.trim_end_matches('0')).await?;
+        let found =
+            self.compute.list(&ground.region(region), "vpnTunnels", name.trim_end_matches('0')).await?;
         Ok(found.into_iter().filter(|tunnel| ground.names.owns(tunnel)).collect())
     }
 
@@ -146,7 +183,8 @@ impl GcpCloud {
     pub(crate) async fn disconnect(&self, ground: &Ground, peer: &Site) -> Result<()> {
         let _turn = self.turns.take(&format!("router {}", ground.site)).await;
         let name = ground.names.tunnel(peer, 0);
-        let tunnels = self.compute.list_all(&ground.project, "vpnTunnels", name.trim_end_matches('0')).await?;
+        let tunnels =
+            self.compute.list_all(&ground.project, "vpnTunnels", name.trim_end_matches('0')).await?;
         let tunnels: Vec<&Value> = tunnels.iter().filter(|tunnel| ground.names.owns(tunnel)).collect();
         if let Some(tunnel) = tunnels.first() {
             let region = last(&tunnel["region"]).to_owned();

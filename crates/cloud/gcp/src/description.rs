@@ -18,12 +18,16 @@ pub(crate) struct Description {
 
 impl Description {
     pub(crate) fn parse(text: &str) -> Result<Self, CloudError> {
-        let invalid = |what: String| CloudError::invalid(format!("the description of a Google Cloud instance {what}"));
-        let shape = "is JSON such as {\"zone\": \"us-west1-a\", \"machineType\": \"e2-micro\", \"disks\": […]}";
+        let invalid =
+            |what: String| CloudError::invalid(format!("the description of a Google Cloud instance {what}"));
+        let shape =
+            "is JSON such as {\"zone\": \"us-west1-a\", \"machineType\": \"e2-micro\", \"disks\": […]}";
         let mut fields: Map<String, Value> =
             serde_json::from_str(text).map_err(|err| invalid(format!("{shape}; this is not: {err}")))?;
         if let Some(network) = NETWORK.iter().find(|name| fields.contains_key(**name)) {
-            return Err(invalid(format!("sets the network with {network}, which Trestle does; leave it out")));
+            return Err(invalid(format!(
+                "sets the network with {network}, which Trestle does; leave it out"
+            )));
         }
         if let Some(own) = OWN.iter().find(|name| fields.contains_key(**name)) {
             return Err(invalid(format!("has {own}, which Trestle sets; leave it out")));
@@ -55,7 +59,8 @@ mod tests {
 
     #[test]
     fn descriptions_name_a_zone_and_no_network() {
-        let fine = Description::parse(r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[]}"#).unwrap();
+        let fine =
+            Description::parse(r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[]}"#).unwrap();
         assert_eq!((fine.zone.as_str(), fine.region.as_str()), ("us-west1-a", "us-west1"));
         assert_eq!(fine.fields["machineType"], "zones/us-west1-a/machineTypes/e2-micro");
         for bad in [

@@ -23,7 +23,8 @@ impl GcpCloud {
         let Some(gateway) = found.into_iter().find(|one| names.owns(one)) else { return Ok(None) };
         let region = last(&gateway["region"]).to_owned();
         let router = compute.get(&ground.region(&region), "routers", &names.router()).await?;
-        let asn = router.and_then(|router| router["bgp"]["asn"].as_u64()).and_then(|asn| u32::try_from(asn).ok());
+        let asn =
+            router.and_then(|router| router["bgp"]["asn"].as_u64()).and_then(|asn| u32::try_from(asn).ok());
         let addresses = addresses(&gateway);
         Ok(asn.map(|asn| Gateway { region, state: GatewayState { asn, addresses } }))
     }
@@ -37,7 +38,9 @@ impl GcpCloud {
         let region = match half.iter().find(|one| names.owns(one)) {
             Some(half) => last(&half["region"]).to_owned(),
             None => {
-                let none = || CloudError::conflict(format!("{} has no network for a gateway to stand in", ground.site));
+                let none = || {
+                    CloudError::conflict(format!("{} has no network for a gateway to stand in", ground.site))
+                };
                 self.subnets(ground).await?.first().ok_or_else(none)?.0.to_string()
             }
         };
@@ -45,13 +48,19 @@ impl GcpCloud {
         let mark = names::write(names.mark());
         let gateway = json!({"name": names.gateway(), "network": ground.network(), "description": mark});
         let router = json!({"name": names.router(), "network": ground.network(), "description": mark, "bgp": {"asn": asn}});
-        futures::try_join!(compute.insert(&place, "vpnGateways", &gateway), compute.insert(&place, "routers", &router))?;
-        let missing = || CloudError::unavailable(format!("the gateway of {} was made and is not there", ground.site));
+        futures::try_join!(
+            compute.insert(&place, "vpnGateways", &gateway),
+            compute.insert(&place, "routers", &router)
+        )?;
+        let missing =
+            || CloudError::unavailable(format!("the gateway of {} was made and is not there", ground.site));
         Ok(self.gateway(ground).await?.ok_or_else(missing)?.state)
     }
 
     pub(crate) async fn need_gateway(&self, ground: &Ground) -> Result<Gateway> {
-        self.gateway(ground).await?.ok_or_else(|| CloudError::conflict(format!("{} has no gateway", ground.site)))
+        self.gateway(ground)
+            .await?
+            .ok_or_else(|| CloudError::conflict(format!("{} has no gateway", ground.site)))
     }
 
     pub(crate) async fn remove_gateway(&self, ground: &Ground) -> Result<()> {
@@ -61,10 +70,14 @@ impl GcpCloud {
         for (collection, objects) in [("vpnGateways", gateways), ("routers", routers)] {
             for object in objects.iter().filter(|object| names.owns(object)) {
                 let place = ground.region(last(&object["region"]));
-                let deleted = compute.delete(&place, collection, object["name"].as_str().unwrap_or_default()).await;
+                let deleted =
+                    compute.delete(&place, collection, object["name"].as_str().unwrap_or_default()).await;
                 match deleted {
                     Err(failure) if failure.is(Class::InUse) => {
-                        return Err(CloudError::conflict(format!("the gateway of {} has connections: {failure}", ground.site)));
+                        return Err(CloudError::conflict(format!(
+                            "the gateway of {} has connections: {failure}",
+                            ground.site
+                        )));
                     }
                     outcome => outcome?,
                 }
@@ -76,7 +89,8 @@ impl GcpCloud {
     pub(crate) async fn make_nat(&self, ground: &Ground, region: &Segment) -> Result<()> {
         let (names, place) = (&ground.names, ground.region(region.as_str()));
         let subnet = self.compute.get(&place, "subnetworks", &names.subnet(region.as_str())).await?;
-        subnet.ok_or_else(|| CloudError::conflict(format!("there is no network {}.{region}", ground.site)))?;
+        subnet
+            .ok_or_else(|| CloudError::conflict(format!("there is no network {}.{region}", ground.site)))?;
         let name = names.nat(region.as_str());
         if self.compute.get(&place, "routers", &name).await?.is_some() {
             return Ok(());

@@ -11,7 +11,11 @@ const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
 /// `length` letters from SHA-256.
 pub(crate) fn hash(text: &str, length: usize) -> String {
-    Sha256::digest(text.as_bytes()).iter().take(length).map(|byte| char::from(ALPHABET[usize::from(byte & 31)])).collect()
+    Sha256::digest(text.as_bytes())
+        .iter()
+        .take(length)
+        .map(|byte| char::from(ALPHABET[usize::from(byte & 31)]))
+        .collect()
 }
 
 /// The names of a site's objects: `t-SITE-KIND-WHAT`, 40 letters at most.
@@ -155,7 +159,9 @@ mod tests {
         ];
         for name in &all {
             assert!(name.len() <= 40, "{name}");
-            assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'));
+            assert!(
+                name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+            );
         }
         let different: std::collections::BTreeSet<_> = all.iter().collect();
         assert_eq!(different.len(), all.len());

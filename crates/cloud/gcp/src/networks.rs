@@ -45,7 +45,9 @@ impl GcpCloud {
         let mut subnets: Vec<(Segment, Ipv4Net)> = found
             .iter()
             .filter(|subnet| ground.names.owns(subnet))
-            .filter_map(|subnet| Some((last(&subnet["region"]).parse().ok()?, subnet["ipCidrRange"].as_str()?.parse().ok()?)))
+            .filter_map(|subnet| {
+                Some((last(&subnet["region"]).parse().ok()?, subnet["ipCidrRange"].as_str()?.parse().ok()?))
+            })
             .collect();
         subnets.sort();
         Ok(subnets)
@@ -84,19 +86,27 @@ impl GcpCloud {
             list("vpnTunnels", prefix("tun-")),
             markers,
         )?;
-        let mine = |objects: Vec<Value>| objects.into_iter().filter(|object| names.owns(object)).collect::<Vec<_>>();
+        let mine =
+            |objects: Vec<Value>| objects.into_iter().filter(|object| names.owns(object)).collect::<Vec<_>>();
         let resource = |instance: &Value| {
             let name = names::read(instance)?.name?;
             crate::resources::state_of(&ground.project, instance).map(|state| (name, state))
         };
-        let mut connections: Vec<_> = mine(tunnels).iter().filter_map(|tunnel| names::read(tunnel)?.peer).collect();
+        let mut connections: Vec<_> =
+            mine(tunnels).iter().filter_map(|tunnel| names::read(tunnel)?.peer).collect();
         connections.sort();
         connections.dedup();
         // Subnets of one VPC reach each other by themselves.
         let regions: Vec<Segment> = subnets.iter().map(|(region, _)| region.clone()).collect();
-        let pairs = regions.iter().enumerate().flat_map(|(place, a)| regions[place + 1..].iter().map(move |b| (a, b)));
-        let inside = pairs.filter_map(|(a, b)| PeeringName::new(network_of(&ground.site, a), network_of(&ground.site, b)).ok());
-        let across = mine(markers).into_iter().filter_map(|marker| names::read(&marker)?.peering).collect::<Vec<_>>();
+        let pairs = regions
+            .iter()
+            .enumerate()
+            .flat_map(|(place, a)| regions[place + 1..].iter().map(move |b| (a, b)));
+        let inside = pairs.filter_map(|(a, b)| {
+            PeeringName::new(network_of(&ground.site, a), network_of(&ground.site, b)).ok()
+        });
+        let across =
+            mine(markers).into_iter().filter_map(|marker| names::read(&marker)?.peering).collect::<Vec<_>>();
         Ok(Listing {
             networks: subnets.clone(),
             resources: mine(instances).iter().filter_map(resource).collect(),

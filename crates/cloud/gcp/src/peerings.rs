@@ -33,15 +33,18 @@ impl GcpCloud {
             return Ok(());
         }
         let _turn = self.turns.take(&Self::pair(a, b)).await;
-        let mark = names::Mark { peering: Some(spec.name.clone()), peer: Some(b.site.clone()), ..a.names.mark() };
+        let mark =
+            names::Mark { peering: Some(spec.name.clone()), peer: Some(b.site.clone()), ..a.names.mark() };
         let marker = json!({"name": a.names.marker(&spec.name), "network": a.network(), "description": names::write(mark), "direction": "INGRESS", "priority": 65535, "disabled": true, "denied": [{"IPProtocol": "all"}], "sourceRanges": ["0.0.0.0/0"]});
         self.compute.insert(&a.global(), "firewalls", &marker).await?;
         for (near, far) in [(a, b), (b, a)] {
             self.peer(near, far).await?;
         }
         wait(self.compute.clock(), Pace::QUICK, &format!("the peering {}", spec.name), || async {
-            let network = self.compute.get(&a.global(), "networks", &a.names.network()).await?.unwrap_or_default();
-            let active = peering(&network, &a.names.peer(&b.site)).is_some_and(|peering| peering["state"] == "ACTIVE");
+            let network =
+                self.compute.get(&a.global(), "networks", &a.names.network()).await?.unwrap_or_default();
+            let active =
+                peering(&network, &a.names.peer(&b.site)).is_some_and(|peering| peering["state"] == "ACTIVE");
             Ok(if active { Progress::Done(()) } else { Progress::Pending })
         })
         .await
@@ -51,16 +54,23 @@ impl GcpCloud {
     async fn peer(&self, near: &Ground, far: &Ground) -> Result<()> {
         let name = near.names.peer(&far.site);
         let none = || CloudError::conflict(format!("{} has no network", near.site));
-        let network = self.compute.get(&near.global(), "networks", &near.names.network()).await?.ok_or_else(none)?;
+        let network =
+            self.compute.get(&near.global(), "networks", &near.names.network()).await?.ok_or_else(none)?;
         if peering(&network, &name).is_some() {
             return Ok(());
         }
-        let wanted = json!({"networkPeering": {"name": name, "network": far.network(), "exchangeSubnetRoutes": true}});
-        let added = self.compute.act(&near.global(), "networks", &near.names.network(), "addPeering", &wanted).await;
+        let wanted =
+            json!({"networkPeering": {"name": name, "network": far.network(), "exchangeSubnetRoutes": true}});
+        let added =
+            self.compute.act(&near.global(), "networks", &near.names.network(), "addPeering", &wanted).await;
         match added {
             // Made by an earlier try whose answer was lost.
             Err(failure) if failure.is(Class::Invalid) => {
-                let network = self.compute.get(&near.global(), "networks", &near.names.network()).await?.ok_or_else(none)?;
+                let network = self
+                    .compute
+                    .get(&near.global(), "networks", &near.names.network())
+                    .await?
+                    .ok_or_else(none)?;
                 peering(&network, &name).map(drop).ok_or_else(|| failure.into())
             }
             outcome => Ok(outcome?),
@@ -74,17 +84,26 @@ impl GcpCloud {
         }
         let _turn = self.turns.take(&Self::pair(a, b)).await;
         self.compute.delete(&a.global(), "firewalls", &a.names.marker(&spec.name)).await?;
-        let markers = self.compute.list(&a.global(), "firewalls", &format!("{}-pm-", a.names.prefix())).await?;
+        let markers =
+            self.compute.list(&a.global(), "firewalls", &format!("{}-pm-", a.names.prefix())).await?;
         let wanted = markers.iter().filter_map(names::read).any(|mark| mark.peer.as_ref() == Some(&b.site));
         if wanted {
             return Ok(());
         }
         for (near, far) in [(a, b), (b, a)] {
             let name = near.names.peer(&far.site);
-            let network = self.compute.get(&near.global(), "networks", &near.names.network()).await?.unwrap_or_default();
+            let network = self
+                .compute
+                .get(&near.global(), "networks", &near.names.network())
+                .await?
+                .unwrap_or_default();
             if peering(&network, &name).is_some() {
                 let body = json!({"name": name});
-                match self.compute.act(&near.global(), "networks", &near.names.network(), "removePeering", &body).await {
+                match self
+                    .compute
+                    .act(&near.global(), "networks", &near.names.network(), "removePeering", &body)
+                    .await
+                {
                     Err(failure) if failure.is(Class::Invalid) || failure.is(Class::NotFound) => {}
                     outcome => outcome?,
                 }

@@ -26,14 +26,19 @@ impl GcpCloud {
     pub(crate) async fn make_resource(&self, ground: &Ground, spec: &ResourceSpec) -> Result<ResourceState> {
         let description = Description::parse(&spec.description)?;
         if description.region != spec.region {
-            return Err(CloudError::invalid(format!("the description is for {}, not {}", description.region, spec.region)));
+            return Err(CloudError::invalid(format!(
+                "the description is for {}, not {}",
+                description.region, spec.region
+            )));
         }
         let name = ground.names.instance(&spec.name);
         let place = ground.zone(&description.zone);
         if let Some(there) = self.compute.get(&place, "instances", &name).await? {
             return self.readable(ground, &there);
         }
-        let subnet = ground.region(spec.region.as_str()).object("subnetworks", &ground.names.subnet(spec.region.as_str()));
+        let subnet = ground
+            .region(spec.region.as_str())
+            .object("subnetworks", &ground.names.subnet(spec.region.as_str()));
         let mark = names::Mark { name: Some(spec.name.clone()), ..ground.names.mark() };
         let mut instance = Value::Object(description.fields);
         instance["name"] = name.as_str().into();
@@ -48,7 +53,8 @@ impl GcpCloud {
     }
 
     fn readable(&self, ground: &Ground, instance: &Value) -> Result<ResourceState> {
-        let unreadable = || CloudError::unavailable(format!("an instance of {} has no address yet", ground.site));
+        let unreadable =
+            || CloudError::unavailable(format!("an instance of {} has no address yet", ground.site));
         state_of(&ground.project, instance).ok_or_else(unreadable)
     }
 
@@ -59,7 +65,8 @@ impl GcpCloud {
             compute.delete(&ground.zone(last(&instance["zone"])), "instances", &wanted).await?;
         }
         // The list goes with the resource, so that another of the same name is closed.
-        let firewalls = compute.list(&ground.global(), "firewalls", &self.list_prefix(ground, &wanted)).await?;
+        let firewalls =
+            compute.list(&ground.global(), "firewalls", &self.list_prefix(ground, &wanted)).await?;
         let global = ground.global();
         let names = firewalls.iter().filter_map(|firewall| firewall["name"].as_str());
         try_join_all(names.map(|name| compute.delete(&global, "firewalls", name))).await?;

@@ -60,11 +60,17 @@ pub fn firewalls_of(home: &Home, entries: &[PermitEntry]) -> Result<Firewalls, C
     for entry in entries {
         let traffic = &entry.traffic;
         if traffic.src_ports != Ports::Any {
-            let message = format!("the entry {} names source ports, which Google's firewalls do not look at; leave them out", entry.name);
+            let message = format!(
+                "the entry {} names source ports, which Google's firewalls do not look at; leave them out",
+                entry.name
+            );
             return Err(CloudError::new(CloudErrorKind::Unsupported, message));
         }
         if let Some(v6) = entry.targets().iter().find(|target| matches!(target.net(), IpNet::V6(_))) {
-            let message = format!("the entry {} has the IPv6 target {v6}; networks of Trestle in Google Cloud are IPv4 only", entry.name);
+            let message = format!(
+                "the entry {} has the IPv6 target {v6}; networks of Trestle in Google Cloud are IPv4 only",
+                entry.name
+            );
             return Err(CloudError::new(CloudErrorKind::Unsupported, message));
         }
         let targets: Vec<Address> = entry.targets().iter().copied().collect();
@@ -78,7 +84,8 @@ pub fn firewalls_of(home: &Home, entries: &[PermitEntry]) -> Result<Firewalls, C
 
 fn firewall(home: &Home, name: &str, entry: &PermitEntry, targets: &[Address]) -> Result<Value, CloudError> {
     let texts: BTreeSet<String> = entry.targets().iter().map(ToString::to_string).collect();
-    let literal: Vec<usize> = (0..targets.len()).filter(|place| entry.tags.contains(&targets[*place].to_string())).collect();
+    let literal: Vec<usize> =
+        (0..targets.len()).filter(|place| entry.tags.contains(&targets[*place].to_string())).collect();
     let all = literal.len() == targets.len();
     let note = NoteBody {
         owner: home.owner.clone(),
@@ -151,7 +158,12 @@ pub fn entries_of<'f>(firewalls: impl IntoIterator<Item = &'f Value>) -> Vec<Per
         let mut targets: Vec<Address> = ranges.filter_map(|range| range.as_str()?.parse().ok()).collect();
         targets.sort();
         for allowed in firewall["allowed"].as_array().into_iter().flatten() {
-            let traffic = Traffic { direction, protocol: read_protocol(&allowed["IPProtocol"]), src_ports: Ports::Any, dst_ports: read_ports(&allowed["ports"]) };
+            let traffic = Traffic {
+                direction,
+                protocol: read_protocol(&allowed["IPProtocol"]),
+                src_ports: Ports::Any,
+                dst_ports: read_ports(&allowed["ports"]),
+            };
             let name = match &note {
                 Some(note) => note.trestle.entry.clone(),
                 None => format!("not-ours {}", firewall["name"].as_str().unwrap_or_default()),
@@ -160,12 +172,15 @@ pub fn entries_of<'f>(firewalls: impl IntoIterator<Item = &'f Value>) -> Vec<Per
             entry.extend(&targets);
             if let Some(Note { trestle: note }) = &note {
                 tags.extend(note.tags.iter().cloned());
-                let named = targets.iter().enumerate().filter(|(place, _)| note.all || note.literal.contains(place));
+                let named =
+                    targets.iter().enumerate().filter(|(place, _)| note.all || note.literal.contains(place));
                 tags.extend(named.map(|(_, target)| target.to_string()));
             }
         }
     }
-    let entry = |((name, traffic), (targets, tags))| PermitEntry::new(EntryName::reported(name), traffic, targets, tags);
+    let entry = |((name, traffic), (targets, tags))| {
+        PermitEntry::new(EntryName::reported(name), traffic, targets, tags)
+    };
     found.into_iter().filter_map(entry).collect()
 }
 
@@ -180,17 +195,28 @@ fn read_protocol(value: &Value) -> Protocol {
 
 /// Several ranges, which Trestle never writes, show as all ports from the lowest to the highest.
 fn read_ports(value: &Value) -> Ports {
-    let ranges: Vec<Ports> = value.as_array().into_iter().flatten().filter_map(|text| text.as_str()?.parse().ok()).collect();
+    let ranges: Vec<Ports> =
+        value.as_array().into_iter().flatten().filter_map(|text| text.as_str()?.parse().ok()).collect();
     let bounds = ranges.iter().filter_map(|ports| match ports {
         Ports::Range { first, last } => Some((*first, *last)),
         Ports::Any => None,
     });
-    bounds.reduce(|(a, b), (c, d)| (a.min(c), b.max(d))).map_or(Ports::Any, |(first, last)| Ports::Range { first, last })
+    bounds
+        .reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
+        .map_or(Ports::Any, |(first, last)| Ports::Range { first, last })
 }
 
 /// Fields that make a firewall what it is.
-const FIELDS: [&str; 8] =
-    ["description", "direction", "priority", "disabled", "allowed", "sourceRanges", "destinationRanges", "targetTags"];
+const FIELDS: [&str; 8] = [
+    "description",
+    "direction",
+    "priority",
+    "disabled",
+    "allowed",
+    "sourceRanges",
+    "destinationRanges",
+    "targetTags",
+];
 
 /// What must change.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -205,7 +231,9 @@ pub fn difference(current: &Firewalls, wanted: &Firewalls) -> Change {
     for (name, firewall) in wanted {
         match current.get(name) {
             None => change.insert.push(firewall.clone()),
-            Some(there) if FIELDS.iter().any(|field| there[*field] != firewall[*field]) => change.update.push(firewall.clone()),
+            Some(there) if FIELDS.iter().any(|field| there[*field] != firewall[*field]) => {
+                change.update.push(firewall.clone())
+            }
             Some(_) => {}
         }
     }
@@ -220,7 +248,13 @@ mod tests {
     use super::*;
 
     fn home() -> Home {
-        Home { owner: "o".into(), site: "ns.gcp".into(), prefix: "t-abc-fw-xyz".into(), network: "n".into(), tag: "tag".into() }
+        Home {
+            owner: "o".into(),
+            site: "ns.gcp".into(),
+            prefix: "t-abc-fw-xyz".into(),
+            network: "n".into(),
+            tag: "tag".into(),
+        }
     }
 
     fn entry(name: &str, protocol: Protocol, targets: &[String], tags: &[String]) -> PermitEntry {
@@ -248,7 +282,12 @@ mod tests {
     #[test]
     fn protocols_have_googles_names() {
         let targets = ["10.0.0.1".to_owned()];
-        for (number, text) in [(Protocol::Any, "all"), (Protocol::TCP, "tcp"), (Protocol::Number(47), "47"), (Protocol::Number(50), "esp")] {
+        for (number, text) in [
+            (Protocol::Any, "all"),
+            (Protocol::TCP, "tcp"),
+            (Protocol::Number(47), "47"),
+            (Protocol::Number(50), "esp"),
+        ] {
             let list = [entry("a", number, &targets, &[])];
             let firewalls = firewalls_of(&home(), &list).unwrap();
             assert_eq!(firewalls.values().next().unwrap()["allowed"][0]["IPProtocol"], text);
@@ -263,8 +302,13 @@ mod tests {
         from.traffic.src_ports = Ports::one(53);
         assert_eq!(firewalls_of(&home(), &[from]).unwrap_err().kind, CloudErrorKind::Unsupported);
         let tags: Vec<String> = (0..40).map(|n| format!("{n}{}", "x".repeat(60))).collect();
-        assert_eq!(firewalls_of(&home(), &[entry("a", Protocol::TCP, &targets, &tags)]).unwrap_err().kind, CloudErrorKind::Conflict);
-        assert!(firewalls_of(&home(), &[entry("a", Protocol::TCP, &["2001:db8::1".to_owned()], &[])]).is_err());
+        assert_eq!(
+            firewalls_of(&home(), &[entry("a", Protocol::TCP, &targets, &tags)]).unwrap_err().kind,
+            CloudErrorKind::Conflict
+        );
+        assert!(
+            firewalls_of(&home(), &[entry("a", Protocol::TCP, &["2001:db8::1".to_owned()], &[])]).is_err()
+        );
     }
 
     type Lists = BTreeMap<String, (bool, BTreeSet<u8>, bool)>;

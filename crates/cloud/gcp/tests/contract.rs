@@ -23,12 +23,14 @@ fn plugin(sim: &Sim) -> GcpCloud {
 }
 
 fn subject(cloud: &GcpCloud) -> Subject<'_> {
-    let description = |zone: &str| format!(r#"{{"zone":"{zone}","machineType":"e2-micro","disks":[{{"boot":true}}]}}"#);
+    let description =
+        |zone: &str| format!(r#"{{"zone":"{zone}","machineType":"e2-micro","disks":[{{"boot":true}}]}}"#);
     Subject {
         cloud,
         at: At { site: "ns.gcp".parse().unwrap(), deployment: "projects/p1".to_owned() },
         descriptions: [description("us-west1-a"), description("europe-west1-b")],
-        with_network: r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[],"networkInterfaces":[]}"#.to_owned(),
+        with_network: r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[],"networkInterfaces":[]}"#
+            .to_owned(),
         spaces: ["10.0.0.0/16".parse().unwrap(), "10.1.0.0/16".parse().unwrap()],
         has_nat: true,
         peer: Some("ns.other".parse().unwrap()),
@@ -48,7 +50,15 @@ async fn the_plugin_keeps_the_contract() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_contract_holds_on_a_troubled_cloud() {
     let sim = Sim::start().await.unwrap();
-    sim.set_faults(Faults { seed: 7, throttle: 50, before: 20, lost: 20, html: 10, failed: 30, ..Faults::default() });
+    sim.set_faults(Faults {
+        seed: 7,
+        throttle: 50,
+        before: 20,
+        lost: 20,
+        html: 10,
+        failed: 30,
+        ..Faults::default()
+    });
     let cloud = plugin(&sim);
     run(&subject(&cloud)).await.unwrap();
     assert_eq!(sim.left(), Vec::<String>::new());
@@ -62,7 +72,8 @@ async fn a_real_project_keeps_the_contract() {
     let cloud = GcpCloud::new(&options).unwrap();
     let disk = r#"{"boot":true,"autoDelete":true,"initializeParams":{"sourceImage":"projects/debian-cloud/global/images/family/debian-12"}}"#;
     let mut subject = subject(&cloud);
-    subject.at.deployment = std::env::var("GOOGLE_CLOUD_PROJECT").expect("GOOGLE_CLOUD_PROJECT names the project");
+    subject.at.deployment =
+        std::env::var("GOOGLE_CLOUD_PROJECT").expect("GOOGLE_CLOUD_PROJECT names the project");
     subject.descriptions = subject.descriptions.map(|text| text.replace(r#"{"boot":true}"#, disk));
     run(&subject).await.unwrap();
 }

@@ -117,7 +117,11 @@ struct TokenReply {
 }
 
 /// Asks a token endpoint.
-async fn token_request(transport: &dyn Transport, clock: &dyn Clock, request: Request) -> Result<Token, Failure> {
+async fn token_request(
+    transport: &dyn Transport,
+    clock: &dyn Clock,
+    request: Request,
+) -> Result<Token, Failure> {
     let what = request.operation.clone();
     let reply = transport.send(&request).await.map_err(|err| missing(format!("{what}: {err}")))?;
     if reply.status != 200 {

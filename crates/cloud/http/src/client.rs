@@ -37,11 +37,7 @@ pub struct Patience {
 
 impl Default for Patience {
     fn default() -> Self {
-        Self {
-            attempts: 8,
-            first_pause: Duration::from_millis(500),
-            longest_pause: Duration::from_secs(30),
-        }
+        Self { attempts: 8, first_pause: Duration::from_millis(500), longest_pause: Duration::from_secs(30) }
     }
 }
 
@@ -58,7 +54,12 @@ pub struct Parts {
 
 impl Parts {
     /// The machine's clock, the network, no recorder.
-    pub fn new(transport: HttpTransport, signer: Arc<dyn Signer>, dialect: Arc<dyn Dialect>, rates: Rates) -> Self {
+    pub fn new(
+        transport: HttpTransport,
+        signer: Arc<dyn Signer>,
+        dialect: Arc<dyn Dialect>,
+        rates: Rates,
+    ) -> Self {
         Self {
             transport: Arc::new(transport),
             signer,

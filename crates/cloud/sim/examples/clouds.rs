@@ -18,7 +18,10 @@ async fn main() -> std::io::Result<()> {
     }
     let clock = sim.run_clock(speed);
     let url = sim.url();
-    writeln!(std::io::stdout(), "AWS {url}/\nGoogle Cloud {url}/compute/v1/\ntime passes {speed} times as fast as usual")?;
+    writeln!(
+        std::io::stdout(),
+        "AWS {url}/\nGoogle Cloud {url}/compute/v1/\ntime passes {speed} times as fast as usual"
+    )?;
     tokio::signal::ctrl_c().await?;
     clock.abort();
     Ok(())

@@ -57,8 +57,12 @@ fn parameters(ask: &Ask<'_>) -> BTreeMap<String, String> {
         percent_encoding::percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
     };
     let text = String::from_utf8_lossy(ask.body);
-    let pairs = text.split('&').chain(ask.uri.query().unwrap_or_default().split('&')).filter(|pair| !pair.is_empty());
-    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(key, value)| (decode(key), decode(value))).collect()
+    let pairs =
+        text.split('&').chain(ask.uri.query().unwrap_or_default().split('&')).filter(|pair| !pair.is_empty());
+    pairs
+        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        .map(|(key, value)| (decode(key), decode(value)))
+        .collect()
 }
 
 pub(crate) fn operation(ask: &Ask<'_>) -> String {

@@ -66,7 +66,10 @@ impl Trouble {
             (faults.html, Fault::Html),
             (faults.failed, Fault::Failed),
         ];
-        chances.into_iter().find(|(chance, _)| *chance > 0 && self.dice() % 1000 < u64::from(*chance)).map(|(_, f)| f)
+        chances
+            .into_iter()
+            .find(|(chance, _)| *chance > 0 && self.dice() % 1000 < u64::from(*chance))
+            .map(|(_, f)| f)
     }
 
     /// SplitMix64.

@@ -64,8 +64,12 @@ fn target(ask: &Ask<'_>) -> Option<Target> {
     let mut found = match parts.as_slice() {
         ["projects", project] => of(project, own("global"), &["projects", project]),
         ["projects", project, kind @ ("regions" | "zones")] => of(project, own("global"), &[kind]),
-        ["projects", project, kind @ ("regions" | "zones"), name] => of(project, own("global"), &[kind, name]),
-        ["projects", project, kind @ ("regions" | "zones"), place, rest @ ..] => of(project, format!("{kind}/{place}"), rest),
+        ["projects", project, kind @ ("regions" | "zones"), name] => {
+            of(project, own("global"), &[kind, name])
+        }
+        ["projects", project, kind @ ("regions" | "zones"), place, rest @ ..] => {
+            of(project, format!("{kind}/{place}"), rest)
+        }
         ["projects", project, scope @ ("global" | "aggregated"), rest @ ..] => of(project, own(scope), rest),
         _ => return None,
     };
@@ -100,7 +104,10 @@ pub(crate) fn answer(world: &mut World, ask: &Ask<'_>, fault: Option<Fault>) -> 
         Ok(body) => (200, body),
         Err(refusal) => {
             let errors = json!([{"domain": "global", "reason": refusal.reason, "message": refusal.message}]);
-            (refusal.status, json!({"error": {"code": refusal.status, "message": refusal.message, "errors": errors}}))
+            (
+                refusal.status,
+                json!({"error": {"code": refusal.status, "message": refusal.message, "errors": errors}}),
+            )
         }
     };
     Answer { status, content_type: "application/json; charset=UTF-8", body: body.to_string() }

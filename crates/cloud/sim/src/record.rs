@@ -15,7 +15,8 @@ pub(crate) struct Recorder {
 impl Recorder {
     pub(crate) fn write(&mut self, ask: &Ask<'_>, status: u16, now: Duration) {
         let region = ask.headers.get("authorization").and_then(|value| value.to_str().ok());
-        let region = region.and_then(|text| text.split_once("Credential=")?.1.split('/').nth(2)).unwrap_or_default();
+        let region =
+            region.and_then(|text| text.split_once("Credential=")?.1.split('/').nth(2)).unwrap_or_default();
         let waited = now.saturating_sub(self.last).as_secs();
         self.last = now;
         let line = json!({

@@ -12,7 +12,10 @@ use cloud_http::Clock as _;
 use http::{HeaderMap, Method, Uri};
 use parking_lot::Mutex;
 
-use crate::{Fault, VirtualClock, aws, gcp, world::{Call, World}};
+use crate::{
+    Fault, VirtualClock, aws, gcp,
+    world::{Call, World},
+};
 
 #[derive(Clone)]
 struct Shared {

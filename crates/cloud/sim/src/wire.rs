@@ -122,9 +122,15 @@ const MAX_HOPS: u32 = 8;
 impl Wire {
     /// The other end of a tunnel that is up.
     pub fn other_end(&self, tunnel: &Tunnel) -> Option<(&str, &Tunnel)> {
-        let ends = self.gateways.iter().flat_map(|(name, gateway)| gateway.tunnels.iter().map(move |end| (name, end)));
+        let ends = self
+            .gateways
+            .iter()
+            .flat_map(|(name, gateway)| gateway.tunnels.iter().map(move |end| (name, end)));
         ends.filter(|(_, end)| {
-            end.local == tunnel.remote && end.remote == tunnel.local && end.key == tunnel.key && end.ike == tunnel.ike
+            end.local == tunnel.remote
+                && end.remote == tunnel.local
+                && end.key == tunnel.key
+                && end.ike == tunnel.ike
         })
         .map(|(name, end)| (name.as_str(), end))
         .next()
@@ -181,8 +187,21 @@ impl Wire {
             .gateways
             .iter()
             .map(|(name, gateway)| {
-                let sessions = gateway.tunnels.iter().map(|end| format!("{} to {}: up {}, bgp {:?}", end.local, end.remote, self.is_up(end), self.bgp_peer(end)));
-                format!("{name} {:?} tunnels {:?} learnt {:?}", gateway.routes, sessions.collect::<Vec<_>>(), self.learnt(gateway))
+                let sessions = gateway.tunnels.iter().map(|end| {
+                    format!(
+                        "{} to {}: up {}, bgp {:?}",
+                        end.local,
+                        end.remote,
+                        self.is_up(end),
+                        self.bgp_peer(end)
+                    )
+                });
+                format!(
+                    "{name} {:?} tunnels {:?} learnt {:?}",
+                    gateway.routes,
+                    sessions.collect::<Vec<_>>(),
+                    self.learnt(gateway)
+                )
             })
             .collect();
         format!(
@@ -209,7 +228,10 @@ impl Wire {
         match self.route(network, to) {
             Some(Way::Local) => from == home,
             Some(Way::Hop(Hop::Peer(peer))) => {
-                let has = self.networks.get(&peer).is_some_and(|peer| peer.spaces.iter().any(|net| net.contains(&to)));
+                let has = self
+                    .networks
+                    .get(&peer)
+                    .is_some_and(|peer| peer.spaces.iter().any(|net| net.contains(&to)));
                 has && peer == home
             }
             Some(Way::Hop(Hop::Gateway(gateway))) => self.through(&gateway, to, home, 0),
@@ -219,7 +241,8 @@ impl Wire {
 
     fn through(&self, gateway: &str, to: Ipv4Addr, home: &str, hops: u32) -> bool {
         let Some(here) = self.gateways.get(gateway).filter(|_| hops < MAX_HOPS) else { return false };
-        let own = here.routes.iter().filter(|(net, _)| net.contains(&to)).max_by_key(|(net, _)| net.prefix_len());
+        let own =
+            here.routes.iter().filter(|(net, _)| net.contains(&to)).max_by_key(|(net, _)| net.prefix_len());
         let learnt = self.learnt(here);
         let far = learnt.iter().filter(|(net, _)| net.contains(&to)).max_by_key(|(net, _)| net.prefix_len());
         match (own, far) {
@@ -227,7 +250,10 @@ impl Wire {
                 self.through(peer, to, home, hops + 1)
             }
             (Some((_, GatewayHop::Network(network))), _) => {
-                let has = self.networks.get(network).is_some_and(|net| net.spaces.iter().any(|net| net.contains(&to)));
+                let has = self
+                    .networks
+                    .get(network)
+                    .is_some_and(|net| net.spaces.iter().any(|net| net.contains(&to)));
                 has && network == home
             }
             (Some((_, GatewayHop::Gateway(peer))), _) => self.through(peer, to, home, hops + 1),
@@ -339,7 +365,8 @@ mod tests {
         for (a, b, space) in [("n3", "n1", "10.0.0.0/8"), ("n1", "n3", "10.3.0.0/16")] {
             wire.networks.get_mut(a).unwrap().routes.push((net(space), Hop::Peer(b.into())));
         }
-        let host = Host { address: Some([10, 3, 0, 4].into()), network: "n3".into(), ..wire.hosts[0].clone() };
+        let host =
+            Host { address: Some([10, 3, 0, 4].into()), network: "n3".into(), ..wire.hosts[0].clone() };
         wire.hosts.push(host);
         let ask = |wire: &Wire, to: [u8; 4]| wire.reaches([10, 3, 0, 4].into(), to.into(), &PACKET);
         assert!(ask(&wire, [10, 1, 0, 4]));

@@ -7,7 +7,9 @@ use model::Packet;
 use parking_lot::Mutex;
 use tokio::{net::TcpListener, task::JoinHandle};
 
-use crate::{record::Recorder, Fault, Faults, VirtualClock, aws::Ec2, faults::Trouble, gcp::Gce, server, wire::Wire};
+use crate::{
+    Fault, Faults, VirtualClock, aws::Ec2, faults::Trouble, gcp::Gce, record::Recorder, server, wire::Wire,
+};
 
 /// One request that a cloud heard.
 #[derive(Clone, Debug, PartialEq, Eq)]

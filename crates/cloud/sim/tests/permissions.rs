@@ -14,7 +14,8 @@ use cloud_gcp::{GcpCloud, GcpOptions};
 use cloud_http::{Exchange, Recorder, auth::Environment};
 use cloud_sim::Sim;
 use model::{
-    ConnectionSpec, Direction, EntryName, NetworkName, PeeringName, PermitEntry, Ports, Protocol, Secret, Segment, Traffic,
+    ConnectionSpec, Direction, EntryName, NetworkName, PeeringName, PermitEntry, Ports, Protocol, Secret,
+    Segment, Traffic,
 };
 
 #[derive(Default)]
@@ -37,21 +38,37 @@ fn entry(name: &str, targets: &[&str], direction: Direction) -> PermitEntry {
 
 /// Everything a plugin can be asked for.
 async fn everything(cloud: &dyn Cloud, at: &At, other: &At, descriptions: [&str; 2]) {
-    let regions: [Segment; 2] =
-        [cloud.inspect_resource(at, descriptions[0]).await.unwrap(), cloud.inspect_resource(at, descriptions[1]).await.unwrap()];
+    let regions: [Segment; 2] = [
+        cloud.inspect_resource(at, descriptions[0]).await.unwrap(),
+        cloud.inspect_resource(at, descriptions[1]).await.unwrap(),
+    ];
     let network = |at: &At, region: &Segment| NetworkName { site: at.site.clone(), region: region.clone() };
-    for (at, region, space) in [(at, &regions[0], "10.0.0.0/16"), (at, &regions[1], "10.1.0.0/16"), (other, &regions[0], "10.2.0.0/16")] {
+    for (at, region, space) in [
+        (at, &regions[0], "10.0.0.0/16"),
+        (at, &regions[1], "10.1.0.0/16"),
+        (other, &regions[0], "10.2.0.0/16"),
+    ] {
         cloud.ensure_network(at, region, space.parse().unwrap()).await.unwrap();
     }
     let name: Segment = "a".parse().unwrap();
-    let spec = ResourceSpec { name: name.clone(), region: regions[0].clone(), description: descriptions[0].to_owned() };
+    let spec = ResourceSpec {
+        name: name.clone(),
+        region: regions[0].clone(),
+        description: descriptions[0].to_owned(),
+    };
     let made = cloud.create_resource(at, &spec).await.unwrap();
     for direction in [Direction::Inbound, Direction::Outbound] {
         let tag = direction.to_string();
-        let (x, y) = (entry(&format!("x-{tag}"), &["10.9.0.1"], direction), entry(&format!("y-{tag}"), &["10.9.0.1", "10.9.0.2"], direction));
+        let (x, y) = (
+            entry(&format!("x-{tag}"), &["10.9.0.1"], direction),
+            entry(&format!("y-{tag}"), &["10.9.0.1", "10.9.0.2"], direction),
+        );
         cloud.add_entries(at, &made.uri, std::slice::from_ref(&x)).await.unwrap();
         cloud.add_entries(at, &made.uri, std::slice::from_ref(&y)).await.unwrap();
-        cloud.add_entries(at, &made.uri, &[entry(&format!("y-{tag}"), &["10.9.0.3"], direction)]).await.unwrap();
+        cloud
+            .add_entries(at, &made.uri, &[entry(&format!("y-{tag}"), &["10.9.0.3"], direction)])
+            .await
+            .unwrap();
         cloud.delete_entries(at, &made.uri, &[x]).await.unwrap();
     }
     let peering = PeeringSpec {
@@ -105,8 +122,11 @@ async fn aws_permissions_are_the_documented_ones() {
     let operations = Arc::new(Operations::default());
     let options = AwsOptions { endpoint: Some(sim.url()), ..AwsOptions::default() };
     let keys = Environment::of([("AWS_ACCESS_KEY_ID", "AKID"), ("AWS_SECRET_ACCESS_KEY", "s")]);
-    let cloud = AwsCloud::with(&options, keys, Some(Arc::clone(&sim.clock) as _), Some(Arc::clone(&operations) as _)).unwrap();
-    let descriptions = [r#"{"region":"eu-west-1","ImageId":"ami-1"}"#, r#"{"region":"us-east-1","ImageId":"ami-1"}"#];
+    let cloud =
+        AwsCloud::with(&options, keys, Some(Arc::clone(&sim.clock) as _), Some(Arc::clone(&operations) as _))
+            .unwrap();
+    let descriptions =
+        [r#"{"region":"eu-west-1","ImageId":"ami-1"}"#, r#"{"region":"us-east-1","ImageId":"ami-1"}"#];
     everything(&cloud, &at("ns.aws", ""), &at("other.aws", ""), descriptions).await;
     let mut used = operations.0.lock().unwrap().clone();
     // Tags are set in the requests that make things, which takes a permission of its own.
@@ -122,17 +142,25 @@ async fn gcp_permissions_are_the_documented_ones() {
     let endpoint = Some(format!("{}/compute/v1", sim.url()));
     let options = GcpOptions { endpoint, token: Some("t".to_owned()), ..GcpOptions::default() };
     let none: [(&str, &str); 0] = [];
-    let cloud = GcpCloud::with(&options, Environment::of(none), Some(Arc::clone(&sim.clock) as _), Some(Arc::clone(&operations) as _)).unwrap();
+    let cloud = GcpCloud::with(
+        &options,
+        Environment::of(none),
+        Some(Arc::clone(&sim.clock) as _),
+        Some(Arc::clone(&operations) as _),
+    )
+    .unwrap();
     let descriptions = [
         r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[{"boot":true}]}"#,
         r#"{"zone":"europe-west1-b","machineType":"e2-micro","disks":[{"boot":true}]}"#,
     ];
     everything(&cloud, &at("ns.gcp", "p1"), &at("other.gcp", "p1"), descriptions).await;
-    let permission = |operation: &String| operation.replace(".insert", ".create").replace(".getRouterStatus", ".get");
+    let permission =
+        |operation: &String| operation.replace(".insert", ".create").replace(".getRouterStatus", ".get");
     let used: BTreeSet<String> = operations.0.lock().unwrap().iter().map(permission).collect();
     // Referring to an object takes a permission on it, which no request names.
     let referring = |name: &String| name.ends_with(".use") || name == "compute.networks.updatePolicy";
-    let documented: BTreeSet<String> = documented("gcp.md", "compute.").into_iter().filter(|name| !referring(name)).collect();
+    let documented: BTreeSet<String> =
+        documented("gcp.md", "compute.").into_iter().filter(|name| !referring(name)).collect();
     assert_eq!(used, documented);
     assert_eq!(sim.left(), Vec::<String>::new());
 }

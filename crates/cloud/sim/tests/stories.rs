@@ -48,7 +48,8 @@ async fn e2_e3_regions_and_namespaces_on_every_cloud() {
 }
 
 fn pairs() -> Vec<(&'static str, &'static str)> {
-    let pairs = CLOUDS.iter().enumerate().flat_map(|(place, a)| CLOUDS[place + 1..].iter().map(move |b| (*a, *b)));
+    let pairs =
+        CLOUDS.iter().enumerate().flat_map(|(place, a)| CLOUDS[place + 1..].iter().map(move |b| (*a, *b)));
     pairs.collect()
 }
 
@@ -65,13 +66,20 @@ async fn e4_every_pair_of_clouds() {
         assert!(house.joined(&a, &b), "{one} {two}: linked");
         let link = house.orchestrator.links().await.remove(0);
         for end in link.ends.iter().flatten() {
-            assert_eq!((end.tunnels_up, end.bgp_established), (end.tunnels, end.tunnels), "{one} {two}: {end:?}");
+            assert_eq!(
+                (end.tunnels_up, end.bgp_established),
+                (end.tunnels, end.tunnels),
+                "{one} {two}: {end:?}"
+            );
             assert!(end.tunnels >= 2);
         }
         house.create(&c, 1).await;
         house.join(&c, &b).await;
         house.settle().await;
-        assert!(house.joined(&c, &b) && house.joined(&a, &b) && !house.joined(&a, &c), "{one} {two}: second region");
+        assert!(
+            house.joined(&c, &b) && house.joined(&a, &b) && !house.joined(&a, &c),
+            "{one} {two}: second region"
+        );
         assert_eq!(house.orchestrator.check().await.unwrap(), vec![], "{one} {two}: no drift");
         house.unjoin(&a, &b).await;
         house.settle().await;
@@ -89,7 +97,8 @@ async fn e5_tags_on_every_cloud() {
         house.create(&a, 0).await;
         house.book.group("iptag", &["1.1.1.1"]);
         house.book.group("parenttag", &["iptag"]);
-        let out = |to: [u8; 4]| house.sim.reaches_public(house.address(&a), std::net::IpAddr::from(to), &PING);
+        let out =
+            |to: [u8; 4]| house.sim.reaches_public(house.address(&a), std::net::IpAddr::from(to), &PING);
         assert!(!out([1, 1, 1, 1]), "{cloud}: before");
         house.put(&a, vec![rule("out", Direction::Outbound, "parenttag")]).await;
         house.settle().await;
@@ -97,7 +106,13 @@ async fn e5_tags_on_every_cloud() {
         house.book.group("iptag2", &["2.2.2.2"]);
         house.book.group("parenttag", &["iptag", "iptag2"]);
         house.settle().await;
-        assert_eq!([out([1, 1, 1, 1]), out([2, 2, 2, 2])], [true, true], "{cloud}: both, {:?} {:?}", house.sim.take_calls(), house.orchestrator.resources());
+        assert_eq!(
+            [out([1, 1, 1, 1]), out([2, 2, 2, 2])],
+            [true, true],
+            "{cloud}: both, {:?} {:?}",
+            house.sim.take_calls(),
+            house.orchestrator.resources()
+        );
         house.end(&[&a]).await;
     }
 }

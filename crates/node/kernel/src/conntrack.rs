@@ -1,4 +1,4 @@
-//! The kernel's table of connections: removes flows that lead to endpoints which are no more.
+//! The kernel's table of connections: removes flows that lead to endpoints which are no more, or that a policy forbids.
 
 use std::net::IpAddr;
 
@@ -19,6 +19,29 @@ const ID: u16 = 12;
 const ZONE: u16 = 18;
 const TUPLE_IP: u16 = 1;
 const TUPLE_PROTO: u16 = 2;
+
+/// A connection, seen from who opened it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connection {
+    pub protocol: u8,
+    pub source: IpAddr,
+    /// As the client wrote it, before any translation.
+    pub destination: IpAddr,
+    /// Who answers: the destination after translation.
+    pub answered_by: IpAddr,
+    /// Ports of the client, of the destination and of who answers; for ICMP the first is type × 256 + code.
+    pub source_port: Option<u16>,
+    pub destination_port: Option<u16>,
+    pub answering_port: Option<u16>,
+}
+
+impl Connection {
+    fn flow(&self) -> Option<Flow> {
+        let destination = (self.destination, self.destination_port?);
+        let answered_by = (self.answered_by, self.answering_port?);
+        Some(Flow { protocol: self.protocol, destination, answered_by })
+    }
+}
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConntrackError {
@@ -50,7 +73,16 @@ impl Conntrack {
         if cleanup.is_empty() {
             return Ok(0);
         }
-        let found = self.find(ipv6, cleanup).map_err(ConntrackError::Read)?;
+        self.delete_if(ipv6, |connection| connection.flow().is_some_and(|flow| cleanup.is_stale(&flow)))
+    }
+
+    /// Deletes the connections that are meant and returns how many there were. O(flows in the table).
+    pub fn delete_if(
+        &mut self,
+        ipv6: bool,
+        is_meant: impl Fn(&Connection) -> bool,
+    ) -> Result<usize, ConntrackError> {
+        let found = self.find(ipv6, is_meant).map_err(ConntrackError::Read)?;
         for flow in &found {
             match self.delete(ipv6, flow) {
                 // It ended by itself.
@@ -61,7 +93,11 @@ impl Conntrack {
         Ok(found.len())
     }
 
-    fn find(&mut self, ipv6: bool, cleanup: &Cleanup) -> Result<Vec<Found>, NetlinkError> {
+    fn find(
+        &mut self,
+        ipv6: bool,
+        is_meant: impl Fn(&Connection) -> bool,
+    ) -> Result<Vec<Found>, NetlinkError> {
         let mut request = MessageWriter::new();
         let header =
             Header { kind: SUBSYSTEM << 8 | GET, flags: REQUEST | DUMP, seq: self.socket.next_seq() };
@@ -73,7 +109,7 @@ impl Conntrack {
                 return Ok::<_, NetlinkError>(());
             };
             let attrs = message.attrs(FIXED)?;
-            if flow(&attrs)?.is_some_and(|flow| cleanup.is_stale(&flow)) {
+            if connection(&attrs)?.is_some_and(|connection| is_meant(&connection)) {
                 let copy = |kind| -> Result<Option<Vec<u8>>, NetlinkError> {
                     Ok(attrs.find(kind)?.map(|attr| attr.value.to_vec()))
                 };
@@ -103,17 +139,37 @@ fn fixed(ipv6: bool) -> [u8; FIXED] {
     [if ipv6 { 10 } else { 2 }, 0, 0, 0]
 }
 
-/// `None` for protocols without ports.
-fn flow(attrs: &Attrs<'_>) -> Result<Option<Flow>, NetlinkError> {
+/// `None` if the kernel left the addresses out.
+fn connection(attrs: &Attrs<'_>) -> Result<Option<Connection>, NetlinkError> {
     let (original, reply) = (attrs.get(ORIGINAL)?.nested(), attrs.get(REPLY)?.nested());
     let protocol = original.get(TUPLE_PROTO)?.nested().get(1)?.value.first().copied().unwrap_or(0);
-    let destination = address(&original, 2, 4)?.zip(port(&original, 3)?);
-    let answered_by = address(&reply, 1, 3)?.zip(port(&reply, 2)?);
-    Ok(destination.zip(answered_by).map(|(destination, answered_by)| Flow {
+    let (Some(source), Some(destination), Some(answered_by)) =
+        (address(&original, 1, 3)?, address(&original, 2, 4)?, address(&reply, 1, 3)?)
+    else {
+        return Ok(None);
+    };
+    Ok(Some(Connection {
         protocol,
+        source,
         destination,
         answered_by,
+        source_port: port(&original, 2)?.or(icmp(&original)?),
+        destination_port: port(&original, 3)?,
+        answering_port: port(&reply, 2)?,
     }))
+}
+
+/// Type and code, of either family.
+fn icmp(tuple: &Attrs<'_>) -> Result<Option<u16>, NetlinkError> {
+    let protocol = tuple.get(TUPLE_PROTO)?.nested();
+    let byte = |kinds: [u16; 2]| -> Result<Option<u8>, NetlinkError> {
+        let attr = match protocol.find(kinds[0])? {
+            None => protocol.find(kinds[1])?,
+            found => found,
+        };
+        Ok(attr.and_then(|attr| attr.value.first().copied()))
+    };
+    Ok(byte([5, 8])?.zip(byte([6, 9])?).map(|(kind, code)| u16::from_be_bytes([kind, code])))
 }
 
 fn address(tuple: &Attrs<'_>, ipv4: u16, ipv6: u16) -> Result<Option<IpAddr>, NetlinkError> {

@@ -18,6 +18,7 @@
 
 mod chunk;
 mod current;
+pub mod evaluate;
 mod expr;
 pub mod fake;
 mod key;

@@ -218,7 +218,8 @@ impl Orchestrator {
             LinkRecord { phase: Phase::Making, bgp: bgp.to_vec(), spaces: spaces.clone(), shared_key };
         self.commit(vec![Fact::MadeLink(name.clone(), Some(record.clone()))]).await?;
         let [a, b] = name.ends();
-        let (mut spec_a, mut spec_b) = (self.connection(name, a, &record)?, self.connection(name, b, &record)?);
+        let (mut spec_a, mut spec_b) =
+            (self.connection(name, a, &record)?, self.connection(name, b, &record)?);
         try_join(self.prepare(&spec_a), self.prepare(&spec_b)).await?;
         // An end whose addresses come with its connections goes first; the planner links no two of them.
         match (spec_b.peer_addresses.is_empty(), spec_a.peer_addresses.is_empty()) {
@@ -284,7 +285,9 @@ impl Orchestrator {
         if addresses.len() == spec.local_bgp.len() {
             Ok(addresses)
         } else {
-            Err(OrchestratorError::NotReady { what: format!("the addresses of {} towards {}", spec.site, spec.peer) })
+            Err(OrchestratorError::NotReady {
+                what: format!("the addresses of {} towards {}", spec.site, spec.peer),
+            })
         }
     }
 

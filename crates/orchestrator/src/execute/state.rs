@@ -60,7 +60,8 @@ impl State {
             }
             Action::CreateLink { link, bgp, spaces } => {
                 let inventory = Arc::make_mut(&mut self.inventory);
-                let record = || LinkRecord { phase, bgp: bgp.clone(), spaces: spaces.clone(), shared_key: new_key() };
+                let record =
+                    || LinkRecord { phase, bgp: bgp.clone(), spaces: spaces.clone(), shared_key: new_key() };
                 inventory.links.entry(link.clone()).or_insert_with(record);
             }
             _ => {}

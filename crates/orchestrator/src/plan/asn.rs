@@ -48,10 +48,13 @@ mod tests {
             .flat_map(|kind| model::CloudTraits::of_kind(kind).asn_reserved)
             .collect();
         let mut used = BTreeSet::new();
-        while let Ok(asn) = find_asn(&used, &reserved) && asn < 65_535 {
+        while let Ok(asn) = find_asn(&used, &reserved)
+            && asn < 65_535
+        {
             used.insert(asn);
         }
-        let refused = [64_512, 64_513, 65_100, 65_200, 65_234, 65_402, 65_433, 65_500, 65_515, 65_517, 65_520];
+        let refused =
+            [64_512, 64_513, 65_100, 65_200, 65_234, 65_402, 65_433, 65_500, 65_515, 65_517, 65_520];
         assert_eq!(used.first(), Some(&64_514));
         assert!(refused.iter().all(|asn| !used.contains(asn)));
         assert_eq!(used.len(), 1023 - 2 - 1 - 35 - 32 - 1 - 1 - 4);

@@ -8,7 +8,9 @@ use model::{BgpPair, CloudTraits};
 pub enum NoBgpLeft {
     #[error("no free pair of BGP addresses between {first} and {last}, which is what both clouds allow")]
     Used { first: Ipv4Addr, last: Ipv4Addr },
-    #[error("both clouds insist on the first address of a tunnel, so that they cannot be linked to each other")]
+    #[error(
+        "both clouds insist on the first address of a tunnel, so that they cannot be linked to each other"
+    )]
     BothFirst,
 }
 
@@ -34,12 +36,7 @@ pub fn find_bgp(
         true => BgpPair { a: (block + 2).into(), b: (block + 1).into() },
         false => BgpPair { a: (block + 1).into(), b: (block + 2).into() },
     };
-    let pairs: Vec<_> = (low..=high)
-        .step_by(4)
-        .map(order)
-        .filter(is_free)
-        .take(wanted)
-        .collect();
+    let pairs: Vec<_> = (low..=high).step_by(4).map(order).filter(is_free).take(wanted).collect();
     if pairs.len() == wanted { Ok(pairs) } else { Err(NoBgpLeft::Used { first, last }) }
 }
 

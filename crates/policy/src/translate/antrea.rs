@@ -267,6 +267,7 @@ impl<'a, W: World> Translator<'a, '_, W> {
                 l7_protocols: rule.l7_protocols.clone(),
                 name: rule.name.clone(),
                 log_label: rule.log_label.clone(),
+                ..RuleDetail::default()
             }),
         }
     }

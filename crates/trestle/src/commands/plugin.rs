@@ -78,7 +78,9 @@ pub async fn run(args: PluginArgs) -> anyhow::Result<()> {
     let cloud: Arc<dyn Cloud> = match kind {
         Kind::Fake => Arc::new(FakeCloud::new(name.clone())),
         Kind::Aws => Arc::new(AwsCloud::new(&AwsOptions { endpoint, owner, ..AwsOptions::default() })?),
-        Kind::Gcp => Arc::new(GcpCloud::new(&GcpOptions { endpoint, owner, project, ..GcpOptions::default() })?),
+        Kind::Gcp => {
+            Arc::new(GcpCloud::new(&GcpOptions { endpoint, owner, project, ..GcpOptions::default() })?)
+        }
         Kind::Linux => Arc::new(LinuxCloud::open(name.clone(), data_dir).await?),
     };
     let mut server = Server::builder();

@@ -55,7 +55,8 @@ impl AwsSigner {
 
     async fn find(&self) -> Result<Keys, Failure> {
         let env = |name| self.environment.get(name);
-        if let (Some(access_key), Some(secret_key)) = (env("AWS_ACCESS_KEY_ID"), env("AWS_SECRET_ACCESS_KEY")) {
+        if let (Some(access_key), Some(secret_key)) = (env("AWS_ACCESS_KEY_ID"), env("AWS_SECRET_ACCESS_KEY"))
+        {
             let session_token = env("AWS_SESSION_TOKEN");
             return Ok(Keys { access_key, secret_key, session_token, ends: Duration::MAX });
         }
@@ -66,7 +67,8 @@ impl AwsSigner {
             return self.web_identity(&file, &role).await;
         }
         if let Some(path) = env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") {
-            let request = Request::new("the container's credentials", Method::GET, format!("{CONTAINER}{path}"));
+            let request =
+                Request::new("the container's credentials", Method::GET, format!("{CONTAINER}{path}"));
             return self.role_keys(request).await;
         }
         if env("AWS_EC2_METADATA_DISABLED").as_deref() == Some("true") {
@@ -88,19 +90,24 @@ impl AwsSigner {
         let wanted = profile.clone().unwrap_or_else(|| "default".to_owned());
         for text in files.into_iter().flatten().filter_map(|path| std::fs::read_to_string(path).ok()) {
             let get = |key| value_in(&text, &wanted, key);
-            if let (Some(access_key), Some(secret_key)) = (get("aws_access_key_id"), get("aws_secret_access_key")) {
+            if let (Some(access_key), Some(secret_key)) =
+                (get("aws_access_key_id"), get("aws_secret_access_key"))
+            {
                 let session_token = get("aws_session_token");
                 return Ok(Some(Keys { access_key, secret_key, session_token, ends: Duration::MAX }));
             }
         }
         match profile {
-            Some(profile) => Err(missing(format!("AWS: the profile {profile} has no keys in ~/.aws/credentials"))),
+            Some(profile) => {
+                Err(missing(format!("AWS: the profile {profile} has no keys in ~/.aws/credentials")))
+            }
             None => Ok(None),
         }
     }
 
     async fn web_identity(&self, file: &str, role: &str) -> Result<Keys, Failure> {
-        let token = std::fs::read_to_string(file).map_err(|err| missing(format!("AWS: cannot read {file}: {err}")))?;
+        let token = std::fs::read_to_string(file)
+            .map_err(|err| missing(format!("AWS: cannot read {file}: {err}")))?;
         let session = self.environment.get("AWS_ROLE_SESSION_NAME").unwrap_or_else(|| "trestle".to_owned());
         let endpoint = self.environment.get("AWS_ENDPOINT_URL_STS");
         let endpoint = endpoint.unwrap_or_else(|| "https://sts.amazonaws.com".to_owned());
@@ -150,7 +157,8 @@ impl AwsSigner {
 
     async fn role_keys(&self, request: Request) -> Result<Keys, Failure> {
         let what = request.operation.clone();
-        let reply = self.transport.send(&request).await.map_err(|err| missing(format!("AWS, {what}: {err}")))?;
+        let reply =
+            self.transport.send(&request).await.map_err(|err| missing(format!("AWS, {what}: {err}")))?;
         let keys: RoleKeys = serde_json::from_slice(&reply.body)
             .map_err(|err| missing(format!("AWS, {what}: no credentials in the answer: {err}")))?;
         Ok(Keys {
@@ -172,7 +180,10 @@ fn value_in(text: &str, section: &str, key: &str) -> Option<String> {
     for line in text.lines().map(str::trim) {
         if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
             inside = name.trim() == section || name.strip_prefix("profile ").map(str::trim) == Some(section);
-        } else if inside && let Some((name, value)) = line.split_once('=') && name.trim() == key {
+        } else if inside
+            && let Some((name, value)) = line.split_once('=')
+            && name.trim() == key
+        {
             return Some(value.trim().to_owned());
         }
     }

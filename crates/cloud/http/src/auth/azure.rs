@@ -28,7 +28,8 @@ impl AzureTokens {
         let url = format!("{}/{tenant}/oauth2/v2.0/token", authority.trim_end_matches('/'));
         let fixed = [("client_id", client), ("grant_type", "client_credentials"), ("scope", SCOPE)];
         let body = form(fixed.into_iter().chain(proof.iter().copied()));
-        Request::new("Azure's token endpoint", Method::POST, url).body("application/x-www-form-urlencoded", body)
+        Request::new("Azure's token endpoint", Method::POST, url)
+            .body("application/x-www-form-urlencoded", body)
     }
 
     fn request(&self) -> Result<Request, Failure> {

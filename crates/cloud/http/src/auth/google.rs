@@ -44,7 +44,8 @@ impl GoogleTokens {
             (None, Some(path)) if path.exists() => path,
             _ => return Ok(None),
         };
-        let bad = |err: &dyn std::fmt::Display| missing(format!("Google: cannot use {}: {err}", path.display()));
+        let bad =
+            |err: &dyn std::fmt::Display| missing(format!("Google: cannot use {}: {err}", path.display()));
         let text = std::fs::read(&path).map_err(|err| bad(&err))?;
         serde_json::from_slice(&text).map(Some).map_err(|err| bad(&err))
     }

@@ -113,7 +113,8 @@ mod tests {
     fn known_signatures_hold() {
         let get = Request::new("x", Method::GET, "https://example.amazonaws.com/");
         assert_eq!(signature(get), "5fa00fa31553b73ebf1942676e86291e8372ff2a2260956d9b8aae1d763fbf31");
-        let query = Request::new("x", Method::GET, "https://example.amazonaws.com/?Param2=value2&Param1=value1");
+        let query =
+            Request::new("x", Method::GET, "https://example.amazonaws.com/?Param2=value2&Param1=value1");
         assert_eq!(signature(query), "b97d918cfa904a5beff61c982a1b6f458b799221646efd99d3219ec94cdf2500");
         let post = Request::new("x", Method::POST, "https://example.amazonaws.com/");
         assert_eq!(signature(post), "5da7c1a2acd57cee7505fc6676e4e544621c30862966e37dddb68e92efbe5d6b");

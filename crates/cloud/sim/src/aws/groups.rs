@@ -3,7 +3,10 @@
 use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 
-use super::{Action, Outcome, Refusal, refuse, state::{ACCOUNT, Ec2}};
+use super::{
+    Action, Outcome, Refusal, refuse,
+    state::{ACCOUNT, Ec2},
+};
 
 const MISSING: &str = "InvalidGroup.NotFound";
 const MOST: usize = 60;
@@ -27,7 +30,8 @@ fn rules(permissions: &Value, egress: bool) -> Result<Vec<Value>, Refusal> {
             let bad = || refuse("InvalidParameterValue", format!("CIDR block {text} is malformed"));
             let net: Ipv4Net = text.parse().map_err(|_| bad())?;
             let description = range["Description"].as_str().unwrap_or_default();
-            let legal = |letter: char| letter.is_ascii_alphanumeric() || " ._-:/()#,@[]+=&;{}!$*".contains(letter);
+            let legal =
+                |letter: char| letter.is_ascii_alphanumeric() || " ._-:/()#,@[]+=&;{}!$*".contains(letter);
             if description.len() > 255 || !description.chars().all(legal) {
                 return Err(refuse("InvalidParameterValue", "Invalid rule description."));
             }
@@ -54,7 +58,9 @@ fn permissions(rules: &Value, egress: bool) -> Value {
             range["Description"] = rule["description"].clone();
         }
         let fits = |one: &&mut Value| {
-            one["IpProtocol"] == rule["protocol"] && one["FromPort"] == rule["from"] && one["ToPort"] == rule["to"]
+            one["IpProtocol"] == rule["protocol"]
+                && one["FromPort"] == rule["from"]
+                && one["ToPort"] == rule["to"]
         };
         match shown.iter_mut().find(fits) {
             Some(one) => one["IpRanges"].as_array_mut().into_iter().for_each(|list| list.push(range.clone())),
@@ -92,7 +98,10 @@ impl Ec2 {
         self.get(&vpc, ask, "InvalidVpcID.NotFound")?;
         let name = ask.text("GroupName").to_owned();
         if self.all("sg").any(|(_, one)| one["GroupName"] == name.as_str() && one["VpcId"] == vpc.as_str()) {
-            return Err(refuse("InvalidGroup.Duplicate", format!("The security group '{name}' already exists for VPC '{vpc}'")));
+            return Err(refuse(
+                "InvalidGroup.Duplicate",
+                format!("The security group '{name}' already exists for VPC '{vpc}'"),
+            ));
         }
         if name.len() > 255 || name.starts_with("sg-") {
             return Err(refuse("InvalidParameterValue", "Invalid security group name."));
@@ -114,7 +123,8 @@ impl Ec2 {
         }
         let holds = |object: &Value| {
             let groups = object["SecurityGroups"].as_array().into_iter().flatten();
-            object["State"]["Name"] != "terminated" && groups.into_iter().any(|group| group["GroupId"] == id.as_str())
+            object["State"]["Name"] != "terminated"
+                && groups.into_iter().any(|group| group["GroupId"] == id.as_str())
         };
         if self.all("i").any(|(_, instance)| holds(instance)) {
             return Err(refuse("DependencyViolation", format!("resource {id} has a dependent object")));
@@ -156,7 +166,10 @@ impl Ec2 {
             there.push(rule);
         }
         if there.iter().filter(|rule| rule["egress"] == egress).count() > MOST {
-            return Err(refuse("RulesPerSecurityGroupLimitExceeded", "The maximum number of rules per security group has been reached."));
+            return Err(refuse(
+                "RulesPerSecurityGroupLimitExceeded",
+                "The maximum number of rules per security group has been reached.",
+            ));
         }
         self.set_rules(&id, there);
         Ok(json!({"Return": true}))
@@ -182,8 +195,9 @@ impl Ec2 {
         let mut there = self.get(&id, ask, MISSING)?["_rules"].as_array().cloned().unwrap_or_default();
         for rule in rules(&ask.input["IpPermissions"], egress)? {
             let found = there.iter_mut().find(|one| is_same(one, &rule));
-            found.ok_or_else(|| refuse("InvalidPermission.NotFound", "The specified rule does not exist."))?["description"] =
-                rule["description"].clone();
+            found.ok_or_else(|| {
+                refuse("InvalidPermission.NotFound", "The specified rule does not exist.")
+            })?["description"] = rule["description"].clone();
         }
         self.set_rules(&id, there);
         Ok(json!({"Return": true}))
@@ -196,7 +210,9 @@ impl Ec2 {
             .flat_map(|filter| filter["Values"].as_array().into_iter().flatten().filter_map(Value::as_str))
             .collect();
         let mut shown = Vec::new();
-        for (id, group) in self.all("sg").filter(|(id, group)| group["_region"] == ask.region && (groups.is_empty() || groups.contains(&id.as_str()))) {
+        for (id, group) in self.all("sg").filter(|(id, group)| {
+            group["_region"] == ask.region && (groups.is_empty() || groups.contains(&id.as_str()))
+        }) {
             for (number, rule) in group["_rules"].as_array().into_iter().flatten().enumerate() {
                 shown.push(json!({"SecurityGroupRuleId": format!("sgr-{}{number:03}", &id[6..]), "GroupId": id, "GroupOwnerId": ACCOUNT, "IsEgress": rule["egress"],
                     "IpProtocol": rule["protocol"], "FromPort": rule["from"].as_i64().unwrap_or(-1), "ToPort": rule["to"].as_i64().unwrap_or(-1), "CidrIpv4": rule["cidr"], "Description": rule["description"]}));

@@ -5,7 +5,10 @@ use std::net::Ipv4Addr;
 use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 
-use super::{Action, Outcome, refuse, state::{ACCOUNT, Ec2}};
+use super::{
+    Action, Outcome, refuse,
+    state::{ACCOUNT, Ec2},
+};
 
 const MISSING: &str = "InvalidInstanceID.NotFound";
 
@@ -41,7 +44,9 @@ impl Ec2 {
 
     fn run_instances(&mut self, ask: &Action<'_>) -> Outcome {
         let token = ask.text("ClientToken").to_owned();
-        let answer = |instance: Value| Ok(json!({"ReservationId": "r-0", "OwnerId": ACCOUNT, "Instances": [instance]}));
+        let answer = |instance: Value| {
+            Ok(json!({"ReservationId": "r-0", "OwnerId": ACCOUNT, "Instances": [instance]}))
+        };
         if let Some(there) = self.tokens.get(&token).filter(|_| !token.is_empty()) {
             return answer(self.objects.get(there).cloned().unwrap_or_else(|| json!({"InstanceId": there})));
         }
@@ -49,22 +54,35 @@ impl Ec2 {
             return Err(refuse("MissingParameter", "The request must contain the parameter ImageId"));
         }
         let interface = &ask.input["NetworkInterfaces"][0];
-        let subnet_id = interface["SubnetId"].as_str().or(ask.input["SubnetId"].as_str()).unwrap_or_default().to_owned();
+        let subnet_id =
+            interface["SubnetId"].as_str().or(ask.input["SubnetId"].as_str()).unwrap_or_default().to_owned();
         let subnet = self.get(&subnet_id, ask, "InvalidSubnetID.NotFound")?.clone();
-        let asked = interface["Groups"].as_array().or(ask.input["SecurityGroupIds"].as_array()).cloned().unwrap_or_default();
+        let asked = interface["Groups"]
+            .as_array()
+            .or(ask.input["SecurityGroupIds"].as_array())
+            .cloned()
+            .unwrap_or_default();
         let mut groups = Vec::new();
         for group in asked.iter().filter_map(Value::as_str) {
             let found = self.get(group, ask, "InvalidGroup.NotFound")?;
             if found["VpcId"] != subnet["VpcId"] {
-                return Err(refuse("InvalidParameter", "Security group and subnet belong to different networks."));
+                return Err(refuse(
+                    "InvalidParameter",
+                    "Security group and subnet belong to different networks.",
+                ));
             }
             groups.push(json!({"GroupId": group, "GroupName": found["GroupName"]}));
         }
         if groups.is_empty() {
-            let default = self.all("sg").find(|(_, one)| one["_default"] == true && one["VpcId"] == subnet["VpcId"]);
+            let default =
+                self.all("sg").find(|(_, one)| one["_default"] == true && one["VpcId"] == subnet["VpcId"]);
             groups.extend(default.map(|(id, one)| json!({"GroupId": id, "GroupName": one["GroupName"]})));
         }
-        let net: Ipv4Net = subnet["CidrBlock"].as_str().unwrap_or_default().parse().map_err(|_| refuse("InternalError", "subnet"))?;
+        let net: Ipv4Net = subnet["CidrBlock"]
+            .as_str()
+            .unwrap_or_default()
+            .parse()
+            .map_err(|_| refuse("InternalError", "subnet"))?;
         let used = subnet["_used"].as_u64().unwrap_or(4);
         let address = Ipv4Addr::from(u32::from(net.network()) + u32::try_from(used).unwrap_or(u32::MAX));
         if !net.contains(&address) || address == net.broadcast() {
@@ -85,17 +103,25 @@ impl Ec2 {
     }
 
     fn terminate(&mut self, ask: &Action<'_>) -> Outcome {
-        let ids: Vec<String> =
-            ask.input["InstanceIds"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+        let ids: Vec<String> = ask.input["InstanceIds"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect();
         let mut changes = Vec::new();
         for id in ids {
             // A terminated instance may be terminated again.
             let found = self.objects.get_mut(&id).filter(|one| one["_region"] == ask.region);
-            let instance = found.ok_or_else(|| refuse(MISSING, format!("The instance ID '{id}' does not exist")))?;
+            let instance =
+                found.ok_or_else(|| refuse(MISSING, format!("The instance ID '{id}' does not exist")))?;
             let before = instance["State"].clone();
             if before["Name"] != "terminated" {
                 instance["State"] = instance_state("shutting-down");
-                changes.push(json!({"InstanceId": id, "PreviousState": before, "CurrentState": instance["State"]}));
+                changes.push(
+                    json!({"InstanceId": id, "PreviousState": before, "CurrentState": instance["State"]}),
+                );
                 self.later(&id, "terminated", ask.now + 30);
             }
         }
@@ -118,8 +144,12 @@ impl Ec2 {
         let eni = ask.text("NetworkInterfaceId");
         let wanted: Vec<Value> = ask.input["Groups"].as_array().cloned().unwrap_or_default();
         let groups: Vec<Value> = wanted.iter().map(|id| json!({"GroupId": id, "GroupName": ""})).collect();
-        let found = self.objects.values_mut().find(|object| object["NetworkInterfaces"][0]["NetworkInterfaceId"] == eni);
-        let instance = found.ok_or_else(|| refuse("InvalidNetworkInterfaceID.NotFound", format!("{eni} does not exist")))?;
+        let found = self
+            .objects
+            .values_mut()
+            .find(|object| object["NetworkInterfaces"][0]["NetworkInterfaceId"] == eni);
+        let instance = found
+            .ok_or_else(|| refuse("InvalidNetworkInterfaceID.NotFound", format!("{eni} does not exist")))?;
         instance["SecurityGroups"] = groups.clone().into();
         instance["NetworkInterfaces"][0]["Groups"] = groups.into();
         Ok(json!({}))

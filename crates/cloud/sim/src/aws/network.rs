@@ -3,7 +3,10 @@
 use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 
-use super::{Action, Outcome, Refusal, refuse, state::{ACCOUNT, Ec2}};
+use super::{
+    Action, Outcome, Refusal, refuse,
+    state::{ACCOUNT, Ec2},
+};
 
 fn cidr(text: &str, shortest: u8, longest: u8, code: &str) -> Result<Ipv4Net, Refusal> {
     let net: Ipv4Net = text.parse().map_err(|_| {
@@ -26,7 +29,9 @@ impl Ec2 {
             "DescribeVpcs" => self.describe("vpc", "VpcIds", "Vpcs", "InvalidVpcID.NotFound", ask),
             "DeleteVpc" => self.delete_vpc(ask),
             "CreateSubnet" => self.create_subnet(ask),
-            "DescribeSubnets" => self.describe("subnet", "SubnetIds", "Subnets", "InvalidSubnetID.NotFound", ask),
+            "DescribeSubnets" => {
+                self.describe("subnet", "SubnetIds", "Subnets", "InvalidSubnetID.NotFound", ask)
+            }
             "DeleteSubnet" => self.delete_subnet(ask),
             "CreateRouteTable" => self.create_route_table(ask),
             "DescribeRouteTables" => {
@@ -49,13 +54,17 @@ impl Ec2 {
                 "InvalidInternetGatewayID.NotFound",
                 ask,
             ),
-            "AttachInternetGateway" | "DetachInternetGateway" => self.attach_igw(action.starts_with("Attach"), ask),
+            "AttachInternetGateway" | "DetachInternetGateway" => {
+                self.attach_igw(action.starts_with("Attach"), ask)
+            }
             "DeleteInternetGateway" => self.delete_igw(ask),
             "AllocateAddress" => {
                 let (id, address) = (self.new_id("eipalloc"), self.public_address());
                 let object = json!({"AllocationId": id, "PublicIp": address, "Domain": "vpc"});
                 let object = self.put(&id, "elastic-ip", object, ask);
-                Ok(json!({"AllocationId": object["AllocationId"], "PublicIp": object["PublicIp"], "Domain": "vpc"}))
+                Ok(
+                    json!({"AllocationId": object["AllocationId"], "PublicIp": object["PublicIp"], "Domain": "vpc"}),
+                )
             }
             "DescribeAddresses" => {
                 self.describe("eipalloc", "AllocationIds", "Addresses", "InvalidAllocationID.NotFound", ask)
@@ -136,16 +145,23 @@ impl Ec2 {
 
     fn create_subnet(&mut self, ask: &Action<'_>) -> Outcome {
         let vpc = ask.text("VpcId").to_owned();
-        let space: Ipv4Net = text(self.get(&vpc, ask, "InvalidVpcID.NotFound")?, "CidrBlock").parse().map_err(|_| refuse("InternalError", "vpc"))?;
+        let space: Ipv4Net = text(self.get(&vpc, ask, "InvalidVpcID.NotFound")?, "CidrBlock")
+            .parse()
+            .map_err(|_| refuse("InternalError", "vpc"))?;
         let net = cidr(ask.text("CidrBlock"), 16, 28, "InvalidSubnet.Range")?;
         if !space.contains(&net) {
             return Err(refuse("InvalidSubnet.Range", format!("The CIDR '{net}' is invalid.")));
         }
         let overlaps = |other: &Value| {
-            text(other, "CidrBlock").parse::<Ipv4Net>().is_ok_and(|other| other.contains(&net) || net.contains(&other))
+            text(other, "CidrBlock")
+                .parse::<Ipv4Net>()
+                .is_ok_and(|other| other.contains(&net) || net.contains(&other))
         };
         if self.all("subnet").any(|(_, other)| other["VpcId"] == vpc.as_str() && overlaps(other)) {
-            return Err(refuse("InvalidSubnet.Conflict", format!("The CIDR '{net}' conflicts with another subnet")));
+            return Err(refuse(
+                "InvalidSubnet.Conflict",
+                format!("The CIDR '{net}' conflicts with another subnet"),
+            ));
         }
         let zone = match ask.text("AvailabilityZone") {
             "" => format!("{}a", ask.region),
@@ -159,9 +175,13 @@ impl Ec2 {
     fn delete_subnet(&mut self, ask: &Action<'_>) -> Outcome {
         let id = ask.text("SubnetId").to_owned();
         self.get(&id, ask, "InvalidSubnetID.NotFound")?;
-        let lists = |object: &Value| object["SubnetIds"].as_array().is_some_and(|ids| ids.contains(&json!(id)));
+        let lists =
+            |object: &Value| object["SubnetIds"].as_array().is_some_and(|ids| ids.contains(&json!(id)));
         let kinds = ["i", "nat", "tgw-attach"];
-        let user = kinds.iter().flat_map(|kind| self.all(kind)).find(|(_, object)| object["SubnetId"] == id.as_str() || lists(object));
+        let user = kinds
+            .iter()
+            .flat_map(|kind| self.all(kind))
+            .find(|(_, object)| object["SubnetId"] == id.as_str() || lists(object));
         if let Some((user, _)) = user {
             let message = format!("The subnet '{id}' has dependencies ({user}) and cannot be deleted.");
             return Err(refuse("DependencyViolation", message));
@@ -187,7 +207,10 @@ impl Ec2 {
         let id = ask.text("RouteTableId").to_owned();
         let table = self.get(&id, ask, "InvalidRouteTableID.NotFound")?;
         if table["Associations"].as_array().is_some_and(|list| !list.is_empty()) {
-            return Err(refuse("DependencyViolation", format!("The routeTable '{id}' has dependencies and cannot be deleted.")));
+            return Err(refuse(
+                "DependencyViolation",
+                format!("The routeTable '{id}' has dependencies and cannot be deleted."),
+            ));
         }
         self.objects.remove(&id);
         Ok(json!({}))
@@ -231,14 +254,20 @@ impl Ec2 {
         };
         // A peering is one object in two regions.
         if *target == "VpcPeeringConnectionId" {
-            self.objects.get(&id).filter(|pcx| pcx["Status"]["Code"] == "active").ok_or_else(|| refuse(missing, format!("The ID '{id}' does not exist")))?;
+            self.objects
+                .get(&id)
+                .filter(|pcx| pcx["Status"]["Code"] == "active")
+                .ok_or_else(|| refuse(missing, format!("The ID '{id}' does not exist")))?;
         } else {
             self.get(&id, ask, missing)?;
         }
-        let vpc = text(self.get(ask.text("RouteTableId"), ask, "InvalidRouteTableID.NotFound")?, "VpcId").to_owned();
+        let vpc = text(self.get(ask.text("RouteTableId"), ask, "InvalidRouteTableID.NotFound")?, "VpcId")
+            .to_owned();
         if *target == "TransitGatewayId" {
             let attached = self.all("tgw-attach").any(|(_, one)| {
-                one["VpcId"] == vpc.as_str() && one["TransitGatewayId"] == id.as_str() && one["State"] == "available"
+                one["VpcId"] == vpc.as_str()
+                    && one["TransitGatewayId"] == id.as_str()
+                    && one["State"] == "available"
             });
             if !attached {
                 return Err(refuse(missing, format!("The transit gateway '{id}' is not attached to {vpc}")));
@@ -247,12 +276,17 @@ impl Ec2 {
         let table = self.get_mut(ask.text("RouteTableId"), ask, "InvalidRouteTableID.NotFound")?;
         let routes = table["Routes"].as_array_mut().ok_or_else(|| refuse("InternalError", "routes"))?;
         if routes.iter().any(|route| route["DestinationCidrBlock"] == net.as_str()) {
-            return Err(refuse("RouteAlreadyExists", format!("The route identified by {net} already exists.")));
+            return Err(refuse(
+                "RouteAlreadyExists",
+                format!("The route identified by {net} already exists."),
+            ));
         }
         if routes.len() >= 50 {
             return Err(refuse("RouteLimitExceeded", "The maximum number of routes has been reached."));
         }
-        routes.push(json!({"DestinationCidrBlock": net, *target: id, "State": "active", "Origin": "CreateRoute"}));
+        routes.push(
+            json!({"DestinationCidrBlock": net, *target: id, "State": "active", "Origin": "CreateRoute"}),
+        );
         Ok(json!({"Return": true}))
     }
 
@@ -263,7 +297,10 @@ impl Ec2 {
         let before = routes.len();
         routes.retain(|route| route["DestinationCidrBlock"] != net || route["GatewayId"] == "local");
         if routes.len() == before {
-            return Err(refuse("InvalidRoute.NotFound", format!("no route with destination-cidr-block {net}")));
+            return Err(refuse(
+                "InvalidRoute.NotFound",
+                format!("no route with destination-cidr-block {net}"),
+            ));
         }
         Ok(json!({}))
     }
@@ -283,9 +320,13 @@ impl Ec2 {
             (false, true) => {
                 let mapped = self.all("nat").any(|(_, nat)| nat["VpcId"] == vpc.as_str());
                 if mapped {
-                    return Err(refuse("DependencyViolation", format!("Network {vpc} has some mapped public address(es).")));
+                    return Err(refuse(
+                        "DependencyViolation",
+                        format!("Network {vpc} has some mapped public address(es)."),
+                    ));
                 }
-                let igw = self.get_mut(ask.text("InternetGatewayId"), ask, "InvalidInternetGatewayID.NotFound")?;
+                let igw =
+                    self.get_mut(ask.text("InternetGatewayId"), ask, "InvalidInternetGatewayID.NotFound")?;
                 igw["Attachments"] = json!([]);
                 Ok(json!({}))
             }
@@ -296,7 +337,10 @@ impl Ec2 {
         let id = ask.text("InternetGatewayId").to_owned();
         let igw = self.get(&id, ask, "InvalidInternetGatewayID.NotFound")?;
         if igw["Attachments"].as_array().is_some_and(|list| !list.is_empty()) {
-            return Err(refuse("DependencyViolation", format!("The internetGateway '{id}' has dependencies and cannot be deleted.")));
+            return Err(refuse(
+                "DependencyViolation",
+                format!("The internetGateway '{id}' has dependencies and cannot be deleted."),
+            ));
         }
         self.objects.remove(&id);
         Ok(json!({}))
@@ -305,7 +349,8 @@ impl Ec2 {
     fn release(&mut self, ask: &Action<'_>) -> Outcome {
         let id = ask.text("AllocationId").to_owned();
         self.get(&id, ask, "InvalidAllocationID.NotFound")?;
-        let used = self.all("nat").any(|(_, nat)| nat["NatGatewayAddresses"][0]["AllocationId"] == id.as_str());
+        let used =
+            self.all("nat").any(|(_, nat)| nat["NatGatewayAddresses"][0]["AllocationId"] == id.as_str());
         if used {
             return Err(refuse("InvalidIPAddress.InUse", format!("Address {id} is in use.")));
         }
@@ -347,7 +392,11 @@ impl Ec2 {
     fn accept_peering(&mut self, ask: &Action<'_>) -> Outcome {
         let id = ask.text("VpcPeeringConnectionId");
         let missing = || refuse("InvalidVpcPeeringConnectionID.NotFound", format!("{id} does not exist"));
-        let object = self.objects.get_mut(id).filter(|one| one["AccepterVpcInfo"]["Region"] == ask.region).ok_or_else(missing)?;
+        let object = self
+            .objects
+            .get_mut(id)
+            .filter(|one| one["AccepterVpcInfo"]["Region"] == ask.region)
+            .ok_or_else(missing)?;
         if !matches!(object["Status"]["Code"].as_str(), Some("pending-acceptance" | "active")) {
             return Err(refuse("InvalidStateTransition", "The peering cannot be accepted."));
         }

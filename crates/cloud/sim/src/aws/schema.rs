@@ -24,7 +24,10 @@ fn shape(name: &str) -> &'static Value {
 /// Reads an action's parameters into its input, by the names of the API description.
 pub(super) fn decode(action: &str, parameters: &BTreeMap<String, String>) -> Result<Value, Refusal> {
     let Some(operation) = api()["operations"].get(action) else {
-        return Err(refuse("InvalidAction", format!("The action {action} is not valid for this web service.")));
+        return Err(refuse(
+            "InvalidAction",
+            format!("The action {action} is not valid for this web service."),
+        ));
     };
     let mut used = BTreeSet::from(["Action".to_owned(), "Version".to_owned()]);
     let input = match operation["input"].as_str() {
@@ -63,7 +66,10 @@ fn structure(
     }
     for required in shape["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         if !out.contains_key(required) {
-            return Err(refuse("MissingParameter", format!("The request must contain the parameter {prefix}{required}")));
+            return Err(refuse(
+                "MissingParameter",
+                format!("The request must contain the parameter {prefix}{required}"),
+            ));
         }
     }
     Ok(Value::Object(out))
@@ -77,7 +83,8 @@ fn value(
 ) -> Result<Option<Value>, Refusal> {
     let shape = shape(name);
     let below = format!("{key}.");
-    let has_below = || parameters.range(below.clone()..).next().is_some_and(|(found, _)| found.starts_with(&below));
+    let has_below =
+        || parameters.range(below.clone()..).next().is_some_and(|(found, _)| found.starts_with(&below));
     match shape["type"].as_str().unwrap_or_default() {
         "structure" if has_below() => structure(shape, &below, parameters, used).map(Some),
         "structure" => Ok(None),

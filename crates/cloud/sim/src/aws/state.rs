@@ -61,7 +61,8 @@ impl Ec2 {
         object["_region"] = ask.region.into();
         let specifications = ask.input["TagSpecifications"].as_array().into_iter().flatten();
         let ours = specifications.filter(|specification| specification["ResourceType"] == kind);
-        let tags: Vec<Value> = ours.flat_map(|one| one["Tags"].as_array().cloned().unwrap_or_default()).collect();
+        let tags: Vec<Value> =
+            ours.flat_map(|one| one["Tags"].as_array().cloned().unwrap_or_default()).collect();
         object["Tags"] = tags.into();
         self.objects.insert(id.to_owned(), object.clone());
         object
@@ -107,39 +108,52 @@ impl Ec2 {
     }
 
     pub(super) fn get(&self, id: &str, ask: &Action<'_>, code: &str) -> Result<&Value, Refusal> {
-        let found = self.objects.get(id).filter(|object| object["_region"] == ask.region && !is_deleted(object));
+        let found =
+            self.objects.get(id).filter(|object| object["_region"] == ask.region && !is_deleted(object));
         found.ok_or_else(|| refuse(code, format!("The ID '{id}' does not exist")))
     }
 
     pub(super) fn get_mut(&mut self, id: &str, ask: &Action<'_>, code: &str) -> Result<&mut Value, Refusal> {
-        let found = self.objects.get_mut(id).filter(|object| object["_region"] == ask.region && !is_deleted(object));
+        let found =
+            self.objects.get_mut(id).filter(|object| object["_region"] == ask.region && !is_deleted(object));
         found.ok_or_else(|| refuse(code, format!("The ID '{id}' does not exist")))
     }
 
     /// Objects of a kind, in all regions, that are not deleted.
     pub(super) fn all<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a String, &'a Value)> {
-        self.objects
-            .iter()
-            .filter(move |(id, object)| id.rsplit_once('-').is_some_and(|(kind, _)| kind == prefix) && !is_deleted(object))
+        self.objects.iter().filter(move |(id, object)| {
+            id.rsplit_once('-').is_some_and(|(kind, _)| kind == prefix) && !is_deleted(object)
+        })
     }
 
     /// Answers a Describe: by ids, by filters, by pages.
-    pub(super) fn describe(&self, prefix: &str, ids: &str, list: &str, missing: &str, ask: &Action<'_>) -> Outcome {
-        let wanted: Vec<&str> = ask.input[ids].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    pub(super) fn describe(
+        &self,
+        prefix: &str,
+        ids: &str,
+        list: &str,
+        missing: &str,
+        ask: &Action<'_>,
+    ) -> Outcome {
+        let wanted: Vec<&str> =
+            ask.input[ids].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let here = |object: &Value| object["_region"] == ask.region;
         for id in &wanted {
             if !self.objects.get(*id).is_some_and(here) {
                 return Err(refuse(missing, format!("The ID '{id}' does not exist")));
             }
         }
-        let of_kind = self.objects.iter().filter(|(id, _)| id.rsplit_once('-').is_some_and(|(kind, _)| kind == prefix));
+        let of_kind =
+            self.objects.iter().filter(|(id, _)| id.rsplit_once('-').is_some_and(|(kind, _)| kind == prefix));
         let found: Vec<Value> = of_kind
             .filter(|(id, object)| here(object) && (wanted.is_empty() || wanted.contains(&id.as_str())))
             .filter(|(_, object)| passes(object, &ask.input["Filters"]))
             .map(|(_, object)| object.clone())
             .collect();
         let skip: usize = ask.text("NextToken").parse().unwrap_or(0);
-        let size = ask.input["MaxResults"].as_u64().map_or(usize::MAX, |size| usize::try_from(size).unwrap_or(usize::MAX));
+        let size = ask.input["MaxResults"]
+            .as_u64()
+            .map_or(usize::MAX, |size| usize::try_from(size).unwrap_or(usize::MAX));
         let page: Vec<Value> = found.iter().skip(skip).take(size).cloned().collect();
         let next = skip.saturating_add(size);
         let mut answer = json!({ list: page });
@@ -151,8 +165,13 @@ impl Ec2 {
 
     fn tags(&mut self, set: bool, ask: &Action<'_>) -> Outcome {
         let tags = ask.input["Tags"].as_array().cloned().unwrap_or_default();
-        let ids: Vec<String> =
-            ask.input["Resources"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+        let ids: Vec<String> = ask.input["Resources"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect();
         for id in ids {
             let object = self.get_mut(&id, ask, "InvalidID")?;
             let mut kept: Vec<Value> = object["Tags"].as_array().cloned().unwrap_or_default();
@@ -173,19 +192,24 @@ impl Ec2 {
 }
 
 fn is_deleted(object: &Value) -> bool {
-    let state = object["State"].as_str().or(object["State"]["Name"].as_str()).or(object["Status"]["Code"].as_str());
+    let state =
+        object["State"].as_str().or(object["State"]["Name"].as_str()).or(object["Status"]["Code"].as_str());
     matches!(state, Some("deleted" | "terminated"))
 }
 
 /// Whether an object passes all filters of a request.
 fn passes(object: &Value, filters: &Value) -> bool {
     filters.as_array().into_iter().flatten().all(|filter| {
-        let wanted: Vec<&str> = filter["Values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let wanted: Vec<&str> =
+            filter["Values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let name = filter["Name"].as_str().unwrap_or_default();
         let mut found = Vec::new();
         if let Some(key) = name.strip_prefix("tag:") {
             let tags = object["Tags"].as_array().into_iter().flatten();
-            found.extend(tags.filter(|tag| tag["Key"] == key).filter_map(|tag| tag["Value"].as_str().map(str::to_owned)));
+            found.extend(
+                tags.filter(|tag| tag["Key"] == key)
+                    .filter_map(|tag| tag["Value"].as_str().map(str::to_owned)),
+            );
         } else {
             let path: Vec<String> = match name {
                 "instance-state-name" => vec!["State".into(), "Name".into()],
@@ -202,7 +226,10 @@ fn passes(object: &Value, filters: &Value) -> bool {
 fn pascal(kebab: &str) -> String {
     let word = |word: &str| {
         let mut letters = word.chars();
-        letters.next().map(|first| first.to_ascii_uppercase().to_string() + letters.as_str()).unwrap_or_default()
+        letters
+            .next()
+            .map(|first| first.to_ascii_uppercase().to_string() + letters.as_str())
+            .unwrap_or_default()
     };
     kebab.split('-').map(word).collect()
 }

@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{Action, Outcome, Refusal, refuse, state::{ACCOUNT, Ec2}};
+use super::{
+    Action, Outcome, Refusal, refuse,
+    state::{ACCOUNT, Ec2},
+};
 
 const MISSING: &str = "InvalidTransitGatewayID.NotFound";
 const NO_ATTACHMENT: &str = "InvalidTransitGatewayAttachmentID.NotFound";
@@ -16,7 +19,9 @@ impl Ec2 {
             }
             "DeleteTransitGateway" => self.delete_transit(ask),
             "CreateTransitGatewayVpcAttachment" => self.attach_vpc(ask),
-            "DescribeTransitGatewayVpcAttachments" => self.attachments("vpc", "TransitGatewayVpcAttachments", ask),
+            "DescribeTransitGatewayVpcAttachments" => {
+                self.attachments("vpc", "TransitGatewayVpcAttachments", ask)
+            }
             "DeleteTransitGatewayVpcAttachment" => self.detach("TransitGatewayVpcAttachment", ask),
             "CreateTransitGatewayPeeringAttachment" => self.attach_peer(ask),
             "AcceptTransitGatewayPeeringAttachment" => self.accept_peer(ask),
@@ -82,8 +87,14 @@ impl Ec2 {
         for subnet in ask.input["SubnetIds"].as_array().into_iter().flatten().filter_map(Value::as_str) {
             self.get(subnet, ask, "InvalidSubnetID.NotFound")?;
         }
-        if self.all("tgw-attach").any(|(_, one)| one["TransitGatewayId"] == transit.as_str() && one["VpcId"] == vpc.as_str()) {
-            return Err(refuse("DuplicateTransitGatewayAttachment", format!("{transit} already has an attachment for {vpc}")));
+        if self
+            .all("tgw-attach")
+            .any(|(_, one)| one["TransitGatewayId"] == transit.as_str() && one["VpcId"] == vpc.as_str())
+        {
+            return Err(refuse(
+                "DuplicateTransitGatewayAttachment",
+                format!("{transit} already has an attachment for {vpc}"),
+            ));
         }
         let id = self.new_id("tgw-attach");
         let object = json!({"TransitGatewayAttachmentId": id, "TransitGatewayId": transit, "VpcId": vpc, "SubnetIds": ask.input["SubnetIds"], "State": "pending", "VpcOwnerId": ACCOUNT, "_type": "vpc"});
@@ -93,7 +104,8 @@ impl Ec2 {
     }
 
     fn attachments(&self, kind: &str, list: &str, ask: &Action<'_>) -> Outcome {
-        let mut found = self.describe("tgw-attach", "TransitGatewayAttachmentIds", list, NO_ATTACHMENT, ask)?;
+        let mut found =
+            self.describe("tgw-attach", "TransitGatewayAttachmentIds", list, NO_ATTACHMENT, ask)?;
         if let Some(each) = found[list].as_array_mut() {
             each.retain(|one| one["_type"] == kind);
         }
@@ -157,7 +169,10 @@ impl Ec2 {
         let owner = self.table_owner(ask)?;
         let routes = owner["_routes"].as_array_mut().ok_or_else(|| refuse("InternalError", "routes"))?;
         if routes.iter().any(|route| route["net"] == net.as_str()) {
-            return Err(refuse("RouteAlreadyExists", format!("The route identified by {net} already exists.")));
+            return Err(refuse(
+                "RouteAlreadyExists",
+                format!("The route identified by {net} already exists."),
+            ));
         }
         routes.push(json!({"net": net, "attachment": attachment}));
         Ok(json!({"Route": {"DestinationCidrBlock": net, "Type": "static", "State": "active"}}))
@@ -178,7 +193,8 @@ impl Ec2 {
     fn search_routes(&mut self, ask: &Action<'_>) -> Outcome {
         let routes = self.table_owner(ask)?["_routes"].as_array().cloned().unwrap_or_default();
         let show = |route: &Value| {
-            let attachment = json!({"TransitGatewayAttachmentId": route["attachment"], "ResourceType": "peering"});
+            let attachment =
+                json!({"TransitGatewayAttachmentId": route["attachment"], "ResourceType": "peering"});
             json!({"DestinationCidrBlock": route["net"], "Type": "static", "State": "active", "TransitGatewayAttachments": [attachment]})
         };
         Ok(json!({"Routes": routes.iter().map(show).collect::<Vec<_>>(), "AdditionalRoutesAvailable": false}))

@@ -13,8 +13,18 @@ fn check_tunnel(options: &Value) -> Result<(), Refusal> {
     if let Some(text) = options["TunnelInsideCidr"].as_str() {
         let net: Option<Ipv4Net> = text.parse().ok();
         let block = Ipv4Net::new_assert([169, 254, 0, 0].into(), 16);
-        let reserved = ["169.254.0.0/30", "169.254.1.0/30", "169.254.2.0/30", "169.254.3.0/30", "169.254.4.0/30", "169.254.5.0/30", "169.254.169.252/30"];
-        let fine = net.is_some_and(|net| net.prefix_len() == 30 && block.contains(&net) && net.trunc() == net) && !reserved.contains(&text);
+        let reserved = [
+            "169.254.0.0/30",
+            "169.254.1.0/30",
+            "169.254.2.0/30",
+            "169.254.3.0/30",
+            "169.254.4.0/30",
+            "169.254.5.0/30",
+            "169.254.169.252/30",
+        ];
+        let fine = net
+            .is_some_and(|net| net.prefix_len() == 30 && block.contains(&net) && net.trunc() == net)
+            && !reserved.contains(&text);
         if !fine {
             return bad("TunnelInsideCidr");
         }
@@ -61,7 +71,9 @@ impl Ec2 {
         }
         // The same again is the same one.
         let same = self.all("cgw").find(|(_, one)| {
-            one["_region"] == ask.region && one["IpAddress"] == ip.as_str() && one["BgpAsn"] == asn.to_string().as_str()
+            one["_region"] == ask.region
+                && one["IpAddress"] == ip.as_str()
+                && one["BgpAsn"] == asn.to_string().as_str()
         });
         if let Some((_, there)) = same {
             return Ok(json!({"CustomerGateway": there.clone()}));
@@ -85,7 +97,8 @@ impl Ec2 {
     }
 
     fn create_connection(&mut self, ask: &Action<'_>) -> Outcome {
-        let (customer, transit) = (ask.text("CustomerGatewayId").to_owned(), ask.text("TransitGatewayId").to_owned());
+        let (customer, transit) =
+            (ask.text("CustomerGatewayId").to_owned(), ask.text("TransitGatewayId").to_owned());
         self.get(&customer, ask, "InvalidCustomerGatewayID.NotFound")?;
         let state = self.get(&transit, ask, "InvalidTransitGatewayID.NotFound")?["State"].clone();
         if state != "available" {
@@ -96,8 +109,11 @@ impl Ec2 {
             let tunnels = one["Options"]["TunnelOptions"].as_array().into_iter().flatten();
             tunnels.filter_map(|tunnel| tunnel["TunnelInsideCidr"].as_str().map(str::to_owned)).collect()
         };
-        let used: Vec<String> =
-            self.all("vpn").filter(|(_, one)| one["TransitGatewayId"] == transit.as_str()).flat_map(|(_, one)| inside(one)).collect();
+        let used: Vec<String> = self
+            .all("vpn")
+            .filter(|(_, one)| one["TransitGatewayId"] == transit.as_str())
+            .flat_map(|(_, one)| inside(one))
+            .collect();
         for options in &asked {
             check_tunnel(options)?;
             if options["TunnelInsideCidr"].as_str().is_some_and(|net| used.iter().any(|used| used == net)) {
@@ -108,7 +124,8 @@ impl Ec2 {
         let mut tunnels = Vec::new();
         for number in 0..2u64 {
             let asked = asked.get(usize::try_from(number).unwrap_or(0)).cloned().unwrap_or_default();
-            let chosen = format!("169.254.{}.{}/30", 100 + self.made % 60, 4 * (self.made % 60) + number * 4 % 8);
+            let chosen =
+                format!("169.254.{}.{}/30", 100 + self.made % 60, 4 * (self.made % 60) + number * 4 % 8);
             let tunnel = json!({"OutsideIpAddress": self.public_address(),
                 "TunnelInsideCidr": asked["TunnelInsideCidr"].as_str().unwrap_or(&chosen),
                 "PreSharedKey": asked["PreSharedKey"].as_str().unwrap_or("aGeneratedKeyOfTheCloud"),
@@ -134,7 +151,12 @@ impl Ec2 {
         }
         let tunnels = object["Options"]["TunnelOptions"].as_array_mut().into_iter().flatten();
         for tunnel in tunnels.filter(|tunnel| tunnel["OutsideIpAddress"] == outside.as_str()) {
-            for (from, to) in [("PreSharedKey", "PreSharedKey"), ("TunnelInsideCidr", "TunnelInsideCidr"), ("IKEVersions", "IkeVersions"), ("StartupAction", "StartupAction")] {
+            for (from, to) in [
+                ("PreSharedKey", "PreSharedKey"),
+                ("TunnelInsideCidr", "TunnelInsideCidr"),
+                ("IKEVersions", "IkeVersions"),
+                ("StartupAction", "StartupAction"),
+            ] {
                 if !options[from].is_null() {
                     tunnel[to] = options[from].clone();
                 }

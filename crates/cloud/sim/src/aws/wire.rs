@@ -58,14 +58,23 @@ impl Ec2 {
                 (Some(6 | 17), Some(from), Some(to)) => vec![(from, to)],
                 _ => Vec::new(),
             };
-            Some(Line { priority: 0, allow: true, protocol, ports, src_ports: vec![], peers: vec![net(&rule["cidr"])?] })
+            Some(Line {
+                priority: 0,
+                allow: true,
+                protocol,
+                ports,
+                src_ports: vec![],
+                peers: vec![net(&rule["cidr"])?],
+            })
         };
         Firewall(rules.filter(|rule| rule["egress"] == egress).filter_map(line).collect())
     }
 
     /// The main route table. Instances of ours live in no other.
     fn routes_of(&self, vpc: &str) -> Vec<(Ipv4Net, Hop)> {
-        let tables = self.all("rtb").filter(|(_, table)| table["VpcId"] == vpc && table["Associations"][0]["Main"] == true);
+        let tables = self
+            .all("rtb")
+            .filter(|(_, table)| table["VpcId"] == vpc && table["Associations"][0]["Main"] == true);
         let routes = tables.flat_map(|(_, table)| table["Routes"].as_array().into_iter().flatten());
         let alive = |id: &str| self.objects.get(id).filter(|object| object["State"] == "available");
         let hop = |route: &Value| {
@@ -93,10 +102,17 @@ impl Ec2 {
     /// A NAT gateway works if its own subnet's table leads to an internet gateway.
     fn is_public(&self, nat: &Value) -> bool {
         let mut tables = self.all("rtb").filter(|(_, table)| {
-            table["Associations"].as_array().into_iter().flatten().any(|one| one["SubnetId"] == nat["SubnetId"])
+            table["Associations"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .any(|one| one["SubnetId"] == nat["SubnetId"])
         });
         let leads_out = |route: &Value| {
-            let igw = route["GatewayId"].as_str().filter(|id| id.starts_with("igw-")).and_then(|id| self.objects.get(id));
+            let igw = route["GatewayId"]
+                .as_str()
+                .filter(|id| id.starts_with("igw-"))
+                .and_then(|id| self.objects.get(id));
             route["DestinationCidrBlock"] == "0.0.0.0/0"
                 && igw.is_some_and(|igw| igw["Attachments"][0]["VpcId"] == nat["VpcId"])
         };
@@ -117,7 +133,8 @@ impl Ec2 {
                 return None;
             }
             let ends = [&attachment["RequesterTgwInfo"], &attachment["AccepterTgwInfo"]];
-            let other = ends.into_iter().find(|end| end["TransitGatewayId"] != id)?["TransitGatewayId"].as_str()?;
+            let other =
+                ends.into_iter().find(|end| end["TransitGatewayId"] != id)?["TransitGatewayId"].as_str()?;
             Some((net(&route["net"])?, GatewayHop::Gateway(other.to_owned())))
         });
         direct.chain(fixed).collect()
@@ -125,7 +142,9 @@ impl Ec2 {
 
     /// The tunnels of a connection that is available.
     pub(super) fn tunnels_of(&self, id: &str) -> Vec<Tunnel> {
-        let Some(vpn) = self.objects.get(id).filter(|vpn| vpn["State"] == "available") else { return Vec::new() };
+        let Some(vpn) = self.objects.get(id).filter(|vpn| vpn["State"] == "available") else {
+            return Vec::new();
+        };
         let tunnels = vpn["Options"]["TunnelOptions"].as_array().into_iter().flatten();
         tunnels.filter_map(|tunnel| self.tunnel(vpn, tunnel)).collect()
     }
@@ -136,7 +155,8 @@ impl Ec2 {
         let address = |value: &Value| value.as_str()?.parse::<Ipv4Addr>().ok();
         let inside = net(&tunnel["TunnelInsideCidr"])?;
         let host = |number: u32| Ipv4Addr::from(u32::from(inside.network()) + number);
-        let speaks_two = tunnel["IkeVersions"].as_array().into_iter().flatten().any(|one| one["Value"] == "ikev2");
+        let speaks_two =
+            tunnel["IkeVersions"].as_array().into_iter().flatten().any(|one| one["Value"] == "ikev2");
         Some(Tunnel {
             local: address(&tunnel["OutsideIpAddress"])?,
             remote: address(&customer["IpAddress"])?,

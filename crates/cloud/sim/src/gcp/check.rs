@@ -12,7 +12,9 @@ pub(super) fn firewall(object: &mut Value) -> Result<(), Refusal> {
     if allowed == denied {
         return bad("Exactly one of allowed and denied must be specified.".to_owned());
     }
-    for (field, value) in [("direction", json!("INGRESS")), ("priority", json!(1000)), ("disabled", json!(false))] {
+    for (field, value) in
+        [("direction", json!("INGRESS")), ("priority", json!(1000)), ("disabled", json!(false))]
+    {
         if object[field].is_null() {
             object[field] = value;
         }

@@ -15,16 +15,24 @@ impl Gce {
         let bad = |message: &str| Err(refuse(400, "invalid", message));
         for needed in ["vpnGateway", "peerExternalGateway", "router", "sharedSecret"] {
             if object[needed].is_null() {
-                return Err(refuse(400, "required", format!("Required field 'resource.{needed}' not specified")));
+                return Err(refuse(
+                    400,
+                    "required",
+                    format!("Required field 'resource.{needed}' not specified"),
+                ));
             }
         }
         if !matches!(object["vpnGatewayInterface"].as_u64(), Some(0 | 1)) {
             return bad("Invalid value for field 'resource.vpnGatewayInterface'");
         }
-        let external = self.ready(&path_of(object["peerExternalGateway"].as_str().unwrap_or_default(), ""))?;
+        let external =
+            self.ready(&path_of(object["peerExternalGateway"].as_str().unwrap_or_default(), ""))?;
         let interface = object["peerExternalGatewayInterface"].clone();
-        let found = external["interfaces"].as_array().into_iter().flatten().find(|one| one["id"] == interface);
-        let Some(found) = found else { return bad("Invalid value for field 'resource.peerExternalGatewayInterface'") };
+        let found =
+            external["interfaces"].as_array().into_iter().flatten().find(|one| one["id"] == interface);
+        let Some(found) = found else {
+            return bad("Invalid value for field 'resource.peerExternalGatewayInterface'");
+        };
         object["peerIp"] = found["ipAddress"].clone();
         // Write only.
         object["_secret"] = object["sharedSecret"].take();
@@ -48,18 +56,24 @@ impl Gce {
         }
         let interfaces = object["interfaces"].as_array().cloned().unwrap_or_default();
         for (number, interface) in interfaces.iter().enumerate() {
-            let path = path_of(interface["linkedVpnTunnel"].as_str().unwrap_or_default(), &request.target.project);
+            let path =
+                path_of(interface["linkedVpnTunnel"].as_str().unwrap_or_default(), &request.target.project);
             let tunnel = self.ready(&path)?;
             object["interfaces"][number]["linkedVpnTunnel"] = tunnel["selfLink"].clone();
         }
         for peer in object["bgpPeers"].as_array().into_iter().flatten() {
             let interface = interfaces.iter().find(|one| one["name"] == peer["interfaceName"]);
-            let Some(interface) = interface else { return bad(format!("There is no interface {}", peer["interfaceName"])) };
+            let Some(interface) = interface else {
+                return bad(format!("There is no interface {}", peer["interfaceName"]));
+            };
             let own = interface["ipRange"].as_str().and_then(|text| text.parse::<ipnet::Ipv4Net>().ok());
             let theirs = peer["peerIpAddress"].as_str().and_then(|text| text.parse::<Ipv4Addr>().ok());
             let facing = matches!((own, theirs), (Some(own), Some(theirs)) if own.prefix_len() == 30 && own.contains(&theirs) && own.addr() != theirs);
             if !facing {
-                return bad(format!("peerIpAddress {} is not within the interface's range", peer["peerIpAddress"]));
+                return bad(format!(
+                    "peerIpAddress {} is not within the interface's range",
+                    peer["peerIpAddress"]
+                ));
             }
         }
         for nat in object["nats"].as_array().into_iter().flatten() {
@@ -88,7 +102,8 @@ impl Gce {
             let Some(tunnel) = self.objects.get_mut(&path) else { continue };
             if tunnel["_until"].is_null() {
                 tunnel["status"] = if up { "ESTABLISHED" } else { "NO_INCOMING_PACKETS" }.into();
-                tunnel["detailedStatus"] = if up { "Tunnel is up and running." } else { "No incoming packets from peer" }.into();
+                tunnel["detailedStatus"] =
+                    if up { "Tunnel is up and running." } else { "No incoming packets from peer" }.into();
             }
         }
         let routers: Vec<String> = self.of_kind("routers").map(|(path, _)| path.clone()).collect();
@@ -99,9 +114,13 @@ impl Gce {
             let peers = router["bgpPeers"].as_array().into_iter().flatten();
             for peer in peers {
                 let interfaces = router["interfaces"].as_array().into_iter().flatten();
-                let linked = interfaces.into_iter().find(|one| one["name"] == peer["interfaceName"]).map(|one| path_of(one["linkedVpnTunnel"].as_str().unwrap_or_default(), ""));
+                let linked = interfaces
+                    .into_iter()
+                    .find(|one| one["name"] == peer["interfaceName"])
+                    .map(|one| path_of(one["linkedVpnTunnel"].as_str().unwrap_or_default(), ""));
                 let end = linked.and_then(|path| self.tunnel_end(&path));
-                let far = end.as_ref().and_then(|end| wire.bgp_peer(end)).and_then(|name| wire.gateways.get(name));
+                let far =
+                    end.as_ref().and_then(|end| wire.bgp_peer(end)).and_then(|name| wire.gateways.get(name));
                 let routes = far.map_or(0, |far| far.routes.len());
                 learnt += routes;
                 shown.push(json!({"name": peer["name"], "status": if far.is_some() { "UP" } else { "DOWN" }, "numLearnedRoutes": routes, "peerIpAddress": peer["peerIpAddress"]}));

@@ -27,7 +27,8 @@ impl Gce {
             if !super::state::REGIONS.contains(&region) {
                 return Err(refuse(404, "notFound", format!("The resource '{kind}/{place}' was not found")));
             }
-            object[kind.trim_end_matches('s')] = link(&format!("projects/{}/{kind}/{place}", target.project)).into();
+            object[kind.trim_end_matches('s')] =
+                link(&format!("projects/{}/{kind}/{place}", target.project)).into();
         }
         // References are answered in full.
         for field in ["network", "subnetwork", "vpnGateway", "peerExternalGateway", "router"] {
@@ -48,7 +49,9 @@ impl Gce {
             "firewalls" => super::check::firewall(&mut object)?,
             "instances" => self.place_instance(request, &mut object)?,
             "vpnGateways" => {
-                let address = |made: u64, number: u64| format!("34.{}.{}.{}", 100 + number, made >> 8 & 255, made & 255);
+                let address = |made: u64, number: u64| {
+                    format!("34.{}.{}.{}", 100 + number, made >> 8 & 255, made & 255)
+                };
                 let made = self.made;
                 let interface = |number: u64| json!({"id": number, "ipAddress": address(made, number)});
                 object["vpnInterfaces"] = json!([interface(0), interface(1)]);
@@ -67,7 +70,8 @@ impl Gce {
     fn check_subnet(&mut self, request: &Request<'_>, object: &mut Value) -> Done {
         let network = object["network"].as_str().unwrap_or_default().to_owned();
         let text = object["ipCidrRange"].as_str().unwrap_or_default();
-        let bad = || refuse(400, "invalid", format!("Invalid value for field 'resource.ipCidrRange': '{text}'"));
+        let bad =
+            || refuse(400, "invalid", format!("Invalid value for field 'resource.ipCidrRange': '{text}'"));
         let net: Ipv4Net = text.parse().map_err(|_| bad())?;
         if net.trunc() != net || net.prefix_len() > 29 {
             return Err(bad());
@@ -93,17 +97,27 @@ impl Gce {
     fn place_instance(&mut self, request: &Request<'_>, object: &mut Value) -> Done {
         for needed in ["machineType", "disks"] {
             if object[needed].is_null() {
-                return Err(refuse(400, "required", format!("Required field 'resource.{needed}' not specified")));
+                return Err(refuse(
+                    400,
+                    "required",
+                    format!("Required field 'resource.{needed}' not specified"),
+                ));
             }
         }
         let reference = object["networkInterfaces"][0]["subnetwork"].as_str().unwrap_or_default();
         let path = path_of(reference, &request.target.project);
         let subnet = self.ready(&path)?.clone();
         let zone = request.target.scope.trim_start_matches("zones/");
-        if !subnet["region"].as_str().is_some_and(|region| region.rsplit('/').next().is_some_and(|region| zone.starts_with(region))) {
+        if !subnet["region"]
+            .as_str()
+            .is_some_and(|region| region.rsplit('/').next().is_some_and(|region| zone.starts_with(region)))
+        {
             return Err(refuse(400, "invalid", "The subnetwork is in another region"));
         }
-        let net: Ipv4Net = subnet["ipCidrRange"].as_str().and_then(|text| text.parse().ok()).ok_or_else(|| refuse(500, "backendError", "subnet"))?;
+        let net: Ipv4Net = subnet["ipCidrRange"]
+            .as_str()
+            .and_then(|text| text.parse().ok())
+            .ok_or_else(|| refuse(500, "backendError", "subnet"))?;
         let used = subnet["_used"].as_u64().unwrap_or(1) + 1;
         let address = Ipv4Addr::from(u32::from(net.network()) + u32::try_from(used).unwrap_or(u32::MAX));
         if !net.contains(&address) {
@@ -129,7 +143,10 @@ impl Gce {
         self.objects.retain(|path, object| !path.contains("/firewalls/") || object["allowed"].is_null());
     }
 
-    pub(super) fn of_kind<'g>(&'g self, collection: &'g str) -> impl Iterator<Item = (&'g String, &'g Value)> {
+    pub(super) fn of_kind<'g>(
+        &'g self,
+        collection: &'g str,
+    ) -> impl Iterator<Item = (&'g String, &'g Value)> {
         let middle = format!("/{collection}/");
         self.objects.iter().filter(move |(path, _)| path.contains(&middle))
     }
@@ -169,13 +186,26 @@ impl Gce {
         let peered = self.get(path)?["peerings"].as_array().is_some_and(|list| !list.is_empty());
         let refers = |object: &Value| {
             let direct = ["network", "subnetwork", "vpnGateway", "peerExternalGateway", "router"];
-            let interfaces = ["networkInterfaces", "interfaces"].iter().flat_map(|list| object[*list].as_array().into_iter().flatten());
+            let interfaces = ["networkInterfaces", "interfaces"]
+                .iter()
+                .flat_map(|list| object[*list].as_array().into_iter().flatten());
             direct.iter().any(|field| object[*field] == link.as_str())
-                || interfaces.flat_map(|one| ["network", "subnetwork", "linkedVpnTunnel"].map(|field| one[field].clone())).any(|one| one == link.as_str())
+                || interfaces
+                    .flat_map(|one| {
+                        ["network", "subnetwork", "linkedVpnTunnel"].map(|field| one[field].clone())
+                    })
+                    .any(|one| one == link.as_str())
         };
-        let user = self.objects.iter().find(|(other, object)| *other != path && refers(object)).map(|(user, _)| user.clone());
+        let user = self
+            .objects
+            .iter()
+            .find(|(other, object)| *other != path && refers(object))
+            .map(|(user, _)| user.clone());
         if let Some(user) = user.or_else(|| peered.then(|| "a peering".to_owned())) {
-            let message = format!("The {} resource '{path}' is already being used by '{user}'", request.target.collection);
+            let message = format!(
+                "The {} resource '{path}' is already being used by '{user}'",
+                request.target.collection
+            );
             return Err(refuse(400, "resourceInUseByAnotherResource", message));
         }
         if let Some(object) = self.objects.get_mut(path) {
@@ -195,7 +225,11 @@ impl Gce {
             "setTags" => {
                 let object = self.objects.get_mut(path).ok_or_else(|| refuse(404, "notFound", path))?;
                 if object["tags"]["fingerprint"] != request.body["fingerprint"] {
-                    return Err(refuse(412, "conditionNotMet", "Supplied fingerprint does not match current tags fingerprint."));
+                    return Err(refuse(
+                        412,
+                        "conditionNotMet",
+                        "Supplied fingerprint does not match current tags fingerprint.",
+                    ));
                 }
                 object["tags"]["items"] = request.body["items"].clone();
                 object["_until"] = until.into();
@@ -229,8 +263,17 @@ impl Gce {
         if near.iter().any(|a| far.iter().any(|b| a.contains(b) || b.contains(a))) {
             return Err(refuse(400, "invalid", "An IP range in the peer network overlaps with a local one."));
         }
-        if self.get(path)?["peerings"].as_array().into_iter().flatten().any(|one| one["network"] == other_link || one["name"] == wanted["name"]) {
-            return Err(refuse(400, "invalid", "There is already a peering with that network or of that name."));
+        if self.get(path)?["peerings"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|one| one["network"] == other_link || one["name"] == wanted["name"])
+        {
+            return Err(refuse(
+                400,
+                "invalid",
+                "There is already a peering with that network or of that name.",
+            ));
         }
         let mut peering = wanted.clone();
         peering["network"] = other_link;

@@ -33,7 +33,11 @@ impl Request<'_> {
         let decode = |text: &str| {
             percent_encoding::percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
         };
-        query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name).map(|(_, value)| decode(value))
+        query
+            .split('&')
+            .filter_map(|pair| pair.split_once('='))
+            .find(|(key, _)| *key == name)
+            .map(|(_, value)| decode(value))
     }
 
     /// The path of an object in the request's scope.
@@ -83,13 +87,16 @@ impl Gce {
     }
 
     pub(super) fn get(&self, path: &str) -> Result<&Value, Refusal> {
-        self.objects.get(path).ok_or_else(|| refuse(404, "notFound", format!("The resource '{path}' was not found")))
+        self.objects
+            .get(path)
+            .ok_or_else(|| refuse(404, "notFound", format!("The resource '{path}' was not found")))
     }
 
     /// An object that others may refer to.
     pub(super) fn ready(&self, path: &str) -> Result<&Value, Refusal> {
         let object = self.objects.get(path);
-        let object = object.ok_or_else(|| refuse(404, "notFound", format!("The resource '{path}' was not found")))?;
+        let object =
+            object.ok_or_else(|| refuse(404, "notFound", format!("The resource '{path}' was not found")))?;
         if object["_until"].is_null() {
             Ok(object)
         } else {
@@ -113,7 +120,11 @@ impl Gce {
         let path = request.path(&name);
         if verb == "insert" {
             if !is_name(&name) {
-                return Err(refuse(400, "invalid", format!("Invalid value for field 'resource.name': '{name}'")));
+                return Err(refuse(
+                    400,
+                    "invalid",
+                    format!("Invalid value for field 'resource.name': '{name}'"),
+                ));
             }
             if self.objects.contains_key(&path) {
                 return Err(refuse(409, "alreadyExists", format!("The resource '{path}' already exists")));
@@ -140,7 +151,9 @@ impl Gce {
         });
         if let Some((kind @ ("regions" | "zones"), place)) = target.scope.split_once('/') {
             let field = kind.trim_end_matches('s');
-            operation[field] = format!("{}/compute/v1/projects/{}/{kind}/{place}", request.ask.origin, target.project).into();
+            operation[field] =
+                format!("{}/compute/v1/projects/{}/{kind}/{place}", request.ask.origin, target.project)
+                    .into();
         }
         self.operations.insert(id.clone(), operation.clone());
         if let Some(token) = token {
@@ -152,7 +165,9 @@ impl Gce {
     fn operation(&self, request: &Request<'_>) -> Outcome {
         let name = &request.target.name;
         let found = self.operations.get(name);
-        found.map(show).ok_or_else(|| refuse(404, "notFound", format!("The resource 'operations/{name}' was not found")))
+        found
+            .map(show)
+            .ok_or_else(|| refuse(404, "notFound", format!("The resource 'operations/{name}' was not found")))
     }
 
     /// Brings everything to its state of now.
@@ -170,7 +185,8 @@ impl Gce {
             operation["status"] = "DONE".into();
             operation["progress"] = 100.into();
             if operation["_failed"] == true {
-                operation["error"] = json!({"errors": [{"code": "INTERNAL_ERROR", "message": "Internal error."}]});
+                operation["error"] =
+                    json!({"errors": [{"code": "INTERNAL_ERROR", "message": "Internal error."}]});
                 operation["httpErrorStatusCode"] = 503.into();
                 operation["httpErrorMessage"] = "SERVICE UNAVAILABLE".into();
             }
@@ -209,7 +225,9 @@ impl Gce {
             scopes.insert(format!("regions/{region}"), json!({"warning": warning}));
         }
         for (path, object) in &self.objects {
-            let Some((scope, _)) = path.strip_prefix(&start).and_then(|rest| rest.split_once(&middle)) else { continue };
+            let Some((scope, _)) = path.strip_prefix(&start).and_then(|rest| rest.split_once(&middle)) else {
+                continue;
+            };
             if passes(object, request.parameter("filter").as_deref()) {
                 let entry = scopes.entry(scope.to_owned()).or_insert_with(|| json!({}));
                 if entry[collection].is_null() {
@@ -220,7 +238,9 @@ impl Gce {
         }
         let kind = format!("compute#{}AggregatedList", collection.trim_end_matches('s'));
         let link = format!("{}/compute/v1/{start}aggregated/{collection}", request.ask.origin);
-        Ok(json!({"kind": kind, "id": format!("{start}aggregated/{collection}"), "items": scopes, "selfLink": link}))
+        Ok(
+            json!({"kind": kind, "id": format!("{start}aggregated/{collection}"), "items": scopes, "selfLink": link}),
+        )
     }
 
     /// What is left that somebody made.
@@ -232,12 +252,17 @@ impl Gce {
 fn places(target: &Target, verb: &str) -> Outcome {
     let region = |name: &str| json!({"kind": "compute#region", "name": name, "status": "UP"});
     let zone = |name: &str| json!({"kind": "compute#zone", "name": name, "status": "UP"});
-    let zones: Vec<String> = REGIONS.iter().flat_map(|region| ["a", "b"].map(|zone| format!("{region}-{zone}"))).collect();
+    let zones: Vec<String> =
+        REGIONS.iter().flat_map(|region| ["a", "b"].map(|zone| format!("{region}-{zone}"))).collect();
     let missing = || refuse(404, "notFound", format!("The resource '{}' was not found", target.name));
     match (target.collection.as_str(), verb) {
         ("regions", "list") => Ok(json!({"kind": "compute#regionList", "items": REGIONS.map(region)})),
-        ("regions", _) => REGIONS.contains(&target.name.as_str()).then(|| region(&target.name)).ok_or_else(missing),
-        (_, "list") => Ok(json!({"kind": "compute#zoneList", "items": zones.iter().map(|name| zone(name)).collect::<Vec<_>>()})),
+        ("regions", _) => {
+            REGIONS.contains(&target.name.as_str()).then(|| region(&target.name)).ok_or_else(missing)
+        }
+        (_, "list") => Ok(
+            json!({"kind": "compute#zoneList", "items": zones.iter().map(|name| zone(name)).collect::<Vec<_>>()}),
+        ),
         _ => zones.contains(&target.name).then(|| zone(&target.name)).ok_or_else(missing),
     }
 }
@@ -245,9 +270,13 @@ fn places(target: &Target, verb: &str) -> Outcome {
 /// Without what is the simulator's own.
 pub(super) fn show(object: &Value) -> Value {
     match object {
-        Value::Object(fields) => {
-            Value::Object(fields.iter().filter(|(name, _)| !name.starts_with('_')).map(|(name, value)| (name.clone(), show(value))).collect())
-        }
+        Value::Object(fields) => Value::Object(
+            fields
+                .iter()
+                .filter(|(name, _)| !name.starts_with('_'))
+                .map(|(name, value)| (name.clone(), show(value)))
+                .collect(),
+        ),
         Value::Array(items) => items.iter().map(show).collect(),
         other => other.clone(),
     }

@@ -27,10 +27,14 @@ impl Gce {
     }
 
     pub(crate) fn join(&self, wire: &mut Wire) {
-        let subnets: Vec<&Value> =
-            self.of_kind("subnetworks").map(|(_, subnet)| subnet).filter(|subnet| Self::is_there(subnet)).collect();
+        let subnets: Vec<&Value> = self
+            .of_kind("subnetworks")
+            .map(|(_, subnet)| subnet)
+            .filter(|subnet| Self::is_there(subnet))
+            .collect();
         for subnet in &subnets {
-            let network = wire.networks.entry(wire_name(&subnet["network"], last(&subnet["region"]))).or_default();
+            let network =
+                wire.networks.entry(wire_name(&subnet["network"], last(&subnet["region"]))).or_default();
             network.spaces.extend(net(&subnet["ipCidrRange"]));
         }
         for subnet in &subnets {
@@ -60,7 +64,8 @@ impl Gce {
         }
         for (path, router) in self.of_kind("routers").filter(|(_, router)| !router["bgp"]["asn"].is_null()) {
             let mine = subnets.iter().filter(|subnet| subnet["network"] == router["network"]);
-            let advertised = mine.filter(|subnet| self.is_global(&router["network"]) || subnet["region"] == router["region"]);
+            let advertised = mine
+                .filter(|subnet| self.is_global(&router["network"]) || subnet["region"] == router["region"]);
             let routes = advertised.filter_map(|subnet| {
                 let hop = GatewayHop::Network(wire_name(&subnet["network"], last(&subnet["region"])));
                 Some((net(&subnet["ipCidrRange"])?, hop))
@@ -98,7 +103,9 @@ impl Gce {
     fn routers_of(&self, network: &Value, region: &str) -> Vec<String> {
         let global = self.is_global(network);
         self.of_kind("routers")
-            .filter(|(_, router)| router["network"] == *network && (global || last(&router["region"]) == region))
+            .filter(|(_, router)| {
+                router["network"] == *network && (global || last(&router["region"]) == region)
+            })
             .map(|(path, _)| path.clone())
             .collect()
     }
@@ -109,7 +116,9 @@ impl Gce {
         let network = &instance["networkInterfaces"][0]["network"];
         let applies = |rule: &&Value| {
             let targets = rule["targetTags"].as_array();
-            let hit = targets.is_none_or(|list| list.iter().any(|tag| tags.as_array().is_some_and(|tags| tags.contains(tag))));
+            let hit = targets.is_none_or(|list| {
+                list.iter().any(|tag| tags.as_array().is_some_and(|tags| tags.contains(tag)))
+            });
             rule["network"] == *network && rule["direction"] == direction && rule["disabled"] != true && hit
         };
         let rules = self.of_kind("firewalls").map(|(_, rule)| rule).filter(applies);
@@ -135,7 +144,10 @@ impl Gce {
         let session = || {
             let mut interfaces = router["interfaces"].as_array()?.iter();
             let interface = interfaces.find(|one| one["linkedVpnTunnel"] == tunnel["selfLink"])?;
-            let peer = router["bgpPeers"].as_array()?.iter().find(|peer| peer["interfaceName"] == interface["name"])?;
+            let peer = router["bgpPeers"]
+                .as_array()?
+                .iter()
+                .find(|peer| peer["interfaceName"] == interface["name"])?;
             let own: Ipv4Net = interface["ipRange"].as_str()?.parse().ok()?;
             Some(Bgp {
                 local: own.addr(),
@@ -158,7 +170,8 @@ impl Gce {
 fn lines(rule: &Value) -> Vec<Line> {
     let allow = !rule["allowed"].is_null();
     let list = if allow { &rule["allowed"] } else { &rule["denied"] };
-    let ranges = if rule["direction"] == "EGRESS" { &rule["destinationRanges"] } else { &rule["sourceRanges"] };
+    let ranges =
+        if rule["direction"] == "EGRESS" { &rule["destinationRanges"] } else { &rule["sourceRanges"] };
     let peers: Vec<Ipv4Net> = ranges.as_array().into_iter().flatten().filter_map(net).collect();
     let line = |one: &Value| {
         let protocol = match one["IPProtocol"].as_str()? {
@@ -175,7 +188,8 @@ fn lines(rule: &Value) -> Vec<Line> {
             let (first, last) = text.split_once('-').unwrap_or((text, text));
             Some((first.parse().ok()?, last.parse().ok()?))
         };
-        let ports = one["ports"].as_array().into_iter().flatten().filter_map(|text| port(text.as_str()?)).collect();
+        let ports =
+            one["ports"].as_array().into_iter().flatten().filter_map(|text| port(text.as_str()?)).collect();
         let priority = u32::try_from(rule["priority"].as_u64()?).ok()?;
         Some(Line { priority, allow, protocol, ports, src_ports: vec![], peers: peers.clone() })
     };

@@ -9,7 +9,8 @@ use cloud_gcp::{GcpCloud, GcpOptions};
 use cloud_http::auth::Environment;
 use cloud_sim::Sim;
 use model::{
-    Direction, Leaf, Packet, PermitRule, Ports, Protocol, ResourceName, Segment, Site, Subscriber, TagName, Traffic,
+    Direction, Leaf, Packet, PermitRule, Ports, Protocol, ResourceName, Segment, Site, Subscriber, TagName,
+    Traffic,
 };
 use orchestrator::execute::{Deployments, Job, JobState, Options, Orchestrator, Outcome, TagBook};
 use store::{Store, embedded};
@@ -138,14 +139,21 @@ impl House {
         Self::with(sim, Arc::default(), names, store, dir).await
     }
 
-    async fn with(sim: Arc<Sim>, book: Arc<Book>, names: Vec<String>, store: Store, dir: Arc<TempDir>) -> Self {
+    async fn with(
+        sim: Arc<Sim>,
+        book: Arc<Book>,
+        names: Vec<String>,
+        store: Store,
+        dir: Arc<TempDir>,
+    ) -> Self {
         let options = Options {
             retry_first: Duration::from_millis(2),
             retry_longest: Duration::from_millis(20),
             ..Options::default()
         };
         let tags: Arc<dyn TagBook> = Arc::clone(&book) as _;
-        let orchestrator = Orchestrator::load(store.clone(), tags, Arc::new(Namespaces), options).await.unwrap();
+        let orchestrator =
+            Orchestrator::load(store.clone(), tags, Arc::new(Namespaces), options).await.unwrap();
         for name in &names {
             orchestrator.add_cloud(name.parse().unwrap(), plugin(name, &sim)).await.unwrap();
         }
@@ -219,7 +227,13 @@ impl House {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        let troubles: Vec<_> = self.orchestrator.resources().into_iter().map(|view| view.message).filter(|text| !text.is_empty()).collect();
+        let troubles: Vec<_> = self
+            .orchestrator
+            .resources()
+            .into_iter()
+            .map(|view| view.message)
+            .filter(|text| !text.is_empty())
+            .collect();
         let last: Vec<_> = self.sim.take_calls().into_iter().rev().take(12).collect();
         panic!("still not done: {}\n{troubles:?}\n{last:?}", self.orchestrator.plan().unwrap());
     }

@@ -82,6 +82,9 @@ pub struct RuleDetail {
     pub l7_protocols: Vec<L7Protocol>,
     pub name: String,
     pub log_label: String,
+    /// What a message said of the rule that cannot be said here, for people: a rule that has any permits nothing. The
+    /// engine leaves it empty.
+    pub untranslatable: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -84,7 +84,8 @@ impl Lab {
             run(&format!(
                 "ip -n {namespace} addr add {address}/{len} dev eth0 {nodad}; ip route add {address}/{len} via {net}2"
             ));
-            if index == 0 {
+            let same_family = |other: &&str| other.contains(':') == address.contains(':');
+            if addresses.iter().position(same_family) == Some(index) {
                 run(&format!("ip -n {namespace} route add default via {net}1 src {address}"));
             }
             let address = address.parse().expect("an address");
@@ -92,6 +93,11 @@ impl Lab {
             self.hosts.push((address, namespace.clone()));
         }
         self
+    }
+
+    /// The node's end of the link to the host that was added last.
+    pub fn interface(&self) -> String {
+        format!("v{}", self.links)
     }
 
     /// The last host is the way to everything else.

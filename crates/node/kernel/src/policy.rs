@@ -1,0 +1,299 @@
+//! The policy plane kept equal to the kernel.
+//!
+//! In: [`Change`]s and [`LocalChange`]s. Out: what was committed, and the objects that are not in force.
+//! Holds: the plane, and whether the kernel is known to agree with it.
+//!
+//! ```text
+//!   apply ─► step ─► commit each transaction ──ok──► agrees
+//!                        │ refused, or no answer
+//!                        ▼
+//!   verify ─► somebody committed? ─► read ─► difference ─► commit ──refused──► unit by unit: the rest goes on,
+//!                                                                             what is refused is reported and
+//!                                                                             tried again by the next verify
+//! ```
+
+mod cut;
+
+use node_nft::{CurrentTable, Family, Limits, Live, Op, Plan, Table, Transaction};
+use node_policy::{
+    Change, LocalChange, ObjectError, Options, Plane, TABLE,
+    units::{self, Unit},
+};
+
+use crate::{
+    conntrack::ConntrackError,
+    netlink::NetlinkError,
+    nft::{Applied, CommitError, Nft, ReadError, ReconcileError, TableId},
+};
+
+/// A difference of up to this many times the limits is made at once, so that no packet sees a mixture.
+const AT_ONCE: usize = 4;
+/// Others may commit while the table is read and compared.
+const ATTEMPTS: usize = 3;
+
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    #[error("cannot reach nftables")]
+    Open(#[source] NetlinkError),
+    #[error("cannot ask whether nftables changed")]
+    Generation(#[source] NetlinkError),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error("table {0} exists and was not made by trestle: rename or delete it (`nft delete table {0}`)")]
+    Foreign(TableId),
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    #[error("policies are in force, but connections they forbid could not be cut")]
+    Cut(#[source] ConntrackError),
+    #[error(
+        "policies are in force, but the node's addresses could not be read to cut connections they forbid"
+    )]
+    Addresses(#[source] NetlinkError),
+}
+
+impl From<ReconcileError> for PolicyError {
+    fn from(error: ReconcileError) -> Self {
+        match error {
+            ReconcileError::Read(error) => Self::Read(error),
+            ReconcileError::Foreign(table) => Self::Foreign(table),
+            ReconcileError::Commit(error) => Self::Commit(error),
+        }
+    }
+}
+
+/// What the executor asks of the kernel. Tests put faults in between.
+pub trait Tables {
+    fn generation(&mut self) -> Result<u32, NetlinkError>;
+    fn glance(&mut self, table: &TableId) -> Result<Option<CurrentTable>, ReadError>;
+    fn read(&mut self, table: &TableId) -> Result<Option<CurrentTable>, ReadError>;
+    fn commit(&mut self, table: &TableId, transaction: &Transaction) -> Result<Applied, CommitError>;
+    fn delete(&mut self, table: &TableId) -> Result<bool, ReconcileError>;
+}
+
+impl Tables for Nft {
+    fn generation(&mut self) -> Result<u32, NetlinkError> {
+        Nft::generation(self)
+    }
+
+    fn glance(&mut self, table: &TableId) -> Result<Option<CurrentTable>, ReadError> {
+        Nft::glance(self, table)
+    }
+
+    fn read(&mut self, table: &TableId) -> Result<Option<CurrentTable>, ReadError> {
+        Nft::read(self, table)
+    }
+
+    fn commit(&mut self, table: &TableId, transaction: &Transaction) -> Result<Applied, CommitError> {
+        Nft::commit(self, table, transaction)
+    }
+
+    fn delete(&mut self, table: &TableId) -> Result<bool, ReconcileError> {
+        Nft::delete(self, table)
+    }
+}
+
+/// What a call did.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    pub applied: Applied,
+    /// Every object that is not in force as it is written: what cannot be expressed, and what the kernel refused.
+    pub errors: Vec<ObjectError>,
+    /// The kernel differed from what was known of it, or refused: the whole table was compared.
+    pub compared: bool,
+    /// Connections that were cut.
+    pub cut: usize,
+}
+
+/// Owns table [`TABLE`] of the namespace it was opened in. All calls block while the kernel works.
+pub struct PolicyExecutor<K = Nft> {
+    kernel: K,
+    id: TableId,
+    plane: Plane,
+    /// The generation in which the kernel was found or made equal to the plane; `None`: it may differ.
+    seen: Option<u32>,
+    /// The kernel is not known to hold what the plane thinks: the next call compares.
+    unsure: bool,
+    refused: Vec<ObjectError>,
+}
+
+impl PolicyExecutor<Nft> {
+    /// Acts in the network namespace of the calling thread. Writes nothing yet: what an earlier run left stays in force
+    /// until the first `apply`.
+    pub fn open(options: Options) -> Result<Self, PolicyError> {
+        Ok(Self::with_kernel(Nft::open().map_err(PolicyError::Open)?, options))
+    }
+}
+
+impl<K: Tables> PolicyExecutor<K> {
+    pub fn with_kernel(kernel: K, options: Options) -> Self {
+        let id = TableId::new(Family::Inet, TABLE);
+        Self { kernel, id, plane: Plane::new(options), seen: None, unsure: true, refused: Vec::new() }
+    }
+
+    pub fn plane(&self) -> &Plane {
+        &self.plane
+    }
+
+    pub fn kernel(&mut self) -> &mut K {
+        &mut self.kernel
+    }
+
+    /// Takes changes in and carries them out. The first call compares with what is in the kernel, so it should be told
+    /// everything there is. An error means that the kernel may not have it all; the next call tries again.
+    pub fn apply(
+        &mut self,
+        changes: impl IntoIterator<Item = Change>,
+        local: impl IntoIterator<Item = LocalChange>,
+    ) -> Result<Outcome, PolicyError> {
+        let step = self.plane.step(changes, local);
+        let mut outcome = if self.unsure {
+            self.compare()?
+        } else {
+            match self.commit_all(&step.transactions) {
+                Ok(applied) => Outcome { applied, ..Outcome::default() },
+                Err(_) => self.compare()?,
+            }
+        };
+        outcome.errors = self.errors();
+        if outcome.applied.transactions > 0 && self.plane.options().cut_established {
+            outcome.cut = cut::forbidden(&self.plane)?;
+        }
+        Ok(outcome)
+    }
+
+    /// Repairs what others did to the table, and tries again what was refused. Costs one question if nobody committed
+    /// anything since, else a read of the table.
+    pub fn verify(&mut self) -> Result<Outcome, PolicyError> {
+        let now = self.kernel.generation().map_err(PolicyError::Generation)?;
+        let mut outcome =
+            if self.unsure || self.seen != Some(now) { self.compare()? } else { Outcome::default() };
+        outcome.errors = self.errors();
+        Ok(outcome)
+    }
+
+    /// Removes the table: nothing is enforced any more.
+    pub fn stop(mut self) -> Result<(), PolicyError> {
+        self.kernel.delete(&self.id)?;
+        Ok(())
+    }
+
+    fn errors(&self) -> Vec<ObjectError> {
+        let mut errors = self.plane.errors();
+        errors.extend(self.refused.iter().cloned());
+        errors
+    }
+
+    /// Commits in order. Whoever else commits meanwhile makes the generation another one than expected.
+    fn commit_all(&mut self, transactions: &[Transaction]) -> Result<Applied, CommitError> {
+        let mut applied = Applied::default();
+        self.unsure = true;
+        for transaction in transactions {
+            applied.join(self.kernel.commit(&self.id, transaction)?);
+            self.seen = self.seen.map(next_generation);
+        }
+        self.unsure = false;
+        Ok(applied)
+    }
+
+    /// Makes the kernel's table equal to the plane's, as far as the kernel lets it.
+    fn compare(&mut self) -> Result<Outcome, PolicyError> {
+        self.unsure = true;
+        self.refused.clear();
+        let desired = self.plane.table();
+        let mut outcome = Outcome { compared: true, ..Outcome::default() };
+        for attempt in 1..=ATTEMPTS {
+            let before = self.kernel.generation().map_err(PolicyError::Generation)?;
+            let plan = self.difference(&desired)?;
+            match self.commit_all(&plan.transactions) {
+                Ok(applied) => {
+                    self.seen = Some((0..applied.transactions).fold(before, |seen, _| next_generation(seen)));
+                    outcome.applied.join(applied);
+                    return Ok(outcome);
+                }
+                Err(error @ CommitError::Netlink { .. }) if attempt == ATTEMPTS => return Err(error.into()),
+                // Whether it was done is unknown: look again.
+                Err(CommitError::Netlink { .. }) => {}
+                Err(error @ CommitError::Refused { .. }) => {
+                    if attempt == ATTEMPTS {
+                        outcome.applied.join(self.around(&plan, error)?);
+                    }
+                }
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn difference(&mut self, desired: &Table) -> Result<Plan, PolicyError> {
+        let limits = self.plane.options().limits;
+        let current = self.kernel.glance(&self.id)?;
+        let plan = plan(desired, current.as_ref(), limits, &self.id)?;
+        if plan.is_empty() || current.is_none() {
+            return Ok(plan);
+        }
+        drop(current);
+        // A glance may miss elements while the kernel grows a table.
+        let current = self.kernel.read(&self.id)?;
+        self::plan(desired, current.as_ref(), limits, &self.id)
+    }
+
+    /// Carries out as much of the plan as the kernel takes. Remains unsure, so that the next call tries the rest.
+    fn around(&mut self, plan: &Plan, error: CommitError) -> Result<Applied, PolicyError> {
+        let mut applied = Applied::default();
+        let mut error = Some(error);
+        for transaction in &plan.transactions {
+            match self.kernel.commit(&self.id, transaction) {
+                Ok(done) => applied.join(done),
+                Err(refused) => {
+                    let Some(units) = units::units(transaction) else {
+                        return Err(error.take().unwrap_or(refused).into());
+                    };
+                    self.each(&units, refused, &mut applied)?;
+                }
+            }
+        }
+        Ok(applied)
+    }
+
+    /// Halves what is refused until what the kernel does not take stands alone: O(refused × log of all) commits.
+    fn each(&mut self, units: &[Unit], why: CommitError, applied: &mut Applied) -> Result<(), PolicyError> {
+        if let CommitError::Netlink { .. } = why {
+            return Err(why.into());
+        }
+        if let [unit] = units {
+            let objects = self.plane.objects_of(&unit.subject);
+            let message = format!("{why}; the rest is in force, and this is tried again");
+            let error = |object| ObjectError { object, message: message.clone() };
+            self.refused.extend(objects.into_iter().map(error));
+            return Ok(());
+        }
+        let (left, right) = units.split_at(units.len() / 2);
+        for half in [left, right] {
+            match self.kernel.commit(&self.id, &units::join(half)) {
+                Ok(done) => applied.join(done),
+                Err(why) => self.each(half, why, applied)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn next_generation(generation: u32) -> u32 {
+    // The kernel passes over 0.
+    generation.wrapping_add(1).max(1)
+}
+
+/// At once if that does not hold the kernel up for long.
+fn plan(
+    desired: &Table,
+    current: Option<&CurrentTable>,
+    limits: Limits,
+    id: &TableId,
+) -> Result<Plan, PolicyError> {
+    let plan = |live| Plan::new(desired, current, live, limits).map_err(|_| PolicyError::Foreign(id.clone()));
+    let at_once = plan(Live::Atomic)?;
+    let weight = |transaction: &Transaction| transaction.ops.iter().map(Op::weight).sum::<usize>();
+    if at_once.transactions.iter().any(|one| weight(one) > limits.elements * AT_ONCE) {
+        return plan(Live::Chunked);
+    }
+    Ok(at_once)
+}

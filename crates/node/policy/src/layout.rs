@@ -1,0 +1,323 @@
+//! The table: its sets, and the rules, whose number does not depend on what they enforce.
+//!
+//! ```text
+//!  hook ─► established? accept ─► guard of interfaces ─► with itself? accept ─► mine
+//!                                                                                │ source or destination is restricted
+//!                                   keep the mark's bits on the jump stack ◄─────┘
+//!                                        │
+//!                                      judge ─► out4/out6 (source's rules) ─► in4/in6 (destination's rules)
+//!
+//!  in4:   mark := class of ip saddr                    peers4 (exact), else blocks4 (ranges), else 0
+//!         daddr . mark . protocol . port               in-ports4      ┐
+//!         daddr . mark . protocol . port . port        in-ranges4     │ return: permitted   drop   goto reject
+//!         daddr . mark . protocol                      in-protocols4  │
+//!         daddr . mark                                 in-peers4      ┘
+//!         mark := 0, and the same four again           what holds for everybody else
+//! ```
+//!
+//! The class is handed from one rule to the next in the packet's mark because `nft` 1.0.6 aborts when it lists a rule
+//! in which the result of one map is the key of another, and registers do not outlive a rule. Bits of the mark that
+//! others need are put back from the jump stack: each has a chain that calls the next one and then sets its bit.
+
+use model::policy::output::Direction;
+use node_nft::{
+    Chain, ChainKind, Cmp, Expr, Family, FieldType, Hook, Key, MetaKey, PayloadBase, Policy, Reg, Reject,
+    Rule, SetSchema, Table, Verdict,
+};
+
+use crate::{Options, TABLE};
+
+/// The sets of the table. Where a family is said, `true` is IPv6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Place {
+    /// Address to class.
+    Peers(bool),
+    /// Range of addresses to class, for addresses that are not in `Peers`.
+    Blocks(bool),
+    /// Restricted in this direction.
+    Subjects(Direction, bool),
+    Ports(Direction, bool),
+    Ranges(Direction, bool),
+    Protocols(Direction, bool),
+    Defaults(Direction, bool),
+    /// Pairs of addresses of one workload.
+    Itself(bool),
+    /// Addresses of this node's workloads.
+    Locals(bool),
+    Interfaces,
+    /// Interface and address that belong together.
+    Homes(bool),
+}
+
+const FAMILIES: [bool; 2] = [false, true];
+const DIRECTIONS: [Direction; 2] = [Direction::Out, Direction::In];
+pub const REJECT: &str = "reject";
+
+impl Place {
+    pub fn all() -> Vec<Self> {
+        let mut places = vec![Self::Interfaces];
+        for ipv6 in FAMILIES {
+            places.extend(
+                [Self::Peers, Self::Blocks, Self::Itself, Self::Locals, Self::Homes].map(|of| of(ipv6)),
+            );
+            for direction in DIRECTIONS {
+                let of = [Self::Subjects, Self::Ports, Self::Ranges, Self::Protocols, Self::Defaults];
+                places.extend(of.map(|of| of(direction, ipv6)));
+            }
+        }
+        places
+    }
+
+    pub fn name(self) -> String {
+        let side = |direction| if direction == Direction::In { "in" } else { "out" };
+        let family = |ipv6| if ipv6 { 6 } else { 4 };
+        match self {
+            Self::Peers(ipv6) => format!("peers{}", family(ipv6)),
+            Self::Blocks(ipv6) => format!("blocks{}", family(ipv6)),
+            Self::Subjects(direction, ipv6) => format!("{}-subjects{}", side(direction), family(ipv6)),
+            Self::Ports(direction, ipv6) => format!("{}-ports{}", side(direction), family(ipv6)),
+            Self::Ranges(direction, ipv6) => format!("{}-ranges{}", side(direction), family(ipv6)),
+            Self::Protocols(direction, ipv6) => format!("{}-protocols{}", side(direction), family(ipv6)),
+            Self::Defaults(direction, ipv6) => format!("{}-peers{}", side(direction), family(ipv6)),
+            Self::Itself(ipv6) => format!("itself{}", family(ipv6)),
+            Self::Locals(ipv6) => format!("locals{}", family(ipv6)),
+            Self::Interfaces => "interfaces".into(),
+            Self::Homes(ipv6) => format!("homes{}", family(ipv6)),
+        }
+    }
+
+    pub fn schema(self) -> SetSchema {
+        use FieldType::{InterfaceName, Ipv4, Ipv6, Mark, Port, Proto};
+        let address = |ipv6| if ipv6 { Ipv6 } else { Ipv4 };
+        match self {
+            Self::Peers(ipv6) => SetSchema::map([address(ipv6)], [Mark]),
+            Self::Blocks(ipv6) => SetSchema::map([address(ipv6)], [Mark]).interval(),
+            Self::Subjects(_, ipv6) | Self::Locals(ipv6) => SetSchema::set([address(ipv6)]),
+            Self::Ports(_, ipv6) => SetSchema::verdict_map([address(ipv6), Mark, Proto, Port]),
+            Self::Ranges(_, ipv6) => {
+                SetSchema::verdict_map([address(ipv6), Mark, Proto, Port, Port]).interval()
+            }
+            Self::Protocols(_, ipv6) => SetSchema::verdict_map([address(ipv6), Mark, Proto]),
+            Self::Defaults(_, ipv6) => SetSchema::verdict_map([address(ipv6), Mark]),
+            Self::Itself(ipv6) => SetSchema::set([address(ipv6), address(ipv6)]),
+            Self::Interfaces => SetSchema::set([InterfaceName]),
+            Self::Homes(ipv6) => SetSchema::set([InterfaceName, address(ipv6)]),
+        }
+    }
+
+    /// Part of what is known of peers, rather than of what is decided about them.
+    pub fn is_of_peers(self) -> bool {
+        matches!(self, Self::Peers(_) | Self::Blocks(_))
+    }
+}
+
+/// The table without elements.
+pub fn table(options: &Options) -> Table {
+    let mut table = Table::new(Family::Inet, TABLE);
+    let base = |hook| Chain::base(ChainKind::Filter, hook, 0, Policy::Accept);
+    let replies = || Rule::new("replies, and what goes on").ct_established_or_related().accept();
+    let entry = || Rule::new("restricted?").jump("mine");
+
+    let mut forward = base(Hook::Forward).rule(replies());
+    forward = guards(forward, options, &[Side::In, Side::Out]);
+    for ipv6 in FAMILIES {
+        forward = forward.rule(with_itself(ipv6));
+    }
+    table.chain("forward", forward.rule(entry()));
+
+    let mut input = base(Hook::Input).rule(loopback(MetaKey::InInterfaceName)).rule(replies());
+    input = neighbours(input);
+    input = guards(input, options, &[Side::In]);
+    table.chain("input", input.rule(entry()));
+
+    let mut output = base(Hook::Output).rule(loopback(MetaKey::OutInterfaceName)).rule(replies());
+    output = neighbours(output);
+    if options.host_to_own {
+        for ipv6 in FAMILIES {
+            let own = family("the node to its own workloads", ipv6).ip_daddr(ipv6, Reg(0));
+            output = output.rule(own.in_set(Reg(0), Place::Locals(ipv6).name()).accept());
+        }
+    }
+    table.chain("output", output.rule(entry()));
+
+    let first = keepers(&mut table, options.kept_mark_bits);
+    table.chain("mine", mine(&first));
+    table.chain("judge", judge());
+    for direction in DIRECTIONS {
+        for ipv6 in FAMILIES {
+            table.chain(judge_name(direction, ipv6), judge_side(direction, ipv6));
+        }
+    }
+    let reset = Rule::new("tcp").l4proto(Reg(0)).is(Reg(0), &[crate::l4::TCP]).reject(Reject::TcpReset);
+    let prohibited = Rule::new("others").reject(Reject::AdminProhibited);
+    table.chain(REJECT, Chain::regular().rule(reset).rule(prohibited));
+    table
+}
+
+fn family(comment: &str, ipv6: bool) -> Rule {
+    let number = if ipv6 { 10 } else { 2 };
+    Rule::new(comment).meta(MetaKey::Nfproto, Reg(15)).is(Reg(15), &[number])
+}
+
+/// The workload that is judged is the source of what goes out and the destination of what comes in.
+fn subject(rule: Rule, direction: Direction, ipv6: bool, to: Reg) -> Rule {
+    match direction {
+        Direction::Out => rule.ip_saddr(ipv6, to),
+        Direction::In => rule.ip_daddr(ipv6, to),
+    }
+}
+
+fn peer(rule: Rule, direction: Direction, ipv6: bool, to: Reg) -> Rule {
+    match direction {
+        Direction::Out => rule.ip_daddr(ipv6, to),
+        Direction::In => rule.ip_saddr(ipv6, to),
+    }
+}
+
+fn loopback(key: MetaKey) -> Rule {
+    Rule::new("loopback").meta(key, Reg(0)).is(Reg(0), Key::new().interface("lo").as_bytes()).accept()
+}
+
+/// ICMPv6 that finds neighbours, routers and listeners: without it there is no IPv6 on the link.
+fn neighbours(chain: Chain) -> Chain {
+    let kinds = |low: u8, high: u8| {
+        Rule::new("neighbour discovery")
+            .l4proto(Reg(0))
+            .is(Reg(0), &[58])
+            .payload(PayloadBase::Transport, 0, 1, Reg(0))
+            .expr(Expr::Range { inverted: false, from: Reg(0), low: vec![low], high: vec![high] })
+            .accept()
+    };
+    chain.rule(kinds(130, 137)).rule(kinds(143, 143))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    In,
+    Out,
+}
+
+impl Side {
+    fn interface(self) -> MetaKey {
+        match self {
+            Self::In => MetaKey::InInterfaceName,
+            Self::Out => MetaKey::OutInterfaceName,
+        }
+    }
+}
+
+/// An interface of a workload carries its own addresses only; one that should be known and is not carries nothing.
+fn guards(mut chain: Chain, options: &Options, sides: &[Side]) -> Chain {
+    let interfaces = Place::Interfaces.name();
+    for side in sides {
+        for prefix in &options.guarded_prefixes {
+            let rule = Rule::new("unknown workload")
+                .meta(side.interface(), Reg(0))
+                .expr(Expr::Cmp { op: Cmp::Eq, from: Reg(0), value: prefix.as_bytes().to_vec() })
+                .meta(side.interface(), Reg(0))
+                .not_in_set(Reg(0), interfaces.clone());
+            chain = chain.rule(rule.discard());
+        }
+        for ipv6 in FAMILIES {
+            let rule = family("not its own address", ipv6).meta(side.interface(), Reg(0));
+            let rule = rule.in_set(Reg(0), interfaces.clone()).meta(side.interface(), Reg(0));
+            let rule = match side {
+                Side::In => rule.ip_saddr(ipv6, Reg(4)),
+                Side::Out => rule.ip_daddr(ipv6, Reg(4)),
+            };
+            chain = chain.rule(rule.not_in_set(Reg(0), Place::Homes(ipv6).name()).discard());
+        }
+    }
+    chain
+}
+
+fn with_itself(ipv6: bool) -> Rule {
+    let second = if ipv6 { Reg(4) } else { Reg(1) };
+    family("a workload with itself", ipv6)
+        .ip_saddr(ipv6, Reg(0))
+        .ip_daddr(ipv6, second)
+        .in_set(Reg(0), Place::Itself(ipv6).name())
+        .accept()
+}
+
+/// Leaves the marks of all other traffic alone.
+fn mine(first: &str) -> Chain {
+    let mut chain = Chain::regular();
+    for direction in DIRECTIONS {
+        for ipv6 in FAMILIES {
+            let rule = subject(family("restricted", ipv6), direction, ipv6, Reg(0));
+            chain = chain.rule(rule.in_set(Reg(0), Place::Subjects(direction, ipv6).name()).goto(first));
+        }
+    }
+    chain
+}
+
+/// A chain for each bit; the name of the first.
+fn keepers(table: &mut Table, bits: u32) -> String {
+    let mut next = "judge".to_owned();
+    for bit in (0..u32::BITS).rev().map(|shift| 1_u32 << shift).filter(|bit| bits & bit != 0) {
+        let reg = Reg(0);
+        let unset = Rule::new("not set").meta(MetaKey::Mark, reg).bits(reg, bit, 0, reg).is(reg, &[0; 4]);
+        let chain = Chain::regular()
+            .rule(unset.goto(next.clone()))
+            .rule(Rule::new("judge").jump(next))
+            .rule(Rule::new("put back").set_mark(!bit, bit));
+        next = format!("keep-{bit:#x}");
+        table.chain(next.clone(), chain);
+    }
+    next
+}
+
+fn clear_mark(comment: &str) -> Rule {
+    let zero = Expr::Immediate { value: vec![0; 4], to: Reg(0) };
+    Rule::new(comment).expr(zero).expr(Expr::SetMeta { key: MetaKey::Mark, from: Reg(0) })
+}
+
+fn judge_name(direction: Direction, ipv6: bool) -> String {
+    Place::Subjects(direction, ipv6).name().replace("-subjects", "")
+}
+
+fn judge() -> Chain {
+    let mut chain = Chain::regular();
+    for direction in DIRECTIONS {
+        chain = chain.rule(clear_mark("no class yet"));
+        for ipv6 in FAMILIES {
+            chain = chain.rule(family("judge", ipv6).jump(judge_name(direction, ipv6)));
+        }
+    }
+    chain.rule(clear_mark("permitted"))
+}
+
+fn judge_side(direction: Direction, ipv6: bool) -> Chain {
+    let of = |place: fn(Direction, bool) -> Place| place(direction, ipv6).name();
+    let unrestricted = subject(family("not restricted", ipv6), direction, ipv6, Reg(0));
+    let exact = peer(family("class of the peer", ipv6), direction, ipv6, Reg(0));
+    let block = family("class of its block", ipv6).meta(MetaKey::Mark, Reg(0)).is(Reg(0), &[0; 4]);
+    let block = peer(block, direction, ipv6, Reg(0));
+    let to_mark = |rule: Rule, map: Place| {
+        rule.map(Reg(0), map.name(), Reg(8)).expr(Expr::SetMeta { key: MetaKey::Mark, from: Reg(8) })
+    };
+    let mut chain = Chain::regular()
+        .rule(unrestricted.not_in_set(Reg(0), of(Place::Subjects)).verdict(Verdict::Return))
+        .rule(to_mark(exact, Place::Peers(ipv6)))
+        .rule(to_mark(block, Place::Blocks(ipv6)));
+    let next = if ipv6 { 4 } else { 1 };
+    for pass in ["this class", "everybody else"] {
+        if pass == "everybody else" {
+            chain = chain.rule(clear_mark("everybody else"));
+        }
+        let key = |comment: String| {
+            subject(family(&comment, ipv6), direction, ipv6, Reg(0)).meta(MetaKey::Mark, Reg(next))
+        };
+        let port = key(format!("{pass}: port")).l4proto(Reg(next + 1)).dport(Reg(next + 2));
+        let range = key(format!("{pass}: ports")).l4proto(Reg(next + 1));
+        let range = range.sport(Reg(next + 2)).dport(Reg(next + 3));
+        let protocol = key(format!("{pass}: protocol")).l4proto(Reg(next + 1));
+        chain = chain
+            .rule(port.vmap(Reg(0), of(Place::Ports)))
+            .rule(range.vmap(Reg(0), of(Place::Ranges)))
+            .rule(protocol.vmap(Reg(0), of(Place::Protocols)))
+            .rule(key(format!("{pass}: any")).vmap(Reg(0), of(Place::Defaults)));
+    }
+    chain
+}

@@ -1,0 +1,38 @@
+//! How the plane behaves, apart from what it is told to enforce.
+
+/// The table, in each network namespace.
+pub const TABLE: &str = "trestle-policy";
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// This node's name: members of applied-to sets on it are enforced by their address even if they are not in the
+    /// local registry. Empty: only the registry counts.
+    pub node: String,
+    /// The node reaches its own workloads whatever policies say: probes of a kubelet come from there.
+    pub host_to_own: bool,
+    /// Interfaces whose name begins so belong to workloads: one that is not in the registry gets nothing through.
+    pub guarded_prefixes: Vec<String>,
+    /// Bits of the packet mark that others rely on. Those beyond are zero on the first packet of a connection of a
+    /// restricted workload, because the mark holds the class of the peer while the packet is judged.
+    pub kept_mark_bits: u32,
+    /// Established connections that a new policy forbids are cut, instead of living on until they end.
+    pub cut_established: bool,
+    /// Elements that one transaction may change; see [`node_nft::Limits`].
+    pub limits: node_nft::Limits,
+}
+
+/// The mark that services use between prerouting and postrouting, and the one that Kubernetes uses to drop.
+const SERVICE_BITS: u32 = 0x4000 | 0x8000;
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            node: String::new(),
+            host_to_own: true,
+            guarded_prefixes: Vec::new(),
+            kept_mark_bits: SERVICE_BITS,
+            cut_established: false,
+            limits: node_nft::Limits::default(),
+        }
+    }
+}
