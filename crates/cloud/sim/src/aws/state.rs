@@ -18,9 +18,12 @@ pub(crate) struct Ec2 {
     pub(super) tokens: BTreeMap<String, String>,
 }
 
+/// Answers the actions of one kind of object, and no others.
+type Answers = fn(&mut Ec2, &str, &Action<'_>) -> Option<Outcome>;
+
 impl Ec2 {
     pub(super) fn call(&mut self, action: &str, ask: &Action<'_>) -> Outcome {
-        let answers: [fn(&mut Self, &str, &Action<'_>) -> Option<Outcome>; 5] =
+        let answers: [Answers; 5] =
             [Self::network, Self::groups, Self::instances, Self::transit, Self::vpn];
         if ask.input["DryRun"] == true {
             return Err(Refusal {

@@ -38,7 +38,7 @@ pub(super) fn firewall(object: &mut Value) -> Result<(), Refusal> {
     }
     for range in &ranges {
         let net = range.as_str().and_then(|text| text.parse::<IpNet>().ok());
-        if !net.is_some_and(|net| net.trunc() == net) {
+        if net.is_none_or(|net| net.trunc() != net) {
             return bad(format!("Invalid value for field 'resource.{own}': '{range}'"));
         }
     }
