@@ -193,9 +193,8 @@ async fn random_story(seed: u64) {
             house.restart().await;
         }
         house.settle().await;
-        for a in 0..WORLD.len() {
-            for b in a + 1..WORLD.len() {
-                let (one, other) = (WORLD[a].0, WORLD[b].0);
+        for (a, (one, _)) in WORLD.iter().enumerate() {
+            for (b, (other, _)) in WORLD.iter().enumerate().skip(a + 1) {
                 if house.joined(one, other) != permitted.contains(&(a, b)) {
                     let why = house.sim.explain(house.address(one), house.address(other), &PING);
                     panic!("seed {seed}: {one} and {other}: {why}");
