@@ -4,7 +4,7 @@ CARGO ?= cargo
 # make bench ONLY=store runs one family.
 ONLY ?= store tags policy watch transport nft services orchestrator storage
 
-.PHONY: up build page openapi pictures test lint bench lab dist deny clean
+.PHONY: up build page openapi pictures test lint bench lab lab-clouds live-aws live-gcp dist deny clean
 
 up: build ## Start a controller here; Ctrl-C stops it
 	target/release/trestle up
@@ -54,6 +54,15 @@ lab: ## Long tests: crashes, large graphs, a million policy changes, 10,000 watc
 
 dist: ## dist/: the release binary, a Debian package, manual pages and completions
 	scripts/dist
+
+lab-clouds: ## The clouds' official clients drive the simulators; downloads them, and records what they send
+	labs/clouds/run.sh
+
+live-aws: ## The contract's suite on the AWS account of the environment; costs money
+	$(CARGO) test --locked -p cloud-aws --test contract -- --ignored --nocapture
+
+live-gcp: ## The contract's suite on the project GOOGLE_CLOUD_PROJECT; costs money
+	$(CARGO) test --locked -p cloud-gcp --test contract -- --ignored --nocapture
 
 deny: ## Licences, advisories, sources; needs cargo-deny
 	cargo deny check

@@ -43,6 +43,12 @@ pub enum CloudsError {
         #[source]
         err: CloudError,
     },
+    #[error("cannot use the public cloud {cloud}")]
+    Public {
+        cloud: Segment,
+        #[source]
+        err: CloudError,
+    },
     #[error("the plugin of cloud {cloud} is at {url:?}, which cannot be used")]
     Url {
         cloud: Segment,
@@ -93,6 +99,14 @@ pub async fn run(parts: &Parts) -> Result<(), CloudsError> {
 async fn open(config: &CloudConfig, data_dir: &std::path::Path) -> Result<Arc<dyn Cloud>, CloudsError> {
     let name = config.name.clone();
     match &config.plugin {
+        PluginConfig::Aws(options) => {
+            let opened = cloud_aws::AwsCloud::new(options);
+            Ok(Arc::new(opened.map_err(|err| CloudsError::Public { cloud: name, err })?))
+        }
+        PluginConfig::Gcp(options) => {
+            let opened = cloud_gcp::GcpCloud::new(options);
+            Ok(Arc::new(opened.map_err(|err| CloudsError::Public { cloud: name, err })?))
+        }
         PluginConfig::Fake {} => Ok(Arc::new(FakeCloud::new(name))),
         PluginConfig::Linux {} => {
             let opened = cloud_linux::LinuxCloud::open(

@@ -20,6 +20,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("node-kernel", &["node-nft", "node-policy", "node-services"]),
     ("cloud-api", &["model", "wire"]),
     ("cloud-linux", &["model", "cloud-api", "node-nft", "node-kernel"]),
+    ("cloud-http", &["cloud-api"]),
+    ("cloud-aws", &["model", "cloud-api", "cloud-http"]),
+    ("cloud-gcp", &["model", "cloud-api", "cloud-http"]),
+    // For tests and demonstrations: nothing that is delivered depends on it.
+    ("cloud-sim", &["model", "cloud-http"]),
     ("orchestrator", &["model", "tags", "store", "cloud-api"]),
     ("storage-provider", &["model"]),
     ("storage-backend", &["model", "storage-provider"]),
@@ -43,10 +48,12 @@ const ARROWS: &[(&str, &[&str])] = &[
             "page",
             "cloud-api",
             "cloud-linux",
+            "cloud-aws",
+            "cloud-gcp",
         ],
     ),
     ("agent", &["model", "wire", "transport", "node-policy", "node-kernel"]),
-    ("trestle", &["model", "wire", "store", "server", "agent", "cloud-api", "cloud-linux"]),
+    ("trestle", &["model", "wire", "store", "server", "agent", "cloud-api", "cloud-linux", "cloud-aws", "cloud-gcp"]),
     ("benches", &[]),
 ];
 

@@ -106,6 +106,7 @@ impl Orchestrator {
                 break;
             }
             busy.insert(object.clone());
+            self.state.lock().choose(&step.action);
             self.start(step.action.clone(), object, steps);
         }
         next

@@ -429,7 +429,7 @@ impl<'i> Builder<'i> {
             (Some(record), _) => record.asn,
             (None, Some(fixed)) => fixed,
             // Four billion numbers do not run out before memory does.
-            (None, None) => find_asn(asns).unwrap_or(64_512),
+            (None, None) => find_asn(asns, &self.reserved_asns()).unwrap_or(64_512),
         };
         asns.insert(asn);
         match record.map(|record| record.phase) {
@@ -450,6 +450,11 @@ impl<'i> Builder<'i> {
                 self.creating.insert(Object::Gateway(site.clone()), step);
             }
         }
+    }
+
+    /// What any cloud refuses: a gateway may come to face each of them.
+    fn reserved_asns(&self) -> Vec<(u32, u32)> {
+        self.intent.clouds.values().flat_map(|traits| traits.asn_reserved.iter().copied()).collect()
     }
 
     fn remove_links(&mut self, wanted: &BTreeSet<LinkName>) {
