@@ -37,8 +37,9 @@ use crate::{
     orchestration,
     parts::Parts,
     pki::{Pki, PkiError},
-    policy::{Consumer, Policy},
+    policy::{Consumer, Follower, Policy},
     private_file, rest,
+    services::Services,
     storage::{Storage, StorageError},
     tags::Tags,
     tls::{Tls, TlsError},
@@ -141,10 +142,13 @@ impl Controller {
             transport.policy_consumer(),
             Box::new(enforcer.feed()),
         ];
+        let services = Services::new();
+        let followers: Vec<Box<dyn Follower>> = vec![services.follower(transport.services_source())];
         let parts = Parts {
             storage,
-            policy: Policy::start(&objects, consumers, &life),
+            policy: Policy::start(&objects, consumers, followers, &life),
             enforced: enforcer.reached(),
+            services,
             watch: cache,
             objects,
             tags,

@@ -37,6 +37,7 @@ pub mod private_file;
 mod random;
 mod reach;
 mod rest;
+mod services;
 mod storage;
 mod store_failure;
 mod tags;

@@ -19,6 +19,7 @@ use crate::{
     objects::Objects,
     pki::Pki,
     policy::Policy,
+    services::Services,
     storage::Storage,
     tags::Tags,
     transport::Transport,
@@ -36,6 +37,7 @@ pub struct Parts {
     pub policy: Arc<Policy>,
     /// How far the policy engine knows the resources, in the orchestrator's count of changes.
     pub enforced: tokio::sync::watch::Receiver<u64>,
+    pub services: Arc<Services>,
     pub watch: Arc<watch::Cache>,
     pub credentials: Arc<Credentials>,
     pub storage: Option<Arc<Storage>>,

@@ -53,6 +53,19 @@ pub trait Consumer: Send {
     fn synced(&mut self);
 }
 
+/// Who follows the objects themselves, beside the engine. Called by the same task, in order.
+pub trait Follower: Send {
+    fn apply(&mut self, object: &Object);
+
+    fn delete(&mut self, id: &ObjectId);
+
+    /// What was said since the last call belongs together.
+    fn flush(&mut self);
+
+    /// The first complete state has been told.
+    fn synced(&mut self);
+}
+
 /// The engine of one controller.
 pub struct Policy {
     engine: Mutex<Engine>,
@@ -71,7 +84,12 @@ struct Derived {
 }
 
 impl Policy {
-    pub fn start(objects: &Objects, consumers: Vec<Box<dyn Consumer>>, life: &Life) -> Arc<Self> {
+    pub fn start(
+        objects: &Objects,
+        consumers: Vec<Box<dyn Consumer>>,
+        followers: Vec<Box<dyn Follower>>,
+        life: &Life,
+    ) -> Arc<Self> {
         let (derived, derivations) = mpsc::unbounded_channel();
         let policy = Arc::new(Self {
             engine: Mutex::new(Engine::new()),
@@ -83,6 +101,7 @@ impl Policy {
             policy: Arc::clone(&policy),
             objects: objects.clone(),
             consumers,
+            followers,
             known: BTreeSet::new(),
             derived: BTreeMap::new(),
             derivations,
@@ -148,6 +167,7 @@ struct Driver {
     policy: Arc<Policy>,
     objects: Objects,
     consumers: Vec<Box<dyn Consumer>>,
+    followers: Vec<Box<dyn Follower>>,
     /// What the engine holds, to find out what is gone when a watch starts over.
     known: BTreeSet<ObjectId>,
     derived: BTreeMap<ObjectId, Object>,
@@ -203,6 +223,7 @@ impl Driver {
                 let stored = objects::read_entry(&entry)?;
                 let id = stored.id().clone();
                 self.policy.engine.lock().handle_event(EngineEvent::Apply(stored.document.object()));
+                self.followers.iter_mut().for_each(|follower| follower.apply(stored.document.object()));
                 self.policy.states.lock().seen(&id, stored.document.object().metadata().generation);
                 self.known.insert(id.clone());
                 match listed {
@@ -239,6 +260,7 @@ impl Driver {
             None => EngineEvent::Delete(id),
         };
         self.policy.engine.lock().handle_event(event);
+        self.followers.iter_mut().for_each(|follower| follower.delete(id));
         self.policy.states.lock().gone(id);
     }
 
@@ -261,6 +283,7 @@ impl Driver {
     }
 
     fn drain(&mut self) {
+        self.followers.iter_mut().for_each(|follower| follower.flush());
         let mut updates = Vec::new();
         {
             let mut engine = self.policy.engine.lock();
@@ -279,6 +302,7 @@ impl Driver {
         let first = self.policy.reached.borrow().is_none();
         if first {
             self.consumers.iter_mut().for_each(|consumer| consumer.synced());
+            self.followers.iter_mut().for_each(|follower| follower.synced());
         }
         self.policy.reached.send_replace(Some(revision));
     }

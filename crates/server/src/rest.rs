@@ -13,6 +13,7 @@ mod policies;
 mod reachability;
 mod resources;
 mod rules;
+mod services;
 mod session;
 mod storage;
 mod system;
@@ -45,6 +46,7 @@ use crate::{failure::Failure, parts::Parts};
         (name = "jobs", description = "Long work"),
         (name = "policies", description = "What policies come to, and why a connection is permitted or denied"),
         (name = "nodes", description = "Nodes: their connection, what they have applied, and what they could not"),
+        (name = "services", description = "Load-balanced addresses, and where packets to them go"),
         (name = "storage", description = "Storage handed to other clusters"),
         (name = "system", description = "The controller itself"),
     )
@@ -84,6 +86,9 @@ fn routes() -> OpenApiRouter<Parts> {
         .routes(routes!(policies::explain))
         .routes(routes!(nodes::list))
         .routes(routes!(nodes::get))
+        .routes(routes!(services::list))
+        .routes(routes!(services::get))
+        .routes(routes!(services::explain))
         .routes(routes!(storage::list_tickets, storage::create_ticket))
         .routes(routes!(storage::revoke_ticket))
         .routes(routes!(storage::list_consumers))

@@ -30,6 +30,8 @@ pub const SEED: DialectId = DialectId(1);
 
 /// The source that the policy engine's updates come from.
 const POLICY_SOURCE: &str = "policy";
+/// The source that services and their endpoints come from.
+const SERVICES_SOURCE: &str = "services";
 /// Certificates also end by the clock.
 const EXPIRY_CHECK: Duration = Duration::from_secs(60);
 
@@ -39,7 +41,7 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// Nodes are told nothing until the policy engine and all of `sources` are in sync.
+    /// Nodes are told nothing until the policy engine, the services and all of `sources` are in sync.
     pub fn start(
         config: &NodesConfig,
         sources: &[&str],
@@ -56,7 +58,7 @@ impl Transport {
             max_large: config.max_snapshots,
             ..Options::default()
         };
-        let sources: Vec<_> = sources.iter().copied().chain([POLICY_SOURCE]).collect();
+        let sources: Vec<_> = sources.iter().copied().chain([POLICY_SOURCE, SERVICES_SOURCE]).collect();
         let hub = Hub::start(core, &sources, options, life.stopping());
         let (watched, credentials) = (Arc::clone(&hub), Arc::clone(credentials));
         life.spawn(async move { end_revoked(&watched, &credentials).await });
@@ -67,6 +69,11 @@ impl Transport {
     pub(crate) fn policy_consumer(&self) -> Box<dyn Consumer> {
         let source = self.source(POLICY_SOURCE).expect("the hub was started with it");
         Box::new(policy_consumer::PolicyConsumer(source))
+    }
+
+    /// What services and their endpoints are published through.
+    pub(crate) fn services_source(&self) -> Source {
+        self.source(SERVICES_SOURCE).expect("the hub was started with it")
     }
 
     /// The handle a driver publishes through; none if there is no source of this name.

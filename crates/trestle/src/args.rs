@@ -8,8 +8,8 @@ use model::Role;
 use crate::{
     client::ConnectionArgs,
     commands::{
-        access, agent, job, link, namespace, node, object, page, plugin, policy, resource, rule, storage,
-        store, tag,
+        access, agent, job, link, namespace, node, object, page, plugin, policy, resource, rule, service,
+        storage, store, tag,
     },
     output::Format,
 };
@@ -92,6 +92,9 @@ pub enum Command {
     /// Network policies and what they come to
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
+    /// Load-balanced services, and where packets to them go
+    #[command(subcommand)]
+    Service(service::ServiceCommand),
     /// Why one workload can or cannot reach another
     Explain(policy::ExplainArgs),
     /// Onboarding tickets, to hand storage to other clusters

@@ -15,6 +15,7 @@ pub mod policy;
 pub mod resource;
 pub mod rule;
 pub mod serve;
+pub mod service;
 pub mod status;
 pub mod storage;
 pub mod store;
@@ -49,6 +50,7 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         Command::Get(args) => object::get(args, output, connection.connect().await?).await,
         Command::Delete(args) => object::delete(args, output, connection.connect().await?).await,
         Command::Policy(command) => policy::run(command, output, connection.connect().await?).await,
+        Command::Service(command) => service::run(command, output, connection.connect().await?).await,
         Command::Explain(args) => policy::explain(args, output, connection.connect().await?).await,
         Command::Ticket(command) => storage::ticket(command, output, connection.connect().await?).await,
         Command::Consumer(command) => storage::consumer(command, output, connection.connect().await?).await,

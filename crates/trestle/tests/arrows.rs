@@ -15,9 +15,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("page", &[]),
     ("watch", &["model"]),
     ("node-nft", &[]),
-    ("node-services", &["node-nft"]),
+    ("node-services", &["model", "node-nft"]),
     ("node-policy", &["model", "node-nft"]),
     ("node-kernel", &["node-nft", "node-policy", "node-services"]),
+    ("services", &["model", "node-nft", "node-services"]),
     ("cloud-api", &["model", "wire"]),
     ("cloud-linux", &["model", "cloud-api", "node-nft", "node-kernel"]),
     ("cloud-http", &["cloud-api"]),
@@ -38,6 +39,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "store",
             "tags",
             "policy",
+            "services",
+            "node-services",
             "storage-provider",
             "storage-backend",
             "storage-nbd",
@@ -65,6 +68,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("node-nft", &["ipnet"]),
     ("node-policy", &["ipnet", "rustc-hash"]),
     ("node-services", &["ipnet"]),
+    ("services", &["ipnet"]),
 ];
 
 fn dependencies() -> BTreeMap<String, Vec<String>> {

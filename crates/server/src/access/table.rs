@@ -142,6 +142,14 @@ pub const TABLE: &[Rule] = &[
     read("GET /reachability", READERS),
     read("GET /workloads", READERS),
     read("GET /objects", READERS),
+    // Services, for people, and as one node sees them on KPNG's wire.
+    read("trestle.v1.Services/ListServices", READERS),
+    read("trestle.v1.Services/GetService", READERS),
+    read("trestle.v1.Services/ExplainService", READERS),
+    read("localv1.Sets/Watch", WATCHERS),
+    read("GET /services", READERS),
+    read("GET /services/{namespace}/{name}", READERS),
+    read("GET /services/explain", READERS),
     // The watch API.
     read("GET /livez", Who::Anyone),
     read("GET /api", Who::Known),

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use crate::{HEADLESS_LABEL, PROXY_NAME_LABEL, Protocol, ServiceName};
+use super::{HEADLESS_LABEL, PROXY_NAME_LABEL, Protocol, ServiceName};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice {
@@ -13,13 +13,13 @@ pub struct Slice {
 }
 
 impl Slice {
-    pub(crate) fn is_ours(&self) -> bool {
+    pub fn is_ours(&self) -> bool {
         !self.labels.contains_key(PROXY_NAME_LABEL) && !self.labels.contains_key(HEADLESS_LABEL)
     }
 }
 
 /// Without a name or a number a port is of no use to a proxy and is passed over.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SlicePort {
     pub name: Option<String>,
     pub protocol: Protocol,

@@ -1,12 +1,23 @@
-//! A service as its owner wrote it.
+//! Services and their endpoints, as the service proxy speaks of them.
+//!
+//! In: objects as users write them ([`kubernetes`]). Out: values without anything a proxy does not need, addresses
+//! parsed. Not here: which endpoints a node uses (`node-services`), the wire (`wire`).
+
+pub mod kubernetes;
+mod node;
+mod slice;
 
 use std::{
     collections::BTreeMap,
     fmt,
     net::{IpAddr, Ipv4Addr},
+    str::FromStr,
 };
 
 use ipnet::IpNet;
+
+pub use node::NodeFacts;
+pub use slice::{Slice, SliceEndpoint, SlicePort};
 
 /// A service or slice with this label belongs to another proxy.
 pub const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
@@ -44,6 +55,20 @@ impl Protocol {
             Self::Tcp => 6,
             Self::Udp => 17,
             Self::Sctp => 132,
+        }
+    }
+}
+
+impl FromStr for Protocol {
+    type Err = ();
+
+    /// In capitals as Kubernetes writes it, or not; nothing means TCP.
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text.to_ascii_lowercase().as_str() {
+            "" | "tcp" => Ok(Self::Tcp),
+            "udp" => Ok(Self::Udp),
+            "sctp" => Ok(Self::Sctp),
+            _ => Err(()),
         }
     }
 }
@@ -109,12 +134,14 @@ pub struct Service {
     pub external_local: bool,
     /// 0 if there is none.
     pub health_check_node_port: u16,
+    /// How IPVS chooses among the endpoints, where it is not to choose as the node says.
+    pub scheduler: Option<String>,
     pub labels: BTreeMap<String, String>,
 }
 
 impl Service {
     /// Whether this proxy has anything to do with it.
-    pub(crate) fn is_ours(&self) -> bool {
+    pub fn is_ours(&self) -> bool {
         self.kind != ServiceKind::ExternalName
             && !self.labels.contains_key(PROXY_NAME_LABEL)
             && !self.labels.contains_key(HEADLESS_LABEL)
