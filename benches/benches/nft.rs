@@ -1,6 +1,10 @@
-//! nftables over netlink: large sets cold, one member changed, read back, beside `nft -f` of the same.
+//! nftables over netlink: large sets cold, one member changed, read back, and a node's policies, beside `nft -f` of the
+//! same. `floor` is the time within the kernel.
 //!
 //! In a network namespace of its own, so it needs root.
+
+#[path = "nft/policies.rs"]
+mod policies;
 
 use benches::report;
 use std::{
@@ -36,7 +40,13 @@ fn run() -> io::Result<()> {
         return writeln!(io::stderr(), "nft.*.peer NOT MEASURED: install the Debian package nftables");
     }
     peer("nft.set", "", |number| ip(number).to_string())?;
-    peer("nft.ranges", "flags interval;", |number| ip(number * 2).to_string())
+    peer("nft.ranges", "flags interval;", |number| ip(number * 2).to_string())?;
+    let (policies, members) = (1_000, 100);
+    for (name, mixed, peers) in [("policies", false, MEMBERS), ("policies_mixed", true, 2_000)] {
+        policies::run(&policies::Scene { name, policies, members, peers, mixed })?;
+    }
+    let one = policies::Scene { name: "members", policies: 1, members: MEMBERS, peers: MEMBERS, mixed: false };
+    policies::run(&one)
 }
 
 fn ours(bench: &str, schema: SetSchema, element: impl Fn(u32) -> (Key, Element)) -> io::Result<()> {
@@ -52,6 +62,7 @@ fn ours(bench: &str, schema: SetSchema, element: impl Fn(u32) -> (Key, Element))
     let plan = Plan::new(&table, None, Live::Chunked, Limits::default()).expect("no table is there");
     let applied = nft.apply(&id, &plan).expect("the kernel takes the set");
     report(bench, "seconds", started.elapsed().as_secs_f64(), "s");
+    report(&format!("{bench}.floor"), "seconds", applied.in_kernel.as_secs_f64(), "s");
     report(bench, "lock_ms", millis(applied.longest), "ms");
 
     let mut took = Vec::new();
