@@ -23,7 +23,7 @@ use model::policy::{
 use node_kernel::policy::PolicyExecutor;
 use node_policy::{Change, LocalChange, ObjectKind, Options, SetKind, Workload, WorkloadId};
 
-use super::{CHANGES, ip, load, median, millis};
+use super::{CHANGES, cpu_seconds, ip, load, median, millis, report_peer};
 
 const PODS: u32 = 250;
 
@@ -167,9 +167,10 @@ fn ours(scene: &Scene) {
     let bench = format!("nft.{}", scene.name);
     let mut executor = PolicyExecutor::open(Options::default()).expect("the kernel has nftables");
     let (changes, local) = (scene.changes(), workloads());
-    let started = Instant::now();
+    let (started, cpu) = (Instant::now(), cpu_seconds());
     let outcome = executor.apply(changes, local).expect("the kernel takes the policies");
     report(&bench, "seconds", started.elapsed().as_secs_f64(), "s");
+    report(&bench, "cpu_seconds", cpu_seconds() - cpu, "s");
     report(&format!("{bench}.floor"), "seconds", outcome.applied.in_kernel.as_secs_f64(), "s");
     report(&bench, "lock_ms", millis(outcome.applied.longest), "ms");
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
@@ -212,11 +213,11 @@ fn ours(scene: &Scene) {
 
 fn peer_layout(scene: &Scene) -> io::Result<()> {
     let bench = format!("nft.{}", scene.name);
-    report(&format!("{bench}.peer"), "seconds", load(&scene.script())?.as_secs_f64(), "s");
+    report_peer(&bench, &load(&scene.script())?);
     let mut took = Vec::new();
     for number in 0..10 {
         let address = peer_ip(scene.peers + number);
-        took.push(load(&format!("add element inet bench-policies s0 {{ {address} }}\n"))?);
+        took.push(load(&format!("add element inet bench-policies s0 {{ {address} }}\n"))?.wall);
     }
     report(&format!("{bench}.member.peer"), "ms", millis(median(took)), "ms");
     load("delete table inet bench-policies\n").map(drop)
