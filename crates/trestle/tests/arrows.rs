@@ -56,7 +56,10 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("agent", &["model", "wire", "transport", "node-policy", "node-kernel"]),
-    ("trestle", &["model", "wire", "store", "server", "agent", "cloud-api", "cloud-linux", "cloud-aws", "cloud-gcp"]),
+    (
+        "trestle",
+        &["model", "wire", "store", "server", "agent", "cloud-api", "cloud-linux", "cloud-aws", "cloud-gcp"],
+    ),
     ("benches", &[]),
 ];
 

@@ -21,6 +21,9 @@ impl ObjectKind {
             Self::AppliedToSet => "applied-to-set",
             Self::AddressSet => "address-set",
             Self::Policy => "policy",
+            Self::NodeFacts => "node-facts",
+            Self::EndpointSlice => "endpoint-slice",
+            Self::Service => "service",
             Self::Unspecified => "unknown",
         }
     }

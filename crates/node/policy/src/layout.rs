@@ -25,8 +25,8 @@
 
 use model::policy::output::Direction;
 use node_nft::{
-    Chain, ChainKind, Cmp, Element, Elements, Expr, Family, FieldType, Hook, Key, MetaKey, PayloadBase, Policy, Reg, Reject,
-    Rule, SetSchema, Table, Verdict,
+    Chain, ChainKind, Cmp, Element, Elements, Expr, Family, FieldType, Hook, Key, MetaKey, PayloadBase,
+    Policy, Reg, Reject, Rule, SetSchema, Table, Verdict,
 };
 
 use crate::{Decision, Options, TABLE};
