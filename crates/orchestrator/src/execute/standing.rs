@@ -50,11 +50,6 @@ impl Orchestrator {
         self.standing.subscribe()
     }
 
-    /// Counts changes of what is stored.
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.changes.subscribe()
-    }
-
     pub(super) fn tell_standing(&self, intent: &Intent, plan: &Plan) {
         let failures = self.failures.lock();
         let trouble = |steps: &BTreeSet<usize>| {

@@ -83,9 +83,18 @@ impl Engine {
         [(Direction::Out, source, destination), (Direction::In, destination, source)].into_iter().all(
             |(direction, local, remote)| {
                 let notes = &mut notes;
-                Decision { engine: self, query, direction, local, remote, destination, notes }
-                    .decide()
-                    .allowed
+                Decision {
+                    engine: self,
+                    query,
+                    with_ports: true,
+                    direction,
+                    local,
+                    remote,
+                    destination,
+                    notes,
+                }
+                .decide()
+                .allowed
             },
         )
     }

@@ -11,6 +11,7 @@ use watch::Phase;
 use wire::trestle::v1::{self, ExplainRequest};
 
 use crate::{
+    explain,
     failure::{Failure, Problem},
     parts::Parts,
     watch_api::realisations,
