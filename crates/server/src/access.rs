@@ -9,5 +9,5 @@ mod credentials;
 pub mod gate;
 pub mod table;
 
-pub use caller::{Caller, Peer, PeerCertificate, Proof};
+pub use caller::{Caller, Credential, Peer, PeerCertificate, Proof};
 pub use credentials::{CertificateRecord, Credentials, CredentialsError, NewToken, TokenRecord};

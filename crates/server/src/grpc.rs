@@ -133,7 +133,7 @@ pub fn router(parts: &Parts, health: HealthReporter) -> Router {
             OcsProviderServer::new(provider::Service(parts.storage.clone())).max_decoding_message_size(max),
         )
         .add_service(AdminServer::new(admin::Service(parts.clone())).max_decoding_message_size(max))
-        .add_service(NodesServer::new(nodes::Service(hub)).max_decoding_message_size(max))
+        .add_service(NodesServer::new(nodes::Service(parts.clone())).max_decoding_message_size(max))
         .add_service(Stream::<NodeFeed>::new(feed.clone()))
         .add_service(Stream::<DataplaneEvents>::new(feed))
         .add_service(HealthServer::new(HealthService::from_health_reporter(health)))

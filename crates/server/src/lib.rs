@@ -24,6 +24,7 @@ mod listen;
 mod metrics;
 mod mirror;
 mod namespaces;
+mod nodes;
 mod objects;
 mod open_store;
 mod orchestration;

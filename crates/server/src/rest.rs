@@ -5,6 +5,7 @@
 mod body;
 mod jobs;
 mod namespaces;
+mod nodes;
 mod policies;
 mod resources;
 mod rules;
@@ -39,6 +40,7 @@ use crate::{failure::Failure, parts::Parts};
         (name = "jobs", description = "Long work"),
         (name = "policies", description = "What policies come to, and why a connection is permitted or denied"),
         (name = "services", description = "Load-balanced addresses, and where packets to them go"),
+        (name = "nodes", description = "Nodes: their connection, what they have applied, and what they could not"),
         (name = "storage", description = "Storage handed to other clusters"),
         (name = "system", description = "The controller itself"),
     )
@@ -79,6 +81,8 @@ fn routes() -> OpenApiRouter<Parts> {
         .routes(routes!(services::list))
         .routes(routes!(services::get))
         .routes(routes!(services::explain))
+        .routes(routes!(nodes::list))
+        .routes(routes!(nodes::get))
         .routes(routes!(storage::list_tickets, storage::create_ticket))
         .routes(routes!(storage::revoke_ticket))
         .routes(routes!(storage::list_consumers))

@@ -8,7 +8,7 @@ use model::Role;
 use crate::{
     client::ConnectionArgs,
     commands::{
-        access, job, link, namespace, node, object, plugin, policy, resource, rule, service, storage, store,
+        access, agent, job, link, namespace, node, object, plugin, policy, resource, rule, service, storage, store,
         tag,
     },
     output::Format,
@@ -44,6 +44,8 @@ pub enum Command {
     },
     /// Serve a cloud as a plugin, in a process of its own
     Plugin(plugin::PluginArgs),
+    /// Enforce policies on this node, as its controller says; attach the Pods of this node
+    Agent(agent::AgentArgs),
     /// Names for addresses, resources and groups of other tags
     #[command(subcommand)]
     Tag(tag::TagCommand),

@@ -1,6 +1,7 @@
 //! One module per noun; each turns flags into calls and replies into output.
 
 pub mod access;
+pub mod agent;
 pub mod check;
 pub mod job;
 pub mod link;
@@ -30,6 +31,7 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         Command::Up(args) => serve::up(args).await,
         Command::Serve { config } => serve::serve(&config).await,
         Command::Plugin(args) => plugin::run(args).await,
+        Command::Agent(args) => agent::run(args, output, connection).await,
         Command::Tag(command) => tag::run(command, output, connection.connect().await?).await,
         Command::Resource(command) => resource::run(command, output, connection).await,
         Command::Rule(command) => rule::run(command, output, connection).await,

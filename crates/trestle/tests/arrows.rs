@@ -46,7 +46,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cloud-linux",
         ],
     ),
-    ("trestle", &["model", "wire", "store", "server", "cloud-api", "cloud-linux"]),
+    ("agent", &["model", "wire", "transport", "node-policy", "node-services", "node-kernel"]),
+    ("trestle", &["model", "wire", "store", "server", "agent", "node-kernel", "node-services", "cloud-api", "cloud-linux"]),
     ("benches", &[]),
 ];
 

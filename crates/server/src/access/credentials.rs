@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 use tonic::Code;
 
-use super::PeerCertificate;
+use super::{Credential, PeerCertificate};
 use crate::{
     failure::Failure,
     life::Life,
@@ -105,8 +105,8 @@ impl Credentials {
         self.tokens.is_synced() && self.certificates.is_synced()
     }
 
-    /// Who a token belongs to.
-    pub fn check_token(&self, token: &Secret, now: Timestamp) -> Result<Subject, Failure> {
+    /// A token's id, and who it belongs to.
+    pub fn check_token(&self, token: &Secret, now: Timestamp) -> Result<(String, Subject), Failure> {
         self.require_synced()?;
         let unknown = || Failure::new(Code::Unauthenticated, "the token is not known, or was revoked");
         let rest = token.expose().strip_prefix("trestle-").ok_or_else(unknown)?;
@@ -117,7 +117,7 @@ impl Credentials {
         if record.expires_at.is_some_and(|end| now >= end) {
             return Err(Failure::new(Code::Unauthenticated, "the token has expired"));
         }
-        Ok(record.subject.clone())
+        Ok((id.to_owned(), record.subject.clone()))
     }
 
     /// Whether a certificate that TLS accepted is also one we issued and did not revoke.
@@ -132,14 +132,21 @@ impl Credentials {
         }
     }
 
-    /// Whether a certificate is on record, not revoked, and not expired.
-    pub fn is_usable(&self, serial: &str, now: Timestamp) -> bool {
-        self.certificates.get(serial).is_some_and(|record| !record.revoked && now < record.not_after)
+    /// Whether a credential that was good is so still: on record, not revoked, not expired.
+    pub fn is_usable(&self, credential: &Credential, now: Timestamp) -> bool {
+        match credential {
+            Credential::Token(id) => {
+                self.tokens.get(id).is_some_and(|record| record.expires_at.is_none_or(|end| now < end))
+            }
+            Credential::Certificate(serial) => {
+                self.certificates.get(serial).is_some_and(|record| !record.revoked && now < record.not_after)
+            }
+        }
     }
 
-    /// Changes whenever a certificate is issued or revoked.
-    pub fn certificate_changes(&self) -> watch::Receiver<Option<Revision>> {
-        self.certificates.changes()
+    /// Change whenever a token or a certificate is made or revoked.
+    pub fn changes(&self) -> [watch::Receiver<Option<Revision>>; 2] {
+        [self.tokens.changes(), self.certificates.changes()]
     }
 
     fn require_synced(&self) -> Result<(), Failure> {

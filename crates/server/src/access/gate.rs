@@ -21,7 +21,7 @@ use tonic::{Code, Status};
 use tracing::error;
 
 use super::{
-    Caller, Credentials, Peer, Proof,
+    Caller, Credential, Credentials, Peer, Proof,
     table::{self, Effect},
 };
 use crate::{
@@ -79,17 +79,24 @@ impl Gate {
                     "the authorization header is not of the form `Bearer TOKEN`",
                 )
             })?;
-            let subject = self.credentials.check_token(&token, Timestamp::now())?;
-            return Ok(Some(Caller { subject, proof: Proof::Token }));
+            let (id, subject) = self.credentials.check_token(&token, Timestamp::now())?;
+            return Ok(Some(Caller {
+                subject,
+                proof: Proof::Token,
+                credential: Some(Credential::Token(id)),
+            }));
         }
         let peer = request.extensions().get::<Peer>();
         if let Some(certificate) = peer.and_then(|peer| peer.certificate.as_ref()) {
             self.credentials.check_certificate(certificate)?;
-            return Ok(Some(Caller { subject: certificate.subject.clone(), proof: Proof::Certificate }));
+            let credential = Some(Credential::Certificate(certificate.serial.clone()));
+            let subject = certificate.subject.clone();
+            return Ok(Some(Caller { subject, proof: Proof::Certificate, credential }));
         }
         Ok(self.anonymous.map(|role| Caller {
             subject: Subject { role, name: "anonymous".parse().expect("it is a legal name") },
             proof: Proof::Anonymous,
+            credential: None,
         }))
     }
 

@@ -120,7 +120,7 @@ fn write_kubeconfig(controller: &Controller, scheme: &str, ca: Option<&Path>) ->
     Ok(path.display().to_string())
 }
 
-fn log_to_stderr(default: &str) {
+pub fn log_to_stderr(default: &str) {
     let filter = EnvFilter::try_from_env("TRESTLE_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     // A log nobody reads must not end the controller: reporting a failed write would panic on the same pipe.
     let builder =
