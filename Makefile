@@ -31,6 +31,7 @@ lab: ## Long tests: many crashes, large graphs, a million policy changes, IPVS i
 	$(CARGO) test --release --locked -p trestle --test idle -- --ignored --nocapture
 	$(CARGO) test --release --locked -p policy --test oracle -- --ignored --nocapture
 	labs/vm/ipvs.sh
+	labs/vm/bench.sh
 	labs/ceph.sh
 
 deny: ## Licences, advisories, sources; needs cargo-deny
