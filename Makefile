@@ -24,12 +24,15 @@ bench: ## One JSON line per figure: make bench ONLY="store tags"
 	scripts/test-deps
 	@for family in $(ONLY); do $(CARGO) bench --quiet --locked -p benches --bench $$family || exit 1; done
 
-lab: ## Long tests: many crashes, large graphs, a million policy changes, IPVS in a VM, a Ceph cluster
+lab: ## Long tests: crashes, large graphs, a million policy changes, 1,000 agents, packets, a Go client, IPVS in a VM, Ceph
 	scripts/test-deps
 	TRESTLE_CRASH_ROUNDS=500 $(CARGO) test --release --locked -p store --test crash -- --nocapture
 	$(CARGO) test --release --locked -p server --test scale -- --ignored --nocapture --test-threads 1
 	$(CARGO) test --release --locked -p trestle --test idle -- --ignored --nocapture
 	$(CARGO) test --release --locked -p policy --test oracle -- --ignored --nocapture
+	TRESTLE_CHURN_AGENTS=1000 TRESTLE_CHURN_SECONDS=60 $(CARGO) test --release --locked -p agent --test controller churn -- --nocapture
+	TRESTLE_LAB_ROUNDS=100 $(CARGO) test --release --locked -p trestle --test agent_lab -- --nocapture --test-threads 1
+	labs/go/run.sh
 	labs/vm/ipvs.sh
 	labs/vm/bench.sh
 	labs/ceph.sh

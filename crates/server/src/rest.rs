@@ -39,8 +39,8 @@ use crate::{failure::Failure, parts::Parts};
         (name = "resources", description = "Resources in clouds and who may talk to them"),
         (name = "jobs", description = "Long work"),
         (name = "policies", description = "What policies come to, and why a connection is permitted or denied"),
-        (name = "services", description = "Load-balanced addresses, and where packets to them go"),
         (name = "nodes", description = "Nodes: their connection, what they have applied, and what they could not"),
+        (name = "services", description = "Load-balanced addresses, and where packets to them go"),
         (name = "storage", description = "Storage handed to other clusters"),
         (name = "system", description = "The controller itself"),
     )
@@ -78,15 +78,16 @@ fn routes() -> OpenApiRouter<Parts> {
         .routes(routes!(jobs::get, jobs::cancel))
         .routes(routes!(policies::list))
         .routes(routes!(policies::explain))
+        .routes(routes!(nodes::list))
+        .routes(routes!(nodes::get))
         .routes(routes!(services::list))
         .routes(routes!(services::get))
         .routes(routes!(services::explain))
-        .routes(routes!(nodes::list))
-        .routes(routes!(nodes::get))
         .routes(routes!(storage::list_tickets, storage::create_ticket))
         .routes(routes!(storage::revoke_ticket))
         .routes(routes!(storage::list_consumers))
         .routes(routes!(storage::get_consumer, storage::offboard_consumer))
+        .routes(routes!(storage::permit_consumer))
         .routes(routes!(storage::resize_consumer))
         .routes(routes!(system::index))
         .routes(routes!(system::ping))

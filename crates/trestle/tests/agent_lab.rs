@@ -8,6 +8,8 @@ mod matrix;
 mod net;
 #[path = "lab/probe.rs"]
 mod probe;
+#[path = "lab/random.rs"]
+mod random;
 #[path = "lab/traffic.rs"]
 mod traffic;
 #[path = "lab/trouble.rs"]
@@ -62,4 +64,19 @@ fn truth_tables() {
         include_str!("lab/scenarios/selectors.yaml"),
         include_str!("lab/scenarios/tiers.yaml"),
     ]);
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
+}
+
+#[test]
+fn random_policies_do_what_explain_says() {
+    let world = nine_pods();
+    let seed = number("TRESTLE_LAB_SEED", fastrand::u64(..));
+    eprintln!("TRESTLE_LAB_SEED={seed}");
+    match random::play(&world, number("TRESTLE_LAB_ROUNDS", 6), seed) {
+        Ok(cells) => eprintln!("random policies: {cells} cells as explained"),
+        Err(text) => panic!("\n{text}"),
+    }
 }

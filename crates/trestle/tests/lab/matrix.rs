@@ -48,7 +48,7 @@ pub struct Step {
 }
 
 /// Source, destination, family, port.
-type Cell = (String, String, bool, Port);
+pub type Cell = (String, String, bool, Port);
 
 impl Scenario {
     pub fn read(text: &str) -> Self {

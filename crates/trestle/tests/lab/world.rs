@@ -277,6 +277,25 @@ impl World {
         must(args, &output)
     }
 
+    /// Answers of the REST API to these paths, over one connection.
+    pub fn rest(&self, paths: &[String]) -> Vec<serde_json::Value> {
+        let data = self.dir.path().join("controller");
+        let token = std::fs::read_to_string(data.join("admin.token")).unwrap();
+        let mut config = format!(
+            "silent\ncacert = \"{}\"\nheader = \"Authorization: Bearer {}\"\nwrite-out = \"\\n\"\n",
+            data.join("pki/ca.pem").display(),
+            token.trim()
+        );
+        paths.iter().for_each(|path| config.push_str(&format!("url = \"https://127.0.0.1:8080{path}\"\n")));
+        let file = self.dir.path().join("curl");
+        std::fs::write(&file, config).unwrap();
+        let output = self.fabric.command("curl").args(["-g", "-K"]).arg(&file).output().unwrap();
+        let text = must(&["curl"], &output);
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|err| panic!("{line}: {err}")))
+            .collect()
+    }
+
     pub fn agent_run(&self, index: usize, args: &[&str]) -> Output {
         let socket = self.hosts[index].dir.join("socket");
         Command::new(TRESTLE).arg("agent").args(args).arg("--socket").arg(socket).output().unwrap()
