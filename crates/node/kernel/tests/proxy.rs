@@ -171,3 +171,33 @@ fn what_is_excluded_is_left_alone() {
         assert!(conflicts[0].contains("is served for ns/web"), "{conflicts:?}");
     });
 }
+
+#[test]
+fn dumps_that_others_disturb_are_read_again() {
+    in_namespace(|| {
+        let mut store = store();
+        for number in 0..2_000_u32 {
+            let service = format!("s{number}");
+            let address = std::net::Ipv4Addr::from(0xac1e_1000 + number).to_string();
+            store.set_service(name(&service), http(&address, 0));
+            store.set_slice(&service, http_slice(&service, &[LOCAL, REMOTE]));
+        }
+        let mut proxy = proxy(Mode::Nftables, store);
+        proxy.sync().expect("the kernel takes the tables");
+        run("nft add table ip other; nft 'add set ip other s { type ipv4_addr; }'");
+        let done = Arc::new(AtomicBool::new(false));
+        let stop = done.clone();
+        // A thread starts in the namespace of the one that starts it.
+        let noise = thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                run("nft add element ip other s { 10.0.0.1 }; nft delete element ip other s { 10.0.0.1 }");
+            }
+        });
+        for _ in 0..10 {
+            let synced = proxy.reconcile().expect("a dump can be finished");
+            assert_eq!(synced.transactions, 0, "nothing of ours was touched");
+        }
+        done.store(true, Ordering::Relaxed);
+        noise.join().expect("the noise does not fall");
+    });
+}
