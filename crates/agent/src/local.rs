@@ -37,8 +37,8 @@ use tokio::{net::UnixListener, sync::watch};
 use crate::{
     endpoints::{Attachment, Endpoint, EndpointError, Pod},
     file,
-    status::{Connection, StatusView},
     services::{Services, ServicesState},
+    status::{Connection, StatusView},
     worker::{AttachError, Gone, Handle},
 };
 
@@ -171,8 +171,7 @@ async fn switch_services(
     body: Result<Json<Switch>, JsonRejection>,
 ) -> Result<Response, Failure> {
     let services = local.services.ok_or_else(no_services)?;
-    let Json(Switch { mode }) =
-        body.map_err(|err| Failure(StatusCode::BAD_REQUEST, err.body_text()))?;
+    let Json(Switch { mode }) = body.map_err(|err| Failure(StatusCode::BAD_REQUEST, err.body_text()))?;
     let mode: Mode = mode.parse().map_err(|err| Failure(StatusCode::BAD_REQUEST, err))?;
     let state = services.switch(mode).await.map_err(|err| Failure(StatusCode::CONFLICT, err))?;
     Ok(Json(view(&state)).into_response())

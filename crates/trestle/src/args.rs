@@ -8,8 +8,8 @@ use model::Role;
 use crate::{
     client::ConnectionArgs,
     commands::{
-        access, agent, job, link, namespace, node, object, plugin, policy, resource, rule, service, storage, store,
-        tag,
+        access, agent, job, link, namespace, node, object, plugin, policy, resource, rule, service, storage,
+        store, tag,
     },
     output::Format,
 };

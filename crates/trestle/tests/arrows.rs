@@ -47,7 +47,20 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("agent", &["model", "wire", "transport", "node-policy", "node-services", "node-kernel"]),
-    ("trestle", &["model", "wire", "store", "server", "agent", "node-kernel", "node-services", "cloud-api", "cloud-linux"]),
+    (
+        "trestle",
+        &[
+            "model",
+            "wire",
+            "store",
+            "server",
+            "agent",
+            "node-kernel",
+            "node-services",
+            "cloud-api",
+            "cloud-linux",
+        ],
+    ),
     ("benches", &[]),
 ];
 

@@ -1,6 +1,11 @@
 //! Services end to end: YAML on the controller, agents as processes on two hosts, Pods, and real packets. Needs root.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    dead_code,
+    reason = "a test may fail where it stands, and uses a part of the lab"
+)]
 
 #[path = "lab/net.rs"]
 mod net;
@@ -104,7 +109,9 @@ fn a_service_of_pods_works_on_every_node_and_outlives_controller_and_agent() {
     // Two services at one place: the later one by name is told to its owner as an error.
     world.start_controller();
     world.settle();
-    world.apply(&SERVICE.replace("name: web", "name: zweb").replace("31999", "31998").replace("30080", "30081"));
+    world.apply(
+        &SERVICE.replace("name: web", "name: zweb").replace("31999", "31998").replace("30080", "30081"),
+    );
     eventually("the conflict is reported", || {
         let node = world.ok(&["node", "get", "host-1"]);
         match node.contains("shop/zweb") && node.contains("comes first by name") {

@@ -146,7 +146,10 @@ pub fn router(services: Services) -> Router {
             (code, Json(body)).into_response()
         }
     };
-    Router::new().route("/healthz", get(answer(false))).route("/livez", get(answer(true))).with_state(services)
+    Router::new()
+        .route("/healthz", get(answer(false)))
+        .route("/livez", get(answer(true)))
+        .with_state(services)
 }
 
 #[cfg(test)]

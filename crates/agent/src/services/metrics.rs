@@ -53,7 +53,8 @@ impl Default for ServicesMetrics {
         };
         let sync = histogram("sync_proxy_rules_duration_seconds", "Time to make changes true in the kernel");
         let full = histogram("sync_full_proxy_rules_duration_seconds", "The same, when all was compared");
-        let partial = histogram("sync_partial_proxy_rules_duration_seconds", "The same, when only changes were");
+        let partial =
+            histogram("sync_partial_proxy_rules_duration_seconds", "The same, when only changes were");
         let mut counter = |name, help| {
             let metric = Counter::default();
             registry.register(name, help, metric.clone());

@@ -232,10 +232,16 @@ fn a_table_that_somebody_else_has_filled_is_left_and_reported() {
         let mended = proxy.tend(Instant::now() + Duration::from_secs(5)).expect("it can be repaired");
         assert!(mended.is_some() && run("ip addr show trestle-ipvs0").contains("1.2.3.4/32"));
         // A scheduler that this kernel does not have is one service's trouble.
-        proxy.store().set_service(name("odd"), Service { scheduler: Some("nosuch".into()), ..states::http("172.30.0.77", 0) });
+        proxy.store().set_service(
+            name("odd"),
+            Service { scheduler: Some("nosuch".into()), ..states::http("172.30.0.77", 0) },
+        );
         proxy.store().set_service(name("good"), states::http("172.30.0.78", 0));
         let synced = proxy.sync().expect("the others are served");
-        assert!(synced.refused.contains_key(&name("odd")) && !synced.refused.contains_key(&name("good")), "{synced:?}");
+        assert!(
+            synced.refused.contains_key(&name("odd")) && !synced.refused.contains_key(&name("good")),
+            "{synced:?}"
+        );
         assert!(run("ipvsadm -Sn").contains("172.30.0.78:80"));
         proxy.stop().expect("ours can go");
         assert!(run("ipvsadm -Sn").contains("8.8.8.8:88"), "theirs stays");

@@ -24,7 +24,8 @@ use namespace::{in_namespace, run};
 use node_kernel::services::{Mode, Proxy, Settings};
 use node_services::{Protocol, Service, SliceEndpoint, Store};
 use states::{
-    BOTH, CLIENT, LOCAL, ONLY_LOCAL, POD, REMOTE, check, everywhere, http, http_slice, ip, lab, name, rules, store,
+    BOTH, CLIENT, LOCAL, ONLY_LOCAL, POD, REMOTE, check, everywhere, http, http_slice, ip, lab, name, rules,
+    store,
 };
 
 fn proxy(mode: Mode, store: Store) -> Proxy {
@@ -72,7 +73,9 @@ fn a_restart_writes_nothing_and_drift_is_mended_in_time() {
         let synced = second.sync().expect("the kernel answers");
         assert!(synced.full && synced.transactions == 0, "{synced:?}");
         assert!(second.tend(Instant::now()).expect("the kernel answers").is_none());
-        run("nft add table ip other; nft delete element ip trestle-services endpoints { 172.30.0.41 . tcp . 80 . 0 }");
+        run(
+            "nft add table ip other; nft delete element ip trestle-services endpoints { 172.30.0.41 . tcp . 80 . 0 }",
+        );
         let later = Instant::now() + Duration::from_secs(60);
         let mended = second.tend(later).expect("the kernel can be repaired").expect("something was wrong");
         assert!(mended.transactions > 0);
@@ -109,7 +112,8 @@ fn no_connection_fails_while_modes_restarts_and_floods_go_on() {
             }
             proxy.sync().expect("the kernel takes the change");
             if round % 100 == 99 {
-                proxy.set_host_addresses(&BTreeSet::from([ip("192.168.0.2"), [10, 9, 9, round as u8].into()]));
+                proxy
+                    .set_host_addresses(&BTreeSet::from([ip("192.168.0.2"), [10, 9, 9, round as u8].into()]));
                 proxy.sync().expect("the planes find what they had");
             }
         }

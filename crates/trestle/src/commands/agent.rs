@@ -135,7 +135,18 @@ struct File {
 }
 
 pub async fn run(args: AgentArgs, output: Format, connection: ConnectionArgs) -> anyhow::Result<()> {
-    let AgentArgs { command, config: path, node, data_dir, socket, health, guard, cut_established, services, boot } = args;
+    let AgentArgs {
+        command,
+        config: path,
+        node,
+        data_dir,
+        socket,
+        health,
+        guard,
+        cut_established,
+        services,
+        boot,
+    } = args;
     let file = path.as_deref().map(load).transpose()?.unwrap_or_default();
     let socket = socket.or(file.socket).unwrap_or_else(|| SOCKET.into());
     if let Some(command) = command {
@@ -208,7 +219,10 @@ async fn reload(file: Option<&Path>, services: Option<&Services>) {
         Err(err) => Err(err),
     };
     if let Err(err) = done {
-        tracing::error!(error = format!("{err:#}"), "the configuration was not taken over; all stays as it was");
+        tracing::error!(
+            error = format!("{err:#}"),
+            "the configuration was not taken over; all stays as it was"
+        );
     }
 }
 

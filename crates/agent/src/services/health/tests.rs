@@ -23,7 +23,12 @@ fn state(checks: &[(&str, u16, usize)]) -> ServicesState {
         node_port: *node_port,
         local_endpoints: *local_endpoints,
     });
-    ServicesState { checks: checks.collect(), healthy: true, mode: Mode::Nftables, ..ServicesState::default() }
+    ServicesState {
+        checks: checks.collect(),
+        healthy: true,
+        mode: Mode::Nftables,
+        ..ServicesState::default()
+    }
 }
 
 /// Status line and body; none if nobody listens.

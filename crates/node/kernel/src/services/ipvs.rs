@@ -121,7 +121,8 @@ impl IpvsProxy {
     /// Connections through servers of ours, over or not.
     pub fn connections(&mut self) -> Result<u64, IpvsError> {
         let mut sum = 0;
-        let ids: Vec<_> = self.plane.servers().keys().filter(|id| !self.foreign.contains(id)).copied().collect();
+        let ids: Vec<_> =
+            self.plane.servers().keys().filter(|id| !self.foreign.contains(id)).copied().collect();
         for id in ids {
             sum += self.ipvs.destinations(&id)?.values().map(|(_, count)| count).sum::<u64>();
         }

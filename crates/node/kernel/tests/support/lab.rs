@@ -181,7 +181,8 @@ impl Lab {
     pub fn echo(&self, address: &str, port: u16) {
         let address: IpAddr = address.parse().expect("an address");
         let namespace = self.namespace_of(address).expect("a host of the lab");
-        let listener = within(namespace, move || TcpListener::bind((address, port)).expect("the port is free"));
+        let listener =
+            within(namespace, move || TcpListener::bind((address, port)).expect("the port is free"));
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 thread::spawn(move || {
