@@ -13,7 +13,7 @@ pub mod endpoint_slice;
 pub mod external;
 pub mod kubernetes;
 mod labels;
-mod meta;
+pub mod meta;
 mod object;
 pub mod output;
 mod selector;

@@ -7,6 +7,7 @@
 mod caller;
 mod credentials;
 pub mod gate;
+pub mod session;
 pub mod table;
 
 pub use caller::{Caller, Credential, Peer, PeerCertificate, Proof};

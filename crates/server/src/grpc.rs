@@ -110,11 +110,7 @@ pub fn router(parts: &Parts, health: HealthReporter) -> Router {
             .max_decoding_message_size(max),
         )
         .add_service(
-            PoliciesServer::new(policies::Service {
-                policy: parts.policy.clone(),
-                watch: parts.watch.clone(),
-            })
-            .max_decoding_message_size(max),
+            PoliciesServer::new(policies::Service { parts: parts.clone() }).max_decoding_message_size(max),
         )
         .add_service(
             ServicesServer::new(services::Service(parts.services.clone())).max_decoding_message_size(max),

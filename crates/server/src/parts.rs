@@ -15,6 +15,7 @@ use crate::{
     life::Life,
     metrics::Metrics,
     namespaces::{NamespaceError, Namespaces},
+    news::News,
     objects::Objects,
     pki::Pki,
     policy::Policy,
@@ -34,6 +35,8 @@ pub struct Parts {
     pub orchestrator: Arc<Orchestrator>,
     pub objects: Objects,
     pub policy: Arc<Policy>,
+    /// How far the policy engine knows the resources, in the orchestrator's count of changes.
+    pub enforced: tokio::sync::watch::Receiver<u64>,
     pub services: Arc<Services>,
     pub watch: Arc<watch::Cache>,
     pub credentials: Arc<Credentials>,
@@ -42,6 +45,7 @@ pub struct Parts {
     pub audit: Arc<Audit>,
     pub pki: Arc<Pki>,
     pub metrics: Arc<Metrics>,
+    pub news: Arc<News>,
     pub started_at: Timestamp,
     pub life: Life,
 }

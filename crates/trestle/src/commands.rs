@@ -8,16 +8,21 @@ pub mod link;
 pub mod namespace;
 pub mod node;
 pub mod object;
+pub mod overview;
+pub mod page;
 pub mod plugin;
 pub mod policy;
 pub mod resource;
 pub mod rule;
 pub mod serve;
 pub mod service;
+pub mod status;
 pub mod storage;
 pub mod store;
 pub mod tag;
+pub mod top;
 
+use anyhow::Context as _;
 use clap::CommandFactory as _;
 
 use crate::{
@@ -53,12 +58,19 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         Command::Token(command) => access::token(command, output, connection.connect().await?).await,
         Command::Cert(command) => access::cert(command, output, connection.connect().await?).await,
         Command::Audit { limit } => access::audit(limit, output, connection.connect().await?).await,
-        Command::Status => serve::status(output, connection.connect().await?).await,
+        Command::Top => top::run(connection.connect().await?).await,
+        Command::Status => status::run(output, connection.connect().await?).await,
+        Command::Page(args) => page::run(args, output, connection).await,
         Command::Whoami => access::whoami(output, connection.connect().await?).await,
         Command::Version => output.done(
             &format!("trestle {}", env!("CARGO_PKG_VERSION")),
             &serde_json::json!({ "version": env!("CARGO_PKG_VERSION") }),
         ),
+        Command::Man { dir } => {
+            std::fs::create_dir_all(&dir)?;
+            clap_mangen::generate_to(Args::command(), &dir)
+                .with_context(|| format!("cannot write to {}", dir.display()))
+        }
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "trestle", &mut std::io::stdout());
             Ok(())

@@ -7,6 +7,7 @@ use model::policy::{
         Endpoint, EntityPort, ExternalEntity, ExternalEntitySpec, ExternalNode, ExternalNodeSpec, Interface,
     },
     kubernetes::{self, IntOrString, IpBlock, NetworkPolicySpec, Port},
+    service::{Service, ServiceSpec},
     workload::*,
 };
 

@@ -26,6 +26,8 @@ pub struct PeerCertificate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
     Token,
+    /// The cookie of a browser's session.
+    Session,
     Certificate,
     /// Not at all: allowed on plaintext loopback listeners, and only when configured.
     Anonymous,
@@ -79,6 +81,7 @@ impl Proof {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Token => "token",
+            Self::Session => "session",
             Self::Certificate => "certificate",
             Self::Anonymous => "anonymous",
         }

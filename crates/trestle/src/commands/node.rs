@@ -14,7 +14,11 @@ use crate::{
 #[derive(Debug, Subcommand)]
 #[command(
     after_help = "A node that has applied everything has lag 0. Nodes on the seed's protocol never say what they
-have applied."
+have applied.
+
+Examples:
+  trestle node list
+  trestle node get node-1"
 )]
 pub enum NodeCommand {
     /// All nodes: connected, known by a certificate, or described by a Node object

@@ -2,132 +2,22 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
+#[path = "../harness/mod.rs"]
 mod harness;
+
+mod client;
+mod crowd;
+mod questions;
+mod restart;
 
 use std::time::Duration;
 
-use bytes::{Buf as _, Bytes, BytesMut};
-use harness::{Fixture, tls};
-use http::{HeaderMap, Request, StatusCode, header};
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
+use client::{API, Call, PROTOBUF, apply, node_token, pod, shop};
+use harness::Fixture;
+use http::StatusCode;
 use prost::Message as _;
 use serde_json::{Value, json};
-use watch::{MAGIC, proto};
-use wire::trestle::v1::{
-    ApplyObjectsRequest, CreateTokenRequest, Role, access_client::AccessClient, objects_client::ObjectsClient,
-};
-
-const API: &str = "/apis/controlplane.antrea.io/v1beta2";
-const PROTOBUF: &str = "application/vnd.kubernetes.protobuf, */*";
-
-fn pod(name: &str, app: &str, node: &str, ip: &str) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": { "name": name, "namespace": "shop", "labels": { "app": app } },
-        "spec": { "nodeName": node },
-        "status": { "podIP": ip, "podIPs": [{ "ip": ip }] },
-    })
-}
-
-/// One policy on node-2, for the database, that permits the web.
-fn shop() -> Vec<Value> {
-    vec![
-        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" } }),
-        pod("web-1", "web", "node-1", "10.10.1.5"),
-        pod("db-0", "db", "node-2", "10.10.2.7"),
-        json!({
-            "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
-            "metadata": { "name": "db", "namespace": "shop" },
-            "spec": {
-                "podSelector": { "matchLabels": { "app": "db" } },
-                "policyTypes": ["Ingress"],
-                "ingress": [{ "from": [{ "podSelector": { "matchLabels": { "app": "web" } } }] }],
-            },
-        }),
-    ]
-}
-
-async fn apply(fixture: &Fixture, objects: &[Value]) {
-    let documents = objects.iter().map(|object| object.to_string().into_bytes()).collect();
-    let request = ApplyObjectsRequest { documents, ..Default::default() };
-    ObjectsClient::new(fixture.admin().await).apply_objects(request).await.unwrap();
-}
-
-async fn node_token(fixture: &Fixture, name: &str) -> String {
-    let request = CreateTokenRequest { name: name.into(), role: Role::Node as i32, ttl_seconds: None };
-    AccessClient::new(fixture.admin().await).create_token(request).await.unwrap().into_inner().secret
-}
-
-/// A call whose reply may go on.
-struct Call<'a> {
-    fixture: &'a Fixture,
-    token: Option<&'a str>,
-    accept: &'a str,
-}
-
-impl Call<'_> {
-    async fn send(&self, method: &str, path: &str, body: Vec<u8>) -> (StatusCode, HeaderMap, Incoming) {
-        let stream = tls(&self.fixture.ca, self.fixture.controller.watch_addr()).await.unwrap();
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
-        tokio::spawn(connection);
-        let mut request = Request::builder().method(method).uri(path).header("host", "localhost");
-        if let Some(token) = self.token {
-            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
-        }
-        let request = request.header(header::ACCEPT, self.accept).body(Full::new(Bytes::from(body))).unwrap();
-        let (parts, body) = sender.send_request(request).await.unwrap().into_parts();
-        (parts.status, parts.headers, body)
-    }
-
-    async fn json(&self, method: &str, path: &str, body: Value) -> (StatusCode, Value) {
-        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        let (status, _, body) = self.send(method, path, body).await;
-        let bytes = body.collect().await.unwrap().to_bytes();
-        (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
-    }
-
-    async fn watch(&self, query: &str) -> Frames {
-        let (status, headers, body) = self.send("GET", &format!("{API}/{query}"), Vec::new()).await;
-        assert_eq!(status, StatusCode::OK, "{query}");
-        assert_eq!(headers[header::CONTENT_TYPE], "application/vnd.kubernetes.protobuf;stream=watch");
-        Frames { body, bytes: BytesMut::new() }
-    }
-}
-
-/// Protobuf events of a watch.
-struct Frames {
-    body: Incoming,
-    bytes: BytesMut,
-}
-
-impl Frames {
-    /// The type, the kind and the object of the next event; none when the stream has ended.
-    async fn next(&mut self) -> Option<(String, String, Vec<u8>)> {
-        loop {
-            if self.bytes.len() >= 4 {
-                let length = u32::from_be_bytes(self.bytes[..4].try_into().unwrap()) as usize;
-                if self.bytes.len() >= 4 + length {
-                    self.bytes.advance(4);
-                    let event = proto::WatchEvent::decode(self.bytes.split_to(length)).unwrap();
-                    let raw = event.object.raw.strip_prefix(MAGIC).unwrap();
-                    let unknown = proto::Unknown::decode(raw).unwrap();
-                    return Some((event.kind, unknown.type_meta.kind, unknown.raw));
-                }
-            }
-            let frame = tokio::time::timeout(Duration::from_secs(10), self.body.frame()).await.unwrap()?;
-            self.bytes.extend_from_slice(&frame.unwrap().into_data().unwrap_or_default());
-        }
-    }
-
-    async fn expect(&mut self, event: &str, kind: &str) -> Vec<u8> {
-        let (told_event, told_kind, object) = self.next().await.expect("the stream goes on");
-        assert_eq!((told_event.as_str(), told_kind.as_str()), (event, kind));
-        object
-    }
-}
+use watch::proto;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_is_told_what_its_node_needs_and_every_change_of_it() {
