@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
+use axum::Router;
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
@@ -12,12 +13,13 @@ use crate::{
     local::{self, Local},
     metrics::Metrics,
     part::Part,
+    services::{self, Services, health::serve_checks},
     status::{Connection, State},
     worker::{self, LoadError, Worker},
 };
 
 /// How an agent is set up.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Config {
     pub uplink: Uplink,
     /// The state and the local registry.
@@ -26,6 +28,10 @@ pub struct Config {
     pub socket: PathBuf,
     /// Health, readiness and metrics; none: not served.
     pub health: Option<SocketAddr>,
+    /// What the part that keeps services says of itself; none: there is no such part.
+    pub services: Option<Services>,
+    /// `/healthz` and `/livez` of the service proxy; none: not served.
+    pub services_health: Option<SocketAddr>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -76,24 +82,25 @@ impl Agent {
         let (worker, thread) = worker::start(worker, Arc::clone(&metrics));
         let (connection, connections) = watch::channel(Connection::default());
         let node: Arc<str> = config.uplink.node.as_str().into();
-        let local = Local { node, worker: worker.clone(), connection: connections };
+        let services = config.services.clone();
+        let local = Local { node, worker: worker.clone(), connection: connections, services };
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         let socket = local::listen(&config.socket)?;
         tasks.spawn(serve_socket(socket, local.clone(), stop.clone()));
         let mut health = None;
         if let Some(address) = config.health {
-            let listener = TcpListener::bind(address).await;
-            let listener = listener.map_err(|source| health::ListenError { address, source })?;
+            let listener = bind(address).await?;
             health = listener.local_addr().ok();
             let router = health::router(local.clone(), Arc::clone(&metrics));
-            let stopped = stop.clone();
-            tasks.spawn(async move {
-                let served = axum::serve(listener, router).with_graceful_shutdown(stopped.cancelled_owned());
-                if let Err(err) = served.await {
-                    error!(error = %err, "the health listener failed");
-                }
-            });
+            tasks.spawn(serve_health(listener, router, stop.clone()));
+        }
+        if let Some(services) = &config.services {
+            tasks.spawn(serve_checks(services.clone(), stop.clone()));
+        }
+        if let (Some(services), Some(address)) = (&config.services, config.services_health) {
+            let router = services::health::router(services.clone());
+            tasks.spawn(serve_health(bind(address).await?, router, stop.clone()));
         }
         let feed = Feed { uplink: config.uplink, worker, connection, metrics };
         let stopped = stop.clone();
@@ -125,6 +132,17 @@ impl Agent {
             error!("the worker fell; see above");
         }
         let _ = std::fs::remove_file(socket);
+    }
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener, health::ListenError> {
+    TcpListener::bind(address).await.map_err(|source| health::ListenError { address, source })
+}
+
+async fn serve_health(listener: TcpListener, router: Router, stop: CancellationToken) {
+    let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned());
+    if let Err(err) = served.await {
+        error!(error = %err, "the health listener failed");
     }
 }
 

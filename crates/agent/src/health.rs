@@ -24,7 +24,8 @@ pub struct ListenError {
 pub fn router(local: Local, metrics: Arc<Metrics>) -> Router {
     let figures = move |Shared(local): Shared<Local>| async move {
         let state = local.worker.state().borrow().clone();
-        let text = metrics.render(&state, &local.connection.borrow(), local.worker.queued());
+        let services = local.services.as_ref().map(|services| services.metrics.render()).unwrap_or_default();
+        let text = services + &metrics.render(&state, &local.connection.borrow(), local.worker.queued());
         let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
         ([(header::CONTENT_TYPE, kind)], text)
     };

@@ -23,6 +23,7 @@ pub mod local;
 mod metrics;
 pub mod part;
 mod policy;
+pub mod services;
 mod status;
 pub mod worker;
 
@@ -48,6 +49,12 @@ pub fn parts(node: &str, settings: &PolicySettings) -> Result<Vec<Box<dyn Part>>
         ..Options::default()
     };
     Ok(vec![Box::new(policy::Policies::open(options)?)])
+}
+
+/// The part that keeps services, and how others see it.
+pub fn services(settings: services::ServiceSettings) -> (Box<dyn Part>, services::Services) {
+    let (part, services) = services::ServicesPart::new(settings);
+    (Box::new(part), services)
 }
 
 pub use agent::{Agent, AgentError, Config, boot};

@@ -8,6 +8,8 @@
 //!   PUT    /endpoints/NAMESPACE/NAME        {"interface": "veth1", "addresses": ["10.0.0.1"]}
 //!   DELETE /endpoints/NAMESPACE/NAME        ?interface=veth1 guards a later attachment of the same Pod
 //!   GET    /objects                         what the node was told
+//!   GET    /services                        how services are proxied
+//!   PUT    /services                        {"mode": "ipvs"} goes over to another plane
 //! ```
 //!
 //! A change is answered when it is true in the kernel.
@@ -28,12 +30,14 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, put},
 };
+use node_kernel::services::Mode;
 use serde::{Deserialize, Serialize};
 use tokio::{net::UnixListener, sync::watch};
 
 use crate::{
     endpoints::{Attachment, Endpoint, EndpointError, Pod},
     file,
+    services::{Services, ServicesState},
     status::{Connection, StatusView},
     worker::{AttachError, Gone, Handle},
 };
@@ -54,6 +58,7 @@ pub struct Local {
     pub node: Arc<str>,
     pub worker: Handle,
     pub connection: watch::Receiver<Connection>,
+    pub services: Option<Services>,
 }
 
 impl Local {
@@ -108,6 +113,7 @@ pub fn router(local: Local) -> Router {
         .route("/endpoints", get(endpoints))
         .route("/endpoints/{namespace}/{name}", put(attach).delete(detach))
         .route("/objects", get(objects))
+        .route("/services", get(services).put(switch_services))
         .with_state(local)
 }
 
@@ -117,6 +123,58 @@ async fn endpoints(Shared(local): Shared<Local>) -> Result<Response, Failure> {
 
 async fn objects(Shared(local): Shared<Local>) -> Result<Response, Failure> {
     Ok(Json(local.worker.objects().await?).into_response())
+}
+
+/// How services are proxied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServicesView {
+    /// nftables, ipvs or none.
+    pub mode: String,
+    /// IPVS waits for connections of its own before it goes.
+    #[serde(default)]
+    pub leaving: bool,
+    #[serde(default)]
+    pub healthy: bool,
+    /// Ports on which the health of a service is told.
+    #[serde(default)]
+    pub health_check_ports: Vec<u16>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Switch {
+    mode: String,
+}
+
+fn view(state: &ServicesState) -> ServicesView {
+    ServicesView {
+        mode: state.mode.to_string(),
+        leaving: state.leaving,
+        healthy: state.healthy,
+        health_check_ports: state.checks.iter().map(|check| check.node_port).collect(),
+    }
+}
+
+fn no_services() -> Failure {
+    Failure(StatusCode::NOT_FOUND, "this agent keeps no services".to_owned())
+}
+
+async fn services(Shared(local): Shared<Local>) -> Result<Response, Failure> {
+    let services = local.services.ok_or_else(no_services)?;
+    let state = services.state().borrow().clone();
+    Ok(Json(view(&state)).into_response())
+}
+
+/// Answers when it is done.
+async fn switch_services(
+    Shared(local): Shared<Local>,
+    body: Result<Json<Switch>, JsonRejection>,
+) -> Result<Response, Failure> {
+    let services = local.services.ok_or_else(no_services)?;
+    let Json(Switch { mode }) = body.map_err(|err| Failure(StatusCode::BAD_REQUEST, err.body_text()))?;
+    let mode: Mode = mode.parse().map_err(|err| Failure(StatusCode::BAD_REQUEST, err))?;
+    let state = services.switch(mode).await.map_err(|err| Failure(StatusCode::CONFLICT, err))?;
+    Ok(Json(view(&state)).into_response())
 }
 
 async fn attach(

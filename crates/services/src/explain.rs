@@ -80,7 +80,7 @@ fn node(query: &Query, facts: Option<&NodeFacts>) -> Node {
         name: query.node.clone().unwrap_or_default(),
         zone: facts.zone,
         addresses: facts.addresses,
-        refuse_external_ips: false,
+        ..Node::default()
     }
 }
 

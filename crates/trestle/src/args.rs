@@ -52,7 +52,7 @@ pub enum Command {
     /// Serve a cloud as a plugin, in a process of its own
     Plugin(plugin::PluginArgs),
     /// Enforce policies on this node, as its controller says; attach the Pods of this node
-    Agent(agent::AgentArgs),
+    Agent(Box<agent::AgentArgs>),
     /// Names for addresses, resources and groups of other tags
     #[command(subcommand)]
     Tag(tag::TagCommand),

@@ -36,7 +36,7 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         Command::Up(args) => serve::up(args).await,
         Command::Serve { config } => serve::serve(&config).await,
         Command::Plugin(args) => plugin::run(args).await,
-        Command::Agent(args) => agent::run(args, output, connection).await,
+        Command::Agent(args) => agent::run(*args, output, connection).await,
         Command::Tag(command) => tag::run(command, output, connection.connect().await?).await,
         Command::Resource(command) => resource::run(command, output, connection).await,
         Command::Rule(command) => rule::run(command, output, connection).await,

@@ -9,7 +9,7 @@ use hyper_util::rt::TokioIo;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::net::UnixStream;
 
-use super::{Detached, Problem};
+use super::{Detached, Problem, ServicesView};
 use crate::{
     endpoints::{Attachment, Endpoint, Pod},
     status::StatusView,
@@ -49,6 +49,15 @@ impl Client {
 
     pub async fn objects(&self) -> Result<Vec<HeldObject>, ClientError> {
         self.call(Method::GET, "/objects", &()).await
+    }
+
+    pub async fn services(&self) -> Result<ServicesView, ClientError> {
+        self.call(Method::GET, "/services", &()).await
+    }
+
+    /// Goes over to another plane; answers when that is done.
+    pub async fn switch_services(&self, mode: &str) -> Result<ServicesView, ClientError> {
+        self.call(Method::PUT, "/services", &serde_json::json!({ "mode": mode })).await
     }
 
     pub async fn attach(&self, pod: &Pod, attachment: &Attachment) -> Result<Endpoint, ClientError> {

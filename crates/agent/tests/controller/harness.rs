@@ -134,7 +134,14 @@ impl Node {
             identity: Some((self.dir.join("cert"), self.dir.join("key"))),
         };
         let health = Some("127.0.0.1:0".parse().unwrap());
-        Config { uplink, data_dir: self.dir.join("data"), socket: self.dir.join("socket"), health }
+        Config {
+            uplink,
+            data_dir: self.dir.join("data"),
+            socket: self.dir.join("socket"),
+            health,
+            services: None,
+            services_health: None,
+        }
     }
 
     pub async fn start(&self) -> Agent {

@@ -9,20 +9,23 @@ mod sctp;
 #[path = "support/states.rs"]
 mod states;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
 };
 
 use lab::answered;
 use namespace::{in_namespace, run};
 use node_kernel::{
     ipvs::{Ipvs, IpvsOpenError},
-    services::{IpvsProxy, NftablesProxy, Outcome},
+    services::{IpvsProxy, Mode, Outcome, Proxy, Settings},
 };
-use node_nft::Limits;
 use node_services::{
-    Store,
+    Protocol, Service, Store,
     cases::{Expected, Row},
     ipvs::Config,
 };
@@ -159,24 +162,88 @@ fn a_destination_with_connections_drains_before_it_goes() {
 
 #[test]
 #[ignore = "needs IPVS in the kernel: labs/vm/ipvs.sh"]
-fn a_node_goes_over_from_nftables_to_ipvs_and_no_connection_fails() {
+fn a_node_goes_over_to_ipvs_and_back_and_no_connection_fails() {
     in_namespace(|| {
         let lab = lab();
         let mut store = store();
         store.set_service(name("web"), everywhere("172.30.0.41"));
         store.set_slice("web", http_slice("web", &[LOCAL, REMOTE]));
-        store.patches();
-        let nftables = NftablesProxy::start(false, rules(), Limits::default(), &store);
-        let (nftables, _) = nftables.expect("the kernel takes the table");
+        lab.echo(REMOTE, 7);
+        store.set_service(name("talk"), states::http("172.30.0.43", 0));
+        store.set_slice("talk", states::slice("talk", &[REMOTE], &[("http", Protocol::Tcp, 7)]));
+        let settings = Settings { rules: rules(), ..Settings::default() };
+        let mut proxy = Proxy::new(settings.clone(), Mode::Nftables, store.clone());
+        proxy.sync().expect("the kernel takes the tables");
         let done = Arc::new(AtomicBool::new(false));
         let client = lab.keep_connecting(POD, "172.30.0.41:80", done.clone());
-        let (_ipvs, outcome) = start(&mut store);
-        assert!(outcome.refused.is_empty(), "{outcome:?}");
-        nftables.stop().expect("the table can go");
+        let first = lab.keep_talking(POD, "172.30.0.43:80", done.clone());
+        thread::sleep(Duration::from_millis(500));
+        proxy.switch(Mode::Ipvs).expect("the kernel has IPVS");
+        assert!(!run("nft list tables").contains("trestle-services"));
         check(&lab, &[(CLIENT, "1.2.3.4:80", answered(BOTH, true))]);
+        let second = lab.keep_talking(POD, "172.30.0.43:80", done.clone());
+        // Endpoints roll while it runs.
+        for round in 0..12 {
+            let endpoints: &[&str] = [&[LOCAL][..], &[LOCAL, REMOTE], &[REMOTE]][round % 3];
+            proxy.store().set_slice("web", http_slice("web", endpoints));
+            let synced = proxy.sync().expect("the kernel takes the change");
+            assert!(synced.refused.is_empty(), "{synced:?}");
+        }
+        // So does the proxy itself.
+        drop(proxy);
+        let mut proxy = Proxy::new(settings, Mode::Ipvs, store);
+        proxy.sync().expect("the kernel has IPVS");
+        thread::sleep(Duration::from_millis(500));
+        proxy.switch(Mode::Nftables).expect("the kernel takes the tables");
+        assert!(proxy.is_leaving(), "a connection through IPVS is alive");
+        proxy.tend(Instant::now()).expect("the kernel answers");
+        assert!(proxy.is_leaving() && run("ipvsadm -Sn").contains("172.30.0.43:80"));
+        check(&lab, &[(CLIENT, "1.2.3.4:80", answered(BOTH, true))]);
+        thread::sleep(Duration::from_millis(500));
         done.store(true, Ordering::Relaxed);
         let (connected, failed) = client.join().expect("the client does not fall");
         assert!(connected > 10, "{connected} connections are no traffic");
         assert_eq!(failed, Vec::<String>::new());
+        for talker in [first, second] {
+            let (answers, failed) = talker.join().expect("the client does not fall");
+            assert!(answers > 5 && failed.is_none(), "{answers} answers, then {failed:?}");
+        }
+        proxy.tend(Instant::now() + Duration::from_secs(3600)).expect("IPVS can go");
+        assert_eq!((proxy.is_leaving(), run("ipvsadm -Sn").as_str()), (false, ""));
+    });
+}
+
+#[test]
+#[ignore = "needs IPVS in the kernel: labs/vm/ipvs.sh"]
+fn a_table_that_somebody_else_has_filled_is_left_and_reported() {
+    in_namespace(|| {
+        run("ipvsadm -A -t 172.30.0.41:80 -s sh; ipvsadm -a -t 172.30.0.41:80 -r 8.8.8.8:88 -m");
+        let mut store = store();
+        store.set_service(name("web"), everywhere("172.30.0.41"));
+        store.set_slice("web", http_slice("web", &[LOCAL]));
+        let settings = Settings { rules: rules(), ..Settings::default() };
+        let mut proxy = Proxy::new(settings, Mode::Ipvs, store);
+        let synced = proxy.sync().expect("the others are served");
+        assert!(synced.refused[&name("web")].contains("somebody else's"), "{synced:?}");
+        let list = run("ipvsadm -Sn");
+        assert!(list.contains("-t 172.30.0.41:80 -s sh") && list.contains("8.8.8.8:88"), "{list}");
+        assert!(list.contains("-t 1.2.3.4:80 -s rr"), "the others are served: {list}");
+        run("ip link del trestle-ipvs0");
+        let mended = proxy.tend(Instant::now() + Duration::from_secs(5)).expect("it can be repaired");
+        assert!(mended.is_some() && run("ip addr show trestle-ipvs0").contains("1.2.3.4/32"));
+        // A scheduler that this kernel does not have is one service's trouble.
+        proxy.store().set_service(
+            name("odd"),
+            Service { scheduler: Some("nosuch".into()), ..states::http("172.30.0.77", 0) },
+        );
+        proxy.store().set_service(name("good"), states::http("172.30.0.78", 0));
+        let synced = proxy.sync().expect("the others are served");
+        assert!(
+            synced.refused.contains_key(&name("odd")) && !synced.refused.contains_key(&name("good")),
+            "{synced:?}"
+        );
+        assert!(run("ipvsadm -Sn").contains("172.30.0.78:80"));
+        proxy.stop().expect("ours can go");
+        assert!(run("ipvsadm -Sn").contains("8.8.8.8:88"), "theirs stays");
     });
 }

@@ -43,4 +43,4 @@ pub use patch::{EndpointPatch, Operation, ServiceEndpointsPatch, ServicePatch};
 pub use port::{Frontend, FrontendKind, PortId, ServicePortInfo};
 pub use refs::Refs;
 pub use select::{Judged, Selection, Wanted, judge, select};
-pub use store::{HealthCheck, Store};
+pub use store::{Conflict, HealthCheck, Store};

@@ -18,6 +18,8 @@ use crate::{
 };
 use claims::{Claim, Claims};
 
+pub use claims::Conflict;
+
 #[derive(Clone, Debug, Default)]
 pub struct Store {
     node: Node,
@@ -26,6 +28,9 @@ pub struct Store {
     slices: HashMap<String, ServiceName>,
     claims: Claims,
     dirty: BTreeSet<ServiceName>,
+    /// Ports that a local policy leaves unanswered on this node, although somebody answers elsewhere: from within, and
+    /// from outside.
+    unanswered: (usize, usize),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -182,6 +187,17 @@ impl Store {
         judge(entry.wanted(id, service), entry.slices.iter().map(|(_, slice)| slice), &self.node)
     }
 
+    /// Services that do not get a frontend, because another has it.
+    pub fn conflicts(&self) -> impl Iterator<Item = Conflict> + '_ {
+        self.claims.conflicts()
+    }
+
+    /// Ports that a local policy leaves unanswered on this node, although somebody answers elsewhere: from within, and
+    /// from outside.
+    pub fn unanswered(&self) -> (usize, usize) {
+        self.unanswered
+    }
+
     pub fn health_checks(&self) -> Vec<HealthCheck> {
         let checked = self.services.iter().filter_map(|(name, entry)| {
             let service =
@@ -211,6 +227,14 @@ impl Store {
         let after = self.compute(name, entry);
         let Some(entry) = self.services.get_mut(name) else { return };
         let before = std::mem::replace(&mut entry.ports, after);
+        for (_, port) in &before {
+            self.unanswered.0 -= usize::from(port.is_unanswered(false));
+            self.unanswered.1 -= usize::from(port.is_unanswered(true));
+        }
+        for (_, port) in &entry.ports {
+            self.unanswered.0 += usize::from(port.is_unanswered(false));
+            self.unanswered.1 += usize::from(port.is_unanswered(true));
+        }
         let ids: BTreeSet<_> = before.iter().chain(&entry.ports).map(|(id, _)| id.clone()).collect();
         for id in ids {
             let patch = patch(find(&before, &id), find(&entry.ports, &id), id);
@@ -257,6 +281,16 @@ impl Store {
             has_endpoints: selection.has_endpoints,
         };
         PortState { info: Arc::new(info), endpoints: selection.endpoints.into_values().collect() }
+    }
+}
+
+impl PortState {
+    fn is_unanswered(&self, external: bool) -> bool {
+        let local = if external { self.info.external_local } else { self.info.internal_local };
+        local
+            && self.info.has_endpoints
+            && self.info.frontends.iter().any(|frontend| frontend.kind.is_external() == external)
+            && !self.endpoints.iter().any(|endpoint| endpoint.in_local_pool)
     }
 }
 

@@ -9,7 +9,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
 use ::services::{Catalog, Entry};
@@ -116,7 +116,9 @@ impl LocalView {
 /// A service and its endpoints as one node sees them.
 fn seen(entry: &Entry<'_>, node: &str, catalog: &Catalog) -> (localv1::Service, BTreeMap<String, Endpoint>) {
     let zone = catalog.node(node).and_then(|facts| facts.zone.clone());
-    let mut store = Store::new(Node { name: node.to_owned(), zone, ..Node::default() });
+    // Of whatever address: without any there are no node ports, and so no traffic from outside.
+    let addresses = vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+    let mut store = Store::new(Node { name: node.to_owned(), zone, addresses, ..Node::default() });
     store.set_service(entry.name.clone(), (**entry.service).clone());
     for (key, slice) in entry.slices() {
         store.set_slice(key, (**slice).clone());

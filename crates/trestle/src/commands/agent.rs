@@ -1,5 +1,7 @@
 //! `trestle agent`: the node agent, and what it is asked on its own node.
 
+mod services;
+
 use std::{
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
@@ -8,8 +10,9 @@ use std::{
 use agent::{
     Agent, Config, PolicySettings, StatusView, Uplink,
     endpoints::{Attachment, Endpoint, Pod},
-    local::Client,
+    local::{Client, ServicesView},
     part::Part,
+    services::Services,
     worker::HeldObject,
 };
 use anyhow::{Context as _, bail};
@@ -44,7 +47,7 @@ What it was told last is kept on disk and in force before the controller is reac
 pub struct AgentArgs {
     #[command(subcommand)]
     command: Option<AgentCommand>,
-    /// YAML file with any of: node, servers, ca, cert, key, data_dir, socket, health, guard, cut_established; flags outrank it
+    /// YAML file with any of: node, servers, ca, cert, key, data_dir, socket, health, guard, cut_established, services; flags outrank it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The node's name, as in its certificate (default: the host's name)
@@ -65,6 +68,8 @@ pub struct AgentArgs {
     /// Cut established connections that a new policy forbids
     #[arg(long)]
     cut_established: bool,
+    #[command(flatten)]
+    services: services::ServiceArgs,
     /// Enforce what is known from disk, then exit: for the moment before the network opens
     #[arg(long)]
     boot: bool,
@@ -100,6 +105,16 @@ pub enum AgentCommand {
     Status,
     /// What this node was told
     Objects,
+    /// How services are proxied on this node; with a mode, go over to it without dropping connections
+    #[command(after_help = "A restart goes back to the mode that flags or configuration name.
+
+Examples:
+  trestle agent services
+  trestle agent services ipvs")]
+    Services {
+        /// nftables, ipvs or none
+        mode: Option<String>,
+    },
 }
 
 /// The configuration file.
@@ -116,11 +131,23 @@ struct File {
     health: Option<String>,
     guard: Vec<String>,
     cut_established: bool,
+    services: services::ServicesFile,
 }
 
 pub async fn run(args: AgentArgs, output: Format, connection: ConnectionArgs) -> anyhow::Result<()> {
-    let AgentArgs { command, config, node, data_dir, socket, health, guard, cut_established, boot } = args;
-    let file = config.as_deref().map(load).transpose()?.unwrap_or_default();
+    let AgentArgs {
+        command,
+        config: path,
+        node,
+        data_dir,
+        socket,
+        health,
+        guard,
+        cut_established,
+        services,
+        boot,
+    } = args;
+    let file = path.as_deref().map(load).transpose()?.unwrap_or_default();
     let socket = socket.or(file.socket).unwrap_or_else(|| SOCKET.into());
     if let Some(command) = command {
         return ask(command, output, &Client { socket }).await;
@@ -138,14 +165,17 @@ pub async fn run(args: AgentArgs, output: Format, connection: ConnectionArgs) ->
     };
     let data_dir = data_dir.or(file.data_dir).unwrap_or_else(|| DATA_DIR.into());
     log_to_stderr("info,rustls=error");
-    let config = Config { uplink, data_dir, socket, health };
+    let (service_settings, services_health) = services::settings(services, file.services)?;
+    let (service_part, services) = agent::services(service_settings);
+    let config = Config { uplink, data_dir, socket, health, services: Some(services), services_health };
     let settings = PolicySettings {
         guard: if guard.is_empty() { file.guard } else { guard },
         cut_established: cut_established || file.cut_established,
     };
-    let parts = agent::parts(&config.uplink.node, &settings)
+    let mut parts = agent::parts(&config.uplink.node, &settings)
         .context("cannot enforce policies here: the agent needs root, and a kernel with nftables")?;
-    if boot { enforce_once(&config, parts) } else { serve(config, parts).await }
+    parts.push(service_part);
+    if boot { enforce_once(&config, parts) } else { serve(config, parts, path.as_deref()).await }
 }
 
 fn enforce_once(config: &Config, parts: Vec<Box<dyn Part>>) -> anyhow::Result<()> {
@@ -153,7 +183,7 @@ fn enforce_once(config: &Config, parts: Vec<Box<dyn Part>>) -> anyhow::Result<()
     print(&format!("In force: {} objects, {} Pods.", state.objects, state.endpoints))
 }
 
-async fn serve(config: Config, parts: Vec<Box<dyn Part>>) -> anyhow::Result<()> {
+async fn serve(config: Config, parts: Vec<Box<dyn Part>>, file: Option<&Path>) -> anyhow::Result<()> {
     if config.uplink.servers.iter().any(|server| server.starts_with("https://"))
         && config.uplink.identity.is_none()
     {
@@ -162,16 +192,38 @@ async fn serve(config: Config, parts: Vec<Box<dyn Part>>) -> anyhow::Result<()> 
     // Before the start, so that whoever sees it run can also stop it cleanly.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let services = config.services.clone();
     let node = config.uplink.node.clone();
     let agent = Agent::start(config, parts).await?;
     let health = agent.health_addr().map(|addr| format!(", health on http://{addr}")).unwrap_or_default();
     print(&format!("Agent of node {node} runs{health}"))?;
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+    loop {
+        tokio::select! {
+            _ = interrupt.recv() => break,
+            _ = terminate.recv() => break,
+            _ = hangup.recv() => reload(file, services.as_ref()).await,
+        }
     }
     agent.stop().await;
     Ok(())
+}
+
+/// Reads the configuration again, for what may change while the agent runs: the mode of services.
+async fn reload(file: Option<&Path>, services: Option<&Services>) {
+    let Some((file, services)) = file.zip(services) else { return };
+    let wanted = load(file).and_then(|file| file.services.mode());
+    let done = match wanted {
+        Ok(Some(mode)) => services.switch(mode).await.map(drop).map_err(anyhow::Error::msg),
+        Ok(None) => Ok(()),
+        Err(err) => Err(err),
+    };
+    if let Err(err) = done {
+        tracing::error!(
+            error = format!("{err:#}"),
+            "the configuration was not taken over; all stays as it was"
+        );
+    }
 }
 
 async fn ask(command: AgentCommand, output: Format, client: &Client) -> anyhow::Result<()> {
@@ -195,6 +247,12 @@ async fn ask(command: AgentCommand, output: Format, client: &Client) -> anyhow::
             output.list(&endpoints.into_iter().map(EndpointView).collect::<Vec<_>>())
         }
         AgentCommand::Status => output.one(&AgentStatus(client.status().await?)),
+        AgentCommand::Services { mode: None } => output.one(&ServicesRow(client.services().await?)),
+        AgentCommand::Services { mode: Some(mode) } => {
+            let services = client.switch_services(&mode).await?;
+            let leaving = if services.leaving { "; IPVS goes when its connections are over" } else { "" };
+            output.done(&format!("Services go through {}{leaving}", services.mode), &ServicesRow(services))
+        }
         AgentCommand::Objects => {
             let objects = client.objects().await?;
             output.list(&objects.into_iter().map(ObjectView).collect::<Vec<_>>())
@@ -255,6 +313,20 @@ impl Rows for AgentStatus {
             status.closed.to_string(),
             problems.join("; "),
         ]
+    }
+}
+
+#[derive(Serialize)]
+#[serde(transparent)]
+struct ServicesRow(ServicesView);
+
+impl Rows for ServicesRow {
+    const HEADER: &'static [&'static str] = &["mode", "healthy", "leaving", "health check ports"];
+
+    fn row(&self) -> Vec<String> {
+        let answer = |is: bool| if is { "yes" } else { "no" }.to_owned();
+        let ports: Vec<_> = self.0.health_check_ports.iter().map(ToString::to_string).collect();
+        vec![self.0.mode.clone(), answer(self.0.healthy), answer(self.0.leaving), ports.join(" ")]
     }
 }
 

@@ -177,6 +177,53 @@ impl Lab {
         })
     }
 
+    /// A server on a host that says everything back.
+    pub fn echo(&self, address: &str, port: u16) {
+        let address: IpAddr = address.parse().expect("an address");
+        let namespace = self.namespace_of(address).expect("a host of the lab");
+        let listener =
+            within(namespace, move || TcpListener::bind((address, port)).expect("the port is free"));
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                thread::spawn(move || {
+                    let (mut reader, mut writer) = (&stream, &stream);
+                    std::io::copy(&mut reader, &mut writer)
+                });
+            }
+        });
+    }
+
+    /// Talks over one connection until told to stop. Yields the number of answers, and what failed.
+    pub fn keep_talking(
+        &self,
+        from: &str,
+        to: &str,
+        done: Arc<AtomicBool>,
+    ) -> thread::JoinHandle<(usize, Option<String>)> {
+        let (from, to): (IpAddr, SocketAddr) =
+            (from.parse().expect("an address"), to.parse().expect("a socket"));
+        let namespace = self.namespace_of(from).expect("a host of the lab").to_owned();
+        thread::spawn(move || {
+            within(&namespace, move || {
+                let mut answers = 0;
+                let talk = |answers: &mut usize| -> std::io::Result<()> {
+                    let mut socket = bound(from, Type::STREAM)?;
+                    socket.connect_timeout(&to.into(), PATIENCE)?;
+                    socket.set_read_timeout(Some(PATIENCE))?;
+                    while !done.load(Ordering::Relaxed) {
+                        socket.write_all(b"?")?;
+                        socket.read_exact(&mut [0])?;
+                        *answers += 1;
+                        thread::sleep(Duration::from_millis(2));
+                    }
+                    Ok(())
+                };
+                let failed = talk(&mut answers).err().map(|error| error.to_string());
+                (answers, failed)
+            })
+        })
+    }
+
     /// `None`: the node itself.
     pub fn namespace_of(&self, address: IpAddr) -> Option<&str> {
         self.hosts.iter().find(|(known, _)| *known == address).map(|(_, namespace)| namespace.as_str())
