@@ -45,7 +45,8 @@ fn run() -> io::Result<()> {
     for (name, mixed, peers) in [("policies", false, MEMBERS), ("policies_mixed", true, 2_000)] {
         policies::run(&policies::Scene { name, policies, members, peers, mixed })?;
     }
-    let one = policies::Scene { name: "members", policies: 1, members: MEMBERS, peers: MEMBERS, mixed: false };
+    let one =
+        policies::Scene { name: "members", policies: 1, members: MEMBERS, peers: MEMBERS, mixed: false };
     policies::run(&one)
 }
 
@@ -120,10 +121,7 @@ fn load(rules: &str) -> io::Result<Took> {
     let file = tempfile::NamedTempFile::new()?;
     std::fs::write(file.path(), rules)?;
     let started = Instant::now();
-    let output = Command::new("sh")
-        .args(["-c", "nft -f \"$0\" && times"])
-        .arg(file.path())
-        .output()?;
+    let output = Command::new("sh").args(["-c", "nft -f \"$0\" && times"]).arg(file.path()).output()?;
     let wall = started.elapsed();
     if output.status.success() {
         Ok(Took { wall, cpu_seconds: children_seconds(&String::from_utf8_lossy(&output.stdout)) })

@@ -4,20 +4,14 @@
 //! ports. In `apps` the sets are of different workloads, as selections by application are; in `mixed` every peer is in
 //! several sets at random, which is the worst there is for a layout by classes of peers.
 
-use std::{
-    fmt::Write as _,
-    io,
-    net::IpAddr,
-    sync::Arc,
-    time::Instant,
-};
+use std::{fmt::Write as _, io, net::IpAddr, sync::Arc, time::Instant};
 
 use benches::report;
 use model::policy::{
     Kind,
     output::{
-        Action, Addresses, Direction, Identifier, Member, MemberKind, NetworkPolicy, PolicySource, PortRef, Protocol,
-        Rule, RuleDetail, Service,
+        Action, Addresses, Direction, Identifier, Member, MemberKind, NetworkPolicy, PolicySource, PortRef,
+        Protocol, Rule, RuleDetail, Service,
     },
 };
 use node_kernel::policy::PolicyExecutor;
@@ -64,7 +58,8 @@ impl Scene {
         for policy in 0..self.policies {
             let members: Vec<String> =
                 (0..self.members).map(|index| peer_ip(self.peer(policy, index)).to_string()).collect();
-            let _ = writeln!(text, "set s{policy} {{ type ipv4_addr; elements = {{ {} }}\n}}", members.join(","));
+            let _ =
+                writeln!(text, "set s{policy} {{ type ipv4_addr; elements = {{ {} }}\n}}", members.join(","));
             let _ = writeln!(
                 text,
                 "chain p{policy} {{ ip saddr @s{policy} tcp dport {} accept; ip saddr @s{policy} tcp dport {} accept; }}",
@@ -124,7 +119,10 @@ fn set(kind: SetKind, name: String, put: Vec<Member>) -> Change {
 
 fn policy(number: u32) -> Change {
     let service = |port| Service { port: Some(PortRef::Number(port)), ..Service::any(Protocol::Tcp) };
-    let detail = RuleDetail { services: vec![service(port(number)), service(port(number) + 1)], ..RuleDetail::default() };
+    let detail = RuleDetail {
+        services: vec![service(port(number)), service(port(number) + 1)],
+        ..RuleDetail::default()
+    };
     let name = format!("policy-{number}");
     let rule = Rule {
         direction: Direction::In,
@@ -179,8 +177,13 @@ fn ours(scene: &Scene) {
     let mut took = Vec::new();
     for number in 0..CHANGES {
         let put = vec![peer(scene.peers + number)];
-        let change =
-            Change::PutSet { kind: SetKind::Address, name: "peers-0".into(), replace: false, put, removed: Vec::new() };
+        let change = Change::PutSet {
+            kind: SetKind::Address,
+            name: "peers-0".into(),
+            replace: false,
+            put,
+            removed: Vec::new(),
+        };
         let started = Instant::now();
         executor.apply([change], []).expect("the kernel takes the member");
         took.push(started.elapsed());
@@ -191,7 +194,9 @@ fn ours(scene: &Scene) {
     for number in 0..scene.policies.min(20) {
         let started = Instant::now();
         let name = format!("policy-{number}");
-        executor.apply([Change::Remove { kind: ObjectKind::Policy, name }], []).expect("the kernel lets it go");
+        executor
+            .apply([Change::Remove { kind: ObjectKind::Policy, name }], [])
+            .expect("the kernel lets it go");
         took.push(started.elapsed());
         let started = Instant::now();
         executor.apply([policy(number)], []).expect("the kernel takes the policy");
@@ -202,7 +207,13 @@ fn ours(scene: &Scene) {
     let mut again = PolicyExecutor::open(Options::default()).expect("the kernel has nftables");
     let mut changes = scene.changes();
     let put = (0..CHANGES).map(|number| peer(scene.peers + number)).collect();
-    changes.push(Change::PutSet { kind: SetKind::Address, name: "peers-0".into(), replace: false, put, removed: Vec::new() });
+    changes.push(Change::PutSet {
+        kind: SetKind::Address,
+        name: "peers-0".into(),
+        replace: false,
+        put,
+        removed: Vec::new(),
+    });
     let started = Instant::now();
     let outcome = again.apply(changes, workloads()).expect("the kernel can be read");
     report(&format!("{bench}.restart"), "seconds", started.elapsed().as_secs_f64(), "s");

@@ -388,7 +388,9 @@ fn the_number_of_rules_is_constant() {
         assert_eq!(rules(), empty);
         let text = listing();
         assert!(
-            text.contains("meta mark set ip daddr . meta mark . meta l4proto . th sport . th dport map @in-ranges4"),
+            text.contains(
+                "meta mark set ip daddr . meta mark . meta l4proto . th sport . th dport map @in-ranges4"
+            ),
             "{text}"
         );
         assert!(text.contains("meta mark set ip saddr map @peers4"), "{text}");

@@ -16,7 +16,11 @@ use model::policy::output::IpBlock;
 use node_nft::{Element, Key, Ranges};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::{compile::FeatureKey, layout::{FIRST_CLASS, Place}, mirror::Mirror};
+use crate::{
+    compile::FeatureKey,
+    layout::{FIRST_CLASS, Place},
+    mirror::Mirror,
+};
 
 /// Never 0, which stands for everybody else.
 pub type ClassId = u32;

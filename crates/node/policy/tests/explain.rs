@@ -34,7 +34,8 @@ fn world(random: &mut Random, engine: &mut Engine) -> Objects {
         engine.handle_event(Event::Apply(&object));
         while engine.poll_update().is_some() {}
         // Policies for a Service's node ports are reported, not enforced.
-        let is_service = |group: &policy::GroupView| group.members.iter().any(|one| one.kind == MemberKind::Service);
+        let is_service =
+            |group: &policy::GroupView| group.members.iter().any(|one| one.kind == MemberKind::Service);
         let view = engine.view();
         if view.policies.iter().any(is_read_in_two_ways) || view.applied_to_groups.iter().any(is_service) {
             engine.handle_event(Event::Delete(&object.id()));
@@ -69,7 +70,9 @@ fn planes(engine: &Engine, members: &[Member]) -> BTreeMap<String, Plane> {
         }));
         let here = members.iter().filter(|member| member.enforced && member.node.as_deref() == Some(node));
         let local: Vec<LocalChange> = here
-            .map(|member| LocalChange::Put(Workload::new(WorkloadId::of(member), member.addresses.as_slice())))
+            .map(|member| {
+                LocalChange::Put(Workload::new(WorkloadId::of(member), member.addresses.as_slice()))
+            })
             .collect();
         let mut plane = Plane::new(Options { node: node.into(), ..Options::default() });
         plane.step(changes, local);
@@ -97,7 +100,8 @@ fn agree(seed: u64, worlds: usize) -> (usize, usize) {
     for _ in 0..worlds {
         let mut engine = Engine::new();
         let objects = world(&mut random, &mut engine);
-        let members: Vec<Member> = objects.workloads().into_iter().map(|(_, member)| (*member).clone()).collect();
+        let members: Vec<Member> =
+            objects.workloads().into_iter().map(|(_, member)| (*member).clone()).collect();
         let planes = planes(&engine, &members);
         for _ in 0..400 {
             let (source, destination) = (random.below(members.len()), random.below(members.len()));
@@ -106,8 +110,9 @@ fn agree(seed: u64, worlds: usize) -> (usize, usize) {
                 namespace: members[at].namespace.to_string(),
                 name: members[at].name.to_string(),
             };
-            let (protocol, number) = [(Protocol::Tcp, 6), (Protocol::Tcp, 6), (Protocol::Udp, 17), (Protocol::Sctp, 132)]
-                [random.below(4)];
+            let (protocol, number) =
+                [(Protocol::Tcp, 6), (Protocol::Tcp, 6), (Protocol::Udp, 17), (Protocol::Sctp, 132)]
+                    [random.below(4)];
             let port = [80, 53, 85, 1500][random.below(4)];
             let query = Query {
                 source: endpoint(source),
@@ -123,15 +128,23 @@ fn agree(seed: u64, worlds: usize) -> (usize, usize) {
             if !explained.notes.is_empty() {
                 continue;
             }
-            let (Some(from), Some(to)) = (explained.source.address, explained.destination.address) else { continue };
-            let claims = |address| members.iter().filter(|one| one.addresses.as_slice().contains(&address)).count();
+            let (Some(from), Some(to)) = (explained.source.address, explained.destination.address) else {
+                continue;
+            };
+            let claims =
+                |address| members.iter().filter(|one| one.addresses.as_slice().contains(&address)).count();
             if from.is_ipv6() != to.is_ipv6() || from == to || claims(from) > 1 || claims(to) > 1 {
                 continue;
             }
             let l4 = L4 { protocol: number, first: 40_000, second: port };
             let packet = Packet { source: from, destination: to, l4 };
             let passes = planes.values().all(|plane| plane.decide(&packet) == Decision::Permit);
-            assert_eq!(passes, explained.allowed, "seed {seed}: {query:?}\n{explained:#?}\n{:#?}", engine.view());
+            assert_eq!(
+                passes,
+                explained.allowed,
+                "seed {seed}: {query:?}\n{explained:#?}\n{:#?}",
+                engine.view()
+            );
             if passes { permitted += 1 } else { denied += 1 }
         }
     }
