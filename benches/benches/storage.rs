@@ -1,4 +1,5 @@
-//! NBD beside nbdkit and qemu-nbd: the same client, the same kind of file, the same machine, one after the other.
+//! NBD beside nbdkit and qemu-nbd: the same client, the same kind of file, the same machine, one after the other. And
+//! the provider through a whole controller.
 //!
 //! Each server runs in a process of its own. Every figure is the median of several rounds, in which the servers take
 //! turns, so that a slow minute of the machine hits all of them.
@@ -11,6 +12,8 @@
 
 #[path = "storage/client.rs"]
 mod client;
+#[path = "storage/provider.rs"]
+mod provider;
 #[path = "storage/servers.rs"]
 mod servers;
 
@@ -18,7 +21,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use benches::report;
-use client::{Client, Kind};
+use client::Kind;
 use servers::{Peer, Server};
 
 const ROUNDS: usize = 5;
@@ -69,7 +72,10 @@ fn main() -> Result<()> {
         compare(&format!("storage.write4k.depth1{suffix}"), "iops", tls, &small(Kind::Write))?;
         compare(&format!("storage.read4k.depth1{suffix}"), "iops", tls, &small(Kind::Read))?;
     }
-    if "storage.connection".contains(&only) { idle_memory() } else { Ok(()) }
+    if "storage.connection".contains(&only) {
+        idle_memory()?;
+    }
+    if "storage.onboard storage.list10k".contains(&only) { provider::measure() } else { Ok(()) }
 }
 
 struct Load {
@@ -99,15 +105,21 @@ fn compare(bench: &str, metric: &str, tls: bool, load: &Load) -> Result<()> {
             figures.push(load.figure(metric, once(server, load, round as u64)?));
         }
     }
+    // The processor time a server took tells more than its speed where others use the machine too.
+    let busy: Vec<String> = servers.iter().map(Server::busy).collect::<Result<_>>()?;
     let [ours, nbdkit, qemu] = figures.map(median);
-    eprintln!("{bench}: ours {ours:.0}, nbdkit {nbdkit:.0}, qemu-nbd {qemu:.0} {}", load.unit(metric));
+    eprintln!(
+        "{bench}: ours {ours:.0}, nbdkit {nbdkit:.0}, qemu-nbd {qemu:.0} {}; busy for {}",
+        load.unit(metric),
+        busy.join(", ")
+    );
     report(bench, metric, ours, load.unit(metric));
     report(&format!("{bench}.peer"), metric, nbdkit.max(qemu), load.unit(metric));
     Ok(())
 }
 
 fn once(server: &Server, load: &Load, seed: u64) -> Result<f64> {
-    let mut client = Client::connect(server).with_context(|| format!("connecting to {}", server.name))?;
+    let mut client = server.connect().with_context(|| format!("connecting to {}", server.name))?;
     if matches!(load.kind, Kind::Read) && seed == 0 {
         client.run(Kind::Write, 1 << 20, 4, SPAN >> 20, SPAN, None)?;
     }
@@ -126,12 +138,12 @@ fn median(mut figures: Vec<f64>) -> f64 {
 fn idle_memory() -> Result<()> {
     for tls in [false, true] {
         let server = Server::ours(tls)?;
-        let mut warm = Client::connect(&server)?;
+        let mut warm = server.connect()?;
         warm.run(Kind::Write, 4096, 32, 1000, SPAN, Some(1))?;
         let before = server.resident_kib()?;
         let mut idle = Vec::new();
         for _ in 0..IDLE_CONNECTIONS {
-            let mut client = Client::connect(&server)?;
+            let mut client = server.connect()?;
             client.run(Kind::Read, 4096, 1, 1, SPAN, None)?;
             idle.push(client);
         }

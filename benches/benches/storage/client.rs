@@ -2,7 +2,8 @@
 
 use std::{
     io::{BufReader, Read, Write},
-    net::TcpStream,
+    net::{SocketAddr, TcpStream},
+    path::Path,
     sync::Arc,
     time::Duration,
 };
@@ -14,12 +15,11 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
 
-use crate::servers::Server;
-
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     Read = 0,
     Write = 1,
+    Flush = 3,
 }
 
 trait Stream: Read + Write {}
@@ -30,17 +30,18 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn connect(server: &Server) -> Result<Self> {
-        let mut tcp = TcpStream::connect(server.address)?;
+    /// Opens the volume of the server called `name`; with TLS if there are certificates.
+    pub(crate) fn connect(name: &str, address: SocketAddr, certificates: Option<&Path>) -> Result<Self> {
+        let mut tcp = TcpStream::connect(address)?;
         tcp.set_nodelay(true)?;
         tcp.set_read_timeout(Some(Duration::from_secs(60)))?;
         let mut greeting = [0; 18];
         tcp.read_exact(&mut greeting)?;
         tcp.write_all(&3u32.to_be_bytes())?;
         let mut stream: Box<dyn Stream> = Box::new(tcp.try_clone()?);
-        if let Some(certificates) = &server.certificates {
+        if let Some(certificates) = certificates {
             option(&mut stream, 5, b"")?;
-            ensure!(option_reply(&mut stream)? == 1, "{} refused TLS", server.name);
+            ensure!(option_reply(&mut stream)? == 1, "{name} refused TLS");
             stream = Box::new(StreamOwned::new(connection(certificates)?, tcp));
         }
         option(&mut stream, 7, &[&4u32.to_be_bytes()[..], b"data", &[0, 0]].concat())?;
@@ -48,7 +49,7 @@ impl Client {
             match option_reply(&mut stream)? {
                 1 => break,
                 3 => {}
-                other => bail!("{} refused the export with {other:#x}", server.name),
+                other => bail!("{name} refused the export with {other:#x}"),
             }
         }
         Ok(Self { stream: BufReader::with_capacity(256 << 10, stream) })
@@ -96,6 +97,15 @@ impl Client {
             }
         }
         Ok(())
+    }
+
+    /// Has everything written so far synced to disk.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        let mut out = Vec::new();
+        push(&mut out, Kind::Flush, 0, 0, 0, &[]);
+        self.stream.get_mut().write_all(&out)?;
+        self.stream.get_mut().flush()?;
+        self.answer(Kind::Flush, &mut [])
     }
 
     fn answer(&mut self, kind: Kind, found: &mut [u8]) -> Result<()> {
@@ -160,7 +170,7 @@ fn option_reply(stream: &mut impl Read) -> Result<u32> {
     Ok(number(12))
 }
 
-fn connection(dir: &std::path::Path) -> Result<ClientConnection> {
+fn connection(dir: &Path) -> Result<ClientConnection> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(dir.join("ca-cert.pem"))?)?;
     let chain = vec![CertificateDer::from_pem_file(dir.join("client-cert.pem"))?];

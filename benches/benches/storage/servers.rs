@@ -16,6 +16,8 @@ use storage_provider::ConsumerId;
 use tempfile::TempDir;
 use uuid::Uuid;
 
+use crate::client::Client;
+
 /// The size of each volume, and our grant: the limit is in force in every measurement.
 const SIZE: u64 = 1 << 30;
 
@@ -27,9 +29,9 @@ pub(crate) enum Peer {
 
 pub(crate) struct Server {
     pub(crate) name: &'static str,
-    pub(crate) address: SocketAddr,
+    address: SocketAddr,
     /// Where the client's certificates are, with TLS.
-    pub(crate) certificates: Option<PathBuf>,
+    certificates: Option<PathBuf>,
     child: Child,
     _dir: TempDir,
 }
@@ -81,6 +83,20 @@ impl Server {
         bail!("{name} does not listen")
     }
 
+    pub(crate) fn connect(&self) -> Result<Client> {
+        Client::connect(self.name, self.address, self.certificates.as_deref())
+    }
+
+    /// Processor time so far, for people.
+    pub(crate) fn busy(&self) -> Result<String> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        let (_, after_name) = stat.rsplit_once(')').context("the process has a name")?;
+        // User and system time, in hundredths of a second.
+        let ticks: u64 =
+            after_name.split_whitespace().skip(11).take(2).filter_map(|n| n.parse::<u64>().ok()).sum();
+        Ok(format!("{:.2} s", ticks as f64 / 100.0))
+    }
+
     pub(crate) fn resident_kib(&self) -> Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line =
@@ -122,7 +138,7 @@ fn certificates(authority: &TestAuthority, server: &Path, client: &Path) -> Resu
     write_client(client, authority.certificate(), &held.certificate, &held.key)
 }
 
-fn write_client(dir: &Path, authority: &str, certificate: &str, key: &str) -> Result<()> {
+pub(crate) fn write_client(dir: &Path, authority: &str, certificate: &str, key: &str) -> Result<()> {
     std::fs::create_dir_all(dir)?;
     std::fs::write(dir.join("ca-cert.pem"), authority)?;
     std::fs::write(dir.join("client-cert.pem"), certificate)?;

@@ -13,6 +13,7 @@ mod drift;
 mod driver;
 mod error;
 mod facts;
+mod holders;
 mod jobs;
 mod orchestrator;
 mod perform;
@@ -26,6 +27,7 @@ mod tests;
 
 pub use drift::Drift;
 pub use error::OrchestratorError;
+pub use holders::RuleHolder;
 pub use jobs::{Job, JobState};
 pub use orchestrator::{Options, Orchestrator};
 pub use requests::{LinkView, Outcome, ResourceView};

@@ -122,8 +122,8 @@ impl Controller {
         let names = config.certificate_names(host_name().as_deref());
         let storage = match &config.storage {
             Some(storage) => {
-                let started =
-                    Storage::start(storage, &data_dir, names, store.clone(), Arc::clone(&pki), &life);
+                let (store, pki, orchestrator) = (store.clone(), Arc::clone(&pki), Arc::clone(&orchestrator));
+                let started = Storage::start(storage, &data_dir, names, store, pki, orchestrator, &life);
                 Some(Arc::new(started.await?))
             }
             None => None,
@@ -155,6 +155,9 @@ impl Controller {
         ensure_first_token(&parts).await?;
         parts.namespaces.ensure_default().await.map_err(StartError::Namespace)?;
         orchestration::run(&parts).await?;
+        if let Some(storage) = &parts.storage {
+            storage.run(&parts.life);
+        }
         Self::serve(parts, http, grpc, watch)
     }
 
@@ -217,7 +220,7 @@ impl Controller {
 
     /// Where the NBD server listens, if volumes are served by this process.
     pub fn nbd_addr(&self) -> Option<SocketAddr> {
-        self.parts.storage.as_ref()?.nbd
+        self.parts.storage.as_ref()?.nbd_addr()
     }
 
     pub fn ca_path(&self) -> PathBuf {

@@ -46,5 +46,5 @@ pub use config::{
 };
 pub use controller::{Controller, StartError};
 pub use open_store::{OpenStoreError, RestoreStoreError, restore_store};
-pub use storage::{BackendConfig, CephTarget, NbdConfig, StorageConfig};
+pub use storage::{BackendConfig, CephTarget, EndpointConfig, NbdConfig, PermitConfig, StorageConfig};
 pub use tls::{CertificateFiles, TlsError};

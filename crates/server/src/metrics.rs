@@ -11,11 +11,13 @@ use prometheus_client::{
 };
 use tonic::Code;
 
-use crate::{access::table, failure::code_name};
+use crate::{access::table, failure::code_name, storage::StorageStats};
 
+mod figures;
 mod nodes;
+mod storage;
 
-use nodes::NodeMetrics;
+use figures::Figures;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Call {
@@ -43,7 +45,8 @@ pub struct Metrics {
     pub tag_queue: Gauge,
     pub tag_watchers: Gauge,
     pub watchers: Gauge,
-    nodes: NodeMetrics,
+    nodes: Figures<::transport::Stats>,
+    storage: Figures<StorageStats>,
     store_revision: Gauge,
     store_queue: Gauge,
     store_bytes: Gauge,
@@ -74,9 +77,11 @@ impl Default for Metrics {
             registry.register(name, help, metric.clone());
             metric
         };
-        let nodes = NodeMetrics::new(&mut gauge);
+        let nodes = Figures::new(nodes::FIGURES, &mut gauge);
+        let storage = Figures::new(storage::FIGURES, &mut gauge);
         Self {
             nodes,
+            storage,
             requests,
             seconds,
             panics,
@@ -120,6 +125,10 @@ impl Metrics {
 
     pub fn observe_nodes(&self, stats: &::transport::Stats) {
         self.nodes.observe(stats);
+    }
+
+    pub(crate) fn observe_storage(&self, stats: &StorageStats) {
+        self.storage.observe(stats);
     }
 
     /// The text of `/metrics`.

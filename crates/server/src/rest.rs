@@ -78,6 +78,7 @@ fn routes() -> OpenApiRouter<Parts> {
         .routes(routes!(storage::revoke_ticket))
         .routes(routes!(storage::list_consumers))
         .routes(routes!(storage::get_consumer, storage::offboard_consumer))
+        .routes(routes!(storage::permit_consumer))
         .routes(routes!(storage::resize_consumer))
         .routes(routes!(system::index))
         .routes(routes!(system::ping))

@@ -5,8 +5,12 @@
 //! Holds: the provider's keys, in a file of the data directory. Not here: what is granted to whom
 //! (`storage-provider`), how it is kept true (`storage-backend`), what storage is made of (`storage-nbd`, `-ceph`).
 
+#[cfg(test)]
+mod crash;
 mod keys;
+mod permits;
 mod records;
+mod stats;
 
 use std::{
     net::SocketAddr,
@@ -15,21 +19,25 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use model::{Role, Subject};
+use model::{Ports, Role, Subject};
+use orchestrator::execute::Orchestrator;
 use serde::Deserialize;
-use storage_backend::{Backend, Provider, ProviderConfig};
+use storage_backend::{Backend, Network, Provider, ProviderConfig};
 use storage_ceph::{CephBackend, CephConfig, Target};
 use storage_nbd::{
-    Access, IssueError, IssuedIdentity, Issuer, NbdBackend, NbdServer, ServerConfig, TlsIdentity, Vault,
-    VaultConfig,
+    Access, Connections, IssueError, IssuedIdentity, Issuer, NbdBackend, NbdServer, ServerConfig,
+    TlsIdentity, Vault, VaultConfig,
 };
 use storage_provider::VerifyingKey;
 use store::Store;
 use time::OffsetDateTime;
-use tracing::error;
+use tracing::{error, warn};
 
 pub use keys::{KeysError, KeysFile};
+use permits::Permits;
+pub use permits::{EndpointConfig, PermitConfig};
 use records::StoreRecords;
+pub(crate) use stats::StorageStats;
 
 use crate::{
     blocking::blocking,
@@ -55,6 +63,9 @@ pub struct StorageConfig {
     /// PEM files of RSA keys whose tickets are accepted too, as other providers make them.
     #[serde(default)]
     pub trusted_ticket_keys: Vec<PathBuf>,
+    /// The network before the storage, opened for consumers and closed after them; absent: it is not ours.
+    #[serde(default)]
+    pub permit: Option<PermitConfig>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -104,7 +115,7 @@ impl StorageConfig {
     /// Volumes in the data directory, on one address.
     pub fn nbd(listen: SocketAddr) -> Self {
         let nbd = NbdConfig { listen, host: None, reserve_bytes: default_reserve() };
-        Self { backend: BackendConfig::Nbd(nbd), trusted_ticket_keys: Vec::new() }
+        Self { backend: BackendConfig::Nbd(nbd), trusted_ticket_keys: Vec::new(), permit: None }
     }
 }
 
@@ -133,17 +144,27 @@ pub enum StorageError {
 pub struct Storage {
     pub provider: Arc<Provider<StoreRecords, Arc<dyn Backend>>>,
     keys: KeysFile,
-    /// Where the NBD server listens, if there is one.
-    pub nbd: Option<SocketAddr>,
+    orchestrator: Arc<Orchestrator>,
+    permits: Option<Arc<Permits>>,
+    /// The NBD server, if there is one.
+    nbd: Option<RunningNbd>,
+}
+
+/// What is known of a running NBD server.
+struct RunningNbd {
+    address: SocketAddr,
+    connections: Connections,
 }
 
 impl Storage {
+    /// Opens everything. Consumers are served what they have; nothing is changed before [`Self::run`].
     pub async fn start(
         config: &StorageConfig,
         data_dir: &Path,
         names: Vec<String>,
         store: Store,
         pki: Arc<Pki>,
+        orchestrator: Arc<Orchestrator>,
         life: &Life,
     ) -> Result<Self, StorageError> {
         let keys = KeysFile::open(data_dir.join("storage-keys.json"))?;
@@ -153,17 +174,41 @@ impl Storage {
         }
         let (backend, nbd): (Arc<dyn Backend>, _) = match &config.backend {
             BackendConfig::Nbd(config) => {
-                let (backend, addr) = start_nbd(config, data_dir, names, pki, life).await?;
-                (Arc::new(backend), Some(addr))
+                let (backend, running) = start_nbd(config, data_dir, names, pki, life).await?;
+                (Arc::new(backend), Some(running))
             }
             BackendConfig::Ceph(target) => (Arc::new(connect_ceph(target.clone()).await?), None),
         };
+        let own_ports = nbd.as_ref().map_or_else(ceph_ports, |nbd| vec![Ports::one(nbd.address.port())]);
+        let permits = config
+            .permit
+            .as_ref()
+            .map(|permit| Arc::new(Permits::new(Arc::clone(&orchestrator), permit, own_ports)));
+        let network = permits.clone().map(|permits| -> Arc<dyn Network> { permits });
         let clock = Arc::new(now);
-        let config = ProviderConfig { keys: ring, sealer, clock, resync: RESYNC };
+        let config = ProviderConfig { keys: ring, sealer, clock, resync: RESYNC, network };
         let provider = Arc::new(Provider::new(StoreRecords::new(store), backend, config));
-        let (running, stop) = (Arc::clone(&provider), life.stopping());
-        life.spawn_to_end(async move { running.run(stop).await });
-        Ok(Self { provider, keys, nbd })
+        Ok(Self { provider, keys, orchestrator, permits, nbd })
+    }
+
+    /// Makes storage and network match the records from now on. Tags must be loaded: rules may name them.
+    pub fn run(self: &Arc<Self>, life: &Life) {
+        let (storage, stop) = (Arc::clone(self), life.stopping());
+        life.spawn_to_end(async move {
+            match storage.provider.consumers().await {
+                Ok(consumers) => {
+                    let known = consumers.iter().map(|consumer| consumer.id).collect();
+                    permits::sweep(&storage.orchestrator, storage.permits.as_deref(), &known).await;
+                }
+                Err(err) => warn!(error = chain(&err), "old rules for storage could not be looked for"),
+            }
+            Arc::clone(&storage.provider).run(stop).await;
+        });
+    }
+
+    /// Where the NBD server listens, if there is one.
+    pub fn nbd_addr(&self) -> Option<SocketAddr> {
+        self.nbd.as_ref().map(|nbd| nbd.address)
     }
 
     /// Signs tickets with a new key from now on. It is on disk before it is used.
@@ -175,6 +220,11 @@ impl Storage {
 
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Monitors in both protocols, and the range daemons take their ports from.
+fn ceph_ports() -> Vec<Ports> {
+    vec![Ports::one(3300), Ports::one(6789), Ports::Range { first: 6800, last: 7300 }]
 }
 
 fn trusted_key(path: &Path) -> Result<VerifyingKey, StorageError> {
@@ -192,7 +242,7 @@ async fn start_nbd(
     names: Vec<String>,
     pki: Arc<Pki>,
     life: &Life,
-) -> Result<(NbdBackend, SocketAddr), StorageError> {
+) -> Result<(NbdBackend, RunningNbd), StorageError> {
     let vault = VaultConfig { root: data_dir.join("volumes"), reserve: config.reserve_bytes };
     let vault = Arc::new(blocking(move || Vault::open(vault)).await.map_err(StorageError::Vault)?);
     let server = ServerConfig {
@@ -203,6 +253,7 @@ async fn start_nbd(
     };
     let server = NbdServer::bind(Arc::clone(&vault), server).await.map_err(StorageError::Nbd)?;
     let addr = server.local_addr().unwrap_or(config.listen);
+    let connections = server.connections();
     let (renewal, authority) = (server.renewal(), Arc::clone(&pki));
     life.spawn(async move {
         loop {
@@ -217,7 +268,10 @@ async fn start_nbd(
     });
     life.spawn_to_end(server.run(life.stopping()));
     let host = config.host.clone().unwrap_or_else(|| addr.ip().to_string());
-    Ok((NbdBackend::new(vault, Arc::new(LocalCa(pki)), host, addr.port()), addr))
+    Ok((
+        NbdBackend::new(vault, Arc::new(LocalCa(pki)), host, addr.port()),
+        RunningNbd { address: addr, connections },
+    ))
 }
 
 fn tls_identity(pki: &Pki, names: &[String]) -> Result<TlsIdentity, PkiError> {

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use harness::{TRESTLE, Up, signal, text};
+use harness::{Serve, Up, text};
 
 fn tool(up: &Up, program: &str, args: &[&str]) -> Output {
     let run = Command::new(program).args(args).current_dir(up.dir.path()).output();
@@ -153,38 +153,132 @@ fn a_python_client_from_the_seeds_text_onboards() {
     rsa_ticket(&dir);
     let dir = dir.stop();
     // Trust in another provider's tickets comes from the configuration.
-    let config = "data_dir: data\nlisten: {http: 127.0.0.1:0, grpc: PORT, watch: 127.0.0.1:0}\nstorage:\n  backend:\n    nbd: {listen: 127.0.0.1:0}\n  trusted_ticket_keys: [rsa.pub]\n";
-    let grpc = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    std::fs::write(dir.path().join("c.yaml"), config.replace("PORT", &grpc)).unwrap();
-    let mut serve = Command::new(TRESTLE)
-        .args(["serve", "--config", "c.yaml"])
-        .current_dir(dir.path())
-        .stderr(std::fs::File::create(dir.path().join("log")).unwrap())
-        .spawn()
-        .unwrap();
-    let log = || std::fs::read_to_string(dir.path().join("log")).unwrap();
-    let up = (0..200).any(|_| {
-        std::thread::sleep(Duration::from_millis(50));
-        log().contains("the controller serves")
-    });
-    assert!(up, "{}", log());
-    let trestle = |args: &[&str]| {
-        let url = format!("https://{grpc}");
-        let connection = ["--server", &url, "--ca", "data/pki/ca.pem", "--token-file", "data/admin.token"];
-        Command::new(TRESTLE).args(connection).args(args).current_dir(dir.path()).output().unwrap()
-    };
-    std::fs::write(dir.path().join("ticket"), trestle(&["ticket", "create"]).stdout).unwrap();
+    let config = "storage: {backend: {nbd: {listen: 127.0.0.1:0}}, trusted_ticket_keys: [rsa.pub]}\n";
+    let serve = Serve::start(dir, config);
+    std::fs::write(serve.dir.path().join("ticket"), serve.ok(&["ticket", "create"])).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/seed/provider.py");
     let output = Command::new("/usr/bin/python3")
         .arg(script)
-        .args([grpc.as_str(), "data/pki/ca.pem", "ticket", "rsa.ticket"])
-        .current_dir(dir.path())
+        .args([serve.grpc.as_str(), "data/pki/ca.pem", "ticket", "rsa.ticket"])
+        .current_dir(serve.dir.path())
         .output()
         .expect("Debian's python3 is there; scripts/test-deps installs it");
-    signal(&serve, "TERM");
-    serve.wait().unwrap();
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success(), "{stdout}{stderr}{}", log());
-    let ticket = std::fs::read_to_string(dir.path().join("ticket")).unwrap();
-    assert!(!log().contains(ticket.trim()) && !log().contains("rsa.ticket"));
+    assert!(output.status.success(), "{stdout}{stderr}{}", serve.log());
+    for ticket in ["ticket", "rsa.ticket"] {
+        let ticket = std::fs::read_to_string(serve.dir.path().join(ticket)).unwrap();
+        assert!(!serve.log().contains(ticket.trim()), "tickets are never logged");
+    }
+}
+
+/// What `mount-info` prints can be pasted: every command that needs no kernel module is run as it stands.
+#[test]
+fn the_commands_of_mount_info_work_as_they_are_printed() {
+    let up = Up::start(&[]);
+    onboard(&up, "16Mi", "storage");
+    std::fs::write(up.path("image.raw"), vec![7; 1 << 20]).unwrap();
+    let info: serde_json::Value =
+        serde_json::from_str(&up.ok(&["consumer", "mount-info", "storage", "-o", "json"])).unwrap();
+    let commands = info["commands"].as_array().unwrap();
+    let mut tried = 0;
+    for command in commands.iter().map(|command| command.as_str().unwrap()) {
+        // There is no NBD device in every kernel that runs tests.
+        if command.starts_with("nbd-client") || command.contains("/dev/nbd") {
+            continue;
+        }
+        let run = tool(&up, "sh", &["-c", command]);
+        assert!(run.status.success(), "{command}: {}{}", text(&run.stdout), text(&run.stderr));
+        tried += 1;
+    }
+    assert!(tried >= 3, "{commands:?}");
+    // Also from elsewhere: the paths are whole.
+    let elsewhere = up.path("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let command = commands[0].as_str().unwrap();
+    assert!(Command::new("sh").args(["-c", command]).current_dir(elsewhere).status().unwrap().success());
+    assert_eq!(consumers(&up)[0]["used_bytes"], 1 << 20);
+}
+
+/// The namespaces of a Linux cloud, gone when this is, also after a failure.
+struct Namespaces(String);
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        let listed = Command::new("ip").args(["netns", "list"]).output().unwrap();
+        for line in text(&listed.stdout).lines() {
+            let name = line.split_whitespace().next().unwrap_or_default();
+            if [format!("trn.{}.", self.0), format!("trr.{}.", self.0)]
+                .iter()
+                .any(|own| name.starts_with(own))
+            {
+                let _ = Command::new("ip").args(["netns", "delete", name]).status();
+            }
+        }
+    }
+}
+
+/// Storage behind a resource of the Linux cloud: packets of the consumer pass from the grant to its end and no longer.
+#[test]
+fn packets_reach_the_storage_from_the_grant_to_its_end() {
+    let cloud = format!("st{}", std::process::id());
+    let _namespaces = Namespaces(cloud.clone());
+    let endpoint = format!("{{resource: default.{cloud}.gateway}}");
+    let config = format!(
+        "clouds: [{{name: {cloud}, linux: {{}}}}]\nstorage:\n  backend: {{nbd: {{listen: 127.0.0.1:0}}}}\n  permit: {{endpoint: {endpoint}, ports: [10809]}}\n"
+    );
+    let serve = Serve::start(tempfile::tempdir().unwrap(), &config);
+    let west = r#"{"region":"west"}"#;
+    let made = |name: &str| {
+        let name = format!("{cloud}.{name}");
+        serve.ok(&["resource", "create", &name, "--description", west]);
+        let made = serve.ok(&["resource", "get", &name, "-o", "json"]);
+        let made: serde_json::Value = serde_json::from_str(&made).unwrap();
+        let namespace = made["uri"].as_str().unwrap().strip_prefix("netns:").unwrap().to_owned();
+        (namespace, made["ip"].as_str().unwrap().to_owned())
+    };
+    let ((gateway, address), (client, from)) = (made("gateway"), made("client"));
+    serve.ok(&[
+        "rule",
+        "add",
+        &format!("{cloud}.client"),
+        "--out",
+        "--protocol",
+        "tcp",
+        "--port",
+        "10809",
+        "--peer",
+        &address,
+    ]);
+    // Any server of storage will do behind the gateway's address.
+    let mut storage = Command::new("ip")
+        .args(["netns", "exec", &gateway, "nbdkit", "-f", "-p", "10809", "memory", "1M"])
+        .spawn()
+        .unwrap();
+    let uri = format!("nbd://{address}:10809");
+    let reached = || {
+        let info = ["netns", "exec", &client, "timeout", "2", "nbdinfo", "--size", &uri];
+        let output = Command::new("ip").args(info).output().unwrap();
+        output.status.success()
+    };
+    let tries = |wanted: bool| (0..20).any(|_| reached() == wanted);
+    assert!(!reached(), "nothing is permitted yet");
+    std::fs::write(serve.dir.path().join("ticket"), serve.ok(&["ticket", "create", "--from", &from]))
+        .unwrap();
+    let onboard = ["consumer", "onboard", "--ticket-file", "ticket", "--capacity", "1Mi", "--out", "storage"];
+    let beyond = serve.run(&[&onboard[..], &["--from", "10.0.0.0/8"]].concat());
+    assert!(
+        text(&beyond.stderr).contains("does not allow access from 10.0.0.0/8"),
+        "{}",
+        text(&beyond.stderr)
+    );
+    serve.ok(&onboard);
+    assert!(tries(true), "the grant opens the network");
+    serve.ok(&["consumer", "leave", "storage"]);
+    let closed = tries(false);
+    let _ = storage.kill();
+    let _ = storage.wait();
+    assert!(closed, "its end closes it");
+    for name in ["client", "gateway"] {
+        serve.ok(&["resource", "delete", &format!("{cloud}.{name}")]);
+    }
 }

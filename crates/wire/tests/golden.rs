@@ -133,8 +133,12 @@ fn capacity_is_a_quantity_message() {
     let request = provider::OnBoardConsumerRequest {
         token: String::new(),
         capacity: Some(Quantity { string: Some("1Ti".into()) }),
+        sources: vec![],
     };
     same(&request, b"\x12\x05\x0a\x031Ti");
+    // What the seed does not have is far from what it has.
+    let further = provider::OnBoardConsumerRequest { sources: vec!["::1".into()], ..Default::default() };
+    same(&further, b"\x82\x01\x03::1");
     let reply =
         provider::UpdateCapacityResponse { granted_capacity: Some(Quantity { string: Some("5G".into()) }) };
     same(&reply, b"\x12\x04\x0a\x025G");

@@ -159,6 +159,7 @@ pub const TABLE: &[Rule] = &[
     read("trestle.v1.Storage/ListConsumers", READERS),
     read("trestle.v1.Storage/GetConsumer", READERS),
     write("trestle.v1.Storage/ResizeConsumer", WRITERS),
+    write("trestle.v1.Storage/PermitConsumer", WRITERS),
     write("trestle.v1.Storage/OffboardConsumer", WRITERS),
     read("GET /tickets", READERS),
     write("POST /tickets", WRITERS),
@@ -166,6 +167,7 @@ pub const TABLE: &[Rule] = &[
     read("GET /consumers", READERS),
     read("GET /consumers/{id}", READERS),
     write("PUT /consumers/{id}/capacity", WRITERS),
+    write("PUT /consumers/{id}/sources", WRITERS),
     write("DELETE /consumers/{id}", WRITERS),
     // Storage, for consumers: the ticket or the sealed id in the request is their proof.
     write("provider.OCSProvider/OnBoardConsumer", Who::Anyone),

@@ -3,8 +3,8 @@
 use std::{fmt::Display, pin::Pin, str::FromStr};
 
 use futures::{Stream, stream};
-use model::{LinkName, PermitRule, ResourceName, Segment, Site, TagName};
-use orchestrator::execute::{Job, JobState, LinkView, Outcome, ResourceView};
+use model::{LinkName, PermitRule, ResourceName, Segment, Site};
+use orchestrator::execute::{Job, JobState, LinkView, Outcome, ResourceView, RuleHolder as On};
 use tonic::{Request, Response, Status};
 use wire::{
     invisinetspb::PermitListRule,
@@ -23,12 +23,6 @@ use crate::{audit, failure::Failure, parts::Parts};
 type Reply<T> = Result<Response<T>, Status>;
 
 pub(super) struct Service(pub Parts);
-
-/// What has rules.
-enum On {
-    Resource(ResourceName),
-    Tag(TagName),
-}
 
 #[tonic::async_trait]
 impl orchestrator_server::Orchestrator for Service {
@@ -75,20 +69,14 @@ impl orchestrator_server::Orchestrator for Service {
         let PutRulesRequest { on, rules, dry_run } = request.into_inner();
         let rules = rules.iter().map(permit_rule).collect::<Result<Vec<PermitRule>, _>>();
         let rules = rules.map_err(|err| Failure::invalid(&err))?;
-        let put = match holder(on)? {
-            On::Resource(name) => self.0.orchestrator.put_rules(name, rules, dry_run).await,
-            On::Tag(tag) => self.0.orchestrator.put_tag_rules(tag, rules, dry_run).await,
-        };
+        let put = self.0.orchestrator.put_rules_on(&holder(on)?, rules, dry_run).await;
         outcome(put.map_err(Failure::from)?)
     }
 
     async fn delete_rules(&self, request: Request<DeleteRulesRequest>) -> Reply<v1::ChangeOutcome> {
         let DeleteRulesRequest { on, names, dry_run } = request.into_inner();
         let names = names.iter().map(|name| parse(name)).collect::<Result<Vec<Segment>, _>>()?;
-        let deleted = match holder(on)? {
-            On::Resource(name) => self.0.orchestrator.delete_rules(name, names, dry_run).await,
-            On::Tag(tag) => self.0.orchestrator.delete_tag_rules(tag, names, dry_run).await,
-        };
+        let deleted = self.0.orchestrator.delete_rules_on(&holder(on)?, names, dry_run).await;
         outcome(deleted.map_err(Failure::from)?)
     }
 

@@ -26,7 +26,8 @@ impl OcsProvider for Service {
         let client = client(&request);
         let message = request.into_inner();
         let caller = storage_backend::Caller { client: client.as_deref() };
-        let onboarded = self.provider()?.onboard(&message.token, &message.capacity, caller).await;
+        let onboarded =
+            self.provider()?.onboard(&message.token, &message.capacity, &message.sources, caller).await;
         let onboarded = onboarded.map_err(refuse)?;
         crate::audit::object(onboarded.consumer);
         let storage_consumer_uuid = onboarded.id.expose().to_owned();

@@ -2,13 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use storage_provider::{Capacity, CapacityForm, Consumer, ConsumerId, Phase, TicketRecord, TicketStatus};
+use storage_backend::Usage;
+use storage_provider::{
+    Capacity, CapacityForm, Consumer, ConsumerId, Phase, Sources, TicketRecord, TicketStatus,
+};
 use tonic::{Code, Request, Response, Status};
 use wire::trestle::v1::{
     self, CreateTicketRequest, CreateTicketResponse, GetConsumerRequest, ListConsumersRequest,
     ListConsumersResponse, ListTicketsRequest, ListTicketsResponse, OffboardConsumerRequest,
-    OffboardConsumerResponse, ResizeConsumerRequest, RevokeTicketRequest, RevokeTicketResponse,
-    RotateTicketKeyRequest, RotateTicketKeyResponse, storage_server,
+    OffboardConsumerResponse, PermitConsumerRequest, ResizeConsumerRequest, RevokeTicketRequest,
+    RevokeTicketResponse, RotateTicketKeyRequest, RotateTicketKeyResponse, storage_server,
 };
 
 use super::provider::refuse;
@@ -51,7 +54,9 @@ impl storage_server::Storage for Service {
                 Some(Capacity::parse(text, CapacityForm::Text).map_err(|err| Failure::invalid(&err))?.bytes())
             }
         };
-        let minted = enabled(&self.0)?.provider.create_ticket(lifetime, limit).await.map_err(refuse)?;
+        let storage = enabled(&self.0)?;
+        let sources = sources(storage, &request.sources)?;
+        let minted = storage.provider.create_ticket(lifetime, limit, sources).await.map_err(refuse)?;
         audit::object(&minted.record.id);
         let ticket = Some(ticket(&minted.record));
         Ok(Response::new(CreateTicketResponse { ticket, text: minted.text.expose().to_owned() }))
@@ -85,11 +90,12 @@ impl storage_server::Storage for Service {
         let consumers = storage.provider.consumers().await;
         let mut consumers = consumers.map_err(|err| Failure::from_error(Code::Unavailable, &err))?;
         consumers.sort_by_key(|consumer| (consumer.created_at, consumer.id));
-        let mut list = Vec::with_capacity(consumers.len());
-        for one in consumers {
-            list.push(consumer(storage, one).await);
-        }
-        Ok(Response::new(ListConsumersResponse { consumers: list }))
+        let mut usage = storage.provider.usage_all().await.unwrap_or_default();
+        let consumers = consumers.into_iter().map(|one| {
+            let used = usage.remove(&one.id);
+            consumer(one, used)
+        });
+        Ok(Response::new(ListConsumersResponse { consumers: consumers.collect() }))
     }
 
     async fn get_consumer(&self, request: Request<GetConsumerRequest>) -> Reply<v1::Consumer> {
@@ -103,6 +109,17 @@ impl storage_server::Storage for Service {
         audit::object(id);
         self.find(storage, id).await?;
         storage.provider.resize(id, &request.capacity).await.map_err(refuse)?;
+        Ok(Response::new(self.find(storage, id).await?))
+    }
+
+    async fn permit_consumer(&self, request: Request<PermitConsumerRequest>) -> Reply<v1::Consumer> {
+        let request = request.into_inner();
+        let (storage, id) = (enabled(&self.0)?, consumer_id(&request.id)?);
+        audit::object(id);
+        managed(storage)?;
+        let sources = sources(storage, &request.sources)?;
+        self.find(storage, id).await?;
+        storage.provider.permit(id, &sources).await.map_err(refuse)?;
         Ok(Response::new(self.find(storage, id).await?))
     }
 
@@ -124,8 +141,25 @@ impl Service {
         let found = found.map_err(|err| Failure::from_error(Code::Unavailable, &err))?;
         let found =
             found.ok_or_else(|| Failure::new(Code::NotFound, format!("there is no consumer {id}")))?;
-        Ok(consumer(storage, found).await)
+        let usage = storage.provider.usage(id).await.ok();
+        Ok(consumer(found, usage))
     }
+}
+
+/// Addresses are taken only where something comes of them.
+fn sources(storage: &Storage, texts: &[String]) -> Result<Sources, Failure> {
+    if !texts.is_empty() {
+        managed(storage)?;
+    }
+    Sources::parse(texts).map_err(|err| Failure::invalid(&err))
+}
+
+fn managed(storage: &Storage) -> Result<(), Failure> {
+    if storage.provider.manages_network() {
+        return Ok(());
+    }
+    let text = "this controller does not manage the network before its storage; set `storage.permit` in its configuration";
+    Err(Failure::new(Code::FailedPrecondition, text))
 }
 
 fn consumer_id(text: &str) -> Result<ConsumerId, Failure> {
@@ -133,8 +167,7 @@ fn consumer_id(text: &str) -> Result<ConsumerId, Failure> {
         .map_err(|_| Failure::new(Code::InvalidArgument, format!("{text:?} is not the id of a consumer")))
 }
 
-async fn consumer(storage: &Storage, consumer: Consumer) -> v1::Consumer {
-    let usage = storage.provider.usage(consumer.id).await.ok();
+fn consumer(consumer: Consumer, usage: Option<Usage>) -> v1::Consumer {
     let reason = match &consumer.phase {
         Phase::Failed { reason } | Phase::Deleting { reason: Some(reason) } => reason.clone(),
         Phase::Configuring | Phase::Ready | Phase::Deleting { reason: None } => String::new(),
@@ -148,6 +181,7 @@ async fn consumer(storage: &Storage, consumer: Consumer) -> v1::Consumer {
         created_at: consumer.created_at,
         used_bytes: usage.as_ref().map(|usage| usage.used),
         notice: usage.and_then(|usage| usage.notice).unwrap_or_default(),
+        sources: consumer.sources.to_texts(),
     }
 }
 
@@ -167,5 +201,6 @@ fn ticket(record: &TicketRecord) -> v1::Ticket {
         limit_bytes: record.limit,
         state: state.to_owned(),
         consumer: record.consumer().map(|id| id.to_string()).unwrap_or_default(),
+        sources: record.sources.to_texts(),
     }
 }

@@ -1,15 +1,10 @@
 //! Numbers of the node streams, taken from the hub when somebody asks.
 
 use ::transport::Stats;
-use prometheus_client::metrics::gauge::Gauge;
 
-/// One gauge per figure. Those that only grow are gauges too: the hub counts, this only shows.
-pub(super) struct NodeMetrics(Vec<(Gauge, Read)>);
+use super::figures::Figure;
 
-type Read = fn(&Stats) -> u64;
-type Figure = (&'static str, &'static str, Read);
-
-const FIGURES: &[Figure] = &[
+pub(super) const FIGURES: &[Figure<Stats>] = &[
     ("nodes_connected", "Nodes with an open stream", |stats| stats.sessions as u64),
     ("nodes_known", "Nodes that some object is or was lately meant for", |stats| stats.nodes as u64),
     ("node_objects", "Objects handed out to nodes", |stats| stats.objects as u64),
@@ -30,15 +25,3 @@ const FIGURES: &[Figure] = &[
         stats.oldest_unapplied.as_millis() as u64
     }),
 ];
-
-impl NodeMetrics {
-    pub fn new(gauge: &mut impl FnMut(&'static str, &'static str) -> Gauge) -> Self {
-        Self(FIGURES.iter().map(|(name, help, read)| (gauge(name, help), *read)).collect())
-    }
-
-    pub fn observe(&self, stats: &Stats) {
-        for (gauge, read) in &self.0 {
-            gauge.set(i64::try_from(read(stats)).unwrap_or(i64::MAX));
-        }
-    }
-}

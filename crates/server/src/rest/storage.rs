@@ -6,7 +6,8 @@ use tonic::Request;
 use utoipa::ToSchema;
 use wire::trestle::v1::{
     self, CreateTicketRequest, GetConsumerRequest, ListConsumersRequest, ListTicketsRequest,
-    OffboardConsumerRequest, ResizeConsumerRequest, RevokeTicketRequest, storage_server::Storage as _,
+    OffboardConsumerRequest, PermitConsumerRequest, ResizeConsumerRequest, RevokeTicketRequest,
+    storage_server::Storage as _,
 };
 
 use super::body::{Body, Done, Path};
@@ -29,12 +30,15 @@ pub(super) struct Ticket {
     limit_bytes: Option<u64>,
     #[serde(skip_serializing_if = "String::is_empty")]
     consumer: String,
+    /// Where its consumer may come from.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sources: Vec<String>,
 }
 
 impl From<v1::Ticket> for Ticket {
     fn from(ticket: v1::Ticket) -> Self {
-        let v1::Ticket { id, key, expires_at, limit_bytes, state, consumer, .. } = ticket;
-        Self { id, state, key, expires_at, limit_bytes, consumer }
+        let v1::Ticket { id, key, expires_at, limit_bytes, state, consumer, sources, .. } = ticket;
+        Self { id, state, key, expires_at, limit_bytes, consumer, sources }
     }
 }
 
@@ -47,6 +51,9 @@ pub(super) struct NewTicket {
     /// The most a consumer may be granted with it, such as `100Gi`; default: no limit of its own.
     #[serde(default)]
     limit: String,
+    /// The addresses and prefixes its consumer may come from, where the network is managed.
+    #[serde(default)]
+    sources: Vec<String>,
 }
 
 /// A ticket with its text, which is shown only here.
@@ -71,13 +78,25 @@ pub(super) struct Consumer {
     created_at: u64,
     #[serde(skip_serializing_if = "String::is_empty")]
     notice: String,
+    /// The addresses and prefixes that are let through to the storage on its behalf.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sources: Vec<String>,
 }
 
 impl From<v1::Consumer> for Consumer {
     fn from(consumer: v1::Consumer) -> Self {
-        let v1::Consumer { id, phase, reason, requested, granted_bytes, created_at, used_bytes, notice } =
-            consumer;
-        Self { id, phase, reason, requested, granted_bytes, used_bytes, created_at, notice }
+        let v1::Consumer {
+            id,
+            phase,
+            reason,
+            requested,
+            granted_bytes,
+            created_at,
+            used_bytes,
+            notice,
+            sources,
+        } = consumer;
+        Self { id, phase, reason, requested, granted_bytes, used_bytes, created_at, notice, sources }
     }
 }
 
@@ -86,6 +105,13 @@ impl From<v1::Consumer> for Consumer {
 pub(super) struct NewCapacity {
     /// A quantity such as `200Gi`.
     capacity: String,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewSources {
+    /// Addresses and prefixes; none: nobody is let through on its behalf.
+    sources: Vec<String>,
 }
 
 /// All tickets.
@@ -105,9 +131,9 @@ pub(super) async fn list_tickets(State(parts): State<Parts>) -> Result<Json<Vec<
 ))]
 pub(super) async fn create_ticket(
     State(parts): State<Parts>,
-    Body(NewTicket { lifetime_seconds, limit }): Body<NewTicket>,
+    Body(NewTicket { lifetime_seconds, limit, sources }): Body<NewTicket>,
 ) -> Result<Json<MadeTicket>, Failure> {
-    let request = CreateTicketRequest { lifetime_seconds, limit };
+    let request = CreateTicketRequest { lifetime_seconds, limit, sources };
     let reply = service(&parts).create_ticket(Request::new(request)).await?.into_inner();
     Ok(Json(MadeTicket { ticket: reply.ticket.unwrap_or_default().into(), text: reply.text }))
 }
@@ -160,6 +186,21 @@ pub(super) async fn resize_consumer(
 ) -> Result<Json<Consumer>, Failure> {
     let request = ResizeConsumerRequest { id, capacity };
     Ok(Json(service(&parts).resize_consumer(Request::new(request)).await?.into_inner().into()))
+}
+
+/// Let a consumer through to the storage from these addresses and no others.
+#[utoipa::path(put, path = "/consumers/{id}/sources", tag = "storage", params(("id" = String, Path)),
+    request_body = NewSources, responses(
+    (status = 200, body = Consumer),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn permit_consumer(
+    State(parts): State<Parts>,
+    Path(id): Path<String>,
+    Body(NewSources { sources }): Body<NewSources>,
+) -> Result<Json<Consumer>, Failure> {
+    let request = PermitConsumerRequest { id, sources };
+    Ok(Json(service(&parts).permit_consumer(Request::new(request)).await?.into_inner().into()))
 }
 
 /// Put a consumer off: its sessions end and its data is deleted.

@@ -69,6 +69,9 @@ pub(super) async fn metrics(State(parts): State<Parts>) -> Response {
         parts.metrics.observe_store(&health);
     }
     parts.metrics.observe_nodes(&parts.transport.hub.stats());
+    if let Some(storage) = &parts.storage {
+        parts.metrics.observe_storage(&storage.stats().await);
+    }
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], parts.metrics.render()).into_response()
 }

@@ -59,6 +59,9 @@ pub trait Backend: Send + Sync + 'static {
 
     async fn usage(&self, consumer: ConsumerId) -> Result<Usage, BackendError>;
 
+    /// The same for every consumer that has storage, at the cost of about one.
+    async fn usage_all(&self) -> Result<BTreeMap<ConsumerId, Usage>, BackendError>;
+
     /// When this returns, its credentials open nothing and its sessions are dead.
     async fn revoke(&self, consumer: ConsumerId) -> Result<(), BackendError>;
 
@@ -94,6 +97,9 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
     }
     async fn usage(&self, consumer: ConsumerId) -> Result<Usage, BackendError> {
         (**self).usage(consumer).await
+    }
+    async fn usage_all(&self) -> Result<BTreeMap<ConsumerId, Usage>, BackendError> {
+        (**self).usage_all().await
     }
     async fn revoke(&self, consumer: ConsumerId) -> Result<(), BackendError> {
         (**self).revoke(consumer).await

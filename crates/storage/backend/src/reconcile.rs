@@ -9,13 +9,16 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::StreamExt as _;
-use storage_provider::{Consumer, ConsumerId, Event, Outcome, Plan, Step, plan};
+use storage_provider::{
+    Consumer, ConsumerId, Event, NetworkState, Observed, Outcome, Phase, Plan, Step, plan,
+};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::{
     backend::{Backend, BackendError},
+    network::NetworkError,
     records::{Change, CommitError, Records, RecordsError, Stored},
     service::{Provider, TRIES},
 };
@@ -46,6 +49,15 @@ pub enum ReconcileError {
     Write(#[source] CommitError),
 }
 
+/// A step failed, or what is there could not be seen.
+#[derive(Debug, thiserror::Error)]
+enum StepError {
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+}
+
 impl<R: Records, B: Backend> Provider<R, B> {
     /// Looks at one consumer and does what is missing.
     pub async fn reconcile(&self, id: ConsumerId) -> Result<Reconciled, ReconcileError> {
@@ -69,11 +81,11 @@ impl<R: Records, B: Backend> Provider<R, B> {
     async fn follow(&self, consumer: &Consumer) -> (Option<Event>, Reconciled) {
         let done = async {
             let observed = self.backend.observe(consumer.id).await?;
-            let Plan { steps, then } = plan(consumer, &observed);
+            let Plan { steps, then } = plan(consumer, &observed, self.network_state(consumer).await?);
             for step in &steps {
-                self.apply(consumer.id, *step).await?;
+                self.apply(consumer, *step).await?;
             }
-            Ok::<_, BackendError>((steps.len(), then))
+            Ok::<_, StepError>((steps.len(), then))
         };
         match done.await {
             Ok((steps, Outcome::Ready)) => (Some(Event::Applied), Reconciled::Ready { steps }),
@@ -85,15 +97,31 @@ impl<R: Records, B: Backend> Provider<R, B> {
         }
     }
 
-    async fn apply(&self, id: ConsumerId, step: Step) -> Result<(), BackendError> {
-        match step {
+    async fn network_state(&self, consumer: &Consumer) -> Result<NetworkState, NetworkError> {
+        let Some(network) = &self.network else { return Ok(NetworkState::Unmanaged) };
+        Ok(match network.permits_exactly(consumer.id, &consumer.permitted()).await? {
+            true => NetworkState::AsPermitted,
+            false => NetworkState::Differs,
+        })
+    }
+
+    async fn apply(&self, consumer: &Consumer, step: Step) -> Result<(), StepError> {
+        let id = consumer.id;
+        let done = match step {
             Step::EnsureStorage { bytes } => self.backend.ensure_storage(id, bytes).await,
             Step::SetQuota { bytes } => self.backend.set_quota(id, bytes).await,
             Step::EnsureCredentials => self.backend.ensure_credentials(id).await,
             Step::Revoke => self.backend.revoke(id).await,
             Step::Trash => self.backend.trash(id).await,
             Step::Purge => self.backend.purge(id).await,
-        }
+            Step::Permit | Step::Withdraw => {
+                if let Some(network) = &self.network {
+                    network.permit(id, &consumer.permitted()).await?;
+                }
+                Ok(())
+            }
+        };
+        Ok(done?)
     }
 
     /// Writes the phase an event leads to; no event means that the consumer is gone, and its grant with it.
@@ -136,11 +164,26 @@ impl<R: Records, B: Backend> Provider<R, B> {
         Ok(())
     }
 
-    /// Looks at every consumer once.
+    /// Looks at every consumer once. One look at the whole storage finds those that need nothing, which is nearly all of
+    /// them, so that it costs about as much for ten thousand as for one.
     pub async fn reconcile_all(self: &Arc<Self>) -> Result<(), ReconcileError> {
+        // Storage that cannot be seen as a whole is looked at one by one, where each failure gets its reason.
+        let observed = self.backend.observe_all().await.unwrap_or_default();
         let consumers = self.records.consumers().await.map_err(ReconcileError::Read)?;
-        self.look_at(consumers.into_iter().map(|stored| (stored.value.id, 0))).await;
+        let mut due = Vec::new();
+        for Stored { value: consumer, .. } in consumers {
+            let seen = observed.get(&consumer.id).copied().unwrap_or_default();
+            if !self.is_settled(&consumer, &seen).await {
+                due.push((consumer.id, 0));
+            }
+        }
+        self.look_at(due).await;
         Ok(())
+    }
+
+    async fn is_settled(&self, consumer: &Consumer, observed: &Observed) -> bool {
+        let network = self.network_state(consumer).await.unwrap_or(NetworkState::Differs);
+        consumer.phase == Phase::Ready && plan(consumer, observed, network).steps.is_empty()
     }
 
     /// Works until told to stop: everything first, then what is woken, and everything again from time to time.

@@ -14,7 +14,7 @@ use parking_lot::{Mutex, RwLock};
 use storage_provider::{Consumer, ConsumerId, IdSealer, KeyRing, Quantity, Refusal};
 use tokio::sync::{Notify, OwnedMutexGuard};
 
-use crate::{backend::Backend, records::Records};
+use crate::{backend::Backend, network::Network, records::Records};
 
 /// Seconds since 1970.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
@@ -37,6 +37,8 @@ pub struct ProviderConfig {
     pub clock: Clock,
     /// Everything is looked at again this often, changed or not.
     pub resync: Duration,
+    /// The network before the storage, if it is opened and closed with the grants.
+    pub network: Option<Arc<dyn Network>>,
 }
 
 /// The answer to an onboarding.
@@ -64,6 +66,7 @@ pub struct Provider<R, B> {
     pub(crate) sealer: IdSealer,
     pub(crate) clock: Clock,
     pub(crate) resync: Duration,
+    pub(crate) network: Option<Arc<dyn Network>>,
     /// Held by whoever changes a grant.
     pub(crate) books: tokio::sync::Mutex<()>,
     working: Mutex<HashMap<ConsumerId, Arc<tokio::sync::Mutex<()>>>>,
@@ -74,7 +77,7 @@ pub struct Provider<R, B> {
 
 impl<R: Records, B: Backend> Provider<R, B> {
     pub fn new(records: R, backend: B, config: ProviderConfig) -> Self {
-        let ProviderConfig { keys, sealer, clock, resync } = config;
+        let ProviderConfig { keys, sealer, clock, resync, network } = config;
         Self {
             records,
             backend,
@@ -82,6 +85,7 @@ impl<R: Records, B: Backend> Provider<R, B> {
             sealer,
             clock,
             resync,
+            network,
             books: tokio::sync::Mutex::new(()),
             working: Mutex::default(),
             due: Mutex::default(),

@@ -2,10 +2,12 @@
 
 mod conformance;
 mod fake_backend;
+mod fake_network;
 mod memory_records;
 
 pub use self::{
     conformance::{Subject, conforms},
     fake_backend::{FakeBackend, Fault},
+    fake_network::{FakeNetwork, NetworkFault},
     memory_records::MemoryRecords,
 };

@@ -13,11 +13,11 @@ use std::{
 use async_trait::async_trait;
 use storage_backend::{
     Backend as _, Caller, Provider, ProviderConfig, Reconciled, Records as _,
-    testing::{FakeBackend, Fault, MemoryRecords, Subject, conforms},
+    testing::{FakeBackend, FakeNetwork, Fault, MemoryRecords, NetworkFault, Subject, conforms},
 };
 use storage_provider::{
     Code, ConnectionItem, ConsumerId, IdSealer, KeyRing, Observed, Phase, Refusal, SealKey, SealKeyId,
-    SigningKey, TicketStatus,
+    SigningKey, Sources, TicketStatus,
 };
 
 type Fake = Arc<Provider<Arc<MemoryRecords>, Arc<FakeBackend>>>;
@@ -28,15 +28,16 @@ struct World {
     provider: Fake,
     backend: Arc<FakeBackend>,
     records: Arc<MemoryRecords>,
+    network: Arc<FakeNetwork>,
     now: Arc<AtomicU64>,
 }
 
 fn world(capacity: u64) -> World {
-    started(Arc::new(MemoryRecords::default()), Arc::new(FakeBackend::new(capacity)))
+    started(Arc::new(MemoryRecords::default()), Arc::new(FakeBackend::new(capacity)), Arc::default())
 }
 
 /// A provider process over what an earlier one left.
-fn started(records: Arc<MemoryRecords>, backend: Arc<FakeBackend>) -> World {
+fn started(records: Arc<MemoryRecords>, backend: Arc<FakeBackend>, network: Arc<FakeNetwork>) -> World {
     let now = Arc::new(AtomicU64::new(1_000_000));
     let clock = Arc::clone(&now);
     let config = ProviderConfig {
@@ -44,20 +45,21 @@ fn started(records: Arc<MemoryRecords>, backend: Arc<FakeBackend>) -> World {
         sealer: IdSealer::new([SealKey { id: SealKeyId(1), secret: [7; 32].into() }]).unwrap(),
         clock: Arc::new(move || clock.load(Ordering::SeqCst)),
         resync: Duration::from_secs(3600),
+        network: Some(Arc::clone(&network) as Arc<dyn storage_backend::Network>),
     };
     let provider = Arc::new(Provider::new(Arc::clone(&records), Arc::clone(&backend), config));
-    World { provider, backend, records, now }
+    World { provider, backend, records, network, now }
 }
 
 impl World {
     async fn ticket(&self) -> String {
-        self.provider.create_ticket(100, None).await.unwrap().text.expose().to_owned()
+        self.provider.create_ticket(100, None, Sources::default()).await.unwrap().text.expose().to_owned()
     }
 
     /// A consumer that is Ready: its sealed id and its open one.
     async fn consumer(&self, capacity: &str) -> (String, ConsumerId) {
         let onboarded =
-            self.provider.onboard(&self.ticket().await, capacity.as_bytes(), ANYBODY).await.unwrap();
+            self.provider.onboard(&self.ticket().await, capacity.as_bytes(), &[], ANYBODY).await.unwrap();
         self.provider.reconcile(onboarded.consumer).await.unwrap();
         (onboarded.id.expose().to_owned(), onboarded.consumer)
     }
@@ -75,7 +77,7 @@ impl World {
 async fn a_consumer_goes_through_its_whole_life() {
     let world = world(100 << 30);
     let ticket = world.ticket().await;
-    let onboarded = world.provider.onboard(&ticket, b"1.5Gi", ANYBODY).await.unwrap();
+    let onboarded = world.provider.onboard(&ticket, b"1.5Gi", &[], ANYBODY).await.unwrap();
     assert_eq!(onboarded.granted, b"1536Mi");
     let id = onboarded.id.expose();
     let refusal = world.provider.storage_config(id, ANYBODY).await.unwrap_err();
@@ -103,7 +105,7 @@ async fn a_consumer_goes_through_its_whole_life() {
     assert_eq!((world.granted().await, world.phase(onboarded.consumer).await), (0, None));
     assert_eq!(world.provider.offboard(id, ANYBODY).await.unwrap_err(), Refusal::UnknownConsumer);
     assert_eq!(
-        world.provider.onboard(&ticket, b"1Gi", ANYBODY).await.unwrap_err().code(),
+        world.provider.onboard(&ticket, b"1Gi", &[], ANYBODY).await.unwrap_err().code(),
         Code::InvalidArgument
     );
 }
@@ -116,7 +118,7 @@ async fn fifty_calls_with_one_ticket_make_one_consumer() {
         .map(|_| {
             let (provider, ticket) = (Arc::clone(&world.provider), ticket.clone());
             tokio::spawn(async move {
-                provider.onboard(&ticket, b"10Gi", ANYBODY).await.unwrap().id.expose().to_owned()
+                provider.onboard(&ticket, b"10Gi", &[], ANYBODY).await.unwrap().id.expose().to_owned()
             })
         })
         .collect();
@@ -136,7 +138,7 @@ async fn many_consumers_at_once_never_get_more_than_there_is() {
     let mut calls = Vec::new();
     for _ in 0..30 {
         let (provider, ticket) = (Arc::clone(&world.provider), world.ticket().await);
-        calls.push(tokio::spawn(async move { provider.onboard(&ticket, b"7", ANYBODY).await }));
+        calls.push(tokio::spawn(async move { provider.onboard(&ticket, b"7", &[], ANYBODY).await }));
     }
     let mut refused = 0;
     for call in calls {
@@ -151,7 +153,7 @@ async fn many_consumers_at_once_never_get_more_than_there_is() {
 #[tokio::test]
 async fn failure_shows_its_cause_and_recovery_makes_ready() {
     let world = world(1 << 30);
-    let onboarded = world.provider.onboard(&world.ticket().await, b"1Mi", ANYBODY).await.unwrap();
+    let onboarded = world.provider.onboard(&world.ticket().await, b"1Mi", &[], ANYBODY).await.unwrap();
     for broken in 0..3 {
         world.backend.set_fault(Some(Fault::DownFrom(broken)));
         let result = world.provider.reconcile(onboarded.consumer).await.unwrap();
@@ -177,7 +179,8 @@ async fn killed_at_any_point_a_new_process_finishes_the_work() {
         for fault in (0..4).flat_map(|n| [Fault::DownFrom(n), Fault::LostAnswer(n)]) {
             for lost_write in [0, 1] {
                 let world = world(1 << 30);
-                let onboarded = world.provider.onboard(&world.ticket().await, b"1Mi", ANYBODY).await.unwrap();
+                let onboarded =
+                    world.provider.onboard(&world.ticket().await, b"1Mi", &[], ANYBODY).await.unwrap();
                 let id = onboarded.consumer;
                 if leaving {
                     world.provider.reconcile(id).await.unwrap();
@@ -187,7 +190,11 @@ async fn killed_at_any_point_a_new_process_finishes_the_work() {
                 world.records.failing_commits.store(lost_write, Ordering::SeqCst);
                 let _ = world.provider.reconcile(id).await;
                 world.backend.set_fault(None);
-                let next = started(Arc::new(world.records.snapshot()), Arc::clone(&world.backend));
+                let next = started(
+                    Arc::new(world.records.snapshot()),
+                    Arc::clone(&world.backend),
+                    Arc::clone(&world.network),
+                );
                 next.provider.reconcile_all().await.unwrap();
                 let expected = if leaving { None } else { Some(Phase::Ready) };
                 assert_eq!(
@@ -209,7 +216,7 @@ async fn a_call_whose_write_fails_promises_nothing() {
     let world = world(100);
     let ticket = world.ticket().await;
     world.records.failing_commits.store(1, Ordering::SeqCst);
-    assert_eq!(world.provider.onboard(&ticket, b"7", ANYBODY).await.unwrap_err().code(), Code::Internal);
+    assert_eq!(world.provider.onboard(&ticket, b"7", &[], ANYBODY).await.unwrap_err().code(), Code::Internal);
     assert_eq!((world.granted().await, world.provider.consumers().await.unwrap().len()), (0, 0));
     let (sealed, id) = world.consumer("50").await;
     world.backend.set_used(id, 10);
@@ -258,7 +265,7 @@ async fn forged_ids_and_bad_capacities_are_invalid_arguments() {
     }
     let ticket = world.ticket().await;
     for bad in ["", "abc", "1i", " 1", "0", "-1Gi"] {
-        let refusal = world.provider.onboard(&ticket, bad.as_bytes(), ANYBODY).await.unwrap_err();
+        let refusal = world.provider.onboard(&ticket, bad.as_bytes(), &[], ANYBODY).await.unwrap_err();
         assert_eq!(refusal.code(), Code::InvalidArgument, "{bad}");
         assert_eq!(
             world.provider.update_capacity(&sealed, bad.as_bytes(), ANYBODY).await.unwrap_err().code(),
@@ -270,13 +277,13 @@ async fn forged_ids_and_bad_capacities_are_invalid_arguments() {
 #[tokio::test]
 async fn tickets_are_listed_revoked_and_forgotten() {
     let world = world(1 << 30);
-    let kept = world.provider.create_ticket(100, None).await.unwrap();
-    let dropped = world.provider.create_ticket(100, None).await.unwrap();
+    let kept = world.provider.create_ticket(100, None, Sources::default()).await.unwrap();
+    let dropped = world.provider.create_ticket(100, None, Sources::default()).await.unwrap();
     assert!(world.provider.revoke_ticket(&dropped.record.id).await.unwrap());
     assert!(!world.provider.revoke_ticket("nobody").await.unwrap());
-    let refusal = world.provider.onboard(dropped.text.expose(), b"1", ANYBODY).await.unwrap_err();
+    let refusal = world.provider.onboard(dropped.text.expose(), b"1", &[], ANYBODY).await.unwrap_err();
     assert_eq!(refusal.code(), Code::InvalidArgument);
-    world.provider.onboard(kept.text.expose(), b"1", ANYBODY).await.unwrap();
+    world.provider.onboard(kept.text.expose(), b"1", &[], ANYBODY).await.unwrap();
     let status = |now| {
         let world = &world;
         async move {
@@ -298,7 +305,7 @@ async fn the_loop_retries_until_the_backend_is_back() {
     let stop = tokio_util::sync::CancellationToken::new();
     let running = tokio::spawn(Arc::clone(&world.provider).run(stop.clone()));
     world.backend.set_fault(Some(Fault::DownFrom(0)));
-    let onboarded = world.provider.onboard(&world.ticket().await, b"1Mi", ANYBODY).await.unwrap();
+    let onboarded = world.provider.onboard(&world.ticket().await, b"1Mi", &[], ANYBODY).await.unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(matches!(world.phase(onboarded.consumer).await, Some(Phase::Failed { .. })));
     world.backend.set_fault(None);
@@ -306,6 +313,81 @@ async fn the_loop_retries_until_the_backend_is_back() {
     assert_eq!(world.phase(onboarded.consumer).await, Some(Phase::Ready));
     stop.cancel();
     running.await.unwrap();
+}
+
+fn sources(texts: &[&str]) -> Sources {
+    Sources::parse(texts).unwrap()
+}
+
+#[tokio::test]
+async fn the_network_opens_with_the_grant_and_closes_after_it() {
+    let world = world(1 << 30);
+    let ticket = world.provider.create_ticket(100, None, sources(&["10.1.0.0/16"])).await.unwrap();
+    let onboard = |said: &'static str| {
+        let (provider, text) = (Arc::clone(&world.provider), ticket.text.expose().to_owned());
+        async move { provider.onboard(&text, b"1Mi", &[said.to_owned()], ANYBODY).await }
+    };
+    assert_eq!(onboard("10.0.0.0/8").await.unwrap_err().code(), Code::InvalidArgument);
+    assert_eq!(onboard("nonsense").await.unwrap_err().code(), Code::InvalidArgument);
+    let onboarded = onboard("10.1.7.7").await.unwrap();
+    let id = onboarded.consumer;
+    assert_eq!(world.provider.reconcile(id).await.unwrap(), Reconciled::Ready { steps: 4 });
+    assert_eq!(world.network.open_for(id), sources(&["10.1.7.7"]));
+    // The same ticket again changes nothing, whatever it says now.
+    assert_eq!(onboard("10.1.9.9").await.unwrap().consumer, id);
+    assert_eq!(world.provider.reconcile(id).await.unwrap(), Reconciled::Ready { steps: 0 });
+
+    // Closed by hand, it is opened again; an administrator may say otherwise.
+    world.network.lose(id);
+    world.provider.reconcile_all().await.unwrap();
+    assert_eq!(world.network.open_for(id), sources(&["10.1.7.7"]));
+    world.provider.permit(id, &sources(&["192.0.2.0/24"])).await.unwrap();
+    assert_eq!(world.network.open_for(id), sources(&["192.0.2.0/24"]));
+
+    world.provider.offboard(onboarded.id.expose(), ANYBODY).await.unwrap();
+    assert_eq!(world.provider.reconcile(id).await.unwrap(), Reconciled::Gone { steps: 4 });
+    assert!(world.network.open_for(id).is_empty());
+    assert!(world.provider.permit(id, &sources(&["192.0.2.1"])).await.is_err());
+}
+
+#[tokio::test]
+async fn a_network_that_does_not_follow_shows_and_is_tried_again() {
+    for fault in [NetworkFault::Down, NetworkFault::LostAnswer] {
+        let world = world(1 << 30);
+        let ticket = world.provider.create_ticket(100, None, sources(&["10.1.0.0/16"])).await.unwrap();
+        *world.network.fault.lock() = fault;
+        let onboarded = world.provider.onboard(ticket.text.expose(), b"1Mi", &[], ANYBODY).await.unwrap();
+        let id = onboarded.consumer;
+        assert!(matches!(world.provider.reconcile(id).await.unwrap(), Reconciled::Failed { .. }));
+        let refusal = world.provider.storage_config(onboarded.id.expose(), ANYBODY).await.unwrap_err();
+        assert!(refusal.message().contains("permitting 10.1.0.0/16: injected"), "{}", refusal.message());
+        *world.network.fault.lock() = NetworkFault::None;
+        assert!(matches!(world.provider.reconcile(id).await.unwrap(), Reconciled::Ready { .. }));
+
+        // On the way out: access is gone at once, the data and the record stay until the network is closed.
+        *world.network.fault.lock() = NetworkFault::Down;
+        world.provider.offboard(onboarded.id.expose(), ANYBODY).await.unwrap();
+        assert!(matches!(world.provider.reconcile(id).await.unwrap(), Reconciled::Failed { .. }));
+        assert!(matches!(world.phase(id).await, Some(Phase::Deleting { reason: Some(_) })));
+        assert!(!world.backend.observe(id).await.unwrap().credentials);
+        *world.network.fault.lock() = NetworkFault::None;
+        assert!(matches!(world.provider.reconcile(id).await.unwrap(), Reconciled::Gone { .. }));
+        assert!(world.network.open_for(id).is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_resync_does_nothing_where_nothing_is_to_do() {
+    let world = world(1 << 30);
+    let (_, kept) = world.consumer("1Mi").await;
+    let (_, broken) = world.consumer("1Mi").await;
+    world.backend.lose_storage(broken);
+    world.backend.set_fault(None);
+    world.provider.reconcile_all().await.unwrap();
+    assert_eq!(world.backend.calls(), ["ensure_storage", "set_quota"]);
+    for id in [kept, broken] {
+        assert_eq!(world.phase(id).await, Some(Phase::Ready));
+    }
 }
 
 struct FakeSubject(FakeBackend);

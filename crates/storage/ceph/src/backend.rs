@@ -8,7 +8,7 @@ use storage_backend::{Backend, BackendError, Usage};
 use storage_provider::{ConnectionItem, ConsumerId, Observed};
 
 use crate::{
-    cluster::{Picture, caps_of, monitors, pool_of, sessions_of, text, trash_of, user_of},
+    cluster::{Osds, Picture, Pool, caps_of, monitors, pool_of, sessions_of, text, trash_of, user_of},
     command::{CommandError, Commands, EINVAL, ENOENT, EPERM, command},
 };
 
@@ -275,16 +275,13 @@ impl Cluster {
     fn usage(&self, consumer: ConsumerId) -> Result<Usage, Fault> {
         let picture = self.picture()?;
         let pool = picture.pool(consumer).ok_or(Fault::Backend(BackendError::NoStorage { consumer }))?;
-        let notice = if pool.full {
-            Some(
-                "the pool is full: Ceph makes writers wait, and lets them go on when data is deleted or the grant raised",
-            )
-        } else if pool.used > pool.quota {
-            Some("the grant is exceeded: Ceph enforces it some seconds late, and then makes writers wait")
-        } else {
-            None
-        };
-        Ok(Usage { used: pool.used, limit: pool.quota, notice: notice.map(str::to_owned) })
+        Ok(usage(pool, picture.osds))
+    }
+
+    fn usage_all(&self) -> Result<BTreeMap<ConsumerId, Usage>, Fault> {
+        let picture = self.picture()?;
+        let pools = picture.consumers().into_iter().filter_map(|id| Some((id, picture.pool(id)?)));
+        Ok(pools.map(|(id, pool)| (id, usage(pool, picture.osds))).collect())
     }
 
     /// Raw space that is free, counted once for all copies, and what consumers have stored.
@@ -350,6 +347,10 @@ impl Backend for CephBackend {
         .await
     }
 
+    async fn usage_all(&self) -> Result<BTreeMap<ConsumerId, Usage>, BackendError> {
+        self.with("measuring the use of all consumers".to_owned(), Cluster::usage_all).await
+    }
+
     async fn revoke(&self, consumer: ConsumerId) -> Result<(), BackendError> {
         self.with(format!("ending the access of the consumer {consumer}"), move |cluster| {
             cluster.revoke(consumer)
@@ -370,4 +371,22 @@ impl Backend for CephBackend {
         })
         .await
     }
+}
+
+/// Ceph is late to enforce a quota, and then does not refuse but wait; so it does when too few OSDs serve.
+fn usage(pool: &Pool, osds: Osds) -> Usage {
+    let notice = if osds.up < pool.replicas {
+        let Osds { up, all } = osds;
+        Some(format!("only {up} of {all} OSDs serve: data may wait until there are {} again", pool.replicas))
+    } else if pool.full {
+        Some("the pool is full: Ceph makes writers wait, and lets them go on when data is deleted or the grant raised".to_owned())
+    } else if pool.used > pool.quota {
+        Some(
+            "the grant is exceeded: Ceph enforces it some seconds late, and then makes writers wait"
+                .to_owned(),
+        )
+    } else {
+        None
+    };
+    Usage { used: pool.used, limit: pool.quota, notice }
 }

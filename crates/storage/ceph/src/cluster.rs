@@ -32,6 +32,14 @@ pub(crate) fn caps_of(consumer: ConsumerId) -> [String; 6] {
 pub(crate) struct Picture {
     pools: BTreeMap<String, Pool>,
     users: BTreeMap<String, BTreeMap<String, String>>,
+    pub(crate) osds: Osds,
+}
+
+/// How many OSDs there are, and how many of them serve.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Osds {
+    pub(crate) up: u64,
+    pub(crate) all: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,7 +79,11 @@ impl Picture {
             let caps = user["caps"].as_object().into_iter().flatten();
             users.insert(text(&user["entity"]), caps.map(|(kind, cap)| (kind.clone(), text(cap))).collect());
         }
-        Self { pools, users }
+        let osds = Osds {
+            up: array(&dump["osds"]).filter(|osd| osd["up"] == 1).count() as u64,
+            all: array(&dump["osds"]).count() as u64,
+        };
+        Self { pools, users, osds }
     }
 
     pub(crate) fn pool(&self, consumer: ConsumerId) -> Option<&Pool> {
@@ -164,7 +176,7 @@ mod tests {
     }
 
     fn picture(caps: &Value) -> Picture {
-        let dump = json!({"pools": [
+        let dump = json!({"osds": [{"osd": 0, "up": 1}, {"osd": 1, "up": 0}], "pools": [
             {"pool_name": pool_of(id(1)), "quota_max_bytes": 10, "size": 3, "flags_names": "hashpspool,full,full_quota", "application_metadata": {"rbd": {}}},
             {"pool_name": trash_of(id(2)), "quota_max_bytes": 0, "application_metadata": {}},
             {"pool_name": "trestle-of-somebody", "application_metadata": {}},
@@ -181,6 +193,7 @@ mod tests {
     fn only_what_is_recognised_counts_as_ours() {
         let picture = picture(&json!({}));
         assert_eq!(picture.consumers(), [id(1), id(2), id(3)]);
+        assert_eq!(picture.osds, Osds { up: 1, all: 2 });
         let pool = picture.pool(id(1)).unwrap();
         assert_eq!(pool.observed(3), ObservedStorage { quota: Some(10), used: 7, in_shape: true });
         assert!(!pool.observed(2).in_shape && pool.full);

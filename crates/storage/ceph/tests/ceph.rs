@@ -1,9 +1,8 @@
 //! A real Ceph, with Ceph's own tools as the consumer.
 //!
-//! One cluster for all of it: it takes some seconds to start. Where Ceph is not installed this says so and passes.
+//! One cluster for all of it: it takes some seconds to start. Where Ceph is not installed this fails and says so.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-#![allow(clippy::print_stdout, reason = "a test that is skipped says so")]
 
 use std::{
     net::TcpListener,
@@ -39,7 +38,7 @@ impl Cluster {
         cluster
     }
 
-    /// `start`, `stop`, `end NAME`, `mon`, `osd`.
+    /// `start`, `stop`, `end NAME`, `term NAME`, `mon`, `osd`.
     fn script(&self, args: &[&str]) {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cluster.sh");
         let mut command = Command::new(script);
@@ -176,6 +175,8 @@ async fn ceph_serves_consumers() {
     a_full_pool_is_told_and_raising_the_quota_frees_its_writers(&cluster, &backend).await;
     offboarding_ends_the_open_session(&cluster, &backend).await;
     what_others_did_to_our_pools_is_put_right(&cluster, &backend).await;
+    a_pool_that_is_there_with_other_settings_is_put_right(&cluster, &backend).await;
+    without_an_osd_the_status_says_so_and_the_steps_go_on(&cluster, &backend).await;
     let subject = CephSubject { backend, dir: tempfile::tempdir().unwrap() };
     conforms(&subject).await;
     let by_command = CephBackend::new(connect_by_command(&cluster.target()).unwrap(), config);
@@ -310,6 +311,53 @@ async fn what_others_did_to_our_pools_is_put_right(cluster: &Cluster, backend: &
     cluster.admin(&["osd", "pool", "application", "enable", &foreign, "cephfs"]);
     assert!(matches!(backend.ensure_storage(id(9), MIB).await, Err(BackendError::NotOurs { .. })));
     cluster.admin(&["osd", "pool", "delete", &foreign, &foreign, "--yes-i-really-really-mean-it"]);
+}
+
+/// A pool of ours with another size, another number of placement groups, another quota and no application: as after a
+/// change of the configuration, or an administrator's hand.
+async fn a_pool_that_is_there_with_other_settings_is_put_right(cluster: &Cluster, backend: &CephBackend) {
+    let pool = format!("trestle-{}", id(6));
+    for args in [
+        &["osd", "pool", "create", &pool, "4"][..],
+        &["osd", "pool", "set", &pool, "size", "2"],
+        &["osd", "pool", "set-quota", &pool, "max_bytes", "12345"],
+    ] {
+        assert!(cluster.admin(args).status.success(), "{args:?}");
+    }
+    let seen = backend.observe(id(6)).await.unwrap().storage.unwrap();
+    assert_eq!((seen.in_shape, seen.quota), (false, Some(12345)));
+    make(backend, id(6), 8 * MIB).await;
+    let seen = backend.observe(id(6)).await.unwrap();
+    let storage = seen.storage.unwrap();
+    assert!(storage.in_shape && storage.quota == Some(8 * MIB) && seen.credentials, "{seen:?}");
+    let consumer = Consumer::new(cluster.dir.path(), &backend.connection_details(id(6)).await.unwrap());
+    assert!(consumer.run("rados", &["-p", &consumer.pool, "put", "o", consumer.conf.to_str().unwrap()]));
+}
+
+/// Monitors answer without OSDs, so grants can change; data cannot move, and the status says why.
+async fn without_an_osd_the_status_says_so_and_the_steps_go_on(cluster: &Cluster, backend: &CephBackend) {
+    let consumer = Consumer::new(cluster.dir.path(), &backend.connection_details(id(6)).await.unwrap());
+    let conf = consumer.conf.to_str().unwrap().to_owned();
+    let put = |seconds: u32| {
+        let mut put = consumer.command("rados", seconds, &["-p", &consumer.pool, "put", "o", &conf]);
+        put.output().unwrap().status.success()
+    };
+    cluster.script(&["term", "osd.0"]);
+    eventually("the status tells of the OSD", || async {
+        backend.usage(id(6)).await.unwrap().notice.is_some_and(|notice| notice.contains("0 of 1 OSDs"))
+    })
+    .await;
+    assert!(!put(5), "nothing can be stored");
+    backend.set_quota(id(6), 16 * MIB).await.unwrap();
+    make(backend, id(7), 8 * MIB).await;
+    cluster.script(&["osd"]);
+    eventually("the OSD is back", || async { backend.usage(id(6)).await.unwrap().notice.is_none() }).await;
+    assert!(put(40), "what waited goes on");
+    for consumer in [id(6), id(7)] {
+        backend.revoke(consumer).await.unwrap();
+        backend.trash(consumer).await.unwrap();
+        backend.purge(consumer).await.unwrap();
+    }
 }
 
 async fn the_command_does_what_the_library_does(by_command: &CephBackend, by_library: &CephBackend) {

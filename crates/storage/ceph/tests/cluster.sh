@@ -2,6 +2,8 @@
 # A Ceph cluster to try things on: one monitor, one manager, one OSD in memory, all in one folder, on loopback only.
 #   cluster.sh start DIR [PORT]     prints nothing; returns when the cluster is healthy
 #   cluster.sh stop DIR             ends its daemons, by the ids they wrote
+#   cluster.sh end|term DIR NAME    ends one of them, killed or asked to
+#   cluster.sh mon|osd DIR          starts the monitor or the OSD again
 set -euo pipefail
 action=$1 dir=$2
 pid_of() { cat "$dir/run/$1.pid" 2>/dev/null || true; }
@@ -14,10 +16,11 @@ end() {
 case $action in
 stop) for name in osd.0 mgr.x mon.a; do end $name; done; exit 0 ;;
 end) end "$3" KILL; exit 0 ;;
+term) end "$3" TERM; exit 0 ;;
 mon) exec ceph-mon -c "$dir/ceph.conf" -i a --keyring "$dir/mon/a/keyring" ;;
 osd) exec ceph-osd -c "$dir/ceph.conf" -i 0 ;;
 start) ;;
-*) echo "usage: cluster.sh start|stop|end|mon|osd DIR" >&2; exit 2 ;;
+*) echo "usage: cluster.sh start|stop|end|term|mon|osd DIR" >&2; exit 2 ;;
 esac
 port=${3:-13300}
 mkdir -p "$dir"/{mon,mgr/x,osd/0,run,log}

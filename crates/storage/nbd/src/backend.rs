@@ -8,7 +8,7 @@ use storage_provider::{ConnectionItem, ConsumerId, Observed};
 
 use crate::{
     identity::Issuer,
-    vault::{DEFAULT_VOLUME, Vault, VaultError},
+    vault::{DEFAULT_VOLUME, Tenant, Vault, VaultError},
 };
 
 /// A session that is told to end drops its connection at once; longer means that something is stuck.
@@ -168,12 +168,11 @@ impl Backend for NbdBackend {
 
     async fn usage(&self, consumer: ConsumerId) -> Result<Usage, BackendError> {
         let tenant = self.vault.find(consumer).ok_or(BackendError::NoStorage { consumer })?;
-        let balance = tenant.account.balance();
-        let full = balance.used >= balance.limit;
-        let notice = full.then(|| {
-            "the grant is used up: writes of new blocks fail with ENOSPC until some are freed".to_owned()
-        });
-        Ok(Usage { used: balance.used, limit: balance.limit, notice })
+        Ok(usage(&tenant))
+    }
+
+    async fn usage_all(&self) -> Result<BTreeMap<ConsumerId, Usage>, BackendError> {
+        Ok(self.vault.tenants().into_iter().map(|(id, tenant)| (id, usage(&tenant))).collect())
     }
 
     async fn revoke(&self, consumer: ConsumerId) -> Result<(), BackendError> {
@@ -198,4 +197,13 @@ impl Backend for NbdBackend {
     async fn purge(&self, consumer: ConsumerId) -> Result<(), BackendError> {
         self.step(consumer, "deleting the data", move |vault| vault.purge(consumer)).await
     }
+}
+
+fn usage(tenant: &Tenant) -> Usage {
+    let balance = tenant.account.balance();
+    let full = balance.used >= balance.limit;
+    let notice = full.then(|| {
+        "the grant is used up: writes of new blocks fail with ENOSPC until some are freed".to_owned()
+    });
+    Usage { used: balance.used, limit: balance.limit, notice }
 }

@@ -30,6 +30,6 @@ pub mod testing;
 
 pub use backend::{NbdBackend, VolumeInfo};
 pub use identity::{IssueError, IssuedIdentity, Issuer, identity_uri};
-pub use server::{Access, BindError, NbdServer, Renewal, ServerConfig};
+pub use server::{Access, BindError, Connections, NbdServer, Renewal, ServerConfig};
 pub use tls::{TlsError, TlsIdentity};
 pub use vault::{Vault, VaultConfig, VaultError};

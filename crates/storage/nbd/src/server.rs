@@ -2,7 +2,15 @@
 //!
 //! In: TCP connections. Out: sessions on volumes. Holds: the listener, one task per connection; all of them end with it.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use arc_swap::ArcSwap;
 use rustls::ServerConfig as RustlsConfig;
@@ -92,6 +100,9 @@ struct Shared {
     access: Door,
     pool: Arc<BufferPool>,
     connections: Arc<Semaphore>,
+    max_connections: usize,
+    /// Connections closed at once because too many were open.
+    refused: AtomicU64,
     max_sessions: usize,
 }
 
@@ -99,6 +110,20 @@ enum Door {
     /// Replaced when the certificate is renewed; open sessions go on with the old one.
     Tls(ArcSwap<RustlsConfig>),
     Plain(ConsumerId),
+}
+
+/// Counts a running server's connections.
+pub struct Connections(Arc<Shared>);
+
+impl Connections {
+    pub fn open(&self) -> u64 {
+        self.0.max_connections.saturating_sub(self.0.connections.available_permits()) as u64
+    }
+
+    /// Closed at once because too many were open.
+    pub fn refused(&self) -> u64 {
+        self.0.refused.load(Ordering::Relaxed)
+    }
 }
 
 /// Gives a running server a new certificate.
@@ -130,6 +155,8 @@ impl NbdServer {
             access,
             pool: Arc::default(),
             connections: Arc::new(Semaphore::new(max_connections)),
+            max_connections,
+            refused: AtomicU64::new(0),
             max_sessions,
         };
         Ok(Self { listener, shared: Arc::new(shared) })
@@ -137,6 +164,10 @@ impl NbdServer {
 
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
+    }
+
+    pub fn connections(&self) -> Connections {
+        Connections(Arc::clone(&self.shared))
     }
 
     /// What renews the server's certificate while it serves.
@@ -162,6 +193,7 @@ impl NbdServer {
                 }
             };
             let Ok(permit) = Arc::clone(&self.shared.connections).try_acquire_owned() else {
+                self.shared.refused.fetch_add(1, Ordering::Relaxed);
                 warn!(%peer, "NBD connection refused: too many are open");
                 continue;
             };

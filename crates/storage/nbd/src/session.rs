@@ -29,7 +29,7 @@ use self::{
     input::Input,
     output::Output,
     slow::Done,
-    transfer::{Arriving, LargeWrite},
+    transfer::{Arriving, LargeWrite, Piece},
 };
 use crate::{
     buffers::BufferPool,
@@ -78,8 +78,10 @@ pub(crate) struct Session<S> {
     large: HashMap<u64, LargeWrite>,
     /// Large writes begun; names them.
     begun: u64,
-    /// Pieces of large writes among the waiting.
-    pieces: usize,
+    /// Pieces of large writes that have come in and wait for their turn.
+    pieces: Vec<Piece>,
+    /// Whether a batch of pieces is among the waiting.
+    writing: bool,
     waiting: FuturesUnordered<JoinHandle<Done>>,
     held_up_until: Option<Instant>,
 }
@@ -102,7 +104,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             arriving: None,
             large: HashMap::new(),
             begun: 0,
-            pieces: 0,
+            pieces: Vec::new(),
+            writing: false,
             waiting: FuturesUnordered::new(),
             held_up_until: None,
         }

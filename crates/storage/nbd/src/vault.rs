@@ -137,6 +137,10 @@ impl Vault {
         self.tenants.read().get(&consumer).cloned()
     }
 
+    pub(crate) fn tenants(&self) -> Vec<(ConsumerId, Arc<Tenant>)> {
+        self.tenants.read().iter().map(|(id, tenant)| (*id, Arc::clone(tenant))).collect()
+    }
+
     pub(crate) fn tenant(&self, consumer: ConsumerId) -> Result<Arc<Tenant>, VaultError> {
         self.find(consumer).ok_or(VaultError::NoStorage { consumer })
     }

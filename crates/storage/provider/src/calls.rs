@@ -12,6 +12,7 @@ use crate::{
     grant::{Ledger, grant},
     id::{ConsumerId, SealKeyId},
     refusal::Refusal,
+    sources::Sources,
     ticket::{KeyRing, TicketError, TicketRecord, TicketState, TicketText},
 };
 
@@ -19,6 +20,8 @@ use crate::{
 pub struct OnboardRequest<'a> {
     pub ticket: &'a TicketText,
     pub capacity: Capacity,
+    /// Where it says it comes from; nothing: from wherever its ticket allows.
+    pub sources: Sources,
     /// The client certificate's identity, when there is one.
     pub client: Option<&'a str>,
 }
@@ -60,6 +63,7 @@ pub fn decide_onboard(
     }
     let ticket = request.ticket.verify(view.keys, view.now)?;
     ticket.check_at(view.now)?;
+    let sources = Sources::granted(&request.sources, &ticket.sources)?;
     let granted = grant(request.capacity.bytes(), view.total, view.ledger, 0, ticket.limit)?;
     let consumer = Consumer {
         id: fresh,
@@ -67,6 +71,7 @@ pub fn decide_onboard(
         requested: request.capacity.quantity(),
         granted,
         ticket_limit: ticket.limit,
+        sources,
         phase: Phase::Configuring,
         seal_key,
         bound_to: request.client.map(str::to_owned),
@@ -168,8 +173,16 @@ pub fn settle_resize(
 ) -> Result<(Consumer, Ledger), Refusal> {
     let ledger = ledger.moved(consumer.granted, to)?;
     let mut consumer = Consumer { requested: capacity.quantity(), granted: to, ..consumer.clone() };
-    consumer.handle(Event::Resized)?;
+    consumer.handle(Event::Regranted)?;
     Ok((consumer, ledger))
+}
+
+/// The record of a consumer that may come from `sources` from now on, and from nowhere else. An administrator's
+/// word: no ticket bounds it.
+pub fn decide_permit(consumer: Option<&Consumer>, sources: Sources) -> Result<Consumer, Refusal> {
+    let mut consumer = Consumer { sources, ..consumer.ok_or(Refusal::UnknownConsumer)?.clone() };
+    consumer.handle(Event::Regranted)?;
+    Ok(consumer)
 }
 
 /// What becomes of an offboarding.

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     id::{ConsumerId, SealKeyId},
     quantity::Quantity,
+    sources::Sources,
     ticket::TicketHash,
 };
 
@@ -45,8 +46,8 @@ pub enum Event {
     Applied,
     /// A step towards the intent failed.
     Failed { reason: String },
-    /// The grant changed: storage must follow.
-    Resized,
+    /// The grant changed, in size or in who may come: storage and network must follow.
+    Regranted,
     /// The consumer is to go.
     Offboarded,
 }
@@ -70,6 +71,9 @@ pub struct Consumer {
     pub granted: u64,
     /// The most its ticket allows.
     pub ticket_limit: Option<u64>,
+    /// Where it may come from, where the network to the storage is managed too.
+    #[serde(default, skip_serializing_if = "Sources::is_empty")]
+    pub sources: Sources,
     pub phase: Phase,
     /// The key its sealed id was first made with.
     pub seal_key: SealKeyId,
@@ -83,6 +87,11 @@ impl Consumer {
         matches!(self.phase, Phase::Deleting { .. })
     }
 
+    /// The addresses that are to reach the storage on its behalf.
+    pub fn permitted(&self) -> Sources {
+        if self.is_deleting() { Sources::default() } else { self.sources.clone() }
+    }
+
     /// Moves on by one event. `Ok(true)` when the record changed.
     pub fn handle(&mut self, event: Event) -> Result<bool, TransitionError> {
         let next = match (&self.phase, event) {
@@ -91,7 +100,7 @@ impl Consumer {
                 Phase::Failed { reason }
             }
             // A live consumer stays usable while its grant moves; the backend follows before the call is answered.
-            (phase @ (Phase::Configuring | Phase::Ready | Phase::Failed { .. }), Event::Resized) => {
+            (phase @ (Phase::Configuring | Phase::Ready | Phase::Failed { .. }), Event::Regranted) => {
                 phase.clone()
             }
             (Phase::Configuring | Phase::Ready | Phase::Failed { .. }, Event::Offboarded) => {
@@ -99,7 +108,7 @@ impl Consumer {
             }
             (Phase::Deleting { .. }, Event::Failed { reason }) => Phase::Deleting { reason: Some(reason) },
             (phase @ Phase::Deleting { .. }, Event::Offboarded) => phase.clone(),
-            (Phase::Deleting { .. }, Event::Applied | Event::Resized) => {
+            (Phase::Deleting { .. }, Event::Applied | Event::Regranted) => {
                 return Err(TransitionError { phase: "Deleting" });
             }
         };
@@ -122,6 +131,7 @@ pub(crate) mod tests {
             requested: Quantity::from_bytes(granted, crate::Format::BinarySi),
             granted,
             ticket_limit: None,
+            sources: Sources::default(),
             phase: Phase::Configuring,
             seal_key: SealKeyId(1),
             bound_to: None,
@@ -144,7 +154,7 @@ pub(crate) mod tests {
     fn nothing_leads_out_of_deleting() {
         let mut consumer = example(1, 10);
         consumer.handle(Event::Offboarded).unwrap();
-        for event in [Event::Applied, Event::Resized] {
+        for event in [Event::Applied, Event::Regranted] {
             assert!(consumer.handle(event).is_err());
         }
         assert_eq!(consumer.handle(Event::Offboarded), Ok(false));

@@ -16,20 +16,22 @@ mod id;
 mod plan;
 mod quantity;
 mod refusal;
+mod sources;
 mod ticket;
 
 pub use calls::{
     Offboard, Onboard, OnboardRequest, OnboardView, Resize, decide_config, decide_offboard, decide_onboard,
-    decide_resize, settle_resize,
+    decide_permit, decide_resize, settle_resize,
 };
 pub use capacity::{Capacity, CapacityError, CapacityForm};
 pub use connection::{ConnectionItem, connection_json};
 pub use consumer::{Consumer, Event, Phase, TransitionError};
 pub use grant::{GrantError, Ledger, LedgerError, grant};
 pub use id::{ConsumerId, IdSealer, ParseConsumerIdError, SealError, SealKey, SealKeyId, UnsealError};
-pub use plan::{Observed, ObservedStorage, Outcome, Plan, Step, plan};
+pub use plan::{NetworkState, Observed, ObservedStorage, Outcome, Plan, Step, plan};
 pub use quantity::{Format, ParseQuantityError, Quantity};
 pub use refusal::{Code, Refusal};
+pub use sources::{Sources, SourcesError};
 pub use ticket::{
     KeyError, KeyId, KeyRing, MintRequest, MintedTicket, SigningKey, TicketError, TicketHash, TicketRecord,
     TicketState, TicketStatus, TicketText, VerifiedTicket, VerifyingKey,

@@ -1,12 +1,12 @@
 //! Plans: from what a consumer should have and what storage holds to the steps between them.
 //!
-//! In: one consumer's record, and what the backend sees of it. Out: steps in the order they must run; none when all
+//! In: one consumer's record, what the backend sees of it, and how the network stands. Out: steps in the order they must run; none when all
 //! is right. Every step is idempotent, and a plan made anew after any of them finds only the rest, so a crash
 //! between two steps costs nothing but the time to plan again.
 //!
 //! ```text
-//!   keep:    storage ─► quota ─► credentials            (nobody can connect before the quota holds)
-//!   remove:  revoke ─► trash ─► purge ─► forget         (nobody is connected when data moves; the record goes last)
+//!   keep:    storage ─► quota ─► credentials ─► permit        (nobody can connect before the quota holds)
+//!   remove:  revoke ─► withdraw ─► trash ─► purge ─► forget   (nobody is connected when data moves; the record goes last)
 //! ```
 
 use crate::consumer::Consumer;
@@ -30,7 +30,18 @@ pub struct ObservedStorage {
     pub in_shape: bool,
 }
 
-/// One thing to do to a backend.
+/// What the network lets through to the storage on behalf of one consumer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NetworkState {
+    /// It is not ours to open and close.
+    Unmanaged,
+    /// Exactly what [`Consumer::permitted`] says, and in force.
+    AsPermitted,
+    /// Something else.
+    Differs,
+}
+
+/// One thing to do to a backend, or to the network before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Make the pool or volume, or put its shape right.
@@ -41,8 +52,12 @@ pub enum Step {
         bytes: u64,
     },
     EnsureCredentials,
+    /// Let the consumer's addresses through to the storage, and no others on its behalf.
+    Permit,
     /// Refuse new sessions and end the open ones.
     Revoke,
+    /// Let nobody through on its behalf.
+    Withdraw,
     /// Take the data out of reach.
     Trash,
     /// Delete what is out of reach.
@@ -62,29 +77,41 @@ pub enum Outcome {
     Gone,
 }
 
-pub fn plan(consumer: &Consumer, observed: &Observed) -> Plan {
-    if consumer.is_deleting() { removal(observed) } else { upkeep(consumer.granted, observed) }
+pub fn plan(consumer: &Consumer, observed: &Observed, network: NetworkState) -> Plan {
+    if consumer.is_deleting() {
+        removal(observed, network)
+    } else {
+        upkeep(consumer.granted, observed, network)
+    }
 }
 
-fn upkeep(granted: u64, observed: &Observed) -> Plan {
+fn upkeep(granted: u64, observed: &Observed, network: NetworkState) -> Plan {
     let mut steps = Vec::new();
-    if !observed.storage.is_some_and(|storage| storage.in_shape) {
+    let limited = observed.storage.is_some_and(|storage| storage.quota == Some(granted));
+    // The shape may follow the quota (a volume's size does), so what is in shape now need not be under another.
+    if !limited || !observed.storage.is_some_and(|storage| storage.in_shape) {
         steps.push(Step::EnsureStorage { bytes: granted });
     }
-    if observed.storage.is_none_or(|storage| storage.quota != Some(granted)) {
+    if !limited {
         steps.push(Step::SetQuota { bytes: granted });
     }
     if !observed.credentials {
         steps.push(Step::EnsureCredentials);
     }
+    if network == NetworkState::Differs {
+        steps.push(Step::Permit);
+    }
     Plan { steps, then: Outcome::Ready }
 }
 
-fn removal(observed: &Observed) -> Plan {
+fn removal(observed: &Observed, network: NetworkState) -> Plan {
     let mut steps = Vec::new();
     // Sessions can outlive their credentials, so while there is storage to reach there is something to revoke.
     if observed.credentials || observed.storage.is_some() {
         steps.push(Step::Revoke);
+    }
+    if network == NetworkState::Differs {
+        steps.push(Step::Withdraw);
     }
     if observed.storage.is_some() {
         steps.push(Step::Trash);
@@ -107,12 +134,15 @@ mod tests {
     #[test]
     fn nothing_is_planned_when_all_is_right() {
         let observed = Observed { storage: storage(Some(10), 3), credentials: true, trash: false };
-        assert_eq!(plan(&example(1, 10), &observed), Plan { steps: vec![], then: Outcome::Ready });
+        assert_eq!(
+            plan(&example(1, 10), &observed, NetworkState::Unmanaged),
+            Plan { steps: vec![], then: Outcome::Ready }
+        );
     }
 
     #[test]
     fn everything_is_planned_when_nothing_is_there_and_credentials_come_last() {
-        let steps = plan(&example(1, 10), &Observed::default()).steps;
+        let steps = plan(&example(1, 10), &Observed::default(), NetworkState::Unmanaged).steps;
         assert_eq!(
             steps,
             [Step::EnsureStorage { bytes: 10 }, Step::SetQuota { bytes: 10 }, Step::EnsureCredentials]
@@ -120,9 +150,12 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_quota_is_set_again() {
+    fn a_lost_quota_is_set_again_and_the_shape_with_it() {
         let observed = Observed { storage: storage(None, 3), credentials: true, trash: false };
-        assert_eq!(plan(&example(1, 10), &observed).steps, [Step::SetQuota { bytes: 10 }]);
+        assert_eq!(
+            plan(&example(1, 10), &observed, NetworkState::Unmanaged).steps,
+            [Step::EnsureStorage { bytes: 10 }, Step::SetQuota { bytes: 10 }]
+        );
     }
 
     #[test]
@@ -130,13 +163,37 @@ mod tests {
         let mut consumer = example(1, 10);
         consumer.handle(Event::Offboarded).unwrap();
         let full = Observed { storage: storage(Some(10), 3), credentials: true, trash: false };
-        assert_eq!(plan(&consumer, &full).steps, [Step::Revoke, Step::Trash, Step::Purge]);
+        assert_eq!(
+            plan(&consumer, &full, NetworkState::Unmanaged).steps,
+            [Step::Revoke, Step::Trash, Step::Purge]
+        );
         // Killed after the credentials went, before the sessions did: the sessions are ended again.
         let headless = Observed { credentials: false, ..full };
-        assert_eq!(plan(&consumer, &headless).steps, [Step::Revoke, Step::Trash, Step::Purge]);
+        assert_eq!(
+            plan(&consumer, &headless, NetworkState::Unmanaged).steps,
+            [Step::Revoke, Step::Trash, Step::Purge]
+        );
         let trashed = Observed { storage: None, credentials: false, trash: true };
-        assert_eq!(plan(&consumer, &trashed).steps, [Step::Purge]);
-        assert_eq!(plan(&consumer, &Observed::default()), Plan { steps: vec![], then: Outcome::Gone });
+        assert_eq!(plan(&consumer, &trashed, NetworkState::Unmanaged).steps, [Step::Purge]);
+        assert_eq!(
+            plan(&consumer, &Observed::default(), NetworkState::Unmanaged),
+            Plan { steps: vec![], then: Outcome::Gone }
+        );
+    }
+
+    #[test]
+    fn the_network_opens_last_and_closes_before_data_moves() {
+        let mut consumer = example(1, 10);
+        let steps = plan(&consumer, &Observed::default(), NetworkState::Differs).steps;
+        assert_eq!(steps.last(), Some(&Step::Permit));
+        let full = Observed { storage: storage(Some(10), 3), credentials: true, trash: false };
+        assert_eq!(plan(&consumer, &full, NetworkState::Differs).steps, [Step::Permit]);
+        assert!(plan(&consumer, &full, NetworkState::AsPermitted).steps.is_empty());
+        consumer.handle(Event::Offboarded).unwrap();
+        let steps = plan(&consumer, &full, NetworkState::Differs).steps;
+        assert_eq!(steps, [Step::Revoke, Step::Withdraw, Step::Trash, Step::Purge]);
+        // Storage that is gone already does not leave the network open.
+        assert_eq!(plan(&consumer, &Observed::default(), NetworkState::Differs).steps, [Step::Withdraw]);
     }
 
     #[test]
@@ -148,19 +205,19 @@ mod tests {
                 consumer.handle(Event::Offboarded).unwrap();
                 observed = Observed { storage: storage(Some(10), 3), credentials: true, trash: false };
             }
-            let whole = plan(&consumer, &observed).steps;
+            let whole = plan(&consumer, &observed, NetworkState::Differs).steps;
             for stop in 0..=whole.len() {
-                let mut seen = observed;
-                whole[..stop].iter().for_each(|step| apply(&mut seen, *step));
-                let rest = plan(&consumer, &seen).steps;
-                rest.iter().for_each(|step| apply(&mut seen, *step));
-                assert!(plan(&consumer, &seen).steps.is_empty(), "stopped after {stop}");
+                let (mut seen, mut network) = (observed, NetworkState::Differs);
+                whole[..stop].iter().for_each(|step| apply(&mut seen, &mut network, *step));
+                let rest = plan(&consumer, &seen, network).steps;
+                rest.iter().for_each(|step| apply(&mut seen, &mut network, *step));
+                assert!(plan(&consumer, &seen, network).steps.is_empty(), "stopped after {stop}");
             }
         }
     }
 
-    /// The model of a backend.
-    fn apply(seen: &mut Observed, step: Step) {
+    /// The model of a backend and a network.
+    fn apply(seen: &mut Observed, network: &mut NetworkState, step: Step) {
         match step {
             Step::EnsureStorage { .. } => {
                 seen.storage
@@ -172,6 +229,7 @@ mod tests {
             }
             Step::EnsureCredentials => seen.credentials = true,
             Step::Revoke => seen.credentials = false,
+            Step::Permit | Step::Withdraw => *network = NetworkState::AsPermitted,
             Step::Trash => seen.trash |= seen.storage.take().is_some(),
             Step::Purge => seen.trash = false,
         }

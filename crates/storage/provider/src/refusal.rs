@@ -2,7 +2,7 @@
 //!
 //! | call              | 0 | 3 INVALID_ARGUMENT              | 13 INTERNAL                      | 14 UNAVAILABLE |
 //! |-------------------|---|---------------------------------|----------------------------------|----------------|
-//! | OnBoardConsumer   |   | ticket, capacity                | nothing left, provider's fault   |                |
+//! | OnBoardConsumer   |   | ticket, capacity, sources       | nothing left, provider's fault   |                |
 //! | GetStorageConfig  |   | id (unknown, forged, deleting)  | Failed, provider's fault         | Configuring    |
 //! | UpdateCapacity    |   | id, capacity, below use         | not Ready, provider's fault      |                |
 //! | OffboardConsumer  |   | id                              | provider's fault                 |                |
@@ -12,6 +12,7 @@ use crate::{
     consumer::TransitionError,
     grant::{GrantError, LedgerError},
     id::{SealError, UnsealError},
+    sources::SourcesError,
     ticket::TicketError,
 };
 
@@ -30,6 +31,8 @@ pub enum Refusal {
     Ticket(#[from] TicketError),
     #[error("the capacity is not valid")]
     Capacity(#[from] CapacityError),
+    #[error("the addresses to permit are not valid")]
+    Sources(#[from] SourcesError),
     #[error("the storage consumer id is not valid")]
     Id(#[from] UnsealError),
     #[error("there is no such storage consumer; contact the administrator of the provider")]
@@ -63,6 +66,7 @@ impl Refusal {
         match self {
             Self::Ticket(_)
             | Self::Capacity(_)
+            | Self::Sources(_)
             | Self::Id(_)
             | Self::UnknownConsumer
             | Self::Deleting(_)

@@ -25,6 +25,7 @@ pub use self::{
     keys::{KeyError, KeyId, KeyRing, SigningKey, VerifyingKey},
     record::{TicketRecord, TicketState, TicketStatus},
 };
+use crate::sources::Sources;
 
 /// Longest ticket looked at. One with an RSA-8192 signature and every field has about 2,000 characters.
 const MAX_TEXT: usize = 8 << 10;
@@ -89,6 +90,8 @@ pub struct VerifiedTicket {
     pub expires_at: u64,
     /// The most bytes it may be exchanged for.
     pub limit: Option<u64>,
+    /// Where its consumer may come from; nothing: no network is opened for it.
+    pub sources: Sources,
 }
 
 /// What an administrator wants in a new ticket.
@@ -101,6 +104,8 @@ pub struct MintRequest {
     pub lifetime: u64,
     /// The most bytes it may be exchanged for.
     pub limit: Option<u64>,
+    /// Where its consumer may come from.
+    pub sources: Sources,
 }
 
 /// A new ticket: the text goes to the administrator and nowhere else, the record to the store.
@@ -145,6 +150,7 @@ impl TicketText {
             key: key.id.clone(),
             expires_at: payload.expires_at()?,
             limit: payload.limit()?,
+            sources: payload.sources()?,
             id: payload.id,
         })
     }
@@ -171,6 +177,7 @@ pub(crate) fn mint(key: &SigningKey, request: &MintRequest) -> MintedTicket {
         issued_at: Some(request.now),
         expires_at,
         limit: request.limit,
+        sources: request.sources.clone(),
         state: TicketState::Issued,
     };
     let text = Secret::new(format!("{}.{}", STANDARD.encode(&payload), STANDARD.encode(&signature)));

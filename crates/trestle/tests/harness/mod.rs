@@ -100,6 +100,57 @@ impl Drop for Up {
     }
 }
 
+/// A running `trestle serve` with a configuration of the test's own, stopped when dropped.
+pub struct Serve {
+    child: Child,
+    pub dir: TempDir,
+    pub grpc: String,
+}
+
+impl Serve {
+    /// Starts it in a directory with what follows `listen` in its configuration.
+    pub fn start(dir: TempDir, config: &str) -> Self {
+        let grpc = free_port();
+        let listen = format!("listen: {{http: 127.0.0.1:0, grpc: {grpc}, watch: 127.0.0.1:0}}");
+        std::fs::write(dir.path().join("c.yaml"), format!("data_dir: data\n{listen}\n{config}")).unwrap();
+        let log = std::fs::File::create(dir.path().join("log")).unwrap();
+        let mut serve = Command::new(TRESTLE);
+        serve.args(["serve", "--config", "c.yaml"]).current_dir(dir.path()).stderr(log);
+        let serve = Self { child: serve.spawn().unwrap(), dir, grpc };
+        let up = (0..400).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            serve.log().contains("the controller serves")
+        });
+        assert!(up, "{}", serve.log());
+        serve
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap()
+    }
+
+    pub fn run(&self, args: &[&str]) -> Output {
+        let url = format!("https://{}", self.grpc);
+        let connection = ["--server", &url, "--ca", "data/pki/ca.pem", "--token-file", "data/admin.token"];
+        Command::new(TRESTLE).args(connection).args(args).current_dir(self.dir.path()).output().unwrap()
+    }
+
+    /// Runs a command that must succeed; its standard output.
+    #[track_caller]
+    pub fn ok(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(output.status.success(), "{args:?}: {}{}", text(&output.stderr), self.log());
+        text(&output.stdout)
+    }
+}
+
+impl Drop for Serve {
+    fn drop(&mut self) {
+        signal(&self.child, "TERM");
+        let _ = self.child.wait();
+    }
+}
+
 pub fn signal(child: &Child, name: &str) {
     let sent = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status().unwrap();
     assert!(sent.success());

@@ -1,10 +1,10 @@
 //! What an administrator does: tickets, keys, lists.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use storage_provider::{
-    Consumer, ConsumerId, KeyError, KeyId, KeyRing, MintRequest, MintedTicket, Refusal, SigningKey,
-    TicketRecord,
+    Consumer, ConsumerId, KeyError, KeyId, KeyRing, MintRequest, MintedTicket, Refusal, SigningKey, Sources,
+    TicketRecord, decide_permit,
 };
 
 use super::{Provider, TRIES, calls::Overtaken, provider_fault};
@@ -15,11 +15,16 @@ use crate::{
 
 impl<R: Records, B: Backend> Provider<R, B> {
     /// Mints a ticket and remembers its hash. The text is in the answer and nowhere else.
-    pub async fn create_ticket(&self, lifetime: u64, limit: Option<u64>) -> Result<MintedTicket, Refusal> {
+    pub async fn create_ticket(
+        &self,
+        lifetime: u64,
+        limit: Option<u64>,
+        sources: Sources,
+    ) -> Result<MintedTicket, Refusal> {
         let mut id = [0; 16];
         aws_lc_rs::rand::fill(&mut id).map_err(provider_fault)?;
         let id = uuid::Builder::from_random_bytes(id).into_uuid().to_string();
-        let request = MintRequest { id, now: self.now(), lifetime, limit };
+        let request = MintRequest { id, now: self.now(), lifetime, limit, sources };
         let minted = self.keys.read().mint(&request).map_err(provider_fault)?;
         let change = Change::PutTicket { expected: Version::ABSENT, value: minted.record.clone() };
         self.records.commit(vec![change]).await.map_err(provider_fault)?;
@@ -95,8 +100,29 @@ impl<R: Records, B: Backend> Provider<R, B> {
         Ok(self.records.consumer(id).await?.map(|stored| stored.value))
     }
 
+    /// Whether the network before the storage is opened and closed with the grants.
+    pub fn manages_network(&self) -> bool {
+        self.network.is_some()
+    }
+
+    /// Lets a consumer come from these addresses and no others. `Ok` means: written down, and tried once.
+    pub async fn permit(&self, id: ConsumerId, sources: &Sources) -> Result<(), Refusal> {
+        self.change(id, |consumer| decide_permit(consumer, sources.clone()).map(Some)).await?;
+        self.reconcile(id).await.map_err(provider_fault)?;
+        Ok(())
+    }
+
     pub async fn usage(&self, id: ConsumerId) -> Result<Usage, BackendError> {
         self.backend.usage(id).await
+    }
+
+    /// Bytes that can be promised in all.
+    pub async fn capacity(&self) -> Result<u64, BackendError> {
+        self.backend.capacity().await
+    }
+
+    pub async fn usage_all(&self) -> Result<BTreeMap<ConsumerId, Usage>, BackendError> {
+        self.backend.usage_all().await
     }
 
     /// Storage without a consumer. It is never deleted unasked: its record may have been lost, not its owner.

@@ -2,8 +2,8 @@
 
 use storage_provider::{
     Capacity, CapacityForm, Consumer, ConsumerId, Offboard, Onboard, OnboardRequest, OnboardView, Refusal,
-    Resize, TicketText, connection_json, decide_config, decide_offboard, decide_onboard, decide_resize,
-    settle_resize,
+    Resize, Sources, TicketText, connection_json, decide_config, decide_offboard, decide_onboard,
+    decide_resize, settle_resize,
 };
 use uuid::Builder;
 
@@ -19,16 +19,22 @@ use crate::{
 pub(super) struct Overtaken;
 
 impl<R: Records, B: Backend> Provider<R, B> {
-    /// OnBoardConsumer: the ticket, and the capacity field as it came over the wire.
+    /// OnBoardConsumer: the ticket, the capacity field as it came over the wire, and where the consumer says it comes
+    /// from.
     pub async fn onboard(
         &self,
         token: &str,
         capacity: &[u8],
+        sources: &[String],
         caller: Caller<'_>,
     ) -> Result<Onboarded, Refusal> {
         let ticket = TicketText::parse(token)?;
-        let request =
-            OnboardRequest { ticket: &ticket, capacity: Capacity::decode(capacity)?, client: caller.client };
+        let request = OnboardRequest {
+            ticket: &ticket,
+            capacity: Capacity::decode(capacity)?,
+            sources: Sources::parse(sources)?,
+            client: caller.client,
+        };
         let consumer = self.onboarded(&request).await?;
         let granted = if consumer.requested == request.capacity.quantity() {
             request.capacity.answer(consumer.granted)
@@ -181,28 +187,26 @@ impl<R: Records, B: Backend> Provider<R, B> {
     /// OffboardConsumer. `Ok` means: written down. The data goes, and the sessions end, soon after.
     pub async fn offboard(&self, id: &str, caller: Caller<'_>) -> Result<(), Refusal> {
         let consumer = self.find(id).await?.value.id;
-        self.offboarded(consumer, |consumer| decide_offboard(consumer, caller.client)).await
+        self.change(consumer, |consumer| accepted(decide_offboard(consumer, caller.client)?)).await
     }
 
     /// The same by an administrator, who names the consumer openly.
     pub async fn put_off(&self, consumer: ConsumerId) -> Result<(), Refusal> {
-        self.offboarded(consumer, |consumer| {
-            decide_offboard(consumer, consumer.and_then(|c| c.bound_to.as_deref()))
+        self.change(consumer, |consumer| {
+            accepted(decide_offboard(consumer, consumer.and_then(|c| c.bound_to.as_deref()))?)
         })
         .await
     }
 
-    async fn offboarded(
+    /// Replaces one consumer's record by what `decide` makes of it, and has the reconciler follow; `None` leaves it.
+    pub(super) async fn change(
         &self,
         id: ConsumerId,
-        decide: impl Fn(Option<&Consumer>) -> Result<Offboard, Refusal> + Send,
+        decide: impl Fn(Option<&Consumer>) -> Result<Option<Consumer>, Refusal> + Send,
     ) -> Result<(), Refusal> {
         for _ in 0..TRIES {
             let stored = self.records.consumer(id).await.map_err(provider_fault)?;
-            let consumer = match decide(stored.as_ref().map(|stored| &stored.value))? {
-                Offboard::Repeated => return Ok(()),
-                Offboard::Accepted(consumer) => consumer,
-            };
+            let Some(consumer) = decide(stored.as_ref().map(|stored| &stored.value))? else { return Ok(()) };
             let expected = stored.map_or(Version::ABSENT, |stored| stored.version);
             match self.records.commit(vec![Change::PutConsumer { expected, value: consumer }]).await {
                 Ok(()) => {
@@ -221,6 +225,13 @@ impl<R: Records, B: Backend> Provider<R, B> {
         let id = self.sealer.open(id)?;
         self.records.consumer(id).await.map_err(provider_fault)?.ok_or(Refusal::UnknownConsumer)
     }
+}
+
+fn accepted(offboard: Offboard) -> Result<Option<Consumer>, Refusal> {
+    Ok(match offboard {
+        Offboard::Accepted(consumer) => Some(consumer),
+        Offboard::Repeated => None,
+    })
 }
 
 fn quota_refusal(error: BackendError) -> Refusal {

@@ -102,6 +102,10 @@ async fn both_are_listed(subject: &impl Subject, a: ConsumerId, b: ConsumerId) {
     for id in [a, b] {
         assert_eq!(all.get(&id).copied(), subject.backend().observe(id).await.ok());
     }
+    let usage = subject.backend().usage_all().await.expect("usage of all is known");
+    for id in [a, b] {
+        assert_eq!(usage.get(&id).cloned(), subject.backend().usage(id).await.ok());
+    }
 }
 
 async fn revoked_credentials_open_nothing(

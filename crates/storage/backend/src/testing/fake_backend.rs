@@ -160,6 +160,17 @@ impl Backend for FakeBackend {
         Ok(Usage { used: storage.used, limit: storage.quota.unwrap_or(0), notice: None })
     }
 
+    async fn usage_all(&self) -> Result<BTreeMap<ConsumerId, Usage>, BackendError> {
+        let ids: Vec<ConsumerId> = self.state.lock().consumers.keys().copied().collect();
+        let mut all = BTreeMap::new();
+        for id in ids {
+            if let Ok(usage) = self.usage(id).await {
+                all.insert(id, usage);
+            }
+        }
+        Ok(all)
+    }
+
     async fn revoke(&self, consumer: ConsumerId) -> Result<(), BackendError> {
         self.change("revoke", consumer, |kept, _| {
             kept.secret = None;

@@ -18,8 +18,8 @@ use crate::{
 pub(super) enum Done {
     /// A whole request, with what a read found.
     Request { request: Request, result: Result<Vec<u8>, Errno> },
-    /// One piece of a large write.
-    Piece { write: u64, result: Result<(), Errno> },
+    /// A batch of pieces of large writes.
+    Pieces(Vec<(u64, Result<(), Errno>)>),
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
@@ -44,7 +44,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     pub(super) async fn finish(&mut self, done: Result<Done, JoinError>) -> Result<(), SessionError> {
         let (request, result) = match done.map_err(std::io::Error::from)? {
             Done::Request { request, result } => (request, result),
-            Done::Piece { write, result } => return self.finish_piece(write, result).await,
+            Done::Pieces(results) => return self.finish_pieces(results).await,
         };
         match result {
             Ok(found) if request.command == Command::Read => {

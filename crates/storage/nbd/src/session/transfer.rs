@@ -1,6 +1,6 @@
 //! Data in both directions: writes from the client, reads to it.
 
-use std::{io, sync::Arc};
+use std::{io, mem, ops::Range, sync::Arc};
 
 use futures::StreamExt as _;
 use tokio::{
@@ -16,7 +16,7 @@ use crate::{
     volume::Ahead,
 };
 
-/// Pieces of large writes that are written while the next ones come in.
+/// Pieces of large writes that wait while a batch of them is written: enough to keep the file busy.
 const MAX_PIECES: usize = 8;
 
 /// A write too large for the buffer, or one that is refused and whose data must be read past.
@@ -35,6 +35,21 @@ pub(super) struct LargeWrite {
     pieces: usize,
     arrived: bool,
     result: Result<(), Errno>,
+}
+
+/// A part of a large write, in the buffer it came in.
+pub(super) struct Piece {
+    write: u64,
+    ahead: Arc<Ahead>,
+    at: u64,
+    buffer: Buffer,
+    range: Range<usize>,
+}
+
+impl Piece {
+    fn write(self) -> (u64, Result<(), Errno>) {
+        (self.write, self.ahead.volume().write(self.at, &self.buffer[self.range], false))
+    }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
@@ -121,9 +136,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         Ok(true)
     }
 
-    /// Has a piece written while the next one comes in.
+    /// Has a piece written while the next ones come in.
     async fn write_piece(&mut self, write: u64, at: u64, bytes: usize) -> Result<(), SessionError> {
-        while self.pieces >= MAX_PIECES {
+        while self.pieces.len() >= MAX_PIECES {
             if let Some(done) = self.waiting.next().await {
                 Box::pin(self.finish(done)).await?;
             }
@@ -131,24 +146,37 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         let (buffer, range) = self.input.detach(bytes, &self.pool);
         let Some(large) = self.large.get_mut(&write) else { return Ok(()) };
         large.pieces += 1;
-        self.pieces += 1;
-        let ahead = Arc::clone(&large.ahead);
-        let work = move || Done::Piece { write, result: ahead.volume().write(at, &buffer[range], false) };
-        self.waiting.push(tokio::task::spawn_blocking(work));
+        self.pieces.push(Piece { write, ahead: Arc::clone(&large.ahead), at, buffer, range });
+        self.write_pieces();
         Ok(())
     }
 
-    pub(super) async fn finish_piece(
-        &mut self,
-        write: u64,
-        result: Result<(), Errno>,
-    ) -> Result<(), SessionError> {
-        self.pieces -= 1;
-        if let Some(large) = self.large.get_mut(&write) {
-            large.pieces -= 1;
-            large.result = large.result.and(result);
+    /// Hands all pieces to one thread, unless one has some already: a file takes one write at a time, and what comes in
+    /// meanwhile makes the next batch, so that a slow file costs fewer changes of thread, not more.
+    fn write_pieces(&mut self) {
+        if self.writing || self.pieces.is_empty() {
+            return;
         }
-        self.finish_large(write).await
+        self.writing = true;
+        let pieces = mem::take(&mut self.pieces);
+        let work = move || Done::Pieces(pieces.into_iter().map(Piece::write).collect());
+        self.waiting.push(tokio::task::spawn_blocking(work));
+    }
+
+    pub(super) async fn finish_pieces(
+        &mut self,
+        results: Vec<(u64, Result<(), Errno>)>,
+    ) -> Result<(), SessionError> {
+        self.writing = false;
+        self.write_pieces();
+        for (write, result) in results {
+            if let Some(large) = self.large.get_mut(&write) {
+                large.pieces -= 1;
+                large.result = large.result.and(result);
+            }
+            self.finish_large(write).await?;
+        }
+        Ok(())
     }
 
     /// Answers a large write if nothing of it is missing.

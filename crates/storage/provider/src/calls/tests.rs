@@ -16,7 +16,15 @@ struct Provider {
 impl Provider {
     fn new(limit: Option<u64>) -> Self {
         let keys = KeyRing::new(Some(SigningKey::from_seed(&[1; 32]).unwrap()), vec![]);
-        let minted = keys.mint(&MintRequest { id: "t".into(), now: NOW, lifetime: 10, limit }).unwrap();
+        let minted = keys
+            .mint(&MintRequest {
+                id: "t".into(),
+                now: NOW,
+                lifetime: 10,
+                limit,
+                sources: sources(&["10.1.0.0/16"]),
+            })
+            .unwrap();
         Self { ticket: TicketText::parse(minted.text.expose()).unwrap(), keys }
     }
 
@@ -30,12 +38,16 @@ impl Provider {
     }
 
     fn ask(&self, text: &str, client: Option<&'static str>) -> OnboardRequest<'_> {
-        OnboardRequest { ticket: &self.ticket, capacity: capacity(text), client }
+        OnboardRequest { ticket: &self.ticket, capacity: capacity(text), sources: Sources::default(), client }
     }
 }
 
 fn capacity(text: &str) -> Capacity {
     Capacity::parse(text, CapacityForm::Text).unwrap()
+}
+
+fn sources(texts: &[&str]) -> Sources {
+    Sources::parse(texts).unwrap()
 }
 
 fn fresh() -> ConsumerId {
@@ -192,4 +204,29 @@ fn offboarding_is_accepted_once_and_repeatable() {
     assert!(gone.is_deleting());
     assert_eq!(decide_offboard(Some(&gone), None), Ok(Offboard::Repeated));
     assert_eq!(decide_offboard(None, None), Err(Refusal::UnknownConsumer));
+}
+
+#[test]
+fn addresses_are_granted_within_the_ticket_and_by_an_administrator_without_bounds() {
+    let provider = Provider::new(None);
+    let view = provider.view(None, None, 0);
+    let ask = |texts: &[&str]| OnboardRequest { sources: sources(texts), ..provider.ask("1", None) };
+    for (said, granted) in [(&[][..], "10.1.0.0/16"), (&["10.1.7.0/24"], "10.1.7.0/24")] {
+        let Ok(Onboard::Create { consumer, ticket, .. }) = decide_onboard(&ask(said), &view, fresh(), SEAL)
+        else {
+            panic!("a consumer is made")
+        };
+        assert_eq!(consumer.permitted().to_string(), granted);
+        assert_eq!(ticket.sources, sources(&["10.1.0.0/16"]));
+    }
+    let refusal = decide_onboard(&ask(&["10.2.0.1"]), &view, fresh(), SEAL).unwrap_err();
+    assert_eq!(refusal.code(), Code::InvalidArgument);
+    assert!(refusal.message().ends_with("from 10.2.0.1; it allows 10.1.0.0/16"), "{}", refusal.message());
+
+    let mut consumer = decide_permit(Some(&ready(1)), sources(&["192.0.2.1"])).unwrap();
+    assert_eq!((consumer.permitted(), &consumer.phase), (sources(&["192.0.2.1"]), &Phase::Ready));
+    consumer.handle(Event::Offboarded).unwrap();
+    assert!(consumer.permitted().is_empty(), "who leaves comes from nowhere");
+    assert!(decide_permit(Some(&consumer), sources(&["192.0.2.1"])).is_err());
+    assert_eq!(decide_permit(None, Sources::default()), Err(Refusal::UnknownConsumer));
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{MintRequest, TicketError};
+use crate::sources::Sources;
 
 const ROLE: &str = "ocs-client";
 const GIB: u64 = 1 << 30;
@@ -24,6 +25,9 @@ pub(super) struct Payload {
     /// Ours: the most bytes, exact.
     #[serde(rename = "maxBytes", default, skip_serializing_if = "Option::is_none")]
     max_bytes: Option<String>,
+    /// Ours: the addresses its consumer may come from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    sources: Vec<String>,
 }
 
 impl Payload {
@@ -35,6 +39,7 @@ impl Payload {
             storage_quota_in_gib: None,
             kid: Some(key.to_owned()),
             max_bytes: request.limit.map(|bytes| bytes.to_string()),
+            sources: request.sources.to_texts(),
         }
     }
 
@@ -71,6 +76,11 @@ impl Payload {
         }
         // The original writes no quota as 0 or leaves it out.
         Ok(self.storage_quota_in_gib.filter(|gib| *gib > 0).map(|gib| gib.saturating_mul(GIB)))
+    }
+
+    pub(super) fn sources(&self) -> Result<Sources, TicketError> {
+        Sources::parse(&self.sources)
+            .map_err(|_| TicketError::Payload { what: "its sources are no addresses" })
     }
 
     /// Tickets older than roles have none.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{KeyId, TicketHash, VerifiedTicket};
-use crate::id::ConsumerId;
+use crate::{id::ConsumerId, sources::Sources};
 
 /// What became of a ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +25,9 @@ pub struct TicketRecord {
     pub issued_at: Option<u64>,
     pub expires_at: u64,
     pub limit: Option<u64>,
+    /// Where its consumer may come from.
+    #[serde(default, skip_serializing_if = "Sources::is_empty")]
+    pub sources: Sources,
     #[serde(flatten)]
     pub state: TicketState,
 }
@@ -47,6 +50,7 @@ impl TicketRecord {
             issued_at: known.and_then(|record| record.issued_at),
             expires_at: ticket.expires_at,
             limit: ticket.limit,
+            sources: ticket.sources.clone(),
             state: TicketState::Used { consumer },
         }
     }

@@ -13,7 +13,7 @@ fn ring() -> KeyRing {
 }
 
 fn request(limit: Option<u64>) -> MintRequest {
-    MintRequest { id: "0c9f7f4e".into(), now: NOW, lifetime: 100, limit }
+    MintRequest { id: "0c9f7f4e".into(), now: NOW, lifetime: 100, limit, sources: Sources::default() }
 }
 
 fn verify(text: &str, keys: &KeyRing, now: u64) -> Result<VerifiedTicket, TicketError> {
@@ -181,4 +181,18 @@ fn a_record_tells_how_a_ticket_stands() {
     assert_eq!(revoked.revoked(NOW + 9), revoked);
     let json = serde_json::to_string(&revoked).unwrap();
     assert_eq!(serde_json::from_str::<TicketRecord>(&json).unwrap(), revoked);
+}
+
+#[test]
+fn a_ticket_carries_where_its_consumer_may_come_from() {
+    let keys = ring();
+    let sources = Sources::parse(&["10.1.0.0/16", "192.0.2.7"]).unwrap();
+    let minted = keys.mint(&MintRequest { sources: sources.clone(), ..request(None) }).unwrap();
+    assert_eq!(verify(minted.text.expose(), &keys, NOW).unwrap().sources, sources);
+    assert_eq!(minted.record.sources, sources);
+    // Tickets made elsewhere carry none, and open no network.
+    let upstream = TicketText::parse(UPSTREAM.trim()).unwrap();
+    let mut trusting = ring();
+    trusting.trust(VerifyingKey::rsa_from_pem(SPKI).unwrap());
+    assert!(upstream.verify(&trusting, NOW).unwrap().sources.is_empty());
 }

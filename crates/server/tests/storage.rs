@@ -1,0 +1,256 @@
+//! Storage and the network before it as one grant, through a whole controller on a fake cloud.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
+mod harness;
+
+use std::time::Duration;
+
+use harness::Fixture;
+use http::StatusCode;
+use serde_json::{Value, json};
+use server::{CloudConfig, EndpointConfig, PermitConfig, PluginConfig, StorageConfig};
+use tempfile::TempDir;
+use tonic::Code;
+use wire::{
+    k8s::io::apimachinery::pkg::api::resource::Quantity,
+    provider::{
+        OffBoardConsumerRequest, OnBoardConsumerRequest, StorageConfigRequest,
+        ocs_provider_client::OcsProviderClient,
+    },
+    trestle::v1::{ResourceRequest, orchestrator_client::OrchestratorClient},
+};
+
+const ENDPOINT: &str = "/namespaces/default/clouds/a/resources/nbd";
+
+fn resource(name: &str) -> Option<EndpointConfig> {
+    Some(EndpointConfig::Resource(name.parse().unwrap()))
+}
+
+async fn controller(dir: TempDir, endpoint: Option<EndpointConfig>) -> Fixture {
+    let fixture = Fixture::start_in(dir, |config| {
+        config.clouds = vec![CloudConfig { name: "a".parse().unwrap(), plugin: PluginConfig::Fake {} }];
+        let mut storage = StorageConfig::nbd("127.0.0.1:0".parse().unwrap());
+        let ports = vec!["10809".parse().unwrap()];
+        storage.permit = endpoint.map(|endpoint| PermitConfig { endpoint, ports });
+        config.storage = Some(storage);
+    })
+    .await;
+    // The cloud is known as soon as its plugin answers.
+    for _ in 0..200 {
+        let probe = format!("{ENDPOINT}-probe?dry_run=true");
+        if fixture.rest("PUT", &probe, &json!({ "description": "west" }).to_string()).await.0
+            == StatusCode::OK
+        {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    fixture
+}
+
+async fn endpoint(fixture: &Fixture, path: &str) {
+    let description = json!({ "description": "west" }).to_string();
+    let (status, body) = fixture.rest("PUT", &format!("{path}?wait=true"), &description).await;
+    assert_eq!(status, StatusCode::OK, "{body}");
+}
+
+async fn ticket(fixture: &Fixture, sources: &[&str]) -> String {
+    let (status, made) = fixture.rest("POST", "/tickets", &json!({ "sources": sources }).to_string()).await;
+    assert_eq!(status, StatusCode::OK, "{made}");
+    let carried = made["ticket"]["sources"].as_array().map_or(0, Vec::len);
+    assert_eq!(carried, sources.len(), "{made}");
+    made["text"].as_str().unwrap().to_owned()
+}
+
+async fn onboard(fixture: &Fixture, ticket: &str, sources: &[&str]) -> Result<String, tonic::Status> {
+    let request = OnBoardConsumerRequest {
+        token: ticket.to_owned(),
+        capacity: Some(Quantity { string: Some("1Mi".to_owned()) }),
+        sources: sources.iter().map(|&source| source.to_owned()).collect(),
+    };
+    let reply = OcsProviderClient::new(fixture.channel().await).on_board_consumer(request).await?;
+    Ok(reply.into_inner().storage_consumer_uuid)
+}
+
+/// The only consumer, once it is as asked; its last state if it never is.
+async fn consumer(fixture: &Fixture, phase: &str) -> Value {
+    let mut last = Value::Null;
+    for _ in 0..300 {
+        last = fixture.rest("GET", "/consumers", "").await.1[0].clone();
+        if last["phase"] == phase {
+            return last;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("it is not {phase}: {last}");
+}
+
+async fn gone(fixture: &Fixture) {
+    for _ in 0..300 {
+        if fixture.rest("GET", "/consumers", "").await.1 == json!([]) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("the consumer stays: {}", fixture.rest("GET", "/consumers", "").await.1);
+}
+
+/// Name and targets of every rule of a resource.
+async fn rules(fixture: &Fixture, path: &str) -> Vec<(String, Value)> {
+    let (status, rules) = fixture.rest("GET", &format!("{path}/rules"), "").await;
+    assert_eq!(status, StatusCode::OK, "{rules}");
+    let rules = rules.as_array().unwrap().iter();
+    rules.map(|rule| (rule["name"].as_str().unwrap().to_owned(), rule["targets"].clone())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_opens_the_network_and_its_end_closes_it() {
+    let fixture = controller(tempfile::tempdir().unwrap(), resource("default.a.nbd")).await;
+    endpoint(&fixture, ENDPOINT).await;
+    let text = ticket(&fixture, &["8.8.112.0/23"]).await;
+    for beyond in [&["8.8.114.1"][..], &["0.0.0.0/0"], &["::/0"], &["8.8.113.7", "10.0.0.1"], &["x"]] {
+        let refused = onboard(&fixture, &text, beyond).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{beyond:?}");
+    }
+    assert!(rules(&fixture, ENDPOINT).await.is_empty());
+    let sealed = onboard(&fixture, &text, &["8.8.113.7"]).await.unwrap();
+    let made = consumer(&fixture, "Ready").await;
+    let id = made["id"].as_str().unwrap();
+    assert_eq!(made["sources"], json!(["8.8.113.7"]));
+    let name = format!("storage-{id}-10809");
+    assert_eq!(rules(&fixture, ENDPOINT).await, [(name.clone(), json!(["8.8.113.7"]))]);
+    let (_, listed) = fixture.rest("GET", &format!("{ENDPOINT}/rules"), "").await;
+    assert_eq!((&listed[0]["protocol"], &listed[0]["dst_port"]), (&json!(6), &json!(10809)), "{listed}");
+
+    // A rule beside ours is nobody's business; ours is put back as it should be when the consumer is looked at.
+    let other = json!({ "name": "mine", "tags": ["1.1.1.1"], "protocol": 6, "src_port": -1, "dst_port": 22 });
+    fixture.rest("POST", &format!("{ENDPOINT}/rules?wait=true"), &other.to_string()).await;
+    fixture.rest("DELETE", &format!("{ENDPOINT}/rules/{name}?wait=true"), "").await;
+    let sources = json!({ "sources": ["8.8.113.7", "9.9.2.0/24"] }).to_string();
+    let (status, permitted) = fixture.rest("PUT", &format!("/consumers/{id}/sources"), &sources).await;
+    assert_eq!((status, &permitted["phase"]), (StatusCode::OK, &json!("Ready")), "{permitted}");
+    let targets = json!(["8.8.113.7", "9.9.2.0/24"]);
+    assert!(rules(&fixture, ENDPOINT).await.contains(&(name, targets)));
+    let bad = json!({ "sources": ["10.0.0.0/33"] }).to_string();
+    let (status, _) = fixture.rest("PUT", &format!("/consumers/{id}/sources"), &bad).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+
+    let mut provider = OcsProviderClient::new(fixture.channel().await);
+    let request = OffBoardConsumerRequest { storage_consumer_uuid: sealed };
+    provider.offboard_consumer(request).await.unwrap();
+    gone(&fixture).await;
+    assert_eq!(
+        rules(&fixture, ENDPOINT).await.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
+        ["mine"]
+    );
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_keeps_the_network_closed_is_in_the_consumers_status() {
+    let fixture = controller(tempfile::tempdir().unwrap(), resource("default.a.nbd")).await;
+    let text = ticket(&fixture, &["8.8.113.7"]).await;
+    let sealed = onboard(&fixture, &text, &[]).await.unwrap();
+    let failed = consumer(&fixture, "Failed").await;
+    assert!(failed["reason"].as_str().unwrap().contains("there is no resource default.a.nbd"), "{failed}");
+    let mut provider = OcsProviderClient::new(fixture.channel().await);
+    let request = StorageConfigRequest { storage_consumer_uuid: sealed };
+    let refused = provider.get_storage_config(request).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Internal, "{refused}");
+    endpoint(&fixture, ENDPOINT).await;
+    let ready = consumer(&fixture, "Ready").await;
+    let id = ready["id"].as_str().unwrap();
+    // Private, and in no network there is: it cannot be routed, and is refused with the reason.
+    let sources = json!({ "sources": ["192.168.7.7"] }).to_string();
+    let (_, permitted) = fixture.rest("PUT", &format!("/consumers/{id}/sources"), &sources).await;
+    assert_eq!(permitted["phase"], "Failed", "{permitted}");
+    assert!(permitted["reason"].as_str().unwrap().contains("192.168.7.7"), "{permitted}");
+    // The endpoint goes away with its rules: the consumer can still leave.
+    let (status, _) = fixture.rest("DELETE", &format!("{ENDPOINT}?wait=true"), "").await;
+    assert_eq!(status, StatusCode::OK);
+    fixture.rest("DELETE", &format!("/consumers/{id}"), "").await;
+    gone(&fixture).await;
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_follow_the_configuration_and_the_restart() {
+    let fixture = controller(tempfile::tempdir().unwrap(), resource("default.a.nbd")).await;
+    endpoint(&fixture, ENDPOINT).await;
+    let other = "/namespaces/default/clouds/a/resources/other";
+    endpoint(&fixture, other).await;
+    let text = ticket(&fixture, &["8.8.113.7"]).await;
+    onboard(&fixture, &text, &[]).await.unwrap();
+    consumer(&fixture, "Ready").await;
+    assert_eq!(rules(&fixture, ENDPOINT).await.len(), 1);
+
+    let until = async |fixture: &Fixture, wanted: [usize; 2]| {
+        let mut seen = [0, 0];
+        for _ in 0..300 {
+            seen = [rules(fixture, ENDPOINT).await.len(), rules(fixture, other).await.len()];
+            if seen == wanted {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("{seen:?} rules instead of {wanted:?}");
+    };
+    let fixture = controller(fixture.stop().await, resource("default.a.other")).await;
+    until(&fixture, [0, 1]).await;
+    // The switch turned off: nothing stays open, and nobody is told that something would be.
+    let fixture = controller(fixture.stop().await, None).await;
+    until(&fixture, [0, 0]).await;
+    let (status, refused) =
+        fixture.rest("POST", "/tickets", &json!({ "sources": ["10.0.0.1"] }).to_string()).await;
+    assert!(status.is_client_error() && refused.to_string().contains("storage.permit"), "{refused}");
+    let id = consumer(&fixture, "Ready").await["id"].as_str().unwrap().to_owned();
+    let sources = json!({ "sources": ["8.8.113.9"] }).to_string();
+    let (status, _) = fixture.rest("PUT", &format!("/consumers/{id}/sources"), &sources).await;
+    assert!(status.is_client_error());
+    fixture.stop().await;
+}
+
+/// The names in the endpoint's permit list as the cloud has it.
+async fn in_force(fixture: &Fixture) -> Vec<String> {
+    let mut orchestrator = OrchestratorClient::new(fixture.admin().await);
+    let request = ResourceRequest { name: "default.a.nbd".into(), ..ResourceRequest::default() };
+    let found = orchestrator.get_resource(request).await.unwrap().into_inner();
+    found.permit_list.into_iter().map(|rule| rule.id).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_resource_of_a_tag_is_opened() {
+    let tag = EndpointConfig::Tag("gateways".parse().unwrap());
+    let fixture = controller(tempfile::tempdir().unwrap(), Some(tag)).await;
+    endpoint(&fixture, ENDPOINT).await;
+    let members = json!({ "child_tags": ["default.a.nbd"] }).to_string();
+    let (status, reply) = fixture.rest("POST", "/tags/gateways/applyMembers", &members).await;
+    assert!(status.is_success(), "{reply}");
+    let text = ticket(&fixture, &["8.8.113.7"]).await;
+    onboard(&fixture, &text, &[]).await.unwrap();
+    let id = consumer(&fixture, "Ready").await["id"].as_str().unwrap().to_owned();
+    assert_eq!(in_force(&fixture).await, [format!("gateways.storage-{id}-10809")]);
+    fixture.rest("DELETE", &format!("/consumers/{id}"), "").await;
+    gone(&fixture).await;
+    assert!(in_force(&fixture).await.is_empty());
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_count_consumers_and_bytes() {
+    let fixture = controller(tempfile::tempdir().unwrap(), None).await;
+    let text = ticket(&fixture, &[]).await;
+    onboard(&fixture, &text, &[]).await.unwrap();
+    consumer(&fixture, "Ready").await;
+    let (_, _, body) = fixture.rest_as(Some(&fixture.token), "GET", "/metrics", String::new()).await;
+    let body = String::from_utf8(body.to_vec()).unwrap();
+    for line in [
+        "trestle_storage_consumers_ready 1",
+        "trestle_storage_granted_bytes 1048576",
+        "trestle_nbd_connections 0",
+    ] {
+        assert!(body.lines().any(|found| found == line), "{line} in {body}");
+    }
+    fixture.stop().await;
+}

@@ -1,0 +1,124 @@
+//! Tickets and consumers as users see them.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use wire::trestle::v1;
+
+use crate::output::Rows;
+
+fn time(seconds: u64) -> String {
+    let second = i64::try_from(seconds).unwrap_or(i64::MAX);
+    Timestamp::from_second(second).map_or_else(|_| seconds.to_string(), |time| time.to_string())
+}
+
+/// Bytes with the unit people use for storage.
+fn bytes(count: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let exponent = (count.max(1).ilog2() / 10) as usize;
+    let scaled = count as f64 / (1_u64 << (10 * exponent)) as f64;
+    match exponent {
+        0 => format!("{count} B"),
+        _ => format!("{scaled:.1} {}", units[exponent]),
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Ticket {
+    id: String,
+    state: String,
+    key: String,
+    expires: String,
+    limit_bytes: Option<u64>,
+    consumer: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sources: Vec<String>,
+}
+
+impl From<v1::Ticket> for Ticket {
+    fn from(ticket: v1::Ticket) -> Self {
+        let v1::Ticket { id, key, expires_at, limit_bytes, state, consumer, sources, .. } = ticket;
+        Self { id, state, key, expires: time(expires_at), limit_bytes, consumer, sources }
+    }
+}
+
+impl Rows for Ticket {
+    const HEADER: &'static [&'static str] = &["id", "state", "key", "expires", "limit", "consumer"];
+
+    fn row(&self) -> Vec<String> {
+        let limit = self.limit_bytes.map_or_else(|| "none".to_owned(), bytes);
+        [&self.id, &self.state, &self.key, &self.expires, &limit, &self.consumer].map(Clone::clone).to_vec()
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Consumer {
+    id: String,
+    phase: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    reason: String,
+    requested: String,
+    granted_bytes: u64,
+    used_bytes: Option<u64>,
+    created: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    notice: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sources: Vec<String>,
+}
+
+impl From<v1::Consumer> for Consumer {
+    fn from(consumer: v1::Consumer) -> Self {
+        let v1::Consumer {
+            id,
+            phase,
+            reason,
+            requested,
+            granted_bytes,
+            created_at,
+            used_bytes,
+            notice,
+            sources,
+        } = consumer;
+        let created = time(created_at);
+        Self { id, phase, reason, requested, granted_bytes, used_bytes, created, notice, sources }
+    }
+}
+
+/// Cells of the bar that shows usage against grant.
+const BAR: u64 = 10;
+
+impl Rows for Consumer {
+    const HEADER: &'static [&'static str] = &["id", "phase", "usage", "used", "granted", "remark"];
+
+    fn row(&self) -> Vec<String> {
+        let (bar, used) = match self.used_bytes {
+            Some(used) => {
+                let cells =
+                    (u128::from(used) * u128::from(BAR)).div_ceil(u128::from(self.granted_bytes.max(1)));
+                let filled = usize::try_from(cells.min(u128::from(BAR))).unwrap_or(0);
+                (format!("{}{}", "#".repeat(filled), ".".repeat(BAR as usize - filled)), bytes(used))
+            }
+            None => ("?".to_owned(), "?".to_owned()),
+        };
+        let remark = [&self.reason, &self.notice]
+            .iter()
+            .filter(|t| !t.is_empty())
+            .map(|t| t.as_str())
+            .collect::<Vec<_>>();
+        vec![self.id.clone(), self.phase.clone(), bar, used, bytes(self.granted_bytes), remark.join("; ")]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bytes;
+
+    #[test]
+    fn bytes_are_shown_in_the_unit_people_use() {
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(1536), "1.5 KiB");
+        assert_eq!(bytes(10 << 30), "10.0 GiB");
+        assert_eq!(bytes(u64::MAX), "16.0 EiB");
+    }
+}
