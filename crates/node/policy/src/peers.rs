@@ -380,7 +380,8 @@ mod tests {
             peers.enter(IpAddr::V4(number.into()), feature);
         }
         peers.settle(&mut mirror);
-        let numbers: FxHashSet<ClassId> = (0..CLASSES).map(|number| peers.class_of(IpAddr::V4(number.into()))).collect();
+        let numbers: FxHashSet<ClassId> =
+            (0..CLASSES).map(|number| peers.class_of(IpAddr::V4(number.into()))).collect();
         assert_eq!(numbers.len(), CLASSES as usize);
         assert!(numbers.iter().all(|number| *number >= FIRST_CLASS));
     }

@@ -12,7 +12,8 @@ use model::policy::{
     },
 };
 use node_policy::{
-    Change, Decision, L4, LocalChange, ObjectId, ObjectKind, Options, Packet, Plane, SetKind, Workload, WorkloadId,
+    Change, Decision, L4, LocalChange, ObjectId, ObjectKind, Options, Packet, Plane, SetKind, Workload,
+    WorkloadId,
 };
 
 const POD: &str = "10.0.0.1";
@@ -77,7 +78,8 @@ fn policy_of(
         detail: Arc::new(detail),
     };
     let uid = || Identifier::parse(name);
-    let source = PolicySource { kind: Kind::NetworkPolicy, namespace: "n".into(), name: name.into(), uid: uid() };
+    let source =
+        PolicySource { kind: Kind::NetworkPolicy, namespace: "n".into(), name: name.into(), uid: uid() };
     let policy = NetworkPolicy {
         uid: uid(),
         generation: 1,
@@ -243,10 +245,18 @@ fn p12_p13_p14_what_goes_and_comes_back_in_any_order() {
 
 #[test]
 fn p16_what_cannot_be_said_closes_and_is_reported() {
-    let unsaid = || RuleDetail { untranslatable: vec!["something new".into()], ..blocks(&[("0.0.0.0/0", &[])]) };
+    let unsaid =
+        || RuleDetail { untranslatable: vec!["something new".into()], ..blocks(&[("0.0.0.0/0", &[])]) };
     let permits = plane([policy("p", &[], unsaid())]);
     assert!(!comes_in(&permits, "9.9.9.9"));
-    let denies = plane([policy_of("p", Direction::In, Some(Action::Reject), Some(50), &["not-here"], RuleDetail::default())]);
+    let denies = plane([policy_of(
+        "p",
+        Direction::In,
+        Some(Action::Reject),
+        Some(50),
+        &["not-here"],
+        RuleDetail::default(),
+    )]);
     assert!(!comes_in(&denies, "9.9.9.9"), "whom it denies is not known");
     for plane in [permits, denies] {
         let errors = plane.errors();
