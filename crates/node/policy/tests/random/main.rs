@@ -117,6 +117,7 @@ fn history(seed: u64, limit: usize) {
             let plan =
                 Plan::new(&fresh.table(), copy.table.as_ref(), Live::Atomic, Limits::default()).unwrap();
             assert!(plan.is_empty(), "history shows, {what}\n{plan:#?}");
+            assert_eq!(plane.errors(), fresh.errors(), "{what}");
             copy.writes = 0;
         }
     }
