@@ -16,6 +16,8 @@ pub const TRESTLE: &str = env!("CARGO_BIN_EXE_trestle");
 /// A running `trestle up`, stopped and removed with its data when dropped.
 pub struct Up {
     child: Child,
+    /// Words before every command, such as those that enter a namespace.
+    prefix: Vec<String>,
     pub dir: TempDir,
     pub http: String,
     pub grpc: String,
@@ -28,8 +30,14 @@ impl Up {
     }
 
     pub fn start_in(dir: TempDir, flags: &[&str]) -> Self {
+        Self::start_as(&[], dir, flags)
+    }
+
+    /// As `start_in`, with words before this and every later command.
+    pub fn start_as(prefix: &[&str], dir: TempDir, flags: &[&str]) -> Self {
+        let prefix: Vec<String> = prefix.iter().map(ToString::to_string).collect();
         let (http, grpc, watch) = (free_port(), free_port(), free_port());
-        let mut child = Command::new(TRESTLE)
+        let mut child = prefixed(&prefix)
             .args(["up", "--data-dir", "data", "--http", &http, "--grpc", &grpc])
             .args(["--watch", &watch, "--nbd", "127.0.0.1:0"])
             .args(flags)
@@ -41,7 +49,7 @@ impl Up {
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let up = stdout.lines().map_while(Result::ok).any(|line| line == "Trestle is up.");
         assert!(up, "trestle up did not start");
-        Self { child, dir, http, grpc, watch }
+        Self { child, prefix, dir, http, grpc, watch }
     }
 
     pub fn pid(&self) -> u32 {
@@ -53,7 +61,7 @@ impl Up {
     }
 
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(TRESTLE);
+        let mut command = prefixed(&self.prefix);
         command.args(args).env("TRESTLE_CONTEXT", self.path("context.json")).current_dir(self.dir.path());
         command
     }
@@ -90,6 +98,17 @@ impl Up {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap())
+    }
+}
+
+fn prefixed(prefix: &[String]) -> Command {
+    match prefix.split_first() {
+        Some((first, rest)) => {
+            let mut command = Command::new(first);
+            command.args(rest).arg(TRESTLE);
+            command
+        }
+        None => Command::new(TRESTLE),
     }
 }
 
