@@ -28,8 +28,8 @@ use support::{
 /// What goes wrong between the executor and the kernel.
 #[derive(Default)]
 struct Faults {
-    /// A transaction with an element whose key begins so is refused.
-    refuse: Option<Vec<u8>>,
+    /// A transaction with an element whose key begins so, in a set whose name does, is refused.
+    refuse: Option<(&'static str, Vec<u8>)>,
     refuse_all: bool,
     /// This many commits are carried out, and their answers lost.
     lose: usize,
@@ -46,9 +46,10 @@ const NO_MEMORY: i32 = 12;
 impl Faulty {
     fn refuses(&self, transaction: &Transaction) -> bool {
         let begins = |op: &Op| match (op, &self.faults.refuse) {
-            (Op::AddElements { elements, .. } | Op::DeleteElements { elements, .. }, Some(start)) => {
-                elements.iter().any(|(key, _)| key.starts_with(start))
-            }
+            (
+                Op::AddElements { set, elements, .. } | Op::DeleteElements { set, elements, .. },
+                Some((name, start)),
+            ) => set.starts_with(name) && elements.iter().any(|(key, _)| key.starts_with(start)),
             _ => false,
         };
         self.faults.refuse_all || transaction.ops.iter().any(begins)
@@ -116,9 +117,13 @@ fn start() -> (Vec<Change>, Vec<LocalChange>) {
     (changes, vec![LocalChange::Put(Workload::new(id("a"), [ip("a", false)]))])
 }
 
-fn peers() -> usize {
+fn elements(set: &str) -> usize {
     let table = Nft::open().unwrap().read(&TableId::new(Family::Inet, TABLE)).unwrap().unwrap();
-    table.sets["peers4"].elements.len()
+    table.sets[set].elements.len()
+}
+
+fn peers() -> usize {
+    elements("peers4")
 }
 
 #[test]
@@ -130,7 +135,7 @@ fn what_the_kernel_refuses_is_reported_and_tried_again_and_the_rest_goes_on() {
         assert_eq!(peers(), 1);
 
         let key = Key::new().address(peer(7)).as_bytes().to_vec();
-        executor.kernel().faults.refuse = Some(key);
+        executor.kernel().faults.refuse = Some(("peers", key));
         let outcome = executor.apply([many("many", 0..100), allow("q", "many")], []).unwrap();
         let objects: Vec<_> = outcome.errors.iter().map(|error| error.object.clone()).collect();
         assert_eq!(objects, [ObjectId::new(ObjectKind::AddressSet, "many")], "{:?}", outcome.errors);
@@ -152,17 +157,25 @@ fn what_the_kernel_refuses_is_reported_and_tried_again_and_the_rest_goes_on() {
 }
 
 #[test]
-fn a_workload_that_the_kernel_refuses_is_reported_by_its_policies() {
+fn a_workload_that_the_kernel_refuses_is_closed_and_its_policies_are_reported() {
     in_namespace(|| {
         let key = Key::new().address(ip("a", false)).as_bytes().to_vec();
         let mut executor = executor(Faults::default());
         executor.apply([], []).unwrap();
-        executor.kernel().faults.refuse = Some(key);
+        executor.kernel().faults.refuse = Some(("in-", key));
         let (changes, local) = start();
         let outcome = executor.apply(changes, local).unwrap();
         let objects: Vec<_> = outcome.errors.iter().map(|error| error.object.clone()).collect();
         assert_eq!(objects, [ObjectId::new(ObjectKind::Policy, "p")], "{:?}", outcome.errors);
-        assert_eq!(peers(), 1, "the rest is there");
+        assert_eq!(elements("peers4"), 1, "the rest is there");
+        assert_eq!(elements("closed4"), 1);
+        assert!(outcome.errors[0].message.contains("is closed meanwhile"), "{:?}", outcome.errors);
+        assert_eq!(executor.verify().unwrap().errors.len(), 1, "still refused");
+        assert_eq!((elements("closed4"), elements("in-subjects4")), (1, 0), "still closed");
+
+        executor.kernel().faults.refuse = None;
+        assert_eq!(executor.verify().unwrap().errors, []);
+        assert_eq!((elements("closed4"), elements("in-subjects4")), (0, 1));
     });
 }
 

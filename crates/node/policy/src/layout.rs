@@ -53,6 +53,8 @@ pub enum Place {
     Homes(bool),
     /// Decision to verdict.
     Decisions,
+    /// Addresses of workloads whose decisions the kernel refused: nothing passes. Empty while all is well.
+    Closed(bool),
 }
 
 const FAMILIES: [bool; 2] = [false, true];
@@ -63,9 +65,9 @@ impl Place {
     pub fn all() -> Vec<Self> {
         let mut places = vec![Self::Interfaces, Self::Decisions];
         for ipv6 in FAMILIES {
-            places.extend(
-                [Self::Peers, Self::Blocks, Self::Itself, Self::Locals, Self::Homes].map(|of| of(ipv6)),
-            );
+            let of_family =
+                [Self::Peers, Self::Blocks, Self::Itself, Self::Locals, Self::Homes, Self::Closed];
+            places.extend(of_family.map(|of| of(ipv6)));
             for direction in DIRECTIONS {
                 let of = [Self::Subjects, Self::Ports, Self::Ranges, Self::Protocols, Self::Defaults];
                 places.extend(of.map(|of| of(direction, ipv6)));
@@ -89,6 +91,7 @@ impl Place {
             Self::Locals(ipv6) => format!("locals{}", family(ipv6)),
             Self::Interfaces => "interfaces".into(),
             Self::Decisions => "decisions".into(),
+            Self::Closed(ipv6) => format!("closed{}", family(ipv6)),
             Self::Homes(ipv6) => format!("homes{}", family(ipv6)),
         }
     }
@@ -99,7 +102,9 @@ impl Place {
         match self {
             Self::Peers(ipv6) => SetSchema::map([address(ipv6)], [Mark]),
             Self::Blocks(ipv6) => SetSchema::map([address(ipv6)], [Mark]).interval(),
-            Self::Subjects(_, ipv6) | Self::Locals(ipv6) => SetSchema::set([address(ipv6)]),
+            Self::Subjects(_, ipv6) | Self::Locals(ipv6) | Self::Closed(ipv6) => {
+                SetSchema::set([address(ipv6)])
+            }
             Self::Ports(_, ipv6) => SetSchema::map([address(ipv6), Mark, Proto, Port], [Mark]),
             Self::Ranges(_, ipv6) => {
                 SetSchema::map([address(ipv6), Mark, Proto, Port, Port], [Mark]).interval()
@@ -275,6 +280,12 @@ fn with_itself(ipv6: bool) -> Rule {
 /// Leaves the marks of all other traffic alone.
 fn mine(first: &str) -> Chain {
     let mut chain = Chain::regular();
+    for direction in DIRECTIONS {
+        for ipv6 in FAMILIES {
+            let rule = subject(family("closed", ipv6), direction, ipv6, Reg(0));
+            chain = chain.rule(rule.in_set(Reg(0), Place::Closed(ipv6).name()).discard());
+        }
+    }
     for direction in DIRECTIONS {
         for ipv6 in FAMILIES {
             let rule = subject(family("restricted", ipv6), direction, ipv6, Reg(0));

@@ -365,3 +365,24 @@ fn predecessor(address: IpAddr) -> Option<IpAddr> {
         IpAddr::V6(address) => u128::from(address).checked_sub(1).map(|next| IpAddr::V6(next.into())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Among this many classes several fall on the number of another.
+    #[test]
+    fn classes_never_share_a_number() {
+        const CLASSES: u32 = 200_000;
+        let (mut peers, mut mirror) = (Peers::default(), Mirror::default());
+        for number in 0..CLASSES {
+            let (feature, _) = peers.acquire(&FeatureKey::Set(format!("set{number}").into()));
+            peers.enter(IpAddr::V4(number.into()), feature);
+        }
+        peers.settle(&mut mirror);
+        let numbers: FxHashSet<ClassId> =
+            (0..CLASSES).map(|number| peers.class_of(IpAddr::V4(number.into()))).collect();
+        assert_eq!(numbers.len(), CLASSES as usize);
+        assert!(numbers.iter().all(|number| *number >= FIRST_CLASS));
+    }
+}

@@ -82,6 +82,10 @@ pub struct Plane {
     peers: Peers,
     programs: Programs,
     mirror: Mirror,
+    /// Policies of which something cannot be expressed.
+    faulty: BTreeSet<Arc<str>>,
+    /// Workloads of which neither address nor interface is known.
+    unknown: BTreeSet<WorkloadId>,
     dirty_policies: BTreeSet<Arc<str>>,
     dirty_workloads: FxHashSet<WorkloadId>,
 }
@@ -196,10 +200,10 @@ impl Plane {
         table
     }
 
-    /// Every object that is not in force as it is written.
+    /// Every object that is not in force as it is written. O(those).
     pub fn errors(&self) -> Vec<ObjectError> {
         let mut errors = Vec::new();
-        for (name, record) in &self.policies {
+        for (name, record) in self.faulty.iter().filter_map(|name| self.policies.get_key_value(name)) {
             let object = || ObjectId::new(ObjectKind::Policy, &**name);
             let of = |message: &String| ObjectError { object: object(), message: message.clone() };
             errors.extend(record.bound.compiled.errors.iter().map(of));

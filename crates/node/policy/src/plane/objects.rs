@@ -195,6 +195,11 @@ impl Plane {
         std::mem::swap(&mut record.bound, bound);
         let gone = record.policy.is_none();
         let (old, new) = (names(bound), names(&record.bound));
+        if gone || record.bound.compiled.errors.is_empty() {
+            self.faulty.remove(name);
+        } else {
+            self.faulty.insert(name.clone());
+        }
         if gone {
             self.policies.remove(name);
         }
