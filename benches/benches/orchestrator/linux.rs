@@ -61,7 +61,8 @@ impl<S: tracing::Subscriber> Layer<S> for Steps {
 pub async fn first_link() {
     assert!(rustix::process::geteuid().is_root(), "two Linux clouds need root: run this bench as root");
     let steps = Steps::default();
-    let filter = tracing_subscriber::filter::Targets::new().with_target("orchestrator", tracing::Level::DEBUG);
+    let filter =
+        tracing_subscriber::filter::Targets::new().with_target("orchestrator", tracing::Level::DEBUG);
     tracing_subscriber::registry().with(steps.clone().with_filter(filter)).init();
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
@@ -78,7 +79,12 @@ pub async fn first_link() {
     // The longest of each kind of step; both ends run at the same time. gateway → link is the critical path, and
     // link is `connected` (daemons started and told) and then `up` (IKE, BGP).
     for step in ["gateway", "link", "link.connected", "link.up", "open"] {
-        report(&format!("orchestrator.link.{step}"), "seconds", told.get(step).copied().unwrap_or_default(), "s");
+        report(
+            &format!("orchestrator.link.{step}"),
+            "seconds",
+            told.get(step).copied().unwrap_or_default(),
+            "s",
+        );
     }
 }
 
@@ -89,7 +95,8 @@ async fn round() -> (f64, f64) {
     let orchestrator =
         Orchestrator::load(store, book, Arc::new(Everywhere), Options::default()).await.unwrap();
     for name in ["one", "two"] {
-        let cloud = LinuxCloud::open(name.parse().unwrap(), dir.path().join("linux"), CloudOptions::default());
+        let cloud =
+            LinuxCloud::open(name.parse().unwrap(), dir.path().join("linux"), CloudOptions::default());
         orchestrator.add_cloud(name.parse().unwrap(), Arc::new(cloud.await.unwrap())).await.unwrap();
     }
     let stop = CancellationToken::new();

@@ -276,7 +276,15 @@ fn what_exists_is_attached_and_commands_run() {
     assert!(plan.contains("create resource default.lab.old") && plan.contains("trestle0"), "{plan}");
     assert_eq!(lab.ok("resource list -o json"), "[]\n", "nothing has changed");
     lab.ok(&format!("resource attach lab.old {old}"));
-    lab.up().ok(&["resource", "create", "lab.api", "--region", "west", "--command", "while :; do echo hello | nc -l -N 80; done"]);
+    lab.up().ok(&[
+        "resource",
+        "create",
+        "lab.api",
+        "--region",
+        "west",
+        "--command",
+        "while :; do echo hello | nc -l -N 80; done",
+    ]);
     lab.ok("rule add lab.old --name out --out --protocol tcp --port 80 --peer default.lab.api");
     lab.ok("rule add lab.api --name in --in --protocol tcp --port 80 --peer default.lab.old");
     let address = lab.address("lab.api");

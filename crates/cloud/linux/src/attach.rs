@@ -39,7 +39,9 @@ impl Attached {
             !name.is_empty() && !name.starts_with(['.', '-']) && name.chars().all(legal)
         };
         match id.split_once(':') {
-            Some(("netns", name)) if is_plain(name) && name.len() <= 255 => Ok(Self::Namespace(name.to_owned())),
+            Some(("netns", name)) if is_plain(name) && name.len() <= 255 => {
+                Ok(Self::Namespace(name.to_owned()))
+            }
             Some(("link", name)) if is_plain(name) && name.len() <= 15 => Ok(Self::Link(name.to_owned())),
             _ => Err(CloudError::invalid(format!(
                 "{id:?} is nothing to attach: write netns:NAME for a network namespace, or link:NAME for an interface \
@@ -98,16 +100,21 @@ fn open_ways(interfaces: &[Interface]) -> Option<String> {
     let open = |interface: &&Interface| {
         interface.link_type != "loopback" && interface.ifname != INTERFACE && interface.is_up()
     };
-    let open: Vec<&str> =
-        interfaces.iter().filter(open).map(|interface| interface.ifname.as_str()).collect();
+    let open: Vec<&str> = interfaces.iter().filter(open).map(|interface| interface.ifname.as_str()).collect();
     (!open.is_empty()).then(|| open.join(", "))
 }
 
 impl Inner {
     /// Checks that something can be attached, and says what attaching it would change.
-    pub(crate) async fn inspect_attachment(&self, state: &State, id: &str) -> Result<Vec<String>, CloudError> {
+    pub(crate) async fn inspect_attachment(
+        &self,
+        state: &State,
+        id: &str,
+    ) -> Result<Vec<String>, CloudError> {
         let attached = Attached::parse(id)?;
-        if let Some((name, _)) = state.resources.iter().find(|(_, other)| other.attached.as_ref() == Some(&attached)) {
+        if let Some((name, _)) =
+            state.resources.iter().find(|(_, other)| other.attached.as_ref() == Some(&attached))
+        {
             return Err(CloudError::conflict(format!("{id} is attached already, as {name}")));
         }
         match &attached {
@@ -118,7 +125,9 @@ impl Inner {
 
     async fn inspect_namespace(&self, state: &State, name: &str) -> Result<Vec<String>, CloudError> {
         if !namespace::exists(name) {
-            return Err(CloudError::not_found(format!("there is no network namespace {name}; `ip netns` lists them")));
+            return Err(CloudError::not_found(format!(
+                "there is no network namespace {name}; `ip netns` lists them"
+            )));
         }
         if name.contains(self.names.mark()) {
             return Err(CloudError::invalid(format!("namespace {name} belongs to a Linux cloud itself")));
@@ -197,7 +206,8 @@ impl Inner {
                 }
                 // The namespace this process is in, which need not be the first one.
                 let here = std::process::id().to_string();
-                ip_in(network, &[format!("link set {port} down"), format!("address flush dev {port}")]).await?;
+                ip_in(network, &[format!("link set {port} down"), format!("address flush dev {port}")])
+                    .await?;
                 run(&["ip", "-n", network, "link", "set", "dev", &port, "netns", &here, "name", name])
                     .await
                     .map(drop)
@@ -208,7 +218,8 @@ impl Inner {
 
 async fn inspect_link(name: &str) -> Result<Vec<String>, CloudError> {
     let there = interfaces(None).await?;
-    let none = || CloudError::not_found(format!("this machine has no interface {name}; `ip link` lists them"));
+    let none =
+        || CloudError::not_found(format!("this machine has no interface {name}; `ip link` lists them"));
     let interface = there.iter().find(|interface| interface.ifname == name).ok_or_else(none)?;
     let refuse = |why: String| Err(CloudError::conflict(format!("interface {name} {why}")));
     if interface.link_type == "loopback" {
@@ -219,7 +230,10 @@ async fn inspect_link(name: &str) -> Result<Vec<String>, CloudError> {
     }
     let addresses: Vec<&str> = interface.addresses().collect();
     if !addresses.is_empty() {
-        return refuse(format!("has addresses of this machine ({}); remove them first", addresses.join(", ")));
+        return refuse(format!(
+            "has addresses of this machine ({}); remove them first",
+            addresses.join(", ")
+        ));
     }
     Ok(vec![
         format!("interface {name}: is moved into its network's namespace, and back when it is deleted"),
@@ -235,7 +249,17 @@ mod tests {
     fn ids_are_what_they_say_or_refused() {
         assert_eq!(Attached::parse("netns:web"), Ok(Attached::Namespace("web".to_owned())));
         assert_eq!(Attached::parse("link:tap0").unwrap().uri(), "link:tap0");
-        for bad in ["", "web", "netns:", "netns:../x", "netns:-a", "link:a b", "link:a;b", "link:0123456789abcdef", "vm:1"] {
+        for bad in [
+            "",
+            "web",
+            "netns:",
+            "netns:../x",
+            "netns:-a",
+            "link:a b",
+            "link:a;b",
+            "link:0123456789abcdef",
+            "vm:1",
+        ] {
             assert!(Attached::parse(bad).is_err(), "{bad}");
         }
     }

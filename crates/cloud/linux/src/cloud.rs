@@ -47,6 +47,8 @@ pub struct Options {
 pub struct LinuxCloud {
     inner: Arc<Inner>,
     supervisor: JoinHandle<()>,
+    /// Keeps other processes away from the same state.
+    _lock: std::fs::File,
 }
 
 /// What the calls and the supervisor share.
@@ -61,12 +63,14 @@ pub(crate) struct Inner {
     turns: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// When the lines of a tunnel that was down were last made anew.
     pub(crate) mended: Mutex<BTreeMap<String, tokio::time::Instant>>,
+    /// Tunnels whose inside was set up, since they are.
+    pub(crate) raised: Mutex<BTreeSet<String>>,
     /// Commands of resources that have ended.
     pub(crate) ended: Mutex<BTreeMap<ResourceName, Ended>>,
+    /// Something is young and worth a closer look.
+    pub(crate) news: Arc<tokio::sync::Notify>,
     pub(crate) tables: Tables,
     pub(crate) underlay: Underlay,
-    /// Keeps other processes away from the same state.
-    _lock: std::fs::File,
 }
 
 impl Drop for LinuxCloud {
@@ -103,12 +107,13 @@ impl LinuxCloud {
             turns: Mutex::default(),
             mended: Mutex::default(),
             ended: Mutex::default(),
+            raised: Mutex::default(),
+            news: Arc::default(),
             tables: Tables::default(),
-            _lock: lock,
         });
         inner.repair().await?;
-        let supervisor = tokio::spawn(supervise::run(Arc::downgrade(&inner)));
-        Ok(Self { inner, supervisor })
+        let supervisor = tokio::spawn(supervise::run(Arc::downgrade(&inner), Arc::clone(&inner.news)));
+        Ok(Self { inner, supervisor, _lock: lock })
     }
 }
 
@@ -625,6 +630,7 @@ impl Cloud for LinuxCloud {
         };
         // Others need not wait while daemons start.
         inner.make_connection(&state, &at.site, &spec.peer).await?;
+        inner.news.notify_one();
         if is_rotation {
             inner.until_rotated(&tunnels).await;
         }

@@ -34,8 +34,12 @@ impl Command {
     pub(crate) fn refusal(&self) -> Option<&'static str> {
         match self {
             Self::Text(text) if text.trim().is_empty() => Some("the command is empty"),
-            Self::Words(words) if words.first().is_none_or(String::is_empty) => Some("the command has no program"),
-            _ if self.words().iter().any(|word| word.contains('\0')) => Some("the command has a zero byte in it"),
+            Self::Words(words) if words.first().is_none_or(String::is_empty) => {
+                Some("the command has no program")
+            }
+            _ if self.words().iter().any(|word| word.contains('\0')) => {
+                Some("the command has a zero byte in it")
+            }
             _ => None,
         }
     }

@@ -297,7 +297,9 @@ async fn a_namespace_is_attached_and_given_back() {
     // What cannot be closed is refused, with the reason.
     let wire = ["-n", &theirs.0, "link", "add", "out0", "type", "veth", "peer", "name", "out1"];
     assert!(Command::new("ip").args(wire).status().unwrap().success());
-    assert!(Command::new("ip").args(["-n", &theirs.0, "link", "set", "out0", "up"]).status().unwrap().success());
+    assert!(
+        Command::new("ip").args(["-n", &theirs.0, "link", "set", "out0", "up"]).status().unwrap().success()
+    );
     let refused = cloud.inspect_attachment(&at, &id).await.unwrap_err();
     assert_eq!(refused.kind, CloudErrorKind::Conflict);
     assert!(refused.message.contains("out0"), "{refused}");
@@ -342,7 +344,13 @@ async fn an_interface_is_attached_and_given_back() {
     let wire = ["link", "add", &name, "type", "veth", "peer", "name", "eth0", "netns", &machine.0];
     assert!(Command::new("ip").args(wire).status().unwrap().success());
     let id = format!("link:{name}");
-    assert!(Command::new("ip").args(["address", "add", "192.0.2.77/32", "dev", &name]).status().unwrap().success());
+    assert!(
+        Command::new("ip")
+            .args(["address", "add", "192.0.2.77/32", "dev", &name])
+            .status()
+            .unwrap()
+            .success()
+    );
     let refused = cloud.inspect_attachment(&at, &id).await.unwrap_err();
     assert!(refused.message.contains("192.0.2.77"), "{refused}");
     assert!(Command::new("ip").args(["address", "flush", "dev", &name]).status().unwrap().success());
@@ -382,13 +390,14 @@ async fn a_command_lives_and_dies_with_its_resource() {
     let a = make(&cloud, &at, "a", "west", "10.217.0.0/24").await;
     let description = r#"{"region":"west","command":"while true; do echo served | nc -l -N 80; done"}"#;
     for bad in [r#"{"command":""}"#, r#"{"command":[]}"#, r#"{"command":[""]}"#, r#"{"command":5}"#] {
-        assert_eq!(cloud.inspect_resource(&at, bad).await.unwrap_err().kind, CloudErrorKind::Invalid, "{bad}");
+        assert_eq!(
+            cloud.inspect_resource(&at, bad).await.unwrap_err().kind,
+            CloudErrorKind::Invalid,
+            "{bad}"
+        );
     }
-    let spec = ResourceSpec {
-        name: segment("b"),
-        region: segment("west"),
-        description: description.to_owned(),
-    };
+    let spec =
+        ResourceSpec { name: segment("b"), region: segment("west"), description: description.to_owned() };
     let b = cloud.create_resource(&at, &spec).await.unwrap();
     permit(&cloud, &at, &a, &b).await;
     permit(&cloud, &at, &b, &a).await;
