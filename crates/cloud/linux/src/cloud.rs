@@ -63,12 +63,8 @@ pub(crate) struct Inner {
     turns: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// When the lines of a tunnel that was down were last made anew.
     pub(crate) mended: Mutex<BTreeMap<String, tokio::time::Instant>>,
-    /// Tunnels whose inside was set up, since they are.
-    pub(crate) raised: Mutex<BTreeSet<String>>,
     /// Commands of resources that have ended.
     pub(crate) ended: Mutex<BTreeMap<ResourceName, Ended>>,
-    /// Something is young and worth a closer look.
-    pub(crate) news: Arc<tokio::sync::Notify>,
     pub(crate) tables: Tables,
     pub(crate) underlay: Underlay,
 }
@@ -107,12 +103,10 @@ impl LinuxCloud {
             turns: Mutex::default(),
             mended: Mutex::default(),
             ended: Mutex::default(),
-            raised: Mutex::default(),
-            news: Arc::default(),
             tables: Tables::default(),
         });
         inner.repair().await?;
-        let supervisor = tokio::spawn(supervise::run(Arc::downgrade(&inner), Arc::clone(&inner.news)));
+        let supervisor = tokio::spawn(supervise::run(Arc::downgrade(&inner)));
         Ok(Self { inner, supervisor, _lock: lock })
     }
 }
@@ -630,7 +624,6 @@ impl Cloud for LinuxCloud {
         };
         // Others need not wait while daemons start.
         inner.make_connection(&state, &at.site, &spec.peer).await?;
-        inner.news.notify_one();
         if is_rotation {
             inner.until_rotated(&tunnels).await;
         }

@@ -206,12 +206,10 @@ impl Inner {
             &edge,
             &[
                 format!("address replace {local}/30 dev {interface}"),
-                // Up when the tunnel is: BGP that begins before would wait for its packets to be sent again.
-                format!("link set {interface} mtu {MTU} down"),
+                format!("link set {interface} mtu {MTU} up"),
             ],
         )
         .await?;
-        self.raised.lock().remove(&tunnel.key());
         info!(tunnel = tunnel.key(), peer = %tunnel.peer, ?esp, "the daemon of a tunnel was started");
         Ok(())
     }
@@ -268,34 +266,18 @@ impl Inner {
         asked.await.unwrap_or_default()
     }
 
-    /// Brings up a tunnel that nobody is at, and shows the peer a new key once. Answers whether it is up.
-    pub(crate) async fn tend_tunnel(&self, tunnel: &Tunnel) -> Result<bool, CloudError> {
+    /// Brings up a tunnel that nobody is at, and shows the peer a new key once.
+    pub(crate) async fn tend_tunnel(&self, tunnel: &Tunnel) -> Result<(), CloudError> {
         let dir = self.tunnel_dir(tunnel);
         if !Daemon::new(&dir, "charon").is_running() {
             info!(tunnel = tunnel.key(), "the daemon of a tunnel is gone and is started again");
-            return self.make_tunnel(tunnel).await.map(|()| false);
+            return self.make_tunnel(tunnel).await;
         }
         let turn = self.turn_of(&tunnel.key());
         // Somebody is at it.
-        let Ok(_turn) = turn.try_lock() else { return Ok(false) };
+        let Ok(_turn) = turn.try_lock() else { return Ok(()) };
         let mut charon = Charon::connect(&dir).await.map_err(|err| failed(tunnel, &err))?;
         let security = charon.security().await.map_err(|err| failed(tunnel, &err))?;
-        if security.is_up && !self.raised.lock().contains(&tunnel.key()) {
-            let edge = self.names.edge(&tunnel.site);
-            run(&["ip", "-n", &edge, "link", "set", "dev", &tunnel.interface(), "up"]).await?;
-            self.raised.lock().insert(tunnel.key());
-        }
-        self.settle_security(tunnel, &dir, &mut charon, &security).await?;
-        Ok(security.is_up)
-    }
-
-    async fn settle_security(
-        &self,
-        tunnel: &Tunnel,
-        dir: &Path,
-        charon: &mut Charon,
-        security: &Security,
-    ) -> Result<(), CloudError> {
         let shown = fs::read_to_string(dir.join("key")).unwrap_or_default();
         match (security.is_up, shown.split_once(' ')) {
             (false, _) => {
