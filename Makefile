@@ -32,6 +32,7 @@ lab: ## Long tests: many crashes, large graphs, a million policy changes, links 
 	$(CARGO) test --release --locked -p policy --test oracle -- --ignored --nocapture
 	$(CARGO) test --release --locked -p trestle --test linux_clouds -- --ignored --nocapture --test-threads 1
 	labs/vm/ipvs.sh
+	labs/vm/vpn.sh
 	labs/ceph.sh
 
 deny: ## Licences, advisories, sources; needs cargo-deny

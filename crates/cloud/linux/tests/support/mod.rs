@@ -75,6 +75,12 @@ impl Site {
         format!("tru{}", self.mark)
     }
 
+    /// Who does ESP, for each tunnel.
+    pub fn esp(&self) -> Vec<String> {
+        let files = lines(&["find", &format!("/run/trestle/{}", self.mark), "-name", "esp"]);
+        files.iter().map(|file| fs::read_to_string(file).unwrap()).collect()
+    }
+
     /// Everything that is on the machine because of this directory, but for the directory itself.
     pub fn left(&self) -> Vec<String> {
         let mut left = self.namespaces();
