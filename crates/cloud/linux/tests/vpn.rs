@@ -208,3 +208,31 @@ async fn three_clouds_each_with_two_peers() {
     }
     assert_eq!(site.left(), [""; 0]);
 }
+
+/// A reboot takes namespaces and daemons; the state brings them back. Without the state, what is there is removed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_reboot_it_is_as_it_was_and_without_its_state_nothing_is_left() {
+    require_tools(&TOOLS);
+    let site = Site::default();
+    let Pair { clouds, at, resources } = pair(&site).await;
+    drop(clouds);
+    site.reboot();
+    assert!(site.namespaces().is_empty() && site.processes().is_empty());
+    let clouds = [site.open("one").await, site.open("two").await];
+    let pair = Pair { clouds, at, resources };
+    pair.until_up().await;
+    assert!(pings(&pair.resources[0], &pair.resources[1]) && pings(&pair.resources[1], &pair.resources[0]));
+    drop(pair);
+    for file in ["one.json", "two.json", "underlay.json"] {
+        std::fs::remove_file(site.path().join(file)).unwrap();
+    }
+    let stranger = format!("not-ours-{}", std::process::id());
+    assert!(Command::new("ip").args(["netns", "add", &stranger]).status().unwrap().success());
+    let clouds = [site.open("one").await, site.open("two").await];
+    drop(clouds);
+    assert_eq!(site.left(), [""; 0]);
+    assert!(
+        Command::new("ip").args(["netns", "delete", &stranger]).status().unwrap().success(),
+        "it is untouched"
+    );
+}

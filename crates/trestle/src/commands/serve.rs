@@ -175,7 +175,7 @@ impl Rows for Status {
 pub fn cloud(text: &str) -> Result<server::CloudConfig, String> {
     let (name, kind) = text.split_once('=').ok_or("write it as NAME=KIND, for example a=linux")?;
     let plugin = match kind {
-        "linux" => server::PluginConfig::Linux {},
+        "linux" => server::PluginConfig::Linux { uplink: Default::default() },
         "fake" => server::PluginConfig::Fake {},
         url if url.starts_with("http://") => {
             server::PluginConfig::Remote { url: url.to_owned(), ca: None, client: None }

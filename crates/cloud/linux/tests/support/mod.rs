@@ -125,9 +125,9 @@ impl Site {
     }
 }
 
-impl Drop for Site {
-    /// Also after a failure nothing is left.
-    fn drop(&mut self) {
+impl Site {
+    /// Takes away what does not survive a reboot.
+    pub fn reboot(&self) {
         for (pid, _) in self.processes() {
             let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).output();
         }
@@ -141,6 +141,13 @@ impl Drop for Site {
         let _ =
             Command::new("nft").args(["delete", "table", "ip", &format!("trestle-{}", self.mark)]).output();
         let _ = fs::remove_dir_all(format!("/run/trestle/{}", self.mark));
+    }
+}
+
+impl Drop for Site {
+    /// Also after a failure nothing is left.
+    fn drop(&mut self) {
+        self.reboot();
     }
 }
 
