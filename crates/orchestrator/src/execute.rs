@@ -21,6 +21,7 @@ mod perform;
 mod requests;
 mod rules;
 mod spaces;
+mod standing;
 mod state;
 mod tag_book;
 #[cfg(test)]
@@ -33,4 +34,5 @@ pub use jobs::{Job, JobState};
 pub use links::LinkView;
 pub use orchestrator::{Options, Orchestrator};
 pub use requests::{Outcome, ResourceView};
+pub use standing::Standing;
 pub use tag_book::{Deployments, TagBook};

@@ -1,6 +1,10 @@
 //! Clouds of this machine from the command line, as a new user meets them, with real packets. Needs root.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test may fail where it stands, and tells how it went"
+)]
 
 mod harness;
 

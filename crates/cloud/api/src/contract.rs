@@ -1,5 +1,7 @@
 //! The trait, and what its calls say.
 
+use std::net::IpAddr;
+
 use async_trait::async_trait;
 use ipnet::Ipv4Net;
 use model::{
@@ -152,4 +154,10 @@ pub trait Cloud: Send + Sync + 'static {
     async fn create_connections(&self, at: &At, spec: &ConnectionSpec) -> Result<(), CloudError>;
     async fn delete_connections(&self, at: &At, peer: &Site) -> Result<(), CloudError>;
     async fn connection_status(&self, at: &At, peer: &Site) -> Result<ConnectionStatus, CloudError>;
+
+    /// The public addresses of this end's tunnels towards a peer, in their order, for clouds that describe themselves
+    /// with `late_addresses`. Empty: the gateway's.
+    async fn connection_addresses(&self, _at: &At, _peer: &Site) -> Result<Vec<IpAddr>, CloudError> {
+        Ok(Vec::new())
+    }
 }

@@ -39,6 +39,7 @@ impl Orchestrator {
         let pinned = self.state.lock().intent.links.contains(&link);
         let [a, b] = link.ends();
         let asked = Asked {
+            judged_on: None,
             what: format!("link {a} and {b}"),
             resources: BTreeSet::new(),
             objects: [format!("link/{link}"), format!("gateway/{a}"), format!("gateway/{b}")].into(),
@@ -60,6 +61,7 @@ impl Orchestrator {
             return Err(OrchestratorError::UnknownLink { link });
         }
         let asked = Asked {
+            judged_on: None,
             what: format!("let link {link} go"),
             resources: BTreeSet::new(),
             objects: [format!("link/{link}")].into(),
@@ -78,6 +80,7 @@ impl Orchestrator {
             None => return Err(OrchestratorError::UnknownLink { link }),
         };
         let asked = Asked {
+            judged_on: None,
             what: format!("give link {link} a new key"),
             resources: BTreeSet::new(),
             objects: [format!("link/{link}")].into(),

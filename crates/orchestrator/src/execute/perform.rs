@@ -224,10 +224,26 @@ impl Orchestrator {
             LinkRecord { phase: Phase::Making, bgp: bgp.to_vec(), spaces: spaces.clone(), shared_key };
         self.commit(vec![Fact::MadeLink(name.clone(), Some(record.clone()))]).await?;
         let [a, b] = name.ends();
-        let (spec_a, spec_b) = (self.connection(name, a, &record)?, self.connection(name, b, &record)?);
+        let (mut spec_a, mut spec_b) =
+            (self.connection(name, a, &record)?, self.connection(name, b, &record)?);
         try_join(self.prepare(&spec_a), self.prepare(&spec_b)).await?;
         let started = Instant::now();
-        try_join(self.connect_end(&spec_a), self.connect_end(&spec_b)).await?;
+        // An end whose addresses come with its connections goes first; the planner links no two of them.
+        match (spec_b.peer_addresses.is_empty(), spec_a.peer_addresses.is_empty()) {
+            (true, _) => {
+                self.connect_end(&spec_a).await?;
+                spec_b.peer_addresses = self.addresses_of(&spec_a).await?;
+                self.connect_end(&spec_b).await?;
+            }
+            (false, true) => {
+                self.connect_end(&spec_b).await?;
+                spec_a.peer_addresses = self.addresses_of(&spec_b).await?;
+                self.connect_end(&spec_a).await?;
+            }
+            (false, false) => {
+                try_join(self.connect_end(&spec_a), self.connect_end(&spec_b)).await?;
+            }
+        }
         let connected = started.elapsed().as_secs_f64();
         try_join(self.until_up(name, &spec_a), self.until_up(name, &spec_b)).await?;
         let up = started.elapsed().as_secs_f64() - connected;
@@ -270,6 +286,20 @@ impl Orchestrator {
     async fn prepare(&self, spec: &ConnectionSpec) -> Done {
         let (cloud, at) = (self.cloud(&spec.site.cloud)?, self.at(&spec.site).await?);
         self.call(&spec.site.cloud, "create_bgp_sessions", cloud.create_bgp_sessions(&at, spec)).await
+    }
+
+    /// The public addresses that a link's end was given when it was made.
+    async fn addresses_of(&self, spec: &ConnectionSpec) -> Result<Vec<IpAddr>, OrchestratorError> {
+        let (cloud, at) = (self.cloud(&spec.site.cloud)?, self.at(&spec.site).await?);
+        let addresses = cloud.connection_addresses(&at, &spec.peer);
+        let addresses = self.call(&spec.site.cloud, "connection_addresses", addresses).await?;
+        if addresses.len() == spec.local_bgp.len() {
+            Ok(addresses)
+        } else {
+            Err(OrchestratorError::NotReady {
+                what: format!("the addresses of {} towards {}", spec.site, spec.peer),
+            })
+        }
     }
 
     async fn connect_end(&self, spec: &ConnectionSpec) -> Done {
@@ -336,9 +366,12 @@ fn settle(changing: &mut BTreeMap<EntryName, BTreeSet<PermitEntry>>, change: &Pe
 }
 
 /// 40 letters and digits, each from six random bits. All public clouds take letters and digits.
+/// The first letter is no digit: AWS takes no key that starts with 0, IBM none that starts with 0x.
 pub(super) fn new_key() -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789xy";
     let mut bytes = [0u8; 40];
     rand::fill(&mut bytes).expect("the system's random source works");
-    bytes.iter().map(|byte| char::from(ALPHABET[usize::from(byte & 63)])).collect()
+    let [first, rest @ ..] = bytes;
+    let letter = |byte: u8, among: u8| char::from(ALPHABET[usize::from(byte % among)]);
+    std::iter::once(letter(first, 52)).chain(rest.iter().map(|byte| letter(*byte, 64))).collect()
 }

@@ -46,6 +46,8 @@ pub(super) struct Asked {
     pub objects: BTreeSet<String>,
     pub facts: Vec<Fact>,
     pub undo: Vec<Fact>,
+    /// The request was judged on this resource; if it goes meanwhile, the request is refused.
+    pub judged_on: Option<ResourceName>,
 }
 
 impl Orchestrator {
@@ -64,7 +66,8 @@ impl Orchestrator {
         let job = Job::new(asked.what, asked.resources, asked.objects, asked.undo);
         let mut facts = asked.facts;
         facts.push(job.fact());
-        self.commit(facts).await?;
+        let guard = asked.judged_on.map(|name| Fact::Resource(name, None).key());
+        self.commit_if(facts, guard).await?;
         self.wake.notify_one();
         Ok(Outcome::Job(Box::new(job)))
     }
@@ -116,6 +119,7 @@ impl Orchestrator {
         };
         let intent = ResourceIntent { region, description, attach };
         let asked = Asked {
+            judged_on: None,
             what: format!("create resource {name}"),
             resources: [name.clone()].into(),
             objects: BTreeSet::new(),
@@ -147,6 +151,7 @@ impl Orchestrator {
             facts
         };
         let asked = Asked {
+            judged_on: None,
             what: format!("delete resource {name}"),
             resources: [name].into(),
             objects: BTreeSet::new(),
@@ -154,6 +159,12 @@ impl Orchestrator {
             undo: Vec::new(),
         };
         self.ask(asked, dry_run).await
+    }
+
+    /// The last trouble with each object that has one.
+    pub fn troubles(&self) -> Vec<(String, String)> {
+        let failures = self.failures.lock();
+        failures.iter().map(|(object, failure)| (object.clone(), failure.message.clone())).collect()
     }
 
     pub fn resources(&self) -> Vec<ResourceView> {

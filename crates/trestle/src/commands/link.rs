@@ -14,7 +14,11 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Rules make the links they need by themselves; a link made here stays without rules.
-A site is written NAMESPACE.CLOUD.")]
+A site is written NAMESPACE.CLOUD.
+
+Examples:
+  trestle link list
+  trestle link create default.a default.b")]
 pub enum LinkCommand {
     /// All links, with their tunnels and BGP sessions
     List,

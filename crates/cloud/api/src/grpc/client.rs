@@ -4,7 +4,10 @@
 //! done: its networks come with its resources, its kind is guessed from its name, and lists are short. What cannot
 //! be done without the extension (deleting, above all) is refused with that reason.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    net::IpAddr,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use async_trait::async_trait;
 use ipnet::Ipv4Net;
@@ -270,5 +273,11 @@ impl Cloud for RemoteCloud {
 
     async fn connection_status(&self, at: &At, peer: &Site) -> Result<ConnectionStatus, CloudError> {
         status(self.extension().get_connection_status(connection(at, peer)).await?.get_ref())
+    }
+
+    async fn connection_addresses(&self, at: &At, peer: &Site) -> Result<Vec<IpAddr>, CloudError> {
+        let answer = self.extension().get_connection_addresses(connection(at, peer)).await;
+        let none = || Some(v1::CloudConnectionAddresses { addresses: Vec::new() });
+        parse_all("address", &or_without(answer, none)?.addresses)
     }
 }

@@ -284,4 +284,13 @@ impl CloudExtension for PluginService {
         let (at, peer) = connection(request.into_inner())?;
         Ok(Response::new(status_message(&self.cloud.connection_status(&at, &peer).await?)))
     }
+
+    async fn get_connection_addresses(
+        &self,
+        request: Request<v1::CloudConnection>,
+    ) -> Reply<v1::CloudConnectionAddresses> {
+        let (at, peer) = connection(request.into_inner())?;
+        let addresses = texts(&self.cloud.connection_addresses(&at, &peer).await?);
+        Ok(Response::new(v1::CloudConnectionAddresses { addresses }))
+    }
 }
