@@ -51,6 +51,7 @@ lab: ## Long tests: crashes, large graphs, a million policy changes, 10,000 watc
 	$(CARGO) test --release --locked -p trestle --test linux_clouds -- --ignored --nocapture --test-threads 1
 	labs/vm/ipvs.sh
 	labs/vm/bench.sh
+	labs/vm/vpn.sh
 	labs/ceph.sh
 
 dist: ## dist/: the release binary, a Debian package, manual pages and completions

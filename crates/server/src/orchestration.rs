@@ -108,11 +108,11 @@ async fn open(config: &CloudConfig, data_dir: &std::path::Path) -> Result<Arc<dy
             Ok(Arc::new(opened.map_err(|err| CloudsError::Public { cloud: name, err })?))
         }
         PluginConfig::Fake {} => Ok(Arc::new(FakeCloud::new(name))),
-        PluginConfig::Linux {} => {
+        PluginConfig::Linux { uplink } => {
             let opened = cloud_linux::LinuxCloud::open(
                 name.clone(),
                 data_dir.join("linux"),
-                cloud_linux::Options::default(),
+                cloud_linux::Options { uplink: uplink.clone() },
             )
             .await;
             Ok(Arc::new(opened.map_err(|err| CloudsError::Linux { cloud: name, err })?))

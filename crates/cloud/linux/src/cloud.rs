@@ -47,6 +47,8 @@ pub struct Options {
 pub struct LinuxCloud {
     inner: Arc<Inner>,
     supervisor: JoinHandle<()>,
+    /// Keeps other processes away from the same state.
+    _lock: std::fs::File,
 }
 
 /// What the calls and the supervisor share.
@@ -65,8 +67,6 @@ pub(crate) struct Inner {
     pub(crate) ended: Mutex<BTreeMap<ResourceName, Ended>>,
     pub(crate) tables: Tables,
     pub(crate) underlay: Underlay,
-    /// Keeps other processes away from the same state.
-    _lock: std::fs::File,
 }
 
 impl Drop for LinuxCloud {
@@ -104,11 +104,10 @@ impl LinuxCloud {
             mended: Mutex::default(),
             ended: Mutex::default(),
             tables: Tables::default(),
-            _lock: lock,
         });
         inner.repair().await?;
         let supervisor = tokio::spawn(supervise::run(Arc::downgrade(&inner)));
-        Ok(Self { inner, supervisor })
+        Ok(Self { inner, supervisor, _lock: lock })
     }
 }
 

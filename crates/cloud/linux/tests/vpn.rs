@@ -69,6 +69,10 @@ async fn e4_two_clouds_talk_through_their_tunnels() {
     let site = Site::default();
     let pair = pair(&site).await;
     let [a, b] = &pair.resources;
+    // The lab says which ESP it means to try.
+    if let Ok(esp) = std::env::var("EXPECT_ESP") {
+        assert_eq!(site.esp(), [esp.clone(), esp.clone(), esp.clone(), esp], "who does ESP");
+    }
     assert!(pings(a, b) && pings(b, a));
     assert!(carries_tcp(a, b, 7001, 5) && carries_tcp(b, a, 7002, 5), "also packets that must be cut to fit");
     let status = pair.clouds[0].connection_status(&pair.at[0], &pair.at[1].site).await.unwrap();
@@ -203,4 +207,32 @@ async fn three_clouds_each_with_two_peers() {
         cloud.delete_network(at, &segment("west")).await.unwrap();
     }
     assert_eq!(site.left(), [""; 0]);
+}
+
+/// A reboot takes namespaces and daemons; the state brings them back. Without the state, what is there is removed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_reboot_it_is_as_it_was_and_without_its_state_nothing_is_left() {
+    require_tools(&TOOLS);
+    let site = Site::default();
+    let Pair { clouds, at, resources } = pair(&site).await;
+    drop(clouds);
+    site.reboot();
+    assert!(site.namespaces().is_empty() && site.processes().is_empty());
+    let clouds = [site.open("one").await, site.open("two").await];
+    let pair = Pair { clouds, at, resources };
+    pair.until_up().await;
+    assert!(pings(&pair.resources[0], &pair.resources[1]) && pings(&pair.resources[1], &pair.resources[0]));
+    drop(pair);
+    for file in ["one.json", "two.json", "underlay.json"] {
+        std::fs::remove_file(site.path().join(file)).unwrap();
+    }
+    let stranger = format!("not-ours-{}", std::process::id());
+    assert!(Command::new("ip").args(["netns", "add", &stranger]).status().unwrap().success());
+    let clouds = [site.open("one").await, site.open("two").await];
+    drop(clouds);
+    assert_eq!(site.left(), [""; 0]);
+    assert!(
+        Command::new("ip").args(["netns", "delete", &stranger]).status().unwrap().success(),
+        "it is untouched"
+    );
 }

@@ -127,10 +127,14 @@ impl Orchestrator {
         debug!(%action, "a step starts");
         let this = Arc::clone(self);
         steps.spawn(async move {
+            let started = Instant::now();
             // B11: a plugin in this process that panics fails its step and nothing else.
             let result = AssertUnwindSafe(this.perform(&action)).catch_unwind().await;
             let result =
                 result.unwrap_or_else(|_| Err(OrchestratorError::Panicked { action: action.to_string() }));
+            // Where the time of a job goes: the longest chain of these is its critical path.
+            let (seconds, done) = (started.elapsed().as_secs_f64(), result.is_ok());
+            debug!(%action, seconds, done, "a step has ended");
             Ended { object, result }
         });
     }

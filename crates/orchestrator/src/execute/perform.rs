@@ -16,6 +16,7 @@ use model::{
     ResourceName, Secret, Segment, Site, TagName,
 };
 use tokio::time::Instant;
+use tracing::debug;
 
 use super::{Orchestrator, OrchestratorError, facts::Fact};
 use crate::plan::{
@@ -226,6 +227,7 @@ impl Orchestrator {
         let (mut spec_a, mut spec_b) =
             (self.connection(name, a, &record)?, self.connection(name, b, &record)?);
         try_join(self.prepare(&spec_a), self.prepare(&spec_b)).await?;
+        let started = Instant::now();
         // An end whose addresses come with its connections goes first; the planner links no two of them.
         match (spec_b.peer_addresses.is_empty(), spec_a.peer_addresses.is_empty()) {
             (true, _) => {
@@ -242,7 +244,10 @@ impl Orchestrator {
                 try_join(self.connect_end(&spec_a), self.connect_end(&spec_b)).await?;
             }
         }
+        let connected = started.elapsed().as_secs_f64();
         try_join(self.until_up(name, &spec_a), self.until_up(name, &spec_b)).await?;
+        let up = started.elapsed().as_secs_f64() - connected;
+        debug!(link = %name, connected, up, "a link carries packets");
         let ready = LinkRecord { phase: Phase::Ready, ..record };
         self.commit(vec![Fact::MadeLink(name.clone(), Some(ready))]).await
     }

@@ -136,7 +136,7 @@ pub fn log_to_stderr(default: &str) {
 pub fn cloud(text: &str) -> Result<server::CloudConfig, String> {
     let (name, kind) = text.split_once('=').ok_or("write it as NAME=KIND, for example a=linux")?;
     let plugin = match kind {
-        "linux" => server::PluginConfig::Linux {},
+        "linux" => server::PluginConfig::Linux { uplink: Default::default() },
         "fake" => server::PluginConfig::Fake {},
         "aws" => server::PluginConfig::Aws(cloud_aws::AwsOptions::default()),
         "gcp" => server::PluginConfig::Gcp(cloud_gcp::GcpOptions::default()),

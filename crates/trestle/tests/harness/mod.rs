@@ -36,20 +36,25 @@ impl Up {
     /// As `start_in`, with words before this and every later command.
     pub fn start_as(prefix: &[&str], dir: TempDir, flags: &[&str]) -> Self {
         let prefix: Vec<String> = prefix.iter().map(ToString::to_string).collect();
-        let (http, grpc, watch) = (free_port(), free_port(), free_port());
-        let mut child = prefixed(&prefix)
-            .args(["up", "--data-dir", "data", "--http", &http, "--grpc", &grpc])
-            .args(["--watch", &watch, "--nbd", "127.0.0.1:0"])
-            .args(flags)
-            .env("TRESTLE_CONTEXT", dir.path().join("context.json"))
-            .current_dir(dir.path())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
-        let up = stdout.lines().map_while(Result::ok).any(|line| line == "Trestle is up.");
-        assert!(up, "trestle up did not start");
-        Self { child, prefix, dir, http, grpc, watch }
+        // A port that is free now may be somebody else's a moment later.
+        for _ in 0..5 {
+            let (http, grpc, watch) = (free_port(), free_port(), free_port());
+            let mut child = prefixed(&prefix)
+                .args(["up", "--data-dir", "data", "--http", &http, "--grpc", &grpc])
+                .args(["--watch", &watch, "--nbd", "127.0.0.1:0"])
+                .args(flags)
+                .env("TRESTLE_CONTEXT", dir.path().join("context.json"))
+                .current_dir(dir.path())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let stdout = BufReader::new(child.stdout.take().unwrap());
+            if stdout.lines().map_while(Result::ok).any(|line| line == "Trestle is up.") {
+                return Self { child, prefix, dir, http, grpc, watch };
+            }
+            child.wait().unwrap();
+        }
+        panic!("trestle up did not start");
     }
 
     pub fn pid(&self) -> u32 {

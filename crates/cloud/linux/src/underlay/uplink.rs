@@ -25,7 +25,8 @@ use crate::{
 const FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
 
 /// Where public addresses are reached from the exchange.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Uplink {
     /// Through this machine.
     #[default]

@@ -38,7 +38,8 @@ pub(crate) struct Session {
     pub routes: BTreeSet<Ipv4Net>,
 }
 
-/// bird.conf. The first tunnel to a peer is preferred while it works; BFD finds out in less than a second when not.
+/// bird.conf. BIRD waits a second before it connects, whatever it is told, from when the interface is up. The first
+/// tunnel to a peer is preferred while it works; BFD finds out in less than a second when not.
 pub(crate) fn settings(
     asn: u32,
     router_id: std::net::Ipv4Addr,

@@ -75,6 +75,12 @@ impl Site {
         format!("tru{}", self.mark)
     }
 
+    /// Who does ESP, for each tunnel.
+    pub fn esp(&self) -> Vec<String> {
+        let files = lines(&["find", &format!("/run/trestle/{}", self.mark), "-name", "esp"]);
+        files.iter().map(|file| fs::read_to_string(file).unwrap()).collect()
+    }
+
     /// Everything that is on the machine because of this directory, but for the directory itself.
     pub fn left(&self) -> Vec<String> {
         let mut left = self.namespaces();
@@ -119,9 +125,9 @@ impl Site {
     }
 }
 
-impl Drop for Site {
-    /// Also after a failure nothing is left.
-    fn drop(&mut self) {
+impl Site {
+    /// Takes away what does not survive a reboot.
+    pub fn reboot(&self) {
         for (pid, _) in self.processes() {
             let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).output();
         }
@@ -135,6 +141,13 @@ impl Drop for Site {
         let _ =
             Command::new("nft").args(["delete", "table", "ip", &format!("trestle-{}", self.mark)]).output();
         let _ = fs::remove_dir_all(format!("/run/trestle/{}", self.mark));
+    }
+}
+
+impl Drop for Site {
+    /// Also after a failure nothing is left.
+    fn drop(&mut self) {
+        self.reboot();
     }
 }
 
