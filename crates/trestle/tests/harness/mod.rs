@@ -28,7 +28,16 @@ impl Up {
     }
 
     pub fn start_in(dir: TempDir, flags: &[&str]) -> Self {
-        let (http, grpc, watch) = (free_port(), free_port(), free_port());
+        Self::start_at(dir, flags, [free_port(), free_port(), free_port()])
+    }
+
+    /// Stops it, and starts it again where it was.
+    pub fn restart(self, flags: &[&str]) -> Self {
+        let places = [self.http.clone(), self.grpc.clone(), self.watch.clone()];
+        Self::start_at(self.stop(), flags, places)
+    }
+
+    fn start_at(dir: TempDir, flags: &[&str], [http, grpc, watch]: [String; 3]) -> Self {
         let mut child = Command::new(TRESTLE)
             .args(["up", "--data-dir", "data", "--http", &http, "--grpc", &grpc])
             .args(["--watch", &watch, "--nbd", "127.0.0.1:0"])
