@@ -4,7 +4,7 @@ CARGO ?= cargo
 # make bench ONLY=store runs one family.
 ONLY ?= store tags policy watch transport nft services orchestrator storage
 
-.PHONY: up build page openapi pictures test lint bench lab dist deny clean
+.PHONY: up build page openapi pictures test lint bench lab lab-clouds live-aws live-gcp dist deny clean
 
 up: build ## Start a controller here; Ctrl-C stops it
 	target/release/trestle up
@@ -37,17 +37,32 @@ bench: ## One JSON line per figure: make bench ONLY="store tags"
 	scripts/test-deps
 	@for family in $(ONLY); do $(CARGO) bench --quiet --locked -p benches --bench $$family || exit 1; done
 
-lab: ## Long tests: many crashes, large graphs, a million policy changes, IPVS in a VM, a Ceph cluster
+lab: ## Long tests: crashes, large graphs, a million policy changes, 10,000 watchers, 1,000 agents, packets, links between clouds, Go clients, IPVS in a VM, Ceph
 	scripts/test-deps
 	TRESTLE_CRASH_ROUNDS=500 $(CARGO) test --release --locked -p store --test crash -- --nocapture
 	$(CARGO) test --release --locked -p server --test scale -- --ignored --nocapture --test-threads 1
+	$(CARGO) test --release --locked -p server --test watch -- --ignored --nocapture
 	$(CARGO) test --release --locked -p trestle --test idle -- --ignored --nocapture
 	$(CARGO) test --release --locked -p policy --test oracle -- --ignored --nocapture
+	labs/antrea-client/run.sh
+	TRESTLE_CHURN_AGENTS=1000 TRESTLE_CHURN_SECONDS=60 $(CARGO) test --release --locked -p agent --test controller churn -- --nocapture
+	TRESTLE_LAB_ROUNDS=100 $(CARGO) test --release --locked -p trestle --test agent_lab -- --nocapture --test-threads 1
+	labs/go/run.sh
+	$(CARGO) test --release --locked -p trestle --test linux_clouds -- --ignored --nocapture --test-threads 1
 	labs/vm/ipvs.sh
 	labs/ceph.sh
 
 dist: ## dist/: the release binary, a Debian package, manual pages and completions
 	scripts/dist
+
+lab-clouds: ## The clouds' official clients drive the simulators; downloads them, and records what they send
+	labs/clouds/run.sh
+
+live-aws: ## The contract's suite on the AWS account of the environment; costs money
+	$(CARGO) test --locked -p cloud-aws --test contract -- --ignored --nocapture
+
+live-gcp: ## The contract's suite on the project GOOGLE_CLOUD_PROJECT; costs money
+	$(CARGO) test --locked -p cloud-gcp --test contract -- --ignored --nocapture
 
 deny: ## Licences, advisories, sources; needs cargo-deny
 	cargo deny check

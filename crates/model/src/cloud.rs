@@ -200,6 +200,14 @@ pub struct CloudTraits {
     pub tunnels: u8,
     /// Routes are learnt; otherwise a link is made anew when the networks behind its other end change.
     pub bgp: bool,
+    /// Public addresses of this end of a link. A link has as many tunnels as its larger end has addresses.
+    pub addresses: u8,
+    /// The addresses belong to the link, not to the gateway, and are known once this end of it was made.
+    pub late_addresses: bool,
+    /// Inside a tunnel this cloud always takes the first address of the /30.
+    pub bgp_first_host: bool,
+    /// AS numbers that this cloud takes neither for itself nor for a peer: first and last of each range.
+    pub asn_reserved: Vec<(u32, u32)>,
 }
 
 impl Default for CloudTraits {
@@ -211,6 +219,10 @@ impl Default for CloudTraits {
             asn: None,
             tunnels: 2,
             bgp: true,
+            addresses: 2,
+            late_addresses: false,
+            bgp_first_host: false,
+            asn_reserved: Vec::new(),
         }
     }
 }
@@ -224,8 +236,11 @@ impl CloudTraits {
             "azure" => Self {
                 bgp_first: Ipv4Addr::new(169, 254, 21, 0),
                 bgp_last: Ipv4Addr::new(169, 254, 22, 252),
+                tunnels: 4,
+                asn_reserved: vec![(65_515, 65_515), (65_517, 65_520)],
                 ..Self::default()
             },
+            "gcp" => Self { tunnels: 4, ..Self::default() },
             // AWS: "specify an inside tunnel CIDR": these are taken.
             "aws" => Self {
                 bgp_reserved: vec![
@@ -237,10 +252,26 @@ impl CloudTraits {
                     block(5, 0, 30),
                     block(169, 252, 30),
                 ],
+                // Two connections of two tunnels, each tunnel with an address of its own.
+                tunnels: 4,
+                addresses: 4,
+                late_addresses: true,
+                bgp_first_host: true,
                 ..Self::default()
             },
             // IBM's VPN gateways route statically.
-            "ibm" => Self { bgp: false, ..Self::default() },
+            "ibm" => Self {
+                bgp: false,
+                asn_reserved: vec![
+                    (64_512, 64_513),
+                    (65_100, 65_100),
+                    (65_200, 65_234),
+                    (65_402, 65_433),
+                    (65_500, 65_500),
+                    (4_201_065_000, 4_201_065_999),
+                ],
+                ..Self::default()
+            },
             _ => Self::default(),
         }
     }
@@ -259,7 +290,7 @@ pub struct ResourceState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GatewayState {
     pub asn: u32,
-    /// Public addresses, one per tunnel.
+    /// Public addresses; tunnel `i` uses the `i`-th, round and round. None where they belong to the links.
     pub addresses: Vec<IpAddr>,
 }
 

@@ -27,7 +27,9 @@ mod dependents;
 pub(crate) mod entities;
 mod flush;
 pub(crate) mod groups;
+mod lookup;
 mod matching;
+mod membership;
 pub(crate) mod namespaces;
 mod objects;
 pub(crate) mod policies;
@@ -42,6 +44,7 @@ use std::sync::Arc;
 
 use model::policy::{Object, ObjectId, output::Update};
 
+pub use membership::{GroupMembers, NamedGroup};
 pub use view::{GroupView, View};
 
 use crate::selection::SERVICE_ACCOUNT_LABEL;

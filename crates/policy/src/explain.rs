@@ -21,6 +21,7 @@
 
 mod decide;
 mod ends;
+mod evaluate;
 mod reach;
 
 use std::{fmt, net::IpAddr};
@@ -31,6 +32,7 @@ use model::policy::{
 };
 use thiserror::Error;
 
+pub use evaluate::Evaluation;
 pub use reach::{Class, PortSet, Workload};
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,5 +10,5 @@ pub mod gate;
 pub mod session;
 pub mod table;
 
-pub use caller::{Caller, Peer, PeerCertificate, Proof};
+pub use caller::{Caller, Credential, Peer, PeerCertificate, Proof};
 pub use credentials::{CertificateRecord, Credentials, CredentialsError, NewToken, TokenRecord};

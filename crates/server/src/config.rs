@@ -69,6 +69,10 @@ pub enum PluginConfig {
         #[serde(default)]
         client: Option<CertificateFiles>,
     },
+    /// An AWS account; see docs/clouds/aws.md.
+    Aws(cloud_aws::AwsOptions),
+    /// Google Cloud; see docs/clouds/gcp.md.
+    Gcp(cloud_gcp::GcpOptions),
     /// A cloud in memory, to try things out. It forgets everything when the controller stops.
     Fake {},
 }

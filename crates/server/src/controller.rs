@@ -24,6 +24,7 @@ use crate::{
     audit::Audit,
     blocking::blocking,
     config::{Config, ConfigError},
+    enforcer::Enforcer,
     grpc,
     life::Life,
     limits::{self, Limits},
@@ -36,8 +37,9 @@ use crate::{
     orchestration,
     parts::Parts,
     pki::{Pki, PkiError},
-    policy::{Consumer, Policy},
+    policy::{Consumer, Follower, Policy},
     private_file, rest,
+    services::Services,
     storage::{Storage, StorageError},
     tags::Tags,
     tls::{Tls, TlsError},
@@ -134,11 +136,19 @@ impl Controller {
         let cache = Arc::new(watch::Cache::new(first_revision()));
         let credentials = Arc::new(Credentials::start(store.clone(), Arc::clone(&pki), &life));
         let transport = Transport::start(&config.nodes, sources, &credentials, &life);
-        let consumers: Vec<Box<dyn Consumer>> =
-            vec![Box::new(watch_api::Feed(Arc::clone(&cache))), transport.policy_consumer()];
+        let enforcer = Enforcer::default();
+        let consumers: Vec<Box<dyn Consumer>> = vec![
+            Box::new(watch_api::Feed(Arc::clone(&cache))),
+            transport.policy_consumer(),
+            Box::new(enforcer.feed()),
+        ];
+        let services = Services::new();
+        let followers: Vec<Box<dyn Follower>> = vec![services.follower(transport.services_source())];
         let parts = Parts {
             storage,
-            policy: Policy::start(&objects, consumers, &life),
+            policy: Policy::start(&objects, consumers, followers, &life),
+            enforced: enforcer.reached(),
+            services,
             watch: cache,
             objects,
             tags,
@@ -158,6 +168,7 @@ impl Controller {
         load(&parts).await?;
         ensure_first_token(&parts).await?;
         parts.namespaces.ensure_default().await.map_err(StartError::Namespace)?;
+        enforcer.start(&parts).await;
         orchestration::run(&parts).await?;
         News::start(&parts);
         if let Some(storage) = &parts.storage {

@@ -1,86 +1,44 @@
 //! Explain, between the words of callers and those of the engine; for gRPC and REST alike.
 //!
-//! An end may also be a resource: then its permit list decides on its side, and policies see its address.
+//! Where no policy decides, a Pod is open; a resource of a cloud has its permit list, which is looked at here.
 
-mod resource;
+mod permit;
 
-use std::{net::IpAddr, sync::Arc};
+use std::time::Duration;
 
 use model::{
-    Direction,
+    ResourceName,
     policy::output::{Action, MemberKind, Protocol},
 };
-use orchestrator::execute::{Orchestrator, ResourceView};
 use policy::explain::{
     End, Endpoint, ExplainError, Explanation, Miss, Outcome, Query, RuleRef, Side, Stage, Step,
 };
-use resource::AtResource;
 use tonic::Code;
 use wire::trestle::v1::{ExplainRequest, ExplainResponse, ExplainedEnd, ExplainedSide, ExplainedStep};
 
-use crate::{failure::Failure, policy::Policy};
+use crate::{failure::Failure, parts::Parts};
 
-/// What explain asks of the rooms.
-#[derive(Clone)]
-pub struct Explainer {
-    pub policy: Arc<Policy>,
-    pub orchestrator: Arc<Orchestrator>,
-}
+/// How long a resource that has just been made may take to be known to the engine.
+const PATIENCE: Duration = Duration::from_secs(2);
 
-impl Explainer {
-    pub fn explain(&self, request: &ExplainRequest) -> Result<ExplainResponse, Failure> {
-        let [source, destination] =
-            [&request.source, &request.destination].map(|text| self.resource(text).transpose());
-        let (source, destination) = (source?, destination?);
-        let query = query(request, source.as_ref(), destination.as_ref())?;
-        let mut explained = match self.policy.explain(&query) {
-            Ok(explanation) => reply(&explanation),
-            Err(err @ ExplainError::Unknown(_)) => return Err(Failure::from_error(Code::NotFound, &err)),
-        };
-        let at = |resource, direction, peer: &Option<ExplainedEnd>, peer_name| AtResource {
-            resource,
-            direction,
-            peer: peer.as_ref().and_then(|end| end.address.parse().ok()),
-            peer_name,
-            protocol: query.protocol,
-            port: query.port,
-        };
-        if let Some(source) = &source {
-            let here = at(source, Direction::Outbound, &explained.destination, request.destination.as_str());
-            overlay(&here, &mut explained.egress, &mut explained.remedies);
+pub async fn explain(parts: &Parts, request: &ExplainRequest) -> Result<ExplainResponse, Failure> {
+    let query = query(request)?;
+    let is_entity =
+        |end: &Endpoint| matches!(end, Endpoint::Workload { kind: MemberKind::ExternalEntity, .. });
+    if is_entity(&query.source) || is_entity(&query.destination) {
+        let now = *parts.orchestrator.changes().borrow();
+        let mut enforced = parts.enforced.clone();
+        // Late or not: what the engine knows then is explained.
+        let _ = tokio::time::timeout(PATIENCE, enforced.wait_for(|reached| *reached >= now)).await;
+    }
+    match parts.policy.explain(&query) {
+        Ok(explanation) => {
+            let mut response = reply(&explanation);
+            permit::decide(&parts.orchestrator, &query, &explanation, &mut response);
+            Ok(response)
         }
-        if let Some(destination) = &destination {
-            let here = at(destination, Direction::Inbound, &explained.source, request.source.as_str());
-            overlay(&here, &mut explained.ingress, &mut explained.remedies);
-        }
-        explained.source = source.as_ref().map(resource::end).or(explained.source);
-        explained.destination = destination.as_ref().map(resource::end).or(explained.destination);
-        let is_allowed = |side: &Option<ExplainedSide>| side.as_ref().is_some_and(|side| side.allowed);
-        explained.allowed = is_allowed(&explained.egress) && is_allowed(&explained.ingress);
-        Ok(explained)
+        Err(err @ ExplainError::Unknown(_)) => Err(Failure::from_error(Code::NotFound, &err)),
     }
-
-    /// The resource that a text names; an error if it is none of ours.
-    fn resource(&self, text: &str) -> Option<Result<ResourceView, Failure>> {
-        let name = resource::name(text)?;
-        let found = self.orchestrator.resource(&name).map_err(Failure::from);
-        Some(found.and_then(|resource| match resource.ip {
-            Some(_) => Ok(resource),
-            None => {
-                let text = format!("{name} is {} and has no address yet", resource.state);
-                Err(Failure::new(Code::FailedPrecondition, text))
-            }
-        }))
-    }
-}
-
-/// Puts what a permit list says in the place of what policies say of an address nobody enforces them for.
-fn overlay(here: &AtResource<'_>, side: &mut Option<ExplainedSide>, remedies: &mut Vec<String>) {
-    let decided = here.side();
-    if !decided.allowed {
-        remedies.push(here.remedy());
-    }
-    *side = Some(decided);
 }
 
 /// `tcp`, `udp`, `sctp` or `icmp`; tcp if empty.
@@ -99,18 +57,10 @@ pub fn port(number: Option<u32>) -> Result<Option<u16>, Failure> {
     }
 }
 
-fn query(
-    request: &ExplainRequest,
-    source: Option<&ResourceView>,
-    destination: Option<&ResourceView>,
-) -> Result<Query, Failure> {
-    let end = |text: &str, resource: Option<&ResourceView>| {
-        let address = resource.and_then(|resource| resource.ip.as_deref()?.parse::<IpAddr>().ok());
-        address.map_or_else(|| endpoint(text), |address| Ok(Endpoint::Address(address)))
-    };
+fn query(request: &ExplainRequest) -> Result<Query, Failure> {
     Ok(Query {
-        source: end(&request.source, source)?,
-        destination: end(&request.destination, destination)?,
+        source: endpoint(&request.source)?,
+        destination: endpoint(&request.destination)?,
         protocol: protocol(&request.protocol)?,
         port: port(request.port)?,
         source_port: None,
@@ -119,10 +69,17 @@ fn query(
     })
 }
 
-/// `10.0.0.1`, `namespace/name` of a Pod, or `pod/…`, `entity/…`, `node/name`. Resources were looked at before.
+/// `10.0.0.1`, `namespace.cloud.name` of a resource, `namespace/name` of a Pod, or `pod/…`, `entity/…`, `node/name`.
 fn endpoint(text: &str) -> Result<Endpoint, Failure> {
     if let Ok(address) = text.parse() {
         return Ok(Endpoint::Address(address));
+    }
+    if let Ok(resource) = text.parse::<ResourceName>() {
+        return Ok(Endpoint::Workload {
+            kind: MemberKind::ExternalEntity,
+            namespace: resource.namespace.to_string(),
+            name: format!("{}.{}", resource.cloud, resource.name),
+        });
     }
     let parts: Vec<&str> = text.split('/').collect();
     let (kind, namespace, name) = match parts.as_slice() {
@@ -131,7 +88,7 @@ fn endpoint(text: &str) -> Result<Endpoint, Failure> {
         ["entity" | "externalentity", namespace, name] => (MemberKind::ExternalEntity, *namespace, *name),
         _ => {
             let text = format!(
-                "{text:?} is neither an address, a resource (namespace.cloud.name) nor namespace/name, pod/…, entity/… or node/name"
+                "{text:?} is neither an address, a resource (namespace.cloud.name), nor namespace/name, pod/…, entity/… or node/name"
             );
             return Err(Failure::new(Code::InvalidArgument, text));
         }

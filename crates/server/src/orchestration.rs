@@ -43,6 +43,12 @@ pub enum CloudsError {
         #[source]
         err: CloudError,
     },
+    #[error("cannot use the public cloud {cloud}")]
+    Public {
+        cloud: Segment,
+        #[source]
+        err: CloudError,
+    },
     #[error("the plugin of cloud {cloud} is at {url:?}, which cannot be used")]
     Url {
         cloud: Segment,
@@ -66,7 +72,8 @@ pub async fn load(
     namespaces: Namespaces,
 ) -> Result<Arc<Orchestrator>, CloudsError> {
     let pools = Pools::new(config.address_pools.clone()).unwrap_or_default();
-    let options = Options { pools, check_every: Some(CHECK_EVERY), ..Options::default() };
+    let options =
+        Options { pools, check_every: Some(CHECK_EVERY), awaits_policies: true, ..Options::default() };
     let book = Book { tags, seen: Mutex::new(Revision(0)) };
     let loaded = Orchestrator::load(store, Arc::new(book), Arc::new(Sites(namespaces)), options).await;
     loaded.map_err(CloudsError::Load)
@@ -92,9 +99,22 @@ pub async fn run(parts: &Parts) -> Result<(), CloudsError> {
 async fn open(config: &CloudConfig, data_dir: &std::path::Path) -> Result<Arc<dyn Cloud>, CloudsError> {
     let name = config.name.clone();
     match &config.plugin {
+        PluginConfig::Aws(options) => {
+            let opened = cloud_aws::AwsCloud::new(options);
+            Ok(Arc::new(opened.map_err(|err| CloudsError::Public { cloud: name, err })?))
+        }
+        PluginConfig::Gcp(options) => {
+            let opened = cloud_gcp::GcpCloud::new(options);
+            Ok(Arc::new(opened.map_err(|err| CloudsError::Public { cloud: name, err })?))
+        }
         PluginConfig::Fake {} => Ok(Arc::new(FakeCloud::new(name))),
         PluginConfig::Linux {} => {
-            let opened = cloud_linux::LinuxCloud::open(name.clone(), data_dir.join("linux")).await;
+            let opened = cloud_linux::LinuxCloud::open(
+                name.clone(),
+                data_dir.join("linux"),
+                cloud_linux::Options::default(),
+            )
+            .await;
             Ok(Arc::new(opened.map_err(|err| CloudsError::Linux { cloud: name, err })?))
         }
         PluginConfig::Remote { url, ca, client } => {

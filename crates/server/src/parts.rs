@@ -11,7 +11,6 @@ use crate::{
     access::Credentials,
     audit::Audit,
     config::Config,
-    explain::Explainer,
     failure::chain,
     life::Life,
     metrics::Metrics,
@@ -20,6 +19,7 @@ use crate::{
     objects::Objects,
     pki::Pki,
     policy::Policy,
+    services::Services,
     storage::Storage,
     tags::Tags,
     transport::Transport,
@@ -35,6 +35,9 @@ pub struct Parts {
     pub orchestrator: Arc<Orchestrator>,
     pub objects: Objects,
     pub policy: Arc<Policy>,
+    /// How far the policy engine knows the resources, in the orchestrator's count of changes.
+    pub enforced: tokio::sync::watch::Receiver<u64>,
+    pub services: Arc<Services>,
     pub watch: Arc<watch::Cache>,
     pub credentials: Arc<Credentials>,
     pub storage: Option<Arc<Storage>>,
@@ -48,10 +51,6 @@ pub struct Parts {
 }
 
 impl Parts {
-    pub fn explainer(&self) -> Explainer {
-        Explainer { policy: Arc::clone(&self.policy), orchestrator: Arc::clone(&self.orchestrator) }
-    }
-
     /// Deletes a namespace that holds no resources.
     pub async fn delete_namespace(&self, name: &Segment) -> Result<(), NamespaceError> {
         let mut names = self.orchestrator.resources().into_iter().map(|resource| resource.name);

@@ -7,11 +7,13 @@ mod events;
 mod inventory;
 mod jobs;
 mod namespaces;
+mod nodes;
 mod page;
 mod policies;
 mod reachability;
 mod resources;
 mod rules;
+mod services;
 mod session;
 mod storage;
 mod system;
@@ -43,6 +45,8 @@ use crate::{failure::Failure, parts::Parts};
         (name = "resources", description = "Resources in clouds and who may talk to them"),
         (name = "jobs", description = "Long work"),
         (name = "policies", description = "What policies come to, and why a connection is permitted or denied"),
+        (name = "nodes", description = "Nodes: their connection, what they have applied, and what they could not"),
+        (name = "services", description = "Load-balanced addresses, and where packets to them go"),
         (name = "storage", description = "Storage handed to other clusters"),
         (name = "system", description = "The controller itself"),
     )
@@ -80,6 +84,11 @@ fn routes() -> OpenApiRouter<Parts> {
         .routes(routes!(jobs::get, jobs::cancel))
         .routes(routes!(policies::list))
         .routes(routes!(policies::explain))
+        .routes(routes!(nodes::list))
+        .routes(routes!(nodes::get))
+        .routes(routes!(services::list))
+        .routes(routes!(services::get))
+        .routes(routes!(services::explain))
         .routes(routes!(storage::list_tickets, storage::create_ticket))
         .routes(routes!(storage::revoke_ticket))
         .routes(routes!(storage::list_consumers))
@@ -95,7 +104,6 @@ fn routes() -> OpenApiRouter<Parts> {
         .routes(routes!(inventory::clouds))
         .routes(routes!(inventory::resources))
         .routes(routes!(inventory::links))
-        .routes(routes!(inventory::nodes))
         .routes(routes!(inventory::workloads))
         .routes(routes!(inventory::objects))
         .routes(routes!(reachability::reachability))

@@ -8,7 +8,8 @@ use model::Role;
 use crate::{
     client::ConnectionArgs,
     commands::{
-        access, job, link, namespace, node, object, page, plugin, policy, resource, rule, storage, store, tag,
+        access, agent, job, link, namespace, node, object, page, plugin, policy, resource, rule, service,
+        storage, store, tag,
     },
     output::Format,
 };
@@ -50,6 +51,8 @@ pub enum Command {
     },
     /// Serve a cloud as a plugin, in a process of its own
     Plugin(plugin::PluginArgs),
+    /// Enforce policies on this node, as its controller says; attach the Pods of this node
+    Agent(agent::AgentArgs),
     /// Names for addresses, resources and groups of other tags
     #[command(subcommand)]
     Tag(tag::TagCommand),
@@ -89,6 +92,9 @@ pub enum Command {
     /// Network policies and what they come to
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
+    /// Load-balanced services, and where packets to them go
+    #[command(subcommand)]
+    Service(service::ServiceCommand),
     /// Why one workload can or cannot reach another
     Explain(policy::ExplainArgs),
     /// Onboarding tickets, to hand storage to other clusters
@@ -165,8 +171,8 @@ pub struct UpArgs {
     /// Speak plaintext instead of TLS; on loopback addresses only
     #[arg(long)]
     pub plaintext_loopback: bool,
-    /// A cloud to have, once per cloud; KIND is linux (network namespaces, needs root), fake (in
-    /// memory) or the http:// URL of a plugin
+    /// A cloud to have, once per cloud; KIND is linux (network namespaces, needs root), aws or gcp
+    /// (credentials as their own tools find them), fake (in memory) or the http:// URL of a plugin
     #[arg(long, value_name = "NAME=KIND", value_parser = crate::commands::serve::cloud)]
     pub cloud: Vec<server::CloudConfig>,
     /// With --plaintext-loopback: the role of callers without token or certificate

@@ -1,6 +1,7 @@
 //! One module per noun; each turns flags into calls and replies into output.
 
 pub mod access;
+pub mod agent;
 pub mod check;
 pub mod job;
 pub mod link;
@@ -14,6 +15,7 @@ pub mod policy;
 pub mod resource;
 pub mod rule;
 pub mod serve;
+pub mod service;
 pub mod status;
 pub mod storage;
 pub mod store;
@@ -34,6 +36,7 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         Command::Up(args) => serve::up(args).await,
         Command::Serve { config } => serve::serve(&config).await,
         Command::Plugin(args) => plugin::run(args).await,
+        Command::Agent(args) => agent::run(args, output, connection).await,
         Command::Tag(command) => tag::run(command, output, connection.connect().await?).await,
         Command::Resource(command) => resource::run(command, output, connection).await,
         Command::Rule(command) => rule::run(command, output, connection).await,
@@ -47,6 +50,7 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         Command::Get(args) => object::get(args, output, connection.connect().await?).await,
         Command::Delete(args) => object::delete(args, output, connection.connect().await?).await,
         Command::Policy(command) => policy::run(command, output, connection.connect().await?).await,
+        Command::Service(command) => service::run(command, output, connection.connect().await?).await,
         Command::Explain(args) => policy::explain(args, output, connection.connect().await?).await,
         Command::Ticket(command) => storage::ticket(command, output, connection.connect().await?).await,
         Command::Consumer(command) => storage::consumer(command, output, connection.connect().await?).await,

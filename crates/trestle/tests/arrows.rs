@@ -15,11 +15,17 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("page", &[]),
     ("watch", &["model"]),
     ("node-nft", &[]),
-    ("node-services", &["node-nft"]),
+    ("node-services", &["model", "node-nft"]),
     ("node-policy", &["model", "node-nft"]),
     ("node-kernel", &["node-nft", "node-policy", "node-services"]),
+    ("services", &["model", "node-nft", "node-services"]),
     ("cloud-api", &["model", "wire"]),
-    ("cloud-linux", &["model", "cloud-api"]),
+    ("cloud-linux", &["model", "cloud-api", "node-nft", "node-kernel"]),
+    ("cloud-http", &["cloud-api"]),
+    ("cloud-aws", &["model", "cloud-api", "cloud-http"]),
+    ("cloud-gcp", &["model", "cloud-api", "cloud-http"]),
+    // For tests and demonstrations: nothing that is delivered depends on it.
+    ("cloud-sim", &["model", "cloud-http"]),
     ("orchestrator", &["model", "tags", "store", "cloud-api"]),
     ("storage-provider", &["model"]),
     ("storage-backend", &["model", "storage-provider"]),
@@ -33,6 +39,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "store",
             "tags",
             "policy",
+            "services",
+            "node-services",
             "storage-provider",
             "storage-backend",
             "storage-nbd",
@@ -43,9 +51,15 @@ const ARROWS: &[(&str, &[&str])] = &[
             "page",
             "cloud-api",
             "cloud-linux",
+            "cloud-aws",
+            "cloud-gcp",
         ],
     ),
-    ("trestle", &["model", "wire", "store", "server", "cloud-api", "cloud-linux"]),
+    ("agent", &["model", "wire", "transport", "node-policy", "node-kernel"]),
+    (
+        "trestle",
+        &["model", "wire", "store", "server", "agent", "cloud-api", "cloud-linux", "cloud-aws", "cloud-gcp"],
+    ),
     ("benches", &[]),
 ];
 
@@ -57,6 +71,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("node-nft", &["ipnet"]),
     ("node-policy", &["ipnet", "rustc-hash"]),
     ("node-services", &["ipnet"]),
+    ("services", &["ipnet"]),
 ];
 
 fn dependencies() -> BTreeMap<String, Vec<String>> {

@@ -25,6 +25,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::{
     encode::{self, Encoding},
     objects::{Expired, Objects, Start},
+    oversize,
     realisation::{Realisation, Report, Reports},
     resource::Resource,
     version::{Content, Node},
@@ -49,6 +50,7 @@ pub struct Cache {
     applied_to: Arc<RwLock<Objects>>,
     address: Arc<RwLock<Objects>>,
     egress: Arc<RwLock<Objects>>,
+    support_bundles: Arc<RwLock<Objects>>,
     reports: Mutex<Reports>,
     /// Counts reports.
     reported: AtomicU64,
@@ -73,6 +75,7 @@ impl Cache {
             applied_to: objects(Resource::AppliedToGroups),
             address: objects(Resource::AddressGroups),
             egress: objects(Resource::EgressGroups),
+            support_bundles: objects(Resource::SupportBundleCollections),
             reports: Mutex::default(),
             reported: AtomicU64::new(0),
             problems: Mutex::default(),
@@ -211,7 +214,8 @@ impl Cache {
             namespace: source.namespace.to_string(),
             name: source.name.to_string(),
         };
-        let problems = self.problems.lock().get(&object).cloned().unwrap_or_default();
+        let mut problems = self.problems.lock().get(&object).cloned().unwrap_or_default();
+        problems.extend(oversize::problem(policy));
         let desired = objects.span(name).map_or(0, |span| span.len());
         Some(self.reports.lock().realisation(policy, object, desired, problems))
     }
@@ -228,6 +232,7 @@ impl Cache {
             Resource::AppliedToGroups => &self.applied_to,
             Resource::AddressGroups => &self.address,
             Resource::EgressGroups => &self.egress,
+            Resource::SupportBundleCollections => &self.support_bundles,
         }
     }
 }

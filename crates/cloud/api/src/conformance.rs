@@ -194,7 +194,8 @@ async fn paths(subject: &Subject<'_>, regions: &[Segment; 2]) -> Verdict {
     let gateway = cloud.create_gateway(at, 64_999).await.promised("makes a gateway")?;
     let again = cloud.create_gateway(at, 64_998).await.promised("makes a gateway that is there")?;
     check(gateway == again, "B15: a gateway that is there keeps its AS number and addresses")?;
-    check(!gateway.addresses.is_empty(), "a gateway has an address")?;
+    let late = cloud.describe().await.promised("describes itself")?.late_addresses;
+    check(late == gateway.addresses.is_empty(), "a gateway has an address, or its links have")?;
     let spec = ConnectionSpec {
         site: at.site.clone(),
         peer: peer.clone(),
@@ -206,7 +207,7 @@ async fn paths(subject: &Subject<'_>, regions: &[Segment; 2]) -> Verdict {
         local_bgp: vec![[169, 254, 21, 241].into(), [169, 254, 21, 245].into()],
         peer_bgp: vec![[169, 254, 21, 242].into(), [169, 254, 21, 246].into()],
         peer_spaces: vec![],
-        shared_key: Secret::new("0123456789abcdef0123456789abcdef"),
+        shared_key: Secret::new("k123456789abcdef0123456789abcdef"),
     };
     for turn in ["connects", "connects again"] {
         cloud.create_bgp_sessions(at, &spec).await.promised(turn)?;
@@ -215,6 +216,8 @@ async fn paths(subject: &Subject<'_>, regions: &[Segment; 2]) -> Verdict {
     let listed = cloud.list(at).await.promised("lists")?;
     check(listed.connections == std::slice::from_ref(peer), "lists its connection once")?;
     cloud.connection_status(at, peer).await.promised("says how a connection is")?;
+    let addresses = cloud.connection_addresses(at, peer).await.promised("says its addresses")?;
+    check(!late || addresses.len() == spec.local_bgp.len(), "each tunnel has an address")?;
     let in_use = cloud.delete_gateway(at).await;
     refused(in_use, &[CloudErrorKind::Conflict], "deleting a gateway that has connections")
 }

@@ -1,5 +1,7 @@
 //! The trait, and what its calls say.
 
+use std::net::IpAddr;
+
 use async_trait::async_trait;
 use ipnet::Ipv4Net;
 use model::{
@@ -120,6 +122,10 @@ pub trait Cloud: Send + Sync + 'static {
 
     /// Makes a resource in the region's network, closed.
     async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState, CloudError>;
+    /// Checks that what exists can be attached, and says, for people, what attaching would change. Changes nothing.
+    async fn inspect_attachment(&self, _at: &At, _id: &str) -> Result<Vec<String>, CloudError> {
+        Ok(Vec::new())
+    }
     /// Takes over what exists, after checking that it can be closed; then closes it.
     async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState, CloudError>;
     async fn delete_resource(&self, at: &At, name: &Segment) -> Result<(), CloudError>;
@@ -148,4 +154,10 @@ pub trait Cloud: Send + Sync + 'static {
     async fn create_connections(&self, at: &At, spec: &ConnectionSpec) -> Result<(), CloudError>;
     async fn delete_connections(&self, at: &At, peer: &Site) -> Result<(), CloudError>;
     async fn connection_status(&self, at: &At, peer: &Site) -> Result<ConnectionStatus, CloudError>;
+
+    /// The public addresses of this end's tunnels towards a peer, in their order, for clouds that describe themselves
+    /// with `late_addresses`. Empty: the gateway's.
+    async fn connection_addresses(&self, _at: &At, _peer: &Site) -> Result<Vec<IpAddr>, CloudError> {
+        Ok(Vec::new())
+    }
 }

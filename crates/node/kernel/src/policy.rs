@@ -145,10 +145,11 @@ impl<K: Tables> PolicyExecutor<K> {
         changes: impl IntoIterator<Item = Change>,
         local: impl IntoIterator<Item = LocalChange>,
     ) -> Result<Outcome, PolicyError> {
-        let step = self.plane.step(changes, local);
         let mut outcome = if self.unsure {
+            self.plane.load(changes, local);
             self.compare()?
         } else {
+            let step = self.plane.step(changes, local);
             match self.commit_all(&step.transactions) {
                 Ok(applied) => Outcome { applied, ..Outcome::default() },
                 Err(_) => self.compare()?,

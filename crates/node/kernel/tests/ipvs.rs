@@ -4,6 +4,8 @@
 mod lab;
 #[path = "support/namespace.rs"]
 mod namespace;
+#[path = "support/sctp.rs"]
+mod sctp;
 #[path = "support/states.rs"]
 mod states;
 
@@ -12,17 +14,21 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use lab::{Fate, answered};
+use lab::answered;
 use namespace::{in_namespace, run};
 use node_kernel::{
     ipvs::{Ipvs, IpvsOpenError},
     services::{IpvsProxy, NftablesProxy, Outcome},
 };
 use node_nft::Limits;
-use node_services::{Protocol, Service, Store, ipvs::Config};
+use node_services::{
+    Store,
+    cases::{Expected, Row},
+    ipvs::Config,
+};
 use states::{
-    BOTH, CLIENT, LOCAL, NODE, ONLY_LOCAL, POD, REMOTE, check, everywhere, http_slice, lab, name, rules,
-    store,
+    BOTH, CLIENT, LOCAL, ONLY_LOCAL, POD, Plane, REMOTE, check, everywhere, http_slice, in_both_families,
+    lab, name, play, rules, store,
 };
 
 fn start(store: &mut Store) -> (IpvsProxy, Outcome) {
@@ -46,55 +52,44 @@ fn a_kernel_without_ipvs_says_what_to_use_instead() {
     });
 }
 
+fn with_ipvs(row: &Row) -> &Expected {
+    row.with_ipvs.as_ref().unwrap_or(&row.expected)
+}
+
+struct Servers {
+    proxy: Option<IpvsProxy>,
+    config: node_services::nftables::Config,
+}
+
+impl Plane for Servers {
+    fn follow(&mut self, store: &mut Store) {
+        let patches = store.patches();
+        let outcome = match &mut self.proxy {
+            Some(proxy) => proxy.update(store, &patches).expect("the kernel takes the patches"),
+            None => {
+                let started = IpvsProxy::start(Config::default(), self.config.clone(), store);
+                let (proxy, outcome) = started.expect("the kernel has IPVS");
+                self.proxy = Some(proxy);
+                outcome
+            }
+        };
+        assert!(outcome.refused.is_empty() && outcome.refused_addresses.is_empty(), "{outcome:?}");
+    }
+}
+
 #[test]
 #[ignore = "needs IPVS in the kernel: labs/vm/ipvs.sh"]
-fn packets_go_where_the_policies_say() {
+fn packets_go_where_every_case_says() {
     in_namespace(|| {
         let lab = lab();
-        let mut store = store();
-        store.set_service(name("web"), everywhere("172.30.0.41"));
-        store.set_slice("web", http_slice("web", &[LOCAL, REMOTE]));
-        let (mut proxy, outcome) = start(&mut store);
-        assert!(outcome.refused.is_empty() && outcome.operations > 8, "{outcome:?}");
-        check(
-            &lab,
-            &[
-                (POD, "172.30.0.41:80", answered(BOTH, false)),
-                (CLIENT, "172.30.0.41:80", answered(BOTH, true)),
-                (NODE, "172.30.0.41:80", answered(BOTH, true)),
-                (CLIENT, "1.2.3.4:80", answered(BOTH, true)),
-                (CLIENT, "50.60.70.81:80", answered(BOTH, true)),
-                (CLIENT, "192.168.0.2:3001", answered(BOTH, true)),
-                (POD, "172.30.0.41:81", Fate::Refused),
-            ],
-        );
-        let ports = vec![states::port("dns", Protocol::Udp, 53, 0)];
-        store.set_service(name("dns"), Service { ports, ..states::http("172.30.0.53", 0) });
-        store.set_slice("dns", states::slice("dns", &[LOCAL, REMOTE], &[("dns", Protocol::Udp, 53)]));
-        update(&mut proxy, &mut store);
-        let dns = answered(&["10.180.0.1:53", "10.180.2.1:53"], false);
-        assert_eq!(lab.udp(POD, "172.30.0.53:53", 10, &dns), dns);
-
-        store.set_service(name("web"), Service { external_local: true, ..everywhere("172.30.0.41") });
-        update(&mut proxy, &mut store);
-        check(
-            &lab,
-            &[
-                (POD, "172.30.0.41:80", answered(BOTH, false)),
-                (CLIENT, "1.2.3.4:80", answered(ONLY_LOCAL, false)),
-                (CLIENT, "192.168.0.2:3001", answered(ONLY_LOCAL, false)),
-            ],
-        );
-        store.set_service(name("web"), Service { affinity: Some(60), ..everywhere("172.30.0.41") });
-        update(&mut proxy, &mut store);
-        let Fate::Answered(one, _) = lab.tcp(POD, "172.30.0.41:80", 10, &Fate::Refused) else {
-            panic!("silent")
-        };
-        assert_eq!(one.len(), 1);
-        assert!(run("ipvsadm -Ln").contains("rr persistent 60"), "changed in place");
-        store.delete_slice("web");
-        update(&mut proxy, &mut store);
-        check(&lab, &[(POD, "172.30.0.41:80", Fate::Refused)]);
+        for (cases, node, config, _) in in_both_families() {
+            for case in cases {
+                let mut plane = Servers { proxy: None, config: config.clone() };
+                play(&lab, &case, node.clone(), &mut plane, with_ipvs);
+                plane.proxy.expect("it was started").stop().expect("all that is ours can go");
+            }
+        }
+        assert_eq!(run("ipvsadm -Sn; nft list ruleset"), "");
     });
 }
 

@@ -129,16 +129,36 @@ impl Plane {
         changes: impl IntoIterator<Item = Change>,
         local: impl IntoIterator<Item = LocalChange>,
     ) -> Step {
+        let mut phases = Vec::new();
+        self.take_all(changes, local, &mut phases);
+        Step { transactions: transactions(phases, self.options.limits), errors: self.errors() }
+    }
+
+    /// As [`Self::step`], for who compares the whole table afterwards anyway: what changed is not worked out.
+    pub fn load(
+        &mut self,
+        changes: impl IntoIterator<Item = Change>,
+        local: impl IntoIterator<Item = LocalChange>,
+    ) {
+        self.mirror.quiet = true;
+        self.take_all(changes, local, &mut Vec::new());
+        self.mirror.quiet = false;
+    }
+
+    fn take_all(
+        &mut self,
+        changes: impl IntoIterator<Item = Change>,
+        local: impl IntoIterator<Item = LocalChange>,
+        phases: &mut Vec<Phase>,
+    ) {
         // What is named goes after what names it.
         let is_removed_set =
             |change: &Change| matches!(change, Change::Remove { kind: ObjectKind::AddressSet, .. });
         let (removed, changes): (Vec<_>, Vec<_>) = changes.into_iter().partition(is_removed_set);
-        let mut phases = Vec::new();
-        self.round(changes, local, &mut phases);
+        self.round(changes, local, phases);
         if !removed.is_empty() {
-            self.round(removed, [], &mut phases);
+            self.round(removed, [], phases);
         }
-        Step { transactions: transactions(phases, self.options.limits), errors: self.errors() }
     }
 
     fn round(
@@ -263,9 +283,10 @@ impl Plane {
     fn each_member_with(&mut self, key: &FeatureKey, mut act: impl FnMut(&mut Peers, IpAddr)) {
         let (FeatureKey::Set(set) | FeatureKey::Named { set, .. }) = key else { return };
         let Some(set) = self.sets.get(set) else { return };
-        for peer in set.peers().filter(|peer| objects::has(peer, key)) {
-            peer.addresses().for_each(|address| act(&mut self.peers, address));
-        }
+        let with = set.peers().filter(|peer| objects::has(peer, key));
+        let mut addresses: Vec<IpAddr> = with.flat_map(|peer| peer.addresses()).collect();
+        addresses.sort_unstable();
+        addresses.into_iter().for_each(|address| act(&mut self.peers, address));
     }
 }
 

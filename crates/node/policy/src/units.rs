@@ -68,7 +68,9 @@ fn subject(place: Place, key: &[u8]) -> Subject {
         | Place::Ranges(_, ipv6)
         | Place::Protocols(_, ipv6)
         | Place::Defaults(_, ipv6) => (None, address(ipv6)),
-        Place::Itself(_) | Place::Locals(_) | Place::Interfaces | Place::Homes(_) => (None, None),
+        Place::Itself(_) | Place::Locals(_) | Place::Interfaces | Place::Homes(_) | Place::Decisions => {
+            (None, None)
+        }
     };
     peer.map(Subject::Peer).or(workload.map(Subject::Workload)).unwrap_or(Subject::Links)
 }

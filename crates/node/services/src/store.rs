@@ -13,8 +13,8 @@ use std::{
 use ipnet::IpNet;
 
 use crate::{
-    EndpointInfo, EndpointPatch, Frontend, Node, Operation, PortId, Service, ServiceEndpointsPatch,
-    ServiceName, ServicePatch, ServicePort, ServicePortInfo, Slice, Wanted, select,
+    EndpointInfo, EndpointPatch, Frontend, Judged, Node, Operation, PortId, Service, ServiceEndpointsPatch,
+    ServiceName, ServicePatch, ServicePort, ServicePortInfo, Slice, Wanted, judge, select,
 };
 use claims::{Claim, Claims};
 
@@ -175,6 +175,13 @@ impl Store {
         Some((&*state.info, state.endpoints.iter()))
     }
 
+    /// Why each endpoint of a port is used or not.
+    pub fn judge(&self, id: &PortId) -> Vec<Judged> {
+        let Some(entry) = self.services.get(&id.service) else { return Vec::new() };
+        let Some(service) = &entry.service else { return Vec::new() };
+        judge(entry.wanted(id, service), entry.slices.iter().map(|(_, slice)| slice), &self.node)
+    }
+
     pub fn health_checks(&self) -> Vec<HealthCheck> {
         let checked = self.services.iter().filter_map(|(name, entry)| {
             let service =
@@ -237,14 +244,7 @@ impl Store {
             .map(|claim| Frontend { address: claim.address, port: claim.port, kind: claim.kind })
             .collect();
         frontends.sort_unstable();
-        let external = entry.claims.iter().any(|claim| claim.owner == id && claim.kind.is_external());
-        let wanted = Wanted {
-            port_name: &id.port_name,
-            protocol: id.protocol,
-            ipv6: id.ipv6,
-            uses_cluster: !service.internal_local || external,
-            uses_local: service.internal_local || service.external_local && external,
-        };
+        let wanted = entry.wanted(&id, service);
         let selection = select(wanted, entry.slices.iter().map(|(_, slice)| slice), &self.node);
         let info = ServicePortInfo {
             protocol: id.protocol,
@@ -253,6 +253,7 @@ impl Store {
             affinity: service.affinity,
             internal_local: service.internal_local,
             external_local: service.external_local,
+            scheduler: service.scheduler.as_deref().map(Into::into),
             has_endpoints: selection.has_endpoints,
         };
         PortState { info: Arc::new(info), endpoints: selection.endpoints.into_values().collect() }
@@ -260,6 +261,17 @@ impl Store {
 }
 
 impl Entry {
+    fn wanted<'a>(&self, id: &'a PortId, service: &Service) -> Wanted<'a> {
+        let external = self.claims.iter().any(|claim| claim.owner == *id && claim.kind.is_external());
+        Wanted {
+            port_name: &id.port_name,
+            protocol: id.protocol,
+            ipv6: id.ipv6,
+            uses_cluster: !service.internal_local || external,
+            uses_local: service.internal_local || service.external_local && external,
+        }
+    }
+
     fn ready_here(&self, node: &str) -> usize {
         let slices = self.slices.iter().map(|(_, slice)| slice).filter(|slice| slice.is_ours());
         let endpoints = slices.flat_map(|slice| &slice.endpoints);

@@ -86,6 +86,7 @@ impl Orchestrator {
     ) -> Option<Duration> {
         let look = self.look()?;
         self.forget_failures(&look.plan);
+        self.tell_standing(&look.intent, &look.plan);
         self.settle_jobs(look.jobs, &look.plan).await;
         self.subscribe(&look.intent, &look.inventory).await;
         let now = Instant::now();
@@ -105,6 +106,7 @@ impl Orchestrator {
                 break;
             }
             busy.insert(object.clone());
+            self.state.lock().choose(&step.action);
             self.start(step.action.clone(), object, steps);
         }
         next

@@ -4,21 +4,26 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     future::Future,
     net::IpAddr,
+    time::Duration,
 };
 
 use aws_lc_rs::rand;
-use cloud_api::{CloudError, PeeringSpec, ResourceSpec};
+use cloud_api::{CloudError, CloudErrorKind, PeeringSpec, ResourceSpec};
 use futures::future::try_join;
 use ipnet::Ipv4Net;
 use model::{
     BgpPair, ConnectionSpec, EntryName, GatewayState, Leaf, LinkName, NetworkName, PeeringName, PermitEntry,
     ResourceName, Secret, Segment, Site, TagName,
 };
+use tokio::time::Instant;
 
 use super::{Orchestrator, OrchestratorError, facts::Fact};
 use crate::plan::{
     Action, GatewayRecord, LinkRecord, NetworkRecord, PermitChange, Phase, ResourceRecord, SimpleRecord,
 };
+
+/// Pause between two looks at a link that is not up yet.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 type Done = Result<(), OrchestratorError>;
 
@@ -218,9 +223,26 @@ impl Orchestrator {
             LinkRecord { phase: Phase::Making, bgp: bgp.to_vec(), spaces: spaces.clone(), shared_key };
         self.commit(vec![Fact::MadeLink(name.clone(), Some(record.clone()))]).await?;
         let [a, b] = name.ends();
-        let (spec_a, spec_b) = (self.connection(name, a, &record)?, self.connection(name, b, &record)?);
+        let (mut spec_a, mut spec_b) =
+            (self.connection(name, a, &record)?, self.connection(name, b, &record)?);
         try_join(self.prepare(&spec_a), self.prepare(&spec_b)).await?;
-        try_join(self.connect_end(&spec_a), self.connect_end(&spec_b)).await?;
+        // An end whose addresses come with its connections goes first; the planner links no two of them.
+        match (spec_b.peer_addresses.is_empty(), spec_a.peer_addresses.is_empty()) {
+            (true, _) => {
+                self.connect_end(&spec_a).await?;
+                spec_b.peer_addresses = self.addresses_of(&spec_a).await?;
+                self.connect_end(&spec_b).await?;
+            }
+            (false, true) => {
+                self.connect_end(&spec_b).await?;
+                spec_a.peer_addresses = self.addresses_of(&spec_b).await?;
+                self.connect_end(&spec_a).await?;
+            }
+            (false, false) => {
+                try_join(self.connect_end(&spec_a), self.connect_end(&spec_b)).await?;
+            }
+        }
+        try_join(self.until_up(name, &spec_a), self.until_up(name, &spec_b)).await?;
         let ready = LinkRecord { phase: Phase::Ready, ..record };
         self.commit(vec![Fact::MadeLink(name.clone(), Some(ready))]).await
     }
@@ -261,9 +283,46 @@ impl Orchestrator {
         self.call(&spec.site.cloud, "create_bgp_sessions", cloud.create_bgp_sessions(&at, spec)).await
     }
 
+    /// The public addresses that a link's end was given when it was made.
+    async fn addresses_of(&self, spec: &ConnectionSpec) -> Result<Vec<IpAddr>, OrchestratorError> {
+        let (cloud, at) = (self.cloud(&spec.site.cloud)?, self.at(&spec.site).await?);
+        let addresses = cloud.connection_addresses(&at, &spec.peer);
+        let addresses = self.call(&spec.site.cloud, "connection_addresses", addresses).await?;
+        if addresses.len() == spec.local_bgp.len() {
+            Ok(addresses)
+        } else {
+            Err(OrchestratorError::NotReady {
+                what: format!("the addresses of {} towards {}", spec.site, spec.peer),
+            })
+        }
+    }
+
     async fn connect_end(&self, spec: &ConnectionSpec) -> Done {
         let (cloud, at) = (self.cloud(&spec.site.cloud)?, self.at(&spec.site).await?);
         self.call(&spec.site.cloud, "create_connections", cloud.create_connections(&at, spec)).await
+    }
+
+    /// Waits until packets can pass at this end, if its cloud says how it is: a link that is ready works.
+    async fn until_up(&self, name: &LinkName, spec: &ConnectionSpec) -> Done {
+        let (cloud, at) = (self.cloud(&spec.site.cloud)?, self.at(&spec.site).await?);
+        let has_bgp = [&spec.site, &spec.peer].iter().all(|site| self.has_bgp(site));
+        let end = Instant::now() + self.options.link_patience;
+        loop {
+            let status = cloud.connection_status(&at, &spec.peer);
+            match self.call(&spec.site.cloud, "connection_status", status).await {
+                Ok(status) if status.tunnels_up > 0 && (status.bgp_established > 0 || !has_bgp) => {
+                    return Ok(());
+                }
+                Err(OrchestratorError::Cloud { err, .. }) if err.kind == CloudErrorKind::Unsupported => {
+                    return Ok(());
+                }
+                _ if Instant::now() > end => {
+                    let what = format!("link {name}: at {} no tunnel is up, so it", spec.site);
+                    return Err(OrchestratorError::NotReady { what });
+                }
+                _ => tokio::time::sleep(LOOK_AGAIN).await,
+            }
+        }
     }
 
     async fn delete_link(&self, name: &LinkName) -> Done {
@@ -302,9 +361,12 @@ fn settle(changing: &mut BTreeMap<EntryName, BTreeSet<PermitEntry>>, change: &Pe
 }
 
 /// 40 letters and digits, each from six random bits. All public clouds take letters and digits.
-fn new_key() -> String {
+/// The first letter is no digit: AWS takes no key that starts with 0, IBM none that starts with 0x.
+pub(super) fn new_key() -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789xy";
     let mut bytes = [0u8; 40];
     rand::fill(&mut bytes).expect("the system's random source works");
-    bytes.iter().map(|byte| char::from(ALPHABET[usize::from(byte & 63)])).collect()
+    let [first, rest @ ..] = bytes;
+    let letter = |byte: u8, among: u8| char::from(ALPHABET[usize::from(byte % among)]);
+    std::iter::once(letter(first, 52)).chain(rest.iter().map(|byte| letter(*byte, 64))).collect()
 }

@@ -7,8 +7,8 @@ use std::{
 
 use store::{Key, Revision};
 
-use super::{Job, facts::Fact};
-use crate::plan::{Intent, Inventory};
+use super::{Job, facts::Fact, perform::new_key};
+use crate::plan::{Action, GatewayRecord, Intent, Inventory, LinkRecord, NetworkRecord, Phase};
 
 /// Everything stored, and at which revision. Plans hold the two halves while they are made; a write meanwhile copies.
 #[derive(Default)]
@@ -44,6 +44,30 @@ fn set_deep<K: Ord + Clone, L: Ord, V>(
 }
 
 impl State {
+    /// Remembers what a step that starts has chosen (a space, a number, addresses, a key), so that a plan made before
+    /// the step's first write does not choose the same for something else.
+    pub fn choose(&mut self, action: &Action) {
+        let phase = Phase::Making;
+        match action {
+            Action::CreateNetwork { network, space } => {
+                let inventory = Arc::make_mut(&mut self.inventory);
+                inventory.networks.entry(network.clone()).or_insert(NetworkRecord { phase, space: *space });
+            }
+            Action::CreateGateway { gateway, asn } => {
+                let inventory = Arc::make_mut(&mut self.inventory);
+                let record = GatewayRecord { phase, asn: *asn, state: None };
+                inventory.gateways.entry(gateway.clone()).or_insert(record);
+            }
+            Action::CreateLink { link, bgp, spaces } => {
+                let inventory = Arc::make_mut(&mut self.inventory);
+                let record =
+                    || LinkRecord { phase, bgp: bgp.clone(), spaces: spaces.clone(), shared_key: new_key() };
+                inventory.links.entry(link.clone()).or_insert_with(record);
+            }
+            _ => {}
+        }
+    }
+
     /// Takes in a fact that was stored (or deleted) at a revision.
     pub fn apply(&mut self, fact: Fact, revision: Revision) {
         let key = fact.key();
@@ -63,8 +87,17 @@ impl State {
     }
 }
 
-/// Takes a fact into an intent; also for trying out what a request would do.
-pub(super) fn apply_intent(intent: &mut Intent, fact: Fact) {
+/// Takes a fact into copies, to try out what a request would do.
+pub(super) fn try_out(intent: &mut Intent, inventory: &mut Inventory, fact: Fact) {
+    match fact {
+        Fact::Resource(..) | Fact::Rule(..) | Fact::TagRule(..) | Fact::Link(..) => {
+            apply_intent(intent, fact)
+        }
+        _ => apply_inventory(inventory, fact),
+    }
+}
+
+fn apply_intent(intent: &mut Intent, fact: Fact) {
     match fact {
         Fact::Resource(name, value) => set(&mut intent.resources, name, value),
         Fact::Rule(resource, rule, value) => set_deep(&mut intent.rules, resource, rule, value),

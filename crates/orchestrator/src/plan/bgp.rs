@@ -5,10 +5,13 @@ use std::{collections::BTreeSet, net::Ipv4Addr};
 use model::{BgpPair, CloudTraits};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no free pair of BGP addresses between {first} and {last}, which is what both clouds allow")]
-pub struct NoBgpLeft {
-    pub first: Ipv4Addr,
-    pub last: Ipv4Addr,
+pub enum NoBgpLeft {
+    #[error("no free pair of BGP addresses between {first} and {last}, which is what both clouds allow")]
+    Used { first: Ipv4Addr, last: Ipv4Addr },
+    #[error(
+        "both clouds insist on the first address of a tunnel, so that they cannot be linked to each other"
+    )]
+    BothFirst,
 }
 
 /// One free /30 per tunnel, lowest first. `used` holds every inside address in use at any cloud: the same pair twice
@@ -24,14 +27,17 @@ pub fn find_bgp(
         let reserved = a.bgp_reserved.iter().chain(&b.bgp_reserved).any(|net| net.contains(&pair.a));
         !reserved && !used.contains(&pair.a) && !used.contains(&pair.b)
     };
-    let wanted = usize::from(a.tunnels.min(b.tunnels));
-    let pairs: Vec<_> = (low..=high)
-        .step_by(4)
-        .map(|block| BgpPair { a: (block + 1).into(), b: (block + 2).into() })
-        .filter(is_free)
-        .take(wanted)
-        .collect();
-    if pairs.len() == wanted { Ok(pairs) } else { Err(NoBgpLeft { first, last }) }
+    if a.bgp_first_host && b.bgp_first_host {
+        return Err(NoBgpLeft::BothFirst);
+    }
+    // Every address of the larger end needs its tunnel.
+    let wanted = usize::from(a.tunnels.min(b.tunnels).min(a.addresses.max(b.addresses)));
+    let order = |block: u32| match b.bgp_first_host {
+        true => BgpPair { a: (block + 2).into(), b: (block + 1).into() },
+        false => BgpPair { a: (block + 1).into(), b: (block + 2).into() },
+    };
+    let pairs: Vec<_> = (low..=high).step_by(4).map(order).filter(is_free).take(wanted).collect();
+    if pairs.len() == wanted { Ok(pairs) } else { Err(NoBgpLeft::Used { first, last }) }
 }
 
 #[cfg(test)]
@@ -60,6 +66,19 @@ mod tests {
         assert_eq!(pairs("gcp", "ibm").unwrap()[0].a, Ipv4Addr::new(169, 254, 0, 1));
         assert_eq!(pairs("aws", "gcp").unwrap()[0].a, Ipv4Addr::new(169, 254, 0, 5));
         assert_eq!(pairs("aws", "azure").unwrap()[0].a, Ipv4Addr::new(169, 254, 21, 1));
+        assert_eq!(pairs("azure", "aws").unwrap()[0].b, Ipv4Addr::new(169, 254, 21, 1));
+        assert_eq!(pairs("aws", "aws"), Err(NoBgpLeft::BothFirst));
+    }
+
+    /// AWS has four addresses per link; everybody else two, and then two tunnels are enough.
+    #[test]
+    fn a_link_has_as_many_tunnels_as_its_larger_end_has_addresses() {
+        let count = |a: &str, b: &str| {
+            let (a, b) = (CloudTraits::of_kind(a), CloudTraits::of_kind(b));
+            find_bgp(&a, &b, &BTreeSet::new()).unwrap().len()
+        };
+        assert_eq!([count("azure", "gcp"), count("aws", "gcp"), count("azure", "aws")], [2, 4, 4]);
+        assert_eq!([count("aws", "linux"), count("gcp", "linux"), count("gcp", "ibm")], [2, 2, 2]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 use tonic::Code;
 
-use super::{PeerCertificate, session::SESSION};
+use super::{Credential, PeerCertificate, session::SESSION};
 use crate::{
     failure::Failure,
     life::Life,
@@ -135,11 +135,6 @@ impl Credentials {
         Ok((record.subject.clone(), id.to_owned()))
     }
 
-    /// Whether a token, or session, is on record and has not expired.
-    pub fn is_token_usable(&self, id: &str, now: Timestamp) -> bool {
-        self.tokens.get(id).is_some_and(|record| record.expires_at.is_none_or(|end| now < end))
-    }
-
     /// Whether a certificate that TLS accepted is also one we issued and did not revoke.
     pub fn check_certificate(&self, certificate: &PeerCertificate) -> Result<(), Failure> {
         self.require_synced()?;
@@ -152,14 +147,21 @@ impl Credentials {
         }
     }
 
-    /// Whether a certificate is on record, not revoked, and not expired.
-    pub fn is_usable(&self, serial: &str, now: Timestamp) -> bool {
-        self.certificates.get(serial).is_some_and(|record| !record.revoked && now < record.not_after)
+    /// Whether a credential that was good is so still: on record, not revoked, not expired.
+    pub fn is_usable(&self, credential: &Credential, now: Timestamp) -> bool {
+        match credential {
+            Credential::Token(id) => {
+                self.tokens.get(id).is_some_and(|record| record.expires_at.is_none_or(|end| now < end))
+            }
+            Credential::Certificate(serial) => {
+                self.certificates.get(serial).is_some_and(|record| !record.revoked && now < record.not_after)
+            }
+        }
     }
 
-    /// Changes whenever a certificate is issued or revoked.
-    pub fn certificate_changes(&self) -> watch::Receiver<Option<Revision>> {
-        self.certificates.changes()
+    /// Change whenever a token or a certificate is made or revoked.
+    pub fn changes(&self) -> [watch::Receiver<Option<Revision>>; 2] {
+        [self.tokens.changes(), self.certificates.changes()]
     }
 
     fn require_synced(&self) -> Result<(), Failure> {

@@ -21,7 +21,7 @@ use tonic::{Code, Status};
 use tracing::error;
 
 use super::{
-    Caller, Credentials, Peer, Proof, session,
+    Caller, Credential, Credentials, Peer, Proof, session,
     table::{self, Effect},
 };
 use crate::{
@@ -82,23 +82,26 @@ impl Gate {
                 )
             })?;
             let (subject, id) = self.credentials.check_token(&token, Timestamp::now())?;
-            return Ok(Some(Caller { subject, proof: Proof::Token, token: Some(id) }));
+            let credential = Some(Credential::Token(id));
+            return Ok(Some(Caller { subject, proof: Proof::Token, credential }));
         }
         if let Some(cookie) = session::cookie(request, self.secure) {
             let (subject, id) = self.credentials.check_session(&cookie, Timestamp::now())?;
-            return Ok(Some(Caller { subject, proof: Proof::Session, token: Some(id) }));
+            let credential = Some(Credential::Token(id));
+            return Ok(Some(Caller { subject, proof: Proof::Session, credential }));
         }
         let peer = request.extensions().get::<Peer>();
         if let Some(certificate) = peer.and_then(|peer| peer.certificate.as_ref()) {
             self.credentials.check_certificate(certificate)?;
+            let credential = Some(Credential::Certificate(certificate.serial.clone()));
             let subject = certificate.subject.clone();
-            return Ok(Some(Caller { subject, proof: Proof::Certificate, token: None }));
+            return Ok(Some(Caller { subject, proof: Proof::Certificate, credential }));
         }
         let anonymous = self.anonymous.filter(|_| session::may_be_anonymous(request));
         Ok(anonymous.map(|role| Caller {
             subject: Subject { role, name: "anonymous".parse().expect("it is a legal name") },
             proof: Proof::Anonymous,
-            token: None,
+            credential: None,
         }))
     }
 

@@ -88,8 +88,8 @@ fn events_of(reader: Reader) -> impl Stream<Item = Result<Event, Infallible>> {
 impl Reader {
     /// A session that ended, or a token that was revoked, ends the stream too.
     fn may_read(&self) -> bool {
-        let usable = |id: &String| self.parts.credentials.is_token_usable(id, Timestamp::now());
-        self.caller.token.as_ref().is_none_or(usable)
+        let usable = |credential| self.parts.credentials.is_usable(credential, Timestamp::now());
+        self.caller.credential.as_ref().is_none_or(usable)
     }
 
     fn event(&self, now: &Versions) -> Event {

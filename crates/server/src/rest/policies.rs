@@ -11,6 +11,7 @@ use watch::Phase;
 use wire::trestle::v1::{self, ExplainRequest};
 
 use crate::{
+    explain,
     failure::{Failure, Problem},
     parts::Parts,
     watch_api::realisations,
@@ -69,8 +70,8 @@ pub(super) async fn list(State(parts): State<Parts>) -> Json<Vec<PolicyState>> {
             name: id.name,
             generation: state.generation,
             span: state.span.iter().map(ToString::to_string).collect(),
-            problems: state
-                .problems
+            problems: told
+                .map_or(state.problems, |told| told.problems)
                 .into_iter()
                 .map(|p| FieldProblem { path: p.path, message: p.message })
                 .collect(),
@@ -139,8 +140,7 @@ pub(super) async fn explain(
 ) -> Result<Json<Explanation>, Failure> {
     let Query(query) = query.map_err(|err| Failure::new(Code::InvalidArgument, err.body_text()))?;
     let ExplainQuery { source, destination, protocol, port } = query;
-    let request = ExplainRequest { source, destination, protocol, port };
-    let reply = parts.explainer().explain(&request)?;
+    let reply = explain::explain(&parts, &ExplainRequest { source, destination, protocol, port }).await?;
     Ok(Json(Explanation {
         allowed: reply.allowed,
         source: end(reply.source),

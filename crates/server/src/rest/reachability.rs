@@ -134,10 +134,10 @@ fn matrix(parts: &Parts, query: &ReachabilityQuery, level: Option<Level>, traffi
     };
     let (sources, destinations) = (side(query.source.as_ref()), side(query.destination.as_ref()));
     let mut matrix =
-        parts.policy.with_engine(|engine| Matrix::new(engine, &ends, traffic, &[&sources, &destinations]));
+        parts.policy.ask(|engine| Matrix::new(engine, &ends, traffic, &[&sources, &destinations]));
     // The engine is let go between rows, so that changes do not wait for the whole matrix.
     let row = |from: &Group| {
-        parts.policy.with_engine(|engine| {
+        parts.policy.ask(|engine| {
             destinations.iter().map(|to| ReachCell::from(matrix.cell(engine, from, to))).collect()
         })
     };

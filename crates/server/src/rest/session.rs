@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use super::body::{Body, Done};
 use crate::{
     access::{
-        Caller, NewToken,
+        Caller, Credential, NewToken,
         session::{SESSION, cookie, cookie_name},
     },
     audit,
@@ -87,7 +87,7 @@ pub(super) async fn end(
     request: Request,
 ) -> Result<Response, Failure> {
     let secure = !parts.config.plaintext_loopback;
-    if let (Some(id), Some(_)) = (&caller.token, cookie(&request, secure)) {
+    if let (Some(Credential::Token(id)), Some(_)) = (&caller.credential, cookie(&request, secure)) {
         audit::object(id);
         parts.credentials.revoke_token(id).await?;
     }

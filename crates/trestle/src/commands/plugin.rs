@@ -4,6 +4,8 @@ use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use anyhow::{Context as _, bail};
 use cloud_api::{Cloud, FakeCloud, grpc::PluginService};
+use cloud_aws::{AwsCloud, AwsOptions};
+use cloud_gcp::{GcpCloud, GcpOptions};
 use cloud_linux::LinuxCloud;
 use model::Segment;
 use tokio::net::TcpListener;
@@ -20,6 +22,10 @@ use crate::output::print;
 pub enum Kind {
     /// Network namespaces of this machine; needs root
     Linux,
+    /// An AWS account, with the credentials that AWS's own tools would use
+    Aws,
+    /// Google Cloud, with application default credentials
+    Gcp,
     /// In memory
     Fake,
 }
@@ -44,6 +50,15 @@ pub struct PluginArgs {
     /// Where a Linux cloud keeps its state
     #[arg(long, value_name = "DIR", default_value = "/var/lib/trestle/linux")]
     data_dir: PathBuf,
+    /// Where a public cloud's API is, instead of the cloud's own endpoint
+    #[arg(long, value_name = "URL")]
+    endpoint: Option<String>,
+    /// Marks what is made in a public cloud; two controllers on one account need two
+    #[arg(long, value_name = "NAME")]
+    owner: Option<String>,
+    /// The Google Cloud project of namespaces that name none
+    #[arg(long, value_name = "PROJECT")]
+    project: Option<String>,
     /// PEM file of the plugin's certificate
     #[arg(long, value_name = "FILE", requires = "key", required_unless_present = "plaintext_loopback")]
     cert: Option<PathBuf>,
@@ -59,13 +74,20 @@ pub struct PluginArgs {
 }
 
 pub async fn run(args: PluginArgs) -> anyhow::Result<()> {
-    let PluginArgs { kind, name, listen, data_dir, cert, key, client_ca, plaintext_loopback } = args;
+    let PluginArgs { kind, name, listen, data_dir, cert, key, client_ca, plaintext_loopback, .. } = args;
+    let PluginArgs { endpoint, owner, project, .. } = args;
     if plaintext_loopback && !listen.ip().is_loopback() {
         bail!("--plaintext-loopback is for loopback addresses, and {listen} is none");
     }
     let cloud: Arc<dyn Cloud> = match kind {
         Kind::Fake => Arc::new(FakeCloud::new(name.clone())),
-        Kind::Linux => Arc::new(LinuxCloud::open(name.clone(), data_dir).await?),
+        Kind::Aws => Arc::new(AwsCloud::new(&AwsOptions { endpoint, owner, ..AwsOptions::default() })?),
+        Kind::Gcp => {
+            Arc::new(GcpCloud::new(&GcpOptions { endpoint, owner, project, ..GcpOptions::default() })?)
+        }
+        Kind::Linux => {
+            Arc::new(LinuxCloud::open(name.clone(), data_dir, cloud_linux::Options::default()).await?)
+        }
     };
     let mut server = Server::builder();
     if let (Some(cert), Some(key), Some(client_ca)) = (cert, key, client_ca) {

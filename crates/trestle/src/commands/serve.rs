@@ -124,7 +124,7 @@ fn write_kubeconfig(controller: &Controller, scheme: &str, ca: Option<&Path>) ->
     Ok(path.display().to_string())
 }
 
-fn log_to_stderr(default: &str) {
+pub fn log_to_stderr(default: &str) {
     let filter = EnvFilter::try_from_env("TRESTLE_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     // A log nobody reads must not end the controller: reporting a failed write would panic on the same pipe.
     let builder =
@@ -138,10 +138,12 @@ pub fn cloud(text: &str) -> Result<server::CloudConfig, String> {
     let plugin = match kind {
         "linux" => server::PluginConfig::Linux {},
         "fake" => server::PluginConfig::Fake {},
+        "aws" => server::PluginConfig::Aws(cloud_aws::AwsOptions::default()),
+        "gcp" => server::PluginConfig::Gcp(cloud_gcp::GcpOptions::default()),
         url if url.starts_with("http://") => {
             server::PluginConfig::Remote { url: url.to_owned(), ca: None, client: None }
         }
-        _ => return Err(format!("{kind:?} is no kind of cloud: linux, fake and http://… are")),
+        _ => return Err(format!("{kind:?} is no kind of cloud: linux, aws, gcp, fake and http://… are")),
     };
     let name = name.parse().map_err(|err| format!("{name:?} cannot be a cloud's name: {err}"))?;
     Ok(server::CloudConfig { name, plugin })

@@ -4,7 +4,10 @@
 //! done: its networks come with its resources, its kind is guessed from its name, and lists are short. What cannot
 //! be done without the extension (deleting, above all) is refused with that reason.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    net::IpAddr,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use async_trait::async_trait;
 use ipnet::Ipv4Net;
@@ -170,6 +173,12 @@ impl Cloud for RemoteCloud {
         Ok(ResourceState { uri: made.uri, address: parse("address", &made.ip)?, region })
     }
 
+    async fn inspect_attachment(&self, at: &At, id: &str) -> Result<Vec<String>, CloudError> {
+        let request = v1::InspectAttachmentRequest { site: Some(site_message(at)), id: id.to_owned() };
+        let answer = self.extension().inspect_attachment(request).await;
+        Ok(or_without(answer, || Some(v1::InspectAttachmentResponse::default()))?.changes)
+    }
+
     async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState, CloudError> {
         let request = v1::AttachCloudResourceRequest {
             site: Some(site_message(at)),
@@ -264,5 +273,11 @@ impl Cloud for RemoteCloud {
 
     async fn connection_status(&self, at: &At, peer: &Site) -> Result<ConnectionStatus, CloudError> {
         status(self.extension().get_connection_status(connection(at, peer)).await?.get_ref())
+    }
+
+    async fn connection_addresses(&self, at: &At, peer: &Site) -> Result<Vec<IpAddr>, CloudError> {
+        let answer = self.extension().get_connection_addresses(connection(at, peer)).await;
+        let none = || Some(v1::CloudConnectionAddresses { addresses: Vec::new() });
+        parse_all("address", &or_without(answer, none)?.addresses)
     }
 }

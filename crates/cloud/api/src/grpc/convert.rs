@@ -77,6 +77,14 @@ pub(super) fn traits_message(traits: &CloudTraits) -> v1::CloudTraits {
         asn: traits.asn.unwrap_or_default(),
         tunnels: traits.tunnels.into(),
         bgp: traits.bgp,
+        addresses: traits.addresses.into(),
+        late_addresses: traits.late_addresses,
+        bgp_first_host: traits.bgp_first_host,
+        asn_reserved: traits
+            .asn_reserved
+            .iter()
+            .map(|(first, last)| v1::AsnRange { first: *first, last: *last })
+            .collect(),
     }
 }
 
@@ -88,6 +96,13 @@ pub(super) fn traits(message: &v1::CloudTraits) -> Result<CloudTraits, CloudErro
         asn: (message.asn != 0).then_some(message.asn),
         tunnels: u8::try_from(message.tunnels).map_err(|_| CloudError::invalid("too many tunnels"))?,
         bgp: message.bgp,
+        addresses: match message.addresses {
+            0 => CloudTraits::default().addresses,
+            some => u8::try_from(some).map_err(|_| CloudError::invalid("too many addresses"))?,
+        },
+        late_addresses: message.late_addresses,
+        bgp_first_host: message.bgp_first_host,
+        asn_reserved: message.asn_reserved.iter().map(|range| (range.first, range.last)).collect(),
     })
 }
 

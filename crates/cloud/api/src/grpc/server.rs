@@ -223,6 +223,15 @@ impl CloudExtension for PluginService {
         done(self.cloud.delete_network(&at, &region).await)
     }
 
+    async fn inspect_attachment(
+        &self,
+        request: Request<v1::InspectAttachmentRequest>,
+    ) -> Reply<v1::InspectAttachmentResponse> {
+        let request = request.into_inner();
+        let changes = self.cloud.inspect_attachment(&at(request.site)?, &request.id).await?;
+        Ok(Response::new(v1::InspectAttachmentResponse { changes }))
+    }
+
     async fn attach_cloud_resource(
         &self,
         request: Request<v1::AttachCloudResourceRequest>,
@@ -274,5 +283,14 @@ impl CloudExtension for PluginService {
     ) -> Reply<v1::CloudConnectionStatus> {
         let (at, peer) = connection(request.into_inner())?;
         Ok(Response::new(status_message(&self.cloud.connection_status(&at, &peer).await?)))
+    }
+
+    async fn get_connection_addresses(
+        &self,
+        request: Request<v1::CloudConnection>,
+    ) -> Reply<v1::CloudConnectionAddresses> {
+        let (at, peer) = connection(request.into_inner())?;
+        let addresses = texts(&self.cloud.connection_addresses(&at, &peer).await?);
+        Ok(Response::new(v1::CloudConnectionAddresses { addresses }))
     }
 }

@@ -212,8 +212,10 @@ impl Plane {
         }
         let error = |(set, mut ids): (&Arc<str>, Vec<String>)| {
             ids.sort_unstable();
-            let message =
-                format!("no address is known of {}: attach it to this node's registry", ids.join(", "));
+            let message = format!(
+                "no address is known of {}: attach it to this node's registry (a Service's node ports are not enforced)",
+                ids.join(", ")
+            );
             ObjectError { object: ObjectId::new(ObjectKind::AppliedToSet, &**set), message }
         };
         without.into_iter().map(error).collect()

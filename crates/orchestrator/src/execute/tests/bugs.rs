@@ -270,3 +270,22 @@ async fn eventually(holds: impl Fn() -> bool) {
     }
     panic!("it did not come true");
 }
+
+/// Requests that come one after the other while steps are on their way to the store: no two networks get one space.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn spaces_are_chosen_once_however_close_requests_come() {
+    let house = House::new(&["azure"]).await;
+    let regions: Vec<String> = (0..24).rev().map(|number| format!("r{number:02}")).collect();
+    let creates = regions.iter().enumerate().map(|(number, region)| {
+        let house = &house;
+        async move {
+            tokio::time::sleep(std::time::Duration::from_millis(number as u64)).await;
+            house.create(&format!("ns.azure.vm-{region}"), region).await.unwrap();
+        }
+    });
+    futures::future::join_all(creates).await;
+    let at = cloud_api::At { site: "ns.azure".parse().unwrap(), deployment: "projects/ns.azure".to_owned() };
+    let listed = cloud_api::Cloud::list(&*house.clouds[0], &at).await.unwrap().networks;
+    let spaces: std::collections::BTreeSet<_> = listed.iter().map(|(_, space)| *space).collect();
+    assert_eq!((listed.len(), spaces.len()), (24, 24));
+}

@@ -1,0 +1,197 @@
+//! The plugin itself: the contract's calls, each handed to the module of its object.
+
+use std::{net::IpAddr, sync::Arc};
+
+use async_trait::async_trait;
+use cloud_api::{At, Cloud, CloudError, Listing, PeeringSpec, ResourceSpec};
+use cloud_http::{Clock, Recent, Recorder, Turns, auth::Environment};
+use futures::future::try_join_all;
+use ipnet::Ipv4Net;
+use model::{
+    CloudTraits, ConnectionSpec, ConnectionStatus, GatewayState, PermitEntry, ResourceState, Segment, Site,
+};
+use serde_json::json;
+use tokio::sync::OnceCell;
+
+use crate::{
+    api::{AwsOptions, Ec2, text},
+    description::Description,
+    marks::Marks,
+};
+
+pub(crate) type Result<T> = std::result::Result<T, CloudError>;
+
+/// One AWS account.
+pub struct AwsCloud {
+    pub(crate) ec2: Ec2,
+    owner: String,
+    given_regions: Option<Vec<Segment>>,
+    regions: OnceCell<Vec<String>>,
+    pub(crate) turns: Turns,
+    pub(crate) recent: Recent,
+}
+
+impl AwsCloud {
+    /// With the process's environment and clock.
+    pub fn new(options: &AwsOptions) -> Result<Self> {
+        Self::with(options, Environment::process(), None, None)
+    }
+
+    pub fn with(
+        options: &AwsOptions,
+        environment: Environment,
+        clock: Option<Arc<dyn Clock>>,
+        recorder: Option<Arc<dyn Recorder>>,
+    ) -> Result<Self> {
+        Ok(Self {
+            ec2: Ec2::new(options, environment, clock, recorder)?,
+            owner: options.owner.clone().unwrap_or_else(|| "trestle".to_owned()),
+            given_regions: options.regions.clone(),
+            regions: OnceCell::new(),
+            turns: Turns::default(),
+            recent: Recent::default(),
+        })
+    }
+
+    pub(crate) fn marks<'m>(&'m self, site: &'m Site) -> Marks<'m> {
+        Marks { owner: &self.owner, site }
+    }
+
+    /// The regions to look at.
+    pub(crate) async fn regions(&self) -> Result<&[String]> {
+        let find = || async {
+            if let Some(given) = &self.given_regions {
+                return Ok(given.iter().map(ToString::to_string).collect());
+            }
+            let found = self.ec2.list("us-east-1", "DescribeRegions", "regionInfo", json!({})).await?;
+            Ok::<_, CloudError>(found.iter().map(|region| text(region, "regionName").to_owned()).collect())
+        };
+        self.regions.get_or_try_init(find).await.map(Vec::as_slice)
+    }
+
+    /// Waits until reads show what was last written to this kind of object at this site.
+    pub(crate) async fn settle(&self, site: &Site, kind: &str) {
+        self.recent.settle(&format!("{site}/{kind}"), self.ec2.clock()).await;
+    }
+
+    pub(crate) fn touch(&self, site: &Site, kind: &str) {
+        self.recent.touch(&format!("{site}/{kind}"), self.ec2.clock());
+    }
+}
+
+#[async_trait]
+impl Cloud for AwsCloud {
+    async fn describe(&self) -> Result<CloudTraits> {
+        Ok(CloudTraits::of_kind("aws"))
+    }
+
+    async fn inspect_resource(&self, _: &At, description: &str) -> Result<Segment> {
+        Ok(Description::parse(description)?.region)
+    }
+
+    async fn list(&self, at: &At) -> Result<Listing> {
+        let regions = self.regions().await?;
+        let parts = try_join_all(regions.iter().map(|region| self.list_region(&at.site, region))).await?;
+        let mut listing = Listing::default();
+        for part in parts {
+            listing.networks.extend(part.networks);
+            listing.resources.extend(part.resources);
+            listing.peerings.extend(part.peerings);
+            listing.nats.extend(part.nats);
+        }
+        if !listing.networks.is_empty() {
+            (listing.gateway, listing.connections) = self.list_gateway(&at.site).await?;
+        }
+        listing.peerings.sort();
+        listing.peerings.dedup();
+        listing.connections.sort();
+        listing.connections.dedup();
+        Ok(listing)
+    }
+
+    async fn ensure_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<()> {
+        let _turn = self.turns.take(&at.site.to_string()).await;
+        self.make_network(&at.site, region.as_str(), space).await
+    }
+
+    async fn delete_network(&self, at: &At, region: &Segment) -> Result<()> {
+        let _turn = self.turns.take(&at.site.to_string()).await;
+        self.remove_network(&at.site, region.as_str()).await
+    }
+
+    async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState> {
+        self.make_resource(&at.site, spec).await
+    }
+
+    async fn attach_resource(&self, _: &At, _: &Segment, id: &str) -> Result<ResourceState> {
+        Err(CloudError::new(
+            cloud_api::CloudErrorKind::Unsupported,
+            format!(
+                "{id} cannot be attached: the AWS plugin makes instances, it does not take over existing ones"
+            ),
+        ))
+    }
+
+    async fn delete_resource(&self, at: &At, name: &Segment) -> Result<()> {
+        self.remove_resource(&at.site, name).await
+    }
+
+    async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>> {
+        self.read_list(&at.site, uri).await
+    }
+
+    async fn add_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<()> {
+        self.change_list(&at.site, uri, entries, &[]).await
+    }
+
+    async fn delete_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<()> {
+        self.change_list(&at.site, uri, &[], entries).await
+    }
+
+    async fn ensure_peering(&self, spec: &PeeringSpec) -> Result<()> {
+        self.make_peering(&spec.name).await
+    }
+
+    async fn delete_peering(&self, spec: &PeeringSpec) -> Result<()> {
+        self.remove_peering(&spec.name).await
+    }
+
+    async fn ensure_nat(&self, at: &At, region: &Segment) -> Result<()> {
+        self.make_nat(&at.site, region.as_str()).await
+    }
+
+    async fn delete_nat(&self, at: &At, region: &Segment) -> Result<()> {
+        self.remove_nat(&at.site, region.as_str()).await
+    }
+
+    async fn create_gateway(&self, at: &At, asn: u32) -> Result<GatewayState> {
+        let _turn = self.turns.take(&at.site.to_string()).await;
+        self.make_gateway(&at.site, asn).await
+    }
+
+    async fn delete_gateway(&self, at: &At) -> Result<()> {
+        let _turn = self.turns.take(&at.site.to_string()).await;
+        self.remove_gateway(&at.site).await
+    }
+
+    /// EC2 makes its end of a session with the tunnel.
+    async fn create_bgp_sessions(&self, _: &At, spec: &ConnectionSpec) -> Result<()> {
+        crate::connections::tunnels_by_address(spec).map(drop)
+    }
+
+    async fn create_connections(&self, at: &At, spec: &ConnectionSpec) -> Result<()> {
+        self.connect(&at.site, spec).await
+    }
+
+    async fn delete_connections(&self, at: &At, peer: &Site) -> Result<()> {
+        self.disconnect(&at.site, peer).await
+    }
+
+    async fn connection_status(&self, at: &At, peer: &Site) -> Result<ConnectionStatus> {
+        self.status(&at.site, peer).await
+    }
+
+    async fn connection_addresses(&self, at: &At, peer: &Site) -> Result<Vec<IpAddr>> {
+        self.addresses(&at.site, peer).await
+    }
+}

@@ -1,0 +1,31 @@
+//! The AWS plugin: EC2's VPCs, instances, security groups and site-to-site VPN.
+//!
+//! In: calls of the `Cloud` contract. Out: EC2 requests. Holds: nothing but locks; what is there is read from EC2 every
+//! time and recognised by tags. Not here: HTTP, credentials, retries (`cloud-http`).
+//!
+//! ```text
+//!   network     VPC, one subnet for resources; main route table
+//!   resource    instance + its own security group, closed before the instance exists
+//!   permit list rules of that group; entry names and tags in the rules' descriptions
+//!   peering     VPC peering connection + one route per side
+//!   NAT         internet gateway, public subnet and table, Elastic IP, NAT gateway, default route
+//!   gateway     transit gateway (the hub); in further regions another one (a spoke) peered with it
+//!   link        customer gateway per peer address, VPN connection per customer gateway, two tunnels each
+//! ```
+
+mod api;
+mod cloud;
+mod connections;
+mod description;
+mod gateway;
+mod lists;
+mod marks;
+mod nat;
+mod networks;
+mod peerings;
+mod resources;
+pub mod rules;
+mod xml;
+
+pub use api::AwsOptions;
+pub use cloud::AwsCloud;

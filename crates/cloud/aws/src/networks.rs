@@ -1,0 +1,248 @@
+//! Networks: a VPC with a subnet for resources. And what a region's part of a site consists of.
+
+use cloud_api::{CloudError, Listing};
+use cloud_http::Class;
+use futures::future::try_join_all;
+use ipnet::Ipv4Net;
+use model::{GatewayState, ResourceState, Segment, Site};
+use serde_json::{Value, json};
+
+use crate::{
+    api::{or_gone, text},
+    cloud::{AwsCloud, Result},
+    marks::mark,
+};
+
+/// How long something may stay in use by what is on its way out.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(180);
+
+/// A site's network in a region.
+#[derive(Clone, Debug)]
+pub(crate) struct Vpc {
+    pub(crate) region: String,
+    pub(crate) id: String,
+    pub(crate) space: Ipv4Net,
+}
+
+/// The parts of a network: resources have the first half, NAT's public subnet the last sixteenth.
+pub(crate) fn parts(space: Ipv4Net) -> Result<(Ipv4Net, Ipv4Net)> {
+    let length = space.prefix_len();
+    if !(16..=24).contains(&length) {
+        return Err(CloudError::invalid(format!(
+            "{space} cannot be a network in AWS: a VPC is a /16 or smaller, and below /24 its subnets would be too small"
+        )));
+    }
+    let cut = |length| space.subnets(length).map_err(|err| CloudError::invalid(err.to_string()));
+    let none = || CloudError::invalid(format!("{space} cannot be divided"));
+    Ok((cut(length + 1)?.next().ok_or_else(none)?, cut(length + 4)?.last().ok_or_else(none)?))
+}
+
+impl AwsCloud {
+    /// The VPC of a site in a region. Of two, which only a lost answer can leave, the older counts.
+    pub(crate) async fn vpcs_in(&self, site: &Site, region: &str) -> Result<Vec<Vpc>> {
+        self.settle(site, "vpc").await;
+        let filters = json!({"Filter": self.marks(site).filters(&[])});
+        let found = self.ec2.list(region, "DescribeVpcs", "vpcSet", filters).await?;
+        let vpc = |vpc: &Value| {
+            let space = text(vpc, "cidrBlock").parse().ok()?;
+            Some(Vpc { region: region.to_owned(), id: text(vpc, "vpcId").to_owned(), space })
+        };
+        let mut vpcs: Vec<Vpc> = found.iter().filter_map(vpc).collect();
+        vpcs.sort_by(|a, b| a.id.cmp(&b.id));
+        Ok(vpcs)
+    }
+
+    pub(crate) async fn vpc(&self, site: &Site, region: &str) -> Result<Option<Vpc>> {
+        Ok(self.vpcs_in(site, region).await?.into_iter().next())
+    }
+
+    pub(crate) async fn need_vpc(&self, site: &Site, region: &str) -> Result<Vpc> {
+        let none = || CloudError::conflict(format!("there is no network {site}.{region}"));
+        self.vpc(site, region).await?.ok_or_else(none)
+    }
+
+    /// The VPCs of a site in all regions.
+    pub(crate) async fn vpcs(&self, site: &Site) -> Result<Vec<Vpc>> {
+        let regions = self.regions().await?;
+        let found = try_join_all(regions.iter().map(|region| self.vpc(site, region))).await?;
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    pub(crate) async fn make_network(&self, site: &Site, region: &str, space: Ipv4Net) -> Result<()> {
+        let (inner, _) = parts(space)?;
+        let known = self.regions().await?;
+        if !known.iter().any(|one| one == region) {
+            return Err(CloudError::invalid(format!(
+                "the account has no region {region}; it has {}",
+                known.join(", ")
+            )));
+        }
+        let vpc = match self.vpc(site, region).await? {
+            Some(vpc) if vpc.space != space => {
+                let message = format!("the network {site}.{region} has the space {}, not {space}", vpc.space);
+                return Err(CloudError::conflict(message));
+            }
+            Some(vpc) => {
+                self.subnet(site, &vpc, "resources", inner).await?;
+                vpc
+            }
+            None => {
+                let tags = self.marks(site).specification("vpc", region, &[("region", region)])?;
+                self.touch(site, "vpc");
+                let made = self.ec2.call(
+                    region,
+                    "CreateVpc",
+                    json!({"CidrBlock": space.to_string(), "TagSpecification": tags}),
+                );
+                let made = made.await?;
+                let vpc =
+                    Vpc { region: region.to_owned(), id: text(&made["vpc"], "vpcId").to_owned(), space };
+                self.make_subnet(site, &vpc, "resources", inner).await?;
+                vpc
+            }
+        };
+        if let Some(hub) = self.hub(site).await? {
+            self.attach(site, &hub, &[vpc]).await?;
+        }
+        Ok(())
+    }
+
+    /// A subnet by its role, made if it is not there.
+    pub(crate) async fn subnet(&self, site: &Site, vpc: &Vpc, role: &str, space: Ipv4Net) -> Result<String> {
+        match self.find_subnet(site, vpc, role).await? {
+            Some(id) => Ok(id),
+            None => self.make_subnet(site, vpc, role, space).await,
+        }
+    }
+
+    pub(crate) async fn find_subnet(&self, site: &Site, vpc: &Vpc, role: &str) -> Result<Option<String>> {
+        self.settle(site, "subnet").await;
+        let mut filters = self.marks(site).filters(&[("role", role)]);
+        if let Some(filters) = filters.as_array_mut() {
+            filters.push(json!({"Name": "vpc-id", "Value": [vpc.id]}));
+        }
+        let found =
+            self.ec2.list(&vpc.region, "DescribeSubnets", "subnetSet", json!({"Filter": filters})).await?;
+        Ok(found.first().map(|subnet| text(subnet, "subnetId").to_owned()))
+    }
+
+    async fn make_subnet(&self, site: &Site, vpc: &Vpc, role: &str, space: Ipv4Net) -> Result<String> {
+        let zones = self
+            .ec2
+            .list(&vpc.region, "DescribeAvailabilityZones", "availabilityZoneInfo", json!({}))
+            .await?;
+        let zone = zones
+            .iter()
+            .find(|zone| text(zone, "zoneState") == "available")
+            .map(|zone| text(zone, "zoneName"));
+        let tags = self.marks(site).specification("subnet", role, &[("role", role)])?;
+        let mut wanted = json!({"VpcId": vpc.id, "CidrBlock": space.to_string(), "TagSpecification": tags});
+        if let Some(zone) = zone {
+            wanted["AvailabilityZone"] = zone.into();
+        }
+        self.touch(site, "subnet");
+        let made = self.ec2.fresh(&vpc.region, "CreateSubnet", wanted).await?;
+        Ok(text(&made["subnet"], "subnetId").to_owned())
+    }
+
+    pub(crate) async fn remove_network(&self, site: &Site, region: &str) -> Result<()> {
+        for vpc in self.vpcs_in(site, region).await? {
+            let inside = self.instances(site, region, &[]).await?;
+            if let Some(instance) = inside.iter().find(|instance| text(instance, "vpcId") == vpc.id) {
+                let name = mark(instance, "name").unwrap_or(text(instance, "instanceId"));
+                return Err(CloudError::conflict(format!(
+                    "the network {site}.{region} has the resource {name} in it"
+                )));
+            }
+            self.detach(site, &vpc).await?;
+            let own = json!({"Filter": [{"Name": "vpc-id", "Value": [vpc.id]}]});
+            self.settle(site, "subnet").await;
+            for subnet in self.ec2.list(region, "DescribeSubnets", "subnetSet", own).await? {
+                let id = text(&subnet, "subnetId").to_owned();
+                self.delete(region, "DeleteSubnet", json!({"SubnetId": id})).await?;
+                self.touch(site, "subnet");
+            }
+            self.delete(region, "DeleteVpc", json!({"VpcId": vpc.id})).await?;
+            self.touch(site, "vpc");
+        }
+        Ok(())
+    }
+
+    /// Deletes what may still be in use for a moment: what used it is on its way out.
+    pub(crate) async fn delete(&self, region: &str, action: &str, parameters: Value) -> Result<()> {
+        let end = self.ec2.clock().now() + PATIENCE;
+        let mut pause = std::time::Duration::from_secs(2);
+        loop {
+            match or_gone(self.ec2.safe(region, action, parameters.clone()).await) {
+                Ok(()) => return Ok(()),
+                Err(failure) if failure.is(Class::InUse) && self.ec2.clock().now() < end => {
+                    self.ec2.clock().sleep(pause).await;
+                    pause = (pause * 2).min(std::time::Duration::from_secs(15));
+                }
+                Err(failure) => return Err(failure.into()),
+            }
+        }
+    }
+
+    /// One region's part of a site, the gateway aside.
+    pub(crate) async fn list_region(&self, site: &Site, region: &str) -> Result<Listing> {
+        let Some(vpc) = self.vpc(site, region).await? else { return Ok(Listing::default()) };
+        let place: Segment =
+            region.parse().map_err(|_| CloudError::invalid(format!("{region} is no region's name")))?;
+        let nat_filters = json!({"Filter": self.marks(site).filters(&[])});
+        let nats =
+            async { Ok(self.ec2.list(region, "DescribeNatGateways", "natGatewaySet", nat_filters).await?) };
+        let (instances, peerings, nats) =
+            futures::try_join!(self.instances(site, region, &[]), self.peerings_in(site, region), nats)?;
+        let resource =
+            |instance: &Value| Some((mark(instance, "name")?.parse().ok()?, state_of(instance, region)?));
+        Ok(Listing {
+            networks: vec![(place.clone(), vpc.space)],
+            resources: instances.iter().filter_map(resource).collect(),
+            peerings,
+            nats: if nats.iter().any(is_alive) { vec![place] } else { Vec::new() },
+            gateway: None,
+            connections: Vec::new(),
+        })
+    }
+
+    /// The site's gateway, which may stand in a region that has no network any more, and whom it is connected to.
+    pub(crate) async fn list_gateway(&self, site: &Site) -> Result<(Option<GatewayState>, Vec<Site>)> {
+        let Some(hub) = self.hub(site).await? else { return Ok((None, Vec::new())) };
+        let connections = self.connections_in(site, &hub.region).await?;
+        let peers =
+            connections.iter().filter_map(|connection| mark(connection, "peer")?.parse().ok()).collect();
+        Ok((Some(GatewayState { asn: hub.asn, addresses: Vec::new() }), peers))
+    }
+}
+
+/// An object that is not deleted, nor being deleted, nor failed.
+pub(crate) fn is_alive(object: &Value) -> bool {
+    !matches!(text(object, "state"), "deleting" | "deleted" | "failed")
+}
+
+/// An instance as the contract knows it. Its id is region, instance and group.
+pub(crate) fn state_of(instance: &Value, region: &str) -> Option<ResourceState> {
+    let group = crate::api::items(&instance["groupSet"]).next()?;
+    Some(ResourceState {
+        uri: format!("{region}/{}/{}", text(instance, "instanceId"), text(group, "groupId")),
+        address: text(instance, "privateIpAddress").parse().ok()?,
+        region: region.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_is_divided_and_too_small_ones_are_refused() {
+        let of = |text: &str| parts(text.parse().unwrap());
+        assert_eq!(
+            of("10.4.0.0/16").unwrap(),
+            ("10.4.0.0/17".parse().unwrap(), "10.4.240.0/20".parse().unwrap())
+        );
+        assert_eq!(of("10.4.1.0/24").unwrap().1, "10.4.1.240/28".parse().unwrap());
+        assert!(of("10.0.0.0/15").is_err() && of("10.0.0.0/25").is_err());
+    }
+}

@@ -1,0 +1,65 @@
+//! The AWS plugin keeps the contract, against the simulator.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::sync::Arc;
+
+use cloud_api::{
+    At,
+    conformance::{Subject, run},
+};
+use cloud_aws::{AwsCloud, AwsOptions};
+use cloud_http::auth::Environment;
+use cloud_sim::{Faults, Sim};
+
+fn plugin(sim: &Sim) -> AwsCloud {
+    let options = AwsOptions { endpoint: Some(sim.url()), ..AwsOptions::default() };
+    let keys = [("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"), ("AWS_SECRET_ACCESS_KEY", "secret")];
+    AwsCloud::with(&options, Environment::of(keys), Some(Arc::clone(&sim.clock) as _), None).unwrap()
+}
+
+fn subject(cloud: &AwsCloud) -> Subject<'_> {
+    let description =
+        |region: &str| format!(r#"{{"region":"{region}","ImageId":"ami-1","InstanceType":"t3.micro"}}"#);
+    Subject {
+        cloud,
+        at: At { site: "ns.aws".parse().unwrap(), deployment: String::new() },
+        descriptions: [description("us-east-1"), description("eu-west-1")],
+        with_network: r#"{"region":"us-east-1","ImageId":"ami-1","SubnetId":"subnet-1"}"#.to_owned(),
+        spaces: ["10.0.0.0/16".parse().unwrap(), "10.1.0.0/16".parse().unwrap()],
+        has_nat: true,
+        peer: Some("ns.other".parse().unwrap()),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_plugin_keeps_the_contract() {
+    let sim = Sim::start().await.unwrap();
+    let cloud = plugin(&sim);
+    run(&subject(&cloud)).await.unwrap();
+    assert_eq!(sim.defects(), Vec::<String>::new());
+    assert_eq!(sim.left(), Vec::<String>::new());
+}
+
+/// Throttles and stale reads are the plugin's to bear; the contract holds all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_contract_holds_on_a_busy_cloud_whose_reads_lag() {
+    let sim = Sim::start().await.unwrap();
+    sim.set_faults(Faults { seed: 7, throttle: 30, stale: 100, html: 0, ..Faults::default() });
+    let cloud = plugin(&sim);
+    run(&subject(&cloud)).await.unwrap();
+    assert_eq!(sim.left(), Vec::<String>::new());
+}
+
+/// On a real account, with credentials from the environment: `make live-aws`. Costs money and takes half an hour.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an AWS account"]
+async fn a_real_account_keeps_the_contract() {
+    let options = AwsOptions { owner: Some("trestle-live".to_owned()), ..AwsOptions::default() };
+    let cloud = AwsCloud::new(&options).unwrap();
+    let image =
+        std::env::var("TRESTLE_LIVE_AMI").expect("TRESTLE_LIVE_AMI names an image that both regions have");
+    let mut subject = subject(&cloud);
+    subject.descriptions = subject.descriptions.map(|text| text.replace("ami-1", &image));
+    run(&subject).await.unwrap();
+}

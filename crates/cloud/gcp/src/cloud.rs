@@ -1,0 +1,195 @@
+//! The plugin itself: the contract's calls, each handed to the module of its object.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use cloud_api::{At, Cloud, CloudError, CloudErrorKind, Listing, PeeringSpec, ResourceSpec};
+use cloud_http::{Clock, Recorder, Turns, auth::Environment};
+use ipnet::Ipv4Net;
+use model::{
+    CloudTraits, ConnectionSpec, ConnectionStatus, GatewayState, PermitEntry, ResourceState, Segment, Site,
+};
+
+use crate::{
+    api::{Compute, GcpOptions, Place},
+    description::Description,
+    names::Names,
+};
+
+pub(crate) type Result<T> = std::result::Result<T, CloudError>;
+
+/// Google Cloud, any number of projects.
+pub struct GcpCloud {
+    pub(crate) compute: Compute,
+    pub(crate) owner: String,
+    project: Option<String>,
+    pub(crate) turns: Turns,
+}
+
+/// A site, with its project and its names.
+#[derive(Clone, Debug)]
+pub(crate) struct Ground {
+    pub(crate) site: Site,
+    pub(crate) project: String,
+    pub(crate) names: Names,
+}
+
+impl Ground {
+    pub(crate) fn global(&self) -> Place {
+        Place::global(&self.project)
+    }
+
+    pub(crate) fn region(&self, region: &str) -> Place {
+        Place::region(&self.project, region)
+    }
+
+    pub(crate) fn zone(&self, zone: &str) -> Place {
+        Place::zone(&self.project, zone)
+    }
+
+    /// The reference of the site's VPC.
+    pub(crate) fn network(&self) -> String {
+        self.global().object("networks", &self.names.network())
+    }
+}
+
+impl GcpCloud {
+    /// With the process's environment and clock.
+    pub fn new(options: &GcpOptions) -> Result<Self> {
+        Self::with(options, Environment::process(), None, None)
+    }
+
+    pub fn with(
+        options: &GcpOptions,
+        environment: Environment,
+        clock: Option<Arc<dyn Clock>>,
+        recorder: Option<Arc<dyn Recorder>>,
+    ) -> Result<Self> {
+        let project = options.project.clone().or_else(|| environment.get("GOOGLE_CLOUD_PROJECT"));
+        Ok(Self {
+            compute: Compute::new(options, environment, clock, recorder)?,
+            owner: options.owner.clone().unwrap_or_else(|| "trestle".to_owned()),
+            project,
+            turns: Turns::default(),
+        })
+    }
+
+    /// Where a site is. A deployment is a project, with or without `projects/` before it.
+    pub(crate) fn ground(&self, site: &Site, deployment: &str) -> Result<Ground> {
+        let given = deployment.strip_prefix("projects/").unwrap_or(deployment);
+        let project = if given.is_empty() { self.project.clone() } else { Some(given.to_owned()) };
+        let none = || {
+            CloudError::invalid(format!(
+                "the namespace {} names no Google Cloud project, and the plugin has none; set one with `trestle namespace`, or \
+                 `project` in the configuration",
+                site.namespace
+            ))
+        };
+        Ok(Ground {
+            site: site.clone(),
+            project: project.ok_or_else(none)?,
+            names: Names::new(&self.owner, site),
+        })
+    }
+
+    fn at(&self, at: &At) -> Result<Ground> {
+        self.ground(&at.site, &at.deployment)
+    }
+}
+
+#[async_trait]
+impl Cloud for GcpCloud {
+    async fn describe(&self) -> Result<CloudTraits> {
+        Ok(CloudTraits::of_kind("gcp"))
+    }
+
+    async fn inspect_resource(&self, _: &At, description: &str) -> Result<Segment> {
+        Ok(Description::parse(description)?.region)
+    }
+
+    async fn list(&self, at: &At) -> Result<Listing> {
+        self.list_site(&self.at(at)?).await
+    }
+
+    async fn ensure_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<()> {
+        let _turn = self.turns.take(&at.site.to_string()).await;
+        self.make_network(&self.at(at)?, region, space).await
+    }
+
+    async fn delete_network(&self, at: &At, region: &Segment) -> Result<()> {
+        let _turn = self.turns.take(&at.site.to_string()).await;
+        self.remove_network(&self.at(at)?, region.as_str()).await
+    }
+
+    async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState> {
+        self.make_resource(&self.at(at)?, spec).await
+    }
+
+    async fn attach_resource(&self, _: &At, _: &Segment, id: &str) -> Result<ResourceState> {
+        let message = format!(
+            "{id} cannot be attached: the Google Cloud plugin makes instances, it does not take over existing ones"
+        );
+        Err(CloudError::new(CloudErrorKind::Unsupported, message))
+    }
+
+    async fn delete_resource(&self, at: &At, name: &Segment) -> Result<()> {
+        self.remove_resource(&self.at(at)?, name).await
+    }
+
+    async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>> {
+        self.read_list(&self.at(at)?, uri).await
+    }
+
+    async fn add_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<()> {
+        self.change_list(&self.at(at)?, uri, entries, &[]).await
+    }
+
+    async fn delete_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<()> {
+        self.change_list(&self.at(at)?, uri, &[], entries).await
+    }
+
+    async fn ensure_peering(&self, spec: &PeeringSpec) -> Result<()> {
+        self.make_peering(spec).await
+    }
+
+    async fn delete_peering(&self, spec: &PeeringSpec) -> Result<()> {
+        self.remove_peering(spec).await
+    }
+
+    async fn ensure_nat(&self, at: &At, region: &Segment) -> Result<()> {
+        self.make_nat(&self.at(at)?, region).await
+    }
+
+    async fn delete_nat(&self, at: &At, region: &Segment) -> Result<()> {
+        let ground = self.at(at)?;
+        let place = ground.region(region.as_str());
+        Ok(self.compute.delete(&place, "routers", &ground.names.nat(region.as_str())).await?)
+    }
+
+    async fn create_gateway(&self, at: &At, asn: u32) -> Result<GatewayState> {
+        let _turn = self.turns.take(&at.site.to_string()).await;
+        self.make_gateway(&self.at(at)?, asn).await
+    }
+
+    async fn delete_gateway(&self, at: &At) -> Result<()> {
+        let _turn = self.turns.take(&at.site.to_string()).await;
+        self.remove_gateway(&self.at(at)?).await
+    }
+
+    /// The router's end of a session needs the tunnel first.
+    async fn create_bgp_sessions(&self, _: &At, _: &ConnectionSpec) -> Result<()> {
+        Ok(())
+    }
+
+    async fn create_connections(&self, at: &At, spec: &ConnectionSpec) -> Result<()> {
+        self.connect(&self.at(at)?, spec).await
+    }
+
+    async fn delete_connections(&self, at: &At, peer: &Site) -> Result<()> {
+        self.disconnect(&self.at(at)?, peer).await
+    }
+
+    async fn connection_status(&self, at: &At, peer: &Site) -> Result<ConnectionStatus> {
+        self.status(&self.at(at)?, peer).await
+    }
+}

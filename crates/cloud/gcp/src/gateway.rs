@@ -1,0 +1,108 @@
+//! The site's gateway: an HA VPN gateway and its router, in the first region of the site. And NAT, a router as well.
+
+use cloud_api::CloudError;
+use cloud_http::Class;
+use model::{GatewayState, Segment};
+use serde_json::{Value, json};
+
+use crate::{
+    cloud::{GcpCloud, Ground, Result},
+    names::{self, last},
+};
+
+pub(crate) struct Gateway {
+    pub(crate) region: String,
+    pub(crate) state: GatewayState,
+}
+
+impl GcpCloud {
+    /// The gateway, if both its parts are there.
+    pub(crate) async fn gateway(&self, ground: &Ground) -> Result<Option<Gateway>> {
+        let (compute, names) = (&self.compute, &ground.names);
+        let found = compute.list_all(&ground.project, "vpnGateways", &names.gateway()).await?;
+        let Some(gateway) = found.into_iter().find(|one| names.owns(one)) else { return Ok(None) };
+        let region = last(&gateway["region"]).to_owned();
+        let router = compute.get(&ground.region(&region), "routers", &names.router()).await?;
+        let asn =
+            router.and_then(|router| router["bgp"]["asn"].as_u64()).and_then(|asn| u32::try_from(asn).ok());
+        let addresses = addresses(&gateway);
+        Ok(asn.map(|asn| Gateway { region, state: GatewayState { asn, addresses } }))
+    }
+
+    pub(crate) async fn make_gateway(&self, ground: &Ground, asn: u32) -> Result<GatewayState> {
+        let (compute, names) = (&self.compute, &ground.names);
+        if let Some(there) = self.gateway(ground).await? {
+            return Ok(there.state);
+        }
+        let half = compute.list_all(&ground.project, "vpnGateways", &names.gateway()).await?;
+        let region = match half.iter().find(|one| names.owns(one)) {
+            Some(half) => last(&half["region"]).to_owned(),
+            None => {
+                let none = || {
+                    CloudError::conflict(format!("{} has no network for a gateway to stand in", ground.site))
+                };
+                self.subnets(ground).await?.first().ok_or_else(none)?.0.to_string()
+            }
+        };
+        let place = ground.region(&region);
+        let mark = names::write(names.mark());
+        let gateway = json!({"name": names.gateway(), "network": ground.network(), "description": mark});
+        let router = json!({"name": names.router(), "network": ground.network(), "description": mark, "bgp": {"asn": asn}});
+        futures::try_join!(
+            compute.insert(&place, "vpnGateways", &gateway),
+            compute.insert(&place, "routers", &router)
+        )?;
+        let missing =
+            || CloudError::unavailable(format!("the gateway of {} was made and is not there", ground.site));
+        Ok(self.gateway(ground).await?.ok_or_else(missing)?.state)
+    }
+
+    pub(crate) async fn need_gateway(&self, ground: &Ground) -> Result<Gateway> {
+        self.gateway(ground)
+            .await?
+            .ok_or_else(|| CloudError::conflict(format!("{} has no gateway", ground.site)))
+    }
+
+    pub(crate) async fn remove_gateway(&self, ground: &Ground) -> Result<()> {
+        let (compute, names) = (&self.compute, &ground.names);
+        let gateways = compute.list_all(&ground.project, "vpnGateways", &names.gateway()).await?;
+        let routers = compute.list_all(&ground.project, "routers", &names.router()).await?;
+        for (collection, objects) in [("vpnGateways", gateways), ("routers", routers)] {
+            for object in objects.iter().filter(|object| names.owns(object)) {
+                let place = ground.region(last(&object["region"]));
+                let deleted =
+                    compute.delete(&place, collection, object["name"].as_str().unwrap_or_default()).await;
+                match deleted {
+                    Err(failure) if failure.is(Class::InUse) => {
+                        return Err(CloudError::conflict(format!(
+                            "the gateway of {} has connections: {failure}",
+                            ground.site
+                        )));
+                    }
+                    outcome => outcome?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn make_nat(&self, ground: &Ground, region: &Segment) -> Result<()> {
+        let (names, place) = (&ground.names, ground.region(region.as_str()));
+        let subnet = self.compute.get(&place, "subnetworks", &names.subnet(region.as_str())).await?;
+        subnet
+            .ok_or_else(|| CloudError::conflict(format!("there is no network {}.{region}", ground.site)))?;
+        let name = names.nat(region.as_str());
+        if self.compute.get(&place, "routers", &name).await?.is_some() {
+            return Ok(());
+        }
+        let mark = names::Mark { region: Some(region.clone()), ..names.mark() };
+        let nat = json!({"name": "nat", "natIpAllocateOption": "AUTO_ONLY", "sourceSubnetworkIpRangesToNat": "ALL_SUBNETWORKS_ALL_IP_RANGES"});
+        let router = json!({"name": name, "network": ground.network(), "description": names::write(mark), "nats": [nat]});
+        Ok(self.compute.insert(&place, "routers", &router).await?)
+    }
+}
+
+fn addresses(gateway: &Value) -> Vec<std::net::IpAddr> {
+    let interfaces = gateway["vpnInterfaces"].as_array().into_iter().flatten();
+    interfaces.filter_map(|interface| interface["ipAddress"].as_str()?.parse().ok()).collect()
+}

@@ -1,0 +1,78 @@
+//! Permit lists: read the firewalls, plan, then change only what differs, all at once.
+
+use cloud_api::CloudError;
+use futures::future::try_join_all;
+use model::PermitEntry;
+use serde_json::Value;
+
+use crate::{
+    api::Place,
+    cloud::{GcpCloud, Ground, Result},
+    names::hash,
+    rules::{Firewalls, Home, difference, entries_of, firewalls_of},
+};
+
+/// `projects/P/zones/Z/instances/NAME`: the zone and the name.
+fn parse<'u>(uri: &'u str, project: &str) -> Option<(&'u str, &'u str)> {
+    match uri.split('/').collect::<Vec<_>>().as_slice() {
+        ["projects", at, "zones", zone, "instances", name] if *at == project => Some((*zone, *name)),
+        _ => None,
+    }
+}
+
+impl GcpCloud {
+    /// What the names of an instance's firewalls begin with.
+    pub(crate) fn list_prefix(&self, ground: &Ground, instance: &str) -> String {
+        format!("{}-fw-{}", ground.names.prefix(), hash(instance, 10))
+    }
+
+    async fn firewalls(&self, ground: &Ground, uri: &str) -> Result<(Home, Firewalls)> {
+        let missing = || CloudError::not_found(format!("there is no resource {uri} in {}", ground.site));
+        let (zone, name) = parse(uri, &ground.project).ok_or_else(missing)?;
+        let prefix = self.list_prefix(ground, name);
+        let place = Place::zone(&ground.project, zone);
+        let (global, listed) = (ground.global(), format!("{prefix}-"));
+        let instance = self.compute.get(&place, "instances", name);
+        let firewalls = self.compute.list(&global, "firewalls", &listed);
+        let (instance, firewalls) = futures::try_join!(instance, firewalls)?;
+        instance.filter(|instance| ground.names.owns(instance)).ok_or_else(missing)?;
+        let home = Home {
+            owner: self.owner.clone(),
+            site: ground.site.to_string(),
+            prefix,
+            network: ground.network(),
+            tag: name.to_owned(),
+        };
+        let named = |firewall: Value| Some((firewall["name"].as_str()?.to_owned(), firewall));
+        Ok((home, firewalls.into_iter().filter_map(named).collect()))
+    }
+
+    pub(crate) async fn read_list(&self, ground: &Ground, uri: &str) -> Result<Vec<PermitEntry>> {
+        Ok(entries_of(self.firewalls(ground, uri).await?.1.values()))
+    }
+
+    pub(crate) async fn change_list(
+        &self,
+        ground: &Ground,
+        uri: &str,
+        set: &[PermitEntry],
+        unset: &[PermitEntry],
+    ) -> Result<()> {
+        let _turn = self.turns.take(uri).await;
+        let (home, current) = self.firewalls(ground, uri).await?;
+        let replaced = |entry: &PermitEntry| set.iter().any(|new| new.name == entry.name);
+        let there = entries_of(current.values()).into_iter();
+        let kept = there.filter(|entry| !replaced(entry) && !unset.contains(entry));
+        let list: Vec<PermitEntry> = kept.chain(set.iter().cloned()).collect();
+        let change = difference(&current, &firewalls_of(&home, &list)?);
+        let (compute, global) = (&self.compute, ground.global());
+        let opens = change.insert.iter().map(|firewall| compute.insert(&global, "firewalls", firewall));
+        try_join_all(opens).await?;
+        let updates = change.update.iter().map(|firewall| {
+            compute.put(&global, "firewalls", firewall["name"].as_str().unwrap_or_default(), firewall)
+        });
+        try_join_all(updates).await?;
+        try_join_all(change.delete.iter().map(|name| compute.delete(&global, "firewalls", name))).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,119 @@
+//! Networks: the site's VPC, closed, and a subnet per region. And what a site consists of.
+
+use cloud_api::{CloudError, Listing};
+use futures::{future::try_join_all, try_join};
+use ipnet::Ipv4Net;
+use model::{PeeringName, Segment};
+use serde_json::{Value, json};
+
+use crate::{
+    cloud::{GcpCloud, Ground, Result},
+    names::{self, last, network_of},
+};
+
+impl GcpCloud {
+    pub(crate) async fn make_network(&self, ground: &Ground, region: &Segment, space: Ipv4Net) -> Result<()> {
+        let (compute, names) = (&self.compute, &ground.names);
+        let name = names.subnet(region.as_str());
+        let place = ground.region(region.as_str());
+        if let Some(subnet) = compute.get(&place, "subnetworks", &name).await? {
+            return match subnet["ipCidrRange"].as_str() == Some(&space.to_string()) {
+                true => Ok(()),
+                false => Err(CloudError::conflict(format!(
+                    "the network {}.{region} has the space {}, not {space}",
+                    ground.site,
+                    subnet["ipCidrRange"].as_str().unwrap_or_default()
+                ))),
+            };
+        }
+        let mark = names::write(names.mark());
+        if compute.get(&ground.global(), "networks", &names.network()).await?.is_none() {
+            let network = json!({"name": names.network(), "description": mark, "autoCreateSubnetworks": false, "routingConfig": {"routingMode": "GLOBAL"}});
+            compute.insert(&ground.global(), "networks", &network).await?;
+        }
+        // Nothing gets in by itself; this is so that nothing gets out, before anything is there.
+        let deny = json!({"name": names.deny(), "network": ground.network(), "description": mark, "direction": "EGRESS", "priority": 65534, "denied": [{"IPProtocol": "all"}], "destinationRanges": ["0.0.0.0/0"]});
+        compute.insert(&ground.global(), "firewalls", &deny).await?;
+        let mark = names::write(names::Mark { region: Some(region.clone()), ..names.mark() });
+        let subnet = json!({"name": name, "network": ground.network(), "ipCidrRange": space.to_string(), "description": mark});
+        Ok(compute.insert(&place, "subnetworks", &subnet).await?)
+    }
+
+    pub(crate) async fn subnets(&self, ground: &Ground) -> Result<Vec<(Segment, Ipv4Net)>> {
+        let prefix = format!("{}-sub-", ground.names.prefix());
+        let found = self.compute.list_all(&ground.project, "subnetworks", &prefix).await?;
+        let mut subnets: Vec<(Segment, Ipv4Net)> = found
+            .iter()
+            .filter(|subnet| ground.names.owns(subnet))
+            .filter_map(|subnet| {
+                Some((last(&subnet["region"]).parse().ok()?, subnet["ipCidrRange"].as_str()?.parse().ok()?))
+            })
+            .collect();
+        subnets.sort();
+        Ok(subnets)
+    }
+
+    pub(crate) async fn remove_network(&self, ground: &Ground, region: &str) -> Result<()> {
+        let (compute, names) = (&self.compute, &ground.names);
+        // Refused by Google while an instance lives in it.
+        compute.delete(&ground.region(region), "subnetworks", &names.subnet(region)).await?;
+        if !self.subnets(ground).await?.is_empty() {
+            return Ok(());
+        }
+        let left = compute.list(&ground.global(), "firewalls", &format!("{}-", names.prefix())).await?;
+        let ours = left.iter().filter(|firewall| names.owns(firewall));
+        let ours: Vec<&str> = ours.filter_map(|firewall| firewall["name"].as_str()).collect();
+        let global = ground.global();
+        try_join_all(ours.iter().map(|name| compute.delete(&global, "firewalls", name))).await?;
+        Ok(compute.delete(&global, "networks", &names.network()).await?)
+    }
+
+    pub(crate) async fn list_site(&self, ground: &Ground) -> Result<Listing> {
+        let (compute, names) = (&self.compute, &ground.names);
+        if compute.get(&ground.global(), "networks", &names.network()).await?.is_none() {
+            return Ok(Listing::default());
+        }
+        let prefix = |kind: &str| format!("{}-{kind}", names.prefix());
+        let list = |collection: &'static str, prefix: String| async move {
+            Ok(compute.list_all(&ground.project, collection, &prefix).await?)
+        };
+        let markers = async { Ok(compute.list(&ground.global(), "firewalls", &prefix("pm-")).await?) };
+        let (subnets, instances, routers, gateway, tunnels, markers) = try_join!(
+            self.subnets(ground),
+            list("instances", prefix("vm-")),
+            list("routers", prefix("nat-")),
+            self.gateway(ground),
+            list("vpnTunnels", prefix("tun-")),
+            markers,
+        )?;
+        let mine =
+            |objects: Vec<Value>| objects.into_iter().filter(|object| names.owns(object)).collect::<Vec<_>>();
+        let resource = |instance: &Value| {
+            let name = names::read(instance)?.name?;
+            crate::resources::state_of(&ground.project, instance).map(|state| (name, state))
+        };
+        let mut connections: Vec<_> =
+            mine(tunnels).iter().filter_map(|tunnel| names::read(tunnel)?.peer).collect();
+        connections.sort();
+        connections.dedup();
+        // Subnets of one VPC reach each other by themselves.
+        let regions: Vec<Segment> = subnets.iter().map(|(region, _)| region.clone()).collect();
+        let pairs = regions
+            .iter()
+            .enumerate()
+            .flat_map(|(place, a)| regions[place + 1..].iter().map(move |b| (a, b)));
+        let inside = pairs.filter_map(|(a, b)| {
+            PeeringName::new(network_of(&ground.site, a), network_of(&ground.site, b)).ok()
+        });
+        let across =
+            mine(markers).into_iter().filter_map(|marker| names::read(&marker)?.peering).collect::<Vec<_>>();
+        Ok(Listing {
+            networks: subnets.clone(),
+            resources: mine(instances).iter().filter_map(resource).collect(),
+            peerings: inside.chain(across).collect(),
+            nats: mine(routers).iter().filter_map(|router| last(&router["region"]).parse().ok()).collect(),
+            gateway: gateway.map(|gateway| gateway.state),
+            connections,
+        })
+    }
+}

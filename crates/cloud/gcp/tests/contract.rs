@@ -1,0 +1,79 @@
+//! The Google Cloud plugin keeps the contract, against the simulator.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::sync::Arc;
+
+use cloud_api::{
+    At,
+    conformance::{Subject, run},
+};
+use cloud_gcp::{GcpCloud, GcpOptions};
+use cloud_http::auth::Environment;
+use cloud_sim::{Faults, Sim};
+
+fn plugin(sim: &Sim) -> GcpCloud {
+    let options = GcpOptions {
+        endpoint: Some(format!("{}/compute/v1", sim.url())),
+        token: Some("ya29.token".to_owned()),
+        ..GcpOptions::default()
+    };
+    let none: [(&str, &str); 0] = [];
+    GcpCloud::with(&options, Environment::of(none), Some(Arc::clone(&sim.clock) as _), None).unwrap()
+}
+
+fn subject(cloud: &GcpCloud) -> Subject<'_> {
+    let description =
+        |zone: &str| format!(r#"{{"zone":"{zone}","machineType":"e2-micro","disks":[{{"boot":true}}]}}"#);
+    Subject {
+        cloud,
+        at: At { site: "ns.gcp".parse().unwrap(), deployment: "projects/p1".to_owned() },
+        descriptions: [description("us-west1-a"), description("europe-west1-b")],
+        with_network: r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[],"networkInterfaces":[]}"#
+            .to_owned(),
+        spaces: ["10.0.0.0/16".parse().unwrap(), "10.1.0.0/16".parse().unwrap()],
+        has_nat: true,
+        peer: Some("ns.other".parse().unwrap()),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_plugin_keeps_the_contract() {
+    let sim = Sim::start().await.unwrap();
+    let cloud = plugin(&sim);
+    run(&subject(&cloud)).await.unwrap();
+    assert_eq!(sim.defects(), Vec::<String>::new());
+    assert_eq!(sim.left(), Vec::<String>::new());
+}
+
+/// Throttles, failed operations and cut connections are the plugin's to bear; the contract holds all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_contract_holds_on_a_troubled_cloud() {
+    let sim = Sim::start().await.unwrap();
+    sim.set_faults(Faults {
+        seed: 7,
+        throttle: 50,
+        before: 20,
+        lost: 20,
+        html: 10,
+        failed: 30,
+        ..Faults::default()
+    });
+    let cloud = plugin(&sim);
+    run(&subject(&cloud)).await.unwrap();
+    assert_eq!(sim.left(), Vec::<String>::new());
+}
+
+/// On a real project, with credentials from the environment: `make live-gcp`. Costs money.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a Google Cloud project"]
+async fn a_real_project_keeps_the_contract() {
+    let options = GcpOptions { owner: Some("trestle-live".to_owned()), ..GcpOptions::default() };
+    let cloud = GcpCloud::new(&options).unwrap();
+    let disk = r#"{"boot":true,"autoDelete":true,"initializeParams":{"sourceImage":"projects/debian-cloud/global/images/family/debian-12"}}"#;
+    let mut subject = subject(&cloud);
+    subject.at.deployment =
+        std::env::var("GOOGLE_CLOUD_PROJECT").expect("GOOGLE_CLOUD_PROJECT names the project");
+    subject.descriptions = subject.descriptions.map(|text| text.replace(r#"{"boot":true}"#, disk));
+    run(&subject).await.unwrap();
+}

@@ -1,0 +1,143 @@
+//! EC2: query requests in, XML out.
+
+mod groups;
+mod instances;
+mod network;
+mod schema;
+mod state;
+mod transit;
+mod vpn;
+mod wire;
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+pub(crate) use state::Ec2;
+
+use crate::{
+    Fault,
+    server::{Answer, Ask},
+    world::World,
+};
+
+/// Seconds for which a read may miss the last change.
+const LAG: u64 = 1;
+
+/// A refusal, as EC2 words it.
+#[derive(Clone, Debug)]
+pub(crate) struct Refusal {
+    status: u16,
+    code: String,
+    message: String,
+}
+
+pub(crate) type Outcome = Result<Value, Refusal>;
+
+pub(crate) fn refuse(code: &str, message: impl Into<String>) -> Refusal {
+    Refusal { status: 400, code: code.to_owned(), message: message.into() }
+}
+
+/// One action, decoded.
+pub(crate) struct Action<'a> {
+    pub(crate) region: &'a str,
+    pub(crate) now: u64,
+    pub(crate) input: Value,
+}
+
+impl Action<'_> {
+    pub(crate) fn text(&self, name: &str) -> &str {
+        self.input[name].as_str().unwrap_or_default()
+    }
+}
+
+fn parameters(ask: &Ask<'_>) -> BTreeMap<String, String> {
+    let decode = |text: &str| {
+        let spaced = text.replace('+', " ");
+        percent_encoding::percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
+    };
+    let text = String::from_utf8_lossy(ask.body);
+    let pairs =
+        text.split('&').chain(ask.uri.query().unwrap_or_default().split('&')).filter(|pair| !pair.is_empty());
+    pairs
+        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        .map(|(key, value)| (decode(key), decode(value)))
+        .collect()
+}
+
+pub(crate) fn operation(ask: &Ask<'_>) -> String {
+    format!("ec2:{}", parameters(ask).get("Action").map_or("?", String::as_str))
+}
+
+/// `Credential=KEY/20260101/us-east-1/ec2/aws4_request`
+fn region(ask: &Ask<'_>) -> Option<String> {
+    let text = ask.headers.get("authorization")?.to_str().ok()?;
+    Some(text.split_once("Credential=")?.1.split('/').nth(2)?.to_owned())
+}
+
+pub(crate) fn answer(world: &mut World, ask: &Ask<'_>, fault: Option<Fault>) -> Answer {
+    let parameters = parameters(ask);
+    let action = parameters.get("Action").cloned().unwrap_or_default();
+    let outcome = run(world, ask, &action, &parameters, fault);
+    let rendered = outcome.and_then(|output| {
+        schema::render(&action, &output).map_err(|defect| {
+            world.defects.push(format!("{action}: {defect}"));
+            Refusal { status: 500, code: "InternalError".into(), message: defect }
+        })
+    });
+    let xml = |status, body| Answer { status, content_type: "text/xml;charset=UTF-8", body };
+    match rendered {
+        Ok(body) => xml(200, body),
+        Err(refusal) => xml(refusal.status, schema::error(&refusal.code, &refusal.message)),
+    }
+}
+
+fn run(
+    world: &mut World,
+    ask: &Ask<'_>,
+    action: &str,
+    parameters: &BTreeMap<String, String>,
+    fault: Option<Fault>,
+) -> Outcome {
+    let with = |status, code: &str, message: &str| Err(Refusal { status, ..refuse(code, message) });
+    match fault {
+        Some(Fault::Throttle) => return with(503, "RequestLimitExceeded", "Request limit exceeded."),
+        Some(Fault::Before) => return with(500, "InternalError", "An internal error has occurred"),
+        Some(Fault::Denied) => {
+            return with(403, "UnauthorizedOperation", "You are not authorized to perform this operation.");
+        }
+        Some(Fault::Expired) => {
+            return with(401, "AuthFailure", "AWS was not able to validate the provided access credentials");
+        }
+        Some(Fault::Quota) => return with(400, "VpcLimitExceeded", "The maximum number has been reached."),
+        _ => {}
+    }
+    let Some(region) = region(ask) else {
+        return with(401, "AuthFailure", "AWS was not able to validate the provided access credentials");
+    };
+    let input = schema::decode(action, parameters)?;
+    let request = Action { region: &region, now: ask.now, input };
+    let is_read = action.starts_with("Describe") || action.starts_with("Search");
+    world.aws.settle(ask.now);
+    if is_read {
+        if fault == Some(Fault::Stale) && ask.now <= world.aws_changed + LAG {
+            return world.aws_before.clone().call(action, &request);
+        }
+        if action == "DescribeVpnConnections" {
+            let wire = world.wire();
+            world.aws.telemetry(&wire);
+        }
+        return world.aws.call(action, &request);
+    }
+    let before = world.aws.clone();
+    let outcome = world.aws.call(action, &request);
+    match outcome {
+        Ok(_) => {
+            world.aws_before = before;
+            world.aws_changed = ask.now;
+        }
+        // A refused request changed nothing.
+        Err(_) => world.aws = before,
+    }
+    outcome
+}

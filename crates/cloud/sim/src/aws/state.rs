@@ -1,0 +1,255 @@
+//! The objects of an account, as JSON in the names of the API description, and what all kinds have in common.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{Action, Outcome, Refusal, refuse};
+
+pub(crate) const REGIONS: [&str; 3] = ["eu-west-1", "us-east-1", "us-west-2"];
+pub(crate) const ACCOUNT: &str = "123456789012";
+
+/// An account with all its regions. `_region`, `_then` and `_at` are the simulator's own: where an object is, and
+/// what becomes of its state at what time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ec2 {
+    pub(super) objects: BTreeMap<String, Value>,
+    pub(super) made: u64,
+    pub(super) tokens: BTreeMap<String, String>,
+}
+
+/// Answers the actions of one kind of object, and no others.
+type Answers = fn(&mut Ec2, &str, &Action<'_>) -> Option<Outcome>;
+
+impl Ec2 {
+    pub(super) fn call(&mut self, action: &str, ask: &Action<'_>) -> Outcome {
+        let answers: [Answers; 5] = [Self::network, Self::groups, Self::instances, Self::transit, Self::vpn];
+        if ask.input["DryRun"] == true {
+            return Err(Refusal {
+                status: 412,
+                ..refuse("DryRunOperation", "Request would have succeeded, but DryRun flag is set.")
+            });
+        }
+        match action {
+            "DescribeRegions" => {
+                let region = |name: &&str| json!({"RegionName": name, "Endpoint": format!("ec2.{name}.amazonaws.com"), "OptInStatus": "opt-in-not-required"});
+                return Ok(json!({"Regions": REGIONS.iter().map(region).collect::<Vec<_>>()}));
+            }
+            "DescribeAvailabilityZones" => {
+                let zone = |letter: &&str| json!({"ZoneName": format!("{}{letter}", ask.region), "RegionName": ask.region, "State": "available", "ZoneType": "availability-zone"});
+                let zones: Vec<Value> = ["a", "b"].iter().map(zone).collect();
+                return Ok(json!({"AvailabilityZones": zones}));
+            }
+            "CreateTags" | "DeleteTags" => return self.tags(action == "CreateTags", ask),
+            _ => {}
+        }
+        let outcome = answers.iter().find_map(|answer| answer(self, action, ask));
+        outcome.unwrap_or_else(|| Err(refuse("InvalidAction", format!("{action} is not simulated"))))
+    }
+
+    pub(super) fn new_id(&mut self, prefix: &str) -> String {
+        self.made += 1;
+        format!("{prefix}-{:017x}", 0xa0000 + self.made)
+    }
+
+    /// A public address that nobody else has.
+    pub(super) fn public_address(&mut self) -> String {
+        self.made += 1;
+        format!("52.{}.{}.{}", self.made >> 16 & 255, self.made >> 8 & 255, self.made & 255)
+    }
+
+    /// Stores a new object with the tags of the request.
+    pub(super) fn put(&mut self, id: &str, kind: &str, mut object: Value, ask: &Action<'_>) -> Value {
+        object["_region"] = ask.region.into();
+        let specifications = ask.input["TagSpecifications"].as_array().into_iter().flatten();
+        let ours = specifications.filter(|specification| specification["ResourceType"] == kind);
+        let tags: Vec<Value> =
+            ours.flat_map(|one| one["Tags"].as_array().cloned().unwrap_or_default()).collect();
+        object["Tags"] = tags.into();
+        self.objects.insert(id.to_owned(), object.clone());
+        object
+    }
+
+    /// What an object's state becomes, and when.
+    pub(super) fn later(&mut self, id: &str, then: &str, at: u64) {
+        if let Some(object) = self.objects.get_mut(id) {
+            object["_then"] = then.into();
+            object["_at"] = at.into();
+        }
+    }
+
+    /// Brings everything to its state of now.
+    pub(crate) fn settle(&mut self, now: u64) {
+        let due: Vec<String> = self
+            .objects
+            .iter()
+            .filter(|(_, object)| object["_at"].as_u64().is_some_and(|at| at <= now))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in due {
+            let Some(object) = self.objects.get_mut(&id) else { continue };
+            let then = object["_then"].as_str().unwrap_or_default().to_owned();
+            object["_at"] = Value::Null;
+            if then == "gone" {
+                self.objects.remove(&id);
+            } else if id.starts_with("i-") {
+                object["State"] = super::instances::instance_state(&then);
+                if then == "terminated" {
+                    self.release_instance(&id, now);
+                }
+            } else if id.starts_with("pcx-") {
+                object["Status"]["Code"] = then.clone().into();
+            } else {
+                object["State"] = then.clone().into();
+            }
+            // What is deleted stays listed for a while, then goes.
+            if then.contains("deleted") || then == "terminated" {
+                self.later(&id, "gone", now + 3000);
+            }
+        }
+    }
+
+    pub(super) fn get(&self, id: &str, ask: &Action<'_>, code: &str) -> Result<&Value, Refusal> {
+        let found =
+            self.objects.get(id).filter(|object| object["_region"] == ask.region && !is_deleted(object));
+        found.ok_or_else(|| refuse(code, format!("The ID '{id}' does not exist")))
+    }
+
+    pub(super) fn get_mut(&mut self, id: &str, ask: &Action<'_>, code: &str) -> Result<&mut Value, Refusal> {
+        let found =
+            self.objects.get_mut(id).filter(|object| object["_region"] == ask.region && !is_deleted(object));
+        found.ok_or_else(|| refuse(code, format!("The ID '{id}' does not exist")))
+    }
+
+    /// Objects of a kind, in all regions, that are not deleted.
+    pub(super) fn all<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a String, &'a Value)> {
+        self.objects.iter().filter(move |(id, object)| {
+            id.rsplit_once('-').is_some_and(|(kind, _)| kind == prefix) && !is_deleted(object)
+        })
+    }
+
+    /// Answers a Describe: by ids, by filters, by pages.
+    pub(super) fn describe(
+        &self,
+        prefix: &str,
+        ids: &str,
+        list: &str,
+        missing: &str,
+        ask: &Action<'_>,
+    ) -> Outcome {
+        let wanted: Vec<&str> =
+            ask.input[ids].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let here = |object: &Value| object["_region"] == ask.region;
+        for id in &wanted {
+            if !self.objects.get(*id).is_some_and(here) {
+                return Err(refuse(missing, format!("The ID '{id}' does not exist")));
+            }
+        }
+        let of_kind =
+            self.objects.iter().filter(|(id, _)| id.rsplit_once('-').is_some_and(|(kind, _)| kind == prefix));
+        let found: Vec<Value> = of_kind
+            .filter(|(id, object)| here(object) && (wanted.is_empty() || wanted.contains(&id.as_str())))
+            .filter(|(_, object)| passes(object, &ask.input["Filters"]))
+            .map(|(_, object)| object.clone())
+            .collect();
+        let skip: usize = ask.text("NextToken").parse().unwrap_or(0);
+        let size = ask.input["MaxResults"]
+            .as_u64()
+            .map_or(usize::MAX, |size| usize::try_from(size).unwrap_or(usize::MAX));
+        let page: Vec<Value> = found.iter().skip(skip).take(size).cloned().collect();
+        let next = skip.saturating_add(size);
+        let mut answer = json!({ list: page });
+        if next < found.len() {
+            answer["NextToken"] = next.to_string().into();
+        }
+        Ok(answer)
+    }
+
+    fn tags(&mut self, set: bool, ask: &Action<'_>) -> Outcome {
+        let tags = ask.input["Tags"].as_array().cloned().unwrap_or_default();
+        let ids: Vec<String> = ask.input["Resources"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect();
+        for id in ids {
+            let object = self.get_mut(&id, ask, "InvalidID")?;
+            let mut kept: Vec<Value> = object["Tags"].as_array().cloned().unwrap_or_default();
+            kept.retain(|old| !tags.iter().any(|new| new["Key"] == old["Key"]));
+            if set {
+                kept.extend(tags.clone());
+            }
+            object["Tags"] = kept.into();
+        }
+        Ok(json!({}))
+    }
+
+    /// What is left that somebody made.
+    pub(crate) fn left(&self) -> Vec<String> {
+        let made = |object: &Value| object["_default"] != true && !is_deleted(object);
+        self.objects.iter().filter(|(_, object)| made(object)).map(|(id, _)| id.clone()).collect()
+    }
+}
+
+fn is_deleted(object: &Value) -> bool {
+    let state =
+        object["State"].as_str().or(object["State"]["Name"].as_str()).or(object["Status"]["Code"].as_str());
+    matches!(state, Some("deleted" | "terminated"))
+}
+
+/// Whether an object passes all filters of a request.
+fn passes(object: &Value, filters: &Value) -> bool {
+    filters.as_array().into_iter().flatten().all(|filter| {
+        let wanted: Vec<&str> =
+            filter["Values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let name = filter["Name"].as_str().unwrap_or_default();
+        let mut found = Vec::new();
+        if let Some(key) = name.strip_prefix("tag:") {
+            let tags = object["Tags"].as_array().into_iter().flatten();
+            found.extend(
+                tags.filter(|tag| tag["Key"] == key)
+                    .filter_map(|tag| tag["Value"].as_str().map(str::to_owned)),
+            );
+        } else {
+            let path: Vec<String> = match name {
+                "instance-state-name" => vec!["State".into(), "Name".into()],
+                "status-code" => vec!["Status".into(), "Code".into()],
+                "ip-address" => vec!["IpAddress".into()],
+                _ => name.split('.').map(pascal).collect(),
+            };
+            collect(object, &path, &mut found);
+        }
+        found.iter().any(|value| wanted.contains(&value.as_str()))
+    })
+}
+
+fn pascal(kebab: &str) -> String {
+    let word = |word: &str| {
+        let mut letters = word.chars();
+        letters
+            .next()
+            .map(|first| first.to_ascii_uppercase().to_string() + letters.as_str())
+            .unwrap_or_default()
+    };
+    kebab.split('-').map(word).collect()
+}
+
+/// All values at a path; lists are looked through, and may be in the plural.
+fn collect(value: &Value, path: &[String], found: &mut Vec<String>) {
+    match (value, path) {
+        (Value::Array(items), _) => items.iter().for_each(|item| collect(item, path, found)),
+        (Value::String(text), []) => found.push(text.clone()),
+        (Value::Null | Value::Object(_), []) => {}
+        (other, []) => found.push(other.to_string()),
+        (Value::Object(fields), [first, rest @ ..]) => {
+            for name in [first.clone(), format!("{first}s")] {
+                if let Some(value) = fields.get(&name) {
+                    collect(value, rest, found);
+                }
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,174 @@
+//! What the account's objects mean on the wire.
+
+use std::net::Ipv4Addr;
+
+use ipnet::Ipv4Net;
+use serde_json::Value;
+
+use super::state::Ec2;
+use crate::wire::{Bgp, Firewall, Gateway, GatewayHop, Hop, Host, Line, Network, Tunnel, Wire};
+
+fn net(value: &Value) -> Option<Ipv4Net> {
+    value.as_str()?.parse().ok()
+}
+
+impl Ec2 {
+    /// Adds this account's part to the wire.
+    pub(crate) fn join(&self, wire: &mut Wire) {
+        for (id, vpc) in self.all("vpc") {
+            let network = Network {
+                spaces: net(&vpc["CidrBlock"]).into_iter().collect(),
+                routes: self.routes_of(id),
+                learns_from: Vec::new(),
+            };
+            wire.networks.insert(id.clone(), network);
+        }
+        for (id, transit) in self.all("tgw") {
+            let tunnels = self.all("vpn").filter(|(_, vpn)| vpn["TransitGatewayId"] == id.as_str());
+            let tunnels = tunnels.flat_map(|(vpn, _)| self.tunnels_of(vpn)).collect();
+            wire.gateways.insert(id.clone(), Gateway { routes: self.transit_routes(id, transit), tunnels });
+        }
+        for (_, instance) in self.all("i") {
+            if instance["State"]["Name"] != "running" {
+                continue;
+            }
+            wire.hosts.push(Host {
+                address: instance["PrivateIpAddress"].as_str().and_then(|text| text.parse().ok()),
+                network: instance["VpcId"].as_str().unwrap_or_default().to_owned(),
+                inbound: self.firewall(instance, false),
+                outbound: self.firewall(instance, true),
+            });
+        }
+    }
+
+    fn firewall(&self, instance: &Value, egress: bool) -> Firewall {
+        let groups = instance["SecurityGroups"].as_array().into_iter().flatten();
+        let groups = groups.filter_map(|group| self.objects.get(group["GroupId"].as_str()?));
+        let rules = groups.flat_map(|group| group["_rules"].as_array().into_iter().flatten());
+        let line = |rule: &Value| {
+            let protocol = match rule["protocol"].as_str()? {
+                "-1" => None,
+                "tcp" => Some(6),
+                "udp" => Some(17),
+                "icmp" => Some(1),
+                number => Some(number.parse().ok()?),
+            };
+            let port = |name: &str| rule[name].as_u64().and_then(|port| u16::try_from(port).ok());
+            let ports = match (protocol, port("from"), port("to")) {
+                (Some(6 | 17), Some(from), Some(to)) => vec![(from, to)],
+                _ => Vec::new(),
+            };
+            Some(Line {
+                priority: 0,
+                allow: true,
+                protocol,
+                ports,
+                src_ports: vec![],
+                peers: vec![net(&rule["cidr"])?],
+            })
+        };
+        Firewall(rules.filter(|rule| rule["egress"] == egress).filter_map(line).collect())
+    }
+
+    /// The main route table. Instances of ours live in no other.
+    fn routes_of(&self, vpc: &str) -> Vec<(Ipv4Net, Hop)> {
+        let tables = self
+            .all("rtb")
+            .filter(|(_, table)| table["VpcId"] == vpc && table["Associations"][0]["Main"] == true);
+        let routes = tables.flat_map(|(_, table)| table["Routes"].as_array().into_iter().flatten());
+        let alive = |id: &str| self.objects.get(id).filter(|object| object["State"] == "available");
+        let hop = |route: &Value| {
+            let destination = net(&route["DestinationCidrBlock"])?;
+            if let Some(id) = route["TransitGatewayId"].as_str() {
+                let attached = self.all("tgw-attach").any(|(_, one)| {
+                    one["VpcId"] == vpc && one["TransitGatewayId"] == id && one["State"] == "available"
+                });
+                return attached.then(|| (destination, Hop::Gateway(id.to_owned())));
+            }
+            if let Some(id) = route["NatGatewayId"].as_str() {
+                return alive(id).filter(|nat| self.is_public(nat)).map(|_| (destination, Hop::Internet));
+            }
+            let pcx = self.objects.get(route["VpcPeeringConnectionId"].as_str()?)?;
+            if pcx["Status"]["Code"] != "active" {
+                return None;
+            }
+            let ends = [&pcx["RequesterVpcInfo"]["VpcId"], &pcx["AccepterVpcInfo"]["VpcId"]];
+            let other = ends.into_iter().find(|end| **end != vpc)?.as_str()?;
+            Some((destination, Hop::Peer(other.to_owned())))
+        };
+        routes.filter_map(hop).collect()
+    }
+
+    /// A NAT gateway works if its own subnet's table leads to an internet gateway.
+    fn is_public(&self, nat: &Value) -> bool {
+        let mut tables = self.all("rtb").filter(|(_, table)| {
+            table["Associations"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .any(|one| one["SubnetId"] == nat["SubnetId"])
+        });
+        let leads_out = |route: &Value| {
+            let igw = route["GatewayId"]
+                .as_str()
+                .filter(|id| id.starts_with("igw-"))
+                .and_then(|id| self.objects.get(id));
+            route["DestinationCidrBlock"] == "0.0.0.0/0"
+                && igw.is_some_and(|igw| igw["Attachments"][0]["VpcId"] == nat["VpcId"])
+        };
+        tables.any(|(_, table)| table["Routes"].as_array().into_iter().flatten().any(leads_out))
+    }
+
+    fn transit_routes(&self, id: &str, transit: &Value) -> Vec<(Ipv4Net, GatewayHop)> {
+        let attached = self.all("tgw-attach").filter(|(_, one)| {
+            one["TransitGatewayId"] == id && one["State"] == "available" && one["_type"] == "vpc"
+        });
+        let direct = attached.filter_map(|(_, one)| {
+            let vpc = one["VpcId"].as_str()?;
+            Some((net(&self.objects.get(vpc)?["CidrBlock"])?, GatewayHop::Network(vpc.to_owned())))
+        });
+        let fixed = transit["_routes"].as_array().into_iter().flatten().filter_map(|route| {
+            let attachment = self.objects.get(route["attachment"].as_str()?)?;
+            if attachment["State"] != "available" {
+                return None;
+            }
+            let ends = [&attachment["RequesterTgwInfo"], &attachment["AccepterTgwInfo"]];
+            let other =
+                ends.into_iter().find(|end| end["TransitGatewayId"] != id)?["TransitGatewayId"].as_str()?;
+            Some((net(&route["net"])?, GatewayHop::Gateway(other.to_owned())))
+        });
+        direct.chain(fixed).collect()
+    }
+
+    /// The tunnels of a connection that is available.
+    pub(super) fn tunnels_of(&self, id: &str) -> Vec<Tunnel> {
+        let Some(vpn) = self.objects.get(id).filter(|vpn| vpn["State"] == "available") else {
+            return Vec::new();
+        };
+        let tunnels = vpn["Options"]["TunnelOptions"].as_array().into_iter().flatten();
+        tunnels.filter_map(|tunnel| self.tunnel(vpn, tunnel)).collect()
+    }
+
+    fn tunnel(&self, vpn: &Value, tunnel: &Value) -> Option<Tunnel> {
+        let customer = self.objects.get(vpn["CustomerGatewayId"].as_str()?)?;
+        let transit = self.objects.get(vpn["TransitGatewayId"].as_str()?)?;
+        let address = |value: &Value| value.as_str()?.parse::<Ipv4Addr>().ok();
+        let inside = net(&tunnel["TunnelInsideCidr"])?;
+        let host = |number: u32| Ipv4Addr::from(u32::from(inside.network()) + number);
+        let speaks_two =
+            tunnel["IkeVersions"].as_array().into_iter().flatten().any(|one| one["Value"] == "ikev2");
+        Some(Tunnel {
+            local: address(&tunnel["OutsideIpAddress"])?,
+            remote: address(&customer["IpAddress"])?,
+            key: tunnel["PreSharedKey"].as_str()?.to_owned(),
+            ike: if speaks_two { 2 } else { 1 },
+            bgp: Some(Bgp {
+                local: host(1),
+                peer: host(2),
+                local_asn: u32::try_from(transit["Options"]["AmazonSideAsn"].as_u64()?).ok()?,
+                peer_asn: customer["BgpAsn"].as_str()?.parse().ok()?,
+            }),
+            routes: Vec::new(),
+        })
+    }
+}

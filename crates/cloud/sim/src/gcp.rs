@@ -1,0 +1,153 @@
+//! Google Compute Engine: JSON over REST, changes as operations.
+
+mod check;
+mod links;
+mod objects;
+mod schema;
+mod state;
+mod wire;
+
+use serde_json::{Value, json};
+
+pub(crate) use state::Gce;
+
+use crate::{
+    Fault,
+    server::{Answer, Ask},
+    world::World,
+};
+
+/// A refusal, as Google words it.
+#[derive(Clone, Debug)]
+pub(crate) struct Refusal {
+    status: u16,
+    reason: &'static str,
+    message: String,
+}
+
+pub(crate) type Outcome = Result<Value, Refusal>;
+
+pub(crate) fn refuse(status: u16, reason: &'static str, message: impl Into<String>) -> Refusal {
+    Refusal { status, reason, message: message.into() }
+}
+
+/// A path below `/compute/v1/`, taken apart.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Target {
+    pub(crate) project: String,
+    /// `global`, `regions/R`, `zones/Z`, `aggregated`.
+    pub(crate) scope: String,
+    pub(crate) collection: String,
+    pub(crate) name: String,
+    pub(crate) verb: String,
+    /// `compute.networks.insert`.
+    pub(crate) method: String,
+}
+
+const PREFIX: &str = "/compute/v1/";
+
+pub(crate) fn is_for(ask: &Ask<'_>) -> bool {
+    ask.uri.path().starts_with(PREFIX)
+}
+
+fn target(ask: &Ask<'_>) -> Option<Target> {
+    let parts: Vec<&str> = ask.uri.path().strip_prefix(PREFIX)?.split('/').collect();
+    let own = |text: &str| text.to_owned();
+    let of = |project: &str, scope: String, rest: &[&str]| Target {
+        project: own(project),
+        scope,
+        collection: own(rest.first().unwrap_or(&"")),
+        name: own(rest.get(1).unwrap_or(&"")),
+        verb: own(rest.get(2).unwrap_or(&"")),
+        method: String::new(),
+    };
+    let mut found = match parts.as_slice() {
+        ["projects", project] => of(project, own("global"), &["projects", project]),
+        ["projects", project, kind @ ("regions" | "zones")] => of(project, own("global"), &[kind]),
+        ["projects", project, kind @ ("regions" | "zones"), name] => {
+            of(project, own("global"), &[kind, name])
+        }
+        ["projects", project, kind @ ("regions" | "zones"), place, rest @ ..] => {
+            of(project, format!("{kind}/{place}"), rest)
+        }
+        ["projects", project, scope @ ("global" | "aggregated"), rest @ ..] => of(project, own(scope), rest),
+        _ => return None,
+    };
+    let verb = match (ask.method.as_str(), found.name.is_empty(), found.verb.as_str()) {
+        ("GET", true, _) if found.scope == "aggregated" => "aggregatedList",
+        ("GET", true, _) => "list",
+        ("POST", true, _) => "insert",
+        ("GET", false, "") => "get",
+        ("PATCH", false, "") => "patch",
+        ("PUT", false, "") => "update",
+        ("DELETE", false, "") => "delete",
+        (_, false, verb) if !verb.is_empty() => verb,
+        _ => return None,
+    };
+    let collection = match (found.collection.as_str(), found.scope.split('/').next()) {
+        ("operations", Some("global")) => "globalOperations",
+        ("operations", Some("regions")) => "regionOperations",
+        ("operations", Some("zones")) => "zoneOperations",
+        (other, _) => other,
+    };
+    found.method = format!("compute.{collection}.{verb}");
+    Some(found)
+}
+
+pub(crate) fn operation(ask: &Ask<'_>) -> String {
+    target(ask).map_or_else(|| "compute.?".to_owned(), |target| target.method)
+}
+
+pub(crate) fn answer(world: &mut World, ask: &Ask<'_>, fault: Option<Fault>) -> Answer {
+    let outcome = run(world, ask, fault);
+    let (status, body) = match outcome {
+        Ok(body) => (200, body),
+        Err(refusal) => {
+            let errors = json!([{"domain": "global", "reason": refusal.reason, "message": refusal.message}]);
+            (
+                refusal.status,
+                json!({"error": {"code": refusal.status, "message": refusal.message, "errors": errors}}),
+            )
+        }
+    };
+    Answer { status, content_type: "application/json; charset=UTF-8", body: body.to_string() }
+}
+
+fn run(world: &mut World, ask: &Ask<'_>, fault: Option<Fault>) -> Outcome {
+    match fault {
+        Some(Fault::Throttle) => return Err(refuse(403, "rateLimitExceeded", "Rate Limit Exceeded")),
+        Some(Fault::Before) => return Err(refuse(503, "backendError", "Internal error. Please try again.")),
+        Some(Fault::Denied) => return Err(refuse(403, "forbidden", "Required permission is missing")),
+        Some(Fault::Expired) => return Err(refuse(401, "authError", "Invalid Credentials")),
+        Some(Fault::Quota) => return Err(refuse(403, "quotaExceeded", "Quota exceeded.")),
+        _ => {}
+    }
+    if ask.headers.get("authorization").is_none() && !ask.headers.contains_key("x-goog-api-client") {
+        return Err(refuse(401, "required", "Login Required."));
+    }
+    let Some(target) = target(ask) else {
+        return Err(refuse(404, "notFound", format!("{} is not simulated", ask.uri.path())));
+    };
+    let body: Value = match ask.body {
+        [] => Value::Null,
+        bytes => serde_json::from_slice(bytes).map_err(|_| refuse(400, "parseError", "Parse Error"))?,
+    };
+    schema::check_request(&target.method, &body).map_err(|message| refuse(400, "invalid", message))?;
+    world.gcp.settle(ask.now);
+    if target.collection == "vpnTunnels" || target.verb == "getRouterStatus" {
+        let wire = world.wire();
+        world.gcp.telemetry(&wire);
+    }
+    let request = state::Request { target: &target, ask, body, fails: fault == Some(Fault::Failed) };
+    let before = world.gcp.clone();
+    let outcome = world.gcp.call(&request);
+    if outcome.is_err() {
+        world.gcp = before;
+    }
+    if let Ok(answer) = &outcome
+        && let Err(defect) = schema::check_response(&target.method, answer)
+    {
+        world.defects.push(format!("{}: {defect}", target.method));
+    }
+    outcome
+}

@@ -1,0 +1,140 @@
+//! Tunnels and routers.
+
+use std::net::Ipv4Addr;
+
+use serde_json::{Value, json};
+
+use super::{
+    Refusal, refuse,
+    state::{Gce, Request, path_of},
+};
+use crate::wire::Wire;
+
+impl Gce {
+    pub(super) fn check_tunnel(&mut self, object: &mut Value) -> Result<(), Refusal> {
+        let bad = |message: &str| Err(refuse(400, "invalid", message));
+        for needed in ["vpnGateway", "peerExternalGateway", "router", "sharedSecret"] {
+            if object[needed].is_null() {
+                return Err(refuse(
+                    400,
+                    "required",
+                    format!("Required field 'resource.{needed}' not specified"),
+                ));
+            }
+        }
+        if !matches!(object["vpnGatewayInterface"].as_u64(), Some(0 | 1)) {
+            return bad("Invalid value for field 'resource.vpnGatewayInterface'");
+        }
+        let external =
+            self.ready(&path_of(object["peerExternalGateway"].as_str().unwrap_or_default(), ""))?;
+        let interface = object["peerExternalGatewayInterface"].clone();
+        let found =
+            external["interfaces"].as_array().into_iter().flatten().find(|one| one["id"] == interface);
+        let Some(found) = found else {
+            return bad("Invalid value for field 'resource.peerExternalGatewayInterface'");
+        };
+        object["peerIp"] = found["ipAddress"].clone();
+        // Write only.
+        object["_secret"] = object["sharedSecret"].take();
+        object["sharedSecret"] = "*************".into();
+        object["sharedSecretHash"] = "AJ-hash".into();
+        object["status"] = "PROVISIONING".into();
+        object["detailedStatus"] = "Provisioning".into();
+        if object["ikeVersion"].is_null() {
+            object["ikeVersion"] = 2.into();
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_router(&mut self, request: &Request<'_>, object: &mut Value) -> Result<(), Refusal> {
+        let bad = |message: String| Err(refuse(400, "invalid", message));
+        if let Some(asn) = object["bgp"]["asn"].as_u64() {
+            let private = (64_512..=65_534).contains(&asn) || (4_200_000_000..=4_294_967_294).contains(&asn);
+            if !private {
+                return bad(format!("{asn} is no private ASN"));
+            }
+        }
+        let interfaces = object["interfaces"].as_array().cloned().unwrap_or_default();
+        for (number, interface) in interfaces.iter().enumerate() {
+            let path =
+                path_of(interface["linkedVpnTunnel"].as_str().unwrap_or_default(), &request.target.project);
+            let tunnel = self.ready(&path)?;
+            object["interfaces"][number]["linkedVpnTunnel"] = tunnel["selfLink"].clone();
+        }
+        for peer in object["bgpPeers"].as_array().into_iter().flatten() {
+            let interface = interfaces.iter().find(|one| one["name"] == peer["interfaceName"]);
+            let Some(interface) = interface else {
+                return bad(format!("There is no interface {}", peer["interfaceName"]));
+            };
+            let own = interface["ipRange"].as_str().and_then(|text| text.parse::<ipnet::Ipv4Net>().ok());
+            let theirs = peer["peerIpAddress"].as_str().and_then(|text| text.parse::<Ipv4Addr>().ok());
+            let facing = matches!((own, theirs), (Some(own), Some(theirs)) if own.prefix_len() == 30 && own.contains(&theirs) && own.addr() != theirs);
+            if !facing {
+                return bad(format!(
+                    "peerIpAddress {} is not within the interface's range",
+                    peer["peerIpAddress"]
+                ));
+            }
+        }
+        for nat in object["nats"].as_array().into_iter().flatten() {
+            if nat["natIpAllocateOption"].is_null() || nat["sourceSubnetworkIpRangesToNat"].is_null() {
+                return bad("A NAT needs natIpAllocateOption and sourceSubnetworkIpRangesToNat.".to_owned());
+            }
+            let own = request.path(object["name"].as_str().unwrap_or_default());
+            let other = self.of_kind("routers").any(|(path, router)| {
+                *path != own
+                    && router["network"] == object["network"]
+                    && router["region"] == object["region"]
+                    && router["nats"].as_array().is_some_and(|list| !list.is_empty())
+            });
+            if other {
+                return bad("There is another NAT for all subnetworks of that network and region.".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills in how tunnels and sessions are.
+    pub(crate) fn telemetry(&mut self, wire: &Wire) {
+        let tunnels: Vec<String> = self.of_kind("vpnTunnels").map(|(path, _)| path.clone()).collect();
+        for path in tunnels {
+            let up = self.tunnel_end(&path).is_some_and(|end| wire.is_up(&end));
+            let Some(tunnel) = self.objects.get_mut(&path) else { continue };
+            if tunnel["_until"].is_null() {
+                tunnel["status"] = if up { "ESTABLISHED" } else { "NO_INCOMING_PACKETS" }.into();
+                tunnel["detailedStatus"] =
+                    if up { "Tunnel is up and running." } else { "No incoming packets from peer" }.into();
+            }
+        }
+        let routers: Vec<String> = self.of_kind("routers").map(|(path, _)| path.clone()).collect();
+        for path in routers {
+            let router = self.objects[&path].clone();
+            let mut shown = Vec::new();
+            let mut learnt = 0;
+            let peers = router["bgpPeers"].as_array().into_iter().flatten();
+            for peer in peers {
+                let interfaces = router["interfaces"].as_array().into_iter().flatten();
+                let linked = interfaces
+                    .into_iter()
+                    .find(|one| one["name"] == peer["interfaceName"])
+                    .map(|one| path_of(one["linkedVpnTunnel"].as_str().unwrap_or_default(), ""));
+                let end = linked.and_then(|path| self.tunnel_end(&path));
+                let far =
+                    end.as_ref().and_then(|end| wire.bgp_peer(end)).and_then(|name| wire.gateways.get(name));
+                let routes = far.map_or(0, |far| far.routes.len());
+                learnt += routes;
+                shown.push(json!({"name": peer["name"], "status": if far.is_some() { "UP" } else { "DOWN" }, "numLearnedRoutes": routes, "peerIpAddress": peer["peerIpAddress"]}));
+            }
+            let gateway = wire.gateways.get(&path);
+            let routes: Vec<Value> = gateway
+                .map(|gateway| wire.learnt(gateway))
+                .unwrap_or_default()
+                .into_iter()
+                .map(|(net, _)| json!({"destRange": net.to_string(), "network": router["network"], "priority": 0}))
+                .collect();
+            if let Some(router) = self.objects.get_mut(&path) {
+                router["_status"] = json!({"network": router["network"], "bgpPeerStatus": shown, "bestRoutes": if learnt > 0 { routes } else { vec![] }});
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Checks bodies against Google's own API description.
+
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+fn api() -> &'static Value {
+    static API: OnceLock<Value> = OnceLock::new();
+    API.get_or_init(|| {
+        serde_json::from_str(include_str!("../../schemas/gcp/compute.json")).expect("the file is JSON")
+    })
+}
+
+pub(super) fn check_request(method: &str, body: &Value) -> Result<(), String> {
+    let known = api()["methods"].get(method).ok_or_else(|| format!("{method} is not simulated"))?;
+    match (known["request"].as_str(), body) {
+        (Some(name), body) if !body.is_null() => check(&api()["schemas"][name], body, name),
+        (Some(name), _) => Err(format!("a {name} is needed")),
+        (None, _) => Ok(()),
+    }
+}
+
+pub(super) fn check_response(method: &str, body: &Value) -> Result<(), String> {
+    let name = api()["methods"][method]["response"].as_str().unwrap_or_default();
+    check(&api()["schemas"][name], body, name)
+}
+
+fn check(schema: &Value, value: &Value, path: &str) -> Result<(), String> {
+    if let Some(name) = schema["$ref"].as_str() {
+        return check(&api()["schemas"][name], value, path);
+    }
+    let wrong = |kind: &str| Err(format!("{path} must be a {kind}, not {value}"));
+    match schema["type"].as_str().unwrap_or_default() {
+        "object" => {
+            let Value::Object(fields) = value else { return wrong("object") };
+            for (name, value) in fields {
+                let below = format!("{path}.{name}");
+                match (schema["properties"].get(name), schema.get("additionalProperties")) {
+                    (Some(property), _) | (None, Some(property)) => check(property, value, &below)?,
+                    (None, None) => return Err(format!("Unknown name \"{name}\" at {path}")),
+                }
+            }
+            Ok(())
+        }
+        "array" => {
+            let Value::Array(items) = value else { return wrong("list") };
+            items.iter().try_for_each(|item| check(&schema["items"], item, path))
+        }
+        "string" => {
+            let Value::String(text) = value else { return wrong("string") };
+            match schema["enum"].as_array() {
+                Some(allowed) if !allowed.iter().any(|one| one == text) => {
+                    Err(format!("Invalid value for field '{path}': '{text}'"))
+                }
+                _ => Ok(()),
+            }
+        }
+        "integer" if value.as_i64().is_none() => wrong("integer"),
+        "number" if value.as_f64().is_none() => wrong("number"),
+        "boolean" if !value.is_boolean() => wrong("boolean"),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,304 @@
+//! A project's objects by path, and its operations.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::{Outcome, Refusal, Target, refuse};
+use crate::server::Ask;
+
+pub(crate) const REGIONS: [&str; 3] = ["europe-west1", "us-central1", "us-west1"];
+
+/// Objects by `projects/P/SCOPE/COLLECTION/NAME`. Fields that begin with `_` are the simulator's own: `_until` is when
+/// the operation on an object ends, `_gone` says that it then disappears.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gce {
+    pub(super) objects: BTreeMap<String, Value>,
+    pub(super) operations: BTreeMap<String, Value>,
+    pub(super) requests: BTreeMap<String, String>,
+    pub(super) made: u64,
+}
+
+pub(crate) struct Request<'r> {
+    pub(crate) target: &'r Target,
+    pub(crate) ask: &'r Ask<'r>,
+    pub(crate) body: Value,
+    /// The operation shall end badly.
+    pub(crate) fails: bool,
+}
+
+impl Request<'_> {
+    pub(super) fn parameter(&self, name: &str) -> Option<String> {
+        let query = self.ask.uri.query()?;
+        let decode = |text: &str| {
+            percent_encoding::percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
+        };
+        query
+            .split('&')
+            .filter_map(|pair| pair.split_once('='))
+            .find(|(key, _)| *key == name)
+            .map(|(_, value)| decode(value))
+    }
+
+    /// The path of an object in the request's scope.
+    pub(super) fn path(&self, name: &str) -> String {
+        let Target { project, scope, collection, .. } = self.target;
+        format!("projects/{project}/{scope}/{collection}/{name}")
+    }
+}
+
+/// Any form of a reference as a path: a full URL, `projects/…`, or relative to the project.
+pub(super) fn path_of(reference: &str, project: &str) -> String {
+    match reference.find("projects/") {
+        Some(start) => reference[start..].to_owned(),
+        None => format!("projects/{project}/{reference}"),
+    }
+}
+
+/// Seconds an operation takes.
+fn duration(method: &str) -> u64 {
+    match method {
+        "compute.instances.insert" => 20,
+        "compute.instances.delete" => 40,
+        "compute.networks.insert" | "compute.networks.delete" | "compute.subnetworks.insert" => 10,
+        "compute.vpnTunnels.insert" | "compute.vpnTunnels.delete" => 15,
+        "compute.networks.addPeering" | "compute.networks.removePeering" => 8,
+        _ => 4,
+    }
+}
+
+impl Gce {
+    pub(super) fn call(&mut self, request: &Request<'_>) -> Outcome {
+        let target = request.target;
+        match (target.collection.as_str(), target.method.rsplit('.').next().unwrap_or_default()) {
+            ("projects", "get") => Ok(json!({"kind": "compute#project", "name": target.project, "id": "1"})),
+            ("regions" | "zones", verb) => places(target, verb),
+            ("operations", "get" | "wait") => self.operation(request),
+            ("operations", _) => Ok(json!({"kind": "compute#operationList", "items": []})),
+            (_, "get") => self.get(&request.path(&target.name)).map(show),
+            (_, "list") => self.list(request),
+            (_, "aggregatedList") => self.aggregated(request),
+            ("routers", "getRouterStatus") => {
+                let router = self.get(&request.path(&target.name))?;
+                Ok(json!({"kind": "compute#routerStatusResponse", "result": router["_status"]}))
+            }
+            _ => self.change(request),
+        }
+    }
+
+    pub(super) fn get(&self, path: &str) -> Result<&Value, Refusal> {
+        self.objects
+            .get(path)
+            .ok_or_else(|| refuse(404, "notFound", format!("The resource '{path}' was not found")))
+    }
+
+    /// An object that others may refer to.
+    pub(super) fn ready(&self, path: &str) -> Result<&Value, Refusal> {
+        let object = self.objects.get(path);
+        let object =
+            object.ok_or_else(|| refuse(404, "notFound", format!("The resource '{path}' was not found")))?;
+        if object["_until"].is_null() {
+            Ok(object)
+        } else {
+            Err(refuse(400, "resourceNotReady", format!("The resource '{path}' is not ready")))
+        }
+    }
+
+    /// Carries a change out, and answers with its operation.
+    fn change(&mut self, request: &Request<'_>) -> Outcome {
+        let token = request.parameter("requestId");
+        if let Some(done) = token.as_ref().and_then(|token| self.requests.get(token)) {
+            return Ok(show(&self.operations[done]));
+        }
+        let (target, now) = (request.target, request.ask.now);
+        let verb = target.method.rsplit('.').next().unwrap_or_default();
+        let until = now + duration(&target.method);
+        let name = match verb {
+            "insert" => request.body["name"].as_str().unwrap_or_default().to_owned(),
+            _ => target.name.clone(),
+        };
+        let path = request.path(&name);
+        if verb == "insert" {
+            if !is_name(&name) {
+                return Err(refuse(
+                    400,
+                    "invalid",
+                    format!("Invalid value for field 'resource.name': '{name}'"),
+                ));
+            }
+            if self.objects.contains_key(&path) {
+                return Err(refuse(409, "alreadyExists", format!("The resource '{path}' already exists")));
+            }
+        } else {
+            self.ready(&path)?;
+        }
+        let failed = request.fails && verb == "insert";
+        if !failed {
+            match verb {
+                "insert" => self.insert(request, &path, until)?,
+                "patch" | "update" => self.patch(request, &path, until)?,
+                "delete" => self.delete(request, &path, until)?,
+                _ => self.act(request, &path, until)?,
+            }
+        }
+        self.made += 1;
+        let id = format!("operation-{}", self.made);
+        let mut operation = json!({
+            "kind": "compute#operation", "id": self.made.to_string(), "name": id, "operationType": verb,
+            "status": "RUNNING", "progress": 0, "targetLink": format!("{}/compute/v1/{path}", request.ask.origin),
+            "selfLink": format!("{}/compute/v1/projects/{}/{}/operations/{id}", request.ask.origin, target.project, target.scope),
+            "insertTime": "2026-10-01T00:00:00.000-07:00", "user": "sim@example.com", "_until": until, "_failed": failed,
+        });
+        if let Some((kind @ ("regions" | "zones"), place)) = target.scope.split_once('/') {
+            let field = kind.trim_end_matches('s');
+            operation[field] =
+                format!("{}/compute/v1/projects/{}/{kind}/{place}", request.ask.origin, target.project)
+                    .into();
+        }
+        self.operations.insert(id.clone(), operation.clone());
+        if let Some(token) = token {
+            self.requests.insert(token, id);
+        }
+        Ok(show(&operation))
+    }
+
+    fn operation(&self, request: &Request<'_>) -> Outcome {
+        let name = &request.target.name;
+        let found = self.operations.get(name);
+        found
+            .map(show)
+            .ok_or_else(|| refuse(404, "notFound", format!("The resource 'operations/{name}' was not found")))
+    }
+
+    /// Brings everything to its state of now.
+    pub(crate) fn settle(&mut self, now: u64) {
+        let is_due = |object: &Value| object["_until"].as_u64().is_some_and(|until| until <= now);
+        self.objects.retain(|_, object| !(is_due(object) && object["_gone"] == true));
+        for object in self.objects.values_mut().filter(|object| is_due(object)) {
+            object["_until"] = Value::Null;
+            if object["kind"] == "compute#instance" {
+                object["status"] = "RUNNING".into();
+            }
+        }
+        for operation in self.operations.values_mut().filter(|operation| is_due(operation)) {
+            operation["_until"] = Value::Null;
+            operation["status"] = "DONE".into();
+            operation["progress"] = 100.into();
+            if operation["_failed"] == true {
+                operation["error"] =
+                    json!({"errors": [{"code": "INTERNAL_ERROR", "message": "Internal error."}]});
+                operation["httpErrorStatusCode"] = 503.into();
+                operation["httpErrorMessage"] = "SERVICE UNAVAILABLE".into();
+            }
+        }
+    }
+
+    fn list(&self, request: &Request<'_>) -> Outcome {
+        let below = request.path("");
+        let kind = format!("compute#{}List", request.target.collection.trim_end_matches('s'));
+        let all: Vec<Value> = self
+            .objects
+            .range(below.clone()..)
+            .take_while(|(path, _)| path.starts_with(&below))
+            .filter(|(_, object)| passes(object, request.parameter("filter").as_deref()))
+            .map(|(_, object)| show(object))
+            .collect();
+        let size = request.parameter("maxResults").and_then(|text| text.parse().ok()).unwrap_or(500usize);
+        let skip = request.parameter("pageToken").and_then(|text| text.parse().ok()).unwrap_or(0usize);
+        let mut answer = json!({"kind": kind, "id": below, "selfLink": format!("{}/compute/v1/{below}", request.ask.origin)});
+        let page: Vec<Value> = all.iter().skip(skip).take(size).cloned().collect();
+        if !page.is_empty() {
+            answer["items"] = page.into();
+        }
+        if skip + size < all.len() {
+            answer["nextPageToken"] = (skip + size).to_string().into();
+        }
+        Ok(answer)
+    }
+
+    fn aggregated(&self, request: &Request<'_>) -> Outcome {
+        let Target { project, collection, .. } = request.target;
+        let (start, middle) = (format!("projects/{project}/"), format!("/{collection}/"));
+        let mut scopes: Map<String, Value> = Map::new();
+        for region in REGIONS {
+            let warning = json!({"code": "NO_RESULTS_ON_PAGE", "message": "There are no results for scope on this page."});
+            scopes.insert(format!("regions/{region}"), json!({"warning": warning}));
+        }
+        for (path, object) in &self.objects {
+            let Some((scope, _)) = path.strip_prefix(&start).and_then(|rest| rest.split_once(&middle)) else {
+                continue;
+            };
+            if passes(object, request.parameter("filter").as_deref()) {
+                let entry = scopes.entry(scope.to_owned()).or_insert_with(|| json!({}));
+                if entry[collection].is_null() {
+                    *entry = json!({ collection: [] });
+                }
+                entry[collection].as_array_mut().into_iter().for_each(|list| list.push(show(object)));
+            }
+        }
+        let kind = format!("compute#{}AggregatedList", collection.trim_end_matches('s'));
+        let link = format!("{}/compute/v1/{start}aggregated/{collection}", request.ask.origin);
+        Ok(
+            json!({"kind": kind, "id": format!("{start}aggregated/{collection}"), "items": scopes, "selfLink": link}),
+        )
+    }
+
+    /// What is left that somebody made.
+    pub(crate) fn left(&self) -> Vec<String> {
+        self.objects.keys().cloned().collect()
+    }
+}
+
+fn places(target: &Target, verb: &str) -> Outcome {
+    let region = |name: &str| json!({"kind": "compute#region", "name": name, "status": "UP"});
+    let zone = |name: &str| json!({"kind": "compute#zone", "name": name, "status": "UP"});
+    let zones: Vec<String> =
+        REGIONS.iter().flat_map(|region| ["a", "b"].map(|zone| format!("{region}-{zone}"))).collect();
+    let missing = || refuse(404, "notFound", format!("The resource '{}' was not found", target.name));
+    match (target.collection.as_str(), verb) {
+        ("regions", "list") => Ok(json!({"kind": "compute#regionList", "items": REGIONS.map(region)})),
+        ("regions", _) => {
+            REGIONS.contains(&target.name.as_str()).then(|| region(&target.name)).ok_or_else(missing)
+        }
+        (_, "list") => Ok(
+            json!({"kind": "compute#zoneList", "items": zones.iter().map(|name| zone(name)).collect::<Vec<_>>()}),
+        ),
+        _ => zones.contains(&target.name).then(|| zone(&target.name)).ok_or_else(missing),
+    }
+}
+
+/// Without what is the simulator's own.
+pub(super) fn show(object: &Value) -> Value {
+    match object {
+        Value::Object(fields) => Value::Object(
+            fields
+                .iter()
+                .filter(|(name, _)| !name.starts_with('_'))
+                .map(|(name, value)| (name.clone(), show(value)))
+                .collect(),
+        ),
+        Value::Array(items) => items.iter().map(show).collect(),
+        other => other.clone(),
+    }
+}
+
+/// `name eq PREFIX.*` and `name = X`; anything else passes, as a wider answer than was asked for.
+fn passes(object: &Value, filter: Option<&str>) -> bool {
+    let Some(filter) = filter else { return true };
+    let words: Vec<&str> = filter.split_whitespace().collect();
+    let [field, "eq" | "=", pattern] = words.as_slice() else { return true };
+    let (value, pattern) = (object[*field].as_str().unwrap_or_default(), pattern.trim_matches('"'));
+    match pattern.strip_suffix(".*") {
+        Some(prefix) => value.starts_with(prefix.trim_start_matches('(')),
+        None => value == pattern,
+    }
+}
+
+/// `[a-z]([-a-z0-9]{0,61}[a-z0-9])?`
+fn is_name(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    (1..=63).contains(&bytes.len())
+        && bytes[0].is_ascii_lowercase()
+        && bytes.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-')
+        && bytes[bytes.len() - 1] != b'-'
+}

@@ -1,0 +1,197 @@
+//! What the projects' objects mean on the wire. A VPC is one network per region here: NAT is by region.
+
+use std::net::Ipv4Addr;
+
+use ipnet::Ipv4Net;
+use serde_json::Value;
+
+use super::state::{Gce, path_of};
+use crate::wire::{Bgp, Firewall, Gateway, GatewayHop, Hop, Host, Line, Network, Tunnel, Wire};
+
+fn net(value: &Value) -> Option<Ipv4Net> {
+    value.as_str()?.parse().ok()
+}
+
+/// `URL of the network@region`.
+fn wire_name(network: &Value, region: &str) -> String {
+    format!("{}@{region}", network.as_str().unwrap_or_default())
+}
+
+fn last(value: &Value) -> &str {
+    value.as_str().and_then(|text| text.rsplit('/').next()).unwrap_or_default()
+}
+
+impl Gce {
+    fn is_there(object: &Value) -> bool {
+        object["_until"].is_null()
+    }
+
+    pub(crate) fn join(&self, wire: &mut Wire) {
+        let subnets: Vec<&Value> = self
+            .of_kind("subnetworks")
+            .map(|(_, subnet)| subnet)
+            .filter(|subnet| Self::is_there(subnet))
+            .collect();
+        for subnet in &subnets {
+            let network =
+                wire.networks.entry(wire_name(&subnet["network"], last(&subnet["region"]))).or_default();
+            network.spaces.extend(net(&subnet["ipCidrRange"]));
+        }
+        for subnet in &subnets {
+            let own = wire_name(&subnet["network"], last(&subnet["region"]));
+            let mut routes = Vec::new();
+            let active = self.active_peers(&subnet["network"]);
+            for other in &subnets {
+                let same = other["network"] == subnet["network"];
+                if (same || active.contains(&other["network"])) && !std::ptr::eq(*other, *subnet) {
+                    let hop = Hop::Peer(wire_name(&other["network"], last(&other["region"])));
+                    routes.extend(net(&other["ipCidrRange"]).map(|net| (net, hop)));
+                }
+            }
+            let mut routers = self.of_kind("routers").map(|(_, router)| router);
+            let has_nat = routers.any(|router| {
+                router["network"] == subnet["network"]
+                    && router["region"] == subnet["region"]
+                    && router["nats"].as_array().is_some_and(|list| !list.is_empty())
+            });
+            if has_nat {
+                routes.push((Ipv4Net::default(), Hop::Internet));
+            }
+            let learns_from = self.routers_of(&subnet["network"], last(&subnet["region"]));
+            if let Some(network) = wire.networks.get_mut(&own) {
+                *network = Network { spaces: network.spaces.clone(), routes, learns_from };
+            }
+        }
+        for (path, router) in self.of_kind("routers").filter(|(_, router)| !router["bgp"]["asn"].is_null()) {
+            let mine = subnets.iter().filter(|subnet| subnet["network"] == router["network"]);
+            let advertised = mine
+                .filter(|subnet| self.is_global(&router["network"]) || subnet["region"] == router["region"]);
+            let routes = advertised.filter_map(|subnet| {
+                let hop = GatewayHop::Network(wire_name(&subnet["network"], last(&subnet["region"])));
+                Some((net(&subnet["ipCidrRange"])?, hop))
+            });
+            let link = router["selfLink"].clone();
+            let tunnels = self.of_kind("vpnTunnels").filter(|(_, tunnel)| tunnel["router"] == link);
+            let tunnels = tunnels.filter_map(|(path, _)| self.tunnel_end(path)).collect();
+            wire.gateways.insert(path.clone(), Gateway { routes: routes.collect(), tunnels });
+        }
+        for (_, instance) in self.of_kind("instances").filter(|(_, one)| one["status"] == "RUNNING") {
+            let interface = &instance["networkInterfaces"][0];
+            let zone = last(&instance["zone"]);
+            let region = zone.rsplit_once('-').map_or(zone, |(region, _)| region);
+            wire.hosts.push(Host {
+                address: interface["networkIP"].as_str().and_then(|text| text.parse().ok()),
+                network: wire_name(&interface["network"], region),
+                inbound: self.firewall(instance, "INGRESS"),
+                outbound: self.firewall(instance, "EGRESS"),
+            });
+        }
+    }
+
+    fn is_global(&self, network: &Value) -> bool {
+        let path = path_of(network.as_str().unwrap_or_default(), "");
+        self.objects.get(&path).is_some_and(|network| network["routingConfig"]["routingMode"] == "GLOBAL")
+    }
+
+    fn active_peers(&self, network: &Value) -> Vec<Value> {
+        let path = path_of(network.as_str().unwrap_or_default(), "");
+        let peerings = self.objects.get(&path).map(|network| network["peerings"].clone()).unwrap_or_default();
+        let active = peerings.as_array().into_iter().flatten().filter(|one| one["state"] == "ACTIVE");
+        active.map(|one| one["network"].clone()).collect()
+    }
+
+    fn routers_of(&self, network: &Value, region: &str) -> Vec<String> {
+        let global = self.is_global(network);
+        self.of_kind("routers")
+            .filter(|(_, router)| {
+                router["network"] == *network && (global || last(&router["region"]) == region)
+            })
+            .map(|(path, _)| path.clone())
+            .collect()
+    }
+
+    /// The lines for one instance, with what Google implies: nothing in, everything out.
+    fn firewall(&self, instance: &Value, direction: &str) -> Firewall {
+        let tags = &instance["tags"]["items"];
+        let network = &instance["networkInterfaces"][0]["network"];
+        let applies = |rule: &&Value| {
+            let targets = rule["targetTags"].as_array();
+            let hit = targets.is_none_or(|list| {
+                list.iter().any(|tag| tags.as_array().is_some_and(|tags| tags.contains(tag)))
+            });
+            rule["network"] == *network && rule["direction"] == direction && rule["disabled"] != true && hit
+        };
+        let rules = self.of_kind("firewalls").map(|(_, rule)| rule).filter(applies);
+        let mut lines: Vec<Line> = rules.flat_map(lines).collect();
+        lines.push(Line {
+            priority: 65_536,
+            allow: direction == "EGRESS",
+            protocol: None,
+            ports: vec![],
+            src_ports: vec![],
+            peers: vec![Ipv4Net::default()],
+        });
+        Firewall(lines)
+    }
+
+    /// A tunnel that is made, as an end on the wire.
+    pub(super) fn tunnel_end(&self, path: &str) -> Option<Tunnel> {
+        let tunnel = self.objects.get(path).filter(|tunnel| Self::is_there(tunnel))?;
+        let gateway = self.objects.get(&path_of(tunnel["vpnGateway"].as_str()?, ""))?;
+        let router = self.objects.get(&path_of(tunnel["router"].as_str()?, ""))?;
+        let number = usize::try_from(tunnel["vpnGatewayInterface"].as_u64()?).ok()?;
+        let address = |value: &Value| value.as_str()?.parse::<Ipv4Addr>().ok();
+        let session = || {
+            let mut interfaces = router["interfaces"].as_array()?.iter();
+            let interface = interfaces.find(|one| one["linkedVpnTunnel"] == tunnel["selfLink"])?;
+            let peer = router["bgpPeers"]
+                .as_array()?
+                .iter()
+                .find(|peer| peer["interfaceName"] == interface["name"])?;
+            let own: Ipv4Net = interface["ipRange"].as_str()?.parse().ok()?;
+            Some(Bgp {
+                local: own.addr(),
+                peer: address(&peer["peerIpAddress"])?,
+                local_asn: u32::try_from(router["bgp"]["asn"].as_u64()?).ok()?,
+                peer_asn: u32::try_from(peer["peerAsn"].as_u64()?).ok()?,
+            })
+        };
+        Some(Tunnel {
+            local: address(&gateway["vpnInterfaces"][number]["ipAddress"])?,
+            remote: address(&tunnel["peerIp"])?,
+            key: tunnel["_secret"].as_str()?.to_owned(),
+            ike: u8::try_from(tunnel["ikeVersion"].as_u64()?).ok()?,
+            bgp: session(),
+            routes: Vec::new(),
+        })
+    }
+}
+
+fn lines(rule: &Value) -> Vec<Line> {
+    let allow = !rule["allowed"].is_null();
+    let list = if allow { &rule["allowed"] } else { &rule["denied"] };
+    let ranges =
+        if rule["direction"] == "EGRESS" { &rule["destinationRanges"] } else { &rule["sourceRanges"] };
+    let peers: Vec<Ipv4Net> = ranges.as_array().into_iter().flatten().filter_map(net).collect();
+    let line = |one: &Value| {
+        let protocol = match one["IPProtocol"].as_str()? {
+            "all" => None,
+            "tcp" => Some(6),
+            "udp" => Some(17),
+            "icmp" => Some(1),
+            "esp" => Some(50),
+            "ah" => Some(51),
+            "sctp" => Some(132),
+            number => Some(number.parse().ok()?),
+        };
+        let port = |text: &str| {
+            let (first, last) = text.split_once('-').unwrap_or((text, text));
+            Some((first.parse().ok()?, last.parse().ok()?))
+        };
+        let ports =
+            one["ports"].as_array().into_iter().flatten().filter_map(|text| port(text.as_str()?)).collect();
+        let priority = u32::try_from(rule["priority"].as_u64()?).ok()?;
+        Some(Line { priority, allow, protocol, ports, src_ports: vec![], peers: peers.clone() })
+    };
+    list.as_array().into_iter().flatten().filter_map(line).collect()
+}

@@ -1,0 +1,22 @@
+//! Simulated public clouds, for tests and demonstrations. Never part of a controller that drives real ones.
+//!
+//! In: HTTP requests as a cloud's own clients send them. Out: answers as the cloud gives them. Holds: the objects of
+//! each cloud, a virtual clock, faults on demand, and the one [`wire::Wire`] between them. Requests and answers are
+//! checked against cuts of the clouds' own API descriptions (`schemas/`, with their origin).
+//!
+//! ```text
+//!   plugin or official client ── HTTP ──► server ── faults ──► aws │ gcp ── objects ──► wire: who reaches whom?
+//! ```
+
+mod aws;
+mod clock;
+mod faults;
+mod gcp;
+mod record;
+mod server;
+pub mod wire;
+mod world;
+
+pub use clock::VirtualClock;
+pub use faults::{Fault, Faults};
+pub use world::{Call, Sim};

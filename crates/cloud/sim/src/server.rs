@@ -1,0 +1,101 @@
+//! HTTP in front of the world: which cloud, which fault, then the answer.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::State,
+    response::Response,
+};
+use cloud_http::Clock as _;
+use http::{HeaderMap, Method, Uri};
+use parking_lot::Mutex;
+
+use crate::{
+    Fault, VirtualClock, aws, gcp,
+    world::{Call, World},
+};
+
+#[derive(Clone)]
+struct Shared {
+    world: Arc<Mutex<World>>,
+    clock: Arc<VirtualClock>,
+}
+
+/// What goes back.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) content_type: &'static str,
+    pub(crate) body: String,
+}
+
+/// A request, as the clouds look at it.
+pub(crate) struct Ask<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) uri: &'a Uri,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) body: &'a [u8],
+    /// Seconds since 1970, in simulated time.
+    pub(crate) now: u64,
+    /// `http://host:port` as the client sees it.
+    pub(crate) origin: String,
+}
+
+pub(crate) fn router(world: Arc<Mutex<World>>, clock: Arc<VirtualClock>) -> Router {
+    Router::new().fallback(handle).with_state(Shared { world, clock })
+}
+
+async fn handle(
+    State(shared): State<Shared>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    shared.clock.begin();
+    let host = headers.get("host").and_then(|host| host.to_str().ok()).unwrap_or("localhost");
+    let ask = Ask {
+        method: &method,
+        uri: &uri,
+        headers: &headers,
+        body: &body,
+        now: shared.clock.now().as_secs(),
+        origin: format!("http://{host}"),
+    };
+    let (answer, lost) = {
+        let mut world = shared.world.lock();
+        let (answer, lost) = answer(&mut world, &ask);
+        if let Some(recorder) = &mut world.recorder {
+            recorder.write(&ask, answer.status, shared.clock.now());
+        }
+        (answer, lost)
+    };
+    shared.clock.end();
+    let body = match lost {
+        false => Body::from(answer.body),
+        true => Body::from_stream(futures::stream::iter([Err::<Bytes, _>(std::io::Error::other("cut"))])),
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = http::StatusCode::from_u16(answer.status).unwrap_or_default();
+    response.headers_mut().insert("content-type", http::HeaderValue::from_static(answer.content_type));
+    response
+}
+
+fn answer(world: &mut World, ask: &Ask<'_>) -> (Answer, bool) {
+    let is_gcp = gcp::is_for(ask);
+    let operation = if is_gcp { gcp::operation(ask) } else { aws::operation(ask) };
+    let fault = world.trouble.roll(&operation);
+    let answer = match fault {
+        Some(Fault::Html) => Answer {
+            status: 502,
+            content_type: "text/html",
+            body: "<html><body><h1>502 Bad Gateway</h1></body></html>".to_owned(),
+        },
+        fault if is_gcp => gcp::answer(world, ask, fault),
+        fault => aws::answer(world, ask, fault),
+    };
+    world.calls.push(Call { operation, status: answer.status });
+    (answer, fault == Some(Fault::Lost))
+}

@@ -1,0 +1,162 @@
+//! All simulated clouds together, and the server in front of them.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use cloud_http::Clock as _;
+use model::Packet;
+use parking_lot::Mutex;
+use tokio::{net::TcpListener, task::JoinHandle};
+
+use crate::{
+    Fault, Faults, VirtualClock, aws::Ec2, faults::Trouble, gcp::Gce, record::Recorder, server, wire::Wire,
+};
+
+/// One request that a cloud heard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// `ec2:DescribeVpcs`, `compute.networks.insert`.
+    pub operation: String,
+    pub status: u16,
+}
+
+#[derive(Default)]
+pub(crate) struct World {
+    pub(crate) aws: Ec2,
+    /// As it was before the last change, for reads that come too early.
+    pub(crate) aws_before: Ec2,
+    pub(crate) aws_changed: u64,
+    pub(crate) gcp: Gce,
+    pub(crate) trouble: Trouble,
+    pub(crate) calls: Vec<Call>,
+    pub(crate) recorder: Option<Recorder>,
+    /// Answers of our own that do not fit the cloud's API description.
+    pub(crate) defects: Vec<String>,
+}
+
+impl World {
+    pub(crate) fn wire(&self) -> Wire {
+        let mut wire = Wire::default();
+        self.aws.join(&mut wire);
+        self.gcp.join(&mut wire);
+        wire
+    }
+}
+
+/// The clouds, listening.
+pub struct Sim {
+    pub clock: Arc<VirtualClock>,
+    world: Arc<Mutex<World>>,
+    address: SocketAddr,
+    serving: JoinHandle<()>,
+}
+
+impl Sim {
+    /// On a free port of this machine.
+    pub async fn start() -> std::io::Result<Self> {
+        Self::listen("127.0.0.1:0".parse().map_err(std::io::Error::other)?).await
+    }
+
+    pub async fn listen(address: SocketAddr) -> std::io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        let clock = Arc::new(VirtualClock::default());
+        let world = Arc::new(Mutex::new(World::default()));
+        let router = server::router(Arc::clone(&world), Arc::clone(&clock));
+        let serving = tokio::spawn(async move {
+            // Ends with the task; there is nobody to tell.
+            let _ = axum::serve(listener, router).await;
+        });
+        Ok(Self { clock, world, address, serving })
+    }
+
+    /// `http://127.0.0.1:PORT`, the same for all clouds.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub fn set_faults(&self, faults: Faults) {
+        self.world.lock().trouble.set(faults);
+    }
+
+    /// Lets time pass by itself, `speed` times as fast as it does. For clients that do not know the virtual clock.
+    pub fn run_clock(&self, speed: u32) -> JoinHandle<()> {
+        let clock = Arc::clone(&self.clock);
+        tokio::spawn(async move {
+            let step = Duration::from_millis(50);
+            loop {
+                tokio::time::sleep(step).await;
+                clock.advance(step * speed);
+            }
+        })
+    }
+
+    /// Writes every request down, its credentials aside, so that it can be replayed.
+    pub fn record(&self, file: std::fs::File) {
+        self.world.lock().recorder = Some(Recorder { file, last: self.clock.now() });
+    }
+
+    /// The next `times` requests whose operation contains `part` go wrong.
+    pub fn script(&self, part: &str, fault: Fault, times: u32) {
+        self.world.lock().trouble.script.push((part.to_owned(), fault, times));
+    }
+
+    /// Time goes on, and what was under way comes to its end.
+    pub fn pass(&self, time: Duration) {
+        self.clock.advance(time);
+        let now = self.clock.now().as_secs();
+        let mut world = self.world.lock();
+        world.aws.settle(now);
+        world.gcp.settle(now);
+    }
+
+    /// The requests since the last call of this.
+    pub fn take_calls(&self) -> Vec<Call> {
+        std::mem::take(&mut self.world.lock().calls)
+    }
+
+    /// Answers that did not fit the clouds' API descriptions. There must be none.
+    pub fn defects(&self) -> Vec<String> {
+        self.world.lock().defects.clone()
+    }
+
+    /// Whether a packet that opens a connection gets from one host to another.
+    pub fn reaches(&self, from: std::net::IpAddr, to: std::net::IpAddr, packet: &Packet) -> bool {
+        let (std::net::IpAddr::V4(from), std::net::IpAddr::V4(to)) = (from, to) else { return false };
+        self.pass(Duration::ZERO);
+        let world = self.world.lock();
+        let wire = world.wire();
+        wire.reaches(from, to, packet)
+    }
+
+    /// Why a packet does or does not get through, for people.
+    pub fn explain(&self, from: std::net::IpAddr, to: std::net::IpAddr, packet: &Packet) -> String {
+        let (std::net::IpAddr::V4(from), std::net::IpAddr::V4(to)) = (from, to) else { return String::new() };
+        self.world.lock().wire().explain(from, to, packet)
+    }
+
+    pub fn reaches_public(&self, from: std::net::IpAddr, to: std::net::IpAddr, packet: &Packet) -> bool {
+        let (std::net::IpAddr::V4(from), std::net::IpAddr::V4(to)) = (from, to) else { return false };
+        self.pass(Duration::ZERO);
+        self.world.lock().wire().reaches_public(from, to, packet)
+    }
+
+    /// Somebody with a console deletes every permit and every tunnel, and opens what was closed.
+    pub fn vandalise(&self) {
+        let mut world = self.world.lock();
+        world.aws.vandalise();
+        world.gcp.vandalise();
+    }
+
+    /// What is left in any cloud, by id; what every account has from the beginning aside.
+    pub fn left(&self) -> Vec<String> {
+        self.pass(Duration::from_secs(7200));
+        let world = self.world.lock();
+        world.aws.left().into_iter().chain(world.gcp.left()).collect()
+    }
+}
+
+impl Drop for Sim {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}

@@ -1,0 +1,166 @@
+//! The permissions that the documentation asks for are the ones that the plugins use: no more, no less.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::{
+    collections::BTreeSet,
+    net::IpAddr,
+    sync::{Arc, Mutex},
+};
+
+use cloud_api::{At, Cloud, PeeringSpec, ResourceSpec};
+use cloud_aws::{AwsCloud, AwsOptions};
+use cloud_gcp::{GcpCloud, GcpOptions};
+use cloud_http::{Exchange, Recorder, auth::Environment};
+use cloud_sim::Sim;
+use model::{
+    ConnectionSpec, Direction, EntryName, NetworkName, PeeringName, PermitEntry, Ports, Protocol, Secret,
+    Segment, Traffic,
+};
+
+#[derive(Default)]
+struct Operations(Mutex<BTreeSet<String>>);
+
+impl Recorder for Operations {
+    fn record(&self, exchange: Exchange) {
+        for text in [&exchange.url, &exchange.body, &exchange.reply] {
+            assert!(!text.contains("aSecretKey"), "{} shows a key: {text}", exchange.operation);
+        }
+        self.0.lock().unwrap().insert(exchange.operation);
+    }
+}
+
+fn entry(name: &str, targets: &[&str], direction: Direction) -> PermitEntry {
+    let traffic = Traffic::new(direction, Protocol::TCP, Ports::Any, Ports::one(80)).unwrap();
+    let targets = targets.iter().map(|text| text.parse().unwrap()).collect();
+    PermitEntry::new(EntryName::reported(name), traffic, targets, BTreeSet::new()).unwrap()
+}
+
+/// Everything a plugin can be asked for.
+async fn everything(cloud: &dyn Cloud, at: &At, other: &At, descriptions: [&str; 2]) {
+    let regions: [Segment; 2] = [
+        cloud.inspect_resource(at, descriptions[0]).await.unwrap(),
+        cloud.inspect_resource(at, descriptions[1]).await.unwrap(),
+    ];
+    let network = |at: &At, region: &Segment| NetworkName { site: at.site.clone(), region: region.clone() };
+    for (at, region, space) in [
+        (at, &regions[0], "10.0.0.0/16"),
+        (at, &regions[1], "10.1.0.0/16"),
+        (other, &regions[0], "10.2.0.0/16"),
+    ] {
+        cloud.ensure_network(at, region, space.parse().unwrap()).await.unwrap();
+    }
+    let name: Segment = "a".parse().unwrap();
+    let spec = ResourceSpec {
+        name: name.clone(),
+        region: regions[0].clone(),
+        description: descriptions[0].to_owned(),
+    };
+    let made = cloud.create_resource(at, &spec).await.unwrap();
+    for direction in [Direction::Inbound, Direction::Outbound] {
+        let tag = direction.to_string();
+        let (x, y) = (
+            entry(&format!("x-{tag}"), &["10.9.0.1"], direction),
+            entry(&format!("y-{tag}"), &["10.9.0.1", "10.9.0.2"], direction),
+        );
+        cloud.add_entries(at, &made.uri, std::slice::from_ref(&x)).await.unwrap();
+        cloud.add_entries(at, &made.uri, std::slice::from_ref(&y)).await.unwrap();
+        cloud
+            .add_entries(at, &made.uri, &[entry(&format!("y-{tag}"), &["10.9.0.3"], direction)])
+            .await
+            .unwrap();
+        cloud.delete_entries(at, &made.uri, &[x]).await.unwrap();
+    }
+    let peering = PeeringSpec {
+        name: PeeringName::new(network(at, &regions[0]), network(other, &regions[0])).unwrap(),
+        deployments: [at.deployment.clone(), other.deployment.clone()],
+    };
+    cloud.ensure_peering(&peering).await.unwrap();
+    cloud.ensure_nat(at, &regions[0]).await.unwrap();
+    cloud.create_gateway(at, 64_999).await.unwrap();
+    let link = |key: &str| ConnectionSpec {
+        site: at.site.clone(),
+        peer: "ns.other".parse().unwrap(),
+        peer_asn: 64_997,
+        peer_addresses: vec![IpAddr::from([203, 0, 113, 251]), IpAddr::from([203, 0, 113, 252])],
+        local_bgp: vec![[169, 254, 21, 241].into(), [169, 254, 21, 245].into()],
+        peer_bgp: vec![[169, 254, 21, 242].into(), [169, 254, 21, 246].into()],
+        peer_spaces: vec![],
+        shared_key: Secret::new(key),
+    };
+    cloud.create_connections(at, &link("aSecretKey1aSecretKey1")).await.unwrap();
+    cloud.create_connections(at, &link("aSecretKey2aSecretKey2")).await.unwrap();
+    cloud.connection_status(at, &link("").peer).await.unwrap();
+    cloud.connection_addresses(at, &link("").peer).await.unwrap();
+    cloud.list(at).await.unwrap();
+    cloud.delete_network(at, &regions[1]).await.unwrap();
+    cloud.delete_connections(at, &link("").peer).await.unwrap();
+    cloud.delete_gateway(at).await.unwrap();
+    cloud.delete_nat(at, &regions[0]).await.unwrap();
+    cloud.delete_peering(&peering).await.unwrap();
+    cloud.delete_resource(at, &name).await.unwrap();
+    cloud.delete_network(at, &regions[0]).await.unwrap();
+    cloud.delete_network(other, &regions[0]).await.unwrap();
+}
+
+fn documented(page: &str, prefix: &str) -> BTreeSet<String> {
+    let path = format!("{}/../../../docs/clouds/{page}", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(path).unwrap();
+    let (_, section) = text.split_once("## Permissions").unwrap();
+    let block = section.split("```").nth(1).unwrap();
+    let words = block.split(|letter: char| !letter.is_ascii_alphanumeric() && !":.".contains(letter));
+    words.filter(|word| word.starts_with(prefix)).map(str::to_owned).collect()
+}
+
+fn at(site: &str, deployment: &str) -> At {
+    At { site: site.parse().unwrap(), deployment: deployment.to_owned() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn aws_permissions_are_the_documented_ones() {
+    let sim = Sim::start().await.unwrap();
+    let operations = Arc::new(Operations::default());
+    let options = AwsOptions { endpoint: Some(sim.url()), ..AwsOptions::default() };
+    let keys = Environment::of([("AWS_ACCESS_KEY_ID", "AKID"), ("AWS_SECRET_ACCESS_KEY", "s")]);
+    let cloud =
+        AwsCloud::with(&options, keys, Some(Arc::clone(&sim.clock) as _), Some(Arc::clone(&operations) as _))
+            .unwrap();
+    let descriptions =
+        [r#"{"region":"eu-west-1","ImageId":"ami-1"}"#, r#"{"region":"us-east-1","ImageId":"ami-1"}"#];
+    everything(&cloud, &at("ns.aws", ""), &at("other.aws", ""), descriptions).await;
+    let mut used = operations.0.lock().unwrap().clone();
+    // Tags are set in the requests that make things, which takes a permission of its own.
+    used.insert("ec2:CreateTags".to_owned());
+    assert_eq!(used, documented("aws.md", "ec2:"));
+    assert_eq!(sim.left(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn gcp_permissions_are_the_documented_ones() {
+    let sim = Sim::start().await.unwrap();
+    let operations = Arc::new(Operations::default());
+    let endpoint = Some(format!("{}/compute/v1", sim.url()));
+    let options = GcpOptions { endpoint, token: Some("t".to_owned()), ..GcpOptions::default() };
+    let none: [(&str, &str); 0] = [];
+    let cloud = GcpCloud::with(
+        &options,
+        Environment::of(none),
+        Some(Arc::clone(&sim.clock) as _),
+        Some(Arc::clone(&operations) as _),
+    )
+    .unwrap();
+    let descriptions = [
+        r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[{"boot":true}]}"#,
+        r#"{"zone":"europe-west1-b","machineType":"e2-micro","disks":[{"boot":true}]}"#,
+    ];
+    everything(&cloud, &at("ns.gcp", "p1"), &at("other.gcp", "p1"), descriptions).await;
+    let permission =
+        |operation: &String| operation.replace(".insert", ".create").replace(".getRouterStatus", ".get");
+    let used: BTreeSet<String> = operations.0.lock().unwrap().iter().map(permission).collect();
+    // Referring to an object takes a permission on it, which no request names.
+    let referring = |name: &String| name.ends_with(".use") || name == "compute.networks.updatePolicy";
+    let documented: BTreeSet<String> =
+        documented("gcp.md", "compute.").into_iter().filter(|name| !referring(name)).collect();
+    assert_eq!(used, documented);
+    assert_eq!(sim.left(), Vec::<String>::new());
+}

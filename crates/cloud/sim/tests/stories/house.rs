@@ -1,0 +1,285 @@
+//! A controller's orchestrator over the plugins over the simulated clouds.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use cloud_api::Cloud;
+use cloud_aws::{AwsCloud, AwsOptions};
+use cloud_gcp::{GcpCloud, GcpOptions};
+use cloud_http::auth::Environment;
+use cloud_sim::Sim;
+use model::{
+    Direction, Leaf, Packet, PermitRule, Ports, Protocol, ResourceName, Segment, Site, Subscriber, TagName,
+    Traffic,
+};
+use orchestrator::execute::{Deployments, Job, JobState, Options, Orchestrator, Outcome, TagBook};
+use store::{Store, embedded};
+use tags::{Graph, Request};
+use tempfile::TempDir;
+use tokio::{sync::watch, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+pub const PING: Packet = Packet { protocol: 1, src_port: 0, dst_port: 0 };
+
+/// The clouds there are, each with its name, and descriptions for two of its regions.
+pub const CLOUDS: [&str; 2] = ["aws", "gcp"];
+
+pub fn description(cloud: &str, region: usize) -> &'static str {
+    match (cloud, region) {
+        ("aws", 0) => r#"{"region":"us-east-1","ImageId":"ami-1","InstanceType":"t3.micro"}"#,
+        ("aws", _) => r#"{"region":"eu-west-1","ImageId":"ami-1","InstanceType":"t3.micro"}"#,
+        ("gcp", 0) => r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[{"boot":true}]}"#,
+        (_, _) => r#"{"zone":"europe-west1-b","machineType":"e2-micro","disks":[{"boot":true}]}"#,
+    }
+}
+
+/// A plugin that has just been started.
+fn plugin(cloud: &str, sim: &Sim) -> Arc<dyn Cloud> {
+    let clock = Some(Arc::clone(&sim.clock) as _);
+    match cloud {
+        "aws" => {
+            let options = AwsOptions { endpoint: Some(sim.url()), ..AwsOptions::default() };
+            let keys = [("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"), ("AWS_SECRET_ACCESS_KEY", "secret")];
+            Arc::new(AwsCloud::with(&options, Environment::of(keys), clock, None).unwrap())
+        }
+        _ => {
+            let endpoint = Some(format!("{}/compute/v1", sim.url()));
+            let options = GcpOptions { endpoint, token: Some("ya29.x".to_owned()), ..GcpOptions::default() };
+            let none: [(&str, &str); 0] = [];
+            Arc::new(GcpCloud::with(&options, Environment::of(none), clock, None).unwrap())
+        }
+    }
+}
+
+/// Tags in memory, kept across restarts.
+pub struct Book {
+    graph: std::sync::Mutex<Graph>,
+    revision: watch::Sender<u64>,
+    seen: std::sync::Mutex<u64>,
+}
+
+impl Default for Book {
+    fn default() -> Self {
+        Self { graph: Default::default(), revision: watch::Sender::new(0), seen: Default::default() }
+    }
+}
+
+impl Book {
+    fn request(&self, request: &Request) -> Result<(), String> {
+        let mut graph = self.graph.lock().unwrap();
+        let plan = graph.plan(request).map_err(|err| err.to_string())?;
+        graph.apply(plan.writes);
+        drop(graph);
+        self.revision.send_modify(|revision| *revision += 1);
+        Ok(())
+    }
+
+    pub fn group(&self, tag: &str, members: &[&str]) {
+        let members = members.iter().map(|member| member.parse().unwrap()).collect();
+        self.request(&Request::SetGroup { tag: tag.parse().unwrap(), members }).unwrap();
+    }
+}
+
+#[async_trait]
+impl TagBook for Book {
+    fn graph(&self) -> Option<Graph> {
+        Some(self.graph.lock().unwrap().clone())
+    }
+    async fn changed(&self) {
+        let mut revision = self.revision.subscribe();
+        let seen = *self.seen.lock().unwrap();
+        let now = *revision.wait_for(|now| *now > seen).await.unwrap();
+        *self.seen.lock().unwrap() = now;
+    }
+    async fn set_leaf(&self, tag: &TagName, leaf: Leaf) -> Result<(), String> {
+        self.request(&Request::SetLeaf { tag: tag.clone(), leaf })
+    }
+    async fn delete(&self, tag: &TagName) -> Result<(), String> {
+        match self.request(&Request::DeleteTag { tag: tag.clone() }) {
+            Err(message) if !message.contains("there is no tag") => Err(message),
+            _ => Ok(()),
+        }
+    }
+    async fn subscribe(&self, tag: &TagName, subscriber: &Subscriber) -> Result<(), String> {
+        self.request(&Request::Subscribe { tag: tag.clone(), subscriber: subscriber.clone() })
+    }
+    async fn unsubscribe(&self, tag: &TagName, subscriber: &Subscriber) -> Result<(), String> {
+        self.request(&Request::Unsubscribe { tag: tag.clone(), subscriber: subscriber.clone() })
+    }
+}
+
+struct Namespaces;
+
+#[async_trait]
+impl Deployments for Namespaces {
+    async fn deployment(&self, site: &Site) -> Result<Option<String>, String> {
+        Ok(Some(if site.cloud.as_str() == "gcp" { "projects/p1".to_owned() } else { String::new() }))
+    }
+    async fn has_namespace(&self, _: &Segment) -> Result<bool, String> {
+        Ok(true)
+    }
+}
+
+pub struct House {
+    pub sim: Arc<Sim>,
+    pub book: Arc<Book>,
+    pub orchestrator: Arc<Orchestrator>,
+    names: Vec<String>,
+    store: Store,
+    running: JoinHandle<()>,
+    dir: Arc<TempDir>,
+}
+
+impl House {
+    pub async fn new(clouds: &[&str]) -> Self {
+        let dir = Arc::new(tempfile::tempdir().unwrap());
+        let store = embedded::open(dir.path()).unwrap();
+        let sim = Arc::new(Sim::start().await.unwrap());
+        let names = clouds.iter().map(|name| (*name).to_owned()).collect();
+        Self::with(sim, Arc::default(), names, store, dir).await
+    }
+
+    async fn with(
+        sim: Arc<Sim>,
+        book: Arc<Book>,
+        names: Vec<String>,
+        store: Store,
+        dir: Arc<TempDir>,
+    ) -> Self {
+        let options = Options {
+            retry_first: Duration::from_millis(2),
+            retry_longest: Duration::from_millis(20),
+            ..Options::default()
+        };
+        let tags: Arc<dyn TagBook> = Arc::clone(&book) as _;
+        let orchestrator =
+            Orchestrator::load(store.clone(), tags, Arc::new(Namespaces), options).await.unwrap();
+        for name in &names {
+            orchestrator.add_cloud(name.parse().unwrap(), plugin(name, &sim)).await.unwrap();
+        }
+        let running = tokio::spawn(Arc::clone(&orchestrator).run(CancellationToken::new()));
+        Self { sim, book, orchestrator, names, store, running, dir }
+    }
+
+    /// Kills controller and plugins where they stand, and starts others on what they left.
+    pub async fn restart(&mut self) {
+        self.running.abort();
+        let _ = (&mut self.running).await;
+        // A write that was handed to the store is not recalled with the task; it must be over before another reads.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        // A process takes a moment to come back, longer than any cloud's reads lag.
+        self.sim.pass(Duration::from_secs(5));
+        let parts = (Arc::clone(&self.sim), Arc::clone(&self.book), self.names.clone());
+        *self = Self::with(parts.0, parts.1, parts.2, self.store.clone(), Arc::clone(&self.dir)).await;
+    }
+
+    /// Asks for a resource, without waiting.
+    pub async fn want(&self, name: &str, region: usize) -> Outcome {
+        let text = description(name.split('.').nth(1).unwrap(), region).to_owned();
+        self.orchestrator.create_resource(name.parse().unwrap(), text, false, false).await.unwrap()
+    }
+
+    pub async fn create(&self, name: &str, region: usize) {
+        let outcome = self.want(name, region).await;
+        self.finish(outcome).await;
+    }
+
+    pub async fn delete(&self, name: &str) {
+        let outcome = self.orchestrator.delete_resource(name.parse().unwrap(), false).await.unwrap();
+        self.finish(outcome).await;
+    }
+
+    pub async fn put(&self, name: &str, rules: Vec<PermitRule>) {
+        let outcome = self.orchestrator.put_rules(name.parse().unwrap(), rules, false).await.unwrap();
+        self.finish(outcome).await;
+    }
+
+    /// Permits both ways at both ends.
+    pub async fn join(&self, a: &str, b: &str) {
+        tokio::join!(self.put(a, both(b)), self.put(b, both(a)));
+    }
+
+    pub async fn unjoin(&self, a: &str, b: &str) {
+        for (one, other) in [(a, b), (b, a)] {
+            let names = both(other).into_iter().map(|rule| rule.name).collect();
+            let outcome = self.orchestrator.delete_rules(one.parse().unwrap(), names, false).await.unwrap();
+            self.finish(outcome).await;
+        }
+    }
+
+    pub async fn finish(&self, outcome: Outcome) {
+        let id = outcome.job().unwrap().id;
+        let ended: Job = tokio::time::timeout(Duration::from_secs(120), self.orchestrator.wait(&id))
+            .await
+            .expect("the job ends")
+            .unwrap();
+        assert_eq!(ended.state, JobState::Done, "{}", ended.message);
+    }
+
+    /// Waits until there is nothing left to do.
+    pub async fn settle(&self) {
+        for _ in 0..4_000 {
+            if self.orchestrator.plan().unwrap().is_empty() {
+                let failed = self.orchestrator.jobs().into_iter().filter(|job| job.state == JobState::Failed);
+                let failed: Vec<_> = failed.map(|job| format!("{}: {}", job.what, job.message)).collect();
+                assert_eq!(failed, Vec::<String>::new());
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let troubles: Vec<_> = self
+            .orchestrator
+            .resources()
+            .into_iter()
+            .map(|view| view.message)
+            .filter(|text| !text.is_empty())
+            .collect();
+        let last: Vec<_> = self.sim.take_calls().into_iter().rev().take(12).collect();
+        panic!("still not done: {}\n{troubles:?}\n{last:?}", self.orchestrator.plan().unwrap());
+    }
+
+    pub fn address(&self, name: &str) -> IpAddr {
+        let name: ResourceName = name.parse().unwrap();
+        self.orchestrator.resource(&name).unwrap().ip.expect("it was made").parse().unwrap()
+    }
+
+    pub fn reaches(&self, from: &str, to: &str) -> bool {
+        self.sim.reaches(self.address(from), self.address(to), &PING)
+    }
+
+    /// Both ways.
+    pub fn joined(&self, a: &str, b: &str) -> bool {
+        let (there, back) = (self.reaches(a, b), self.reaches(b, a));
+        assert_eq!(there, back, "{a} and {b}");
+        there
+    }
+
+    /// Nothing is left anywhere, and no cloud ever answered what it could not have.
+    pub async fn end(&self, resources: &[&str]) {
+        for name in resources {
+            self.delete(name).await;
+        }
+        self.settle().await;
+        assert_eq!(self.sim.left(), Vec::<String>::new());
+        assert_eq!(self.sim.defects(), Vec::<String>::new());
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        self.running.abort();
+    }
+}
+
+pub fn rule(name: &str, direction: Direction, peer: &str) -> PermitRule {
+    let traffic = Traffic::new(direction, Protocol::Any, Ports::Any, Ports::Any).unwrap();
+    PermitRule::new(Some(name.parse().unwrap()), traffic, [peer.parse().unwrap()].into()).unwrap()
+}
+
+pub fn both(peer: &str) -> Vec<PermitRule> {
+    let suffix = peer.replace('.', "-");
+    vec![
+        rule(&format!("in-{suffix}"), Direction::Inbound, peer),
+        rule(&format!("out-{suffix}"), Direction::Outbound, peer),
+    ]
+}
