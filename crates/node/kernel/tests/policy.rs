@@ -7,6 +7,7 @@ mod support {
     pub mod namespace;
     pub mod pods;
     pub mod probe;
+    pub mod sctp;
 }
 
 use std::sync::{
