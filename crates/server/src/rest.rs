@@ -104,7 +104,6 @@ fn routes() -> OpenApiRouter<Parts> {
         .routes(routes!(inventory::clouds))
         .routes(routes!(inventory::resources))
         .routes(routes!(inventory::links))
-        .routes(routes!(inventory::nodes))
         .routes(routes!(inventory::workloads))
         .routes(routes!(inventory::objects))
         .routes(routes!(reachability::reachability))

@@ -21,7 +21,8 @@ export function ago(time: string | number | null | undefined, now = Date.now()):
 export function duration(seconds: number): string {
   if (seconds < 1) return seconds < 0.001 ? "0 s" : `${Math.max(1, Math.round(seconds * 1000))} ms`;
   const steps: [number, string][] = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
-  for (const [size, unit] of steps) if (seconds >= size) return `${Math.floor(seconds / size)} ${unit}`;
+  // Below two of a unit the next smaller one says more.
+  for (const [size, unit] of steps) if (seconds >= (size > 1 ? 2 * size : size)) return `${Math.floor(seconds / size)} ${unit}`;
   return "0 s";
 }
 

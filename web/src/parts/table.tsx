@@ -150,8 +150,8 @@ export function Table<T>(props: Props<T>) {
         </span>
         {props.children}
       </div>
-      <div class="table" role="grid" aria-label={props.label} aria-rowcount={rows.length + 1}>
-        <div class="body" ref={body} tabIndex={0} role="rowgroup" onKeyDown={onKey}
+      <div class="table">
+        <div class="body" ref={body} tabIndex={0} role="grid" aria-label={props.label} aria-rowcount={rows.length + 1} onKeyDown={onKey}
           aria-activedescendant={rows[active] ? `row-${active}` : undefined}
           onScroll={(event) => setView({ ...view, top: event.currentTarget.scrollTop })}>
           <div class="head" role="row" aria-rowindex={1} style={template}>

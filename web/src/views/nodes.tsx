@@ -54,7 +54,7 @@ export function Nodes({ values }: { values: Record<string, string> }) {
             {open.errors.length > 0 && (
               <>
                 <h3>Could not apply</h3>
-                <ul class="names">{open.errors.map((error) => <li key={error.object}><code>{error.object}</code> {error.message}</li>)}</ul>
+                <ul class="names">{open.errors.map((error) => <li key={`${error.kind} ${error.name}`}><code>{error.kind} {error.name}</code> {error.message}</li>)}</ul>
               </>
             )}
             <Command text={`trestle node get ${open.name}`} />

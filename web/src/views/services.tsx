@@ -1,79 +1,100 @@
-// Services: what clients connect to, and the workloads behind it.
+// Services: one address in front of many endpoints, and where packets go.
 
-import { type Workload } from "../api.ts";
+import { useState } from "preact/hooks";
+import { query, type Schemas } from "../api.ts";
 import { useLive } from "../live.ts";
-import { count } from "../parts/format.ts";
-import { Badge, Command, Drawer, Empty, Facts, Trouble } from "../parts/parts.tsx";
+import { Badge, Command, Drawer, Empty, Facts, Trouble, type Tone } from "../parts/parts.tsx";
 import { Table } from "../parts/table.tsx";
-import { adjust, href } from "../route.ts";
+import { adjust } from "../route.ts";
 
-/** The parts of a stored Service that are shown; a document is as its user wrote it, so anything may be missing. */
-interface Document {
-  metadata?: { namespace?: string; name?: string };
-  spec?: {
-    type?: string;
-    clusterIP?: string;
-    externalIPs?: string[];
-    selector?: Record<string, string>;
-    ports?: { name?: string; port?: number; targetPort?: number | string; nodePort?: number; protocol?: string }[];
-  };
-}
+type Service = Schemas["ServiceState"];
 
-const idOf = (service: Document) => `${service.metadata?.namespace}/${service.metadata?.name}`;
-const ports = (service: Document) => service.spec?.ports ?? [];
-const portText = (service: Document) => ports(service).map((port) => `${port.port}/${(port.protocol ?? "TCP").toLowerCase()}`).join(", ");
-
-/** The workloads that a Service selects. */
-function behind(service: Document, workloads: Workload[]): Workload[] {
-  const selector = Object.entries(service.spec?.selector ?? {});
-  if (selector.length === 0) return [];
-  return workloads.filter((one) => one.namespace === service.metadata?.namespace && selector.every(([key, value]) => one.labels[key] === value));
-}
+const idOf = (service: Service) => `${service.namespace}/${service.name}`;
+const portText = (service: Service) => service.ports.map((port) => `${port.port}/${port.protocol.toLowerCase()}`).join(", ");
+const tone = (service: Service): Tone => (service.ready === 0 ? "bad" : service.ready < service.total ? "part" : "good");
 
 export function Services({ values }: { values: Record<string, string> }) {
-  const services = useLive<Document[]>("/objects?kind=Service", ["objects"]);
-  const workloads = useLive<Workload[]>("/workloads", ["objects"]).data.value ?? [];
+  const services = useLive<Service[]>("/services", ["objects"]);
   const list = services.data.value;
   const open = list?.find((service) => idOf(service) === values.open);
-  const endpoints = open ? behind(open, workloads) : [];
   return (
     <section class="view">
-      <header><h1>Services</h1><p>One address in front of many workloads, and where packets go.</p></header>
+      <header><h1>Services</h1><p>One address in front of many endpoints, and where packets go.</p></header>
       <Trouble problem={services.problem.value} />
       <div class="split">
         <div class="list">
           {list && (
             <Table label="services" noun="service" rows={list} id={idOf} open={values.open} onOpen={(service) => adjust({ open: idOf(service) })}
-              filters={[{ name: "Nobody behind", test: (service) => behind(service, workloads).length === 0 }]}
+              filters={[{ name: "Nobody behind", test: (service) => service.ready === 0 }]}
               columns={[
-                { title: "Name", width: "minmax(9rem, 2fr)", text: (service) => service.metadata?.name ?? "", cell: (service) => <b>{service.metadata?.name}</b> },
-                { title: "Namespace", width: "minmax(6rem, 1fr)", text: (service) => service.metadata?.namespace ?? "", cell: (service) => service.metadata?.namespace },
-                { title: "Type", width: "8rem", minor: true, text: (service) => service.spec?.type ?? "ClusterIP", cell: (service) => service.spec?.type ?? "ClusterIP" },
-                { title: "Address", width: "minmax(7rem, 1fr)", text: (service) => service.spec?.clusterIP ?? "", cell: (service) => <code>{service.spec?.clusterIP}</code> },
-                { title: "Ports", width: "minmax(7rem, 1fr)", text: portText, cell: portText },
-                { title: "Endpoints", width: "7rem", text: (service) => behind(service, workloads).length, cell: (service) => { const n = behind(service, workloads).length; return <Badge tone={n ? "good" : "part"}>{n || "none"}</Badge>; } },
+                { title: "Name", width: "minmax(8rem, 2fr)", text: (service) => service.name, cell: (service) => <b>{service.name}</b> },
+                { title: "Namespace", width: "minmax(6rem, 1fr)", text: (service) => service.namespace, cell: (service) => service.namespace },
+                { title: "Type", width: "7rem", minor: true, text: (service) => service.type, cell: (service) => service.type },
+                { title: "Address", width: "minmax(7rem, 1fr)", text: (service) => service.cluster_ips.join(" "), cell: (service) => <code>{service.cluster_ips.join(", ")}</code> },
+                { title: "Ports", width: "minmax(6rem, 1fr)", minor: true, text: portText, cell: portText },
+                { title: "Endpoints", width: "7rem", text: (service) => service.ready, cell: (service) => <Badge tone={tone(service)}>{service.ready === service.total ? service.ready || "none" : `${service.ready} of ${service.total}`}</Badge> },
               ]}
               empty={<Empty title="No services yet"><p>Services come with the YAML you apply.</p><Command label="For example" text="trestle apply -f services.yaml" /></Empty>} />
           )}
         </div>
-        {open && (
-          <Drawer title={idOf(open)} onClose={() => adjust({ open: undefined })}>
-            <Facts facts={[
-              ["Type", open.spec?.type ?? "ClusterIP"], ["Address", <code>{open.spec?.clusterIP}</code>],
-              ["External", open.spec?.externalIPs?.join(", ")],
-              ["Selects", Object.entries(open.spec?.selector ?? {}).map(([key, value]) => `${key}=${value}`).join(", ")],
-            ]} />
-            <h3>Ports</h3>
-            <ul class="names">{ports(open).map((port) => (
-              <li key={port.port}><code>{port.port}</code> → <code>{port.targetPort ?? port.port}</code> <small>{[port.name, port.protocol ?? "TCP", port.nodePort ? `on every node ${port.nodePort}` : ""].filter(Boolean).join(" · ")}</small></li>
-            ))}</ul>
-            <h3>Packets go to {count(endpoints.length, "workload")}</h3>
-            <ul class="names">{endpoints.slice(0, 100).map((one) => (
-              <li key={one.name}><a href={href("explain", { destination: `${one.namespace}/${one.name}` })}>{one.name}</a> <code>{one.addresses[0]}</code> <small>{one.node}</small></li>
-            ))}</ul>
-          </Drawer>
-        )}
+        {open && <One key={idOf(open)} namespace={open.namespace} name={open.name} />}
       </div>
     </section>
+  );
+}
+
+function One({ namespace, name }: { namespace: string; name: string }) {
+  const service = useLive<Service>(`/services/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`, ["objects"]).data.value;
+  if (!service) return null;
+  return (
+    <Drawer title={`${namespace}/${name}`} onClose={() => adjust({ open: undefined })}>
+      <Facts facts={[
+        ["Type", service.type], ["Address", <code>{service.cluster_ips.join(", ")}</code>], ["External", service.external_ips.join(", ")],
+        ["Load balancer", service.load_balancers.join(", ")], ["Ready", `${service.ready} of ${service.total}`],
+        ["Endpoints from", service.from_pods ? "Pods: there is no EndpointSlice" : ""], ["Notable", service.traits.join(", ")],
+      ]} />
+      <h3>Endpoints</h3>
+      {service.endpoints.length === 0 && <p>Nobody is behind it.</p>}
+      <ul class="ways">
+        {service.endpoints.slice(0, 100).map((one) => (
+          <li key={`${one.endpoint}${one.port_name}`}>
+            <span><code>{one.endpoint}</code> <small>{[one.port_name, one.node].filter(Boolean).join(" · ")}</small></span>
+            <Badge tone={one.ready ? "good" : one.terminating ? "plain" : "part"}>{one.ready ? "ready" : one.terminating ? "ending" : "not ready"}</Badge>
+          </li>
+        ))}
+      </ul>
+      <Path service={service} />
+    </Drawer>
+  );
+}
+
+/** Where a packet to the service goes, and why. */
+function Path({ service }: { service: Service }) {
+  const [at, setAt] = useState(0);
+  const address = service.cluster_ips[0];
+  const port = service.ports[at];
+  const protocol = port?.protocol.toLowerCase() ?? "tcp";
+  const path = address && address !== "None" && port ? query("/services/explain", { address, port: port.port, protocol }) : undefined;
+  const live = useLive<Schemas["ServiceExplanation"]>(path, ["objects"]);
+  const told = live.data.value;
+  if (!path || !port || !address) return null;
+  const shown = address.includes(":") ? `[${address}]` : address;
+  return (
+    <>
+      <h3>Where packets go</h3>
+      {service.ports.length > 1 && (
+        <select aria-label="Port" value={String(at)} onChange={(event) => setAt(Number(event.currentTarget.value))}>
+          {service.ports.map((one, index) => <option key={one.port} value={String(index)}>{`${one.port}/${one.protocol.toLowerCase()} ${one.name}`}</option>)}
+        </select>
+      )}
+      <Trouble problem={live.problem.value} />
+      {told && (
+        <>
+          <p><Badge tone={told.outcome === "balanced" ? "good" : "bad"}>{told.outcome}</Badge> {told.endpoints.join(", ")}</p>
+          <ul class="names">{told.reasons.map((reason) => <li key={reason}>{reason}</li>)}</ul>
+        </>
+      )}
+      <Command text={`trestle service explain ${shown}:${port.port}${protocol === "tcp" ? "" : ` --proto ${protocol}`}`} />
+    </>
   );
 }

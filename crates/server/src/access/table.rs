@@ -214,7 +214,6 @@ pub const TABLE: &[Rule] = &[
     read("pb.DataplaneEvents/Connect", NODES),
     read("trestle.v1.Nodes/ListNodes", READERS),
     read("trestle.v1.Nodes/GetNode", READERS),
-    read("GET /nodes", READERS),
     read("GET /nodes/{node}", READERS),
     // The controller itself.
     read("trestle.v1.Admin/GetStatus", READERS),

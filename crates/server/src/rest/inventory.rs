@@ -1,14 +1,12 @@
-//! What there is, whole: `/status`, `/clouds`, `/resources`, `/links`, `/nodes`, `/workloads`, `/objects`.
+//! What there is, whole: `/status`, `/clouds`, `/resources`, `/links`, `/workloads`, `/objects`.
 
 use std::collections::BTreeMap;
 
-use ::transport::SessionView;
 use axum::{
     Json,
     extract::{Query, State, rejection::QueryRejection},
 };
 use futures::StreamExt as _;
-use jiff::Timestamp;
 use model::{ConnectionStatus, policy::Kind, policy::output::MemberKind};
 use orchestrator::execute::{LinkView, ResourceView};
 use serde::{Deserialize, Serialize};
@@ -23,7 +21,6 @@ use crate::{
     objects::read_entry,
     parts::Parts,
     store_failure,
-    transport::SEED,
 };
 
 /// The controller as a whole.
@@ -167,67 +164,6 @@ impl From<LinkView> for Link {
 #[utoipa::path(get, path = "/links", tag = "resources", responses((status = 200, body = Vec<Link>)))]
 pub(super) async fn links(State(parts): State<Parts>) -> Json<Vec<Link>> {
     Json(parts.orchestrator.links().await.into_iter().map(Into::into).collect())
-}
-
-/// A node that is or was connected.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Node {
-    name: String,
-    connected: bool,
-    /// `node` or `seed`.
-    protocol: &'static str,
-    peer: String,
-    version: String,
-    connected_at: String,
-    disconnected_at: Option<String>,
-    /// The newest revision that concerns the node.
-    revision: u64,
-    sent_revision: u64,
-    applied_revision: Option<u64>,
-    /// How long the oldest step it was sent has not been applied.
-    lag_seconds: f64,
-    /// What it could not apply.
-    errors: Vec<NodeError>,
-    bytes_sent: u64,
-    /// Why its last stream ended.
-    last_end: String,
-}
-
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct NodeError {
-    object: String,
-    message: String,
-}
-
-impl From<SessionView> for Node {
-    fn from(view: SessionView) -> Self {
-        let time = |time| Timestamp::try_from(time).map(|time| time.to_string()).unwrap_or_default();
-        let errors = view.errors.into_iter();
-        Self {
-            name: view.name.to_string(),
-            connected: view.connected,
-            protocol: if view.dialect == SEED { "seed" } else { "node" },
-            peer: view.peer,
-            version: view.version,
-            connected_at: time(view.connected_at),
-            disconnected_at: view.disconnected_at.map(time),
-            revision: view.revision.0,
-            sent_revision: view.sent.0,
-            applied_revision: view.applied.map(|applied| applied.0),
-            lag_seconds: view.lag.as_secs_f64(),
-            errors: errors
-                .map(|(key, message)| NodeError { object: key.name.to_string(), message })
-                .collect(),
-            bytes_sent: view.bytes_sent,
-            last_end: view.last_end.map(|end| end.message).unwrap_or_default(),
-        }
-    }
-}
-
-/// Every node that is or was connected, by name.
-#[utoipa::path(get, path = "/nodes", tag = "system", responses((status = 200, body = Vec<Node>)))]
-pub(super) async fn nodes(State(parts): State<Parts>) -> Json<Vec<Node>> {
-    Json(parts.transport.hub.sessions().into_iter().map(Into::into).collect())
 }
 
 /// A Pod, external entity or Node, as policies see it.

@@ -153,6 +153,7 @@ pub(super) struct ExplainQuery {
 
 /// Where a packet goes, and why.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ServiceExplanation)]
 pub(super) struct Explanation {
     /// `balanced`, `rejected`, `dropped` or `passed`.
     outcome: &'static str,

@@ -35,26 +35,46 @@ impl Up {
 
     /// As `start_in`, with words before this and every later command.
     pub fn start_as(prefix: &[&str], dir: TempDir, flags: &[&str]) -> Self {
-        let prefix: Vec<String> = prefix.iter().map(ToString::to_string).collect();
+        let mut dir = dir;
         // A port that is free now may be somebody else's a moment later.
         for _ in 0..5 {
-            let (http, grpc, watch) = (free_port(), free_port(), free_port());
-            let mut child = prefixed(&prefix)
-                .args(["up", "--data-dir", "data", "--http", &http, "--grpc", &grpc])
-                .args(["--watch", &watch, "--nbd", "127.0.0.1:0"])
-                .args(flags)
-                .env("TRESTLE_CONTEXT", dir.path().join("context.json"))
-                .current_dir(dir.path())
-                .stdout(Stdio::piped())
-                .spawn()
-                .unwrap();
-            let stdout = BufReader::new(child.stdout.take().unwrap());
-            if stdout.lines().map_while(Result::ok).any(|line| line == "Trestle is up.") {
-                return Self { child, prefix, dir, http, grpc, watch };
+            match Self::start_at(prefix, dir, flags, [free_port(), free_port(), free_port()]) {
+                Ok(up) => return up,
+                Err(back) => dir = back,
             }
-            child.wait().unwrap();
         }
         panic!("trestle up did not start");
+    }
+
+    /// Stops it, and starts it again where it was.
+    pub fn restart(self, flags: &[&str]) -> Self {
+        let places = [self.http.clone(), self.grpc.clone(), self.watch.clone()];
+        Self::start_at(&[], self.stop(), flags, places).unwrap_or_else(|_| panic!("trestle up did not start"))
+    }
+
+    /// The directory back if it did not start.
+    fn start_at(
+        prefix: &[&str],
+        dir: TempDir,
+        flags: &[&str],
+        [http, grpc, watch]: [String; 3],
+    ) -> Result<Self, TempDir> {
+        let prefix: Vec<String> = prefix.iter().map(ToString::to_string).collect();
+        let mut child = prefixed(&prefix)
+            .args(["up", "--data-dir", "data", "--http", &http, "--grpc", &grpc])
+            .args(["--watch", &watch, "--nbd", "127.0.0.1:0"])
+            .args(flags)
+            .env("TRESTLE_CONTEXT", dir.path().join("context.json"))
+            .current_dir(dir.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        if stdout.lines().map_while(Result::ok).any(|line| line == "Trestle is up.") {
+            return Ok(Self { child, prefix, dir, http, grpc, watch });
+        }
+        child.wait().unwrap();
+        Err(dir)
     }
 
     pub fn pid(&self) -> u32 {

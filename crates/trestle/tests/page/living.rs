@@ -45,6 +45,11 @@ fn the_page_follows_changes_and_comes_back_after_a_restart() {
     view(&mut browser, "#/tags");
     browser.sees("No tags yet");
     is_clean(&up, &mut browser);
+    // Another process with the same data: the session goes on, and so do the news.
+    let up = up.restart(&[]);
+    browser.wait("document.querySelector('.connection.live')");
+    up.ok(&["tag", "set", "db2", "--ip", "10.0.0.7"]);
+    browser.sees("10.0.0.7");
 }
 
 #[test]
