@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 # make bench ONLY=store runs one family.
-ONLY ?= store tags policy watch transport nft services orchestrator storage
+ONLY ?= store tags policy watch transport nft services orchestrator clouds storage
 
 .PHONY: up build page openapi pictures test lint bench lab lab-clouds live-aws live-gcp dist deny clean
 

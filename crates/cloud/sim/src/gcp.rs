@@ -50,6 +50,12 @@ pub(crate) fn is_for(ask: &Ask<'_>) -> bool {
     ask.uri.path().starts_with(PREFIX)
 }
 
+/// When the operation ends that a request waits for.
+pub(crate) fn waits_for(uri: &http::Uri, gce: &Gce) -> Option<u64> {
+    let name = uri.path().strip_suffix("/wait")?.rsplit('/').next()?;
+    gce.operations.get(name)?["_until"].as_u64()
+}
+
 fn target(ask: &Ask<'_>) -> Option<Target> {
     let parts: Vec<&str> = ask.uri.path().strip_prefix(PREFIX)?.split('/').collect();
     let own = |text: &str| text.to_owned();

@@ -1,6 +1,6 @@
 //! HTTP in front of the world: which cloud, which fault, then the answer.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -54,6 +54,15 @@ async fn handle(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
+    let mut hold = Duration::ZERO;
+    // Google holds such a request until the operation ends, two minutes at most.
+    if let Some(until) = gcp::waits_for(&uri, &shared.world.lock().gcp) {
+        let left = Duration::from_secs(until).saturating_sub(shared.clock.now());
+        hold = left.min(Duration::from_secs(120));
+    }
+    if !hold.is_zero() {
+        shared.clock.sleep(hold).await;
+    }
     shared.clock.begin();
     let host = headers.get("host").and_then(|host| host.to_str().ok()).unwrap_or("localhost");
     let ask = Ask {

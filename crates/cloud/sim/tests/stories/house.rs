@@ -34,7 +34,7 @@ pub fn description(cloud: &str, region: usize) -> &'static str {
 }
 
 /// A plugin that has just been started.
-fn plugin(cloud: &str, sim: &Sim) -> Arc<dyn Cloud> {
+pub fn plugin(cloud: &str, sim: &Sim) -> Arc<dyn Cloud> {
     let clock = Some(Arc::clone(&sim.clock) as _);
     match cloud {
         "aws" => {

@@ -1,0 +1,161 @@
+//! The public clouds' plugins on their simulators: requests and simulated time per story, plans of long permit lists,
+//! requests per second that a plugin sustains. Beside them what the original controller needs, as its source reads.
+
+#![expect(clippy::unwrap_used, reason = "a failed bench stops")]
+
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use benches::report;
+use cloud_api::{At, Cloud, ResourceSpec};
+use cloud_aws::{AwsCloud, AwsOptions};
+use cloud_gcp::{GcpCloud, GcpOptions};
+use cloud_http::auth::Environment;
+use cloud_sim::Sim;
+use ipnet::Ipv4Net;
+use model::{
+    ConnectionSpec, Direction, EntryName, GatewayState, PermitEntry, Ports, Protocol, ResourceState, Secret,
+    Segment, Traffic,
+};
+
+fn main() {
+    lists();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        stories().await;
+        sustained().await;
+    });
+}
+
+fn entry(name: &str, targets: &[String]) -> PermitEntry {
+    let traffic = Traffic::new(Direction::Inbound, Protocol::TCP, Ports::Any, Ports::one(443)).unwrap();
+    let targets = targets.iter().map(|text| text.parse().unwrap()).collect();
+    PermitEntry::new(EntryName::reported(name), traffic, targets, BTreeSet::new()).unwrap()
+}
+
+/// A list of a thousand entries against one that differs in one of them.
+fn lists() {
+    let list = |changed: usize| -> Vec<PermitEntry> {
+        (0..1000)
+            .map(|n| {
+                entry(
+                    &format!("rule-{n}"),
+                    &[format!("10.{}.{}.{}", n / 250, n % 250, if n == changed { 2 } else { 1 })],
+                )
+            })
+            .collect()
+    };
+    let home = cloud_gcp::rules::Home {
+        owner: "trestle".into(),
+        site: "ns.gcp".into(),
+        prefix: "t-abcdefgh-fw-abcdefghij".into(),
+        network: "n".into(),
+        tag: "t".into(),
+    };
+    let current = cloud_gcp::rules::firewalls_of(&home, &list(usize::MAX)).unwrap();
+    let wanted = list(7);
+    let started = Instant::now();
+    let change =
+        cloud_gcp::rules::difference(&current, &cloud_gcp::rules::firewalls_of(&home, &wanted).unwrap());
+    assert_eq!((change.insert.len(), change.update.len(), change.delete.len()), (0, 1, 0));
+    report("clouds.plan_1000", "ms", started.elapsed().as_secs_f64() * 1e3, "ms");
+}
+
+struct Clouds {
+    sim: Sim,
+    aws: AwsCloud,
+    gcp: GcpCloud,
+}
+
+async fn clouds() -> Clouds {
+    let sim = Sim::start().await.unwrap();
+    let keys = Environment::of([("AWS_ACCESS_KEY_ID", "AKID"), ("AWS_SECRET_ACCESS_KEY", "s")]);
+    let regions = Some(vec!["us-east-1".parse().unwrap()]);
+    let aws = AwsOptions { endpoint: Some(sim.url()), regions, ..AwsOptions::default() };
+    let aws = AwsCloud::with(&aws, keys.clone(), Some(Arc::clone(&sim.clock) as _), None).unwrap();
+    let endpoint = Some(format!("{}/compute/v1", sim.url()));
+    let gcp = GcpOptions { endpoint, token: Some("t".to_owned()), ..GcpOptions::default() };
+    let gcp = GcpCloud::with(&gcp, keys, Some(Arc::clone(&sim.clock) as _), None).unwrap();
+    Clouds { sim, aws, gcp }
+}
+
+fn at(cloud: &str) -> At {
+    At { site: format!("ns.{cloud}").parse().unwrap(), deployment: "p1".to_owned() }
+}
+
+const AWS_VM: &str = r#"{"region":"us-east-1","ImageId":"ami-1"}"#;
+const GCP_VM: &str = r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[{"boot":true}]}"#;
+
+async fn make(cloud: &dyn Cloud, kind: &str, description: &str, space: &str) -> ResourceState {
+    let region: Segment = cloud.inspect_resource(&at(kind), description).await.unwrap();
+    let space: Ipv4Net = space.parse().unwrap();
+    cloud.ensure_network(&at(kind), &region, space).await.unwrap();
+    let spec = ResourceSpec { name: "a".parse().unwrap(), region, description: description.to_owned() };
+    cloud.create_resource(&at(kind), &spec).await.unwrap()
+}
+
+fn tell(sim: &Sim, story: &str, since: Duration) {
+    report(story, "calls", sim.take_calls().len() as f64, "calls");
+    report(story, "simulated_s", (sim.clock.elapsed() - since).as_secs_f64(), "s");
+}
+
+async fn stories() {
+    let Clouds { sim, aws, gcp } = clouds().await;
+    for (story, cloud, kind, description, space) in [
+        ("clouds.first_vm_aws", &aws as &dyn Cloud, "aws", AWS_VM, "10.0.0.0/16"),
+        ("clouds.first_vm_gcp", &gcp as &dyn Cloud, "gcp", GCP_VM, "10.1.0.0/16"),
+    ] {
+        let since = sim.clock.elapsed();
+        let made = make(cloud, kind, description, space).await;
+        tell(&sim, story, since);
+        let since = sim.clock.elapsed();
+        let entries: Vec<PermitEntry> =
+            (0..20).map(|n| entry(&format!("e{n}"), &[format!("10.9.{n}.1")])).collect();
+        cloud.add_entries(&at(kind), &made.uri, &entries).await.unwrap();
+        tell(&sim, &format!("clouds.add_20_rules_{kind}"), since);
+        // The original reads the list, then sends one request per rule and awaits each before the next.
+        report(&format!("clouds.add_20_rules_{kind}.peer"), "calls", 41.0, "calls");
+    }
+    let since = sim.clock.elapsed();
+    let (near, far): (GatewayState, GatewayState) = {
+        let (aws_at, gcp_at) = (at("aws"), at("gcp"));
+        let both = tokio::join!(aws.create_gateway(&aws_at, 64_514), gcp.create_gateway(&gcp_at, 64_515));
+        (both.0.unwrap(), both.1.unwrap())
+    };
+    let inside = |host: u8| (0..4u8).map(|n| [169, 254, 21, 4 * n + host].into()).collect::<Vec<_>>();
+    let spec = |own: &str, peer: &str, asn: u32, addresses: Vec<std::net::IpAddr>, local: u8, remote: u8| {
+        ConnectionSpec {
+            site: at(own).site,
+            peer: at(peer).site,
+            peer_asn: asn,
+            peer_addresses: addresses,
+            local_bgp: inside(local),
+            peer_bgp: inside(remote),
+            peer_spaces: vec![],
+            shared_key: Secret::new("aKeyOfThirtyTwoLettersOrSoItIs12"),
+        }
+    };
+    let addresses = far.addresses.iter().cycle().take(4).copied().collect();
+    aws.create_connections(&at("aws"), &spec("aws", "gcp", far.asn, addresses, 1, 2)).await.unwrap();
+    let addresses = aws.connection_addresses(&at("aws"), &at("gcp").site).await.unwrap();
+    gcp.create_connections(&at("gcp"), &spec("gcp", "aws", near.asn, addresses, 2, 1)).await.unwrap();
+    tell(&sim, "clouds.first_link_aws_gcp", since);
+    let status = gcp.connection_status(&at("gcp"), &at("aws").site).await.unwrap();
+    assert_eq!((status.tunnels_up, status.bgp_established), (4, 4));
+}
+
+/// Reads of one permit list, one after another and many at once, without the limiter in the way of the first.
+async fn sustained() {
+    let Clouds { sim, aws, .. } = clouds().await;
+    let made = make(&aws, "aws", AWS_VM, "10.0.0.0/16").await;
+    sim.take_calls();
+    let started = Instant::now();
+    let here = at("aws");
+    let reads = (0..2000).map(|_| aws.permit_list(&here, &made.uri));
+    futures::future::join_all(reads).await;
+    let rate = sim.take_calls().len() as f64 / started.elapsed().as_secs_f64();
+    report("clouds.sustained_aws", "requests_per_s", rate, "1/s");
+}
