@@ -7,7 +7,14 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-use std::{net::IpAddr, sync::Arc, thread};
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU16, Ordering},
+    },
+    thread,
+};
 
 use model::policy::{
     Kind,
@@ -158,6 +165,8 @@ pub fn policy(name: &str, tier: Option<(i32, f64)>, applied: &str, rules: Vec<Ru
     Change::PutPolicy { name: name.into(), policy: Box::new(policy) }
 }
 
+static MARKS: AtomicU16 = AtomicU16::new(20_000);
+
 const PROBES: [Probe; 7] = [
     Probe::Tcp(80),
     Probe::Tcp(81),
@@ -171,14 +180,14 @@ const PROBES: [Probe; 7] = [
 /// Sends everything to everybody at once, and says what differs from what the naive reading expects.
 pub fn differences(lab: &Lab, naive: &Naive) -> Vec<String> {
     let mut cells = Vec::new();
-    let mut mark = 20_000;
     for ipv6 in [false, true] {
         for (from, to) in HOSTS.iter().flat_map(|from| HOSTS.iter().map(move |to| (*from, *to))) {
             if from == to {
                 continue;
             }
             for probe in PROBES {
-                mark += 1;
+                // Of its own, or it would go on with the association of an earlier scenario.
+                let mark = MARKS.fetch_add(1, Ordering::Relaxed);
                 let expected = expected(naive, ip(from, ipv6), ip(to, ipv6), probe, mark);
                 let cell = Cell { from: ip(from, ipv6), to: ip(to, ipv6), probe, expected, mark };
                 let namespaces =
