@@ -4,16 +4,29 @@ CARGO ?= cargo
 # make bench ONLY=store runs one family.
 ONLY ?= store tags policy watch transport nft services orchestrator clouds storage
 
-.PHONY: up build test lint bench lab lab-clouds live-aws live-gcp deny clean
+.PHONY: up build page openapi pictures test lint bench lab lab-clouds live-aws live-gcp dist deny clean
 
 up: build ## Start a controller here; Ctrl-C stops it
 	target/release/trestle up
 
-build:
+build: page
 	$(CARGO) build --release --locked -p trestle
+
+page: ## The page, into web/dist; without Node.js the binary says that it has none
+	scripts/page
+
+openapi: ## web/openapi.json, from which the page's types are made
+	TRESTLE_BLESS=1 $(CARGO) test --locked -p server --lib the_page_is_built
+
+pictures: ## The README's pictures, and every view in every size under target/pictures
+	scripts/test-deps scripts/test-deps.d/page scripts/pictures.packages
+	scripts/page --must
+	TRESTLE_PICTURES=$(CURDIR)/target/pictures $(CARGO) test --locked -p trestle --test page -- --ignored pictures
+	scripts/pictures
 
 test: ## Everything that proves the project works; installs what it needs
 	scripts/test-deps
+	scripts/page --must --check
 	$(CARGO) test --workspace --locked
 
 lint: ## Format and lints
@@ -24,14 +37,25 @@ bench: ## One JSON line per figure: make bench ONLY="store tags"
 	scripts/test-deps
 	@for family in $(ONLY); do $(CARGO) bench --quiet --locked -p benches --bench $$family || exit 1; done
 
-lab: ## Long tests: many crashes, large graphs, a million policy changes, IPVS in a VM, a Ceph cluster
+lab: ## Long tests: crashes, large graphs, a million policy changes, 10,000 watchers, 1,000 agents, packets, links between clouds, Go clients, IPVS in a VM, Ceph
 	scripts/test-deps
 	TRESTLE_CRASH_ROUNDS=500 $(CARGO) test --release --locked -p store --test crash -- --nocapture
 	$(CARGO) test --release --locked -p server --test scale -- --ignored --nocapture --test-threads 1
+	$(CARGO) test --release --locked -p server --test watch -- --ignored --nocapture
 	$(CARGO) test --release --locked -p trestle --test idle -- --ignored --nocapture
 	$(CARGO) test --release --locked -p policy --test oracle -- --ignored --nocapture
+	labs/antrea-client/run.sh
+	TRESTLE_CHURN_AGENTS=1000 TRESTLE_CHURN_SECONDS=60 $(CARGO) test --release --locked -p agent --test controller churn -- --nocapture
+	TRESTLE_LAB_ROUNDS=100 $(CARGO) test --release --locked -p trestle --test agent_lab -- --nocapture --test-threads 1
+	labs/go/run.sh
+	$(CARGO) test --release --locked -p trestle --test linux_clouds -- --ignored --nocapture --test-threads 1
 	labs/vm/ipvs.sh
+	labs/vm/bench.sh
+	labs/vm/vpn.sh
 	labs/ceph.sh
+
+dist: ## dist/: the release binary, a Debian package, manual pages and completions
+	scripts/dist
 
 lab-clouds: ## The clouds' official clients drive the simulators; downloads them, and records what they send
 	labs/clouds/run.sh

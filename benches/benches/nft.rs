@@ -1,6 +1,10 @@
-//! nftables over netlink: large sets cold, one member changed, read back, beside `nft -f` of the same.
+//! nftables over netlink: large sets cold, one member changed, read back, and a node's policies, beside `nft -f` of the
+//! same. `floor` is the time within the kernel.
 //!
 //! In a network namespace of its own, so it needs root.
+
+#[path = "nft/policies.rs"]
+mod policies;
 
 use benches::report;
 use std::{
@@ -36,7 +40,14 @@ fn run() -> io::Result<()> {
         return writeln!(io::stderr(), "nft.*.peer NOT MEASURED: install the Debian package nftables");
     }
     peer("nft.set", "", |number| ip(number).to_string())?;
-    peer("nft.ranges", "flags interval;", |number| ip(number * 2).to_string())
+    peer("nft.ranges", "flags interval;", |number| ip(number * 2).to_string())?;
+    let (policies, members) = (1_000, 100);
+    for (name, mixed, peers) in [("policies", false, MEMBERS), ("policies_mixed", true, 2_000)] {
+        policies::run(&policies::Scene { name, policies, members, peers, mixed })?;
+    }
+    let one =
+        policies::Scene { name: "members", policies: 1, members: MEMBERS, peers: MEMBERS, mixed: false };
+    policies::run(&one)
 }
 
 fn ours(bench: &str, schema: SetSchema, element: impl Fn(u32) -> (Key, Element)) -> io::Result<()> {
@@ -48,10 +59,12 @@ fn ours(bench: &str, schema: SetSchema, element: impl Fn(u32) -> (Key, Element))
     }
     table.set("members", set);
     let id = TableId::of(&table);
-    let started = Instant::now();
+    let (started, cpu) = (Instant::now(), cpu_seconds());
     let plan = Plan::new(&table, None, Live::Chunked, Limits::default()).expect("no table is there");
     let applied = nft.apply(&id, &plan).expect("the kernel takes the set");
     report(bench, "seconds", started.elapsed().as_secs_f64(), "s");
+    report(bench, "cpu_seconds", cpu_seconds() - cpu, "s");
+    report(&format!("{bench}.floor"), "seconds", applied.in_kernel.as_secs_f64(), "s");
     report(bench, "lock_ms", millis(applied.longest), "ms");
 
     let mut took = Vec::new();
@@ -72,6 +85,11 @@ fn ours(bench: &str, schema: SetSchema, element: impl Fn(u32) -> (Key, Element))
     Ok(())
 }
 
+fn report_peer(bench: &str, took: &Took) {
+    report(&format!("{bench}.peer"), "seconds", took.wall.as_secs_f64(), "s");
+    report(&format!("{bench}.peer"), "cpu_seconds", took.cpu_seconds, "s");
+}
+
 fn peer(bench: &str, flags: &str, member: impl Fn(u32) -> String) -> io::Result<()> {
     let mut rules = format!("table ip {NAME} {{ set members {{ type ipv4_addr; {flags} elements = {{");
     for number in 0..MEMBERS {
@@ -79,26 +97,52 @@ fn peer(bench: &str, flags: &str, member: impl Fn(u32) -> String) -> io::Result<
         rules.push(',');
     }
     rules.push_str("}\n}\n}\n");
-    report(&format!("{bench}.peer"), "seconds", load(&rules)?.as_secs_f64(), "s");
+    report_peer(bench, &load(&rules)?);
     let mut took = Vec::new();
     for number in MEMBERS..MEMBERS + 10 {
-        took.push(load(&format!("add element ip {NAME} members {{ {} }}\n", member(number)))?);
+        took.push(load(&format!("add element ip {NAME} members {{ {} }}\n", member(number)))?.wall);
     }
     report(&format!("{bench}.member.peer"), "ms", millis(median(took)), "ms");
     load(&format!("delete table ip {NAME}\n")).map(drop)
 }
 
-fn load(rules: &str) -> io::Result<Duration> {
+/// Of this thread, in the kernel and outside: what the wall clock would show on an idle machine.
+fn cpu_seconds() -> f64 {
+    seconds(rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime))
+}
+
+/// What `nft` took: on the clock, and of the processor.
+struct Took {
+    wall: Duration,
+    cpu_seconds: f64,
+}
+
+fn load(rules: &str) -> io::Result<Took> {
     let file = tempfile::NamedTempFile::new()?;
     std::fs::write(file.path(), rules)?;
     let started = Instant::now();
-    let output = Command::new("nft").arg("-f").arg(file.path()).output()?;
-    let took = started.elapsed();
+    let output = Command::new("sh").args(["-c", "nft -f \"$0\" && times"]).arg(file.path()).output()?;
+    let wall = started.elapsed();
     if output.status.success() {
-        Ok(took)
+        Ok(Took { wall, cpu_seconds: children_seconds(&String::from_utf8_lossy(&output.stdout)) })
     } else {
         Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()))
     }
+}
+
+/// The second line of the shell's `times`: user and system time of what it started, as `0m1.250000s 0m0.5s`.
+fn children_seconds(times: &str) -> f64 {
+    let seconds = |text: &str| -> Option<f64> {
+        let (minutes, seconds) = text.strip_suffix('s')?.split_once('m')?;
+        Some(minutes.parse::<f64>().ok()? * 60.0 + seconds.parse::<f64>().ok()?)
+    };
+    times.lines().nth(1).into_iter().flat_map(str::split_whitespace).filter_map(seconds).sum()
+}
+
+fn seconds(time: rustix::time::Timespec) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a bench runs for minutes, not for ages")]
+    let seconds = time.tv_sec as f64 + time.tv_nsec as f64 / 1e9;
+    seconds
 }
 
 fn ip(number: u32) -> Ipv4Addr {

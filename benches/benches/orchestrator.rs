@@ -3,6 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed bench stops")]
 
+#[path = "orchestrator/linux.rs"]
+mod linux;
+
 use std::{
     collections::BTreeMap,
     sync::Arc,
@@ -33,6 +36,7 @@ fn main() {
     pools();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(first_link());
+    runtime.block_on(linux::first_link());
 }
 
 fn name(which: usize) -> ResourceName {

@@ -4,6 +4,8 @@
 //! the kernel holds it. The peer is a ruleset as kube-proxy lays it out (a chain and an anonymous map per service),
 //! loaded by `nft -f`, in the same namespace after ours is gone.
 
+#[path = "services/ipvs.rs"]
+mod ipvs;
 #[path = "services/peer.rs"]
 mod peer;
 
@@ -40,9 +42,13 @@ fn run() -> io::Result<()> {
             "services.* NOT MEASURED: no network namespace ({error}); run as root"
         );
     }
-    load("services.cold", 2)?;
-    load("services.cold10", 10)?;
-    peer::measure()
+    // `cargo bench --bench services -- ipvs`: that alone.
+    if !std::env::args().any(|arg| arg == "ipvs") {
+        load("services.cold", 2)?;
+        load("services.cold10", 10)?;
+        peer::measure()?;
+    }
+    ipvs::measure()
 }
 
 fn load(bench: &str, endpoints: u32) -> io::Result<()> {

@@ -12,6 +12,7 @@ const ROOT: &str = "../../proto";
 const FILES: &[&str] = &[
     "tagservicepb/tagservice.proto",
     "invisinetspb/invisinets.proto",
+    "localv1/sets.proto",
     "pb/transport.proto",
     "provider/provider.proto",
     "trestle/v1/access.proto",
@@ -22,6 +23,7 @@ const FILES: &[&str] = &[
     "trestle/v1/orchestrator.proto",
     "trestle/v1/objects.proto",
     "trestle/v1/policies.proto",
+    "trestle/v1/services.proto",
     "trestle/v1/storage.proto",
     "trestle/v1/tags.proto",
 ];
@@ -33,7 +35,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Kept for gRPC reflection and for the test that every method has an access rule.
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
     // No `connect` constructors: callers bring a channel, and the seed has a method of that name.
-    tonic_prost_build::configure().build_transport(false).compile_fds(descriptors)?;
+    tonic_prost_build::configure()
+        .build_transport(false)
+        // The largest body by far; all others stay small.
+        .boxed("trestle.v1.NodeApply.body.service")
+        .compile_fds(descriptors)?;
     compile_raw_provider(protox::compile(["provider/provider.proto"], [ROOT])?, &out)
 }
 

@@ -204,7 +204,12 @@ pub(crate) fn pod(namespace: &str, name: &str, labels: &[(&str, &str)], node: us
     Object::Pod(Pod {
         metadata,
         spec: PodSpec { node_name: format!("Node-{node}"), ..PodSpec::default() },
-        status: PodStatus { phase: "Running".into(), pod_ip: ip.clone(), pod_ips: vec![PodIp { ip }] },
+        status: PodStatus {
+            phase: "Running".into(),
+            pod_ip: ip.clone(),
+            pod_ips: vec![PodIp { ip }],
+            ..PodStatus::default()
+        },
     })
 }
 

@@ -13,6 +13,7 @@ mod permit;
 pub mod policy;
 mod role;
 mod secret;
+pub mod service;
 mod subject;
 mod tag;
 

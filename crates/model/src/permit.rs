@@ -189,6 +189,20 @@ impl EntryName {
         Self(format!("{tag}.{rule}"))
     }
 
+    /// An entry that network policies give a resource. No rule or tag begins with `_`, so it meets neither.
+    pub fn of_policy(id: &str) -> Self {
+        Self(format!("_policy.{id}"))
+    }
+
+    pub fn is_of_policy(&self) -> bool {
+        self.0.starts_with("_policy.")
+    }
+
+    /// What network policies have left of an entry.
+    pub fn part_of(whole: &Self, part: &str) -> Self {
+        Self(format!("_part.{whole}.{part}"))
+    }
+
     /// As a cloud reports it; anything printable, since others may have made it.
     pub fn reported(text: impl Into<String>) -> Self {
         Self(text.into())

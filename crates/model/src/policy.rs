@@ -1,4 +1,4 @@
-//! The vocabulary of the policy engine: what users write, and what the engine tells its consumers.
+//! The vocabulary of objects and of the policy engine: what users write, and what the engine tells its consumers.
 //!
 //! In: Kubernetes and Antrea objects as users have them (JSON or YAML; fields nobody needs are ignored).
 //! Out: typed objects, a validation that names the field at fault, and the engine's output nouns.
@@ -9,13 +9,15 @@
 
 pub mod antrea;
 pub mod convert;
+pub mod endpoint_slice;
 pub mod external;
 pub mod kubernetes;
 mod labels;
-mod meta;
+pub mod meta;
 mod object;
 pub mod output;
 mod selector;
+pub mod service;
 mod validate;
 pub mod workload;
 

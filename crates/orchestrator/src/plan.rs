@@ -5,10 +5,12 @@
 //! solve. Holds: nothing; the same input gives the same plan. Not here: carrying it out (`execute`).
 //!
 //! ```text
-//!   rules + tags ──► lists: entries per resource ──► places: which networks each entry joins
-//!                      │                                 │
-//!                      ▼                                 ▼
-//!                  Close, Open             peerings, gateways, links, NAT: wanted − there, there − wanted
+//!   rules + tags ──► lists: entries per resource ──► verdicts: what policies ──► places: which networks each
+//!                                                    leave of them, and add            entry joins
+//!                                                                  │                       │
+//!                                                                  ▼                       ▼
+//!                                                             Close, Open          peerings, gateways, links, NAT:
+//!                                                                                  wanted − there, there − wanted
 //! ```
 //!
 //! What keeps it safe:
@@ -28,10 +30,13 @@ mod inventory;
 mod lists;
 mod paths;
 mod places;
+mod policies;
+mod region;
 mod space;
 mod step;
 #[cfg(test)]
 mod tests;
+mod verdicts;
 
 pub use asn::{NoAsnLeft, find_asn};
 pub use bgp::{NoBgpLeft, find_bgp};
@@ -41,8 +46,11 @@ pub use inventory::{
 };
 pub use lists::{List, PermitChange, difference};
 pub use places::{Class, Places};
+pub use policies::{Groups, PolicyFault, PolicyMeaning, PolicyView, verdicts};
+pub use region::{Match, Region};
 pub use space::{DEFAULT_SIZE, NoSpaceLeft, PoolError, Pools};
 pub use step::{Action, Plan, Problem, ProblemKind, Step, StepId};
+pub use verdicts::{Draft, Sided, TooManyPieces, Verdict, Verdicts};
 
 /// Works out what to do. O((resources + entries × targets) · log networks).
 pub fn plan(intent: &Intent, inventory: &Inventory) -> Plan {

@@ -27,7 +27,9 @@ mod dependents;
 pub(crate) mod entities;
 mod flush;
 pub(crate) mod groups;
+mod lookup;
 mod matching;
+mod membership;
 pub(crate) mod namespaces;
 mod objects;
 pub(crate) mod policies;
@@ -38,8 +40,11 @@ mod symbols;
 pub(crate) mod tables;
 mod view;
 
+use std::sync::Arc;
+
 use model::policy::{Object, ObjectId, output::Update};
 
+pub use membership::{GroupMembers, NamedGroup};
 pub use view::{GroupView, View};
 
 use crate::selection::SERVICE_ACCOUNT_LABEL;
@@ -131,6 +136,11 @@ impl Engine {
     /// needs no more memory than its largest update.
     pub fn poll_update(&mut self) -> Option<Update> {
         self.next_update()
+    }
+
+    /// The text of a key or value of a label.
+    pub(crate) fn label(&self, symbol: tables::Symbol) -> Arc<str> {
+        Arc::clone(self.symbols.text(symbol))
     }
 
     pub fn size(&self) -> Size {

@@ -21,6 +21,8 @@
 
 mod decide;
 mod ends;
+mod evaluate;
+mod reach;
 
 use std::{fmt, net::IpAddr};
 
@@ -29,6 +31,9 @@ use model::policy::{
     output::{Action, Direction, MemberKind, Protocol},
 };
 use thiserror::Error;
+
+pub use evaluate::Evaluation;
+pub use reach::{Class, PortSet, Workload};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {

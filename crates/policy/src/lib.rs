@@ -12,7 +12,7 @@ pub mod explain;
 mod selection;
 mod translate;
 
-pub use engine::{Engine, Event, GroupView, Size, View};
+pub use engine::{Engine, Event, GroupMembers, GroupView, NamedGroup, Size, View};
 pub use selection::{GroupRef, Scope, Selection, name_uuid};
 pub use translate::{
     GroupRefs, Resolved, TranslatedRule, Translation, World, antrea_policy, kubernetes_policy, resolve,

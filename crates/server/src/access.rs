@@ -7,7 +7,8 @@
 mod caller;
 mod credentials;
 pub mod gate;
+pub mod session;
 pub mod table;
 
-pub use caller::{Caller, Peer, PeerCertificate, Proof};
+pub use caller::{Caller, Credential, Peer, PeerCertificate, Proof};
 pub use credentials::{CertificateRecord, Credentials, CredentialsError, NewToken, TokenRecord};

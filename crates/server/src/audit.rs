@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use model::Subject;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
 /// Size at which the file is rotated, and how many old ones are kept.
 const ROTATE_AT: u64 = 64 << 20;
@@ -45,6 +46,8 @@ pub struct Record {
 /// The log of one data directory.
 pub struct Audit {
     inner: Mutex<Inner>,
+    /// Counts records.
+    changes: watch::Sender<u64>,
 }
 
 struct Inner {
@@ -68,7 +71,7 @@ impl Audit {
         let mut recent: VecDeque<Record> =
             text.lines().rev().filter_map(|line| serde_json::from_str(line).ok()).take(RECENT).collect();
         recent.make_contiguous().reverse();
-        Ok(Self { inner: Mutex::new(Inner { path, file, size, recent }) })
+        Ok(Self { inner: Mutex::new(Inner { path, file, size, recent }), changes: watch::Sender::new(0) })
     }
 
     pub fn append(&self, record: Record) -> io::Result<()> {
@@ -79,12 +82,18 @@ impl Audit {
             inner.recent.pop_front();
         }
         inner.recent.push_back(record);
+        self.changes.send_modify(|count| *count += 1);
         if inner.size >= ROTATE_AT {
             inner.rotate()?;
         }
         inner.file.write_all(&line)?;
         inner.size += line.len() as u64;
         Ok(())
+    }
+
+    /// Changes with every record.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
     /// The newest records, newest first.

@@ -58,7 +58,11 @@ pub struct CloudConfig {
 #[serde(rename_all = "snake_case")]
 pub enum PluginConfig {
     /// Network namespaces of this machine. Needs root.
-    Linux {},
+    Linux {
+        /// Where its resources reach public addresses.
+        #[serde(default)]
+        uplink: cloud_linux::Uplink,
+    },
     /// A plugin in its own process, at this URL.
     Remote {
         url: String,

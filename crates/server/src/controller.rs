@@ -10,7 +10,7 @@ use std::{
 
 use axum::{Router, middleware};
 use jiff::Timestamp;
-use model::{Role, Subject};
+use model::{Role, Secret, Subject};
 use time::OffsetDateTime;
 use tokio::{net::TcpListener, sync::Semaphore};
 use tonic_health::{ServingStatus, server::HealthReporter};
@@ -24,19 +24,22 @@ use crate::{
     audit::Audit,
     blocking::blocking,
     config::{Config, ConfigError},
+    enforcer::Enforcer,
     grpc,
     life::Life,
     limits::{self, Limits},
     listen::Listener,
     metrics::Metrics,
     namespaces::{NamespaceError, Namespaces},
+    news::News,
     objects::Objects,
     open_store::{OpenStoreError, open_store},
     orchestration,
     parts::Parts,
     pki::{Pki, PkiError},
-    policy::{Consumer, Policy},
+    policy::{Consumer, Follower, Policy},
     private_file, rest,
+    services::Services,
     storage::{Storage, StorageError},
     tags::Tags,
     tls::{Tls, TlsError},
@@ -46,6 +49,8 @@ use crate::{
 
 /// How long the first state may take to load before the start is given up.
 const LOAD: Duration = Duration::from_secs(60);
+/// How long the login link that a start prints can be used.
+const FIRST_LOGIN: Duration = Duration::from_secs(3600);
 /// How often readiness is told to gRPC health watchers.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -131,11 +136,19 @@ impl Controller {
         let cache = Arc::new(watch::Cache::new(first_revision()));
         let credentials = Arc::new(Credentials::start(store.clone(), Arc::clone(&pki), &life));
         let transport = Transport::start(&config.nodes, sources, &credentials, &life);
-        let consumers: Vec<Box<dyn Consumer>> =
-            vec![Box::new(watch_api::Feed(Arc::clone(&cache))), transport.policy_consumer()];
+        let enforcer = Enforcer::default();
+        let consumers: Vec<Box<dyn Consumer>> = vec![
+            Box::new(watch_api::Feed(Arc::clone(&cache))),
+            transport.policy_consumer(),
+            Box::new(enforcer.feed()),
+        ];
+        let services = Services::new();
+        let followers: Vec<Box<dyn Follower>> = vec![services.follower(transport.services_source())];
         let parts = Parts {
             storage,
-            policy: Policy::start(&objects, consumers, &life),
+            policy: Policy::start(&objects, consumers, followers, &life),
+            enforced: enforcer.reached(),
+            services,
             watch: cache,
             objects,
             tags,
@@ -148,13 +161,16 @@ impl Controller {
             audit,
             pki,
             metrics,
+            news: News::new(),
             started_at: Timestamp::now(),
             life,
         };
         load(&parts).await?;
         ensure_first_token(&parts).await?;
         parts.namespaces.ensure_default().await.map_err(StartError::Namespace)?;
+        enforcer.start(&parts).await;
         orchestration::run(&parts).await?;
+        News::start(&parts);
         if let Some(storage) = &parts.storage {
             storage.run(&parts.life);
         }
@@ -187,7 +203,7 @@ impl Controller {
         let connections = Arc::new(Semaphore::new(parts.config.limits.max_connections));
         let guard = Guard::new(&parts);
         let routers = [
-            ("http", http, guard.around(rest::router(&parts))),
+            ("http", http, rest::for_browsers(guard.around(rest::router(&parts)))),
             ("grpc", grpc, guard.around(grpc::router(&parts, health))),
             ("watch", watch, watch_api::speak_kubernetes(guard.around(watch_api::router(&parts)))),
         ];
@@ -232,6 +248,11 @@ impl Controller {
         token_path(&self.parts.config.data_dir)
     }
 
+    /// A code with which a browser may begin one session as the first administrator.
+    pub async fn login(&self) -> Result<Secret, CredentialsError> {
+        self.parts.credentials.create_login(first_administrator(), FIRST_LOGIN).await
+    }
+
     /// What sources publish through.
     pub fn transport(&self) -> &Arc<Transport> {
         &self.parts.transport
@@ -261,6 +282,7 @@ impl Guard {
                 audit: Arc::clone(&parts.audit),
                 metrics: Arc::clone(&parts.metrics),
                 anonymous: parts.config.anonymous_role,
+                secure: !parts.config.plaintext_loopback,
             }),
             limits: Arc::new(Limits::new(
                 limits.max_in_flight,
@@ -311,10 +333,14 @@ async fn ensure_first_token(parts: &Parts) -> Result<(), StartError> {
         }
         return Ok(());
     }
-    let subject = Subject { role: Role::Admin, name: "admin".parse().expect("it is a legal name") };
-    let made = parts.credentials.create_token(subject, None).await.map_err(StartError::FirstToken)?;
+    let made =
+        parts.credentials.create_token(first_administrator(), None).await.map_err(StartError::FirstToken)?;
     private_file::write(&path, made.token.expose().as_bytes())
         .map_err(|err| StartError::DataDir { path, err })
+}
+
+fn first_administrator() -> Subject {
+    Subject { role: Role::Admin, name: "admin".parse().expect("it is a legal name") }
 }
 
 /// Tells gRPC health watchers what `/readyz` says.

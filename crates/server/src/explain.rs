@@ -1,53 +1,85 @@
 //! Explain, between the words of callers and those of the engine; for gRPC and REST alike.
+//!
+//! Where no policy decides, a Pod is open; a resource of a cloud has its permit list, which is looked at here.
 
-use model::policy::output::{Action, MemberKind, Protocol};
+mod permit;
+
+use std::time::Duration;
+
+use model::{
+    ResourceName,
+    policy::output::{Action, MemberKind, Protocol},
+};
 use policy::explain::{
     End, Endpoint, ExplainError, Explanation, Miss, Outcome, Query, RuleRef, Side, Stage, Step,
 };
 use tonic::Code;
 use wire::trestle::v1::{ExplainRequest, ExplainResponse, ExplainedEnd, ExplainedSide, ExplainedStep};
 
-use crate::{failure::Failure, policy::Policy};
+use crate::{failure::Failure, parts::Parts};
 
-pub fn explain(policy: &Policy, request: &ExplainRequest) -> Result<ExplainResponse, Failure> {
+/// How long a resource that has just been made may take to be known to the engine.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+pub async fn explain(parts: &Parts, request: &ExplainRequest) -> Result<ExplainResponse, Failure> {
     let query = query(request)?;
-    match policy.explain(&query) {
-        Ok(explanation) => Ok(reply(&explanation)),
+    let is_entity =
+        |end: &Endpoint| matches!(end, Endpoint::Workload { kind: MemberKind::ExternalEntity, .. });
+    if is_entity(&query.source) || is_entity(&query.destination) {
+        let now = *parts.orchestrator.changes().borrow();
+        let mut enforced = parts.enforced.clone();
+        // Late or not: what the engine knows then is explained.
+        let _ = tokio::time::timeout(PATIENCE, enforced.wait_for(|reached| *reached >= now)).await;
+    }
+    match parts.policy.explain(&query) {
+        Ok(explanation) => {
+            let mut response = reply(&explanation);
+            permit::decide(&parts.orchestrator, &query, &explanation, &mut response);
+            Ok(response)
+        }
         Err(err @ ExplainError::Unknown(_)) => Err(Failure::from_error(Code::NotFound, &err)),
     }
 }
 
+/// `tcp`, `udp`, `sctp` or `icmp`; tcp if empty.
+pub fn protocol(text: &str) -> Result<Protocol, Failure> {
+    let found = Protocol::parse(&text.to_uppercase()).filter(|protocol| *protocol != Protocol::Igmp);
+    found.ok_or_else(|| {
+        Failure::new(Code::InvalidArgument, format!("{text:?} is not one of tcp, udp, sctp, icmp"))
+    })
+}
+
+pub fn port(number: Option<u32>) -> Result<Option<u16>, Failure> {
+    match number.map(|number| (number, u16::try_from(number))) {
+        None => Ok(None),
+        Some((_, Ok(port))) if port > 0 => Ok(Some(port)),
+        Some((number, _)) => Err(Failure::new(Code::InvalidArgument, format!("{number} is not a port"))),
+    }
+}
+
 fn query(request: &ExplainRequest) -> Result<Query, Failure> {
-    let text = request.protocol.to_uppercase();
-    let protocol =
-        Protocol::parse(&text).filter(|protocol| *protocol != Protocol::Igmp).ok_or_else(|| {
-            Failure::new(
-                Code::InvalidArgument,
-                format!("{:?} is not one of tcp, udp, sctp, icmp", request.protocol),
-            )
-        })?;
-    let port = match request.port {
-        Some(port) => match u16::try_from(port) {
-            Ok(port) if port > 0 => Some(port),
-            _ => return Err(Failure::new(Code::InvalidArgument, format!("{port} is not a port"))),
-        },
-        None => None,
-    };
     Ok(Query {
         source: endpoint(&request.source)?,
         destination: endpoint(&request.destination)?,
-        protocol,
-        port,
+        protocol: protocol(&request.protocol)?,
+        port: port(request.port)?,
         source_port: None,
         icmp: None,
         family: None,
     })
 }
 
-/// `10.0.0.1`, `namespace/name` of a Pod, or `pod/…`, `entity/…`, `node/name`.
+/// `10.0.0.1`, `namespace.cloud.name` of a resource, `namespace/name` of a Pod, or `pod/…`, `entity/…`, `node/name`.
 fn endpoint(text: &str) -> Result<Endpoint, Failure> {
     if let Ok(address) = text.parse() {
         return Ok(Endpoint::Address(address));
+    }
+    if let Ok(resource) = text.parse::<ResourceName>() {
+        return Ok(Endpoint::Workload {
+            kind: MemberKind::ExternalEntity,
+            namespace: resource.namespace.to_string(),
+            name: format!("{}.{}", resource.cloud, resource.name),
+        });
     }
     let parts: Vec<&str> = text.split('/').collect();
     let (kind, namespace, name) = match parts.as_slice() {
@@ -55,8 +87,9 @@ fn endpoint(text: &str) -> Result<Endpoint, Failure> {
         ["pod", namespace, name] | [namespace, name] => (MemberKind::Pod, *namespace, *name),
         ["entity" | "externalentity", namespace, name] => (MemberKind::ExternalEntity, *namespace, *name),
         _ => {
-            let text =
-                format!("{text:?} is neither an address nor namespace/name, pod/…, entity/… or node/name");
+            let text = format!(
+                "{text:?} is neither an address, a resource (namespace.cloud.name), nor namespace/name, pod/…, entity/… or node/name"
+            );
             return Err(Failure::new(Code::InvalidArgument, text));
         }
     };

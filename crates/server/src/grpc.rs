@@ -3,6 +3,7 @@
 mod access;
 mod admin;
 mod controller;
+mod local_sets;
 mod namespaces;
 mod node_feed;
 mod nodes;
@@ -10,6 +11,7 @@ mod objects;
 mod orchestrator;
 mod policies;
 mod provider;
+mod services;
 pub(crate) mod storage;
 pub(crate) mod tags;
 
@@ -24,6 +26,7 @@ use tonic_health::{
 };
 use wire::{
     invisinetspb::controller_server::{self, ControllerServer},
+    localv1::sets_server::{self, SetsServer},
     pb::dataplane_events_server,
     provider_raw::ocs_provider_server::{self, OcsProviderServer},
     tagservicepb::tag_service_server::{self, TagServiceServer},
@@ -36,6 +39,7 @@ use wire::{
         objects_server::{self, ObjectsServer},
         orchestrator_server::{self, OrchestratorServer},
         policies_server::{self, PoliciesServer},
+        services_server::{self, ServicesServer},
         storage_server::{self, StorageServer},
         tag_events_server::{self, TagEventsServer},
     },
@@ -52,6 +56,8 @@ pub const SERVED: &[&str] = &[
     orchestrator_server::SERVICE_NAME,
     objects_server::SERVICE_NAME,
     policies_server::SERVICE_NAME,
+    services_server::SERVICE_NAME,
+    sets_server::SERVICE_NAME,
     storage_server::SERVICE_NAME,
     ocs_provider_server::SERVICE_NAME,
     access_server::SERVICE_NAME,
@@ -104,9 +110,15 @@ pub fn router(parts: &Parts, health: HealthReporter) -> Router {
             .max_decoding_message_size(max),
         )
         .add_service(
-            PoliciesServer::new(policies::Service {
-                policy: parts.policy.clone(),
-                watch: parts.watch.clone(),
+            PoliciesServer::new(policies::Service { parts: parts.clone() }).max_decoding_message_size(max),
+        )
+        .add_service(
+            ServicesServer::new(services::Service(parts.services.clone())).max_decoding_message_size(max),
+        )
+        .add_service(
+            SetsServer::new(local_sets::Service {
+                services: parts.services.clone(),
+                stop: parts.life.stopping(),
             })
             .max_decoding_message_size(max),
         )
@@ -117,7 +129,7 @@ pub fn router(parts: &Parts, health: HealthReporter) -> Router {
             OcsProviderServer::new(provider::Service(parts.storage.clone())).max_decoding_message_size(max),
         )
         .add_service(AdminServer::new(admin::Service(parts.clone())).max_decoding_message_size(max))
-        .add_service(NodesServer::new(nodes::Service(hub)).max_decoding_message_size(max))
+        .add_service(NodesServer::new(nodes::Service(parts.clone())).max_decoding_message_size(max))
         .add_service(Stream::<NodeFeed>::new(feed.clone()))
         .add_service(Stream::<DataplaneEvents>::new(feed))
         .add_service(HealthServer::new(HealthService::from_health_reporter(health)))

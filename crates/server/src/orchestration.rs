@@ -72,7 +72,8 @@ pub async fn load(
     namespaces: Namespaces,
 ) -> Result<Arc<Orchestrator>, CloudsError> {
     let pools = Pools::new(config.address_pools.clone()).unwrap_or_default();
-    let options = Options { pools, check_every: Some(CHECK_EVERY), ..Options::default() };
+    let options =
+        Options { pools, check_every: Some(CHECK_EVERY), awaits_policies: true, ..Options::default() };
     let book = Book { tags, seen: Mutex::new(Revision(0)) };
     let loaded = Orchestrator::load(store, Arc::new(book), Arc::new(Sites(namespaces)), options).await;
     loaded.map_err(CloudsError::Load)
@@ -107,8 +108,13 @@ async fn open(config: &CloudConfig, data_dir: &std::path::Path) -> Result<Arc<dy
             Ok(Arc::new(opened.map_err(|err| CloudsError::Public { cloud: name, err })?))
         }
         PluginConfig::Fake {} => Ok(Arc::new(FakeCloud::new(name))),
-        PluginConfig::Linux {} => {
-            let opened = cloud_linux::LinuxCloud::open(name.clone(), data_dir.join("linux")).await;
+        PluginConfig::Linux { uplink } => {
+            let opened = cloud_linux::LinuxCloud::open(
+                name.clone(),
+                data_dir.join("linux"),
+                cloud_linux::Options { uplink: uplink.clone() },
+            )
+            .await;
             Ok(Arc::new(opened.map_err(|err| CloudsError::Linux { cloud: name, err })?))
         }
         PluginConfig::Remote { url, ca, client } => {

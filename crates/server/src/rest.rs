@@ -1,13 +1,20 @@
-//! REST: the seed project's routes for tags and namespaces, health, metrics, and the OpenAPI document.
+//! REST: the seed project's routes, our own nouns, the page, health, metrics, and the OpenAPI document.
 //!
 //! Failures are RFC 9457 problem JSON with the gRPC code (`crate::failure`). Not here: who may call (`access`).
 
 mod body;
+mod events;
+mod inventory;
 mod jobs;
 mod namespaces;
+mod nodes;
+mod page;
 mod policies;
+mod reachability;
 mod resources;
 mod rules;
+mod services;
+mod session;
 mod storage;
 mod system;
 mod tags;
@@ -16,6 +23,7 @@ use axum::{
     Router,
     extract::DefaultBodyLimit,
     http::{Method, StatusCode, Uri},
+    middleware,
 };
 use tonic::Code;
 use utoipa::{
@@ -37,6 +45,8 @@ use crate::{failure::Failure, parts::Parts};
         (name = "resources", description = "Resources in clouds and who may talk to them"),
         (name = "jobs", description = "Long work"),
         (name = "policies", description = "What policies come to, and why a connection is permitted or denied"),
+        (name = "nodes", description = "Nodes: their connection, what they have applied, and what they could not"),
+        (name = "services", description = "Load-balanced addresses, and where packets to them go"),
         (name = "storage", description = "Storage handed to other clusters"),
         (name = "system", description = "The controller itself"),
     )
@@ -74,13 +84,29 @@ fn routes() -> OpenApiRouter<Parts> {
         .routes(routes!(jobs::get, jobs::cancel))
         .routes(routes!(policies::list))
         .routes(routes!(policies::explain))
+        .routes(routes!(nodes::list))
+        .routes(routes!(nodes::get))
+        .routes(routes!(services::list))
+        .routes(routes!(services::get))
+        .routes(routes!(services::explain))
         .routes(routes!(storage::list_tickets, storage::create_ticket))
         .routes(routes!(storage::revoke_ticket))
         .routes(routes!(storage::list_consumers))
         .routes(routes!(storage::get_consumer, storage::offboard_consumer))
         .routes(routes!(storage::permit_consumer))
         .routes(routes!(storage::resize_consumer))
-        .routes(routes!(system::index))
+        .routes(routes!(page::index))
+        .routes(routes!(page::file))
+        .routes(routes!(session::begin, session::end))
+        .routes(routes!(session::whoami))
+        .routes(routes!(events::events))
+        .routes(routes!(inventory::status))
+        .routes(routes!(inventory::clouds))
+        .routes(routes!(inventory::resources))
+        .routes(routes!(inventory::links))
+        .routes(routes!(inventory::workloads))
+        .routes(routes!(inventory::objects))
+        .routes(routes!(reachability::reachability))
         .routes(routes!(system::ping))
         .routes(routes!(system::healthz))
         .routes(routes!(system::readyz))
@@ -92,6 +118,11 @@ fn routes() -> OpenApiRouter<Parts> {
 /// The OpenAPI document of all routes.
 pub fn openapi() -> utoipa::openapi::OpenApi {
     routes().split_for_parts().1
+}
+
+/// Tells browsers, in every reply, what they may do with it.
+pub fn for_browsers(router: Router) -> Router {
+    router.layer(middleware::from_fn(page::guard))
 }
 
 /// The router of the HTTP listener.
@@ -113,4 +144,23 @@ pub fn router(parts: &Parts) -> Router {
         })
         .layer(DefaultBodyLimit::max(parts.config.limits.max_message_bytes))
         .with_state(parts.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{env, fs, path::Path};
+
+    #[test]
+    fn the_page_is_built_against_the_document_that_is_served() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../web/openapi.json");
+        let served = format!("{}\n", serde_json::to_string_pretty(&super::openapi()).unwrap());
+        if env::var_os("TRESTLE_BLESS").is_some() {
+            fs::write(&path, &served).unwrap();
+        }
+        let kept = fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            kept == served,
+            "web/openapi.json is not what the server serves; renew it with `make openapi` and build the page"
+        );
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! In: the policy engine's updates, and [`objects`] of other sources by [`Transport::source`]. Out: streams, through `grpc::node_feed` and
 //! `grpc::dataplane_events`. Holds: the hub, with its two dialects, and the watch that ends the streams of nodes
-//! whose certificate is no longer good.
+//! whose certificate or token is no longer good.
 //! Not here: fan-out itself (the crate `transport`), what policies mean (`policy`).
 
 mod node_dialect;
@@ -17,7 +17,7 @@ use jiff::Timestamp;
 
 pub use self::{node_dialect::NodeDialect, seed_dialect::SeedDialect};
 use crate::{
-    access::Credentials,
+    access::{Credential, Credentials},
     config::{DuplicateNode, NodesConfig},
     life::Life,
     policy::Consumer,
@@ -30,6 +30,8 @@ pub const SEED: DialectId = DialectId(1);
 
 /// The source that the policy engine's updates come from.
 const POLICY_SOURCE: &str = "policy";
+/// The source that services and their endpoints come from.
+const SERVICES_SOURCE: &str = "services";
 /// Certificates also end by the clock.
 const EXPIRY_CHECK: Duration = Duration::from_secs(60);
 
@@ -39,7 +41,7 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// Nodes are told nothing until the policy engine and all of `sources` are in sync.
+    /// Nodes are told nothing until the policy engine, the services and all of `sources` are in sync.
     pub fn start(
         config: &NodesConfig,
         sources: &[&str],
@@ -56,7 +58,7 @@ impl Transport {
             max_large: config.max_snapshots,
             ..Options::default()
         };
-        let sources: Vec<_> = sources.iter().copied().chain([POLICY_SOURCE]).collect();
+        let sources: Vec<_> = sources.iter().copied().chain([POLICY_SOURCE, SERVICES_SOURCE]).collect();
         let hub = Hub::start(core, &sources, options, life.stopping());
         let (watched, credentials) = (Arc::clone(&hub), Arc::clone(credentials));
         life.spawn(async move { end_revoked(&watched, &credentials).await });
@@ -69,24 +71,36 @@ impl Transport {
         Box::new(policy_consumer::PolicyConsumer(source))
     }
 
+    /// What services and their endpoints are published through.
+    pub(crate) fn services_source(&self) -> Source {
+        self.source(SERVICES_SOURCE).expect("the hub was started with it")
+    }
+
     /// The handle a driver publishes through; none if there is no source of this name.
     pub fn source(&self, name: &str) -> Option<Source> {
         self.hub.source(name)
     }
 }
 
-/// Ends the streams of nodes whose certificate was revoked or has expired.
+/// Ends the streams of nodes whose certificate or token was revoked or has expired.
 async fn end_revoked(hub: &Hub, credentials: &Credentials) {
-    let mut changes = credentials.certificate_changes();
+    let [mut tokens, mut certificates] = credentials.changes();
     loop {
-        // Either the certificates changed, or time went by; both are looked at in the same way.
-        let _ = tokio::time::timeout(EXPIRY_CHECK, changes.changed()).await;
+        // Whether credentials changed or time went by: all are looked at in the same way.
+        tokio::select! {
+            _ = tokens.changed() => {}
+            _ = certificates.changed() => {}
+            () = tokio::time::sleep(EXPIRY_CHECK) => {}
+        }
         let now = Timestamp::now();
         hub.end_where(|session| {
-            let serial = session.credential.as_deref()?;
-            let end =
-                || End { code: 16, message: "the node's certificate was revoked or has expired".to_owned() };
-            (!credentials.is_usable(serial, now)).then(end)
+            let credential = Credential::parse(session.credential.as_deref()?)?;
+            let what = match &credential {
+                Credential::Token(_) => "token",
+                Credential::Certificate(_) => "certificate",
+            };
+            let end = || End { code: 16, message: format!("the node's {what} was revoked or has expired") };
+            (!credentials.is_usable(&credential, now)).then(end)
         });
     }
 }

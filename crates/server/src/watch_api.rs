@@ -7,6 +7,7 @@
 //! A caller in the role of a node sees and reports for its own node only. Failures are `v1` `Status` objects. Not here:
 //! frames and their meaning (`watch`), roles (`access`).
 
+mod questions;
 mod reports;
 mod resources;
 mod status;
@@ -64,6 +65,11 @@ fn routes() -> Vec<(&'static str, String, axum::routing::MethodRouter<Parts>)> {
         ("GET", format!("/apis/{GROUP}/{VERSION}"), get(|| async { Json(discovery::resources()) })),
         ("POST", path("networkpolicies/{name}/status"), post(reports::policy_status)),
         ("POST", path("nodestatssummaries"), post(reports::node_stats)),
+        ("GET", path("clustergroupmembers/{name}"), get(questions::cluster_group_members)),
+        ("GET", path("namespaces/{namespace}/groupmembers/{name}"), get(questions::group_members)),
+        ("GET", path("namespaces/{namespace}/groupassociations/{name}"), get(questions::groups_of_pod)),
+        ("GET", path("ipgroupassociations/{name}"), get(questions::groups_of_address)),
+        ("POST", path("networkpolicyevaluation"), post(questions::evaluate)),
     ];
     for resource in Resource::ALL {
         let list = path(resource.plural());

@@ -14,3 +14,5 @@ mod protocol;
 mod seed;
 #[path = "nodes/seed_defects.rs"]
 mod seed_defects;
+#[path = "nodes/services.rs"]
+mod services;

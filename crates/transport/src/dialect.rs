@@ -28,7 +28,8 @@ pub trait Dialect: Send + Sync {
     /// What changed in a set; none if the dialect always says the whole set.
     fn delta(&self, key: &Key, hash: Hash, put: &Members, removed: &BTreeSet<Bytes>) -> Option<Frames>;
 
-    fn removal(&self, key: &Key) -> Bytes;
+    /// None if the dialect has no word for objects of this kind; then [`Dialect::whole`] has no frames either.
+    fn removal(&self, key: &Key) -> Option<Bytes>;
 
     /// Said once, before the first step; none if the dialect has no word for it.
     fn start(&self, start: &Start) -> Option<Bytes>;

@@ -29,7 +29,7 @@ pub use body::FeedBody;
 pub use core::{Change, Core, From, HeldObject, Plan, SpanChange, Start, StartMode};
 pub use deframe::{Deframer, FrameError};
 pub use dialect::{Dialect, DialectId, Frames, frame};
-pub use digest::{BUCKETS, Buckets, Digest};
+pub use digest::{BUCKETS, Buckets, Digest, bucket};
 pub use hub::{Hub, Options, Source, Stats};
 pub use key::{Hash, Key, Kind, Revision};
 pub use object::{Member, Members};

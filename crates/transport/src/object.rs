@@ -184,7 +184,7 @@ fn member_hash(id: &[u8], rest: &[u8]) -> Hash {
 #[derive(Debug, Default)]
 pub(crate) struct Made {
     image: OnceLock<Frames>,
-    removal: OnceLock<Bytes>,
+    removal: OnceLock<Option<Bytes>>,
 }
 
 impl Made {
@@ -199,8 +199,8 @@ impl Made {
         })
     }
 
-    pub fn removal(&self, key: &Key, dialect: &dyn Dialect) -> &Bytes {
-        self.removal.get_or_init(|| dialect.removal(key))
+    pub fn removal(&self, key: &Key, dialect: &dyn Dialect) -> Option<&Bytes> {
+        self.removal.get_or_init(|| dialect.removal(key)).as_ref()
     }
 }
 

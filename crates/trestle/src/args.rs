@@ -8,7 +8,8 @@ use model::Role;
 use crate::{
     client::ConnectionArgs,
     commands::{
-        access, job, link, namespace, node, object, plugin, policy, resource, rule, storage, store, tag,
+        access, agent, job, link, namespace, node, object, page, plugin, policy, resource, rule, service,
+        storage, store, tag,
     },
     output::Format,
 };
@@ -34,8 +35,15 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Start a controller here, with no configuration; other commands find it by themselves
+    #[command(after_help = "Examples:
+  trestle up
+  trestle up --cloud a=fake --cloud b=fake          two clouds in memory, to try things out
+  sudo trestle up --cloud lab=linux                 this machine's network namespaces as a cloud
+  trestle up --plaintext-loopback --anonymous-role operator")]
     Up(UpArgs),
     /// Start a controller from a configuration file
+    #[command(after_help = "Example:
+  trestle serve --config /etc/trestle/trestle.yaml")]
     Serve {
         /// YAML file; see docs/operating.md
         #[arg(long, value_name = "FILE")]
@@ -43,6 +51,8 @@ pub enum Command {
     },
     /// Serve a cloud as a plugin, in a process of its own
     Plugin(plugin::PluginArgs),
+    /// Enforce policies on this node, as its controller says; attach the Pods of this node
+    Agent(Box<agent::AgentArgs>),
     /// Names for addresses, resources and groups of other tags
     #[command(subcommand)]
     Tag(tag::TagCommand),
@@ -59,8 +69,13 @@ pub enum Command {
     #[command(subcommand)]
     Job(job::JobCommand),
     /// Compare the clouds with what was made
+    #[command(after_help = "Example:
+  trestle check && echo nothing has drifted")]
     Check,
     /// Compare, and mend what differs
+    #[command(after_help = "Example:
+  trestle check        look first
+  trestle fix")]
     Fix,
     /// Units in which resources are named and networks are kept apart
     #[command(subcommand)]
@@ -77,6 +92,9 @@ pub enum Command {
     /// Network policies and what they come to
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
+    /// Load-balanced services, and where packets to them go
+    #[command(subcommand)]
+    Service(service::ServiceCommand),
     /// Why one workload can or cannot reach another
     Explain(policy::ExplainArgs),
     /// Onboarding tickets, to hand storage to other clusters
@@ -95,18 +113,40 @@ pub enum Command {
     #[command(subcommand)]
     Cert(access::CertCommand),
     /// The newest records of the audit log, newest first
+    #[command(after_help = "Examples:
+  trestle audit --limit 50
+  trestle audit -o json | jq '.[] | select(.result != \"OK\")'")]
     Audit {
         /// At most this many
         #[arg(long, default_value_t = 20)]
         limit: u32,
     },
-    /// What the controller is and how it is
+    /// One screen: what runs, what is unhealthy, what to do
+    #[command(after_help = "Examples:
+  trestle status
+  trestle status -o json | jq .troubles")]
     Status,
+    /// The same, live: nodes, policies, resources, links, jobs, consumers
+    #[command(after_help = "Example:
+  trestle top          Tab for another noun, arrows to scroll, q to leave")]
+    Top,
+    /// The address of the live page, with a code that logs the browser in
+    Page(page::PageArgs),
     /// Who I am, as the controller sees it
     Whoami,
     /// Version of this program
     Version,
-    /// Completion for a shell, e.g. `trestle completion bash > /etc/bash_completion.d/trestle`
+    /// Write the manual pages of all commands
+    #[command(hide = true)]
+    Man {
+        /// Where to
+        dir: PathBuf,
+    },
+    /// Completion for a shell
+    #[command(after_help = "Examples:
+  trestle completion bash > /etc/bash_completion.d/trestle
+  trestle completion zsh > ~/.zfunc/_trestle
+  trestle completion fish > ~/.config/fish/completions/trestle.fish")]
     Completion { shell: clap_complete::Shell },
 }
 
@@ -147,5 +187,17 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         super::Args::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_that_takes_more_than_its_name_shows_an_example() {
+        let mut args = super::Args::command();
+        args.build();
+        for command in args.get_subcommands().filter(|command| !command.is_hide_set()) {
+            let name = command.get_name();
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let plain = ["whoami", "version", "help"].contains(&name);
+            assert!(plain || help.contains("Example"), "`trestle {name} --help` shows no example");
+        }
     }
 }

@@ -1,21 +1,28 @@
 //! One module per noun; each turns flags into calls and replies into output.
 
 pub mod access;
+pub mod agent;
 pub mod check;
 pub mod job;
 pub mod link;
 pub mod namespace;
 pub mod node;
 pub mod object;
+pub mod overview;
+pub mod page;
 pub mod plugin;
 pub mod policy;
 pub mod resource;
 pub mod rule;
 pub mod serve;
+pub mod service;
+pub mod status;
 pub mod storage;
 pub mod store;
 pub mod tag;
+pub mod top;
 
+use anyhow::Context as _;
 use clap::CommandFactory as _;
 
 use crate::{
@@ -29,6 +36,7 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         Command::Up(args) => serve::up(args).await,
         Command::Serve { config } => serve::serve(&config).await,
         Command::Plugin(args) => plugin::run(args).await,
+        Command::Agent(args) => agent::run(*args, output, connection).await,
         Command::Tag(command) => tag::run(command, output, connection.connect().await?).await,
         Command::Resource(command) => resource::run(command, output, connection).await,
         Command::Rule(command) => rule::run(command, output, connection).await,
@@ -42,6 +50,7 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         Command::Get(args) => object::get(args, output, connection.connect().await?).await,
         Command::Delete(args) => object::delete(args, output, connection.connect().await?).await,
         Command::Policy(command) => policy::run(command, output, connection.connect().await?).await,
+        Command::Service(command) => service::run(command, output, connection.connect().await?).await,
         Command::Explain(args) => policy::explain(args, output, connection.connect().await?).await,
         Command::Ticket(command) => storage::ticket(command, output, connection.connect().await?).await,
         Command::Consumer(command) => storage::consumer(command, output, connection.connect().await?).await,
@@ -49,12 +58,19 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         Command::Token(command) => access::token(command, output, connection.connect().await?).await,
         Command::Cert(command) => access::cert(command, output, connection.connect().await?).await,
         Command::Audit { limit } => access::audit(limit, output, connection.connect().await?).await,
-        Command::Status => serve::status(output, connection.connect().await?).await,
+        Command::Top => top::run(connection.connect().await?).await,
+        Command::Status => status::run(output, connection.connect().await?).await,
+        Command::Page(args) => page::run(args, output, connection).await,
         Command::Whoami => access::whoami(output, connection.connect().await?).await,
         Command::Version => output.done(
             &format!("trestle {}", env!("CARGO_PKG_VERSION")),
             &serde_json::json!({ "version": env!("CARGO_PKG_VERSION") }),
         ),
+        Command::Man { dir } => {
+            std::fs::create_dir_all(&dir)?;
+            clap_mangen::generate_to(Args::command(), &dir)
+                .with_context(|| format!("cannot write to {}", dir.display()))
+        }
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "trestle", &mut std::io::stdout());
             Ok(())

@@ -8,6 +8,7 @@ mod context;
 mod exit;
 mod manifest;
 mod output;
+mod paint;
 
 use std::process::ExitCode;
 

@@ -85,8 +85,17 @@ fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
 
 /// Takes in every document of a text; lists are taken apart, empty documents skipped.
 fn parse(origin: &str, text: &str, manifests: &mut Vec<Manifest>) -> anyhow::Result<()> {
-    let documents: Vec<Value> =
-        serde_saphyr::from_multiple(text).with_context(|| format!("{origin} is not valid YAML"))?;
+    // A cluster's export is one document per object, and many of them; aliases stay bounded as they are.
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_documents: 10_000_000,
+            max_nodes: 100_000_000,
+            max_events: 400_000_000,
+            max_total_scalar_bytes: 4 << 30,
+        },
+    };
+    let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)
+        .with_context(|| format!("{origin} is not valid YAML"))?;
     for (index, document) in documents.into_iter().enumerate() {
         let origin = format!("{origin}, document {}", index + 1);
         match document {

@@ -2,8 +2,10 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::{Cell, Color, ContentArrangement, Table, presets};
 use serde::Serialize;
+
+use crate::paint::{Tone, tone_of};
 
 /// The form of a command's result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -73,12 +75,27 @@ fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
         if io::stdout().is_terminal() { ContentArrangement::Dynamic } else { ContentArrangement::Disabled };
     table.set_content_arrangement(arrangement);
     for row in rows {
-        table.add_row(row);
+        table.add_row(row.into_iter().map(coloured));
     }
     table.column_iter_mut().for_each(|column| {
         column.set_padding((0, 2));
     });
     table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+}
+
+/// Words that name a state are coloured; comfy-table leaves colours out where no terminal reads.
+fn coloured(text: String) -> Cell {
+    let colour = match tone_of(&text) {
+        Some(Tone::Good) => Some(Color::Green),
+        Some(Tone::Busy) => Some(Color::Yellow),
+        Some(Tone::Bad) => Some(Color::Red),
+        Some(Tone::Faint) | None => None,
+    };
+    let cell = Cell::new(text);
+    match colour {
+        Some(colour) => cell.fg(colour),
+        None => cell,
+    }
 }
 
 /// Writes a line to standard output. A reader that went away is not an error.

@@ -84,3 +84,26 @@ fn kubectl_follows_changes() {
     child.kill().unwrap();
     child.wait().unwrap();
 }
+
+#[test]
+fn kubectl_asks_who_is_in_a_group_and_which_rule_decides() {
+    let up = Up::start(&[]);
+    up.ok(&["apply", "-f", SHOP]);
+    let group = "apiVersion: crd.antrea.io/v1beta1\nkind: ClusterGroup\nmetadata: {name: web}\n\
+                 spec: {podSelector: {matchLabels: {app: web}}}\n";
+    std::fs::write(up.path("group.yaml"), group).unwrap();
+    up.ok(&["apply", "-f", "group.yaml"]);
+    let members = ok(&up, &["get", "clustergroupmembers", "web", "-o", "yaml"]);
+    assert!(members.contains("name: web-1") && members.contains("totalMembers: 1"), "{members}");
+    assert!(ok(&up, &["get", "clustergroupmembers", "web"]).contains("web"));
+    let groups = ok(&up, &["get", "groupassociations", "-n", "shop", "web-1", "-o", "json"]);
+    assert!(groups.contains("\"name\": \"web\""), "{groups}");
+    assert!(ok(&up, &["get", "ipgroupassociations", "10.10.1.5", "-o", "yaml"]).contains("name: web"));
+    let question = "apiVersion: controlplane.antrea.io/v1beta2\nkind: NetworkPolicyEvaluation\nrequest:\n  \
+                    source: {pod: {namespace: shop, name: web-1}}\n  destination: {pod: {namespace: shop, name: db-0}}\n";
+    std::fs::write(up.path("question.yaml"), question).unwrap();
+    let path = up.path("question.yaml");
+    let asked = ["create", "--validate=false", "-o", "yaml", "-f", path.to_str().unwrap()];
+    let answer = ok(&up, &asked);
+    assert!(answer.contains("action: Allow") && answer.contains("K8sNetworkPolicy"), "{answer}");
+}

@@ -7,7 +7,13 @@
 //!  nodes ── reports ────────►└─ Reports ─► Realisation of each policy
 //! ```
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use bytes::Bytes;
 use model::policy::{
@@ -19,6 +25,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::{
     encode::{self, Encoding},
     objects::{Expired, Objects, Start},
+    oversize,
     realisation::{Realisation, Report, Reports},
     resource::Resource,
     version::{Content, Node},
@@ -43,7 +50,10 @@ pub struct Cache {
     applied_to: Arc<RwLock<Objects>>,
     address: Arc<RwLock<Objects>>,
     egress: Arc<RwLock<Objects>>,
+    support_bundles: Arc<RwLock<Objects>>,
     reports: Mutex<Reports>,
+    /// Counts reports.
+    reported: AtomicU64,
     problems: Mutex<BTreeMap<ObjectId, Vec<Problem>>>,
 }
 
@@ -65,7 +75,9 @@ impl Cache {
             applied_to: objects(Resource::AppliedToGroups),
             address: objects(Resource::AddressGroups),
             egress: objects(Resource::EgressGroups),
+            support_bundles: objects(Resource::SupportBundleCollections),
             reports: Mutex::default(),
+            reported: AtomicU64::new(0),
             problems: Mutex::default(),
         }
     }
@@ -168,7 +180,13 @@ impl Cache {
         let is_asked = policies.span(policy).is_some_and(|mut span| span.any(|name| **name == *node));
         if is_asked {
             self.reports.lock().take(policy, node, report);
+            self.reported.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// How many reports were taken, to know whether to look again.
+    pub fn reports(&self) -> u64 {
+        self.reported.load(Ordering::Relaxed)
     }
 
     /// How far the nodes are with one policy; none if there is no such policy.
@@ -196,7 +214,8 @@ impl Cache {
             namespace: source.namespace.to_string(),
             name: source.name.to_string(),
         };
-        let problems = self.problems.lock().get(&object).cloned().unwrap_or_default();
+        let mut problems = self.problems.lock().get(&object).cloned().unwrap_or_default();
+        problems.extend(oversize::problem(policy));
         let desired = objects.span(name).map_or(0, |span| span.len());
         Some(self.reports.lock().realisation(policy, object, desired, problems))
     }
@@ -213,6 +232,7 @@ impl Cache {
             Resource::AppliedToGroups => &self.applied_to,
             Resource::AddressGroups => &self.address,
             Resource::EgressGroups => &self.egress,
+            Resource::SupportBundleCollections => &self.support_bundles,
         }
     }
 }

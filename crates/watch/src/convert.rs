@@ -10,7 +10,7 @@ use model::policy::{
     },
 };
 
-use crate::proto;
+use crate::{oversize, proto};
 
 /// Four bytes never: stock agents compare members by raw bytes, and theirs are 16.
 pub fn ip_bytes(address: IpAddr) -> Vec<u8> {
@@ -45,7 +45,15 @@ pub fn applied_to_member(member: &Member) -> proto::GroupMember {
     message
 }
 
+/// The whole policy, or what stands in for one that does not fit a frame.
 pub fn policy(policy: &NetworkPolicy) -> proto::NetworkPolicy {
+    match oversize::closed(policy) {
+        Some(closed) => whole_policy(&closed),
+        None => whole_policy(policy),
+    }
+}
+
+fn whole_policy(policy: &NetworkPolicy) -> proto::NetworkPolicy {
     // Rule-level groups override the policy's, so the two are never sent together.
     let groups = if policy.applied_to_per_rule { &[] } else { policy.applied_to_groups.as_slice() };
     proto::NetworkPolicy {
@@ -99,12 +107,12 @@ fn rule(rule: &Rule) -> proto::NetworkPolicyRule {
         to_services: detail.to_services.iter().map(reference).collect(),
     };
     let nobody = proto::NetworkPolicyPeer::default();
-    let (direction, from, to) = match rule.direction {
-        Direction::In => ("In", peer, nobody),
-        Direction::Out => ("Out", nobody, peer),
+    let (from, to) = match rule.direction {
+        Direction::In => (peer, nobody),
+        Direction::Out => (nobody, peer),
     };
     proto::NetworkPolicyRule {
-        direction: direction.to_owned(),
+        direction: direction_name(rule.direction).to_owned(),
         from,
         to,
         services: detail.services.iter().map(service).collect(),
@@ -118,7 +126,14 @@ fn rule(rule: &Rule) -> proto::NetworkPolicyRule {
     }
 }
 
-fn action_name(action: Action) -> &'static str {
+pub fn direction_name(direction: Direction) -> &'static str {
+    match direction {
+        Direction::In => "In",
+        Direction::Out => "Out",
+    }
+}
+
+pub fn action_name(action: Action) -> &'static str {
     match action {
         Action::Allow => "Allow",
         Action::Drop => "Drop",
@@ -132,11 +147,11 @@ fn reference(name: &NamespacedName) -> proto::Reference {
 }
 
 fn ip_block(block: &IpBlock) -> proto::IpBlock {
-    let net = |net: &ipnet::IpNet| proto::IpNet {
-        ip: ip_bytes(net.addr()),
-        prefix_length: i32::from(net.prefix_len()),
-    };
-    proto::IpBlock { cidr: net(&block.cidr), except: block.except.iter().map(net).collect() }
+    proto::IpBlock { cidr: ip_net(&block.cidr), except: block.except.iter().map(ip_net).collect() }
+}
+
+pub fn ip_net(net: &ipnet::IpNet) -> proto::IpNet {
+    proto::IpNet { ip: ip_bytes(net.addr()), prefix_length: i32::from(net.prefix_len()) }
 }
 
 fn service(service: &Service) -> proto::Service {

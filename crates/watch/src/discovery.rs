@@ -36,11 +36,20 @@ pub fn resources() -> Value {
         .into_iter()
         .map(|resource| {
             let singular = resource.kind().to_lowercase();
-            resource_entry(resource.plural(), &singular, resource.kind(), &["get", "list", "watch"])
+            resource_entry(resource.plural(), &singular, resource.kind(), false, &["get", "list", "watch"])
         })
         .collect();
-    resources.push(resource_entry("networkpolicies/status", "", "NetworkPolicyStatus", &["create"]));
-    resources.push(resource_entry("nodestatssummaries", "nodestatssummary", "NodeStatsSummary", &["create"]));
+    for (name, singular, kind, is_namespaced, verb) in [
+        ("networkpolicies/status", "", "NetworkPolicyStatus", false, "create"),
+        ("nodestatssummaries", "nodestatssummary", "NodeStatsSummary", false, "create"),
+        ("clustergroupmembers", "clustergroupmembers", "ClusterGroupMembers", false, "get"),
+        ("groupmembers", "groupmembers", "GroupMembers", true, "get"),
+        ("groupassociations", "groupassociation", "GroupAssociation", true, "get"),
+        ("ipgroupassociations", "ipgroupassociation", "IPGroupAssociation", false, "get"),
+        ("networkpolicyevaluation", "networkpolicyevaluation", "NetworkPolicyEvaluation", false, "create"),
+    ] {
+        resources.push(resource_entry(name, singular, kind, is_namespaced, &[verb]));
+    }
     json!({
         "kind": "APIResourceList",
         "apiVersion": "v1",
@@ -49,8 +58,8 @@ pub fn resources() -> Value {
     })
 }
 
-fn resource_entry(name: &str, singular: &str, kind: &str, verbs: &[&str]) -> Value {
-    json!({ "name": name, "singularName": singular, "namespaced": false, "kind": kind, "verbs": verbs })
+fn resource_entry(name: &str, singular: &str, kind: &str, is_namespaced: bool, verbs: &[&str]) -> Value {
+    json!({ "name": name, "singularName": singular, "namespaced": is_namespaced, "kind": kind, "verbs": verbs })
 }
 
 /// `v1` `Status`: how Kubernetes clients are told of a failure.

@@ -9,15 +9,17 @@
 
 mod envelope;
 mod table;
+mod update;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::policy::output::Member;
+use model::policy::output::{Identifier, Member};
 use prost::Message as _;
 
 pub use envelope::{API_VERSION, GROUP, MAGIC, VERSION, document};
 use envelope::{frame, json_frame};
+pub use update::frames;
 
 use crate::{
     convert,
@@ -75,8 +77,22 @@ impl EventType {
 /// Says that a bookmark ends the initial events, to clients that asked for them.
 pub const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-fn metadata(version: &Version) -> proto::ObjectMeta {
-    proto::ObjectMeta { name: version.name.to_string(), uid: version.uid.to_string(), ..Default::default() }
+/// Which object a frame is about.
+#[derive(Debug, Clone, Copy)]
+struct Title<'a> {
+    resource: Resource,
+    name: &'a Identifier,
+    uid: &'a Identifier,
+}
+
+impl Title<'_> {
+    fn metadata(self) -> proto::ObjectMeta {
+        proto::ObjectMeta { name: self.name.to_string(), uid: self.uid.to_string(), ..Default::default() }
+    }
+}
+
+fn title(version: &Version) -> Title<'_> {
+    Title { resource: Resource::of(version), name: &version.name, uid: &version.uid }
 }
 
 /// The object comes into view.
@@ -97,14 +113,18 @@ fn encode_added(version: &Version, node: &Node, encoding: Encoding) -> Bytes {
     match &version.content {
         Content::Policy(policy) => frame(&mut out, encoding, EventType::Added, &convert::policy(policy)),
         Content::AppliedTo(_) | Content::Address(_) => {
-            let members = version.members(node);
-            let mut chunks = chunks(version, &members, encoding).into_iter();
-            let first = chunks.next().unwrap_or_default();
-            group_frame(&mut out, encoding, version, EventType::Added, first);
-            chunks.for_each(|more| patch_frame(&mut out, encoding, version, more, Vec::new()));
+            put_group(&mut out, title(version), &version.members(node), encoding);
         }
     }
     out.into()
+}
+
+/// The whole group: ADDED, and patches if it is large.
+fn put_group(out: &mut Vec<u8>, title: Title<'_>, members: &[Arc<Member>], encoding: Encoding) {
+    let mut chunks = chunks(title, members, encoding).into_iter();
+    let first = chunks.next().unwrap_or_default();
+    group_frame(out, encoding, title, EventType::Added, first);
+    chunks.for_each(|more| patch_frame(out, encoding, title, more, Vec::new()));
 }
 
 /// The policy is another now. Told in full.
@@ -129,16 +149,26 @@ pub fn group_modified(version: &Version, difference: &Difference, node: &Node, e
         json_frame(&mut out, EventType::Modified, &table::one(version, node));
         return out.into();
     }
-    let mut added = chunks(version, &difference.added, encoding);
-    let mut removed = chunks(version, &difference.removed, encoding);
+    put_patch(&mut out, title(version), &difference.added, &difference.removed, encoding);
+    out.into()
+}
+
+fn put_patch(
+    out: &mut Vec<u8>,
+    title: Title<'_>,
+    added: &[Arc<Member>],
+    removed: &[Arc<Member>],
+    encoding: Encoding,
+) {
+    let mut added = chunks(title, added, encoding);
+    let mut removed = chunks(title, removed, encoding);
     if added.len() <= 1 && removed.len() <= 1 {
         let (added, removed) = (added.pop().unwrap_or_default(), removed.pop().unwrap_or_default());
-        patch_frame(&mut out, encoding, version, added, removed);
+        patch_frame(out, encoding, title, added, removed);
     } else {
-        added.into_iter().for_each(|chunk| patch_frame(&mut out, encoding, version, chunk, Vec::new()));
-        removed.into_iter().for_each(|chunk| patch_frame(&mut out, encoding, version, Vec::new(), chunk));
+        added.into_iter().for_each(|chunk| patch_frame(out, encoding, title, chunk, Vec::new()));
+        removed.into_iter().for_each(|chunk| patch_frame(out, encoding, title, Vec::new(), chunk));
     }
-    out.into()
 }
 
 /// The object went, or went out of view.
@@ -149,7 +179,7 @@ pub fn deleted(version: &Version, encoding: Encoding) -> Bytes {
         (Content::Policy(policy), _) => {
             frame(&mut out, encoding, EventType::Deleted, &convert::policy_stub(policy));
         }
-        _ => group_frame(&mut out, encoding, version, EventType::Deleted, Vec::new()),
+        _ => group_frame(&mut out, encoding, title(version), EventType::Deleted, Vec::new()),
     }
     out.into()
 }
@@ -176,6 +206,9 @@ pub fn bookmark(resource: Resource, revision: u64, is_marked: bool, encoding: En
         (_, Resource::EgressGroups) => {
             frame(&mut out, encoding, kind, &proto::EgressGroup { metadata, group_members: vec![] });
         }
+        (_, Resource::SupportBundleCollections) => {
+            frame(&mut out, encoding, kind, &proto::SupportBundleCollection { metadata });
+        }
     }
     out.into()
 }
@@ -185,16 +218,17 @@ pub fn object(version: &Version, node: &Node, encoding: Encoding) -> Bytes {
     if encoding == Encoding::Table {
         return envelope::json(&table::one(version, node));
     }
-    let group_members = || members(version, &version.members(node));
+    let title = title(version);
+    let group_members = || members(title, &version.members(node));
     match &version.content {
         Content::Policy(policy) => document(encoding, &convert::policy(policy)),
         Content::AppliedTo(_) => document(
             encoding,
-            &proto::AppliedToGroup { metadata: metadata(version), group_members: group_members() },
+            &proto::AppliedToGroup { metadata: title.metadata(), group_members: group_members() },
         ),
         Content::Address(_) => document(
             encoding,
-            &proto::AddressGroup { metadata: metadata(version), group_members: group_members() },
+            &proto::AddressGroup { metadata: title.metadata(), group_members: group_members() },
         ),
     }
 }
@@ -211,7 +245,10 @@ pub fn list(
         return envelope::json(&table::list(resource, versions, revision, node));
     }
     let list = proto::ListMeta { resource_version: revision.to_string() };
-    let groups = versions.iter().map(|version| (metadata(version), members(version, &version.members(node))));
+    let groups = versions.iter().map(|version| {
+        let title = title(version);
+        (title.metadata(), members(title, &version.members(node)))
+    });
     match resource {
         Resource::NetworkPolicies => {
             let items = versions.iter().filter_map(|version| match &version.content {
@@ -235,23 +272,26 @@ pub fn list(
         Resource::EgressGroups => {
             document(encoding, &proto::EgressGroupList { metadata: list, items: Vec::new() })
         }
+        Resource::SupportBundleCollections => {
+            document(encoding, &proto::SupportBundleCollectionList { metadata: list, items: Vec::new() })
+        }
     }
 }
 
-fn members(version: &Version, members: &[Arc<Member>]) -> Vec<proto::GroupMember> {
-    let convert = match version.content {
-        Content::Address(_) => convert::address_member,
-        Content::AppliedTo(_) | Content::Policy(_) => convert::applied_to_member,
+fn members(title: Title<'_>, members: &[Arc<Member>]) -> Vec<proto::GroupMember> {
+    let convert = match title.resource {
+        Resource::AddressGroups => convert::address_member,
+        _ => convert::applied_to_member,
     };
     members.iter().map(|member| convert(member)).collect()
 }
 
 /// Members in portions that fit a frame. None for none.
-fn chunks(version: &Version, list: &[Arc<Member>], encoding: Encoding) -> Vec<Vec<proto::GroupMember>> {
+fn chunks(title: Title<'_>, list: &[Arc<Member>], encoding: Encoding) -> Vec<Vec<proto::GroupMember>> {
     let most = if encoding == Encoding::Json { MOST / JSON_GROWTH } else { MOST };
     let mut chunks: Vec<Vec<proto::GroupMember>> = Vec::new();
     let mut room = 0;
-    for member in members(version, list) {
+    for member in members(title, list) {
         let size = member.encoded_len() + 8;
         match chunks.last_mut() {
             Some(chunk) if size <= room => {
@@ -270,16 +310,16 @@ fn chunks(version: &Version, list: &[Arc<Member>], encoding: Encoding) -> Vec<Ve
 fn group_frame(
     out: &mut Vec<u8>,
     encoding: Encoding,
-    version: &Version,
+    title: Title<'_>,
     event: EventType,
     group_members: Vec<proto::GroupMember>,
 ) {
-    let metadata = metadata(version);
-    match version.content {
-        Content::Address(_) => {
+    let metadata = title.metadata();
+    match title.resource {
+        Resource::AddressGroups => {
             frame(out, encoding, event, &proto::AddressGroup { metadata, group_members });
         }
-        Content::AppliedTo(_) | Content::Policy(_) => {
+        _ => {
             frame(out, encoding, event, &proto::AppliedToGroup { metadata, group_members });
         }
     }
@@ -288,18 +328,18 @@ fn group_frame(
 fn patch_frame(
     out: &mut Vec<u8>,
     encoding: Encoding,
-    version: &Version,
+    title: Title<'_>,
     added_group_members: Vec<proto::GroupMember>,
     removed_group_members: Vec<proto::GroupMember>,
 ) {
-    let metadata = metadata(version);
+    let metadata = title.metadata();
     let event = EventType::Modified;
-    match version.content {
-        Content::Address(_) => {
+    match title.resource {
+        Resource::AddressGroups => {
             let patch = proto::AddressGroupPatch { metadata, added_group_members, removed_group_members };
             frame(out, encoding, event, &patch);
         }
-        Content::AppliedTo(_) | Content::Policy(_) => {
+        _ => {
             let patch = proto::AppliedToGroupPatch { metadata, added_group_members, removed_group_members };
             frame(out, encoding, event, &patch);
         }

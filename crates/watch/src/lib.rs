@@ -8,12 +8,14 @@
 //! Frames are encoded when first needed, once per encoding, and shared. A reader that stops reading costs one entry per
 //! object it is behind on and delays nobody. No I/O, no clock: time and randomness belong to the caller.
 
+pub mod asked;
 mod cache;
 mod convert;
 pub mod discovery;
 mod encode;
 mod members;
 mod objects;
+mod oversize;
 pub mod proto;
 mod query;
 mod realisation;
@@ -23,7 +25,8 @@ mod version;
 mod watcher;
 
 pub use cache::{Cache, NotSynced, View, WatchError};
-pub use encode::{API_VERSION, Encoding, GROUP, MAGIC, VERSION};
+pub use convert::{action_name, direction_name, source_kind};
+pub use encode::{API_VERSION, Encoding, GROUP, MAGIC, VERSION, document, frames};
 pub use objects::{Expired, Start};
 pub use query::{BodyError, Query, QueryError, encoding_for, read_body};
 pub use realisation::{Phase, Realisation, Report};

@@ -1,13 +1,20 @@
 //! The transfer objects of `controlplane.antrea.io/v1beta2`: one struct each for protobuf and JSON.
 //!
 //! Numbers and JSON keys are the originals'. What a Go pointer is optional there is an `Option` here: absent and zero
-//! differ for a client. Only `NetworkPolicyStatus` is ever read.
+//! differ for a client. Only what nodes report and what users ask is ever read.
+
+mod asked;
 
 use std::collections::BTreeMap;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use prost::Message;
 use serde::{Deserialize, Serialize, Serializer, ser::SerializeSeq as _};
+
+pub use asked::{
+    ClusterGroupMembers, EvaluatedRule, EvaluationEnd, EvaluationRequest, EvaluationResponse,
+    GroupAssociation, GroupMembers, GroupReference, IPGroupAssociation, NetworkPolicyEvaluation,
+};
 
 /// An object a client can name by its kind.
 pub trait Transfer: Message + Serialize + Default {
@@ -30,7 +37,14 @@ transfer!(
     EgressGroup,
     EgressGroupList,
     NetworkPolicy,
-    NetworkPolicyList
+    NetworkPolicyEvaluation,
+    NetworkPolicyList,
+    SupportBundleCollection,
+    SupportBundleCollectionList,
+    ClusterGroupMembers,
+    GroupMembers,
+    GroupAssociation,
+    IPGroupAssociation
 );
 
 #[derive(Clone, PartialEq, Message, Serialize, Deserialize)]
@@ -39,6 +53,9 @@ pub struct ObjectMeta {
     #[prost(string, tag = "1")]
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
+    #[prost(string, tag = "3")]
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
     #[prost(string, tag = "5")]
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
@@ -64,7 +81,8 @@ pub struct ListMeta {
     pub resource_version: String,
 }
 
-#[derive(Clone, PartialEq, Message, Serialize)]
+#[derive(Clone, PartialEq, Message, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Reference {
     #[prost(string, tag = "1")]
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -195,7 +213,8 @@ pub struct NetworkPolicyList {
     pub items: Vec<NetworkPolicy>,
 }
 
-#[derive(Clone, PartialEq, Message, Serialize)]
+#[derive(Clone, PartialEq, Message, Serialize, Deserialize)]
+#[serde(default)]
 pub struct SourceRef {
     #[prost(string, tag = "1")]
     #[serde(rename = "type")]
@@ -356,6 +375,21 @@ pub struct Tls {
     #[prost(string, tag = "1")]
     #[serde(skip_serializing_if = "String::is_empty")]
     pub sni: String,
+}
+
+/// Never made here; agents watch for it.
+#[derive(Clone, PartialEq, Message, Serialize)]
+pub struct SupportBundleCollection {
+    #[prost(message, required, tag = "1")]
+    pub metadata: ObjectMeta,
+}
+
+#[derive(Clone, PartialEq, Message, Serialize)]
+pub struct SupportBundleCollectionList {
+    #[prost(message, required, tag = "1")]
+    pub metadata: ListMeta,
+    #[prost(message, repeated, tag = "2")]
+    pub items: Vec<SupportBundleCollection>,
 }
 
 /// What nodes report on one policy.

@@ -39,6 +39,10 @@ pub enum QueryError {
 }
 
 impl QueryError {
+    pub(crate) fn value(key: &'static str, value: &str, expected: &'static str) -> Self {
+        QueryError::Value { key, value: short(value), expected }
+    }
+
     /// Kubernetes tells apart a request that cannot be read (400) and one that makes no sense (422).
     pub fn is_invalid(&self) -> bool {
         matches!(self, QueryError::SendInitialEvents)
@@ -63,11 +67,8 @@ impl Query {
                 "timeoutSeconds" if !value.is_empty() => {
                     let number = value.parse().ok();
                     let expected = "a number of seconds";
-                    timeout_seconds = Some(number.ok_or_else(|| QueryError::Value {
-                        key: "timeoutSeconds",
-                        value: short(value),
-                        expected,
-                    })?);
+                    timeout_seconds =
+                        Some(number.ok_or_else(|| QueryError::value("timeoutSeconds", value, expected))?);
                 }
                 _ => {}
             }
@@ -80,11 +81,8 @@ impl Query {
             (Some(false), "" | "0") => Start::Now { with_bookmark: bookmarks },
             (_, version) => {
                 let expected = "a resource version that this server gave out";
-                let revision = version.parse().map_err(|_| QueryError::Value {
-                    key: "resourceVersion",
-                    value: short(version),
-                    expected,
-                })?;
+                let revision =
+                    version.parse().map_err(|_| QueryError::value("resourceVersion", version, expected))?;
                 Start::After { revision, with_bookmark: bookmarks }
             }
         };
@@ -107,7 +105,7 @@ fn parse_bool(key: &'static str, value: &str) -> Result<bool, QueryError> {
     match value {
         "" | "true" | "True" | "TRUE" | "1" | "t" | "T" => Ok(true),
         "false" | "False" | "FALSE" | "0" | "f" | "F" => Ok(false),
-        _ => Err(QueryError::Value { key, value: short(value), expected: "true or false" }),
+        _ => Err(QueryError::value(key, value, "true or false")),
     }
 }
 

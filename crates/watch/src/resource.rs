@@ -9,14 +9,17 @@ pub enum Resource {
     AddressGroups,
     /// Always empty: stock agents wait for its bookmark before they start.
     EgressGroups,
+    /// Always empty: agents that may collect support bundles watch for requests, and there are none.
+    SupportBundleCollections,
 }
 
 impl Resource {
-    pub const ALL: [Resource; 4] = [
+    pub const ALL: [Resource; 5] = [
         Resource::NetworkPolicies,
         Resource::AppliedToGroups,
         Resource::AddressGroups,
         Resource::EgressGroups,
+        Resource::SupportBundleCollections,
     ];
 
     /// The word in paths.
@@ -26,6 +29,7 @@ impl Resource {
             Resource::AppliedToGroups => "appliedtogroups",
             Resource::AddressGroups => "addressgroups",
             Resource::EgressGroups => "egressgroups",
+            Resource::SupportBundleCollections => "supportbundlecollections",
         }
     }
 
@@ -35,6 +39,7 @@ impl Resource {
             Resource::AppliedToGroups => "AppliedToGroup",
             Resource::AddressGroups => "AddressGroup",
             Resource::EgressGroups => "EgressGroup",
+            Resource::SupportBundleCollections => "SupportBundleCollection",
         }
     }
 

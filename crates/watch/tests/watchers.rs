@@ -104,7 +104,7 @@ impl Truth {
                     })
                     .collect()
             }
-            Resource::EgressGroups => BTreeMap::new(),
+            Resource::EgressGroups | Resource::SupportBundleCollections => BTreeMap::new(),
         }
     }
 }

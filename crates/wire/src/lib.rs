@@ -7,6 +7,7 @@ pub mod access;
 pub mod namespaces;
 pub mod node;
 pub mod permit;
+pub mod service;
 pub mod tags;
 
 /// `tagservicepb.TagService`: tags on the seed's wire.
@@ -22,6 +23,11 @@ pub mod invisinetspb {
 /// `pb.DataplaneEvents`: the node stream on the seed's wire.
 pub mod pb {
     tonic::include_proto!("pb");
+}
+
+/// `localv1.Sets`: services as one node sees them, on KPNG's wire.
+pub mod localv1 {
+    tonic::include_proto!("localv1");
 }
 
 /// `provider.OCSProvider`: storage for other clusters on the seed's wire.

@@ -10,9 +10,24 @@ use model::policy::output::{
 };
 
 use crate::trestle::v1::{
-    NodeIpBlock, NodeNamedPort, NodePolicy, NodePortMatch, NodeProtocol, NodeRule, SetMember,
+    NodeIpBlock, NodeNamedPort, NodePolicy, NodePortMatch, NodeProtocol, NodeRule, ObjectKind, SetMember,
     node_port_match, node_rule, set_member,
 };
+
+impl ObjectKind {
+    /// As people read it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::AppliedToSet => "applied-to-set",
+            Self::AddressSet => "address-set",
+            Self::Policy => "policy",
+            Self::NodeFacts => "node-facts",
+            Self::EndpointSlice => "endpoint-slice",
+            Self::Service => "service",
+            Self::Unspecified => "unknown",
+        }
+    }
+}
 
 /// A member of an address set: the workload and its addresses.
 pub fn address_member(member: &Member) -> SetMember {

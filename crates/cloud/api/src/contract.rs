@@ -122,6 +122,10 @@ pub trait Cloud: Send + Sync + 'static {
 
     /// Makes a resource in the region's network, closed.
     async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState, CloudError>;
+    /// Checks that what exists can be attached, and says, for people, what attaching would change. Changes nothing.
+    async fn inspect_attachment(&self, _at: &At, _id: &str) -> Result<Vec<String>, CloudError> {
+        Ok(Vec::new())
+    }
     /// Takes over what exists, after checking that it can be closed; then closes it.
     async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState, CloudError>;
     async fn delete_resource(&self, at: &At, name: &Segment) -> Result<(), CloudError>;

@@ -1,55 +1,90 @@
 //! The cloud itself: every call changes the state file first, then makes the kernel follow.
 
-use std::path::PathBuf;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use cloud_api::{At, Cloud, CloudError, CloudErrorKind, Listing, PeeringSpec, ResourceSpec};
 use ipnet::Ipv4Net;
 use model::{
-    CloudTraits, ConnectionSpec, ConnectionStatus, GatewayState, NetworkName, PermitEntry, ResourceName,
-    ResourceState, Segment, Site,
+    CloudTraits, ConnectionSpec, ConnectionStatus, EntryName, GatewayState, NetworkName, PermitEntry, Ports,
+    Protocol, ResourceName, ResourceState, Segment, Site, Traffic,
 };
-use serde::Deserialize;
-use tokio::sync::Mutex;
+use node_nft::{Limits, Live, Op, Plan, Transaction};
+use parking_lot::{Mutex, RwLock};
+use tokio::task::JoinHandle;
 use tracing::warn;
 
 use crate::{
-    nft,
-    shell::{delete_namespace, namespaces, run, run_with},
-    state::{Resource, State},
+    attach::Attached,
+    command::Ended,
+    names::{self, Names},
+    namespace,
+    network::peering_interface,
+    permit,
+    shell::{delete_link, run},
+    state::{Connection, Description, Resource, State},
+    supervise,
+    tables::Tables,
+    underlay::{Underlay, Uplink},
 };
 
-/// The router of every resource, on the network's end of its veth.
-const ROUTER: &str = "169.254.1.1";
 /// The region of resources that name none.
 const DEFAULT_REGION: &str = "local";
+/// The region of what is attached, as the orchestrator has it.
+const ATTACHED_REGION: &str = "attached";
 
-/// A description of a resource.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Description {
-    region: Option<Segment>,
+/// What a cloud is opened with.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    pub uplink: Uplink,
 }
 
 /// A cloud of network namespaces.
 pub struct LinuxCloud {
-    name: Segment,
-    file: PathBuf,
-    /// Calls take turns: the kernel is made from the whole state of a network.
-    state: Mutex<State>,
+    inner: Arc<Inner>,
+    supervisor: JoinHandle<()>,
     /// Keeps other processes away from the same state.
     _lock: std::fs::File,
 }
 
+/// What the calls and the supervisor share.
+pub(crate) struct Inner {
+    pub(crate) names: Names,
+    file: PathBuf,
+    /// Replaced whole, after it was written.
+    state: RwLock<Arc<State>>,
+    /// Calls that change the state take turns: the kernel is made from the whole state of a network.
+    turn: tokio::sync::Mutex<()>,
+    /// Whoever works on a daemon holds its turn.
+    turns: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// When the lines of a tunnel that was down were last made anew.
+    pub(crate) mended: Mutex<BTreeMap<String, tokio::time::Instant>>,
+    /// Commands of resources that have ended.
+    pub(crate) ended: Mutex<BTreeMap<ResourceName, Ended>>,
+    pub(crate) tables: Tables,
+    pub(crate) underlay: Underlay,
+}
+
+impl Drop for LinuxCloud {
+    /// Daemons go on: traffic does not stop because the controller does.
+    fn drop(&mut self) {
+        self.supervisor.abort();
+    }
+}
+
 impl LinuxCloud {
     /// Opens a cloud whose state is in a directory, and repairs what is not as the state says.
-    pub async fn open(name: Segment, dir: PathBuf) -> Result<Self, CloudError> {
+    pub async fn open(name: Segment, dir: PathBuf, options: Options) -> Result<Self, CloudError> {
         if !rustix::process::geteuid().is_root() {
             let message = "a Linux cloud makes network namespaces, which needs root; run the controller as root, or \
                            leave this cloud out";
             return Err(CloudError::new(CloudErrorKind::Unsupported, message));
         }
-        run(&["nft", "--version"]).await?;
+        run(&["ip", "-V"]).await?;
         let io =
             |err: std::io::Error| CloudError::unavailable(format!("cannot use {}: {err}", dir.display()));
         std::fs::create_dir_all(&dir).map_err(io)?;
@@ -58,211 +93,177 @@ impl LinuxCloud {
         lock.try_lock()
             .map_err(|_| CloudError::conflict(format!("another process uses {}", file.display())))?;
         let state = State::read(&file).map_err(io)?;
-        let cloud = Self { name, file, state: Mutex::new(state), _lock: lock };
-        cloud.repair().await?;
-        Ok(cloud)
+        let names = Names::new(&dir, name).map_err(io)?;
+        let inner = Arc::new(Inner {
+            underlay: Underlay::new(dir.clone(), names.clone(), options.uplink),
+            names,
+            file,
+            state: RwLock::new(Arc::new(state)),
+            turn: tokio::sync::Mutex::default(),
+            turns: Mutex::default(),
+            mended: Mutex::default(),
+            ended: Mutex::default(),
+            tables: Tables::default(),
+        });
+        inner.repair().await?;
+        let supervisor = tokio::spawn(supervise::run(Arc::downgrade(&inner)));
+        Ok(Self { inner, supervisor, _lock: lock })
+    }
+}
+
+impl Inner {
+    pub(crate) fn state(&self) -> Arc<State> {
+        Arc::clone(&self.state.read())
+    }
+
+    pub(crate) fn turn_of(&self, what: &str) -> Arc<tokio::sync::Mutex<()>> {
+        Arc::clone(self.turns.lock().entry(what.to_owned()).or_default())
     }
 
     /// Makes the kernel as the state says: removes what the state does not know, makes what is missing.
     async fn repair(&self) -> Result<(), CloudError> {
-        let state = self.state.lock().await;
-        let mut known: Vec<String> = state.networks.keys().map(network_namespace).collect();
-        known.extend(state.resources.keys().map(resource_namespace));
-        let (networks, resources) = (format!("trn.{}.", self.name), format!("trr.{}.", self.name));
-        for there in namespaces().await? {
-            let ours = there.starts_with(&networks) || there.starts_with(&resources);
-            if ours && !known.contains(&there) {
-                warn!(namespace = there, "a namespace that nobody knows is removed");
-                delete_namespace(&there).await?;
-            }
-        }
+        let _turn = self.turn.lock().await;
+        let state = self.state();
+        self.remove_strange_daemons(&state).await?;
+        self.remove_strangers(&state).await?;
         for (name, space) in &state.networks {
             self.make_network(&state, name, *space).await?;
-        }
-        for (name, resource) in &state.resources {
-            self.make_resource(&state, name, resource).await?;
         }
         for (peering, number) in &state.peerings {
             self.make_peering(&state, peering, *number).await?;
         }
-        Ok(())
-    }
-
-    fn save(&self, state: &State) -> Result<(), CloudError> {
-        state
-            .write(&self.file)
-            .map_err(|err| CloudError::unavailable(format!("cannot write {}: {err}", self.file.display())))
-    }
-
-    async fn make_network(
-        &self,
-        state: &State,
-        name: &NetworkName,
-        space: Ipv4Net,
-    ) -> Result<(), CloudError> {
-        let namespace = network_namespace(name);
-        if !namespaces().await?.contains(&namespace) {
-            run(&["ip", "netns", "add", &namespace]).await?;
+        for site in state.edges() {
+            self.make_edge(&state, site).await?;
         }
-        // Closed before anything is connected to it.
-        self.load_rules(state, name).await?;
-        let settings =
-            ["net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0"];
-        for setting in settings {
-            run(&["ip", "netns", "exec", &namespace, "sysctl", "-qw", setting]).await?;
-        }
-        // What nobody has in this space goes nowhere.
-        run(&["ip", "-n", &namespace, "link", "set", "lo", "up"]).await?;
-        run(&["ip", "-n", &namespace, "route", "replace", "blackhole", &space.to_string()]).await.map(drop)
-    }
-
-    async fn load_rules(&self, state: &State, name: &NetworkName) -> Result<(), CloudError> {
-        let namespace = network_namespace(name);
-        let rules = nft::ruleset(state, name);
-        run_with(&["ip", "netns", "exec", &namespace, "nft", "-f", "-"], &rules).await.map(drop)
-    }
-
-    async fn make_resource(
-        &self,
-        state: &State,
-        name: &ResourceName,
-        resource: &Resource,
-    ) -> Result<(), CloudError> {
-        let network = NetworkName { site: Site::of(name), region: resource.region.clone() };
-        let (inside, outside) = (resource_namespace(name), network_namespace(&network));
-        self.load_rules(state, &network).await?;
-        if !namespaces().await?.contains(&inside) {
-            run(&["ip", "netns", "add", &inside]).await?;
-        }
-        let (address, port) = (resource.address, nft::interface(resource));
-        let is_there = run(&["ip", "-n", &inside, "link", "show", "eth0"]).await.is_ok()
-            && run(&["ip", "-n", &outside, "link", "show", &port]).await.is_ok();
-        if !is_there {
-            // A veth of which one end is missing is made anew.
-            let _ = run(&["ip", "-n", &inside, "link", "delete", "eth0"]).await;
-            let _ = run(&["ip", "-n", &outside, "link", "delete", &port]).await;
-            run(&[
-                "ip", "link", "add", "eth0", "netns", &inside, "type", "veth", "peer", "name", &port,
-                "netns", &outside,
-            ])
-            .await?;
-        }
-        ip_in(
-            &outside,
-            &[
-                format!("address replace {ROUTER}/32 dev {port}"),
-                format!("link set {port} up"),
-                format!("route replace {address}/32 dev {port}"),
-            ],
-        )
-        .await?;
-        ip_in(
-            &inside,
-            &[
-                "link set lo up".to_owned(),
-                format!("address replace {address}/32 dev eth0"),
-                "link set eth0 up".to_owned(),
-                format!("route replace {ROUTER} dev eth0 scope link"),
-                format!("route replace default via {ROUTER} dev eth0"),
-            ],
-        )
-        .await
-    }
-
-    async fn make_peering(
-        &self,
-        state: &State,
-        name: &model::PeeringName,
-        number: u16,
-    ) -> Result<(), CloudError> {
-        let [a, b] = name.ends();
-        let gone = || CloudError::conflict(format!("a network of {name} does not exist"));
-        let spaces = [*state.networks.get(a).ok_or_else(gone)?, *state.networks.get(b).ok_or_else(gone)?];
-        let namespaces = [network_namespace(a), network_namespace(b)];
-        let port = peering_interface(number);
-        let is_there = run(&["ip", "-n", &namespaces[0], "link", "show", &port]).await.is_ok();
-        if !is_there {
-            let [a, b] = &namespaces;
-            run(&["ip", "link", "add", &port, "netns", a, "type", "veth", "peer", "name", &port, "netns", b])
-                .await?;
-        }
-        let addresses = peering_addresses(number);
-        for (end, namespace) in namespaces.iter().enumerate() {
-            let (own, other, space) = (addresses[end], addresses[1 - end], spaces[1 - end]);
-            ip_in(
-                namespace,
-                &[
-                    format!("address replace {own}/32 dev {port}"),
-                    format!("link set {port} up"),
-                    format!("route replace {space} via {other} dev {port} onlink"),
-                ],
-            )
-            .await?;
+        self.underlay.sweep(&self.tables, &state.edges()).await?;
+        for (site, peers) in &state.connections {
+            for peer in peers.keys() {
+                // Without its programs a tunnel is down, and everything else works.
+                if let Err(err) = self.make_connection(&state, site, peer).await {
+                    warn!(%site, %peer, error = %err, "a connection could not be repaired; it is tried again");
+                }
+            }
         }
         Ok(())
     }
 
-    fn not_yet(what: &str) -> CloudError {
-        CloudError::new(CloudErrorKind::Unsupported, format!("the Linux cloud has no {what} yet"))
+    /// Removes namespaces of this cloud that the state does not know, with the daemons in them.
+    async fn remove_strangers(&self, state: &State) -> Result<(), CloudError> {
+        let mut known: BTreeSet<String> =
+            state.networks.keys().map(|name| self.names.network(name)).collect();
+        let made = state.resources.iter().filter(|(_, resource)| resource.attached.is_none());
+        known.extend(made.map(|(name, _)| self.names.resource(name)));
+        known.extend(state.edges().into_iter().map(|site| self.names.edge(site)));
+        for (site, peers) in &state.connections {
+            let interfaces = peers.values().flat_map(|peer| &peer.local_bgp).map(|bgp| names::inside(*bgp));
+            known.extend(interfaces.map(|interface| self.names.tunnel(site, &interface)));
+        }
+        for there in namespace::all() {
+            if self.names.is_ours(&there) && !known.contains(&there) {
+                warn!(namespace = there, "a namespace that nobody knows is removed");
+                namespace::delete(&there).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a state, and then holds it.
+    fn keep(&self, next: State) -> Result<Arc<State>, CloudError> {
+        let failed = |err| CloudError::unavailable(format!("cannot write {}: {err}", self.file.display()));
+        let next = Arc::new(next);
+        if **self.state.read() != *next {
+            next.write(&self.file).map_err(failed)?;
+            *self.state.write() = Arc::clone(&next);
+        }
+        Ok(next)
     }
 
     fn find(&self, state: &State, at: &At, uri: &str) -> Result<ResourceName, CloudError> {
-        let found = state.resources.keys().find(|name| Site::of(name) == at.site && uri_of(name) == uri);
-        found
-            .cloned()
+        let is_it = |(name, resource): &(&ResourceName, &Resource)| {
+            Site::of(name) == at.site && self.uri(name, resource) == uri
+        };
+        state
+            .resources
+            .iter()
+            .find(is_it)
+            .map(|(name, _)| name.clone())
             .ok_or_else(|| CloudError::not_found(format!("there is no resource {uri} in {}", at.site)))
     }
 
+    fn uri(&self, name: &ResourceName, resource: &Resource) -> String {
+        match &resource.attached {
+            Some(attached) => attached.uri(),
+            None => format!("netns:{}", self.names.resource(name)),
+        }
+    }
+
+    fn resource_state(&self, name: &ResourceName, resource: &Resource) -> ResourceState {
+        ResourceState {
+            uri: self.uri(name, resource),
+            address: resource.address.into(),
+            region: resource.region.clone(),
+        }
+    }
+
+    /// One transaction on the chains of one resource. What does not fit the kernel is made to by reading it.
     async fn change_list(
         &self,
         at: &At,
         uri: &str,
         change: impl FnOnce(&mut Resource),
     ) -> Result<(), CloudError> {
-        let mut state = self.state.lock().await;
-        let name = self.find(&state, at, uri)?;
-        let mut next = state.clone();
-        if let Some(resource) = next.resources.get_mut(&name) {
-            change(resource);
-        }
-        if next == *state {
-            return Ok(());
-        }
-        self.save(&next)?;
-        *state = next;
-        match state.network_of(&name) {
-            Some(network) => self.load_rules(&state, &network).await,
-            None => Ok(()),
+        let _turn = self.turn.lock().await;
+        let before = self.state();
+        let name = self.find(&before, at, uri)?;
+        let mut next = State::clone(&before);
+        let Some(resource) = next.resources.get_mut(&name) else { return Ok(()) };
+        change(resource);
+        let (old, new) = (permit::list_of(&before.resources[&name]), permit::list_of(resource));
+        let is_same = next == *before;
+        let state = self.keep(next)?;
+        let Some(network) = state.network_of(&name) else { return Ok(()) };
+        let namespace = self.names.network(&network);
+        let planned = Plan::new(&new, Some(&permit::as_committed(&old)), Live::Atomic, Limits::default());
+        let committed = match planned {
+            Ok(plan) if !is_same => self.tables.commit(&namespace, plan).await,
+            // Asked for what the state has: the kernel may have something else.
+            _ => Err(CloudError::unavailable("nothing to commit")),
+        };
+        match committed {
+            Ok(()) => Ok(()),
+            Err(_) => self.tables.reconcile(&namespace, permit::table(&state, &network)).await,
         }
     }
-}
 
-/// Runs several `ip` commands in a namespace, in one process.
-async fn ip_in(namespace: &str, lines: &[String]) -> Result<(), CloudError> {
-    let text = lines.join("\n") + "\n";
-    run_with(&["ip", "-n", namespace, "-batch", "-"], &text).await.map(drop)
-}
-
-fn network_namespace(name: &NetworkName) -> String {
-    format!("trn.{}.{}.{}", name.site.cloud, name.site.namespace, name.region)
-}
-
-fn resource_namespace(name: &ResourceName) -> String {
-    format!("trr.{}.{}.{}", name.cloud, name.namespace, name.name)
-}
-
-fn uri_of(name: &ResourceName) -> String {
-    format!("netns:{}", resource_namespace(name))
-}
-
-fn peering_interface(number: u16) -> String {
-    format!("p{number}")
-}
-
-/// A pair of link-local addresses of its own for each peering.
-fn peering_addresses(number: u16) -> [std::net::Ipv4Addr; 2] {
-    let base = u32::from(std::net::Ipv4Addr::new(169, 254, 128, 0)) + u32::from(number % 0x3fff) * 2;
-    [base.into(), (base + 1).into()]
+    /// Takes the lists of a resource out of its network, and then the chains.
+    async fn unlist(
+        &self,
+        state: &State,
+        network: &NetworkName,
+        resource: &Resource,
+    ) -> Result<(), CloudError> {
+        let namespace = self.names.network(network);
+        if !namespace::exists(&namespace) {
+            return Ok(());
+        }
+        let mut transaction = Transaction::default();
+        for (set, element) in permit::places(resource.address) {
+            let (schema, elements) = (permit::schema(set), vec![element]);
+            transaction.push(Op::DeleteElements { set: set.to_owned(), schema, elements });
+        }
+        let list = permit::list_of(resource);
+        for name in list.chains.keys() {
+            transaction.push(Op::FlushChain { name: name.clone() });
+            transaction.push(Op::DeleteChain { name: name.clone() });
+        }
+        for name in list.sets.keys() {
+            transaction.push(Op::DeleteSet { name: name.clone() });
+        }
+        match self.tables.commit_one(&namespace, transaction).await {
+            Ok(()) => Ok(()),
+            Err(_) => self.tables.reconcile(&namespace, permit::table(state, network)).await,
+        }
+    }
 }
 
 fn full(at: &At, name: &Segment) -> ResourceName {
@@ -273,96 +274,135 @@ fn network(at: &At, region: &Segment) -> NetworkName {
     NetworkName { site: at.site.clone(), region: region.clone() }
 }
 
-fn resource_state(name: &ResourceName, resource: &Resource) -> ResourceState {
-    ResourceState { uri: uri_of(name), address: resource.address.into(), region: resource.region.clone() }
+/// Stands for rules in the kernel that nobody asked for.
+fn stranger() -> Option<PermitEntry> {
+    let traffic = Traffic::new(model::Direction::Inbound, Protocol::Any, Ports::Any, Ports::Any).ok()?;
+    let anybody = ["0.0.0.0/0".parse().ok()?].into();
+    PermitEntry::new(EntryName::reported("rules-changed-by-hand"), traffic, anybody, BTreeSet::new())
 }
 
 #[async_trait]
 impl Cloud for LinuxCloud {
     async fn describe(&self) -> Result<CloudTraits, CloudError> {
-        Ok(CloudTraits::default())
+        // Below and above are the addresses of lines inside a site.
+        Ok(CloudTraits {
+            bgp_first: [169, 254, 4, 0].into(),
+            bgp_last: [169, 254, 127, 252].into(),
+            ..CloudTraits::default()
+        })
     }
 
     async fn inspect_resource(&self, _: &At, description: &str) -> Result<Segment, CloudError> {
         let read: Description = serde_json::from_str(description).map_err(|err| {
             CloudError::invalid(format!(
-                "the description is not JSON like {{\"region\":\"west\"}}, without network settings: {err}"
+                "the description is not JSON like {{\"region\":\"west\",\"command\":\"sleep 1000\"}}, without network \
+                 settings: {err}"
             ))
         })?;
+        if let Some(why) = read.command.as_ref().and_then(|command| command.refusal()) {
+            return Err(CloudError::invalid(format!("the description cannot be used: {why}")));
+        }
         Ok(read.region.unwrap_or_else(|| DEFAULT_REGION.parse().expect("it is a legal name")))
     }
 
+    /// What is there in the kernel, of what the state says.
     async fn list(&self, at: &At) -> Result<Listing, CloudError> {
-        let state = self.state.lock().await;
-        let there = namespaces().await?;
-        let networks = state.networks.iter().filter(|(name, _)| name.site == at.site);
-        let resources = state.resources.iter().filter(|(name, _)| Site::of(name) == at.site);
-        let mut peerings = Vec::new();
-        for (name, number) in &state.peerings {
-            let end = network_namespace(name.ends()[0]);
-            let of_site = name.ends().iter().any(|end| end.site == at.site);
-            if of_site && run(&["ip", "-n", &end, "link", "show", &peering_interface(*number)]).await.is_ok()
-            {
-                peerings.push(name.clone());
+        let inner = &self.inner;
+        let state = inner.state();
+        let mut listing = Listing::default();
+        for (name, space) in state.networks_of(&at.site) {
+            if namespace::exists(&inner.names.network(name)) {
+                listing.networks.push((name.region.clone(), space));
             }
         }
-        Ok(Listing {
-            networks: networks
-                .filter(|(name, _)| there.contains(&network_namespace(name)))
-                .map(|(name, space)| (name.region.clone(), *space))
-                .collect(),
-            resources: resources
-                .filter(|(name, _)| there.contains(&resource_namespace(name)))
-                .map(|(name, resource)| (name.name.clone(), resource_state(name, resource)))
-                .collect(),
-            peerings,
-            ..Listing::default()
-        })
+        for (name, resource) in state.resources.iter().filter(|(name, _)| Site::of(name) == at.site) {
+            let home = NetworkName { site: at.site.clone(), region: resource.region.clone() };
+            let inside = match &resource.attached {
+                None => namespace::exists(&inner.names.resource(name)),
+                Some(Attached::Namespace(name)) => namespace::exists(name),
+                Some(Attached::Link(_)) => true,
+            };
+            let is_there = inside
+                && namespace::has_link(&inner.names.network(&home), &names::port(resource.address)).await;
+            if is_there {
+                listing.resources.push((name.name.clone(), inner.resource_state(name, resource)));
+            }
+        }
+        for (name, number) in &state.peerings {
+            let end = inner.names.network(name.ends()[0]);
+            let of_site = name.ends().iter().any(|end| end.site == at.site);
+            if of_site && namespace::has_link(&end, &peering_interface(*number)).await {
+                listing.peerings.push(name.clone());
+            }
+        }
+        if namespace::exists(&inner.names.edge(&at.site)) {
+            let nats = state.nats.iter().filter(|nat| nat.site == at.site);
+            listing.nats = nats.map(|nat| nat.region.clone()).collect();
+            let block = inner.underlay.block(&at.site)?;
+            let gateway = state.gateways.get(&at.site).zip(block);
+            listing.gateway =
+                gateway.map(|(asn, block)| GatewayState { asn: *asn, addresses: block.tunnels() });
+            listing.connections = state
+                .connections
+                .get(&at.site)
+                .map(|peers| peers.keys().cloned().collect())
+                .unwrap_or_default();
+        }
+        Ok(listing)
     }
 
     async fn ensure_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<(), CloudError> {
-        let mut state = self.state.lock().await;
+        let inner = &self.inner;
+        let _turn = inner.turn.lock().await;
         let name = network(at, region);
-        match state.networks.get(&name) {
-            Some(there) if *there != space => {
-                return Err(CloudError::conflict(format!("network {name} is there with {there}")));
-            }
-            Some(_) => {}
-            None => {
-                let mut next = state.clone();
-                next.networks.insert(name.clone(), space);
-                self.save(&next)?;
-                *state = next;
-            }
+        if !names::fits(&inner.names.network(&name)) {
+            return Err(CloudError::invalid(format!("{name} is too long a name for a network namespace")));
         }
-        self.make_network(&state, &name, space).await
+        let mut next = State::clone(&inner.state());
+        if let Some(there) = next.networks.insert(name.clone(), space).filter(|there| *there != space) {
+            return Err(CloudError::conflict(format!("network {name} is there with {there}")));
+        }
+        let state = inner.keep(next)?;
+        inner.make_network(&state, &name, space).await?;
+        // Peers are told of it.
+        if state.connections.contains_key(&at.site) {
+            inner.settle_bird(&state, &at.site).await?;
+        }
+        Ok(())
     }
 
     async fn delete_network(&self, at: &At, region: &Segment) -> Result<(), CloudError> {
-        let mut state = self.state.lock().await;
+        let inner = &self.inner;
+        let _turn = inner.turn.lock().await;
         let name = network(at, region);
-        if state.residents(&name).next().is_some()
-            || state.peerings.keys().any(|peering| peering.ends().contains(&&name))
+        let mut next = State::clone(&inner.state());
+        if next.residents(&name).next().is_some()
+            || next.nats.contains(&name)
+            || next.peerings.keys().any(|peering| peering.ends().contains(&&name))
         {
             return Err(CloudError::conflict(format!("network {name} is in use")));
         }
-        delete_namespace(&network_namespace(&name)).await?;
-        let mut next = state.clone();
+        let namespace = inner.names.network(&name);
+        inner.tables.forget(&namespace);
+        namespace::delete(&namespace).await?;
         next.networks.remove(&name);
-        self.save(&next)?;
-        *state = next;
+        let state = inner.keep(next)?;
+        if state.connections.contains_key(&at.site) {
+            inner.settle_bird(&state, &at.site).await?;
+        }
         Ok(())
     }
 
     async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState, CloudError> {
         self.inspect_resource(at, &spec.description).await?;
-        let mut state = self.state.lock().await;
+        let inner = &self.inner;
+        let _turn = inner.turn.lock().await;
         let (name, home) = (full(at, &spec.name), network(at, &spec.region));
-        // The kernel's limit for the name of a file, which a namespace is.
-        if resource_namespace(&name).len() > 255 {
+        if !names::fits(&inner.names.resource(&name)) {
             return Err(CloudError::invalid(format!("{name} is too long a name for a network namespace")));
         }
-        let resource = match state.resources.get(&name) {
+        let mut next = State::clone(&inner.state());
+        let resource = match next.resources.get(&name) {
             Some(there) if there.description != spec.description => {
                 return Err(CloudError::conflict(format!(
                     "resource {name} is there with another description"
@@ -370,152 +410,246 @@ impl Cloud for LinuxCloud {
             }
             Some(there) => there.clone(),
             None => {
-                if !state.networks.contains_key(&home) {
+                if !next.networks.contains_key(&home) {
                     return Err(CloudError::conflict(format!("there is no network {home}")));
                 }
                 let full = || CloudError::conflict(format!("network {home} is full"));
-                let address = state.free_address(&home).ok_or_else(full)?;
+                let address = next.free_address(&home).ok_or_else(full)?;
                 let description = spec.description.clone();
-                let resource = Resource {
-                    region: spec.region.clone(),
-                    address,
-                    description,
-                    permit: Default::default(),
-                };
-                let mut next = state.clone();
-                next.resources.insert(name.clone(), resource.clone());
-                self.save(&next)?;
-                *state = next;
-                resource
+                let permit = BTreeMap::new();
+                Resource { region: spec.region.clone(), address, description, permit, attached: None }
             }
         };
-        self.make_resource(&state, &name, &resource).await?;
-        Ok(resource_state(&name, &resource))
+        next.resources.insert(name.clone(), resource.clone());
+        let state = inner.keep(next)?;
+        inner.make_resource(&state, &name, &resource).await?;
+        Ok(inner.resource_state(&name, &resource))
     }
 
-    async fn attach_resource(&self, _: &At, _: &Segment, _: &str) -> Result<ResourceState, CloudError> {
-        Err(Self::not_yet("attaching"))
+    async fn inspect_attachment(&self, _: &At, id: &str) -> Result<Vec<String>, CloudError> {
+        self.inner.inspect_attachment(&self.inner.state(), id).await
+    }
+
+    async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState, CloudError> {
+        let inner = &self.inner;
+        let _turn = inner.turn.lock().await;
+        let region: Segment = ATTACHED_REGION.parse().expect("it is a legal name");
+        let (name, home) = (full(at, name), network(at, &region));
+        let attached = Attached::parse(id)?;
+        let mut next = State::clone(&inner.state());
+        let resource = match next.resources.get(&name) {
+            Some(there) if there.attached.as_ref() != Some(&attached) => {
+                return Err(CloudError::conflict(format!("resource {name} is there and is something else")));
+            }
+            Some(there) => there.clone(),
+            None => {
+                inner.inspect_attachment(&next, id).await?;
+                let full = || CloudError::conflict(format!("network {home} is full or not there"));
+                let address = next.free_address(&home).ok_or_else(full)?;
+                Resource {
+                    region,
+                    address,
+                    description: id.to_owned(),
+                    permit: BTreeMap::new(),
+                    attached: Some(attached),
+                }
+            }
+        };
+        next.resources.insert(name.clone(), resource.clone());
+        let state = inner.keep(next)?;
+        inner.make_resource(&state, &name, &resource).await?;
+        Ok(inner.resource_state(&name, &resource))
     }
 
     async fn delete_resource(&self, at: &At, name: &Segment) -> Result<(), CloudError> {
-        let mut state = self.state.lock().await;
+        let inner = &self.inner;
+        let _turn = inner.turn.lock().await;
         let name = full(at, name);
-        let Some(home) = state.network_of(&name) else { return Ok(()) };
-        stop_processes(&resource_namespace(&name)).await;
-        delete_namespace(&resource_namespace(&name)).await?;
-        let mut next = state.clone();
-        next.resources.remove(&name);
-        self.save(&next)?;
-        *state = next;
-        if namespaces().await?.contains(&network_namespace(&home)) {
-            self.load_rules(&state, &home).await?;
+        let mut next = State::clone(&inner.state());
+        let Some(home) = next.network_of(&name) else { return Ok(()) };
+        let Some(gone) = next.resources.remove(&name) else { return Ok(()) };
+        match &gone.attached {
+            Some(attached) => inner.detach(attached, &inner.names.network(&home), &gone).await?,
+            None => {
+                inner.stop_command(&name).await;
+                namespace::delete(&inner.names.resource(&name)).await?;
+            }
         }
-        Ok(())
+        let state = inner.keep(next)?;
+        inner.unlist(&state, &home, &gone).await
     }
 
+    /// What the kernel enforces: entries whose rules are not there are not in force.
     async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>, CloudError> {
-        let state = self.state.lock().await;
-        let name = self.find(&state, at, uri)?;
-        Ok(state
-            .resources
-            .get(&name)
-            .map(|resource| resource.permit.values().cloned().collect())
-            .unwrap_or_default())
+        let inner = &self.inner;
+        // Not while a list is being changed.
+        let _turn = inner.turn.lock().await;
+        let state = inner.state();
+        let name = inner.find(&state, at, uri)?;
+        let resource = &state.resources[&name];
+        let Some(network) = state.network_of(&name) else { return Ok(Vec::new()) };
+        let Some(current) = inner.tables.read(&inner.names.network(&network)).await? else {
+            return Ok(stranger().into_iter().collect());
+        };
+        let (mut entries, strange) = permit::enforced(resource, &current);
+        entries.extend(stranger().filter(|_| strange));
+        Ok(entries)
     }
 
     async fn add_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<(), CloudError> {
         let add = |resource: &mut Resource| {
             resource.permit.extend(entries.iter().map(|entry| (entry.name.clone(), entry.clone())));
         };
-        self.change_list(at, uri, add).await
+        self.inner.change_list(at, uri, add).await
     }
 
     async fn delete_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<(), CloudError> {
-        self.change_list(at, uri, |resource| resource.permit.retain(|_, there| !entries.contains(there)))
-            .await
+        let delete = |resource: &mut Resource| resource.permit.retain(|_, there| !entries.contains(there));
+        self.inner.change_list(at, uri, delete).await
     }
 
     async fn ensure_peering(&self, spec: &PeeringSpec) -> Result<(), CloudError> {
-        let mut state = self.state.lock().await;
-        let number = match state.peerings.get(&spec.name) {
-            Some(number) => *number,
-            None => {
-                let mut next = state.clone();
-                let number = next.free_peering();
-                next.peerings.insert(spec.name.clone(), number);
-                self.save(&next)?;
-                *state = next;
-                number
-            }
-        };
-        self.make_peering(&state, &spec.name, number).await
+        let inner = &self.inner;
+        let _turn = inner.turn.lock().await;
+        let mut next = State::clone(&inner.state());
+        let free = next.free_peering();
+        let number = *next.peerings.entry(spec.name.clone()).or_insert(free);
+        let state = inner.keep(next)?;
+        inner.make_peering(&state, &spec.name, number).await
     }
 
     async fn delete_peering(&self, spec: &PeeringSpec) -> Result<(), CloudError> {
-        let mut state = self.state.lock().await;
-        let Some(number) = state.peerings.get(&spec.name).copied() else { return Ok(()) };
-        let end = network_namespace(spec.name.ends()[0]);
-        // The other end, and the routes, go with it.
-        if run(&["ip", "-n", &end, "link", "show", &peering_interface(number)]).await.is_ok() {
-            run(&["ip", "-n", &end, "link", "delete", &peering_interface(number)]).await?;
+        let inner = &self.inner;
+        let _turn = inner.turn.lock().await;
+        let mut next = State::clone(&inner.state());
+        let Some(number) = next.peerings.remove(&spec.name) else { return Ok(()) };
+        let (end, port) = (inner.names.network(spec.name.ends()[0]), peering_interface(number));
+        delete_link(&end, &port).await?;
+        inner.keep(next).map(drop)
+    }
+
+    async fn ensure_nat(&self, at: &At, region: &Segment) -> Result<(), CloudError> {
+        let inner = &self.inner;
+        let _turn = inner.turn.lock().await;
+        let name = network(at, region);
+        if !inner.underlay.has_uplink() {
+            let message = format!("{at} has no way to public addresses: its uplink is `none`", at = at.site);
+            return Err(CloudError::new(CloudErrorKind::Unsupported, message));
         }
-        let mut next = state.clone();
-        next.peerings.remove(&spec.name);
-        self.save(&next)?;
-        *state = next;
-        Ok(())
-    }
-
-    async fn ensure_nat(&self, _: &At, _: &Segment) -> Result<(), CloudError> {
-        Err(Self::not_yet("NAT towards public addresses"))
-    }
-
-    async fn delete_nat(&self, _: &At, _: &Segment) -> Result<(), CloudError> {
-        Ok(())
-    }
-
-    async fn create_gateway(&self, _: &At, _: u32) -> Result<GatewayState, CloudError> {
-        Err(Self::not_yet("VPN gateway"))
-    }
-
-    async fn delete_gateway(&self, _: &At) -> Result<(), CloudError> {
-        Ok(())
-    }
-
-    async fn create_bgp_sessions(&self, _: &At, _: &ConnectionSpec) -> Result<(), CloudError> {
-        Err(Self::not_yet("VPN gateway"))
-    }
-
-    async fn create_connections(&self, _: &At, _: &ConnectionSpec) -> Result<(), CloudError> {
-        Err(Self::not_yet("VPN gateway"))
-    }
-
-    async fn delete_connections(&self, _: &At, _: &Site) -> Result<(), CloudError> {
-        Ok(())
-    }
-
-    async fn connection_status(&self, _: &At, _: &Site) -> Result<ConnectionStatus, CloudError> {
-        Err(Self::not_yet("VPN gateway"))
-    }
-}
-
-/// Ends what runs inside a namespace: told to first, made to after a second.
-async fn stop_processes(namespace: &str) {
-    for signal in ["-TERM", "-KILL"] {
-        let Ok(listed) = run(&["ip", "netns", "pids", namespace]).await else { return };
-        let pids: Vec<&str> = listed.split_whitespace().collect();
-        if pids.is_empty() {
-            return;
+        let mut next = State::clone(&inner.state());
+        if !next.networks.contains_key(&name) {
+            return Err(CloudError::conflict(format!("there is no network {name}")));
         }
-        let mut words = vec!["kill", signal];
-        words.extend(&pids);
-        // One that has just ended makes the command fail; the others were told.
-        let _ = run(&words).await;
-        for _ in 0..20 {
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-            if run(&["ip", "netns", "pids", namespace]).await.is_ok_and(|left| left.trim().is_empty()) {
-                return;
+        next.nats.insert(name);
+        let state = inner.keep(next)?;
+        inner.make_edge(&state, &at.site).await.map(drop)
+    }
+
+    async fn delete_nat(&self, at: &At, region: &Segment) -> Result<(), CloudError> {
+        let inner = &self.inner;
+        let _turn = inner.turn.lock().await;
+        let mut next = State::clone(&inner.state());
+        if !next.nats.remove(&network(at, region)) {
+            return Ok(());
+        }
+        let state = inner.keep(next)?;
+        inner.settle_edge(&state, &at.site).await
+    }
+
+    async fn create_gateway(&self, at: &At, asn: u32) -> Result<GatewayState, CloudError> {
+        crate::vpn::charon::require_programs()?;
+        let inner = &self.inner;
+        let _turn = inner.turn.lock().await;
+        let mut next = State::clone(&inner.state());
+        let asn = *next.gateways.entry(at.site.clone()).or_insert(asn);
+        let state = inner.keep(next)?;
+        let block = inner.make_edge(&state, &at.site).await?;
+        Ok(GatewayState { asn, addresses: block.tunnels() })
+    }
+
+    async fn delete_gateway(&self, at: &At) -> Result<(), CloudError> {
+        let inner = &self.inner;
+        let _turn = inner.turn.lock().await;
+        let mut next = State::clone(&inner.state());
+        if next.connections.contains_key(&at.site) {
+            return Err(CloudError::conflict(format!("the gateway of {} has connections", at.site)));
+        }
+        if next.gateways.remove(&at.site).is_none() {
+            return Ok(());
+        }
+        let state = inner.keep(next)?;
+        inner.settle_edge(&state, &at.site).await
+    }
+
+    async fn create_bgp_sessions(&self, at: &At, spec: &ConnectionSpec) -> Result<(), CloudError> {
+        let state = self.inner.state();
+        if !state.gateways.contains_key(&at.site) {
+            return Err(CloudError::conflict(format!("site {} has no gateway", at.site)));
+        }
+        let others =
+            state.connections.get(&at.site).into_iter().flatten().filter(|(peer, _)| **peer != spec.peer);
+        let used: BTreeSet<_> = others.flat_map(|(_, connection)| &connection.local_bgp).collect();
+        match spec.local_bgp.iter().find(|bgp| used.contains(bgp)) {
+            Some(bgp) => Err(CloudError::conflict(format!("{bgp} is in use at {}", at.site))),
+            None => Ok(()),
+        }
+    }
+
+    async fn create_connections(&self, at: &At, spec: &ConnectionSpec) -> Result<(), CloudError> {
+        self.create_bgp_sessions(at, spec).await?;
+        let inner = &self.inner;
+        let (state, tunnels, is_rotation) = {
+            let _turn = inner.turn.lock().await;
+            let before = inner.state();
+            let old = inner.tunnels_of(&before, &at.site, Some(&spec.peer))?;
+            let mut next = State::clone(&before);
+            let connection = Connection::from(spec);
+            let there = next.connections.entry(at.site.clone()).or_default();
+            let replaced = there.insert(spec.peer.clone(), connection.clone());
+            let is_rotation = replaced.is_some_and(|old| old.shared_key != connection.shared_key);
+            let state = inner.keep(next)?;
+            let new = inner.tunnels_of(&state, &at.site, Some(&spec.peer))?;
+            // Those that lead elsewhere now are made anew.
+            let moved = |tunnel: &crate::vpn::tunnel::Tunnel| {
+                !new.iter().any(|new| {
+                    (new.local_bgp, new.local, new.remote) == (tunnel.local_bgp, tunnel.local, tunnel.remote)
+                })
+            };
+            let gone: Vec<_> = old.into_iter().filter(moved).collect();
+            inner.remove_tunnels(&at.site, &gone).await?;
+            if !namespace::exists(&inner.names.edge(&at.site)) {
+                inner.make_edge(&state, &at.site).await?;
             }
+            (state, new, is_rotation)
+        };
+        // Others need not wait while daemons start.
+        inner.make_connection(&state, &at.site, &spec.peer).await?;
+        if is_rotation {
+            inner.until_rotated(&tunnels).await;
         }
+        Ok(())
+    }
+
+    async fn delete_connections(&self, at: &At, peer: &Site) -> Result<(), CloudError> {
+        let inner = &self.inner;
+        let _turn = inner.turn.lock().await;
+        let mut next = State::clone(&inner.state());
+        let tunnels = inner.tunnels_of(&next, &at.site, Some(peer))?;
+        let Some(peers) = next.connections.get_mut(&at.site) else { return Ok(()) };
+        if peers.remove(peer).is_none() {
+            return Ok(());
+        }
+        if peers.is_empty() {
+            next.connections.remove(&at.site);
+        }
+        // The supervisor looks at the state: it must not bring back what is being removed. What a crash leaves in
+        // between is unknown to the state, and removed when the cloud is opened.
+        let state = inner.keep(next)?;
+        inner.settle_bird(&state, &at.site).await?;
+        inner.remove_tunnels(&at.site, &tunnels).await
+    }
+
+    async fn connection_status(&self, at: &At, peer: &Site) -> Result<ConnectionStatus, CloudError> {
+        self.inner.status(&at.site, peer).await
     }
 }

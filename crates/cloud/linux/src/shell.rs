@@ -1,4 +1,4 @@
-//! Commands of iproute2 and nftables, for paths that run once per object.
+//! Commands of iproute2, for paths that run once per object.
 
 use std::process::Stdio;
 
@@ -30,20 +30,42 @@ pub(crate) async fn run_with(words: &[&str], input: &str) -> Result<String, Clou
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
-}
-
-/// The names of all network namespaces that `ip netns` knows.
-pub(crate) async fn namespaces() -> Result<Vec<String>, CloudError> {
-    let listed = run(&["ip", "netns", "list"]).await?;
-    // A line is `name` or `name (id: 0)`.
-    Ok(listed.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect())
-}
-
-/// Deletes a namespace with all that is in it; one that is not there is fine.
-pub(crate) async fn delete_namespace(name: &str) -> Result<(), CloudError> {
-    if namespaces().await?.iter().any(|there| there == name) {
-        run(&["ip", "netns", "delete", name]).await?;
+    let mut why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if !input.is_empty() {
+        why = format!("{why}; the input was:\n{input}");
     }
-    Ok(())
+    Err(failed(why))
+}
+
+/// Runs several `ip` commands in a namespace, in one process.
+pub(crate) async fn ip_in(namespace: &str, lines: &[String]) -> Result<(), CloudError> {
+    let text = lines.join("\n") + "\n";
+    run_with(&["ip", "-n", namespace, "-batch", "-"], &text).await.map(drop)
+}
+
+/// Deletes an interface, with its other end and its routes. One that is not there, or is just going with its other
+/// end's namespace, is fine.
+pub(crate) async fn delete_link(namespace: &str, link: &str) -> Result<(), CloudError> {
+    match run(&["ip", "-n", namespace, "link", "delete", "dev", link]).await {
+        Err(err) if crate::namespace::has_link(namespace, link).await => Err(err),
+        _ => Ok(()),
+    }
+}
+
+/// Makes a pair of interfaces, each in its namespace, unless both are there. One whose other end is missing is made
+/// anew.
+pub(crate) async fn veth(a: (&str, &str), b: (&str, &str)) -> Result<(), CloudError> {
+    let (here, there) =
+        (crate::namespace::has_link(a.0, a.1).await, crate::namespace::has_link(b.0, b.1).await);
+    if here && there {
+        return Ok(());
+    }
+    for (namespace, link, is_there) in [(a.0, a.1, here), (b.0, b.1, there)] {
+        if is_there {
+            delete_link(namespace, link).await?;
+        }
+    }
+    run(&["ip", "link", "add", a.1, "netns", a.0, "type", "veth", "peer", "name", b.1, "netns", b.0])
+        .await
+        .map(drop)
 }

@@ -4,13 +4,18 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
     io::Write as _,
-    net::Ipv4Addr,
+    net::{IpAddr, Ipv4Addr},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
 use ipnet::Ipv4Net;
-use model::{EntryName, NetworkName, PeeringName, PermitEntry, ResourceName, Segment, Site};
-use serde::{Deserialize, Serialize};
+use model::{
+    ConnectionSpec, EntryName, NetworkName, PeeringName, PermitEntry, ResourceName, Secret, Segment, Site,
+};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::{attach::Attached, command::Command};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct State {
@@ -18,6 +23,15 @@ pub(crate) struct State {
     pub resources: BTreeMap<ResourceName, Resource>,
     /// Numbered, so that their interfaces and addresses have names.
     pub peerings: BTreeMap<PeeringName, u16>,
+    /// Networks whose resources reach public addresses.
+    #[serde(default)]
+    pub nats: BTreeSet<NetworkName>,
+    /// The gateways' autonomous systems.
+    #[serde(default)]
+    pub gateways: BTreeMap<Site, u32>,
+    /// By site, then by peer.
+    #[serde(default)]
+    pub connections: BTreeMap<Site, BTreeMap<Site, Connection>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,6 +40,58 @@ pub(crate) struct Resource {
     pub address: Ipv4Addr,
     pub description: String,
     pub permit: BTreeMap<EntryName, PermitEntry>,
+    /// What it is, if it was not made here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attached: Option<Attached>,
+}
+
+/// A description of a resource.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Description {
+    pub region: Option<Segment>,
+    /// Runs inside it as long as it is there.
+    pub command: Option<Command>,
+}
+
+impl Resource {
+    /// The command it was described with.
+    pub(crate) fn command(&self) -> Option<Command> {
+        let described: Option<Description> = serde_json::from_str(&self.description).ok();
+        described.and_then(|described| described.command).filter(|_| self.attached.is_none())
+    }
+}
+
+/// This end of a link.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Connection {
+    pub peer_asn: u32,
+    pub peer_addresses: Vec<IpAddr>,
+    pub local_bgp: Vec<Ipv4Addr>,
+    pub peer_bgp: Vec<Ipv4Addr>,
+    #[serde(serialize_with = "expose", deserialize_with = "conceal")]
+    pub shared_key: Secret,
+}
+
+impl From<&ConnectionSpec> for Connection {
+    fn from(spec: &ConnectionSpec) -> Self {
+        Self {
+            peer_asn: spec.peer_asn,
+            peer_addresses: spec.peer_addresses.clone(),
+            local_bgp: spec.local_bgp.clone(),
+            peer_bgp: spec.peer_bgp.clone(),
+            shared_key: spec.shared_key.clone(),
+        }
+    }
+}
+
+/// The state file is private: daemons are started anew with this key after a crash.
+fn expose<S: Serializer>(secret: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(secret.expose())
+}
+
+fn conceal<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Secret, D::Error> {
+    String::deserialize(deserializer).map(Secret::new)
 }
 
 impl State {
@@ -41,7 +107,8 @@ impl State {
     /// On disk when this returns.
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
         let new: PathBuf = path.with_extension("new");
-        let mut file = fs::File::create(&new)?;
+        let mut file =
+            fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&new)?;
         file.write_all(&serde_json::to_vec_pretty(self).map_err(io::Error::other)?)?;
         file.sync_all()?;
         fs::rename(&new, path)?;
@@ -71,6 +138,24 @@ impl State {
         let used: BTreeSet<Ipv4Addr> =
             self.residents(network).map(|(_, resource)| resource.address).collect();
         self.networks.get(network)?.hosts().find(|ip| !used.contains(ip))
+    }
+
+    /// The networks of a site.
+    pub(crate) fn networks_of<'s>(
+        &'s self,
+        site: &'s Site,
+    ) -> impl Iterator<Item = (&'s NetworkName, Ipv4Net)> {
+        self.networks.iter().filter(move |(name, _)| name.site == *site).map(|(name, space)| (name, *space))
+    }
+
+    /// Whether a site has something that needs an edge: a gateway, or NAT.
+    pub(crate) fn needs_edge(&self, site: &Site) -> bool {
+        self.gateways.contains_key(site) || self.nats.iter().any(|nat| nat.site == *site)
+    }
+
+    /// The sites that have an edge.
+    pub(crate) fn edges(&self) -> BTreeSet<&Site> {
+        self.gateways.keys().chain(self.nats.iter().map(|nat| &nat.site)).collect()
     }
 
     pub(crate) fn free_peering(&self) -> u16 {

@@ -19,6 +19,16 @@ pub struct ObjectMeta {
     pub annotations: Labels,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub owner_references: Vec<OwnerReference>,
+    /// Set while the object is on its way out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deletion_timestamp: Option<String>,
+}
+
+impl ObjectMeta {
+    /// Somebody has asked for its deletion.
+    pub fn is_going(&self) -> bool {
+        self.deletion_timestamp.as_ref().is_some_and(|time| !time.is_empty())
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

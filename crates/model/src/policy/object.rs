@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize};
 use thiserror::Error;
 
-use super::{antrea, external, kubernetes, meta::ObjectMeta, workload};
+use super::{antrea, endpoint_slice, external, kubernetes, meta::ObjectMeta, service, workload};
 
 /// The order is that of a cold start: what is selected before what selects it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -14,6 +14,7 @@ pub enum Kind {
     Node,
     Pod,
     Service,
+    EndpointSlice,
     ExternalNode,
     ExternalEntity,
     Tier,
@@ -30,7 +31,8 @@ pub enum Object {
     Namespace(workload::Namespace),
     Node(workload::Node),
     Pod(workload::Pod),
-    Service(workload::Service),
+    Service(service::Service),
+    EndpointSlice(endpoint_slice::EndpointSlice),
     ExternalNode(external::ExternalNode),
     ExternalEntity(external::ExternalEntity),
     Tier(antrea::Tier),
@@ -58,7 +60,7 @@ pub struct TypeMeta {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("kind `{kind}` of `{api_version}` is not one the policy engine takes; look at apiVersion and kind")]
+#[error("kind `{kind}` of `{api_version}` is not one that Trestle takes; look at apiVersion and kind")]
 pub struct UnknownKind {
     pub api_version: String,
     pub kind: String,
@@ -73,6 +75,7 @@ impl TypeMeta {
             ("", "Node") => Ok(Kind::Node),
             ("", "Pod") => Ok(Kind::Pod),
             ("", "Service") => Ok(Kind::Service),
+            ("discovery.k8s.io", "EndpointSlice") => Ok(Kind::EndpointSlice),
             ("networking.k8s.io", "NetworkPolicy") => Ok(Kind::NetworkPolicy),
             ("crd.antrea.io", "NetworkPolicy") => Ok(Kind::AntreaNetworkPolicy),
             ("crd.antrea.io", "ClusterNetworkPolicy") => Ok(Kind::AntreaClusterNetworkPolicy),
@@ -87,11 +90,12 @@ impl TypeMeta {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 12] = [
+    pub const ALL: [Kind; 13] = [
         Kind::Namespace,
         Kind::Node,
         Kind::Pod,
         Kind::Service,
+        Kind::EndpointSlice,
         Kind::ExternalNode,
         Kind::ExternalEntity,
         Kind::Tier,
@@ -109,6 +113,7 @@ impl Kind {
             Kind::Node => "Node",
             Kind::Pod => "Pod",
             Kind::Service => "Service",
+            Kind::EndpointSlice => "EndpointSlice",
             Kind::ExternalNode => "ExternalNode",
             Kind::ExternalEntity => "ExternalEntity",
             Kind::Tier => "Tier",
@@ -138,6 +143,7 @@ impl Kind {
             | Kind::AntreaClusterNetworkPolicy => false,
             Kind::Pod
             | Kind::Service
+            | Kind::EndpointSlice
             | Kind::ExternalNode
             | Kind::ExternalEntity
             | Kind::Group
@@ -153,6 +159,7 @@ impl Kind {
             Kind::Node => Object::Node(Deserialize::deserialize(from)?),
             Kind::Pod => Object::Pod(Deserialize::deserialize(from)?),
             Kind::Service => Object::Service(Deserialize::deserialize(from)?),
+            Kind::EndpointSlice => Object::EndpointSlice(Deserialize::deserialize(from)?),
             Kind::ExternalNode => Object::ExternalNode(Deserialize::deserialize(from)?),
             Kind::ExternalEntity => Object::ExternalEntity(Deserialize::deserialize(from)?),
             Kind::Tier => Object::Tier(Deserialize::deserialize(from)?),
@@ -174,6 +181,7 @@ impl Object {
             Object::Node(_) => Kind::Node,
             Object::Pod(_) => Kind::Pod,
             Object::Service(_) => Kind::Service,
+            Object::EndpointSlice(_) => Kind::EndpointSlice,
             Object::ExternalNode(_) => Kind::ExternalNode,
             Object::ExternalEntity(_) => Kind::ExternalEntity,
             Object::Tier(_) => Kind::Tier,
@@ -191,6 +199,7 @@ impl Object {
             Object::Node(o) => &o.metadata,
             Object::Pod(o) => &o.metadata,
             Object::Service(o) => &o.metadata,
+            Object::EndpointSlice(o) => &o.metadata,
             Object::ExternalNode(o) => &o.metadata,
             Object::ExternalEntity(o) => &o.metadata,
             Object::Tier(o) => &o.metadata,
@@ -206,6 +215,7 @@ impl Object {
             Object::Node(o) => &mut o.metadata,
             Object::Pod(o) => &mut o.metadata,
             Object::Service(o) => &mut o.metadata,
+            Object::EndpointSlice(o) => &mut o.metadata,
             Object::ExternalNode(o) => &mut o.metadata,
             Object::ExternalEntity(o) => &mut o.metadata,
             Object::Tier(o) => &mut o.metadata,

@@ -108,6 +108,9 @@ pub(in crate::policy) fn is_dns_label(label: &str) -> bool {
 }
 
 pub(in crate::policy) fn label_key(key: &str) -> Result<(), String> {
+    if is_label_text(key) {
+        return Ok(());
+    }
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),
@@ -132,8 +135,10 @@ pub(in crate::policy) fn label_value(value: &str) -> Result<(), String> {
 }
 
 fn is_label_text(text: &str) -> bool {
-    text.len() <= 63
-        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
-        && text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric())
-        && text.bytes().last().is_some_and(|b| b.is_ascii_alphanumeric())
+    let bytes = text.as_bytes();
+    let (Some(first), Some(last)) = (bytes.first(), bytes.last()) else { return false };
+    bytes.len() <= 63
+        && first.is_ascii_alphanumeric()
+        && last.is_ascii_alphanumeric()
+        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }

@@ -6,6 +6,7 @@
 mod antrea;
 mod kubernetes;
 mod labels;
+mod service;
 
 use std::net::IpAddr;
 
@@ -15,7 +16,9 @@ pub fn validate(object: &Object) -> Vec<Problem> {
     let mut report = Report::default();
     report.metadata(object);
     match object {
-        Object::Namespace(_) | Object::Service(_) => {}
+        Object::Namespace(_) => {}
+        Object::Service(service) => report.service(service),
+        Object::EndpointSlice(slice) => report.endpoint_slice(slice),
         Object::Node(node) => report.node(node),
         Object::Pod(pod) => report.pod(pod),
         Object::ExternalNode(node) => report.external_node(node),

@@ -1,11 +1,8 @@
-//! Namespaces, Pods, Nodes and Services: only the fields that decide who is in a group and where it is needed.
+//! Namespaces, Pods and Nodes: only the fields that decide who is in a group, who answers for a Service, and where.
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    labels::Labels,
-    meta::{ObjectMeta, null_as_default},
-};
+use super::meta::{ObjectMeta, null_as_default};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -58,6 +55,17 @@ pub struct PodStatus {
     pub pod_ip: String,
     #[serde(rename = "podIPs", skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub pod_ips: Vec<PodIp>,
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
+    pub conditions: Vec<PodCondition>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PodCondition {
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// True, False or Unknown.
+    pub status: String,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,6 +80,14 @@ impl PodStatus {
         self.phase == "Succeeded" || self.phase == "Failed"
     }
 
+    /// As the Pod's own condition says. A Pod written by hand has none, and is ready when it runs or says nothing.
+    pub fn is_ready(&self) -> bool {
+        match self.conditions.iter().find(|condition| condition.kind == "Ready") {
+            Some(condition) => condition.status == "True",
+            None => matches!(self.phase.as_str(), "Running" | ""),
+        }
+    }
+
     /// `podIPs` in their order; `podIP` alone when the list is absent.
     pub fn addresses(&self) -> impl Iterator<Item = &str> {
         let lone = (self.pod_ips.is_empty() && !self.pod_ip.is_empty()).then_some(self.pod_ip.as_str());
@@ -84,7 +100,22 @@ impl PodStatus {
 pub struct Node {
     pub metadata: ObjectMeta,
     #[serde(deserialize_with = "null_as_default")]
+    pub spec: NodeSpec,
+    #[serde(deserialize_with = "null_as_default")]
     pub status: NodeStatus,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeSpec {
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
+    pub taints: Vec<Taint>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Taint {
+    pub key: String,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,22 +143,4 @@ impl Node {
         own.map(|a| a.address.as_str())
             .chain(transport.into_iter().flat_map(|list| list.split(',').map(str::trim)))
     }
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Service {
-    pub metadata: ObjectMeta,
-    #[serde(deserialize_with = "null_as_default")]
-    pub spec: ServiceSpec,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ServiceSpec {
-    /// A Service without a selector selects no Pod.
-    #[serde(deserialize_with = "null_as_default")]
-    pub selector: Labels,
-    #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
-    pub kind: String,
 }

@@ -107,6 +107,8 @@ pub struct Applied {
     pub bytes: usize,
     /// The longest time that one transaction kept others out.
     pub longest: Duration,
+    /// Time that the kernel took for all of them: what is left if everything around it cost nothing.
+    pub in_kernel: Duration,
 }
 
 impl Applied {
@@ -116,6 +118,7 @@ impl Applied {
         self.weight += other.weight;
         self.bytes += other.bytes;
         self.longest = self.longest.max(other.longest);
+        self.in_kernel += other.in_kernel;
     }
 }
 
@@ -168,6 +171,7 @@ impl Nft {
             .socket
             .execute_batch(batch.as_bytes())
             .map_err(|source| CommitError::Netlink { table: table.clone(), source })?;
+        let took = started.elapsed();
         if let Some(refusal) = refusals.into_iter().next() {
             let index = batch.operation_of(refusal.seq);
             let operation = index.map_or("commit".into(), |index| transaction.ops[index].describe());
@@ -178,7 +182,8 @@ impl Nft {
             operations: transaction.ops.len(),
             weight: transaction.ops.iter().map(Op::weight).sum(),
             bytes: batch.as_bytes().len(),
-            longest: started.elapsed(),
+            longest: took,
+            in_kernel: took,
         })
     }
 

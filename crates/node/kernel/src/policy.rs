@@ -145,10 +145,11 @@ impl<K: Tables> PolicyExecutor<K> {
         changes: impl IntoIterator<Item = Change>,
         local: impl IntoIterator<Item = LocalChange>,
     ) -> Result<Outcome, PolicyError> {
-        let step = self.plane.step(changes, local);
         let mut outcome = if self.unsure {
+            self.plane.load(changes, local);
             self.compare()?
         } else {
+            let step = self.plane.step(changes, local);
             match self.commit_all(&step.transactions) {
                 Ok(applied) => Outcome { applied, ..Outcome::default() },
                 Err(_) => self.compare()?,
@@ -260,8 +261,15 @@ impl<K: Tables> PolicyExecutor<K> {
             return Err(why.into());
         }
         if let [unit] = units {
+            let closed =
+                units::closing(&unit.subject).map(|close| self.kernel.commit(&self.id, &close).is_ok());
+            let effect = match closed {
+                Some(true) => "the workload is closed meanwhile",
+                Some(false) => "the workload could not be closed either",
+                None => "the rest is in force",
+            };
             let objects = self.plane.objects_of(&unit.subject);
-            let message = format!("{why}; the rest is in force, and this is tried again");
+            let message = format!("{why}; {effect}, and this is tried again");
             let error = |object| ObjectError { object, message: message.clone() };
             self.refused.extend(objects.into_iter().map(error));
             return Ok(());

@@ -2,6 +2,8 @@
 
 mod ipvs;
 mod nftables;
+mod proxy;
 
 pub use ipvs::{INTERFACE, IpvsError, IpvsProxy, Outcome};
 pub use nftables::{NftablesProxy, ProxyError};
+pub use proxy::{Mode, Proxy, Settings, SyncError, Synced, host_addresses};

@@ -4,25 +4,34 @@
 mod lab;
 #[path = "support/namespace.rs"]
 mod namespace;
+#[path = "support/sctp.rs"]
+mod sctp;
 #[path = "support/states.rs"]
 mod states;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
 };
 
-use lab::{Fate, answered};
+use lab::answered;
 use namespace::{in_namespace, run};
 use node_kernel::{
     ipvs::{Ipvs, IpvsOpenError},
-    services::{IpvsProxy, NftablesProxy, Outcome},
+    services::{IpvsProxy, Mode, Outcome, Proxy, Settings},
 };
-use node_nft::Limits;
-use node_services::{Protocol, Service, Store, ipvs::Config};
+use node_services::{
+    Protocol, Service, Store,
+    cases::{Expected, Row},
+    ipvs::Config,
+};
 use states::{
-    BOTH, CLIENT, LOCAL, NODE, ONLY_LOCAL, POD, REMOTE, check, everywhere, http_slice, lab, name, rules,
-    store,
+    BOTH, CLIENT, LOCAL, ONLY_LOCAL, POD, Plane, REMOTE, check, everywhere, http_slice, in_both_families,
+    lab, name, play, rules, store,
 };
 
 fn start(store: &mut Store) -> (IpvsProxy, Outcome) {
@@ -46,55 +55,44 @@ fn a_kernel_without_ipvs_says_what_to_use_instead() {
     });
 }
 
+fn with_ipvs(row: &Row) -> &Expected {
+    row.with_ipvs.as_ref().unwrap_or(&row.expected)
+}
+
+struct Servers {
+    proxy: Option<IpvsProxy>,
+    config: node_services::nftables::Config,
+}
+
+impl Plane for Servers {
+    fn follow(&mut self, store: &mut Store) {
+        let patches = store.patches();
+        let outcome = match &mut self.proxy {
+            Some(proxy) => proxy.update(store, &patches).expect("the kernel takes the patches"),
+            None => {
+                let started = IpvsProxy::start(Config::default(), self.config.clone(), store);
+                let (proxy, outcome) = started.expect("the kernel has IPVS");
+                self.proxy = Some(proxy);
+                outcome
+            }
+        };
+        assert!(outcome.refused.is_empty() && outcome.refused_addresses.is_empty(), "{outcome:?}");
+    }
+}
+
 #[test]
 #[ignore = "needs IPVS in the kernel: labs/vm/ipvs.sh"]
-fn packets_go_where_the_policies_say() {
+fn packets_go_where_every_case_says() {
     in_namespace(|| {
         let lab = lab();
-        let mut store = store();
-        store.set_service(name("web"), everywhere("172.30.0.41"));
-        store.set_slice("web", http_slice("web", &[LOCAL, REMOTE]));
-        let (mut proxy, outcome) = start(&mut store);
-        assert!(outcome.refused.is_empty() && outcome.operations > 8, "{outcome:?}");
-        check(
-            &lab,
-            &[
-                (POD, "172.30.0.41:80", answered(BOTH, false)),
-                (CLIENT, "172.30.0.41:80", answered(BOTH, true)),
-                (NODE, "172.30.0.41:80", answered(BOTH, true)),
-                (CLIENT, "1.2.3.4:80", answered(BOTH, true)),
-                (CLIENT, "50.60.70.81:80", answered(BOTH, true)),
-                (CLIENT, "192.168.0.2:3001", answered(BOTH, true)),
-                (POD, "172.30.0.41:81", Fate::Refused),
-            ],
-        );
-        let ports = vec![states::port("dns", Protocol::Udp, 53, 0)];
-        store.set_service(name("dns"), Service { ports, ..states::http("172.30.0.53", 0) });
-        store.set_slice("dns", states::slice("dns", &[LOCAL, REMOTE], &[("dns", Protocol::Udp, 53)]));
-        update(&mut proxy, &mut store);
-        let dns = answered(&["10.180.0.1:53", "10.180.2.1:53"], false);
-        assert_eq!(lab.udp(POD, "172.30.0.53:53", 10, &dns), dns);
-
-        store.set_service(name("web"), Service { external_local: true, ..everywhere("172.30.0.41") });
-        update(&mut proxy, &mut store);
-        check(
-            &lab,
-            &[
-                (POD, "172.30.0.41:80", answered(BOTH, false)),
-                (CLIENT, "1.2.3.4:80", answered(ONLY_LOCAL, false)),
-                (CLIENT, "192.168.0.2:3001", answered(ONLY_LOCAL, false)),
-            ],
-        );
-        store.set_service(name("web"), Service { affinity: Some(60), ..everywhere("172.30.0.41") });
-        update(&mut proxy, &mut store);
-        let Fate::Answered(one, _) = lab.tcp(POD, "172.30.0.41:80", 10, &Fate::Refused) else {
-            panic!("silent")
-        };
-        assert_eq!(one.len(), 1);
-        assert!(run("ipvsadm -Ln").contains("rr persistent 60"), "changed in place");
-        store.delete_slice("web");
-        update(&mut proxy, &mut store);
-        check(&lab, &[(POD, "172.30.0.41:80", Fate::Refused)]);
+        for (cases, node, config, _) in in_both_families() {
+            for case in cases {
+                let mut plane = Servers { proxy: None, config: config.clone() };
+                play(&lab, &case, node.clone(), &mut plane, with_ipvs);
+                plane.proxy.expect("it was started").stop().expect("all that is ours can go");
+            }
+        }
+        assert_eq!(run("ipvsadm -Sn; nft list ruleset"), "");
     });
 }
 
@@ -164,24 +162,88 @@ fn a_destination_with_connections_drains_before_it_goes() {
 
 #[test]
 #[ignore = "needs IPVS in the kernel: labs/vm/ipvs.sh"]
-fn a_node_goes_over_from_nftables_to_ipvs_and_no_connection_fails() {
+fn a_node_goes_over_to_ipvs_and_back_and_no_connection_fails() {
     in_namespace(|| {
         let lab = lab();
         let mut store = store();
         store.set_service(name("web"), everywhere("172.30.0.41"));
         store.set_slice("web", http_slice("web", &[LOCAL, REMOTE]));
-        store.patches();
-        let nftables = NftablesProxy::start(false, rules(), Limits::default(), &store);
-        let (nftables, _) = nftables.expect("the kernel takes the table");
+        lab.echo(REMOTE, 7);
+        store.set_service(name("talk"), states::http("172.30.0.43", 0));
+        store.set_slice("talk", states::slice("talk", &[REMOTE], &[("http", Protocol::Tcp, 7)]));
+        let settings = Settings { rules: rules(), ..Settings::default() };
+        let mut proxy = Proxy::new(settings.clone(), Mode::Nftables, store.clone());
+        proxy.sync().expect("the kernel takes the tables");
         let done = Arc::new(AtomicBool::new(false));
         let client = lab.keep_connecting(POD, "172.30.0.41:80", done.clone());
-        let (_ipvs, outcome) = start(&mut store);
-        assert!(outcome.refused.is_empty(), "{outcome:?}");
-        nftables.stop().expect("the table can go");
+        let first = lab.keep_talking(POD, "172.30.0.43:80", done.clone());
+        thread::sleep(Duration::from_millis(500));
+        proxy.switch(Mode::Ipvs).expect("the kernel has IPVS");
+        assert!(!run("nft list tables").contains("trestle-services"));
         check(&lab, &[(CLIENT, "1.2.3.4:80", answered(BOTH, true))]);
+        let second = lab.keep_talking(POD, "172.30.0.43:80", done.clone());
+        // Endpoints roll while it runs.
+        for round in 0..12 {
+            let endpoints: &[&str] = [&[LOCAL][..], &[LOCAL, REMOTE], &[REMOTE]][round % 3];
+            proxy.store().set_slice("web", http_slice("web", endpoints));
+            let synced = proxy.sync().expect("the kernel takes the change");
+            assert!(synced.refused.is_empty(), "{synced:?}");
+        }
+        // So does the proxy itself.
+        drop(proxy);
+        let mut proxy = Proxy::new(settings, Mode::Ipvs, store);
+        proxy.sync().expect("the kernel has IPVS");
+        thread::sleep(Duration::from_millis(500));
+        proxy.switch(Mode::Nftables).expect("the kernel takes the tables");
+        assert!(proxy.is_leaving(), "a connection through IPVS is alive");
+        proxy.tend(Instant::now()).expect("the kernel answers");
+        assert!(proxy.is_leaving() && run("ipvsadm -Sn").contains("172.30.0.43:80"));
+        check(&lab, &[(CLIENT, "1.2.3.4:80", answered(BOTH, true))]);
+        thread::sleep(Duration::from_millis(500));
         done.store(true, Ordering::Relaxed);
         let (connected, failed) = client.join().expect("the client does not fall");
         assert!(connected > 10, "{connected} connections are no traffic");
         assert_eq!(failed, Vec::<String>::new());
+        for talker in [first, second] {
+            let (answers, failed) = talker.join().expect("the client does not fall");
+            assert!(answers > 5 && failed.is_none(), "{answers} answers, then {failed:?}");
+        }
+        proxy.tend(Instant::now() + Duration::from_secs(3600)).expect("IPVS can go");
+        assert_eq!((proxy.is_leaving(), run("ipvsadm -Sn").as_str()), (false, ""));
+    });
+}
+
+#[test]
+#[ignore = "needs IPVS in the kernel: labs/vm/ipvs.sh"]
+fn a_table_that_somebody_else_has_filled_is_left_and_reported() {
+    in_namespace(|| {
+        run("ipvsadm -A -t 172.30.0.41:80 -s sh; ipvsadm -a -t 172.30.0.41:80 -r 8.8.8.8:88 -m");
+        let mut store = store();
+        store.set_service(name("web"), everywhere("172.30.0.41"));
+        store.set_slice("web", http_slice("web", &[LOCAL]));
+        let settings = Settings { rules: rules(), ..Settings::default() };
+        let mut proxy = Proxy::new(settings, Mode::Ipvs, store);
+        let synced = proxy.sync().expect("the others are served");
+        assert!(synced.refused[&name("web")].contains("somebody else's"), "{synced:?}");
+        let list = run("ipvsadm -Sn");
+        assert!(list.contains("-t 172.30.0.41:80 -s sh") && list.contains("8.8.8.8:88"), "{list}");
+        assert!(list.contains("-t 1.2.3.4:80 -s rr"), "the others are served: {list}");
+        run("ip link del trestle-ipvs0");
+        let mended = proxy.tend(Instant::now() + Duration::from_secs(5)).expect("it can be repaired");
+        assert!(mended.is_some() && run("ip addr show trestle-ipvs0").contains("1.2.3.4/32"));
+        // A scheduler that this kernel does not have is one service's trouble.
+        proxy.store().set_service(
+            name("odd"),
+            Service { scheduler: Some("nosuch".into()), ..states::http("172.30.0.77", 0) },
+        );
+        proxy.store().set_service(name("good"), states::http("172.30.0.78", 0));
+        let synced = proxy.sync().expect("the others are served");
+        assert!(
+            synced.refused.contains_key(&name("odd")) && !synced.refused.contains_key(&name("good")),
+            "{synced:?}"
+        );
+        assert!(run("ipvsadm -Sn").contains("172.30.0.78:80"));
+        proxy.stop().expect("ours can go");
+        assert!(run("ipvsadm -Sn").contains("8.8.8.8:88"), "theirs stays");
     });
 }

@@ -7,6 +7,7 @@ mod support {
     pub mod namespace;
     pub mod pods;
     pub mod probe;
+    pub mod sctp;
 }
 
 use std::sync::{
@@ -334,7 +335,7 @@ fn a_restart_writes_nothing_and_drift_is_repaired() {
             "nft delete table inet trestle-policy",
             "nft flush chain inet trestle-policy in4",
             "nft insert rule inet trestle-policy forward accept",
-            "nft add element inet trestle-policy in-peers4 '{ 10.77.0.1 . 0x0000beef : return }'",
+            "nft add element inet trestle-policy in-peers4 '{ 10.77.0.1 . 0x0000beef : 1 }'",
             "nft add chain inet trestle-policy another; nft add set inet trestle-policy more '{ type ipv4_addr; }'",
             "nft flush map inet trestle-policy peers6; nft flush map inet trestle-policy blocks4",
         ];
@@ -388,7 +389,9 @@ fn the_number_of_rules_is_constant() {
         assert_eq!(rules(), empty);
         let text = listing();
         assert!(
-            text.contains("ip daddr . meta mark . meta l4proto . th sport . th dport vmap @in-ranges4"),
+            text.contains(
+                "meta mark set ip daddr . meta mark . meta l4proto . th sport . th dport map @in-ranges4"
+            ),
             "{text}"
         );
         assert!(text.contains("meta mark set ip saddr map @peers4"), "{text}");

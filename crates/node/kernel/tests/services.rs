@@ -4,6 +4,8 @@
 mod lab;
 #[path = "support/namespace.rs"]
 mod namespace;
+#[path = "support/sctp.rs"]
+mod sctp;
 #[path = "support/states.rs"]
 mod states;
 
@@ -12,16 +14,14 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use lab::{Fate, Lab, answered};
+use lab::{Fate, answered};
 use namespace::{in_namespace, run};
 use node_kernel::{conntrack::Conntrack, nft::Applied, services::NftablesProxy};
 use node_nft::Limits;
-use node_services::{
-    Ingress, IngressMode, Node, Protocol, Service, Store, conntrack::Cleanup, nftables::Config, parse_prefix,
-};
+use node_services::{Protocol, Service, Store, cases::port, conntrack::Cleanup, nftables::Config};
 use states::{
-    BLOCKED, BOTH, CLIENT, LOCAL, NODE, ONLY_LOCAL, POD, REMOTE, check, everywhere, http, http_slice, ip,
-    lab, name, port, rules, slice, store,
+    BOTH, CLIENT, LOCAL, ONLY_LOCAL, POD, Plane, REMOTE, check, everywhere, http, http_slice,
+    in_both_families, lab, name, play, rules, slice, store,
 };
 
 fn start(store: &mut Store) -> NftablesProxy {
@@ -33,157 +33,44 @@ fn update(proxy: &mut NftablesProxy, store: &mut Store) -> Applied {
     proxy.update(&store.patches()).expect("the kernel takes the patches")
 }
 
-#[test]
-fn cluster_addresses_balance_and_a_pod_reaches_itself() {
-    in_namespace(|| {
-        let lab = lab();
-        let mut store = store();
-        store.set_service(name("one"), http("172.30.0.41", 0));
-        store.set_slice("one", http_slice("one", &[LOCAL]));
-        let ports = vec![
-            port("http", Protocol::Tcp, 80, 0),
-            port("https", Protocol::Tcp, 443, 0),
-            port("dns", Protocol::Udp, 53, 0),
-            port("dns-tcp", Protocol::Tcp, 53, 0),
-        ];
-        store.set_service(name("two"), Service { ports, ..http("172.30.0.42", 0) });
-        let targets = [
-            ("http", Protocol::Tcp, 80),
-            ("https", Protocol::Tcp, 8443),
-            ("dns", Protocol::Udp, 53),
-            ("dns-tcp", Protocol::Tcp, 5353),
-        ];
-        store.set_slice("two", slice("two", &[LOCAL, REMOTE], &targets));
-        let _proxy = start(&mut store);
-        check(
-            &lab,
-            &[
-                (POD, "172.30.0.41:80", answered(ONLY_LOCAL, false)),
-                (LOCAL, "172.30.0.41:80", answered(ONLY_LOCAL, true)),
-                (CLIENT, "172.30.0.41:80", answered(ONLY_LOCAL, true)),
-                (POD, "172.30.0.42:80", answered(BOTH, false)),
-                (POD, "172.30.0.42:443", answered(&["10.180.0.1:8443", "10.180.2.1:8443"], false)),
-                (POD, "172.30.0.42:53", answered(&["10.180.0.1:5353", "10.180.2.1:5353"], false)),
-                (POD, "172.30.0.41:443", Fate::Refused),
-                (POD, "172.30.0.50:80", Fate::Silent),
-                (NODE, "172.30.0.42:80", answered(BOTH, true)),
-            ],
-        );
-        let dns = answered(&["10.180.0.1:53", "10.180.2.1:53"], false);
-        assert_eq!(lab.udp(POD, "172.30.0.42:53", 20, &dns), dns);
-        assert_eq!(lab.udp(POD, "172.30.0.42:80", 1, &Fate::Refused), Fate::Refused);
-        assert!(run("nft list ruleset").contains("172.30.0.42 . udp . 53 : goto pick-2"));
-    });
+struct Nftables {
+    proxy: Option<NftablesProxy>,
+    config: Config,
+    ipv6: bool,
 }
 
-#[test]
-fn without_endpoints_clients_are_refused_everywhere() {
-    in_namespace(|| {
-        let lab = lab();
-        let mut store = store();
-        store.set_service(name("web"), everywhere("172.30.0.41"));
-        let mut proxy = start(&mut store);
-        let refused = [
-            (POD, "172.30.0.41:80", Fate::Refused),
-            (CLIENT, "50.60.70.81:80", Fate::Refused),
-            (POD, "192.168.0.2:3001", Fate::Refused),
-            (CLIENT, "192.168.0.2:3001", Fate::Refused),
-            (POD, "1.2.3.4:80", Fate::Refused),
-            (CLIENT, "1.2.3.4:80", Fate::Refused),
-        ];
-        check(&lab, &refused);
-        store.set_slice("web", http_slice("web", &[LOCAL]));
-        update(&mut proxy, &mut store);
-        check(&lab, &[(POD, "172.30.0.41:80", answered(ONLY_LOCAL, false))]);
-        store.delete_slice("web");
-        update(&mut proxy, &mut store);
-        check(&lab, &refused);
-    });
-}
-
-#[test]
-fn source_ranges_guard_the_balancer_and_nothing_else() {
-    in_namespace(|| {
-        let lab = lab();
-        let mut store = store();
-        let ranges = ["192.168.0.0/24", " 203.0.113.0/25"];
-        let guarded = Service {
-            load_balancers: ["1.2.3.4", "5.6.7.8"]
-                .map(|address| Ingress { address: ip(address), mode: IngressMode::Vip })
-                .to_vec(),
-            source_ranges: ranges.iter().filter_map(|text| parse_prefix(text)).collect(),
-            ..http("172.30.0.41", 3001)
-        };
-        store.set_service(name("web"), guarded.clone());
-        store.set_slice("web", http_slice("web", &[LOCAL]));
-        let mut proxy = start(&mut store);
-        check(
-            &lab,
-            &[
-                (POD, "172.30.0.41:80", answered(ONLY_LOCAL, false)),
-                (CLIENT, "192.168.0.2:3001", answered(ONLY_LOCAL, true)),
-                (BLOCKED, "192.168.0.2:3001", answered(ONLY_LOCAL, true)),
-                (CLIENT, "1.2.3.4:80", answered(ONLY_LOCAL, true)),
-                (CLIENT, "5.6.7.8:80", answered(ONLY_LOCAL, true)),
-                (BLOCKED, "1.2.3.4:80", Fate::Silent),
-                (BLOCKED, "5.6.7.8:80", Fate::Silent),
-                (POD, "1.2.3.4:80", Fate::Silent),
-                (NODE, "1.2.3.4:80", answered(ONLY_LOCAL, true)),
-            ],
-        );
-        store.set_service(name("web"), Service { source_ranges: Vec::new(), ..guarded });
-        update(&mut proxy, &mut store);
-        check(&lab, &[(BLOCKED, "1.2.3.4:80", answered(ONLY_LOCAL, true))]);
-    });
-}
-
-#[test]
-fn an_external_policy_keeps_the_source_or_hides_it() {
-    in_namespace(|| {
-        let lab = lab();
-        let mut store = store();
-        store.set_service(name("web"), Service { external_local: true, ..everywhere("172.30.0.41") });
-        store.set_slice("web", http_slice("web", &[LOCAL, REMOTE]));
-        let mut proxy = start(&mut store);
-        let external = ["50.60.70.81:80", "1.2.3.4:80", "192.168.0.2:3001"];
-        check(&lab, &[(POD, "172.30.0.41:80", answered(BOTH, false))]);
-        for to in external {
-            check(&lab, &[(POD, to, answered(BOTH, false)), (CLIENT, to, answered(ONLY_LOCAL, false))]);
+impl Plane for Nftables {
+    fn follow(&mut self, store: &mut Store) {
+        let patches = store.patches();
+        match &mut self.proxy {
+            Some(proxy) => drop(proxy.update(&patches).expect("the kernel takes the patches")),
+            None => {
+                let started = NftablesProxy::start(self.ipv6, self.config.clone(), Limits::default(), store);
+                self.proxy = Some(started.expect("the kernel takes the table").0);
+            }
         }
-        store.set_slice("web", http_slice("web", &[REMOTE]));
-        update(&mut proxy, &mut store);
-        for to in external {
-            check(&lab, &[(CLIENT, to, Fate::Silent), (POD, to, answered(&["10.180.2.1:80"], false))]);
-        }
-        store.set_slice("web", http_slice("web", &[LOCAL, REMOTE]));
-        store.set_service(name("web"), everywhere("172.30.0.41"));
-        update(&mut proxy, &mut store);
-        check(&lab, &[(POD, "172.30.0.41:80", answered(BOTH, false))]);
-        for to in external {
-            check(&lab, &[(POD, to, answered(BOTH, true)), (CLIENT, to, answered(BOTH, true))]);
-        }
-    });
+    }
 }
 
 #[test]
-fn an_internal_policy_keeps_traffic_on_the_node_or_drops_it() {
+fn packets_go_where_every_case_says() {
     in_namespace(|| {
         let lab = lab();
-        let mut store = store();
-        store.set_service(name("web"), Service { internal_local: true, ..http("172.30.0.41", 0) });
-        store.set_slice("web", http_slice("web", &[LOCAL, REMOTE]));
-        let mut proxy = start(&mut store);
-        check(&lab, &[(POD, "172.30.0.41:80", answered(ONLY_LOCAL, false))]);
-        store.set_slice("web", http_slice("web", &[REMOTE]));
-        update(&mut proxy, &mut store);
-        check(&lab, &[(POD, "172.30.0.41:80", Fate::Silent)]);
-        store.set_slice("web", http_slice("web", &[]));
-        update(&mut proxy, &mut store);
-        check(&lab, &[(POD, "172.30.0.41:80", Fate::Refused)]);
-        store.set_slice("web", http_slice("web", &[LOCAL, REMOTE]));
-        store.set_service(name("web"), http("172.30.0.41", 0));
-        update(&mut proxy, &mut store);
-        check(&lab, &[(POD, "172.30.0.41:80", answered(BOTH, false))]);
+        for (cases, node, config, ipv6) in in_both_families() {
+            for case in cases {
+                let mut plane = Nftables { proxy: None, config: config.clone(), ipv6 };
+                play(&lab, &case, node.clone(), &mut plane, |row| &row.expected);
+                let mut proxy = plane.proxy.expect("it was started");
+                assert_eq!(
+                    proxy.reconcile().expect("the kernel answers"),
+                    Applied::default(),
+                    "{}",
+                    case.name
+                );
+                proxy.stop().expect("the table can go");
+            }
+        }
+        assert_eq!(run("nft list ruleset"), "");
     });
 }
 
@@ -306,62 +193,6 @@ fn a_change_that_the_kernel_refuses_is_made_all_the_same() {
         store.set_slice("web", http_slice("web", &[LOCAL, REMOTE]));
         update(&mut proxy, &mut store);
         check(&lab, &[(POD, "172.30.0.41:80", answered(BOTH, false))]);
-        assert_eq!(proxy.reconcile().expect("the kernel answers"), Applied::default());
-    });
-}
-
-#[test]
-fn ipv6_has_all_of_it() {
-    in_namespace(|| {
-        let (here, there, pod, client, blocked) = ("fd10::1", "fd10::2", "fd10::3", "fd20::1", "fd20::8001");
-        let mut lab = Lab::new();
-        lab.host(&[here], &[80])
-            .host(&[there], &[80])
-            .host(&[pod], &[])
-            .host(&[client, blocked], &[])
-            .gateway();
-        let mut store =
-            Store::new(Node { name: "here".into(), addresses: vec![ip("fd00:168::2")], ..Node::default() });
-        let web = Service {
-            load_balancers: vec![Ingress { address: ip("fd30::4"), mode: IngressMode::Vip }],
-            source_ranges: vec!["fd20::/113".parse().expect("a prefix")],
-            external_local: true,
-            ..http("fd40::41", 3001)
-        };
-        store.set_service(name("web"), web.clone());
-        let mut both = http_slice("web", &[here, there]);
-        both.endpoints[0].node = Some("here".into());
-        store.set_slice("web", both);
-        store.set_service(name("none"), http("fd40::42", 0));
-        store.patches();
-        let config = Config {
-            pod_prefixes: vec!["fd10::/16".parse().expect("a prefix")],
-            service_prefixes: vec!["fd40::/16".parse().expect("a prefix")],
-            ..Config::default()
-        };
-        let started = NftablesProxy::start(true, config, Limits::default(), &store);
-        let (mut proxy, _) = started.expect("the kernel takes the table");
-        let (all, local) = (&["fd10::1:80", "fd10::2:80"], &["fd10::1:80"]);
-        check(
-            &lab,
-            &[
-                (pod, "[fd40::41]:80", answered(all, false)),
-                (client, "[fd40::41]:80", answered(all, true)),
-                (client, "[fd30::4]:80", answered(local, false)),
-                (client, "[fd00:168::2]:3001", answered(local, false)),
-                (blocked, "[fd30::4]:80", Fate::Silent),
-                (pod, "[fd40::42]:80", Fate::Refused),
-                (pod, "[fd40::41]:81", Fate::Refused),
-                (pod, "[fd40::99]:80", Fate::Silent),
-            ],
-        );
-        store.set_service(name("web"), Service { affinity: Some(60), ..web });
-        update(&mut proxy, &mut store);
-        let Fate::Answered(one, _) = lab.tcp(pod, "[fd40::41]:80", 12, &Fate::Refused) else {
-            panic!("silent")
-        };
-        assert_eq!(one.len(), 1);
-        assert!(run("nft list table ip6 trestle-services").contains("fd40::41 . tcp . 80 : goto sticky-2"));
         assert_eq!(proxy.reconcile().expect("the kernel answers"), Applied::default());
     });
 }

@@ -27,6 +27,7 @@ mod ranges;
 mod rule;
 mod set;
 mod table;
+pub mod walk;
 
 pub use chunk::{Limits, pack};
 pub use current::{CurrentChain, CurrentRule, CurrentSet, CurrentTable};

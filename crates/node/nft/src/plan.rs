@@ -327,14 +327,17 @@ fn same_rules(chain: &Chain, now: &CurrentChain) -> bool {
 }
 
 fn chunks(name: &str, set: &Set, limits: Limits) -> Vec<Op> {
-    let elements: Vec<_> =
-        set.elements.iter().flatten().map(|(key, element)| (key.clone(), element.clone())).collect();
-    let chunk = |elements: &[(Box<[u8]>, Element)]| Op::AddElements {
-        set: name.to_owned(),
-        schema: set.schema.clone(),
-        elements: elements.to_vec(),
-    };
-    elements.chunks((limits.elements / set.schema.element_weight()).max(1)).map(chunk).collect()
+    let mut ops = Vec::new();
+    let mut elements = set.elements.iter().flatten();
+    let size = (limits.elements / set.schema.element_weight()).max(1);
+    loop {
+        let chunk: Vec<_> =
+            elements.by_ref().take(size).map(|(key, element)| (key.clone(), element.clone())).collect();
+        if chunk.is_empty() {
+            return ops;
+        }
+        ops.push(Op::AddElements { set: name.to_owned(), schema: set.schema.clone(), elements: chunk });
+    }
 }
 
 #[cfg(test)]

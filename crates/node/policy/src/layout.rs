@@ -8,12 +8,16 @@
 //!                                      judge ─► out4/out6 (source's rules) ─► in4/in6 (destination's rules)
 //!
 //!  in4:   mark := class of ip saddr                    peers4 (exact), else blocks4 (ranges), else 0
-//!         daddr . mark . protocol . port               in-ports4      ┐
-//!         daddr . mark . protocol . port . port        in-ranges4     │ return: permitted   drop   goto reject
-//!         daddr . mark . protocol                      in-protocols4  │
-//!         daddr . mark                                 in-peers4      ┘
-//!         mark := 0, and the same four again           what holds for everybody else
+//!         mark := daddr . mark . protocol . port           in-ports4      ┐
+//!         mark := daddr . mark . protocol . port . port    in-ranges4     │ the first that has the key
+//!         mark := daddr . mark . protocol                  in-protocols4  │ decides: 1, 2 or 3
+//!         mark := daddr . mark                             in-peers4      ┘
+//!         mark 1: return   2: drop   3: goto reject        decisions
+//!         mark := 0, and the same again                    what holds for everybody else
 //! ```
+//!
+//! The large maps have numbers for values, and one small verdict map turns these into verdicts: the kernel walks verdict
+//! maps element by element, once for each hook and rule that leads to them, whenever a rule or a jump is added.
 //!
 //! The class is handed from one rule to the next in the packet's mark because `nft` 1.0.6 aborts when it lists a rule
 //! in which the result of one map is the key of another, and registers do not outlive a rule. Bits of the mark that
@@ -21,11 +25,11 @@
 
 use model::policy::output::Direction;
 use node_nft::{
-    Chain, ChainKind, Cmp, Expr, Family, FieldType, Hook, Key, MetaKey, PayloadBase, Policy, Reg, Reject,
-    Rule, SetSchema, Table, Verdict,
+    Chain, ChainKind, Cmp, Element, Elements, Expr, Family, FieldType, Hook, Key, MetaKey, PayloadBase,
+    Policy, Reg, Reject, Rule, SetSchema, Table, Verdict,
 };
 
-use crate::{Options, TABLE};
+use crate::{Decision, Options, TABLE};
 
 /// The sets of the table. Where a family is said, `true` is IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -47,19 +51,23 @@ pub enum Place {
     Interfaces,
     /// Interface and address that belong together.
     Homes(bool),
+    /// Decision to verdict.
+    Decisions,
+    /// Addresses of workloads whose decisions the kernel refused: nothing passes. Empty while all is well.
+    Closed(bool),
 }
 
 const FAMILIES: [bool; 2] = [false, true];
 const DIRECTIONS: [Direction; 2] = [Direction::Out, Direction::In];
-pub const REJECT: &str = "reject";
+const REJECT: &str = "reject";
 
 impl Place {
     pub fn all() -> Vec<Self> {
-        let mut places = vec![Self::Interfaces];
+        let mut places = vec![Self::Interfaces, Self::Decisions];
         for ipv6 in FAMILIES {
-            places.extend(
-                [Self::Peers, Self::Blocks, Self::Itself, Self::Locals, Self::Homes].map(|of| of(ipv6)),
-            );
+            let of_family =
+                [Self::Peers, Self::Blocks, Self::Itself, Self::Locals, Self::Homes, Self::Closed];
+            places.extend(of_family.map(|of| of(ipv6)));
             for direction in DIRECTIONS {
                 let of = [Self::Subjects, Self::Ports, Self::Ranges, Self::Protocols, Self::Defaults];
                 places.extend(of.map(|of| of(direction, ipv6)));
@@ -82,6 +90,8 @@ impl Place {
             Self::Itself(ipv6) => format!("itself{}", family(ipv6)),
             Self::Locals(ipv6) => format!("locals{}", family(ipv6)),
             Self::Interfaces => "interfaces".into(),
+            Self::Decisions => "decisions".into(),
+            Self::Closed(ipv6) => format!("closed{}", family(ipv6)),
             Self::Homes(ipv6) => format!("homes{}", family(ipv6)),
         }
     }
@@ -92,15 +102,18 @@ impl Place {
         match self {
             Self::Peers(ipv6) => SetSchema::map([address(ipv6)], [Mark]),
             Self::Blocks(ipv6) => SetSchema::map([address(ipv6)], [Mark]).interval(),
-            Self::Subjects(_, ipv6) | Self::Locals(ipv6) => SetSchema::set([address(ipv6)]),
-            Self::Ports(_, ipv6) => SetSchema::verdict_map([address(ipv6), Mark, Proto, Port]),
-            Self::Ranges(_, ipv6) => {
-                SetSchema::verdict_map([address(ipv6), Mark, Proto, Port, Port]).interval()
+            Self::Subjects(_, ipv6) | Self::Locals(ipv6) | Self::Closed(ipv6) => {
+                SetSchema::set([address(ipv6)])
             }
-            Self::Protocols(_, ipv6) => SetSchema::verdict_map([address(ipv6), Mark, Proto]),
-            Self::Defaults(_, ipv6) => SetSchema::verdict_map([address(ipv6), Mark]),
+            Self::Ports(_, ipv6) => SetSchema::map([address(ipv6), Mark, Proto, Port], [Mark]),
+            Self::Ranges(_, ipv6) => {
+                SetSchema::map([address(ipv6), Mark, Proto, Port, Port], [Mark]).interval()
+            }
+            Self::Protocols(_, ipv6) => SetSchema::map([address(ipv6), Mark, Proto], [Mark]),
+            Self::Defaults(_, ipv6) => SetSchema::map([address(ipv6), Mark], [Mark]),
             Self::Itself(ipv6) => SetSchema::set([address(ipv6), address(ipv6)]),
             Self::Interfaces => SetSchema::set([InterfaceName]),
+            Self::Decisions => SetSchema::verdict_map([Mark]),
             Self::Homes(ipv6) => SetSchema::set([InterfaceName, address(ipv6)]),
         }
     }
@@ -109,6 +122,30 @@ impl Place {
     pub fn is_of_peers(self) -> bool {
         matches!(self, Self::Peers(_) | Self::Blocks(_))
     }
+}
+
+/// A decision as a value of the large maps; no class has such a number.
+pub fn code(decision: Decision) -> u32 {
+    match decision {
+        Decision::Permit => 1,
+        Decision::Drop => 2,
+        Decision::Reject => 3,
+    }
+}
+
+/// Numbers below are no classes.
+pub const FIRST_CLASS: u32 = 16;
+
+/// What every table has, whatever it enforces.
+pub fn constants() -> Elements {
+    let verdict = |decision| match decision {
+        Decision::Permit => Verdict::Return,
+        Decision::Drop => Verdict::Drop,
+        Decision::Reject => Verdict::Goto(REJECT.into()),
+    };
+    let all = [Decision::Permit, Decision::Drop, Decision::Reject];
+    let element = |decision| (Key::new().mark(code(decision)).into(), Element::verdict(verdict(decision)));
+    all.map(element).into()
 }
 
 /// The table without elements.
@@ -245,6 +282,12 @@ fn mine(first: &str) -> Chain {
     let mut chain = Chain::regular();
     for direction in DIRECTIONS {
         for ipv6 in FAMILIES {
+            let rule = subject(family("closed", ipv6), direction, ipv6, Reg(0));
+            chain = chain.rule(rule.in_set(Reg(0), Place::Closed(ipv6).name()).discard());
+        }
+    }
+    for direction in DIRECTIONS {
+        for ipv6 in FAMILIES {
             let rule = subject(family("restricted", ipv6), direction, ipv6, Reg(0));
             chain = chain.rule(rule.in_set(Reg(0), Place::Subjects(direction, ipv6).name()).goto(first));
         }
@@ -289,7 +332,6 @@ fn judge() -> Chain {
 }
 
 fn judge_side(direction: Direction, ipv6: bool) -> Chain {
-    let of = |place: fn(Direction, bool) -> Place| place(direction, ipv6).name();
     let unrestricted = subject(family("not restricted", ipv6), direction, ipv6, Reg(0));
     let exact = peer(family("class of the peer", ipv6), direction, ipv6, Reg(0));
     let block = family("class of its block", ipv6).meta(MetaKey::Mark, Reg(0)).is(Reg(0), &[0; 4]);
@@ -297,8 +339,9 @@ fn judge_side(direction: Direction, ipv6: bool) -> Chain {
     let to_mark = |rule: Rule, map: Place| {
         rule.map(Reg(0), map.name(), Reg(8)).expr(Expr::SetMeta { key: MetaKey::Mark, from: Reg(8) })
     };
+    let of_side = |place: fn(Direction, bool) -> Place| place(direction, ipv6);
     let mut chain = Chain::regular()
-        .rule(unrestricted.not_in_set(Reg(0), of(Place::Subjects)).verdict(Verdict::Return))
+        .rule(unrestricted.not_in_set(Reg(0), of_side(Place::Subjects).name()).verdict(Verdict::Return))
         .rule(to_mark(exact, Place::Peers(ipv6)))
         .rule(to_mark(block, Place::Blocks(ipv6)));
     let next = if ipv6 { 4 } else { 1 };
@@ -314,10 +357,11 @@ fn judge_side(direction: Direction, ipv6: bool) -> Chain {
         let range = range.sport(Reg(next + 2)).dport(Reg(next + 3));
         let protocol = key(format!("{pass}: protocol")).l4proto(Reg(next + 1));
         chain = chain
-            .rule(port.vmap(Reg(0), of(Place::Ports)))
-            .rule(range.vmap(Reg(0), of(Place::Ranges)))
-            .rule(protocol.vmap(Reg(0), of(Place::Protocols)))
-            .rule(key(format!("{pass}: any")).vmap(Reg(0), of(Place::Defaults)));
+            .rule(to_mark(port, of_side(Place::Ports)))
+            .rule(to_mark(range, of_side(Place::Ranges)))
+            .rule(to_mark(protocol, of_side(Place::Protocols)))
+            .rule(to_mark(key(format!("{pass}: any")), of_side(Place::Defaults)))
+            .rule(Rule::new("decided").meta(MetaKey::Mark, Reg(0)).vmap(Reg(0), Place::Decisions.name()));
     }
     chain
 }

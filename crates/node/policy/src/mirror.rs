@@ -1,17 +1,19 @@
 //! The elements that ought to be in the table, and which of them changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map::Entry};
 
 use node_nft::{Element, Elements, Limits, Op, Set, Table, Transaction};
 use rustc_hash::FxHashMap;
 
-use crate::layout::Place;
+use crate::layout::{Place, constants};
 
 #[derive(Default)]
 pub struct Mirror {
     sets: BTreeMap<Place, Elements>,
     /// What changed since the last [`Self::take`], with the value before.
     touched: FxHashMap<(Place, Box<[u8]>), Option<Element>>,
+    /// Nobody will ask what changed.
+    pub quiet: bool,
 }
 
 /// One element, before and after; they differ.
@@ -25,19 +27,35 @@ pub struct Delta {
 
 impl Mirror {
     pub fn put(&mut self, place: Place, key: impl Into<Box<[u8]>>, element: Element) {
-        let key = key.into();
         let elements = self.sets.entry(place).or_default();
-        if elements.get(&key) == Some(&element) {
-            return;
+        match elements.entry(key.into()) {
+            Entry::Occupied(known) if *known.get() == element => {}
+            Entry::Occupied(mut known) => {
+                let key = known.key().clone();
+                let before = known.insert(element);
+                self.touch(place, key, Some(before));
+            }
+            Entry::Vacant(new) if self.quiet => {
+                new.insert(element);
+            }
+            Entry::Vacant(new) => {
+                let key = new.key().clone();
+                new.insert(element);
+                self.touch(place, key, None);
+            }
         }
-        let before = elements.insert(key.clone(), element);
-        self.touched.entry((place, key)).or_insert(before);
     }
 
     pub fn remove(&mut self, place: Place, key: impl Into<Box<[u8]>>) {
         let key = key.into();
         if let Some(before) = self.sets.get_mut(&place).and_then(|elements| elements.remove(&key)) {
-            self.touched.entry((place, key)).or_insert(Some(before));
+            self.touch(place, key, Some(before));
+        }
+    }
+
+    fn touch(&mut self, place: Place, key: Box<[u8]>, before: Option<Element>) {
+        if !self.quiet {
+            self.touched.entry((place, key)).or_insert(before);
         }
     }
 
@@ -49,7 +67,10 @@ impl Mirror {
     pub fn fill(&self, table: &mut Table) {
         for place in Place::all() {
             let mut set = Set::new(place.schema());
-            set.elements = Some(self.sets.get(&place).cloned().unwrap_or_default());
+            set.elements = Some(match place {
+                Place::Decisions => constants(),
+                _ => self.sets.get(&place).cloned().unwrap_or_default(),
+            });
             table.set(place.name(), set);
         }
     }

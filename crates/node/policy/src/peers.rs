@@ -16,7 +16,11 @@ use model::policy::output::IpBlock;
 use node_nft::{Element, Key, Ranges};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::{compile::FeatureKey, layout::Place, mirror::Mirror};
+use crate::{
+    compile::FeatureKey,
+    layout::{FIRST_CLASS, Place},
+    mirror::Mirror,
+};
 
 /// Never 0, which stands for everybody else.
 pub type ClassId = u32;
@@ -162,7 +166,10 @@ impl Peers {
     pub fn settle(&mut self, mirror: &mut Mirror) -> Settled {
         let mut settled = Settled::default();
         self.settle_blocks(mirror, &mut settled);
-        for address in std::mem::take(&mut self.dirty) {
+        // In order: trees take neighbours several times faster than addresses at random.
+        let mut dirty: Vec<IpAddr> = std::mem::take(&mut self.dirty).into_iter().collect();
+        dirty.sort_unstable();
+        for address in dirty {
             self.settle_address(address, mirror, &mut settled);
         }
         let empty: Vec<ClassId> = settled.gone.iter().copied().collect();
@@ -256,7 +263,7 @@ impl Peers {
         let hash = fnv(hashes.iter().flat_map(|hash| hash.to_le_bytes()).chain([u8::from(signature.ipv6)]));
         let [a, b, c, d, e, f, g, h] = hash.to_le_bytes();
         let mut id = u32::from_le_bytes([a, b, c, d]) ^ u32::from_le_bytes([e, f, g, h]);
-        while id == 0 || self.by_id.contains_key(&id) {
+        while id < FIRST_CLASS || self.by_id.contains_key(&id) {
             id = id.wrapping_add(1);
         }
         for feature in &signature.features {
@@ -356,5 +363,26 @@ fn predecessor(address: IpAddr) -> Option<IpAddr> {
     match address {
         IpAddr::V4(address) => u32::from(address).checked_sub(1).map(|next| IpAddr::V4(next.into())),
         IpAddr::V6(address) => u128::from(address).checked_sub(1).map(|next| IpAddr::V6(next.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Among this many classes several fall on the number of another.
+    #[test]
+    fn classes_never_share_a_number() {
+        const CLASSES: u32 = 200_000;
+        let (mut peers, mut mirror) = (Peers::default(), Mirror::default());
+        for number in 0..CLASSES {
+            let (feature, _) = peers.acquire(&FeatureKey::Set(format!("set{number}").into()));
+            peers.enter(IpAddr::V4(number.into()), feature);
+        }
+        peers.settle(&mut mirror);
+        let numbers: FxHashSet<ClassId> =
+            (0..CLASSES).map(|number| peers.class_of(IpAddr::V4(number.into()))).collect();
+        assert_eq!(numbers.len(), CLASSES as usize);
+        assert!(numbers.iter().all(|number| *number >= FIRST_CLASS));
     }
 }

@@ -82,6 +82,10 @@ pub struct Plane {
     peers: Peers,
     programs: Programs,
     mirror: Mirror,
+    /// Policies of which something cannot be expressed.
+    faulty: BTreeSet<Arc<str>>,
+    /// Workloads of which neither address nor interface is known.
+    unknown: BTreeSet<WorkloadId>,
     dirty_policies: BTreeSet<Arc<str>>,
     dirty_workloads: FxHashSet<WorkloadId>,
 }
@@ -129,16 +133,36 @@ impl Plane {
         changes: impl IntoIterator<Item = Change>,
         local: impl IntoIterator<Item = LocalChange>,
     ) -> Step {
+        let mut phases = Vec::new();
+        self.take_all(changes, local, &mut phases);
+        Step { transactions: transactions(phases, self.options.limits), errors: self.errors() }
+    }
+
+    /// As [`Self::step`], for who compares the whole table afterwards anyway: what changed is not worked out.
+    pub fn load(
+        &mut self,
+        changes: impl IntoIterator<Item = Change>,
+        local: impl IntoIterator<Item = LocalChange>,
+    ) {
+        self.mirror.quiet = true;
+        self.take_all(changes, local, &mut Vec::new());
+        self.mirror.quiet = false;
+    }
+
+    fn take_all(
+        &mut self,
+        changes: impl IntoIterator<Item = Change>,
+        local: impl IntoIterator<Item = LocalChange>,
+        phases: &mut Vec<Phase>,
+    ) {
         // What is named goes after what names it.
         let is_removed_set =
             |change: &Change| matches!(change, Change::Remove { kind: ObjectKind::AddressSet, .. });
         let (removed, changes): (Vec<_>, Vec<_>) = changes.into_iter().partition(is_removed_set);
-        let mut phases = Vec::new();
-        self.round(changes, local, &mut phases);
+        self.round(changes, local, phases);
         if !removed.is_empty() {
-            self.round(removed, [], &mut phases);
+            self.round(removed, [], phases);
         }
-        Step { transactions: transactions(phases, self.options.limits), errors: self.errors() }
     }
 
     fn round(
@@ -176,10 +200,10 @@ impl Plane {
         table
     }
 
-    /// Every object that is not in force as it is written.
+    /// Every object that is not in force as it is written. O(those).
     pub fn errors(&self) -> Vec<ObjectError> {
         let mut errors = Vec::new();
-        for (name, record) in &self.policies {
+        for (name, record) in self.faulty.iter().filter_map(|name| self.policies.get_key_value(name)) {
             let object = || ObjectId::new(ObjectKind::Policy, &**name);
             let of = |message: &String| ObjectError { object: object(), message: message.clone() };
             errors.extend(record.bound.compiled.errors.iter().map(of));
@@ -263,9 +287,10 @@ impl Plane {
     fn each_member_with(&mut self, key: &FeatureKey, mut act: impl FnMut(&mut Peers, IpAddr)) {
         let (FeatureKey::Set(set) | FeatureKey::Named { set, .. }) = key else { return };
         let Some(set) = self.sets.get(set) else { return };
-        for peer in set.peers().filter(|peer| objects::has(peer, key)) {
-            peer.addresses().for_each(|address| act(&mut self.peers, address));
-        }
+        let with = set.peers().filter(|peer| objects::has(peer, key));
+        let mut addresses: Vec<IpAddr> = with.flat_map(|peer| peer.addresses()).collect();
+        addresses.sort_unstable();
+        addresses.into_iter().for_each(|address| act(&mut self.peers, address));
     }
 }
 

@@ -8,12 +8,12 @@ use std::{
     net::IpAddr,
 };
 
-use node_nft::{Element, Key, Verdict};
+use node_nft::{Element, Key};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
     l4::{Decision, Function, L4},
-    layout::{Place, REJECT},
+    layout::{Place, code},
     mirror::Mirror,
     peers::{ClassId, Peers, Settled},
     program::Program,
@@ -180,25 +180,21 @@ impl Program {
     ) {
         let (direction, ipv6) = (self.direction, self.ipv6);
         let pair = || Key::new().address(address).mark(class);
-        each(Place::Defaults(direction, ipv6), pair(), verdict(function.default));
+        each(Place::Defaults(direction, ipv6), pair(), value(function.default));
         for (protocol, decision) in &function.protocols {
-            each(Place::Protocols(direction, ipv6), pair().proto(*protocol), verdict(*decision));
+            each(Place::Protocols(direction, ipv6), pair().proto(*protocol), value(*decision));
         }
         for (protocol, port, decision) in &function.ports {
-            each(Place::Ports(direction, ipv6), pair().proto(*protocol).port(*port), verdict(*decision));
+            each(Place::Ports(direction, ipv6), pair().proto(*protocol).port(*port), value(*decision));
         }
         for (range, decision) in &function.ranges {
             let corner = |first, second| pair().proto(range.protocol).port(first).port(second);
             let (low, high) = (corner(range.first.0, range.second.0), corner(range.first.1, range.second.1));
-            each(Place::Ranges(direction, ipv6), low, verdict(*decision).until(high));
+            each(Place::Ranges(direction, ipv6), low, value(*decision).until(high));
         }
     }
 }
 
-fn verdict(decision: Decision) -> Element {
-    Element::verdict(match decision {
-        Decision::Permit => Verdict::Return,
-        Decision::Drop => Verdict::Drop,
-        Decision::Reject => Verdict::Goto(REJECT.into()),
-    })
+fn value(decision: Decision) -> Element {
+    Element::value(Key::new().mark(code(decision)))
 }

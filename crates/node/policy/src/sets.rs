@@ -41,28 +41,27 @@ impl AddressSet {
     }
 
     /// The member it replaces, and whether names now mean other numbers than before.
-    pub fn put(&mut self, member: Member) -> (Option<Peer>, bool) {
-        let (removed, mut renamed) = self.remove(&member);
+    pub fn put(&mut self, id: &WorkloadId, member: Member) -> (Option<Peer>, bool) {
+        let (removed, mut renamed) = self.remove(id, &member.addresses);
         for port in &member.ports {
             let ports = self.named.entry((port.name.clone(), port.protocol)).or_default();
             let count = ports.entry(port.port).or_default();
             renamed |= *count == 0;
             *count += 1;
         }
-        let peer = Peer { addresses: member.addresses.clone(), ports: member.ports.clone() };
-        self.members.entry(WorkloadId::of(&member)).or_default().push(peer);
+        let peer = Peer { addresses: member.addresses, ports: member.ports };
+        self.members.entry(id.clone()).or_default().push(peer);
         (removed, renamed)
     }
 
-    pub fn remove(&mut self, member: &Member) -> (Option<Peer>, bool) {
-        let id = WorkloadId::of(member);
-        let Some(peers) = self.members.get_mut(&id) else { return (None, false) };
-        let Some(index) = peers.iter().position(|peer| peer.addresses == member.addresses) else {
+    pub fn remove(&mut self, id: &WorkloadId, addresses: &Addresses) -> (Option<Peer>, bool) {
+        let Some(peers) = self.members.get_mut(id) else { return (None, false) };
+        let Some(index) = peers.iter().position(|peer| peer.addresses == *addresses) else {
             return (None, false);
         };
         let peer = peers.swap_remove(index);
         if peers.is_empty() {
-            self.members.remove(&id);
+            self.members.remove(id);
         }
         let mut renamed = false;
         for port in &peer.ports {

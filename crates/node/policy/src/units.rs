@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
-use node_nft::{Op, Transaction};
+use node_nft::{Element, Key, Op, Transaction};
 
 use crate::{ObjectId, ObjectKind, Plane, compile::FeatureKey, layout::Place};
 
@@ -46,6 +46,15 @@ pub fn units(transaction: &Transaction) -> Option<Vec<Unit>> {
     Some(units.into_iter().map(|(subject, transaction)| Unit { subject, transaction }).collect())
 }
 
+/// Closes what the unit is about, if it is a workload: better nothing than what was not decided.
+pub fn closing(subject: &Subject) -> Option<Transaction> {
+    let Subject::Workload(address) = subject else { return None };
+    let place = Place::Closed(address.is_ipv6());
+    let elements = vec![(Key::new().address(*address).into_boxed(), Element::member())];
+    let close = Op::AddElements { set: place.name(), schema: place.schema(), elements };
+    Some(Transaction { ops: vec![close] })
+}
+
 /// The units as one transaction again.
 pub fn join(units: &[Unit]) -> Transaction {
     let mut whole = Transaction::default();
@@ -67,8 +76,11 @@ fn subject(place: Place, key: &[u8]) -> Subject {
         | Place::Ports(_, ipv6)
         | Place::Ranges(_, ipv6)
         | Place::Protocols(_, ipv6)
-        | Place::Defaults(_, ipv6) => (None, address(ipv6)),
-        Place::Itself(_) | Place::Locals(_) | Place::Interfaces | Place::Homes(_) => (None, None),
+        | Place::Defaults(_, ipv6)
+        | Place::Closed(ipv6) => (None, address(ipv6)),
+        Place::Itself(_) | Place::Locals(_) | Place::Interfaces | Place::Homes(_) | Place::Decisions => {
+            (None, None)
+        }
     };
     peer.map(Subject::Peer).or(workload.map(Subject::Workload)).unwrap_or(Subject::Links)
 }

@@ -75,8 +75,6 @@ impl Op {
 #[derive(Clone, Debug)]
 pub struct Config {
     pub scheduler: String,
-    /// By service, where it differs from the node's.
-    pub schedulers: BTreeMap<crate::ServiceName, String>,
     /// Addresses that other interfaces hold already: they attract packets as they are.
     pub host_addresses: BTreeSet<IpAddr>,
     /// Do not answer on the node's networks for addresses of services.
@@ -85,12 +83,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self {
-            scheduler: "rr".into(),
-            schedulers: BTreeMap::new(),
-            host_addresses: BTreeSet::new(),
-            strict_arp: false,
-        }
+        Self { scheduler: "rr".into(), host_addresses: BTreeSet::new(), strict_arp: false }
     }
 }
 
@@ -144,10 +137,7 @@ impl Plane {
             }
             if let Some(info) = &patch.service.after {
                 for frontend in &info.frontends {
-                    wanted.insert(
-                        server_id(info, frontend),
-                        Some(self.state(&patch.id, info, frontend, &port)),
-                    );
+                    wanted.insert(server_id(info, frontend), Some(self.state(info, frontend, &port)));
                 }
                 come.extend(self.binds(info));
                 self.ports.insert(patch.id.clone(), port);
@@ -210,8 +200,8 @@ impl Plane {
             .collect()
     }
 
-    fn state(&self, id: &PortId, info: &ServicePortInfo, frontend: &Frontend, port: &Port) -> ServerState {
-        let scheduler = self.config.schedulers.get(&id.service).unwrap_or(&self.config.scheduler).clone();
+    fn state(&self, info: &ServicePortInfo, frontend: &Frontend, port: &Port) -> ServerState {
+        let scheduler = info.scheduler.as_deref().unwrap_or(&self.config.scheduler).to_owned();
         let stays_here = if frontend.kind.is_external() { info.external_local } else { info.internal_local };
         let pool = if stays_here { &port.local } else { &port.cluster };
         let destinations = pool.iter().map(|socket| (*socket, 1)).collect();

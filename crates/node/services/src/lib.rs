@@ -17,8 +17,11 @@
 //! A patch holds everything that one port of a service needs; patches do not depend on each other. What they share
 //! (an address that several ports use, a hairpin entry) is counted by the plane.
 
+#[cfg(any(test, feature = "cases"))]
+pub mod cases;
 pub mod conntrack;
 mod endpoint;
+pub mod evaluate;
 pub mod ipvs;
 pub mod nftables;
 mod node;
@@ -26,21 +29,18 @@ mod patch;
 mod port;
 mod refs;
 mod select;
-mod service;
-mod slice;
 mod store;
 #[cfg(test)]
 mod testing;
 
 pub use endpoint::EndpointInfo;
+pub use model::service::{
+    Ingress, IngressMode, Protocol, Service, ServiceKind, ServiceName, ServicePort, Slice, SliceEndpoint,
+    SlicePort, parse_address, parse_prefix,
+};
 pub use node::Node;
 pub use patch::{EndpointPatch, Operation, ServiceEndpointsPatch, ServicePatch};
 pub use port::{Frontend, FrontendKind, PortId, ServicePortInfo};
 pub use refs::Refs;
-pub use select::{Selection, Wanted, select};
-pub use service::{
-    HEADLESS_LABEL, Ingress, IngressMode, PROXY_NAME_LABEL, Protocol, Service, ServiceKind, ServiceName,
-    ServicePort, parse_address, parse_prefix,
-};
-pub use slice::{Slice, SliceEndpoint, SlicePort};
-pub use store::{HealthCheck, Store};
+pub use select::{Judged, Selection, Wanted, judge, select};
+pub use store::{Conflict, HealthCheck, Store};

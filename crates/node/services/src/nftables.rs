@@ -17,7 +17,7 @@
 //! its way through the rules may still ask for it.
 
 mod class;
-mod elements;
+pub(crate) mod elements;
 pub(crate) mod layout;
 mod pool;
 mod steps;

@@ -56,6 +56,8 @@ pub struct ServicePortInfo {
     pub affinity: Option<u32>,
     pub internal_local: bool,
     pub external_local: bool,
+    /// How IPVS chooses, where it is not to choose as the node says.
+    pub scheduler: Option<Box<str>>,
     /// There is an endpoint somewhere, though perhaps not for this node: what a local policy keeps from being
     /// answered is dropped in silence, what nobody can answer is rejected.
     pub has_endpoints: bool,

@@ -48,28 +48,108 @@ impl Candidate<'_> {
 
 pub fn select<'a>(wanted: Wanted<'_>, slices: impl IntoIterator<Item = &'a Slice>, node: &Node) -> Selection {
     let candidates = candidates(wanted, slices, node);
-    let topology = Topology::of(&candidates, node);
-    let in_cluster = |one: &Candidate<'_>| wanted.uses_cluster && one.ready && topology.allows(one, node);
-    let in_local = |one: &Candidate<'_>| wanted.uses_local && one.local && one.ready;
-    let cluster_drains = !candidates.values().any(in_cluster);
-    let local_drains = !candidates.values().any(in_local);
+    let pools = Pools::of(wanted, &candidates, node);
     let mut selection = Selection::default();
     for (socket, one) in &candidates {
+        let info = pools.endpoint(*socket, one);
         let draining = one.draining();
-        let in_cluster_pool = in_cluster(one) || wanted.uses_cluster && cluster_drains && draining;
-        let in_local_pool = in_local(one) || wanted.uses_local && local_drains && one.local && draining;
-        selection.has_endpoints |= in_cluster_pool || wanted.uses_local && (one.ready || draining);
-        let info = EndpointInfo {
-            address: socket.0,
-            port: socket.1,
-            is_local: one.local,
-            in_cluster_pool,
-            in_local_pool,
-            is_serving: one.serving,
-        };
+        selection.has_endpoints |= info.in_cluster_pool || wanted.uses_local && (one.ready || draining);
         selection.endpoints.insert(*socket, info);
     }
     selection
+}
+
+/// An endpoint with why it is used or not, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judged {
+    pub endpoint: EndpointInfo,
+    /// Where it runs.
+    pub node: Option<String>,
+    pub reason: String,
+}
+
+/// The same selection as [`select`] makes, with its reasons.
+pub fn judge<'a>(
+    wanted: Wanted<'_>,
+    slices: impl IntoIterator<Item = &'a Slice>,
+    node: &Node,
+) -> Vec<Judged> {
+    let candidates = candidates(wanted, slices, node);
+    let pools = Pools::of(wanted, &candidates, node);
+    let judged = candidates.iter().map(|(socket, one)| {
+        let endpoint = pools.endpoint(*socket, one);
+        Judged { endpoint, node: one.endpoint.node.clone(), reason: pools.reason(one, &endpoint) }
+    });
+    judged.collect()
+}
+
+/// What decides over all candidates together.
+struct Pools<'a> {
+    wanted: Wanted<'a>,
+    topology: Topology,
+    node: &'a Node,
+    /// Nobody is ready: what still serves takes over.
+    cluster_drains: bool,
+    local_drains: bool,
+}
+
+impl<'a> Pools<'a> {
+    fn of(wanted: Wanted<'a>, candidates: &BTreeMap<(IpAddr, u16), Candidate<'_>>, node: &'a Node) -> Self {
+        let topology = Topology::of(candidates, node);
+        let mut pools = Self { wanted, topology, node, cluster_drains: false, local_drains: false };
+        pools.cluster_drains = !candidates.values().any(|one| pools.ready_for_cluster(one));
+        pools.local_drains = !candidates.values().any(|one| pools.ready_here(one));
+        pools
+    }
+
+    fn ready_for_cluster(&self, one: &Candidate<'_>) -> bool {
+        self.wanted.uses_cluster && one.ready && self.topology.allows(one, self.node)
+    }
+
+    fn ready_here(&self, one: &Candidate<'_>) -> bool {
+        self.wanted.uses_local && one.local && one.ready
+    }
+
+    fn endpoint(&self, socket: (IpAddr, u16), one: &Candidate<'_>) -> EndpointInfo {
+        let drains = |all: bool, used: bool| all && used && one.draining();
+        EndpointInfo {
+            address: socket.0,
+            port: socket.1,
+            is_local: one.local,
+            in_cluster_pool: self.ready_for_cluster(one)
+                || drains(self.cluster_drains, self.wanted.uses_cluster),
+            in_local_pool: self.ready_here(one)
+                || one.local && drains(self.local_drains, self.wanted.uses_local),
+            is_serving: one.serving,
+        }
+    }
+
+    fn reason(&self, one: &Candidate<'_>, endpoint: &EndpointInfo) -> String {
+        let used = match (endpoint.in_cluster_pool, endpoint.in_local_pool) {
+            (true, true) => "for all traffic",
+            (true, false) => "for traffic that may leave the node",
+            (false, true) => "for traffic that must stay on the node",
+            (false, false) => "not used",
+        };
+        let why = match one {
+            one if one.ready && one.terminating => "it is published although it terminates",
+            one if one.ready && !self.topology.allows(one, self.node) => "hints give it to others",
+            one if one.ready => match self.topology {
+                Topology::Any => "it is ready",
+                Topology::SameNode => "it is ready, and hints give it to this node",
+                Topology::SameZone => "it is ready, and hints give it to this zone",
+            },
+            one if one.draining() && (endpoint.in_cluster_pool || endpoint.in_local_pool) => {
+                "it terminates and still serves, and nobody is ready"
+            }
+            one if one.draining() => "it terminates, and others are ready",
+            one if one.terminating => "it terminates and serves no more",
+            _ => "it is not ready",
+        };
+        let elsewhere = one.ready && !one.local && !self.wanted.uses_cluster;
+        let why = if elsewhere { "it runs on another node, which the policy excludes" } else { why };
+        format!("{used}: {why}")
+    }
 }
 
 /// One per address and port: what does not terminate wins over what does, what is ready over what is not.

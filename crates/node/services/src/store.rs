@@ -13,10 +13,12 @@ use std::{
 use ipnet::IpNet;
 
 use crate::{
-    EndpointInfo, EndpointPatch, Frontend, Node, Operation, PortId, Service, ServiceEndpointsPatch,
-    ServiceName, ServicePatch, ServicePort, ServicePortInfo, Slice, Wanted, select,
+    EndpointInfo, EndpointPatch, Frontend, Judged, Node, Operation, PortId, Service, ServiceEndpointsPatch,
+    ServiceName, ServicePatch, ServicePort, ServicePortInfo, Slice, Wanted, judge, select,
 };
 use claims::{Claim, Claims};
+
+pub use claims::Conflict;
 
 #[derive(Clone, Debug, Default)]
 pub struct Store {
@@ -26,6 +28,9 @@ pub struct Store {
     slices: HashMap<String, ServiceName>,
     claims: Claims,
     dirty: BTreeSet<ServiceName>,
+    /// Ports that a local policy leaves unanswered on this node, although somebody answers elsewhere: from within, and
+    /// from outside.
+    unanswered: (usize, usize),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -175,6 +180,24 @@ impl Store {
         Some((&*state.info, state.endpoints.iter()))
     }
 
+    /// Why each endpoint of a port is used or not.
+    pub fn judge(&self, id: &PortId) -> Vec<Judged> {
+        let Some(entry) = self.services.get(&id.service) else { return Vec::new() };
+        let Some(service) = &entry.service else { return Vec::new() };
+        judge(entry.wanted(id, service), entry.slices.iter().map(|(_, slice)| slice), &self.node)
+    }
+
+    /// Services that do not get a frontend, because another has it.
+    pub fn conflicts(&self) -> impl Iterator<Item = Conflict> + '_ {
+        self.claims.conflicts()
+    }
+
+    /// Ports that a local policy leaves unanswered on this node, although somebody answers elsewhere: from within, and
+    /// from outside.
+    pub fn unanswered(&self) -> (usize, usize) {
+        self.unanswered
+    }
+
     pub fn health_checks(&self) -> Vec<HealthCheck> {
         let checked = self.services.iter().filter_map(|(name, entry)| {
             let service =
@@ -204,6 +227,14 @@ impl Store {
         let after = self.compute(name, entry);
         let Some(entry) = self.services.get_mut(name) else { return };
         let before = std::mem::replace(&mut entry.ports, after);
+        for (_, port) in &before {
+            self.unanswered.0 -= usize::from(port.is_unanswered(false));
+            self.unanswered.1 -= usize::from(port.is_unanswered(true));
+        }
+        for (_, port) in &entry.ports {
+            self.unanswered.0 += usize::from(port.is_unanswered(false));
+            self.unanswered.1 += usize::from(port.is_unanswered(true));
+        }
         let ids: BTreeSet<_> = before.iter().chain(&entry.ports).map(|(id, _)| id.clone()).collect();
         for id in ids {
             let patch = patch(find(&before, &id), find(&entry.ports, &id), id);
@@ -237,14 +268,7 @@ impl Store {
             .map(|claim| Frontend { address: claim.address, port: claim.port, kind: claim.kind })
             .collect();
         frontends.sort_unstable();
-        let external = entry.claims.iter().any(|claim| claim.owner == id && claim.kind.is_external());
-        let wanted = Wanted {
-            port_name: &id.port_name,
-            protocol: id.protocol,
-            ipv6: id.ipv6,
-            uses_cluster: !service.internal_local || external,
-            uses_local: service.internal_local || service.external_local && external,
-        };
+        let wanted = entry.wanted(&id, service);
         let selection = select(wanted, entry.slices.iter().map(|(_, slice)| slice), &self.node);
         let info = ServicePortInfo {
             protocol: id.protocol,
@@ -253,13 +277,35 @@ impl Store {
             affinity: service.affinity,
             internal_local: service.internal_local,
             external_local: service.external_local,
+            scheduler: service.scheduler.as_deref().map(Into::into),
             has_endpoints: selection.has_endpoints,
         };
         PortState { info: Arc::new(info), endpoints: selection.endpoints.into_values().collect() }
     }
 }
 
+impl PortState {
+    fn is_unanswered(&self, external: bool) -> bool {
+        let local = if external { self.info.external_local } else { self.info.internal_local };
+        local
+            && self.info.has_endpoints
+            && self.info.frontends.iter().any(|frontend| frontend.kind.is_external() == external)
+            && !self.endpoints.iter().any(|endpoint| endpoint.in_local_pool)
+    }
+}
+
 impl Entry {
+    fn wanted<'a>(&self, id: &'a PortId, service: &Service) -> Wanted<'a> {
+        let external = self.claims.iter().any(|claim| claim.owner == *id && claim.kind.is_external());
+        Wanted {
+            port_name: &id.port_name,
+            protocol: id.protocol,
+            ipv6: id.ipv6,
+            uses_cluster: !service.internal_local || external,
+            uses_local: service.internal_local || service.external_local && external,
+        }
+    }
+
     fn ready_here(&self, node: &str) -> usize {
         let slices = self.slices.iter().map(|(_, slice)| slice).filter(|slice| slice.is_ours());
         let endpoints = slices.flat_map(|slice| &slice.endpoints);

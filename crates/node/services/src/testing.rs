@@ -22,7 +22,7 @@ pub fn node() -> Node {
         name: "here".into(),
         zone: Some("a".into()),
         addresses: vec![ip("192.168.0.2")],
-        refuse_external_ips: false,
+        ..Node::default()
     }
 }
 

@@ -86,6 +86,7 @@ impl Orchestrator {
     ) -> Option<Duration> {
         let look = self.look()?;
         self.forget_failures(&look.plan);
+        self.tell_standing(&look.intent, &look.plan);
         self.settle_jobs(look.jobs, &look.plan).await;
         self.subscribe(&look.intent, &look.inventory).await;
         let now = Instant::now();
@@ -126,10 +127,14 @@ impl Orchestrator {
         debug!(%action, "a step starts");
         let this = Arc::clone(self);
         steps.spawn(async move {
+            let started = Instant::now();
             // B11: a plugin in this process that panics fails its step and nothing else.
             let result = AssertUnwindSafe(this.perform(&action)).catch_unwind().await;
             let result =
                 result.unwrap_or_else(|_| Err(OrchestratorError::Panicked { action: action.to_string() }));
+            // Where the time of a job goes: the longest chain of these is its critical path.
+            let (seconds, done) = (started.elapsed().as_secs_f64(), result.is_ok());
+            debug!(%action, seconds, done, "a step has ended");
             Ended { object, result }
         });
     }

@@ -82,24 +82,6 @@ impl Fact {
         }
     }
 
-    /// The same, not there.
-    pub(super) fn absent(&self) -> Self {
-        match self.clone() {
-            Self::Resource(name, _) => Self::Resource(name, None),
-            Self::Rule(resource, rule, _) => Self::Rule(resource, rule, None),
-            Self::TagRule(tag, rule, _) => Self::TagRule(tag, rule, None),
-            Self::Link(name, _) => Self::Link(name, None),
-            Self::Network(name, _) => Self::Network(name, None),
-            Self::MadeResource(name, _) => Self::MadeResource(name, None),
-            Self::Peering(name, _) => Self::Peering(name, None),
-            Self::Nat(name, _) => Self::Nat(name, None),
-            Self::Gateway(site, _) => Self::Gateway(site, None),
-            Self::MadeLink(name, _) => Self::MadeLink(name, None),
-            Self::Reserved(space, _) => Self::Reserved(space, None),
-            Self::Job(id, _) => Self::Job(id, None),
-        }
-    }
-
     /// Reads a stored entry; none if it is nothing this version writes.
     pub(super) fn read(key: &Key, value: &[u8]) -> Option<Self> {
         fn json<T: DeserializeOwned>(value: &[u8]) -> Option<T> {

@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, fmt};
 use jiff::Timestamp;
 use model::ResourceName;
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 use tracing::info;
 
 use super::{Orchestrator, OrchestratorError, facts::Fact};
@@ -98,6 +99,11 @@ impl Orchestrator {
     /// All jobs, oldest first.
     pub fn jobs(&self) -> Vec<Job> {
         self.state.lock().jobs.values().cloned().collect()
+    }
+
+    /// Changes with every change of what is wanted, made or under way.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
     pub fn job(&self, id: &str) -> Result<Job, OrchestratorError> {

@@ -4,21 +4,27 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     future::Future,
     net::IpAddr,
+    time::Duration,
 };
 
 use aws_lc_rs::rand;
-use cloud_api::{CloudError, PeeringSpec, ResourceSpec};
+use cloud_api::{CloudError, CloudErrorKind, PeeringSpec, ResourceSpec};
 use futures::future::try_join;
 use ipnet::Ipv4Net;
 use model::{
     BgpPair, ConnectionSpec, EntryName, GatewayState, Leaf, LinkName, NetworkName, PeeringName, PermitEntry,
     ResourceName, Secret, Segment, Site, TagName,
 };
+use tokio::time::Instant;
+use tracing::debug;
 
 use super::{Orchestrator, OrchestratorError, facts::Fact};
 use crate::plan::{
     Action, GatewayRecord, LinkRecord, NetworkRecord, PermitChange, Phase, ResourceRecord, SimpleRecord,
 };
+
+/// Pause between two looks at a link that is not up yet.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 type Done = Result<(), OrchestratorError>;
 
@@ -221,6 +227,7 @@ impl Orchestrator {
         let (mut spec_a, mut spec_b) =
             (self.connection(name, a, &record)?, self.connection(name, b, &record)?);
         try_join(self.prepare(&spec_a), self.prepare(&spec_b)).await?;
+        let started = Instant::now();
         // An end whose addresses come with its connections goes first; the planner links no two of them.
         match (spec_b.peer_addresses.is_empty(), spec_a.peer_addresses.is_empty()) {
             (true, _) => {
@@ -237,6 +244,10 @@ impl Orchestrator {
                 try_join(self.connect_end(&spec_a), self.connect_end(&spec_b)).await?;
             }
         }
+        let connected = started.elapsed().as_secs_f64();
+        try_join(self.until_up(name, &spec_a), self.until_up(name, &spec_b)).await?;
+        let up = started.elapsed().as_secs_f64() - connected;
+        debug!(link = %name, connected, up, "a link carries packets");
         let ready = LinkRecord { phase: Phase::Ready, ..record };
         self.commit(vec![Fact::MadeLink(name.clone(), Some(ready))]).await
     }
@@ -294,6 +305,29 @@ impl Orchestrator {
     async fn connect_end(&self, spec: &ConnectionSpec) -> Done {
         let (cloud, at) = (self.cloud(&spec.site.cloud)?, self.at(&spec.site).await?);
         self.call(&spec.site.cloud, "create_connections", cloud.create_connections(&at, spec)).await
+    }
+
+    /// Waits until packets can pass at this end, if its cloud says how it is: a link that is ready works.
+    async fn until_up(&self, name: &LinkName, spec: &ConnectionSpec) -> Done {
+        let (cloud, at) = (self.cloud(&spec.site.cloud)?, self.at(&spec.site).await?);
+        let has_bgp = [&spec.site, &spec.peer].iter().all(|site| self.has_bgp(site));
+        let end = Instant::now() + self.options.link_patience;
+        loop {
+            let status = cloud.connection_status(&at, &spec.peer);
+            match self.call(&spec.site.cloud, "connection_status", status).await {
+                Ok(status) if status.tunnels_up > 0 && (status.bgp_established > 0 || !has_bgp) => {
+                    return Ok(());
+                }
+                Err(OrchestratorError::Cloud { err, .. }) if err.kind == CloudErrorKind::Unsupported => {
+                    return Ok(());
+                }
+                _ if Instant::now() > end => {
+                    let what = format!("link {name}: at {} no tunnel is up, so it", spec.site);
+                    return Err(OrchestratorError::NotReady { what });
+                }
+                _ => tokio::time::sleep(LOOK_AGAIN).await,
+            }
+        }
     }
 
     async fn delete_link(&self, name: &LinkName) -> Done {

@@ -1,13 +1,12 @@
-//! What users ask for: resources and links.
+//! What users ask for: resources, and what all requests have in common.
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use ipnet::Ipv4Net;
-use model::{BgpPair, ConnectionStatus, LinkName, PermitEntry, ResourceName, Segment, Site};
+use model::{PermitEntry, ResourceName, Segment, Site};
 use serde::Serialize;
 
-use super::{Job, Orchestrator, OrchestratorError, facts::Fact, perform::tag_of, state::apply_intent};
-use crate::plan::{Phase, Plan, ResourceIntent, plan};
+use super::{Job, Orchestrator, OrchestratorError, facts::Fact, perform::tag_of, state};
+use crate::plan::{Inventory, Phase, Plan, ResourceIntent, plan};
 
 /// What came of a request: work under way, or what the work would be.
 #[derive(Clone, Debug)]
@@ -40,22 +39,6 @@ pub struct ResourceView {
     pub message: String,
 }
 
-/// A link as users see it.
-#[derive(Clone, Debug, Serialize)]
-pub struct LinkView {
-    pub name: LinkName,
-    pub state: &'static str,
-    /// It stays whether or not a rule needs it.
-    pub pinned: bool,
-    pub bgp: Vec<BgpPair>,
-    /// AS numbers of both gateways.
-    pub asns: [Option<u32>; 2],
-    pub spaces: [Vec<Ipv4Net>; 2],
-    /// How both ends are; absent where a cloud does not say.
-    pub ends: [Option<ConnectionStatus>; 2],
-    pub message: String,
-}
-
 /// A request that was checked: what it changes, and what puts it back.
 pub(super) struct Asked {
     pub what: String,
@@ -63,6 +46,8 @@ pub(super) struct Asked {
     pub objects: BTreeSet<String>,
     pub facts: Vec<Fact>,
     pub undo: Vec<Fact>,
+    /// The request was judged on this resource; if it goes meanwhile, the request is refused.
+    pub judged_on: Option<ResourceName>,
 }
 
 impl Orchestrator {
@@ -74,18 +59,20 @@ impl Orchestrator {
                 (Arc::clone(&state.intent), Arc::clone(&state.inventory))
             };
             let mut intent = self.complete(&intent).ok_or(OrchestratorError::NotLoaded)?;
-            asked.facts.into_iter().for_each(|fact| apply_intent(&mut intent, fact));
+            let mut inventory = Inventory::clone(&inventory);
+            asked.facts.into_iter().for_each(|fact| state::try_out(&mut intent, &mut inventory, fact));
             return Ok(Outcome::Plan(Box::new(plan(&intent, &inventory))));
         }
         let job = Job::new(asked.what, asked.resources, asked.objects, asked.undo);
         let mut facts = asked.facts;
         facts.push(job.fact());
-        self.commit(facts).await?;
+        let guard = asked.judged_on.map(|name| Fact::Resource(name, None).key());
+        self.commit_if(facts, guard).await?;
         self.wake.notify_one();
         Ok(Outcome::Job(Box::new(job)))
     }
 
-    async fn check_site(&self, site: &Site) -> Result<(), OrchestratorError> {
+    pub(super) async fn check_site(&self, site: &Site) -> Result<(), OrchestratorError> {
         self.cloud(&site.cloud)?;
         let known = self.deployments.has_namespace(&site.namespace).await;
         match known.map_err(|message| OrchestratorError::Namespaces { message })? {
@@ -119,21 +106,31 @@ impl Orchestrator {
             return Err(OrchestratorError::TagExists { tag });
         }
         let (cloud, at) = (self.cloud(&site.cloud)?, self.at(&site).await?);
+        let mut notes = Vec::new();
         let region = match attach {
-            true => "attached".parse().expect("it is a legal name"),
+            true => {
+                let inspected = cloud.inspect_attachment(&at, &description);
+                notes = self.call(&site.cloud, "inspect_attachment", inspected).await?;
+                "attached".parse().expect("it is a legal name")
+            }
             false => {
                 self.call(&site.cloud, "inspect_resource", cloud.inspect_resource(&at, &description)).await?
             }
         };
         let intent = ResourceIntent { region, description, attach };
         let asked = Asked {
+            judged_on: None,
             what: format!("create resource {name}"),
             resources: [name.clone()].into(),
             objects: BTreeSet::new(),
             facts: vec![Fact::Resource(name.clone(), Some(intent))],
             undo: vec![Fact::Resource(name, None)],
         };
-        self.ask(asked, dry_run).await
+        let mut outcome = self.ask(asked, dry_run).await?;
+        if let Outcome::Plan(plan) = &mut outcome {
+            plan.notes = notes;
+        }
+        Ok(outcome)
     }
 
     /// Deletes a resource with its rules.
@@ -154,6 +151,7 @@ impl Orchestrator {
             facts
         };
         let asked = Asked {
+            judged_on: None,
             what: format!("delete resource {name}"),
             resources: [name].into(),
             objects: BTreeSet::new(),
@@ -161,6 +159,12 @@ impl Orchestrator {
             undo: Vec::new(),
         };
         self.ask(asked, dry_run).await
+    }
+
+    /// The last trouble with each object that has one.
+    pub fn troubles(&self) -> Vec<(String, String)> {
+        let failures = self.failures.lock();
+        failures.iter().map(|(object, failure)| (object.clone(), failure.message.clone())).collect()
     }
 
     pub fn resources(&self) -> Vec<ResourceView> {
@@ -192,81 +196,9 @@ impl Orchestrator {
             message: failure.unwrap_or_default(),
         })
     }
-
-    /// Links two sites and keeps them linked. Asked again, or by many at once, it is one link.
-    pub async fn connect(&self, link: LinkName, dry_run: bool) -> Result<Outcome, OrchestratorError> {
-        for site in link.ends() {
-            self.check_site(site).await?;
-        }
-        let pinned = self.state.lock().intent.links.contains(&link);
-        let [a, b] = link.ends();
-        let asked = Asked {
-            what: format!("link {a} and {b}"),
-            resources: BTreeSet::new(),
-            objects: [format!("link/{link}"), format!("gateway/{a}"), format!("gateway/{b}")].into(),
-            facts: if pinned { Vec::new() } else { vec![Fact::Link(link.clone(), Some(()))] },
-            undo: if pinned { Vec::new() } else { vec![Fact::Link(link.clone(), None)] },
-        };
-        match self.ask(asked, dry_run).await {
-            // Somebody else has just asked for the same.
-            Err(OrchestratorError::Superseded) if self.state.lock().intent.links.contains(&link) => {
-                Box::pin(self.connect(link, dry_run)).await
-            }
-            other => other,
-        }
-    }
-
-    /// Lets a link go when no rule needs it.
-    pub async fn disconnect(&self, link: LinkName, dry_run: bool) -> Result<Outcome, OrchestratorError> {
-        if !self.state.lock().intent.links.contains(&link) {
-            return Err(OrchestratorError::UnknownLink { link });
-        }
-        let asked = Asked {
-            what: format!("let link {link} go"),
-            resources: BTreeSet::new(),
-            objects: [format!("link/{link}")].into(),
-            facts: vec![Fact::Link(link, None)],
-            undo: Vec::new(),
-        };
-        self.ask(asked, dry_run).await
-    }
-
-    /// All links, with how their ends are.
-    pub async fn links(&self) -> Vec<LinkView> {
-        let (made, pinned, gateways) = {
-            let state = self.state.lock();
-            (state.inventory.links.clone(), state.intent.links.clone(), state.inventory.gateways.clone())
-        };
-        let names: BTreeSet<&LinkName> = made.keys().chain(&pinned).collect();
-        let mut views = Vec::new();
-        for name in names {
-            let record = made.get(name);
-            let asn = |site: &Site| gateways.get(site).map(|gateway| gateway.asn);
-            let [a, b] = name.ends();
-            let failure =
-                self.failures.lock().get(&format!("link/{name}")).map(|failure| failure.message.clone());
-            views.push(LinkView {
-                name: name.clone(),
-                state: record.map_or("wanted", |record| phase_text(record.phase)),
-                pinned: pinned.contains(name),
-                bgp: record.map(|record| record.bgp.clone()).unwrap_or_default(),
-                asns: [asn(a), asn(b)],
-                spaces: record.map(|record| record.spaces.clone()).unwrap_or_default(),
-                ends: [self.end_status(a, b).await, self.end_status(b, a).await],
-                message: failure.unwrap_or_default(),
-            });
-        }
-        views
-    }
-
-    async fn end_status(&self, site: &Site, peer: &Site) -> Option<ConnectionStatus> {
-        let (cloud, at) = (self.cloud(&site.cloud).ok()?, self.at(site).await.ok()?);
-        let limit = std::time::Duration::from_secs(5);
-        tokio::time::timeout(limit, cloud.connection_status(&at, peer)).await.ok()?.ok()
-    }
 }
 
-fn phase_text(phase: Phase) -> &'static str {
+pub(super) fn phase_text(phase: Phase) -> &'static str {
     match phase {
         Phase::Making => "making",
         Phase::Ready => "ready",

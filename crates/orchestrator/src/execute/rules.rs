@@ -29,6 +29,7 @@ impl Orchestrator {
         let rules = last_of_each(rules);
         let entry = |rule: &PermitRule| format!("rule/{resource}/{}", EntryName::own(&rule.name));
         let asked = Asked {
+            judged_on: Some(resource.clone()),
             what: format!("add {} rules to {resource}", rules.len()),
             resources: [resource.clone()].into(),
             objects: rules.iter().map(entry).collect(),
@@ -67,6 +68,7 @@ impl Orchestrator {
             }
         }
         let asked = Asked {
+            judged_on: None,
             what: format!("delete {} rules of {resource}", names.len()),
             resources: [resource.clone()].into(),
             objects: BTreeSet::new(),
@@ -107,6 +109,7 @@ impl Orchestrator {
         let rules = last_of_each(rules);
         let old = self.state.lock().intent.tag_rules.get(&tag).cloned().unwrap_or_default();
         let asked = Asked {
+            judged_on: None,
             what: format!("add {} rules to tag {tag}", rules.len()),
             resources: members,
             objects: BTreeSet::new(),
@@ -143,6 +146,7 @@ impl Orchestrator {
         }
         let members = self.state.lock().intent.resources.keys().cloned().collect();
         let asked = Asked {
+            judged_on: None,
             what: format!("delete {} rules of tag {tag}", names.len()),
             resources: members,
             objects: BTreeSet::new(),

@@ -87,8 +87,17 @@ impl State {
     }
 }
 
-/// Takes a fact into an intent; also for trying out what a request would do.
-pub(super) fn apply_intent(intent: &mut Intent, fact: Fact) {
+/// Takes a fact into copies, to try out what a request would do.
+pub(super) fn try_out(intent: &mut Intent, inventory: &mut Inventory, fact: Fact) {
+    match fact {
+        Fact::Resource(..) | Fact::Rule(..) | Fact::TagRule(..) | Fact::Link(..) => {
+            apply_intent(intent, fact)
+        }
+        _ => apply_inventory(inventory, fact),
+    }
+}
+
+fn apply_intent(intent: &mut Intent, fact: Fact) {
     match fact {
         Fact::Resource(name, value) => set(&mut intent.resources, name, value),
         Fact::Rule(resource, rule, value) => set_deep(&mut intent.rules, resource, rule, value),

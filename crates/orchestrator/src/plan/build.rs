@@ -7,10 +7,10 @@ use std::{
 };
 
 use ipnet::Ipv4Net;
-use model::{LinkName, NetworkName, PeeringName, PermitEntry, ResourceName, Site};
+use model::{Address, LinkName, NetworkName, PeeringName, ResourceName, Site};
 
 use super::{
-    Action, Class, Intent, Inventory, List, Phase, Places, Plan, Problem, ProblemKind, Step, StepId,
+    Action, Class, Draft, Intent, Inventory, List, Phase, Places, Plan, Problem, ProblemKind, Step, StepId,
     difference, find_asn, find_bgp,
     lists::Resolver,
     paths::{Path, Paths},
@@ -193,24 +193,47 @@ impl<'i> Builder<'i> {
         let known = self.inventory.networks.iter().map(|(name, record)| (name, record.space));
         let places = Places::new(known.chain(networks.iter().map(|(name, space)| (name.as_ref(), *space))));
         let mut resolver = Resolver::new(self.intent, self.inventory);
-        let mut lists: BTreeMap<&ResourceName, List> = BTreeMap::new();
+        // The policy engine may not know yet who leaves.
+        let gone = self.inventory.resources.iter();
+        let gone = gone.filter(|(name, _)| !self.intent.resources.contains_key(*name));
+        let leaving: BTreeSet<Address> =
+            gone.filter_map(|(_, record)| Some(record.state.as_ref()?.address.into())).collect();
+        let mut drafts: BTreeMap<&'i ResourceName, Vec<Draft>> = BTreeMap::new();
         for (resource, rules) in resolver.effective() {
+            let of_rules = rules.into_iter().map(|effective| resolver.draft(resource, effective));
+            drafts.entry(resource).or_default().extend(of_rules);
+        }
+        // A policy may open a resource that has no rules.
+        let spoken_of = self.intent.verdicts.keys();
+        for (name, _) in spoken_of.filter_map(|name| self.intent.resources.get_key_value(name)) {
+            drafts.entry(name).or_default();
+        }
+        let mut lists: BTreeMap<&ResourceName, List> = BTreeMap::new();
+        for (resource, mut drafts) in drafts {
             let Some((name, home)) = homes.get_key_value(resource) else { continue };
+            if let Some(verdicts) = self.intent.verdicts.get(resource) {
+                let (decided, closed) = verdicts.decide(drafts);
+                drafts = decided;
+                for draft in drafts.iter_mut().filter(|draft| draft.name.is_of_policy()) {
+                    draft.targets.retain(|target| !leaving.contains(target));
+                }
+                for error in closed {
+                    self.problem(resource, ProblemKind::TooManyPieces { error });
+                }
+            }
             let list = lists.entry(resource).or_default();
-            for effective in rules {
-                let mut targets = resolver.targets(resource, &effective);
-                targets.retain(|target| {
+            for mut draft in drafts {
+                draft.targets.retain(|target| {
                     let class = places.classify(*target);
-                    paths.add(name, home, effective.rule.traffic.direction, &class);
+                    paths.add(name, home, draft.traffic.direction, &class);
                     if class == Class::Unplaced {
-                        resolver.problem(resource, &effective, ProblemKind::Unplaced { target: *target });
+                        let kind = ProblemKind::Unplaced { target: *target };
+                        resolver.problem(resource, &draft.name, kind);
                     }
                     class != Class::Unplaced
                 });
-                let tags = effective.rule.peers.iter().map(ToString::to_string).collect();
-                let name = effective.name.clone();
-                if let Some(entry) = PermitEntry::new(name, effective.rule.traffic, targets, tags) {
-                    list.insert(effective.name, entry);
+                if let Some(entry) = draft.entry() {
+                    list.insert(entry.name.clone(), entry);
                 }
             }
         }

@@ -17,6 +17,9 @@ impl fmt::Display for Plan {
             }
             writeln!(f)?;
         }
+        for note in &self.notes {
+            writeln!(f, "   *  {note}")?;
+        }
         for problem in &self.problems {
             writeln!(f, "   !  {problem}")?;
         }

@@ -1,12 +1,15 @@
 //! What users want.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use model::{CloudTraits, LinkName, NetworkName, PermitRule, ResourceName, Segment, Site, TagName};
 use serde::{Deserialize, Serialize};
 use tags::Graph;
 
-use super::Pools;
+use super::{Pools, Verdicts};
 
 /// Everything users have asked for, with the tags as they are now.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +25,8 @@ pub struct Intent {
     /// Links that stay whether or not a rule needs them.
     pub links: BTreeSet<LinkName>,
     pub graph: Graph,
+    /// What network policies say, by resource.
+    pub verdicts: Arc<BTreeMap<ResourceName, Verdicts>>,
 }
 
 /// A resource that is wanted.

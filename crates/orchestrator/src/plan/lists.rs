@@ -6,7 +6,7 @@ use model::{Address, EntryName, Member, PermitEntry, PermitRule, ResourceName, T
 use serde::Serialize;
 use tags::ResolvedMember;
 
-use super::{Intent, Inventory, Problem, ProblemKind};
+use super::{Draft, Intent, Inventory, Problem, ProblemKind};
 
 /// A permit list, by name of entry.
 pub type List = BTreeMap<EntryName, PermitEntry>;
@@ -144,12 +144,8 @@ impl<'i> Resolver<'i> {
         resolved.iter().filter_map(wanted).collect()
     }
 
-    /// The addresses a rule names. A tag that gives none is a problem, and gives none.
-    pub(super) fn targets(
-        &mut self,
-        resource: &ResourceName,
-        effective: &Effective<'i>,
-    ) -> BTreeSet<Address> {
+    /// A rule with its tags resolved. A tag that gives no address is a problem, and gives none.
+    pub(super) fn draft(&mut self, resource: &ResourceName, effective: Effective<'i>) -> Draft {
         let mut targets = BTreeSet::new();
         for peer in &effective.rule.peers {
             match peer {
@@ -160,17 +156,17 @@ impl<'i> Resolver<'i> {
                     Ok(addresses) => targets.extend(addresses),
                     Err(kind) => {
                         let kind = kind.clone();
-                        self.problem(resource, effective, kind);
+                        self.problem(resource, &effective.name, kind);
                     }
                 },
             }
         }
-        targets
+        let tags = effective.rule.peers.iter().map(ToString::to_string).collect();
+        Draft { name: effective.name, traffic: effective.rule.traffic, targets, tags }
     }
 
-    pub(super) fn problem(&mut self, resource: &ResourceName, effective: &Effective<'i>, kind: ProblemKind) {
-        let rule = Some(effective.name.to_string());
-        self.problems.push(Problem { resource: resource.clone(), rule, kind });
+    pub(super) fn problem(&mut self, resource: &ResourceName, rule: &EntryName, kind: ProblemKind) {
+        self.problems.push(Problem { resource: resource.clone(), rule: Some(rule.to_string()), kind });
     }
 
     /// Each tag is resolved once per plan.

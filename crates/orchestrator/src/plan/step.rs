@@ -6,7 +6,7 @@ use ipnet::Ipv4Net;
 use model::{Address, BgpPair, LinkName, NetworkName, PeeringName, ResourceName, Segment, Site, TagName};
 use serde::Serialize;
 
-use super::{PermitChange, space::NoSpaceLeft};
+use super::{PermitChange, TooManyPieces, space::NoSpaceLeft};
 
 /// A step's place in its plan.
 pub type StepId = usize;
@@ -101,6 +101,8 @@ pub enum ProblemKind {
     EmptyTag { tag: TagName },
     #[error("{target} is private but in no network of any cloud; it is left out of the rule")]
     Unplaced { target: Address },
+    #[error("{error}")]
+    TooManyPieces { error: TooManyPieces },
 }
 
 /// What to do, and what cannot be done.
@@ -108,6 +110,8 @@ pub enum ProblemKind {
 pub struct Plan {
     pub steps: Vec<Step>,
     pub problems: Vec<Problem>,
+    /// What a cloud says a step would change, beyond what the steps tell.
+    pub notes: Vec<String>,
     /// The steps that must be done before a resource is as wanted. A resource that is not here is.
     #[serde(skip)]
     pub waiting: BTreeMap<ResourceName, BTreeSet<StepId>>,

@@ -2,4 +2,5 @@
 
 mod cases;
 mod stories;
+mod verdicts;
 mod world;

@@ -78,6 +78,10 @@ impl Lookups {
         self.retitled.contains(name)
     }
 
+    pub(crate) fn group_names(&self) -> impl Iterator<Item = &NamespacedName> {
+        self.groups.keys()
+    }
+
     pub(crate) fn group_uid(&self, name: &NamespacedName) -> Option<&str> {
         self.groups.get(name).map(|group| group.uid.as_str()).filter(|uid| !uid.is_empty())
     }

@@ -8,15 +8,14 @@
 //! once. Costs: a known label set is a hash lookup; a new one asks the indexes of its namespace and of the namespace
 //! selectors that match it; a change of address or node touches the groups the entity is in and nothing else.
 
-use std::{hash::BuildHasher, net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc};
 
-use hashbrown::HashTable;
 use model::policy::output::{Addresses, Member, MemberKind, NamedPort};
-use rustc_hash::FxBuildHasher;
 use smallvec::SmallVec;
 
 use super::{
     Engine,
+    lookup::{KeyHash, Lookup},
     matching::{LabelIndex, LabelSet, matches},
     tables::{EntityId, GroupId, IdSet, NamespaceId, NodeId, ProfileId, SelectorId, Slab, Symbol},
 };
@@ -29,6 +28,12 @@ pub(crate) struct Entity {
     /// Where it stands in its profile's list.
     at: u32,
     pub(crate) node: Option<NodeId>,
+}
+
+impl Entity {
+    fn is(&self, kind: MemberKind, namespace: &str, name: &str) -> bool {
+        self.member.kind == kind && *self.member.name == *name && *self.member.namespace == *namespace
+    }
 }
 
 #[derive(Debug)]
@@ -44,13 +49,13 @@ pub(crate) struct Profile {
 #[derive(Debug)]
 pub(crate) struct Entities {
     pub(crate) rows: Slab<EntityId, Entity>,
-    by_name: HashTable<EntityId>,
+    by_name: Lookup<EntityId>,
     dead: Vec<EntityId>,
     pub(crate) profiles: Slab<ProfileId, Profile>,
-    by_labels: HashTable<ProfileId>,
+    by_labels: Lookup<ProfileId>,
     pub(crate) profile_index: LabelIndex<ProfileId>,
     /// Live entities under each of their addresses (by its place in the list).
-    by_address: HashTable<(EntityId, u8)>,
+    by_address: Lookup<(EntityId, u8)>,
 }
 
 /// What is said about a workload, before it is compared with what is known.
@@ -69,61 +74,43 @@ impl Entities {
     pub(crate) fn new() -> Self {
         Entities {
             rows: Slab::new(),
-            by_name: HashTable::new(),
+            by_name: Lookup::new(),
             dead: Vec::new(),
             profiles: Slab::new(),
-            by_labels: HashTable::new(),
+            by_labels: Lookup::new(),
             profile_index: LabelIndex::new(),
-            by_address: HashTable::new(),
+            by_address: Lookup::new(),
         }
     }
 
     /// Finds the dead too.
     fn find(&self, kind: MemberKind, namespace: &str, name: &str) -> Option<EntityId> {
-        let is = |id: &EntityId| {
-            let member = &self.rows[*id].member;
-            member.kind == kind && *member.name == *name && *member.namespace == *namespace
-        };
-        self.by_name.find(hash(kind, namespace, name), is).copied()
+        self.by_name.find(hash(kind, namespace, name), |id| self.rows[id].is(kind, namespace, name))
     }
 
     pub(crate) fn live(&self, kind: MemberKind, namespace: &str, name: &str) -> Option<EntityId> {
         self.find(kind, namespace, name).filter(|id| self.rows[*id].profile.is_some())
     }
 
-    fn insert(&mut self, entity: Entity) -> EntityId {
-        let hash_of = |member: &Member| hash(member.kind, &member.namespace, &member.name);
-        let hash = hash_of(&entity.member);
-        let id = self.rows.insert(entity);
-        let rows = &self.rows;
-        self.by_name.insert_unique(hash, id, |id| hash_of(&rows[*id].member));
-        id
-    }
-
     /// More than 256 addresses of one workload are not looked up by address.
     fn index_addresses(&mut self, id: EntityId) {
-        let rows = &self.rows;
-        let rehash =
-            |(id, at): &(EntityId, u8)| address_hash(&rows[*id].member.addresses.as_slice()[*at as usize]);
-        for (address, at) in rows[id].member.addresses.as_slice().iter().zip(0..=u8::MAX) {
-            self.by_address.insert_unique(address_hash(address), (id, at), rehash);
+        for (address, at) in self.rows[id].member.addresses.as_slice().iter().zip(0..=u8::MAX) {
+            self.by_address.add(KeyHash::of(address), (id, at));
         }
     }
 
     fn unindex_addresses(&mut self, id: EntityId) {
         for (address, at) in self.rows[id].member.addresses.as_slice().iter().zip(0..=u8::MAX) {
-            if let Ok(entry) = self.by_address.find_entry(address_hash(address), |other| *other == (id, at)) {
-                entry.remove();
-            }
+            self.by_address.remove(KeyHash::of(address), (id, at));
         }
     }
 
     /// Every live workload that claims the address: two may.
     pub(crate) fn with_address(&self, address: IpAddr) -> impl Iterator<Item = EntityId> {
         self.by_address
-            .iter_hash(address_hash(&address))
+            .all(KeyHash::of(&address))
             .filter(move |(id, at)| self.rows[*id].member.addresses.as_slice()[*at as usize] == address)
-            .map(|(id, _)| *id)
+            .map(|(id, _)| id)
     }
 
     fn join(&mut self, id: EntityId, profile: ProfileId) {
@@ -145,12 +132,12 @@ impl Entities {
     }
 }
 
-fn hash(kind: MemberKind, namespace: &str, name: &str) -> u64 {
-    FxBuildHasher.hash_one((kind as u8, namespace, name))
+fn hash(kind: MemberKind, namespace: &str, name: &str) -> KeyHash {
+    KeyHash::of(&(kind as u8, namespace, name))
 }
 
-fn address_hash(address: &IpAddr) -> u64 {
-    FxBuildHasher.hash_one(address)
+fn hash_of(member: &Member) -> KeyHash {
+    hash(member.kind, &member.namespace, &member.name)
 }
 
 impl Engine {
@@ -159,7 +146,6 @@ impl Engine {
         let profile = self.profile(described.kind, namespace, &described.labels);
         let node = described.node.map(|text| self.nodes.intern(text));
         node.inspect(|node| self.nodes.acquire(*node));
-        let known = self.entities.find(described.kind, described.namespace, described.name);
         let member = Member {
             kind: described.kind,
             enforced: described.enforced,
@@ -169,14 +155,16 @@ impl Engine {
             ports: described.ports,
             node: node.map(|node| Arc::clone(self.nodes.text(node))),
         };
-        match known {
-            None => {
-                let entity = Entity { member: Arc::new(member), profile: None, at: 0, node };
-                let id = self.entities.insert(entity);
+        let Entities { rows, by_name, .. } = &mut self.entities;
+        let is = |id: EntityId| rows[id].is(described.kind, described.namespace, described.name);
+        match by_name.find_or_vacancy(hash_of(&member), is) {
+            Ok(id) => self.change_entity(id, profile, member, node),
+            Err(vacancy) => {
+                let id = rows.insert(Entity { member: Arc::new(member), profile: None, at: 0, node });
+                vacancy.fill(id);
                 self.entities.index_addresses(id);
                 self.enter_profile(id, profile);
             }
-            Some(id) => self.change_entity(id, profile, member, node),
         }
         self.namespaces.release(namespace);
     }
@@ -252,10 +240,7 @@ impl Engine {
         for id in std::mem::take(&mut self.entities.dead) {
             // An entity deleted twice between two flushes is in the list twice.
             let Some(row) = self.entities.rows.get(id).filter(|row| row.profile.is_none()) else { continue };
-            let hash = hash(row.member.kind, &row.member.namespace, &row.member.name);
-            if let Ok(entry) = self.entities.by_name.find_entry(hash, |other| *other == id) {
-                entry.remove();
-            }
+            self.entities.by_name.remove(hash_of(&row.member), id);
             self.entities.rows.remove(id);
         }
     }
@@ -289,12 +274,12 @@ impl Engine {
         labels: &[(Symbol, Symbol)],
     ) -> ProfileId {
         let hash = profile_hash(kind, namespace, labels);
-        let is = |id: &ProfileId| {
-            let row = &self.entities.profiles[*id];
+        let is = |id: ProfileId| {
+            let row = &self.entities.profiles[id];
             row.namespace == namespace && row.kind == kind && *row.labels == *labels
         };
         if let Some(id) = self.entities.by_labels.find(hash, is) {
-            return *id;
+            return id;
         }
         self.namespaces.retain(namespace);
         labels.iter().for_each(|(k, v)| self.acquire_label(*k, *v));
@@ -309,10 +294,8 @@ impl Engine {
         for selector in selectors.iter() {
             self.selectors.rows[*selector].profiles.insert(id);
         }
+        self.entities.by_labels.add(hash, id);
         let profiles = &self.entities.profiles;
-        let rehash =
-            |id: &ProfileId| profile_hash(profiles[*id].kind, profiles[*id].namespace, &profiles[*id].labels);
-        self.entities.by_labels.insert_unique(hash, id, rehash);
         self.entities.profile_index.insert(id, |id| &profiles[id].labels);
         self.namespaces.rows[namespace].profiles.insert(id, |id| &profiles[id].labels);
         id
@@ -345,9 +328,7 @@ impl Engine {
         }
         let row = self.entities.profiles.remove(id);
         let hash = profile_hash(row.kind, row.namespace, &row.labels);
-        if let Ok(entry) = self.entities.by_labels.find_entry(hash, |other| *other == id) {
-            entry.remove();
-        }
+        self.entities.by_labels.remove(hash, id);
         self.entities.profile_index.remove(id, &row.labels);
         self.namespaces.rows[row.namespace].profiles.remove(id, &row.labels);
         for selector in row.selectors.iter() {
@@ -358,6 +339,6 @@ impl Engine {
     }
 }
 
-fn profile_hash(kind: MemberKind, namespace: NamespaceId, labels: &[(Symbol, Symbol)]) -> u64 {
-    FxBuildHasher.hash_one((kind as u8, namespace, labels))
+fn profile_hash(kind: MemberKind, namespace: NamespaceId, labels: &[(Symbol, Symbol)]) -> KeyHash {
+    KeyHash::of(&(kind as u8, namespace, labels))
 }

@@ -4,14 +4,13 @@
 //! selector matches it. Each row knows which interned namespace selectors match it, so that a new label set in the
 //! namespace asks only the selectors that can be about it.
 
-use std::{hash::BuildHasher, sync::Arc};
+use std::sync::Arc;
 
-use hashbrown::HashTable;
 use model::policy::{LabelSelector, Labels};
-use rustc_hash::FxBuildHasher;
 
 use super::{
     Engine,
+    lookup::{KeyHash, Lookup},
     matching::{LabelIndex, LabelSet, TermIndex, Terms, matches, symbols_of, terms},
     symbols::Interner,
     tables::{IdSet, NamespaceId, NamespaceSelectorId, PolicyId, ProfileId, SelectorId, Slab, Symbol},
@@ -50,12 +49,12 @@ pub(crate) struct NamespaceSelector {
 #[derive(Debug)]
 pub(crate) struct Namespaces {
     pub(crate) rows: Slab<NamespaceId, Namespace>,
-    by_name: HashTable<NamespaceId>,
+    by_name: Lookup<NamespaceId>,
     /// Events come in runs about one namespace.
     last: Option<NamespaceId>,
     by_label: LabelIndex<NamespaceId>,
     pub(crate) selectors: Slab<NamespaceSelectorId, NamespaceSelector>,
-    selectors_by_terms: HashTable<NamespaceSelectorId>,
+    selectors_by_terms: Lookup<NamespaceSelectorId>,
     selector_index: TermIndex<NamespaceSelectorId>,
 }
 
@@ -63,17 +62,17 @@ impl Namespaces {
     pub(crate) fn new() -> Self {
         Namespaces {
             rows: Slab::new(),
-            by_name: HashTable::new(),
+            by_name: Lookup::new(),
             last: None,
             by_label: LabelIndex::new(),
             selectors: Slab::new(),
-            selectors_by_terms: HashTable::new(),
+            selectors_by_terms: Lookup::new(),
             selector_index: TermIndex::new(),
         }
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<NamespaceId> {
-        self.by_name.find(hash(name), |id| *self.rows[*id].name == *name).copied()
+        self.by_name.find(KeyHash::of(name), |id| *self.rows[id].name == *name)
     }
 
     /// O(1) when known; a new name is matched against the selectors without terms.
@@ -101,8 +100,8 @@ impl Namespaces {
             policies: IdSet::new(),
             references: 1,
         });
+        self.by_name.add(KeyHash::of(name), id);
         let rows = &self.rows;
-        self.by_name.insert_unique(hash(name), id, |id| hash(&rows[*id].name));
         self.by_label.insert(id, |id| &rows[id].labels);
         let matched = self.matching(id);
         for selector in matched.iter() {
@@ -122,9 +121,7 @@ impl Namespaces {
             return;
         }
         let row = self.rows.remove(id);
-        if let Ok(entry) = self.by_name.find_entry(hash(&row.name), |other| *other == id) {
-            entry.remove();
-        }
+        self.by_name.remove(KeyHash::of(&*row.name), id);
         self.by_label.remove(id, &row.labels);
         for selector in row.matched_by.iter() {
             self.selectors[*selector].namespaces.remove(id);
@@ -155,10 +152,10 @@ impl Namespaces {
         symbols: &mut Interner<Symbol>,
     ) -> NamespaceSelectorId {
         let terms = terms(selector, symbols);
-        let hash = FxBuildHasher.hash_one(&terms);
-        if let Some(id) = self.selectors_by_terms.find(hash, |id| self.selectors[*id].terms == terms) {
-            self.selectors[*id].references += 1;
-            return *id;
+        let hash = KeyHash::of(&terms);
+        if let Some(id) = self.selectors_by_terms.find(hash, |id| self.selectors[id].terms == terms) {
+            self.selectors[id].references += 1;
+            return id;
         }
         symbols_of(&terms).for_each(|symbol| symbols.acquire(symbol));
         let mut namespaces = Vec::new();
@@ -174,9 +171,8 @@ impl Namespaces {
             self.rows[*namespace].matched_by.insert(id);
         }
         self.selectors[id].namespaces = namespaces.into_iter().collect();
+        self.selectors_by_terms.add(hash, id);
         let selectors = &self.selectors;
-        let rehash = |id: &NamespaceSelectorId| FxBuildHasher.hash_one(&selectors[*id].terms);
-        self.selectors_by_terms.insert_unique(hash, id, rehash);
         self.selector_index.insert(id, |id| &selectors[id].terms);
         id
     }
@@ -187,10 +183,7 @@ impl Namespaces {
             return;
         }
         let row = self.selectors.remove(id);
-        let hash = FxBuildHasher.hash_one(&row.terms);
-        if let Ok(entry) = self.selectors_by_terms.find_entry(hash, |other| *other == id) {
-            entry.remove();
-        }
+        self.selectors_by_terms.remove(KeyHash::of(&row.terms), id);
         self.selector_index.remove(id, &row.terms);
         for namespace in row.namespaces.iter() {
             self.rows[*namespace].matched_by.remove(id);
@@ -201,10 +194,6 @@ impl Namespaces {
             }
         }
     }
-}
-
-fn hash(name: &str) -> u64 {
-    FxBuildHasher.hash_one(name)
 }
 
 impl Engine {

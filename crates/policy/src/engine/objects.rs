@@ -26,6 +26,8 @@ impl Engine {
                 self.lookups.services.insert(key(&o.metadata), o.spec.selector.clone());
                 self.service_changed(&key(&o.metadata));
             }
+            // Policies select workloads, not endpoints.
+            Object::EndpointSlice(_) => {}
             Object::ExternalNode(o) => self.apply_external_node(o),
             Object::ExternalEntity(o) => {
                 self.lookups.explicit_entities.insert(key(&o.metadata));
@@ -58,6 +60,7 @@ impl Engine {
                 self.lookups.services.remove(&key);
                 self.service_changed(&key);
             }
+            Kind::EndpointSlice => {}
             Kind::ExternalNode => self.delete_external_node(namespace, name),
             Kind::ExternalEntity => {
                 self.lookups.explicit_entities.remove(&key);

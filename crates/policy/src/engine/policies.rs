@@ -4,19 +4,18 @@
 //! namespaces, so their text stays and they are compiled again, at the next flush, when one of those changed.
 //! Cost of one policy: O(its rules), plus O(its span) when it is applied to several groups.
 
-use std::{hash::BuildHasher, sync::Arc};
+use std::sync::Arc;
 
-use hashbrown::HashTable;
 use model::policy::{
     Kind, ObjectId,
     output::{Action, Direction, Identifier, RuleDetail},
 };
-use rustc_hash::FxBuildHasher;
 use smallvec::SmallVec;
 
 use super::{
     Engine,
     groups::GroupKind,
+    lookup::{KeyHash, Lookup},
     spans::{Nodes, Owner},
     tables::{GroupId, Id, IdSet, NamespaceId, PolicyId, Slab, SpanId},
 };
@@ -76,9 +75,9 @@ pub(crate) struct CompiledRule {
 #[derive(Debug)]
 pub(crate) struct Policies {
     pub(crate) rows: Slab<PolicyId, Policy>,
-    by_name: HashTable<PolicyId>,
+    by_name: Lookup<PolicyId>,
     /// Policies with a record, by its UID; more than one when objects share a UID.
-    by_uid: HashTable<PolicyId>,
+    by_uid: Lookup<PolicyId>,
     pub(crate) changed: Vec<PolicyId>,
     pub(crate) stale: Vec<PolicyId>,
 }
@@ -87,19 +86,15 @@ impl Policies {
     pub(crate) fn new() -> Self {
         Policies {
             rows: Slab::new(),
-            by_name: HashTable::new(),
-            by_uid: HashTable::new(),
+            by_name: Lookup::new(),
+            by_uid: Lookup::new(),
             changed: Vec::new(),
             stale: Vec::new(),
         }
     }
 
     pub(crate) fn find(&self, kind: Kind, namespace: NamespaceId, name: &str) -> Option<PolicyId> {
-        let is = |id: &PolicyId| {
-            let row = &self.rows[*id];
-            row.kind == kind && row.namespace == namespace && *row.name == *name
-        };
-        self.by_name.find(hash(kind, namespace, name), is).copied()
+        self.by_name.find(hash(kind, namespace, name), |id| self.rows[id].is(kind, namespace, name))
     }
 
     pub(crate) fn mark(&mut self, id: PolicyId) {
@@ -118,40 +113,42 @@ impl Policies {
         }
     }
 
-    fn claimants(&self, uid: &Identifier) -> SmallVec<[PolicyId; 2]> {
-        let claims =
-            |id: &&PolicyId| self.rows[**id].record.as_ref().is_some_and(|record| record.uid == *uid);
-        self.by_uid.iter_hash(uid_hash(uid)).filter(claims).copied().collect()
+    fn claimants(&self, uid: &Identifier) -> impl Iterator<Item = PolicyId> {
+        let claims = move |id: &PolicyId| self.rows[*id].record.as_ref().is_some_and(|r| r.uid == *uid);
+        self.by_uid.all(KeyHash::of(uid)).filter(claims)
     }
 
     /// Takes away a policy that consumers no longer know and that was not created again.
     pub(crate) fn bury(&mut self, id: PolicyId) -> NamespaceId {
         let row = self.rows.remove(id);
-        if let Ok(entry) =
-            self.by_name.find_entry(hash(row.kind, row.namespace, &row.name), |other| *other == id)
-        {
-            entry.remove();
-        }
+        self.by_name.remove(hash(row.kind, row.namespace, &row.name), id);
         row.namespace
     }
 }
 
-fn hash(kind: Kind, namespace: NamespaceId, name: &str) -> u64 {
-    FxBuildHasher.hash_one((kind, namespace, name))
+fn hash(kind: Kind, namespace: NamespaceId, name: &str) -> KeyHash {
+    KeyHash::of(&(kind, namespace, name))
 }
 
-fn uid_hash(uid: &Identifier) -> u64 {
-    FxBuildHasher.hash_one(uid)
+impl Policy {
+    fn is(&self, kind: Kind, namespace: NamespaceId, name: &str) -> bool {
+        self.kind == kind && self.namespace == namespace && *self.name == *name
+    }
 }
 
 impl Engine {
     pub(super) fn policy_row(&mut self, kind: Kind, namespace: &str, name: &str) -> PolicyId {
         let namespace = self.namespaces.acquire(namespace);
-        if let Some(id) = self.policies.find(kind, namespace, name) {
-            self.namespaces.release(namespace);
-            return id;
-        }
-        let id = self.policies.rows.insert(Policy {
+        let Policies { rows, by_name, .. } = &mut self.policies;
+        let is = |id: PolicyId| rows[id].is(kind, namespace, name);
+        let vacancy = match by_name.find_or_vacancy(hash(kind, namespace, name), is) {
+            Ok(id) => {
+                self.namespaces.release(namespace);
+                return id;
+            }
+            Err(vacancy) => vacancy,
+        };
+        let id = rows.insert(Policy {
             kind,
             namespace,
             name: name.into(),
@@ -162,9 +159,7 @@ impl Engine {
             changed: false,
             stale: false,
         });
-        let rows = &self.policies.rows;
-        let rehash = |id: &PolicyId| hash(rows[*id].kind, rows[*id].namespace, &rows[*id].name);
-        self.policies.by_name.insert_unique(hash(kind, namespace, name), id, rehash);
+        vacancy.fill(id);
         if kind == Kind::NetworkPolicy {
             self.namespaces.rows[namespace].policies.insert(id);
         }
@@ -175,6 +170,12 @@ impl Engine {
         let row = &self.policies.rows[id];
         let namespace = self.namespaces.rows[row.namespace].name.to_string();
         ObjectId { kind: row.kind, namespace, name: row.name.to_string() }
+    }
+
+    pub(crate) fn uid_of_policy(&self, object: &ObjectId) -> Option<Identifier> {
+        let namespace = self.namespaces.find(&object.namespace)?;
+        let id = self.policies.find(object.kind, namespace, &object.name)?;
+        self.policies.rows[id].record.as_ref().map(|record| record.uid.clone())
     }
 
     /// An object without a UID has one made of its name.
@@ -313,29 +314,24 @@ impl Engine {
             return;
         };
         self.mark_rivals(&uid);
-        let rows = &self.policies.rows;
-        let rehash = |id: &PolicyId| rows[*id].record.as_ref().map_or(0, |record| uid_hash(&record.uid));
-        self.policies.by_uid.insert_unique(uid_hash(&uid), id, rehash);
+        self.policies.by_uid.add(KeyHash::of(&uid), id);
     }
 
     fn disclaim(&mut self, id: PolicyId, uid: &Identifier) {
-        if let Ok(entry) = self.policies.by_uid.find_entry(uid_hash(uid), |other| *other == id) {
-            entry.remove();
-        }
+        self.policies.by_uid.remove(KeyHash::of(uid), id);
         self.mark_rivals(uid);
     }
 
     /// Who may use a UID for its name is decided among all that claim it.
     fn mark_rivals(&mut self, uid: &Identifier) {
-        for rival in self.policies.claimants(uid) {
-            self.policies.mark(rival);
-        }
+        let rivals: SmallVec<[PolicyId; 2]> = self.policies.claimants(uid).collect();
+        rivals.into_iter().for_each(|rival| self.policies.mark(rival));
     }
 
     /// Whether the policy must go by a derived name: of several claimants of a UID the first by kind and name has it.
     pub(super) fn is_derived(&self, id: PolicyId, uid: &Identifier) -> bool {
-        let claimants = self.policies.claimants(uid);
-        claimants.len() > 1 && claimants.iter().any(|rival| self.object_id(*rival) < self.object_id(id))
+        let mut rivals = self.policies.claimants(uid).filter(|rival| *rival != id);
+        rivals.any(|rival| self.object_id(rival) < self.object_id(id))
     }
 
     pub(super) fn policy_name(&self, id: PolicyId, uid: &Identifier, derived: bool) -> Identifier {

@@ -4,14 +4,11 @@
 //! one checks the profiles that carry its anchoring label (in its namespace, or in the namespaces its namespace
 //! selector matches).
 
-use std::hash::BuildHasher;
-
-use hashbrown::HashTable;
 use model::policy::{LabelSelector, output::MemberKind};
-use rustc_hash::FxBuildHasher;
 
 use super::{
     Engine,
+    lookup::{KeyHash, Lookup},
     matching::{Terms, matches, symbols_of, terms},
     tables::{GroupId, IdSet, NamespaceId, NamespaceSelectorId, ProfileId, SelectorId, Slab},
 };
@@ -36,12 +33,12 @@ pub(crate) enum Reach {
 #[derive(Debug)]
 pub(crate) struct Selectors {
     pub(crate) rows: Slab<SelectorId, Selector>,
-    by_content: HashTable<SelectorId>,
+    by_content: Lookup<SelectorId>,
 }
 
 impl Selectors {
     pub(crate) fn new() -> Self {
-        Selectors { rows: Slab::new(), by_content: HashTable::new() }
+        Selectors { rows: Slab::new(), by_content: Lookup::new() }
     }
 }
 
@@ -57,11 +54,11 @@ impl Engine {
         };
         let terms = selection.selector.as_ref().map(|s| terms(s, &mut self.symbols)).unwrap_or_default();
         let hash = content_hash(selection.kind, reach, &terms);
-        let is = |id: &SelectorId| {
-            let row = &self.selectors.rows[*id];
+        let is = |id: SelectorId| {
+            let row = &self.selectors.rows[id];
             row.kind == selection.kind && row.reach == reach && row.terms == terms
         };
-        if let Some(id) = self.selectors.by_content.find(hash, is).copied() {
+        if let Some(id) = self.selectors.by_content.find(hash, is) {
             self.release_reach(reach);
             return id;
         }
@@ -79,9 +76,8 @@ impl Engine {
             self.entities.profiles[*profile].selectors.insert(id);
         }
         self.selectors.rows[id].profiles = profiles.into_iter().collect();
+        self.selectors.by_content.add(hash, id);
         let rows = &self.selectors.rows;
-        let rehash = |id: &SelectorId| content_hash(rows[*id].kind, rows[*id].reach, &rows[*id].terms);
-        self.selectors.by_content.insert_unique(hash, id, rehash);
         let index = match reach {
             Reach::Within(namespace) => &mut self.namespaces.rows[namespace].selectors,
             Reach::Across(over) => &mut self.namespaces.selectors[over].selectors,
@@ -124,9 +120,7 @@ impl Engine {
         }
         let row = self.selectors.rows.remove(id);
         let hash = content_hash(row.kind, row.reach, &row.terms);
-        if let Ok(entry) = self.selectors.by_content.find_entry(hash, |other| *other == id) {
-            entry.remove();
-        }
+        self.selectors.by_content.remove(hash, id);
         for profile in row.profiles.iter() {
             self.entities.profiles[*profile].selectors.remove(id);
         }
@@ -208,6 +202,6 @@ impl Engine {
     }
 }
 
-fn content_hash(kind: MemberKind, reach: Reach, terms: &Terms) -> u64 {
-    FxBuildHasher.hash_one((kind as u8, reach, terms))
+fn content_hash(kind: MemberKind, reach: Reach, terms: &Terms) -> KeyHash {
+    KeyHash::of(&(kind as u8, reach, terms))
 }

@@ -1,16 +1,16 @@
 //! Interned text: label keys and values, span keys. Counted, so that churn of generated labels leaves nothing behind.
 
-use std::{hash::BuildHasher, sync::Arc};
+use std::sync::Arc;
 
-use hashbrown::HashTable;
-use rustc_hash::FxBuildHasher;
-
-use super::tables::{Id, Slab};
+use super::{
+    lookup::{KeyHash, Lookup},
+    tables::{Id, Slab},
+};
 
 #[derive(Debug)]
 pub(crate) struct Interner<I> {
     rows: Slab<I, Row>,
-    by_text: HashTable<I>,
+    by_text: Lookup<I>,
 }
 
 #[derive(Debug)]
@@ -21,22 +21,21 @@ struct Row {
 
 impl<I: Id> Interner<I> {
     pub(crate) fn new() -> Self {
-        Interner { rows: Slab::new(), by_text: HashTable::new() }
+        Interner { rows: Slab::new(), by_text: Lookup::new() }
     }
 
     pub(crate) fn find(&self, text: &str) -> Option<I> {
-        self.by_text.find(hash(text), |id| *self.rows[*id].text == *text).copied()
+        self.by_text.find(KeyHash::of(text), |id| *self.rows[id].text == *text)
     }
 
     /// Finds or adds, with no reference taken: whoever keeps the id calls [`Self::acquire`].
     pub(crate) fn intern(&mut self, text: &str) -> I {
-        if let Some(id) = self.find(text) {
-            return id;
-        }
-        let id = self.rows.insert(Row { text: text.into(), references: 0 });
-        let rows = &self.rows;
-        self.by_text.insert_unique(hash(text), id, |id| hash(&rows[*id].text));
-        id
+        let Interner { rows, by_text } = self;
+        by_text.find_or_vacancy(KeyHash::of(text), |id| *rows[id].text == *text).unwrap_or_else(|vacancy| {
+            let id = rows.insert(Row { text: text.into(), references: 0 });
+            vacancy.fill(id);
+            id
+        })
     }
 
     pub(crate) fn text(&self, id: I) -> &Arc<str> {
@@ -59,18 +58,12 @@ impl<I: Id> Interner<I> {
             return;
         }
         let row = self.rows.remove(id);
-        if let Ok(entry) = self.by_text.find_entry(hash(&row.text), |other| *other == id) {
-            entry.remove();
-        }
+        self.by_text.remove(KeyHash::of(&*row.text), id);
     }
 
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }
-}
-
-fn hash(text: &str) -> u64 {
-    FxBuildHasher.hash_one(text)
 }
 
 #[cfg(test)]

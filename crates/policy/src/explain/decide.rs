@@ -21,9 +21,14 @@ use crate::engine::{
 impl Engine {
     /// As of the last drain: drain first when events came since.
     pub fn explain(&self, query: &Query) -> Result<Explanation, ExplainError> {
+        self.decide_both(query, true)
+    }
+
+    /// `with_ports`: whether rules about other ports and protocols than the query's are passed over.
+    pub(super) fn decide_both(&self, query: &Query, with_ports: bool) -> Result<Explanation, ExplainError> {
         let (source, destination) = resolve(self, query)?;
         let mut notes = Vec::new();
-        let loopback = source.entities.len() == 1 && source.entities == destination.entities;
+        let loopback = is_loopback(&source, &destination);
         let mut side = |direction, local: &Resolved, remote: &Resolved| {
             if loopback {
                 let outcome = Outcome::Permitted;
@@ -32,6 +37,7 @@ impl Engine {
             Decision {
                 engine: self,
                 query,
+                with_ports,
                 direction,
                 local,
                 remote,
@@ -67,12 +73,44 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// The verdict alone.
+    pub(super) fn is_allowed(&self, query: &Query, source: &Resolved, destination: &Resolved) -> bool {
+        if is_loopback(source, destination) {
+            return true;
+        }
+        let mut notes = Vec::new();
+        [(Direction::Out, source, destination), (Direction::In, destination, source)].into_iter().all(
+            |(direction, local, remote)| {
+                let notes = &mut notes;
+                Decision {
+                    engine: self,
+                    query,
+                    with_ports: true,
+                    direction,
+                    local,
+                    remote,
+                    destination,
+                    notes,
+                }
+                .decide()
+                .allowed
+            },
+        )
+    }
+}
+
+fn is_loopback(source: &Resolved, destination: &Resolved) -> bool {
+    source.entities.len() == 1 && source.entities == destination.entities
+}
+
 /// A rule, by its policy and its place in it.
 type Found = (PolicyId, usize);
 
 struct Decision<'a> {
     engine: &'a Engine,
     query: &'a Query,
+    with_ports: bool,
     direction: Direction,
     local: &'a Resolved,
     remote: &'a Resolved,
@@ -214,7 +252,7 @@ impl<'a> Decision<'a> {
 
     fn service(&self, rule: &CompiledRule) -> bool {
         let services = &rule.detail.services;
-        services.is_empty() || services.iter().any(|service| self.is_service(service))
+        !self.with_ports || services.is_empty() || services.iter().any(|service| self.is_service(service))
     }
 
     fn is_service(&self, service: &Service) -> bool {

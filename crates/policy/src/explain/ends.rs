@@ -22,8 +22,8 @@ pub(super) struct Resolved {
 
 pub(super) fn resolve(engine: &Engine, query: &Query) -> Result<(Resolved, Resolved), ExplainError> {
     let (source, destination) = (entities(engine, &query.source)?, entities(engine, &query.destination)?);
-    let from = candidates(engine, &query.source, &source);
-    let to = candidates(engine, &query.destination, &destination);
+    let from = addresses_of(engine, &query.source, &source);
+    let to = addresses_of(engine, &query.destination, &destination);
     let wanted = |address: &IpAddr| query.family.is_none_or(|family| family == family_of(*address));
     let pairs = from.iter().filter(|a| wanted(a)).flat_map(|a| to.iter().map(move |b| (*a, *b)));
     let pair = pairs.into_iter().find(|(a, b)| family_of(*a) == family_of(*b));
@@ -37,7 +37,7 @@ fn family_of(address: IpAddr) -> Family {
 }
 
 /// Ascending by what they are, so that the answer does not depend on the order of events.
-fn entities(engine: &Engine, endpoint: &Endpoint) -> Result<Vec<EntityId>, ExplainError> {
+pub(super) fn entities(engine: &Engine, endpoint: &Endpoint) -> Result<Vec<EntityId>, ExplainError> {
     match endpoint {
         Endpoint::Workload { kind, namespace, name } => {
             let namespace = if *kind == MemberKind::Node { "" } else { namespace };
@@ -53,7 +53,7 @@ fn entities(engine: &Engine, endpoint: &Endpoint) -> Result<Vec<EntityId>, Expla
     }
 }
 
-fn candidates(engine: &Engine, endpoint: &Endpoint, entities: &[EntityId]) -> Vec<IpAddr> {
+pub(super) fn addresses_of(engine: &Engine, endpoint: &Endpoint, entities: &[EntityId]) -> Vec<IpAddr> {
     match endpoint {
         Endpoint::Address(address) => vec![*address],
         Endpoint::Workload { .. } => entities
@@ -65,7 +65,7 @@ fn candidates(engine: &Engine, endpoint: &Endpoint, entities: &[EntityId]) -> Ve
 }
 
 impl Resolved {
-    fn new(engine: &Engine, entities: Vec<EntityId>, address: Option<IpAddr>) -> Self {
+    pub(super) fn new(engine: &Engine, entities: Vec<EntityId>, address: Option<IpAddr>) -> Self {
         let applied_to = groups(engine, &entities, GroupKind::AppliedTo);
         // Nodes match addresses, not names: whoever claims the address is meant.
         let claimants: Vec<EntityId> =

@@ -17,4 +17,5 @@ mod harness;
 mod membership;
 mod seed;
 mod translation;
+mod truth_tables;
 mod verdicts;

@@ -25,12 +25,7 @@ pub(crate) fn compute(objects: &Objects) -> State {
     for (id, object) in &objects.0 {
         let namespace = id.namespace.clone();
         let (translation, logging) = match object {
-            Object::NetworkPolicy(policy) => {
-                let annotations =
-                    objects.get(Kind::Namespace, "", &namespace).map(|ns| &ns.metadata().annotations);
-                let logging = annotations.and_then(|a| a.get("networkpolicy.antrea.io/enable-logging"));
-                (kubernetes_policy(policy), logging.is_some_and(|value| value.eq_ignore_ascii_case("true")))
-            }
+            Object::NetworkPolicy(policy) => (kubernetes_policy(policy), logs(objects, &namespace)),
             Object::AntreaNetworkPolicy(policy) | Object::AntreaClusterNetworkPolicy(policy) => {
                 (antrea_policy(&policy.spec, &namespace, objects), false)
             }
@@ -88,14 +83,20 @@ pub(crate) fn compute(objects: &Objects) -> State {
     state
 }
 
-fn own_uid(id: &ObjectId, object: &Object) -> Identifier {
+pub(crate) fn logs(objects: &Objects, namespace: &str) -> bool {
+    let annotations = objects.get(Kind::Namespace, "", namespace).map(|ns| &ns.metadata().annotations);
+    let logging = annotations.and_then(|a| a.get("networkpolicy.antrea.io/enable-logging"));
+    logging.is_some_and(|value| value.eq_ignore_ascii_case("true"))
+}
+
+pub(crate) fn own_uid(id: &ObjectId, object: &Object) -> Identifier {
     match object.metadata().uid.as_str() {
         "" => uuid(&id.to_string()),
         uid => Identifier::parse(uid),
     }
 }
 
-fn name_among_rivals(objects: &Objects, id: &ObjectId, uid: &Identifier) -> Identifier {
+pub(crate) fn name_among_rivals(objects: &Objects, id: &ObjectId, uid: &Identifier) -> Identifier {
     let is_policy = |kind: Kind| kind >= Kind::NetworkPolicy;
     let mut rivals =
         objects.0.iter().filter(|(other, object)| is_policy(other.kind) && own_uid(other, object) == *uid);

@@ -7,6 +7,7 @@ use model::policy::{
         Endpoint, EntityPort, ExternalEntity, ExternalEntitySpec, ExternalNode, ExternalNodeSpec, Interface,
     },
     kubernetes::{self, IntOrString, IpBlock, NetworkPolicySpec, Port},
+    service::{Service, ServiceSpec},
     workload::*,
 };
 
@@ -117,14 +118,19 @@ impl Random {
                 let name = self.pick(&["k0", "k1", "k2"]);
                 let addresses =
                     self.list(2, |r| NodeAddress { kind: "InternalIP".into(), address: r.address() });
-                Object::Node(Node { metadata: self.meta(name, false), status: NodeStatus { addresses } })
+                Object::Node(Node {
+                    metadata: self.meta(name, false),
+                    status: NodeStatus { addresses },
+                    ..Node::default()
+                })
             }
             11..50 => self.pod(),
             50..54 => {
                 let name = self.pick(&["s0", "s1"]);
                 let selector = self.labels();
                 let metadata = self.meta(name, true);
-                Object::Service(Service { metadata, spec: ServiceSpec { selector, kind: String::new() } })
+                let spec = ServiceSpec { selector, ..ServiceSpec::default() };
+                Object::Service(Service { metadata, spec, ..Service::default() })
             }
             54..57 => {
                 let name = self.pick(&["v0", "v1", "v0-3e616"]);
@@ -159,7 +165,7 @@ impl Random {
         };
         let pod_ips = self.list(2, |r| PodIp { ip: r.address() });
         let phase = self.pick(&["Running", "Running", "Running", "Pending", "Succeeded", "Failed"]).into();
-        let status = PodStatus { phase, pod_ip: String::new(), pod_ips };
+        let status = PodStatus { phase, pod_ips, ..PodStatus::default() };
         Object::Pod(Pod { metadata: self.meta(name, true), spec, status })
     }
 

@@ -1,6 +1,6 @@
 //! The two ends of a call: the peer that connected, and the caller it proved to be.
 
-use std::net::SocketAddr;
+use std::{fmt, net::SocketAddr};
 
 use model::{Role, Subject};
 use tokio_util::sync::CancellationToken;
@@ -26,6 +26,8 @@ pub struct PeerCertificate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
     Token,
+    /// The cookie of a browser's session.
+    Session,
     Certificate,
     /// Not at all: allowed on plaintext loopback listeners, and only when configured.
     Anonymous,
@@ -36,6 +38,37 @@ pub enum Proof {
 pub struct Caller {
     pub subject: Subject,
     pub proof: Proof,
+    /// What proved it, if it can be taken away while the call lasts.
+    pub credential: Option<Credential>,
+}
+
+/// Names a token or a certificate, without its secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Credential {
+    /// By its id.
+    Token(String),
+    /// By its serial.
+    Certificate(String),
+}
+
+impl fmt::Display for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Token(id) => write!(f, "token/{id}"),
+            Self::Certificate(serial) => write!(f, "certificate/{serial}"),
+        }
+    }
+}
+
+impl Credential {
+    /// From its text, as [`fmt::Display`] writes it.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text.split_once('/')? {
+            ("token", id) => Some(Self::Token(id.to_owned())),
+            ("certificate", serial) => Some(Self::Certificate(serial.to_owned())),
+            _ => None,
+        }
+    }
 }
 
 impl Caller {
@@ -48,6 +81,7 @@ impl Proof {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Token => "token",
+            Self::Session => "session",
             Self::Certificate => "certificate",
             Self::Anonymous => "anonymous",
         }

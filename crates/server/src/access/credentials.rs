@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 use tonic::Code;
 
-use super::PeerCertificate;
+use super::{Credential, PeerCertificate, session::SESSION};
 use crate::{
     failure::Failure,
     life::Life,
@@ -36,6 +36,9 @@ pub struct TokenRecord {
     hash: String,
     pub created_at: Timestamp,
     pub expires_at: Option<Timestamp>,
+    /// It is the session of a browser: good in a cookie, and nowhere else.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub session: bool,
 }
 
 /// A certificate as it is stored.
@@ -105,19 +108,31 @@ impl Credentials {
         self.tokens.is_synced() && self.certificates.is_synced()
     }
 
-    /// Who a token belongs to.
-    pub fn check_token(&self, token: &Secret, now: Timestamp) -> Result<Subject, Failure> {
+    /// Who a token belongs to, and its id.
+    pub fn check_token(&self, token: &Secret, now: Timestamp) -> Result<(Subject, String), Failure> {
+        self.check(token, false, now)
+    }
+
+    /// Whose session a cookie is, and its id.
+    pub fn check_session(&self, cookie: &Secret, now: Timestamp) -> Result<(Subject, String), Failure> {
+        self.check(cookie, true, now).map_err(|failure| match failure.code {
+            Code::Unauthenticated => Failure::new(failure.code, "the session has ended; log in again"),
+            _ => failure,
+        })
+    }
+
+    fn check(&self, token: &Secret, session: bool, now: Timestamp) -> Result<(Subject, String), Failure> {
         self.require_synced()?;
         let unknown = || Failure::new(Code::Unauthenticated, "the token is not known, or was revoked");
         let rest = token.expose().strip_prefix("trestle-").ok_or_else(unknown)?;
         let (id, secret) = rest.split_once('-').ok_or_else(unknown)?;
-        let record = self.tokens.get(id).ok_or_else(unknown)?;
+        let record = self.tokens.get(id).filter(|record| record.session == session).ok_or_else(unknown)?;
         constant_time::verify_slices_are_equal(hash(secret).as_bytes(), record.hash.as_bytes())
             .map_err(|_| unknown())?;
         if record.expires_at.is_some_and(|end| now >= end) {
             return Err(Failure::new(Code::Unauthenticated, "the token has expired"));
         }
-        Ok(record.subject.clone())
+        Ok((record.subject.clone(), id.to_owned()))
     }
 
     /// Whether a certificate that TLS accepted is also one we issued and did not revoke.
@@ -132,14 +147,21 @@ impl Credentials {
         }
     }
 
-    /// Whether a certificate is on record, not revoked, and not expired.
-    pub fn is_usable(&self, serial: &str, now: Timestamp) -> bool {
-        self.certificates.get(serial).is_some_and(|record| !record.revoked && now < record.not_after)
+    /// Whether a credential that was good is so still: on record, not revoked, not expired.
+    pub fn is_usable(&self, credential: &Credential, now: Timestamp) -> bool {
+        match credential {
+            Credential::Token(id) => {
+                self.tokens.get(id).is_some_and(|record| record.expires_at.is_none_or(|end| now < end))
+            }
+            Credential::Certificate(serial) => {
+                self.certificates.get(serial).is_some_and(|record| !record.revoked && now < record.not_after)
+            }
+        }
     }
 
-    /// Changes whenever a certificate is issued or revoked.
-    pub fn certificate_changes(&self) -> watch::Receiver<Option<Revision>> {
-        self.certificates.changes()
+    /// Change whenever a token or a certificate is made or revoked.
+    pub fn changes(&self) -> [watch::Receiver<Option<Revision>>; 2] {
+        [self.tokens.changes(), self.certificates.changes()]
     }
 
     fn require_synced(&self) -> Result<(), Failure> {
@@ -165,12 +187,32 @@ impl Credentials {
         subject: Subject,
         ttl: Option<Duration>,
     ) -> Result<NewToken, CredentialsError> {
+        self.create(subject, ttl, false, Transaction::new()).await
+    }
+
+    /// Begins a session; those that have expired are forgotten.
+    pub async fn create_session(&self, subject: Subject) -> Result<NewToken, CredentialsError> {
+        let now = Timestamp::now();
+        let ended = |record: &TokenRecord| record.session && record.expires_at.is_some_and(|end| end <= now);
+        let tokens = self.tokens.list().into_iter().filter(|(_, record)| ended(record));
+        let keys = tokens.filter_map(|(id, _)| key("tokens", &id));
+        let transaction = keys.fold(Transaction::new(), Transaction::delete);
+        self.create(subject, Some(SESSION), true, transaction).await
+    }
+
+    async fn create(
+        &self,
+        subject: Subject,
+        ttl: Option<Duration>,
+        session: bool,
+        transaction: Transaction,
+    ) -> Result<NewToken, CredentialsError> {
         let (id, secret) = (hex(&random::bytes::<8>()), hex(&random::bytes::<32>()));
         let created_at = Timestamp::now();
         let expires_at = ttl.map(|ttl| after(created_at, ttl)).transpose()?;
-        let record = TokenRecord { subject, hash: hash(&secret), created_at, expires_at };
+        let record = TokenRecord { subject, hash: hash(&secret), created_at, expires_at, session };
         let key = key("tokens", &id).expect("hexadecimal is a legal key");
-        let transaction = Transaction::new().expect_absent(key.clone()).put(key, json(&record));
+        let transaction = transaction.expect_absent(key.clone()).put(key, json(&record));
         let committed = self.store.transact(transaction).await.map_err(CredentialsError::Write)?;
         self.tokens.reach(committed.revision).await;
         Ok(NewToken { token: Secret::new(format!("trestle-{id}-{secret}")), id, record })
@@ -230,7 +272,11 @@ impl Credentials {
         }
     }
 
-    async fn read<T: DeserializeOwned>(
+    pub(super) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub(super) async fn read<T: DeserializeOwned>(
         &self,
         key: &Key,
     ) -> Result<Option<(T, store::Revision)>, CredentialsError> {
@@ -244,24 +290,24 @@ impl Credentials {
     }
 }
 
-fn prefix(kind: &str) -> Prefix {
+pub(super) fn prefix(kind: &str) -> Prefix {
     Prefix::below(&format!("access/{kind}")).expect("a fixed path is a legal prefix")
 }
 
 /// The key of an id given by a caller; none if it cannot be an id.
-fn key(kind: &str, id: &str) -> Option<Key> {
+pub(super) fn key(kind: &str, id: &str) -> Option<Key> {
     prefix(kind).key(id).ok()
 }
 
-fn json(record: &impl Serialize) -> Vec<u8> {
+pub(super) fn json(record: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(record).expect("records have no maps with odd keys")
 }
 
-fn hash(secret: &str) -> String {
+pub(super) fn hash(secret: &str) -> String {
     hex(digest::digest(&digest::SHA256, secret.as_bytes()).as_ref())
 }
 
-fn after(start: Timestamp, ttl: Duration) -> Result<Timestamp, CredentialsError> {
+pub(super) fn after(start: Timestamp, ttl: Duration) -> Result<Timestamp, CredentialsError> {
     let too_long = || CredentialsError::TooLong { asked: ttl };
     if ttl > MAX_TTL {
         return Err(too_long());

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   listener ─ Peer ─► limits ─► gate ─ Caller ─► handler
-//!                                 │ authenticate: token, else certificate, else anonymous if configured
+//!                                 │ authenticate: token, else session, else certificate, else anonymous if configured
 //!                                 │ admit:        the operation's line in the table
 //!                                 └ audit:        writes with their result, and all refusals
 //! ```
@@ -21,7 +21,7 @@ use tonic::{Code, Status};
 use tracing::error;
 
 use super::{
-    Caller, Credentials, Peer, Proof,
+    Caller, Credential, Credentials, Peer, Proof, session,
     table::{self, Effect},
 };
 use crate::{
@@ -37,6 +37,8 @@ pub struct Gate {
     pub metrics: Arc<Metrics>,
     /// The role of callers who do not say who they are. Only ever set where every listener is plaintext loopback.
     pub anonymous: Option<Role>,
+    /// Listeners speak TLS, and so cookies are only ever sent over it.
+    pub secure: bool,
 }
 
 /// Axum middleware for gRPC and REST routers alike.
@@ -79,17 +81,27 @@ impl Gate {
                     "the authorization header is not of the form `Bearer TOKEN`",
                 )
             })?;
-            let subject = self.credentials.check_token(&token, Timestamp::now())?;
-            return Ok(Some(Caller { subject, proof: Proof::Token }));
+            let (subject, id) = self.credentials.check_token(&token, Timestamp::now())?;
+            let credential = Some(Credential::Token(id));
+            return Ok(Some(Caller { subject, proof: Proof::Token, credential }));
+        }
+        if let Some(cookie) = session::cookie(request, self.secure) {
+            let (subject, id) = self.credentials.check_session(&cookie, Timestamp::now())?;
+            let credential = Some(Credential::Token(id));
+            return Ok(Some(Caller { subject, proof: Proof::Session, credential }));
         }
         let peer = request.extensions().get::<Peer>();
         if let Some(certificate) = peer.and_then(|peer| peer.certificate.as_ref()) {
             self.credentials.check_certificate(certificate)?;
-            return Ok(Some(Caller { subject: certificate.subject.clone(), proof: Proof::Certificate }));
+            let credential = Some(Credential::Certificate(certificate.serial.clone()));
+            let subject = certificate.subject.clone();
+            return Ok(Some(Caller { subject, proof: Proof::Certificate, credential }));
         }
-        Ok(self.anonymous.map(|role| Caller {
+        let anonymous = self.anonymous.filter(|_| session::may_be_anonymous(request));
+        Ok(anonymous.map(|role| Caller {
             subject: Subject { role, name: "anonymous".parse().expect("it is a legal name") },
             proof: Proof::Anonymous,
+            credential: None,
         }))
     }
 

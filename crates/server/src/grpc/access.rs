@@ -2,21 +2,22 @@
 
 use std::{sync::Arc, time::Duration};
 
+use jiff::Timestamp;
 use model::Subject;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 use wire::{
     access::role,
     trestle::v1::{
-        self, AuditRecord, CertificateInfo, CreateTokenRequest, CreateTokenResponse, Identity,
-        IssueCertificateRequest, IssueCertificateResponse, ListAuditRequest, ListAuditResponse,
-        ListCertificatesRequest, ListCertificatesResponse, ListTokensRequest, ListTokensResponse,
-        RevokeCertificateRequest, RevokeCertificateResponse, RevokeTokenRequest, RevokeTokenResponse,
-        TokenInfo, WhoAmIRequest, access_server,
+        self, AuditRecord, CertificateInfo, CreateLoginRequest, CreateLoginResponse, CreateTokenRequest,
+        CreateTokenResponse, Identity, IssueCertificateRequest, IssueCertificateResponse, ListAuditRequest,
+        ListAuditResponse, ListCertificatesRequest, ListCertificatesResponse, ListTokensRequest,
+        ListTokensResponse, RevokeCertificateRequest, RevokeCertificateResponse, RevokeTokenRequest,
+        RevokeTokenResponse, TokenInfo, WhoAmIRequest, access_server,
     },
 };
 
 use crate::{
-    access::{Caller, CertificateRecord, Credentials, TokenRecord},
+    access::{Caller, CertificateRecord, Credentials, Proof, TokenRecord},
     audit::{self, Audit, Record},
     failure::Failure,
 };
@@ -25,6 +26,8 @@ type Reply<T> = Result<Response<T>, Status>;
 
 /// Audit records returned unless asked otherwise.
 const AUDIT_LIMIT: u32 = 100;
+/// How long a login link can be used.
+const LOGIN: Duration = Duration::from_secs(600);
 
 pub(super) struct Service {
     pub credentials: Arc<Credentials>,
@@ -42,6 +45,20 @@ impl access_server::Access for Service {
             self.credentials.create_token(subject, ttl(request.ttl_seconds)).await.map_err(Failure::from)?;
         let info = Some(token_info(made.id, &made.record));
         Ok(Response::new(CreateTokenResponse { info, secret: made.token.expose().to_owned() }))
+    }
+
+    async fn create_login(&self, request: Request<CreateLoginRequest>) -> Reply<CreateLoginResponse> {
+        let caller = request.extensions().get::<Caller>();
+        let known = caller.filter(|caller| caller.proof != Proof::Anonymous);
+        let Some(caller) = known else {
+            let text = "callers without credentials need no login: the page lets them in as they are";
+            return Err(Failure::new(Code::FailedPrecondition, text).into());
+        };
+        audit::object(&caller.subject);
+        let code =
+            self.credentials.create_login(caller.subject.clone(), LOGIN).await.map_err(Failure::from)?;
+        let expires_at = Timestamp::now().as_second().saturating_add_unsigned(LOGIN.as_secs());
+        Ok(Response::new(CreateLoginResponse { code: code.expose().to_owned(), expires_at }))
     }
 
     async fn list_tokens(&self, _: Request<ListTokensRequest>) -> Reply<ListTokensResponse> {
@@ -128,6 +145,7 @@ fn token_info(id: String, record: &TokenRecord) -> TokenInfo {
         role: v1::Role::from(record.subject.role) as i32,
         created_at: record.created_at.as_second(),
         expires_at: record.expires_at.map(|end| end.as_second()),
+        session: record.session,
     }
 }
 

@@ -100,6 +100,12 @@ impl orchestrator_server::Orchestrator for Service {
         outcome(self.0.orchestrator.disconnect(link, dry_run).await.map_err(Failure::from)?)
     }
 
+    async fn rotate_link(&self, request: Request<LinkRequest>) -> Reply<v1::ChangeOutcome> {
+        let (link, dry_run) = link(request.get_ref())?;
+        audit::object(&link);
+        outcome(self.0.orchestrator.rotate(link, dry_run).await.map_err(Failure::from)?)
+    }
+
     async fn list_links(&self, _: Request<ListLinksRequest>) -> Reply<ListLinksResponse> {
         let links = self.0.orchestrator.links().await;
         Ok(Response::new(ListLinksResponse { links: links.into_iter().map(link_info).collect() }))

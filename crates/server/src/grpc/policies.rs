@@ -1,7 +1,5 @@
 //! `trestle.v1.Policies`.
 
-use std::sync::Arc;
-
 use tonic::{Request, Response, Status};
 use watch::Phase;
 use wire::trestle::v1::{
@@ -9,20 +7,19 @@ use wire::trestle::v1::{
     PolicyState, policies_server,
 };
 
-use crate::{explain, policy::Policy, watch_api::realisations};
+use crate::{explain, parts::Parts, watch_api::realisations};
 
 type Reply<T> = Result<Response<T>, Status>;
 
 pub(super) struct Service {
-    pub policy: Arc<Policy>,
-    pub watch: Arc<watch::Cache>,
+    pub parts: Parts,
 }
 
 #[tonic::async_trait]
 impl policies_server::Policies for Service {
     async fn list_policies(&self, _: Request<ListPoliciesRequest>) -> Reply<ListPoliciesResponse> {
-        let mut realisations = realisations(&self.watch);
-        let policies = self.policy.list().into_iter().map(|(id, state)| {
+        let mut realisations = realisations(&self.parts.watch);
+        let policies = self.parts.policy.list().into_iter().map(|(id, state)| {
             let told = realisations.remove(&id);
             let failures = told.iter().flat_map(|told| &told.failures);
             let failures = failures
@@ -36,8 +33,8 @@ impl policies_server::Policies for Service {
                 name: id.name,
                 generation: state.generation,
                 span: u32::try_from(state.span.len()).unwrap_or(u32::MAX),
-                problems: state
-                    .problems
+                problems: told
+                    .map_or(state.problems, |told| told.problems)
                     .into_iter()
                     .map(|problem| PolicyProblem { path: problem.path, message: problem.message })
                     .collect(),
@@ -48,6 +45,6 @@ impl policies_server::Policies for Service {
 
     async fn explain(&self, request: Request<ExplainRequest>) -> Reply<ExplainResponse> {
         let request = request.into_inner();
-        Ok(Response::new(explain::explain(&self.policy, &request)?))
+        Ok(Response::new(explain::explain(&self.parts, &request).await?))
     }
 }

@@ -70,8 +70,8 @@ pub(super) async fn list(State(parts): State<Parts>) -> Json<Vec<PolicyState>> {
             name: id.name,
             generation: state.generation,
             span: state.span.iter().map(ToString::to_string).collect(),
-            problems: state
-                .problems
+            problems: told
+                .map_or(state.problems, |told| told.problems)
                 .into_iter()
                 .map(|p| FieldProblem { path: p.path, message: p.message })
                 .collect(),
@@ -83,7 +83,7 @@ pub(super) async fn list(State(parts): State<Parts>) -> Json<Vec<PolicyState>> {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ExplainQuery {
-    /// `10.0.0.1`, `namespace/name` of a Pod, or `pod/…`, `entity/…`, `node/name`.
+    /// `10.0.0.1`, `namespace.cloud.name` of a resource, `namespace/name` of a Pod, or `pod/…`, `entity/…`, `node/name`.
     source: String,
     destination: String,
     /// `tcp` (default), `udp`, `sctp` or `icmp`.
@@ -140,7 +140,7 @@ pub(super) async fn explain(
 ) -> Result<Json<Explanation>, Failure> {
     let Query(query) = query.map_err(|err| Failure::new(Code::InvalidArgument, err.body_text()))?;
     let ExplainQuery { source, destination, protocol, port } = query;
-    let reply = explain::explain(&parts.policy, &ExplainRequest { source, destination, protocol, port })?;
+    let reply = explain::explain(&parts, &ExplainRequest { source, destination, protocol, port }).await?;
     Ok(Json(Explanation {
         allowed: reply.allowed,
         source: end(reply.source),

@@ -10,10 +10,12 @@ use orchestrator::execute::ResourceView;
 use serde::{Deserialize, Serialize};
 use tonic::Code;
 use utoipa::ToSchema;
+use wire::invisinetspb::PermitListRule;
 
 use super::{
     body::{Body, Done, Path},
     jobs::{How, JobBody, answer},
+    rules::RuleBody,
 };
 use crate::{
     audit,
@@ -50,6 +52,8 @@ pub(super) struct ResourceBody {
     /// The last trouble with it.
     #[serde(skip_serializing_if = "String::is_empty")]
     message: String,
+    /// The permit list in force: what rules and policies come to. Entries of policies begin with `_`.
+    permit_list: Vec<RuleBody>,
 }
 
 impl From<ResourceView> for ResourceBody {
@@ -61,6 +65,11 @@ impl From<ResourceView> for ResourceBody {
             region: view.region.to_string(),
             state: view.state.to_owned(),
             message: view.message,
+            permit_list: view
+                .permit_list
+                .iter()
+                .map(|entry| RuleBody::from(PermitListRule::from(entry)))
+                .collect(),
         }
     }
 }

@@ -5,7 +5,7 @@ use axum::{
     extract::{Query, State},
     response::{IntoResponse as _, Response},
 };
-use model::{PermitRule, ResourceName, Segment, TagName};
+use model::{PermitEntry, PermitRule, ResourceName, Segment, TagName};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use wire::{invisinetspb::PermitListRule, permit::permit_rule};
@@ -67,17 +67,25 @@ impl RuleBody {
     }
 }
 
-fn body(message: PermitListRule) -> RuleBody {
-    RuleBody {
-        name: message.id,
-        targets: message.targets,
-        direction: message.direction,
-        src_port: message.src_port,
-        dst_port: message.dst_port,
-        src_port_last: message.src_port_last,
-        dst_port_last: message.dst_port_last,
-        protocol: message.protocol,
-        tags: message.tags,
+impl From<&PermitEntry> for RuleBody {
+    fn from(entry: &PermitEntry) -> Self {
+        PermitListRule::from(entry).into()
+    }
+}
+
+impl From<PermitListRule> for RuleBody {
+    fn from(message: PermitListRule) -> Self {
+        Self {
+            name: message.id,
+            targets: message.targets,
+            direction: message.direction,
+            src_port: message.src_port,
+            dst_port: message.dst_port,
+            src_port_last: message.src_port_last,
+            dst_port_last: message.dst_port_last,
+            protocol: message.protocol,
+            tags: message.tags,
+        }
     }
 }
 
@@ -97,7 +105,7 @@ pub(super) async fn list(
     let rules = parts.orchestrator.rules(&name)?;
     let in_force = parts.orchestrator.resource(&name)?.permit_list;
     let with_targets = |rule: &PermitRule| {
-        let mut shown = body(rule.into());
+        let mut shown = RuleBody::from(PermitListRule::from(rule));
         let entry = in_force.iter().find(|entry| entry.name.as_str() == rule.name.as_str());
         shown.targets =
             entry.map(|entry| entry.targets().iter().map(ToString::to_string).collect()).unwrap_or_default();
@@ -230,7 +238,7 @@ pub(super) async fn list_on_tag(
     Path(tag): Path<String>,
 ) -> Result<Json<Vec<RuleBody>>, Failure> {
     let rules = parts.orchestrator.tag_rules(&tag_name(&tag)?);
-    Ok(Json(rules.iter().map(|rule| body(rule.into())).collect()))
+    Ok(Json(rules.iter().map(|rule| RuleBody::from(PermitListRule::from(rule))).collect()))
 }
 
 /// Put rules on a tag.

@@ -1,10 +1,10 @@
-//! The controller itself: health, metrics, audit, the document, and a first page.
+//! The controller itself: health, metrics, audit and the document.
 
 use axum::{
     Json,
     extract::{Query, State, rejection::QueryRejection},
     http::{StatusCode, header},
-    response::{Html, IntoResponse, Response},
+    response::{IntoResponse, Response},
 };
 use serde::{Deserialize, Serialize};
 use tonic::Code;
@@ -27,12 +27,6 @@ pub(super) struct Readiness {
     ready: bool,
     /// Why not; empty if it is.
     problems: Vec<String>,
-}
-
-/// A page that says what this is and where to go on.
-#[utoipa::path(get, path = "/", tag = "system", security(()), responses((status = 200, content_type = "text/html")))]
-pub(super) async fn index() -> Html<&'static str> {
-    Html(include_str!("index.html"))
 }
 
 /// Is somebody there?

@@ -8,7 +8,9 @@ use prost::{
     Message as _,
     encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len},
 };
-use wire::trestle::v1::{NodeFlush, NodeRemove, NodeStart, NodeWait, ToNode, node_start::Mode, to_node};
+use wire::trestle::v1::{
+    NodeFlush, NodeRemove, NodeStart, NodeWait, ObjectKind, ToNode, node_start::Mode, to_node,
+};
 
 /// Sets are said in messages of about this size, an eighth of what any gRPC client accepts.
 const PIECE: usize = 512 << 10;
@@ -20,6 +22,9 @@ const APPLY_NAME: u32 = 2;
 const APPLY_HASH: u32 = 3;
 const APPLY_SET: u32 = 4;
 const APPLY_POLICY: u32 = 5;
+const APPLY_FACTS: u32 = 6;
+const APPLY_SLICE: u32 = 7;
+const APPLY_SERVICE: u32 = 8;
 const SET_REPLACE: u32 = 1;
 const SET_PUT: u32 = 2;
 const SET_REMOVED: u32 = 3;
@@ -28,7 +33,13 @@ pub struct NodeDialect;
 
 impl Dialect for NodeDialect {
     fn whole(&self, key: &Key, hash: Hash, payload: &Bytes) -> ::transport::Frames {
-        [apply(key, hash, APPLY_POLICY, payload)].into()
+        let field = match ObjectKind::try_from(i32::from(key.kind.0)) {
+            Ok(ObjectKind::NodeFacts) => APPLY_FACTS,
+            Ok(ObjectKind::EndpointSlice) => APPLY_SLICE,
+            Ok(ObjectKind::Service) => APPLY_SERVICE,
+            _ => APPLY_POLICY,
+        };
+        [apply(key, hash, field, payload)].into()
     }
 
     fn set(&self, key: &Key, hash: Hash, members: &Members) -> ::transport::Frames {
@@ -50,8 +61,9 @@ impl Dialect for NodeDialect {
         Some(pieces.finish())
     }
 
-    fn removal(&self, key: &Key) -> Bytes {
-        say(to_node::Message::Remove(NodeRemove { kind: i32::from(key.kind.0), name: key.name.to_string() }))
+    fn removal(&self, key: &Key) -> Option<Bytes> {
+        let (kind, name) = (i32::from(key.kind.0), key.name.to_string());
+        Some(say(to_node::Message::Remove(NodeRemove { kind, name })))
     }
 
     fn start(&self, start: &Start) -> Option<Bytes> {
@@ -148,7 +160,9 @@ impl<'a> Pieces<'a> {
 
 #[cfg(test)]
 mod tests {
-    use wire::trestle::v1::{NodePolicy, ObjectKind, SetMember, node_apply::Body};
+    use wire::trestle::v1::{
+        NodeEndpointSlice, NodeFacts, NodePolicy, NodeService, SetMember, node_apply::Body,
+    };
 
     use super::*;
     use crate::transport::objects::key;
@@ -171,6 +185,16 @@ mod tests {
         let frames =
             NodeDialect.whole(&key(ObjectKind::Policy, "uid"), Hash(9), &policy.encode_to_vec().into());
         assert_eq!(applied(&frames[0]), (3, "uid".into(), 9, Body::Policy(policy)));
+        let whole = |kind, payload: Vec<u8>| NodeDialect.whole(&key(kind, "x"), Hash(9), &payload.into());
+        let facts = NodeFacts { zone: "a".into(), ..NodeFacts::default() };
+        let frames = whole(ObjectKind::NodeFacts, facts.encode_to_vec());
+        assert_eq!(applied(&frames[0]), (4, "x".into(), 9, Body::Facts(facts)));
+        let slice = NodeEndpointSlice { service: "web".into(), ..NodeEndpointSlice::default() };
+        let frames = whole(ObjectKind::EndpointSlice, slice.encode_to_vec());
+        assert_eq!(applied(&frames[0]), (5, "x".into(), 9, Body::Slice(slice)));
+        let service = NodeService { namespace: "shop".into(), ..NodeService::default() };
+        let frames = whole(ObjectKind::Service, service.encode_to_vec());
+        assert_eq!(applied(&frames[0]), (6, "x".into(), 9, Body::Service(Box::new(service))));
         let member = |name: &str| SetMember { name: name.into(), ..SetMember::default() };
         let bytes = |name: &str| Bytes::from(member(name).encode_to_vec());
         let put: Members = [(bytes("a"), Bytes::new())].into();

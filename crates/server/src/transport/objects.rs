@@ -15,6 +15,11 @@ pub fn put_policy(name: &str, policy: &NodePolicy, span: SpanChange) -> Change {
     Change::Put { key: key(ObjectKind::Policy, name), payload: policy.encode_to_vec().into(), span }
 }
 
+/// Puts another object that is one piece, or replaces it.
+pub fn put(kind: ObjectKind, name: &str, message: &impl prost::Message, span: SpanChange) -> Change {
+    Change::Put { key: key(kind, name), payload: message.encode_to_vec().into(), span }
+}
+
 /// Puts a set, or makes its members these.
 pub fn put_set(kind: ObjectKind, name: &str, members: Vec<SetMember>, span: SpanChange) -> Change {
     let members = members.into_iter().map(member).collect();

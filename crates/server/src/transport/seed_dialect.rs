@@ -24,6 +24,9 @@ pub struct SeedDialect;
 
 impl Dialect for SeedDialect {
     fn whole(&self, key: &Key, _: Hash, payload: &Bytes) -> ::transport::Frames {
+        if !is_known(key) {
+            return [].into();
+        }
         // A payload that does not decode was not made by `objects`; said without rules, it permits nothing.
         let policy = NodePolicy::decode(&payload[..]).unwrap_or_default();
         [say(EventType::Apply, key, vec![policy_struct(&key.name, &policy)])].into()
@@ -50,8 +53,8 @@ impl Dialect for SeedDialect {
         None
     }
 
-    fn removal(&self, key: &Key) -> Bytes {
-        say(EventType::Remove, key, vec![object(name(key))])
+    fn removal(&self, key: &Key) -> Option<Bytes> {
+        is_known(key).then(|| say(EventType::Remove, key, vec![object(name(key))]))
     }
 
     fn start(&self, _: &Start) -> Option<Bytes> {
@@ -69,6 +72,11 @@ impl Dialect for SeedDialect {
     fn sweeps(&self) -> bool {
         false
     }
+}
+
+/// The seed has words for sets and policies, and for nothing else.
+fn is_known(key: &Key) -> bool {
+    i32::from(key.kind.0) <= ObjectKind::Policy as i32
 }
 
 fn say(event: EventType, key: &Key, data: Vec<Struct>) -> Bytes {
@@ -91,7 +99,10 @@ fn name(key: &Key) -> Fields {
         Ok(ObjectKind::AppliedToSet) => "applied-to",
         Ok(ObjectKind::AddressSet) => "addresses",
         Ok(ObjectKind::Policy) => "policy",
-        Ok(ObjectKind::Unspecified) | Err(_) => "unknown",
+        Ok(
+            ObjectKind::Unspecified | ObjectKind::NodeFacts | ObjectKind::EndpointSlice | ObjectKind::Service,
+        )
+        | Err(_) => "unknown",
     };
     vec![("name", text(&key.name)), ("type", text(kind))]
 }

@@ -68,7 +68,7 @@ pub(super) async fn node_stats(
     Ok((StatusCode::CREATED, [(header::CONTENT_TYPE, content_type)], body).into_response())
 }
 
-fn content_type(headers: &HeaderMap) -> &str {
+pub(super) fn content_type(headers: &HeaderMap) -> &str {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     value.unwrap_or("application/json")
 }

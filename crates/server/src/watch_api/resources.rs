@@ -21,7 +21,7 @@ use crate::{access::Caller, failure::Failure, parts::Parts, random};
 /// How long a watch lasts if the client does not say: between one and two of these, so that not all end at once.
 const LONGEST: u64 = 7200;
 
-type Pairs = Result<Query<Vec<(String, String)>>, QueryRejection>;
+pub(super) type Pairs = Result<Query<Vec<(String, String)>>, QueryRejection>;
 
 pub(super) async fn list_or_watch(
     resource: Resource,
@@ -102,7 +102,7 @@ fn check_node(caller: &Caller, resource: Resource, view: &View) -> Result<(), Fa
     }
 }
 
-fn accepted(headers: &HeaderMap) -> Result<Encoding, Failure> {
+pub(super) fn accepted(headers: &HeaderMap) -> Result<Encoding, Failure> {
     let accept = headers.get(header::ACCEPT).map_or(Some(""), |value| value.to_str().ok());
     accept.and_then(encoding_for).ok_or_else(|| {
         let text = "only application/json and application/vnd.kubernetes.protobuf are spoken here";
@@ -110,11 +110,11 @@ fn accepted(headers: &HeaderMap) -> Result<Encoding, Failure> {
     })
 }
 
-fn not_synced(err: NotSynced) -> Failure {
+pub(super) fn not_synced(err: NotSynced) -> Failure {
     Failure::from_error(Code::Unavailable, &err)
 }
 
-fn reply(encoding: Encoding, body: bytes::Bytes) -> Response {
+pub(super) fn reply(encoding: Encoding, body: bytes::Bytes) -> Response {
     ([(header::CONTENT_TYPE, encoding.content_type(false))], body).into_response()
 }
 

@@ -10,8 +10,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 use transport::Digest;
 use wire::trestle::v1::{
-    FromNode, NodeHello, NodeReport, NodeStart, ObjectKind, SetMember, ToNode, from_node, node_apply,
-    node_feed_client::NodeFeedClient, node_start::Mode, to_node,
+    FromNode, NodeEndpointSlice, NodeFacts, NodeHello, NodeReport, NodeService, NodeStart, ObjectKind,
+    SetMember, ToNode, from_node, node_apply, node_feed_client::NodeFeedClient, node_start::Mode, to_node,
 };
 
 use super::harness::{Credential, Harness};
@@ -21,6 +21,9 @@ use super::harness::{Credential, Harness};
 pub enum Held {
     Set(BTreeSet<String>),
     Policy(i64),
+    Service(NodeService),
+    Slice(NodeEndpointSlice),
+    Facts(NodeFacts),
     /// Of a kind this node does not know.
     Unknown,
 }
@@ -52,14 +55,14 @@ impl State {
     pub fn set(&self, name: &str) -> Option<Vec<&str>> {
         match &self.objects.get(&(ObjectKind::AddressSet as i32, name.to_owned()))?.1 {
             Held::Set(members) => Some(members.iter().map(String::as_str).collect()),
-            Held::Policy(_) | Held::Unknown => None,
+            _ => None,
         }
     }
 
     pub fn policy(&self, name: &str) -> Option<i64> {
         match self.objects.get(&(ObjectKind::Policy as i32, name.to_owned()))?.1 {
             Held::Policy(generation) => Some(generation),
-            Held::Set(_) | Held::Unknown => None,
+            _ => None,
         }
     }
 }
@@ -175,6 +178,9 @@ impl Agent {
                             members.extend(set.put.iter().map(name));
                             Held::Set(members)
                         }
+                        (Some(node_apply::Body::Service(service)), _) => Held::Service(*service),
+                        (Some(node_apply::Body::Slice(slice)), _) => Held::Slice(slice),
+                        (Some(node_apply::Body::Facts(facts)), _) => Held::Facts(facts),
                         (None, _) => Held::Unknown,
                     };
                     self.state.objects.insert(key, (apply.hash, held));

@@ -10,9 +10,13 @@ use std::{
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, StreamBody};
+use tokio_stream::StreamExt as _;
 use tonic::{Code, body::Body, codegen::Service as _};
 use transport::{SpanChange, frame};
-use wire::trestle::v1::{FromNode, NodeReport, from_node};
+use wire::trestle::v1::{
+    CreateTokenRequest, FromNode, NodeReport, RevokeTokenRequest, Role, access_client::AccessClient,
+    from_node, node_feed_client::NodeFeedClient,
+};
 
 use super::{
     agent::{Agent, State},
@@ -70,6 +74,43 @@ async fn garbage_and_oversized_messages_end_only_their_own_stream() {
     harness.publish([policy("p", 1, SpanChange::Everyone)]);
     agent.until("the policy", |state| state.policy("p").is_some()).await;
     assert_eq!(harness.stats().sessions, 1);
+    harness.stop().await;
+}
+
+/// A node may also prove itself with a token; taking that away ends the stream like a revoked certificate does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_token_ends_the_stream_that_was_opened_with_it() {
+    let harness = Harness::synced().await;
+    let mut access = AccessClient::new(harness.channel(None).await);
+    let request = CreateTokenRequest { name: "n1".into(), role: Role::Node.into(), ttl_seconds: None };
+    let made = access.create_token(harness.as_admin(request)).await.unwrap().into_inner();
+    let hello = FromNode { message: Some(from_node::Message::Hello(State::default().hello("n1"))) };
+    let outgoing = tokio_stream::once(hello).chain(tokio_stream::pending());
+    let mut request = tonic::Request::new(outgoing);
+    request.metadata_mut().insert("authorization", format!("Bearer {}", made.secret).parse().unwrap());
+    let mut client = NodeFeedClient::new(harness.channel(None).await);
+    let mut stream = client.connect(request).await.unwrap().into_inner();
+    assert!(stream.message().await.unwrap().is_some());
+    let id = made.info.unwrap().id;
+    access.revoke_token(harness.as_admin(RevokeTokenRequest { id })).await.unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(10), async {
+        loop {
+            match stream.message().await {
+                Ok(Some(_)) => {}
+                Ok(None) => return Code::Ok,
+                Err(status) => return status.code(),
+            }
+        }
+    });
+    // The connection is cut right behind the status, which may overtake it.
+    let code = ended.await.expect("the stream ends");
+    assert!(
+        matches!(code, Code::Unauthenticated | Code::Unknown | Code::Unavailable | Code::Cancelled),
+        "{code:?}"
+    );
+    eventually("the session is gone", || harness.stats().sessions == 0).await;
+    let end = harness.status("n1").unwrap().last_end.unwrap();
+    assert_eq!((end.code, end.message.as_str()), (16, "the node's token was revoked or has expired"));
     harness.stop().await;
 }
 

@@ -6,8 +6,8 @@ use server::{DuplicateNode, transport::objects};
 use tonic::Code;
 use transport::{Change, SpanChange};
 use wire::trestle::v1::{
-    ApplyObjectsRequest, FromNode, NodeObjectError, NodePolicy, NodeReport, ObjectKind, Role, SetMember,
-    node_start::Mode, objects_client::ObjectsClient,
+    ApplyObjectsRequest, FromNode, GetNodeRequest, NodeObjectError, NodePolicy, NodeReport, ObjectKind, Role,
+    SetMember, node_start::Mode, nodes_client::NodesClient, objects_client::ObjectsClient,
 };
 
 use super::{
@@ -146,6 +146,28 @@ async fn what_a_node_applied_and_what_it_could_not_is_seen_by_people() {
     eventually("the all clear", || harness.status("n1").unwrap().errors.is_empty()).await;
     drop(agent);
     eventually("the disconnect", || !harness.status("n1").unwrap().connected).await;
+    harness.stop().await;
+}
+
+/// Known without having connected: by a certificate, by a Node object. A restart of the controller forgets neither.
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_are_listed_also_when_they_have_not_come_back() {
+    let harness = Harness::synced().await;
+    let revoked = harness.node("revoked").await;
+    harness.revoke(&revoked.serial).await;
+    harness.node("certified").await;
+    let document = br#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"described"}}"#.to_vec();
+    let request = ApplyObjectsRequest { documents: vec![document], ..ApplyObjectsRequest::default() };
+    let mut objects = ObjectsClient::new(harness.channel(None).await);
+    objects.apply_objects(harness.as_admin(request)).await.unwrap();
+    let harness = harness.restart().await;
+    let listed = harness.list().await;
+    let names: Vec<_> = listed.iter().map(|node| (node.name.as_str(), node.connected)).collect();
+    assert_eq!(names, [("certified", false), ("described", false)]);
+    let mut nodes = NodesClient::new(harness.channel(None).await);
+    let get = |name: &str| harness.as_admin(GetNodeRequest { name: name.into() });
+    assert!(nodes.get_node(get("certified")).await.unwrap().into_inner().objects.is_empty());
+    assert_eq!(nodes.get_node(get("nobody")).await.unwrap_err().code(), Code::NotFound);
     harness.stop().await;
 }
 

@@ -10,7 +10,7 @@ pid_of() { cat "$dir/run/$1.pid" 2>/dev/null || true; }
 end() {
   local pid; pid=$(pid_of "$1")
   [ -n "$pid" ] && kill -"${2:-TERM}" "$pid" 2>/dev/null || return 0
-  for _ in $(seq 50); do kill -0 "$pid" 2>/dev/null || return 0; sleep 0.1; done
+  for _ in $(seq 300); do kill -0 "$pid" 2>/dev/null || return 0; sleep 0.1; done
   kill -KILL "$pid" 2>/dev/null || true
 }
 case $action in
@@ -59,6 +59,8 @@ mgr_stats_period = 1
 paxos_propose_interval = 0.05
 paxos_min_wait = 0.01
 osd_objectstore = memstore
+# The memory is saved to the folder when an OSD is asked to end, but not on its short way out.
+osd_fast_shutdown = false
 memstore_device_bytes = $((1 << 30))
 osd_memory_target = 939524096
 CONF

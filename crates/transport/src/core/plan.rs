@@ -252,7 +252,7 @@ impl<'a> Draft<'a> {
             let object = self.core.object(slot);
             let removal =
                 object.made[self.dialect.0].removal(&object.key, &*self.core.dialects[self.dialect.0]);
-            self.frames.push(removal.clone());
+            self.frames.extend(removal.cloned());
         }
     }
 

@@ -145,6 +145,8 @@ fn time(seconds: i64) -> String {
 #[derive(Debug, Serialize)]
 struct Token {
     id: String,
+    /// `token` or `session`.
+    kind: &'static str,
     name: String,
     role: String,
     created: String,
@@ -154,16 +156,18 @@ struct Token {
 impl From<v1::TokenInfo> for Token {
     fn from(info: v1::TokenInfo) -> Self {
         let (role, created) = (role_name(info.role), time(info.created_at));
-        Self { id: info.id, name: info.name, role, created, expires: info.expires_at.map(time) }
+        let kind = if info.session { "session" } else { "token" };
+        Self { id: info.id, kind, name: info.name, role, created, expires: info.expires_at.map(time) }
     }
 }
 
 impl Rows for Token {
-    const HEADER: &'static [&'static str] = &["id", "name", "role", "created", "expires"];
+    const HEADER: &'static [&'static str] = &["id", "kind", "name", "role", "created", "expires"];
 
     fn row(&self) -> Vec<String> {
         let expires = self.expires.clone().unwrap_or_else(|| "never".to_owned());
-        vec![self.id.clone(), self.name.clone(), self.role.clone(), self.created.clone(), expires]
+        let kind = self.kind.to_owned();
+        vec![self.id.clone(), kind, self.name.clone(), self.role.clone(), self.created.clone(), expires]
     }
 }
 

@@ -15,6 +15,15 @@ use crate::{
 };
 
 #[derive(Debug, Subcommand)]
+#[command(
+    after_help = "Commands that change clouds wait for their job and show its progress; with --detach they print it.
+
+Examples:
+  trestle rule add a.web --ping b.db --detach
+  trestle job list
+  trestle job wait 0192f0c4-…
+  trestle job cancel 0192f0c4-…"
+)]
 pub enum JobCommand {
     /// All jobs, oldest first
     List,

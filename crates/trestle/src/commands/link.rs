@@ -14,13 +14,25 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Rules make the links they need by themselves; a link made here stays without rules.
-A site is written NAMESPACE.CLOUD.")]
+A site is written NAMESPACE.CLOUD.
+
+Examples:
+  trestle link list
+  trestle link create default.a default.b")]
 pub enum LinkCommand {
     /// All links, with their tunnels and BGP sessions
-    #[command(visible_alias = "get")]
     List,
+    /// One link: its ends with their addresses, routes and bytes
+    Get { a: String, b: String },
     /// Link two sites and keep them linked
     Create {
+        a: String,
+        b: String,
+        #[command(flatten)]
+        change: ChangeArgs,
+    },
+    /// Give a link's tunnels a new key; packets go on meanwhile
+    Rotate {
         a: String,
         b: String,
         #[command(flatten)]
@@ -42,6 +54,26 @@ pub async fn run(command: LinkCommand, output: Format, connection: Connection) -
             let links = client.list_links(ListLinksRequest {}).await?.into_inner().links;
             output.list(&links.into_iter().map(View::from).collect::<Vec<_>>())
         }
+        LinkCommand::Get { a, b } => {
+            let links = client.list_links(ListLinksRequest {}).await?.into_inner().links;
+            let site = |end: &Option<LinkEnd>| end.as_ref().map(|end| end.site.clone()).unwrap_or_default();
+            let wanted = |link: &LinkInfo| {
+                let ends = [site(&link.a), site(&link.b)];
+                ends == [a.clone(), b.clone()] || ends == [b.clone(), a.clone()]
+            };
+            match links.into_iter().find(wanted) {
+                Some(link) => output.list(&End::both(link)),
+                None => Err(tonic::Status::not_found(format!("there is no link between {a} and {b}")).into()),
+            }
+        }
+        LinkCommand::Rotate { a, b, change } => {
+            let request = LinkRequest { a: a.clone(), b: b.clone(), dry_run: change.dry_run };
+            let outcome = client.rotate_link(request).await?.into_inner();
+            if finish(outcome, &change, output, &connection).await? {
+                said(output, &format!("New key: {a} and {b}"), &format!("{a}+{b}"))?;
+            }
+            Ok(())
+        }
         LinkCommand::Create { a, b, change } => {
             let request = LinkRequest { a: a.clone(), b: b.clone(), dry_run: change.dry_run };
             let outcome = client.create_link(request).await?.into_inner();
@@ -58,6 +90,72 @@ pub async fn run(command: LinkCommand, output: Format, connection: Connection) -
             }
             Ok(())
         }
+    }
+}
+
+/// One end of a link.
+#[derive(Debug, Serialize)]
+struct End {
+    site: String,
+    state: String,
+    asn: u32,
+    address_spaces: Vec<String>,
+    bgp_addresses: Vec<String>,
+    /// Absent: the cloud does not say.
+    tunnels: Option<u32>,
+    tunnels_up: Option<u32>,
+    bgp_established: Option<u32>,
+    /// Learnt from the other end.
+    routes: Vec<String>,
+    bytes_in: Option<u64>,
+    bytes_out: Option<u64>,
+}
+
+impl End {
+    fn both(link: LinkInfo) -> Vec<Self> {
+        let state = link.state;
+        [link.a, link.b].into_iter().flatten().map(|end| Self::new(end, state.clone())).collect()
+    }
+
+    fn new(end: LinkEnd, state: String) -> Self {
+        let status = end.status.as_ref();
+        Self {
+            state,
+            asn: end.asn,
+            tunnels: status.map(|status| status.tunnels),
+            tunnels_up: status.map(|status| status.tunnels_up),
+            bgp_established: status.map(|status| status.bgp_established),
+            routes: status.map(|status| status.routes.clone()).unwrap_or_default(),
+            bytes_in: status.map(|status| status.bytes_in),
+            bytes_out: status.map(|status| status.bytes_out),
+            site: end.site,
+            address_spaces: end.address_spaces,
+            bgp_addresses: end.bgp_addresses,
+        }
+    }
+}
+
+impl Rows for End {
+    const HEADER: &'static [&'static str] =
+        &["site", "state", "as", "networks", "inside", "tunnels", "bgp", "routes", "in", "out"];
+
+    fn row(&self) -> Vec<String> {
+        let number = |number: Option<u64>| number.map_or("?".to_owned(), |number| number.to_string());
+        let of = |up: Option<u32>| {
+            format!("{}/{}", number(up.map(u64::from)), number(self.tunnels.map(u64::from)))
+        };
+        vec![
+            self.site.clone(),
+            self.state.clone(),
+            self.asn.to_string(),
+            self.address_spaces.join(" "),
+            self.bgp_addresses.join(" "),
+            of(self.tunnels_up),
+            of(self.bgp_established),
+            self.routes.join(" "),
+            number(self.bytes_in),
+            number(self.bytes_out),
+        ]
     }
 }
 

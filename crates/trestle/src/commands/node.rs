@@ -3,8 +3,7 @@
 use clap::Subcommand;
 use serde::Serialize;
 use wire::trestle::v1::{
-    GetNodeRequest, ListNodesRequest, NodeObject, NodeObjectError, NodeStatus, ObjectKind,
-    nodes_client::NodesClient,
+    GetNodeRequest, ListNodesRequest, NodeObject, NodeObjectError, NodeStatus, nodes_client::NodesClient,
 };
 
 use crate::{
@@ -15,10 +14,14 @@ use crate::{
 #[derive(Debug, Subcommand)]
 #[command(
     after_help = "A node that has applied everything has lag 0. Nodes on the seed's protocol never say what they
-have applied."
+have applied.
+
+Examples:
+  trestle node list
+  trestle node get node-1"
 )]
 pub enum NodeCommand {
-    /// All nodes that have connected since the controller started
+    /// All nodes: connected, known by a certificate, or described by a Node object
     List,
     /// One node: its connection, what is wrong on it, and the objects it is meant to hold
     Get { name: String },
@@ -135,7 +138,7 @@ struct ErrorView {
 
 impl From<NodeObjectError> for ErrorView {
     fn from(error: NodeObjectError) -> Self {
-        Self { kind: kind(error.kind()), name: error.name, message: error.message }
+        Self { kind: error.kind().word(), name: error.name, message: error.message }
     }
 }
 
@@ -158,7 +161,7 @@ struct ObjectView {
 impl From<NodeObject> for ObjectView {
     fn from(object: NodeObject) -> Self {
         Self {
-            kind: kind(object.kind()),
+            kind: object.kind().word(),
             name: object.name,
             revision: object.revision,
             members: object.members,
@@ -172,14 +175,5 @@ impl Rows for ObjectView {
     fn row(&self) -> Vec<String> {
         let members = self.members.map(|members| members.to_string()).unwrap_or_default();
         vec![self.kind.to_owned(), self.name.clone(), self.revision.to_string(), members]
-    }
-}
-
-fn kind(kind: ObjectKind) -> &'static str {
-    match kind {
-        ObjectKind::AppliedToSet => "applied-to-set",
-        ObjectKind::AddressSet => "address-set",
-        ObjectKind::Policy => "policy",
-        ObjectKind::Unspecified => "unknown",
     }
 }

@@ -97,6 +97,7 @@ fn kind(text: &str) -> Result<KindArg, String> {
         "no" => Some(Kind::Node),
         "po" => Some(Kind::Pod),
         "svc" => Some(Kind::Service),
+        "eps" => Some(Kind::EndpointSlice),
         "ee" => Some(Kind::ExternalEntity),
         lower => Kind::ALL.into_iter().find(|kind| {
             let name = kind.as_str().to_lowercase();

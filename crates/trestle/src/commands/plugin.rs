@@ -33,7 +33,11 @@ pub enum Kind {
 /// Flags of `trestle plugin`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The controller's configuration names the plugin under `clouds`; see docs/orchestrator.md."
+    after_help = "The controller's configuration names the plugin under `clouds`; see docs/orchestrator.md.
+
+Examples:
+  trestle plugin fake --name lab --plaintext-loopback
+  sudo trestle plugin linux --name lab --cert lab.pem --key lab.key --client-ca ca.pem"
 )]
 pub struct PluginArgs {
     kind: Kind,
@@ -81,7 +85,9 @@ pub async fn run(args: PluginArgs) -> anyhow::Result<()> {
         Kind::Gcp => {
             Arc::new(GcpCloud::new(&GcpOptions { endpoint, owner, project, ..GcpOptions::default() })?)
         }
-        Kind::Linux => Arc::new(LinuxCloud::open(name.clone(), data_dir).await?),
+        Kind::Linux => {
+            Arc::new(LinuxCloud::open(name.clone(), data_dir, cloud_linux::Options::default()).await?)
+        }
     };
     let mut server = Server::builder();
     if let (Some(cert), Some(key), Some(client_ca)) = (cert, key, client_ca) {

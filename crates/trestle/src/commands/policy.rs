@@ -1,5 +1,7 @@
 //! `trestle policy` and `trestle explain`.
 
+use std::net::IpAddr;
+
 use clap::Subcommand;
 use serde::Serialize;
 use wire::trestle::v1::{
@@ -9,10 +11,13 @@ use wire::trestle::v1::{
 
 use crate::{
     client::Connection,
+    commands::resource,
     output::{Format, Rows},
 };
 
 #[derive(Debug, Subcommand)]
+#[command(after_help = "Example:
+  trestle policy list")]
 pub enum PolicyCommand {
     /// All network policies, with where they are enforced and what is wrong with them
     List,
@@ -25,7 +30,8 @@ pub enum PolicyCommand {
 Examples:
   trestle explain shop/web-1 shop/db-0 --port 5432
   trestle explain 198.51.100.7 shop/web-1 --port 443
-  trestle explain shop/web-1 entity/vms/vm1 --port 53 --proto udp")]
+  trestle explain shop/web-1 entity/vms/vm1 --port 53 --proto udp
+  trestle explain a.web default.b.db --proto icmp")]
 pub struct ExplainArgs {
     source: String,
     destination: String,
@@ -106,8 +112,15 @@ impl Rows for Policy {
     }
 }
 
+/// CLOUD.NAME is short for a resource of the namespace in use.
+fn end(text: String) -> anyhow::Result<String> {
+    let is_resource = text.contains('.') && !text.contains('/') && text.parse::<IpAddr>().is_err();
+    if is_resource { resource::full(&text) } else { Ok(text) }
+}
+
 pub async fn explain(args: ExplainArgs, output: Format, connection: Connection) -> anyhow::Result<()> {
     let ExplainArgs { source, destination, port, proto } = args;
+    let (source, destination) = (end(source)?, end(destination)?);
     let request = ExplainRequest { source, destination, protocol: proto, port: port.map(u32::from) };
     let reply = PoliciesClient::new(connection).explain(request).await?.into_inner();
     let view = Explanation {

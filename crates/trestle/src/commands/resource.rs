@@ -21,7 +21,9 @@ use crate::{
 #[command(after_help = "A resource is written CLOUD.NAME (in the current namespace) or NAMESPACE.CLOUD.NAME.
 
 Examples:
-  trestle resource create a.web --description '{\"region\":\"west\"}'
+  trestle resource create a.web --region west
+  trestle resource create a.api --command 'python3 -m http.server 80'
+  trestle resource attach a.old netns:old --dry-run
   trestle resource list
   trestle resource exec a.web -- ping -c1 10.1.0.2")]
 pub enum ResourceCommand {
@@ -34,13 +36,19 @@ pub enum ResourceCommand {
         /// Read the description from a file
         #[arg(long, value_name = "FILE", conflicts_with = "description")]
         file: Option<PathBuf>,
+        /// Put this region into the description
+        #[arg(long)]
+        region: Option<String>,
+        /// Put this command into the description: a Linux cloud runs it inside, and again whenever it ends
+        #[arg(long, value_name = "SHELL")]
+        command: Option<String>,
         #[command(flatten)]
         change: ChangeArgs,
     },
     /// Take over what exists in a cloud
     Attach {
         name: String,
-        /// The cloud's own id
+        /// The cloud's own id; in a Linux cloud netns:NAMESPACE or link:INTERFACE
         id: String,
         #[command(flatten)]
         change: ChangeArgs,
@@ -86,7 +94,7 @@ pub async fn run(command: ResourceCommand, output: Format, connection: Connectio
     let connection = connection.connect().await?;
     let mut client = OrchestratorClient::new(connection.clone());
     match command {
-        ResourceCommand::Create { name, description, file, change } => {
+        ResourceCommand::Create { name, description, file, region, command, change } => {
             let name = full(&name)?;
             let description = match file {
                 Some(path) => {
@@ -94,6 +102,7 @@ pub async fn run(command: ResourceCommand, output: Format, connection: Connectio
                 }
                 None => description,
             };
+            let description = with_settings(description, [("region", region), ("command", command)])?;
             let dry_run = change.dry_run;
             let request =
                 CreateCloudResourceRequest { name: name.clone(), description, attach: false, dry_run };
@@ -140,6 +149,23 @@ pub async fn run(command: ResourceCommand, output: Format, connection: Connectio
     }
 }
 
+/// A description with settings put in; without settings it is passed on as it is, whatever it is.
+fn with_settings(description: String, settings: [(&str, Option<String>); 2]) -> anyhow::Result<String> {
+    if settings.iter().all(|(_, value)| value.is_none()) {
+        return Ok(description);
+    }
+    let mut fields: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&description)
+        .context("--region and --command need a description that is a JSON object")?;
+    for (name, value) in settings {
+        if let Some(value) = value
+            && fields.insert(name.to_owned(), value.into()).is_some()
+        {
+            bail!("the description has a {name} already");
+        }
+    }
+    Ok(serde_json::Value::Object(fields).to_string())
+}
+
 async fn show(
     client: &mut OrchestratorClient<crate::client::Connection>,
     name: String,
@@ -152,8 +178,14 @@ async fn show(
 /// Becomes the command, in the resource's network namespace.
 fn exec(resource: &ResourceInfo, command: &[String]) -> anyhow::Result<()> {
     let Some(namespace) = resource.uri.strip_prefix("netns:") else {
-        bail!("{} is not in a Linux cloud, so nothing can be run in it from here", resource.name);
+        bail!("{} is no network namespace, so nothing can be run in it from here", resource.name);
     };
+    if !rustix::process::geteuid().is_root() {
+        bail!("{} is the network namespace {namespace}, and to enter it one must be root", resource.name);
+    }
+    if !std::path::Path::new("/run/netns").join(namespace).exists() {
+        bail!("{} is the network namespace {namespace}, which is not on this machine", resource.name);
+    }
     let err = process::Command::new("ip").args(["netns", "exec", namespace]).args(command).exec();
     Err(err).context("cannot run `ip netns exec`; is iproute2 installed?")
 }

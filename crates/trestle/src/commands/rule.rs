@@ -28,7 +28,7 @@ use crate::{
   trestle rule add a.web --ping b.db
   trestle rule add a.web --in --protocol tcp --port 80 --peer clients
   trestle rule add --tag web --ssh 198.51.100.0/24
-  trestle rule delete a.web ping-in-default-b-db")]
+  trestle rule delete a.web --rule ping-in-default-b-db")]
 pub enum RuleCommand {
     /// Permit traffic; a rule of the same name is replaced
     Add(Box<AddArgs>),
@@ -41,7 +41,7 @@ pub enum RuleCommand {
     Delete {
         #[command(flatten)]
         on: OnArgs,
-        /// Names of rules (with a resource, after it)
+        /// Names of rules
         #[arg(long = "rule", visible_alias = "rules", value_delimiter = ',', required = true)]
         rules: Vec<String>,
         #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `trestle up`, `serve` and `status`.
+//! `trestle up` and `serve`.
 
 use std::{
     io::{self, IsTerminal as _},
@@ -6,22 +6,20 @@ use std::{
 };
 
 use anyhow::Context as _;
-use jiff::Timestamp;
+use model::Role;
 use rustix::process::{Resource, getrlimit, setrlimit};
-use serde::Serialize;
 use serde_json::json;
 use server::{Config, Controller, Listen, StorageConfig, private_file};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
-use wire::trestle::v1::{GetStatusRequest, admin_client::AdminClient};
 
+use super::page;
 use crate::{
     args::UpArgs,
-    client::Connection,
     config_file,
     context::{self, ContextFile},
-    output::{Format, Rows, print},
+    output::print,
 };
 
 pub async fn up(args: UpArgs) -> anyhow::Result<()> {
@@ -38,23 +36,26 @@ pub async fn up(args: UpArgs) -> anyhow::Result<()> {
     config.clouds = cloud;
     config.storage = Some(StorageConfig::nbd(nbd));
     log_to_stderr("warn,rustls=error");
-    run(config, |controller| announce(controller, plaintext_loopback)).await
+    run(config, async |controller| announce(controller, plaintext_loopback, anonymous_role).await).await
 }
 
 pub async fn serve(path: &Path) -> anyhow::Result<()> {
     let config = config_file::load(path)?;
     log_to_stderr("info,rustls=error");
-    run(config, |_| Ok(())).await
+    run(config, async |_| Ok(())).await
 }
 
 /// Serves until asked to stop.
-async fn run(config: Config, started: impl FnOnce(&Controller) -> anyhow::Result<()>) -> anyhow::Result<()> {
+async fn run(
+    config: Config,
+    started: impl AsyncFnOnce(&Controller) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     raise_file_limit();
     // Before the start, so that whoever sees it serve can also stop it cleanly.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let controller = Controller::start(config).await?;
-    started(&controller)?;
+    started(&controller).await?;
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
@@ -73,7 +74,7 @@ fn raise_file_limit() {
 }
 
 /// Leaves behind where the controller is, and says so.
-fn announce(controller: &Controller, plaintext: bool) -> anyhow::Result<()> {
+async fn announce(controller: &Controller, plaintext: bool, anonymous: Option<Role>) -> anyhow::Result<()> {
     let scheme = if plaintext { "http" } else { "https" };
     let context = ContextFile {
         grpc: format!("{scheme}://{}", controller.grpc_addr()),
@@ -84,14 +85,17 @@ fn announce(controller: &Controller, plaintext: bool) -> anyhow::Result<()> {
     };
     context.save()?;
     let kubeconfig = write_kubeconfig(controller, scheme, context.ca.as_deref())?;
+    let page = match anonymous {
+        Some(_) => format!("{}/", context.http),
+        None => page::link(&context.http, controller.login().await?.expose()),
+    };
     let me = std::env::args().next().unwrap_or_else(|| "trestle".to_owned());
     let ca = context.ca.as_ref().map(|path| format!("\n  CA    {}", path.display())).unwrap_or_default();
     let nbd = controller.nbd_addr().map(|addr| format!("\n  NBD   {addr}")).unwrap_or_default();
     print(&format!(
-        "Trestle is up.\n\n  page  {}/\n  gRPC  {}\n  watch {}{nbd}\n  token {}{ca}\n\nTry, in another terminal:\n\n  \
+        "Trestle is up.\n\n  page  {page}\n  gRPC  {}\n  watch {}{nbd}\n  token {}{ca}\n\nTry, in another terminal:\n\n  \
          {me} tag set db1 --ip 10.0.0.5\n  {me} tag set databases --children db1,192.0.2.0/24\n  \
          {me} tag resolve databases\n  {me} status\n  kubectl --kubeconfig {kubeconfig} get addressgroups\n\nStop with Ctrl-C.",
-        context.http,
         context.grpc,
         format_args!("{scheme}://{}", controller.watch_addr()),
         controller.token_path().display(),
@@ -120,7 +124,7 @@ fn write_kubeconfig(controller: &Controller, scheme: &str, ca: Option<&Path>) ->
     Ok(path.display().to_string())
 }
 
-fn log_to_stderr(default: &str) {
+pub fn log_to_stderr(default: &str) {
     let filter = EnvFilter::try_from_env("TRESTLE_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     // A log nobody reads must not end the controller: reporting a failed write would panic on the same pipe.
     let builder =
@@ -128,54 +132,11 @@ fn log_to_stderr(default: &str) {
     if io::stderr().is_terminal() { builder.init() } else { builder.json().init() }
 }
 
-pub async fn status(output: Format, connection: Connection) -> anyhow::Result<()> {
-    let status = AdminClient::new(connection).get_status(GetStatusRequest {}).await?.into_inner();
-    let started =
-        Timestamp::from_second(status.started_at).map_or_else(|_| String::new(), |time| time.to_string());
-    let ready = status.ready;
-    output.one(&Status {
-        version: status.version,
-        store: status.store,
-        revision: status.revision,
-        started,
-        ready,
-        problems: status.problems,
-    })
-}
-
-#[derive(Debug, Serialize)]
-struct Status {
-    version: String,
-    store: String,
-    revision: u64,
-    started: String,
-    ready: bool,
-    problems: Vec<String>,
-}
-
-impl Rows for Status {
-    const HEADER: &'static [&'static str] = &["version", "store", "revision", "started", "ready", "problems"];
-
-    fn row(&self) -> Vec<String> {
-        let ready = if self.ready { "yes" } else { "no" };
-        let problems = self.problems.join("; ");
-        let revision = self.revision.to_string();
-        vec![
-            self.version.clone(),
-            self.store.clone(),
-            revision,
-            self.started.clone(),
-            ready.to_owned(),
-            problems,
-        ]
-    }
-}
-
 /// `NAME=KIND` of a cloud.
 pub fn cloud(text: &str) -> Result<server::CloudConfig, String> {
     let (name, kind) = text.split_once('=').ok_or("write it as NAME=KIND, for example a=linux")?;
     let plugin = match kind {
-        "linux" => server::PluginConfig::Linux {},
+        "linux" => server::PluginConfig::Linux { uplink: Default::default() },
         "fake" => server::PluginConfig::Fake {},
         "aws" => server::PluginConfig::Aws(cloud_aws::AwsOptions::default()),
         "gcp" => server::PluginConfig::Gcp(cloud_gcp::GcpOptions::default()),

@@ -16,6 +16,8 @@ pub const TRESTLE: &str = env!("CARGO_BIN_EXE_trestle");
 /// A running `trestle up`, stopped and removed with its data when dropped.
 pub struct Up {
     child: Child,
+    /// Words before every command, such as those that enter a namespace.
+    prefix: Vec<String>,
     pub dir: TempDir,
     pub http: String,
     pub grpc: String,
@@ -28,8 +30,37 @@ impl Up {
     }
 
     pub fn start_in(dir: TempDir, flags: &[&str]) -> Self {
-        let (http, grpc, watch) = (free_port(), free_port(), free_port());
-        let mut child = Command::new(TRESTLE)
+        Self::start_as(&[], dir, flags)
+    }
+
+    /// As `start_in`, with words before this and every later command.
+    pub fn start_as(prefix: &[&str], dir: TempDir, flags: &[&str]) -> Self {
+        let mut dir = dir;
+        // A port that is free now may be somebody else's a moment later.
+        for _ in 0..5 {
+            match Self::start_at(prefix, dir, flags, [free_port(), free_port(), free_port()]) {
+                Ok(up) => return up,
+                Err(back) => dir = back,
+            }
+        }
+        panic!("trestle up did not start");
+    }
+
+    /// Stops it, and starts it again where it was.
+    pub fn restart(self, flags: &[&str]) -> Self {
+        let places = [self.http.clone(), self.grpc.clone(), self.watch.clone()];
+        Self::start_at(&[], self.stop(), flags, places).unwrap_or_else(|_| panic!("trestle up did not start"))
+    }
+
+    /// The directory back if it did not start.
+    fn start_at(
+        prefix: &[&str],
+        dir: TempDir,
+        flags: &[&str],
+        [http, grpc, watch]: [String; 3],
+    ) -> Result<Self, TempDir> {
+        let prefix: Vec<String> = prefix.iter().map(ToString::to_string).collect();
+        let mut child = prefixed(&prefix)
             .args(["up", "--data-dir", "data", "--http", &http, "--grpc", &grpc])
             .args(["--watch", &watch, "--nbd", "127.0.0.1:0"])
             .args(flags)
@@ -39,9 +70,11 @@ impl Up {
             .spawn()
             .unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        let up = stdout.lines().map_while(Result::ok).any(|line| line == "Trestle is up.");
-        assert!(up, "trestle up did not start");
-        Self { child, dir, http, grpc, watch }
+        if stdout.lines().map_while(Result::ok).any(|line| line == "Trestle is up.") {
+            return Ok(Self { child, prefix, dir, http, grpc, watch });
+        }
+        child.wait().unwrap();
+        Err(dir)
     }
 
     pub fn pid(&self) -> u32 {
@@ -53,7 +86,7 @@ impl Up {
     }
 
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(TRESTLE);
+        let mut command = prefixed(&self.prefix);
         command.args(args).env("TRESTLE_CONTEXT", self.path("context.json")).current_dir(self.dir.path());
         command
     }
@@ -90,6 +123,17 @@ impl Up {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap())
+    }
+}
+
+fn prefixed(prefix: &[String]) -> Command {
+    match prefix.split_first() {
+        Some((first, rest)) => {
+            let mut command = Command::new(first);
+            command.args(rest).arg(TRESTLE);
+            command
+        }
+        None => Command::new(TRESTLE),
     }
 }
 

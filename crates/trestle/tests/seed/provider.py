@@ -129,6 +129,21 @@ def main():
     config(client, seed, reply.storageConsumerUUID)
     client.OffboardConsumer(seed.OffBoardConsumerRequest(storageConsumerUUID=reply.storageConsumerUUID))
     refused(client.GetStorageConfig, seed.StorageConfigRequest(storageConsumerUUID=reply.storageConsumerUUID), invalid)
+    # Gone for good: what a later release answers with OK, the seed calls invalid.
+    for _ in range(300):
+        try:
+            client.OffboardConsumer(seed.OffBoardConsumerRequest(storageConsumerUUID=reply.storageConsumerUUID))
+            time.sleep(0.1)
+        except grpc.RpcError as error:
+            assert error.code() == invalid, error
+            break
+    else:
+        raise AssertionError("a consumer that has left is still known")
+    refused(client.OnBoardConsumer, seed.OnBoardConsumerRequest(token=foreign, capacity=quantity("10Mi")), invalid)
+    # Calls that only later releases have.
+    for method in ["AcknowledgeOnboarding", "ReportStatus", "Nonsense"]:
+        call = channel.unary_unary(f"/provider.OCSProvider/{method}", lambda bytes: bytes, lambda bytes: bytes)
+        refused(call, b"", grpc.StatusCode.UNIMPLEMENTED)
     print("all calls answered as the seed says")
 
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{INITIAL_EVENTS_END, metadata};
+use super::{INITIAL_EVENTS_END, title};
 use crate::{
     convert::source_kind,
     resource::Resource,
@@ -50,6 +50,7 @@ fn columns(resource: Resource) -> Vec<Value> {
             column("Rules", "integer", "", "Rules after expansion"),
             column("Generation", "integer", "", "Generation of the source"),
         ],
+        Resource::SupportBundleCollections => vec![name],
         Resource::AppliedToGroups | Resource::AddressGroups | Resource::EgressGroups => {
             vec![name, column("Members", "integer", "", "Members in view")]
         }
@@ -75,7 +76,7 @@ fn row(version: &Version, node: &Node) -> Value {
     let object = json!({
         "kind": "PartialObjectMetadata",
         "apiVersion": "meta.k8s.io/v1",
-        "metadata": metadata(version),
+        "metadata": title(version).metadata(),
     });
     json!({ "cells": cells, "object": object })
 }

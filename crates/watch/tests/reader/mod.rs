@@ -103,7 +103,7 @@ impl Reader {
                     });
                     self.take_policy(&event.kind, &policy.metadata, text);
                 }
-                "AddressGroup" | "AppliedToGroup" | "EgressGroup" => {
+                "AddressGroup" | "AppliedToGroup" | "EgressGroup" | "SupportBundleCollection" => {
                     let group = proto::AddressGroup::decode(raw).unwrap();
                     self.take_group(&event.kind, &group.metadata, describe_all(&group.group_members));
                 }
@@ -148,7 +148,7 @@ impl Reader {
                     });
                     self.take_policy(kind, &metadata, text);
                 }
-                "AddressGroup" | "AppliedToGroup" | "EgressGroup" => {
+                "AddressGroup" | "AppliedToGroup" | "EgressGroup" | "SupportBundleCollection" => {
                     self.take_group(kind, &metadata, describe_json(&object["groupMembers"]));
                 }
                 _ => self.take_patch(

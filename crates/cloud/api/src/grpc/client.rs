@@ -173,6 +173,12 @@ impl Cloud for RemoteCloud {
         Ok(ResourceState { uri: made.uri, address: parse("address", &made.ip)?, region })
     }
 
+    async fn inspect_attachment(&self, at: &At, id: &str) -> Result<Vec<String>, CloudError> {
+        let request = v1::InspectAttachmentRequest { site: Some(site_message(at)), id: id.to_owned() };
+        let answer = self.extension().inspect_attachment(request).await;
+        Ok(or_without(answer, || Some(v1::InspectAttachmentResponse::default()))?.changes)
+    }
+
     async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState, CloudError> {
         let request = v1::AttachCloudResourceRequest {
             site: Some(site_message(at)),

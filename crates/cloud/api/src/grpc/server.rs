@@ -223,6 +223,15 @@ impl CloudExtension for PluginService {
         done(self.cloud.delete_network(&at, &region).await)
     }
 
+    async fn inspect_attachment(
+        &self,
+        request: Request<v1::InspectAttachmentRequest>,
+    ) -> Reply<v1::InspectAttachmentResponse> {
+        let request = request.into_inner();
+        let changes = self.cloud.inspect_attachment(&at(request.site)?, &request.id).await?;
+        Ok(Response::new(v1::InspectAttachmentResponse { changes }))
+    }
+
     async fn attach_cloud_resource(
         &self,
         request: Request<v1::AttachCloudResourceRequest>,

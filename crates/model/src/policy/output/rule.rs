@@ -97,6 +97,28 @@ impl IpBlock {
     pub fn contains(&self, address: IpAddr) -> bool {
         self.cidr.contains(&address) && !self.except.iter().any(|except| except.contains(&address))
     }
+
+    /// The same addresses as networks without exceptions, ascending. O(exceptions × address bits).
+    pub fn networks(&self) -> Vec<IpNet> {
+        let mut left = vec![self.cidr];
+        for except in &self.except {
+            left = left.into_iter().flat_map(|net| without(net, *except)).collect();
+        }
+        left.sort_unstable();
+        left
+    }
+}
+
+/// Halves the network until the exception is one of the halves.
+fn without(net: IpNet, except: IpNet) -> Vec<IpNet> {
+    if except.contains(&net) {
+        return Vec::new();
+    }
+    if !net.contains(&except) {
+        return vec![net];
+    }
+    let halves = net.subnets(net.prefix_len() + 1).expect("a network with another inside can be halved");
+    halves.flat_map(|half| without(half, except)).collect()
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,4 +155,26 @@ impl Service {
 pub enum PortRef {
     Number(u16),
     Name(Arc<str>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_without_its_exceptions_is_the_rest() {
+        let net = |text: &str| text.parse::<IpNet>().unwrap();
+        let block = |cidr: &str, except: &[&str]| IpBlock {
+            cidr: net(cidr),
+            except: except.iter().map(|text| net(text)).collect(),
+        };
+        let rest = block("10.0.0.0/30", &["10.0.0.1/32"]).networks();
+        assert_eq!(rest, [net("10.0.0.0/32"), net("10.0.0.2/31")]);
+        assert_eq!(block("10.0.0.0/8", &[]).networks(), [net("10.0.0.0/8")]);
+        assert_eq!(block("10.0.0.0/8", &["10.0.0.0/8"]).networks(), []);
+        assert_eq!(block("fd00::/64", &["10.0.0.0/8"]).networks(), [net("fd00::/64")]);
+        let all = block("::/0", &["fd00::1/128", "fd00::/127"]).networks();
+        assert_eq!(all.len(), 127);
+        assert!(!all.iter().any(|net| net.contains(&"fd00::".parse::<IpAddr>().unwrap())));
+    }
 }

@@ -13,7 +13,7 @@ use node_services::{
 };
 
 use crate::{
-    ipvs::{Ipvs, IpvsOpenError, Refused},
+    ipvs::{Ipvs, IpvsOpenError, Refused, Timeouts},
     link::Links,
     netlink::{NetlinkError, Refusal},
     nft::{Nft, ReadError, ReconcileError, TableId},
@@ -68,6 +68,7 @@ pub struct IpvsProxy {
     nft: Nft,
     interface: u32,
     plane: Plane,
+    config: Config,
     rules: nftables::Config,
     foreign: BTreeSet<ServerId>,
     /// The kernel may differ from the plane: the next update compares all.
@@ -77,11 +78,24 @@ pub struct IpvsProxy {
 impl IpvsProxy {
     /// Takes over what an earlier run left, and repairs it. Writes nothing if nothing differs.
     pub fn start(
-        mut config: Config,
+        config: Config,
         rules: nftables::Config,
         store: &Store,
     ) -> Result<(Self, Outcome), IpvsError> {
-        let ipvs = Ipvs::open()?;
+        Self::start_with(config, rules, Timeouts::default(), store)
+    }
+
+    /// The same, with the kernel's timeouts for connections through IPVS.
+    pub fn start_with(
+        mut config: Config,
+        rules: nftables::Config,
+        timeouts: Timeouts,
+        store: &Store,
+    ) -> Result<(Self, Outcome), IpvsError> {
+        let mut ipvs = Ipvs::open()?;
+        if timeouts != Timeouts::default() {
+            ipvs.set_timeouts(timeouts)?;
+        }
         sysctl::ensure(SETTINGS)?;
         if config.strict_arp {
             sysctl::ensure(STRICT_ARP)?;
@@ -90,13 +104,29 @@ impl IpvsProxy {
         let interface = links.ensure_dummy(INTERFACE).map_err(IpvsError::Interface)?;
         let elsewhere = links.addresses()?.into_iter().filter(|(index, _)| *index != interface);
         config.host_addresses.extend(elsewhere.map(|(_, address)| address));
-        let mut plane = Plane::new(config);
-        plane.apply(&store.all_as_new());
         let nft = Nft::open()?;
-        let foreign = BTreeSet::new();
-        let mut proxy = Self { ipvs, links, nft, interface, plane, rules, foreign, unsure: true };
-        let outcome = proxy.reconcile(store)?;
+        let (plane, foreign) = (Plane::default(), BTreeSet::new());
+        let mut proxy = Self { ipvs, links, nft, interface, plane, config, rules, foreign, unsure: true };
+        let outcome = proxy.renew(store)?;
         Ok((proxy, outcome))
+    }
+
+    /// Compares the kernel with a store whose patches were not told.
+    pub fn renew(&mut self, store: &Store) -> Result<Outcome, IpvsError> {
+        self.plane = Plane::new(self.config.clone());
+        self.plane.apply(&store.all_as_new());
+        self.reconcile(store)
+    }
+
+    /// Connections through servers of ours, over or not.
+    pub fn connections(&mut self) -> Result<u64, IpvsError> {
+        let mut sum = 0;
+        let ids: Vec<_> =
+            self.plane.servers().keys().filter(|id| !self.foreign.contains(id)).copied().collect();
+        for id in ids {
+            sum += self.ipvs.destinations(&id)?.values().map(|(_, count)| count).sum::<u64>();
+        }
+        Ok(sum)
     }
 
     /// Carries out patches, which must be the store's latest.

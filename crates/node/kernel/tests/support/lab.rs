@@ -5,7 +5,7 @@
 //!   192.168.0.2 on lo            169.254.N.1 ─── 169.254.N.2
 //! ```
 //!
-//! Every host answers on TCP and UDP with its own address, the port, and the client as it sees it.
+//! Every host answers on TCP, UDP and SCTP with its own address, the port, and the client as it sees it.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
@@ -24,9 +24,9 @@ use std::{
 };
 
 use nix::sched::{CloneFlags, setns};
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use super::namespace::run;
+use super::{namespace::run, sctp};
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
@@ -47,6 +47,8 @@ pub enum Fate {
     Answered(BTreeSet<String>, bool),
     Refused,
     Silent,
+    /// Somebody on the way says that there is no way.
+    NoRoute,
 }
 
 pub fn answered(endpoints: &[&str], masqueraded: bool) -> Fate {
@@ -57,7 +59,8 @@ impl Lab {
     /// Call it within a namespace of the test's own.
     pub fn new() -> Self {
         run("sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.ipv4.conf.all.rp_filter=0
-             ip addr add 192.168.0.2/32 dev lo; ip addr add fd00:168::2/128 dev lo nodad");
+             ip addr add 192.168.0.2/32 dev lo; ip addr add fd00:168::2/128 dev lo nodad
+             ip addr add fd00::c0a8:2/128 dev lo nodad");
         Self { hosts: Vec::new(), links: 0 }
     }
 
@@ -90,6 +93,9 @@ impl Lab {
             }
             let address = address.parse().expect("an address");
             ports.iter().for_each(|port| serve(&namespace, address, *port));
+            if !ports.is_empty() {
+                sctp::serve(within(&namespace, move || sctp::listen(address)), address, ports.to_vec());
+            }
             self.hosts.push((address, namespace.clone()));
         }
         self
@@ -117,6 +123,10 @@ impl Lab {
         self.probe(from, to, count, expect, udp)
     }
 
+    pub fn sctp(&self, from: &str, to: &str, count: usize, expect: &Fate) -> Fate {
+        self.probe(from, to, count, expect, sctp::ask)
+    }
+
     fn probe(&self, from: &str, to: &str, count: usize, expect: &Fate, send: Send) -> Fate {
         let (from, to) = (from.parse().expect("an address"), to.parse().expect("a socket"));
         let patience = if *expect == Fate::Silent { SILENCE } else { PATIENCE };
@@ -131,6 +141,7 @@ impl Lab {
                     }
                     Err(ErrorKind::ConnectionRefused) => return Fate::Refused,
                     Err(ErrorKind::TimedOut | ErrorKind::WouldBlock) => return Fate::Silent,
+                    Err(ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable) => return Fate::NoRoute,
                     Err(kind) => panic!("{from} to {to}: {kind}"),
                 }
             }
@@ -166,6 +177,53 @@ impl Lab {
         })
     }
 
+    /// A server on a host that says everything back.
+    pub fn echo(&self, address: &str, port: u16) {
+        let address: IpAddr = address.parse().expect("an address");
+        let namespace = self.namespace_of(address).expect("a host of the lab");
+        let listener =
+            within(namespace, move || TcpListener::bind((address, port)).expect("the port is free"));
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                thread::spawn(move || {
+                    let (mut reader, mut writer) = (&stream, &stream);
+                    std::io::copy(&mut reader, &mut writer)
+                });
+            }
+        });
+    }
+
+    /// Talks over one connection until told to stop. Yields the number of answers, and what failed.
+    pub fn keep_talking(
+        &self,
+        from: &str,
+        to: &str,
+        done: Arc<AtomicBool>,
+    ) -> thread::JoinHandle<(usize, Option<String>)> {
+        let (from, to): (IpAddr, SocketAddr) =
+            (from.parse().expect("an address"), to.parse().expect("a socket"));
+        let namespace = self.namespace_of(from).expect("a host of the lab").to_owned();
+        thread::spawn(move || {
+            within(&namespace, move || {
+                let mut answers = 0;
+                let talk = |answers: &mut usize| -> std::io::Result<()> {
+                    let mut socket = bound(from, Type::STREAM)?;
+                    socket.connect_timeout(&to.into(), PATIENCE)?;
+                    socket.set_read_timeout(Some(PATIENCE))?;
+                    while !done.load(Ordering::Relaxed) {
+                        socket.write_all(b"?")?;
+                        socket.read_exact(&mut [0])?;
+                        *answers += 1;
+                        thread::sleep(Duration::from_millis(2));
+                    }
+                    Ok(())
+                };
+                let failed = talk(&mut answers).err().map(|error| error.to_string());
+                (answers, failed)
+            })
+        })
+    }
+
     /// `None`: the node itself.
     pub fn namespace_of(&self, address: IpAddr) -> Option<&str> {
         self.hosts.iter().find(|(known, _)| *known == address).map(|(_, namespace)| namespace.as_str())
@@ -182,7 +240,7 @@ impl Drop for Lab {
     }
 }
 
-type Send = fn(IpAddr, SocketAddr, Duration) -> Result<String, ErrorKind>;
+pub type Send = fn(IpAddr, SocketAddr, Duration) -> Result<String, ErrorKind>;
 
 /// Runs on a thread that has moved into a namespace.
 pub fn within<T: std::marker::Send + 'static>(
@@ -244,7 +302,11 @@ fn udp(from: IpAddr, to: SocketAddr, patience: Duration) -> Result<String, Error
 }
 
 fn bound(from: IpAddr, kind: Type) -> std::io::Result<Socket> {
-    let socket = Socket::new(if from.is_ipv6() { Domain::IPV6 } else { Domain::IPV4 }, kind, None)?;
+    bound_to(from, kind, None)
+}
+
+pub fn bound_to(from: IpAddr, kind: Type, protocol: Option<Protocol>) -> std::io::Result<Socket> {
+    let socket = Socket::new(if from.is_ipv6() { Domain::IPV6 } else { Domain::IPV4 }, kind, protocol)?;
     socket.bind(&SockAddr::from(SocketAddr::new(from, 0)))?;
     Ok(socket)
 }

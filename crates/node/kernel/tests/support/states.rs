@@ -1,62 +1,45 @@
-//! The hosts, services and endpoints that the tests of both planes share.
+//! The hosts of the case list, and its rows sent as real packets.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::net::{IpAddr, SocketAddr};
 
+pub use node_services::cases::{CLIENT, LOCAL, POD, REMOTE, http, http_slice, ip, name, node, rules, six};
 use node_services::{
-    Ingress, IngressMode, Node, Protocol, Service, ServiceName, ServicePort, Slice, SliceEndpoint, SlicePort,
-    Store, nftables::Config,
+    Node, Protocol, Service, Slice, Store,
+    cases::{self, BLOCKED, Case, Expected, Row},
+    nftables::Config,
 };
 
 use super::lab::{Fate, Lab};
 
-pub const LOCAL: &str = "10.180.0.1";
-pub const REMOTE: &str = "10.180.2.1";
-pub const POD: &str = "10.180.0.2";
-pub const CLIENT: &str = "203.0.113.2";
-pub const BLOCKED: &str = "203.0.113.130";
-pub const NODE: &str = "192.168.0.2";
+/// Connections per row: enough that both of two endpoints are seen.
+const CONNECTIONS: usize = 20;
 
-pub fn ip(text: &str) -> IpAddr {
-    text.parse().expect("an address")
-}
-
+/// All hosts, each with its address in both families.
 pub fn lab() -> Lab {
     let mut lab = Lab::new();
-    lab.host(&[LOCAL], &[80, 53, 5353, 8443]).host(&[REMOTE], &[80, 53, 5353, 8443]);
-    lab.host(&[POD], &[]).host(&[CLIENT, BLOCKED], &[]).gateway();
+    let both = |addresses: &[&str]| -> Vec<String> {
+        let v6 = addresses.iter().map(|address| six(ip(address)).to_string());
+        addresses.iter().map(|address| (*address).to_owned()).chain(v6).collect()
+    };
+    for (addresses, ports) in
+        [(&[LOCAL][..], cases::PORTS), (&[REMOTE], cases::PORTS), (&[POD], &[]), (&[CLIENT, BLOCKED], &[])]
+    {
+        let addresses = both(addresses);
+        lab.host(&addresses.iter().map(String::as_str).collect::<Vec<_>>(), ports);
+    }
+    lab.gateway();
     lab
 }
 
 pub fn store() -> Store {
-    Store::new(Node { name: "here".into(), addresses: vec![ip(NODE)], ..Node::default() })
-}
-
-pub fn rules() -> Config {
-    Config {
-        pod_prefixes: vec!["10.0.0.0/8".parse().expect("a prefix")],
-        service_prefixes: vec!["172.30.0.0/16".parse().expect("a prefix")],
-        node_addresses: vec![ip(NODE)],
-        ..Config::default()
-    }
-}
-
-pub fn name(text: &str) -> ServiceName {
-    ServiceName::new("ns", text)
-}
-
-pub fn port(name: &str, protocol: Protocol, port: u16, node_port: u16) -> ServicePort {
-    ServicePort { name: name.into(), protocol, port, node_port }
-}
-
-pub fn http(cluster_ip: &str, node_port: u16) -> Service {
-    let ports = vec![port("http", Protocol::Tcp, 80, node_port)];
-    Service { cluster_ips: vec![ip(cluster_ip)], ports, ..Service::default() }
+    Store::new(node())
 }
 
 /// A balancer at 1.2.3.4, an external address 50.60.70.81 and node port 3001.
 pub fn everywhere(cluster_ip: &str) -> Service {
+    use node_services::{Ingress, IngressMode};
     Service {
         external_ips: vec![ip("50.60.70.81")],
         load_balancers: vec![Ingress { address: ip("1.2.3.4"), mode: IngressMode::Vip }],
@@ -65,33 +48,73 @@ pub fn everywhere(cluster_ip: &str) -> Service {
 }
 
 pub fn slice(service: &str, endpoints: &[&str], ports: &[(&str, Protocol, u16)]) -> Slice {
-    let endpoint = |address: &&str| SliceEndpoint {
-        addresses: vec![ip(address)],
-        node: Some(if *address == LOCAL { "here" } else { "there" }.into()),
-        ..SliceEndpoint::default()
-    };
-    let port = |(name, protocol, port): &(&str, Protocol, u16)| SlicePort {
-        name: Some((*name).into()),
-        protocol: *protocol,
-        port: Some(*port),
-    };
-    Slice {
-        service: name(service),
-        ports: ports.iter().map(port).collect(),
-        endpoints: endpoints.iter().map(endpoint).collect(),
-        labels: BTreeMap::new(),
-    }
+    cases::slice(service, endpoints.iter().map(|one| cases::endpoint(one)).collect(), ports)
 }
 
-pub fn http_slice(service: &str, endpoints: &[&str]) -> Slice {
-    slice(service, endpoints, &[("http", Protocol::Tcp, 80)])
-}
-
-/// Rows of source, destination and fate over TCP. Enough connections that both of two endpoints are seen.
+/// Rows of source, destination and fate over TCP.
 pub fn check(lab: &Lab, rows: &[(&str, &str, Fate)]) {
     for (from, to, fate) in rows {
-        assert_eq!(lab.tcp(from, to, 20, fate), *fate, "{from} to {to}");
+        assert_eq!(lab.tcp(from, to, CONNECTIONS, fate), *fate, "{from} to {to}");
     }
+}
+
+/// A data plane that is told of each stage.
+pub trait Plane {
+    fn follow(&mut self, store: &mut Store);
+}
+
+/// Plays a case: each stage is filled in, carried out, and its packets are sent.
+pub fn play(lab: &Lab, case: &Case, node: Node, plane: &mut dyn Plane, expected: fn(&Row) -> &Expected) {
+    let mut store = Store::new(node);
+    for (index, stage) in case.stages.iter().enumerate() {
+        stage.fill(&mut store);
+        plane.follow(&mut store);
+        for row in &stage.rows {
+            let wanted = expected(row);
+            let seen = send(lab, row, wanted);
+            assert!(agrees(&seen, wanted), "{}, stage {index}: {row:?}\nseen: {seen:?}", case.name);
+        }
+    }
+}
+
+fn send(lab: &Lab, row: &Row, expected: &Expected) -> Fate {
+    let patience = match expected {
+        Expected::Silent | Expected::Passed => Fate::Silent,
+        _ => Fate::Refused,
+    };
+    let (from, to) = (row.from.to_string(), SocketAddr::from(row.to).to_string());
+    let count = match expected {
+        Expected::Answered { by, .. } if by.len() == 1 => 4,
+        _ => CONNECTIONS,
+    };
+    match row.protocol {
+        Protocol::Tcp => lab.tcp(&from, &to, count, &patience),
+        Protocol::Udp => lab.udp(&from, &to, count, &patience),
+        Protocol::Sctp => lab.sctp(&from, &to, count, &patience),
+    }
+}
+
+fn agrees(seen: &Fate, expected: &Expected) -> bool {
+    let text = |by: &[(IpAddr, u16)]| by.iter().map(|(address, port)| format!("{address}:{port}")).collect();
+    match (seen, expected) {
+        (Fate::Answered(by, hidden), Expected::Answered { by: wanted, hidden: hide }) => {
+            let wanted: std::collections::BTreeSet<String> = text(wanted);
+            *by == wanted && hidden == hide
+        }
+        (Fate::Answered(by, _), Expected::Sticky(among)) => {
+            let among: std::collections::BTreeSet<String> = text(among);
+            by.len() == 1 && by.is_subset(&among)
+        }
+        (Fate::Refused, Expected::Refused) | (Fate::Silent, Expected::Silent) => true,
+        // Nobody of ours answers: the host itself refuses, or the packet is lost behind the gateway.
+        (Fate::Refused | Fate::Silent | Fate::NoRoute, Expected::Passed) => true,
+        _ => false,
+    }
+}
+
+pub fn in_both_families() -> [(Vec<Case>, Node, Config, bool); 2] {
+    let v6 = cases::all().into_iter().map(Case::in_ipv6).collect();
+    [(cases::all(), node(), rules(), false), (v6, cases::node_in_ipv6(), cases::rules_in_ipv6(), true)]
 }
 
 pub const BOTH: &[&str] = &["10.180.0.1:80", "10.180.2.1:80"];

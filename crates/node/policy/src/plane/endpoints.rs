@@ -61,6 +61,12 @@ impl Plane {
             }
         }
         self.count_links(&old, -1);
+        // From an interface nothing comes but the workload's own addresses, so one without is closed.
+        if new.as_ref().is_some_and(|new| new.addresses.is_empty() && new.interface.is_none()) {
+            self.unknown.insert(id.clone());
+        } else {
+            self.unknown.remove(&id);
+        }
         self.endpoints.extend(new.map(|new| (id, new)));
         for address in touched {
             self.place(address);
@@ -202,18 +208,17 @@ impl Plane {
     /// Workloads that policies apply to and that have no address: nothing of them can be told from other traffic.
     pub(super) fn endpoint_errors(&self) -> Vec<ObjectError> {
         let mut without: BTreeMap<&Arc<str>, Vec<String>> = BTreeMap::new();
-        for (id, endpoint) in &self.endpoints {
-            // From its interface nothing comes that is not its own address.
-            if endpoint.addresses.is_empty() && endpoint.interface.is_none() {
-                for set in self.selected_by.get(id).into_iter().flatten() {
-                    without.entry(set).or_default().push(id.to_string());
-                }
+        for id in &self.unknown {
+            for set in self.selected_by.get(id).into_iter().flatten() {
+                without.entry(set).or_default().push(id.to_string());
             }
         }
         let error = |(set, mut ids): (&Arc<str>, Vec<String>)| {
             ids.sort_unstable();
-            let message =
-                format!("no address is known of {}: attach it to this node's registry", ids.join(", "));
+            let message = format!(
+                "no address is known of {}: attach it to this node's registry (a Service's node ports are not enforced)",
+                ids.join(", ")
+            );
             ObjectError { object: ObjectId::new(ObjectKind::AppliedToSet, &**set), message }
         };
         without.into_iter().map(error).collect()

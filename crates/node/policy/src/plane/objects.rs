@@ -70,19 +70,22 @@ impl Plane {
         self.sets.entry(name.clone()).or_default();
         for member in removed {
             let set = self.sets.get_mut(&name).expect("made above");
-            let (peer, other_numbers) = set.remove(member);
+            let id = WorkloadId::of(member);
+            let (peer, other_numbers) = set.remove(&id, &member.addresses);
             renamed |= other_numbers;
             peer.iter().for_each(|peer| self.leave(&name, peer));
-            self.note_address_change(WorkloadId::of(member));
+            self.note_address_change(id);
         }
         for member in put {
             let id = WorkloadId::of(&member);
-            let new = Peer { addresses: member.addresses.clone(), ports: member.ports.clone() };
+            if self.named_by.contains_key(&name) {
+                let new = Peer { addresses: member.addresses.clone(), ports: member.ports.clone() };
+                // The old one last, so that an address that stays does not go in between.
+                self.enter(&name, &new);
+            }
             let set = self.sets.get_mut(&name).expect("made above");
-            let (old, other_numbers) = set.put(member);
+            let (old, other_numbers) = set.put(&id, member);
             renamed |= other_numbers;
-            // The old one last, so that an address that stays does not go in between.
-            self.enter(&name, &new);
             old.iter().for_each(|peer| self.leave(&name, peer));
             self.note_address_change(id);
         }
@@ -116,6 +119,9 @@ impl Plane {
 
     /// Those that some policy asks for.
     fn features_of(&self, set: &Arc<str>, peer: &Peer) -> Vec<u32> {
+        if !self.named_by.contains_key(set) {
+            return Vec::new();
+        }
         let named = peer.ports.iter().map(|port| FeatureKey::Named {
             set: set.clone(),
             name: port.name.clone(),
@@ -189,6 +195,11 @@ impl Plane {
         std::mem::swap(&mut record.bound, bound);
         let gone = record.policy.is_none();
         let (old, new) = (names(bound), names(&record.bound));
+        if gone || record.bound.compiled.errors.is_empty() {
+            self.faulty.remove(name);
+        } else {
+            self.faulty.insert(name.clone());
+        }
         if gone {
             self.policies.remove(name);
         }

@@ -1,7 +1,8 @@
 //! The nftables table beside IPVS: whose servers are ours, who may use them, whose source is hidden.
 //!
 //! ```text
-//!   prerouting, output   firewall: not from an allowed source ─► drop;  hidden ─► mark
+//!   prerouting, output   firewall: not from an allowed source ─► drop;  silent ─► drop;  hidden ─► mark
+//!   forward, output      to the services' prefixes, where no service is ─► drop
 //!   input                to a bound address, not to one of our servers ─► reject (ports of the host stay hidden)
 //!   postrouting          marked, or to itself ─► masquerade
 //! ```
@@ -18,13 +19,18 @@ use node_nft::{
 use super::ServerId;
 use crate::{
     FrontendKind, Protocol, Store,
-    nftables::layout::{ALLOWED_SOURCES, CLUSTER_IPS, FIREWALL, HAIRPIN, Layout, PODS},
+    nftables::{
+        elements::allowed_sources,
+        layout::{ALLOWED_SOURCES, CLUSTER_IPS, FIREWALL, HAIRPIN, Layout, PODS, SERVICE_PREFIXES},
+    },
 };
 
 pub const TABLE: &str = "trestle-ipvs";
 const SERVERS: &str = "servers";
 const HIDDEN: &str = "hidden";
 const BOUND: &str = "bound";
+/// A local policy keeps these from being answered here, and somebody answers elsewhere.
+const SILENT: &str = "silent";
 
 /// The table as the store wants it. `also` are servers that are still in the kernel though nobody wants them.
 pub fn table(
@@ -45,6 +51,8 @@ pub fn table(
         put(SERVERS, key(id), Element::member());
     }
     for (id, info, endpoints) in store.ports().filter(|(id, ..)| id.ipv6 == ipv6) {
+        let endpoints: Vec<_> = endpoints.collect();
+        let answered_here = endpoints.iter().any(|one| one.in_local_pool);
         for frontend in &info.frontends {
             let server = ServerId { address: frontend.address, port: frontend.port, protocol: id.protocol };
             put(SERVERS, key(&server), Element::member());
@@ -57,15 +65,20 @@ pub fn table(
             if frontend.kind.is_external() && !info.external_local {
                 put(HIDDEN, key(&server), Element::member());
             }
+            let stays_here =
+                if frontend.kind.is_external() { info.external_local } else { info.internal_local };
+            if stays_here && info.has_endpoints && !answered_here {
+                put(SILENT, key(&server), Element::member());
+            }
             if frontend.kind == FrontendKind::LoadBalancer && !info.source_ranges.is_empty() {
                 put(FIREWALL, key(&server), Element::member());
-                for (first, last) in Ranges::new(ipv6, info.source_ranges.iter().copied()).iter() {
+                for (first, last) in allowed_sources(ipv6, info, &config.node_addresses) {
                     let end = key(&server).address(last);
                     put(ALLOWED_SOURCES, key(&server).address(first), Element::member().until(end));
                 }
             }
         }
-        for one in endpoints.filter(|one| one.is_local) {
+        for one in endpoints.iter().filter(|one| one.is_local) {
             let itself = Key::new().address(one.address).address(one.address);
             put(HAIRPIN, itself.proto(id.protocol.number()).port(one.port), Element::member());
         }
@@ -108,12 +121,15 @@ fn scaffold(layout: Layout, config: &crate::nftables::Config) -> Table {
     table
         .set(SERVERS, Set::new(layout.schema(FIREWALL)))
         .set(HIDDEN, Set::new(layout.schema(FIREWALL)))
+        .set(SILENT, Set::new(layout.schema(FIREWALL)))
         .set(BOUND, Set::new(layout.schema(CLUSTER_IPS)));
-    let mut pods = Set::new(layout.schema(PODS));
-    for (first, last) in Ranges::new(layout.ipv6, config.pod_prefixes.iter().copied()).iter() {
-        pods.insert(Key::new().address(first), Element::member().until(Key::new().address(last)));
+    for (name, prefixes) in [(PODS, &config.pod_prefixes), (SERVICE_PREFIXES, &config.service_prefixes)] {
+        let mut set = Set::new(layout.schema(name));
+        for (first, last) in Ranges::new(layout.ipv6, prefixes.iter().copied()).iter() {
+            set.insert(Key::new().address(first), Element::member().until(Key::new().address(last)));
+        }
+        table.set(name, set);
     }
-    table.set(PODS, pods);
     chains(&mut table, layout, config);
     table
 }
@@ -124,6 +140,8 @@ fn chains(table: &mut Table, layout: Layout, config: &crate::nftables::Config) {
     let hide = |rule: Rule| rule.set_mark(!mark, mark);
     let early = |hook| {
         let chain = filter(hook, -110).rule(layout.not_allowed().discard());
+        let elsewhere = layout.destination(Rule::new("endpoints only elsewhere"), 0);
+        let chain = chain.rule(elsewhere.in_set(Reg(0), SILENT).discard());
         let chain =
             chain.rule(hide(layout.destination(Rule::new("hide the source"), 0).in_set(Reg(0), HIDDEN)));
         let to_cluster = Rule::new("to a cluster address").ip_daddr(ipv6, Reg(0)).in_set(Reg(0), CLUSTER_IPS);
@@ -138,12 +156,17 @@ fn chains(table: &mut Table, layout: Layout, config: &crate::nftables::Config) {
     let no_server =
         Rule::new("not a port of a service").ct_new().ip_daddr(ipv6, Reg(0)).in_set(Reg(0), BOUND);
     let no_server = layout.destination(no_server, 0).not_in_set(Reg(0), SERVERS);
+    let nobody =
+        Rule::new("no such service").ct_new().ip_daddr(ipv6, Reg(0)).in_set(Reg(0), SERVICE_PREFIXES);
+    let nobody = nobody.not_in_set(Reg(0), BOUND).discard();
     let itself = layout.to_itself(Rule::new("to itself through a service")).masquerade();
     let hidden = Rule::new("sources to hide").mark_has(mark).set_mark(!0, mark).masquerade();
     let nat = Chain::base(ChainKind::Nat, Hook::Postrouting, 100, Policy::Accept);
     table
         .chain("early-prerouting", early(Hook::Prerouting))
         .chain("early-output", early(Hook::Output))
+        .chain("filter-forward", filter(Hook::Forward, 0).rule(nobody.clone()))
+        .chain("filter-output", filter(Hook::Output, 0).rule(nobody))
         .chain("filter-input", filter(Hook::Input, 0).rule(no_server.reject(Reject::PortUnreachable)))
         .chain("nat-postrouting", nat.rule(hidden).rule(itself));
 }

@@ -72,6 +72,30 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn killed_between_any_two_operations_the_next_run_finds_its_way(events in events(), cut in 0_usize..40) {
+        let mut store = Store::new(node());
+        let (mut plane, mut kernel) = (Plane::new(Config::default()), FakeKernel::default());
+        for event in events.into_iter().chain([Event::Flush]) {
+            let flush = matches!(event, Event::Flush);
+            event.apply(&mut store);
+            if !flush {
+                continue;
+            }
+            let ops = plane.apply(&store.patches());
+            kernel.execute(&ops[..ops.len().min(cut)]);
+            // Whoever comes next knows only what the store says and what the kernel holds.
+            plane = Plane::new(Config::default());
+            plane.apply(&store.all_as_new());
+            kernel.execute(&plane.reconcile(&kernel.servers.clone(), &kernel.bound.clone()));
+            kernel.execute(&plane.drained(|_, _| Some(0)));
+            prop_assert_eq!(&kernel.servers, plane.servers());
+            prop_assert_eq!(&kernel.bound, &plane.addresses().collect());
+        }
+    }
+}
+
 fn id(address: &str, port: u16) -> ServerId {
     ServerId { address: ip(address), port, protocol: Protocol::Tcp }
 }

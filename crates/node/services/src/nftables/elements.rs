@@ -126,15 +126,18 @@ fn treatment(info: &ServicePortInfo, kind: FrontendKind, any: u32, here: u32) ->
 
 /// A node that may use the balancer may also do so under the balancer's own address: that is the source which the
 /// kernel picks for packets of the node to an address that the node itself holds.
-fn allowed(place: Place, info: &ServicePortInfo, node: &[IpAddr]) -> impl Iterator<Item = Change> {
-    let layout = place.layout;
+pub fn allowed_sources(ipv6: bool, info: &ServicePortInfo, node: &[IpAddr]) -> Vec<(IpAddr, IpAddr)> {
     let node_may = node.iter().any(|address| info.source_ranges.iter().any(|range| range.contains(address)));
     let balancers =
         info.frontends.iter().filter(move |one| node_may && one.kind == FrontendKind::LoadBalancer);
     let prefixes: Vec<IpNet> =
         info.source_ranges.iter().copied().chain(balancers.map(|one| one.address.into())).collect();
-    let ranges: Vec<_> = Ranges::new(layout.ipv6, prefixes).iter().collect();
-    ranges.into_iter().map(move |(first, last)| {
+    Ranges::new(ipv6, prefixes).iter().collect()
+}
+
+fn allowed(place: Place, info: &ServicePortInfo, node: &[IpAddr]) -> impl Iterator<Item = Change> {
+    let layout = place.layout;
+    allowed_sources(layout.ipv6, info, node).into_iter().map(move |(first, last)| {
         let end = place.key().address(last);
         Change::new(layout, ALLOWED_SOURCES, place.key().address(first), Element::member().until(end))
     })

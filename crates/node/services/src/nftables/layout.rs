@@ -23,7 +23,7 @@ pub const ALLOWED_SOURCES: &str = "allowed-sources";
 pub const AFFINITY: &str = "affinity";
 pub const AFFINITY_TIMEOUTS: &str = "affinity-timeouts";
 pub const PODS: &str = "pods";
-const SERVICE_PREFIXES: &str = "service-prefixes";
+pub const SERVICE_PREFIXES: &str = "service-prefixes";
 
 pub const REJECT: &str = "reject";
 const DISPATCH: &str = "dispatch";

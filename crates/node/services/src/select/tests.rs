@@ -122,7 +122,7 @@ fn ports_go_by_name_and_protocol_and_each_slice_has_its_own_numbers() {
     let mut zero = slice("web", vec![endpoint("10.0.0.6", "there")]);
     zero.ports[0].port = Some(0);
     let mut headless = slice("web", vec![endpoint("10.0.0.7", "there")]);
-    headless.labels.insert(crate::HEADLESS_LABEL.into(), String::new());
+    headless.labels.insert(model::service::HEADLESS_LABEL.into(), String::new());
     let wanted = Wanted {
         port_name: "http",
         protocol: Protocol::Tcp,

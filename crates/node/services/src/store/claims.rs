@@ -5,7 +5,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    net::IpAddr,
+    fmt,
+    net::{IpAddr, SocketAddr},
 };
 
 use super::port_id;
@@ -31,6 +32,26 @@ impl Claim {
 pub struct Claims {
     /// Sorted: the winner is the first. Nearly always there is one.
     by_place: HashMap<Place, Vec<(PortId, FrontendKind)>>,
+    /// Places with more than one claim.
+    contested: BTreeSet<Place>,
+}
+
+/// Two services want to be found at one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    pub loser: ServiceName,
+    pub winner: ServiceName,
+    pub address: IpAddr,
+    pub port: u16,
+    pub protocol: Protocol,
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { winner, address, port, protocol, .. } = self;
+        let socket = SocketAddr::new(*address, *port);
+        write!(f, "{socket}/{protocol} is served for {winner}, which claims it too and comes first by name")
+    }
 }
 
 impl Claims {
@@ -59,6 +80,11 @@ impl Claims {
         }
         let mut affected = BTreeSet::new();
         for (place, was) in touched {
+            if self.by_place.get(&place).is_some_and(|claims| claims.len() > 1) {
+                self.contested.insert(place);
+            } else {
+                self.contested.remove(&place);
+            }
             let is = self.winner(&place).map(|(owner, _)| owner);
             if was.as_ref() != is {
                 affected.extend(is.map(|owner| owner.service.clone()));
@@ -66,6 +92,19 @@ impl Claims {
             }
         }
         affected
+    }
+
+    /// O(places that are contested).
+    pub fn conflicts(&self) -> impl Iterator<Item = Conflict> + '_ {
+        self.contested.iter().flat_map(|place| {
+            let claims = self.by_place.get(place).map(Vec::as_slice).unwrap_or_default();
+            let winner = claims.first().map(|(owner, _)| &owner.service);
+            let losers = claims.iter().skip(1).map(|(owner, _)| &owner.service);
+            losers.filter(move |loser| Some(*loser) != winner).filter_map(move |loser| {
+                let (address, port, protocol) = *place;
+                Some(Conflict { loser: loser.clone(), winner: winner?.clone(), address, port, protocol })
+            })
+        })
     }
 
     pub fn is_won(&self, claim: &Claim) -> bool {
@@ -94,6 +133,7 @@ pub fn wanted(name: &ServiceName, service: &Service, node: &Node) -> Vec<Claim> 
             let owner = port_id(name, port, ipv6);
             let mut claim = |kind, addresses: &[IpAddr], number| {
                 let of_family = addresses.iter().filter(|address| address.is_ipv6() == ipv6 && number != 0);
+                let of_family = of_family.filter(|address| !node.excludes(**address));
                 claims.extend(of_family.map(|address| Claim {
                     owner: owner.clone(),
                     kind,

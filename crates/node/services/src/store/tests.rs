@@ -137,8 +137,8 @@ fn of_two_services_with_one_address_and_port_the_first_by_name_wins_whoever_came
 fn what_is_not_for_this_proxy_is_passed_over() {
     let label = |key: &str| BTreeMap::from([(key.to_owned(), "x".to_owned())]);
     for other in [
-        Service { labels: label(crate::PROXY_NAME_LABEL), ..service("172.30.0.1") },
-        Service { labels: label(crate::HEADLESS_LABEL), ..service("172.30.0.1") },
+        Service { labels: label(model::service::PROXY_NAME_LABEL), ..service("172.30.0.1") },
+        Service { labels: label(model::service::HEADLESS_LABEL), ..service("172.30.0.1") },
         Service { kind: ServiceKind::ExternalName, ..service("172.30.0.1") },
         Service { cluster_ips: Vec::new(), ..service("172.30.0.1") },
     ] {

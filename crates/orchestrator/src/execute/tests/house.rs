@@ -163,8 +163,12 @@ impl House {
     }
 
     pub async fn create(&self, name: &str, region: &str) -> Result<Job, OrchestratorError> {
-        let outcome =
-            self.orchestrator.create_resource(resource(name), region.to_owned(), false, false).await?;
+        let ask = || self.orchestrator.create_resource(resource(name), region.to_owned(), false, false);
+        let outcome = match ask().await {
+            // A write of an orchestrator that was killed may land after its successor has read the store.
+            Err(OrchestratorError::Superseded) => ask().await?,
+            asked => asked?,
+        };
         self.finish(outcome).await
     }
 
@@ -174,7 +178,11 @@ impl House {
     }
 
     pub async fn put(&self, name: &str, rules: Vec<PermitRule>) -> Result<Job, OrchestratorError> {
-        let outcome = self.orchestrator.put_rules(resource(name), rules, false).await?;
+        let ask = || self.orchestrator.put_rules(resource(name), rules.clone(), false);
+        let outcome = match ask().await {
+            Err(OrchestratorError::Superseded) => ask().await?,
+            asked => asked?,
+        };
         self.finish(outcome).await
     }
 

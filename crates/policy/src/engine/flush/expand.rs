@@ -14,7 +14,6 @@ use super::super::{
     spans::{Nodes, difference},
     tables::{GroupId, NodeId, PolicyId, ProfileId},
 };
-use crate::selection::name_uuid;
 
 /// Shorter lists are spelled anew each time: that costs less than looking them up.
 const WORTH_SHARING: usize = 8;
@@ -123,10 +122,7 @@ impl Engine {
     pub(in crate::engine) fn group_uid(&self, group: &Group) -> Identifier {
         match &group.origin {
             Origin::Selection(_) | Origin::Service(_) => group.name.clone(),
-            Origin::Named(name) => match self.lookups.group_uid(name) {
-                Some(uid) => Identifier::parse(uid),
-                None => Identifier::Uuid(name_uuid(&group.name.to_string())),
-            },
+            Origin::Named(name) => self.uid_of_group(name),
         }
     }
 

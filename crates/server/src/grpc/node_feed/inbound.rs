@@ -75,7 +75,6 @@ impl Inbound {
         let message = timeout(PATIENCE, self.next()).await.map_err(late)??;
         let hello = P::hello(message.ok_or_else(|| invalid("the node said nothing".to_owned()))?)?;
         self.check_name(&hello)?;
-        let certificate = self.peer.certificate.as_ref().filter(|_| self.caller.proof == Proof::Certificate);
         let opening = Opening {
             name: hello.node.into(),
             dialect: P::DIALECT,
@@ -83,7 +82,7 @@ impl Inbound {
             digest: hello.digest,
             peer: self.peer.addr.to_string(),
             version: hello.version.chars().take(64).collect(),
-            credential: certificate.map(|certificate| certificate.serial.clone()),
+            credential: self.caller.credential.as_ref().map(ToString::to_string),
             cut: self.peer.cut.clone(),
         };
         self.feed.hub.open(opening).map_err(|refused| match refused {

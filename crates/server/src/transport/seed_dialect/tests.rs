@@ -41,7 +41,7 @@ fn address_sets() {
     let key = objects::key(ObjectKind::AddressSet, "3f1c");
     golden("address-set", &SeedDialect.set(&key, Hash(1), &members(vec![member])));
     golden("address-set-empty", &SeedDialect.set(&key, Hash(1), &Members::new()));
-    golden("address-set-removed", &[SeedDialect.removal(&key)]);
+    golden("address-set-removed", &[SeedDialect.removal(&key).unwrap()]);
 }
 
 #[test]
@@ -87,6 +87,6 @@ fn policies() {
         rules: vec![rule],
     };
     golden("policy", &SeedDialect.whole(&key, Hash(1), &policy.encode_to_vec().into()));
-    golden("policy-removed", &[SeedDialect.removal(&key)]);
+    golden("policy-removed", &[SeedDialect.removal(&key).unwrap()]);
     golden("flush", &[SeedDialect.flush(Revision(7), true), SeedDialect.flush(Revision(8), false)]);
 }

@@ -69,8 +69,8 @@ impl Dialect for Plain {
             .then(|| [self.say(Said::Delta { key: key.clone(), hash: hash.short(), put, removed })].into())
     }
 
-    fn removal(&self, key: &Key) -> Bytes {
-        self.say(Said::Remove { key: key.clone() })
+    fn removal(&self, key: &Key) -> Option<Bytes> {
+        Some(self.say(Said::Remove { key: key.clone() }))
     }
 
     fn start(&self, start: &Start) -> Option<Bytes> {

@@ -1,0 +1,306 @@
+//! The stream from a controller: connects, hands messages to the worker, reports what is in force.
+//!
+//! In: [`Uplink`], the worker's state. Out: messages to the worker, reports to the controller. Holds: one stream at a
+//! time. A stream that ends, for whatever reason, is followed by another, after a wait that grows and spreads; until
+//! then the worker keeps in force what it has.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, sleep, sleep_until},
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{
+    Code, Status, Streaming,
+    transport::{Certificate, ClientTlsConfig, Endpoint, Identity},
+};
+use tracing::{debug, error, info, warn};
+use wire::trestle::v1::{
+    FromNode, NodeHello, NodeReport, ToNode, from_node, node_feed_client::NodeFeedClient,
+};
+
+use crate::{
+    backoff::Backoff,
+    metrics::Metrics,
+    status::{Connection, State},
+    worker::{Gone, Handle, Opening},
+};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Both ends notice a peer that is gone without a word.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+/// What may be on its way to a node that is busy. The connection's is larger: by it h2 measures how many small frames
+/// it bears unread.
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 1 << 20;
+/// A controller cuts its messages to an eighth of the default; this leaves room for single large policies.
+const MAX_MESSAGE: usize = 16 << 20;
+/// Reports that only say how far the node has come are spread over this time.
+const REPORT_WITHIN: Duration = Duration::from_secs(2);
+
+/// Where the controllers are, and how the node proves who it is.
+#[derive(Clone, Debug, Default)]
+pub struct Uplink {
+    pub node: String,
+    /// Tried one after the other.
+    pub servers: Vec<String>,
+    pub ca: Option<PathBuf>,
+    /// Certificate and key.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+/// Why there is no stream, or no longer one.
+#[derive(Debug, thiserror::Error)]
+enum StreamError {
+    #[error("{0:?} is not a URL like https://controller:8081")]
+    Url(String, #[source] tonic::transport::Error),
+    #[error("cannot read {path}")]
+    File {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("{0} speaks TLS: name the CA of its certificate with --ca")]
+    NoCa(String),
+    #[error("cannot reach the controller at {0}")]
+    Connect(String, #[source] tonic::transport::Error),
+    #[error("the controller ended the stream")]
+    Ended(#[source] Box<Status>),
+    #[error("the controller closed the stream")]
+    Closed,
+    #[error("the controller's stream makes no sense: {0}")]
+    Nonsense(String),
+    #[error(transparent)]
+    Gone(#[from] Gone),
+}
+
+impl From<Status> for StreamError {
+    fn from(status: Status) -> Self {
+        Self::Ended(Box::new(status))
+    }
+}
+
+impl StreamError {
+    fn code(&self) -> Option<Code> {
+        if let Self::Ended(status) = self { Some(status.code()) } else { None }
+    }
+}
+
+/// Keeps a stream open, for ever.
+pub struct Feed {
+    pub uplink: Uplink,
+    pub worker: Handle,
+    pub connection: watch::Sender<Connection>,
+    pub metrics: Arc<Metrics>,
+}
+
+impl Feed {
+    pub async fn run(self) {
+        let mut backoff = Backoff::default();
+        for turn in 0.. {
+            let server = &self.uplink.servers[turn % self.uplink.servers.len()];
+            let Err(error) = self.stream(server, &mut backoff).await;
+            if let StreamError::Gone(_) = error {
+                return;
+            }
+            self.note_end(server, &error);
+            // Another agent has this node's name, or this one may not have it: soon is of no use.
+            if let Some(Code::Aborted | Code::PermissionDenied | Code::Unauthenticated) = error.code() {
+                backoff.discourage();
+            }
+            if self.worker.lost().await.is_err() {
+                return;
+            }
+            sleep(backoff.next(fastrand::f64())).await;
+        }
+    }
+
+    fn note_end(&self, server: &str, error: &StreamError) {
+        let text = chain(error);
+        match error.code() {
+            Some(Code::PermissionDenied | Code::Unauthenticated) => {
+                error!(
+                    server,
+                    error = text,
+                    "the controller does not let this node in; what is in force stays"
+                );
+            }
+            _ => warn!(server, error = text, "no stream from the controller; what is in force stays"),
+        }
+        self.connection.send_modify(|connection| {
+            connection.connected = false;
+            connection.last_error = text;
+        });
+    }
+
+    /// One stream, from its opening to its end.
+    async fn stream(
+        &self,
+        server: &str,
+        backoff: &mut Backoff,
+    ) -> Result<std::convert::Infallible, StreamError> {
+        let endpoint = endpoint(&self.uplink, server)?;
+        let connect = endpoint.connect().await;
+        let channel = connect.map_err(|source| StreamError::Connect(server.to_owned(), source))?;
+        let opening = self.worker.open().await?;
+        let (reports, outgoing) = mpsc::channel(4);
+        let number = opening.stream;
+        let hello = hello(&self.uplink.node, opening);
+        // The channel has room, and its reader is held here.
+        let _ = reports.try_send(FromNode { message: Some(from_node::Message::Hello(hello)) });
+        let mut client = NodeFeedClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
+        let stream = client.connect(ReceiverStream::new(outgoing)).await?.into_inner();
+        debug!(server, stream = number, "stream opened");
+        self.metrics.connects.inc();
+        self.connection.send_modify(|connection| {
+            connection.connected = true;
+            connection.connects += 1;
+            server.clone_into(&mut connection.server);
+        });
+        self.follow(stream, number, Reporter::new(reports), backoff).await
+    }
+
+    async fn follow(
+        &self,
+        mut stream: Streaming<ToNode>,
+        number: u64,
+        mut reporter: Reporter,
+        backoff: &mut Backoff,
+    ) -> Result<std::convert::Infallible, StreamError> {
+        let mut state = self.worker.state();
+        loop {
+            tokio::select! {
+                message = stream.message() => match message? {
+                    Some(message) => self.worker.take(message).await?,
+                    None => return Err(StreamError::Closed),
+                },
+                changed = state.changed() => {
+                    changed.map_err(|_| Gone)?;
+                    let now = state.borrow_and_update().clone();
+                    if let Some((_, text)) = now.nonsense.as_ref().filter(|(stream, _)| *stream == number) {
+                        return Err(StreamError::Nonsense(text.clone()));
+                    }
+                    if now.synced && !reporter.synced {
+                        info!(revision = now.token.map(|token| token.revision), "in sync with the controller");
+                        self.connection.send_modify(|connection| connection.last_error.clear());
+                        backoff.reset();
+                    }
+                    reporter.note(&now);
+                }
+                () = reporter.due() => reporter.send(&state.borrow()),
+            }
+        }
+    }
+}
+
+/// Decides when to tell the controller how far the node has come: at once when it is in sync or when errors changed,
+/// and otherwise within a while.
+struct Reporter {
+    reports: mpsc::Sender<FromNode>,
+    sent: Option<NodeReport>,
+    synced: bool,
+    at: Option<Instant>,
+}
+
+impl Reporter {
+    fn new(reports: mpsc::Sender<FromNode>) -> Self {
+        Self { reports, sent: None, synced: false, at: None }
+    }
+
+    fn note(&mut self, state: &State) {
+        if !state.synced {
+            return;
+        }
+        let report = state.report();
+        let urgent = !self.synced
+            || self
+                .sent
+                .as_ref()
+                .is_none_or(|sent| sent.errors != report.errors || sent.skipped != report.skipped);
+        self.synced = true;
+        if urgent {
+            self.at = Some(Instant::now());
+        } else if self.sent.as_ref() != Some(&report) && self.at.is_none() {
+            self.at = Some(Instant::now() + REPORT_WITHIN.mul_f64(0.1 + 0.9 * fastrand::f64()));
+        }
+    }
+
+    async fn due(&self) {
+        match self.at {
+            Some(at) => sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn send(&mut self, state: &State) {
+        self.at = None;
+        let report = state.report();
+        // A controller that reads no reports sends no messages either; the stream's end is found by reading.
+        let message = FromNode { message: Some(from_node::Message::Report(report.clone())) };
+        if self.reports.try_send(message).is_ok() {
+            self.sent = Some(report);
+        } else {
+            self.at = Some(Instant::now() + REPORT_WITHIN);
+        }
+    }
+}
+
+fn hello(node: &str, opening: Opening) -> NodeHello {
+    NodeHello {
+        node: node.to_owned(),
+        epoch: opening.token.map(|token| token.epoch),
+        revision: opening.token.map(|token| token.revision),
+        digest: opening.digest,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}
+
+/// Certificates are read anew for each connection, so that renewed ones are used without a restart.
+fn endpoint(uplink: &Uplink, server: &str) -> Result<Endpoint, StreamError> {
+    let endpoint = Endpoint::from_shared(server.to_owned())
+        .map_err(|source| StreamError::Url(server.to_owned(), source))?
+        .connect_timeout(CONNECT_TIMEOUT)
+        .tcp_nodelay(true)
+        .tcp_keepalive(Some(KEEPALIVE))
+        .http2_keep_alive_interval(KEEPALIVE)
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+        .keep_alive_while_idle(true)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW);
+    if !server.starts_with("https://") {
+        return Ok(endpoint);
+    }
+    let ca = uplink.ca.as_deref().ok_or_else(|| StreamError::NoCa(server.to_owned()))?;
+    let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(ca)?));
+    if let Some((certificate, key)) = &uplink.identity {
+        tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
+    }
+    endpoint.tls_config(tls).map_err(|source| StreamError::Connect(server.to_owned(), source))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, StreamError> {
+    std::fs::read(path).map_err(|source| StreamError::File { path: path.to_owned(), source })
+}
+
+/// An error and what caused it, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    if let Some(status) = error.source().and_then(|source| source.downcast_ref::<Box<Status>>()) {
+        return format!("{error}: {} ({:?})", status.message(), status.code());
+    }
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,45 @@
+//! Health, readiness and metrics, on a TCP listener: for probes and Prometheus.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use axum::{
+    Json, Router,
+    extract::State as Shared,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+
+use crate::{local::Local, metrics::Metrics};
+
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address} for health and metrics")]
+pub struct ListenError {
+    pub address: SocketAddr,
+    #[source]
+    pub source: std::io::Error,
+}
+
+/// The routes of the listener.
+pub fn router(local: Local, metrics: Arc<Metrics>) -> Router {
+    let figures = move |Shared(local): Shared<Local>| async move {
+        let state = local.worker.state().borrow().clone();
+        let services = local.services.as_ref().map(|services| services.metrics.render()).unwrap_or_default();
+        let text = services + &metrics.render(&state, &local.connection.borrow(), local.worker.queued());
+        let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+        ([(header::CONTENT_TYPE, kind)], text)
+    };
+    Router::new()
+        .route("/healthz", get(async || "ok"))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(figures))
+        .with_state(local)
+}
+
+/// Ready: what a controller last said is in force. Whether one is connected does not matter: a node must not be taken
+/// out of service because the controller is.
+async fn ready(Shared(local): Shared<Local>) -> Response {
+    let status = local.status();
+    let code = if status.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (code, Json(status)).into_response()
+}

@@ -1,0 +1,282 @@
+//! The node's state on disk: the messages that make it, one after the other.
+//!
+//! In: the messages of each step, as they came. Out: the state that they make, through the same [`Held`] that takes
+//! them from the controller. So a change costs what it weighs, and there is no second format to keep true.
+//!
+//! ```text
+//!   MAGIC version\n | length crc message | length crc message | … flush | … flush | a crash cut this sho
+//!   └─ written anew, whole, when it has grown to several times the state ─┘         └ dropped on reading
+//! ```
+//!
+//! Steps are written before they take effect in the kernel: after a crash the node goes on from what it was told last.
+//! A lost tail costs nothing but to be sent again. If the disk is full the node goes on without: the file stays at an
+//! earlier step, and is written anew as soon as that works.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write as _},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use prost::Message as _;
+use wire::trestle::v1::{ToNode, to_node};
+
+use crate::{
+    file,
+    held::{Held, Taken},
+};
+
+const MAGIC: &str = "trestle node state 1";
+/// No message is nearly as long; a larger number is not a length.
+const MAX_MESSAGE: u32 = 256 << 20;
+/// A journal below this size is not worth shortening.
+const SMALL: u64 = 256 << 10;
+/// How much longer than after its last rewriting a journal may grow.
+const GROWTH: u64 = 4;
+/// Between two tries to write to a disk that refused.
+const RETRY: Duration = Duration::from_secs(5);
+/// Power may fail: at most so much of the past is lost with it.
+const SYNC: Duration = Duration::from_secs(1);
+
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    #[error("cannot make the directory {path}")]
+    Directory {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot read the node's state from {path}")]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The open file.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    /// None while the file does not hold the state and no step may be added to it.
+    file: Option<File>,
+    length: u64,
+    rewritten_length: u64,
+    failure: Option<(String, Instant)>,
+    unsynced_since: Option<Instant>,
+}
+
+/// What was found at the start.
+#[derive(Debug)]
+pub struct Loaded {
+    pub journal: Journal,
+    pub held: Held,
+    /// Bytes at the end that were no whole step.
+    pub dropped: u64,
+}
+
+impl Journal {
+    /// Opens the journal in a directory and reads the state it holds; an empty one if there is none.
+    pub fn open(dir: &Path) -> Result<Loaded, JournalError> {
+        file::create_dir(dir).map_err(|source| JournalError::Directory { path: dir.to_owned(), source })?;
+        let path = dir.join("state");
+        let failed = |source| JournalError::Read { path: path.clone(), source };
+        let mut journal = Self {
+            path: path.clone(),
+            file: None,
+            length: 0,
+            rewritten_length: 0,
+            failure: None,
+            unsynced_since: None,
+        };
+        let file = match OpenOptions::new().read(true).write(true).open(&path) {
+            Ok(file) => file,
+            Err(err) if err.kind() == io::ErrorKind::NotFound => {
+                return Ok(Loaded { journal, held: Held::default(), dropped: 0 });
+            }
+            Err(err) => return Err(failed(err)),
+        };
+        let Read { mut held, whole, same_version } = read(&file).map_err(failed)?;
+        let size = file.metadata().map_err(failed)?.len();
+        if whole > 0 {
+            // Steps are added behind the last whole one. Making a file shorter works also on a full disk.
+            file.set_len(whole).map_err(failed)?;
+            (journal.file, journal.length, journal.rewritten_length) = (Some(file), whole, whole);
+        }
+        if !same_version {
+            held.forget_unknown();
+            // The next step is the first of a file of this version.
+            journal.file = None;
+        }
+        Ok(Loaded { journal, held, dropped: size - whole })
+    }
+
+    /// Bytes on disk.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Why the newest state is not on disk; none if it is.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_ref().map(|(text, _)| text.as_str())
+    }
+
+    /// Adds the messages of a step. `held` is the state they make.
+    pub fn append(&mut self, messages: &[ToNode], held: &Held) {
+        if self.file.is_none() || self.length > SMALL.max(self.rewritten_length * GROWTH) {
+            if self.failure.is_none() {
+                self.rewrite(held);
+            }
+            return;
+        }
+        let mut bytes = Vec::new();
+        messages.iter().for_each(|message| put(&mut bytes, message));
+        let Some(file) = &mut self.file else { return };
+        let written = file.seek(SeekFrom::Start(self.length)).and_then(|_| file.write_all(&bytes));
+        match written {
+            Ok(()) => {
+                self.length += bytes.len() as u64;
+                self.unsynced_since.get_or_insert_with(Instant::now);
+            }
+            Err(err) => {
+                // What was written of the step would be in the way of the next.
+                let _ = file.set_len(self.length);
+                self.fail("add to", &err);
+            }
+        }
+    }
+
+    /// Called now and then: syncs what was written, and tries again what failed.
+    pub fn tend(&mut self, held: &Held, now: Instant) {
+        match &self.failure {
+            Some((_, at)) if now.duration_since(*at) >= RETRY => self.rewrite(held),
+            Some(_) => {}
+            None => {
+                let due = self.unsynced_since.is_some_and(|since| now.duration_since(since) >= SYNC);
+                if due && let Some(Err(err)) = self.file.as_ref().map(File::sync_data) {
+                    self.fail("sync", &err);
+                } else if due {
+                    self.unsynced_since = None;
+                }
+            }
+        }
+    }
+
+    /// Writes the state anew. If that fails the old file stays, with an earlier state.
+    fn rewrite(&mut self, held: &Held) {
+        let Some(messages) = held.messages() else { return };
+        let mut length = 0;
+        let replaced = file::replace(&self.path, |file| {
+            let mut out = BufWriter::new(file);
+            let header = header();
+            out.write_all(header.as_bytes())?;
+            length = header.len() as u64;
+            let mut bytes = Vec::new();
+            for message in messages {
+                bytes.clear();
+                put(&mut bytes, &message);
+                out.write_all(&bytes)?;
+                length += bytes.len() as u64;
+            }
+            out.flush()
+        });
+        match replaced {
+            Ok(file) => {
+                (self.file, self.length, self.rewritten_length) = (Some(file), length, length);
+                (self.failure, self.unsynced_since) = (None, None);
+            }
+            Err(err) => self.fail("replace", &err),
+        }
+    }
+
+    fn fail(&mut self, what: &str, err: &io::Error) {
+        let text = format!(
+            "cannot {what} {}: {err}; after a restart the node begins with an older state",
+            self.path.display()
+        );
+        tracing::error!(path = %self.path.display(), error = %err, "cannot keep the state on disk; enforcing goes on");
+        (self.file, self.failure) = (None, Some((text, Instant::now())));
+    }
+}
+
+fn header() -> String {
+    format!("{MAGIC} {}\n", env!("CARGO_PKG_VERSION"))
+}
+
+fn put(out: &mut Vec<u8>, message: &ToNode) {
+    let bytes = message.encode_to_vec();
+    out.extend((bytes.len() as u32).to_le_bytes());
+    out.extend(crc32fast::hash(&bytes).to_le_bytes());
+    out.extend(bytes);
+}
+
+struct Read {
+    held: Held,
+    /// Bytes up to the end of the last whole step; 0 if there is none.
+    whole: u64,
+    same_version: bool,
+}
+
+fn read(file: &File) -> io::Result<Read> {
+    let mut input = BufReader::new(file);
+    let mut held = Held::default();
+    let mut first = [0; 64];
+    let header = header();
+    let count = read_fully(&mut input, &mut first)?;
+    let line = first[..count].iter().position(|byte| *byte == b'\n').map(|end| &first[..=end]);
+    let Some(line) = line.filter(|line| line.starts_with(MAGIC.as_bytes())) else {
+        return Ok(Read { held, whole: 0, same_version: true });
+    };
+    let same_version = line == header.as_bytes();
+    let (mut at, mut whole) = (line.len() as u64, 0);
+    input.seek(SeekFrom::Start(at))?;
+    while let Some((message, length)) = next(&mut input)? {
+        at += length;
+        let is_flush = matches!(message.message, Some(to_node::Message::Flush(_)));
+        match held.take(message) {
+            Ok(Taken::Step(_)) if is_flush => whole = at,
+            Ok(_) => {}
+            Err(_) => break,
+        }
+    }
+    held.begin();
+    Ok(Read { held, whole, same_version })
+}
+
+/// The next message and its length with its head; none at the end, or where a crash or a bad disk made it so.
+fn next(input: &mut impl io::Read) -> io::Result<Option<(ToNode, u64)>> {
+    let mut head = [0; 8];
+    if read_fully(input, &mut head)? < head.len() {
+        return Ok(None);
+    }
+    let [a, b, c, d, e, f, g, h] = head;
+    let (length, crc) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
+    if length > MAX_MESSAGE {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    input.take(length.into()).read_to_end(&mut bytes)?;
+    if bytes.len() < length as usize || crc32fast::hash(&bytes) != crc {
+        return Ok(None);
+    }
+    let length = (head.len() + bytes.len()) as u64;
+    Ok(ToNode::decode(bytes.as_slice()).ok().map(|message| (message, length)))
+}
+
+/// Reads until the buffer is full or there is no more; how much there was.
+fn read_fully(input: &mut impl io::Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut count = 0;
+    while count < buffer.len() {
+        match input.read(&mut buffer[count..]) {
+            Ok(0) => break,
+            Ok(more) => count += more,
+            Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+            Err(err) => return Err(err),
+        }
+    }
+    Ok(count)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+use std::fs;
+
+use wire::trestle::v1::{
+    NodeApply, NodeFlush, NodePolicy, NodeStart, SetMember, SetUpdate, node_apply::Body, node_start::Mode,
+};
+
+use super::*;
+
+fn say(message: to_node::Message) -> ToNode {
+    ToNode { message: Some(message) }
+}
+
+fn policy(name: &str, generation: i64) -> ToNode {
+    let body = Some(Body::Policy(NodePolicy { generation, ..NodePolicy::default() }));
+    say(to_node::Message::Apply(NodeApply { kind: 3, name: name.into(), hash: generation as u64, body }))
+}
+
+fn set(replace: bool, member: &str) -> ToNode {
+    let put = vec![SetMember { name: member.into(), ..SetMember::default() }];
+    let body = Some(Body::Set(SetUpdate { replace, put, removed: vec![] }));
+    say(to_node::Message::Apply(NodeApply { kind: 2, name: "s".into(), hash: 1, body }))
+}
+
+fn start() -> ToNode {
+    let mode = Mode::Snapshot.into();
+    say(to_node::Message::Start(NodeStart { epoch: 9, mode, buckets: vec![] }))
+}
+
+fn flush(revision: u64) -> ToNode {
+    say(to_node::Message::Flush(NodeFlush { revision, synced: true }))
+}
+
+/// Takes a step in and writes it down, as the agent does.
+fn step(journal: &mut Journal, held: &mut Held, messages: &[ToNode]) {
+    messages.iter().for_each(|message| drop(held.take(message.clone()).unwrap()));
+    journal.append(messages, held);
+}
+
+fn same(a: &Held, b: &Held) -> bool {
+    a.token() == b.token() && a.objects().eq(b.objects())
+}
+
+#[test]
+fn what_was_written_is_read_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let Loaded { mut journal, mut held, .. } = Journal::open(dir.path()).unwrap();
+    assert!(held.token().is_none());
+    step(&mut journal, &mut held, &[start(), set(true, "a"), policy("p", 1), flush(1)]);
+    step(&mut journal, &mut held, &[set(false, "b"), flush(2)]);
+    let loaded = Journal::open(dir.path()).unwrap();
+    assert!(same(&loaded.held, &held));
+    assert_eq!((loaded.dropped, loaded.journal.length()), (0, journal.length()));
+    // And goes on from there.
+    let (mut journal, mut held) = (loaded.journal, loaded.held);
+    held.begin();
+    let resume = NodeStart { epoch: 9, mode: Mode::Resume.into(), buckets: vec![] };
+    step(&mut journal, &mut held, &[say(to_node::Message::Start(resume)), policy("p", 2), flush(3)]);
+    assert!(same(&Journal::open(dir.path()).unwrap().held, &held));
+}
+
+/// A crash may leave any beginning of the file; what is read is the state after some whole step.
+#[test]
+fn a_file_cut_anywhere_is_the_state_after_its_last_whole_step() {
+    let dir = tempfile::tempdir().unwrap();
+    let Loaded { mut journal, mut held, .. } = Journal::open(dir.path()).unwrap();
+    let mut states = vec![(0, Held::default())];
+    step(&mut journal, &mut held, &[start(), set(true, "a"), flush(1)]);
+    states.push((journal.length(), held.clone()));
+    for revision in 2..6 {
+        let member = format!("m{revision}");
+        step(&mut journal, &mut held, &[set(false, &member), policy("p", revision as i64), flush(revision)]);
+        states.push((journal.length(), held.clone()));
+    }
+    let bytes = fs::read(dir.path().join("state")).unwrap();
+    for cut in 0..bytes.len() {
+        fs::write(dir.path().join("state"), &bytes[..cut]).unwrap();
+        let mut loaded = Journal::open(dir.path()).unwrap();
+        let (_, expected) = states.iter().rev().find(|(length, _)| *length <= cut as u64).unwrap();
+        assert!(same(&loaded.held, expected), "cut at {cut}");
+        // The next step fits behind what was read.
+        let mut held = loaded.held;
+        held.begin();
+        step(&mut loaded.journal, &mut held, &[start(), set(true, "z"), flush(9)]);
+        assert!(same(&Journal::open(dir.path()).unwrap().held, &held), "continued after a cut at {cut}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_costs_the_steps_behind_it_and_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let Loaded { mut journal, mut held, .. } = Journal::open(dir.path()).unwrap();
+    step(&mut journal, &mut held, &[start(), policy("p", 1), flush(1)]);
+    let (first, length) = (held.clone(), journal.length());
+    step(&mut journal, &mut held, &[policy("p", 2), flush(2)]);
+    let bytes = fs::read(dir.path().join("state")).unwrap();
+    for at in length as usize..bytes.len() {
+        let mut bad = bytes.clone();
+        bad[at] ^= 0x10;
+        fs::write(dir.path().join("state"), bad).unwrap();
+        let loaded = Journal::open(dir.path()).unwrap();
+        assert!(same(&loaded.held, &first), "flipped at {at}");
+        assert!(loaded.dropped > 0);
+    }
+    for garbage in [&b"garbage"[..], b"", b"trestle node state 1 9.9.9\n", &[0; 4096]] {
+        fs::write(dir.path().join("state"), garbage).unwrap();
+        assert!(Journal::open(dir.path()).unwrap().held.is_empty());
+    }
+}
+
+#[test]
+fn a_long_history_is_shortened() {
+    let dir = tempfile::tempdir().unwrap();
+    let Loaded { mut journal, mut held, .. } = Journal::open(dir.path()).unwrap();
+    step(&mut journal, &mut held, &[start(), policy("p", 0), flush(0)]);
+    for revision in 1..40_000 {
+        step(&mut journal, &mut held, &[policy("p", revision), flush(revision as u64)]);
+    }
+    assert!(journal.length() < 2 * SMALL, "{}", journal.length());
+    assert!(same(&Journal::open(dir.path()).unwrap().held, &held));
+}
+
+/// A directory that takes no files stands for a full disk; a small file system is in the labs.
+#[test]
+fn a_refused_write_is_reported_and_made_up_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let Loaded { mut journal, mut held, .. } = Journal::open(dir.path()).unwrap();
+    step(&mut journal, &mut held, &[start(), policy("p", 1), flush(1)]);
+    let obstacle = dir.path().join("state.new");
+    fs::create_dir(&obstacle).unwrap();
+    journal.file = None;
+    step(&mut journal, &mut held, &[policy("p", 2), flush(2)]);
+    assert!(journal.failure().unwrap().contains("state"), "{:?}", journal.failure());
+    step(&mut journal, &mut held, &[policy("p", 3), flush(3)]);
+    assert_eq!(Journal::open(dir.path()).unwrap().held.token().unwrap().revision, 1, "the old state stays");
+    fs::remove_dir(&obstacle).unwrap();
+    journal.tend(&held, Instant::now() + RETRY);
+    assert_eq!(journal.failure(), None);
+    assert!(same(&Journal::open(dir.path()).unwrap().held, &held));
+}

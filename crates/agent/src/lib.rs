@@ -1,0 +1,63 @@
+//! The node agent: a controller's stream in, the kernel's state out, and nothing lost in between.
+//!
+//! ```text
+//!   controller ── stream ──► feed ──► worker ──► parts ──► kernel
+//!   attach, detach ──► local ─────────► │ held, endpoints
+//!                                       └──► journal, registry on disk
+//! ```
+//!
+//! In: messages of the node protocol (`docs/node-protocol.md`), attachments of Pods, an earlier run's state on disk. Out:
+//! what the parts make true, reports, health and metrics. Holds: the objects that concern the node ([`held`]), the Pods
+//! attached to it ([`endpoints`]).
+//! Not here: what objects mean for the kernel (the `node` rooms, behind [`part::Part`]), flags (`trestle`).
+
+mod agent;
+mod backoff;
+pub mod endpoints;
+mod feed;
+mod file;
+mod health;
+pub mod held;
+pub mod journal;
+pub mod local;
+mod metrics;
+pub mod part;
+mod policy;
+pub mod services;
+mod status;
+pub mod worker;
+
+use node_kernel::policy::PolicyError;
+use node_policy::Options;
+use part::Part;
+
+/// How policies are enforced, apart from what they say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PolicySettings {
+    /// Interfaces whose name begins so are Pods': one that is not attached gets nothing through.
+    pub guard: Vec<String>,
+    /// Cut established connections that a new policy forbids, instead of letting them end by themselves.
+    pub cut_established: bool,
+}
+
+/// The parts of an agent on a real node. They act in the network namespace of the calling thread.
+pub fn parts(node: &str, settings: &PolicySettings) -> Result<Vec<Box<dyn Part>>, PolicyError> {
+    let options = Options {
+        node: node.to_owned(),
+        guarded_prefixes: settings.guard.clone(),
+        cut_established: settings.cut_established,
+        ..Options::default()
+    };
+    Ok(vec![Box::new(policy::Policies::open(options)?)])
+}
+
+/// The part that keeps services, and how others see it.
+pub fn services(settings: services::ServiceSettings) -> (Box<dyn Part>, services::Services) {
+    let (part, services) = services::ServicesPart::new(settings);
+    (Box::new(part), services)
+}
+
+pub use agent::{Agent, AgentError, Config, boot};
+pub use feed::Uplink;
+pub use metrics::Metrics;
+pub use status::{Connection, ErrorView, State, StatusView};

@@ -1,0 +1,228 @@
+//! Policies as a part of the agent: what the node holds, told to the policy plane, which keeps the kernel equal.
+//!
+//! In: the view. Out: changes for [`PolicyExecutor`]. Holds: the executor, and what it was told, to tell it only what
+//! differs. Not here: what policies come to (`node-policy`), netlink (`node-kernel`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::policy::output::Member;
+use node_kernel::policy::{self as kernel, PolicyError, PolicyExecutor};
+use node_policy::{Change, LocalChange, Options, SetKind, Workload, WorkloadId};
+use wire::{
+    node::read::network_policy,
+    trestle::v1::{ObjectKind, SetMember, node_apply::Body},
+};
+
+use crate::{
+    endpoints::{Endpoint, Endpoints, Pod},
+    held::{Content, Difference, Held, Key, Members},
+    part::{Changed, Outcome, Part, View},
+};
+
+const KINDS: &[ObjectKind] = &[ObjectKind::AppliedToSet, ObjectKind::AddressSet, ObjectKind::Policy];
+
+/// Keeps the table of policies.
+pub struct Policies {
+    executor: PolicyExecutor,
+    /// The objects and the Pods that the executor knows of.
+    told: BTreeSet<Key>,
+    pods: BTreeMap<Pod, Endpoint>,
+    /// Parts of objects that make no sense, by object.
+    unreadable: BTreeMap<Key, String>,
+    last: Outcome,
+}
+
+impl Policies {
+    /// Acts in the network namespace of the calling thread. What an earlier run left stays in force until the first
+    /// `apply`.
+    pub fn open(options: Options) -> Result<Self, PolicyError> {
+        Ok(Self {
+            executor: PolicyExecutor::open(options)?,
+            told: BTreeSet::new(),
+            pods: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
+            last: Outcome::default(),
+        })
+    }
+
+    fn changes(&mut self, held: &Held, changed: Changed<'_>) -> Vec<Change> {
+        match changed {
+            Changed::All => {
+                let gone: Vec<_> = self.told.iter().filter(|key| held.get(key).is_none()).cloned().collect();
+                let gone: Vec<_> = gone.iter().filter_map(|key| self.remove(key)).collect();
+                let all = held.objects().filter_map(|(key, _)| self.put(held, key, &Difference::Whole));
+                let all: Vec<_> = all.collect();
+                // Sets before policies, and what is named goes after what names it.
+                all.into_iter().chain(gone.into_iter().rev()).collect()
+            }
+            Changed::Some { objects, .. } => {
+                let (gone, put): (Vec<_>, Vec<_>) =
+                    objects.iter().partition(|(_, difference)| **difference == Difference::Gone);
+                let put: Vec<_> =
+                    put.into_iter().filter_map(|(key, difference)| self.put(held, key, difference)).collect();
+                let gone: Vec<_> = gone.into_iter().rev().filter_map(|(key, _)| self.remove(key)).collect();
+                put.into_iter().chain(gone).collect()
+            }
+        }
+    }
+
+    fn remove(&mut self, key: &Key) -> Option<Change> {
+        self.unreadable.remove(key);
+        let kind = plane_kind(key)?;
+        self.told.remove(key).then(|| Change::Remove { kind, name: key.name.clone() })
+    }
+
+    fn put(&mut self, held: &Held, key: &Key, difference: &Difference) -> Option<Change> {
+        let kind = plane_kind(key)?;
+        let content = &held.get(key)?.content;
+        let known = !self.told.insert(key.clone());
+        match (content, set_kind(kind)) {
+            (Content::Set(members), Some(kind)) => Some(self.put_set(key, kind, members, difference, known)),
+            (Content::Whole(Body::Policy(policy)), None) => {
+                self.unreadable.remove(key);
+                let policy = Box::new(network_policy(&key.name, policy));
+                Some(Change::PutPolicy { name: key.name.clone(), policy })
+            }
+            _ => {
+                self.unreadable.insert(key.clone(), "its content is not of its kind".to_owned());
+                None
+            }
+        }
+    }
+
+    fn put_set(
+        &mut self,
+        key: &Key,
+        kind: SetKind,
+        members: &Members,
+        difference: &Difference,
+        known: bool,
+    ) -> Change {
+        let name = key.name.clone();
+        match difference {
+            Difference::Members { put, removed } if known => {
+                let put = self.read(key, put.iter().filter_map(|id| members.get(id)));
+                let removed = self.read(key, removed.values());
+                Change::PutSet { kind, name, replace: false, put, removed }
+            }
+            _ => {
+                self.unreadable.remove(key);
+                let put = self.read(key, members.values());
+                Change::PutSet { kind, name, replace: true, put, removed: Vec::new() }
+            }
+        }
+    }
+
+    /// Members as the plane knows them. One that cannot be read is left out, and the set reported.
+    fn read<'a>(&mut self, key: &Key, members: impl Iterator<Item = &'a SetMember>) -> Vec<Member> {
+        let mut read = Vec::with_capacity(members.size_hint().0);
+        for member in members {
+            match Member::try_from(member) {
+                Ok(member) => read.push(member),
+                Err(error) => {
+                    self.unreadable.insert(key.clone(), error.to_string());
+                }
+            }
+        }
+        read
+    }
+
+    /// What differs between the Pods that were told and those that there are.
+    fn local_changes(&mut self, endpoints: &Endpoints) -> Vec<LocalChange> {
+        let gone = self.pods.keys().filter(|pod| endpoints.get(pod).is_none());
+        let mut changes: Vec<_> = gone.map(|pod| LocalChange::Remove(workload_id(pod))).collect();
+        let differs = |endpoint: &&Endpoint| self.pods.get(&endpoint.pod) != Some(*endpoint);
+        changes.extend(endpoints.iter().filter(differs).map(|endpoint| LocalChange::Put(workload(endpoint))));
+        if !changes.is_empty() {
+            self.pods = endpoints.iter().map(|one| (one.pod.clone(), one.clone())).collect();
+        }
+        changes
+    }
+
+    fn outcome(&mut self, done: Result<kernel::Outcome, PolicyError>) -> Outcome {
+        let mut outcome = match done {
+            Ok(done) => {
+                let error = |error: node_policy::ObjectError| (key_of(&error.object), error.message);
+                Outcome {
+                    errors: done.errors.into_iter().map(error).collect(),
+                    failure: None,
+                    transactions: done.applied.transactions as u64,
+                }
+            }
+            // What was not in force before is not likely to be now.
+            Err(error) => Outcome {
+                errors: self.last.errors.clone(),
+                failure: Some(format!("policies: {}", crate::feed::chain(&error))),
+                transactions: 0,
+            },
+        };
+        outcome.errors.extend(self.unreadable.clone());
+        self.last = outcome.clone();
+        outcome
+    }
+}
+
+impl Part for Policies {
+    fn name(&self) -> &'static str {
+        "policies"
+    }
+
+    fn kinds(&self) -> &'static [ObjectKind] {
+        KINDS
+    }
+
+    fn apply(&mut self, view: &View<'_>, changed: Changed<'_>) -> Outcome {
+        let changes = self.changes(view.held, changed);
+        let local = match changed {
+            Changed::Some { endpoints: false, .. } => Vec::new(),
+            _ => self.local_changes(view.endpoints),
+        };
+        let done = self.executor.apply(changes, local);
+        self.outcome(done)
+    }
+
+    fn mend(&mut self, _: &View<'_>) -> Option<Outcome> {
+        let before = self.last.clone();
+        let done = self.executor.verify();
+        let outcome = self.outcome(done);
+        (outcome.transactions > 0 || outcome.errors != before.errors || outcome.failure.is_some())
+            .then_some(outcome)
+    }
+}
+
+fn plane_kind(key: &Key) -> Option<node_policy::ObjectKind> {
+    match ObjectKind::try_from(key.kind).ok()? {
+        ObjectKind::AppliedToSet => Some(node_policy::ObjectKind::AppliedToSet),
+        ObjectKind::AddressSet => Some(node_policy::ObjectKind::AddressSet),
+        ObjectKind::Policy => Some(node_policy::ObjectKind::Policy),
+        _ => None,
+    }
+}
+
+fn set_kind(kind: node_policy::ObjectKind) -> Option<SetKind> {
+    match kind {
+        node_policy::ObjectKind::AppliedToSet => Some(SetKind::AppliedTo),
+        node_policy::ObjectKind::AddressSet => Some(SetKind::Address),
+        node_policy::ObjectKind::Policy => None,
+    }
+}
+
+fn key_of(object: &node_policy::ObjectId) -> Key {
+    let kind = match object.kind {
+        node_policy::ObjectKind::AppliedToSet => ObjectKind::AppliedToSet,
+        node_policy::ObjectKind::AddressSet => ObjectKind::AddressSet,
+        node_policy::ObjectKind::Policy => ObjectKind::Policy,
+    };
+    Key::new(kind, &object.name)
+}
+
+fn workload_id(pod: &Pod) -> WorkloadId {
+    WorkloadId::pod(pod.namespace.as_str(), pod.name.as_str())
+}
+
+fn workload(endpoint: &Endpoint) -> Workload {
+    let mut workload = Workload::new(workload_id(&endpoint.pod), endpoint.attachment.addresses.clone());
+    workload.interface = Some(endpoint.attachment.interface.clone());
+    workload.pending = endpoint.closed;
+    workload
+}

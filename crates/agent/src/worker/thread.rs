@@ -1,0 +1,191 @@
+//! The worker's thread, and the handle by which others speak to it.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::{mpsc, oneshot, watch};
+use wire::trestle::v1::ToNode;
+
+use super::{AttachError, Opening, Worker};
+use crate::{
+    endpoints::{Attachment, Endpoint, Pod},
+    held::{Content, Key},
+    metrics::Metrics,
+    status::State,
+};
+
+/// Messages on their way to the worker. When they are this many the stream is not read, and so the controller waits
+/// too, and sends the newest state of what changed meanwhile.
+const QUEUE: usize = 1024;
+/// Steps that are taken in before they are made true, when they come that fast.
+const MERGE: usize = 64;
+const TICK: Duration = Duration::from_millis(500);
+
+enum Command {
+    Open(oneshot::Sender<Opening>),
+    Take(Box<ToNode>),
+    Lost,
+    Attach(Pod, Attachment, oneshot::Sender<Result<Endpoint, AttachError>>),
+    Detach(Pod, Option<String>, oneshot::Sender<Result<bool, AttachError>>),
+    Endpoints(oneshot::Sender<Vec<Endpoint>>),
+    Objects(oneshot::Sender<Vec<HeldObject>>),
+}
+
+/// An object as `trestle agent objects` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct HeldObject {
+    pub kind: i32,
+    pub name: String,
+    pub hash: u64,
+    /// Members of a set.
+    pub members: Option<usize>,
+}
+
+/// The worker has stopped.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the agent is stopping")]
+pub struct Gone;
+
+/// Speaks to the worker; cheap to clone. The worker stops when the last handle is gone.
+#[derive(Clone)]
+pub struct Handle {
+    commands: mpsc::Sender<Command>,
+    state: watch::Receiver<Arc<State>>,
+}
+
+/// Runs a worker on a thread of its own.
+pub fn start(worker: Worker, metrics: Arc<Metrics>) -> (Handle, std::thread::JoinHandle<()>) {
+    let (commands, inbox) = mpsc::channel(QUEUE);
+    let (publish, state) = watch::channel(Arc::new(worker.state()));
+    let run = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let runtime = runtime.expect("a timer needs no more than memory");
+        runtime.block_on(work(worker, inbox, &publish, &metrics));
+    };
+    let thread = std::thread::Builder::new().name("worker".into()).spawn(run);
+    (Handle { commands, state }, thread.expect("a process can start a thread"))
+}
+
+async fn work(
+    mut worker: Worker,
+    mut inbox: mpsc::Receiver<Command>,
+    publish: &watch::Sender<Arc<State>>,
+    metrics: &Metrics,
+) {
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut steps = 0;
+    loop {
+        tokio::select! {
+            command = inbox.recv() => {
+                let Some(command) = command else { break };
+                obey(&mut worker, command, metrics);
+            }
+            _ = tick.tick() => worker.tend(Instant::now()),
+        }
+        if worker.is_due() {
+            steps += 1;
+            if !inbox.is_empty() && steps < MERGE {
+                continue;
+            }
+            worker.settle();
+        } else if !inbox.is_empty() {
+            continue;
+        }
+        steps = 0;
+        let state = worker.state();
+        publish.send_if_modified(|published| {
+            let differs = **published != state;
+            *published = Arc::new(state);
+            differs
+        });
+    }
+    worker.finish();
+}
+
+fn obey(worker: &mut Worker, command: Command, metrics: &Metrics) {
+    // Whoever asked may have gone; then nobody needs the answer.
+    match command {
+        Command::Open(reply) => drop(reply.send(worker.open())),
+        Command::Take(message) => {
+            metrics.note_received();
+            worker.take(*message);
+        }
+        Command::Lost => worker.lost(),
+        Command::Attach(pod, attachment, reply) => drop(reply.send(worker.attach(pod, attachment))),
+        Command::Detach(pod, interface, reply) => drop(reply.send(worker.detach(&pod, interface.as_deref()))),
+        Command::Endpoints(reply) => drop(reply.send(worker.endpoints().iter().cloned().collect())),
+        Command::Objects(reply) => drop(reply.send(objects(worker))),
+    }
+}
+
+fn objects(worker: &Worker) -> Vec<HeldObject> {
+    let object = |(key, object): (&Key, &crate::held::Object)| HeldObject {
+        kind: key.kind,
+        name: key.name.clone(),
+        hash: object.hash,
+        members: match &object.content {
+            Content::Set(members) => Some(members.len()),
+            Content::Whole(_) | Content::Unknown => None,
+        },
+    };
+    worker.held().objects().map(object).collect()
+}
+
+impl Handle {
+    /// The state, and a way to wait for another.
+    pub fn state(&self) -> watch::Receiver<Arc<State>> {
+        self.state.clone()
+    }
+
+    /// Messages that wait to be taken in.
+    pub fn queued(&self) -> usize {
+        self.commands.max_capacity() - self.commands.capacity()
+    }
+
+    pub async fn open(&self) -> Result<Opening, Gone> {
+        self.ask(Command::Open).await
+    }
+
+    pub async fn take(&self, message: ToNode) -> Result<(), Gone> {
+        self.commands.send(Command::Take(Box::new(message))).await.map_err(|_| Gone)
+    }
+
+    pub async fn lost(&self) -> Result<(), Gone> {
+        self.commands.send(Command::Lost).await.map_err(|_| Gone)
+    }
+
+    /// Answers when it is true in the kernel.
+    pub async fn attach(
+        &self,
+        pod: Pod,
+        attachment: Attachment,
+    ) -> Result<Result<Endpoint, AttachError>, Gone> {
+        self.ask(|reply| Command::Attach(pod, attachment, reply)).await
+    }
+
+    /// Answers when it is true in the kernel.
+    pub async fn detach(
+        &self,
+        pod: Pod,
+        interface: Option<String>,
+    ) -> Result<Result<bool, AttachError>, Gone> {
+        self.ask(|reply| Command::Detach(pod, interface, reply)).await
+    }
+
+    pub async fn endpoints(&self) -> Result<Vec<Endpoint>, Gone> {
+        self.ask(Command::Endpoints).await
+    }
+
+    pub async fn objects(&self) -> Result<Vec<HeldObject>, Gone> {
+        self.ask(Command::Objects).await
+    }
+
+    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Gone> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(command(reply)).await.map_err(|_| Gone)?;
+        answer.await.map_err(|_| Gone)
+    }
+}

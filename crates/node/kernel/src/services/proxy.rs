@@ -1,0 +1,488 @@
+//! The service proxy of a node, whole: one store, and the plane that carries it out.
+//!
+//! In: services, slices and facts, by [`Proxy::store`]; a mode, which may change while it runs. Out: [`Synced`], what was
+//! done and what was refused. Holds: the store, the planes that act, and one that is on its way out.
+//!
+//! ```text
+//!   nftables ─► ipvs       IPVS is filled, then the table goes: connections that were translated live on
+//!   ipvs ─► nftables       the table is filled and takes all new connections; IPVS goes when its own are over
+//! ```
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    net::IpAddr,
+    str::FromStr,
+    time::{Duration, Instant},
+};
+
+use node_nft::{Family, Limits};
+use node_services::{
+    PortId, ServiceEndpointsPatch, ServiceName, Store,
+    conntrack::Cleanup,
+    ipvs::{self, ServerId, guard},
+    nftables,
+};
+
+use super::{INTERFACE, IpvsError, IpvsProxy, NftablesProxy, Outcome, ProxyError};
+use crate::{
+    conntrack::{Conntrack, ConntrackError},
+    ipvs::{Ipvs, Timeouts},
+    link::Links,
+    netlink::NetlinkError,
+    nft::{Applied, Nft, ReadError, ReconcileError, TableId},
+};
+
+/// Connections through IPVS are waited for this long after the node has gone over to nftables.
+const LEAVE: Duration = Duration::from_secs(15 * 60);
+/// Between two full comparisons with the kernel lies at least this, and a hundred times what one takes.
+const LOOK: Duration = Duration::from_secs(1);
+const LOOK_SHARE: u32 = 100;
+/// IPVS has nothing that says whether somebody touched it.
+const LOOK_IPVS: Duration = Duration::from_secs(30);
+const DRAIN: Duration = Duration::from_secs(5);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Services are none of our business.
+    #[default]
+    None,
+    Nftables,
+    Ipvs,
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self::None),
+            "nftables" => Ok(Self::Nftables),
+            "ipvs" => Ok(Self::Ipvs),
+            _ => Err(format!("{text:?} is not one of nftables, ipvs, none")),
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Nftables => "nftables",
+            Self::Ipvs => "ipvs",
+        })
+    }
+}
+
+/// What does not change while the proxy runs.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    pub rules: nftables::Config,
+    pub ipvs: ipvs::Config,
+    pub timeouts: Timeouts,
+    pub limits: Limits,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SyncError {
+    #[error("services are not as they should be in nftables")]
+    Nftables(#[from] ProxyError),
+    #[error("services are not as they should be in IPVS")]
+    Ipvs(#[from] IpvsError),
+    #[error("cannot look at the node's addresses")]
+    Links(#[source] NetlinkError),
+    #[error("cannot reach nftables to remove what an earlier mode left")]
+    Nft(#[source] NetlinkError),
+    #[error("cannot read what an earlier mode left in nftables")]
+    Read(#[from] ReadError),
+    #[error("cannot remove what an earlier mode left in nftables")]
+    Remove(#[from] ReconcileError),
+    #[error("stale UDP flows could not be removed; clients may be sent to endpoints that are gone")]
+    Conntrack(#[from] ConntrackError),
+}
+
+/// What a call did.
+#[derive(Debug, Default)]
+pub struct Synced {
+    pub transactions: usize,
+    /// Everything was compared, not only what had changed.
+    pub full: bool,
+    /// Services of which something is not in force, and what.
+    pub refused: BTreeMap<ServiceName, String>,
+    /// UDP flows that pointed to endpoints which are gone.
+    pub cleaned: usize,
+}
+
+pub struct Proxy {
+    settings: Settings,
+    mode: Mode,
+    store: Store,
+    /// One per family; none if they are not started.
+    nftables: Vec<NftablesProxy>,
+    ipvs: Option<IpvsProxy>,
+    /// IPVS on its way out, and since when.
+    leaving: Option<(IpvsProxy, Instant)>,
+    /// Flows of all services are to be looked at, because somebody may have missed something.
+    clean_all: bool,
+    refused: BTreeMap<ServiceName, String>,
+    watch: Watch,
+}
+
+/// When to look at what.
+#[derive(Debug, Default)]
+struct Watch {
+    generation: Option<u32>,
+    looked: Option<Instant>,
+    took: Duration,
+    drained: Option<Instant>,
+}
+
+impl Proxy {
+    /// Acts in the network namespace of the calling thread. Touches nothing before the first [`Self::sync`].
+    pub fn new(settings: Settings, mode: Mode, store: Store) -> Self {
+        Self {
+            settings,
+            mode,
+            store,
+            nftables: Vec::new(),
+            ipvs: None,
+            leaving: None,
+            clean_all: true,
+            refused: BTreeMap::new(),
+            watch: Watch::default(),
+        }
+    }
+
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    pub fn store(&mut self) -> &mut Store {
+        &mut self.store
+    }
+
+    /// The host's own addresses have changed: planes start anew, and find in the kernel what they had there.
+    pub fn set_host_addresses(&mut self, addresses: &BTreeSet<IpAddr>) {
+        if self.settings.ipvs.host_addresses != *addresses {
+            self.settings.ipvs.host_addresses.clone_from(addresses);
+            self.settings.rules.node_addresses = addresses.iter().copied().collect();
+            self.nftables.clear();
+            self.ipvs = None;
+        }
+    }
+
+    /// Whether IPVS still waits for connections of its own.
+    pub fn is_leaving(&self) -> bool {
+        self.leaving.is_some()
+    }
+
+    /// Makes true what the store says. O(what changed), unless the last call failed.
+    pub fn sync(&mut self) -> Result<Synced, SyncError> {
+        let patches = self.store.patches();
+        let mut cleanup = Cleanup::after(&self.store, &patches);
+        let done = self.follow(&patches);
+        if done.is_err() {
+            self.clean_all = true;
+        }
+        let mut synced = done?;
+        if self.mode != Mode::None {
+            if std::mem::take(&mut self.clean_all) {
+                cleanup = Cleanup::of_everything(&self.store);
+            }
+            synced.cleaned = clean(&cleanup).inspect_err(|_| self.clean_all = true)?;
+        }
+        if self.mode == Mode::Nftables && synced.transactions > 0 {
+            self.watch.generation = self.generation()?;
+        }
+        synced.refused = self.refused.clone();
+        Ok(synced)
+    }
+
+    /// Compares everything with the kernel.
+    pub fn reconcile(&mut self) -> Result<Synced, SyncError> {
+        let started = Instant::now();
+        let mut synced = self.sync()?;
+        if !synced.full {
+            synced.full = true;
+            for proxy in &mut self.nftables {
+                synced.transactions += proxy.reconcile()?.transactions;
+            }
+            if let Some(proxy) = &mut self.ipvs {
+                let outcome = proxy.reconcile(&self.store)?;
+                synced.transactions += outcome.operations;
+                self.refused = refused(&self.store, &outcome);
+            }
+        }
+        self.watch.looked = Some(Instant::now());
+        self.watch.took = started.elapsed();
+        synced.refused = self.refused.clone();
+        Ok(synced)
+    }
+
+    /// Goes over to another plane. On error the old one stays.
+    pub fn switch(&mut self, mode: Mode) -> Result<Synced, SyncError> {
+        let before = std::mem::replace(&mut self.mode, mode);
+        if before == mode {
+            return self.sync();
+        }
+        let old = (std::mem::take(&mut self.nftables), self.ipvs.take());
+        match self.sync() {
+            Ok(synced) => {
+                let (tables, servers) = old;
+                if mode == Mode::Nftables {
+                    self.leaving = servers.map(|proxy| (proxy, Instant::now()));
+                } else if let Some(servers) = servers {
+                    servers.stop()?;
+                }
+                for table in tables {
+                    table.stop()?;
+                }
+                if mode == Mode::None
+                    && let Some((leaving, _)) = self.leaving.take()
+                {
+                    leaving.stop()?;
+                }
+                Ok(synced)
+            }
+            Err(error) => {
+                self.mode = before;
+                // What the other had begun is not needed. The old one starts anew, for it has missed changes; it finds
+                // in the kernel what it had there.
+                self.remove_other()?;
+                self.sync()?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Looks after what happens by itself: destinations that drain, planes that leave, what others touch. Cheap; call
+    /// it every second. `None`: there was nothing to do.
+    pub fn tend(&mut self, now: Instant) -> Result<Option<Synced>, SyncError> {
+        if self.watch.drained.is_none_or(|at| now - at >= DRAIN) {
+            self.watch.drained = Some(now);
+            self.drain(now)?;
+        }
+        if !self.is_suspicious(now)? {
+            return Ok(None);
+        }
+        let synced = self.reconcile()?;
+        if self.mode == Mode::Nftables {
+            self.watch.generation = self.generation()?;
+        }
+        Ok((synced.transactions > 0).then_some(synced))
+    }
+
+    /// Removes everything that is ours.
+    pub fn stop(mut self) -> Result<(), SyncError> {
+        for proxy in self.nftables.drain(..) {
+            proxy.stop()?;
+        }
+        if let Some(proxy) = self.ipvs.take() {
+            proxy.stop()?;
+        }
+        if let Some((proxy, _)) = self.leaving.take() {
+            proxy.stop()?;
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, patches: &[ServiceEndpointsPatch]) -> Result<Synced, SyncError> {
+        let mut synced = Synced::default();
+        match self.mode {
+            Mode::None => {
+                self.refused.clear();
+                if self.watch.looked.is_none() {
+                    self.watch.looked = Some(Instant::now());
+                    self.remove_other()?;
+                }
+            }
+            Mode::Nftables if self.nftables.is_empty() => {
+                synced.full = true;
+                synced.transactions = self.start_nftables()?.transactions;
+                self.refused.clear();
+            }
+            Mode::Nftables => {
+                // Both families are told before one is complained about.
+                let done: Vec<_> = self.nftables.iter_mut().map(|proxy| proxy.update(patches)).collect();
+                for applied in done {
+                    synced.transactions += applied?.transactions;
+                }
+            }
+            Mode::Ipvs => {
+                let outcome = match &mut self.ipvs {
+                    Some(proxy) => proxy.update(&self.store, patches)?,
+                    None => {
+                        synced.full = true;
+                        self.start_ipvs()?
+                    }
+                };
+                synced.transactions = outcome.operations;
+                self.refused = refused(&self.store, &outcome);
+            }
+        }
+        Ok(synced)
+    }
+
+    fn start_nftables(&mut self) -> Result<Applied, SyncError> {
+        let Settings { rules, limits, .. } = &self.settings;
+        let mut all = Applied::default();
+        let mut proxies = Vec::new();
+        for ipv6 in [false, true] {
+            let (proxy, applied) = NftablesProxy::start(ipv6, rules.clone(), *limits, &self.store)?;
+            all.join(applied);
+            proxies.push(proxy);
+        }
+        self.nftables = proxies;
+        // An earlier run may have ended while its IPVS was on its way out.
+        if self.leaving.is_none() && ipvs_is_ours()? {
+            let (proxy, _) = self.open_ipvs()?;
+            self.leaving = Some((proxy, Instant::now()));
+        }
+        Ok(all)
+    }
+
+    fn start_ipvs(&mut self) -> Result<Outcome, SyncError> {
+        let (proxy, outcome) = match self.leaving.take() {
+            // It is still there: it has only to catch up.
+            Some((mut proxy, _)) => {
+                let outcome = proxy.renew(&self.store)?;
+                (proxy, outcome)
+            }
+            None => self.open_ipvs()?,
+        };
+        self.ipvs = Some(proxy);
+        remove_tables()?;
+        Ok(outcome)
+    }
+
+    fn open_ipvs(&self) -> Result<(IpvsProxy, Outcome), SyncError> {
+        let Settings { rules, ipvs, timeouts, .. } = &self.settings;
+        Ok(IpvsProxy::start_with(ipvs.clone(), rules.clone(), *timeouts, &self.store)?)
+    }
+
+    /// Removes what belongs to planes that do not run.
+    fn remove_other(&mut self) -> Result<(), SyncError> {
+        if self.mode != Mode::Nftables {
+            remove_tables()?;
+        }
+        if self.mode != Mode::Ipvs && self.leaving.is_none() && ipvs_is_ours()? {
+            self.open_ipvs()?.0.stop()?;
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, now: Instant) -> Result<(), SyncError> {
+        if let Some(proxy) = self.ipvs.as_mut().filter(|proxy| proxy.is_draining()) {
+            proxy.drain()?;
+        }
+        if let Some((mut proxy, since)) = self.leaving.take() {
+            if now - since < LEAVE && proxy.connections()? > 0 {
+                self.leaving = Some((proxy, since));
+            } else {
+                proxy.stop()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether somebody may have changed what is ours, and it is time to look.
+    fn is_suspicious(&mut self, now: Instant) -> Result<bool, SyncError> {
+        let pause = self.watch.looked.map_or(Duration::MAX, |at| now.saturating_duration_since(at));
+        if pause < LOOK.max(self.watch.took * LOOK_SHARE) {
+            return Ok(false);
+        }
+        match self.mode {
+            Mode::None => Ok(false),
+            Mode::Nftables => {
+                let generation = self.generation()?;
+                let touched = self.watch.generation != generation;
+                self.watch.generation = generation;
+                Ok(touched)
+            }
+            Mode::Ipvs => {
+                let mut links = Links::open().map_err(SyncError::Links)?;
+                let gone = links.find(INTERFACE).map_err(SyncError::Links)?.is_none();
+                Ok(gone || pause >= LOOK_IPVS)
+            }
+        }
+    }
+
+    fn generation(&self) -> Result<Option<u32>, SyncError> {
+        let generation = Nft::open().and_then(|mut nft| nft.generation());
+        generation.map(Some).map_err(SyncError::Nft)
+    }
+}
+
+/// Deletes stale flows of both families.
+fn clean(cleanup: &Cleanup) -> Result<usize, ConntrackError> {
+    if cleanup.is_empty() {
+        return Ok(0);
+    }
+    let mut conntrack = Conntrack::open().map_err(ConntrackError::Read)?;
+    Ok(conntrack.clean(false, cleanup)? + conntrack.clean(true, cleanup)?)
+}
+
+/// Removes the tables of the nftables plane, if they are ours.
+fn remove_tables() -> Result<(), SyncError> {
+    let mut nft = Nft::open().map_err(SyncError::Nft)?;
+    for family in [Family::Ip, Family::Ip6] {
+        let id = TableId::new(family, nftables::TABLE);
+        if nft.glance(&id)?.is_some_and(|table| table.owned) {
+            nft.delete(&id)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether an earlier run has left servers in IPVS.
+fn ipvs_is_ours() -> Result<bool, SyncError> {
+    let mut nft = Nft::open().map_err(SyncError::Nft)?;
+    for family in [Family::Ip, Family::Ip6] {
+        let table = nft.glance(&TableId::new(family, guard::TABLE))?;
+        if table.is_some_and(|table| table.owned) && Ipvs::open().is_ok() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// What was refused, by the service it belongs to.
+fn refused(store: &Store, outcome: &Outcome) -> BTreeMap<ServiceName, String> {
+    let mut servers: BTreeMap<ServerId, String> = BTreeMap::new();
+    let mut addresses: BTreeMap<IpAddr, String> = BTreeMap::new();
+    for one in &outcome.refused {
+        servers.extend(one.op.server().map(|id| (*id, one.to_string())));
+    }
+    for id in &outcome.foreign {
+        let text = format!("{}:{}/{} is somebody else's server in IPVS", id.address, id.port, id.protocol);
+        servers.insert(*id, text);
+    }
+    for (address, refusal) in &outcome.refused_addresses {
+        addresses.insert(*address, format!("the kernel refused the address {address}: {refusal}"));
+    }
+    if servers.is_empty() && addresses.is_empty() {
+        return BTreeMap::new();
+    }
+    let mut named = BTreeMap::new();
+    for (id, info, _) in store.ports() {
+        for frontend in &info.frontends {
+            let server = ServerId { address: frontend.address, port: frontend.port, protocol: id.protocol };
+            if let Some(text) = servers.get(&server).or_else(|| addresses.get(&frontend.address)) {
+                named.insert(service_of(id), text.clone());
+            }
+        }
+    }
+    named
+}
+
+fn service_of(id: &PortId) -> ServiceName {
+    id.service.clone()
+}
+
+/// Addresses of the host, without those of services that IPVS binds.
+pub fn host_addresses() -> Result<BTreeSet<IpAddr>, SyncError> {
+    let mut links = Links::open().map_err(SyncError::Links)?;
+    let ours = links.find(INTERFACE).map_err(SyncError::Links)?;
+    let all = links.addresses().map_err(SyncError::Links)?;
+    Ok(all.into_iter().filter(|(index, _)| Some(*index) != ours).map(|(_, address)| address).collect())
+}

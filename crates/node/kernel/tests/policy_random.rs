@@ -1,0 +1,51 @@
+//! Random histories with a real kernel: it takes every transaction, and holds afterwards what it should. Needs root.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
+mod support {
+    pub mod namespace;
+}
+#[path = "../../policy/tests/random/world.rs"]
+#[allow(dead_code, reason = "shared with the test of the plane alone")]
+mod world;
+
+use node_kernel::policy::PolicyExecutor;
+use node_nft::Limits;
+use node_policy::Options;
+use support::namespace::{in_namespace, run};
+use world::{Dice, local_change, policy_change, set_change};
+
+fn history(seed: u64, limit: usize) {
+    let mut dice = Dice::new(seed);
+    let options = Options { node: "here".into(), limits: Limits { elements: limit }, ..Options::default() };
+    let mut executor = PolicyExecutor::open(options).unwrap();
+    executor.apply([], []).unwrap();
+    for step in 0..25 {
+        let (mut changes, mut local) = (Vec::new(), Vec::new());
+        for _ in 0..=dice.roll(4) {
+            match dice.roll(3) {
+                0 => changes.push(policy_change(&mut dice)),
+                1 => changes.push(set_change(&mut dice)),
+                _ => local.push(local_change(&mut dice)),
+            }
+        }
+        let what = format!("seed {seed} step {step}: {changes:#?} {local:#?}");
+        let outcome = executor.apply(changes, local).unwrap();
+        assert!(!outcome.compared, "the kernel refused: {what}");
+        // Somebody else's commit makes verify read and compare everything.
+        run("nft add table inet other; nft delete table inet other");
+        let outcome = executor.verify().unwrap();
+        assert!(outcome.compared && outcome.applied.transactions == 0, "{what}\n{outcome:?}");
+    }
+    executor.stop().unwrap();
+}
+
+#[test]
+fn the_kernel_follows_random_histories() {
+    in_namespace(|| (1..=8).for_each(|seed| history(seed, 8192)));
+}
+
+#[test]
+fn the_kernel_follows_torn_steps() {
+    in_namespace(|| (100..=107).for_each(|seed| history(seed, 3)));
+}

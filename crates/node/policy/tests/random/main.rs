@@ -1,0 +1,146 @@
+//! Random histories: after every step the table decides as the naive reading does, equals what the transactions led to,
+//! and does not depend on the history. Between the transactions of one policy change a packet meets the old decision or
+//! the new one.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
+mod world;
+
+use node_nft::{
+    Hook, Limits, Live, Plan, Table,
+    evaluate::{NEW, Outcome, Packet as Wire, evaluate},
+    fake::FakeKernel,
+};
+use node_policy::{Change, Decision, ObjectKind, Options, Packet, Plane, naive::Naive};
+use world::{Dice, local_change, packet, policy_change, set_change};
+
+fn by_table(table: &Table, packet: &Packet) -> Decision {
+    let [a, b] = packet.l4.first.to_be_bytes();
+    let [c, d] = packet.l4.second.to_be_bytes();
+    let wire = Wire {
+        in_interface: "x".into(),
+        out_interface: "y".into(),
+        source: packet.source,
+        destination: packet.destination,
+        protocol: packet.l4.protocol,
+        header: [a, b, c, d],
+        mark: 0xffff_ffff,
+        ct_state: NEW,
+    };
+    let judgement = evaluate(table, Hook::Forward, &wire).unwrap();
+    match judgement.outcome {
+        Outcome::Accept => {
+            assert_eq!(judgement.mark & 0xc000, 0xc000, "bits that others need stay: {packet:?}");
+            Decision::Permit
+        }
+        Outcome::Drop => Decision::Drop,
+        Outcome::Reject(_) => Decision::Reject,
+    }
+}
+
+/// The table with the kernel's elements.
+fn as_in_kernel(plane: &Plane, kernel: &FakeKernel) -> Table {
+    let mut table = plane.table();
+    for (name, set) in &kernel.table.as_ref().unwrap().sets {
+        table.sets.get_mut(name).unwrap().elements = Some(set.elements.clone());
+    }
+    table
+}
+
+fn assert_converged(plane: &Plane, kernel: &FakeKernel, seed: u64) {
+    let table = plane.table();
+    let left = Plan::new(&table, kernel.table.as_ref(), Live::Atomic, Limits::default()).unwrap();
+    assert!(left.is_empty(), "seed {seed}: {left:?}");
+}
+
+fn history(seed: u64, limit: usize) {
+    let mut dice = Dice::new(seed);
+    let options =
+        || Options { node: "here".into(), limits: Limits { elements: limit }, ..Options::default() };
+    let mut plane = Plane::new(options());
+    let mut naive = Naive::new("here");
+    let mut kernel = FakeKernel::new(&plane.table());
+    for one in Plan::new(&plane.table(), None, Live::Atomic, Limits::default()).unwrap().transactions {
+        kernel.commit(&one).unwrap();
+    }
+    for step in 0..25 {
+        let (mut changes, mut local) = (Vec::new(), Vec::new());
+        let only_policies = dice.one_in(2);
+        for _ in 0..=dice.roll(3) {
+            match dice.roll(if only_policies { 1 } else { 3 }) {
+                0 => changes.push(policy_change(&mut dice)),
+                1 => changes.push(set_change(&mut dice)),
+                _ => local.push(local_change(&mut dice)),
+            }
+        }
+        // One policy at a time: of two, a packet may meet one new and one old.
+        if only_policies {
+            changes.truncate(1);
+        }
+        let before = naive.clone();
+        // Sets go after what names them.
+        let (removed, kept): (Vec<_>, Vec<_>) = changes
+            .iter()
+            .cloned()
+            .partition(|change| matches!(change, Change::Remove { kind: ObjectKind::AddressSet, .. }));
+        kept.into_iter().chain(removed).for_each(|change| naive.take(change));
+        local.iter().cloned().for_each(|change| naive.take_local(change));
+        let what = format!("seed {seed} step {step}: {changes:#?} {local:#?}");
+        let packets: Vec<_> = (0..40).map(|_| packet(&mut dice)).collect();
+
+        let transactions = plane.step(changes, local).transactions;
+        let last = transactions.len().saturating_sub(1);
+        for (index, one) in transactions.iter().enumerate() {
+            kernel.commit(one).unwrap_or_else(|error| panic!("{what}\n{error}"));
+            if only_policies && index < last {
+                let table = as_in_kernel(&plane, &kernel);
+                for packet in &packets {
+                    let seen = by_table(&table, packet);
+                    let (old, new) = (before.decide(packet), naive.decide(packet));
+                    assert!(seen == old || seen == new, "{what}\n{packet:?}: {seen:?}, {old:?} or {new:?}");
+                }
+            }
+        }
+        assert_converged(&plane, &kernel, seed);
+        let table = plane.table();
+        for packet in &packets {
+            let expected = naive.decide(packet);
+            assert_eq!(plane.decide(packet), expected, "plane, {packet:?}\n{what}\n{naive:#?}");
+            assert_eq!(by_table(&table, packet), expected, "table, {packet:?}\n{what}\n{naive:#?}");
+        }
+        // The same state told at once gives the same table.
+        if step % 8 == 7 {
+            let (changes, local) = naive.tell();
+            let mut fresh = Plane::new(options());
+            fresh.step(changes, local);
+            let mut copy = kernel.clone();
+            let plan =
+                Plan::new(&fresh.table(), copy.table.as_ref(), Live::Atomic, Limits::default()).unwrap();
+            assert!(plan.is_empty(), "history shows, {what}\n{plan:#?}");
+            assert_eq!(plane.errors(), fresh.errors(), "{what}");
+            copy.writes = 0;
+        }
+    }
+}
+
+#[test]
+fn the_table_decides_as_the_naive_reading_does() {
+    for seed in 1..=80 {
+        history(seed, 8192);
+    }
+}
+
+#[test]
+fn a_large_change_is_torn_only_where_nothing_is_decided() {
+    for seed in 1_000..=1_050 {
+        history(seed, 3);
+    }
+}
+
+#[test]
+#[ignore = "ten minutes: the same for many more histories"]
+fn many_more_histories() {
+    for seed in 10_000..20_000 {
+        history(seed, if seed % 2 == 0 { 8192 } else { 4 });
+    }
+}

@@ -1,0 +1,130 @@
+//! Links between sites, as users ask for them and see them.
+
+use std::collections::BTreeSet;
+
+use ipnet::Ipv4Net;
+use model::{BgpPair, ConnectionStatus, LinkName, Site};
+use serde::Serialize;
+
+use super::{
+    Orchestrator, OrchestratorError,
+    facts::Fact,
+    perform::new_key,
+    requests::{Asked, Outcome, phase_text},
+};
+use crate::plan::{LinkRecord, Phase};
+
+/// A link as users see it.
+#[derive(Clone, Debug, Serialize)]
+pub struct LinkView {
+    pub name: LinkName,
+    pub state: &'static str,
+    /// It stays whether or not a rule needs it.
+    pub pinned: bool,
+    pub bgp: Vec<BgpPair>,
+    /// AS numbers of both gateways.
+    pub asns: [Option<u32>; 2],
+    pub spaces: [Vec<Ipv4Net>; 2],
+    /// How both ends are; absent where a cloud does not say.
+    pub ends: [Option<ConnectionStatus>; 2],
+    pub message: String,
+}
+
+impl Orchestrator {
+    /// Links two sites and keeps them linked. Asked again, or by many at once, it is one link.
+    pub async fn connect(&self, link: LinkName, dry_run: bool) -> Result<Outcome, OrchestratorError> {
+        for site in link.ends() {
+            self.check_site(site).await?;
+        }
+        let pinned = self.state.lock().intent.links.contains(&link);
+        let [a, b] = link.ends();
+        let asked = Asked {
+            judged_on: None,
+            what: format!("link {a} and {b}"),
+            resources: BTreeSet::new(),
+            objects: [format!("link/{link}"), format!("gateway/{a}"), format!("gateway/{b}")].into(),
+            facts: if pinned { Vec::new() } else { vec![Fact::Link(link.clone(), Some(()))] },
+            undo: if pinned { Vec::new() } else { vec![Fact::Link(link.clone(), None)] },
+        };
+        match self.ask(asked, dry_run).await {
+            // Somebody else has just asked for the same.
+            Err(OrchestratorError::Superseded) if self.state.lock().intent.links.contains(&link) => {
+                Box::pin(self.connect(link, dry_run)).await
+            }
+            other => other,
+        }
+    }
+
+    /// Lets a link go when no rule needs it.
+    pub async fn disconnect(&self, link: LinkName, dry_run: bool) -> Result<Outcome, OrchestratorError> {
+        if !self.state.lock().intent.links.contains(&link) {
+            return Err(OrchestratorError::UnknownLink { link });
+        }
+        let asked = Asked {
+            judged_on: None,
+            what: format!("let link {link} go"),
+            resources: BTreeSet::new(),
+            objects: [format!("link/{link}")].into(),
+            facts: vec![Fact::Link(link, None)],
+            undo: Vec::new(),
+        };
+        self.ask(asked, dry_run).await
+    }
+
+    /// Gives a link's tunnels a new key. Both ends have it before either shows it to the other, so packets go on.
+    pub async fn rotate(&self, link: LinkName, dry_run: bool) -> Result<Outcome, OrchestratorError> {
+        let record = self.state.lock().inventory.links.get(&link).cloned();
+        let record = match record {
+            Some(record) if record.phase == Phase::Ready => record,
+            Some(_) => return Err(OrchestratorError::NotReady { what: format!("link {link}") }),
+            None => return Err(OrchestratorError::UnknownLink { link }),
+        };
+        let asked = Asked {
+            judged_on: None,
+            what: format!("give link {link} a new key"),
+            resources: BTreeSet::new(),
+            objects: [format!("link/{link}")].into(),
+            facts: vec![Fact::MadeLink(
+                link.clone(),
+                Some(LinkRecord { phase: Phase::Making, shared_key: new_key(), ..record }),
+            )],
+            // The old key may be known to somebody; there is no way back to it.
+            undo: Vec::new(),
+        };
+        self.ask(asked, dry_run).await
+    }
+
+    /// All links, with how their ends are.
+    pub async fn links(&self) -> Vec<LinkView> {
+        let (made, pinned, gateways) = {
+            let state = self.state.lock();
+            (state.inventory.links.clone(), state.intent.links.clone(), state.inventory.gateways.clone())
+        };
+        let names: BTreeSet<&LinkName> = made.keys().chain(&pinned).collect();
+        let mut views = Vec::new();
+        for name in names {
+            let record = made.get(name);
+            let asn = |site: &Site| gateways.get(site).map(|gateway| gateway.asn);
+            let [a, b] = name.ends();
+            let failure =
+                self.failures.lock().get(&format!("link/{name}")).map(|failure| failure.message.clone());
+            views.push(LinkView {
+                name: name.clone(),
+                state: record.map_or("wanted", |record| phase_text(record.phase)),
+                pinned: pinned.contains(name),
+                bgp: record.map(|record| record.bgp.clone()).unwrap_or_default(),
+                asns: [asn(a), asn(b)],
+                spaces: record.map(|record| record.spaces.clone()).unwrap_or_default(),
+                ends: [self.end_status(a, b).await, self.end_status(b, a).await],
+                message: failure.unwrap_or_default(),
+            });
+        }
+        views
+    }
+
+    async fn end_status(&self, site: &Site, peer: &Site) -> Option<ConnectionStatus> {
+        let (cloud, at) = (self.cloud(&site.cloud).ok()?, self.at(site).await.ok()?);
+        let limit = std::time::Duration::from_secs(5);
+        tokio::time::timeout(limit, cloud.connection_status(&at, peer)).await.ok()?.ok()
+    }
+}

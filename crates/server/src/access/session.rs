@@ -1,0 +1,160 @@
+//! Sessions of browsers, and the one-time codes that begin them.
+//!
+//! ```text
+//!   trestle page ─ CreateLogin ─► code (once, short) ─► page ─ POST /session ─► cookie = a token that ends by itself
+//! ```
+//!
+//! A code stands in the fragment of a link, which browsers send to nobody; the page trades it for a cookie that scripts
+//! cannot read. A session is a token of the store, so that it works at every controller, is listed with the others, and
+//! can be revoked. A cookie counts only if the browser says that the page itself makes the request: ports of one host
+//! share cookies, and `SameSite` does not tell them apart.
+
+use std::time::Duration;
+
+use aws_lc_rs::constant_time;
+use axum::{
+    extract::Request,
+    http::{HeaderMap, Uri, header},
+};
+use jiff::Timestamp;
+use model::{Secret, Subject};
+use serde::{Deserialize, Serialize};
+use store::{TransactError, Transaction};
+use tonic::Code;
+
+use super::credentials::{Credentials, CredentialsError, NewToken, after, hash, json, key, prefix};
+use crate::{failure::Failure, pki::hex, random};
+
+/// How long a session lasts.
+pub const SESSION: Duration = Duration::from_secs(12 * 3600);
+
+/// A code as it is stored.
+#[derive(Debug, Serialize, Deserialize)]
+struct LoginRecord {
+    subject: Subject,
+    hash: String,
+    expires_at: Timestamp,
+}
+
+impl Credentials {
+    /// Makes a code that lets whoever has it begin one session as `subject`.
+    pub async fn create_login(&self, subject: Subject, ttl: Duration) -> Result<Secret, CredentialsError> {
+        let (id, secret) = (hex(&random::bytes::<8>()), hex(&random::bytes::<16>()));
+        let now = Timestamp::now();
+        let record = LoginRecord { subject, hash: hash(&secret), expires_at: after(now, ttl)? };
+        let key = key("logins", &id).expect("hexadecimal is a legal key");
+        let mut transaction = Transaction::new().expect_absent(key.clone()).put(key, json(&record));
+        // Codes nobody used go with the next one.
+        let old = self.store().list(&prefix("logins")).await.map_err(CredentialsError::Read)?;
+        for entry in old.entries {
+            let stale =
+                serde_json::from_slice::<LoginRecord>(&entry.value).map_or(true, |r| r.expires_at <= now);
+            if stale {
+                transaction = transaction.delete(entry.key);
+            }
+        }
+        self.store().transact(transaction).await.map_err(CredentialsError::Write)?;
+        Ok(Secret::new(format!("{id}-{secret}")))
+    }
+
+    /// Trades a code for a session. A code works once, at whichever controller it is shown first.
+    pub async fn redeem_login(&self, code: &Secret) -> Result<(Subject, NewToken), Failure> {
+        let unknown = || {
+            let text = "the login link was used already, or has expired; make a new one with `trestle page`";
+            Failure::new(Code::Unauthenticated, text)
+        };
+        let (id, secret) = code.expose().split_once('-').ok_or_else(unknown)?;
+        let key = key("logins", id).ok_or_else(unknown)?;
+        let Some((record, at)) = self.read::<LoginRecord>(&key).await? else { return Err(unknown()) };
+        constant_time::verify_slices_are_equal(hash(secret).as_bytes(), record.hash.as_bytes())
+            .map_err(|_| unknown())?;
+        let used = Transaction::new().expect_modified_at(key.clone(), at).delete(key);
+        match self.store().transact(used).await {
+            Ok(_) if Timestamp::now() < record.expires_at => {}
+            Ok(_) | Err(TransactError::Conflict { .. }) => return Err(unknown()),
+            Err(err) => return Err(CredentialsError::Write(err).into()),
+        }
+        let session = self.create_session(record.subject.clone()).await?;
+        Ok((record.subject, session))
+    }
+}
+
+/// Whether the request is made by the page itself, as the browser says. Browsers set this header, pages cannot.
+fn is_own(headers: &HeaderMap) -> bool {
+    headers.get("sec-fetch-site").is_some_and(|site| site.as_bytes() == b"same-origin")
+}
+
+/// The session cookie of a request that the page itself makes.
+pub fn cookie(request: &Request, secure: bool) -> Option<Secret> {
+    if !is_own(request.headers()) {
+        return None;
+    }
+    let name = cookie_name(request.headers(), request.uri(), secure);
+    let cookies = request.headers().get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = cookies.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(key, _)| *key == name).map(|(_, value)| Secret::new(value))
+}
+
+/// Several controllers of one host have one cookie each. `__Host-`: only ever set by this host, over TLS.
+pub fn cookie_name(headers: &HeaderMap, uri: &Uri, secure: bool) -> String {
+    let authority = uri.authority().map(ToString::to_string);
+    let authority = authority.or_else(|| Some(headers.get(header::HOST)?.to_str().ok()?.to_owned()));
+    let port = authority.as_deref().and_then(|text| text.rsplit_once(':')?.1.parse::<u16>().ok());
+    format!("{}trestle-{}", if secure { "__Host-" } else { "" }, port.unwrap_or(0))
+}
+
+/// Whether a caller without credentials may be taken for somebody: not on behalf of a page from elsewhere, nor through
+/// a name that somebody else's resolver says is this machine.
+pub fn may_be_anonymous(request: &Request) -> bool {
+    let site = request.headers().get("sec-fetch-site").map(|site| site.as_bytes());
+    if site.is_some_and(|site| !matches!(site, b"same-origin" | b"none")) {
+        return false;
+    }
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+    let Some(authority) = request.uri().authority().map(|authority| authority.as_str()).or(host) else {
+        return true;
+    };
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+
+    use super::*;
+
+    fn request(headers: &[(&str, &str)]) -> Request {
+        let builder =
+            headers.iter().fold(Request::get("/tags"), |builder, (key, value)| builder.header(*key, *value));
+        builder.body(Body::empty()).unwrap()
+    }
+
+    #[test]
+    fn a_cookie_counts_only_for_requests_of_the_page_itself() {
+        let cookies = ("cookie", "a=b; __Host-trestle-8080=secret; __Host-trestle-9090=other");
+        let host = ("host", "127.0.0.1:8080");
+        let found = |site| {
+            let request = request(&[cookies, host, ("sec-fetch-site", site)]);
+            cookie(&request, true).map(|secret| secret.expose().to_owned())
+        };
+        assert_eq!(found("same-origin").as_deref(), Some("secret"));
+        for site in ["same-site", "cross-site", "none", ""] {
+            assert_eq!(found(site), None, "{site}");
+        }
+        assert!(cookie(&request(&[cookies, host]), true).is_none());
+        assert!(cookie(&request(&[cookies, host, ("sec-fetch-site", "same-origin")]), false).is_none());
+    }
+
+    #[test]
+    fn nobody_is_anonymous_on_behalf_of_another_page() {
+        let may = |headers: &[(&str, &str)]| may_be_anonymous(&request(headers));
+        assert!(may(&[]) && may(&[("host", "127.0.0.1:8080")]) && may(&[("host", "[::1]:8080")]));
+        assert!(may(&[("host", "localhost:1"), ("sec-fetch-site", "same-origin")]));
+        assert!(!may(&[("host", "localhost:1"), ("sec-fetch-site", "cross-site")]));
+        assert!(!may(&[("host", "localhost:1"), ("sec-fetch-site", "same-site")]));
+        assert!(!may(&[("host", "rebound.example:8080"), ("sec-fetch-site", "same-origin")]));
+        assert!(!may(&[("host", "192.0.2.1:8080")]));
+    }
+}

@@ -1,0 +1,57 @@
+//! Resources as the policy engine sees them.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use model::{
+    ResourceName, Segment, TagName,
+    policy::{
+        Object, ObjectId,
+        external::{Endpoint, ExternalEntity, ExternalEntitySpec},
+        meta::ObjectMeta,
+    },
+};
+use tags::Graph;
+
+use super::span_key;
+
+const CLOUD: &str = "trestle.io/cloud";
+const REGION: &str = "trestle.io/region";
+const RESOURCE: &str = "trestle.io/resource";
+/// Before the name of each tag the resource is in. The value is empty.
+const TAG: &str = "tag.trestle.io/";
+
+/// One entity for each resource: `cloud.name` in the resource's namespace.
+pub fn entities(
+    resources: Vec<(ResourceName, Segment, IpAddr)>,
+    graph: &Graph,
+) -> BTreeMap<ObjectId, Object> {
+    let entity = |(name, region, address): (ResourceName, Segment, IpAddr)| {
+        let object = Object::ExternalEntity(ExternalEntity {
+            metadata: ObjectMeta {
+                name: format!("{}.{}", name.cloud, name.name),
+                namespace: name.namespace.to_string(),
+                labels: labels(&name, &region, graph).into_iter().collect(),
+                ..ObjectMeta::default()
+            },
+            spec: ExternalEntitySpec {
+                endpoints: vec![Endpoint { ip: address.to_string(), name: String::new() }],
+                ports: Vec::new(),
+                external_node: span_key(&name.cloud),
+            },
+        });
+        (object.id(), object)
+    };
+    resources.into_iter().map(entity).collect()
+}
+
+fn labels(name: &ResourceName, region: &Segment, graph: &Graph) -> Vec<(String, String)> {
+    let mut labels = vec![
+        (CLOUD.to_owned(), name.cloud.to_string()),
+        (REGION.to_owned(), region.to_string()),
+        (RESOURCE.to_owned(), name.name.to_string()),
+    ];
+    let tag: Option<TagName> = name.to_string().parse().ok();
+    let above = tag.and_then(|tag| graph.ancestors(&tag).ok()).unwrap_or_default();
+    labels.extend(above.into_iter().map(|tag| (format!("{TAG}{tag}"), String::new())));
+    labels
+}

@@ -1,0 +1,194 @@
+//! Which nouns have changed, for pages that follow along.
+//!
+//! In: the change counters of the rooms. Out: one version per noun, as of now. Holds: nothing but those versions: a
+//! reader who was away compares what it last saw with what is, so nobody is queued for and nobody can fall behind.
+//! A version is raised after the change can be read, so who reads then reads it.
+//! What has no counter of its own (how nodes are) is looked at once a second while anybody follows.
+
+use std::{
+    hash::{DefaultHasher, Hasher as _},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::StreamExt as _;
+use store::{Prefix, Revision, Store, WatchFrom};
+use tokio::sync::watch;
+
+use crate::{parts::Parts, random};
+
+/// How often what has no counter is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// Pause before a lost watch is started over.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// What can change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Noun {
+    Tags,
+    Namespaces,
+    /// Resources, rules and links.
+    Resources,
+    Jobs,
+    /// Stored objects: workloads, services, policies.
+    Objects,
+    /// How far nodes are with policies.
+    Realisation,
+    Nodes,
+    /// Tickets and consumers.
+    Storage,
+    Audit,
+}
+
+impl Noun {
+    pub const ALL: [Self; 9] = [
+        Self::Tags,
+        Self::Namespaces,
+        Self::Resources,
+        Self::Jobs,
+        Self::Objects,
+        Self::Realisation,
+        Self::Nodes,
+        Self::Storage,
+        Self::Audit,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tags => "tags",
+            Self::Namespaces => "namespaces",
+            Self::Resources => "resources",
+            Self::Jobs => "jobs",
+            Self::Objects => "objects",
+            Self::Realisation => "realisation",
+            Self::Nodes => "nodes",
+            Self::Storage => "storage",
+            Self::Audit => "audit",
+        }
+    }
+}
+
+/// The version of each noun, in the order of [`Noun::ALL`].
+pub type Versions = [u64; Noun::ALL.len()];
+
+/// The news of one controller.
+pub struct News {
+    /// Tells this process from others: versions of another one cannot be compared.
+    pub epoch: String,
+    versions: watch::Sender<Versions>,
+}
+
+impl News {
+    pub fn new() -> Arc<Self> {
+        let epoch = crate::pki::hex(&random::bytes::<8>());
+        Arc::new(Self { epoch, versions: watch::Sender::new([1; Noun::ALL.len()]) })
+    }
+
+    pub fn subscribe(&self) -> watch::Receiver<Versions> {
+        self.versions.subscribe()
+    }
+
+    /// How many follow.
+    pub fn followers(&self) -> usize {
+        self.versions.receiver_count()
+    }
+
+    fn raise(&self, nouns: &[Noun]) {
+        self.versions.send_modify(|versions| nouns.iter().for_each(|noun| versions[*noun as usize] += 1));
+    }
+
+    /// Starts to listen to the rooms.
+    pub fn start(parts: &Parts) {
+        let life = &parts.life;
+        let news = || Arc::clone(&parts.news);
+        let (tags, told) = (Arc::clone(&parts.tags), news());
+        life.spawn(async move {
+            let mut seen = Revision(0);
+            loop {
+                seen = tags.later_than(seen).await;
+                told.raise(&[Noun::Tags]);
+            }
+        });
+        life.spawn(news().follow(parts.policy.changes(), &[Noun::Objects]));
+        life.spawn(news().follow(parts.orchestrator.changes(), &[Noun::Resources, Noun::Jobs]));
+        life.spawn(news().follow(parts.audit.changes(), &[Noun::Audit]));
+        life.spawn(news().follow_store(parts.store.clone(), "namespaces", Noun::Namespaces));
+        life.spawn(news().follow_store(parts.store.clone(), "storage", Noun::Storage));
+        life.spawn(look(parts.clone()));
+    }
+
+    async fn follow<T>(self: Arc<Self>, mut changes: watch::Receiver<T>, nouns: &'static [Noun]) {
+        while changes.changed().await.is_ok() {
+            changes.mark_unchanged();
+            self.raise(nouns);
+        }
+    }
+
+    async fn follow_store(self: Arc<Self>, store: Store, path: &'static str, noun: Noun) {
+        let prefix = Prefix::below(path).expect("a fixed path is a legal prefix");
+        loop {
+            let mut events = store.watch(&prefix, WatchFrom::Start);
+            while let Some(Ok(_)) = events.next().await {
+                self.raise(&[noun]);
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+}
+
+/// Looks at what has no counter, while anybody follows.
+async fn look(parts: Parts) {
+    let (mut nodes, mut reports, mut troubles) = (0, 0, 0);
+    loop {
+        tokio::time::sleep(LOOK).await;
+        if parts.news.followers() == 0 {
+            continue;
+        }
+        let tell = |noun, before: &mut u64, now| {
+            if std::mem::replace(before, now) != now {
+                parts.news.raise(&[noun]);
+            }
+        };
+        tell(Noun::Nodes, &mut nodes, of_nodes(&parts));
+        tell(Noun::Realisation, &mut reports, parts.watch.reports());
+        tell(Noun::Resources, &mut troubles, digest(&parts.orchestrator.troubles()));
+    }
+}
+
+fn of_nodes(parts: &Parts) -> u64 {
+    let sessions = parts.transport.hub.sessions();
+    let seen = sessions.iter().map(|session| {
+        let revisions = (session.revision.0, session.sent.0, session.applied.map(|applied| applied.0));
+        (&session.name, session.connected, revisions, session.errors.len(), session.lag.as_secs())
+    });
+    digest(&seen.collect::<Vec<_>>())
+}
+
+fn digest(value: &impl std::hash::Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nouns_stand_in_the_order_of_their_versions() {
+        for (at, noun) in Noun::ALL.into_iter().enumerate() {
+            assert_eq!(noun as usize, at, "{noun:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_reader_who_was_away_sees_the_latest_and_only_once() {
+        let news = News::new();
+        let mut reader = news.subscribe();
+        (0..1000).for_each(|_| news.raise(&[Noun::Tags, Noun::Jobs]));
+        reader.changed().await.unwrap();
+        let seen = *reader.borrow_and_update();
+        assert_eq!((seen[Noun::Tags as usize], seen[Noun::Nodes as usize]), (1001, 1));
+        assert!(!reader.has_changed().unwrap());
+    }
+}

@@ -1,0 +1,103 @@
+//! The nodes as people see them: those that are or were connected, and those that are known by other means.
+//!
+//! Known are the nodes that a certificate was issued to and those that a Node object describes, so that the list is whole
+//! again after a restart of the controller, when no node has come back yet. What a node did before the restart is not
+//! remembered.
+
+use std::{
+    collections::BTreeSet,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use ::transport::{HeldObject, Key, SessionView};
+use futures::StreamExt as _;
+use jiff::Timestamp;
+use model::{Role, policy::Kind};
+use tonic::Code;
+use wire::trestle::v1::{NodeObject, NodeObjectError, NodeStatus};
+
+use crate::{failure::Failure, objects, parts::Parts, store_failure, transport::SEED};
+
+/// Every node there is, by name.
+pub async fn list(parts: &Parts) -> Result<Vec<NodeStatus>, Failure> {
+    let mut nodes: Vec<_> = parts.transport.hub.sessions().into_iter().map(status).collect();
+    let seen: BTreeSet<String> = nodes.iter().map(|node| node.name.clone()).collect();
+    let others = known(parts).await?.into_iter().filter(|name| !seen.contains(name));
+    nodes.extend(others.map(unseen));
+    nodes.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(nodes)
+}
+
+/// One node, with the objects it is meant to hold.
+pub async fn get(parts: &Parts, name: &str) -> Result<(NodeStatus, Vec<NodeObject>), Failure> {
+    let (session, held) = (parts.transport.hub.session(name), parts.transport.hub.held(name));
+    let status = match session.map(status) {
+        Some(status) => status,
+        None if held.is_some() || known(parts).await?.contains(name) => unseen(name.to_owned()),
+        None => {
+            let text = format!(
+                "there is no node {name}: it never connected, has no certificate, and nothing is meant for it"
+            );
+            return Err(Failure::new(Code::NotFound, text));
+        }
+    };
+    Ok((status, held.unwrap_or_default().into_iter().map(object).collect()))
+}
+
+/// Nodes that are known although they may never have connected.
+async fn known(parts: &Parts) -> Result<BTreeSet<String>, Failure> {
+    let now = Timestamp::now();
+    let certificates = parts.credentials.certificates().into_iter();
+    let mut names: BTreeSet<String> = certificates
+        .filter(|(_, record)| record.subject.role == Role::Node && !record.revoked && now < record.not_after)
+        .map(|(_, record)| record.subject.name.to_string())
+        .collect();
+    let mut snapshot = parts.objects.snapshot(Some(Kind::Node)).await?;
+    while let Some(page) = snapshot.pages.next().await {
+        let entries = page.map_err(|err| store_failure::read(&err, &err))?;
+        names.extend(entries.iter().filter_map(objects::read_entry).map(|stored| stored.id().name.clone()));
+    }
+    Ok(names)
+}
+
+fn unseen(name: String) -> NodeStatus {
+    NodeStatus { name, ..NodeStatus::default() }
+}
+
+fn object(held: HeldObject) -> NodeObject {
+    NodeObject {
+        kind: i32::from(held.key.kind.0),
+        name: held.key.name.to_string(),
+        revision: held.revision.0,
+        members: held.members.map(|members| members as u64),
+    }
+}
+
+fn status(view: SessionView) -> NodeStatus {
+    let error = |(key, message): (Key, String)| NodeObjectError {
+        kind: i32::from(key.kind.0),
+        name: key.name.to_string(),
+        message,
+    };
+    NodeStatus {
+        name: view.name.to_string(),
+        connected: view.connected,
+        protocol: if view.dialect == SEED { "seed" } else { "node" }.to_owned(),
+        peer: view.peer,
+        version: view.version,
+        connected_at: Some(seconds(view.connected_at)),
+        disconnected_at: view.disconnected_at.map(seconds),
+        revision: view.revision.0,
+        sent_revision: view.sent.0,
+        applied_revision: view.applied.map(|applied| applied.0),
+        lag_seconds: view.lag.as_secs_f64(),
+        errors: view.errors.into_iter().map(error).collect(),
+        skipped: view.skipped,
+        bytes_sent: view.bytes_sent,
+        last_end: view.last_end.map(|end| end.message).unwrap_or_default(),
+    }
+}
+
+fn seconds(time: SystemTime) -> i64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,129 @@
+//! The matrix against the question asked of every pair.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{
+    Address, Direction, EntryName, PermitEntry, Ports, ResourceName, Traffic as PermitTraffic,
+    policy::TypeMeta,
+};
+use policy::Event;
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn apply(engine: &mut Engine, json: &Value) {
+    let types = TypeMeta::deserialize(json).unwrap();
+    let object = types.kind().unwrap().deserialize(json).unwrap();
+    engine.handle_event(Event::Apply(&object));
+    while engine.poll_update().is_some() {}
+}
+
+fn pod(namespace: &str, name: &str, app: &str, ip: &str) -> Value {
+    json!({ "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "namespace": namespace, "name": name, "labels": { "app": app } },
+        "spec": { "nodeName": "n1" }, "status": { "podIP": ip } })
+}
+
+fn shop() -> Engine {
+    let mut engine = Engine::new();
+    for n in 0..3 {
+        apply(&mut engine, &pod("shop", &format!("web-{n}"), "web", &format!("10.9.0.{}", n + 1)));
+        apply(&mut engine, &pod("shop", &format!("db-{n}"), "db", &format!("10.9.1.{}", n + 1)));
+    }
+    apply(
+        &mut engine,
+        &json!({ "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": { "namespace": "shop", "name": "db" },
+        "spec": { "podSelector": { "matchLabels": { "app": "db" } }, "policyTypes": ["Ingress"],
+            "ingress": [{ "from": [{ "podSelector": { "matchLabels": { "app": "web" } } },
+                { "ipBlock": { "cidr": "10.9.1.1/32" } }], "ports": [{ "port": 5432 }] }] } }),
+    );
+    engine
+}
+
+fn resource(name: &str, ip: &str, entries: &[(Direction, &str, Ports)]) -> ResourceView {
+    let entry = |(at, (direction, peer, ports)): (usize, &(Direction, &str, Ports))| {
+        let traffic = PermitTraffic::new(*direction, model::Protocol::TCP, Ports::Any, *ports).unwrap();
+        let targets: BTreeSet<Address> = [peer.parse().unwrap()].into();
+        PermitEntry::new(EntryName::reported(format!("r{at}")), traffic, targets, BTreeSet::new()).unwrap()
+    };
+    ResourceView {
+        name: name.parse::<ResourceName>().unwrap(),
+        region: "west".parse().unwrap(),
+        state: "ready",
+        uri: None,
+        ip: Some(ip.to_owned()),
+        permit_list: entries.iter().enumerate().map(entry).collect(),
+        message: String::new(),
+    }
+}
+
+fn world() -> (Engine, Vec<End>) {
+    let engine = shop();
+    let a = resource("default.a.vm", "10.1.0.1", &[(Direction::Outbound, "10.9.1.0/24", Ports::one(5432))]);
+    let b = resource("default.b.vm", "10.2.0.1", &[(Direction::Inbound, "10.9.0.0/16", Ports::Any)]);
+    let ends = ends(engine.workloads().collect(), vec![a, b]);
+    (engine, ends)
+}
+
+fn matrix(level: Level, port: Option<u16>) -> BTreeMap<(String, String), Cell> {
+    let (engine, ends) = world();
+    let groups = groups(&ends, level, None);
+    let traffic = Traffic { protocol: Protocol::Tcp, port };
+    let mut matrix = Matrix::new(&engine, &ends, traffic, &[&groups]);
+    let mut cells = BTreeMap::new();
+    for from in &groups {
+        for to in &groups {
+            cells.insert((from.id.clone(), to.id.clone()), matrix.cell(&engine, from, to));
+        }
+    }
+    cells
+}
+
+#[test]
+fn groups_say_how_many_of_their_pairs_are_open() {
+    let cells = matrix(Level::Group, None);
+    let cell = |from: &str, to: &str| {
+        let cell = &cells[&(from.to_owned(), to.to_owned())];
+        let ports = cell.ports.as_ref().map(ToString::to_string).unwrap_or_default();
+        (cell.pairs, cell.open, cell.partly, ports)
+    };
+    let (web, db) = ("namespace:shop/web", "namespace:shop/db");
+    assert_eq!(cell(web, web), (6, 6, 0, "all".into()));
+    assert_eq!(cell(db, web), (9, 9, 0, "all".into()));
+    assert_eq!(cell(web, db), (9, 0, 9, "5432".into()));
+    // Among databases only the one in the block may connect: to the two others.
+    assert_eq!(cell(db, db), (6, 0, 2, "5432".into()));
+    // The permit list opens the way, the policy at the other end does not.
+    assert_eq!(cell("site:default.a/vm", db), (3, 0, 0, String::new()));
+    assert_eq!(cell("site:default.a/vm", web), (3, 0, 0, String::new()));
+    assert_eq!(cell(web, "site:default.b/vm"), (3, 3, 0, "all".into()));
+    assert_eq!(cell("site:default.b/vm", web), (3, 0, 0, String::new()));
+    assert_eq!(cell("site:default.a/vm", "site:default.a/vm"), (0, 0, 0, String::new()));
+}
+
+#[test]
+fn every_level_counts_the_same_pairs() {
+    for port in [None, Some(5432), Some(22)] {
+        let total = |level| {
+            let cells = matrix(level, port);
+            let sum = |of: fn(&Cell) -> u64| cells.values().map(of).sum::<u64>();
+            (sum(|cell| cell.pairs), sum(|cell| cell.open), sum(|cell| cell.partly))
+        };
+        assert_eq!(total(Level::Place), total(Level::End), "{port:?}");
+        assert_eq!(total(Level::Group), total(Level::End), "{port:?}");
+        assert_eq!(total(Level::End).0, 8 * 7);
+    }
+}
+
+#[test]
+fn a_group_is_taken_apart_by_its_id() {
+    let (_, ends) = world();
+    let inside = groups(&ends, Level::End, Some("namespace:shop/db"));
+    let names: Vec<&str> = inside.iter().map(|group| group.name.as_str()).collect();
+    assert_eq!(names, ["db-0", "db-1", "db-2"]);
+    assert_eq!(groups(&ends, Level::Group, Some("site:default.a")).len(), 1);
+    assert!(groups(&ends, Level::End, Some("namespace:nowhere")).is_empty());
+    assert_eq!(overview(&ends), Level::Group);
+}

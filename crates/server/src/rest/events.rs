@@ -1,0 +1,101 @@
+//! `/events`: which nouns have changed, as server-sent events.
+//!
+//! The first event has the version of every noun, each further one those that differ from what this reader was last
+//! told. A reader that comes back compares: what differs it reads anew. Events are made when the connection takes
+//! them, from the versions as they are then, so a slow reader gets one event for all that it missed.
+
+use std::{convert::Infallible, time::Duration};
+
+use axum::{
+    extract::{Extension, State},
+    http::header,
+    response::{
+        IntoResponse, Response,
+        sse::{Event, KeepAlive, Sse},
+    },
+};
+use futures::{Stream, StreamExt as _, stream};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use tokio::{sync::watch, time::timeout};
+use tonic::Code;
+
+use crate::{
+    access::Caller,
+    failure::{Failure, Problem},
+    news::{Noun, Versions},
+    parts::Parts,
+};
+
+/// Changes that come within this time are one event.
+const TOGETHER: Duration = Duration::from_millis(80);
+/// A line is sent this often even if nothing changed, so that both ends know the other is there.
+const ALIVE: Duration = Duration::from_secs(15);
+/// How often it is checked that the reader may still read.
+const CHECK: Duration = Duration::from_secs(5);
+/// Readers at once.
+const MOST: usize = 512;
+
+/// Which nouns have changed: `{"epoch": …, "versions": {"tags": 12, …}}`, the first event with all nouns, the next ones
+/// with those that changed. Versions of different epochs cannot be compared.
+#[utoipa::path(get, path = "/events", tag = "system", responses(
+    (status = 200, content_type = "text/event-stream", body = String),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn events(
+    State(parts): State<Parts>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, Failure> {
+    if parts.news.followers() >= MOST {
+        return Err(Failure::new(Code::ResourceExhausted, "too many pages follow this controller already"));
+    }
+    let stopping = parts.life.stopping();
+    let reader = Reader { changes: parts.news.subscribe(), told: [0; Noun::ALL.len()], caller, parts };
+    let events = events_of(reader).take_until(stopping.cancelled_owned());
+    let headers =
+        [(header::CACHE_CONTROL, "no-store"), (header::HeaderName::from_static("x-accel-buffering"), "no")];
+    Ok((headers, Sse::new(events).keep_alive(KeepAlive::new().interval(ALIVE))).into_response())
+}
+
+struct Reader {
+    parts: Parts,
+    caller: Caller,
+    changes: watch::Receiver<Versions>,
+    told: Versions,
+}
+
+fn events_of(reader: Reader) -> impl Stream<Item = Result<Event, Infallible>> {
+    stream::unfold(reader, |mut reader| async {
+        loop {
+            if !reader.may_read() {
+                return None;
+            }
+            let now = *reader.changes.borrow_and_update();
+            if now != reader.told {
+                let event = reader.event(&now);
+                reader.told = now;
+                return Some((Ok(event), reader));
+            }
+            match timeout(CHECK, reader.changes.changed()).await {
+                Ok(Err(_)) => return None,
+                Ok(Ok(())) => tokio::time::sleep(TOGETHER).await,
+                Err(_) => {}
+            }
+        }
+    })
+}
+
+impl Reader {
+    /// A session that ended, or a token that was revoked, ends the stream too.
+    fn may_read(&self) -> bool {
+        let usable = |credential| self.parts.credentials.is_usable(credential, Timestamp::now());
+        self.caller.credential.as_ref().is_none_or(usable)
+    }
+
+    fn event(&self, now: &Versions) -> Event {
+        let changed = Noun::ALL.iter().zip(now.iter().zip(&self.told)).filter(|(_, (now, told))| now != told);
+        let versions: Map<String, Value> =
+            changed.map(|(noun, (now, _))| (noun.as_str().to_owned(), json!(now))).collect();
+        Event::default().data(json!({ "epoch": self.parts.news.epoch, "versions": versions }).to_string())
+    }
+}

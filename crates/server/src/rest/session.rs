@@ -1,0 +1,125 @@
+//! `/session` and `/whoami`: how a browser becomes somebody, and who it is.
+
+use axum::{
+    Json,
+    extract::{Extension, Request, State},
+    http::{HeaderMap, HeaderValue, Uri, header},
+    response::{IntoResponse, Response},
+};
+use jiff::Timestamp;
+use model::{Role, Secret, Subject};
+use serde::{Deserialize, Serialize};
+use tonic::Code;
+use utoipa::ToSchema;
+
+use super::body::{Body, Done};
+use crate::{
+    access::{
+        Caller, Credential, NewToken,
+        session::{SESSION, cookie, cookie_name},
+    },
+    audit,
+    failure::{Failure, Problem},
+    parts::Parts,
+};
+
+/// What proves who the browser's user is: the code of a login link, or a bearer token.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Login {
+    #[serde(default)]
+    code: String,
+    #[serde(default)]
+    token: String,
+}
+
+/// Who calls, as the controller sees it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Identity {
+    name: String,
+    role: String,
+    /// `token`, `session`, `certificate` or `anonymous`.
+    proof: &'static str,
+}
+
+impl Identity {
+    fn new(subject: &Subject, proof: &'static str) -> Self {
+        Self { name: subject.name.to_string(), role: subject.role.to_string(), proof }
+    }
+}
+
+/// Begin a session: answers with a cookie that ends by itself after half a day.
+#[utoipa::path(post, path = "/session", tag = "system", security(()), request_body = Login, responses(
+    (status = 200, body = Identity),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn begin(
+    State(parts): State<Parts>,
+    headers: HeaderMap,
+    uri: Uri,
+    Body(Login { code, token }): Body<Login>,
+) -> Result<Response, Failure> {
+    let (subject, made) = match (code.is_empty(), token.is_empty()) {
+        (false, true) => parts.credentials.redeem_login(&Secret::new(code)).await?,
+        (true, false) => {
+            let token = Secret::new(token.trim());
+            let (subject, _) = parts.credentials.check_token(&token, Timestamp::now())?;
+            for_people(&subject)?;
+            let made = parts.credentials.create_session(subject.clone()).await?;
+            (subject, made)
+        }
+        _ => return Err(Failure::new(Code::InvalidArgument, "give a `code` or a `token`")),
+    };
+    audit::object(&subject);
+    let NewToken { token, .. } = made;
+    let cookie = set_cookie(&parts, &headers, &uri, token.expose(), SESSION.as_secs());
+    Ok(([(header::SET_COOKIE, cookie)], Json(Identity::new(&subject, "session"))).into_response())
+}
+
+/// End the session.
+#[utoipa::path(delete, path = "/session", tag = "system", responses(
+    (status = 200, body = Done),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn end(
+    State(parts): State<Parts>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, Failure> {
+    let secure = !parts.config.plaintext_loopback;
+    if let (Some(Credential::Token(id)), Some(_)) = (&caller.credential, cookie(&request, secure)) {
+        audit::object(id);
+        parts.credentials.revoke_token(id).await?;
+    }
+    let gone = set_cookie(&parts, request.headers(), request.uri(), "", 0);
+    Ok(([(header::SET_COOKIE, gone)], Json(Done {})).into_response())
+}
+
+/// Who calls.
+#[utoipa::path(get, path = "/whoami", tag = "system", responses(
+    (status = 200, body = Identity),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn whoami(Extension(caller): Extension<Caller>) -> Json<Identity> {
+    Json(Identity::new(&caller.subject, caller.proof.as_str()))
+}
+
+fn for_people(subject: &Subject) -> Result<(), Failure> {
+    match subject.role {
+        Role::Admin | Role::Operator | Role::Viewer => Ok(()),
+        Role::Node | Role::Plugin | Role::Consumer => {
+            let text = format!("{subject} is a machine; the page is for people");
+            Err(Failure::new(Code::PermissionDenied, text))
+        }
+    }
+}
+
+fn set_cookie(parts: &Parts, headers: &HeaderMap, uri: &Uri, value: &str, seconds: u64) -> HeaderValue {
+    let secure = !parts.config.plaintext_loopback;
+    let name = cookie_name(headers, uri, secure);
+    let flag = if secure { "; Secure" } else { "" };
+    let text = format!("{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{flag}");
+    let mut value = HeaderValue::try_from(text).expect("names and tokens are plain ASCII");
+    value.set_sensitive(true);
+    value
+}

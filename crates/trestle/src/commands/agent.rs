@@ -1,0 +1,364 @@
+//! `trestle agent`: the node agent, and what it is asked on its own node.
+
+mod services;
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::{Path, PathBuf},
+};
+
+use agent::{
+    Agent, Config, PolicySettings, StatusView, Uplink,
+    endpoints::{Attachment, Endpoint, Pod},
+    local::{Client, ServicesView},
+    part::Part,
+    services::Services,
+    worker::HeldObject,
+};
+use anyhow::{Context as _, bail};
+use clap::Subcommand;
+use serde::{Deserialize, Serialize};
+use tokio::signal::unix::{SignalKind, signal};
+use wire::trestle::v1::ObjectKind;
+
+use super::serve::log_to_stderr;
+use crate::{
+    client::ConnectionArgs,
+    output::{Format, Rows, print},
+};
+
+const DATA_DIR: &str = "/var/lib/trestle/agent";
+const SOCKET: &str = "/run/trestle/agent.sock";
+const HEALTH: &str = "127.0.0.1:8082";
+
+/// Flags of `trestle agent`.
+#[derive(Debug, clap::Args)]
+#[command(
+    subcommand_negates_reqs = true,
+    after_help = "On the controller, once per node:
+  trestle cert issue node-1 --role node --out node-1      # node-1.pem, node-1.key, node-1.ca.pem
+On the node, as root:
+  trestle agent --node node-1 --server https://controller:8081 \\
+    --ca node-1.ca.pem --cert node-1.pem --key node-1.key
+  trestle agent attach shop/web-1 --interface veth1 --address 10.0.0.7
+  trestle agent status
+What it was told last is kept on disk and in force before the controller is reached. See docs/agent.md."
+)]
+pub struct AgentArgs {
+    #[command(subcommand)]
+    command: Option<AgentCommand>,
+    /// YAML file with any of: node, servers, ca, cert, key, data_dir, socket, health, guard, cut_established, services; flags outrank it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The node's name, as in its certificate (default: the host's name)
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// Where the state and the local registry are kept
+    #[arg(long, value_name = "DIR", help = format!("Where the state and the local registry are kept [default: {DATA_DIR}]"))]
+    data_dir: Option<PathBuf>,
+    /// Socket of the local API
+    #[arg(long, global = true, env = "TRESTLE_AGENT_SOCKET", value_name = "FILE", help = format!("Socket of the local API [default: {SOCKET}]"))]
+    socket: Option<PathBuf>,
+    /// Where health and metrics are served, or `none`
+    #[arg(long, value_name = "ADDR", help = format!("Where /healthz, /readyz and /metrics are served, or none [default: {HEALTH}]"))]
+    health: Option<String>,
+    /// Interfaces whose name begins so are Pods': one that is not attached gets nothing through; once per prefix
+    #[arg(long, value_name = "PREFIX")]
+    guard: Vec<String>,
+    /// Cut established connections that a new policy forbids
+    #[arg(long)]
+    cut_established: bool,
+    #[command(flatten)]
+    services: services::ServiceArgs,
+    /// Enforce what is known from disk, then exit: for the moment before the network opens
+    #[arg(long)]
+    boot: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum AgentCommand {
+    /// Say which interface of this node is a Pod's; answers when that is true in the kernel
+    #[command(
+        after_help = "Calling it again changes nothing. An address or interface of another Pod goes to this one."
+    )]
+    Attach {
+        /// NAMESPACE/NAME
+        pod: Pod,
+        /// The node's end of the Pod's link
+        #[arg(long, value_name = "NAME")]
+        interface: String,
+        /// An address of the Pod, once per address
+        #[arg(long, value_name = "IP")]
+        address: Vec<IpAddr>,
+    },
+    /// Say that a Pod is gone; no error if it was not attached
+    Detach {
+        /// NAMESPACE/NAME
+        pod: Pod,
+        /// Only if it is attached by this interface: guards a Pod that has come back
+        #[arg(long, value_name = "NAME")]
+        interface: Option<String>,
+    },
+    /// The Pods attached to this node
+    List,
+    /// How this node's agent is
+    Status,
+    /// What this node was told
+    Objects,
+    /// How services are proxied on this node; with a mode, go over to it without dropping connections
+    #[command(after_help = "A restart goes back to the mode that flags or configuration name.
+
+Examples:
+  trestle agent services
+  trestle agent services ipvs")]
+    Services {
+        /// nftables, ipvs or none
+        mode: Option<String>,
+    },
+}
+
+/// The configuration file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct File {
+    node: Option<String>,
+    servers: Vec<String>,
+    ca: Option<PathBuf>,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    data_dir: Option<PathBuf>,
+    socket: Option<PathBuf>,
+    health: Option<String>,
+    guard: Vec<String>,
+    cut_established: bool,
+    services: services::ServicesFile,
+}
+
+pub async fn run(args: AgentArgs, output: Format, connection: ConnectionArgs) -> anyhow::Result<()> {
+    let AgentArgs {
+        command,
+        config: path,
+        node,
+        data_dir,
+        socket,
+        health,
+        guard,
+        cut_established,
+        services,
+        boot,
+    } = args;
+    let file = path.as_deref().map(load).transpose()?.unwrap_or_default();
+    let socket = socket.or(file.socket).unwrap_or_else(|| SOCKET.into());
+    if let Some(command) = command {
+        return ask(command, output, &Client { socket }).await;
+    }
+    let identity = connection.cert.or(file.cert).zip(connection.key.or(file.key));
+    let uplink = Uplink {
+        node: node.or(file.node).unwrap_or_else(host_name),
+        servers: connection.server.map_or(file.servers, |server| vec![server]),
+        ca: connection.ca.or(file.ca),
+        identity,
+    };
+    let health = match health.or(file.health).unwrap_or_else(|| HEALTH.to_owned()).as_str() {
+        "none" => None,
+        text => Some(text.parse::<SocketAddr>().with_context(|| format!("--health {text}"))?),
+    };
+    let data_dir = data_dir.or(file.data_dir).unwrap_or_else(|| DATA_DIR.into());
+    log_to_stderr("info,rustls=error");
+    let (service_settings, services_health) = services::settings(services, file.services)?;
+    let (service_part, services) = agent::services(service_settings);
+    let config = Config { uplink, data_dir, socket, health, services: Some(services), services_health };
+    let settings = PolicySettings {
+        guard: if guard.is_empty() { file.guard } else { guard },
+        cut_established: cut_established || file.cut_established,
+    };
+    let mut parts = agent::parts(&config.uplink.node, &settings)
+        .context("cannot enforce policies here: the agent needs root, and a kernel with nftables")?;
+    parts.push(service_part);
+    if boot { enforce_once(&config, parts) } else { serve(config, parts, path.as_deref()).await }
+}
+
+fn enforce_once(config: &Config, parts: Vec<Box<dyn Part>>) -> anyhow::Result<()> {
+    let state = agent::boot(config, parts)?;
+    print(&format!("In force: {} objects, {} Pods.", state.objects, state.endpoints))
+}
+
+async fn serve(config: Config, parts: Vec<Box<dyn Part>>, file: Option<&Path>) -> anyhow::Result<()> {
+    if config.uplink.servers.iter().any(|server| server.starts_with("https://"))
+        && config.uplink.identity.is_none()
+    {
+        bail!("a node proves who it is with a certificate: give --cert and --key (`trestle cert issue`)");
+    }
+    // Before the start, so that whoever sees it run can also stop it cleanly.
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let services = config.services.clone();
+    let node = config.uplink.node.clone();
+    let agent = Agent::start(config, parts).await?;
+    let health = agent.health_addr().map(|addr| format!(", health on http://{addr}")).unwrap_or_default();
+    print(&format!("Agent of node {node} runs{health}"))?;
+    loop {
+        tokio::select! {
+            _ = interrupt.recv() => break,
+            _ = terminate.recv() => break,
+            _ = hangup.recv() => reload(file, services.as_ref()).await,
+        }
+    }
+    agent.stop().await;
+    Ok(())
+}
+
+/// Reads the configuration again, for what may change while the agent runs: the mode of services.
+async fn reload(file: Option<&Path>, services: Option<&Services>) {
+    let Some((file, services)) = file.zip(services) else { return };
+    let wanted = load(file).and_then(|file| file.services.mode());
+    let done = match wanted {
+        Ok(Some(mode)) => services.switch(mode).await.map(drop).map_err(anyhow::Error::msg),
+        Ok(None) => Ok(()),
+        Err(err) => Err(err),
+    };
+    if let Err(err) = done {
+        tracing::error!(
+            error = format!("{err:#}"),
+            "the configuration was not taken over; all stays as it was"
+        );
+    }
+}
+
+async fn ask(command: AgentCommand, output: Format, client: &Client) -> anyhow::Result<()> {
+    match command {
+        AgentCommand::Attach { pod, interface, address } => {
+            let attachment = Attachment { interface, addresses: address };
+            let endpoint = client.attach(&pod, &attachment).await?;
+            let closed = if endpoint.closed { ", closed until a controller has spoken" } else { "" };
+            output.done(&format!("Attached {pod}{closed}"), &EndpointView(endpoint))
+        }
+        AgentCommand::Detach { pod, interface } => {
+            let detached = client.detach(&pod, interface.as_deref()).await?;
+            let sentence = match detached {
+                true => format!("Detached {pod}"),
+                false => format!("{pod} was not attached"),
+            };
+            output.done(&sentence, &serde_json::json!({ "pod": pod.to_string(), "detached": detached }))
+        }
+        AgentCommand::List => {
+            let endpoints = client.endpoints().await?;
+            output.list(&endpoints.into_iter().map(EndpointView).collect::<Vec<_>>())
+        }
+        AgentCommand::Status => output.one(&AgentStatus(client.status().await?)),
+        AgentCommand::Services { mode: None } => output.one(&ServicesRow(client.services().await?)),
+        AgentCommand::Services { mode: Some(mode) } => {
+            let services = client.switch_services(&mode).await?;
+            let leaving = if services.leaving { "; IPVS goes when its connections are over" } else { "" };
+            output.done(&format!("Services go through {}{leaving}", services.mode), &ServicesRow(services))
+        }
+        AgentCommand::Objects => {
+            let objects = client.objects().await?;
+            output.list(&objects.into_iter().map(ObjectView).collect::<Vec<_>>())
+        }
+    }
+}
+
+fn load(path: &Path) -> anyhow::Result<File> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the configuration {}", path.display()))?;
+    serde_saphyr::from_str(&text)
+        .with_context(|| format!("the configuration {} is not valid", path.display()))
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+#[derive(Serialize)]
+#[serde(transparent)]
+struct EndpointView(Endpoint);
+
+impl Rows for EndpointView {
+    const HEADER: &'static [&'static str] = &["pod", "interface", "addresses", "closed"];
+
+    fn row(&self) -> Vec<String> {
+        let Endpoint { pod, attachment, closed } = &self.0;
+        let addresses: Vec<_> = attachment.addresses.iter().map(ToString::to_string).collect();
+        let closed = if *closed { "yes" } else { "no" };
+        vec![pod.to_string(), attachment.interface.clone(), addresses.join(" "), closed.to_owned()]
+    }
+}
+
+#[derive(Serialize)]
+#[serde(transparent)]
+struct AgentStatus(StatusView);
+
+impl Rows for AgentStatus {
+    const HEADER: &'static [&'static str] =
+        &["node", "ready", "connected", "synced", "revision", "objects", "pods", "closed", "problems"];
+
+    fn row(&self) -> Vec<String> {
+        let status = &self.0;
+        let answer = |is: bool| if is { "yes" } else { "no" }.to_owned();
+        let errors = status.errors.iter().map(|error| format!("{}: {}", error.name, error.message));
+        let waiting = status.waiting.iter().map(|source| format!("the controller waits for {source}"));
+        let last = (!status.connected && !status.last_error.is_empty()).then(|| status.last_error.clone());
+        let problems: Vec<_> =
+            status.failures.iter().cloned().chain(last).chain(waiting).chain(errors).collect();
+        vec![
+            status.node.clone(),
+            answer(status.ready),
+            answer(status.connected),
+            answer(status.synced),
+            status.revision.map_or_else(|| "-".to_owned(), |revision| revision.to_string()),
+            status.objects.to_string(),
+            status.endpoints.to_string(),
+            status.closed.to_string(),
+            problems.join("; "),
+        ]
+    }
+}
+
+#[derive(Serialize)]
+#[serde(transparent)]
+struct ServicesRow(ServicesView);
+
+impl Rows for ServicesRow {
+    const HEADER: &'static [&'static str] = &["mode", "healthy", "leaving", "health check ports"];
+
+    fn row(&self) -> Vec<String> {
+        let answer = |is: bool| if is { "yes" } else { "no" }.to_owned();
+        let ports: Vec<_> = self.0.health_check_ports.iter().map(ToString::to_string).collect();
+        vec![self.0.mode.clone(), answer(self.0.healthy), answer(self.0.leaving), ports.join(" ")]
+    }
+}
+
+#[derive(Serialize)]
+#[serde(transparent)]
+struct ObjectView(HeldObject);
+
+impl Rows for ObjectView {
+    const HEADER: &'static [&'static str] = &["kind", "name", "members", "hash"];
+
+    fn row(&self) -> Vec<String> {
+        let HeldObject { kind, name, hash, members } = &self.0;
+        let members = members.map(|members| members.to_string()).unwrap_or_default();
+        vec![
+            ObjectKind::try_from(*kind).unwrap_or_default().word().to_owned(),
+            name.clone(),
+            members,
+            format!("{hash:016x}"),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_file_is_read_and_unknown_keys_are_not() {
+        let text = include_str!("../../../../docs/examples/agent.yaml");
+        let file: File = serde_saphyr::from_str(text).unwrap();
+        assert_eq!(file.node.as_deref(), Some("node-1"));
+        assert_eq!(file.servers.len(), 1);
+        assert!(serde_saphyr::from_str::<File>("nod: x\n").is_err());
+    }
+}

@@ -1,0 +1,292 @@
+//! `trestle service`.
+
+use anyhow::{Context as _, bail};
+use clap::Subcommand;
+use serde::Serialize;
+use wire::trestle::v1::{
+    ExplainServiceRequest, ExplainServiceResponse, GetServiceRequest, ListServicesRequest,
+    ServiceEndpointState, ServiceState, explain_service_response::Outcome, services_client::ServicesClient,
+};
+
+use crate::{
+    client::{Connection, MAX_MESSAGE},
+    output::{Format, Rows},
+};
+
+#[derive(Debug, Subcommand)]
+pub enum ServiceCommand {
+    /// Services that nodes balance, with their addresses and how many endpoints are ready
+    List {
+        /// Only this namespace (default: all)
+        #[arg(short, long)]
+        namespace: Option<String>,
+    },
+    /// One service with its endpoints
+    Get {
+        name: String,
+        #[arg(short, long, default_value = "default")]
+        namespace: String,
+    },
+    /// Where a packet to a service goes from a node, and why
+    Explain(ExplainArgs),
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  trestle service explain 10.96.0.10:53 --proto udp
+  trestle service explain 10.96.0.10:80 --node node-1 --pods 10.244.0.0/16
+  trestle service explain 192.168.0.2:30080 --node node-1 --from 203.0.113.7
+  trestle service explain [fd00::10]:80 --plane ipvs")]
+pub struct ExplainArgs {
+    /// Address and port of a service, or of a node for its node ports
+    #[arg(value_name = "ADDRESS:PORT")]
+    to: String,
+    /// tcp, udp or sctp
+    #[arg(long, visible_alias = "protocol", default_value = "tcp")]
+    proto: String,
+    /// The node that the packet passes (default: one without endpoints, in no zone)
+    #[arg(long)]
+    node: Option<String>,
+    /// Address of the sender (default: a Pod)
+    #[arg(long, value_name = "ADDRESS")]
+    from: Option<String>,
+    /// nftables or ipvs, as the node's agent runs with
+    #[arg(long, default_value = "nftables")]
+    plane: String,
+    /// Addresses of Pods, as the node's agent was told; may be given several times
+    #[arg(long, value_name = "PREFIX")]
+    pods: Vec<String>,
+}
+
+pub async fn run(command: ServiceCommand, output: Format, connection: Connection) -> anyhow::Result<()> {
+    let mut services = ServicesClient::new(connection).max_decoding_message_size(MAX_MESSAGE);
+    match command {
+        ServiceCommand::List { namespace } => {
+            let request = ListServicesRequest { namespace: namespace.unwrap_or_default() };
+            let reply = services.list_services(request).await?.into_inner();
+            output.list(&reply.services.into_iter().map(ServiceView::from).collect::<Vec<_>>())
+        }
+        ServiceCommand::Get { name, namespace } => {
+            let reply = services.get_service(GetServiceRequest { namespace, name }).await?.into_inner();
+            let view = ServiceView::from(reply);
+            if output != Format::Table {
+                return output.data(&view);
+            }
+            output.one(&view)?;
+            output.list(&view.endpoints)
+        }
+        ServiceCommand::Explain(args) => {
+            let reply = services.explain_service(args.request()?).await?.into_inner();
+            let view = Explanation::from(reply);
+            output.done(&view.text(), &view)
+        }
+    }
+}
+
+impl ExplainArgs {
+    fn request(self) -> anyhow::Result<ExplainServiceRequest> {
+        let (address, port) = self.to.rsplit_once(':').context("give ADDRESS:PORT, as in 10.96.0.10:80")?;
+        let address = address.trim_start_matches('[').trim_end_matches(']');
+        if address.is_empty() {
+            bail!("give ADDRESS:PORT, as in 10.96.0.10:80");
+        }
+        Ok(ExplainServiceRequest {
+            address: address.to_owned(),
+            port: port.parse().with_context(|| format!("{port:?} is not a port"))?,
+            protocol: self.proto,
+            node: self.node.unwrap_or_default(),
+            from: self.from.unwrap_or_default(),
+            plane: self.plane,
+            pod_prefixes: self.pods,
+        })
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct ServiceView {
+    namespace: String,
+    name: String,
+    r#type: String,
+    cluster_ips: Vec<String>,
+    external_ips: Vec<String>,
+    load_balancers: Vec<String>,
+    ports: Vec<PortView>,
+    ready: u32,
+    total: u32,
+    from_pods: bool,
+    traits: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    endpoints: Vec<EndpointView>,
+}
+
+#[derive(Debug, Serialize)]
+struct PortView {
+    name: String,
+    protocol: String,
+    port: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node_port: Option<u32>,
+}
+
+#[derive(Debug, Serialize)]
+struct EndpointView {
+    endpoint: String,
+    port_name: String,
+    node: String,
+    ready: bool,
+    serving: bool,
+    terminating: bool,
+    hints: Vec<String>,
+    slice: String,
+}
+
+impl From<ServiceState> for ServiceView {
+    fn from(state: ServiceState) -> Self {
+        let ports = state.ports.into_iter().map(|port| PortView {
+            name: port.name,
+            protocol: port.protocol,
+            port: port.port,
+            node_port: Some(port.node_port).filter(|port| *port != 0),
+        });
+        Self {
+            namespace: state.namespace,
+            name: state.name,
+            r#type: state.r#type,
+            cluster_ips: state.cluster_ips,
+            external_ips: state.external_ips,
+            load_balancers: state.load_balancers,
+            ports: ports.collect(),
+            ready: state.ready,
+            total: state.total,
+            from_pods: state.from_pods,
+            traits: state.traits,
+            endpoints: state.endpoints.into_iter().map(EndpointView::from).collect(),
+        }
+    }
+}
+
+impl From<ServiceEndpointState> for EndpointView {
+    fn from(state: ServiceEndpointState) -> Self {
+        Self {
+            endpoint: state.endpoint,
+            port_name: state.port_name,
+            node: state.node,
+            ready: state.ready,
+            serving: state.serving,
+            terminating: state.terminating,
+            hints: state.hints,
+            slice: state.slice,
+        }
+    }
+}
+
+impl Rows for ServiceView {
+    const HEADER: &'static [&'static str] =
+        &["namespace", "name", "type", "cluster address", "other addresses", "ports", "ready", "traits"];
+
+    fn row(&self) -> Vec<String> {
+        let others: Vec<_> = self.external_ips.iter().chain(&self.load_balancers).cloned().collect();
+        let ports = self.ports.iter().map(|port| match port.node_port {
+            Some(node_port) => format!("{}:{node_port}/{}", port.port, port.protocol),
+            None => format!("{}/{}", port.port, port.protocol),
+        });
+        let source = if self.from_pods { " Pods" } else { "" };
+        vec![
+            self.namespace.clone(),
+            self.name.clone(),
+            self.r#type.clone(),
+            self.cluster_ips.join(","),
+            others.join(","),
+            ports.collect::<Vec<_>>().join(","),
+            format!("{}/{}{source}", self.ready, self.total),
+            self.traits.join("; "),
+        ]
+    }
+}
+
+impl Rows for EndpointView {
+    const HEADER: &'static [&'static str] = &["endpoint", "port", "node", "state", "hints", "slice"];
+
+    fn row(&self) -> Vec<String> {
+        let state = match (self.ready, self.serving, self.terminating) {
+            (true, _, false) => "ready",
+            (true, _, true) => "published, terminating",
+            (false, true, true) => "terminating, serving",
+            (false, false, true) => "terminating",
+            (false, _, false) => "not ready",
+        };
+        vec![
+            self.endpoint.clone(),
+            self.port_name.clone(),
+            self.node.clone(),
+            state.to_owned(),
+            self.hints.join(", "),
+            self.slice.clone(),
+        ]
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Explanation {
+    outcome: &'static str,
+    service: String,
+    frontend: String,
+    endpoints: Vec<String>,
+    source_hidden: bool,
+    reasons: Vec<String>,
+    judged: Vec<JudgedView>,
+}
+
+#[derive(Debug, Serialize)]
+struct JudgedView {
+    endpoint: String,
+    node: String,
+    used: bool,
+    reason: String,
+}
+
+impl From<ExplainServiceResponse> for Explanation {
+    fn from(reply: ExplainServiceResponse) -> Self {
+        let outcome = match reply.outcome() {
+            Outcome::Balanced => "balanced",
+            Outcome::Rejected => "rejected",
+            Outcome::Dropped => "dropped",
+            Outcome::Passed => "passed",
+            Outcome::Unspecified => "unknown",
+        };
+        let judged = reply.judged.into_iter().map(|one| JudgedView {
+            endpoint: one.endpoint,
+            node: one.node,
+            used: one.used,
+            reason: one.reason,
+        });
+        Self {
+            outcome,
+            service: reply.service,
+            frontend: reply.frontend,
+            endpoints: reply.endpoints,
+            source_hidden: reply.source_hidden,
+            reasons: reply.reasons,
+            judged: judged.collect(),
+        }
+    }
+}
+
+impl Explanation {
+    fn text(&self) -> String {
+        let mut lines = vec![match self.outcome {
+            "balanced" => format!("balanced to {}", self.endpoints.join(", ")),
+            outcome => outcome.to_owned(),
+        }];
+        lines.extend(self.reasons.iter().map(|reason| format!("  {reason}")));
+        if !self.judged.is_empty() {
+            lines.push("endpoints:".to_owned());
+        }
+        for one in &self.judged {
+            let mark = if one.used { "*" } else { " " };
+            let node = if one.node.is_empty() { "-" } else { &one.node };
+            lines.push(format!("  {mark} {:<24} {node:<16} {}", one.endpoint, one.reason));
+        }
+        lines.join("\n")
+    }
+}

@@ -1,0 +1,62 @@
+//! `trestle status`: one screen that says what runs, what is unhealthy, and what to do.
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::overview::{Line, Overview, Trouble};
+use crate::{
+    client::Connection,
+    output::{Format, print},
+    paint::{Tone, paint},
+};
+
+/// The same for programs.
+#[derive(Debug, Serialize)]
+struct Report {
+    version: String,
+    store: String,
+    revision: u64,
+    started: Option<Timestamp>,
+    ready: bool,
+    problems: Vec<String>,
+    counts: Vec<Line>,
+    troubles: Vec<Trouble>,
+}
+
+pub async fn run(output: Format, connection: Connection) -> anyhow::Result<()> {
+    let overview = Overview::gather(connection).await?;
+    let now = Timestamp::now();
+    if output == Format::Table {
+        return print(screen(&overview, now).trim_end());
+    }
+    let (started, troubles) = (overview.started(), overview.troubles(now));
+    let counts = overview.lines();
+    let wire::trestle::v1::Status { version, store, revision, ready, problems, .. } = overview.status;
+    output.data(&Report { version, store, revision, started, ready, problems, counts, troubles })
+}
+
+fn screen(overview: &Overview, now: Timestamp) -> String {
+    let tone = if overview.status.ready { Tone::Good } else { Tone::Bad };
+    let mut text = format!("{}\n\n", paint(&overview.headline(now), tone));
+    for line in overview.lines() {
+        let _ = writeln!(text, "  {:<11}{:>6}   {}", line.noun, line.count, line.detail);
+    }
+    let troubles = overview.troubles(now);
+    if troubles.is_empty() {
+        let _ = write!(text, "\n{}", paint("Nothing needs attention.", Tone::Good));
+        return text;
+    }
+    let _ = writeln!(text, "\n{}", paint("Needs attention", Tone::Bad));
+    for trouble in troubles {
+        let _ = writeln!(
+            text,
+            "  {} {}\n    {}",
+            paint("!", Tone::Bad),
+            trouble.what,
+            paint(&trouble.look, Tone::Faint)
+        );
+    }
+    text
+}

@@ -1,0 +1,85 @@
+//! Whole systems in network namespaces: a controller, agents as processes, Pods, and real packets. Needs root.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may fail where it stands, and say why")]
+
+#[path = "lab/matrix.rs"]
+mod matrix;
+#[path = "lab/net.rs"]
+mod net;
+#[path = "lab/options.rs"]
+mod options;
+#[path = "lab/probe.rs"]
+mod probe;
+#[path = "lab/random.rs"]
+mod random;
+#[path = "lab/traffic.rs"]
+mod traffic;
+#[path = "lab/trouble.rs"]
+mod trouble;
+#[path = "lab/world.rs"]
+mod world;
+
+use matrix::Scenario;
+use world::World;
+
+const PORTS: [&str; 3] = ["tcp/80", "tcp/81", "udp/80"];
+
+/// Nine Pods in three namespaces on two hosts: all mixed, so that most pairs cross hosts.
+fn nine_pods() -> World {
+    let mut world = World::new(2);
+    let ports = PORTS.map(|text| text.parse().unwrap());
+    let places = [
+        ("x/a", 0),
+        ("x/b", 0),
+        ("x/c", 1),
+        ("v/a", 0),
+        ("v/b", 1),
+        ("v/c", 1),
+        ("z/a", 1),
+        ("z/b", 0),
+        ("z/c", 1),
+    ];
+    for (name, host) in places {
+        world.add_pod(name, host, "", &ports);
+    }
+    world
+}
+
+fn play(names: &[&str]) {
+    let mut world = nine_pods();
+    let mut failures = Vec::new();
+    for text in names {
+        let scenario = Scenario::read(text);
+        match scenario.play(&mut world) {
+            Ok(cells) => eprintln!("{}: {cells} cells as expected", scenario.name),
+            Err(text) => failures.push(text),
+        }
+    }
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+#[test]
+fn truth_tables() {
+    play(&[
+        include_str!("lab/scenarios/basics.yaml"),
+        include_str!("lab/scenarios/blocks.yaml"),
+        include_str!("lab/scenarios/selectors.yaml"),
+        include_str!("lab/scenarios/tiers.yaml"),
+        include_str!("lab/scenarios/changes.yaml"),
+    ]);
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
+}
+
+#[test]
+fn random_policies_do_what_explain_says() {
+    let world = nine_pods();
+    let seed = number("TRESTLE_LAB_SEED", fastrand::u64(..));
+    eprintln!("TRESTLE_LAB_SEED={seed}");
+    match random::play(&world, number("TRESTLE_LAB_ROUNDS", 6), seed) {
+        Ok(cells) => eprintln!("random policies: {cells} cells as explained"),
+        Err(text) => panic!("\n{text}"),
+    }
+}

@@ -1,0 +1,102 @@
+//! Changes made on the page, with the commands that would do the same, and what goes wrong.
+
+use super::{is_clean, start, view};
+
+#[test]
+fn a_rule_is_added_and_deleted() {
+    let (up, mut browser) = start();
+    up.ok(&["resource", "create", "a.web", "--description", "west"]);
+    view(&mut browser, "#/resources");
+    browser.click(".row");
+    browser.click("text=Add a rule");
+    browser.wait("document.querySelector('dialog[open]')");
+    browser.fill("input[list=rule-on]", "default.a.web");
+    browser.fill("input[list=rule-peers]", "9.9.9.0/24");
+    browser.fill("input[pattern*='[0-9]+']", "443");
+    browser.sees("trestle rule add default.a.web --in --protocol tcp --port 443 --peer 9.9.9.0/24");
+    browser.click("text=Add rule");
+    browser.wait("!document.querySelector('dialog[open]')");
+    browser.sees("from 9.9.9.0/24 · tcp 443");
+    let listed = up.ok(&["rule", "list", "a.web"]);
+    assert!(listed.contains("443") && listed.contains("9.9.9.0/24"), "{listed}");
+    browser.click(".rules button");
+    browser.sees("trestle rule delete default.a.web --rule");
+    browser.click("text=Delete rule");
+    browser.sees("None: nobody may talk to it.");
+    assert!(!up.ok(&["rule", "list", "a.web"]).contains("443"));
+    is_clean(&up, &mut browser);
+}
+
+#[test]
+fn what_the_controller_refuses_is_shown_in_its_words() {
+    let (up, mut browser) = start();
+    up.ok(&["tag", "set", "db1", "--ip", "10.0.0.5"]);
+    up.ok(&["tag", "set", "all", "--children", "db1"]);
+    view(&mut browser, "#/tags");
+    browser.click("text=Set a tag");
+    browser.fill("dialog input", "all");
+    browser.choose("dialog select", "group");
+    browser.fill("dialog input[placeholder*='db1']", "nobody");
+    browser.sees("trestle tag set all --children nobody");
+    browser.click("text=Set tag");
+    browser.wait("document.querySelector('dialog .trouble code')?.textContent === 'NOT_FOUND'");
+    let said = browser.eval("document.querySelector('dialog .trouble p').textContent");
+    let (_, expected) = up.fails(&["tag", "set", "all", "--children", "nobody"]);
+    assert!(expected.contains(said.as_str().unwrap()), "{said} against {expected}");
+    // Mended, it goes through, and the dialog closes.
+    browser.fill("dialog input[placeholder*='db1']", "db1, 9.9.9.0/24");
+    browser.click("text=Set tag");
+    browser.wait("!document.querySelector('dialog[open]')");
+    browser.sees("9.9.9.0/24");
+    browser.complaints.retain(|complaint| !complaint.contains("404"));
+    is_clean(&up, &mut browser);
+}
+
+#[test]
+fn a_ticket_is_made_and_revoked() {
+    let (up, mut browser) = start();
+    view(&mut browser, "#/storage");
+    browser.click("text=Create a ticket");
+    browser.sees("trestle ticket create --limit 10Gi");
+    browser.click("text=Create ticket");
+    browser.sees("It is shown only now");
+    let text = browser.eval("document.querySelector('dialog code').textContent");
+    assert!(text.as_str().unwrap().len() > 40, "{text}");
+    browser.click("text=Done");
+    browser.sees("at most 10 GiB");
+    browser.click("text=Revoke");
+    browser.click("text=Revoke ticket");
+    browser.misses("at most 10 GiB");
+    assert!(up.ok(&["ticket", "list"]).contains("revoked"));
+    is_clean(&up, &mut browser);
+}
+
+#[test]
+fn the_keyboard_is_enough() {
+    let (up, mut browser) = start();
+    for n in 0..5 {
+        up.ok(&["tag", "set", &format!("t{n}"), "--ip", &format!("10.0.0.{n}")]);
+    }
+    view(&mut browser, "#/tags");
+    browser.sees("t4");
+    // The first stop is the way past the navigation.
+    browser.eval("document.body.focus(); document.activeElement.blur()");
+    browser.key("Tab");
+    assert_eq!(browser.eval("document.activeElement.textContent"), "Skip to content");
+    browser.key("Enter");
+    assert_eq!(browser.eval("document.activeElement.id"), "content");
+    browser.eval("document.querySelector('.body').focus()");
+    browser.key("ArrowDown");
+    browser.key("ArrowDown");
+    browser.key("Enter");
+    browser.wait("document.querySelector('.drawer h2')?.textContent === 't2'");
+    assert_eq!(browser.eval("document.activeElement.textContent"), "t2");
+    browser.key("Escape");
+    browser.wait("!document.querySelector('.drawer')");
+    // Everything that can be pressed says what it is.
+    let nameless = browser.eval(
+        "[...document.querySelectorAll('button, a, input, select')].filter((e) => !(e.textContent.trim() || e.ariaLabel || e.labels?.length)).map((e) => e.outerHTML)",
+    );
+    assert_eq!(nameless, serde_json::json!([]));
+    is_clean(&up, &mut browser);
+}

@@ -1,0 +1,108 @@
+//! Views show what is, and follow along.
+
+use super::{is_clean, shop, start, view};
+
+#[test]
+fn every_view_loads_and_says_what_to_do_when_there_is_nothing() {
+    let (up, mut browser) = start();
+    browser.sees("default.a");
+    for (name, text) in [
+        ("reachability", "Nothing to compare yet"),
+        ("explain", "Ask about a connection"),
+        ("resources", "No resources yet"),
+        ("tags", "No tags yet"),
+        ("policies", "No policies yet"),
+        ("services", "No services yet"),
+        ("nodes", "No node has connected yet"),
+        ("storage", "No cluster uses storage yet"),
+        ("jobs", "No jobs yet"),
+        ("audit", "trestle.v1.Access/CreateLogin"),
+    ] {
+        browser.click(&format!("nav a[href='#/{name}']"));
+        browser.sees(text);
+        let heading =
+            browser.eval("document.querySelector('h1').textContent").as_str().unwrap().to_lowercase();
+        assert_eq!(heading, name);
+    }
+    is_clean(&up, &mut browser);
+}
+
+#[test]
+fn the_page_follows_changes_and_comes_back_after_a_restart() {
+    let (up, mut browser) = start();
+    view(&mut browser, "#/tags");
+    browser.sees("No tags yet");
+    up.ok(&["tag", "set", "db1", "--ip", "10.0.0.5"]);
+    browser.sees("10.0.0.5");
+    up.ok(&["tag", "set", "db1", "--ip", "10.0.0.6"]);
+    browser.sees("10.0.0.6");
+    // What changes while the page looks elsewhere is there when it looks again.
+    view(&mut browser, "#/policies");
+    browser.sees("No policies yet");
+    up.ok(&["tag", "delete", "db1"]);
+    shop(&up);
+    browser.sees("NetworkPolicy");
+    view(&mut browser, "#/tags");
+    browser.sees("No tags yet");
+    is_clean(&up, &mut browser);
+    // Another process with the same data: the session goes on, and so do the news.
+    let up = up.restart(&[]);
+    browser.wait("document.querySelector('.connection.live')");
+    up.ok(&["tag", "set", "db2", "--ip", "10.0.0.7"]);
+    browser.sees("10.0.0.7");
+}
+
+#[test]
+fn the_map_and_the_matrix_show_who_may_talk_to_whom_and_explain_says_why() {
+    let (up, mut browser) = start();
+    shop(&up);
+    browser.wait("document.querySelectorAll('.chip').length >= 2");
+    browser.wait("document.querySelectorAll('.edge').length >= 1");
+    view(&mut browser, "#/reachability");
+    browser.wait("document.querySelector('td.some')");
+    // Down to the endpoints, and to the reason, with the keyboard alone.
+    browser.eval("document.querySelector('td.some').focus()");
+    browser.key("Enter");
+    browser.wait("location.hash.includes('level=end')");
+    browser.wait("document.querySelector('.matrix:not(.stale) td.some') && document.querySelector('.matrix tbody th').textContent.includes('web-1')");
+    browser.eval("document.querySelector('td.some').focus()");
+    browser.key("Enter");
+    browser.wait("location.hash.startsWith('#/explain')");
+    browser.sees("Denied");
+    browser.sees("What would permit it");
+    browser.fill(".question input[placeholder=any]", "5432");
+    browser.wait("document.querySelector('.verdict.good')");
+    browser.sees("trestle explain");
+    // An answer is not kept beyond its reasons.
+    up.ok(&["delete", "-f", "shop.yaml"]);
+    browser.wait("document.querySelector('.trouble')");
+    browser.sees("is not known here");
+    browser.complaints.retain(|complaint| !complaint.contains("404"));
+    is_clean(&up, &mut browser);
+}
+
+#[test]
+fn a_map_that_changes_says_so() {
+    let (up, mut browser) = start();
+    for (name, region) in [("a.web", "west"), ("b.db", "east")] {
+        up.ok(&["resource", "create", name, "--description", region]);
+    }
+    browser.wait("document.querySelectorAll('.chip').length === 2");
+    assert_eq!(browser.eval("document.querySelectorAll('.edge').length"), 0);
+    up.ok(&["rule", "add", "b.db", "--in", "--protocol", "tcp", "--port", "5432", "--peer", "a.web"]);
+    up.ok(&["rule", "add", "a.web", "--out", "--protocol", "tcp", "--port", "5432", "--peer", "b.db"]);
+    browser.wait("document.querySelectorAll('.edge.some:not(.gone)').length === 1");
+    browser.sees("can now reach");
+    // The drawing is changed, not made anew.
+    browser.eval("document.querySelector('.chip').dataset.mark = 'same'");
+    up.ok(&["rule", "delete", "b.db", "--rule", rule(&up).as_str()]);
+    browser.wait("document.querySelectorAll('.edge:not(.gone)').length === 0");
+    assert_eq!(browser.eval("document.querySelector('.chip').dataset.mark"), "same");
+    is_clean(&up, &mut browser);
+}
+
+fn rule(up: &super::Up) -> String {
+    let rules: serde_json::Value =
+        serde_json::from_str(&up.ok(&["rule", "list", "b.db", "-o", "json"])).unwrap();
+    rules[0]["name"].as_str().unwrap().to_owned()
+}

@@ -1,0 +1,78 @@
+//! Thousands of things, and a page that still answers.
+
+use std::{fmt::Write as _, fs};
+
+use super::{is_clean, start, view};
+
+const PODS: usize = 5000;
+
+#[test]
+fn thousands_of_workloads_and_tags_stay_usable() {
+    let (up, mut browser) = start();
+    let mut yaml = String::new();
+    for n in 0..PODS {
+        let (namespace, app) = (n % 80, n % 7);
+        write!(
+            yaml,
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{ namespace: ns-{namespace}, name: pod-{n}, labels: {{ app: app-{app} }} }}\n\
+             spec: {{ nodeName: node-{} }}\nstatus: {{ podIP: 10.{}.{}.{} }}\n",
+            n % 20,
+            n / 65536 + 1,
+            n / 256 % 256,
+            n % 256,
+        )
+        .unwrap();
+    }
+    write!(
+        yaml,
+        "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{ namespace: ns-1, name: closed }}\n\
+         spec: {{ podSelector: {{}}, policyTypes: [Ingress], ingress: [{{ from: [{{ podSelector: {{}} }}] }}] }}\n"
+    )
+    .unwrap();
+    fs::write(up.path("many.yaml"), yaml).unwrap();
+    up.ok(&["apply", "-f", "many.yaml"]);
+    let tags: Vec<String> = (0..3000).map(|n| format!("10.2.{}.{}", n / 256, n % 256)).collect();
+    for part in tags.chunks(1000) {
+        up.ok(&["tag", "set", "many", "--children", &part.join(",")]);
+    }
+    // Too many groups to look at: places are shown.
+    browser.wait("document.querySelectorAll('.chip').length >= 80");
+    view(&mut browser, "#/reachability");
+    browser.wait("document.querySelectorAll('td.all').length > 3000");
+    browser.wait("document.querySelectorAll('td.none').length >= 79");
+    // The audit and a long list: only what is in sight is in the document.
+    view(&mut browser, "#/audit");
+    browser.sees("record");
+    view(&mut browser, "#/explain?source=ns-2%2Fpod-2&destination=ns-1%2Fpod-1");
+    browser.sees("Denied");
+    view(&mut browser, "#/tags");
+    browser.sees("many");
+    is_clean(&up, &mut browser);
+}
+
+#[test]
+fn a_long_table_holds_only_what_is_in_sight() {
+    let (up, mut browser) = start();
+    let mut yaml = String::new();
+    for n in 0..3000 {
+        write!(
+            yaml,
+            "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{ namespace: shop, name: policy-{n:04} }}\n\
+             spec: {{ podSelector: {{ matchLabels: {{ app: a{n} }} }} }}\n"
+        )
+        .unwrap();
+    }
+    fs::write(up.path("many.yaml"), yaml).unwrap();
+    up.ok(&["apply", "-f", "many.yaml"]);
+    view(&mut browser, "#/policies");
+    browser.sees("3,000 policies");
+    let rows = browser.eval("document.querySelectorAll('.row').length").as_u64().unwrap();
+    assert!(rows < 60, "{rows} rows are in the document");
+    browser.eval("document.querySelector('.body').focus()");
+    browser.key("End");
+    browser.sees("policy-2999");
+    browser.fill(".search", "policy-1234");
+    browser.sees("1 of 3,000 policies");
+    browser.wait("document.querySelectorAll('.row').length === 1");
+    is_clean(&up, &mut browser);
+}

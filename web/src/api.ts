@@ -1,0 +1,76 @@
+// Calls to the controller. Types come from its OpenAPI document; failures are its problem JSON, as it says them.
+
+import type { components } from "./schema";
+
+export type Schemas = components["schemas"];
+export type Resource = Schemas["FullResource"];
+export type Link = Schemas["Link"];
+export type Node = Schemas["Node"];
+export type Workload = Schemas["Workload"];
+export type Policy = Schemas["PolicyState"];
+export type Job = Schemas["JobBody"];
+export type Tag = Schemas["Tag"];
+export type Ticket = Schemas["Ticket"];
+export type Consumer = Schemas["Consumer"];
+export type AuditRecord = Schemas["Record"];
+export type Rule = Schemas["RuleBody"];
+export type Explanation = Schemas["Explanation"];
+export type Reachability = Schemas["Reachability"];
+export type ReachGroup = Schemas["ReachGroup"];
+export type ReachCell = Schemas["ReachCell"];
+export type Status = Schemas["Status"];
+export type Identity = Schemas["Identity"];
+
+/** What went wrong, as the controller says it. */
+export class Problem extends Error {
+  constructor(
+    readonly code: string,
+    readonly status: number,
+    detail: string,
+  ) {
+    super(detail);
+  }
+}
+
+export async function call<T>(method: string, path: string, body?: unknown): Promise<T> {
+  const init: RequestInit = { method, headers: { accept: "application/json" }, cache: "no-store" };
+  if (body !== undefined) {
+    init.headers = { ...init.headers, "content-type": "application/json" };
+    init.body = JSON.stringify(body);
+  }
+  let reply: Response;
+  try {
+    reply = await fetch(path, init);
+  } catch {
+    throw new Problem("UNAVAILABLE", 0, "The controller does not answer. Is it running?");
+  }
+  if (reply.ok) return (await reply.json()) as T;
+  throw await problem(reply);
+}
+
+async function problem(reply: Response): Promise<Problem> {
+  try {
+    const said = (await reply.json()) as Partial<Schemas["Problem"]>;
+    return new Problem(said.code ?? "UNKNOWN", reply.status, said.detail ?? reply.statusText);
+  } catch {
+    return new Problem("UNKNOWN", reply.status, `The controller answered ${reply.status} ${reply.statusText}.`);
+  }
+}
+
+export const get = <T>(path: string) => call<T>("GET", path);
+
+/** A path with a query; what is empty is left out. */
+export function query(path: string, values: Record<string, string | number | undefined>): string {
+  const pairs = new URLSearchParams();
+  for (const [key, value] of Object.entries(values)) {
+    if (value !== undefined && value !== "") pairs.set(key, String(value));
+  }
+  const text = pairs.toString();
+  return text ? `${path}?${text}` : path;
+}
+
+/** `/namespaces/N/clouds/C/resources/R` of `N.C.R`. */
+export function resourcePath(name: string): string {
+  const [namespace = "", cloud = "", ...rest] = name.split(".");
+  return `/namespaces/${encodeURIComponent(namespace)}/clouds/${encodeURIComponent(cloud)}/resources/${encodeURIComponent(rest.join("."))}`;
+}
