@@ -1,5 +1,5 @@
-//! The public clouds' plugins on their simulators: requests and simulated time per story, plans of long permit lists,
-//! requests per second that a plugin sustains. Beside them what the original controller needs, as its source reads.
+//! The public clouds' plugins on their simulators: requests and simulated time per story, and the plan of a long permit
+//! list.
 
 #![expect(clippy::unwrap_used, reason = "a failed bench stops")]
 
@@ -24,10 +24,7 @@ use model::{
 fn main() {
     lists();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async {
-        stories().await;
-        sustained().await;
-    });
+    runtime.block_on(stories());
 }
 
 fn entry(name: &str, targets: &[String]) -> PermitEntry {
@@ -116,8 +113,6 @@ async fn stories() {
             (0..20).map(|n| entry(&format!("e{n}"), &[format!("10.9.{n}.1")])).collect();
         cloud.add_entries(&at(kind), &made.uri, &entries).await.unwrap();
         tell(&sim, &format!("clouds.add_20_rules_{kind}"), since);
-        // The original reads the list, then sends one request per rule and awaits each before the next.
-        report(&format!("clouds.add_20_rules_{kind}.peer"), "calls", 41.0, "calls");
     }
     let since = sim.clock.elapsed();
     let (near, far): (GatewayState, GatewayState) = {
@@ -145,17 +140,4 @@ async fn stories() {
     tell(&sim, "clouds.first_link_aws_gcp", since);
     let status = gcp.connection_status(&at("gcp"), &at("aws").site).await.unwrap();
     assert_eq!((status.tunnels_up, status.bgp_established), (4, 4));
-}
-
-/// Reads of one permit list, one after another and many at once, without the limiter in the way of the first.
-async fn sustained() {
-    let Clouds { sim, aws, .. } = clouds().await;
-    let made = make(&aws, "aws", AWS_VM, "10.0.0.0/16").await;
-    sim.take_calls();
-    let started = Instant::now();
-    let here = at("aws");
-    let reads = (0..2000).map(|_| aws.permit_list(&here, &made.uri));
-    futures::future::join_all(reads).await;
-    let rate = sim.take_calls().len() as f64 / started.elapsed().as_secs_f64();
-    report("clouds.sustained_aws", "requests_per_s", rate, "1/s");
 }

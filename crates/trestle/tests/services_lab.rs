@@ -80,11 +80,11 @@ fn a_service_of_pods_works_on_every_node_and_outlives_controller_and_agent() {
     // A Pod reaches itself through the service, whichever endpoint it gets.
     assert!((0..8).all(|_| answers(&world, "shop/web-1", "10.96.0.1", "tcp/8080")));
     let list = world.ok(&["service", "list"]);
-    assert!(list.contains("2/2 Pods"), "{list}");
+    assert!(list.contains("4/4 Pods"), "two Pods in two families: {list}");
 
     // Health as a balancer asks for it, and figures under their usual names.
     let health = world.hosts[0].namespace.run("curl -sS 127.0.0.1:31999; curl -sS 127.0.0.1:10256/livez");
-    assert!(health.contains("\"localEndpoints\":1") && health.contains("\"healthy\":true"), "{health}");
+    assert!(health.contains("\"localEndpoints\":2") && health.contains("\"healthy\":true"), "{health}");
     let figures = world.hosts[0].namespace.run("curl -sS 127.0.0.1:8082/metrics");
     assert!(figures.contains("kubeproxy_sync_proxy_rules_duration_seconds_count"), "{figures}");
 
