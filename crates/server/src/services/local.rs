@@ -140,7 +140,11 @@ fn seen(entry: &Entry<'_>, node: &str, catalog: &Catalog) -> (localv1::Service, 
         for address in slice.endpoints.iter().flat_map(|endpoint| &endpoint.addresses) {
             let Some(infos) = pools.get(address) else { continue };
             let path = format!("{}/{:016x}", entry.name, hash(format!("{key} {address}").as_bytes()));
-            endpoints.insert(path, endpoint(entry.service, *address, infos, slice));
+            let endpoint = endpoint(entry.service, *address, infos, slice);
+            // One that only the node's own traffic may use has no scope in this protocol, and is not told.
+            if endpoint.scopes.is_some_and(|scopes| scopes.internal || scopes.external) {
+                endpoints.insert(path, endpoint);
+            }
         }
     }
     (service(entry, &numbers), endpoints)

@@ -35,7 +35,7 @@ const HEALTH: &str = "127.0.0.1:8082";
 #[derive(Debug, clap::Args)]
 #[command(
     subcommand_negates_reqs = true,
-    after_help = "On the controller, once per node:
+    after_help = "Examples. On the controller, once per node:
   trestle cert issue node-1 --role node --out node-1      # node-1.pem, node-1.key, node-1.ca.pem
 On the node, as root:
   trestle agent --node node-1 --server https://controller:8081 \\
