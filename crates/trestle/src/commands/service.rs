@@ -14,6 +14,11 @@ use crate::{
 };
 
 #[derive(Debug, Subcommand)]
+#[command(after_help = "Examples:
+  trestle apply -f docs/examples/services.yaml
+  trestle service list
+  trestle service get shop/web
+  trestle service explain 10.96.0.10:80 --node node-1")]
 pub enum ServiceCommand {
     /// Services that nodes balance, with their addresses and how many endpoints are ready
     List {

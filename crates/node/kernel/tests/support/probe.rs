@@ -114,7 +114,8 @@ fn ping(from: IpAddr, to: IpAddr, patience: Duration) -> Result<(), ErrorKind> {
             let len = (&socket).read(&mut buffer)?;
             let message = if ipv6 { &buffer[..len] } else { &buffer[usize::from(buffer[0] & 15) * 4..len] };
             match message.first() {
-                Some(0 | 129) => return Ok(()),
+                // Before it was connected, the socket may have heard answers to others.
+                Some(0 | 129) if message.get(4..6) == Some(&[high, low]) => return Ok(()),
                 Some(1 | 3) => return Err(ErrorKind::ConnectionRefused.into()),
                 _ => {}
             }
