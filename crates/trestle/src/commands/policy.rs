@@ -197,8 +197,8 @@ impl Explanation {
             let direction = if title == "source" { "egress" } else { "ingress" };
             lines.push(format!("  {direction} {verdict}"));
             for step in &side.steps {
-                lines.push(format!("    {:<10} {}", step.stage, step.outcome));
-                lines.extend(step.details.iter().map(|detail| format!("               {detail}")));
+                lines.push(format!("    {:<11} {}", step.stage, step.outcome));
+                lines.extend(step.details.iter().map(|detail| format!("                {detail}")));
             }
         }
         let list = |title: &str, items: &[String]| match items {
