@@ -44,6 +44,7 @@ lab: ## Long tests: crashes, large graphs, a million policy changes, 10,000 watc
 	$(CARGO) test --release --locked -p server --test watch -- --ignored --nocapture
 	$(CARGO) test --release --locked -p trestle --test idle -- --ignored --nocapture
 	$(CARGO) test --release --locked -p policy --test oracle -- --ignored --nocapture
+	$(CARGO) test --release --locked -p node-policy --test random -- --ignored --nocapture
 	labs/antrea-client/run.sh
 	TRESTLE_CHURN_AGENTS=1000 TRESTLE_CHURN_SECONDS=60 $(CARGO) test --release --locked -p agent --test controller churn -- --nocapture
 	TRESTLE_LAB_ROUNDS=100 $(CARGO) test --release --locked -p trestle --test agent_lab -- --nocapture --test-threads 1
