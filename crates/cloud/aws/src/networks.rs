@@ -82,9 +82,7 @@ impl AwsCloud {
                     json!({"CidrBlock": space.to_string(), "TagSpecification": tags}),
                 );
                 let made = made.await?;
-                let vpc =
-                    Vpc { region: region.to_owned(), id: text(&made["vpc"], "vpcId").to_owned(), space };
-                vpc
+                Vpc { region: region.to_owned(), id: text(&made["vpc"], "vpcId").to_owned(), space }
             }
         };
         self.zone_subnet(site, &vpc, None).await?;
