@@ -156,7 +156,7 @@ async fn a_list_that_is_too_long_changes_nothing() {
     let made = make(&*cloud, "aws").await.unwrap();
     let entry = |name: &str, count: u16| {
         let traffic = Traffic::new(Direction::Inbound, Protocol::UDP, Ports::Any, Ports::one(53)).unwrap();
-        let targets = (0..count);
+        let targets = 0..count;
         let targets = targets
             .map(|number| format!("10.9.{}.{}", number / 200, number % 200).parse().unwrap())
             .collect();
