@@ -35,9 +35,10 @@ fn group_name(site: &Site, name: &str, place: usize) -> String {
     if place == 0 { first } else { format!("{first}-{}", place + 1) }
 }
 
-/// The group that a resource is known by, among those of its instance.
+/// The group that a resource is known by, among those of its instance's interface.
 pub(crate) fn first_group(instance: &Value) -> Option<&str> {
-    let ours = items(&instance["groupSet"]).filter(|group| text(group, "groupName").starts_with("trestle-"));
+    let interface = items(&instance["networkInterfaceSet"]).next()?;
+    let ours = items(&interface["groupSet"]).filter(|group| text(group, "groupName").starts_with("trestle-"));
     ours.min_by_key(|group| text(group, "groupName")).map(|group| text(group, "groupId"))
 }
 
@@ -277,11 +278,11 @@ mod tests {
     #[test]
     fn a_resource_is_known_by_its_first_group() {
         let name = group_name(&"ns.aws".parse().unwrap(), "web", 0);
-        let groups = json!({"groupSet": [
+        let instance = json!({"networkInterfaceSet": [{"groupSet": [
             {"groupName": "by-hand", "groupId": "sg-0"},
             {"groupName": format!("{name}-2"), "groupId": "sg-2"},
             {"groupName": name, "groupId": "sg-1"},
-        ]});
-        assert_eq!(first_group(&groups), Some("sg-1"));
+        ]}]});
+        assert_eq!(first_group(&instance), Some("sg-1"));
     }
 }
