@@ -18,7 +18,6 @@
 
 mod chunk;
 mod current;
-pub mod evaluate;
 mod expr;
 pub mod fake;
 mod key;
