@@ -1,4 +1,5 @@
-//! One port that the kernel does not take, among others that it does: with real packets.
+//! Faults between the proxy and the kernel, with real packets: one port that is not taken among others that are, and
+//! an end between any two transactions.
 
 #[path = "support/lab.rs"]
 mod lab;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use lab::answered;
 use namespace::{in_namespace, run};
 use node_kernel::{
-    netlink::Refusal,
+    netlink::{NetlinkError, Refusal},
     nft::{Applied, CommitError, Nft, ReadError, ReconcileError, TableId},
     services::{Mode, NftablesProxy, Proxy, Settings, Tables},
 };
@@ -139,5 +140,102 @@ fn a_loop_that_somebody_built_is_undone_and_nobody_is_blamed() {
         let later = Instant::now() + Duration::from_secs(60);
         assert!(proxy.tend(later).expect("the kernel answers").is_none());
         proxy.stop().expect("ours can go");
+    });
+}
+
+/// nftables that can be reached for so many transactions only, as for an agent that is killed then.
+struct Dying {
+    nft: Nft,
+    left: usize,
+}
+
+impl Tables for Dying {
+    fn glance(&mut self, table: &TableId) -> Result<Option<CurrentTable>, ReadError> {
+        self.nft.glance(table)
+    }
+
+    fn read(&mut self, table: &TableId) -> Result<Option<CurrentTable>, ReadError> {
+        self.nft.read(table)
+    }
+
+    fn read_set(&mut self, table: &TableId, set: &str, schema: &SetSchema) -> Result<Elements, ReadError> {
+        self.nft.read_set(table, set, schema)
+    }
+
+    fn commit(&mut self, table: &TableId, transaction: &Transaction) -> Result<Applied, CommitError> {
+        if self.left == 0 {
+            let source = NetlinkError::Silent;
+            return Err(CommitError::Netlink { table: table.clone(), source });
+        }
+        self.left -= 1;
+        self.nft.commit(table, transaction)
+    }
+
+    fn delete(&mut self, table: &TableId) -> Result<bool, ReconcileError> {
+        self.nft.delete(table)
+    }
+}
+
+#[test]
+fn killed_between_any_two_transactions_the_next_run_completes_it() {
+    in_namespace(|| {
+        let lab = lab();
+        let small = Limits { elements: 3 };
+        let on = |left: usize, store: &Store| {
+            let nft = Dying { nft: Nft::open().expect("there is nftables"), left };
+            NftablesProxy::start_on(nft, false, rules(), small, store)
+        };
+        let state = |round: usize| {
+            let endpoints: [&[&str]; 3] = [&[LOCAL, REMOTE], &[REMOTE], &[LOCAL]];
+            let mut store = web_and_shop(endpoints[round % 3], endpoints[(round + 1) % 3]);
+            let sticky = node_services::Service { affinity: Some(60), ..states::everywhere("172.30.0.43") };
+            store.set_service(name("sticky"), sticky);
+            store.set_slice("sticky", http_slice("sticky", endpoints[(round + 2) % 3]));
+            store.patches();
+            store
+        };
+        let mut died = 0;
+        for left in 0..40 {
+            // Died while it began, and while it changed.
+            let old = state(left);
+            let mut store = old.clone();
+            if let Ok((mut proxy, _)) = on(left, &old) {
+                let new = state(left + 1);
+                for service in ["web", "shop", "sticky"] {
+                    let endpoints = new.ports().filter(|(id, ..)| id.service == name(service) && !id.ipv6);
+                    let endpoints: Vec<_> =
+                        endpoints.flat_map(|(.., all)| all.map(|one| one.address)).collect();
+                    let endpoints: Vec<_> = endpoints.iter().map(ToString::to_string).collect();
+                    let endpoints: Vec<_> = endpoints.iter().map(String::as_str).collect();
+                    store.set_slice(service, http_slice(service, &endpoints));
+                }
+                let patches = store.patches();
+                died += usize::from(proxy.update(&store, &patches).is_err());
+            } else {
+                died += 1;
+            }
+            let (mut proxy, _) = on(usize::MAX, &store).expect("the next run finds its way");
+            assert_eq!(
+                proxy.reconcile(&store).expect("the kernel answers"),
+                Applied::default(),
+                "after {left}"
+            );
+            assert_eq!(proxy.refused().count(), 0);
+            if left % 10 == 9 {
+                let web: Vec<_> = store
+                    .ports()
+                    .find(|(id, ..)| id.service == name("web"))
+                    .expect("it is there")
+                    .2
+                    .collect();
+                let by: Vec<_> = web.iter().map(|one| format!("{}:80", one.address)).collect();
+                let by: Vec<_> = by.iter().map(String::as_str).collect();
+                check(&lab, &[(POD, "172.30.0.41:80", answered(&by, false))]);
+            }
+            if left % 2 == 0 {
+                proxy.stop().expect("the table can go");
+            }
+        }
+        assert!(died > 10, "{died} deaths");
     });
 }
