@@ -146,7 +146,7 @@ fn slice(number: u32, endpoints: u32, shift: u32) -> (String, Slice) {
     };
     let ports = vec![SlicePort { name: Some("http".into()), protocol: Protocol::Tcp, port: Some(8080) }];
     let endpoints = (0..endpoints).map(endpoint).collect();
-    (key(number), Slice { service: name(number), ports, endpoints, labels: BTreeMap::new() })
+    (key(number), Slice { service: name(number), ports, endpoints, labels: BTreeMap::new(), triggered: None })
 }
 
 /// Of this thread, in the kernel and outside: what the wall clock would show on an idle machine.

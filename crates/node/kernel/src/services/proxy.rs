@@ -112,6 +112,8 @@ pub struct Synced {
     pub refused: BTreeMap<ServiceName, String>,
     /// UDP flows that pointed to endpoints which are gone.
     pub cleaned: usize,
+    /// How long it took to look for them, if that was needed.
+    pub clean_took: Option<Duration>,
 }
 
 pub struct Proxy {
@@ -190,7 +192,11 @@ impl Proxy {
             if std::mem::take(&mut self.clean_all) {
                 cleanup = Cleanup::of_everything(&self.store);
             }
-            synced.cleaned = clean(&cleanup).inspect_err(|_| self.clean_all = true)?;
+            if !cleanup.is_empty() {
+                let started = Instant::now();
+                synced.cleaned = clean(&cleanup).inspect_err(|_| self.clean_all = true)?;
+                synced.clean_took = Some(started.elapsed());
+            }
         }
         if self.mode == Mode::Nftables && synced.transactions > 0 {
             self.watch.generation = self.generation()?;
@@ -457,9 +463,6 @@ impl Proxy {
 
 /// Deletes stale flows of both families.
 fn clean(cleanup: &Cleanup) -> Result<usize, ConntrackError> {
-    if cleanup.is_empty() {
-        return Ok(0);
-    }
     let mut conntrack = Conntrack::open().map_err(ConntrackError::Read)?;
     Ok(conntrack.clean(false, cleanup)? + conntrack.clean(true, cleanup)?)
 }

@@ -84,6 +84,7 @@ fn slice(number: u8, endpoints: &[u8]) -> Slice {
         ports: vec![SlicePort { name: Some("http".into()), protocol: Protocol::Tcp, port: Some(8080) }],
         endpoints: endpoints.collect(),
         labels: BTreeMap::new(),
+        triggered: None,
     }
 }
 
