@@ -248,3 +248,37 @@ fn claim_of(key: &Key) -> Option<Claim> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::Objects;
+
+    fn service(name: &str, spec: &Value) -> Document {
+        let metadata = json!({ "name": name, "namespace": "shop" });
+        let document = json!({ "apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec });
+        Document::read(document.to_string().as_bytes()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_services_of_an_earlier_version_have_is_entered_and_entries_of_nobody_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store::embedded::open(dir.path().join("store")).unwrap();
+        let objects = Objects::new(store.clone(), Ranges::default());
+        for number in 0..100 {
+            let spec = json!({ "clusterIP": format!("10.96.1.{number}"), "ports": [{ "port": 80 }] });
+            objects.apply(&[service(&format!("s{number}"), &spec)], "", false).await.unwrap();
+        }
+        // As an earlier version left it, and with an entry whose Service is gone.
+        store.transact(Transaction::new().delete_prefix(prefix())).await.unwrap();
+        let stale = Claim::NodePort(30_000);
+        store.transact(Transaction::new().put(key_of(stale), "shop/nobody")).await.unwrap();
+        assert_eq!(objects.adopt_allotments().await.unwrap(), 101);
+        let found = Allotments::read(&store).await.unwrap();
+        assert_eq!((found.taken.len(), found.taken.contains_key(&stale)), (100, false));
+        assert_eq!(objects.adopt_allotments().await.unwrap(), 0);
+        let thief = service("thief", &json!({ "clusterIP": "10.96.1.7", "ports": [{ "port": 80 }] }));
+        let refused = objects.apply(&[thief], "", false).await.unwrap_err();
+        assert!(refused.to_string().contains("10.96.1.7 is taken by Service shop/s7"), "{refused}");
+    }
+}

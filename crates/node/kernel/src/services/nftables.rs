@@ -12,14 +12,17 @@
 use std::{collections::BTreeSet, time::Instant};
 
 use node_nft::{
-    CurrentTable, Data, Elements, Family, Limits, Live, Op, Plan, SetSchema, Transaction, bundle,
+    CurrentTable, Data, Elements, Family, Limits, Live, Op, Plan, Transaction, bundle,
 };
 use node_services::{
     Operation, PortId, ServiceEndpointsPatch, Store,
     nftables::{Apart, Config, Forget, Plane, TABLE, Work},
 };
 
-use super::quarantine::{Held, Quarantine};
+use super::{
+    Tables,
+    quarantine::{Held, Quarantine},
+};
 use crate::{
     netlink::NetlinkError,
     nft::{Applied, CommitError, Nft, ReadError, ReconcileError, TableId},
@@ -41,37 +44,6 @@ pub enum ProxyError {
     Read(#[from] ReadError),
     #[error(transparent)]
     Commit(#[from] CommitError),
-}
-
-/// What the proxy needs of nftables.
-pub trait Tables {
-    fn glance(&mut self, table: &TableId) -> Result<Option<CurrentTable>, ReadError>;
-    fn read(&mut self, table: &TableId) -> Result<Option<CurrentTable>, ReadError>;
-    fn read_set(&mut self, table: &TableId, set: &str, schema: &SetSchema) -> Result<Elements, ReadError>;
-    fn commit(&mut self, table: &TableId, transaction: &Transaction) -> Result<Applied, CommitError>;
-    fn delete(&mut self, table: &TableId) -> Result<bool, ReconcileError>;
-}
-
-impl Tables for Nft {
-    fn glance(&mut self, table: &TableId) -> Result<Option<CurrentTable>, ReadError> {
-        Self::glance(self, table)
-    }
-
-    fn read(&mut self, table: &TableId) -> Result<Option<CurrentTable>, ReadError> {
-        Self::read(self, table)
-    }
-
-    fn read_set(&mut self, table: &TableId, set: &str, schema: &SetSchema) -> Result<Elements, ReadError> {
-        Self::read_set(self, table, set, schema)
-    }
-
-    fn commit(&mut self, table: &TableId, transaction: &Transaction) -> Result<Applied, CommitError> {
-        Self::commit(self, table, transaction)
-    }
-
-    fn delete(&mut self, table: &TableId) -> Result<bool, ReconcileError> {
-        Self::delete(self, table)
-    }
 }
 
 /// Owns table [`TABLE`] of one family.
