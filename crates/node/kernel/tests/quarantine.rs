@@ -43,7 +43,7 @@ impl Tables for Refusing {
     }
 
     fn commit(&mut self, table: &TableId, transaction: &Transaction) -> Result<Applied, CommitError> {
-        let elements = transaction.ops.iter().filter_map(|op| op.elements()).flatten();
+        let elements = transaction.ops.iter().flat_map(|op| op.elements());
         let keys: Vec<_> = elements.map(|(key, _)| key).collect();
         if let Some(hated) = &self.hated
             && keys.iter().any(|key| key.windows(hated.len()).any(|bytes| bytes == hated))

@@ -59,7 +59,7 @@ impl Bundle {
     fn push(&mut self, unit: Vec<Op>) {
         unit.into_iter().for_each(|op| self.transaction.push(op));
         let ops = &self.transaction.ops;
-        self.ends.push((ops.len(), ops.last().map_or(0, |op| op.elements().map_or(0, <[_]>::len))));
+        self.ends.push((ops.len(), ops.last().map_or(0, |op| op.elements().len())));
     }
 
     /// Its first units and the others. A bundle of one unit cannot be halved.

@@ -58,11 +58,11 @@ impl Op {
         }
     }
 
-    /// The elements it adds or removes, if it does.
-    pub fn elements(&self) -> Option<&[(Box<[u8]>, Element)]> {
+    /// The elements it adds or removes.
+    pub fn elements(&self) -> &[(Box<[u8]>, Element)] {
         match self {
-            Self::AddElements { elements, .. } | Self::DeleteElements { elements, .. } => Some(elements),
-            _ => None,
+            Self::AddElements { elements, .. } | Self::DeleteElements { elements, .. } => elements,
+            _ => &[],
         }
     }
 

@@ -247,7 +247,7 @@ fn ranges_that_cannot_be_are_refused() {
 
 #[derive(Clone, Debug)]
 enum Event {
-    Apply(u8, ServiceSpec),
+    Apply(u8, Box<ServiceSpec>),
     Delete(u8),
 }
 
@@ -271,7 +271,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
             }
         });
     let event = prop_oneof![
-        4 => (0..5_u8, spec).prop_map(|(number, spec)| Event::Apply(number, spec)),
+        4 => (0..5_u8, spec).prop_map(|(number, spec)| Event::Apply(number, Box::new(spec))),
         1 => (0..5_u8).prop_map(Event::Delete),
     ];
     proptest::collection::vec(event, 0..40)

@@ -11,9 +11,7 @@
 
 use std::{collections::BTreeSet, time::Instant};
 
-use node_nft::{
-    CurrentTable, Data, Elements, Family, Limits, Live, Op, Plan, Transaction, bundle,
-};
+use node_nft::{CurrentTable, Data, Elements, Family, Limits, Live, Op, Plan, Transaction, bundle};
 use node_services::{
     Operation, PortId, ServiceEndpointsPatch, Store,
     nftables::{Apart, Config, Forget, Plane, TABLE, Work},

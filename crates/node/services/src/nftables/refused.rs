@@ -16,7 +16,7 @@ use node_nft::{CurrentTable, Element, Op};
 use super::{
     Plane, Port, Unit, Work,
     elements::Shared,
-    layout::{self, Place},
+    layout::{self, Layout, Place},
 };
 use crate::{
     EndpointInfo, EndpointPatch, Operation, PortId, ServiceEndpointsPatch, ServicePatch, ServicePortInfo,
@@ -90,7 +90,7 @@ impl Plane {
     /// Operations that may be done one by one, by the port they belong to; and those that may not. O(ports): for when
     /// something was refused.
     pub fn apart(&self, ops: &[Op]) -> Apart {
-        let (by_place, by_shared) = self.by_key();
+        let owners = self.owners();
         let mut apart = Apart::default();
         for op in ops {
             let (Op::AddElements { set, schema, elements } | Op::DeleteElements { set, schema, elements }) =
@@ -99,13 +99,8 @@ impl Plane {
                 apart.frame.push(op.clone());
                 continue;
             };
-            let is_placed = BY_PLACE.contains(&set.as_str());
             for (key, element) in elements {
-                let owner = if is_placed {
-                    key.get(..self.layout.place_len()).and_then(|place| by_place.get(place))
-                } else {
-                    by_shared.get(&(set.as_str(), key.clone()))
-                };
+                let owner = owners.of(set, key, self.layout);
                 let (set, schema, elements) =
                     (set.clone(), schema.clone(), vec![(key.clone(), element.clone())]);
                 let op = match op {
@@ -113,7 +108,7 @@ impl Plane {
                     _ => Op::DeleteElements { set, schema, elements },
                 };
                 match owner {
-                    Some(id) => apart.ports.entry((*id).clone()).or_default().push(op),
+                    Some(id) => apart.ports.entry(id.clone()).or_default().push(op),
                     None => apart.nobodys.push(op),
                 }
             }
@@ -149,18 +144,35 @@ impl Plane {
         unit.ops.splice(0..0, delete);
     }
 
-    fn by_key(&self) -> (HashMap<Box<[u8]>, &PortId>, HashMap<(&str, Box<[u8]>), &PortId>) {
-        let (mut by_place, mut by_shared) = (HashMap::new(), HashMap::new());
+    fn owners(&self) -> Owners<'_> {
+        let mut owners = Owners::default();
         for (id, port) in &self.ports {
             let Some(info) = &port.info else { continue };
             for frontend in &info.frontends {
                 let place =
                     Place { layout: self.layout, protocol: info.protocol.number(), frontend: *frontend };
-                by_place.insert(place.key().into(), id);
+                owners.by_place.insert(place.key().into(), id);
             }
-            by_shared.extend(port.shared().into_iter().map(|shared| (shared.change().id(), id)));
+            owners.by_element.extend(port.shared().into_iter().map(|shared| (shared.change().id(), id)));
         }
-        (by_place, by_shared)
+        owners
+    }
+}
+
+/// Whose an element is: by the frontend that its key begins with, or by the element itself.
+#[derive(Default)]
+struct Owners<'a> {
+    by_place: HashMap<Box<[u8]>, &'a PortId>,
+    by_element: HashMap<(&'static str, Box<[u8]>), &'a PortId>,
+}
+
+impl<'a> Owners<'a> {
+    fn of(&self, set: &str, key: &[u8], layout: Layout) -> Option<&'a PortId> {
+        if BY_PLACE.contains(&set) {
+            return self.by_place.get(key.get(..layout.place_len())?).copied();
+        }
+        let set = [layout::CLUSTER_IPS, layout::HAIRPIN].into_iter().find(|known| *known == set)?;
+        self.by_element.get(&(set, key.into())).copied()
     }
 }
 

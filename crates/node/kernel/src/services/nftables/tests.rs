@@ -23,7 +23,7 @@ impl Faulty {
     }
 
     fn hates(&self, op: &Op) -> bool {
-        let keys = op.elements().unwrap_or_default().iter().map(|(key, _)| &**key);
+        let keys = op.elements().iter().map(|(key, _)| &**key);
         let holds = |key: &[u8], bytes: &[u8]| key.windows(bytes.len()).any(|window| window == bytes);
         let chain = matches!(op, Op::AddChain { name, .. } if Some(name) == self.hated_chain.as_ref());
         chain || keys.into_iter().any(|key| self.hated.iter().any(|bytes| holds(key, bytes)))
