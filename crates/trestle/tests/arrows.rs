@@ -83,7 +83,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("node-nft", &["ipnet"]),
     ("node-policy", &["ipnet", "rustc-hash"]),
     ("node-services", &["ipnet"]),
-    ("services", &["ipnet"]),
+    ("services", &["ipnet", "thiserror"]),
 ];
 
 fn dependencies() -> BTreeMap<String, Vec<String>> {

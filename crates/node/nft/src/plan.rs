@@ -58,6 +58,31 @@ impl Op {
         }
     }
 
+    /// The elements it adds or removes.
+    pub fn elements(&self) -> &[(Box<[u8]>, Element)] {
+        match self {
+            Self::AddElements { elements, .. } | Self::DeleteElements { elements, .. } => elements,
+            _ => &[],
+        }
+    }
+
+    /// Leaves the first so many elements here and returns the others as an operation of their own; none if there are
+    /// none.
+    pub(crate) fn split_off(&mut self, at: usize) -> Option<Self> {
+        let (Self::AddElements { elements, set, schema } | Self::DeleteElements { elements, set, schema }) =
+            self
+        else {
+            return None;
+        };
+        let rest = elements.split_off(at.min(elements.len()));
+        let (set, schema) = (set.clone(), schema.clone());
+        let rest = (!rest.is_empty()).then_some(rest)?;
+        Some(match self {
+            Self::AddElements { .. } => Self::AddElements { set, schema, elements: rest },
+            _ => Self::DeleteElements { set, schema, elements: rest },
+        })
+    }
+
     /// What the operation is about, for errors.
     pub fn describe(&self) -> String {
         match self {

@@ -168,6 +168,13 @@ impl World {
         kill(self.hosts[index].agent.take());
     }
 
+    /// Sends the agent a signal: `HUP`, `TERM`.
+    pub fn signal_agent(&self, index: usize, signal: &str) {
+        let pid = self.hosts[index].agent.as_ref().expect("an agent runs").id().to_string();
+        let sent = Command::new("kill").args(["-s", signal, &pid]).status().unwrap();
+        assert!(sent.success(), "kill -s {signal} {pid}");
+    }
+
     pub fn data_dir(&self, index: usize) -> PathBuf {
         self.hosts[index].dir.join("data")
     }
