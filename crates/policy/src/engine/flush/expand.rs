@@ -15,7 +15,7 @@ use super::super::{
     tables::{GroupId, NodeId, PolicyId, ProfileId},
 };
 
-/// Shorter lists are spelled anew each time: that costs less than looking them up.
+/// Of shorter lists only the last is remembered: to spell one costs less than to look it up.
 const WORTH_SHARING: usize = 8;
 
 /// Lists of names made in this flush. Policies over one group have one span, and one list of its names. Keys are the
@@ -23,18 +23,26 @@ const WORTH_SHARING: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Spelled {
     pub(super) nothing: Span,
+    /// The groups made of one selector come one after the other.
+    last: Option<(Nodes, Span)>,
     lists: FxHashMap<usize, (Nodes, Span)>,
     differences: FxHashMap<(usize, usize), (Nodes, Nodes, Span, Span)>,
 }
 
 impl Default for Spelled {
     fn default() -> Self {
-        Spelled { nothing: Arc::new([]), lists: FxHashMap::default(), differences: FxHashMap::default() }
+        Spelled {
+            nothing: Arc::new([]),
+            last: None,
+            lists: FxHashMap::default(),
+            differences: FxHashMap::default(),
+        }
     }
 }
 
 impl Spelled {
     pub(super) fn clear(&mut self) {
+        self.last = None;
         self.lists = FxHashMap::default();
         self.differences = FxHashMap::default();
     }
@@ -49,8 +57,14 @@ impl Engine {
         if nodes.is_empty() {
             return Arc::clone(&self.flush.spelled.nothing);
         }
+        if let Some((_, span)) = self.flush.spelled.last.as_ref().filter(|(last, _)| Arc::ptr_eq(last, nodes))
+        {
+            return Arc::clone(span);
+        }
         if nodes.len() < WORTH_SHARING {
-            return self.names(nodes);
+            let span = self.names(nodes);
+            self.flush.spelled.last = Some((Arc::clone(nodes), Arc::clone(&span)));
+            return span;
         }
         if let Some((_, span)) = self.flush.spelled.lists.get(&address(nodes)) {
             return Arc::clone(span);
