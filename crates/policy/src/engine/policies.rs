@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use model::policy::{
     Kind, ObjectId,
-    output::{Action, Direction, Identifier, RuleDetail},
+    output::{Action, Detail, Direction, Identifier},
 };
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
@@ -70,7 +70,7 @@ pub(crate) struct CompiledRule {
     pub(crate) groups: SmallVec<[GroupId; 4]>,
     /// Empty unless the policy is applied per rule.
     pub(crate) applied_to: Box<[GroupId]>,
-    pub(crate) detail: Arc<RuleDetail>,
+    pub(crate) detail: Detail,
 }
 
 #[derive(Debug)]
@@ -234,7 +234,7 @@ impl Engine {
                 priority: rule.priority,
                 groups,
                 applied_to: (*own).into(),
-                detail: Arc::clone(&rule.detail),
+                detail: rule.detail.clone(),
             });
         }
         Record {
