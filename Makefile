@@ -1,10 +1,12 @@
 # The verbs of the project. CI calls the same ones.
 
 CARGO ?= cargo
+# make oracle SEED=n makes other histories.
+SEED ?= 1000
 # make bench ONLY=store runs one family.
 ONLY ?= store tags policy watch transport nft services orchestrator clouds storage
 
-.PHONY: up build page openapi pictures test lint bench lab lab-clouds live-aws live-gcp dist deny clean
+.PHONY: up build page openapi pictures test lint bench oracle lab lab-clouds live-aws live-gcp dist deny clean
 
 up: build ## Start a controller here; Ctrl-C stops it
 	target/release/trestle up
@@ -37,13 +39,16 @@ bench: ## One JSON line per figure: make bench ONLY="store tags"
 	scripts/test-deps
 	@for family in $(ONLY); do $(CARGO) bench --quiet --locked -p benches --bench $$family || exit 1; done
 
+oracle: ## A million random policy changes, the engine held against two computations from scratch: make oracle SEED=7
+	POLICY_SEED=$(SEED) $(CARGO) test --release --locked -p policy --test oracle -- --ignored --nocapture
+
 lab: ## Long tests: crashes, large graphs, a million policy changes, 10,000 watchers, 1,000 agents, packets, links between clouds, Go clients, IPVS in a VM, Ceph
 	scripts/test-deps
 	TRESTLE_CRASH_ROUNDS=500 $(CARGO) test --release --locked -p store --test crash -- --nocapture
 	$(CARGO) test --release --locked -p server --test scale -- --ignored --nocapture --test-threads 1
 	$(CARGO) test --release --locked -p server --test watch -- --ignored --nocapture
 	$(CARGO) test --release --locked -p trestle --test idle -- --ignored --nocapture
-	$(CARGO) test --release --locked -p policy --test oracle -- --ignored --nocapture
+	$(MAKE) oracle
 	$(CARGO) test --release --locked -p node-policy --test random -- --ignored --nocapture
 	labs/antrea-client/run.sh
 	TRESTLE_CHURN_AGENTS=1000 TRESTLE_CHURN_SECONDS=60 $(CARGO) test --release --locked -p agent --test controller churn -- --nocapture

@@ -4,7 +4,7 @@
 //! ports. In `apps` the sets are of different workloads, as selections by application are; in `mixed` every peer is in
 //! several sets at random, which is the worst there is for a layout by classes of peers.
 
-use std::{fmt::Write as _, io, net::IpAddr, sync::Arc, time::Instant};
+use std::{fmt::Write as _, io, net::IpAddr, time::Instant};
 
 use benches::report;
 use model::policy::{
@@ -131,7 +131,7 @@ fn policy(number: u32) -> Change {
         enable_logging: false,
         address_groups: vec![Identifier::parse(&format!("peers-{number}"))],
         applied_to_groups: Vec::new(),
-        detail: Arc::new(detail),
+        detail: detail.into(),
     };
     let policy = NetworkPolicy {
         uid: Identifier::parse(&name),

@@ -15,7 +15,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use model::policy::output::{Action, Direction, Protocol, Service};
+use model::policy::output::{Action, Direction, Protocol, RuleDetail, Service};
 use node_kernel::{nft::Nft, policy::PolicyExecutor};
 use node_policy::{Change, LocalChange, Options, SetKind, naive::Naive};
 use support::{
@@ -179,8 +179,9 @@ fn tiers_with_real_packets() {
             ],
         );
         let mut unsaid = rule(Out, Some(Allow), &["b"], ANYBODY, &[]);
-        let detail = Arc::make_mut(&mut unsaid.detail);
-        detail.untranslatable = vec!["l7Protocols".into()];
+        let detail =
+            RuleDetail { untranslatable: vec!["l7Protocols".into()], ..RuleDetail::clone(&unsaid.detail) };
+        unsaid.detail = detail.into();
         let names =
             [policy("P", None, "on-a", vec![unsaid]), policy("p", Some((50, 1.0)), "on-ab", Vec::new())];
         bench.scenario("what cannot be said permits nothing", names.to_vec());
