@@ -27,7 +27,7 @@ pub use clock::{Clock, SystemClock};
 pub use failure::{Answer, Class, Failure};
 pub use letters::letters;
 pub use limit::Rates;
-pub use recent::{Recent, Turns};
+pub use recent::{Recent, Turn, Turns};
 pub use record::{Exchange, FileRecorder, Recorder, redact};
 pub use request::{Access, Repeat, Reply, Request, encode_component, form};
 pub use transport::{HttpTransport, Transport, TransportError};

@@ -13,7 +13,7 @@ use http::{HeaderMap, Method, Uri};
 use parking_lot::Mutex;
 
 use crate::{
-    Fault, VirtualClock, aws, gcp,
+    Fault, VirtualClock, aws, azure, gcp,
     world::{Call, World},
 };
 
@@ -102,8 +102,13 @@ async fn handle(
 }
 
 fn answer(world: &mut World, ask: &Ask<'_>) -> (Answer, bool) {
-    let is_gcp = gcp::is_for(ask);
-    let operation = if is_gcp { gcp::operation(ask) } else { aws::operation(ask) };
+    type Answering = fn(&mut World, &Ask<'_>, Option<Fault>) -> Answer;
+    // AWS has no paths of its own, so it hears what is nobody else's.
+    let (operation, cloud): (String, Answering) = match ask {
+        ask if gcp::is_for(ask) => (gcp::operation(ask), gcp::answer),
+        ask if azure::is_for(ask) => (azure::operation(ask), azure::answer),
+        ask => (aws::operation(ask), aws::answer),
+    };
     let fault = world.trouble.roll(&operation);
     let answer = match fault {
         Some(Fault::Html) => Answer {
@@ -112,8 +117,7 @@ fn answer(world: &mut World, ask: &Ask<'_>) -> (Answer, bool) {
             body: "<html><body><h1>502 Bad Gateway</h1></body></html>".to_owned(),
             ..Answer::default()
         },
-        fault if is_gcp => gcp::answer(world, ask, fault),
-        fault => aws::answer(world, ask, fault),
+        fault => cloud(world, ask, fault),
     };
     world.calls.push(Call { operation, status: answer.status });
     (answer, fault == Some(Fault::Lost))

@@ -8,13 +8,13 @@ use parking_lot::Mutex;
 use tokio::{net::TcpListener, task::JoinHandle};
 
 use crate::{
-    Fault, Faults, VirtualClock, aws::Ec2, faults::Trouble, gcp::Gce, record::Recorder, server, wire::Wire,
+    Fault, Faults, VirtualClock, aws::Ec2, azure::Azure, faults::Trouble, gcp::Gce, record::Recorder, server, wire::Wire,
 };
 
 /// One request that a cloud heard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// `ec2:DescribeVpcs`, `compute.networks.insert`.
+    /// `ec2:DescribeVpcs`, `Microsoft.Network/virtualNetworks/write`, `compute.networks.insert`.
     pub operation: String,
     pub status: u16,
 }
@@ -25,6 +25,7 @@ pub(crate) struct World {
     /// As it was before the last change, for reads that come too early.
     pub(crate) aws_before: Ec2,
     pub(crate) aws_changed: u64,
+    pub(crate) azure: Azure,
     pub(crate) gcp: Gce,
     pub(crate) trouble: Trouble,
     pub(crate) calls: Vec<Call>,
@@ -37,6 +38,7 @@ impl World {
     pub(crate) fn wire(&self) -> Wire {
         let mut wire = Wire::default();
         self.aws.join(&mut wire);
+        self.azure.join(&mut wire);
         self.gcp.join(&mut wire);
         wire
     }
@@ -106,6 +108,7 @@ impl Sim {
         let now = self.clock.now().as_secs();
         let mut world = self.world.lock();
         world.aws.settle(now);
+        world.azure.settle(now);
         world.gcp.settle(now);
     }
 
@@ -144,6 +147,7 @@ impl Sim {
     pub fn vandalise(&self) {
         let mut world = self.world.lock();
         world.aws.vandalise();
+        world.azure.vandalise();
         world.gcp.vandalise();
     }
 
@@ -151,7 +155,7 @@ impl Sim {
     pub fn left(&self) -> Vec<String> {
         self.pass(Duration::from_secs(7200));
         let world = self.world.lock();
-        world.aws.left().into_iter().chain(world.gcp.left()).collect()
+        world.aws.left().into_iter().chain(world.azure.left()).chain(world.gcp.left()).collect()
     }
 }
 
