@@ -103,8 +103,7 @@ fn at(cloud: &str) -> At {
 }
 
 const AWS_VM: &str = r#"{"region":"us-east-1","ImageId":"ami-1"}"#;
-const AZURE_VM: &str =
-    r#"{"location":"westus2","properties":{"hardwareProfile":{"vmSize":"Standard_B1s"},"storageProfile":{}}}"#;
+const AZURE_VM: &str = r#"{"location":"westus2","properties":{"hardwareProfile":{"vmSize":"Standard_B1s"},"storageProfile":{}}}"#;
 const GCP_VM: &str = r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[{"boot":true}]}"#;
 
 async fn make(cloud: &dyn Cloud, kind: &str, description: &str, space: &str) -> ResourceState {

@@ -297,7 +297,9 @@ impl Arm {
             }
         }
         match result {
-            Some(url) if started.status == 202 => Ok(Ok(self.poll(id, url, |status, _| status != 202).await?)),
+            Some(url) if started.status == 202 => {
+                Ok(Ok(self.poll(id, url, |status, _| status != 202).await?))
+            }
             _ => Ok(read(operation, &started)),
         }
     }
@@ -343,10 +345,8 @@ fn read(operation: &str, reply: &Reply) -> Result<Value, Failure> {
     if reply.body.is_empty() {
         return Ok(Value::Null);
     }
-    serde_json::from_slice(&reply.body).map_err(|err| Failure::Unreadable {
-        operation: operation.to_owned(),
-        message: err.to_string(),
-    })
+    serde_json::from_slice(&reply.body)
+        .map_err(|err| Failure::Unreadable { operation: operation.to_owned(), message: err.to_string() })
 }
 
 #[cfg(test)]

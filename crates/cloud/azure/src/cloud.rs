@@ -171,7 +171,6 @@ impl AzureCloud {
     }
 }
 
-
 fn group_path(subscription: &str, group: &str) -> Result<String> {
     let legal = |text: &str| {
         !text.is_empty() && text.chars().all(|letter| letter.is_alphanumeric() || "-_.()".contains(letter))

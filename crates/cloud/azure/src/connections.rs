@@ -23,9 +23,8 @@ use crate::{
 /// Tunnels of the smaller gateways.
 const MOST_TUNNELS: usize = 30;
 
-/// Refused if Azure could not make it, before the first request.
-fn check(spec: &ConnectionSpec) -> Result<()> {
-    check_asn(spec.peer_asn)?;
+/// Refused if the gateway could not have the link's BGP addresses, before the first request.
+fn check_sessions(spec: &ConnectionSpec) -> Result<()> {
     let apipa = Ipv4Addr::new(169, 254, 21, 0)..=Ipv4Addr::new(169, 254, 22, 255);
     if let Some(outside) = spec.local_bgp.iter().find(|address| !apipa.contains(*address)) {
         return Err(CloudError::invalid(format!(
@@ -34,6 +33,13 @@ fn check(spec: &ConnectionSpec) -> Result<()> {
             apipa.end()
         )));
     }
+    Ok(())
+}
+
+/// Refused if Azure could not make the tunnels, before the first request.
+fn check(spec: &ConnectionSpec) -> Result<()> {
+    check_asn(spec.peer_asn)?;
+    check_sessions(spec)?;
     let (own, theirs, inside) = (spec.local_bgp.len(), spec.peer_addresses.len(), spec.peer_bgp.len());
     if own == 0 || own > theirs || own > inside {
         return Err(CloudError::invalid(format!(
@@ -45,7 +51,10 @@ fn check(spec: &ConnectionSpec) -> Result<()> {
     let key = spec.shared_key.expose().as_bytes();
     if key.is_empty() || key.len() > 128 || !key.iter().all(|byte| legal(*byte)) {
         let why = "printable letters but no space, - or ~, and at most 128 of them";
-        return Err(CloudError::invalid(format!("the link to {} has a key that Azure does not take: {why}", spec.peer)));
+        return Err(CloudError::invalid(format!(
+            "the link to {} has a key that Azure does not take: {why}",
+            spec.peer
+        )));
     }
     Ok(())
 }
@@ -121,7 +130,8 @@ fn custom_of(connection: &Value) -> Vec<(String, String)> {
 impl AzureCloud {
     /// Gives the gateway the link's BGP addresses; those of other links stay (B15).
     pub(crate) async fn offer_sessions(&self, ground: &Ground, spec: &ConnectionSpec) -> Result<Gateway> {
-        check(spec)?;
+        // The other end's addresses need not be known yet.
+        check_sessions(spec)?;
         let gateway = self.need_gateway(ground).await?;
         let mut wanted = gateway.sessions.clone();
         for (wanted, own) in wanted.iter_mut().zip(sessions(spec)) {
@@ -132,6 +142,7 @@ impl AzureCloud {
     }
 
     pub(crate) async fn connect(&self, ground: &Ground, spec: &ConnectionSpec) -> Result<()> {
+        check(spec)?;
         let gateway = self.offer_sessions(ground, spec).await?;
         let region = gateway.object["location"].as_str().unwrap_or_default();
         let there = self.connections(ground).await?;
@@ -151,7 +162,13 @@ impl AzureCloud {
         self.remove_tunnels(ground, &spec.peer, count).await
     }
 
-    async fn make_peer(&self, ground: &Ground, region: &str, spec: &ConnectionSpec, number: usize) -> Result<()> {
+    async fn make_peer(
+        &self,
+        ground: &Ground,
+        region: &str,
+        spec: &ConnectionSpec,
+        number: usize,
+    ) -> Result<()> {
         let id = ground.network_id("localNetworkGateways", &ground.names.tunnel("lng", &spec.peer, number));
         let body = peer_gateway(ground, region, spec, number);
         let fits = |there: &Value| {
@@ -173,11 +190,17 @@ impl AzureCloud {
     ) -> Result<()> {
         let id = ground.network_id("connections", &ground.names.tunnel("con", &spec.peer, number));
         let body = connection(ground, region, spec, number);
-        let there = self.owned(ground, &id).await?.filter(is_made);
+        let mut there = self.owned(ground, &id).await?;
+        if there.as_ref().is_some_and(|there| !is_made(there)) {
+            // Nobody knows what key it has.
+            self.arm.delete(&id).await?;
+            there = None;
+        }
         let same_key = |there: &Value| tag(there, KEY) == Some(&key_mark(spec));
         match &there {
             Some(there) if same_key(there) && custom_of(there) == custom_of(&body) => return Ok(()),
-            // The key of a connection that is there has a request of its own; the mark follows when it is set.
+            // Azure ignores a new key in the request that replaces a connection: it has one of its own. The mark follows
+            // when the key is set.
             Some(there) if !same_key(there) => {
                 let key = json!({"value": spec.shared_key.expose()});
                 self.arm.set(&format!("{id}/sharedkey"), &key).await?;
@@ -189,9 +212,8 @@ impl AzureCloud {
 
     /// Deletes a peer's tunnels from a number on.
     async fn remove_tunnels(&self, ground: &Ground, peer: &Site, first: usize) -> Result<()> {
-        let number = |object: &Value| -> Option<usize> {
-            object["name"].as_str()?.rsplit('-').next()?.parse().ok()
-        };
+        let number =
+            |object: &Value| -> Option<usize> { object["name"].as_str()?.rsplit('-').next()?.parse().ok() };
         let surplus = |object: &&Value| {
             peer_of(object).as_ref() == Some(peer) && number(object).is_none_or(|number| number >= first)
         };
@@ -235,7 +257,9 @@ impl AzureCloud {
             .filter(is_peer)
             .filter_map(|one| one["properties"]["bgpSettings"]["bgpPeeringAddress"].as_str()?.parse().ok())
             .collect();
-        let from = |value: &Value| value.as_str().and_then(|text| text.parse().ok()).is_some_and(|ip| facing.contains(&ip));
+        let from = |value: &Value| {
+            value.as_str().and_then(|text| text.parse().ok()).is_some_and(|ip| facing.contains(&ip))
+        };
         let up = |one: &&Value| from(&one["neighbor"]) && one["state"] == "Connected";
         let routes = listed_in(&routes).filter(|route| from(&route["sourcePeer"]));
         let mut routes: Vec<Ipv4Net> =
@@ -243,7 +267,8 @@ impl AzureCloud {
         routes.sort();
         routes.dedup();
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        let connected = shown.iter().flatten().filter(|one| one["properties"]["connectionStatus"] == "Connected");
+        let connected =
+            shown.iter().flatten().filter(|one| one["properties"]["connectionStatus"] == "Connected");
         let bytes = |field: &str| -> u64 {
             shown.iter().flatten().filter_map(|one| one["properties"][field].as_u64()).sum()
         };

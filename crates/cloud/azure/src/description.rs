@@ -7,8 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::names::region_of;
 
 /// Fields of a machine that a user may set.
-const FIELDS: [&str; 7] =
-    ["location", "properties", "zones", "identity", "plan", "tags", "extendedLocation"];
+const FIELDS: [&str; 7] = ["location", "properties", "zones", "identity", "plan", "tags", "extendedLocation"];
 const SHAPE: &str = r#"is JSON such as {"location": "westus2", "properties": {"hardwareProfile": {"vmSize": "Standard_B1s"}, "storageProfile": {…}, "osProfile": {…}}}"#;
 
 #[derive(Clone, Debug, PartialEq)]

@@ -150,11 +150,11 @@ impl AzureCloud {
                 (Some(half), _) | (None, Some(half)) => half["location"].as_str().and_then(region_of),
                 (None, None) => self.vnets(ground).await?.first().map(|vnet| vnet.region.clone()),
             };
-            let none = || {
-                CloudError::conflict(format!("{} has no network for a gateway to stand by", ground.site))
-            };
+            let none =
+                || CloudError::conflict(format!("{} has no network for a gateway to stand by", ground.site));
             let region = region.ok_or_else(none)?;
-            let addresses = try_join_all((0..2).map(|number| self.gateway_ip(ground, region.as_str(), number)));
+            let addresses =
+                try_join_all((0..2).map(|number| self.gateway_ip(ground, region.as_str(), number)));
             try_join(self.make_hub(ground, region.as_str()), addresses).await?;
             let body = self.body(ground, region.as_str(), asn, &self.gateway_sku, &Sessions::default());
             self.arm.put(&ground.gateway(), &body).await?;
@@ -164,9 +164,8 @@ impl AzureCloud {
         for vnet in self.vnets(ground).await? {
             self.join_hub(ground, &vnet.region, &vnet.object).await?;
         }
-        let missing = || {
-            CloudError::unavailable(format!("the gateway of {} was made and is not there", ground.site))
-        };
+        let missing =
+            || CloudError::unavailable(format!("the gateway of {} was made and is not there", ground.site));
         Ok(self.gateway(ground).await?.ok_or_else(missing)?.state)
     }
 
@@ -177,7 +176,12 @@ impl AzureCloud {
     }
 
     /// Gives the gateway the BGP addresses it should have, if it has others.
-    pub(crate) async fn set_sessions(&self, ground: &Ground, gateway: &Gateway, wanted: &Sessions) -> Result<()> {
+    pub(crate) async fn set_sessions(
+        &self,
+        ground: &Ground,
+        gateway: &Gateway,
+        wanted: &Sessions,
+    ) -> Result<()> {
         if gateway.sessions == *wanted {
             return Ok(());
         }
@@ -207,9 +211,9 @@ impl AzureCloud {
             }
             self.remove(ground, &ground.gateway()).await?;
         }
-        try_join_all((0..2).map(|number| async move {
-            self.remove(ground, &ground.gateway_address(number)).await
-        }))
+        try_join_all(
+            (0..2).map(|number| async move { self.remove(ground, &ground.gateway_address(number)).await }),
+        )
         .await?;
         self.remove(ground, &ground.hub()).await
     }
@@ -240,7 +244,8 @@ pub(crate) fn sessions_in_use<'c>(connections: impl Iterator<Item = &'c Value>) 
     let mut used = Sessions::default();
     for one in connections.flat_map(|connection| listed(connection, "gatewayCustomBgpIpAddresses")) {
         let id = one["ipConfigurationId"].as_str().unwrap_or_default();
-        let number = INSTANCES.iter().position(|name| id.to_ascii_lowercase().ends_with(&name.to_ascii_lowercase()));
+        let number =
+            INSTANCES.iter().position(|name| id.to_ascii_lowercase().ends_with(&name.to_ascii_lowercase()));
         let address = one["customBgpIpAddress"].as_str().and_then(|text| text.parse().ok());
         if let (Some(number), Some(address)) = (number, address) {
             used[number].insert(address);

@@ -72,8 +72,11 @@ impl Names {
     /// Tags that say whose an object is, and more.
     pub(crate) fn tags(&self, more: &[(&str, &str)]) -> Value {
         let site = &self.site;
-        let own =
-            [(OWNER, self.owner.as_str()), (NAMESPACE, site.namespace.as_str()), (CLOUD, site.cloud.as_str())];
+        let own = [
+            (OWNER, self.owner.as_str()),
+            (NAMESPACE, site.namespace.as_str()),
+            (CLOUD, site.cloud.as_str()),
+        ];
         let all = own.iter().chain(more).map(|(key, value)| ((*key).to_owned(), Value::from(*value)));
         Value::Object(all.collect::<Map<_, _>>())
     }

@@ -34,7 +34,8 @@ impl AzureCloud {
             "properties": {"publicIpAddresses": [{"id": address}], "idleTimeoutInMinutes": 4},
         });
         self.ensure(ground, &nat, &body, |_| true).await?;
-        let has = listed(&vnet, "subnets").any(|one| is_same_id(&one["properties"]["natGateway"]["id"], &nat));
+        let has =
+            listed(&vnet, "subnets").any(|one| is_same_id(&one["properties"]["natGateway"]["id"], &nat));
         if has {
             return Ok(());
         }

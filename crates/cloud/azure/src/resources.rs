@@ -34,7 +34,10 @@ impl Objects {
     /// Those of a machine by its id; none if no machine of the site could have it.
     pub(crate) fn of_uri(ground: &Ground, uri: &str) -> Option<Self> {
         let (start, end) = (ground.machine_id(&format!("{}-vm-", ground.names.prefix())), uri);
-        let what = end.get(..start.len()).filter(|given| given.eq_ignore_ascii_case(&start)).map(|_| &end[start.len()..])?;
+        let what = end
+            .get(..start.len())
+            .filter(|given| given.eq_ignore_ascii_case(&start))
+            .map(|_| &end[start.len()..])?;
         let named = |kind: &str| format!("{}-{kind}-{what}", ground.names.prefix());
         (!what.contains('/')).then(|| Self {
             machine: uri.to_owned(),
@@ -78,7 +81,10 @@ impl AzureCloud {
         };
         let interface = self.arm.get(&objects.interface).await?.unwrap_or_default();
         let unreadable = || {
-            CloudError::unavailable(format!("the machine of {}.{} has no address yet", ground.site, spec.name))
+            CloudError::unavailable(format!(
+                "the machine of {}.{} has no address yet",
+                ground.site, spec.name
+            ))
         };
         state_of(ground, &machine, &interface).ok_or_else(unreadable)
     }

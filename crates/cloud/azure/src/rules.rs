@@ -24,8 +24,7 @@ const FIRST_PRIORITY: u32 = 100;
 const DENY_PRIORITY: u32 = 4096;
 /// What entries that nobody here made are called, before the rule's own name.
 const STRANGE: &str = "not-ours ";
-const DENY: [(&str, Direction); 2] =
-    [("t-deny-in", Direction::Inbound), ("t-deny-out", Direction::Outbound)];
+const DENY: [(&str, Direction); 2] = [("t-deny-in", Direction::Inbound), ("t-deny-out", Direction::Outbound)];
 
 /// Targets that the rule names itself: all, or some by their place in the ordered targets.
 #[derive(Debug, Serialize, Deserialize)]
@@ -102,9 +101,8 @@ fn place(rules: &mut Vec<Value>, current: &[Value], wanted: Vec<Value>) {
         taken.extend(old(rule).map(|priority| (direction(rule), priority)));
     }
     for mut rule in wanted {
-        let free = || {
-            (FIRST_PRIORITY..DENY_PRIORITY).find(|number| !taken.contains(&(direction(&rule), *number)))
-        };
+        let free =
+            || (FIRST_PRIORITY..DENY_PRIORITY).find(|number| !taken.contains(&(direction(&rule), *number)));
         // A thousand rules at most find room in four thousand priorities; more are refused below.
         let number = old(&rule).or_else(free).unwrap_or(DENY_PRIORITY - 1);
         taken.insert((direction(&rule), number));
@@ -210,7 +208,8 @@ pub fn entries_of(rules: &[Value]) -> Vec<PermitEntry> {
         }
     }
     for rules in parts.values() {
-        let text: String = rules.values().filter_map(|rule| rule["properties"]["description"].as_str()).collect();
+        let text: String =
+            rules.values().filter_map(|rule| rule["properties"]["description"].as_str()).collect();
         let Some(rule) = rules.values().next() else { continue };
         match serde_json::from_str::<Note>(&text) {
             Ok(note) => entries.extend(entry(note, rule)),
@@ -306,12 +305,20 @@ fn shape(rule: &Value, whole: bool) -> Value {
     let properties = &rule["properties"];
     let lower = |field: &str| properties[field].as_str().unwrap_or_default().to_ascii_lowercase();
     let mut shape = json!([
-        lower("direction"), lower("access"), lower("protocol"),
-        prefixes(rule, "source"), prefixes(rule, "destination"),
-        both(rule, "sourcePortRange"), both(rule, "destinationPortRange"),
+        lower("direction"),
+        lower("access"),
+        lower("protocol"),
+        prefixes(rule, "source"),
+        prefixes(rule, "destination"),
+        both(rule, "sourcePortRange"),
+        both(rule, "destinationPortRange"),
     ]);
     if let (true, Value::Array(parts)) = (whole, &mut shape) {
-        parts.extend([rule["name"].clone(), properties["priority"].clone(), properties["description"].clone()]);
+        parts.extend([
+            rule["name"].clone(),
+            properties["priority"].clone(),
+            properties["description"].clone(),
+        ]);
     }
     shape
 }

@@ -60,15 +60,7 @@ async fn the_plugin_keeps_the_contract() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_contract_holds_on_a_troubled_cloud() {
     let sim = Sim::start().await.unwrap();
-    sim.set_faults(Faults {
-        seed: 7,
-        throttle: 50,
-        before: 20,
-        lost: 20,
-        html: 10,
-        failed: 30,
-        stale: 50,
-    });
+    sim.set_faults(Faults { seed: 7, throttle: 50, before: 20, lost: 20, html: 10, failed: 30, stale: 50 });
     let cloud = plugin(&sim);
     run(&subject(&cloud)).await.unwrap();
     assert_eq!(sim.left(), Vec::<String>::new());

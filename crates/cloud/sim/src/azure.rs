@@ -34,7 +34,8 @@ pub(crate) fn refuse(status: u16, code: &'static str, message: impl Into<String>
 
 /// Something else is at work on an object.
 pub(crate) fn busy(id: &str) -> Refusal {
-    let message = format!("Another operation on this or dependent resource is in progress: {id} is in Updating state.");
+    let message =
+        format!("Another operation on this or dependent resource is in progress: {id} is in Updating state.");
     refuse(429, "RetryableError", message)
 }
 
@@ -70,10 +71,14 @@ impl Target {
     fn parse(path: &str) -> Option<Self> {
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let (scope, rest) = match parts.as_slice() {
-            [s, id, g, group, "providers", rest @ ..] if is(s, "subscriptions") && is(g, "resourceGroups") => {
+            [s, id, g, group, "providers", rest @ ..]
+                if is(s, "subscriptions") && is(g, "resourceGroups") =>
+            {
                 (format!("/subscriptions/{id}/resourceGroups/{group}"), rest)
             }
-            [s, id, "providers", rest @ ..] if is(s, "subscriptions") => (format!("/subscriptions/{id}"), rest),
+            [s, id, "providers", rest @ ..] if is(s, "subscriptions") => {
+                (format!("/subscriptions/{id}"), rest)
+            }
             _ => return None,
         };
         let part = |place: usize| rest.get(place).map_or_else(String::new, |text| (*text).to_owned());
@@ -143,7 +148,8 @@ fn run(world: &mut World, ask: &Ask<'_>, fault: Option<Fault>) -> Outcome {
     if let Some(page) = login::page(ask) {
         return page;
     }
-    let expired = || refuse(401, "ExpiredAuthenticationToken", "The access token expiry is earlier than now.");
+    let expired =
+        || refuse(401, "ExpiredAuthenticationToken", "The access token expiry is earlier than now.");
     match fault {
         Some(Fault::Throttle) => return Err(refuse(429, "TooManyRequests", "The request was throttled.")),
         Some(Fault::Before) => return Err(refuse(500, "InternalServerError", "An error occurred.")),
@@ -171,8 +177,9 @@ fn run(world: &mut World, ask: &Ask<'_>, fault: Option<Fault>) -> Outcome {
     let operation = schema::find(ask).ok_or_else(missing)?;
     let body: Value = match ask.body {
         [] => Value::Null,
-        bytes => serde_json::from_slice(bytes)
-            .map_err(|err| refuse(400, "InvalidRequestContent", format!("The request content was invalid: {err}")))?,
+        bytes => serde_json::from_slice(bytes).map_err(|err| {
+            refuse(400, "InvalidRequestContent", format!("The request content was invalid: {err}"))
+        })?,
     };
     let body = schema::request(operation, body).map_err(|text| refuse(400, "InvalidRequestFormat", text))?;
     if is(&target.kind, "connections") || is(&target.kind, "virtualNetworkGateways") {
@@ -202,7 +209,11 @@ fn run(world: &mut World, ask: &Ask<'_>, fault: Option<Fault>) -> Outcome {
 fn check_version(ask: &Ask<'_>) -> Result<(), Refusal> {
     let given = state::parameter(ask.uri, "api-version");
     let given = given.ok_or_else(|| {
-        refuse(400, "MissingApiVersionParameter", "The api-version query parameter is required for all requests.")
+        refuse(
+            400,
+            "MissingApiVersionParameter",
+            "The api-version query parameter is required for all requests.",
+        )
     })?;
     let date = given.get(..10).unwrap_or_default();
     let legal = date.bytes().enumerate().all(|(place, byte)| match place {
@@ -211,6 +222,8 @@ fn check_version(ask: &Ask<'_>) -> Result<(), Refusal> {
     });
     match legal && date.len() == 10 && date >= "2015-01-01" {
         true => Ok(()),
-        false => Err(refuse(400, "InvalidApiVersionParameter", format!("The api-version '{given}' is invalid."))),
+        false => {
+            Err(refuse(400, "InvalidApiVersionParameter", format!("The api-version '{given}' is invalid.")))
+        }
     }
 }

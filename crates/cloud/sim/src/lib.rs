@@ -20,4 +20,4 @@ mod world;
 
 pub use clock::VirtualClock;
 pub use faults::{Fault, Faults};
-pub use world::{Call, Sim};
+pub use world::{Call, OwnSite, Sim};

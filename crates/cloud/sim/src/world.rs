@@ -1,6 +1,6 @@
 //! All simulated clouds together, and the server in front of them.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use cloud_http::Clock as _;
 use model::Packet;
@@ -8,7 +8,14 @@ use parking_lot::Mutex;
 use tokio::{net::TcpListener, task::JoinHandle};
 
 use crate::{
-    Fault, Faults, VirtualClock, aws::Ec2, azure::Azure, faults::Trouble, gcp::Gce, record::Recorder, server, wire::Wire,
+    Fault, Faults, VirtualClock,
+    aws::Ec2,
+    azure::Azure,
+    faults::Trouble,
+    gcp::Gce,
+    record::Recorder,
+    server,
+    wire::{Gateway, Host, Network, Wire},
 };
 
 /// One request that a cloud heard.
@@ -19,6 +26,14 @@ pub struct Call {
     pub status: u16,
 }
 
+/// A place of one's own on the wire, with one network, one gateway and one host, all of one name.
+#[derive(Clone, Debug, Default)]
+pub struct OwnSite {
+    pub network: Network,
+    pub gateway: Gateway,
+    pub host: Host,
+}
+
 #[derive(Default)]
 pub(crate) struct World {
     pub(crate) aws: Ec2,
@@ -27,6 +42,8 @@ pub(crate) struct World {
     pub(crate) aws_changed: u64,
     pub(crate) azure: Azure,
     pub(crate) gcp: Gce,
+    /// What is no cloud, by name.
+    pub(crate) sites: BTreeMap<String, OwnSite>,
     pub(crate) trouble: Trouble,
     pub(crate) calls: Vec<Call>,
     pub(crate) recorder: Option<Recorder>,
@@ -40,6 +57,11 @@ impl World {
         self.aws.join(&mut wire);
         self.azure.join(&mut wire);
         self.gcp.join(&mut wire);
+        for (name, site) in &self.sites {
+            wire.networks.insert(name.clone(), site.network.clone());
+            wire.gateways.insert(name.clone(), site.gateway.clone());
+            wire.hosts.push(site.host.clone());
+        }
         wire
     }
 }
@@ -110,6 +132,11 @@ impl Sim {
         world.aws.settle(now);
         world.azure.settle(now);
         world.gcp.settle(now);
+    }
+
+    /// Puts something on the wire that is no cloud: a site with a gateway of its own.
+    pub fn put_site(&self, name: &str, site: OwnSite) {
+        self.world.lock().sites.insert(name.to_owned(), site);
     }
 
     /// The requests since the last call of this.

@@ -6,6 +6,8 @@
 mod faults;
 #[path = "stories/house.rs"]
 mod house;
+#[path = "stories/sites.rs"]
+mod sites;
 
 use std::time::Duration;
 

@@ -144,7 +144,11 @@ pub fn cloud(text: &str) -> Result<server::CloudConfig, String> {
         url if url.starts_with("http://") => {
             server::PluginConfig::Remote { url: url.to_owned(), ca: None, client: None }
         }
-        _ => return Err(format!("{kind:?} is no kind of cloud: linux, aws, azure, gcp, fake and http://… are")),
+        _ => {
+            return Err(format!(
+                "{kind:?} is no kind of cloud: linux, aws, azure, gcp, fake and http://… are"
+            ));
+        }
     };
     let name = name.parse().map_err(|err| format!("{name:?} cannot be a cloud's name: {err}"))?;
     Ok(server::CloudConfig { name, plugin })

@@ -70,14 +70,19 @@ fn what_azure_cannot_do_is_refused_before_the_first_call() {
 /// What somebody with a portal did is seen, kept while other things change, and deleted when that is asked for.
 #[test]
 fn rules_of_others_are_seen_and_left_alone() {
-    let rule = |name: &str, access: &str, priority: u32| json!({"name": name, "properties": {
+    let rule = |name: &str, access: &str, priority: u32| {
+        json!({"name": name, "properties": {
         "direction": "Inbound", "access": access, "priority": priority, "protocol": "Tcp", "sourcePortRange": "*",
-        "destinationPortRanges": ["22", "443"], "sourceAddressPrefix": "Internet", "destinationAddressPrefix": "*"}});
+        "destinationPortRanges": ["22", "443"], "sourceAddressPrefix": "Internet", "destinationAddressPrefix": "*"}})
+    };
     let mut current = closed();
     current.extend([rule("ssh", "Allow", 100), rule("no-ssh", "Deny", 101)]);
     let seen = entries_of(&current);
     assert_eq!(seen.len(), 1);
-    assert_eq!((seen[0].name.as_str(), seen[0].traffic.dst_ports), ("not-ours ssh", Ports::Range { first: 22, last: 443 }));
+    assert_eq!(
+        (seen[0].name.as_str(), seen[0].traffic.dst_ports),
+        ("not-ours ssh", Ports::Range { first: 22, last: 443 })
+    );
     assert_eq!(seen[0].targets().iter().next().unwrap().to_string(), "0.0.0.0/0");
     let more = [seen[0].clone(), entry("a", Protocol::Any, &one(1), &[])];
     let rules = rules_of(&current, &more).unwrap();

@@ -6,8 +6,9 @@ use ipnet::Ipv4Net;
 use serde_json::Value;
 
 use super::{
-    Refusal, refuse,
+    Refusal,
     objects::{listed, text},
+    refuse,
 };
 
 const SERVICE_TAGS: [&str; 4] = ["*", "VirtualNetwork", "AzureLoadBalancer", "Internet"];
@@ -37,22 +38,36 @@ pub(super) fn group(object: &mut Value) -> Result<(), Refusal> {
             return bad("SecurityRuleInvalidPriority", format!("has invalid Priority {priority}"));
         }
         if !places.insert((text(&properties["direction"]), priority)) || !names.insert(name) {
-            return bad("SecurityRuleConflict", "conflicts with another of the same Priority and Direction".into());
+            return bad(
+                "SecurityRuleConflict",
+                "conflicts with another of the same Priority and Direction".into(),
+            );
         }
         if text(&properties["description"]).chars().count() > 140 {
-            return bad("SecurityRuleInvalidDescription", "has a description of more than 140 characters".into());
+            return bad(
+                "SecurityRuleInvalidDescription",
+                "has a description of more than 140 characters".into(),
+            );
         }
         if !["Tcp", "Udp", "Icmp", "Esp", "Ah", "*"].contains(&text(&properties["protocol"])) {
-            return bad("SecurityRuleInvalidProtocol", format!("has invalid Protocol {}", properties["protocol"]));
+            return bad(
+                "SecurityRuleInvalidProtocol",
+                format!("has invalid Protocol {}", properties["protocol"]),
+            );
         }
         for (side, count) in [("source", 0), ("destination", 1)] {
             let fields = [format!("{side}AddressPrefix"), format!("{side}AddressPrefixes")];
             let all = both(properties, &fields[0], &fields[1]);
             let legal = |text: &&str| {
-                SERVICE_TAGS.contains(text) || text.parse::<Ipv4Addr>().is_ok() || text.parse::<Ipv4Net>().is_ok()
+                SERVICE_TAGS.contains(text)
+                    || text.parse::<Ipv4Addr>().is_ok()
+                    || text.parse::<Ipv4Net>().is_ok()
             };
             if all.is_empty() || !all.iter().all(legal) {
-                return bad("SecurityRuleInvalidAddressPrefix", format!("has invalid {side} prefixes {all:?}"));
+                return bad(
+                    "SecurityRuleInvalidAddressPrefix",
+                    format!("has invalid {side} prefixes {all:?}"),
+                );
             }
             prefixes[count] += all.len();
             let fields = [format!("{side}PortRange"), format!("{side}PortRanges")];
@@ -76,8 +91,17 @@ pub(super) fn range(text: &str) -> Option<(u16, u16)> {
 
 pub(super) fn asn(value: &Value, is_peer: bool) -> Result<(), Refusal> {
     let Some(asn) = value.as_u64() else { return Ok(()) };
-    let reserved = [(0, 0), (8074, 8075), (12_076, 12_076), (23_456, 23_456), (64_496, 64_511), (65_517, 65_520), (65_535, 65_551)];
-    let kept = reserved.iter().any(|(first, last)| (*first..=*last).contains(&asn)) || (is_peer && asn == 65_515);
+    let reserved = [
+        (0, 0),
+        (8074, 8075),
+        (12_076, 12_076),
+        (23_456, 23_456),
+        (64_496, 64_511),
+        (65_517, 65_520),
+        (65_535, 65_551),
+    ];
+    let kept =
+        reserved.iter().any(|(first, last)| (*first..=*last).contains(&asn)) || (is_peer && asn == 65_515);
     match kept || asn > 4_294_967_294 {
         true => Err(refuse(400, "InvalidBgpAsn", format!("The ASN {asn} is reserved."))),
         false => Ok(()),

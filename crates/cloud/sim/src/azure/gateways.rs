@@ -5,8 +5,9 @@ use std::{collections::BTreeSet, net::Ipv4Addr};
 use serde_json::{Value, json};
 
 use super::{
-    Outcome, Refusal, busy, is, refuse,
+    Outcome, Refusal, busy, is,
     objects::{listed, text},
+    refuse,
     state::{Azure, Request, key},
 };
 use crate::wire::Wire;
@@ -35,7 +36,10 @@ impl Azure {
         let instances = properties["ipConfigurations"].as_array().cloned().unwrap_or_default();
         let wanted = if properties["activeActive"] == true { 2 } else { 1 };
         if instances.len() != wanted {
-            return bad("ActiveActiveGatewayNeedsTwoIpConfigurations", "The number of configurations is wrong.");
+            return bad(
+                "ActiveActiveGatewayNeedsTwoIpConfigurations",
+                "The number of configurations is wrong.",
+            );
         }
         let mut tunnels = Vec::new();
         for one in &instances {
@@ -71,7 +75,10 @@ impl Azure {
                 let range = Ipv4Addr::new(169, 254, 21, 0)..=Ipv4Addr::new(169, 254, 22, 255);
                 let legal = text(address).parse().is_ok_and(|address: Ipv4Addr| range.contains(&address));
                 if !legal || !seen.insert(text(address).to_owned()) {
-                    return bad("InvalidCustomBgpIpAddress", "It must be from 169.254.21.0 to 169.254.22.255, once.");
+                    return bad(
+                        "InvalidCustomBgpIpAddress",
+                        "It must be from 169.254.21.0 to 169.254.22.255, once.",
+                    );
                 }
             }
             let default = format!("100.127.255.{}", 228 + number);
@@ -93,7 +100,8 @@ impl Azure {
         let lost = used.into_iter().find(|one| !kept.contains(text(&one["customBgpIpAddress"])));
         match lost {
             Some(lost) => {
-                let message = format!("{} is used by a connection of {}.", lost["customBgpIpAddress"], there["name"]);
+                let message =
+                    format!("{} is used by a connection of {}.", lost["customBgpIpAddress"], there["name"]);
                 Err(refuse(400, "CustomBgpIpAddressInUse", message))
             }
             None => Ok(()),
@@ -105,7 +113,11 @@ impl Azure {
         all.filter(|(_, one)| is(text(&one["properties"]["virtualNetworkGateway1"]["id"]), gateway)).collect()
     }
 
-    pub(super) fn check_connection(&mut self, object: &mut Value, there: Option<&Value>) -> Result<(), Refusal> {
+    pub(super) fn check_connection(
+        &mut self,
+        object: &mut Value,
+        there: Option<&Value>,
+    ) -> Result<(), Refusal> {
         let bad = |code, message: &str| Err(refuse(400, code, message));
         let properties = object["properties"].clone();
         let gateway_id = text(&properties["virtualNetworkGateway1"]["id"]).to_owned();
@@ -119,7 +131,9 @@ impl Azure {
             return bad("ConnectionTypeNotSupported", "Only IPsec is simulated.");
         }
         let enabled = properties["enableBgp"] == true;
-        if enabled && (gateway["properties"]["enableBgp"] != true || peer["properties"]["bgpSettings"].is_null()) {
+        if enabled
+            && (gateway["properties"]["enableBgp"] != true || peer["properties"]["bgpSettings"].is_null())
+        {
             return bad("BgpNotEnabled", "BGP is not enabled at the gateway or not set at its peer.");
         }
         let own: Vec<(String, String)> = gateway["properties"]["bgpSettings"]["bgpPeeringAddresses"]
@@ -134,7 +148,10 @@ impl Azure {
         for one in listed(object, "gatewayCustomBgpIpAddresses") {
             let pair = (key(text(&one["ipConfigurationId"])), text(&one["customBgpIpAddress"]).to_owned());
             if !own.contains(&pair) {
-                return bad("InvalidGatewayCustomBgpIpAddress", "The gateway does not have that BGP address.");
+                return bad(
+                    "InvalidGatewayCustomBgpIpAddress",
+                    "The gateway does not have that BGP address.",
+                );
             }
         }
         let given = properties["sharedKey"].as_str().map(str::to_owned);
@@ -142,7 +159,8 @@ impl Azure {
             check_key(given)?;
         }
         let kept = there.map(|there| there["_key"].clone());
-        object["_key"] = given.map(Value::from).or(kept).unwrap_or_else(|| "generated".into());
+        // The key of a connection that is there changes by its own request only; here Azure silently keeps it.
+        object["_key"] = kept.or(given.map(Value::from)).unwrap_or_else(|| "generated".into());
         if let Value::Object(fields) = &mut object["properties"] {
             fields.remove("sharedKey");
         }
@@ -176,8 +194,9 @@ impl Azure {
             for end in &ends {
                 let Some(bgp) = end.bgp else { continue };
                 let far = wire.bgp_peer(end).and_then(|name| wire.gateways.get(name));
-                let learnt: Vec<String> =
-                    far.map(|far| far.routes.iter().map(|(net, _)| net.to_string()).collect()).unwrap_or_default();
+                let learnt: Vec<String> = far
+                    .map(|far| far.routes.iter().map(|(net, _)| net.to_string()).collect())
+                    .unwrap_or_default();
                 sessions.push(json!({
                     "localAddress": bgp.local.to_string(), "neighbor": bgp.peer.to_string(), "asn": bgp.peer_asn,
                     "state": if far.is_some() { "Connected" } else { "Connecting" },
@@ -189,7 +208,8 @@ impl Azure {
                 })));
             }
             if let Some(connection) = self.objects.get_mut(&id) {
-                connection["properties"]["connectionStatus"] = if up { "Connected" } else { "NotConnected" }.into();
+                connection["properties"]["connectionStatus"] =
+                    if up { "Connected" } else { "NotConnected" }.into();
                 connection["_sessions"] = sessions.into();
                 connection["_routes"] = routes.into();
             }
@@ -206,8 +226,10 @@ impl Azure {
             other => return Err(refuse(404, "InvalidResourceType", format!("{other} is not simulated"))),
         };
         let connections = self.connections_of(&id);
-        let all: Vec<Value> =
-            connections.iter().flat_map(|(_, one)| one[field].as_array().cloned().unwrap_or_default()).collect();
+        let all: Vec<Value> = connections
+            .iter()
+            .flat_map(|(_, one)| one[field].as_array().cloned().unwrap_or_default())
+            .collect();
         self.ask_later(request, json!({ "value": all }))
     }
 }

@@ -44,8 +44,12 @@ pub(super) fn page(ask: &Ask<'_>) -> Option<Outcome> {
     }
     let ends = ask.now + 3600;
     Some(Ok(Done::now(match managed {
-        true => json!({"access_token": "sim", "expires_in": "3600", "expires_on": ends.to_string(), "token_type": "Bearer", "resource": "https://management.azure.com/"}),
-        false => json!({"access_token": "sim", "expires_in": 3600, "ext_expires_in": 3600, "token_type": "Bearer"}),
+        true => {
+            json!({"access_token": "sim", "expires_in": "3600", "expires_on": ends.to_string(), "token_type": "Bearer", "resource": "https://management.azure.com/"})
+        }
+        false => {
+            json!({"access_token": "sim", "expires_in": 3600, "ext_expires_in": 3600, "token_type": "Bearer"})
+        }
     })))
 }
 

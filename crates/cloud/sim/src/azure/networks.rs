@@ -6,8 +6,9 @@ use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 
 use super::{
-    Refusal, is, refuse,
+    Refusal, is,
     objects::{listed, text},
+    refuse,
     state::{Azure, key},
 };
 
@@ -43,13 +44,25 @@ impl Azure {
             let name = text(&subnet["name"]);
             let net: Option<Ipv4Net> = text(&subnet["properties"]["addressPrefix"]).parse().ok();
             let Some(net) = net.filter(|net| net.trunc() == *net && net.prefix_len() <= 29) else {
-                return Err(refuse(400, "InvalidAddressPrefixFormat", format!("Subnet {name} has no valid prefix.")));
+                return Err(refuse(
+                    400,
+                    "InvalidAddressPrefixFormat",
+                    format!("Subnet {name} has no valid prefix."),
+                ));
             };
             if !space.iter().any(|space| space.contains(&net)) {
-                return Err(refuse(400, "NetcfgInvalidSubnet", format!("Subnet {name} is not within the network.")));
+                return Err(refuse(
+                    400,
+                    "NetcfgInvalidSubnet",
+                    format!("Subnet {name} is not within the network."),
+                ));
             }
             if overlap(&[net], &taken) {
-                return Err(refuse(400, "NetcfgSubnetRangesOverlap", format!("Subnet {name} overlaps another.")));
+                return Err(refuse(
+                    400,
+                    "NetcfgSubnetRangesOverlap",
+                    format!("Subnet {name} overlaps another."),
+                ));
             }
             taken.push(net);
             if let Some(nat) = subnet["properties"]["natGateway"]["id"].as_str() {
@@ -67,7 +80,8 @@ impl Azure {
                 self.clone().delete(&format!("{}/subnets/{name}", text(&there["id"])))?;
             }
         }
-        object["properties"]["virtualNetworkPeerings"] = there["properties"]["virtualNetworkPeerings"].clone();
+        object["properties"]["virtualNetworkPeerings"] =
+            there["properties"]["virtualNetworkPeerings"].clone();
         Ok(())
     }
 
@@ -130,7 +144,11 @@ impl Azure {
         }
         let zones = object["zones"].as_array().is_some_and(|zones| !zones.is_empty());
         if zones && object["location"] == "westus" {
-            return Err(refuse(400, "ZonesNotSupported", "The location does not support availability zones."));
+            return Err(refuse(
+                400,
+                "ZonesNotSupported",
+                "The location does not support availability zones.",
+            ));
         }
         let made = self.made;
         let new = || format!("20.{}.{}.{}", 40 + (made >> 16 & 63), made >> 8 & 255, made & 255).into();
@@ -180,7 +198,11 @@ impl Azure {
         let far_id = text(&new["properties"]["remoteVirtualNetwork"]["id"]).to_owned();
         let far = self.ready(&far_id)?;
         if is(&far_id, id) || overlap(&spaces(near), &spaces(far)) {
-            return Err(refuse(400, "VnetAddressSpacesOverlap", "The address spaces of the networks overlap."));
+            return Err(refuse(
+                400,
+                "VnetAddressSpacesOverlap",
+                "The address spaces of the networks overlap.",
+            ));
         }
         let towards = |one: &&Value| is(text(&one["properties"]["remoteVirtualNetwork"]["id"]), &far_id);
         let same = |one: &&Value| is(text(&one["name"]), &name);
@@ -204,7 +226,9 @@ impl Azure {
                 return Err(refuse(400, "RemoteVnetHasNoGateways", message));
             }
         }
-        for flag in ["allowVirtualNetworkAccess", "allowForwardedTraffic", "allowGatewayTransit", "useRemoteGateways"] {
+        for flag in
+            ["allowVirtualNetworkAccess", "allowForwardedTraffic", "allowGatewayTransit", "useRemoteGateways"]
+        {
             if new["properties"][flag].is_null() {
                 new["properties"][flag] = (flag == "allowVirtualNetworkAccess").into();
             }
@@ -217,7 +241,8 @@ impl Azure {
     pub(super) fn meet_peering(&mut self, id: &str, name: &str) {
         let Some(near) = self.objects.get(&key(id)) else { return };
         let own = listed(near, "virtualNetworkPeerings").find(|one| is(text(&one["name"]), name));
-        let far = own.map(|one| key(text(&one["properties"]["remoteVirtualNetwork"]["id"]))).unwrap_or_default();
+        let far =
+            own.map(|one| key(text(&one["properties"]["remoteVirtualNetwork"]["id"]))).unwrap_or_default();
         let near = key(id);
         let back = self.objects.get(&far).is_some_and(|far| {
             listed(far, "virtualNetworkPeerings")
@@ -230,7 +255,10 @@ impl Azure {
     }
 
     fn set_peering(&mut self, near: &str, far: &str, state: &str) {
-        let list = self.objects.get_mut(near).and_then(|vnet| vnet["properties"]["virtualNetworkPeerings"].as_array_mut());
+        let list = self
+            .objects
+            .get_mut(near)
+            .and_then(|vnet| vnet["properties"]["virtualNetworkPeerings"].as_array_mut());
         for one in list.into_iter().flatten() {
             if is(text(&one["properties"]["remoteVirtualNetwork"]["id"]), far) {
                 one["_state"] = state.into();

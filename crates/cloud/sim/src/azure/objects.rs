@@ -50,11 +50,16 @@ impl Azure {
         let mut object = request.body.clone();
         let location = text(&object["location"]).replace(' ', "").to_ascii_lowercase();
         if !LOCATIONS.contains(&location.as_str()) {
-            let message = format!("The provided location '{location}' is not available for resource type '{kind}'.");
+            let message =
+                format!("The provided location '{location}' is not available for resource type '{kind}'.");
             return Err(refuse(400, "LocationNotAvailableForResourceType", message));
         }
         if there.is_some_and(|there| there["location"] != location.as_str()) {
-            return Err(refuse(409, "InvalidResourceLocation", format!("The resource {name} exists in another location.")));
+            return Err(refuse(
+                409,
+                "InvalidResourceLocation",
+                format!("The resource {name} exists in another location."),
+            ));
         }
         let kind = KINDS.iter().find(|known| is(known, kind)).copied().unwrap_or_default();
         let is_network = is(provider, "Microsoft.Network");
@@ -102,7 +107,9 @@ impl Azure {
             let written = object["properties"].to_string().to_ascii_lowercase();
             // A peering does not hold a network.
             let counts = !(is_vnet && other.contains("/virtualnetworks/"));
-            **other != lower && counts && (written.contains(&format!("\"{lower}\"")) || written.contains(&format!("\"{lower}/")))
+            **other != lower
+                && counts
+                && (written.contains(&format!("\"{lower}\"")) || written.contains(&format!("\"{lower}/")))
         };
         let Some((user, _)) = self.objects.iter().find(refers) else { return Ok(Value::Null) };
         let code = match lower.split("/providers/").nth(1).and_then(|rest| rest.split('/').nth(1)) {

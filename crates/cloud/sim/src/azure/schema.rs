@@ -17,9 +17,13 @@ fn api() -> &'static Value {
 pub(super) fn find(ask: &Ask<'_>) -> Option<&'static Value> {
     let path = ask.uri.path().trim_end_matches('/');
     let fits = |pattern: &str| {
-        let (pattern, given): (Vec<&str>, Vec<&str>) = (pattern.split('/').collect(), path.split('/').collect());
+        let (pattern, given): (Vec<&str>, Vec<&str>) =
+            (pattern.split('/').collect(), path.split('/').collect());
         pattern.len() == given.len()
-            && pattern.iter().zip(&given).all(|(a, b)| (*a == "{}" && !b.is_empty()) || a.eq_ignore_ascii_case(b))
+            && pattern
+                .iter()
+                .zip(&given)
+                .all(|(a, b)| (*a == "{}" && !b.is_empty()) || a.eq_ignore_ascii_case(b))
     };
     let operations = api()["operations"].as_object()?.values();
     operations
@@ -77,14 +81,17 @@ fn check(schema: &Value, value: &Value, path: &str, is_request: bool) -> Result<
             if is_request {
                 let needed = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
                 let set = |name: &str| schema["properties"][name]["readOnly"] == true;
-                if let Some(name) = needed.into_iter().find(|name| !fields.contains_key(*name) && !set(name)) {
+                if let Some(name) = needed.into_iter().find(|name| !fields.contains_key(*name) && !set(name))
+                {
                     return Err(format!("Required property '{name}' not found in {path}."));
                 }
             }
             for (name, value) in fields {
                 let below = format!("{path}.{name}");
                 match (schema["properties"].get(name), schema.get("additionalProperties")) {
-                    (Some(property), _) | (None, Some(property)) => check(property, value, &below, is_request)?,
+                    (Some(property), _) | (None, Some(property)) => {
+                        check(property, value, &below, is_request)?
+                    }
                     (None, None) => {
                         return Err(format!("Could not find member '{name}' on object of {path}."));
                     }

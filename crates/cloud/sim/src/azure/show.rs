@@ -13,7 +13,8 @@ use super::{
 fn default_rules() -> &'static [Value] {
     static RULES: OnceLock<Vec<Value>> = OnceLock::new();
     RULES.get_or_init(|| {
-        serde_json::from_str(include_str!("../../schemas/azure/default_rules.json")).expect("the file is JSON")
+        serde_json::from_str(include_str!("../../schemas/azure/default_rules.json"))
+            .expect("the file is JSON")
     })
 }
 
@@ -69,7 +70,8 @@ impl Azure {
 
     /// What has an address in a subnet.
     fn configurations(&self, subnet: &str) -> Vec<Value> {
-        let holders = ["networkInterfaces", "virtualNetworkGateways"].into_iter().flat_map(|kind| self.of_kind(kind));
+        let holders =
+            ["networkInterfaces", "virtualNetworkGateways"].into_iter().flat_map(|kind| self.of_kind(kind));
         let inside = holders.flat_map(|(_, holder)| {
             listed(holder, "ipConfigurations")
                 .filter(|one| is(text(&one["properties"]["subnet"]["id"]), subnet))
@@ -80,13 +82,17 @@ impl Azure {
 
     fn show_group(&self, shown: &mut Value) {
         let parent = shown.clone();
-        let rules = listed(&parent, "securityRules").map(|rule| child(&parent, "securityRules", rule.clone()));
+        let rules =
+            listed(&parent, "securityRules").map(|rule| child(&parent, "securityRules", rule.clone()));
         shown["properties"]["securityRules"] = rules.collect();
-        let defaults = default_rules().iter().map(|rule| child(&parent, "defaultSecurityRules", rule.clone()));
+        let defaults =
+            default_rules().iter().map(|rule| child(&parent, "defaultSecurityRules", rule.clone()));
         shown["properties"]["defaultSecurityRules"] = defaults.collect();
         let users: Vec<Value> = self
             .of_kind("networkInterfaces")
-            .filter(|(_, one)| is(text(&one["properties"]["networkSecurityGroup"]["id"]), text(&parent["id"])))
+            .filter(|(_, one)| {
+                is(text(&one["properties"]["networkSecurityGroup"]["id"]), text(&parent["id"]))
+            })
             .map(|(_, one)| json!({"id": one["id"]}))
             .collect();
         if !users.is_empty() {

@@ -97,7 +97,11 @@ impl Azure {
     /// An object that others may refer to.
     pub(super) fn ready(&self, id: &str) -> Result<&Value, Refusal> {
         let object = self.objects.get(&key(id)).ok_or_else(|| {
-            refuse(400, "InvalidResourceReference", format!("Resource {id} referenced by resource was not found."))
+            refuse(
+                400,
+                "InvalidResourceReference",
+                format!("Resource {id} referenced by resource was not found."),
+            )
         })?;
         if !object["_until"].is_null() {
             return Err(busy(id));
@@ -108,7 +112,10 @@ impl Azure {
         }
     }
 
-    pub(super) fn of_kind<'a>(&'a self, kind: &str) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
+    pub(super) fn of_kind<'a>(
+        &'a self,
+        kind: &str,
+    ) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
         let middle = format!("/{}/", kind.to_ascii_lowercase());
         self.objects.iter().filter(move |(id, _)| id.contains(&middle))
     }
@@ -120,10 +127,16 @@ impl Azure {
         let there = self.objects.get(&key(&id)).cloned();
         let deletes = method == "DELETE" && target.child_kind.is_empty();
         let is_new = match (&there, target.child_kind.is_empty()) {
-            (None, true) if method == "DELETE" => return Ok(Done { status: 204, body: Value::Null, headers: vec![] }),
-            (None, true) if method == "PATCH" => return Err(self.get(&id).map(drop).err().unwrap_or_else(|| busy(&id))),
+            (None, true) if method == "DELETE" => {
+                return Ok(Done { status: 204, body: Value::Null, headers: vec![] });
+            }
+            (None, true) if method == "PATCH" => {
+                return Err(self.get(&id).map(drop).err().unwrap_or_else(|| busy(&id)));
+            }
             (None, true) => true,
-            (None, false) => return Err(refuse(404, "ResourceNotFound", format!("The Resource '{id}' was not found."))),
+            (None, false) => {
+                return Err(refuse(404, "ResourceNotFound", format!("The Resource '{id}' was not found.")));
+            }
             (Some(object), _) if !object["_until"].is_null() => return Err(busy(&id)),
             (Some(_), _) => false,
         };
@@ -249,12 +262,14 @@ impl Azure {
             .filter(|(id, _)| id.starts_with(&start) && id.contains(&middle))
             .map(|(_, object)| object)
             .collect();
-        let skip = parameter(request.ask.uri, "$skiptoken").and_then(|text| text.parse().ok()).unwrap_or(0usize);
+        let skip =
+            parameter(request.ask.uri, "$skiptoken").and_then(|text| text.parse().ok()).unwrap_or(0usize);
         let page: Vec<Value> = all.iter().skip(skip).take(PAGE).map(|object| self.show(object)).collect();
         let mut answer = json!({ "value": page });
         if skip + PAGE < all.len() {
             let path = request.ask.uri.path();
-            let next = format!("{}{path}?api-version=2024-05-01&$skiptoken={}", request.ask.origin, skip + PAGE);
+            let next =
+                format!("{}{path}?api-version=2024-05-01&$skiptoken={}", request.ask.origin, skip + PAGE);
             answer["nextLink"] = next.into();
         }
         Ok(Done::now(answer))

@@ -22,8 +22,12 @@ impl Azure {
     pub(crate) fn join(&self, wire: &mut Wire) {
         for (id, vnet) in self.of_kind("virtualNetworks").filter(|(_, vnet)| is_there(vnet)) {
             let mut routes = Vec::new();
-            let mut learns_from: Vec<String> =
-                self.gateway_in(id).filter(|(_, one)| is_there(one)).map(|(id, _)| id.clone()).into_iter().collect();
+            let mut learns_from: Vec<String> = self
+                .gateway_in(id)
+                .filter(|(_, one)| is_there(one))
+                .map(|(id, _)| id.clone())
+                .into_iter()
+                .collect();
             for (far, peering) in self.peers(vnet) {
                 let Some(remote) = self.objects.get(&far) else { continue };
                 if peering["properties"]["allowVirtualNetworkAccess"] != false {
@@ -45,7 +49,8 @@ impl Azure {
         for (id, gateway) in self.of_kind("virtualNetworkGateways").filter(|(_, one)| is_there(one)) {
             wire.gateways.insert(id.clone(), self.gateway_end(id, gateway));
         }
-        let machines = self.of_kind("virtualMachines").filter(|(_, one)| is_there(one) && one["_fails"] != true);
+        let machines =
+            self.of_kind("virtualMachines").filter(|(_, one)| is_there(one) && one["_fails"] != true);
         for (_, machine) in machines {
             let interface = text(&machine["properties"]["networkProfile"]["networkInterfaces"][0]["id"]);
             if let Some(interface) = self.objects.get(&key(interface)) {
@@ -69,11 +74,13 @@ impl Azure {
             routes.extend(own);
             for (far, peering) in self.peers(vnet) {
                 let Some(spoke) = self.objects.get(&far) else { continue };
-                let uses = self.peers(spoke).iter().any(|(back, side)| {
-                    *back == hub && side["properties"]["useRemoteGateways"] == true
-                });
+                let uses = self
+                    .peers(spoke)
+                    .iter()
+                    .any(|(back, side)| *back == hub && side["properties"]["useRemoteGateways"] == true);
                 if uses && peering["properties"]["allowGatewayTransit"] == true {
-                    routes.extend(spaces(spoke).into_iter().map(|net| (net, GatewayHop::Network(far.clone()))));
+                    routes
+                        .extend(spaces(spoke).into_iter().map(|net| (net, GatewayHop::Network(far.clone()))));
                 }
             }
         }
@@ -86,7 +93,8 @@ impl Azure {
 
     /// The ends of a connection that is made: one per instance of the gateway.
     pub(super) fn tunnel_ends(&self, id: &str) -> Vec<Tunnel> {
-        let Some(connection) = self.objects.get(id).filter(|one| is_there(one) && one["_fails"] != true) else {
+        let Some(connection) = self.objects.get(id).filter(|one| is_there(one) && one["_fails"] != true)
+        else {
             return Vec::new();
         };
         let properties = &connection["properties"];
@@ -206,5 +214,10 @@ fn rule_line(rule: &Value) -> Option<Line> {
     };
     let priority = u32::try_from(properties["priority"].as_u64()?).ok()?;
     let allow = properties["access"] == "Allow";
-    Some(Line { protocol, ports: ports("destination"), src_ports: ports("source"), ..line(priority, allow, &prefixes) })
+    Some(Line {
+        protocol,
+        ports: ports("destination"),
+        src_ports: ports("source"),
+        ..line(priority, allow, &prefixes)
+    })
 }
