@@ -6,7 +6,7 @@ SEED ?= 1000
 # make bench ONLY=store runs one family.
 ONLY ?= store tags policy watch transport nft services orchestrator clouds storage
 
-.PHONY: up build page openapi pictures test lint bench oracle lab lab-clouds live-aws live-gcp dist deny clean
+.PHONY: up build page openapi pictures test lint bench oracle lab lab-clouds live-aws live-azure live-gcp dist deny clean
 
 up: build ## Start a controller here; Ctrl-C stops it
 	target/release/trestle up
@@ -68,6 +68,9 @@ lab-clouds: ## The clouds' official clients drive the simulators; downloads them
 
 live-aws: ## The contract's suite on the AWS account of the environment; costs money
 	$(CARGO) test --locked -p cloud-aws --test contract -- --ignored --nocapture
+
+live-azure: ## The contract's suite on AZURE_RESOURCE_GROUP of AZURE_SUBSCRIPTION_ID; costs money
+	$(CARGO) test --locked -p cloud-azure --test contract -- --ignored --nocapture
 
 live-gcp: ## The contract's suite on the project GOOGLE_CLOUD_PROJECT; costs money
 	$(CARGO) test --locked -p cloud-gcp --test contract -- --ignored --nocapture

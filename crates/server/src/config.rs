@@ -105,6 +105,8 @@ pub enum PluginConfig {
     },
     /// An AWS account; see docs/clouds/aws.md.
     Aws(cloud_aws::AwsOptions),
+    /// Azure; see docs/clouds/azure.md.
+    Azure(cloud_azure::AzureOptions),
     /// Google Cloud; see docs/clouds/gcp.md.
     Gcp(cloud_gcp::GcpOptions),
     /// A cloud in memory, to try things out. It forgets everything when the controller stops.

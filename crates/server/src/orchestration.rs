@@ -103,6 +103,10 @@ async fn open(config: &CloudConfig, data_dir: &std::path::Path) -> Result<Arc<dy
             let opened = cloud_aws::AwsCloud::new(options);
             Ok(Arc::new(opened.map_err(|err| CloudsError::Public { cloud: name, err })?))
         }
+        PluginConfig::Azure(options) => {
+            let opened = cloud_azure::AzureCloud::new(options);
+            Ok(Arc::new(opened.map_err(|err| CloudsError::Public { cloud: name, err })?))
+        }
         PluginConfig::Gcp(options) => {
             let opened = cloud_gcp::GcpCloud::new(options);
             Ok(Arc::new(opened.map_err(|err| CloudsError::Public { cloud: name, err })?))

@@ -23,6 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cloud-linux", &["model", "cloud-api", "node-nft", "node-kernel"]),
     ("cloud-http", &["cloud-api"]),
     ("cloud-aws", &["model", "cloud-api", "cloud-http"]),
+    ("cloud-azure", &["model", "cloud-api", "cloud-http"]),
     ("cloud-gcp", &["model", "cloud-api", "cloud-http"]),
     // For tests and demonstrations: nothing that is delivered depends on it.
     ("cloud-sim", &["model", "cloud-http"]),
@@ -52,6 +53,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cloud-api",
             "cloud-linux",
             "cloud-aws",
+            "cloud-azure",
             "cloud-gcp",
         ],
     ),
@@ -69,6 +71,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cloud-api",
             "cloud-linux",
             "cloud-aws",
+            "cloud-azure",
             "cloud-gcp",
         ],
     ),

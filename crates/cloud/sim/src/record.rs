@@ -24,6 +24,7 @@ impl Recorder {
             "method": ask.method.as_str(),
             "path": ask.uri.path_and_query().map(ToString::to_string),
             "region": region,
+            "anonymous": !ask.headers.contains_key("authorization"),
             "body": String::from_utf8_lossy(ask.body),
             "status": status,
         });

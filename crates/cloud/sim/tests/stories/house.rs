@@ -5,6 +5,7 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use cloud_api::Cloud;
 use cloud_aws::{AwsCloud, AwsOptions};
+use cloud_azure::{AzureCloud, AzureOptions};
 use cloud_gcp::{GcpCloud, GcpOptions};
 use cloud_http::auth::Environment;
 use cloud_sim::Sim;
@@ -22,15 +23,30 @@ use tokio_util::sync::CancellationToken;
 pub const PING: Packet = Packet { protocol: 1, src_port: 0, dst_port: 0 };
 
 /// The clouds there are, each with its name, and descriptions for two of its regions.
-pub const CLOUDS: [&str; 2] = ["aws", "gcp"];
+pub const CLOUDS: [&str; 3] = ["aws", "azure", "gcp"];
 
 pub fn description(cloud: &str, region: usize) -> &'static str {
     match (cloud, region) {
         ("aws", 0) => r#"{"region":"us-east-1","ImageId":"ami-1","InstanceType":"t3.micro"}"#,
         ("aws", 2) => r#"{"zone":"us-east-1c","ImageId":"ami-1"}"#,
         ("aws", _) => r#"{"region":"eu-west-1","ImageId":"ami-1","InstanceType":"t3.micro"}"#,
+        ("azure", 0) => {
+            r#"{"location":"westus2","properties":{"hardwareProfile":{"vmSize":"Standard_B1s"},"storageProfile":{}}}"#
+        }
+        ("azure", _) => {
+            r#"{"location":"westeurope","properties":{"hardwareProfile":{"vmSize":"Standard_B1s"},"storageProfile":{}}}"#
+        }
         ("gcp", 0) => r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[{"boot":true}]}"#,
         (_, _) => r#"{"zone":"europe-west1-b","machineType":"e2-micro","disks":[{"boot":true}]}"#,
+    }
+}
+
+/// Where a namespace is in a cloud.
+pub fn deployment(cloud: &str) -> &'static str {
+    match cloud {
+        "azure" => "/subscriptions/s1/resourceGroups/g1",
+        "gcp" => "projects/p1",
+        _ => "",
     }
 }
 
@@ -42,6 +58,12 @@ pub fn plugin(cloud: &str, sim: &Sim) -> Arc<dyn Cloud> {
             let options = AwsOptions { endpoint: Some(sim.url()), ..AwsOptions::default() };
             let keys = [("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"), ("AWS_SECRET_ACCESS_KEY", "secret")];
             Arc::new(AwsCloud::with(&options, Environment::of(keys), clock, None).unwrap())
+        }
+        "azure" => {
+            let (endpoint, token) = (Some(sim.url()), Some("t".to_owned()));
+            let options = AzureOptions { endpoint, token, ..AzureOptions::default() };
+            let none: [(&str, &str); 0] = [];
+            Arc::new(AzureCloud::with(&options, Environment::of(none), clock, None).unwrap())
         }
         _ => {
             let endpoint = Some(format!("{}/compute/v1", sim.url()));
@@ -114,7 +136,7 @@ struct Namespaces;
 #[async_trait]
 impl Deployments for Namespaces {
     async fn deployment(&self, site: &Site) -> Result<Option<String>, String> {
-        Ok(Some(if site.cloud.as_str() == "gcp" { "projects/p1".to_owned() } else { String::new() }))
+        Ok(Some(deployment(site.cloud.as_str()).to_owned()))
     }
     async fn has_namespace(&self, _: &Segment) -> Result<bool, String> {
         Ok(true)
