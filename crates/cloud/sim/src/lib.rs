@@ -5,14 +5,16 @@
 //! checked against cuts of the clouds' own API descriptions (`schemas/`, with their origin).
 //!
 //! ```text
-//!   plugin or official client ── HTTP ──► server ── faults ──► aws │ gcp ── objects ──► wire: who reaches whom?
+//!   plugin or official client ── HTTP ──► server ── faults ──► aws │ gcp │ ibm ── objects ──► wire: who reaches whom?
 //! ```
 
 mod aws;
 mod clock;
 mod faults;
 mod gcp;
+mod ibm;
 mod record;
+mod rest;
 mod server;
 pub mod wire;
 mod world;

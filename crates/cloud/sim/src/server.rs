@@ -13,7 +13,7 @@ use http::{HeaderMap, Method, Uri};
 use parking_lot::Mutex;
 
 use crate::{
-    Fault, VirtualClock, aws, gcp,
+    Fault, VirtualClock, aws, gcp, ibm,
     world::{Call, World},
 };
 
@@ -101,9 +101,27 @@ async fn handle(
     response
 }
 
+/// A simulated cloud: whose request it is, what it asks for, and the answer.
+type Cloud = (
+    fn(&Ask<'_>) -> bool,
+    fn(&Ask<'_>) -> String,
+    fn(&mut World, &Ask<'_>, Option<Fault>) -> Answer,
+);
+
+/// The first whose request it is answers. AWS has no path of its own and comes last.
+const CLOUDS: [Cloud; 3] = [
+    (gcp::is_for, gcp::operation, gcp::answer),
+    (ibm::is_for, ibm::operation, ibm::answer),
+    (|_| true, aws::operation, aws::answer),
+];
+
 fn answer(world: &mut World, ask: &Ask<'_>) -> (Answer, bool) {
-    let is_gcp = gcp::is_for(ask);
-    let operation = if is_gcp { gcp::operation(ask) } else { aws::operation(ask) };
+    if let Some(answer) = ibm::token(ask) {
+        return (answer, false);
+    }
+    let [.., last] = CLOUDS;
+    let (_, operation, cloud) = CLOUDS.into_iter().find(|(is_for, ..)| is_for(ask)).unwrap_or(last);
+    let operation = operation(ask);
     let fault = world.trouble.roll(&operation);
     let answer = match fault {
         Some(Fault::Html) => Answer {
@@ -112,8 +130,7 @@ fn answer(world: &mut World, ask: &Ask<'_>) -> (Answer, bool) {
             body: "<html><body><h1>502 Bad Gateway</h1></body></html>".to_owned(),
             ..Answer::default()
         },
-        fault if is_gcp => gcp::answer(world, ask, fault),
-        fault => aws::answer(world, ask, fault),
+        fault => cloud(world, ask, fault),
     };
     world.calls.push(Call { operation, status: answer.status });
     (answer, fault == Some(Fault::Lost))

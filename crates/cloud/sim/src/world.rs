@@ -8,13 +8,13 @@ use parking_lot::Mutex;
 use tokio::{net::TcpListener, task::JoinHandle};
 
 use crate::{
-    Fault, Faults, VirtualClock, aws::Ec2, faults::Trouble, gcp::Gce, record::Recorder, server, wire::Wire,
+    Fault, Faults, VirtualClock, aws::Ec2, faults::Trouble, gcp::Gce, ibm::Ibm, record::Recorder, server, wire::Wire,
 };
 
 /// One request that a cloud heard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// `ec2:DescribeVpcs`, `compute.networks.insert`.
+    /// `ec2:DescribeVpcs`, `compute.networks.insert`, `is.create_vpc`.
     pub operation: String,
     pub status: u16,
 }
@@ -26,6 +26,7 @@ pub(crate) struct World {
     pub(crate) aws_before: Ec2,
     pub(crate) aws_changed: u64,
     pub(crate) gcp: Gce,
+    pub(crate) ibm: Ibm,
     pub(crate) trouble: Trouble,
     pub(crate) calls: Vec<Call>,
     pub(crate) recorder: Option<Recorder>,
@@ -38,6 +39,7 @@ impl World {
         let mut wire = Wire::default();
         self.aws.join(&mut wire);
         self.gcp.join(&mut wire);
+        self.ibm.join(&mut wire);
         wire
     }
 }
@@ -107,6 +109,7 @@ impl Sim {
         let mut world = self.world.lock();
         world.aws.settle(now);
         world.gcp.settle(now);
+        world.ibm.settle(now);
     }
 
     /// The requests since the last call of this.
@@ -145,13 +148,14 @@ impl Sim {
         let mut world = self.world.lock();
         world.aws.vandalise();
         world.gcp.vandalise();
+        world.ibm.vandalise();
     }
 
     /// What is left in any cloud, by id; what every account has from the beginning aside.
     pub fn left(&self) -> Vec<String> {
         self.pass(Duration::from_secs(7200));
         let world = self.world.lock();
-        world.aws.left().into_iter().chain(world.gcp.left()).collect()
+        world.aws.left().into_iter().chain(world.gcp.left()).chain(world.ibm.left()).collect()
     }
 }
 
