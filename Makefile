@@ -4,7 +4,7 @@ CARGO ?= cargo
 # make bench ONLY=store runs one family.
 ONLY ?= store tags policy watch transport nft services orchestrator clouds storage
 
-.PHONY: up build page openapi pictures test lint bench lab lab-clouds live-aws live-gcp dist deny clean
+.PHONY: up build page openapi pictures test lint bench lab lab-clouds live-aws live-gcp live-ibm dist deny clean
 
 up: build ## Start a controller here; Ctrl-C stops it
 	target/release/trestle up
@@ -66,6 +66,9 @@ live-aws: ## The contract's suite on the AWS account of the environment; costs m
 
 live-gcp: ## The contract's suite on the project GOOGLE_CLOUD_PROJECT; costs money
 	$(CARGO) test --locked -p cloud-gcp --test contract -- --ignored --nocapture
+
+live-ibm: ## The contract's suite on the IBM Cloud account of IBMCLOUD_API_KEY; costs money
+	$(CARGO) test --locked -p cloud-ibm --test contract -- --ignored --nocapture
 
 deny: ## Licences, advisories, sources; needs cargo-deny
 	cargo deny check

@@ -14,6 +14,7 @@ use cloud_api::{At, Cloud, ResourceSpec};
 use cloud_aws::{AwsCloud, AwsOptions};
 use cloud_gcp::{GcpCloud, GcpOptions};
 use cloud_http::auth::Environment;
+use cloud_ibm::{IbmCloud, IbmOptions};
 use cloud_sim::Sim;
 use ipnet::Ipv4Net;
 use model::{
@@ -25,6 +26,7 @@ fn main() {
     lists();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(stories());
+    runtime.block_on(link_with_ibm());
 }
 
 fn entry(name: &str, targets: &[String]) -> PermitEntry {
@@ -65,6 +67,7 @@ struct Clouds {
     sim: Sim,
     aws: AwsCloud,
     gcp: GcpCloud,
+    ibm: IbmCloud,
 }
 
 async fn clouds() -> Clouds {
@@ -76,15 +79,27 @@ async fn clouds() -> Clouds {
     let endpoint = Some(format!("{}/compute/v1", sim.url()));
     let gcp = GcpOptions { endpoint, token: Some("t".to_owned()), ..GcpOptions::default() };
     let gcp = GcpCloud::with(&gcp, keys, Some(Arc::clone(&sim.clock) as _), None).unwrap();
-    Clouds { sim, aws, gcp }
+    let url = sim.url();
+    let ibm = IbmOptions {
+        endpoint: Some(format!("{url}/{{region}}/v1")),
+        transit_endpoint: Some(format!("{url}/v1")),
+        regions: Some(vec!["us-south".parse().unwrap()]),
+        ..IbmOptions::default()
+    };
+    let keys = Environment::of([("IBMCLOUD_API_KEY", "k"), ("IBMCLOUD_IAM_API_ENDPOINT", url.as_str())]);
+    let ibm = IbmCloud::with(&ibm, keys, Some(Arc::clone(&sim.clock) as _), None).unwrap();
+    Clouds { sim, aws, gcp, ibm }
 }
 
 fn at(cloud: &str) -> At {
-    At { site: format!("ns.{cloud}").parse().unwrap(), deployment: "p1".to_owned() }
+    let deployment = if cloud == "ibm" { "" } else { "p1" };
+    At { site: format!("ns.{cloud}").parse().unwrap(), deployment: deployment.to_owned() }
 }
 
 const AWS_VM: &str = r#"{"region":"us-east-1","ImageId":"ami-1"}"#;
 const GCP_VM: &str = r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[{"boot":true}]}"#;
+
+const IBM_VM: &str = r#"{"zone":"us-south-1","profile":{"name":"bx2-2x8"},"image":{"id":"i"}}"#;
 
 async fn make(cloud: &dyn Cloud, kind: &str, description: &str, space: &str) -> ResourceState {
     let region: Segment = cloud.inspect_resource(&at(kind), description).await.unwrap();
@@ -100,10 +115,11 @@ fn tell(sim: &Sim, story: &str, since: Duration) {
 }
 
 async fn stories() {
-    let Clouds { sim, aws, gcp } = clouds().await;
+    let Clouds { sim, aws, gcp, ibm } = clouds().await;
     for (story, cloud, kind, description, space) in [
         ("clouds.first_vm_aws", &aws as &dyn Cloud, "aws", AWS_VM, "10.0.0.0/16"),
         ("clouds.first_vm_gcp", &gcp as &dyn Cloud, "gcp", GCP_VM, "10.1.0.0/16"),
+        ("clouds.first_vm_ibm", &ibm as &dyn Cloud, "ibm", IBM_VM, "10.2.0.0/16"),
     ] {
         let since = sim.clock.elapsed();
         let made = make(cloud, kind, description, space).await;
@@ -120,19 +136,6 @@ async fn stories() {
         let both = tokio::join!(aws.create_gateway(&aws_at, 64_514), gcp.create_gateway(&gcp_at, 64_515));
         (both.0.unwrap(), both.1.unwrap())
     };
-    let inside = |host: u8| (0..4u8).map(|n| [169, 254, 21, 4 * n + host].into()).collect::<Vec<_>>();
-    let spec = |own: &str, peer: &str, asn: u32, addresses: Vec<std::net::IpAddr>, local: u8, remote: u8| {
-        ConnectionSpec {
-            site: at(own).site,
-            peer: at(peer).site,
-            peer_asn: asn,
-            peer_addresses: addresses,
-            local_bgp: inside(local),
-            peer_bgp: inside(remote),
-            peer_spaces: vec![],
-            shared_key: Secret::new("aKeyOfThirtyTwoLettersOrSoItIs12"),
-        }
-    };
     let addresses = far.addresses.iter().cycle().take(4).copied().collect();
     aws.create_connections(&at("aws"), &spec("aws", "gcp", far.asn, addresses, 1, 2)).await.unwrap();
     let addresses = aws.connection_addresses(&at("aws"), &at("gcp").site).await.unwrap();
@@ -140,4 +143,52 @@ async fn stories() {
     tell(&sim, "clouds.first_link_aws_gcp", since);
     let status = gcp.connection_status(&at("gcp"), &at("aws").site).await.unwrap();
     assert_eq!((status.tunnels_up, status.bgp_established), (4, 4));
+}
+
+/// One end of a link of four tunnels.
+fn spec(
+    own: &str,
+    peer: &str,
+    asn: u32,
+    addresses: Vec<std::net::IpAddr>,
+    local: u8,
+    remote: u8,
+) -> ConnectionSpec {
+    let inside = |host: u8| (0..4u8).map(|n| [169, 254, 21, 4 * n + host].into()).collect::<Vec<_>>();
+    ConnectionSpec {
+        site: at(own).site,
+        peer: at(peer).site,
+        peer_asn: asn,
+        peer_addresses: addresses,
+        local_bgp: inside(local),
+        peer_bgp: inside(remote),
+        peer_spaces: vec![],
+        shared_key: Secret::new("aKeyOfThirtyTwoLettersOrSoItIs12"),
+    }
+}
+
+/// The first link of Google Cloud and IBM Cloud.
+async fn link_with_ibm() {
+    let Clouds { sim, gcp, ibm, .. } = clouds().await;
+    make(&gcp, "gcp", GCP_VM, "10.1.0.0/16").await;
+    make(&ibm, "ibm", IBM_VM, "10.2.0.0/16").await;
+    sim.take_calls();
+    let since = sim.clock.elapsed();
+    let (gcp_at, ibm_at) = (at("gcp"), at("ibm"));
+    let (near, far) = tokio::join!(gcp.create_gateway(&gcp_at, 64_514), ibm.create_gateway(&ibm_at, 64_515));
+    let (near, far) = (near.unwrap(), far.unwrap());
+    let four = |addresses: &[std::net::IpAddr]| addresses.iter().cycle().take(4).copied().collect::<Vec<_>>();
+    let towards_ibm = spec("gcp", "ibm", far.asn, four(&far.addresses), 1, 2);
+    let towards_gcp = spec("ibm", "gcp", near.asn, four(&near.addresses), 2, 1);
+    let (one, other) = tokio::join!(
+        gcp.create_connections(&gcp_at, &towards_ibm),
+        ibm.create_connections(&ibm_at, &towards_gcp)
+    );
+    one.unwrap();
+    other.unwrap();
+    tell(&sim, "clouds.first_link_gcp_ibm", since);
+    for (cloud, here, there) in [(&gcp as &dyn Cloud, &gcp_at, &ibm_at), (&ibm, &ibm_at, &gcp_at)] {
+        let status = cloud.connection_status(here, &there.site).await.unwrap();
+        assert_eq!((status.tunnels_up, status.bgp_established), (4, 4));
+    }
 }

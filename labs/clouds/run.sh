@@ -5,7 +5,8 @@ set -eu
 cd "$(dirname "$0")/../.."
 venv=${TRESTLE_VENV:-target/clouds-venv}
 [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
-"$venv/bin/pip" install --quiet 'boto3>=1.43' 'google-cloud-compute>=1.40'
+"$venv/bin/pip" install --quiet 'boto3>=1.43' 'google-cloud-compute>=1.40' 'ibm-vpc>=0.30' \
+    'ibm-cloud-networking-services>=0.30'
 cargo build --locked --quiet -p cloud-sim --example clouds
 out=$(mktemp -d)
 trap 'kill "$sim" 2>/dev/null || true; rm -rf "$out"' EXIT
@@ -23,3 +24,4 @@ drive() { # NAME SCRIPT
 }
 drive boto3 aws.py
 drive google-cloud-compute gcp.py
+drive ibm-vpc ibm.py

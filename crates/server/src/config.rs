@@ -77,6 +77,8 @@ pub enum PluginConfig {
     Aws(cloud_aws::AwsOptions),
     /// Google Cloud; see docs/clouds/gcp.md.
     Gcp(cloud_gcp::GcpOptions),
+    /// IBM Cloud; see docs/clouds/ibm.md.
+    Ibm(cloud_ibm::IbmOptions),
     /// A cloud in memory, to try things out. It forgets everything when the controller stops.
     Fake {},
 }

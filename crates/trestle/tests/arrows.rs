@@ -24,6 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cloud-http", &["cloud-api"]),
     ("cloud-aws", &["model", "cloud-api", "cloud-http"]),
     ("cloud-gcp", &["model", "cloud-api", "cloud-http"]),
+    ("cloud-ibm", &["model", "cloud-api", "cloud-http"]),
     // For tests and demonstrations: nothing that is delivered depends on it.
     ("cloud-sim", &["model", "cloud-http"]),
     ("orchestrator", &["model", "tags", "store", "cloud-api"]),
@@ -53,6 +54,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cloud-linux",
             "cloud-aws",
             "cloud-gcp",
+            "cloud-ibm",
         ],
     ),
     ("agent", &["model", "wire", "transport", "node-policy", "node-services", "node-kernel"]),
@@ -70,6 +72,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cloud-linux",
             "cloud-aws",
             "cloud-gcp",
+            "cloud-ibm",
         ],
     ),
     ("benches", &[]),

@@ -76,10 +76,8 @@ pub(crate) const INSTANCE: Kind = kind("instance", "instances", Some(("status", 
 pub(crate) const PUBLIC_GATEWAY: Kind = kind("public_gateway", "public_gateways", STATUS);
 pub(crate) const IKE: Kind = kind("ike_policy", "ike_policies", None);
 pub(crate) const IPSEC: Kind = kind("ipsec_policy", "ipsec_policies", None);
-pub(crate) const VPN_GATEWAY: Kind = Kind {
-    pace: Pace::SLOW,
-    ..kind("vpn_gateway", "vpn_gateways", Some(("lifecycle_state", "stable")))
-};
+pub(crate) const VPN_GATEWAY: Kind =
+    Kind { pace: Pace::SLOW, ..kind("vpn_gateway", "vpn_gateways", Some(("lifecycle_state", "stable"))) };
 pub(crate) const CONNECTION: Kind = kind("vpn_gateway_connection", "connections", None);
 pub(crate) const TRANSIT_GATEWAY: Kind = kind("transit_gateway", "transit_gateways", STATUS);
 pub(crate) const JOINT: Kind =
@@ -287,9 +285,7 @@ impl Api {
             let made = match posted {
                 Ok(made) => Some(made),
                 // Its name is taken: by itself, from a request whose answer was lost, or by one on its way out.
-                Err(failure) if failure.is(Class::Exists) => {
-                    self.find(place, kind, listed, name).await?
-                }
+                Err(failure) if failure.is(Class::Exists) => self.find(place, kind, listed, name).await?,
                 Err(failure) if failure.is(Class::InUse) => None,
                 Err(failure) => return Err(failure.into()),
             };
@@ -350,8 +346,7 @@ impl Api {
         let end = self.clock().now() + PATIENCE;
         let mut pause = Duration::from_secs(2);
         loop {
-            let deleted =
-                self.send(place, &format!("delete_{}", kind.one), Method::DELETE, path, None).await;
+            let deleted = self.send(place, &format!("delete_{}", kind.one), Method::DELETE, path, None).await;
             match deleted {
                 Ok(_) => return Ok(()),
                 Err(failure) if failure.is(Class::NotFound) => return Ok(()),

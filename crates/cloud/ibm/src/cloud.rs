@@ -79,7 +79,8 @@ impl IbmCloud {
 
     /// Where a site is. A deployment is a resource group's id.
     pub(crate) fn ground(&self, site: &Site, deployment: &str) -> Ground {
-        let group = if deployment.is_empty() { self.resource_group.clone() } else { Some(deployment.to_owned()) };
+        let group =
+            if deployment.is_empty() { self.resource_group.clone() } else { Some(deployment.to_owned()) };
         Ground { site: site.clone(), group, names: Names::new(&self.owner, site) }
     }
 

@@ -103,7 +103,8 @@ impl IbmCloud {
         let none = || CloudError::conflict(format!("{} has no gateway", ground.site));
         let (vpc, gateway) = self.gateway(ground).await?.ok_or_else(none)?;
         let tunnels = tunnels(spec, gateway.members.len())?;
-        let (place, path) = (Place::Region(&gateway.region), format!("vpn_gateways/{}/connections", gateway.id));
+        let (place, path) =
+            (Place::Region(&gateway.region), format!("vpn_gateways/{}/connections", gateway.id));
         let all = self.api.list(place, &CONNECTION, &path).await?;
         let prefix = ground.names.connections(&spec.peer);
         let (there, others): (Vec<_>, Vec<_>) =
@@ -149,7 +150,9 @@ impl IbmCloud {
                 None => self.api.remove(place, &CONNECTION, &one).await?,
                 Some(new) if new["psk"] != old["psk"] => {
                     let body = json!({"psk": new["psk"]});
-                    self.api.send(place, "update_vpn_gateway_connection", Method::PATCH, &one, Some(&body)).await?;
+                    self.api
+                        .send(place, "update_vpn_gateway_connection", Method::PATCH, &one, Some(&body))
+                        .await?;
                 }
                 Some(_) => {}
             }
@@ -213,7 +216,12 @@ mod tests {
             site: "ns.ibm".parse().unwrap(),
             peer: "ns.gcp".parse().unwrap(),
             peer_asn: 64_999,
-            peer_addresses: peers.iter().cycle().take(count.into()).map(|text| text.parse().unwrap()).collect(),
+            peer_addresses: peers
+                .iter()
+                .cycle()
+                .take(count.into())
+                .map(|text| text.parse().unwrap())
+                .collect(),
             local_bgp: inside(2),
             peer_bgp: inside(1),
             peer_spaces: vec![],
@@ -246,7 +254,10 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused() {
-        assert!(tunnels(&spec(&["34.0.0.1"], 4), 2).is_err(), "four tunnels between two members and one address");
+        assert!(
+            tunnels(&spec(&["34.0.0.1"], 4), 2).is_err(),
+            "four tunnels between two members and one address"
+        );
         let mut high = spec(&["34.0.0.1"], 2);
         high.local_bgp[0] = [169, 254, 200, 1].into();
         assert!(tunnels(&high, 2).is_err());

@@ -32,7 +32,9 @@ impl Description {
         let mut fields: Map<String, Value> =
             serde_json::from_str(text).map_err(|err| invalid(format!("{shape}; this is not: {err}")))?;
         if let Some(network) = NETWORK.iter().find(|name| fields.contains_key(**name)) {
-            return Err(invalid(format!("sets the network with {network}, which Trestle does; leave it out")));
+            return Err(invalid(format!(
+                "sets the network with {network}, which Trestle does; leave it out"
+            )));
         }
         if let Some(own) = OWN.iter().find(|name| fields.contains_key(**name)) {
             return Err(invalid(format!("has {own}, which Trestle sets; leave it out")));
@@ -69,7 +71,11 @@ mod tests {
         let fine = Description::parse(fine).unwrap();
         assert_eq!((fine.zone.as_str(), fine.region.as_str()), ("us-south-2", "us-south"));
         assert_eq!(fine.fields["zone"], json!({"name": "us-south-2"}));
-        let with = |more: &str| format!(r#"{{"zone":{{"name":"us-south-1"}},"profile":{{"name":"b"}},"image":{{"id":"i"}}{more}}}"#);
+        let with = |more: &str| {
+            format!(
+                r#"{{"zone":{{"name":"us-south-1"}},"profile":{{"name":"b"}},"image":{{"id":"i"}}{more}}}"#
+            )
+        };
         assert!(Description::parse(&with("")).is_ok());
         for bad in [
             String::new(),

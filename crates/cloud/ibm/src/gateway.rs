@@ -34,7 +34,9 @@ impl Gateway {
             crn: text(value, "crn").to_owned(),
             advertised: cidrs.filter_map(|cidr| cidr.as_str()?.parse().ok()).collect(),
             asn: value["local_asn"].as_u64().and_then(|asn| u32::try_from(asn).ok()).unwrap_or_default(),
-            members: members.filter_map(|member| text(&member["public_ip"], "address").parse().ok()).collect(),
+            members: members
+                .filter_map(|member| text(&member["public_ip"], "address").parse().ok())
+                .collect(),
         }
     }
 
@@ -49,7 +51,8 @@ impl Gateway {
 /// The space of a gateway's VPC: private, outside of what networks are made from unless somebody chose otherwise, and
 /// not the same for every site.
 fn space(ground: &Ground) -> Ipv4Net {
-    let number = ground.names.gateway().bytes().fold(7u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte));
+    let number =
+        ground.names.gateway().bytes().fold(7u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte));
     Ipv4Net::new_assert([192, 168, 128 | number >> 1, 0].into(), 28)
 }
 
@@ -60,7 +63,8 @@ impl IbmCloud {
         let path = ground.within("vpn_gateways");
         let found =
             self.api.find(Place::Region(&vpc.region), &VPN_GATEWAY, &path, &ground.names.gateway()).await?;
-        let ready = found.filter(|gateway| VPN_GATEWAY.is_ready(gateway) || gateway["lifecycle_state"] == "updating");
+        let ready =
+            found.filter(|gateway| VPN_GATEWAY.is_ready(gateway) || gateway["lifecycle_state"] == "updating");
         Ok(ready.map(|gateway| Gateway::read(&vpc.region, &gateway)))
     }
 
@@ -88,8 +92,9 @@ impl IbmCloud {
             if reserved.iter().any(|(first, last)| (*first..=*last).contains(&asn)) {
                 return Err(CloudError::invalid(format!("IBM Cloud keeps the AS number {asn} for itself")));
             }
-            let none =
-                || CloudError::conflict(format!("{} has no network for a gateway to stand near", ground.site));
+            let none = || {
+                CloudError::conflict(format!("{} has no network for a gateway to stand near", ground.site))
+            };
             let region = match (&vpcs.gateway, vpcs.networks.first()) {
                 (Some(vpc), _) | (None, Some(vpc)) => vpc.region.clone(),
                 (None, None) => return Err(none()),
@@ -97,7 +102,8 @@ impl IbmCloud {
             self.build(ground, &region, vpcs.gateway, asn).await?;
         }
         self.settle_hub(ground, None).await?;
-        let missing = || CloudError::unavailable(format!("the gateway of {} was made and is not there", ground.site));
+        let missing =
+            || CloudError::unavailable(format!("the gateway of {} was made and is not there", ground.site));
         Ok(self.gateway(ground).await?.ok_or_else(missing)?.1.state())
     }
 
@@ -186,7 +192,9 @@ impl IbmCloud {
             self.api.find(Place::Transit, &TRANSIT_GATEWAY, "transit_gateways", &ground.names.hub()).await?;
         let Some(hub) = hub else { return Ok(()) };
         let path = format!("transit_gateways/{}/connections", text(&hub, "id"));
-        for joint in self.api.list(Place::Transit, &JOINT, &path).await?.iter().filter(|one| one["network_id"] == crn) {
+        for joint in
+            self.api.list(Place::Transit, &JOINT, &path).await?.iter().filter(|one| one["network_id"] == crn)
+        {
             self.api.remove(Place::Transit, &JOINT, &format!("{path}/{}", text(joint, "id"))).await?;
         }
         Ok(())

@@ -56,7 +56,8 @@ impl IbmCloud {
             None if wanted.is_empty() => return Ok(()),
             Some(hub) if TRANSIT_GATEWAY.is_ready(&hub) => hub,
             _ => {
-                let body = joint.ground.place(json!({"name": name, "location": joint.location, "global": true}));
+                let body =
+                    joint.ground.place(json!({"name": name, "location": joint.location, "global": true}));
                 self.api.make(Place::Transit, &TRANSIT_GATEWAY, "transit_gateways", &body).await?
             }
         };
@@ -129,8 +130,7 @@ impl IbmCloud {
         let groups = try_join_all(vpcs.networks.iter().map(|vpc| self.groups(vpc))).await?;
         let peerings: Vec<_> = groups.iter().flat_map(|groups| noted_peerings(ground, groups)).collect();
         let inside = peerings.iter().filter(|name| name.ends().iter().all(|end| end.site == ground.site));
-        let regions: Vec<&str> =
-            inside.flat_map(|name| name.ends()).map(|end| end.region.as_str()).collect();
+        let regions: Vec<&str> = inside.flat_map(|name| name.ends()).map(|end| end.region.as_str()).collect();
         Ok(vpcs.networks.iter().filter(|vpc| regions.contains(&vpc.region.as_str())).cloned().collect())
     }
 

@@ -60,7 +60,10 @@ impl IbmCloud {
         let change = plan(&list.rules, &list.note, set, unset)?;
         // A note that does not fit is refused before anything else is.
         for note in change.first.iter().chain(&change.last) {
-            crate::notes::write(&format!("the permit list of {}", note.name), &serde_json::to_string(note).unwrap_or_default())?;
+            crate::notes::write(
+                &format!("the permit list of {}", note.name),
+                &serde_json::to_string(note).unwrap_or_default(),
+            )?;
         }
         if let Some(note) = &change.first {
             self.write_note(ground, &list.vpc, &list.groups, &list.instance, note).await?;

@@ -16,13 +16,16 @@ impl IbmCloud {
     async fn nats(&self, ground: &Ground, vpc: &Vpc) -> Result<Vec<Value>> {
         let path = ground.within("public_gateways");
         let found = self.api.list(Place::Region(&vpc.region), &PUBLIC_GATEWAY, &path).await?;
-        let ours = |nat: &Value| nat["vpc"]["id"] == vpc.id.as_str() && ground.names.owns(nat) && is_alive(nat);
+        let ours =
+            |nat: &Value| nat["vpc"]["id"] == vpc.id.as_str() && ground.names.owns(nat) && is_alive(nat);
         Ok(found.into_iter().filter(ours).collect())
     }
 
     async fn make_nat_in(&self, ground: &Ground, vpc: &Vpc, there: &[Value], zone: &str) -> Result<String> {
         let name = ground.names.nat(zone);
-        if let Some(nat) = there.iter().find(|nat| nat["name"] == name.as_str() && PUBLIC_GATEWAY.is_ready(nat)) {
+        if let Some(nat) =
+            there.iter().find(|nat| nat["name"] == name.as_str() && PUBLIC_GATEWAY.is_ready(nat))
+        {
             return Ok(text(nat, "id").to_owned());
         }
         let body = ground.place(json!({"name": name, "vpc": {"id": vpc.id}, "zone": {"name": zone}}));
@@ -44,7 +47,8 @@ impl IbmCloud {
         let vpc = self.need_vpc(ground, region).await?;
         let _turn = self.turns.take(&format!("subnets {}", vpc.id)).await;
         let (there, subnets) = futures::try_join!(self.nats(ground, &vpc), self.subnets(&vpc))?;
-        let mut zones: Vec<String> = subnets.iter().map(|subnet| text(&subnet["zone"], "name").to_owned()).collect();
+        let mut zones: Vec<String> =
+            subnets.iter().map(|subnet| text(&subnet["zone"], "name").to_owned()).collect();
         if zones.is_empty() {
             // The first subnet finds out from it that there is NAT.
             zones.extend(self.zones(region).await?.into_iter().take(1));
@@ -60,7 +64,9 @@ impl IbmCloud {
                 for subnet in own.filter(|subnet| subnet["public_gateway"]["id"] != nat.as_str()) {
                     let path = format!("subnets/{}/public_gateway", text(subnet, "id"));
                     let body = json!({"id": nat});
-                    self.api.send(place, "set_subnet_public_gateway", Method::PUT, &path, Some(&body)).await?;
+                    self.api
+                        .send(place, "set_subnet_public_gateway", Method::PUT, &path, Some(&body))
+                        .await?;
                 }
                 Ok::<_, cloud_api::CloudError>(())
             }

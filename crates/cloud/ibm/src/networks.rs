@@ -107,7 +107,9 @@ impl IbmCloud {
         let mut names: Vec<String> = usable.map(|zone| text(zone, "name").to_owned()).collect();
         names.sort();
         if names.is_empty() {
-            return Err(CloudError::conflict(format!("the region {region} of IBM Cloud has no zone in service")));
+            return Err(CloudError::conflict(format!(
+                "the region {region} of IBM Cloud has no zone in service"
+            )));
         }
         Ok(names)
     }
@@ -175,7 +177,9 @@ impl IbmCloud {
         let _turn = self.turns.take(&format!("subnets {}", vpc.id)).await;
         let name = ground.names.subnet(zone);
         let there = self.subnets(vpc).await?;
-        if let Some(subnet) = there.iter().find(|subnet| subnet["name"] == name.as_str() && SUBNET.is_ready(subnet)) {
+        if let Some(subnet) =
+            there.iter().find(|subnet| subnet["name"] == name.as_str() && SUBNET.is_ready(subnet))
+        {
             return Ok(text(subnet, "id").to_owned());
         }
         let (zones, prefixes) = try_join!(self.zones(&vpc.region), self.prefixes(vpc))?;
@@ -188,7 +192,8 @@ impl IbmCloud {
             ))
         };
         let number = number.ok_or_else(unknown)?;
-        let unfinished = || CloudError::conflict(format!("the network {}.{} is not whole", ground.site, vpc.region));
+        let unfinished =
+            || CloudError::conflict(format!("the network {}.{} is not whole", ground.site, vpc.region));
         let part = parts(whole(&prefixes).ok_or_else(unfinished)?)?[number];
         let mut body = ground.place(json!({
             "name": name,
@@ -255,7 +260,10 @@ impl IbmCloud {
 
     async fn list_network(&self, ground: &Ground, vpc: &Vpc) -> Result<Listing> {
         let nats = async {
-            Ok(self.api.list(Place::Region(&vpc.region), &PUBLIC_GATEWAY, &ground.within("public_gateways")).await?)
+            Ok(self
+                .api
+                .list(Place::Region(&vpc.region), &PUBLIC_GATEWAY, &ground.within("public_gateways"))
+                .await?)
         };
         let (prefixes, instances, groups, nats) =
             try_join!(self.prefixes(vpc), self.instances(vpc), self.groups(vpc), nats)?;
@@ -267,8 +275,11 @@ impl IbmCloud {
             let name = crate::resources::note_of(ground, &groups, text(instance, "name"))?.name;
             Some((name.parse().ok()?, crate::resources::state_of(&vpc.region, instance)?))
         };
-        let alive = instances.iter().filter(|one| is_alive(one) && ground.names.is_instance(text(one, "name")));
-        let mine = nats.iter().any(|nat| nat["vpc"]["id"] == vpc.id.as_str() && is_alive(nat) && ground.names.owns(nat));
+        let alive =
+            instances.iter().filter(|one| is_alive(one) && ground.names.is_instance(text(one, "name")));
+        let mine = nats
+            .iter()
+            .any(|nat| nat["vpc"]["id"] == vpc.id.as_str() && is_alive(nat) && ground.names.owns(nat));
         Ok(Listing {
             networks: whole(&prefixes).map(|space| (region.clone(), space)).into_iter().collect(),
             resources: alive.filter_map(resource).collect(),

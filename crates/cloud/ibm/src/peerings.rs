@@ -74,7 +74,8 @@ impl IbmCloud {
         }
         let both = |name: &&PeeringName| {
             let [one, two] = name.ends();
-            [&one.site, &two.site].iter().all(|site| **site == a.site || **site == b.site) && one.site != two.site
+            [&one.site, &two.site].iter().all(|site| **site == a.site || **site == b.site)
+                && one.site != two.site
         };
         let mut networks = Vec::new();
         for end in peerings.iter().filter(both).flat_map(PeeringName::ends) {

@@ -59,8 +59,10 @@ impl IbmCloud {
         let _turn = self.turns.take(&format!("{region}/{name}")).await;
         let (place, vpc) = (Place::Region(region), self.need_vpc(ground, region).await?);
         let listed = format!("instances?name={name}");
-        let (there, groups) =
-            futures::try_join!(async { Ok(self.api.list(place, &INSTANCE, &listed).await?) }, self.groups(&vpc))?;
+        let (there, groups) = futures::try_join!(
+            async { Ok(self.api.list(place, &INSTANCE, &listed).await?) },
+            self.groups(&vpc)
+        )?;
         let there = there.into_iter().find(is_alive);
         let note = Note { name: spec.name.to_string(), list: Vec::new() };
         if note_of(ground, &groups, &name).is_none() {
@@ -101,7 +103,8 @@ impl IbmCloud {
             .await?;
             return Ok(id.to_owned());
         }
-        let body = ground.place(json!({"name": ground.names.group(instance), "vpc": {"id": vpc.id}, "rules": []}));
+        let body =
+            ground.place(json!({"name": ground.names.group(instance), "vpc": {"id": vpc.id}, "rules": []}));
         let path = format!("security_groups?vpc.id={}", vpc.id);
         Ok(text(&self.api.make(place, &GROUP, &path, &body).await?, "id").to_owned())
     }
@@ -155,8 +158,10 @@ impl IbmCloud {
         let _turn = self.turns.take(&format!("{}/{name}", vpc.region)).await;
         let place = Place::Region(&vpc.region);
         let listed = format!("instances?name={name}");
-        let (instances, groups) =
-            futures::try_join!(async { Ok(self.api.list(place, &INSTANCE, &listed).await?) }, self.groups(vpc))?;
+        let (instances, groups) = futures::try_join!(
+            async { Ok(self.api.list(place, &INSTANCE, &listed).await?) },
+            self.groups(vpc)
+        )?;
         for instance in instances.iter().filter(|one| one["name"] == name) {
             self.api.remove(place, &INSTANCE, &format!("instances/{}", text(instance, "id"))).await?;
         }
@@ -187,6 +192,7 @@ fn instance(
         "allow_ip_spoofing": false,
         "auto_delete": true,
     });
-    instance["primary_network_attachment"] = json!({"name": "primary", "virtual_network_interface": interface});
+    instance["primary_network_attachment"] =
+        json!({"name": "primary", "virtual_network_interface": interface});
     instance
 }

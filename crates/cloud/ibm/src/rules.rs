@@ -137,12 +137,7 @@ fn lengthen(short: &Short) -> Traffic {
 impl Line {
     fn of(entry: &PermitEntry) -> Self {
         let targets = entry.targets().iter().copied().collect();
-        Self(
-            entry.name.to_string(),
-            shorten(&entry.traffic),
-            targets,
-            entry.tags.iter().cloned().collect(),
-        )
+        Self(entry.name.to_string(), shorten(&entry.traffic), targets, entry.tags.iter().cloned().collect())
     }
 
     fn rules(&self) -> Vec<Rule> {
@@ -160,10 +155,14 @@ pub fn rules_of(entries: &[PermitEntry]) -> Result<BTreeSet<Rule>, CloudError> {
             CloudError::new(CloudErrorKind::Unsupported, format!("the entry {} {why}", entry.name))
         };
         if traffic.src_ports != Ports::Any {
-            return Err(refuse("names source ports, which IBM security groups do not look at; leave them out"));
+            return Err(refuse(
+                "names source ports, which IBM security groups do not look at; leave them out",
+            ));
         }
         if !matches!(traffic.protocol, Protocol::Any | Protocol::TCP | Protocol::UDP | Protocol::ICMP) {
-            return Err(refuse("is neither for TCP, UDP, ICMP nor all three, which is what IBM security groups know"));
+            return Err(refuse(
+                "is neither for TCP, UDP, ICMP nor all three, which is what IBM security groups know",
+            ));
         }
         if matches!(traffic.dst_ports, Ports::Range { first: 0, .. }) {
             return Err(refuse("names the port 0; in IBM security groups ports begin with 1"));
@@ -230,8 +229,11 @@ pub fn plan(
     let kept = ours.into_iter().filter(|entry| !replaced(entry) && !unset.contains(entry));
     let list: Vec<PermitEntry> = kept.chain(set.iter().cloned()).collect();
     let mut wanted = rules_of(&list)?;
-    let gone: BTreeSet<Rule> =
-        strange.iter().filter(|entry| unset.contains(entry)).flat_map(|entry| Line::of(entry).rules()).collect();
+    let gone: BTreeSet<Rule> = strange
+        .iter()
+        .filter(|entry| unset.contains(entry))
+        .flat_map(|entry| Line::of(entry).rules())
+        .collect();
     let strange = strange.iter().flat_map(|entry| Line::of(entry).rules());
     wanted.extend(strange.filter(|rule| !gone.contains(rule)));
     let mut lines: Vec<Line> = list.iter().map(Line::of).collect();

@@ -24,8 +24,9 @@ fn plugin(sim: &Sim) -> IbmCloud {
 }
 
 fn subject(cloud: &IbmCloud) -> Subject<'_> {
-    let description =
-        |zone: &str| format!(r#"{{"zone":"{zone}","profile":{{"name":"bx2-2x8"}},"image":{{"id":"image-1"}}}}"#);
+    let description = |zone: &str| {
+        format!(r#"{{"zone":"{zone}","profile":{{"name":"bx2-2x8"}},"image":{{"id":"image-1"}}}}"#)
+    };
     Subject {
         cloud,
         at: At { site: "ns.ibm".parse().unwrap(), deployment: String::new() },

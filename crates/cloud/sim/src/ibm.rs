@@ -65,7 +65,8 @@ fn render(status: u16, body: &Value) -> Answer {
 }
 
 fn refusal(refusal: &Refusal) -> Answer {
-    let error = json!({"code": refusal.code, "message": refusal.message, "more_info": "https://cloud.ibm.com/docs"});
+    let error =
+        json!({"code": refusal.code, "message": refusal.message, "more_info": "https://cloud.ibm.com/docs"});
     render(refusal.status, &json!({"errors": [error], "trace": "sim"}))
 }
 
@@ -125,8 +126,9 @@ fn run(world: &mut World, ask: &Ask<'_>, fault: Option<Fault>) -> Outcome {
     let call = schema::find(ask.method.as_str(), path).ok_or_else(missing)?;
     let body: Value = match ask.body {
         [] => Value::Null,
-        bytes => serde_json::from_slice(bytes)
-            .map_err(|_| refuse(400, "bad_request", "The body is not JSON"))?,
+        bytes => {
+            serde_json::from_slice(bytes).map_err(|_| refuse(400, "bad_request", "The body is not JSON"))?
+        }
     };
     schema::check_request(&call, ask.uri, &body)
         .map_err(|message| refuse(400, "validation_failed", message))?;

@@ -102,11 +102,8 @@ async fn handle(
 }
 
 /// A simulated cloud: whose request it is, what it asks for, and the answer.
-type Cloud = (
-    fn(&Ask<'_>) -> bool,
-    fn(&Ask<'_>) -> String,
-    fn(&mut World, &Ask<'_>, Option<Fault>) -> Answer,
-);
+type Cloud =
+    (fn(&Ask<'_>) -> bool, fn(&Ask<'_>) -> String, fn(&mut World, &Ask<'_>, Option<Fault>) -> Answer);
 
 /// The first whose request it is answers. AWS has no path of its own and comes last.
 const CLOUDS: [Cloud; 3] = [

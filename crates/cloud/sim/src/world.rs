@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 use tokio::{net::TcpListener, task::JoinHandle};
 
 use crate::{
-    Fault, Faults, VirtualClock, aws::Ec2, faults::Trouble, gcp::Gce, ibm::Ibm, record::Recorder, server, wire::Wire,
+    Fault, Faults, VirtualClock, aws::Ec2, faults::Trouble, gcp::Gce, ibm::Ibm, record::Recorder, server,
+    wire::Wire,
 };
 
 /// One request that a cloud heard.

@@ -40,3 +40,8 @@ async fn boto3_requests_are_answered_as_before() {
 async fn google_cloud_compute_requests_are_answered_as_before() {
     assert!(replay("google-cloud-compute").await > 20);
 }
+
+#[tokio::test]
+async fn ibm_vpc_requests_are_answered_as_before() {
+    assert!(replay("ibm-vpc").await > 40);
+}

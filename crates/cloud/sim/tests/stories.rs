@@ -148,13 +148,16 @@ impl Dice {
     }
 }
 
-const WORLD: [(&str, usize); 6] = [
+const WORLD: [(&str, usize); 9] = [
     ("ns.aws.a", 0),
     ("ns.aws.b", 1),
     ("ns.gcp.c", 0),
     ("ns.gcp.d", 1),
     ("other.gcp.e", 0),
     ("other.aws.f", 0),
+    ("ns.ibm.g", 0),
+    ("ns.ibm.h", 1),
+    ("other.ibm.i", 0),
 ];
 
 /// Random joining and parting under faults and restarts: in the end what is permitted is reachable, nothing else is,

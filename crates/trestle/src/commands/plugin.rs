@@ -6,6 +6,7 @@ use anyhow::{Context as _, bail};
 use cloud_api::{Cloud, FakeCloud, grpc::PluginService};
 use cloud_aws::{AwsCloud, AwsOptions};
 use cloud_gcp::{GcpCloud, GcpOptions};
+use cloud_ibm::{IbmCloud, IbmOptions};
 use cloud_linux::LinuxCloud;
 use model::Segment;
 use tokio::net::TcpListener;
@@ -26,6 +27,8 @@ pub enum Kind {
     Aws,
     /// Google Cloud, with application default credentials
     Gcp,
+    /// IBM Cloud, with the API key IBMCLOUD_API_KEY
+    Ibm,
     /// In memory
     Fake,
 }
@@ -85,6 +88,7 @@ pub async fn run(args: PluginArgs) -> anyhow::Result<()> {
         Kind::Gcp => {
             Arc::new(GcpCloud::new(&GcpOptions { endpoint, owner, project, ..GcpOptions::default() })?)
         }
+        Kind::Ibm => Arc::new(IbmCloud::new(&IbmOptions { endpoint, owner, ..IbmOptions::default() })?),
         Kind::Linux => {
             Arc::new(LinuxCloud::open(name.clone(), data_dir, cloud_linux::Options::default()).await?)
         }

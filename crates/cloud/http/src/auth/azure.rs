@@ -94,8 +94,10 @@ impl AzureTokens {
             std::process::Command::new(tool).args(arguments).output()
         };
         let cannot = |err: &dyn std::fmt::Display| missing(format!("az cannot be run: {err}"));
-        let output =
-            tokio::task::spawn_blocking(ask).await.map_err(|err| cannot(&err))?.map_err(|err| cannot(&err))?;
+        let output = tokio::task::spawn_blocking(ask)
+            .await
+            .map_err(|err| cannot(&err))?
+            .map_err(|err| cannot(&err))?;
         if !output.status.success() {
             let said: String = String::from_utf8_lossy(&output.stderr).trim().chars().take(300).collect();
             return Err(missing(format!("az gave no token: {said}")));
@@ -149,7 +151,8 @@ mod tests {
             let body = String::from_utf8_lossy(&request.body).into_owned();
             let text = match request.url.as_str() {
                 url if url.ends_with("/t1/oauth2/v2.0/token") => {
-                    let proven = body.contains("client_secret=right") || body.contains("client_assertion=jwt");
+                    let proven =
+                        body.contains("client_secret=right") || body.contains("client_assertion=jwt");
                     let scope = format!("scope={}", encode_component(SCOPE));
                     match proven && body.contains(&scope) && body.contains("client_id=c1") {
                         true => r#"{"token_type":"Bearer","expires_in":3599,"access_token":"principal"}"#,
@@ -228,7 +231,9 @@ mod tests {
             std::fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
         };
-        write(r#"[ "$1 $2" = "account get-access-token" ] && echo '{"accessToken":"tool","expires_on":1790000000}'"#);
+        write(
+            r#"[ "$1 $2" = "account get-access-token" ] && echo '{"accessToken":"tool","expires_on":1790000000}'"#,
+        );
         let token = fetch(&endpoint, &path).await.unwrap();
         assert_eq!((token.value.as_str(), token.ends.as_secs()), ("tool", 1_790_000_000));
         write("echo 'Please run az login' >&2; exit 1");

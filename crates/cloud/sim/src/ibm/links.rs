@@ -6,8 +6,9 @@ use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 
 use super::{
-    Outcome, Refusal, refuse,
+    Outcome, Refusal,
     objects::{FULL, identity, reference},
+    refuse,
     state::{Ibm, Request, missing},
 };
 use crate::wire::Wire;
@@ -37,7 +38,10 @@ fn check_asn(value: &Value) -> Result<u64, Refusal> {
 pub(super) fn check_key(value: &Value) -> Result<(), Refusal> {
     let key = value.as_str().unwrap_or_default();
     let legal = |letter: char| letter.is_ascii_alphanumeric() || "-+&!@#$%^*().,:".contains(letter);
-    let fine = (6..=128).contains(&key.len()) && key.chars().all(legal) && !key.starts_with("0x") && !key.starts_with("0s");
+    let fine = (6..=128).contains(&key.len())
+        && key.chars().all(legal)
+        && !key.starts_with("0x")
+        && !key.starts_with("0s");
     if fine { Ok(()) } else { Err(refuse(400, "validation_failed", "The psk is not valid")) }
 }
 
@@ -56,9 +60,11 @@ pub(super) fn policy(request: &Request<'_>, object: &mut Value) {
     let is_ike = request.call.kind == "ike_policies";
     let authentication = list("authentication_algorithms", "authentication_algorithm", json!(["sha256"]));
     let encryption = list("encryption_algorithms", "encryption_algorithm", json!(["aes256"]));
-    (object["authentication_algorithm"], object["authentication_algorithms"]) = (single(&authentication), authentication);
+    (object["authentication_algorithm"], object["authentication_algorithms"]) =
+        (single(&authentication), authentication);
     (object["encryption_algorithm"], object["encryption_algorithms"]) = (single(&encryption), encryption);
-    object["key_lifetime"] = body["key_lifetime"].as_u64().unwrap_or(if is_ike { 28_800 } else { 3600 }).into();
+    object["key_lifetime"] =
+        body["key_lifetime"].as_u64().unwrap_or(if is_ike { 28_800 } else { 3600 }).into();
     if is_ike {
         let groups = list("dh_groups", "dh_group", json!([14]));
         (object["dh_group"], object["dh_groups"]) = (groups[0].clone(), groups);
@@ -107,7 +113,8 @@ impl Ibm {
             member["public_ip"]["address"] = "0.0.0.0".into();
             member["lifecycle_state"] = "pending".into();
         }
-        let cidrs = if body["advertised_cidrs"].is_null() { json!([]) } else { body["advertised_cidrs"].clone() };
+        let cidrs =
+            if body["advertised_cidrs"].is_null() { json!([]) } else { body["advertised_cidrs"].clone() };
         for (field, value) in [
             ("advertised_cidrs", cidrs),
             ("availability_mode", json!("zonal")),
@@ -136,7 +143,8 @@ impl Ibm {
 
     pub(super) fn advertised(&mut self, request: &Request<'_>, name: &str) -> Outcome {
         let gateway = self.get("vpn_gateways", request.parent())?;
-        let space: Ipv4Net = request.id().parse().map_err(|_| refuse(400, "validation_failed", "That is no prefix"))?;
+        let space: Ipv4Net =
+            request.id().parse().map_err(|_| refuse(400, "validation_failed", "That is no prefix"))?;
         let mut cidrs: Vec<Value> = gateway["advertised_cidrs"].as_array().cloned().unwrap_or_default();
         let there = cidrs.iter().any(|one| *one == space.to_string());
         match name {
@@ -155,23 +163,31 @@ impl Ibm {
         Ok((204, Value::Null))
     }
 
-    pub(super) fn vpn_connection(&mut self, request: &Request<'_>, object: &mut Value) -> Result<(), Refusal> {
+    pub(super) fn vpn_connection(
+        &mut self,
+        request: &Request<'_>,
+        object: &mut Value,
+    ) -> Result<(), Refusal> {
         let (body, gateway) = (&request.body, self.get("vpn_gateways", request.parent())?.clone());
         if gateway["lifecycle_state"] != "stable" {
             return Err(refuse(409, "vpn_gateway_not_ready", "The VPN gateway is not stable"));
         }
         check_key(&body["psk"])?;
-        let address = |value: &Value| value["address"].as_str().and_then(|text| text.parse::<Ipv4Addr>().ok());
+        let address =
+            |value: &Value| value["address"].as_str().and_then(|text| text.parse::<Ipv4Addr>().ok());
         let bad = |message: &str| refuse(400, "validation_failed", message);
         let peer = address(&body["peer"]).ok_or_else(|| bad("peer.address is no address"))?;
-        let members: Vec<Value> = gateway["members"].as_array().into_iter().flatten().map(|one| one["public_ip"].clone()).collect();
+        let members: Vec<Value> =
+            gateway["members"].as_array().into_iter().flatten().map(|one| one["public_ip"].clone()).collect();
         let is_bgp = body["routing_protocol"] == "bgp";
         let mut tunnels = Vec::new();
         for (number, member) in members.iter().enumerate() {
             let mut tunnel = json!({"public_ip": member, "status": "down", "status_reasons": []});
             if is_bgp {
                 let wanted = &body["tunnels"][number];
-                let (Some(ours), Some(theirs)) = (address(&wanted["tunnel_interface_ip"]), address(&wanted["neighbor_ip"])) else {
+                let (Some(ours), Some(theirs)) =
+                    (address(&wanted["tunnel_interface_ip"]), address(&wanted["neighbor_ip"]))
+                else {
                     return Err(bad("a dynamic connection has two tunnels with inside addresses"));
                 };
                 self.check_inside(request, ours, theirs)?;
@@ -184,7 +200,11 @@ impl Ibm {
         if is_bgp && body["tunnels"].as_array().map_or(0, Vec::len) != members.len() {
             return Err(bad("a dynamic connection has two tunnels"));
         }
-        let same = |one: &&Value| one["_parent"] == request.parent() && one["peer"]["address"] == peer.to_string() && one["name"] != object["name"];
+        let same = |one: &&Value| {
+            one["_parent"] == request.parent()
+                && one["peer"]["address"] == peer.to_string()
+                && one["name"] != object["name"]
+        };
         if self.of_kind("vpn_gateways/connections").find(same).is_some() {
             return Err(refuse(409, "conflict_field", "The gateway has a connection to that address"));
         }
@@ -198,7 +218,14 @@ impl Ibm {
         for (field, value) in [
             ("admin_state_up", json!(true)),
             ("authentication_mode", json!("psk")),
-            ("dead_peer_detection", if body["dead_peer_detection"].is_null() { probing } else { body["dead_peer_detection"].clone() }),
+            (
+                "dead_peer_detection",
+                if body["dead_peer_detection"].is_null() {
+                    probing
+                } else {
+                    body["dead_peer_detection"].clone()
+                },
+            ),
             ("distribute_traffic", json!(body["distribute_traffic"].as_bool().unwrap_or(false))),
             ("establish_mode", json!(body["establish_mode"].as_str().unwrap_or("bidirectional"))),
             ("local", json!({"ike_identities": local})),
@@ -212,7 +239,9 @@ impl Ibm {
         ] {
             object[field] = value;
         }
-        for (field, kind, own) in [("ike_policy", "ike_policies", "_ike"), ("ipsec_policy", "ipsec_policies", "_ipsec")] {
+        for (field, kind, own) in
+            [("ike_policy", "ike_policies", "_ike"), ("ipsec_policy", "ipsec_policies", "_ipsec")]
+        {
             if !body[field].is_null() {
                 let found = self.get(kind, identity(&body[field]))?;
                 object[own] = found["id"].clone();
@@ -227,11 +256,15 @@ impl Ibm {
         let block = |address: Ipv4Addr| Ipv4Net::new_assert(address, 30).trunc();
         let host = |address: Ipv4Addr| matches!(u32::from(address) & 3, 1 | 2);
         if block(ours) != block(theirs) || ours == theirs || !host(ours) || !host(theirs) {
-            return Err(refuse(400, "validation_failed", format!("{ours} and {theirs} are not the hosts of a /30")));
+            return Err(refuse(
+                400,
+                "validation_failed",
+                format!("{ours} and {theirs} are not the hosts of a /30"),
+            ));
         }
-        let others = self.of_kind("vpn_gateways/connections").filter(|one| {
-            one["_parent"] == request.parent() && one["name"] != request.body["name"]
-        });
+        let others = self
+            .of_kind("vpn_gateways/connections")
+            .filter(|one| one["_parent"] == request.parent() && one["name"] != request.body["name"]);
         let mut taken = others.flat_map(|one| one["tunnels"].as_array().into_iter().flatten());
         let text = ours.to_string();
         if taken.any(|tunnel| tunnel["tunnel_interface_ip"]["address"] == text.as_str()) {
@@ -258,7 +291,14 @@ impl Ibm {
                 let tunnel = &mut connection["tunnels"][number];
                 tunnel["status"] = if up { "up" } else { "down" }.into();
                 if is_bgp {
-                    tunnel["protocol_state"] = if bgp { "established" } else if up { "active" } else { "idle" }.into();
+                    tunnel["protocol_state"] = if bgp {
+                        "established"
+                    } else if up {
+                        "active"
+                    } else {
+                        "idle"
+                    }
+                    .into();
                 }
             }
         }

@@ -40,7 +40,9 @@ fn fields(kind: &str) -> &'static [&'static str] {
         "vpcs/address_prefixes" => &["id", "href", "created_at", "name"],
         "security_groups" | "keys" => &["id", "href", "created_at", "name", "crn", "resource_group"],
         "security_groups/rules" => &["id", "href", "name", "resource_type"],
-        "ike_policies" | "ipsec_policies" => &["id", "href", "created_at", "name", "resource_type", "resource_group"],
+        "ike_policies" | "ipsec_policies" => {
+            &["id", "href", "created_at", "name", "resource_type", "resource_group"]
+        }
         "vpn_gateways/connections" => &["id", "href", "created_at", "name", "resource_type"],
         "transit_gateways" => &["id", "created_at", "name", "crn", "resource_group"],
         "transit_gateways/connections" => &["id", "created_at", "name"],
@@ -52,7 +54,9 @@ fn fields(kind: &str) -> &'static [&'static str] {
 fn scope(object: &Value) -> String {
     let of = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
     let within = match object["_kind"].as_str().unwrap_or_default() {
-        "vpcs" | "instances" | "ike_policies" | "ipsec_policies" | "transit_gateways" | "keys" => of("_region"),
+        "vpcs" | "instances" | "ike_policies" | "ipsec_policies" | "transit_gateways" | "keys" => {
+            of("_region")
+        }
         kind if kind.contains('/') => of("_parent"),
         _ => of("_vpc"),
     };
@@ -92,7 +96,8 @@ impl Ibm {
         let number = self.number();
         let id = format!("r006-{number:08x}-0000-4000-8000-000000000000");
         let name = if name.is_empty() { format!("unnamed-blender-parcel-{number}") } else { name.to_owned() };
-        let (service, resource) = (if request.home() == "global" { "transit" } else { "is" }, resource_type(kind));
+        let (service, resource) =
+            (if request.home() == "global" { "transit" } else { "is" }, resource_type(kind));
         let group = request.body["resource_group"]["id"].as_str().unwrap_or("default-group").to_owned();
         let mut group_reference = json!({"id": group, "href": format!("https://resource-controller.cloud.ibm.com/v2/resource_groups/{group}")});
         if service == "is" {
@@ -139,7 +144,9 @@ impl Ibm {
     pub(super) fn create(&mut self, request: &Request<'_>) -> Result<String, Refusal> {
         let kind = request.call.kind.as_str();
         let name = request.body["name"].as_str().unwrap_or_default().to_owned();
-        if name.len() > 63 || name.bytes().any(|byte| !(byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')) {
+        if name.len() > 63
+            || name.bytes().any(|byte| !(byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'))
+        {
             return Err(refuse(400, "validation_invalid_name", format!("The name {name} is not valid")));
         }
         let mut object = self.fresh(request, kind, &name);
@@ -235,10 +242,15 @@ impl Ibm {
         let group_id = group["id"].as_str().unwrap_or_default().to_owned();
         self.objects.insert(group_id.clone(), group);
         // The default group lets everything out, and its members reach each other.
-        for (direction, remote) in [("outbound", json!({"cidr_block": "0.0.0.0/0"})), ("inbound", json!({"id": group_id}))] {
+        for (direction, remote) in
+            [("outbound", json!({"cidr_block": "0.0.0.0/0"})), ("inbound", json!({"id": group_id}))]
+        {
             let mut rule = self.fresh(request, "security_groups/rules", "");
             (rule["_parent"], rule["_default"]) = (group_id.as_str().into(), true.into());
-            self.rule(&json!({"direction": direction, "protocol": "icmp_tcp_udp", "remote": remote}), &mut rule)?;
+            self.rule(
+                &json!({"direction": direction, "protocol": "icmp_tcp_udp", "remote": remote}),
+                &mut rule,
+            )?;
             self.objects.insert(rule["id"].as_str().unwrap_or_default().to_owned(), rule);
         }
         if request.body["address_prefix_management"] != "manual" {
@@ -276,7 +288,9 @@ impl Ibm {
         let bad = |message: String| refuse(400, "validation_failed", message);
         let space = net(&request.body["cidr"]).filter(|space| space.trunc() == *space);
         let space = space.ok_or_else(|| bad(format!("{} is no prefix", request.body["cidr"])))?;
-        for other in self.of_kind("vpcs/address_prefixes").filter(|other| other["_parent"] == request.parent()) {
+        for other in
+            self.of_kind("vpcs/address_prefixes").filter(|other| other["_parent"] == request.parent())
+        {
             if net(&other["cidr"]).is_some_and(|other| other.contains(&space) || space.contains(&other)) {
                 return Err(bad(format!("{space} overlaps with {}", other["cidr"])));
             }
@@ -290,7 +304,8 @@ impl Ibm {
     fn subnet(&mut self, request: &Request<'_>, object: &mut Value) -> Result<(), Refusal> {
         let bad = |message: String| refuse(400, "validation_failed", message);
         let vpc = self.own_vpc(request, &request.body["vpc"])?;
-        let space = net(&request.body["ipv4_cidr_block"]).filter(|space| space.trunc() == *space && space.prefix_len() <= 29);
+        let space = net(&request.body["ipv4_cidr_block"])
+            .filter(|space| space.trunc() == *space && space.prefix_len() <= 29);
         let space = space.ok_or_else(|| bad(format!("{} is no subnet", request.body["ipv4_cidr_block"])))?;
         let mut prefixes = self.of_kind("vpcs/address_prefixes").filter(|one| one["_parent"] == vpc["id"]);
         let home = prefixes.find(|one| net(&one["cidr"]).is_some_and(|one| one.contains(&space)));
@@ -301,8 +316,14 @@ impl Ibm {
             return Err(bad(format!("{space} belongs to the zone {}", home["zone"]["name"])));
         }
         for other in self.of_kind("subnets").filter(|other| other["_vpc"] == vpc["id"]) {
-            if net(&other["ipv4_cidr_block"]).is_some_and(|other| other.contains(&space) || space.contains(&other)) {
-                return Err(refuse(409, "conflict_field", format!("{space} overlaps with {}", other["ipv4_cidr_block"])));
+            if net(&other["ipv4_cidr_block"])
+                .is_some_and(|other| other.contains(&space) || space.contains(&other))
+            {
+                return Err(refuse(
+                    409,
+                    "conflict_field",
+                    format!("{space} overlaps with {}", other["ipv4_cidr_block"]),
+                ));
             }
         }
         if !request.body["public_gateway"].is_null() {
@@ -338,9 +359,12 @@ impl Ibm {
         let id = self.keep(object, 100)?;
         let rules = request.body["rules"].as_array().cloned().unwrap_or_default();
         for body in rules {
-            let mut rule = self.fresh(request, "security_groups/rules", body["name"].as_str().unwrap_or_default());
+            let mut rule =
+                self.fresh(request, "security_groups/rules", body["name"].as_str().unwrap_or_default());
             rule["_parent"] = id.as_str().into();
-            rule["href"] = request.href(&format!("security_groups/{id}/rules/{}", rule["id"].as_str().unwrap_or_default())).into();
+            rule["href"] = request
+                .href(&format!("security_groups/{id}/rules/{}", rule["id"].as_str().unwrap_or_default()))
+                .into();
             self.rule(&body, &mut rule)?;
             self.keep(rule, 250)?;
         }
@@ -365,10 +389,12 @@ impl Ibm {
         let everybody = json!({"cidr_block": "0.0.0.0/0"});
         let remote = match &body["remote"] {
             Value::Null => everybody.clone(),
-            remote if !remote["address"].is_null() => match remote["address"].as_str().and_then(|text| text.parse::<Ipv4Addr>().ok()) {
-                Some(_) => remote.clone(),
-                None => return bad("remote.address is no address"),
-            },
+            remote if !remote["address"].is_null() => {
+                match remote["address"].as_str().and_then(|text| text.parse::<Ipv4Addr>().ok()) {
+                    Some(_) => remote.clone(),
+                    None => return bad("remote.address is no address"),
+                }
+            }
             remote if !remote["cidr_block"].is_null() => match net(&remote["cidr_block"]) {
                 Some(space) if space.trunc() == space => remote.clone(),
                 _ => return bad("remote.cidr_block is no prefix"),
@@ -401,7 +427,12 @@ impl Ibm {
         object["floating_ip"] = json!({"address": format!("150.240.{}.{}", number >> 8 & 255, number & 255), "id": id, "name": format!("fip-{number}"), "crn": format!("crn:v1:bluemix:public:is:{}:a/sim::floating-ip:{id}", request.region), "href": request.href(&format!("floating_ips/{id}"))});
         (object["vpc"], object["_vpc"], object["zone"]) = (reference(&vpc, &FULL), vpc["id"].clone(), zone);
         object["status"] = "pending".into();
-        Self::later(request, object, 10, json!({"status": if request.fails { "failed" } else { "available" }}));
+        Self::later(
+            request,
+            object,
+            10,
+            json!({"status": if request.fails { "failed" } else { "available" }}),
+        );
         Ok(())
     }
 
@@ -443,18 +474,25 @@ impl Ibm {
             groups.push(vpc["default_security_group"]["id"].clone());
         }
         let taken = object["name"].clone();
-        if self.of_kind("instances").any(|other| other["name"] == taken && other["_region"] == request.region) {
+        if self.of_kind("instances").any(|other| other["name"] == taken && other["_region"] == request.region)
+        {
             return Err(refuse(400, "validation_unique_failed", format!("The name {taken} is not unique")));
         }
         let address = self.address(subnet["id"].as_str().unwrap_or_default())?;
         let number = self.number();
         let id = object["id"].as_str().unwrap_or_default().to_owned();
         let part = |kind: &str, path: &str| json!({"id": format!("0717-{kind}{number:06x}"), "href": request.href(&format!("{path}/0717-{kind}{number:06x}")), "name": format!("{kind}-{number}")});
-        let mut ip = part("ip", &format!("subnets/{}/reserved_ips", subnet["id"].as_str().unwrap_or_default()));
+        let mut ip =
+            part("ip", &format!("subnets/{}/reserved_ips", subnet["id"].as_str().unwrap_or_default()));
         (ip["address"], ip["resource_type"]) = (address.to_string().into(), "subnet_reserved_ip".into());
         let mut vni = part("vni", "virtual_network_interfaces");
         vni["resource_type"] = "virtual_network_interface".into();
-        vni["crn"] = format!("crn:v1:bluemix:public:is:{}:a/sim::virtual-network-interface:{}", body["zone"]["name"].as_str().unwrap_or_default(), vni["id"].as_str().unwrap_or_default()).into();
+        vni["crn"] = format!(
+            "crn:v1:bluemix:public:is:{}:a/sim::virtual-network-interface:{}",
+            body["zone"]["name"].as_str().unwrap_or_default(),
+            vni["id"].as_str().unwrap_or_default()
+        )
+        .into();
         if let Some(name) = attachment["name"].as_str() {
             vni["name"] = name.into();
         }
@@ -466,7 +504,8 @@ impl Ibm {
             one
         };
         let mut attached = joined("att", "instance_network_attachment");
-        attached["virtual_network_interface"] = reference(&vni, &["crn", "href", "id", "name", "resource_type"]);
+        attached["virtual_network_interface"] =
+            reference(&vni, &["crn", "href", "id", "name", "resource_type"]);
         let interface = joined("nic", "network_interface");
         let volume = part("vol", &format!("instances/{id}/volume_attachments"));
         let profile = body["profile"]["name"].as_str().unwrap_or("bx2-2x8");
@@ -489,7 +528,10 @@ impl Ibm {
             ("primary_network_attachment", attached),
             ("network_interfaces", json!([interface.clone()])),
             ("primary_network_interface", interface),
-            ("profile", json!({"name": profile, "href": request.href(&format!("instance/profiles/{profile}")), "resource_type": "instance_profile"})),
+            (
+                "profile",
+                json!({"name": profile, "href": request.href(&format!("instance/profiles/{profile}")), "resource_type": "instance_profile"}),
+            ),
             ("reservation_affinity", json!({"policy": "disabled", "pool": []})),
             ("software_attachments", json!([])),
             ("startable", json!(true)),
@@ -498,7 +540,10 @@ impl Ibm {
             ("threads_per_core", json!(2)),
             ("total_network_bandwidth", json!(3000)),
             ("total_volume_bandwidth", json!(1000)),
-            ("vcpu", json!({"architecture": "amd64", "count": 2, "manufacturer": "intel", "percentage": 100})),
+            (
+                "vcpu",
+                json!({"architecture": "amd64", "count": 2, "manufacturer": "intel", "percentage": 100}),
+            ),
             ("volume_attachments", json!([volume])),
             ("volume_bandwidth_qos_mode", json!("pooled")),
             ("vpc", reference(&vpc, &FULL)),
@@ -542,7 +587,11 @@ impl Ibm {
             "set_subnet_public_gateway" => {
                 let nat = self.get("public_gateways", identity(&request.body))?.clone();
                 if nat["_vpc"] != subnet["_vpc"] || nat["zone"]["name"] != subnet["zone"]["name"] {
-                    return Err(refuse(400, "validation_failed", "The public gateway is in another VPC or zone"));
+                    return Err(refuse(
+                        400,
+                        "validation_failed",
+                        "The public gateway is in another VPC or zone",
+                    ));
                 }
                 if let Some(subnet) = self.objects.get_mut(&id) {
                     subnet["public_gateway"] = reference(&nat, &FULL);
@@ -570,8 +619,16 @@ impl Ibm {
         let object = self.objects.get_mut(&id).ok_or_else(|| missing(&id))?;
         for (field, value) in request.body.as_object().into_iter().flatten() {
             match field.as_str() {
-                "name" | "psk" | "global" | "admin_state_up" | "establish_mode" | "dead_peer_detection" | "port_min"
-                | "port_max" | "remote" | "direction" => object[field.as_str()] = value.clone(),
+                "name"
+                | "psk"
+                | "global"
+                | "admin_state_up"
+                | "establish_mode"
+                | "dead_peer_detection"
+                | "port_min"
+                | "port_max"
+                | "remote"
+                | "direction" => object[field.as_str()] = value.clone(),
                 _ => return Err(refuse(400, "not_simulated", format!("{field} cannot be changed here"))),
             }
         }
@@ -586,7 +643,8 @@ impl Ibm {
         };
         match object["_kind"].as_str()? {
             "vpcs" => {
-                let inside = ["subnets", "instances", "public_gateways"].iter().find_map(|kind| used(kind, "_vpc"));
+                let inside =
+                    ["subnets", "instances", "public_gateways"].iter().find_map(|kind| used(kind, "_vpc"));
                 inside.or_else(|| self.joint_of(object)).map(|user| ("vpc_in_use", user))
             }
             "subnets" => used("instances", "_subnet")
@@ -594,22 +652,34 @@ impl Ibm {
                 .map(|user| ("subnet_in_use_network_interface_exists", user)),
             "public_gateways" => {
                 let mut subnets = self.of_kind("subnets");
-                subnets.find(|one| one["public_gateway"]["id"] == id).map(|one| ("public_gateway_in_use", one["name"].to_string()))
+                subnets
+                    .find(|one| one["public_gateway"]["id"] == id)
+                    .map(|one| ("public_gateway_in_use", one["name"].to_string()))
             }
             "security_groups" => {
                 let mut instances = self.of_kind("instances");
-                let target = instances.find(|one| one["_groups"].as_array().is_some_and(|list| list.iter().any(|group| group == id)));
+                let target = instances.find(|one| {
+                    one["_groups"].as_array().is_some_and(|list| list.iter().any(|group| group == id))
+                });
                 let mut rules = self.of_kind("security_groups/rules");
                 let rule = || rules.find(|rule| rule["remote"]["id"] == id && rule["_parent"] != id);
                 let user = target.or_else(rule).map(|one| one["name"].to_string());
                 let user = user.or_else(|| (object["_default"] == true).then(|| "the VPC".to_owned()));
                 user.map(|user| ("security_group_in_use", user))
             }
-            "ike_policies" => used("vpn_gateways/connections", "_ike").map(|user| ("ike_policy_in_use", user)),
-            "ipsec_policies" => used("vpn_gateways/connections", "_ipsec").map(|user| ("ipsec_policy_in_use", user)),
-            "vpn_gateways" if object["lifecycle_state"] == "pending" => Some(("vpn_gateway_in_use", "its making".to_owned())),
+            "ike_policies" => {
+                used("vpn_gateways/connections", "_ike").map(|user| ("ike_policy_in_use", user))
+            }
+            "ipsec_policies" => {
+                used("vpn_gateways/connections", "_ipsec").map(|user| ("ipsec_policy_in_use", user))
+            }
+            "vpn_gateways" if object["lifecycle_state"] == "pending" => {
+                Some(("vpn_gateway_in_use", "its making".to_owned()))
+            }
             "vpn_gateways" => self.joint_of(object).map(|user| ("vpn_gateway_in_use", user)),
-            "transit_gateways" => used("transit_gateways/connections", "_parent").map(|user| ("gateway_in_use", user)),
+            "transit_gateways" => {
+                used("transit_gateways/connections", "_parent").map(|user| ("gateway_in_use", user))
+            }
             _ => None,
         }
     }
@@ -639,8 +709,16 @@ impl Ibm {
         }
         if request.call.kind == "vpcs" {
             // Groups and prefixes go with it.
-            let groups: Vec<Value> = self.of_kind("security_groups").filter(|one| one["_vpc"] == id.as_str()).map(|one| one["id"].clone()).collect();
-            self.objects.retain(|_, one| one["_vpc"] != id.as_str() && one["_parent"] != id.as_str() && !groups.contains(&one["_parent"]));
+            let groups: Vec<Value> = self
+                .of_kind("security_groups")
+                .filter(|one| one["_vpc"] == id.as_str())
+                .map(|one| one["id"].clone())
+                .collect();
+            self.objects.retain(|_, one| {
+                one["_vpc"] != id.as_str()
+                    && one["_parent"] != id.as_str()
+                    && !groups.contains(&one["_parent"])
+            });
         }
         if request.call.kind == "vpn_gateways" {
             self.objects.retain(|_, one| one["_parent"] != id.as_str());
@@ -670,7 +748,8 @@ impl Ibm {
             "vpcs/address_prefixes" => {
                 let mut subnets = self.of_kind("subnets").filter(|one| one["_vpc"] == object["_parent"]);
                 let space = net(&object["cidr"]).unwrap_or_default();
-                let inside = |one: &Value| net(&one["ipv4_cidr_block"]).is_some_and(|one| space.contains(&one));
+                let inside =
+                    |one: &Value| net(&one["ipv4_cidr_block"]).is_some_and(|one| space.contains(&one));
                 shown["has_subnets"] = subnets.any(inside).into();
             }
             "vpn_gateways" => shown["connections"] = connections("_parent"),

@@ -38,11 +38,14 @@ pub(super) fn find(method: &str, path: &str) -> Option<Call> {
     };
     for (service, api) in apis() {
         let paths = api["paths"].as_object().into_iter().flatten();
-        let Some((template, methods)) = paths.into_iter().find(|(template, _)| fits(template)) else { continue };
+        let Some((template, methods)) = paths.into_iter().find(|(template, _)| fits(template)) else {
+            continue;
+        };
         let description = methods.get(method.to_ascii_lowercase())?;
         let pattern: Vec<&str> = template.trim_start_matches('/').split('/').collect();
         let fixed: Vec<&str> = pattern.iter().filter(|part| !part.starts_with('{')).copied().collect();
-        let decode = |text: &&str| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
+        let decode =
+            |text: &&str| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
         let ids = pattern.iter().zip(&parts).filter(|(part, _)| part.starts_with('{'));
         return Some(Call {
             operation: format!("{service}.{}", description["operationId"].as_str()?),

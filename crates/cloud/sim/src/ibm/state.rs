@@ -88,9 +88,7 @@ impl Ibm {
                 self.bind(request, name)
             }
             _ if name.starts_with("list_") => self.list(request).map(|page| (200, page)),
-            _ if name.starts_with("get_") => {
-                Ok((200, self.shown(self.in_place(request, request.id())?)))
-            }
+            _ if name.starts_with("get_") => Ok((200, self.shown(self.in_place(request, request.id())?))),
             _ if name.starts_with("create_") => {
                 let id = self.create(request)?;
                 Ok((201, self.shown(&self.objects[&id])))
@@ -156,7 +154,8 @@ impl Ibm {
         if kind == "security_groups/rules" {
             return Ok(json!({ key: all.iter().map(|object| self.shown(object)).collect::<Vec<_>>() }));
         }
-        let limit = request.parameter("limit").and_then(|text| text.parse().ok()).unwrap_or(50usize).clamp(1, 100);
+        let limit =
+            request.parameter("limit").and_then(|text| text.parse().ok()).unwrap_or(50usize).clamp(1, 100);
         // The token is the id that the page begins with.
         let start = request.parameter("start").unwrap_or_default();
         let id = |object: &Value| object["id"].as_str().unwrap_or_default().to_owned();
@@ -200,10 +199,14 @@ impl Ibm {
     pub(crate) fn vandalise(&mut self) {
         let instances: Vec<Value> = self.of_kind("instances").cloned().collect();
         let is_used = |group: &str| {
-            instances.iter().flat_map(|one| one["_groups"].as_array().into_iter().flatten()).any(|id| id == group)
+            instances
+                .iter()
+                .flat_map(|one| one["_groups"].as_array().into_iter().flatten())
+                .any(|id| id == group)
         };
         self.objects.retain(|_, object| {
-            let rule = object["_kind"] == "security_groups/rules" && is_used(object["_parent"].as_str().unwrap_or_default());
+            let rule = object["_kind"] == "security_groups/rules"
+                && is_used(object["_parent"].as_str().unwrap_or_default());
             !(rule || object["_kind"] == "vpn_gateways/connections")
         });
     }

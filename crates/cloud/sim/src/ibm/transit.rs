@@ -22,7 +22,11 @@ pub(super) fn gateway(request: &Request<'_>, object: &mut Value) {
 }
 
 impl Ibm {
-    pub(super) fn transit_connection(&mut self, request: &Request<'_>, object: &mut Value) -> Result<(), Refusal> {
+    pub(super) fn transit_connection(
+        &mut self,
+        request: &Request<'_>,
+        object: &mut Value,
+    ) -> Result<(), Refusal> {
         let hub = self.get("transit_gateways", request.parent())?.clone();
         if hub["status"] != "available" {
             return Err(refuse(409, "gateway_not_ready", "The gateway is not available"));
@@ -40,10 +44,16 @@ impl Ibm {
             return Err(refuse(409, "vpn_gateway_not_ready", "The VPN gateway is not stable"));
         }
         if hub["global"] != true && network["_region"] != hub["location"] {
-            return Err(refuse(400, "validation_failed", "A local gateway connects networks of its own region"));
+            return Err(refuse(
+                400,
+                "validation_failed",
+                "A local gateway connects networks of its own region",
+            ));
         }
         let mut there = self.of_kind("transit_gateways/connections");
-        if there.any(|one| one["_parent"] == request.parent() && one["network_id"] == crn && one["name"] != object["name"]) {
+        if there.any(|one| {
+            one["_parent"] == request.parent() && one["network_id"] == crn && one["name"] != object["name"]
+        }) {
             return Err(refuse(409, "conflict_field", "The network is connected already"));
         }
         for (field, value) in [
@@ -61,7 +71,12 @@ impl Ibm {
         } else {
             object["prefix_filters_default"] = "permit".into();
         }
-        Self::later(request, object, 20, json!({"status": if request.fails { "failed" } else { "attached" }}));
+        Self::later(
+            request,
+            object,
+            20,
+            json!({"status": if request.fails { "failed" } else { "attached" }}),
+        );
         Ok(())
     }
 

@@ -25,16 +25,21 @@ impl Ibm {
     /// The zones of a VPC with their prefixes.
     fn prefixes(&self, vpc: &Value) -> Vec<(String, Ipv4Net)> {
         let mine = self.of_kind("vpcs/address_prefixes").filter(|one| one["_parent"] == vpc["id"]);
-        mine.filter_map(|one| Some((wire_name(&vpc["id"], &one["zone"]["name"]), net(&one["cidr"])?))).collect()
+        mine.filter_map(|one| Some((wire_name(&vpc["id"], &one["zone"]["name"]), net(&one["cidr"])?)))
+            .collect()
     }
 
     pub(crate) fn join(&self, wire: &mut Wire) {
         for vpc in self.vpcs() {
             let hubs = self.hubs_of(vpc);
             // What the VPC reaches without a tunnel: its own zones, and VPCs on the same transit gateways.
-            let near = self.vpcs().filter(|other| other["id"] == vpc["id"] || self.hubs_of(other).iter().any(|hub| hubs.contains(hub)));
+            let near = self.vpcs().filter(|other| {
+                other["id"] == vpc["id"] || self.hubs_of(other).iter().any(|hub| hubs.contains(hub))
+            });
             let near: Vec<(String, Ipv4Net)> = near.flat_map(|other| self.prefixes(other)).collect();
-            let gateways = self.of_kind("vpn_gateways").filter(|one| self.hubs_of(one).iter().any(|hub| hubs.contains(hub)));
+            let gateways = self
+                .of_kind("vpn_gateways")
+                .filter(|one| self.hubs_of(one).iter().any(|hub| hubs.contains(hub)));
             let gateways: Vec<String> = gateways.map(|one| text(&one["id"]).to_owned()).collect();
             let own = self.prefixes(vpc);
             for (zone, _) in &own {
@@ -66,7 +71,8 @@ impl Ibm {
     }
 
     fn has_nat(&self, zone: &str) -> bool {
-        let mut subnets = self.of_kind("subnets").filter(|one| wire_name(&one["_vpc"], &one["zone"]["name"]) == zone);
+        let mut subnets =
+            self.of_kind("subnets").filter(|one| wire_name(&one["_vpc"], &one["zone"]["name"]) == zone);
         subnets.any(|subnet| {
             let nat = self.get("public_gateways", text(&subnet["public_gateway"]["id"]));
             nat.is_ok_and(|nat| nat["status"] == "available")
@@ -79,9 +85,11 @@ impl Ibm {
         let hubs = self.hubs_of(gateway);
         let reached = self.vpcs().filter(|vpc| self.hubs_of(vpc).iter().any(|hub| hubs.contains(hub)));
         let behind: Vec<(String, Ipv4Net)> = reached.flat_map(|vpc| self.prefixes(vpc)).collect();
-        let told: Vec<Ipv4Net> = gateway["advertised_cidrs"].as_array().into_iter().flatten().filter_map(net).collect();
+        let told: Vec<Ipv4Net> =
+            gateway["advertised_cidrs"].as_array().into_iter().flatten().filter_map(net).collect();
         let routes = behind.into_iter().filter(|(_, space)| told.iter().any(|told| told.contains(space)));
-        let connections = self.of_kind("vpn_gateways/connections").filter(|one| one["_parent"] == gateway["id"]);
+        let connections =
+            self.of_kind("vpn_gateways/connections").filter(|one| one["_parent"] == gateway["id"]);
         Gateway {
             routes: routes.map(|(zone, space)| (space, GatewayHop::Network(zone))).collect(),
             tunnels: connections.flat_map(|one| self.tunnel_ends(one)).collect(),
@@ -90,10 +98,16 @@ impl Ibm {
 
     /// The tunnels of a connection, as ends on the wire.
     pub(super) fn tunnel_ends(&self, connection: &Value) -> Vec<Tunnel> {
-        let asn = self.get("vpn_gateways", text(&connection["_parent"])).ok().and_then(|one| one["local_asn"].as_u64());
+        let asn = self
+            .get("vpn_gateways", text(&connection["_parent"]))
+            .ok()
+            .and_then(|one| one["local_asn"].as_u64());
         let address = |value: &Value| text(&value["address"]).parse::<Ipv4Addr>().ok();
         let number = |value: Option<u64>| value.and_then(|value| u32::try_from(value).ok());
-        let ike = self.get("ike_policies", text(&connection["_ike"])).ok().and_then(|one| one["ike_version"].as_u64());
+        let ike = self
+            .get("ike_policies", text(&connection["_ike"]))
+            .ok()
+            .and_then(|one| one["ike_version"].as_u64());
         let end = |tunnel: &Value| {
             let bgp = || {
                 Some(Bgp {
@@ -117,8 +131,12 @@ impl Ibm {
 
     fn firewall(&self, instance: &Value, direction: &str) -> Firewall {
         let groups = instance["_groups"].as_array().into_iter().flatten();
-        let rules = groups.flat_map(|group| self.of_kind("security_groups/rules").filter(move |rule| rule["_parent"] == *group));
-        Firewall(rules.filter(|rule| rule["direction"] == direction).flat_map(|rule| self.lines(rule)).collect())
+        let rules = groups.flat_map(|group| {
+            self.of_kind("security_groups/rules").filter(move |rule| rule["_parent"] == *group)
+        });
+        Firewall(
+            rules.filter(|rule| rule["direction"] == direction).flat_map(|rule| self.lines(rule)).collect(),
+        )
     }
 
     fn lines(&self, rule: &Value) -> Vec<Line> {
@@ -129,7 +147,9 @@ impl Ibm {
             None => self
                 .of_kind("instances")
                 .filter(|one| one["_groups"].as_array().is_some_and(|list| list.contains(&remote["id"])))
-                .filter_map(|one| text(&one["primary_network_attachment"]["primary_ip"]["address"]).parse::<Ipv4Addr>().ok())
+                .filter_map(|one| {
+                    text(&one["primary_network_attachment"]["primary_ip"]["address"]).parse::<Ipv4Addr>().ok()
+                })
                 .map(Ipv4Net::from)
                 .collect(),
         };
@@ -143,7 +163,14 @@ impl Ibm {
         };
         let port = |field: &str| rule[field].as_u64().and_then(|port| u16::try_from(port).ok());
         let ports: Vec<(u16, u16)> = port("port_min").zip(port("port_max")).into_iter().collect();
-        let line = |protocol| Line { priority: 1, allow: true, protocol, ports: ports.clone(), src_ports: vec![], peers: peers.clone() };
+        let line = |protocol| Line {
+            priority: 1,
+            allow: true,
+            protocol,
+            ports: ports.clone(),
+            src_ports: vec![],
+            peers: peers.clone(),
+        };
         protocols.into_iter().map(line).collect()
     }
 }

@@ -44,7 +44,9 @@ async fn expired_and_wrong_credentials() {
 /// A missing permission is named, is not retried by the plugin, and nothing is left when it is granted and all goes.
 #[tokio::test]
 async fn a_permission_that_is_missing_for_one_call() {
-    for (kind, operation) in [("aws", "ec2:RunInstances"), ("gcp", "compute.instances.insert")] {
+    for (kind, operation) in
+        [("aws", "ec2:RunInstances"), ("gcp", "compute.instances.insert"), ("ibm", "is.create_instance")]
+    {
         let sim = Sim::start().await.unwrap();
         let cloud = plugin(kind, &sim);
         sim.script(operation, Fault::Denied, 1);
@@ -66,7 +68,9 @@ async fn clear(cloud: &dyn Cloud, kind: &str) {
 /// A quota that is reached half way is said so; what was made goes with the rest.
 #[tokio::test]
 async fn a_quota_that_is_reached_half_way() {
-    for (kind, operation) in [("aws", "ec2:CreateSubnet"), ("gcp", "compute.subnetworks.insert")] {
+    for (kind, operation) in
+        [("aws", "ec2:CreateSubnet"), ("gcp", "compute.subnetworks.insert"), ("ibm", "is.create_subnet")]
+    {
         let sim = Sim::start().await.unwrap();
         let cloud = plugin(kind, &sim);
         sim.script(operation, Fault::Quota, 1);
@@ -135,7 +139,9 @@ async fn two_controllers_on_one_account() {
         };
         Box::new(GcpCloud::with(&options, keys(), clock(), None).unwrap()) as Box<dyn Cloud>
     };
-    for (kind, [one, two]) in [("aws", ["one", "two"].map(aws)), ("gcp", ["one", "two"].map(gcp))] {
+    let ibm = |owner: &str| Box::new(super::house::ibm(&sim, Some(owner))) as Box<dyn Cloud>;
+    let owners = ["one", "two"];
+    for (kind, [one, two]) in [("aws", owners.map(aws)), ("gcp", owners.map(gcp)), ("ibm", owners.map(ibm))] {
         let first = make(&*one, kind).await.unwrap();
         assert_eq!(two.list(&at(kind)).await.unwrap(), cloud_api::Listing::default(), "{kind}");
         let err = two.permit_list(&at(kind), &first.uri).await.unwrap_err();
@@ -176,7 +182,7 @@ async fn what_is_there_is_only_read() {
         make(&*cloud, kind).await.unwrap();
         sim.take_calls();
         make(&*cloud, kind).await.unwrap();
-        let reads = ["Describe", ".get", ".list"];
+        let reads = ["Describe", ".get", ".list", ".list_"];
         let writes: Vec<_> = sim
             .take_calls()
             .into_iter()
