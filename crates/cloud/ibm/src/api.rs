@@ -284,9 +284,15 @@ impl Api {
             let posted = self.send(place, &operation, Method::POST, path, Some(body)).await;
             let made = match posted {
                 Ok(made) => Some(made),
-                // Its name is taken: by itself, from a request whose answer was lost, or by one on its way out.
-                Err(failure) if failure.is(Class::Exists) => self.find(place, kind, listed, name).await?,
-                Err(failure) if failure.is(Class::InUse) => None,
+                // Perhaps it is there already, from a request whose answer was lost, and is in its own way: by its name,
+                // or by its addresses.
+                Err(failure) if [Class::Exists, Class::InUse, Class::Invalid].contains(&failure.class()) => {
+                    match self.find(place, kind, listed, name).await? {
+                        None if failure.is(Class::Invalid) => return Err(failure.into()),
+                        // None: what is in the way is on its way out.
+                        there => there,
+                    }
+                }
                 Err(failure) => return Err(failure.into()),
             };
             let Some(made) = made else {

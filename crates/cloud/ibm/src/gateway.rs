@@ -22,17 +22,21 @@ pub(crate) struct Gateway {
     asn: u32,
     /// Public addresses of its two members.
     pub(crate) members: Vec<IpAddr>,
+    /// Names of its connections.
+    connections: Vec<String>,
 }
 
 impl Gateway {
     fn read(region: &str, value: &Value) -> Self {
         let members = value["members"].as_array().into_iter().flatten();
+        let connections = value["connections"].as_array().into_iter().flatten();
         let cidrs = value["advertised_cidrs"].as_array().into_iter().flatten();
         Self {
             region: region.to_owned(),
             id: text(value, "id").to_owned(),
             crn: text(value, "crn").to_owned(),
             advertised: cidrs.filter_map(|cidr| cidr.as_str()?.parse().ok()).collect(),
+            connections: connections.map(|one| text(one, "name").to_owned()).collect(),
             asn: value["local_asn"].as_u64().and_then(|asn| u32::try_from(asn).ok()).unwrap_or_default(),
             members: members
                 .filter_map(|member| text(&member["public_ip"], "address").parse().ok())
@@ -81,7 +85,13 @@ impl IbmCloud {
     ) -> Result<(Option<GatewayState>, Vec<Site>)> {
         let Some(vpc) = vpc else { return Ok((None, Vec::new())) };
         let (gateway, groups) = futures::try_join!(self.gateway_in(ground, Some(vpc)), self.groups(vpc))?;
-        Ok((gateway.map(|gateway| gateway.state()), noted_links(ground, &groups)))
+        let Some(gateway) = gateway else { return Ok((None, Vec::new())) };
+        let mut peers = noted_links(ground, &groups);
+        peers.retain(|peer| {
+            let prefix = ground.names.connections(peer);
+            gateway.connections.iter().any(|name| name.starts_with(&prefix))
+        });
+        Ok((Some(gateway.state()), peers))
     }
 
     pub(crate) async fn make_gateway(&self, ground: &Ground, asn: u32) -> Result<GatewayState> {

@@ -122,21 +122,23 @@ async fn e5_tags_on_every_cloud() {
 /// Somebody opens a VM by hand, or deletes what was made: the check says so, the fix mends it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn drift_is_seen_and_mended() {
-    let house = House::new(&["aws", "gcp"]).await;
-    let (a, b) = ("ns.aws.a", "ns.gcp.b");
-    tokio::join!(house.create(a, 0), house.create(b, 0));
-    house.join(a, b).await;
-    house.settle().await;
-    assert!(house.joined(a, b));
-    house.sim.vandalise();
-    assert!(!house.joined(a, b));
-    let seen = house.orchestrator.check().await.unwrap();
-    assert!(!seen.is_empty());
-    house.orchestrator.fix().await.unwrap();
-    house.settle().await;
-    assert!(house.joined(a, b), "{seen:?}");
-    assert_eq!(house.orchestrator.check().await.unwrap(), vec![]);
-    house.end(&[a, b]).await;
+    for [one, two] in [["aws", "gcp"], ["gcp", "ibm"]] {
+        let house = House::new(&[one, two]).await;
+        let (a, b) = (format!("ns.{one}.a"), format!("ns.{two}.b"));
+        tokio::join!(house.create(&a, 0), house.create(&b, 0));
+        house.join(&a, &b).await;
+        house.settle().await;
+        assert!(house.joined(&a, &b));
+        house.sim.vandalise();
+        assert!(!house.joined(&a, &b));
+        let seen = house.orchestrator.check().await.unwrap();
+        assert!(!seen.is_empty());
+        house.orchestrator.fix().await.unwrap();
+        house.settle().await;
+        assert!(house.joined(&a, &b), "{seen:?}");
+        assert_eq!(house.orchestrator.check().await.unwrap(), vec![]);
+        house.end(&[&a, &b]).await;
+    }
 }
 
 struct Dice(u64);
