@@ -6,7 +6,7 @@ SEED ?= 1000
 # make bench ONLY=store runs one family.
 ONLY ?= store tags policy watch transport nft services orchestrator clouds storage
 
-.PHONY: up build page openapi pictures test lint bench oracle lab lab-clouds live-aws live-azure live-gcp dist deny clean
+.PHONY: up build page openapi pictures test lint bench oracle lab lab-clouds live-aws live-azure live-gcp live-ibm dist deny clean
 
 up: build ## Start a controller here; Ctrl-C stops it
 	target/release/trestle up
@@ -74,6 +74,9 @@ live-azure: ## The contract's suite on AZURE_RESOURCE_GROUP of AZURE_SUBSCRIPTIO
 
 live-gcp: ## The contract's suite on the project GOOGLE_CLOUD_PROJECT; costs money
 	$(CARGO) test --locked -p cloud-gcp --test contract -- --ignored --nocapture
+
+live-ibm: ## The contract's suite on the IBM Cloud account of IBMCLOUD_API_KEY; costs money
+	$(CARGO) test --locked -p cloud-ibm --test contract -- --ignored --nocapture
 
 deny: ## Licences, advisories, sources; needs cargo-deny
 	cargo deny check

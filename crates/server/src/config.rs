@@ -109,6 +109,8 @@ pub enum PluginConfig {
     Azure(cloud_azure::AzureOptions),
     /// Google Cloud; see docs/clouds/gcp.md.
     Gcp(cloud_gcp::GcpOptions),
+    /// IBM Cloud; see docs/clouds/ibm.md.
+    Ibm(cloud_ibm::IbmOptions),
     /// A cloud in memory, to try things out. It forgets everything when the controller stops.
     Fake {},
 }

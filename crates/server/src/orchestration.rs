@@ -111,6 +111,10 @@ async fn open(config: &CloudConfig, data_dir: &std::path::Path) -> Result<Arc<dy
             let opened = cloud_gcp::GcpCloud::new(options);
             Ok(Arc::new(opened.map_err(|err| CloudsError::Public { cloud: name, err })?))
         }
+        PluginConfig::Ibm(options) => {
+            let opened = cloud_ibm::IbmCloud::new(options);
+            Ok(Arc::new(opened.map_err(|err| CloudsError::Public { cloud: name, err })?))
+        }
         PluginConfig::Fake {} => Ok(Arc::new(FakeCloud::new(name))),
         PluginConfig::Linux { uplink } => {
             let opened = cloud_linux::LinuxCloud::open(

@@ -141,12 +141,13 @@ pub fn cloud(text: &str) -> Result<server::CloudConfig, String> {
         "aws" => server::PluginConfig::Aws(cloud_aws::AwsOptions::default()),
         "azure" => server::PluginConfig::Azure(cloud_azure::AzureOptions::default()),
         "gcp" => server::PluginConfig::Gcp(cloud_gcp::GcpOptions::default()),
+        "ibm" => server::PluginConfig::Ibm(cloud_ibm::IbmOptions::default()),
         url if url.starts_with("http://") => {
             server::PluginConfig::Remote { url: url.to_owned(), ca: None, client: None }
         }
         _ => {
             return Err(format!(
-                "{kind:?} is no kind of cloud: linux, aws, azure, gcp, fake and http://… are"
+                "{kind:?} is no kind of cloud: linux, aws, azure, gcp, ibm, fake and http://… are"
             ));
         }
     };
