@@ -99,7 +99,7 @@ async fn the_proxy_says_how_it_is_and_livez_does_not_ask_about_the_node() {
     assert_eq!((code("/healthz").await, code("/livez").await), ("503".into(), "200".into()));
     told.send_replace(Arc::new(ServicesState { healthy: false, ..state(&[]) }));
     assert_eq!((code("/healthz").await, code("/livez").await), ("503".into(), "503".into()));
-    let recent = Some(SystemTime::now());
+    let recent = Some(Instant::now());
     told.send_replace(Arc::new(ServicesState { healthy: false, updated: recent, ..state(&[]) }));
     assert_eq!(code("/healthz").await, "200", "a moment of trouble is borne");
     server.abort();
