@@ -23,12 +23,12 @@ const ROUNDS: u16 = 3;
 pub fn run() {
     // Each rule has peers and a port of its own: Pods x rules x (port, rest of the protocol, everything else).
     measure("nft.switch", sets(200), |round| {
-        let rule = |number| rule(vec![format!("peers-{number}")], one_port(8_000 + number + round));
+        let rule = |number: u16| rule(vec![format!("peers-{number}")], one_port(8_000 + number + round));
         (0..200).map(rule).collect()
     });
     // Ranges of ports are what the kernel takes slowest.
     measure("nft.switch_ranges", sets(40), |round| {
-        let rule = |number| rule(vec![format!("peers-{number}")], range(8_000 + number + round, 50));
+        let rule = |number: u16| rule(vec![format!("peers-{number}")], range(8_000 + number + round, 50));
         (0..40).map(rule).collect()
     });
     // A block with a hole at every other address.

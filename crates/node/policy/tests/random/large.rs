@@ -46,7 +46,7 @@ fn set(kind: SetKind, name: String, put: Vec<Member>) -> Change {
     Change::PutSet { kind, name, replace: true, put, removed: Vec::new() }
 }
 
-/// Each set may use a port, or a range of ports, of its own; and everybody but for holes port 9 to 9 + `shift`.
+/// Each set may use a port, or a range of ports, of its own; and a block with holes port 9 to 9 + `shift`.
 fn policy(shift: u16) -> Change {
     let service = |port, more| Service {
         port: Some(PortRef::Number(port)),
@@ -69,8 +69,9 @@ fn policy(shift: u16) -> Change {
             rule(vec![Identifier::parse(&format!("peers-{number}"))], Vec::new(), services)
         })
         .collect();
-    let hole = |number: u8| ipnet::IpNet::from(IpAddr::from([10, 3, 0, number * 2]));
-    let except = (0..100).map(|number| hole(number + u8::try_from(shift).unwrap())).collect();
+    let hole = |number: u8| ipnet::IpNet::from(IpAddr::from([10, 3, 0, number]));
+    let more = (0..20 * shift).map(|number| hole(u8::try_from(number * 2 + 1).unwrap()));
+    let except = (0..100).map(|number| hole(number * 2)).chain(more).collect();
     let block = IpBlock { cidr: "10.3.0.0/16".parse().unwrap(), except };
     rules.push(rule(Vec::new(), vec![block], vec![service(9, shift)]));
     let uid = || Identifier::parse("wide");
@@ -93,7 +94,7 @@ fn policy(shift: u16) -> Change {
 }
 
 fn packets() -> Vec<Packet> {
-    let sources = (0..SETS / 2).map(peer).chain((0..10).map(|number| [10, 3, 0, number * 24].into()));
+    let sources = (0..SETS / 2).map(peer).chain((0..10).map(|number| [10, 3, 0, number * 25].into()));
     let ports = [9, 12, 100, 103, 105, 112];
     let packet = |source: IpAddr, port: u16| Packet {
         source,
@@ -195,7 +196,9 @@ fn a_change_that_was_cut_short_is_led_back_without_a_gap() {
         stopped_aside += usize::from(!steps.is_empty());
         let limits = Limits { elements: LIMIT };
         for (index, target) in steps.iter().chain([&desired]).enumerate() {
-            let plan = Plan::new(target, kernel.table.as_ref(), Live::Chunked, limits).unwrap();
+            // As the executor does with what is not too much for one transaction.
+            let live = if index == 1 { Live::Atomic } else { Live::Chunked };
+            let plan = Plan::new(target, kernel.table.as_ref(), live, limits).unwrap();
             for one in plan.transactions {
                 kernel.commit(&one).unwrap();
                 let table = as_in_kernel(&world.plane, &kernel);
