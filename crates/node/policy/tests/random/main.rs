@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
+mod large;
 mod world;
 
 use node_nft::{
