@@ -23,4 +23,4 @@ mod fake;
 pub mod grpc;
 
 pub use contract::{At, Cloud, CloudError, CloudErrorKind, Listing, PeeringSpec, ResourceSpec};
-pub use fake::{FakeCloud, Faults, reaches};
+pub use fake::{Dice, FakeCloud, Faults, reaches};

@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use cloud_api::Listing;
 use model::{NetworkName, PermitEntry, ResourceName, Site};
 use serde::Serialize;
+use store::{Key, Revision};
 
-use super::{Orchestrator, OrchestratorError, facts::Fact};
+use super::{Orchestrator, OrchestratorError, facts::Fact, orchestrator::expected};
 use crate::plan::{Inventory, Phase, ResourceRecord, SimpleRecord};
 
 /// One thing that is not as it should be.
@@ -26,6 +27,8 @@ pub struct Drift {
 struct Seen {
     drifts: Vec<Drift>,
     corrections: Vec<Fact>,
+    /// Which records were compared. A correction of one that has changed since is no good.
+    revisions: BTreeMap<Key, Revision>,
 }
 
 impl Seen {
@@ -45,8 +48,10 @@ impl Orchestrator {
     pub async fn fix(&self) -> Result<Vec<Drift>, OrchestratorError> {
         let seen = self.see().await?;
         for correction in seen.corrections {
-            match self.commit(vec![correction]).await {
-                // A step is at work on it; the next check looks again.
+            let key = correction.key();
+            let as_compared = expected(seen.revisions.get(&key));
+            match self.commit_if(vec![correction], |_| vec![(key, as_compared)]).await {
+                // A step has been at work on it; the next check looks again.
                 Ok(()) | Err(OrchestratorError::Superseded) => {}
                 Err(err) => return Err(err),
             }
@@ -58,9 +63,12 @@ impl Orchestrator {
     }
 
     async fn see(&self) -> Result<Seen, OrchestratorError> {
-        let inventory = std::sync::Arc::clone(&self.state.lock().inventory);
+        let (inventory, revisions) = {
+            let state = self.state.lock();
+            (std::sync::Arc::clone(&state.inventory), state.revisions.clone())
+        };
         let sites: BTreeSet<Site> = inventory.networks.keys().map(|name| name.site.clone()).collect();
-        let mut seen = Seen::default();
+        let mut seen = Seen { revisions, ..Seen::default() };
         for site in sites {
             let Ok(cloud) = self.cloud(&site.cloud) else { continue };
             let at = self.at(&site).await?;

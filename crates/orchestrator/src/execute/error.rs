@@ -48,6 +48,8 @@ pub enum OrchestratorError {
     Namespaces { message: String },
     #[error("somebody changed the same thing meanwhile; look at it and try again")]
     Superseded,
+    #[error("this controller follows and changes nothing; {}", leader_text(leader.as_deref()))]
+    NotLeading { leader: Option<String> },
     #[error("cannot write to the store")]
     Write(#[source] TransactError),
     #[error("cannot read from the store")]
@@ -69,6 +71,7 @@ impl OrchestratorError {
             | Self::Tags { .. }
             | Self::Namespaces { .. }
             | Self::Superseded
+            | Self::NotLeading { .. }
             | Self::Write(_)
             | Self::Read(_)
             | Self::NotLoaded
@@ -77,6 +80,13 @@ impl OrchestratorError {
             _ => false,
         }
     }
+}
+
+fn leader_text(leader: Option<&str>) -> String {
+    leader.map_or_else(
+        || "who leads is being found out, try again in a few seconds".to_owned(),
+        |leader| format!("ask the one that leads: {leader}"),
+    )
 }
 
 impl From<TransactError> for OrchestratorError {

@@ -5,7 +5,13 @@ use std::{collections::BTreeSet, sync::Arc};
 use model::{PermitEntry, ResourceName, Segment, Site};
 use serde::Serialize;
 
-use super::{Job, Orchestrator, OrchestratorError, facts::Fact, perform::tag_of, state};
+use super::{
+    Job, Orchestrator, OrchestratorError,
+    facts::Fact,
+    orchestrator::expected,
+    perform::tag_of,
+    state::{self, State},
+};
 use crate::plan::{Inventory, Phase, Plan, ResourceIntent, plan};
 
 /// What came of a request: work under way, or what the work would be.
@@ -66,8 +72,11 @@ impl Orchestrator {
         let job = Job::new(asked.what, asked.resources, asked.objects, asked.undo);
         let mut facts = asked.facts;
         facts.push(job.fact());
-        let guard = asked.judged_on.map(|name| Fact::Resource(name, None).key());
-        self.commit_if(facts, guard).await?;
+        let judged_on = asked.judged_on.map(|name| Fact::Resource(name, None).key());
+        let as_seen = |state: &State| {
+            judged_on.into_iter().map(|key| (key.clone(), expected(state.revisions.get(&key)))).collect()
+        };
+        self.commit_if(facts, as_seen).await?;
         self.wake.notify_one();
         Ok(Outcome::Job(Box::new(job)))
     }

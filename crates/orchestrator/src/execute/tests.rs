@@ -4,3 +4,5 @@ mod bugs;
 mod cuts;
 mod faults;
 mod house;
+mod memory;
+mod stories;

@@ -1,6 +1,9 @@
 //! A house to test in: a store, tags, namespaces and fake clouds.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use cloud_api::{Cloud, FakeCloud, reaches};
@@ -111,7 +114,8 @@ pub struct House {
     pub clouds: Vec<Arc<FakeCloud>>,
     pub orchestrator: Arc<Orchestrator>,
     running: JoinHandle<()>,
-    _dir: Arc<TempDir>,
+    /// Where the store is; none if it is in memory.
+    _dir: Option<Arc<TempDir>>,
 }
 
 pub fn options() -> Options {
@@ -128,14 +132,19 @@ impl House {
         let dir = Arc::new(tempfile::tempdir().unwrap());
         let store = embedded::open(dir.path()).unwrap();
         let clouds = clouds.iter().map(|name| Arc::new(FakeCloud::new(name.parse().unwrap()))).collect();
-        Self::with(store, Arc::default(), clouds, dir, |cloud| cloud).await
+        Self::with(store, Arc::default(), clouds, Some(dir), |cloud| cloud).await
+    }
+
+    pub async fn in_store(store: Store, clouds: &[&str]) -> Self {
+        let clouds = clouds.iter().map(|name| Arc::new(FakeCloud::new(name.parse().unwrap()))).collect();
+        Self::with(store, Arc::default(), clouds, None, |cloud| cloud).await
     }
 
     async fn with(
         store: Store,
         book: Arc<Book>,
         clouds: Vec<Arc<FakeCloud>>,
-        dir: Arc<TempDir>,
+        dir: Option<Arc<TempDir>>,
         wrap: impl Fn(Arc<dyn Cloud>) -> Arc<dyn Cloud>,
     ) -> Self {
         let tags: Arc<dyn TagBook> = Arc::clone(&book) as _;
@@ -155,8 +164,7 @@ impl House {
         // The task is gone when it says so; what it was doing is dropped with it.
         let _ = (&mut self.running).await;
         let next =
-            Self::with(store, Arc::clone(&self.book), self.clouds.clone(), Arc::clone(&self._dir), wrap)
-                .await;
+            Self::with(store, Arc::clone(&self.book), self.clouds.clone(), self._dir.clone(), wrap).await;
         let plain = self.store.clone();
         *self = next;
         self.store = plain;
@@ -211,8 +219,20 @@ impl House {
     }
 
     pub fn reaches(&self, from: &str, to: &str) -> bool {
+        self.passes(&resource(from), &resource(to))
+    }
+
+    pub fn passes(&self, from: &ResourceName, to: &ResourceName) -> bool {
         let clouds: Vec<&FakeCloud> = self.clouds.iter().map(|cloud| &**cloud).collect();
-        reaches(&clouds, &resource(from), &resource(to), &PING)
+        reaches(&clouds, from, to, &PING)
+    }
+
+    /// Nothing left to do, and nobody waits.
+    pub fn is_at_rest(&self) -> bool {
+        let jobs = self.orchestrator.jobs();
+        !self.orchestrator.stale.load(Ordering::SeqCst)
+            && jobs.iter().all(|job| job.state != JobState::Running)
+            && self.orchestrator.plan().unwrap().is_empty()
     }
 
     pub fn is_empty(&self) -> bool {
