@@ -73,14 +73,24 @@ impl Orchestrator {
             let Ok(cloud) = self.cloud(&site.cloud) else { continue };
             let at = self.at(&site).await?;
             let listing = self.call(&site.cloud, "list", cloud.list(&at)).await?;
-            compare(&inventory, &site, &listing, &mut seen);
+            compare_networks(&inventory, &site, &listing, &mut seen);
+            let whole = !cloud.lists_only_networks();
+            if whole {
+                compare_resources(&inventory, &site, &listing, &mut seen);
+                compare_paths(&inventory, &site, &listing, &mut seen);
+            }
             for (name, record) in resources_of(&inventory, &site) {
                 let Some(state) = &record.state else { continue };
                 // A change under way is no drift.
-                if record.phase != Phase::Ready || !record.changing.is_empty() || !has(&listing, name) {
+                let is_there = !whole || has(&listing, name);
+                if record.phase != Phase::Ready || !record.changing.is_empty() || !is_there {
                     continue;
                 }
-                let list = self.call(&site.cloud, "permit_list", cloud.permit_list(&at, &state.uri)).await?;
+                let mut list =
+                    self.call(&site.cloud, "permit_list", cloud.permit_list(&at, &state.uri)).await?;
+                if cloud.keeps_replaced_entries() {
+                    list = named_as_recorded(record, list);
+                }
                 compare_list(name, record, list, &mut seen);
             }
         }
@@ -99,7 +109,7 @@ fn has(listing: &Listing, name: &ResourceName) -> bool {
     listing.resources.iter().any(|(listed, _)| *listed == name.name)
 }
 
-fn compare(inventory: &Inventory, site: &Site, listing: &Listing, seen: &mut Seen) {
+fn compare_networks(inventory: &Inventory, site: &Site, listing: &Listing, seen: &mut Seen) {
     let networks: BTreeMap<_, _> = listing.networks.iter().map(|(region, space)| (region, *space)).collect();
     for (name, record) in inventory.networks.iter().filter(|(name, _)| name.site == *site) {
         if record.phase == Phase::Ready && networks.get(&name.region) != Some(&record.space) {
@@ -118,6 +128,9 @@ fn compare(inventory: &Inventory, site: &Site, listing: &Listing, seen: &mut See
             seen.add(format!("network/{name}"), "is there, but was not made here", None);
         }
     }
+}
+
+fn compare_resources(inventory: &Inventory, site: &Site, listing: &Listing, seen: &mut Seen) {
     for (name, record) in resources_of(inventory, site) {
         if record.phase == Phase::Ready && !has(listing, name) {
             let gone = ResourceRecord {
@@ -144,7 +157,6 @@ fn compare(inventory: &Inventory, site: &Site, listing: &Listing, seen: &mut See
             seen.add(format!("resource/{name}"), "is there, but was not made here", None);
         }
     }
-    compare_paths(inventory, site, listing, seen);
 }
 
 fn compare_paths(inventory: &Inventory, site: &Site, listing: &Listing, seen: &mut Seen) {
@@ -186,6 +198,17 @@ fn compare_paths(inventory: &Inventory, site: &Site, listing: &Listing, seen: &m
             );
         }
     }
+}
+
+/// Where entries are known by their content, their names are the cloud's own; an entry that says what a recorded one
+/// says is that one.
+fn named_as_recorded(record: &ResourceRecord, list: Vec<PermitEntry>) -> Vec<PermitEntry> {
+    let same = |a: &PermitEntry, b: &PermitEntry| a.traffic == b.traffic && a.targets() == b.targets();
+    let recorded = |entry: PermitEntry| {
+        let found = record.permit.values().find(|known| same(known, &entry));
+        found.cloned().unwrap_or(entry)
+    };
+    list.into_iter().map(recorded).collect()
 }
 
 fn compare_list(name: &ResourceName, record: &ResourceRecord, list: Vec<PermitEntry>, seen: &mut Seen) {

@@ -211,7 +211,8 @@ fn subscriptions_of(intent: &Intent, inventory: &Inventory) -> BTreeSet<(TagName
         .collect();
     let tags = intent.graph.list("").map(|(tag, _)| tag);
     let of_tag = |tag: &TagName| {
-        let subscribers = intent.graph.subscribers(tag).into_iter().flatten().filter(|name| made.contains(name));
+        let subscribers =
+            intent.graph.subscribers(tag).into_iter().flatten().filter(|name| made.contains(name));
         subscribers.map(|subscriber| (tag.clone(), subscriber.clone())).collect::<Vec<_>>()
     };
     tags.flat_map(of_tag).collect()

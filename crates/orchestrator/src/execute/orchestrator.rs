@@ -198,7 +198,10 @@ impl Orchestrator {
             // Whoever plans tries again, also if this one cannot read.
             self.wake.notify_one();
             if let Err(err) = self.refresh().await {
-                warn!(error = super::error::chain(&err), "what is stored is read before anything else is done");
+                warn!(
+                    error = super::error::chain(&err),
+                    "what is stored is read before anything else is done"
+                );
             }
         }
         self.changes.send_modify(|count| *count += 1);

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     future::Future,
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr},
     time::Duration,
 };
 
@@ -220,13 +220,18 @@ impl Orchestrator {
     async fn create_link(&self, name: &LinkName, bgp: &[BgpPair], spaces: &[Vec<Ipv4Net>; 2]) -> Done {
         let there = self.state.lock().inventory.links.get(name).cloned();
         let shared_key = there.map_or_else(new_key, |record| record.shared_key);
-        let record =
+        let mut record =
             LinkRecord { phase: Phase::Making, bgp: bgp.to_vec(), spaces: spaces.clone(), shared_key };
         self.commit(vec![Fact::MadeLink(name.clone(), Some(record.clone()))]).await?;
         let [a, b] = name.ends();
         let (mut spec_a, mut spec_b) =
             (self.connection(name, a, &record)?, self.connection(name, b, &record)?);
-        try_join(self.prepare(&spec_a), self.prepare(&spec_b)).await?;
+        let chosen = try_join(self.prepare(&spec_a), self.prepare(&spec_b)).await?;
+        if let Some(bgp) = chosen_pairs(&record.bgp, chosen) {
+            record.bgp = bgp;
+            self.commit(vec![Fact::MadeLink(name.clone(), Some(record.clone()))]).await?;
+            (spec_a, spec_b) = (self.connection(name, a, &record)?, self.connection(name, b, &record)?);
+        }
         let started = Instant::now();
         // An end whose addresses come with its connections goes first; the planner links no two of them.
         match (spec_b.peer_addresses.is_empty(), spec_a.peer_addresses.is_empty()) {
@@ -283,9 +288,10 @@ impl Orchestrator {
         found.ok_or_else(|| OrchestratorError::NotReady { what: format!("the gateway of {site}") })
     }
 
-    async fn prepare(&self, spec: &ConnectionSpec) -> Done {
+    /// Answers the addresses that this end chose by itself; none if it takes those it was given.
+    async fn prepare(&self, spec: &ConnectionSpec) -> Result<Vec<Ipv4Addr>, OrchestratorError> {
         let (cloud, at) = (self.cloud(&spec.site.cloud)?, self.at(&spec.site).await?);
-        self.call(&spec.site.cloud, "create_bgp_sessions", cloud.create_bgp_sessions(&at, spec)).await
+        self.call(&spec.site.cloud, "create_bgp_sessions", cloud.settle_bgp_sessions(&at, spec)).await
     }
 
     /// The public addresses that a link's end was given when it was made.
@@ -344,6 +350,20 @@ impl Orchestrator {
         let (cloud, at) = (self.cloud(&site.cloud)?, self.at(site).await?);
         self.call(&site.cloud, "delete_connections", cloud.delete_connections(&at, peer)).await
     }
+}
+
+/// The pairs of a link one of whose ends, or both, chose addresses by itself; none if all is as planned. An end that
+/// takes what it is given gets the other address of the /30.
+fn chosen_pairs(planned: &[BgpPair], (a, b): (Vec<Ipv4Addr>, Vec<Ipv4Addr>)) -> Option<Vec<BgpPair>> {
+    let other = |ip: &Ipv4Addr| Ipv4Addr::from(u32::from(*ip) ^ 3);
+    let pair = |(a, b): (&Ipv4Addr, &Ipv4Addr)| BgpPair { a: *a, b: *b };
+    let pairs: Vec<BgpPair> = match (a.is_empty(), b.is_empty()) {
+        (true, true) => return None,
+        (false, true) => a.iter().map(|a| BgpPair { a: *a, b: other(a) }).collect(),
+        (true, false) => b.iter().map(|b| BgpPair { a: other(b), b: *b }).collect(),
+        (false, false) => a.iter().zip(&b).map(pair).collect(),
+    };
+    (pairs != planned).then_some(pairs)
 }
 
 /// The tag that stands for a resource.

@@ -153,9 +153,7 @@ impl Orchestrator {
             if !state.intent.resources.contains_key(&name) {
                 return Err(OrchestratorError::UnknownResource { resource: name });
             }
-            let rules = state.intent.rules.get(&name).into_iter().flatten();
-            let mut facts: Vec<Fact> =
-                rules.map(|(rule, _)| Fact::Rule(name.clone(), rule.clone(), None)).collect();
+            let mut facts = state.rules_off(&name);
             facts.push(Fact::Resource(name.clone(), None));
             facts
         };

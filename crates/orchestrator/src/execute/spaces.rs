@@ -57,8 +57,9 @@ impl Orchestrator {
         let patience = SignedDuration::try_from(self.options.promise).unwrap_or(SignedDuration::MAX);
         let old: Vec<(Ipv4Net, Reservation)> = {
             let state = self.state.lock();
-            let is_old =
-                |reservation: &Reservation| Timestamp::now().duration_since(reservation.promised_at) >= patience;
+            let is_old = |reservation: &Reservation| {
+                Timestamp::now().duration_since(reservation.promised_at) >= patience
+            };
             let reserved = state.inventory.reserved.iter().filter(|(_, reservation)| is_old(reservation));
             reserved.map(|(space, reservation)| (*space, reservation.clone())).collect()
         };

@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use model::ResourceName;
 use store::{Key, Revision};
 
 use super::{Job, facts::Fact, perform::new_key};
@@ -89,7 +90,22 @@ impl State {
             let key = fact.key();
             self.revisions.get(&key).is_some_and(|revision| self.is_put_by(&key, job, *revision))
         };
-        job.undo().iter().filter(still).cloned().collect()
+        let undo = job.undo().iter().filter(still).cloned();
+        undo.flat_map(|fact| {
+            // A resource takes its rules with it; they would hold for the next one of its name.
+            let rules = match &fact {
+                Fact::Resource(name, None) => self.rules_off(name),
+                _ => Vec::new(),
+            };
+            rules.into_iter().chain([fact])
+        })
+        .collect()
+    }
+
+    /// What deletes the rules of a resource.
+    pub fn rules_off(&self, name: &ResourceName) -> Vec<Fact> {
+        let rules = self.intent.rules.get(name).into_iter().flatten();
+        rules.map(|(rule, _)| Fact::Rule(name.clone(), rule.clone(), None)).collect()
     }
 
     /// Takes in a fact that was stored (or deleted) at a revision.

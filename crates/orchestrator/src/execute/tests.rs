@@ -5,4 +5,5 @@ mod cuts;
 mod faults;
 mod house;
 mod memory;
+mod promises;
 mod stories;

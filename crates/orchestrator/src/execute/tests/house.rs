@@ -113,6 +113,7 @@ pub struct House {
     pub book: Arc<Book>,
     pub clouds: Vec<Arc<FakeCloud>>,
     pub orchestrator: Arc<Orchestrator>,
+    options: Options,
     running: JoinHandle<()>,
     /// Where the store is; none if it is in memory.
     _dir: Option<Arc<TempDir>>,
@@ -132,12 +133,19 @@ impl House {
         let dir = Arc::new(tempfile::tempdir().unwrap());
         let store = embedded::open(dir.path()).unwrap();
         let clouds = clouds.iter().map(|name| Arc::new(FakeCloud::new(name.parse().unwrap()))).collect();
-        Self::with(store, Arc::default(), clouds, Some(dir), |cloud| cloud).await
+        Self::with(store, Arc::default(), clouds, Some(dir), options(), |cloud| cloud).await
+    }
+
+    pub async fn with_options(clouds: &[&str], options: Options) -> Self {
+        let mut house = Self::new(clouds).await;
+        house.options = options;
+        house.restart(house.store.clone(), |cloud| cloud).await;
+        house
     }
 
     pub async fn in_store(store: Store, clouds: &[&str]) -> Self {
         let clouds = clouds.iter().map(|name| Arc::new(FakeCloud::new(name.parse().unwrap()))).collect();
-        Self::with(store, Arc::default(), clouds, None, |cloud| cloud).await
+        Self::with(store, Arc::default(), clouds, None, options(), |cloud| cloud).await
     }
 
     async fn with(
@@ -145,17 +153,18 @@ impl House {
         book: Arc<Book>,
         clouds: Vec<Arc<FakeCloud>>,
         dir: Option<Arc<TempDir>>,
+        options: Options,
         wrap: impl Fn(Arc<dyn Cloud>) -> Arc<dyn Cloud>,
     ) -> Self {
         let tags: Arc<dyn TagBook> = Arc::clone(&book) as _;
         let orchestrator =
-            Orchestrator::load(store.clone(), tags, Arc::new(Namespaces), options()).await.unwrap();
+            Orchestrator::load(store.clone(), tags, Arc::new(Namespaces), options.clone()).await.unwrap();
         for cloud in &clouds {
             let name = cloud.name().clone();
             orchestrator.add_cloud(name, wrap(Arc::clone(cloud) as _)).await.unwrap();
         }
         let running = tokio::spawn(Arc::clone(&orchestrator).run(CancellationToken::new()));
-        Self { store, book, clouds, orchestrator, running, _dir: dir }
+        Self { store, book, clouds, orchestrator, options, running, _dir: dir }
     }
 
     /// Kills the orchestrator and starts another on what it left. Store and clouds may be wrapped.
@@ -163,8 +172,8 @@ impl House {
         self.running.abort();
         // The task is gone when it says so; what it was doing is dropped with it.
         let _ = (&mut self.running).await;
-        let next =
-            Self::with(store, Arc::clone(&self.book), self.clouds.clone(), self._dir.clone(), wrap).await;
+        let (book, clouds) = (Arc::clone(&self.book), self.clouds.clone());
+        let next = Self::with(store, book, clouds, self._dir.clone(), self.options.clone(), wrap).await;
         let plain = self.store.clone();
         *self = next;
         self.store = plain;

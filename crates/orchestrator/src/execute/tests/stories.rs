@@ -28,6 +28,8 @@ fn tell(seed: u64) {
 #[test]
 fn random_stories_end_as_the_naive_model_says() {
     if let Some(seed) = number("TRESTLE_STORY") {
+        let filter = tracing_subscriber::EnvFilter::from_default_env();
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
         return tell(seed);
     }
     let stories = number("TRESTLE_STORIES").unwrap_or(STORIES);

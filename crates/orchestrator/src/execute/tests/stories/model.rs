@@ -157,6 +157,7 @@ fn loose_name(name: &Segment, rule: &PermitRule, keeps: bool) -> Segment {
     if !keeps {
         return name.clone();
     }
-    let peers: Vec<String> = rule.peers.iter().map(|peer| peer.to_string().replace(['.', '/'], "-")).collect();
+    let peers: Vec<String> =
+        rule.peers.iter().map(|peer| peer.to_string().replace(['.', '/'], "-")).collect();
     format!("{name}-{}-{}", rule.traffic.direction, peers.join("-")).parse().expect("it is short")
 }
