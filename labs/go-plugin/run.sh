@@ -38,7 +38,7 @@ grpc=127.0.0.1:$(port) listen=127.0.0.1:$(port)
 "$trestle" up --data-dir data --http 127.0.0.1:"$(port)" --grpc "$grpc" --watch 127.0.0.1:"$(port)" --nbd 127.0.0.1:0 \
   --cloud "azure=http://$listen" --cloud near=fake >up.log &
 controller=$!
-for _ in $(seq 100); do grep -q 'Trestle is up' up.log && break; sleep 0.1; done
+for _ in $(seq 100); do grep -qs 'Trestle is up' up.log && break; sleep 0.1; done
 "$trestle" cert issue azure --role plugin --out azure
 lab/plugin "$listen" "$grpc" azure.ca.pem azure.pem azure.key >plugin.log &
 plugin=$!
@@ -65,9 +65,9 @@ expect 'Everything is as it was made' "$("$trestle" check)"
 "$trestle" rule add azure.vm --out --protocol tcp --port 80 --peer 8.8.8.8 --name web
 expect 'permits no more default/vm OUTBOUND 6 .*443' "$(cat plugin.log)"
 # A tag below a rule changes: the plugin hears the difference.
-"$trestle" tag set team 9.9.9.9
+"$trestle" tag set team --children 9.9.9.9
 "$trestle" rule add azure.vm --out --protocol udp --port 53 --peer team --name names
-"$trestle" tag set team 9.9.9.10
+"$trestle" tag set team --children 9.9.9.10
 for _ in $(seq 50); do grep -q '9.9.9.9/\?[0-9]* 9.9.9.10' plugin.log && break; sleep 0.1; done
 expect '9.9.9.10' "$(cat plugin.log)"
 "$trestle" rule delete azure.vm --rule web
@@ -85,6 +85,7 @@ expect 'tunnels to near' "$(cat plugin.log)"
 
 # What the seed cannot say is refused with that reason, and is not half done.
 if "$trestle" resource delete azure.vm2 >deleted.log 2>&1; then fail 'a plugin of the seed cannot delete'; fi
-cat deleted.log
+expect "the seed's methods only" "$(cat deleted.log)"
+expect ping-in-default-azure-vm2 "$("$trestle" rule list azure.vm)"
 refuse 'asked to delete what is not there' "$(cat plugin.log)"
 echo 'A plugin that knows only the seed is a cloud like any other, as far as the seed goes.'

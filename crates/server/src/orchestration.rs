@@ -257,7 +257,7 @@ impl From<OrchestratorError> for Failure {
             // Another controller can do it at once, this one perhaps in a few seconds.
             E::NotLeading { .. } => Code::FailedPrecondition,
             E::Tags { .. } | E::Namespaces { .. } | E::NotLoaded | E::NotReady { .. } => Code::Unavailable,
-            E::Panicked { .. } => Code::Internal,
+            E::Panicked { .. } | E::Unbelievable { .. } => Code::Internal,
         };
         Failure::from_error(code, &error)
     }

@@ -107,8 +107,9 @@ pub trait Cloud: Send + Sync + 'static {
         false
     }
 
-    /// True if [`Cloud::list`] knows networks and nothing else: then what it does not list may be there all the same.
-    fn lists_only_networks(&self) -> bool {
+    /// True for a plugin with the seed's eight methods: then [`Cloud::list`] knows networks and nothing else, networks
+    /// come with resources, and nothing can be deleted.
+    fn knows_only_the_seed(&self) -> bool {
         false
     }
 

@@ -74,7 +74,7 @@ impl Orchestrator {
             let at = self.at(&site).await?;
             let listing = self.call(&site.cloud, "list", cloud.list(&at)).await?;
             compare_networks(&inventory, &site, &listing, &mut seen);
-            let whole = !cloud.lists_only_networks();
+            let whole = !cloud.knows_only_the_seed();
             if whole {
                 compare_resources(&inventory, &site, &listing, &mut seen);
                 compare_paths(&inventory, &site, &listing, &mut seen);

@@ -38,6 +38,8 @@ pub enum OrchestratorError {
         #[source]
         err: CloudError,
     },
+    #[error("cloud {cloud} says what cannot be: {what}; look at its plugin")]
+    Unbelievable { cloud: Segment, what: String },
     #[error("no answer from cloud {cloud} to {call} within {seconds} s")]
     Timeout { cloud: Segment, call: &'static str, seconds: u64 },
     #[error(transparent)]

@@ -10,10 +10,10 @@ use std::{
 use aws_lc_rs::rand;
 use cloud_api::{CloudError, CloudErrorKind, PeeringSpec, ResourceSpec};
 use futures::future::try_join;
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net};
 use model::{
     BgpPair, ConnectionSpec, EntryName, GatewayState, Leaf, LinkName, NetworkName, PeeringName, PermitEntry,
-    ResourceName, Secret, Segment, Site, TagName,
+    ResourceName, ResourceState, Secret, Segment, Site, TagName,
 };
 use tokio::time::Instant;
 use tracing::debug;
@@ -109,11 +109,41 @@ impl Orchestrator {
             };
             self.call(&site.cloud, "create_resource", cloud.create_resource(&at, &spec)).await?
         };
+        self.believe(name, &record, &state, wanted.attach || cloud.knows_only_the_seed())?;
         let leaf = Leaf { uri: Some(state.uri.as_str().into()), ip: Some(state.address.into()) };
         let tagged = self.tags.set_leaf(&tag_of(name), leaf).await;
         tagged.map_err(|message| OrchestratorError::Tags { message })?;
         (record.phase, record.state) = (Phase::Ready, Some(state));
         self.commit(vec![Fact::MadeResource(name.clone(), Some(record))]).await
+    }
+
+    /// Refuses an address that is somebody else's or not of the resource's network: whoever permits the resource by
+    /// its tag would permit others. What chose its network itself may be anywhere.
+    fn believe(
+        &self,
+        name: &ResourceName,
+        record: &ResourceRecord,
+        told: &ResourceState,
+        anywhere: bool,
+    ) -> Done {
+        let state = self.state.lock();
+        let space = state.inventory.networks.get(&record.network).map(|network| network.space);
+        let is_inside = space.is_some_and(|space| IpNet::from(space).contains(&told.address));
+        let mut others = state.inventory.resources.iter().filter(|(other, _)| *other != name);
+        let holder =
+            others.find(|(_, other)| other.state.as_ref().is_some_and(|state| state.address == told.address));
+        let why = match (holder, space) {
+            // The cloud has given it back, and the record is about to go.
+            (Some((other, record)), _) if record.phase == Phase::Removing => {
+                let what = format!("the address {}, which {other} is giving back,", told.address);
+                return Err(OrchestratorError::NotReady { what });
+            }
+            (Some((other, _)), _) => format!("that is the address of {other}"),
+            (None, Some(space)) if !is_inside && !anywhere => format!("its network has {space}"),
+            _ => return Ok(()),
+        };
+        let what = format!("resource {name} has the address {}, but {why}", told.address);
+        Err(OrchestratorError::Unbelievable { cloud: name.cloud.clone(), what })
     }
 
     async fn remove_resource(&self, name: &ResourceName) -> Done {

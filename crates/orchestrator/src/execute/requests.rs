@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use cloud_api::{CloudError, CloudErrorKind};
 use model::{PermitEntry, ResourceName, Segment, Site};
 use serde::Serialize;
 
@@ -148,6 +149,12 @@ impl Orchestrator {
         name: ResourceName,
         dry_run: bool,
     ) -> Result<Outcome, OrchestratorError> {
+        // Asked before its rules go: what cannot be deleted stays as it is.
+        if self.cloud(&name.cloud).is_ok_and(|cloud| cloud.knows_only_the_seed()) {
+            let message = format!("{name} cannot be deleted: its plugin has the seed's methods only");
+            let err = CloudError::new(CloudErrorKind::Unsupported, message);
+            return Err(OrchestratorError::Cloud { cloud: name.cloud, err });
+        }
         let facts = {
             let state = self.state.lock();
             if !state.intent.resources.contains_key(&name) {

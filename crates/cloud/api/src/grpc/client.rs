@@ -66,9 +66,15 @@ fn or_without<T>(
 ) -> Result<T, CloudError> {
     match answer {
         Ok(answer) => Ok(answer.into_inner()),
-        Err(status) if status.code() == tonic::Code::Unimplemented => other().ok_or_else(|| status.into()),
+        Err(status) if status.code() == tonic::Code::Unimplemented => other().ok_or_else(seed_only),
         Err(status) => Err(status.into()),
     }
+}
+
+fn seed_only() -> CloudError {
+    let message =
+        "its plugin has the seed's methods only, and they cannot do this; it needs trestle.v1.CloudExtension";
+    CloudError::new(CloudErrorKind::Unsupported, message)
 }
 
 fn done(answer: Result<Response<v1::CloudDone>, Status>) -> Result<(), CloudError> {
@@ -114,7 +120,7 @@ impl Cloud for RemoteCloud {
         !self.is_extended.load(Ordering::Relaxed)
     }
 
-    fn lists_only_networks(&self) -> bool {
+    fn knows_only_the_seed(&self) -> bool {
         !self.is_extended.load(Ordering::Relaxed)
     }
 
