@@ -50,10 +50,12 @@ lab: ## Long tests: crashes, large graphs, a million policy changes, 10,000 watc
 	$(CARGO) test --release --locked -p trestle --test idle -- --ignored --nocapture
 	$(MAKE) oracle
 	$(CARGO) test --release --locked -p node-policy --test random -- --ignored --nocapture
+	TRESTLE_STORIES=5000 $(CARGO) test --release --locked -p orchestrator --lib random_stories -- --nocapture
 	labs/antrea-client/run.sh
 	TRESTLE_CHURN_AGENTS=1000 TRESTLE_CHURN_SECONDS=60 $(CARGO) test --release --locked -p agent --test controller churn -- --nocapture
 	TRESTLE_LAB_ROUNDS=100 $(CARGO) test --release --locked -p trestle --test agent_lab -- --nocapture --test-threads 1
 	labs/go/run.sh
+	labs/go-plugin/run.sh
 	$(CARGO) test --release --locked -p trestle --test linux_clouds -- --ignored --nocapture --test-threads 1
 	labs/vm/ipvs.sh
 	labs/vm/bench.sh

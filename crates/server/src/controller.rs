@@ -368,7 +368,7 @@ async fn set_health(health: &HealthReporter, status: ServingStatus) {
     }
 }
 
-fn host_name() -> Option<String> {
+pub(crate) fn host_name() -> Option<String> {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     let name = name.trim();
     // Names that no certificate can carry are left out rather than failing the start.

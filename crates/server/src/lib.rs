@@ -19,6 +19,7 @@ mod enforcer;
 mod explain;
 pub mod failure;
 mod grpc;
+mod leader;
 mod life;
 mod limits;
 mod listen;

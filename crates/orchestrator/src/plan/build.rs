@@ -192,6 +192,10 @@ impl<'i> Builder<'i> {
         // Networks that only the inventory knows (about to go) still hold their addresses.
         let known = self.inventory.networks.iter().map(|(name, record)| (name, record.space));
         let places = Places::new(known.chain(networks.iter().map(|(name, space)| (name.as_ref(), *space))));
+        let clouds = &self.intent.clouds;
+        let goes = |network: &NetworkName| {
+            !networks.contains_key(network) && clouds.contains_key(&network.site.cloud)
+        };
         let mut resolver = Resolver::new(self.intent, self.inventory);
         // The policy engine may not know yet who leaves.
         let gone = self.inventory.resources.iter();
@@ -225,7 +229,10 @@ impl<'i> Builder<'i> {
             for mut draft in drafts {
                 draft.targets.retain(|target| {
                     let class = places.classify(*target);
-                    paths.add(name, home, draft.traffic.direction, &class);
+                    // Nobody is joined to a network that is about to go; what joined it would hold it.
+                    if !matches!(&class, Class::Inside(network) if goes(network)) {
+                        paths.add(name, home, draft.traffic.direction, &class);
+                    }
                     if class == Class::Unplaced {
                         let kind = ProblemKind::Unplaced { target: *target };
                         resolver.problem(resource, &draft.name, kind);
