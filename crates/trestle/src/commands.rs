@@ -28,11 +28,13 @@ use clap::CommandFactory as _;
 use crate::{
     args::{Args, Command},
     client::ConnectionArgs,
+    demo,
     output::Format,
 };
 
 pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -> anyhow::Result<()> {
     match command {
+        Command::Up(args) if args.demo => demo::run(args).await,
         Command::Up(args) => serve::up(args).await,
         Command::Serve { config } => serve::serve(&config).await,
         Command::Plugin(args) => plugin::run(args).await,

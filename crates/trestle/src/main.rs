@@ -5,6 +5,7 @@ mod client;
 mod commands;
 mod config_file;
 mod context;
+mod demo;
 mod exit;
 mod manifest;
 mod output;

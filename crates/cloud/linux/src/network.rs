@@ -3,7 +3,6 @@
 use cloud_api::CloudError;
 use ipnet::Ipv4Net;
 use model::{NetworkName, PeeringName, ResourceName, Site};
-use node_kernel::sysctl;
 
 use crate::{
     cloud::Inner,
@@ -16,21 +15,6 @@ use crate::{
 /// The router of every resource, on the network's end of its line.
 pub(crate) const ROUTER: &str = "169.254.1.1";
 
-/// Lets a namespace route. Packets may come back another way than they went.
-pub(crate) async fn forward(name: &str) -> Result<(), CloudError> {
-    let text = name.to_owned();
-    namespace::inside(name, move || {
-        let settings = [
-            ("net/ipv4/ip_forward", "1"),
-            ("net/ipv4/conf/all/rp_filter", "0"),
-            ("net/ipv4/conf/default/rp_filter", "0"),
-        ];
-        let set = sysctl::ensure(&settings).map(drop);
-        set.map_err(|err| CloudError::unavailable(format!("{text}: {err}: {}", err.source)))
-    })
-    .await
-}
-
 impl Inner {
     pub(crate) async fn make_network(
         &self,
@@ -42,7 +26,7 @@ impl Inner {
         namespace::ensure(&namespace).await?;
         // Closed before anything is connected to it.
         self.tables.reconcile(&namespace, permit::table(state, name)).await?;
-        forward(&namespace).await?;
+        namespace::forward(&namespace).await?;
         // What nobody has in this space goes nowhere.
         ip_in(&namespace, &["link set lo up".to_owned(), format!("route replace blackhole {space}")]).await?;
         // Those that live here are connected again, if the namespace was made anew.
