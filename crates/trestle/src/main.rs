@@ -10,6 +10,7 @@ mod exit;
 mod manifest;
 mod output;
 mod paint;
+mod progress;
 
 use std::process::ExitCode;
 

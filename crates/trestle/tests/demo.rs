@@ -42,7 +42,8 @@ fn world(script: &str) -> String {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
-    said
+    // However its lines were broken.
+    said.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Each of these is there, after the one before it.

@@ -129,7 +129,7 @@ pub fn left_out(can: Abilities) -> Vec<&'static str> {
     if !can.namespaces {
         left.push(
             "clouds, VPN links, agents and all packets between Pods: they are network namespaces, which need root \
-             (sudo make up); policies, services and explain are shown without packets",
+             (sudo target/release/trestle up --demo); policies, services and explain are shown without packets",
         );
     } else if !can.ping {
         left.push("the two clouds: `ping` is missing (apt-get install iputils-ping)");

@@ -27,9 +27,10 @@ fn border(index: usize) -> String {
 
 /// One script of all blocks. A block that fails ends it.
 fn script(blocks: &[Block]) -> String {
+    // Its own /run and /tmp, and a place that neither of them hides.
     let mut script = String::from(
-        "set -e\nmount -t tmpfs none /run\nip link set lo up\nmount -t tmpfs none /tmp && chmod 1777 /tmp\n\
-         export HOME=$1/home; mkdir \"$HOME\"; cd \"$1/repository\"\n\
+        "set -e\nmount -t tmpfs none /run\nmount --bind \"$1\" /mnt\nmount -t tmpfs none /tmp && chmod 1777 /tmp\n\
+         ip link set lo up\nexport HOME=/mnt/home; mkdir $HOME; cd /mnt/repository\n\
          unset XDG_DATA_HOME XDG_CONFIG_HOME TRESTLE_CONTEXT\n",
     );
     for (index, block) in blocks.iter().enumerate() {
@@ -39,7 +40,7 @@ fn script(blocks: &[Block]) -> String {
             Kind::Background(sign) => {
                 let log = format!("$HOME/background-{index}");
                 script.push_str(&format!(
-                    "{{ {}; }} >\"{log}\" 2>&1 </dev/null & background=$!\n",
+                    "{{ exec {}; }} >\"{log}\" 2>&1 </dev/null & background=$!\n",
                     block.commands.trim()
                 ));
                 script.push_str(&format!(
