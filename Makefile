@@ -8,8 +8,9 @@ ONLY ?= store tags policy watch transport nft services orchestrator clouds stora
 
 .PHONY: up build page openapi pictures test lint bench oracle lab lab-clouds live-aws live-azure live-gcp live-ibm dist deny clean
 
-up: build ## Start a controller here; Ctrl-C stops it
-	target/release/trestle up
+up: build ## Play the demonstration, with real packets if this is root; Ctrl-C takes everything away
+	@if [ "$$(id -u)" = 0 ]; then scripts/test-deps scripts/demo.packages || echo "The demonstration says what it has to leave out."; fi
+	target/release/trestle up --demo
 
 build: page
 	$(CARGO) build --release --locked -p trestle

@@ -37,6 +37,7 @@ mod policy;
 pub mod private_file;
 mod random;
 mod reach;
+mod realisation;
 mod rest;
 mod services;
 mod storage;

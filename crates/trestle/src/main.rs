@@ -5,10 +5,12 @@ mod client;
 mod commands;
 mod config_file;
 mod context;
+mod demo;
 mod exit;
 mod manifest;
 mod output;
 mod paint;
+mod progress;
 
 use std::process::ExitCode;
 

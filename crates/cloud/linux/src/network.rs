@@ -8,12 +8,12 @@ use cloud_api::{
 };
 use ipnet::Ipv4Net;
 use model::{NetworkName, PeeringName, ResourceName, Site};
-use node_kernel::sysctl;
 
 use crate::{
     cloud::Inner,
     names::port,
-    namespace, permit,
+    namespace::{self, has_ipv6},
+    permit,
     shell::{ip_in, veth},
     state::{Resource, State},
 };
@@ -22,29 +22,6 @@ use crate::{
 pub(crate) const ROUTER: &str = "169.254.1.1";
 /// The same for IPv6. Neighbours are written down and never asked for: a resource has nothing to say to its router.
 pub(crate) const ROUTER6: &str = "fe80::1";
-
-/// Lets a namespace route. Packets may come back another way than they went.
-pub(crate) async fn forward(name: &str) -> Result<(), CloudError> {
-    let text = name.to_owned();
-    namespace::inside(name, move || {
-        let mut settings = vec![
-            ("net/ipv4/ip_forward", "1"),
-            ("net/ipv4/conf/all/rp_filter", "0"),
-            ("net/ipv4/conf/default/rp_filter", "0"),
-        ];
-        if has_ipv6() {
-            settings.push(("net/ipv6/conf/all/forwarding", "1"));
-        }
-        let set = sysctl::ensure(&settings).map(drop);
-        set.map_err(|err| CloudError::unavailable(format!("{text}: {err}: {}", err.source)))
-    })
-    .await
-}
-
-/// Whether this kernel has IPv6; without it there are no twins, and everything else works.
-pub(crate) fn has_ipv6() -> bool {
-    std::path::Path::new("/proc/sys/net/ipv6").exists()
-}
 
 /// The hardware addresses of a resource's line, the same after a repair: of the resource, and of its router.
 fn hardware(address: Ipv4Addr) -> [String; 2] {
@@ -83,7 +60,7 @@ impl Inner {
         namespace::ensure(&namespace).await?;
         // Closed before anything is connected to it.
         self.tables.reconcile(&namespace, permit::table(state, name)).await?;
-        forward(&namespace).await?;
+        namespace::forward(&namespace).await?;
         // What nobody has in this space goes nowhere.
         let mut lines = vec!["link set lo up".to_owned(), format!("route replace blackhole {space}")];
         if has_ipv6() {

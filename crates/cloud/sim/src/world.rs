@@ -187,7 +187,14 @@ impl Sim {
     pub fn left(&self) -> Vec<String> {
         self.pass(Duration::from_secs(7200));
         let world = self.world.lock();
-        world.aws.left().into_iter().chain(world.azure.left()).chain(world.gcp.left()).chain(world.ibm.left()).collect()
+        world
+            .aws
+            .left()
+            .into_iter()
+            .chain(world.azure.left())
+            .chain(world.gcp.left())
+            .chain(world.ibm.left())
+            .collect()
     }
 }
 

@@ -156,9 +156,12 @@ async fn two_controllers_on_one_account() {
     };
     let ibm = |owner: &str| Box::new(super::house::ibm(&sim, Some(owner))) as Box<dyn Cloud>;
     let owners = ["one", "two"];
-    for (kind, [one, two]) in
-        [("aws", owners.map(aws)), ("azure", owners.map(azure)), ("gcp", owners.map(gcp)), ("ibm", owners.map(ibm))]
-    {
+    for (kind, [one, two]) in [
+        ("aws", owners.map(aws)),
+        ("azure", owners.map(azure)),
+        ("gcp", owners.map(gcp)),
+        ("ibm", owners.map(ibm)),
+    ] {
         let first = make(&*one, kind).await.unwrap();
         assert_eq!(two.list(&at(kind)).await.unwrap(), cloud_api::Listing::default(), "{kind}");
         let err = two.permit_list(&at(kind), &first.uri).await.unwrap_err();

@@ -40,11 +40,7 @@ impl Session {
     }
 
     /// A write too large for the buffer, or one that is refused and whose data must be read past.
-    fn write_in_pieces(
-        &mut self,
-        request: Request,
-        checked: Result<(), Errno>,
-    ) -> Result<(), SessionError> {
+    fn write_in_pieces(&mut self, request: Request, checked: Result<(), Errno>) -> Result<(), SessionError> {
         let volume = std::sync::Arc::clone(&self.export.volume);
         let ahead = checked.and_then(|()| volume.claim_ahead(request.offset, request.length.into()));
         let mut result = ahead.as_ref().map(|_| ()).map_err(|errno| *errno);
