@@ -27,6 +27,7 @@ pub const CLOUDS: [&str; 2] = ["aws", "gcp"];
 pub fn description(cloud: &str, region: usize) -> &'static str {
     match (cloud, region) {
         ("aws", 0) => r#"{"region":"us-east-1","ImageId":"ami-1","InstanceType":"t3.micro"}"#,
+        ("aws", 2) => r#"{"zone":"us-east-1c","ImageId":"ami-1"}"#,
         ("aws", _) => r#"{"region":"eu-west-1","ImageId":"ami-1","InstanceType":"t3.micro"}"#,
         ("gcp", 0) => r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[{"boot":true}]}"#,
         (_, _) => r#"{"zone":"europe-west1-b","machineType":"e2-micro","disks":[{"boot":true}]}"#,
