@@ -195,16 +195,12 @@ impl ServicesPart {
         };
         let read = match body {
             Body::Service(service) => read_service(service).map(|(name, service)| {
-                if self.proxy.store().set_service(name, service) {
-                    self.metrics.service_changes.inc();
-                    self.pending.service();
-                }
+                let changed = self.proxy.store().set_service(name, service);
+                self.note_service(changed);
             }),
             Body::Slice(slice) => Slice::try_from(slice).map(|read| {
-                if self.proxy.store().set_slice(&key.name, read) {
-                    self.metrics.endpoint_changes.inc();
-                    self.pending.slice(Some(&slice.last_change_trigger_time));
-                }
+                let changed = self.proxy.store().set_slice(&key.name, read);
+                self.note_slice(changed, Some(&slice.last_change_trigger_time));
             }),
             Body::Facts(facts) => NodeFacts::try_from(facts).map(|facts| self.facts = facts),
             Body::Set(_) | Body::Policy(_) => Ok(()),
@@ -221,21 +217,31 @@ impl ServicesPart {
         self.unreadable.remove(key);
         match ObjectKind::try_from(key.kind) {
             Ok(ObjectKind::Service) => {
-                if let Some((namespace, name)) = key.name.split_once('/')
-                    && self.proxy.store().delete_service(&ServiceName::new(namespace, name))
-                {
-                    self.metrics.service_changes.inc();
-                    self.pending.service();
+                if let Some((namespace, name)) = key.name.split_once('/') {
+                    let gone = self.proxy.store().delete_service(&ServiceName::new(namespace, name));
+                    self.note_service(gone);
                 }
             }
             Ok(ObjectKind::EndpointSlice) => {
-                if self.proxy.store().delete_slice(&key.name) {
-                    self.metrics.endpoint_changes.inc();
-                    self.pending.slice(None);
-                }
+                let gone = self.proxy.store().delete_slice(&key.name);
+                self.note_slice(gone, None);
             }
             Ok(ObjectKind::NodeFacts) => self.facts = NodeFacts::default(),
             _ => {}
+        }
+    }
+
+    fn note_service(&mut self, changed: bool) {
+        if changed {
+            self.metrics.service_changes.inc();
+            self.pending.service();
+        }
+    }
+
+    fn note_slice(&mut self, changed: bool, triggered: Option<&str>) {
+        if changed {
+            self.metrics.endpoint_changes.inc();
+            self.pending.slice(triggered);
         }
     }
 

@@ -181,6 +181,7 @@ impl World {
     }
 
     /// Sends the agent a signal: `HUP`, `TERM`.
+    #[allow(dead_code, reason = "not every lab sends signals")]
     pub fn signal_agent(&self, index: usize, signal: &str) {
         let pid = self.hosts[index].agent.as_ref().expect("an agent runs").id().to_string();
         let sent = Command::new("kill").args(["-s", signal, &pid]).status().unwrap();

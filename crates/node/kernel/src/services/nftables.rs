@@ -30,7 +30,7 @@ use crate::{
 const FORGET_ATTEMPTS: usize = 4;
 const NO_ENTRY: i32 = 2;
 /// Ports that are worked out at a time.
-const FILL: usize = 1_024;
+const FILL: usize = 512;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyError {
