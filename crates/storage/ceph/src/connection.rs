@@ -61,7 +61,8 @@ mod tests {
     #[test]
     fn the_details_are_the_golden_ones_byte_for_byte() {
         let monitor = |name: &str, host: &str| {
-            let address = |kind: &str, port: u16| json!({"type": kind, "addr": format!("{host}:{port}"), "nonce": 0});
+            let address =
+                |kind: &str, port: u16| json!({"type": kind, "addr": format!("{host}:{port}"), "nonce": 0});
             json!({"name": name, "public_addrs": {"addrvec": [address("v2", 3300), address("v1", 6789)]}})
         };
         let dump = json!({

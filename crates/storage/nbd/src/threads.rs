@@ -30,10 +30,7 @@ pub(crate) enum End {
 }
 
 /// Serves until the client leaves or `stop` comes. No thread of the session is left when this returns.
-pub(crate) async fn serve(
-    mut session: Session,
-    stop: impl Future<Output = ()>,
-) -> Result<End, SessionError> {
+pub(crate) async fn serve(mut session: Session, stop: impl Future<Output = ()>) -> Result<End, SessionError> {
     let socket = Cut(Arc::clone(session.socket()));
     tokio::pin!(stop);
     loop {

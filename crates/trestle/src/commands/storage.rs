@@ -129,7 +129,9 @@ impl TicketText {
             (_, Some(file)) => {
                 fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?
             }
-            (_, None) => io::read_to_string(io::stdin()).context("cannot read the ticket from standard input")?,
+            (_, None) => {
+                io::read_to_string(io::stdin()).context("cannot read the ticket from standard input")?
+            }
         };
         let text = text.trim();
         if text.is_empty() {

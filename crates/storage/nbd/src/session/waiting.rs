@@ -4,12 +4,7 @@
 //! The thread of the session waits for its client and for these at once: whoever is done rings a bell, which is a
 //! descriptor like the socket.
 
-use std::{
-    io, mem,
-    net::TcpStream,
-    os::fd::OwnedFd,
-    sync::Arc,
-};
+use std::{io, mem, net::TcpStream, os::fd::OwnedFd, sync::Arc};
 
 use parking_lot::Mutex;
 use rustix::{

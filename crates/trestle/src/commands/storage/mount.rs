@@ -102,7 +102,9 @@ fn nbd(items: &[Item], uri: &str, dir: &str) -> MountInfo {
                          hostname={host} port={port} export={export} tls=require tls-certificates={} &",
                         quote(dir)
                     ),
-                    format!("until [ -e {file} ]; do sleep 0.1; done; mkfs.ext4 {file} && mount -o loop {file} /mnt"),
+                    format!(
+                        "until [ -e {file} ]; do sleep 0.1; done; mkfs.ext4 {file} && mount -o loop {file} /mnt"
+                    ),
                     format!("umount /mnt && umount {volume}    # when done"),
                 ],
             },
