@@ -1,6 +1,6 @@
 //! Data in both directions: writes from the client, reads to it.
 
-use std::io;
+use std::{io, sync::Arc};
 
 use super::{Session, SessionError};
 use crate::{
@@ -41,12 +41,12 @@ impl Session {
 
     /// A write too large for the buffer, or one that is refused and whose data must be read past.
     fn write_in_pieces(&mut self, request: Request, checked: Result<(), Errno>) -> Result<(), SessionError> {
-        let volume = std::sync::Arc::clone(&self.export.volume);
+        let volume = Arc::clone(&self.export.volume);
         let ahead = checked.and_then(|()| volume.claim_ahead(request.offset, request.length.into()));
         let mut result = ahead.as_ref().map(|_| ()).map_err(|errno| *errno);
+        let mut at = request.offset;
         let mut left = request.length as usize;
         while left > 0 {
-            let at = request.offset + u64::from(request.length) - left as u64;
             let here = self.input.available().len().min(left);
             let take = if result.is_ok() { piece(at, here, left) } else { here };
             if take == 0 {
@@ -55,6 +55,7 @@ impl Session {
             }
             if result.is_ok() {
                 result = volume.write(at, &self.input.available()[..take], false);
+                at += take as u64;
             }
             self.input.consume(take);
             left -= take;
