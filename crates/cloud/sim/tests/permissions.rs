@@ -104,6 +104,23 @@ async fn everything(cloud: &dyn Cloud, at: &At, other: &At, descriptions: [&str;
     cloud.delete_network(other, &regions[0]).await.unwrap();
 }
 
+/// What only EC2 needs: a further group for a long list, and a further subnet on a gateway.
+async fn many_rules_and_zones(cloud: &AwsCloud, at: &At) {
+    let region: Segment = "us-east-1".parse().unwrap();
+    cloud.ensure_network(at, &region, "10.1.0.0/16".parse().unwrap()).await.unwrap();
+    cloud.create_gateway(at, 64_999).await.unwrap();
+    let name: Segment = "z".parse().unwrap();
+    let description = r#"{"zone":"us-east-1b","ImageId":"ami-1"}"#.to_owned();
+    let spec = ResourceSpec { name: name.clone(), region: region.clone(), description };
+    let made = cloud.create_resource(at, &spec).await.unwrap();
+    let targets: Vec<String> = (0..90).map(|host| format!("10.9.0.{host}")).collect();
+    let targets: Vec<&str> = targets.iter().map(String::as_str).collect();
+    cloud.add_entries(at, &made.uri, &[entry("many", &targets, Direction::Inbound)]).await.unwrap();
+    cloud.delete_gateway(at).await.unwrap();
+    cloud.delete_resource(at, &name).await.unwrap();
+    cloud.delete_network(at, &region).await.unwrap();
+}
+
 fn documented(page: &str, prefix: &str) -> BTreeSet<String> {
     let path = format!("{}/../../../docs/clouds/{page}", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).unwrap();
@@ -129,6 +146,7 @@ async fn aws_permissions_are_the_documented_ones() {
     let descriptions =
         [r#"{"region":"eu-west-1","ImageId":"ami-1"}"#, r#"{"region":"us-east-1","ImageId":"ami-1"}"#];
     everything(&cloud, &at("ns.aws", ""), &at("other.aws", ""), descriptions).await;
+    many_rules_and_zones(&cloud, &at("ns.aws", "")).await;
     let mut used = operations.0.lock().unwrap().clone();
     // Tags are set in the requests that make things, which takes a permission of its own.
     used.insert("ec2:CreateTags".to_owned());

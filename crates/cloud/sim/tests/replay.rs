@@ -41,6 +41,11 @@ async fn boto3_requests_are_answered_as_before() {
 }
 
 #[tokio::test]
+async fn requests_of_the_aws_command_are_answered_as_before() {
+    assert!(replay("aws-cli").await > 30);
+}
+
+#[tokio::test]
 async fn google_cloud_compute_requests_are_answered_as_before() {
     assert!(replay("google-cloud-compute").await > 20);
 }

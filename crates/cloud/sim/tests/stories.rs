@@ -92,6 +92,30 @@ async fn e4_every_pair_of_clouds() {
     }
 }
 
+/// A resource in a zone of its own uses the link that is there, and the one that comes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_serves_every_zone() {
+    let house = House::new(&["aws", "gcp"]).await;
+    let [a, b, c] = ["ns.aws.a", "ns.gcp.b", "ns.aws.c"];
+    tokio::join!(house.create(a, 0), house.create(b, 0));
+    house.join(a, b).await;
+    house.settle().await;
+    assert!(house.joined(a, b));
+    house.create(c, 2).await;
+    house.join(c, b).await;
+    house.join(a, c).await;
+    house.settle().await;
+    assert!(house.joined(c, b) && house.joined(a, b) && house.joined(a, c));
+    house.unjoin(a, b).await;
+    house.unjoin(c, b).await;
+    house.settle().await;
+    assert!(!house.joined(c, b) && house.joined(a, c));
+    house.join(c, b).await;
+    house.settle().await;
+    assert!(house.joined(c, b), "a gateway that is made later");
+    house.end(&[a, b, c]).await;
+}
+
 /// E5: a rule on a tag follows the tag. Here with public addresses, so NAT comes and goes too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e5_tags_on_every_cloud() {

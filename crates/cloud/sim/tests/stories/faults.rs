@@ -174,15 +174,18 @@ async fn a_list_that_is_too_long_changes_nothing() {
     let sim = Sim::start().await.unwrap();
     let cloud = plugin("aws", &sim);
     let made = make(&*cloud, "aws").await.unwrap();
-    let entry = |name: &str, count: u8| {
+    let entry = |name: &str, count: u16| {
         let traffic = Traffic::new(Direction::Inbound, Protocol::UDP, Ports::Any, Ports::one(53)).unwrap();
-        let targets = (0..count).map(|number| format!("10.9.{number}.1").parse().unwrap()).collect();
+        let targets = 0..count;
+        let targets = targets
+            .map(|number| format!("10.9.{}.{}", number / 200, number % 200).parse().unwrap())
+            .collect();
         PermitEntry::new(EntryName::reported(name), traffic, targets, Default::default()).unwrap()
     };
     cloud.add_entries(&at("aws"), &made.uri, &[entry("a", 3)]).await.unwrap();
     sim.take_calls();
-    let err = cloud.add_entries(&at("aws"), &made.uri, &[entry("b", 61)]).await.unwrap_err();
-    assert!(err.to_string().contains("60"), "{err}");
+    let err = cloud.add_entries(&at("aws"), &made.uri, &[entry("b", 301)]).await.unwrap_err();
+    assert!(err.to_string().contains("5 AWS security groups of 60"), "{err}");
     assert!(sim.take_calls().iter().all(|call| call.operation.contains("Describe")));
     assert_eq!(cloud.permit_list(&at("aws"), &made.uri).await.unwrap(), [entry("a", 3)]);
 }

@@ -28,6 +28,7 @@ pub const CLOUDS: [&str; 3] = ["aws", "azure", "gcp"];
 pub fn description(cloud: &str, region: usize) -> &'static str {
     match (cloud, region) {
         ("aws", 0) => r#"{"region":"us-east-1","ImageId":"ami-1","InstanceType":"t3.micro"}"#,
+        ("aws", 2) => r#"{"zone":"us-east-1c","ImageId":"ami-1"}"#,
         ("aws", _) => r#"{"region":"eu-west-1","ImageId":"ami-1","InstanceType":"t3.micro"}"#,
         ("azure", 0) => {
             r#"{"location":"westus2","properties":{"hardwareProfile":{"vmSize":"Standard_B1s"},"storageProfile":{}}}"#
