@@ -149,6 +149,7 @@ impl Azure {
             network: key(vnet),
             inbound: firewall("Inbound"),
             outbound: firewall("Outbound"),
+            ..Host::default()
         })
     }
 
