@@ -28,8 +28,8 @@ drive() { # NAME COMMAND...: what it sends is kept as NAME
 PATH=$PWD/$venv/bin:$PATH
 drive boto3 python labs/clouds/aws.py
 drive aws-cli labs/clouds/aws-cli.sh
+drive azure-mgmt python labs/clouds/azure_mgmt.py
 drive google-cloud-compute python labs/clouds/gcp.py
-drive azure-mgmt python labs/clouds/azure.py
 drive ibm-vpc python labs/clouds/ibm.py
 
 # The AWS plugin against a simulation that is not ours.

@@ -150,6 +150,7 @@ impl Azure {
             cut_off: Vec::new(),
             inbound: firewall("Inbound"),
             outbound: firewall("Outbound"),
+            ..Host::default()
         })
     }
 

@@ -57,6 +57,7 @@ fn site(spec: &ConnectionSpec, cloud_asn: u32, addresses: &[IpAddr]) -> OwnSite 
             network: SITE.to_owned(),
             inbound: open.clone(),
             outbound: open,
+            ..Host::default()
         },
     }
 }

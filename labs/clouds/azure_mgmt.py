@@ -12,7 +12,8 @@ from azure.mgmt.network import NetworkManagementClient, __version__
 
 url, group = sys.argv[1], "g1"
 os.environ["AZURE_POD_IDENTITY_AUTHORITY_HOST"] = url
-token = ManagedIdentityCredential().get_token("https://management.azure.com/.default")
+credential = ManagedIdentityCredential()
+token = credential.get_token("https://management.azure.com/.default")
 assert token.token == "sim", token
 
 
@@ -35,7 +36,7 @@ class Quick(RequestsTransport):
 
 
 def client(kind, policy):
-    return kind(None, "s1", base_url=url, authentication_policy=policy(), transport=Quick())
+    return kind(credential, "s1", base_url=url, authentication_policy=policy(), transport=Quick())
 
 
 network, compute = client(NetworkManagementClient, Token), client(ComputeManagementClient, Token)
