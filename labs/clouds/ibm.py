@@ -32,7 +32,7 @@ def until(look, field, wanted):
         found = look().get_result()
         if found[field] == wanted:
             return found
-        time.sleep(0.1)
+        time.sleep(0.4)
     raise AssertionError(f"{field} is {found[field]}, not {wanted}")
 
 
@@ -43,7 +43,7 @@ def gone(look):
         except ApiException as err:
             assert err.code == 404, err
             return
-        time.sleep(0.1)
+        time.sleep(0.4)
     raise AssertionError("it is still there")
 
 
