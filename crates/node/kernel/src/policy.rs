@@ -15,7 +15,7 @@
 mod cut;
 mod watched;
 
-use node_nft::{CurrentTable, Family, Limits, Live, Op, Plan, Table, Transaction};
+use node_nft::{CurrentTable, Family, Limits, Live, Op, Plan, Set, Table, Transaction};
 use node_policy::{
     Change, LocalChange, ObjectError, Options, Plane, TABLE, retreat,
     units::{self, Unit},
@@ -239,12 +239,16 @@ impl<K: Tables> PolicyExecutor<K> {
         Ok(outcome)
     }
 
-    /// Reads, and commits what differs. A large change that was cut short is led back first.
+    /// Reads, and commits what differs. A large change that was cut short is led back first; where there is no table, the
+    /// rules come before what they look into.
     fn make_equal(&mut self, desired: &Table) -> Result<Applied, Unequal> {
         let mut applied = Applied::default();
         let (mut generation, mut current) = self.look()?;
-        let back = current.as_ref().map(|current| retreat(desired, current)).unwrap_or_default();
-        for (index, table) in back.iter().chain([desired]).enumerate() {
+        let first = match &current {
+            Some(current) => retreat(desired, current),
+            None => vec![skeleton(desired)],
+        };
+        for (index, table) in first.iter().chain([desired]).enumerate() {
             if index > 0 {
                 (generation, current) = self.look()?;
             }
@@ -344,6 +348,19 @@ impl From<PolicyError> for Unequal {
 fn next_generation(generation: u32) -> u32 {
     // The kernel passes over 0.
     generation.wrapping_add(1).max(1)
+}
+
+/// The table without elements and without the chains by which packets come to it: the kernel goes through all elements
+/// of a map when a rule comes to use it, so rules come first.
+fn skeleton(desired: &Table) -> Table {
+    let chains = desired.chains.iter().filter(|(_, chain)| chain.base.is_none());
+    let sets = desired.sets.iter().map(|(name, set)| (name.clone(), Set::new(set.schema.clone())));
+    Table {
+        family: desired.family,
+        name: desired.name.clone(),
+        chains: chains.map(|(name, chain)| (name.clone(), chain.clone())).collect(),
+        sets: sets.collect(),
+    }
 }
 
 /// At once if that does not hold the kernel up for long.

@@ -167,7 +167,7 @@ impl Plan {
         let reshaped = draft.sets(&desired.sets, sets, limits);
         draft.chains(&desired.chains, chains, reshaped);
         draft.new_elements(&desired.sets, sets, limits);
-        draft.live_elements(&desired.sets, sets);
+        draft.live_elements(&desired.sets, sets, limits);
         Ok(draft.finish(live, limits))
     }
 
@@ -273,10 +273,20 @@ impl Draft {
         }
     }
 
-    fn live_elements(&mut self, desired: &BTreeMap<String, Set>, current: &BTreeMap<String, CurrentSet>) {
+    fn live_elements(
+        &mut self,
+        desired: &BTreeMap<String, Set>,
+        current: &BTreeMap<String, CurrentSet>,
+        limits: Limits,
+    ) {
         for (name, set) in desired {
             let (Some(elements), Some(now)) = (&set.elements, current.get(name)) else { continue };
-            if now.schema.as_ref() == Some(&set.schema) {
+            if now.schema.as_ref() != Some(&set.schema) {
+                continue;
+            }
+            if now.elements.is_empty() {
+                self.add.extend(chunks(name, set, limits).into_iter().map(|op| vec![op]));
+            } else {
                 self.compare(name, &set.schema, elements, &now.elements);
             }
         }

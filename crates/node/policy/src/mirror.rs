@@ -63,6 +63,11 @@ impl Mirror {
         self.sets.get(&place)?.get(key)
     }
 
+    /// How many elements the sets have of which this is asked.
+    pub fn lens(&self, which: impl Fn(&Place) -> bool) -> BTreeMap<Place, usize> {
+        self.sets.iter().filter(|(place, _)| which(place)).map(|(place, set)| (*place, set.len())).collect()
+    }
+
     /// Everything that is decided for an address in one direction.
     pub fn decisions(&self, way: Way, address: &[u8]) -> Vec<(Place, Box<[u8]>, Element)> {
         let mut found = Vec::new();

@@ -32,7 +32,7 @@ use crate::{
     mirror::Mirror,
     object::{Change, LocalChange, ObjectError, ObjectId, ObjectKind, Workload, WorkloadId},
     peers::Peers,
-    phases::{Phase, Switch, transactions},
+    phases::{Budget, Phase, Switch, transactions},
     programs::{ProgramId, Programs},
     sets::{AddressSet, AppliedToSet},
 };
@@ -135,8 +135,10 @@ impl Plane {
         local: impl IntoIterator<Item = LocalChange>,
     ) -> Step {
         let mut phases = Vec::new();
+        let before = Budget::new(&self.mirror, self.options.limits);
         self.take_all(changes, local, &mut phases);
-        Step { transactions: transactions(phases, self.options.limits), errors: self.errors() }
+        let budget = Budget::new(&self.mirror, self.options.limits).or_more(before);
+        Step { transactions: transactions(phases, &budget), errors: self.errors() }
     }
 
     /// As [`Self::step`], for who compares the whole table afterwards anyway: what changed is not worked out.
