@@ -463,13 +463,16 @@ async fn ipv6_twins_are_judged_as_their_addresses_are() {
     cloud.add_entries(&at, &a.uri, std::slice::from_ref(&six)).await.unwrap();
     assert!(pings_address(&a, &twin(&b)) && !pings(&a, &b));
     // Nobody can have another's twin.
-    let address = format!("{}/128", twin(&c));
-    assert!(
-        exec(&a, &["ip", "address", "add", &address, "dev", "eth0", "nodad"]).status().unwrap().success()
-    );
+    let taken = format!("{}/128", twin(&c));
+    let address = |verb: &str| {
+        let words = ["ip", "address", verb, &taken, "dev", "eth0"];
+        assert!(exec(&a, &words).status().unwrap().success());
+    };
+    address("add");
     assert!(
         !exec(&a, &["ping", "-c1", "-W1", "-I", &twin(&c), &twin(&b)]).output().unwrap().status.success()
     );
+    address("del");
     // Across a peering.
     for (from, to) in [(&a, &c), (&c, &a)] {
         for direction in [Direction::Inbound, Direction::Outbound] {

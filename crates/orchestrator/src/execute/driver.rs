@@ -93,8 +93,8 @@ impl Orchestrator {
         let look = self.look()?;
         self.forget_failures(&look.plan);
         self.tell_standing(&look.intent, &look.plan);
-        let settled = self.settle_jobs(look.jobs, &look.plan).await;
         self.subscribe(&look.intent, &look.inventory).await;
+        let settled = self.settle_jobs(look.jobs, &look.plan).await;
         let now = Instant::now();
         let mut next = (!settled).then_some(self.options.retry_first);
         for step in &look.plan.steps {

@@ -46,7 +46,8 @@ fn set_deep<K: Ord + Clone, L: Ord, V>(
 
 impl State {
     /// Remembers what a step that starts has chosen (a space, a number, addresses, a key), so that a plan made before
-    /// the step's first write does not choose the same for something else.
+    /// the step's first write does not choose the same for something else. And what a step begins to take away is not
+    /// there for a plan made before that is written.
     pub fn choose(&mut self, action: &Action) {
         let phase = Phase::Making;
         match action {
@@ -65,7 +66,35 @@ impl State {
                     || LinkRecord { phase, bgp: bgp.clone(), spaces: spaces.clone(), shared_key: new_key() };
                 inventory.links.entry(link.clone()).or_insert_with(record);
             }
-            _ => {}
+            Action::DeleteNetwork { .. }
+            | Action::DeleteGateway { .. }
+            | Action::DeleteLink { .. }
+            | Action::DeletePeering { .. }
+            | Action::DeleteNat { .. }
+            | Action::DeleteResource { .. } => self.begin_to_remove(action),
+            Action::CreateResource { .. }
+            | Action::Close { .. }
+            | Action::Open { .. }
+            | Action::CreatePeering { .. }
+            | Action::CreateNat { .. } => {}
+        }
+    }
+
+    fn begin_to_remove(&mut self, action: &Action) {
+        let inventory = Arc::make_mut(&mut self.inventory);
+        let phase = match action {
+            Action::DeleteNetwork { network } => inventory.networks.get_mut(network).map(|it| &mut it.phase),
+            Action::DeleteGateway { gateway } => inventory.gateways.get_mut(gateway).map(|it| &mut it.phase),
+            Action::DeleteLink { link } => inventory.links.get_mut(link).map(|it| &mut it.phase),
+            Action::DeletePeering { peering } => inventory.peerings.get_mut(peering).map(|it| &mut it.phase),
+            Action::DeleteNat { network } => inventory.nats.get_mut(network).map(|it| &mut it.phase),
+            Action::DeleteResource { resource } => {
+                inventory.resources.get_mut(resource).map(|it| &mut it.phase)
+            }
+            _ => None,
+        };
+        if let Some(phase) = phase {
+            *phase = Phase::Removing;
         }
     }
 

@@ -115,17 +115,21 @@ impl<'i> Builder<'i> {
             let phase = self.inventory.networks.get(&network).map(|record| record.phase);
             match phase {
                 Some(Phase::Ready) => continue,
-                // It goes first, and comes back with the next plan.
-                Some(Phase::Removing) => {
+                // It goes first, and comes back with the next plan; unless somebody lives in it, who would hold it.
+                Some(Phase::Removing) if !self.has_residents(&network) => {
                     let step = self.push(Action::DeleteNetwork { network: network.clone() }, []);
                     self.deleting.insert(Object::Network(network.clone()), step);
                 }
-                Some(Phase::Making) | None => {
+                Some(Phase::Making | Phase::Removing) | None => {
                     let step = self.push(Action::CreateNetwork { network: network.clone(), space }, []);
                     self.creating.insert(Object::Network(network.clone()), step);
                 }
             }
         }
+    }
+
+    fn has_residents(&self, network: &NetworkName) -> bool {
+        self.inventory.resources.values().any(|record| record.network == *network)
     }
 
     /// Chooses spaces; where there is none, the resources are told.

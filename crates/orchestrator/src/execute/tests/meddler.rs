@@ -82,23 +82,17 @@ impl Meddler {
 
 /// One change, carried out on clones, because it may outlive the call.
 macro_rules! change {
-    ($self:ident, $at:expr, $method:ident($($name:ident),*)) => {{
+    ($self:ident, $at:ident, $method:ident($($name:ident),*)) => {{
+        let at = $at.clone();
         $(let $name = $name.to_owned();)*
-        let at: Option<&At> = $at;
-        let at = at.cloned();
         $self
-            .change(at.clone().as_ref(), move |inner| {
-                $(let $name = $name.clone();)*
+            .change(Some($at), move |inner| {
                 let at = at.clone();
-                async move { change!(@call inner, at, $method($($name),*)) }
+                $(let $name = $name.clone();)*
+                async move { inner.$method(&at, $(&$name),*).await }
             })
             .await
     }};
-    (@call $inner:ident, $at:ident, ensure_peering($spec:ident)) => { $inner.ensure_peering(&$spec).await };
-    (@call $inner:ident, $at:ident, delete_peering($spec:ident)) => { $inner.delete_peering(&$spec).await };
-    (@call $inner:ident, $at:ident, $method:ident($($name:ident),*)) => {
-        $inner.$method(&$at.expect("it is there"), $(&$name),*).await
-    };
 }
 
 #[async_trait]
@@ -125,10 +119,10 @@ impl Cloud for Meddler {
         .await
     }
     async fn delete_network(&self, at: &At, region: &Segment) -> Result<(), CloudError> {
-        change!(self, Some(at), delete_network(region))
+        change!(self, at, delete_network(region))
     }
     async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState, CloudError> {
-        let made = change!(self, Some(at), create_resource(spec))?;
+        let made = change!(self, at, create_resource(spec))?;
         Ok(match *self.meddling.lock() {
             Meddling::Address(address) => ResourceState { address, ..made },
             _ => made,
@@ -138,7 +132,7 @@ impl Cloud for Meddler {
         self.inner.attach_resource(at, name, id).await
     }
     async fn delete_resource(&self, at: &At, name: &Segment) -> Result<(), CloudError> {
-        change!(self, Some(at), delete_resource(name))
+        change!(self, at, delete_resource(name))
     }
     async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>, CloudError> {
         if *self.meddling.lock() == Meddling::Empty {
@@ -147,22 +141,32 @@ impl Cloud for Meddler {
         self.inner.permit_list(at, uri).await
     }
     async fn add_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<(), CloudError> {
-        change!(self, Some(at), add_entries(uri, entries))
+        change!(self, at, add_entries(uri, entries))
     }
     async fn delete_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<(), CloudError> {
-        change!(self, Some(at), delete_entries(uri, entries))
+        change!(self, at, delete_entries(uri, entries))
     }
     async fn ensure_peering(&self, spec: &PeeringSpec) -> Result<(), CloudError> {
-        change!(self, None, ensure_peering(spec))
+        let spec = spec.clone();
+        self.change(None, move |inner| {
+            let spec = spec.clone();
+            async move { inner.ensure_peering(&spec).await }
+        })
+        .await
     }
     async fn delete_peering(&self, spec: &PeeringSpec) -> Result<(), CloudError> {
-        change!(self, None, delete_peering(spec))
+        let spec = spec.clone();
+        self.change(None, move |inner| {
+            let spec = spec.clone();
+            async move { inner.delete_peering(&spec).await }
+        })
+        .await
     }
     async fn ensure_nat(&self, at: &At, region: &Segment) -> Result<(), CloudError> {
-        change!(self, Some(at), ensure_nat(region))
+        change!(self, at, ensure_nat(region))
     }
     async fn delete_nat(&self, at: &At, region: &Segment) -> Result<(), CloudError> {
-        change!(self, Some(at), delete_nat(region))
+        change!(self, at, delete_nat(region))
     }
     async fn create_gateway(&self, at: &At, asn: u32) -> Result<GatewayState, CloudError> {
         let at = at.clone();
@@ -174,16 +178,16 @@ impl Cloud for Meddler {
         .await
     }
     async fn delete_gateway(&self, at: &At) -> Result<(), CloudError> {
-        change!(self, Some(at), delete_gateway())
+        change!(self, at, delete_gateway())
     }
     async fn create_bgp_sessions(&self, at: &At, spec: &ConnectionSpec) -> Result<(), CloudError> {
-        change!(self, Some(at), create_bgp_sessions(spec))
+        change!(self, at, create_bgp_sessions(spec))
     }
     async fn create_connections(&self, at: &At, spec: &ConnectionSpec) -> Result<(), CloudError> {
-        change!(self, Some(at), create_connections(spec))
+        change!(self, at, create_connections(spec))
     }
     async fn delete_connections(&self, at: &At, peer: &Site) -> Result<(), CloudError> {
-        change!(self, Some(at), delete_connections(peer))
+        change!(self, at, delete_connections(peer))
     }
     async fn connection_status(&self, at: &At, peer: &Site) -> Result<ConnectionStatus, CloudError> {
         self.inner.connection_status(at, peer).await

@@ -310,3 +310,16 @@ fn a_network_that_goes_is_held_by_nothing() {
     world.settle();
     assert!(world.inventory.peerings.is_empty() && world.inventory.networks.len() == 1);
 }
+
+/// A network whose removal was begun while somebody moved in is made again: it can never be removed.
+#[test]
+fn a_network_that_somebody_lives_in_is_not_waited_for_to_go() {
+    let mut world = World::new(&TWO);
+    world.want("ns.azure.a", "west");
+    world.settle();
+    world.inventory.networks.values_mut().for_each(|record| record.phase = Phase::Removing);
+    let plan = world.plan();
+    assert!(matches!(plan.steps[0].action, Action::CreateNetwork { .. }), "{plan}");
+    world.settle();
+    assert_eq!(world.inventory.networks.values().next().unwrap().phase, Phase::Ready);
+}

@@ -394,6 +394,8 @@ impl Teller {
         self.settle().await;
         self.calm();
         self.mend().await;
+        // The last changes of tags are taken in, for which nobody waits.
+        tokio::time::sleep(Duration::from_millis(100)).await;
         self.hear();
         self.say(|| "rest".to_owned());
         self.compare_with_store().await;
