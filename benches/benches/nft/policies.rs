@@ -8,7 +8,6 @@ use std::{
     fmt::Write as _,
     io,
     net::IpAddr,
-    sync::Arc,
     time::{Duration, Instant},
 };
 

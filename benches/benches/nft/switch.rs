@@ -1,8 +1,6 @@
 //! How long the largest single changes keep others out: one policy for every Pod of the node comes, is replaced by one
 //! that decides otherwise about every peer, and goes.
 
-use std::sync::Arc;
-
 use model::policy::{
     Kind,
     output::{
@@ -89,7 +87,7 @@ fn rule(sets: Vec<String>, detail: RuleDetail) -> Rule {
         enable_logging: false,
         address_groups: sets.iter().map(|set| Identifier::parse(set)).collect(),
         applied_to_groups: Vec::new(),
-        detail: Arc::new(detail),
+        detail: detail.into(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! One policy for every Pod of a node over many peers: it comes, is replaced, and goes, in transactions none of which is
 //! large, and between any two of them each packet meets the old policy or the new one.
 
-use std::{net::IpAddr, sync::Arc};
+use std::net::IpAddr;
 
 use model::policy::{
     Kind,
@@ -60,7 +60,7 @@ fn policy(shift: u16) -> Change {
         enable_logging: false,
         address_groups: groups,
         applied_to_groups: Vec::new(),
-        detail: Arc::new(RuleDetail { services, ip_blocks, ..RuleDetail::default() }),
+        detail: RuleDetail { services, ip_blocks, ..RuleDetail::default() }.into(),
     };
     let mut rules: Vec<Rule> = (0..SETS)
         .map(|number| {
