@@ -150,7 +150,6 @@ impl Azure {
             cut_off: Vec::new(),
             inbound: firewall("Inbound"),
             outbound: firewall("Outbound"),
-            ..Host::default()
         })
     }
 
