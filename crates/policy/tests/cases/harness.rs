@@ -18,7 +18,7 @@ pub(crate) struct World {
 
 #[derive(Debug, Clone)]
 enum Word {
-    Apply(Object),
+    Apply(Box<Object>),
     Delete(ObjectId),
 }
 
@@ -58,7 +58,7 @@ impl World {
     }
 
     pub(crate) fn put(&mut self, object: Object) {
-        self.tell(Word::Apply(object));
+        self.tell(Word::Apply(Box::new(object)));
     }
 
     fn tell(&mut self, word: Word) {
@@ -66,7 +66,7 @@ impl World {
         match word {
             Word::Apply(object) => {
                 self.engine.handle_event(Event::Apply(&object));
-                self.objects.0.insert(object.id(), object);
+                self.objects.0.insert(object.id(), *object);
             }
             Word::Delete(id) => {
                 self.engine.handle_event(Event::Delete(&id));

@@ -134,3 +134,42 @@ spec: {priority: 1, appliedTo: [{serviceAccount: {namespace: ns, name: robot}}],
     edit_pod(&mut world, |pod| pod.spec.service_account_name = "robot".into());
     assert_eq!(world.members_on("n1").0, ["Pod ns/a on n1"]);
 }
+
+#[test]
+fn among_many_selectors_those_that_match_are_found() {
+    let select =
+        |name: &str, selector: &str| network_policy("ns", name, &format!("{{podSelector: {selector}}}"));
+    let expression = |name: &str, text: &str| select(name, &format!("{{matchExpressions: [{{{text}}}]}}"));
+    let mut policies: String =
+        (0..20).map(|i| select(&format!("p{i}"), &format!("{{matchLabels: {{app: other-{i}}}}}"))).collect();
+    policies += &expression("in", "key: app, operator: In, values: [web, db]");
+    policies += &expression("not-in", "key: app, operator: NotIn, values: [web]");
+    policies += &expression("exists", "key: tier, operator: Exists");
+    let mut world = World::of(&policies);
+    world.apply(
+        &(pod("ns", "web", "{app: web}", "k0", "10.0.0.1")
+            + &pod("ns", "db", "{app: db}", "k0", "10.0.0.2")
+            + &pod("ns", "api", "{tier: '1'}", "k0", "10.0.0.3")),
+    );
+    let groups_of = |pod: &str| {
+        let groups = world.consumer.state.applied_to.values();
+        groups.filter(|group| group.members.keys().any(|member| member.contains(pod))).count()
+    };
+    assert_eq!(["ns/web", "ns/db", "ns/api"].map(groups_of), [1, 2, 2]);
+}
+
+#[test]
+fn addresses_are_followed_from_the_first_question_on() {
+    let group = "apiVersion: crd.antrea.io/v1beta1\nkind: ClusterGroup\nmetadata: {name: g}\n\
+                 spec: {podSelector: {matchLabels: {app: web}}}\n---\n";
+    let web = |name: &str, ip: &str| pod("ns", name, "{app: web}", "k0", ip);
+    let mut world = World::of(&(group.to_string() + &web("a", "10.0.0.1")));
+    let groups_of = |world: &World, ip: &str| world.engine.groups_of_address(ip.parse().unwrap()).len();
+    assert_eq!(groups_of(&world, "10.0.0.1"), 1);
+    world.apply(&(web("a", "10.0.0.2") + &web("b", "10.0.0.3")));
+    assert_eq!(["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|ip| groups_of(&world, ip)), [0, 1, 1]);
+    world.delete(Kind::Pod, "ns", "b");
+    world.apply(&web("c", "10.0.0.3"));
+    world.delete(Kind::Pod, "ns", "c");
+    assert_eq!(groups_of(&world, "10.0.0.3"), 0);
+}
