@@ -94,8 +94,9 @@ impl Azure {
 
     /// Replaces the tags.
     pub(super) fn retag(&mut self, request: &Request<'_>, id: &str) -> Result<Value, Refusal> {
-        if let Some(object) = self.objects.get_mut(&key(id)) {
-            object["tags"] = request.body["tags"].clone();
+        let given = request.body.get("tags");
+        if let (Some(object), Some(tags)) = (self.objects.get_mut(&key(id)), given) {
+            object["tags"] = tags.clone();
         }
         Ok(Value::Null)
     }
