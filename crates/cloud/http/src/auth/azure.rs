@@ -88,7 +88,7 @@ impl AzureTokens {
         std::env::split_paths(&path).map(|dir| dir.join("az")).find(|file| file.is_file())
     }
 
-    async fn from_tool(&self, tool: PathBuf) -> Result<Token, Failure> {
+    async fn ask_tool(&self, tool: PathBuf) -> Result<Token, Failure> {
         let ask = move || {
             let arguments = ["account", "get-access-token", "--output", "json", "--resource", RESOURCE];
             std::process::Command::new(tool).args(arguments).output()
@@ -120,7 +120,7 @@ impl TokenSource for AzureTokens {
         let late = |_| missing("nobody answers at Azure's metadata address");
         let managed = tokio::time::timeout(PROBE, asked).await.map_err(late).and_then(|token| token);
         match (managed, self.tool()) {
-            (Err(_), Some(tool)) => self.from_tool(tool).await,
+            (Err(_), Some(tool)) => self.ask_tool(tool).await,
             (Err(failure), None) => Err(missing(format!(
                 "Azure: the environment names no service principal (AZURE_TENANT_ID, AZURE_CLIENT_ID and \
                  AZURE_CLIENT_SECRET or AZURE_FEDERATED_TOKEN_FILE), az is not installed, and: {failure}"
