@@ -1,12 +1,12 @@
 //! IBM Cloud: an API key of IAM.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use http::Method;
 
 use super::{Environment, Token, TokenSource, missing, token_request};
-use crate::{Clock, Failure, Request, Transport, form};
+use crate::{Clock, Failure, Reply, Request, Transport, TransportError, form};
 
 pub struct IbmTokens {
     environment: Environment,
@@ -30,18 +30,41 @@ impl TokenSource for IbmTokens {
         let grant = "urn:ibm:params:oauth:grant-type:apikey";
         let request = Request::new("IBM's token endpoint", Method::POST, format!("{base}/identity/token"))
             .body("application/x-www-form-urlencoded", form([("grant_type", grant), ("apikey", &key)]));
-        token_request(&*self.transport, &*self.clock, request).await
+        let patient = Patient { transport: &*self.transport, clock: &*self.clock };
+        token_request(&patient, &*self.clock, request).await
+    }
+}
+
+/// How many times IAM is asked that is busy or fails.
+const TRIES: u32 = 4;
+
+/// Asks again if IAM is throttling, failing or cut off: without a token nothing else can be asked.
+struct Patient<'p> {
+    transport: &'p dyn Transport,
+    clock: &'p dyn Clock,
+}
+
+#[async_trait]
+impl Transport for Patient<'_> {
+    async fn send(&self, request: &Request) -> Result<Reply, TransportError> {
+        let mut sent = self.transport.send(request).await;
+        for attempt in 1..TRIES {
+            if sent.as_ref().is_ok_and(|reply| reply.status != 429 && reply.status < 500) {
+                break;
+            }
+            self.clock.sleep(Duration::from_secs(1 << attempt)).await;
+            sent = self.transport.send(request).await;
+        }
+        sent
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use parking_lot::Mutex;
 
     use super::*;
-    use crate::{Reply, Signer as _, TransportError, auth::Bearer};
+    use crate::{Signer as _, auth::Bearer};
 
     /// IAM: tokens that last an hour, each with its number. Says what it was asked.
     #[derive(Default)]
