@@ -464,15 +464,10 @@ async fn ipv6_twins_are_judged_as_their_addresses_are() {
     assert!(pings_address(&a, &twin(&b)) && !pings(&a, &b));
     // Nobody can have another's twin.
     let taken = format!("{}/128", twin(&c));
-    let address = |verb: &str| {
-        let words = ["ip", "address", verb, &taken, "dev", "eth0"];
-        assert!(exec(&a, &words).status().unwrap().success());
-    };
-    address("add");
-    assert!(
-        !exec(&a, &["ping", "-c1", "-W1", "-I", &twin(&c), &twin(&b)]).output().unwrap().status.success()
-    );
-    address("del");
+    let run = |words: &[&str]| exec(&a, words).output().unwrap().status.success();
+    assert!(run(&["ip", "address", "add", &taken, "dev", "eth0", "nodad"]));
+    assert!(!run(&["ping", "-c1", "-W1", "-I", &twin(&c), &twin(&b)]));
+    assert!(run(&["ip", "address", "del", &taken, "dev", "eth0"]));
     // Across a peering.
     for (from, to) in [(&a, &c), (&c, &a)] {
         for direction in [Direction::Inbound, Direction::Outbound] {

@@ -27,7 +27,7 @@ fn killed_at(number: usize) -> Option<String> {
     let dir = tempfile::tempdir().unwrap();
     let log = Log(dir.path().join("log"));
     let into_log = format!("exec \"$@\" 2>>{}", log.0.display());
-    let prefix = ["env", "RUST_LOG=orchestrator=debug", "sh", "-c", &into_log, "sh"];
+    let prefix = ["env", "TRESTLE_LOG=orchestrator=debug", "sh", "-c", &into_log, "sh"];
     let mut lab = Lab::with(&prefix, &["--cloud", "a=linux", "--cloud", "b=linux"]);
     lab.ok("resource create a.web");
     lab.ok("resource create b.db");
