@@ -43,6 +43,7 @@ mod store_failure;
 mod tags;
 mod tls;
 pub mod transport;
+pub mod views;
 mod watch_api;
 
 pub use config::{
