@@ -10,7 +10,7 @@
 //! ```
 //! A session has a thread of its own while its client talks, and blocks in the system calls: a request alone costs one
 //! receive, one call on the file and one send. One receive and one send carry as many requests as the client had in
-//! flight. A client that falls silent keeps no thread (`server` waits for it) and no buffer.
+//! flight. A client that falls silent keeps no thread (`threads` waits for it) and no buffer.
 
 mod input;
 mod output;
@@ -81,7 +81,7 @@ enum Flow {
 
 impl Session {
     pub(crate) fn new(wire: Wire, export: Export, pool: Arc<BufferPool>, threads: Handle) -> Self {
-        let (input, output) = Default::default();
+        let (input, output) = (Input::default(), Output::default());
         Self { wire, export, pool, input, output, waiting: Waiting::new(threads) }
     }
 
@@ -94,8 +94,8 @@ impl Session {
     pub(crate) fn run(&mut self) -> Result<Rest, SessionError> {
         let mut rest = self.serve_while_busy();
         while !self.waiting.is_empty() {
-            let answered = self.waiting.wait(None, false).map_err(SessionError::from);
-            rest = rest.and_then(|rest| self.finish(answered?).map(|()| rest));
+            let done = self.waiting.wait(None, false)?;
+            rest = rest.and_then(|rest| self.finish(done).map(|()| rest));
         }
         let rest = rest?;
         self.output.send(&mut self.wire)?;

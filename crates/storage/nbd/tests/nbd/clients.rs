@@ -119,3 +119,23 @@ async fn qemu_io_writes_reads_zeroes_and_discards() {
     assert!(!said.contains("failed"), "{said}");
     assert_eq!(world.used(consumer).await, MIB, "only the zeroes that were not to be a hole are stored");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_was_silent_for_a_while_is_served_as_before() {
+    let world = world().await;
+    let consumer = world.consumer(1, 16 * MIB).await;
+    let certificates = world.certificates(consumer).await;
+    let mut args = world.qemu(&certificates, "data");
+    let commands = [
+        "write -P 1 0 3M",
+        "sleep 500",
+        "read -P 1 0 3M",
+        "sleep 500",
+        "flush",
+        "sleep 500",
+        "read -P 0 3M 1M",
+    ];
+    args.extend(commands.iter().flat_map(|command| ["-c".to_owned(), (*command).to_owned()]));
+    let said = must("qemu-io", &args).await;
+    assert!(!said.contains("failed"), "{said}");
+}

@@ -225,6 +225,62 @@ async fn half_requests_hold_up_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_client_may_fall_silent_anywhere() {
+    let (_world, address) = ready(16 * MIB).await;
+    client(move || {
+        let large = noise(3, 1 << 20);
+        let whole = [&request(0, WRITE, 9, 4096, 1 << 20)[..], &large].concat();
+        let clients: Vec<_> = [0, 1, 27, 28, 29, 100_000, 262_144, 900_000]
+            .map(|cut| (cut, Raw::open(address, "data").unwrap()))
+            .into_iter()
+            .map(|(cut, mut raw)| {
+                raw.0.write_all(&whole[..cut]).unwrap();
+                (cut, raw)
+            })
+            .collect();
+        // Longer than a session keeps its thread.
+        std::thread::sleep(Duration::from_millis(500));
+        for (cut, mut raw) in clients {
+            raw.0.write_all(&whole[cut..]).unwrap();
+            assert_eq!(raw.reply().unwrap(), (0, 9), "cut at {cut}");
+            assert!(raw.read(4096, 1 << 20).unwrap() == large);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn revoking_cuts_sessions_whatever_they_are_at() {
+    let (world, address) = ready(64 * MIB).await;
+    let clients = client(move || {
+        let mut clients: Vec<Raw> = (0..4).map(|_| Raw::open(address, "data").unwrap()).collect();
+        assert_eq!(clients[0].ask(WRITE, 0, 1 << 20, &noise(4, 1 << 20)).unwrap(), 0);
+        // One waits for the rest of a write, one for its client to take a long answer; one is silent, one not yet.
+        clients[1].request(0, WRITE, 1, 0, 1 << 20, &vec![1; 300_000]).unwrap();
+        for cookie in 0..64 {
+            clients[2].request(0, READ, cookie, 0, 1 << 20, &[]).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        assert_eq!(clients[3].read(0, 4).unwrap().len(), 4);
+        clients
+    })
+    .await;
+    assert_eq!(world.backend.sessions(id(1)), 4);
+    let revoked = tokio::time::timeout(Duration::from_secs(10), world.backend.revoke(id(1))).await;
+    revoked.expect("revoking waits for no client").unwrap();
+    assert_eq!(world.backend.sessions(id(1)), 0);
+    client(move || {
+        for mut raw in clients {
+            match std::io::copy(&mut raw.0, &mut std::io::sink()) {
+                Ok(taken) => assert!(taken < 64 << 20, "the long answer was cut"),
+                Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn clients_that_vanish_during_a_write_leave_exact_books() {
     let (world, address) = ready(4 * MIB).await;
     client(move || {
