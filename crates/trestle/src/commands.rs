@@ -74,7 +74,9 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         Command::Cert(command) => access::cert(command, output, connection.connect().await?).await,
         Command::Audit { limit } => access::audit(limit, output, connection.connect().await?).await,
         Command::Top => top::run(connection.connect().await?).await,
-        Command::Status => during("Reading", status::run(output, connection.connect().await?)).await,
+        Command::Status => {
+            during("Reading", Box::pin(status::run(output, connection.connect().await?))).await
+        }
         Command::Page(args) => page::run(args, output, connection).await,
         Command::Whoami => access::whoami(output, connection.connect().await?).await,
         Command::Version => output.done(
