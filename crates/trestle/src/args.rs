@@ -181,7 +181,7 @@ pub struct UpArgs {
     pub anonymous_role: Option<Role>,
     /// Play a story: two clouds, two nodes with Pods, a service and storage, step by step and with real packets. Then stay
     /// up, and leave nothing behind. Keeps everything in a directory of its own. Without root a part is left out
-    #[arg(long, conflicts_with = "cloud")]
+    #[arg(long, conflicts_with_all = ["cloud", "plaintext_loopback"])]
     pub demo: bool,
     /// With --demo: end after the story
     #[arg(long, requires = "demo")]

@@ -24,12 +24,7 @@ use server::{CloudConfig, Controller, PluginConfig};
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::{home::Home, lab::Lab, perform::Stage, story::Abilities};
-use crate::{
-    args::UpArgs,
-    commands::{page, serve},
-    context,
-    output::print,
-};
+use crate::{args::UpArgs, commands::serve, context, output::print};
 
 pub async fn run(args: UpArgs) -> anyhow::Result<()> {
     serve::log_to_stderr("error,rustls=off");
@@ -88,8 +83,8 @@ async fn show(
         config.clouds = clouds.iter().map(linux).collect();
     }
     let controller = held.insert(Controller::start(config).await?);
-    let noted = serve::note(controller, args.plaintext_loopback)?;
-    introduce(home, can, why, &serve::page_link(controller, &noted, args.anonymous_role).await?)?;
+    let noted = serve::note(controller, false)?;
+    introduce(home, can, why, &serve::page_link(controller, &noted, None).await?)?;
     let grpc = reachable(controller.grpc_addr());
     if can.namespaces {
         lab.build(home, grpc).await?;
@@ -102,7 +97,7 @@ async fn show(
     if args.once {
         return Ok(());
     }
-    let link = page::link(&noted.http, controller.login().await?.expose());
+    let link = serve::page_link(controller, &noted, None).await?;
     invite(home, can, &link)?;
     pending().await
 }
