@@ -259,12 +259,11 @@ impl CloudTraits {
                 bgp_first_host: true,
                 ..Self::default()
             },
-            // Each of a gateway's two members meets each of a peer's two addresses. Tunnels that lead nowhere have the
-            // upper half of the inside addresses.
+            // A connection has a tunnel from each member to each address of the peer. Two of four are enough, and Azure
+            // could not use more; those that lead nowhere have the upper half of the inside addresses.
             "ibm" => Self {
                 bgp_last: Ipv4Addr::new(169, 254, 127, 252),
                 tunnels: 4,
-                addresses: 4,
                 asn_reserved: vec![
                     (64_512, 64_513),
                     (65_100, 65_100),
