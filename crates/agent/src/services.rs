@@ -11,7 +11,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
     sync::Arc,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use ipnet::IpNet;
@@ -71,8 +71,8 @@ pub struct ServicesState {
     pub checks: Vec<HealthCheck>,
     /// The kernel holds what it should.
     pub healthy: bool,
-    /// When it last did.
-    pub updated: Option<SystemTime>,
+    /// When it last did; by a clock that nobody sets.
+    pub updated: Option<Instant>,
     /// The node is about to go.
     pub node_leaving: bool,
 }
@@ -290,7 +290,7 @@ impl ServicesPart {
             leaving: self.proxy.is_leaving(),
             checks: self.proxy.store().health_checks(),
             healthy,
-            updated: if healthy { Some(SystemTime::now()) } else { before },
+            updated: if healthy { Some(Instant::now()) } else { before },
             node_leaving: self.facts.leaving,
         };
         self.state.send_replace(Arc::new(state));
