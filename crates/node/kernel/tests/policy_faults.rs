@@ -5,6 +5,7 @@
 mod support {
     pub mod lab;
     pub mod namespace;
+    pub mod packet;
     pub mod pods;
     pub mod probe;
     pub mod sctp;

@@ -178,7 +178,7 @@ async fn defect_10_a_member_that_is_replaced_goes_and_the_other_comes() {
     agent.step().await.unwrap();
     client.step().await.unwrap();
     harness.publish([change("s", &["c"], &["a"])]);
-    agent.until("the other member", |state| state.set("s") == Some(vec!["b".into(), "c".into()])).await;
+    agent.until("the other member", |state| state.set("s") == Some(vec!["b", "c"])).await;
     assert_eq!(client.step().await.unwrap(), [("APPLY", "IPSET", "s".to_owned(), Some(2))]);
     harness.stop().await;
 }

@@ -2,9 +2,6 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-#[path = "packet.rs"]
-mod packet;
-
 use std::{
     io::{ErrorKind, Read},
     net::{IpAddr, SocketAddr},
@@ -13,6 +10,8 @@ use std::{
 };
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use super::packet;
 
 /// Long enough for a busy machine to answer.
 const PATIENCE: Duration = Duration::from_secs(4);

@@ -4,9 +4,6 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-#[path = "packet.rs"]
-mod packet;
-
 use std::{
     io::{self, ErrorKind, Read as _},
     net::{IpAddr, SocketAddr, UdpSocket},
@@ -17,8 +14,10 @@ use std::{
 
 use socket2::{Protocol, Socket, Type};
 
-use super::lab::bound_to;
-use packet::{INIT, INIT_ACK, read, write};
+use super::{
+    lab::bound_to,
+    packet::{INIT, INIT_ACK, read, write},
+};
 
 /// SOCK_RAW and IPPROTO_SCTP, which the crate names with all its features only.
 const RAW: i32 = 3;
