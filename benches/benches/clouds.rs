@@ -15,6 +15,7 @@ use cloud_aws::{AwsCloud, AwsOptions};
 use cloud_azure::{AzureCloud, AzureOptions};
 use cloud_gcp::{GcpCloud, GcpOptions};
 use cloud_http::auth::Environment;
+use cloud_ibm::{IbmCloud, IbmOptions};
 use cloud_sim::Sim;
 use ipnet::Ipv4Net;
 use model::{
@@ -26,6 +27,7 @@ fn main() {
     lists();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(stories());
+    runtime.block_on(link_with_ibm());
 }
 
 fn entry(name: &str, targets: &[String]) -> PermitEntry {
@@ -75,6 +77,7 @@ struct Clouds {
     aws: AwsCloud,
     azure: AzureCloud,
     gcp: GcpCloud,
+    ibm: IbmCloud,
 }
 
 async fn clouds() -> Clouds {
@@ -93,18 +96,29 @@ async fn clouds() -> Clouds {
         resource_group: Some("g1".to_owned()),
         ..AzureOptions::default()
     };
-    let azure = AzureCloud::with(&azure, keys, Some(Arc::clone(&sim.clock) as _), None).unwrap();
-    Clouds { sim, aws, azure, gcp }
+    let azure = AzureCloud::with(&azure, keys.clone(), Some(Arc::clone(&sim.clock) as _), None).unwrap();
+    let url = sim.url();
+    let ibm = IbmOptions {
+        endpoint: Some(format!("{url}/{{region}}/v1")),
+        transit_endpoint: Some(format!("{url}/v1")),
+        regions: Some(vec!["us-south".parse().unwrap()]),
+        ..IbmOptions::default()
+    };
+    let keys = Environment::of([("IBMCLOUD_API_KEY", "k"), ("IBMCLOUD_IAM_API_ENDPOINT", url.as_str())]);
+    let ibm = IbmCloud::with(&ibm, keys, Some(Arc::clone(&sim.clock) as _), None).unwrap();
+    Clouds { sim, aws, azure, gcp, ibm }
 }
 
 fn at(cloud: &str) -> At {
-    let deployment = if cloud == "azure" { "" } else { "p1" };
+    let deployment = if matches!(cloud, "azure" | "ibm") { "" } else { "p1" };
     At { site: format!("ns.{cloud}").parse().unwrap(), deployment: deployment.to_owned() }
 }
 
 const AWS_VM: &str = r#"{"region":"us-east-1","ImageId":"ami-1"}"#;
 const AZURE_VM: &str = r#"{"location":"westus2","properties":{"hardwareProfile":{"vmSize":"Standard_B1s"},"storageProfile":{}}}"#;
 const GCP_VM: &str = r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[{"boot":true}]}"#;
+
+const IBM_VM: &str = r#"{"zone":"us-south-1","profile":{"name":"bx2-2x8"},"image":{"id":"i"}}"#;
 
 async fn make(cloud: &dyn Cloud, kind: &str, description: &str, space: &str) -> ResourceState {
     let region: Segment = cloud.inspect_resource(&at(kind), description).await.unwrap();
@@ -144,11 +158,12 @@ fn spec(
 }
 
 async fn stories() {
-    let Clouds { sim, aws, azure, gcp } = clouds().await;
+    let Clouds { sim, aws, azure, gcp, ibm } = clouds().await;
     for (story, cloud, kind, description, space) in [
         ("clouds.first_vm_aws", &aws as &dyn Cloud, "aws", AWS_VM, "10.0.0.0/16"),
         ("clouds.first_vm_azure", &azure as &dyn Cloud, "azure", AZURE_VM, "10.2.0.0/16"),
         ("clouds.first_vm_gcp", &gcp as &dyn Cloud, "gcp", GCP_VM, "10.1.0.0/16"),
+        ("clouds.first_vm_ibm", &ibm as &dyn Cloud, "ibm", IBM_VM, "10.3.0.0/16"),
     ] {
         let since = sim.clock.elapsed();
         let made = make(cloud, kind, description, space).await;
@@ -183,4 +198,30 @@ async fn stories() {
     tell(&sim, "clouds.first_link_azure_gcp", since);
     let status = azure.connection_status(&a, &b.site).await.unwrap();
     assert_eq!((status.tunnels_up, status.bgp_established), (2, 2));
+}
+
+/// The first link of Google Cloud and IBM Cloud.
+async fn link_with_ibm() {
+    let Clouds { sim, gcp, ibm, .. } = clouds().await;
+    make(&gcp, "gcp", GCP_VM, "10.1.0.0/16").await;
+    make(&ibm, "ibm", IBM_VM, "10.2.0.0/16").await;
+    sim.take_calls();
+    let since = sim.clock.elapsed();
+    let (gcp_at, ibm_at) = (at("gcp"), at("ibm"));
+    let (near, far) = tokio::join!(gcp.create_gateway(&gcp_at, 64_514), ibm.create_gateway(&ibm_at, 64_515));
+    let (near, far) = (near.unwrap(), far.unwrap());
+    let four = |addresses: &[std::net::IpAddr]| addresses.iter().cycle().take(4).copied().collect::<Vec<_>>();
+    let towards_ibm = spec(["gcp", "ibm"], far.asn, four(&far.addresses), 0, [1, 2]);
+    let towards_gcp = spec(["ibm", "gcp"], near.asn, four(&near.addresses), 0, [2, 1]);
+    let (one, other) = tokio::join!(
+        gcp.create_connections(&gcp_at, &towards_ibm),
+        ibm.create_connections(&ibm_at, &towards_gcp)
+    );
+    one.unwrap();
+    other.unwrap();
+    tell(&sim, "clouds.first_link_gcp_ibm", since);
+    for (cloud, here, there) in [(&gcp as &dyn Cloud, &gcp_at, &ibm_at), (&ibm, &ibm_at, &gcp_at)] {
+        let status = cloud.connection_status(here, &there.site).await.unwrap();
+        assert_eq!((status.tunnels_up, status.bgp_established), (4, 4));
+    }
 }

@@ -6,7 +6,8 @@ cd "$(dirname "$0")/../.."
 venv=${TRESTLE_VENV:-target/clouds-venv}
 [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
 "$venv/bin/pip" install --quiet 'boto3>=1.43' 'google-cloud-compute>=1.40' awscli 'moto[ec2,server]' \
-    'azure-mgmt-network>=33' 'azure-mgmt-compute>=39' 'azure-identity>=1.27'
+    'azure-mgmt-network>=33' 'azure-mgmt-compute>=39' 'azure-identity>=1.27' \
+    'ibm-vpc>=0.30' 'ibm-cloud-networking-services>=0.30'
 cargo build --locked --quiet -p cloud-sim --example clouds
 out=$(mktemp -d)
 trap 'kill "$sim" 2>/dev/null || true; rm -rf "$out"' EXIT
@@ -29,6 +30,7 @@ drive boto3 python labs/clouds/aws.py
 drive aws-cli labs/clouds/aws-cli.sh
 drive azure-mgmt python labs/clouds/azure_mgmt.py
 drive google-cloud-compute python labs/clouds/gcp.py
+drive ibm-vpc python labs/clouds/ibm.py
 
 # The AWS plugin against a simulation that is not ours.
 moto_server -H 127.0.0.1 -p 15055 > "$out/moto" 2>&1 &

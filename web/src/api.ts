@@ -33,19 +33,43 @@ export class Problem extends Error {
 }
 
 export async function call<T>(method: string, path: string, body?: unknown): Promise<T> {
-  const init: RequestInit = { method, headers: { accept: "application/json" }, cache: "no-store" };
-  if (body !== undefined) {
-    init.headers = { ...init.headers, "content-type": "application/json" };
-    init.body = JSON.stringify(body);
-  }
+  const headers: Record<string, string> = { accept: "application/json" };
+  if (body === undefined) return (await (await ask(path, { method, headers })).json()) as T;
+  headers["content-type"] = "application/json";
+  return (await (await ask(path, { method, headers, body: JSON.stringify(body) })).json()) as T;
+}
+
+async function ask(path: string, init: RequestInit): Promise<Response> {
   let reply: Response;
   try {
-    reply = await fetch(path, init);
+    reply = await fetch(path, { ...init, cache: "no-store" });
   } catch {
     throw new Problem("UNAVAILABLE", 0, "The controller does not answer. Is it running?");
   }
-  if (reply.ok) return (await reply.json()) as T;
+  if (reply.ok || reply.status === 304) return reply;
   throw await problem(reply);
+}
+
+/** A version of what is at a path. */
+export interface Version {
+  data: unknown;
+  tag: string | undefined;
+}
+
+/** The newest version: of a long list that is held already only what differs is sent, and what does not differ stays the same objects. */
+export async function renew(path: string, held: Version | undefined): Promise<Version> {
+  const headers: Record<string, string> = { accept: "application/json", "a-im": "list" };
+  if (held?.tag) headers["if-none-match"] = held.tag;
+  const reply = await ask(path, { headers });
+  if (reply.status === 304 && held) return held;
+  const tag = reply.headers.get("etag") ?? undefined;
+  const told: unknown = await reply.json();
+  return { data: reply.status === 226 ? together(held?.data as unknown[], told as unknown[]) : told, tag };
+}
+
+/** `[first, count]` is a part of the older list, anything else a new item. */
+function together(old: unknown[], told: unknown[]): unknown[] {
+  return told.flatMap((part) => (Array.isArray(part) ? old.slice(part[0] as number, (part[0] as number) + (part[1] as number)) : [part]));
 }
 
 async function problem(reply: Response): Promise<Problem> {

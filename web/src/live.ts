@@ -2,11 +2,12 @@
 //
 //   /events ─► versions of nouns ─► each path in use whose nouns changed is fetched again ─► signal ─► view
 //
-// One request a path at a time; what changed meanwhile is one further request. A path that takes long is asked less often.
+// Of a long list only what differs comes over the wire. One request a path at a time; what changed meanwhile is one
+// further request. A path that takes long is asked less often.
 
 import { signal, type Signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
-import { get, Problem, type Identity } from "./api.ts";
+import { get, Problem, renew, type Identity, type Version } from "./api.ts";
 
 export type Noun =
   | "tags" | "namespaces" | "resources" | "jobs" | "objects" | "realisation" | "nodes" | "storage" | "audit";
@@ -31,6 +32,7 @@ interface Entry extends Live<unknown> {
   users: number;
   /** The versions the data is of. */
   of: string;
+  held: Version | undefined;
   busy: boolean;
   timer: number | undefined;
   /** Not before this time. */
@@ -56,7 +58,8 @@ async function load(entry: Entry) {
   const of = stamp(entry.nouns);
   const start = performance.now();
   try {
-    entry.data.value = await get(entry.path);
+    entry.held = await renew(entry.path, entry.held);
+    entry.data.value = entry.held.data;
     entry.problem.value = undefined;
   } catch (failed) {
     const problem = failed instanceof Problem ? failed : new Problem("UNKNOWN", 0, String(failed));
@@ -73,7 +76,7 @@ function entryOf(path: string, nouns: readonly Noun[]): Entry {
   let entry = entries.get(path);
   if (!entry) {
     entry = {
-      path, nouns, users: 0, of: "", busy: false, timer: undefined, next: 0,
+      path, nouns, users: 0, of: "", held: undefined, busy: false, timer: undefined, next: 0,
       data: signal(undefined), problem: signal(undefined),
     };
     entries.set(path, entry);

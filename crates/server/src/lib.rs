@@ -19,6 +19,7 @@ mod enforcer;
 mod explain;
 pub mod failure;
 mod grpc;
+mod leader;
 mod life;
 mod limits;
 mod listen;
@@ -36,6 +37,7 @@ mod policy;
 pub mod private_file;
 mod random;
 mod reach;
+mod realisation;
 mod rest;
 mod services;
 mod storage;
@@ -43,6 +45,7 @@ mod store_failure;
 mod tags;
 mod tls;
 pub mod transport;
+pub mod views;
 mod watch_api;
 
 pub use config::{

@@ -149,8 +149,9 @@ async fn look(parts: Parts) {
                 parts.news.raise(&[noun]);
             }
         };
-        tell(Noun::Nodes, &mut nodes, of_nodes(&parts));
-        tell(Noun::Realisation, &mut reports, parts.watch.reports());
+        let seen = of_nodes(&parts);
+        tell(Noun::Nodes, &mut nodes, seen);
+        tell(Noun::Realisation, &mut reports, digest(&(seen, parts.watch.reports())));
         tell(Noun::Resources, &mut troubles, digest(&parts.orchestrator.troubles()));
     }
 }

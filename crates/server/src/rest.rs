@@ -3,6 +3,7 @@
 //! Failures are RFC 9457 problem JSON with the gRPC code (`crate::failure`). Not here: who may call (`access`).
 
 mod body;
+mod delta;
 mod events;
 mod inventory;
 mod jobs;
@@ -18,6 +19,8 @@ mod session;
 mod storage;
 mod system;
 mod tags;
+
+use std::sync::Arc;
 
 use axum::{
     Router,
@@ -143,6 +146,7 @@ pub fn router(parts: &Parts) -> Router {
             .with_status(StatusCode::METHOD_NOT_ALLOWED)
         })
         .layer(DefaultBodyLimit::max(parts.config.limits.max_message_bytes))
+        .layer(middleware::from_fn_with_state(Arc::<delta::Versions>::default(), delta::tell))
         .with_state(parts.clone())
 }
 

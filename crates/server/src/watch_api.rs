@@ -12,7 +12,7 @@ mod reports;
 mod resources;
 mod status;
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
     Json, Router,
@@ -22,12 +22,9 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::{get, post},
 };
-use model::{
-    Role,
-    policy::{ObjectId, output::Update},
-};
+use model::{Role, policy::output::Update};
 use tonic::Code;
-use watch::{Cache, GROUP, Realisation, Resource, VERSION, discovery};
+use watch::{Cache, GROUP, Resource, VERSION, discovery};
 
 use crate::{access::Caller, failure::Failure, parts::Parts, policy::Consumer};
 
@@ -42,11 +39,6 @@ impl Consumer for Feed {
     fn synced(&mut self) {
         self.0.set_synced();
     }
-}
-
-/// How far the nodes are with each policy, by the object it was made from.
-pub fn realisations(cache: &Cache) -> HashMap<ObjectId, Realisation> {
-    cache.realisations().into_iter().map(|realisation| (realisation.source.clone(), realisation)).collect()
 }
 
 fn path(resource: &str) -> String {

@@ -37,6 +37,7 @@ pub enum Command {
     /// Start a controller here, with no configuration; other commands find it by themselves
     #[command(after_help = "Examples:
   trestle up
+  sudo trestle up --demo                            a story with real packets; Ctrl-C takes everything away
   trestle up --cloud a=fake --cloud b=fake          two clouds in memory, to try things out
   sudo trestle up --cloud lab=linux                 this machine's network namespaces as a cloud
   trestle up --plaintext-loopback --anonymous-role operator")]
@@ -171,13 +172,20 @@ pub struct UpArgs {
     /// Speak plaintext instead of TLS; on loopback addresses only
     #[arg(long)]
     pub plaintext_loopback: bool,
-    /// A cloud to have, once per cloud; KIND is linux (network namespaces, needs root), aws, azure or gcp
+    /// A cloud to have, once per cloud; KIND is linux (network namespaces, needs root), aws, azure, gcp or ibm
     /// (credentials as their own tools find them), fake (in memory) or the http:// URL of a plugin
     #[arg(long, value_name = "NAME=KIND", value_parser = crate::commands::serve::cloud)]
     pub cloud: Vec<server::CloudConfig>,
     /// With --plaintext-loopback: the role of callers without token or certificate
     #[arg(long, value_name = "ROLE", requires = "plaintext_loopback")]
     pub anonymous_role: Option<Role>,
+    /// Play a story: two clouds, two nodes with Pods, a service and storage, step by step and with real packets. Then stay
+    /// up, and leave nothing behind. Keeps everything in a directory of its own. Without root a part is left out
+    #[arg(long, conflicts_with = "cloud")]
+    pub demo: bool,
+    /// With --demo: end after the story
+    #[arg(long, requires = "demo")]
+    pub once: bool,
 }
 
 #[cfg(test)]

@@ -28,11 +28,14 @@ use clap::CommandFactory as _;
 use crate::{
     args::{Args, Command},
     client::ConnectionArgs,
+    demo,
     output::Format,
+    progress::during,
 };
 
 pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -> anyhow::Result<()> {
     match command {
+        Command::Up(args) if args.demo => demo::run(args).await,
         Command::Up(args) => serve::up(args).await,
         Command::Serve { config } => serve::serve(&config).await,
         Command::Plugin(args) => plugin::run(args).await,
@@ -42,24 +45,38 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         Command::Rule(command) => rule::run(command, output, connection).await,
         Command::Link(command) => link::run(command, output, connection.connect().await?).await,
         Command::Job(command) => job::run(command, output, connection.connect().await?).await,
-        Command::Check => check::run(false, output, connection.connect().await?).await,
-        Command::Fix => check::run(true, output, connection.connect().await?).await,
+        Command::Check => during("Comparing", check::run(false, output, connection.connect().await?)).await,
+        Command::Fix => during("Mending", check::run(true, output, connection.connect().await?)).await,
         Command::Namespace(command) => namespace::run(command, output, connection).await,
         Command::Node(command) => node::run(command, output, connection.connect().await?).await,
-        Command::Apply(args) => object::apply(args, output, connection.connect().await?).await,
+        Command::Apply(args) => {
+            during("Applying", object::apply(args, output, connection.connect().await?)).await
+        }
         Command::Get(args) => object::get(args, output, connection.connect().await?).await,
-        Command::Delete(args) => object::delete(args, output, connection.connect().await?).await,
-        Command::Policy(command) => policy::run(command, output, connection.connect().await?).await,
-        Command::Service(command) => service::run(command, output, connection.connect().await?).await,
-        Command::Explain(args) => policy::explain(args, output, connection.connect().await?).await,
+        Command::Delete(args) => {
+            during("Deleting", object::delete(args, output, connection.connect().await?)).await
+        }
+        Command::Policy(command) => {
+            during("Reading", policy::run(command, output, connection.connect().await?)).await
+        }
+        Command::Service(command) => {
+            during("Reading", service::run(command, output, connection.connect().await?)).await
+        }
+        Command::Explain(args) => {
+            during("Asking", policy::explain(args, output, connection.connect().await?)).await
+        }
         Command::Ticket(command) => storage::ticket(command, output, connection.connect().await?).await,
-        Command::Consumer(command) => storage::consumer(command, output, connection.connect().await?).await,
-        Command::Store(command) => store::run(command, output, connection).await,
+        Command::Consumer(command) => {
+            during("Waiting", storage::consumer(command, output, connection.connect().await?)).await
+        }
+        Command::Store(command) => during("Copying", store::run(command, output, connection)).await,
         Command::Token(command) => access::token(command, output, connection.connect().await?).await,
         Command::Cert(command) => access::cert(command, output, connection.connect().await?).await,
         Command::Audit { limit } => access::audit(limit, output, connection.connect().await?).await,
         Command::Top => top::run(connection.connect().await?).await,
-        Command::Status => status::run(output, connection.connect().await?).await,
+        Command::Status => {
+            during("Reading", Box::pin(status::run(output, connection.connect().await?))).await
+        }
         Command::Page(args) => page::run(args, output, connection).await,
         Command::Whoami => access::whoami(output, connection.connect().await?).await,
         Command::Version => output.done(

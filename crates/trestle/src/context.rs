@@ -67,6 +67,11 @@ pub fn default_data_dir() -> anyhow::Result<PathBuf> {
     user_dir("XDG_DATA_HOME", ".local/share")
 }
 
+/// Where `trestle up --demo` keeps its data unless told otherwise: it is emptied at the end.
+pub fn demo_data_dir() -> anyhow::Result<PathBuf> {
+    Ok(default_data_dir()?.with_file_name("trestle-demo"))
+}
+
 fn user_dir(variable: &str, below_home: &str) -> anyhow::Result<PathBuf> {
     if let Some(dir) = env::var_os(variable).filter(|dir| !dir.is_empty()) {
         return Ok(Path::new(&dir).join("trestle"));

@@ -5,14 +5,19 @@ mod client;
 mod commands;
 mod config_file;
 mod context;
+mod demo;
 mod exit;
 mod manifest;
 mod output;
 mod paint;
+mod progress;
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let args = args::Args::parse();

@@ -100,6 +100,7 @@ fn coloured(text: String) -> Cell {
 
 /// Writes a line to standard output. A reader that went away is not an error.
 pub fn print(text: &str) -> anyhow::Result<()> {
+    crate::progress::clear();
     match writeln!(io::stdout().lock(), "{text}") {
         Err(err) if err.kind() != io::ErrorKind::BrokenPipe => Err(err.into()),
         _ => Ok(()),

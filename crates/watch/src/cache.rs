@@ -26,7 +26,7 @@ use crate::{
     encode::{self, Encoding},
     objects::{Expired, Objects, Start},
     oversize,
-    realisation::{Realisation, Report, Reports},
+    realisation::{Elsewhere, Realisation, Report, Reports},
     resource::Resource,
     version::{Content, Node},
     watcher::{Watch, Watcher},
@@ -189,24 +189,23 @@ impl Cache {
         self.reported.load(Ordering::Relaxed)
     }
 
-    /// How far the nodes are with one policy; none if there is no such policy.
-    pub fn realisation(&self, policy: &Identifier) -> Option<Realisation> {
-        let objects = self.policies.read();
-        let version = objects.seen(policy, &None)?;
-        self.realisation_of(&objects, policy, &version.content)
-    }
-
-    /// The same for all policies, by UID.
-    pub fn realisations(&self) -> Vec<Realisation> {
+    /// How far the nodes are with each policy, by UID; also those of which somebody else knows.
+    pub fn realisations(&self, elsewhere: Elsewhere<'_>) -> Vec<Realisation> {
         let objects = self.policies.read();
         let versions = objects.all_seen(&None);
         versions
             .iter()
-            .filter_map(|version| self.realisation_of(&objects, &version.name, &version.content))
+            .filter_map(|version| self.realisation_of(&objects, &version.name, &version.content, elsewhere))
             .collect()
     }
 
-    fn realisation_of(&self, objects: &Objects, name: &Identifier, content: &Content) -> Option<Realisation> {
+    fn realisation_of(
+        &self,
+        objects: &Objects,
+        name: &Identifier,
+        content: &Content,
+        elsewhere: Elsewhere<'_>,
+    ) -> Option<Realisation> {
         let Content::Policy(policy) = content else { return None };
         let source = &policy.source;
         let object = ObjectId {
@@ -216,8 +215,8 @@ impl Cache {
         };
         let mut problems = self.problems.lock().get(&object).cloned().unwrap_or_default();
         problems.extend(oversize::problem(policy));
-        let desired = objects.span(name).map_or(0, |span| span.len());
-        Some(self.reports.lock().realisation(policy, object, desired, problems))
+        let span = objects.span(name).into_iter().flatten();
+        Some(self.reports.lock().realisation(policy, object, span, problems, elsewhere))
     }
 
     /// How many objects a resource has, and how many watch it.

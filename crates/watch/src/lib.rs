@@ -2,7 +2,7 @@
 //!
 //! In: the engine's [`Update`](model::policy::output::Update)s ([`Cache::apply`]), nodes' reports ([`Cache::report`]).
 //! Out: frames ([`Cache::watch`]), bodies of replies ([`Cache::list`], [`Cache::get`]), the documents of
-//! [`discovery`], how far nodes are ([`Cache::realisation`]). Holds: the present version of every object, and per
+//! [`discovery`], how far nodes are ([`Cache::realisations`]). Holds: the present version of every object, and per
 //! watcher what it has still to learn. Not here: HTTP, who may ask (`server`), what a policy means (`policy`).
 //!
 //! Frames are encoded when first needed, once per encoding, and shared. A reader that stops reading costs one entry per
@@ -29,6 +29,6 @@ pub use convert::{action_name, direction_name, source_kind};
 pub use encode::{API_VERSION, Encoding, GROUP, MAGIC, VERSION, document, frames};
 pub use objects::{Expired, Start};
 pub use query::{BodyError, Query, QueryError, encoding_for, read_body};
-pub use realisation::{Phase, Realisation, Report};
+pub use realisation::{Elsewhere, Phase, Realisation, Report};
 pub use resource::Resource;
 pub use watcher::Watch;

@@ -19,6 +19,10 @@ pub struct Report {
     pub message: String,
 }
 
+/// What nodes say of a policy that do not report each one: none as long as it is unknown, else whether it is in force, or
+/// why not.
+pub type Elsewhere<'a> = &'a dyn Fn(&str, &Identifier) -> Option<Result<(), String>>;
+
 /// Reports by policy and node. Nodes that leave a span, and policies that go, take theirs along.
 #[derive(Debug, Default)]
 pub struct Reports(FxHashMap<Identifier, FxHashMap<Arc<str>, Report>>);
@@ -82,20 +86,29 @@ impl Reports {
         }
     }
 
-    /// All reports kept are of nodes in the span. O(reports).
-    pub fn realisation(
+    /// All reports kept are of nodes in the span. O(span).
+    pub fn realisation<'s>(
         &self,
         policy: &NetworkPolicy,
         source: ObjectId,
-        desired: usize,
+        span: impl Iterator<Item = &'s Arc<str>>,
         problems: Vec<Problem>,
+        elsewhere: Elsewhere<'_>,
     ) -> Realisation {
-        let reports = self.0.get(&policy.uid).into_iter().flatten();
-        let (mut current, mut failures) = (0, Vec::new());
-        for (node, report) in reports.filter(|(_, report)| report.generation == policy.generation) {
-            match report.is_failure {
-                true => failures.push((Arc::clone(node), report.message.clone())),
-                false => current += 1,
+        let reports = self.0.get(&policy.uid);
+        let (mut desired, mut current, mut failures) = (0, 0, Vec::new());
+        for node in span {
+            desired += 1;
+            let report = reports.and_then(|reports| reports.get(node));
+            let told = match report.filter(|report| report.generation == policy.generation) {
+                Some(report) if report.is_failure => Some(Err(report.message.clone())),
+                Some(_) => Some(Ok(())),
+                None => elsewhere(node, &policy.uid),
+            };
+            match told {
+                Some(Ok(())) => current += 1,
+                Some(Err(message)) => failures.push((Arc::clone(node), message)),
+                None => {}
             }
         }
         failures.sort();
@@ -139,8 +152,18 @@ mod tests {
     }
 
     fn told(reports: &Reports, generation: i64, desired: usize) -> (Phase, usize, usize) {
+        told_with(reports, generation, desired, &|_, _| None)
+    }
+
+    fn told_with(
+        reports: &Reports,
+        generation: i64,
+        desired: usize,
+        elsewhere: Elsewhere<'_>,
+    ) -> (Phase, usize, usize) {
         let source = ObjectId { kind: Kind::NetworkPolicy, namespace: "ns".into(), name: "p".into() };
-        let told = reports.realisation(&policy(generation), source, desired, Vec::new());
+        let span: Span = ["a", "b"].into_iter().take(desired).map(Into::into).collect();
+        let told = reports.realisation(&policy(generation), source, span.iter(), Vec::new(), elsewhere);
         (told.phase, told.current, told.failures.len())
     }
 
@@ -164,10 +187,21 @@ mod tests {
         reports.take(&uid, "b", report(2, true));
         assert_eq!(told(&reports, 2, 2), (Phase::Failed, 1, 1));
         // The node that failed leaves the span, and with it its failure.
-        reports.forget(&uid, false, &["b".into()].into());
+        reports.forget(&uid, false, &["b".into()].into_iter().collect());
         assert_eq!(told(&reports, 2, 1), (Phase::Realized, 1, 0));
-        reports.forget(&uid, true, &[].into());
+        reports.forget(&uid, true, &Span::default());
         assert_eq!(told(&reports, 2, 1), (Phase::Realizing, 0, 0));
+    }
+
+    #[test]
+    fn nodes_that_do_not_report_each_policy_are_asked_about() {
+        let (mut reports, uid) = (Reports::default(), Identifier::parse("p"));
+        let in_force = |node: &str, _: &Identifier| (node == "a").then_some(Ok(()));
+        assert_eq!(told_with(&reports, 1, 2, &in_force), (Phase::Realizing, 1, 0));
+        reports.take(&uid, "b", report(1, false));
+        assert_eq!(told_with(&reports, 1, 2, &in_force), (Phase::Realized, 2, 0));
+        let refused = |_: &str, _: &Identifier| Some(Err("no room".to_owned()));
+        assert_eq!(told_with(&reports, 1, 2, &refused), (Phase::Failed, 1, 1));
     }
 
     #[test]

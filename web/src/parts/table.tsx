@@ -58,17 +58,16 @@ export function Table<T>(props: Props<T>) {
   const body = useRef<HTMLDivElement>(null);
   const [view, setView] = useState({ top: 0, height: 600, width: 1000 });
 
-  const texts = useMemo(() => {
-    const made = new Map<T, string>();
-    return (row: T) => {
-      let text = made.get(row);
-      if (text === undefined) {
-        text = columns.map((column) => column.text(row)).join(" ").toLowerCase();
-        made.set(row, text);
-      }
-      return text;
-    };
-  }, [props.rows]);
+  // Rows that did not change are the same objects, so their texts are made once.
+  const made = useRef(new WeakMap<object, string>());
+  const texts = (row: T) => {
+    let text = made.current.get(row as object);
+    if (text === undefined) {
+      text = columns.map((column) => column.text(row)).join(" ").toLowerCase();
+      made.current.set(row as object, text);
+    }
+    return text;
+  };
 
   const rows = useMemo(() => {
     const words = search.toLowerCase().split(/\s+/).filter(Boolean);

@@ -21,7 +21,6 @@ use crate::{
     cloud::Inner,
     names::lan,
     namespace,
-    network::forward,
     permit::TABLE,
     shell::{ip_in, veth},
     state::State,
@@ -56,7 +55,7 @@ impl Inner {
         let edge = self.names.edge(site);
         namespace::ensure(&edge).await?;
         self.tables.reconcile(&edge, table(state, site)).await?;
-        forward(&edge).await?;
+        namespace::forward(&edge).await?;
         let outward = state.nats.iter().any(|nat| nat.site == *site);
         let block = self.underlay.join(&self.tables, site, &edge, outward).await?;
         for (name, space) in state.networks_of(site) {

@@ -87,7 +87,8 @@ pub(crate) fn fits(namespace: &str) -> bool {
     namespace.len() <= LONGEST
 }
 
-fn mark(dir: &Path) -> io::Result<String> {
+/// What stands for a directory of state in names. The directory must exist.
+pub fn mark(dir: &Path) -> io::Result<String> {
     let path = fs::canonicalize(dir)?;
     Ok(hex(&Sha256::digest(path.as_os_str().as_encoded_bytes())[..4]))
 }

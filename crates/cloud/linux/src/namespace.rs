@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, fs, io, path::PathBuf, thread};
 
 use cloud_api::CloudError;
+use node_kernel::sysctl;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::shell::run;
@@ -16,19 +17,19 @@ fn path(name: &str) -> PathBuf {
     PathBuf::from(DIR).join(name)
 }
 
-pub(crate) fn exists(name: &str) -> bool {
+pub fn exists(name: &str) -> bool {
     rustix::fs::statfs(path(name)).is_ok_and(|stat| stat.f_type == NSFS)
 }
 
 /// The names of all namespaces.
-pub(crate) fn all() -> BTreeSet<String> {
+pub fn all() -> BTreeSet<String> {
     // Without the directory there has never been one.
     let entries = fs::read_dir(DIR).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
 /// Makes a namespace with its loopback up, if there is none.
-pub(crate) async fn ensure(name: &str) -> Result<(), CloudError> {
+pub async fn ensure(name: &str) -> Result<(), CloudError> {
     if exists(name) {
         return Ok(());
     }
@@ -39,7 +40,7 @@ pub(crate) async fn ensure(name: &str) -> Result<(), CloudError> {
 }
 
 /// Ends what runs in a namespace, then deletes it with all that is in it. One that is not there is fine.
-pub(crate) async fn delete(name: &str) -> Result<(), CloudError> {
+pub async fn delete(name: &str) -> Result<(), CloudError> {
     if exists(name) {
         // A daemon that outlives its namespace may spin.
         stop_all(name).await;
@@ -49,12 +50,12 @@ pub(crate) async fn delete(name: &str) -> Result<(), CloudError> {
     Ok(())
 }
 
-pub(crate) async fn has_link(namespace: &str, link: &str) -> bool {
+pub async fn has_link(namespace: &str, link: &str) -> bool {
     run(&["ip", "-n", namespace, "link", "show", link]).await.is_ok()
 }
 
 /// Does something inside a namespace, on a thread of its own. Sockets opened there stay there.
-pub(crate) async fn inside<T: Send + 'static>(
+pub async fn inside<T: Send + 'static>(
     name: &str,
     act: impl FnOnce() -> Result<T, CloudError> + Send + 'static,
 ) -> Result<T, CloudError> {
@@ -76,6 +77,29 @@ pub(crate) async fn inside<T: Send + 'static>(
     told.await.unwrap_or_else(|_| Err(CloudError::unavailable("a thread inside a namespace has panicked")))
 }
 
+/// Lets a namespace route. Packets may come back another way than they went.
+pub async fn forward(name: &str) -> Result<(), CloudError> {
+    let text = name.to_owned();
+    inside(name, move || {
+        let mut settings = vec![
+            ("net/ipv4/ip_forward", "1"),
+            ("net/ipv4/conf/all/rp_filter", "0"),
+            ("net/ipv4/conf/default/rp_filter", "0"),
+        ];
+        if has_ipv6() {
+            settings.push(("net/ipv6/conf/all/forwarding", "1"));
+        }
+        let set = sysctl::ensure(&settings).map(drop);
+        set.map_err(|err| CloudError::unavailable(format!("{text}: {err}: {}", err.source)))
+    })
+    .await
+}
+
+/// Whether this kernel has IPv6; without it there are no twins, and everything else works.
+pub(crate) fn has_ipv6() -> bool {
+    std::path::Path::new("/proc/sys/net/ipv6").exists()
+}
+
 fn file_descriptor(file: &fs::File) -> std::os::fd::BorrowedFd<'_> {
     std::os::fd::AsFd::as_fd(file)
 }
@@ -87,7 +111,7 @@ pub(crate) async fn pids(name: &str) -> Vec<i32> {
 }
 
 /// Ends what runs inside a namespace: told to first, made to after two seconds.
-pub(crate) async fn stop_all(name: &str) {
+pub async fn stop_all(name: &str) {
     use rustix::process::{Pid, Signal, kill_process};
     for signal in [Signal::TERM, Signal::KILL] {
         let running = pids(name).await;

@@ -6,7 +6,7 @@ use cloud_api::CloudError;
 use tokio::{io::AsyncWriteExt as _, process::Command};
 
 /// Runs a command and gives back what it printed.
-pub(crate) async fn run(words: &[&str]) -> Result<String, CloudError> {
+pub async fn run(words: &[&str]) -> Result<String, CloudError> {
     run_with(words, "").await
 }
 
@@ -38,7 +38,7 @@ pub(crate) async fn run_with(words: &[&str], input: &str) -> Result<String, Clou
 }
 
 /// Runs several `ip` commands in a namespace, in one process.
-pub(crate) async fn ip_in(namespace: &str, lines: &[String]) -> Result<(), CloudError> {
+pub async fn ip_in(namespace: &str, lines: &[String]) -> Result<(), CloudError> {
     let text = lines.join("\n") + "\n";
     run_with(&["ip", "-n", namespace, "-batch", "-"], &text).await.map(drop)
 }
@@ -54,7 +54,7 @@ pub(crate) async fn delete_link(namespace: &str, link: &str) -> Result<(), Cloud
 
 /// Makes a pair of interfaces, each in its namespace, unless both are there. One whose other end is missing is made
 /// anew.
-pub(crate) async fn veth(a: (&str, &str), b: (&str, &str)) -> Result<(), CloudError> {
+pub async fn veth(a: (&str, &str), b: (&str, &str)) -> Result<(), CloudError> {
     let (here, there) =
         (crate::namespace::has_link(a.0, a.1).await, crate::namespace::has_link(b.0, b.1).await);
     if here && there {

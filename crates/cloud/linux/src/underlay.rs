@@ -180,7 +180,7 @@ impl Underlay {
     async fn ensure_exchange(&self, tables: &Tables, exchange: &str) -> Result<(), CloudError> {
         namespace::ensure(exchange).await?;
         tables.reconcile(exchange, uplink::table()).await?;
-        crate::network::forward(exchange).await
+        namespace::forward(exchange).await
     }
 
     fn file(&self) -> PathBuf {

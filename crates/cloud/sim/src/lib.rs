@@ -5,7 +5,7 @@
 //! checked against cuts of the clouds' own API descriptions (`schemas/`, with their origin).
 //!
 //! ```text
-//!   plugin or official client ── HTTP ──► server ── faults ──► aws │ azure │ gcp ── objects ──► wire: who reaches whom?
+//!   plugin or official client ── HTTP ──► server ── faults ──► aws │ azure │ gcp │ ibm ── objects ──► wire: who reaches whom?
 //! ```
 
 mod aws;
@@ -13,7 +13,9 @@ mod azure;
 mod clock;
 mod faults;
 mod gcp;
+mod ibm;
 mod record;
+mod rest;
 mod server;
 pub mod wire;
 mod world;

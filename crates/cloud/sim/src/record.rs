@@ -18,7 +18,8 @@ impl Recorder {
         let region =
             region.and_then(|text| text.split_once("Credential=")?.1.split('/').nth(2)).unwrap_or_default();
         let waited = now.saturating_sub(self.last).as_secs();
-        self.last = now;
+        // What is less than a second counts with the next request.
+        self.last += Duration::from_secs(waited);
         let line = json!({
             "after": waited,
             "method": ask.method.as_str(),

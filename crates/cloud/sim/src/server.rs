@@ -13,7 +13,7 @@ use http::{HeaderMap, Method, Uri};
 use parking_lot::Mutex;
 
 use crate::{
-    Fault, VirtualClock, aws, azure, gcp,
+    Fault, VirtualClock, aws, azure, gcp, ibm,
     world::{Call, World},
 };
 
@@ -101,14 +101,25 @@ async fn handle(
     response
 }
 
+/// A simulated cloud: whose request it is, what it asks for, and the answer.
+type Cloud =
+    (fn(&Ask<'_>) -> bool, fn(&Ask<'_>) -> String, fn(&mut World, &Ask<'_>, Option<Fault>) -> Answer);
+
+/// The first whose request it is answers. AWS has no path of its own and comes last.
+const CLOUDS: [Cloud; 4] = [
+    (gcp::is_for, gcp::operation, gcp::answer),
+    (azure::is_for, azure::operation, azure::answer),
+    (ibm::is_for, ibm::operation, ibm::answer),
+    (|_| true, aws::operation, aws::answer),
+];
+
 fn answer(world: &mut World, ask: &Ask<'_>) -> (Answer, bool) {
-    type Answering = fn(&mut World, &Ask<'_>, Option<Fault>) -> Answer;
-    // AWS has no paths of its own, so it hears what is nobody else's.
-    let (operation, cloud): (String, Answering) = match ask {
-        ask if gcp::is_for(ask) => (gcp::operation(ask), gcp::answer),
-        ask if azure::is_for(ask) => (azure::operation(ask), azure::answer),
-        ask => (aws::operation(ask), aws::answer),
-    };
+    if let Some(answer) = ibm::token(ask) {
+        return (answer, false);
+    }
+    let [.., last] = CLOUDS;
+    let (_, operation, cloud) = CLOUDS.into_iter().find(|(is_for, ..)| is_for(ask)).unwrap_or(last);
+    let operation = operation(ask);
     let fault = world.trouble.roll(&operation);
     let answer = match fault {
         Some(Fault::Html) => Answer {

@@ -13,6 +13,7 @@ use crate::{
     azure::Azure,
     faults::Trouble,
     gcp::Gce,
+    ibm::Ibm,
     record::Recorder,
     server,
     wire::{Gateway, Host, Network, Wire},
@@ -21,7 +22,7 @@ use crate::{
 /// One request that a cloud heard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// `ec2:DescribeVpcs`, `Microsoft.Network/virtualNetworks/write`, `compute.networks.insert`.
+    /// `ec2:DescribeVpcs`, `Microsoft.Network/virtualNetworks/write`, `compute.networks.insert`, `is.create_vpc`.
     pub operation: String,
     pub status: u16,
 }
@@ -44,6 +45,7 @@ pub(crate) struct World {
     pub(crate) gcp: Gce,
     /// What is no cloud, by name.
     pub(crate) sites: BTreeMap<String, OwnSite>,
+    pub(crate) ibm: Ibm,
     pub(crate) trouble: Trouble,
     pub(crate) calls: Vec<Call>,
     pub(crate) recorder: Option<Recorder>,
@@ -57,6 +59,7 @@ impl World {
         self.aws.join(&mut wire);
         self.azure.join(&mut wire);
         self.gcp.join(&mut wire);
+        self.ibm.join(&mut wire);
         for (name, site) in &self.sites {
             wire.networks.insert(name.clone(), site.network.clone());
             wire.gateways.insert(name.clone(), site.gateway.clone());
@@ -132,6 +135,7 @@ impl Sim {
         world.aws.settle(now);
         world.azure.settle(now);
         world.gcp.settle(now);
+        world.ibm.settle(now);
     }
 
     /// Puts something on the wire that is no cloud: a site with a gateway of its own.
@@ -176,13 +180,21 @@ impl Sim {
         world.aws.vandalise();
         world.azure.vandalise();
         world.gcp.vandalise();
+        world.ibm.vandalise();
     }
 
     /// What is left in any cloud, by id; what every account has from the beginning aside.
     pub fn left(&self) -> Vec<String> {
         self.pass(Duration::from_secs(7200));
         let world = self.world.lock();
-        world.aws.left().into_iter().chain(world.azure.left()).chain(world.gcp.left()).collect()
+        world
+            .aws
+            .left()
+            .into_iter()
+            .chain(world.azure.left())
+            .chain(world.gcp.left())
+            .chain(world.ibm.left())
+            .collect()
     }
 }
 

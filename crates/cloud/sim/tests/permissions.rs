@@ -13,6 +13,7 @@ use cloud_aws::{AwsCloud, AwsOptions};
 use cloud_azure::{AzureCloud, AzureOptions};
 use cloud_gcp::{GcpCloud, GcpOptions};
 use cloud_http::{Exchange, Recorder, auth::Environment};
+use cloud_ibm::{IbmCloud, IbmOptions};
 use cloud_sim::Sim;
 use model::{
     ConnectionSpec, Direction, EntryName, NetworkName, PeeringName, PermitEntry, Ports, Protocol, Secret,
@@ -126,7 +127,7 @@ fn documented(page: &str, prefix: &str) -> BTreeSet<String> {
     let text = std::fs::read_to_string(path).unwrap();
     let (_, section) = text.split_once("## Permissions").unwrap();
     let block = section.split("```").nth(1).unwrap();
-    let words = block.split(|letter: char| !letter.is_ascii_alphanumeric() && !":./".contains(letter));
+    let words = block.split(|letter: char| !letter.is_ascii_alphanumeric() && !":./_".contains(letter));
     words.filter(|word| word.starts_with(prefix)).map(str::to_owned).collect()
 }
 
@@ -214,5 +215,30 @@ async fn azure_permissions_are_the_documented_ones() {
     let documented: BTreeSet<String> =
         documented("azure.md", "Microsoft.").into_iter().filter(|name| !referring(name)).collect();
     assert_eq!(used, documented);
+    assert_eq!(sim.left(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ibm_operations_are_the_documented_ones() {
+    let sim = Sim::start().await.unwrap();
+    let operations = Arc::new(Operations::default());
+    let url = sim.url();
+    let options = IbmOptions {
+        endpoint: Some(format!("{url}/{{region}}/v1")),
+        transit_endpoint: Some(format!("{url}/v1")),
+        ..IbmOptions::default()
+    };
+    let key = Environment::of([("IBMCLOUD_API_KEY", "aSecretKey"), ("IBMCLOUD_IAM_API_ENDPOINT", &url)]);
+    let cloud =
+        IbmCloud::with(&options, key, Some(Arc::clone(&sim.clock) as _), Some(Arc::clone(&operations) as _))
+            .unwrap();
+    let descriptions = [
+        r#"{"zone":"us-south-1","profile":{"name":"bx2-2x8"},"image":{"id":"i"}}"#,
+        r#"{"zone":"eu-de-1","profile":{"name":"bx2-2x8"},"image":{"id":"i"}}"#,
+    ];
+    everything(&cloud, &at("ns.ibm", ""), &at("other.ibm", ""), descriptions).await;
+    let documented: BTreeSet<String> =
+        documented("ibm.md", "is.").into_iter().chain(documented("ibm.md", "transit.")).collect();
+    assert_eq!(*operations.0.lock().unwrap(), documented);
     assert_eq!(sim.left(), Vec::<String>::new());
 }

@@ -54,3 +54,8 @@ async fn google_cloud_compute_requests_are_answered_as_before() {
 async fn azure_mgmt_requests_are_answered_as_before() {
     assert!(replay("azure-mgmt").await > 100);
 }
+
+#[tokio::test]
+async fn ibm_vpc_requests_are_answered_as_before() {
+    assert!(replay("ibm-vpc").await > 40);
+}

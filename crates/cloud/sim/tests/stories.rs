@@ -148,7 +148,7 @@ async fn e5_tags_on_every_cloud() {
 /// Somebody opens a VM by hand, or deletes what was made: the check says so, the fix mends it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn drift_is_seen_and_mended() {
-    for (one, two) in [("aws", "gcp"), ("azure", "gcp")] {
+    for (one, two) in [("aws", "gcp"), ("azure", "gcp"), ("gcp", "ibm")] {
         let house = House::new(&[one, two]).await;
         let [a, b] = [format!("ns.{one}.a"), format!("ns.{two}.b")];
         let (a, b) = (a.as_str(), b.as_str());
@@ -177,7 +177,7 @@ impl Dice {
     }
 }
 
-const WORLD: [(&str, usize); 9] = [
+const WORLD: [(&str, usize); 12] = [
     ("ns.aws.a", 0),
     ("ns.aws.b", 1),
     ("ns.gcp.c", 0),
@@ -187,6 +187,9 @@ const WORLD: [(&str, usize); 9] = [
     ("ns.azure.g", 0),
     ("ns.azure.h", 1),
     ("other.azure.i", 0),
+    ("ns.ibm.j", 0),
+    ("ns.ibm.k", 1),
+    ("other.ibm.l", 0),
 ];
 
 /// Random joining and parting under faults and restarts: in the end what is permitted is reachable, nothing else is,

@@ -7,7 +7,7 @@ use wire::trestle::v1::{
     PolicyState, policies_server,
 };
 
-use crate::{explain, parts::Parts, watch_api::realisations};
+use crate::{explain, parts::Parts, realisation::realisations};
 
 type Reply<T> = Result<Response<T>, Status>;
 
@@ -18,7 +18,7 @@ pub(super) struct Service {
 #[tonic::async_trait]
 impl policies_server::Policies for Service {
     async fn list_policies(&self, _: Request<ListPoliciesRequest>) -> Reply<ListPoliciesResponse> {
-        let mut realisations = realisations(&self.parts.watch);
+        let mut realisations = realisations(&self.parts);
         let policies = self.parts.policy.list().into_iter().map(|(id, state)| {
             let told = realisations.remove(&id);
             let failures = told.iter().flat_map(|told| &told.failures);

@@ -14,7 +14,7 @@ use crate::{
     explain,
     failure::{Failure, Problem},
     parts::Parts,
-    watch_api::realisations,
+    realisation::realisations,
 };
 
 /// A policy and what it comes to.
@@ -55,7 +55,7 @@ pub(super) struct FieldProblem {
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn list(State(parts): State<Parts>) -> Json<Vec<PolicyState>> {
-    let mut realisations = realisations(&parts.watch);
+    let mut realisations = realisations(&parts);
     let policies = parts.policy.list().into_iter().map(|(id, state)| {
         let told = realisations.remove(&id);
         let failures = told.iter().flat_map(|told| &told.failures);

@@ -15,6 +15,7 @@ use crate::{
     client::{Connection, MAX_MESSAGE},
     manifest::{self, Manifest},
     output::{Format, Rows, print},
+    progress,
 };
 
 /// What one request carries at most: well below what the controller accepts, and few enough to answer quickly.
@@ -122,11 +123,15 @@ pub async fn apply(args: ApplyArgs, output: Format, connection: Connection) -> a
     if chunks.len() > 1 {
         // All of it is checked before any of it is stored.
         for chunk in &chunks {
+            progress::note(format!("checked {} of {} objects", chunk.start, manifests.len()));
             send(&mut objects, chunk, &manifests, true, &args.set).await?;
         }
     }
     let mut results = Vec::new();
     for chunk in &chunks {
+        if chunks.len() > 1 {
+            progress::note(format!("{} of {} objects", chunk.start, manifests.len()));
+        }
         results.extend(send(&mut objects, chunk, &manifests, args.dry_run, &args.set).await?);
     }
     if args.prune {

@@ -7,6 +7,7 @@ use cloud_api::{Cloud, FakeCloud, grpc::PluginService};
 use cloud_aws::{AwsCloud, AwsOptions};
 use cloud_azure::{AzureCloud, AzureOptions};
 use cloud_gcp::{GcpCloud, GcpOptions};
+use cloud_ibm::{IbmCloud, IbmOptions};
 use cloud_linux::LinuxCloud;
 use model::Segment;
 use tokio::net::TcpListener;
@@ -29,6 +30,8 @@ pub enum Kind {
     Azure,
     /// Google Cloud, with application default credentials
     Gcp,
+    /// IBM Cloud, with the API key IBMCLOUD_API_KEY
+    Ibm,
     /// In memory
     Fake,
 }
@@ -91,6 +94,7 @@ pub async fn run(args: PluginArgs) -> anyhow::Result<()> {
         Kind::Gcp => {
             Arc::new(GcpCloud::new(&GcpOptions { endpoint, owner, project, ..GcpOptions::default() })?)
         }
+        Kind::Ibm => Arc::new(IbmCloud::new(&IbmOptions { endpoint, owner, ..IbmOptions::default() })?),
         Kind::Linux => {
             Arc::new(LinuxCloud::open(name.clone(), data_dir, cloud_linux::Options::default()).await?)
         }

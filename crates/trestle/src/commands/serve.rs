@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, IsTerminal as _},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use anyhow::Context as _;
@@ -23,20 +23,26 @@ use crate::{
 };
 
 pub async fn up(args: UpArgs) -> anyhow::Result<()> {
-    let UpArgs { data_dir, http, grpc, watch, nbd, plaintext_loopback, anonymous_role, cloud } = args;
-    let data_dir = match data_dir {
-        Some(dir) => dir,
+    let data_dir = match &args.data_dir {
+        Some(dir) => dir.clone(),
         None => context::default_data_dir()?,
     };
     let data_dir =
         std::path::absolute(&data_dir).with_context(|| format!("cannot use {}", data_dir.display()))?;
-    let mut config = Config::in_dir(data_dir);
-    config.listen = Listen { http, grpc, watch };
-    (config.plaintext_loopback, config.anonymous_role) = (plaintext_loopback, anonymous_role);
-    config.clouds = cloud;
-    config.storage = Some(StorageConfig::nbd(nbd));
+    let mut config = config(&args, data_dir);
+    config.clouds = args.cloud;
     log_to_stderr("warn,rustls=error");
-    run(config, async |controller| announce(controller, plaintext_loopback, anonymous_role).await).await
+    run(config, async |controller| announce(controller, args.plaintext_loopback, args.anonymous_role).await)
+        .await
+}
+
+/// What the flags of `trestle up` come to, but for its clouds.
+pub fn config(args: &UpArgs, data_dir: PathBuf) -> Config {
+    let mut config = Config::in_dir(data_dir);
+    config.listen = Listen { http: args.http, grpc: args.grpc, watch: args.watch };
+    (config.plaintext_loopback, config.anonymous_role) = (args.plaintext_loopback, args.anonymous_role);
+    config.storage = Some(StorageConfig::nbd(args.nbd));
+    config
 }
 
 pub async fn serve(path: &Path) -> anyhow::Result<()> {
@@ -73,8 +79,8 @@ fn raise_file_limit() {
     }
 }
 
-/// Leaves behind where the controller is, and says so.
-async fn announce(controller: &Controller, plaintext: bool, anonymous: Option<Role>) -> anyhow::Result<()> {
+/// Leaves behind where the controller is, for other commands.
+pub fn note(controller: &Controller, plaintext: bool) -> anyhow::Result<ContextFile> {
     let scheme = if plaintext { "http" } else { "https" };
     let context = ContextFile {
         grpc: format!("{scheme}://{}", controller.grpc_addr()),
@@ -84,11 +90,26 @@ async fn announce(controller: &Controller, plaintext: bool, anonymous: Option<Ro
         namespace: ContextFile::load().ok().flatten().and_then(|context| context.namespace),
     };
     context.save()?;
+    Ok(context)
+}
+
+/// The address of the page, with a code that logs the browser in if it needs one.
+pub async fn page_link(
+    controller: &Controller,
+    context: &ContextFile,
+    anonymous: Option<Role>,
+) -> anyhow::Result<String> {
+    match anonymous {
+        Some(_) => Ok(format!("{}/", context.http)),
+        None => Ok(page::link(&context.http, controller.login().await?.expose())),
+    }
+}
+
+async fn announce(controller: &Controller, plaintext: bool, anonymous: Option<Role>) -> anyhow::Result<()> {
+    let scheme = if plaintext { "http" } else { "https" };
+    let context = note(controller, plaintext)?;
     let kubeconfig = write_kubeconfig(controller, scheme, context.ca.as_deref())?;
-    let page = match anonymous {
-        Some(_) => format!("{}/", context.http),
-        None => page::link(&context.http, controller.login().await?.expose()),
-    };
+    let page = page_link(controller, &context, anonymous).await?;
     let me = std::env::args().next().unwrap_or_else(|| "trestle".to_owned());
     let ca = context.ca.as_ref().map(|path| format!("\n  CA    {}", path.display())).unwrap_or_default();
     let nbd = controller.nbd_addr().map(|addr| format!("\n  NBD   {addr}")).unwrap_or_default();
@@ -141,12 +162,13 @@ pub fn cloud(text: &str) -> Result<server::CloudConfig, String> {
         "aws" => server::PluginConfig::Aws(cloud_aws::AwsOptions::default()),
         "azure" => server::PluginConfig::Azure(cloud_azure::AzureOptions::default()),
         "gcp" => server::PluginConfig::Gcp(cloud_gcp::GcpOptions::default()),
+        "ibm" => server::PluginConfig::Ibm(cloud_ibm::IbmOptions::default()),
         url if url.starts_with("http://") => {
             server::PluginConfig::Remote { url: url.to_owned(), ca: None, client: None }
         }
         _ => {
             return Err(format!(
-                "{kind:?} is no kind of cloud: linux, aws, azure, gcp, fake and http://… are"
+                "{kind:?} is no kind of cloud: linux, aws, azure, gcp, ibm, fake and http://… are"
             ));
         }
     };

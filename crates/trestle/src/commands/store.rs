@@ -11,7 +11,7 @@ use clap::Subcommand;
 use server::Config;
 use wire::trestle::v1::{BackupRequest, admin_client::AdminClient};
 
-use crate::{client::ConnectionArgs, config_file, context, output::Format};
+use crate::{client::ConnectionArgs, config_file, context, output::Format, progress};
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
@@ -68,6 +68,7 @@ async fn backup(file: &Path, output: Format, connection: ConnectionArgs) -> anyh
     while let Some(chunk) = chunks.message().await? {
         target.write_all(&chunk.data).with_context(failed)?;
         bytes += chunk.data.len();
+        progress::note(format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)));
     }
     target.sync_all().with_context(failed)?;
     let verified = store::backup::BackupFile::verify(&partial).context("the backup did not arrive whole")?;

@@ -1,6 +1,15 @@
 //! Changes made on the page, with the commands that would do the same, and what goes wrong.
 
-use super::{is_clean, start, view};
+use std::{
+    io::{BufRead as _, BufReader},
+    process::{Command, Stdio},
+};
+
+use super::{
+    browser::Browser,
+    harness::{TRESTLE, Up},
+    is_clean, login, start, view,
+};
 
 #[test]
 fn a_rule_is_added_and_deleted() {
@@ -68,6 +77,38 @@ fn a_ticket_is_made_and_revoked() {
     browser.click("text=Revoke ticket");
     browser.misses("at most 10 GiB");
     assert!(up.ok(&["ticket", "list"]).contains("revoked"));
+    is_clean(&up, &mut browser);
+}
+
+/// A cloud whose plugin has gone lets a job wait; on the page it is cancelled.
+#[test]
+fn a_job_is_cancelled() {
+    let mut plugin = Command::new(TRESTLE)
+        .args(["plugin", "fake", "--name", "far", "--listen", "127.0.0.1:0", "--plaintext-loopback"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(plugin.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.trim().rsplit(' ').next().unwrap();
+    let up = Up::start(&["--cloud", &format!("far=http://{address}")]);
+    up.ok(&["resource", "create", "far.a", "--description", "west"]);
+    up.ok(&["resource", "create", "far.b", "--description", "west"]);
+    plugin.kill().unwrap();
+    plugin.wait().unwrap();
+    let detached = up.ok(&["rule", "add", "far.a", "--ping", "far.b", "--detach"]);
+    let id = detached.trim().strip_prefix("Job: ").unwrap();
+    let mut browser = Browser::start();
+    login(&up, &mut browser);
+    view(&mut browser, &format!("#/jobs?open={id}"));
+    browser.sees("running");
+    browser.click("text=Cancel the job");
+    browser.sees(&format!("trestle job cancel {id}"));
+    browser.click("text=Cancel job");
+    browser.sees("The job is cancelled");
+    browser.misses("Cancel the job");
+    let job = up.ok(&["job", "get", id]);
+    assert!(!job.contains("running"), "{job}");
     is_clean(&up, &mut browser);
 }
 

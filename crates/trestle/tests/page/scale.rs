@@ -76,3 +76,33 @@ fn a_long_table_holds_only_what_is_in_sight() {
     browser.wait("document.querySelectorAll('.row').length === 1");
     is_clean(&up, &mut browser);
 }
+
+/// One change among thousands costs about one item, and rows that did not change stay the elements they were.
+#[test]
+fn one_change_among_thousands_is_one_item_on_the_wire() {
+    let (up, mut browser) = start();
+    let policy = |n: usize, app: &str| {
+        format!(
+            "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{ namespace: shop, name: policy-{n:04} }}\n\
+             spec: {{ podSelector: {{ matchLabels: {{ app: {app} }} }} }}\n"
+        )
+    };
+    let yaml: String = (0..3000).map(|n| policy(n, "a")).collect();
+    fs::write(up.path("many.yaml"), yaml).unwrap();
+    up.ok(&["apply", "-f", "many.yaml"]);
+    view(&mut browser, "#/policies");
+    browser.sees("3,000 policies");
+    browser.eval("document.querySelectorAll('.row').forEach((row) => { row.marked = true; })");
+    browser.eval("performance.clearResourceTimings()");
+    fs::write(up.path("one.yaml"), policy(3000, "b")).unwrap();
+    up.ok(&["apply", "-f", "one.yaml"]);
+    browser.sees("3,001 policies");
+    let sizes = "performance.getEntriesByType('resource').filter((one) => new URL(one.name).pathname === '/policies')\
+                 .map((one) => one.decodedBodySize)";
+    let sizes = browser.eval(sizes);
+    let most = sizes.as_array().unwrap().iter().filter_map(serde_json::Value::as_u64).max().unwrap();
+    assert!((1..4096).contains(&most), "the whole list was sent again: {sizes}");
+    let marked = browser.eval("[...document.querySelectorAll('.row')].every((row) => row.marked)");
+    assert_eq!(marked, true, "rows were drawn anew");
+    is_clean(&up, &mut browser);
+}

@@ -32,8 +32,8 @@ pub(crate) fn find(program: &str) -> Option<String> {
     dirs.map(|dir| format!("{dir}/{program}")).find(|path| Path::new(path).is_file())
 }
 
-/// Says which packages are missing.
-pub(crate) fn require_programs() -> Result<(), CloudError> {
+/// Whether links can be made here; the error says which packages are missing.
+pub fn require_programs() -> Result<(), CloudError> {
     let mut missing = Vec::new();
     if find(CHARON).is_none() {
         missing.extend(["charon-systemd", "strongswan-libcharon", "libstrongswan-standard-plugins"]);

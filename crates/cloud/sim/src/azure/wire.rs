@@ -147,9 +147,9 @@ impl Azure {
         Some(Host {
             address: text(&configuration["privateIPAddress"]).parse().ok(),
             network: key(vnet),
+            cut_off: Vec::new(),
             inbound: firewall("Inbound"),
             outbound: firewall("Outbound"),
-            ..Host::default()
         })
     }
 

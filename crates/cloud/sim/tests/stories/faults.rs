@@ -48,6 +48,7 @@ async fn a_permission_that_is_missing_for_one_call() {
         ("aws", "ec2:RunInstances"),
         ("azure", "Microsoft.Compute/virtualMachines/write"),
         ("gcp", "compute.instances.insert"),
+        ("ibm", "is.create_instance"),
     ] {
         let sim = Sim::start().await.unwrap();
         let cloud = plugin(kind, &sim);
@@ -74,6 +75,7 @@ async fn a_quota_that_is_reached_half_way() {
         ("aws", "ec2:CreateSubnet"),
         ("azure", "Microsoft.Network/virtualNetworks/write"),
         ("gcp", "compute.subnetworks.insert"),
+        ("ibm", "is.create_subnet"),
     ] {
         let sim = Sim::start().await.unwrap();
         let cloud = plugin(kind, &sim);
@@ -152,10 +154,14 @@ async fn two_controllers_on_one_account() {
         };
         Box::new(AzureCloud::with(&options, keys(), clock(), None).unwrap()) as Box<dyn Cloud>
     };
+    let ibm = |owner: &str| Box::new(super::house::ibm(&sim, Some(owner))) as Box<dyn Cloud>;
     let owners = ["one", "two"];
-    for (kind, [one, two]) in
-        [("aws", owners.map(aws)), ("azure", owners.map(azure)), ("gcp", owners.map(gcp))]
-    {
+    for (kind, [one, two]) in [
+        ("aws", owners.map(aws)),
+        ("azure", owners.map(azure)),
+        ("gcp", owners.map(gcp)),
+        ("ibm", owners.map(ibm)),
+    ] {
         let first = make(&*one, kind).await.unwrap();
         assert_eq!(two.list(&at(kind)).await.unwrap(), cloud_api::Listing::default(), "{kind}");
         let err = two.permit_list(&at(kind), &first.uri).await.unwrap_err();
@@ -199,7 +205,7 @@ async fn what_is_there_is_only_read() {
         make(&*cloud, kind).await.unwrap();
         sim.take_calls();
         make(&*cloud, kind).await.unwrap();
-        let reads = ["Describe", "/read", ".get", ".list"];
+        let reads = ["Describe", "/read", ".get", ".list", ".list_"];
         let writes: Vec<_> = sim
             .take_calls()
             .into_iter()

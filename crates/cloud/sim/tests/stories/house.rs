@@ -8,6 +8,7 @@ use cloud_aws::{AwsCloud, AwsOptions};
 use cloud_azure::{AzureCloud, AzureOptions};
 use cloud_gcp::{GcpCloud, GcpOptions};
 use cloud_http::auth::Environment;
+use cloud_ibm::{IbmCloud, IbmOptions};
 use cloud_sim::Sim;
 use model::{
     Direction, Leaf, Packet, PermitRule, Ports, Protocol, ResourceName, Segment, Site, Subscriber, TagName,
@@ -23,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 pub const PING: Packet = Packet { protocol: 1, src_port: 0, dst_port: 0 };
 
 /// The clouds there are, each with its name, and descriptions for two of its regions.
-pub const CLOUDS: [&str; 3] = ["aws", "azure", "gcp"];
+pub const CLOUDS: [&str; 4] = ["aws", "azure", "gcp", "ibm"];
 
 pub fn description(cloud: &str, region: usize) -> &'static str {
     match (cloud, region) {
@@ -37,7 +38,9 @@ pub fn description(cloud: &str, region: usize) -> &'static str {
             r#"{"location":"westeurope","properties":{"hardwareProfile":{"vmSize":"Standard_B1s"},"storageProfile":{}}}"#
         }
         ("gcp", 0) => r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[{"boot":true}]}"#,
-        (_, _) => r#"{"zone":"europe-west1-b","machineType":"e2-micro","disks":[{"boot":true}]}"#,
+        ("gcp", _) => r#"{"zone":"europe-west1-b","machineType":"e2-micro","disks":[{"boot":true}]}"#,
+        (_, 0) => r#"{"zone":"us-south-1","profile":{"name":"bx2-2x8"},"image":{"id":"i"}}"#,
+        (_, _) => r#"{"zone":"eu-de-2","profile":{"name":"bx2-2x8"},"image":{"id":"i"}}"#,
     }
 }
 
@@ -65,6 +68,7 @@ pub fn plugin(cloud: &str, sim: &Sim) -> Arc<dyn Cloud> {
             let none: [(&str, &str); 0] = [];
             Arc::new(AzureCloud::with(&options, Environment::of(none), clock, None).unwrap())
         }
+        "ibm" => Arc::new(ibm(sim, None)),
         _ => {
             let endpoint = Some(format!("{}/compute/v1", sim.url()));
             let options = GcpOptions { endpoint, token: Some("ya29.x".to_owned()), ..GcpOptions::default() };
@@ -72,6 +76,19 @@ pub fn plugin(cloud: &str, sim: &Sim) -> Arc<dyn Cloud> {
             Arc::new(GcpCloud::with(&options, Environment::of(none), clock, None).unwrap())
         }
     }
+}
+
+/// The IBM plugin, which fetches its tokens from the simulator too.
+pub fn ibm(sim: &Sim, owner: Option<&str>) -> IbmCloud {
+    let url = sim.url();
+    let options = IbmOptions {
+        endpoint: Some(format!("{url}/{{region}}/v1")),
+        transit_endpoint: Some(format!("{url}/v1")),
+        owner: owner.map(str::to_owned),
+        ..IbmOptions::default()
+    };
+    let key = Environment::of([("IBMCLOUD_API_KEY", "key"), ("IBMCLOUD_IAM_API_ENDPOINT", url.as_str())]);
+    IbmCloud::with(&options, key, Some(Arc::clone(&sim.clock) as _), None).unwrap()
 }
 
 /// Tags in memory, kept across restarts.

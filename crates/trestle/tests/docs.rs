@@ -1,0 +1,107 @@
+//! The documents: every link leads somewhere, and every page is reached from the README.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+fn repository() -> PathBuf {
+    fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).unwrap()
+}
+
+/// The pages: Markdown at the top and below `docs`.
+fn pages() -> Vec<PathBuf> {
+    let mut dirs = vec![repository().join("docs")];
+    let top = fs::read_dir(repository()).unwrap().map(|entry| entry.unwrap().path());
+    let mut pages: Vec<_> = top.filter(|path| is_page(path)).collect();
+    while let Some(dir) = dirs.pop() {
+        for path in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                dirs.push(path);
+            } else if is_page(&path) {
+                pages.push(path);
+            }
+        }
+    }
+    pages
+}
+
+fn is_page(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "md")
+}
+
+/// The text without blocks of code, in which brackets mean something else.
+fn prose(page: &Path) -> String {
+    let text = fs::read_to_string(page).unwrap();
+    let mut inside = false;
+    let kept = text.lines().filter(|line| {
+        let fence = line.trim_start().starts_with("```");
+        inside ^= fence;
+        !inside && !fence
+    });
+    kept.collect::<Vec<_>>().join("\n")
+}
+
+/// Targets of `[text](target)`, `src="target"` and `srcset="target"`.
+fn links(text: &str) -> Vec<String> {
+    let markdown = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+    let html =
+        ["src=\"", "srcset=\"", "href=\""].into_iter().flat_map(|attribute| text.split(attribute).skip(1));
+    let html = html.filter_map(|rest| rest.split_once('"'));
+    markdown.chain(html).map(|(target, _)| target.to_owned()).collect()
+}
+
+/// A heading's anchor, as GitHub makes it.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().to_lowercase();
+    let kept = kept.chars().filter(|c| c.is_alphanumeric() || *c == ' ' || *c == '-' || *c == '_');
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+fn has_anchor(page: &Path, wanted: &str) -> bool {
+    prose(page)
+        .lines()
+        .filter(|line| line.starts_with('#'))
+        .any(|line| anchor(line.trim_start_matches('#')) == wanted)
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let mut broken = Vec::new();
+    for page in pages() {
+        for link in
+            links(&prose(&page)).iter().filter(|link| !link.contains("://") && !link.starts_with("mailto:"))
+        {
+            let (file, fragment) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
+            let found = target.exists() && (fragment.is_empty() || has_anchor(&target, fragment));
+            if !found {
+                broken.push(format!("{}: {link}", page.strip_prefix(repository()).unwrap().display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[test]
+fn every_page_is_reached_from_the_readme() {
+    let mut reached = BTreeSet::new();
+    let mut next = vec![repository().join("README.md")];
+    while let Some(page) = next.pop() {
+        if !reached.insert(page.clone()) {
+            continue;
+        }
+        let targets = links(&prose(&page)).into_iter().map(|link| {
+            let file = link.split_once('#').map_or(link.as_str(), |(file, _)| file).to_owned();
+            page.parent().unwrap().join(file)
+        });
+        next.extend(
+            targets.filter(|target| is_page(target)).filter_map(|target| fs::canonicalize(target).ok()),
+        );
+    }
+    let lost: Vec<_> = pages().into_iter().filter(|page| !reached.contains(page)).collect();
+    assert!(lost.is_empty(), "{lost:#?}");
+}
