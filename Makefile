@@ -1,10 +1,12 @@
 # The verbs of the project. CI calls the same ones.
 
 CARGO ?= cargo
+# make oracle SEED=n makes other histories.
+SEED ?= 1000
 # make bench ONLY=store runs one family.
 ONLY ?= store tags policy watch transport nft services orchestrator clouds storage
 
-.PHONY: up build page openapi pictures test lint bench lab lab-clouds live-aws live-gcp dist deny clean
+.PHONY: up build page openapi pictures test lint bench oracle lab lab-clouds live-aws live-azure live-gcp live-ibm dist deny clean
 
 up: build ## Play the demonstration, with real packets if this is root; Ctrl-C takes everything away
 	@if [ "$$(id -u)" = 0 ]; then scripts/test-deps scripts/demo.packages || echo "The demonstration says what it has to leave out."; fi
@@ -38,18 +40,23 @@ bench: ## One JSON line per figure: make bench ONLY="store tags"
 	scripts/test-deps
 	@for family in $(ONLY); do $(CARGO) bench --quiet --locked -p benches --bench $$family || exit 1; done
 
+oracle: ## A million random policy changes, the engine held against two computations from scratch: make oracle SEED=7
+	POLICY_SEED=$(SEED) $(CARGO) test --release --locked -p policy --test oracle -- --ignored --nocapture
+
 lab: ## Long tests: crashes, large graphs, a million policy changes, 10,000 watchers, 1,000 agents, packets, links between clouds, Go clients, IPVS in a VM, Ceph
 	scripts/test-deps
 	TRESTLE_CRASH_ROUNDS=500 $(CARGO) test --release --locked -p store --test crash -- --nocapture
 	$(CARGO) test --release --locked -p server --test scale -- --ignored --nocapture --test-threads 1
 	$(CARGO) test --release --locked -p server --test watch -- --ignored --nocapture
 	$(CARGO) test --release --locked -p trestle --test idle -- --ignored --nocapture
-	$(CARGO) test --release --locked -p policy --test oracle -- --ignored --nocapture
+	$(MAKE) oracle
 	$(CARGO) test --release --locked -p node-policy --test random -- --ignored --nocapture
+	TRESTLE_STORIES=5000 $(CARGO) test --release --locked -p orchestrator --lib random_stories -- --nocapture
 	labs/antrea-client/run.sh
 	TRESTLE_CHURN_AGENTS=1000 TRESTLE_CHURN_SECONDS=60 $(CARGO) test --release --locked -p agent --test controller churn -- --nocapture
 	TRESTLE_LAB_ROUNDS=100 $(CARGO) test --release --locked -p trestle --test agent_lab -- --nocapture --test-threads 1
 	labs/go/run.sh
+	labs/go-plugin/run.sh
 	$(CARGO) test --release --locked -p trestle --test linux_clouds -- --ignored --nocapture --test-threads 1
 	labs/vm/ipvs.sh
 	labs/vm/bench.sh
@@ -65,8 +72,14 @@ lab-clouds: ## The clouds' official clients drive the simulators; downloads them
 live-aws: ## The contract's suite on the AWS account of the environment; costs money
 	$(CARGO) test --locked -p cloud-aws --test contract -- --ignored --nocapture
 
+live-azure: ## The contract's suite on AZURE_RESOURCE_GROUP of AZURE_SUBSCRIPTION_ID; costs money
+	$(CARGO) test --locked -p cloud-azure --test contract -- --ignored --nocapture
+
 live-gcp: ## The contract's suite on the project GOOGLE_CLOUD_PROJECT; costs money
 	$(CARGO) test --locked -p cloud-gcp --test contract -- --ignored --nocapture
+
+live-ibm: ## The contract's suite on the IBM Cloud account of IBMCLOUD_API_KEY; costs money
+	$(CARGO) test --locked -p cloud-ibm --test contract -- --ignored --nocapture
 
 deny: ## Licences, advisories, sources; needs cargo-deny
 	cargo deny check

@@ -12,8 +12,10 @@ use std::{
 use benches::report;
 use cloud_api::{At, Cloud, ResourceSpec};
 use cloud_aws::{AwsCloud, AwsOptions};
+use cloud_azure::{AzureCloud, AzureOptions};
 use cloud_gcp::{GcpCloud, GcpOptions};
 use cloud_http::auth::Environment;
+use cloud_ibm::{IbmCloud, IbmOptions};
 use cloud_sim::Sim;
 use ipnet::Ipv4Net;
 use model::{
@@ -25,6 +27,7 @@ fn main() {
     lists();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(stories());
+    runtime.block_on(link_with_ibm());
 }
 
 fn entry(name: &str, targets: &[String]) -> PermitEntry {
@@ -59,12 +62,22 @@ fn lists() {
         cloud_gcp::rules::difference(&current, &cloud_gcp::rules::firewalls_of(&home, &wanted).unwrap());
     assert_eq!((change.insert.len(), change.update.len(), change.delete.len()), (0, 1, 0));
     report("clouds.plan_1000", "ms", started.elapsed().as_secs_f64() * 1e3, "ms");
+    // As many as a group of Azure has room for.
+    let most = |changed: usize| list(changed).into_iter().take(998).collect::<Vec<_>>();
+    let current = cloud_azure::rules::rules_of(&[], &most(usize::MAX)).unwrap();
+    let wanted = most(7);
+    let started = Instant::now();
+    let rules = cloud_azure::rules::rules_of(&current, &wanted).unwrap();
+    assert!(!cloud_azure::rules::is_same(&current, &rules) && rules.len() == 1000);
+    report("clouds.plan_998_azure", "ms", started.elapsed().as_secs_f64() * 1e3, "ms");
 }
 
 struct Clouds {
     sim: Sim,
     aws: AwsCloud,
+    azure: AzureCloud,
     gcp: GcpCloud,
+    ibm: IbmCloud,
 }
 
 async fn clouds() -> Clouds {
@@ -75,16 +88,37 @@ async fn clouds() -> Clouds {
     let aws = AwsCloud::with(&aws, keys.clone(), Some(Arc::clone(&sim.clock) as _), None).unwrap();
     let endpoint = Some(format!("{}/compute/v1", sim.url()));
     let gcp = GcpOptions { endpoint, token: Some("t".to_owned()), ..GcpOptions::default() };
-    let gcp = GcpCloud::with(&gcp, keys, Some(Arc::clone(&sim.clock) as _), None).unwrap();
-    Clouds { sim, aws, gcp }
+    let gcp = GcpCloud::with(&gcp, keys.clone(), Some(Arc::clone(&sim.clock) as _), None).unwrap();
+    let azure = AzureOptions {
+        endpoint: Some(sim.url()),
+        token: Some("t".to_owned()),
+        subscription: Some("s1".to_owned()),
+        resource_group: Some("g1".to_owned()),
+        ..AzureOptions::default()
+    };
+    let azure = AzureCloud::with(&azure, keys.clone(), Some(Arc::clone(&sim.clock) as _), None).unwrap();
+    let url = sim.url();
+    let ibm = IbmOptions {
+        endpoint: Some(format!("{url}/{{region}}/v1")),
+        transit_endpoint: Some(format!("{url}/v1")),
+        regions: Some(vec!["us-south".parse().unwrap()]),
+        ..IbmOptions::default()
+    };
+    let keys = Environment::of([("IBMCLOUD_API_KEY", "k"), ("IBMCLOUD_IAM_API_ENDPOINT", url.as_str())]);
+    let ibm = IbmCloud::with(&ibm, keys, Some(Arc::clone(&sim.clock) as _), None).unwrap();
+    Clouds { sim, aws, azure, gcp, ibm }
 }
 
 fn at(cloud: &str) -> At {
-    At { site: format!("ns.{cloud}").parse().unwrap(), deployment: "p1".to_owned() }
+    let deployment = if matches!(cloud, "azure" | "ibm") { "" } else { "p1" };
+    At { site: format!("ns.{cloud}").parse().unwrap(), deployment: deployment.to_owned() }
 }
 
 const AWS_VM: &str = r#"{"region":"us-east-1","ImageId":"ami-1"}"#;
+const AZURE_VM: &str = r#"{"location":"westus2","properties":{"hardwareProfile":{"vmSize":"Standard_B1s"},"storageProfile":{}}}"#;
 const GCP_VM: &str = r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[{"boot":true}]}"#;
+
+const IBM_VM: &str = r#"{"zone":"us-south-1","profile":{"name":"bx2-2x8"},"image":{"id":"i"}}"#;
 
 async fn make(cloud: &dyn Cloud, kind: &str, description: &str, space: &str) -> ResourceState {
     let region: Segment = cloud.inspect_resource(&at(kind), description).await.unwrap();
@@ -99,11 +133,37 @@ fn tell(sim: &Sim, story: &str, since: Duration) {
     report(story, "simulated_s", (sim.clock.elapsed() - since).as_secs_f64(), "s");
 }
 
+/// One end of a link, of `count` tunnels; `local` and `remote` are the hosts inside each /30.
+fn spec(
+    [own, peer]: [&str; 2],
+    asn: u32,
+    peer_addresses: Vec<std::net::IpAddr>,
+    block: u8,
+    [local, remote]: [u8; 2],
+) -> ConnectionSpec {
+    let inside = |host: u8| {
+        let count = u8::try_from(peer_addresses.len()).unwrap();
+        (0..count).map(|n| [169, 254, 21, block + 4 * n + host].into()).collect::<Vec<_>>()
+    };
+    ConnectionSpec {
+        site: at(own).site,
+        peer: at(peer).site,
+        peer_asn: asn,
+        local_bgp: inside(local),
+        peer_bgp: inside(remote),
+        peer_addresses,
+        peer_spaces: vec![],
+        shared_key: Secret::new("aKeyOfThirtyTwoLettersOrSoItIs12"),
+    }
+}
+
 async fn stories() {
-    let Clouds { sim, aws, gcp } = clouds().await;
+    let Clouds { sim, aws, azure, gcp, ibm } = clouds().await;
     for (story, cloud, kind, description, space) in [
         ("clouds.first_vm_aws", &aws as &dyn Cloud, "aws", AWS_VM, "10.0.0.0/16"),
+        ("clouds.first_vm_azure", &azure as &dyn Cloud, "azure", AZURE_VM, "10.2.0.0/16"),
         ("clouds.first_vm_gcp", &gcp as &dyn Cloud, "gcp", GCP_VM, "10.1.0.0/16"),
+        ("clouds.first_vm_ibm", &ibm as &dyn Cloud, "ibm", IBM_VM, "10.3.0.0/16"),
     ] {
         let since = sim.clock.elapsed();
         let made = make(cloud, kind, description, space).await;
@@ -120,24 +180,48 @@ async fn stories() {
         let both = tokio::join!(aws.create_gateway(&aws_at, 64_514), gcp.create_gateway(&gcp_at, 64_515));
         (both.0.unwrap(), both.1.unwrap())
     };
-    let inside = |host: u8| (0..4u8).map(|n| [169, 254, 21, 4 * n + host].into()).collect::<Vec<_>>();
-    let spec = |own: &str, peer: &str, asn: u32, addresses: Vec<std::net::IpAddr>, local: u8, remote: u8| {
-        ConnectionSpec {
-            site: at(own).site,
-            peer: at(peer).site,
-            peer_asn: asn,
-            peer_addresses: addresses,
-            local_bgp: inside(local),
-            peer_bgp: inside(remote),
-            peer_spaces: vec![],
-            shared_key: Secret::new("aKeyOfThirtyTwoLettersOrSoItIs12"),
-        }
-    };
     let addresses = far.addresses.iter().cycle().take(4).copied().collect();
-    aws.create_connections(&at("aws"), &spec("aws", "gcp", far.asn, addresses, 1, 2)).await.unwrap();
+    aws.create_connections(&at("aws"), &spec(["aws", "gcp"], far.asn, addresses, 0, [1, 2])).await.unwrap();
     let addresses = aws.connection_addresses(&at("aws"), &at("gcp").site).await.unwrap();
-    gcp.create_connections(&at("gcp"), &spec("gcp", "aws", near.asn, addresses, 2, 1)).await.unwrap();
+    gcp.create_connections(&at("gcp"), &spec(["gcp", "aws"], near.asn, addresses, 0, [2, 1])).await.unwrap();
     tell(&sim, "clouds.first_link_aws_gcp", since);
     let status = gcp.connection_status(&at("gcp"), &at("aws").site).await.unwrap();
     assert_eq!((status.tunnels_up, status.bgp_established), (4, 4));
+    // The second link of the one gateway, the first of the other.
+    let since = sim.clock.elapsed();
+    let azure_gateway = azure.create_gateway(&at("azure"), 64_516).await.unwrap();
+    let (a, b) = (at("azure"), at("gcp"));
+    let near = spec(["azure", "gcp"], far.asn, far.addresses, 100, [1, 2]);
+    let far = spec(["gcp", "azure"], azure_gateway.asn, azure_gateway.addresses, 100, [2, 1]);
+    let (one, two) = tokio::join!(azure.create_connections(&a, &near), gcp.create_connections(&b, &far));
+    one.and(two).unwrap();
+    tell(&sim, "clouds.first_link_azure_gcp", since);
+    let status = azure.connection_status(&a, &b.site).await.unwrap();
+    assert_eq!((status.tunnels_up, status.bgp_established), (2, 2));
+}
+
+/// The first link of Google Cloud and IBM Cloud.
+async fn link_with_ibm() {
+    let Clouds { sim, gcp, ibm, .. } = clouds().await;
+    make(&gcp, "gcp", GCP_VM, "10.1.0.0/16").await;
+    make(&ibm, "ibm", IBM_VM, "10.2.0.0/16").await;
+    sim.take_calls();
+    let since = sim.clock.elapsed();
+    let (gcp_at, ibm_at) = (at("gcp"), at("ibm"));
+    let (near, far) = tokio::join!(gcp.create_gateway(&gcp_at, 64_514), ibm.create_gateway(&ibm_at, 64_515));
+    let (near, far) = (near.unwrap(), far.unwrap());
+    let four = |addresses: &[std::net::IpAddr]| addresses.iter().cycle().take(4).copied().collect::<Vec<_>>();
+    let towards_ibm = spec(["gcp", "ibm"], far.asn, four(&far.addresses), 0, [1, 2]);
+    let towards_gcp = spec(["ibm", "gcp"], near.asn, four(&near.addresses), 0, [2, 1]);
+    let (one, other) = tokio::join!(
+        gcp.create_connections(&gcp_at, &towards_ibm),
+        ibm.create_connections(&ibm_at, &towards_gcp)
+    );
+    one.unwrap();
+    other.unwrap();
+    tell(&sim, "clouds.first_link_gcp_ibm", since);
+    for (cloud, here, there) in [(&gcp as &dyn Cloud, &gcp_at, &ibm_at), (&ibm, &ibm_at, &gcp_at)] {
+        let status = cloud.connection_status(here, &there.site).await.unwrap();
+        assert_eq!((status.tunnels_up, status.bgp_established), (4, 4));
+    }
 }

@@ -5,6 +5,8 @@
 
 #[path = "nft/policies.rs"]
 mod policies;
+#[path = "nft/switch.rs"]
+mod switch;
 
 use benches::report;
 use std::{
@@ -47,7 +49,9 @@ fn run() -> io::Result<()> {
     }
     let one =
         policies::Scene { name: "members", policies: 1, members: MEMBERS, peers: MEMBERS, mixed: false };
-    policies::run(&one)
+    policies::run(&one)?;
+    switch::run();
+    Ok(())
 }
 
 fn ours(bench: &str, schema: SetSchema, element: impl Fn(u32) -> (Key, Element)) -> io::Result<()> {

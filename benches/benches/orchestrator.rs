@@ -3,29 +3,28 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed bench stops")]
 
+#[path = "orchestrator/calls.rs"]
+mod calls;
 #[path = "orchestrator/linux.rs"]
 mod linux;
 
 use std::{
     collections::BTreeMap,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
 use benches::report;
-use cloud_api::FakeCloud;
 use model::{
     CloudTraits, Direction, EntryName, Leaf, NetworkName, PermitEntry, PermitRule, Ports, Protocol,
     ResourceName, ResourceState, Segment, Site, Subscriber, TagName, Traffic,
 };
 use orchestrator::{
-    execute::{Deployments, Options, Orchestrator, TagBook},
+    execute::{Deployments, TagBook},
     plan::{Action, Intent, Inventory, NetworkRecord, Phase, Pools, ResourceIntent, ResourceRecord, plan},
 };
 use tags::{Fact, Graph, Request, Write};
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 const RESOURCES: usize = 10_000;
 const RULES: usize = 10;
@@ -35,7 +34,7 @@ fn main() {
     plans();
     pools();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(first_link());
+    runtime.block_on(calls::per_operation());
     runtime.block_on(linux::first_link());
 }
 
@@ -128,8 +127,10 @@ fn plans() {
     let start = Instant::now();
     let changed = settle(&intent, &mut inventory);
     report("orchestrator.fanout", "seconds", start.elapsed().as_secs_f64(), "s");
-    // One call for each list that changed.
+    // One call for each list that changed. The original asks all plugins and reads and adds everything for each.
     report("orchestrator.fanout", "calls", changed as f64, "calls");
+    report("orchestrator.fanout", "calls_needed", RESOURCES as f64, "calls");
+    report("orchestrator.fanout.peer", "calls", (RESOURCES * 4) as f64, "calls");
     let other: TagName = "ns.azure.vm0".parse().unwrap();
     let leaf = Leaf { uri: None, ip: Some("10.0.255.1".parse().unwrap()) };
     intent.graph.apply(vec![Write::Put(Fact::Leaf(other, leaf))]);
@@ -206,42 +207,4 @@ impl Deployments for Everywhere {
     async fn has_namespace(&self, _: &Segment) -> Result<bool, String> {
         Ok(true)
     }
-}
-
-/// From the rule to the linked clouds, on clouds that answer at once: what the orchestrator itself takes, with the
-/// store's writes. The clouds' own time comes on top, both ends at a time.
-async fn first_link() {
-    let dir = tempfile::tempdir_in(concat!(env!("CARGO_MANIFEST_DIR"), "/../target")).unwrap();
-    let store = store::embedded::open(dir.path()).unwrap();
-    let book = Arc::new(Book { graph: Default::default(), revision: watch::Sender::new(0) });
-    let orchestrator =
-        Orchestrator::load(store, book, Arc::new(Everywhere), Options::default()).await.unwrap();
-    let clouds: Vec<_> = ["azure", "gcp"].map(|name| Arc::new(FakeCloud::new(name.parse().unwrap()))).into();
-    for cloud in &clouds {
-        orchestrator.add_cloud(cloud.name().clone(), Arc::clone(cloud) as _).await.unwrap();
-    }
-    let stop = CancellationToken::new();
-    let running = tokio::spawn(Arc::clone(&orchestrator).run(stop.clone()));
-    for which in 0..2 {
-        let outcome = orchestrator.create_resource(name(which), "r".to_owned(), false, false).await.unwrap();
-        orchestrator.wait(&outcome.job().unwrap().id).await.unwrap();
-    }
-    clouds.iter().for_each(|cloud| drop(cloud.take_calls()));
-    let start = Instant::now();
-    let traffic = Traffic::new(Direction::Outbound, Protocol::ICMP, Ports::Any, Ports::Any).unwrap();
-    let rule = PermitRule::new(None, traffic, [name(1).to_string().parse().unwrap()].into()).unwrap();
-    let outcome = orchestrator.put_rules(name(0), vec![rule], false).await.unwrap();
-    orchestrator.wait(&outcome.job().unwrap().id).await.unwrap();
-    report("orchestrator.link_overhead", "seconds", start.elapsed().as_secs_f64(), "s");
-    let calls: usize = clouds.iter().map(|cloud| cloud.take_calls().len()).sum();
-    report("orchestrator.link", "calls", calls as f64, "calls");
-    // A second rule between linked clouds.
-    let traffic = Traffic::new(Direction::Inbound, Protocol::ICMP, Ports::Any, Ports::Any).unwrap();
-    let rule = PermitRule::new(None, traffic, [name(1).to_string().parse().unwrap()].into()).unwrap();
-    let outcome = orchestrator.put_rules(name(0), vec![rule], false).await.unwrap();
-    orchestrator.wait(&outcome.job().unwrap().id).await.unwrap();
-    let calls: usize = clouds.iter().map(|cloud| cloud.take_calls().len()).sum();
-    report("orchestrator.second_rule", "calls", calls as f64, "calls");
-    stop.cancel();
-    running.await.unwrap();
 }

@@ -34,6 +34,8 @@ type MakeObjects = fn() -> Vec<Object>;
 const BATCH: usize = 16_384;
 /// Updates handed to the encoder at once.
 const PARCEL: usize = 512;
+/// Parcels that wait for the encoder at most: a drain or two, so that it works while the next objects are taken in.
+const WAITING: usize = 2 * BATCH / PARCEL;
 
 const SCENARIOS: [(&str, MakeObjects); 7] = [
     ("p1", scenarios::small_namespaces),
@@ -122,7 +124,7 @@ fn measure(case: &str, objects: &[Object], consume: impl FnOnce(mpsc::Receiver<V
     let mut engine = Engine::new();
     let mut updates = 0;
     let consumer_cpu = thread::scope(|scope| {
-        let (parcels, inbox) = mpsc::sync_channel(4);
+        let (parcels, inbox) = mpsc::sync_channel(WAITING);
         let consumer = scope.spawn(|| {
             consume(inbox);
             cpu_seconds()
@@ -148,7 +150,8 @@ fn measure(case: &str, objects: &[Object], consume: impl FnOnce(mpsc::Receiver<V
 fn hand_on(engine: &mut Engine, parcels: &mpsc::SyncSender<Vec<Update>>) -> usize {
     let mut updates = 0;
     loop {
-        let parcel: Vec<Update> = std::iter::from_fn(|| engine.poll_update()).take(PARCEL).collect();
+        let mut parcel = Vec::with_capacity(PARCEL);
+        parcel.extend(std::iter::from_fn(|| engine.poll_update()).take(PARCEL));
         if parcel.is_empty() {
             return updates;
         }

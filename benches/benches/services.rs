@@ -66,18 +66,21 @@ fn load(bench: &str, endpoints: u32) -> io::Result<()> {
 
     let endpoint = changes(|number| {
         store.set_slice(&key(number), slice(number, endpoints, 1).1);
-        proxy.update(&store.patches()).expect("the kernel takes the patch");
+        let patches = store.patches();
+        proxy.update(&store, &patches).expect("the kernel takes the patch");
     });
     let scaled = changes(|number| {
         store.set_slice(&key(number), slice(number, endpoints + 1, 1).1);
-        proxy.update(&store.patches()).expect("the kernel takes the patch");
+        let patches = store.patches();
+        proxy.update(&store, &patches).expect("the kernel takes the patch");
     });
     let added = changes(|number| {
         let (name, more) = service(SERVICES + number);
         let (key, slice) = slice(SERVICES + number, endpoints, 0);
         store.set_service(name, more);
         store.set_slice(&key, slice);
-        proxy.update(&store.patches()).expect("the kernel takes the patch");
+        let patches = store.patches();
+        proxy.update(&store, &patches).expect("the kernel takes the patch");
     });
     let suffix = bench.strip_prefix("services.cold").unwrap_or_default();
     for (name, took) in [("endpoint", endpoint), ("scale", scaled), ("add", added)] {
@@ -143,7 +146,7 @@ fn slice(number: u32, endpoints: u32, shift: u32) -> (String, Slice) {
     };
     let ports = vec![SlicePort { name: Some("http".into()), protocol: Protocol::Tcp, port: Some(8080) }];
     let endpoints = (0..endpoints).map(endpoint).collect();
-    (key(number), Slice { service: name(number), ports, endpoints, labels: BTreeMap::new() })
+    (key(number), Slice { service: name(number), ports, endpoints, labels: BTreeMap::new(), triggered: None })
 }
 
 /// Of this thread, in the kernel and outside: what the wall clock would show on an idle machine.

@@ -5,21 +5,38 @@ set -eu
 cd "$(dirname "$0")/../.."
 venv=${TRESTLE_VENV:-target/clouds-venv}
 [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
-"$venv/bin/pip" install --quiet 'boto3>=1.43' 'google-cloud-compute>=1.40'
+"$venv/bin/pip" install --quiet 'boto3>=1.43' 'google-cloud-compute>=1.40' awscli 'moto[ec2,server]' \
+    'azure-mgmt-network>=33' 'azure-mgmt-compute>=39' 'azure-identity>=1.27' \
+    'ibm-vpc>=0.30' 'ibm-cloud-networking-services>=0.30'
 cargo build --locked --quiet -p cloud-sim --example clouds
 out=$(mktemp -d)
 trap 'kill "$sim" 2>/dev/null || true; rm -rf "$out"' EXIT
-drive() { # NAME SCRIPT
-    target/debug/examples/clouds 127.0.0.1:0 120 "$out/$1.jsonl" > "$out/said" &
+drive() { # NAME COMMAND...: what it sends is kept as NAME
+    name=$1
+    shift
+    target/debug/examples/clouds 127.0.0.1:0 120 "$out/$name.jsonl" > "$out/said" &
     sim=$!
     for _ in 1 2 3 4 5 6 7 8 9 10; do
         grep -q '^AWS' "$out/said" 2>/dev/null && break
         sleep 0.3
     done
     url=$(sed -n 's|^AWS \(.*\)/$|\1|p' "$out/said")
-    "$venv/bin/python" "labs/clouds/$2" "$url"
+    "$@" "$url"
     kill "$sim"
-    cp "$out/$1.jsonl" "crates/cloud/sim/recordings/$1.jsonl"
+    cp "$out/$name.jsonl" "crates/cloud/sim/recordings/$name.jsonl"
 }
-drive boto3 aws.py
-drive google-cloud-compute gcp.py
+PATH=$PWD/$venv/bin:$PATH
+drive boto3 python labs/clouds/aws.py
+drive aws-cli labs/clouds/aws-cli.sh
+drive azure-mgmt python labs/clouds/azure_mgmt.py
+drive google-cloud-compute python labs/clouds/gcp.py
+drive ibm-vpc python labs/clouds/ibm.py
+
+# The AWS plugin against a simulation that is not ours.
+moto_server -H 127.0.0.1 -p 15055 > "$out/moto" 2>&1 &
+sim=$!
+for _ in $(seq 50); do
+    grep -q 'Running on' "$out/moto" && break
+    sleep 0.2
+done
+TRESTLE_MOTO=http://127.0.0.1:15055 cargo test --locked --quiet -p cloud-aws --test moto -- --ignored

@@ -6,5 +6,6 @@ cd "$root"
 if ! { modprobe ip_vs && modprobe dummy; } 2>/dev/null; then
     scripts/test-deps labs/vm/packages
     export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=$root/labs/vm/run.sh
+    export VM_TIMEOUT=${VM_TIMEOUT:-1800}
 fi
 cargo test -p node-kernel --test ipvs -- --ignored --test-threads=1 "$@"

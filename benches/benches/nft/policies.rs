@@ -4,7 +4,12 @@
 //! ports. In `apps` the sets are of different workloads, as selections by application are; in `mixed` every peer is in
 //! several sets at random, which is the worst there is for a layout by classes of peers.
 
-use std::{fmt::Write as _, io, net::IpAddr, sync::Arc, time::Instant};
+use std::{
+    fmt::Write as _,
+    io,
+    net::IpAddr,
+    time::{Duration, Instant},
+};
 
 use benches::report;
 use model::policy::{
@@ -19,7 +24,33 @@ use node_policy::{Change, LocalChange, ObjectKind, Options, SetKind, Workload, W
 
 use super::{CHANGES, cpu_seconds, ip, load, median, millis, report_peer};
 
-const PODS: u32 = 250;
+pub const PODS: u32 = 250;
+
+/// What the same change took each time.
+#[derive(Default)]
+pub struct Cost {
+    took: Vec<Duration>,
+    lock: Duration,
+    elements: usize,
+}
+
+impl Cost {
+    pub fn apply(&mut self, executor: &mut PolicyExecutor, change: Change) {
+        let started = Instant::now();
+        let outcome = executor.apply([change], []).expect("the kernel takes the change");
+        self.took.push(started.elapsed());
+        self.lock = self.lock.max(outcome.applied.longest);
+        self.elements = self.elements.max(outcome.applied.weight);
+    }
+
+    /// The median, and the longest time that any transaction kept others out.
+    pub fn report(self, bench: &str) {
+        report(bench, "ms", millis(median(self.took)), "ms");
+        report(bench, "lock_ms", millis(self.lock), "ms");
+        #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+        report(bench, "elements", self.elements as f64, "elements");
+    }
+}
 
 /// How many policies, members of each set, and peers there are.
 pub struct Scene {
@@ -89,7 +120,7 @@ fn port(policy: u32) -> u16 {
     8_000 + u16::try_from(policy % 50).expect("below 50") * 2
 }
 
-fn pod_ip(pod: u32) -> IpAddr {
+pub fn pod_ip(pod: u32) -> IpAddr {
     IpAddr::V4((0x0a63_0000 + pod).into())
 }
 
@@ -97,7 +128,7 @@ fn peer_ip(number: u32) -> IpAddr {
     IpAddr::V4(ip(number))
 }
 
-fn member(name: String, address: Option<IpAddr>) -> Member {
+pub fn member(name: String, address: Option<IpAddr>) -> Member {
     Member {
         kind: MemberKind::Pod,
         enforced: true,
@@ -109,11 +140,11 @@ fn member(name: String, address: Option<IpAddr>) -> Member {
     }
 }
 
-fn peer(number: u32) -> Member {
+pub fn peer(number: u32) -> Member {
     member(format!("peer{number}"), Some(peer_ip(number)))
 }
 
-fn set(kind: SetKind, name: String, put: Vec<Member>) -> Change {
+pub fn set(kind: SetKind, name: String, put: Vec<Member>) -> Change {
     Change::PutSet { kind, name, replace: true, put, removed: Vec::new() }
 }
 
@@ -131,7 +162,7 @@ fn policy(number: u32) -> Change {
         enable_logging: false,
         address_groups: vec![Identifier::parse(&format!("peers-{number}"))],
         applied_to_groups: Vec::new(),
-        detail: Arc::new(detail),
+        detail: detail.into(),
     };
     let policy = NetworkPolicy {
         uid: Identifier::parse(&name),
@@ -151,7 +182,7 @@ fn policy(number: u32) -> Change {
     Change::PutPolicy { name, policy: Box::new(policy) }
 }
 
-fn workloads() -> Vec<LocalChange> {
+pub fn workloads() -> Vec<LocalChange> {
     let workload = |pod| Workload::new(WorkloadId::pod("n", format!("pod{pod}")), [pod_ip(pod)]);
     (0..PODS).map(|pod| LocalChange::Put(workload(pod))).collect()
 }
@@ -190,19 +221,14 @@ fn ours(scene: &Scene) {
     }
     report(&format!("{bench}.member"), "ms", millis(median(took)), "ms");
 
-    let mut took = Vec::new();
+    let (mut put, mut removed) = (Cost::default(), Cost::default());
     for number in 0..scene.policies.min(20) {
-        let started = Instant::now();
-        let name = format!("policy-{number}");
-        executor
-            .apply([Change::Remove { kind: ObjectKind::Policy, name }], [])
-            .expect("the kernel lets it go");
-        took.push(started.elapsed());
-        let started = Instant::now();
-        executor.apply([policy(number)], []).expect("the kernel takes the policy");
-        took.push(started.elapsed());
+        let remove = Change::Remove { kind: ObjectKind::Policy, name: format!("policy-{number}") };
+        removed.apply(&mut executor, remove);
+        put.apply(&mut executor, policy(number));
     }
-    report(&format!("{bench}.policy"), "ms", millis(median(took)), "ms");
+    put.report(&format!("{bench}.policy_put"));
+    removed.report(&format!("{bench}.policy_removed"));
 
     let mut again = PolicyExecutor::open(Options::default()).expect("the kernel has nftables");
     let mut changes = scene.changes();
@@ -217,6 +243,7 @@ fn ours(scene: &Scene) {
     let started = Instant::now();
     let outcome = again.apply(changes, workloads()).expect("the kernel can be read");
     report(&format!("{bench}.restart"), "seconds", started.elapsed().as_secs_f64(), "s");
+    report(&format!("{bench}.restart"), "lock_ms", millis(outcome.applied.longest), "ms");
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
     report(&format!("{bench}.restart"), "writes", outcome.applied.operations as f64, "operations");
     executor.stop().expect("the table can go");

@@ -6,6 +6,7 @@
 
 pub mod health;
 mod metrics;
+mod pending;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,6 +26,7 @@ use wire::{
 };
 
 pub use metrics::ServicesMetrics;
+use pending::Pending;
 
 use crate::{
     held::{Content, Difference, Held, Key},
@@ -71,8 +73,8 @@ pub struct ServicesState {
     pub checks: Vec<HealthCheck>,
     /// The kernel holds what it should.
     pub healthy: bool,
-    /// When it last did.
-    pub updated: Option<SystemTime>,
+    /// When it last did; by a clock that nobody sets.
+    pub updated: Option<Instant>,
     /// The node is about to go.
     pub node_leaving: bool,
 }
@@ -133,6 +135,9 @@ pub struct ServicesPart {
     state: watch::Sender<Arc<ServicesState>>,
     refused_mode: Option<String>,
     metrics: Arc<ServicesMetrics>,
+    pending: Pending,
+    /// Services of which the kernel refused something, last time.
+    refused: usize,
     last: Outcome,
 }
 
@@ -155,6 +160,8 @@ impl ServicesPart {
             state,
             refused_mode: None,
             metrics: Arc::clone(&metrics),
+            pending: Pending::new(SystemTime::now()),
+            refused: 0,
             last: Outcome::default(),
         };
         (part, Services { wanted, state: states, metrics })
@@ -188,12 +195,12 @@ impl ServicesPart {
         };
         let read = match body {
             Body::Service(service) => read_service(service).map(|(name, service)| {
-                self.metrics.service_changes.inc();
-                self.proxy.store().set_service(name, service);
+                let changed = self.proxy.store().set_service(name, service);
+                self.note_service(changed);
             }),
-            Body::Slice(slice) => Slice::try_from(slice).map(|slice| {
-                self.metrics.endpoint_changes.inc();
-                self.proxy.store().set_slice(&key.name, slice);
+            Body::Slice(slice) => Slice::try_from(slice).map(|read| {
+                let changed = self.proxy.store().set_slice(&key.name, read);
+                self.note_slice(changed, Some(&slice.last_change_trigger_time));
             }),
             Body::Facts(facts) => NodeFacts::try_from(facts).map(|facts| self.facts = facts),
             Body::Set(_) | Body::Policy(_) => Ok(()),
@@ -211,12 +218,30 @@ impl ServicesPart {
         match ObjectKind::try_from(key.kind) {
             Ok(ObjectKind::Service) => {
                 if let Some((namespace, name)) = key.name.split_once('/') {
-                    self.proxy.store().delete_service(&ServiceName::new(namespace, name));
+                    let gone = self.proxy.store().delete_service(&ServiceName::new(namespace, name));
+                    self.note_service(gone);
                 }
             }
-            Ok(ObjectKind::EndpointSlice) => drop(self.proxy.store().delete_slice(&key.name)),
+            Ok(ObjectKind::EndpointSlice) => {
+                let gone = self.proxy.store().delete_slice(&key.name);
+                self.note_slice(gone, None);
+            }
             Ok(ObjectKind::NodeFacts) => self.facts = NodeFacts::default(),
             _ => {}
+        }
+    }
+
+    fn note_service(&mut self, changed: bool) {
+        if changed {
+            self.metrics.service_changes.inc();
+            self.pending.service();
+        }
+    }
+
+    fn note_slice(&mut self, changed: bool, triggered: Option<&str>) {
+        if changed {
+            self.metrics.endpoint_changes.inc();
+            self.pending.slice(triggered);
         }
     }
 
@@ -255,6 +280,9 @@ impl ServicesPart {
         let mut outcome = match done {
             Ok(synced) => {
                 self.metrics.note(&synced, took);
+                self.metrics.in_force(&mut self.pending);
+                self.metrics.refused(self.refused, synced.refused.len());
+                self.refused = synced.refused.len();
                 Outcome {
                     errors: synced.refused.iter().map(|(name, text)| (key_of(name), text.clone())).collect(),
                     failure: None,
@@ -290,7 +318,7 @@ impl ServicesPart {
             leaving: self.proxy.is_leaving(),
             checks: self.proxy.store().health_checks(),
             healthy,
-            updated: if healthy { Some(SystemTime::now()) } else { before },
+            updated: if healthy { Some(Instant::now()) } else { before },
             node_leaving: self.facts.leaving,
         };
         self.state.send_replace(Arc::new(state));
@@ -322,6 +350,7 @@ impl Part for ServicesPart {
     fn apply(&mut self, view: &View<'_>, changed: Changed<'_>) -> Outcome {
         let started = Instant::now();
         self.tell(view.held, changed);
+        self.metrics.queue(&self.pending);
         let done = self.run(view, matches!(changed, Changed::All));
         self.outcome(done, started.elapsed())
     }
@@ -348,7 +377,15 @@ impl Part for ServicesPart {
                 }
                 None
             }
-            Ok(Some(synced)) => Some(self.outcome(Ok(synced), started.elapsed())),
+            Ok(Some(synced)) => {
+                let compared = synced.full;
+                let mut outcome = self.outcome(Ok(synced), started.elapsed());
+                if !compared {
+                    // Something that was refused was tried again: nobody touched what is ours.
+                    outcome.transactions = 0;
+                }
+                Some(outcome)
+            }
             Err(error) => Some(self.outcome(Err(error), started.elapsed())),
         }
     }

@@ -259,9 +259,12 @@ impl CloudTraits {
                 bgp_first_host: true,
                 ..Self::default()
             },
-            // IBM's VPN gateways route statically.
+            // Each of a gateway's two members meets each of a peer's two addresses. Tunnels that lead nowhere have the
+            // upper half of the inside addresses.
             "ibm" => Self {
-                bgp: false,
+                bgp_last: Ipv4Addr::new(169, 254, 127, 252),
+                tunnels: 4,
+                addresses: 4,
                 asn_reserved: vec![
                     (64_512, 64_513),
                     (65_100, 65_100),

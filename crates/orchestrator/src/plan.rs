@@ -35,19 +35,20 @@ mod region;
 mod space;
 mod step;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod verdicts;
 
 pub use asn::{NoAsnLeft, find_asn};
 pub use bgp::{NoBgpLeft, find_bgp};
 pub use intent::{Intent, ResourceIntent};
 pub use inventory::{
-    GatewayRecord, Inventory, LinkRecord, NetworkRecord, Phase, ResourceRecord, SimpleRecord,
+    GatewayRecord, Inventory, LinkRecord, NetworkRecord, Phase, Reservation, ResourceRecord, SimpleRecord,
 };
 pub use lists::{List, PermitChange, difference};
 pub use places::{Class, Places};
 pub use policies::{Groups, PolicyFault, PolicyMeaning, PolicyView, verdicts};
 pub use region::{Match, Region};
+pub(crate) use space::overlap;
 pub use space::{DEFAULT_SIZE, NoSpaceLeft, PoolError, Pools};
 pub use step::{Action, Plan, Problem, ProblemKind, Step, StepId};
 pub use verdicts::{Draft, Sided, TooManyPieces, Verdict, Verdicts};

@@ -16,7 +16,7 @@ use std::{borrow::Cow, sync::Arc};
 use model::policy::{
     Labels,
     antrea::{GroupSpec, NamespacedName},
-    output::{Action, Direction, IpBlock, Problem, RuleDetail},
+    output::{Action, Detail, Direction, IpBlock, Problem},
 };
 
 use smallvec::SmallVec;
@@ -59,7 +59,7 @@ pub struct TranslatedRule<'a> {
     pub enable_logging: bool,
     pub applied_to: GroupRefs<'a>,
     pub groups: GroupRefs<'a>,
-    pub detail: Arc<RuleDetail>,
+    pub detail: Detail,
 }
 
 /// The peers of one rule while they are gathered.

@@ -2,10 +2,11 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net};
 use model::{Role, Segment};
 use orchestrator::plan::{PoolError, Pools};
 use serde::Deserialize;
+use services::allot::{NodePorts, ParseNodePortsError, Ranges, RangesError};
 
 use crate::{storage::StorageConfig, tls::CertificateFiles};
 
@@ -44,6 +45,35 @@ pub struct Config {
     /// Where networks get their addresses.
     #[serde(default = "default_pools")]
     pub address_pools: Vec<Ipv4Net>,
+    /// Where Services get addresses and node ports.
+    #[serde(default)]
+    pub services: ServicesConfig,
+}
+
+/// Ranges for Services that come without addresses and node ports.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServicesConfig {
+    /// Of both families, if there are to be Services of both; the first names the family of those that do not say.
+    /// Empty: no addresses are allotted.
+    pub cluster_prefixes: Vec<IpNet>,
+    /// First and last, as in `30000-32767`.
+    pub node_ports: String,
+}
+
+impl Default for ServicesConfig {
+    fn default() -> Self {
+        let prefix = Ipv4Net::new_assert([10, 96, 0, 0].into(), 12);
+        Self { cluster_prefixes: vec![prefix.into()], node_ports: NodePorts::default().to_string() }
+    }
+}
+
+impl ServicesConfig {
+    pub fn ranges(&self) -> Result<Ranges, ConfigError> {
+        let node_ports = self.node_ports.parse().map_err(|error| ConfigError::NodePorts { error })?;
+        Ranges::new(self.cluster_prefixes.clone(), node_ports)
+            .map_err(|error| ConfigError::ClusterPrefixes { error })
+    }
 }
 
 /// A cloud and where its plugin is.
@@ -75,8 +105,12 @@ pub enum PluginConfig {
     },
     /// An AWS account; see docs/clouds/aws.md.
     Aws(cloud_aws::AwsOptions),
+    /// Azure; see docs/clouds/azure.md.
+    Azure(cloud_azure::AzureOptions),
     /// Google Cloud; see docs/clouds/gcp.md.
     Gcp(cloud_gcp::GcpOptions),
+    /// IBM Cloud; see docs/clouds/ibm.md.
+    Ibm(cloud_ibm::IbmOptions),
     /// A cloud in memory, to try things out. It forgets everything when the controller stops.
     Fake {},
 }
@@ -229,6 +263,10 @@ pub enum ConfigError {
     DuplicateCloud { name: Segment },
     #[error("`address_pools` cannot be used: {error}")]
     Pools { error: PoolError },
+    #[error("`services.cluster_prefixes` cannot be used: {error}")]
+    ClusterPrefixes { error: RangesError },
+    #[error("`services.node_ports` cannot be used: {error}")]
+    NodePorts { error: ParseNodePortsError },
     #[error("`limits.{key}` is 0")]
     ZeroLimit { key: &'static str },
     #[error("`nodes.stall_seconds` or `nodes.max_snapshots` is 0: no node could be served")]
@@ -251,6 +289,7 @@ impl Config {
             nodes: NodesConfig::default(),
             clouds: Vec::new(),
             address_pools: default_pools(),
+            services: ServicesConfig::default(),
         }
     }
 
@@ -276,6 +315,7 @@ impl Config {
             }
         }
         Pools::new(self.address_pools.clone()).map_err(|error| ConfigError::Pools { error })?;
+        self.services.ranges()?;
         let limits = &self.limits;
         for (key, value) in [
             ("max_connections", limits.max_connections),

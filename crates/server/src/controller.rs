@@ -84,6 +84,8 @@ pub enum StartError {
     Load,
     #[error("cannot set up the clouds")]
     Clouds(#[from] orchestration::CloudsError),
+    #[error("cannot enter the addresses and node ports that Services have")]
+    Allotments(#[source] crate::objects::ObjectsError),
     #[error("cannot make the first token")]
     FirstToken(#[source] CredentialsError),
     #[error("cannot make the default namespace")]
@@ -123,7 +125,8 @@ impl Controller {
         let namespaces = Namespaces::new(store.clone());
         let orchestrator =
             orchestration::load(&config, store.clone(), Arc::clone(&tags), namespaces.clone()).await?;
-        let objects = Objects::new(store.clone());
+        let objects = Objects::new(store.clone(), config.services.ranges()?);
+        objects.adopt_allotments().await.map_err(StartError::Allotments)?;
         let names = config.certificate_names(host_name().as_deref());
         let storage = match &config.storage {
             Some(storage) => {
@@ -365,7 +368,7 @@ async fn set_health(health: &HealthReporter, status: ServingStatus) {
     }
 }
 
-fn host_name() -> Option<String> {
+pub(crate) fn host_name() -> Option<String> {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     let name = name.trim();
     // Names that no certificate can carry are left out rather than failing the start.

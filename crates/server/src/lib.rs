@@ -19,6 +19,7 @@ mod enforcer;
 mod explain;
 pub mod failure;
 mod grpc;
+mod leader;
 mod life;
 mod limits;
 mod listen;
@@ -44,6 +45,7 @@ mod store_failure;
 mod tags;
 mod tls;
 pub mod transport;
+pub mod views;
 mod watch_api;
 
 pub use config::{

@@ -1,12 +1,14 @@
 //! Kubernetes-style objects, stored as users write them.
 //!
-//! In: documents. Out: the same documents with `uid` and `generation`, one store key each. Holds: nothing; every
-//! call reads the store. Not here: what the objects come to (`policy`).
+//! In: documents. Out: the same documents with `uid` and `generation`, one store key each; Services with the addresses
+//! and node ports they lack, which are kept beside them ([`allotments`]). Holds: nothing; every call reads the store.
+//! Not here: what the objects come to (`policy`).
 //!
 //! ```text
 //!   objects/KIND/NAMESPACE/NAME   {"set": …, "document": {…}}      namespace `-` for kinds without one
 //! ```
 
+mod allotments;
 mod difference;
 mod document;
 mod plan;
@@ -24,6 +26,10 @@ use tonic::Code;
 pub use document::{Document, Stored};
 pub use plan::{Applied, Outcome};
 
+use allotments::Allotments;
+use plan::Found;
+use services::allot::{AllotError, Ranges};
+
 use crate::{failure::Failure, store_failure};
 
 /// Tries before an apply gives way to others who change the same objects.
@@ -36,6 +42,8 @@ pub enum ObjectsError {
     NotFound { id: ObjectId },
     #[error("{0} is given twice")]
     Twice(ObjectId),
+    #[error(transparent)]
+    Allot(#[from] AllotError),
     #[error("the objects kept changing meanwhile; try again")]
     Busy,
     #[error("cannot read objects from the store")]
@@ -49,6 +57,13 @@ impl From<ObjectsError> for Failure {
         match &error {
             ObjectsError::NotFound { .. } => Failure::from_error(Code::NotFound, &error),
             ObjectsError::Twice(_) => Failure::from_error(Code::InvalidArgument, &error),
+            ObjectsError::Allot(AllotError::Taken { .. }) => Failure::from_error(Code::AlreadyExists, &error),
+            ObjectsError::Allot(AllotError::Exhausted { .. }) => {
+                Failure::from_error(Code::ResourceExhausted, &error)
+            }
+            ObjectsError::Allot(AllotError::NoFamily { .. }) => {
+                Failure::from_error(Code::FailedPrecondition, &error)
+            }
             ObjectsError::Busy => Failure::from_error(Code::Aborted, &error),
             ObjectsError::Read(err) => store_failure::read(&error, err),
             ObjectsError::Write(err) => store_failure::transact(&error, err),
@@ -60,11 +75,18 @@ impl From<ObjectsError> for Failure {
 #[derive(Clone)]
 pub struct Objects {
     store: Store,
+    /// Where Services get addresses and node ports.
+    ranges: Arc<Ranges>,
 }
 
 impl Objects {
-    pub fn new(store: Store) -> Self {
-        Self { store }
+    pub fn new(store: Store, ranges: Ranges) -> Self {
+        Self { store, ranges: Arc::new(ranges) }
+    }
+
+    /// Enters what Services of an earlier version have. Returns how many entries were put right.
+    pub async fn adopt_allotments(&self) -> Result<usize, ObjectsError> {
+        allotments::adopt(&self.store).await
     }
 
     /// Stores documents, all or none. The revision is the one readers must reach to see them; 0 if nothing changed.
@@ -78,7 +100,11 @@ impl Objects {
         if let Some(twice) = documents.iter().find(|document| !ids.insert(document.id())) {
             return Err(ObjectsError::Twice(twice.id().clone()));
         }
-        self.change(dry_run, ids.iter().copied(), |found| Ok(plan::apply(documents, set, found))).await
+        self.change(dry_run, ids.iter().copied(), |found, allotments| {
+            let documents = allotments.complete(&self.ranges, documents, found)?;
+            Ok(plan::apply(&documents, set, found))
+        })
+        .await
     }
 
     /// Deletes objects, all or none.
@@ -87,7 +113,7 @@ impl Objects {
         ids: &[ObjectId],
         dry_run: bool,
     ) -> Result<(Vec<Applied>, Revision), ObjectsError> {
-        self.change(dry_run, ids.iter(), |found| plan::delete(ids, found)).await
+        self.change(dry_run, ids.iter(), |found, _| plan::delete(ids, found)).await
     }
 
     /// Deletes what belongs to a set and is not to be kept.
@@ -132,7 +158,7 @@ impl Objects {
         &self,
         dry_run: bool,
         ids: impl Iterator<Item = &'a ObjectId> + Clone,
-        plan: impl Fn(&BTreeMap<ObjectId, (Stored, Revision)>) -> Result<plan::Plan, ObjectsError>,
+        plan: impl Fn(&Found, &Allotments) -> Result<plan::Plan, ObjectsError>,
     ) -> Result<(Vec<Applied>, Revision), ObjectsError> {
         for _ in 0..TRIES {
             let mut found = BTreeMap::new();
@@ -142,11 +168,17 @@ impl Objects {
                     found.insert(id.clone(), (stored, entry.modified));
                 }
             }
-            let planned = plan(&found)?;
+            let allotments = if ids.clone().any(|id| id.kind == Kind::Service) {
+                Allotments::read(&self.store).await.map_err(ObjectsError::Read)?
+            } else {
+                Allotments::default()
+            };
+            let planned = plan(&found, &allotments)?;
             if dry_run || planned.writes.is_empty() {
                 return Ok((planned.applied, Revision(0)));
             }
-            match self.store.transact(transaction(planned.writes, &found)).await {
+            let entries = allotments.follow(&planned.writes, Transaction::new());
+            match self.store.transact(transaction(entries, planned.writes, &found)).await {
                 Ok(committed) => return Ok((planned.applied, committed.revision)),
                 Err(TransactError::Conflict { .. }) => {}
                 Err(err) => return Err(ObjectsError::Write(err)),
@@ -157,8 +189,7 @@ impl Objects {
 }
 
 /// Each write requires what it was planned on to be unchanged.
-fn transaction(writes: Vec<plan::Write>, found: &BTreeMap<ObjectId, (Stored, Revision)>) -> Transaction {
-    let mut transaction = Transaction::new();
+fn transaction(mut transaction: Transaction, writes: Vec<plan::Write>, found: &Found) -> Transaction {
     for write in writes {
         let (id, value) = match write {
             plan::Write::Put(stored) => (stored.id().clone(), Some(stored.to_bytes())),

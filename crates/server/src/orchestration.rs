@@ -19,8 +19,10 @@ use tonic::{
 use tracing::{info, warn};
 
 use crate::{
-    config::{CloudConfig, Config, PluginConfig},
+    config::{CloudConfig, Config, PluginConfig, StoreKind},
+    controller::host_name,
     failure::{Failure, chain},
+    leader::Leader,
     namespaces::{NamespaceError, Namespaces},
     parts::Parts,
     store_failure,
@@ -92,8 +94,22 @@ pub async fn run(parts: &Parts) -> Result<(), CloudsError> {
             info!(cloud = %name, "a cloud is ready");
         });
     }
-    parts.life.spawn_to_end(Arc::clone(&parts.orchestrator).run(parts.life.stopping()));
+    let orchestrator = Arc::clone(&parts.orchestrator);
+    match &parts.config.store {
+        // Its file is locked: nobody else can work on it.
+        StoreKind::Embedded => parts.life.spawn_to_end(orchestrator.run(parts.life.stopping())),
+        StoreKind::Etcd(_) => {
+            let leader = Leader::new(parts.store.clone(), orchestrator, leader_name(&parts.config));
+            parts.life.spawn_to_end(leader.run(parts.life.stopping()));
+        }
+    }
     Ok(())
+}
+
+/// What people are told to go to while this controller leads.
+fn leader_name(config: &Config) -> String {
+    let host = host_name().unwrap_or_else(|| "a host without a name".to_owned());
+    format!("the controller on {host} with gRPC at {}, process {}", config.listen.grpc, std::process::id())
 }
 
 async fn open(config: &CloudConfig, data_dir: &std::path::Path) -> Result<Arc<dyn Cloud>, CloudsError> {
@@ -103,8 +119,16 @@ async fn open(config: &CloudConfig, data_dir: &std::path::Path) -> Result<Arc<dy
             let opened = cloud_aws::AwsCloud::new(options);
             Ok(Arc::new(opened.map_err(|err| CloudsError::Public { cloud: name, err })?))
         }
+        PluginConfig::Azure(options) => {
+            let opened = cloud_azure::AzureCloud::new(options);
+            Ok(Arc::new(opened.map_err(|err| CloudsError::Public { cloud: name, err })?))
+        }
         PluginConfig::Gcp(options) => {
             let opened = cloud_gcp::GcpCloud::new(options);
+            Ok(Arc::new(opened.map_err(|err| CloudsError::Public { cloud: name, err })?))
+        }
+        PluginConfig::Ibm(options) => {
+            let opened = cloud_ibm::IbmCloud::new(options);
             Ok(Arc::new(opened.map_err(|err| CloudsError::Public { cloud: name, err })?))
         }
         PluginConfig::Fake {} => Ok(Arc::new(FakeCloud::new(name))),
@@ -238,8 +262,10 @@ impl From<OrchestratorError> for Failure {
             E::Timeout { .. } => Code::DeadlineExceeded,
             E::Write(err) => return store_failure::transact(&error, err),
             E::Read(err) => return store_failure::read(&error, err),
+            // Another controller can do it at once, this one perhaps in a few seconds.
+            E::NotLeading { .. } => Code::FailedPrecondition,
             E::Tags { .. } | E::Namespaces { .. } | E::NotLoaded | E::NotReady { .. } => Code::Unavailable,
-            E::Panicked { .. } => Code::Internal,
+            E::Panicked { .. } | E::Unbelievable { .. } => Code::Internal,
         };
         Failure::from_error(code, &error)
     }

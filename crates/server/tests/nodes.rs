@@ -4,6 +4,8 @@
 
 #[path = "nodes/agent.rs"]
 mod agent;
+#[path = "nodes/allotments.rs"]
+mod allotments;
 #[path = "nodes/faults.rs"]
 mod faults;
 #[path = "nodes/harness.rs"]

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnet::IpNet;
 use model::service::{IngressMode, NodeFacts, Protocol, ServiceName};
-use node_nft::{Limits, Table};
+use node_nft::Table;
 use node_services::{
     Frontend, FrontendKind, Judged, Node, PortId, ServicePortInfo, Store,
     evaluate::{self, Answer, Fate, Memory, NotUnderstood, Probe},
@@ -107,7 +107,7 @@ fn play(store: &mut Store, query: &Query, node: &Node) -> Result<Answer, NotUnde
     match query.plane {
         Plane::Nftables => {
             let mut plane = nftables::Plane::new(ipv6, config);
-            plane.apply(&patches, Limits::default());
+            plane.apply(&patches);
             let table = plane.table();
             let is_local = |address| node.addresses.contains(&address);
             evaluate::nftables(&[&table], probe, &is_local, &Memory::new())

@@ -2,7 +2,7 @@
 //!
 //! In: Services, EndpointSlices, Pods and Nodes as users wrote them ([`Catalog::apply`]).
 //! Out: [`Change`]s, only of what differs ([`Catalog::take_changes`]), and answers to "where does a packet to this
-//! address go from that node, and why" ([`explain`]).
+//! address go from that node, and why" ([`explain`]); addresses and node ports for Services without ([`allot`]).
 //! Holds: the objects it needs, slices made from Pods, and what was told last.
 //! Not here: streams to nodes (`transport`), which endpoints a node uses and how (`node-services`).
 //!
@@ -17,6 +17,7 @@
 //! else decides between silence and refusal. What differs between nodes (locality, hints) is a matter of comparing
 //! names, done by each node for itself; so a change costs the controller one encoding, however many nodes there are.
 
+pub mod allot;
 mod catalog;
 pub mod explain;
 

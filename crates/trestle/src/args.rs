@@ -172,7 +172,7 @@ pub struct UpArgs {
     /// Speak plaintext instead of TLS; on loopback addresses only
     #[arg(long)]
     pub plaintext_loopback: bool,
-    /// A cloud to have, once per cloud; KIND is linux (network namespaces, needs root), aws or gcp
+    /// A cloud to have, once per cloud; KIND is linux (network namespaces, needs root), aws, azure, gcp or ibm
     /// (credentials as their own tools find them), fake (in memory) or the http:// URL of a plugin
     #[arg(long, value_name = "NAME=KIND", value_parser = crate::commands::serve::cloud)]
     pub cloud: Vec<server::CloudConfig>,

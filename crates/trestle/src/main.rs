@@ -16,6 +16,9 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let args = args::Args::parse();
     // One provider for all TLS in the process, chosen before anything can need one.

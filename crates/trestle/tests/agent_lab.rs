@@ -2,16 +2,24 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may fail where it stands, and say why")]
 
+#[path = "lab/clock.rs"]
+mod clock;
+#[path = "lab/clocks.rs"]
+mod clocks;
 #[path = "lab/matrix.rs"]
 mod matrix;
 #[path = "lab/net.rs"]
 mod net;
 #[path = "lab/options.rs"]
 mod options;
+#[path = "../../node/kernel/tests/support/packet.rs"]
+mod packet;
 #[path = "lab/probe.rs"]
 mod probe;
 #[path = "lab/random.rs"]
 mod random;
+#[path = "lab/raw.rs"]
+mod raw;
 #[path = "lab/traffic.rs"]
 mod traffic;
 #[path = "lab/trouble.rs"]
@@ -22,10 +30,11 @@ mod world;
 use matrix::Scenario;
 use world::World;
 
-const PORTS: [&str; 3] = ["tcp/80", "tcp/81", "udp/80"];
+const PORTS: [&str; 5] = ["tcp/80", "tcp/81", "udp/80", "sctp/80", "icmp"];
 
 /// Nine Pods in three namespaces on two hosts: all mixed, so that most pairs cross hosts.
 fn nine_pods() -> World {
+    raw::say_what_sctp_is_proven_by();
     let mut world = World::new(2);
     let ports = PORTS.map(|text| text.parse().unwrap());
     let places = [
@@ -65,6 +74,7 @@ fn truth_tables() {
         include_str!("lab/scenarios/blocks.yaml"),
         include_str!("lab/scenarios/selectors.yaml"),
         include_str!("lab/scenarios/tiers.yaml"),
+        include_str!("lab/scenarios/protocols.yaml"),
         include_str!("lab/scenarios/changes.yaml"),
     ]);
 }

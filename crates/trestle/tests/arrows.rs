@@ -23,7 +23,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cloud-linux", &["model", "cloud-api", "node-nft", "node-kernel"]),
     ("cloud-http", &["cloud-api"]),
     ("cloud-aws", &["model", "cloud-api", "cloud-http"]),
+    ("cloud-azure", &["model", "cloud-api", "cloud-http"]),
     ("cloud-gcp", &["model", "cloud-api", "cloud-http"]),
+    ("cloud-ibm", &["model", "cloud-api", "cloud-http"]),
     // For tests and demonstrations: nothing that is delivered depends on it.
     ("cloud-sim", &["model", "cloud-http"]),
     ("orchestrator", &["model", "tags", "store", "cloud-api"]),
@@ -52,7 +54,9 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cloud-api",
             "cloud-linux",
             "cloud-aws",
+            "cloud-azure",
             "cloud-gcp",
+            "cloud-ibm",
         ],
     ),
     ("agent", &["model", "wire", "transport", "node-policy", "node-services", "node-kernel"]),
@@ -69,7 +73,9 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cloud-api",
             "cloud-linux",
             "cloud-aws",
+            "cloud-azure",
             "cloud-gcp",
+            "cloud-ibm",
         ],
     ),
     ("benches", &[]),
@@ -83,7 +89,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("node-nft", &["ipnet"]),
     ("node-policy", &["ipnet", "rustc-hash"]),
     ("node-services", &["ipnet"]),
-    ("services", &["ipnet"]),
+    ("services", &["ipnet", "thiserror"]),
 ];
 
 fn dependencies() -> BTreeMap<String, Vec<String>> {

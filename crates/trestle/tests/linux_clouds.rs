@@ -7,6 +7,10 @@
 )]
 
 mod harness;
+#[path = "linux/machine.rs"]
+mod machine;
+#[path = "linux/steps.rs"]
+mod steps;
 
 use std::{
     fs,

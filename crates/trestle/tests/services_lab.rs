@@ -7,10 +7,16 @@
     reason = "a test may fail where it stands, and uses a part of the lab"
 )]
 
+#[path = "lab/clocks.rs"]
+mod clocks;
 #[path = "lab/net.rs"]
 mod net;
+#[path = "../../node/kernel/tests/support/packet.rs"]
+mod packet;
 #[path = "lab/probe.rs"]
 mod probe;
+#[path = "lab/raw.rs"]
+mod raw;
 #[path = "lab/world.rs"]
 mod world;
 
@@ -39,6 +45,7 @@ metadata: {name: web, namespace: shop}
 spec:
   type: LoadBalancer
   clusterIPs: [10.96.0.1, 'fd96::1']
+  externalIPs: [203.0.113.10]
   selector: {app: web}
   externalTrafficPolicy: Local
   healthCheckNodePort: 31999
@@ -87,6 +94,17 @@ fn a_service_of_pods_works_on_every_node_and_outlives_controller_and_agent() {
     assert!(health.contains("\"localEndpoints\":2") && health.contains("\"healthy\":true"), "{health}");
     let figures = world.hosts[0].namespace.run("curl -sS 127.0.0.1:8082/metrics");
     assert!(figures.contains("kubeproxy_sync_proxy_rules_duration_seconds_count"), "{figures}");
+    assert!(figures.contains("trestle_services_refused 0"), "{figures}");
+
+    // A Service without an address gets one. Its slice says when the change happened that it tells of.
+    world.apply(&stamped(&world.pods["shop/web-2"].addresses[0].to_string()));
+    let service: serde_json::Value =
+        serde_json::from_str(&world.ok(&["get", "service", "stamped", "-n", "shop", "-o", "json"])).unwrap();
+    let address = service["spec"]["clusterIP"].as_str().unwrap_or_else(|| panic!("{service}")).to_owned();
+    assert!(address.starts_with("10."), "{service}");
+    becomes(&world, "shop/client", &address, "tcp/8080", true);
+    let programming = "curl -sS 127.0.0.1:8082/metrics | grep network_programming_duration_seconds_count";
+    assert_eq!(world.hosts[0].namespace.run(programming).trim().rsplit(' ').next(), Some("1"));
 
     // Modes change while it runs; one that this kernel lacks changes nothing.
     world.agent_ok(0, &["services", "none"]);
@@ -109,9 +127,8 @@ fn a_service_of_pods_works_on_every_node_and_outlives_controller_and_agent() {
     // Two services at one place: the later one by name is told to its owner as an error.
     world.start_controller();
     world.settle();
-    world.apply(
-        &SERVICE.replace("name: web", "name: zweb").replace("31999", "31998").replace("30080", "30081"),
-    );
+    let twin = SERVICE.replace("name: web", "name: zweb").replace("31999", "31998").replace("30080", "30081");
+    world.apply(&twin.replace("10.96.0.1", "10.96.0.2").replace("fd96::1", "fd96::2"));
     eventually("the conflict is reported", || {
         let node = world.ok(&["node", "get", "host-1"]);
         match node.contains("shop/zweb") && node.contains("comes first by name") {
@@ -122,4 +139,105 @@ fn a_service_of_pods_works_on_every_node_and_outlives_controller_and_agent() {
     world.delete("service shop/zweb");
     world.delete("service shop/web");
     becomes(&world, "shop/client", "10.96.0.1", "tcp/8080", false);
+}
+
+/// A Service without an address, and a slice of it that was changed just now.
+fn stamped(endpoint: &str) -> String {
+    let now = std::process::Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%S.%NZ"]).output().unwrap();
+    let now = String::from_utf8(now.stdout).unwrap();
+    format!(
+        "
+apiVersion: v1
+kind: Service
+metadata: {{name: stamped, namespace: shop}}
+spec: {{ports: [{{name: http, port: 8080}}]}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata:
+  name: stamped-1
+  namespace: shop
+  labels: {{kubernetes.io/service-name: stamped}}
+  annotations: {{endpoints.kubernetes.io/last-change-trigger-time: '{}'}}
+addressType: IPv4
+endpoints: [{{addresses: [{endpoint}], nodeName: host-2}}]
+ports: [{{name: http, port: 80}}]
+",
+        now.trim()
+    )
+}
+
+#[test]
+fn the_configuration_is_read_again_on_hangup_and_no_request_fails_meanwhile() {
+    let mut world = World::new(1);
+    let file = world.dir.path().join("agent.yaml");
+    let say = |mode: &str| {
+        let text = format!(
+            "services:\n  mode: {mode}\n  pod_prefixes: [10.0.0.0/16]\n  service_prefixes: [10.96.0.0/16]\n"
+        );
+        std::fs::write(&file, text).unwrap();
+    };
+    say("nftables");
+    world.kill_agent(0);
+    world.start_agent_with(0, &["--config", file.to_str().unwrap()]);
+    world.add_pod("shop/web-1", 0, "app: web", &["tcp/80".parse().unwrap()]);
+    world.add_pod("shop/client", 0, "", &[]);
+    world.apply(SERVICE);
+    becomes(&world, "shop/client", "10.96.0.1", "tcp/8080", true);
+    let mode = |wanted: &str| {
+        eventually(&format!("mode {wanted}"), || {
+            let said = world.agent_ok(0, &["services"]);
+            if said.contains(wanted) { Ok(()) } else { Err(said) }
+        });
+    };
+    let logged = |text: &str, times: usize| {
+        eventually(&format!("{times} times {text:?} in the log"), || {
+            let log = world.log(0);
+            if log.matches(text).count() >= times { Ok(()) } else { Err(log) }
+        });
+    };
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let order = std::sync::atomic::Ordering::Relaxed;
+    let (asked, failed) = std::thread::scope(|scope| {
+        let traffic = scope.spawn(|| {
+            let (mut asked, mut failed) = (0, 0);
+            while !stop.load(order) {
+                asked += 1;
+                failed += usize::from(!answers(&world, "shop/client", "10.96.0.1", "tcp/8080"));
+            }
+            (asked, failed)
+        });
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            // Nothing new, again and again.
+            (0..5).for_each(|_| world.signal_agent(0, "HUP"));
+            // What cannot be read, and a plane that this kernel may not have: all stays as it was.
+            std::fs::write(&file, "services: [").unwrap();
+            world.signal_agent(0, "HUP");
+            logged("all stays as it was", 1);
+            std::fs::write(&file, "servicse: {}").unwrap();
+            world.signal_agent(0, "HUP");
+            logged("all stays as it was", 2);
+            if !std::path::Path::new("/proc/net/ip_vs").exists() {
+                say("ipvs");
+                world.signal_agent(0, "HUP");
+                logged("use `--services nftables`", 1);
+                mode("nftables");
+            }
+            std::thread::sleep(Duration::from_millis(500));
+        }));
+        stop.store(true, order);
+        let counted = traffic.join().unwrap();
+        done.map(|()| counted).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
+    assert!(asked > 5, "{asked} requests are no traffic");
+    assert_eq!(failed, 0, "of {asked} requests");
+    // Off, and on again.
+    say("none");
+    world.signal_agent(0, "HUP");
+    mode("none");
+    assert!(!world.hosts[0].namespace.run("nft list tables").contains("trestle-services"));
+    say("nftables");
+    world.signal_agent(0, "HUP");
+    mode("nftables");
+    becomes(&world, "shop/client", "10.96.0.1", "tcp/8080", true);
 }

@@ -73,6 +73,29 @@ fn a_consumer_reads_and_writes_grows_and_is_put_off() {
 }
 
 #[test]
+fn a_ticket_may_also_stand_on_the_command_line_or_come_in_by_a_pipe() {
+    let up = Up::start(&[]);
+    let onboard = |args: &[&str]| {
+        up.run(&[&["consumer", "onboard", "--capacity", "1Mi", "--out", "storage"], args].concat())
+    };
+    let ticket = up.ok(&["ticket", "create"]);
+    assert!(onboard(&["--ticket", ticket.trim()]).status.success());
+    std::fs::write(up.path("ticket"), &ticket).unwrap();
+    let piped = up
+        .command(&["consumer", "onboard", "--ticket", "-", "--capacity", "1Mi", "--out", "storage"])
+        .stdin(std::fs::File::open(up.path("ticket")).unwrap())
+        .output()
+        .unwrap();
+    assert!(piped.status.success(), "{}", text(&piped.stderr));
+    assert_eq!(consumers(&up).len(), 1, "the same ticket is the same consumer");
+    for wrong in [&[][..], &["--ticket", "x", "--ticket-file", "ticket"]] {
+        assert_eq!(onboard(wrong).status.code(), Some(2), "one of the two, and not both");
+    }
+    let empty = onboard(&["--ticket", " "]);
+    assert!(text(&empty.stderr).contains("ticket create"), "{}", text(&empty.stderr));
+}
+
+#[test]
 fn data_and_grants_survive_kill_nine() {
     let up = Up::start(&[]);
     onboard(&up, "8Mi", "storage");
@@ -159,7 +182,7 @@ fn a_python_client_from_the_seeds_text_onboards() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/seed/provider.py");
     let output = Command::new("/usr/bin/python3")
         .arg(script)
-        .args([serve.grpc.as_str(), "data/pki/ca.pem", "ticket", "rsa.ticket"])
+        .args([serve.grpc.as_str(), "data/pki/ca.pem", "ticket", "rsa.ticket", "rsa.key"])
         .current_dir(serve.dir.path())
         .output()
         .expect("Debian's python3 is there; scripts/test-deps installs it");
@@ -197,6 +220,18 @@ fn the_commands_of_mount_info_work_as_they_are_printed() {
     let command = commands[0].as_str().unwrap();
     assert!(Command::new("sh").args(["-c", command]).current_dir(elsewhere).status().unwrap().success());
     assert_eq!(consumers(&up)[0]["used_bytes"], 1 << 20);
+
+    // The file system: its lines one after the other, with a directory of the test's in the place of /mnt.
+    let recipes = info["recipes"].as_array().unwrap();
+    let recipe = recipes.iter().find(|recipe| recipe["title"].as_str().unwrap().starts_with("A file system"));
+    let mut lines: Vec<&str> =
+        recipe.unwrap()["commands"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
+    lines.insert(lines.len() - 1, "echo hello > /mnt/file && sync /mnt/file && cat /mnt/file");
+    std::fs::create_dir(up.path("mnt")).unwrap();
+    let script = lines.join("\n").replace("/mnt", up.path("mnt").to_str().unwrap());
+    let run = tool(&up, "timeout", &["60", "sh", "-ec", &script]);
+    assert!(run.status.success(), "{script}: {}{}", text(&run.stdout), text(&run.stderr));
+    assert!(text(&run.stdout).contains("hello"));
 }
 
 /// The namespaces of a Linux cloud, gone when this is, also after a failure.

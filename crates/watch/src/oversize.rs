@@ -3,8 +3,6 @@
 //! A group is told in parts, a policy cannot be: clients replace it as a whole. One that would not fit is told closed in
 //! its stead, so that its workloads are not left open by a client that gives up the stream, and its status says why.
 
-use std::sync::Arc;
-
 use ipnet::IpNet;
 use model::policy::output::{Action, Direction, IpBlock, NetworkPolicy, Problem, Rule, RuleDetail};
 
@@ -52,7 +50,7 @@ fn deny(direction: Direction, action: Option<Action>, priority: i32, detail: Rul
         enable_logging: false,
         address_groups: Vec::new(),
         applied_to_groups: Vec::new(),
-        detail: Arc::new(detail),
+        detail: detail.into(),
     }
 }
 

@@ -187,9 +187,9 @@ mod tests {
         reports.take(&uid, "b", report(2, true));
         assert_eq!(told(&reports, 2, 2), (Phase::Failed, 1, 1));
         // The node that failed leaves the span, and with it its failure.
-        reports.forget(&uid, false, &["b".into()].into());
+        reports.forget(&uid, false, &["b".into()].into_iter().collect());
         assert_eq!(told(&reports, 2, 1), (Phase::Realized, 1, 0));
-        reports.forget(&uid, true, &[].into());
+        reports.forget(&uid, true, &Span::default());
         assert_eq!(told(&reports, 2, 1), (Phase::Realizing, 0, 0));
     }
 

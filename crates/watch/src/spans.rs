@@ -132,7 +132,7 @@ impl Spans {
         nodes.sort_unstable();
         nodes.dedup();
         let to = self.insert(nodes.into());
-        self.moves.insert(key, (to, Arc::clone(added), Arc::clone(removed)));
+        self.moves.insert(key, (to, added.clone(), removed.clone()));
         to
     }
 

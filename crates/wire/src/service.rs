@@ -62,6 +62,7 @@ impl From<&Slice> for NodeEndpointSlice {
             service: slice.service.name.clone(),
             ports: slice.ports.iter().map(port).collect(),
             endpoints: slice.endpoints.iter().map(NodeEndpoint::from).collect(),
+            last_change_trigger_time: slice.triggered.clone().unwrap_or_default(),
         }
     }
 }
@@ -104,6 +105,7 @@ impl TryFrom<&NodeEndpointSlice> for Slice {
             ports: slice.ports.iter().map(port).collect::<Result<_, _>>()?,
             endpoints: slice.endpoints.iter().map(endpoint).collect::<Result<_, _>>()?,
             labels: Default::default(),
+            triggered: Some(slice.last_change_trigger_time.clone()).filter(|text| !text.is_empty()),
         })
     }
 }
@@ -274,6 +276,7 @@ mod tests {
                 node_hints: vec!["n1".into()],
             }],
             labels: Default::default(),
+            triggered: Some("2026-01-02T03:04:05.5Z".into()),
         };
         let message = NodeEndpointSlice::from(&slice);
         assert_eq!(Slice::try_from(&message), Ok(slice));

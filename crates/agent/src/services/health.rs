@@ -12,7 +12,7 @@ use std::{
     collections::BTreeMap,
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    time::{Duration, SystemTime},
+    time::{Duration, Instant},
 };
 
 use axum::{
@@ -38,8 +38,8 @@ const RETRY: Duration = Duration::from_secs(10);
 const WEIGHT: HeaderName = HeaderName::from_static("x-load-balancing-endpoint-weight");
 
 impl ServicesState {
-    fn is_well(&self) -> bool {
-        let recent = |at: SystemTime| at.elapsed().unwrap_or_default() < PATIENCE;
+    fn is_well(&self, now: Instant) -> bool {
+        let recent = |at: Instant| now.saturating_duration_since(at) < PATIENCE;
         self.healthy || self.updated.is_some_and(recent)
     }
 
@@ -113,7 +113,7 @@ async fn check(Shared((services, port)): Shared<(Services, u16)>) -> Response {
     let state = services.state().borrow().clone();
     let ports = state.ports();
     let Some(check) = ports.get(&port) else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
-    let well = state.is_well();
+    let well = state.is_well(Instant::now());
     let code = match check.local_endpoints > 0 && well {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
@@ -131,14 +131,16 @@ pub fn router(services: Services) -> Router {
     let answer = |livez: bool| {
         move |Shared(services): Shared<Services>| async move {
             let state = services.state().borrow().clone();
-            let well = state.is_well();
+            let well = state.is_well(Instant::now());
             let good = well && (livez || !state.node_leaving);
             let code = if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
             services.metrics.answered(livez, code.as_u16());
-            let updated = state.updated.and_then(|at| Timestamp::try_from(at).ok());
+            let now = Timestamp::now();
+            // The age is certain, the clock on the wall may have been set since.
+            let updated = state.updated.and_then(|at| now.checked_sub(at.elapsed()).ok());
             let body = json!({
                 "lastUpdated": updated.map(|at| at.to_string()),
-                "currentTime": Timestamp::now().to_string(),
+                "currentTime": now.to_string(),
                 "nodeEligible": !state.node_leaving,
                 "healthy": well,
                 "mode": state.mode.to_string(),

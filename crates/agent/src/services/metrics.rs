@@ -5,6 +5,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use super::pending::Pending;
+
 use node_kernel::services::Synced;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text},
@@ -29,10 +31,19 @@ struct Code {
 
 pub struct ServicesMetrics {
     registry: Registry,
+    /// What kube-proxy has no name for.
+    own: Registry,
     sync: Histogram,
     full: Histogram,
     partial: Histogram,
     last: Gauge<f64, AtomicU64>,
+    queued: Gauge<f64, AtomicU64>,
+    programming: Histogram,
+    conntrack: Histogram,
+    endpoints_pending: Gauge,
+    services_pending: Gauge,
+    refused: Gauge,
+    refusals: Counter,
     pub sync_failures: Counter,
     pub endpoint_changes: Counter,
     pub service_changes: Counter,
@@ -55,6 +66,14 @@ impl Default for ServicesMetrics {
         let full = histogram("sync_full_proxy_rules_duration_seconds", "The same, when all was compared");
         let partial =
             histogram("sync_partial_proxy_rules_duration_seconds", "The same, when only changes were");
+        let conntrack =
+            histogram("conntrack_reconciler_sync_duration_seconds", "Time to look for UDP flows to nobody");
+        let programming = Histogram::new(programming_buckets());
+        registry.register(
+            "network_programming_duration_seconds",
+            "From what a slice tells of (endpoints.kubernetes.io/last-change-trigger-time) to the kernel",
+            programming.clone(),
+        );
         let mut counter = |name, help| {
             let metric = Counter::default();
             registry.register(name, help, metric.clone());
@@ -66,6 +85,21 @@ impl Default for ServicesMetrics {
         let service_changes = counter("sync_proxy_rules_service_changes", "Services that changed");
         let cleaned =
             counter("conntrack_reconciler_deleted_entries", "UDP flows to endpoints that are gone, deleted");
+        let mut pending = |name, help| {
+            let metric = Gauge::default();
+            registry.register(name, help, metric.clone());
+            metric
+        };
+        let endpoints_pending =
+            pending("sync_proxy_rules_endpoint_changes_pending", "Changed slices that are not in force");
+        let services_pending =
+            pending("sync_proxy_rules_service_changes_pending", "Changed Services that are not in force");
+        let queued = Gauge::default();
+        registry.register(
+            "sync_proxy_rules_last_queued_timestamp_seconds",
+            "When there last was something to make true",
+            queued.clone(),
+        );
         let last = Gauge::default();
         registry.register(
             "sync_proxy_rules_last_timestamp_seconds",
@@ -80,8 +114,20 @@ impl Default for ServicesMetrics {
         );
         registry.register("proxy_healthz", "Answers of /healthz", healthz.clone());
         registry.register("proxy_livez", "Answers of /livez", livez.clone());
+        let mut own = Registry::with_prefix("trestle_services");
+        let (refused, refusals) = (Gauge::default(), Counter::default());
+        own.register("refused", "Services of which the kernel refuses something", refused.clone());
+        own.register("refusals", "Times that a Service came to be refused", refusals.clone());
         Self {
             registry,
+            own,
+            queued,
+            programming,
+            conntrack,
+            endpoints_pending,
+            services_pending,
+            refused,
+            refusals,
             sync,
             full,
             partial,
@@ -103,8 +149,34 @@ impl ServicesMetrics {
         self.sync.observe(seconds);
         if synced.full { &self.full } else { &self.partial }.observe(seconds);
         self.cleaned.inc_by(synced.cleaned as u64);
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        self.last.set(now.as_secs_f64());
+        if let Some(took) = synced.clean_took {
+            self.conntrack.observe(took.as_secs_f64());
+        }
+        self.last.set(unix(SystemTime::now()));
+    }
+
+    /// There is something to make true.
+    pub(super) fn queue(&self, pending: &Pending) {
+        self.queued.set(unix(SystemTime::now()));
+        self.note_pending(pending);
+    }
+
+    /// All that was to be made true is.
+    pub(super) fn in_force(&self, pending: &mut Pending) {
+        for since in pending.take(SystemTime::now()) {
+            self.programming.observe(since.as_secs_f64());
+        }
+        self.note_pending(pending);
+    }
+
+    fn note_pending(&self, pending: &Pending) {
+        self.endpoints_pending.set(pending.slices());
+        self.services_pending.set(pending.services());
+    }
+
+    pub(super) fn refused(&self, before: usize, now: usize) {
+        self.refused.set(i64::try_from(now).unwrap_or(i64::MAX));
+        self.refusals.inc_by(now.saturating_sub(before) as u64);
     }
 
     pub(super) fn unanswered(&self, internal: usize, external: usize) {
@@ -122,7 +194,19 @@ impl ServicesMetrics {
     /// The text of `/metrics`, without its end, to stand before that of the agent.
     pub fn render(&self) -> String {
         let mut out = String::new();
-        text::encode_registry(&mut out, &self.registry).expect("writing to a String cannot fail");
+        for registry in [&self.registry, &self.own] {
+            text::encode_registry(&mut out, registry).expect("writing to a String cannot fail");
+        }
         out
     }
+}
+
+fn unix(time: SystemTime) -> f64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+/// kube-proxy's own: a quarter and half a second, every second of the first minute, then wider up to five minutes.
+fn programming_buckets() -> impl Iterator<Item = f64> {
+    let seconds = (1..60).chain((60..120).step_by(5)).chain((120..=300).step_by(30));
+    [0.25, 0.5].into_iter().chain(seconds.map(f64::from))
 }

@@ -1,6 +1,6 @@
 //! The trait, and what its calls say.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use async_trait::async_trait;
 use ipnet::Ipv4Net;
@@ -107,6 +107,12 @@ pub trait Cloud: Send + Sync + 'static {
         false
     }
 
+    /// True for a plugin with the seed's eight methods: then [`Cloud::list`] knows networks and nothing else, networks
+    /// come with resources, and nothing can be deleted.
+    fn knows_only_the_seed(&self) -> bool {
+        false
+    }
+
     /// The bounds a plan must keep in this cloud.
     async fn describe(&self) -> Result<CloudTraits, CloudError>;
 
@@ -150,6 +156,12 @@ pub trait Cloud: Send + Sync + 'static {
     async fn delete_gateway(&self, at: &At) -> Result<(), CloudError>;
     /// Prepares this end's BGP addresses towards a peer.
     async fn create_bgp_sessions(&self, at: &At, spec: &ConnectionSpec) -> Result<(), CloudError>;
+    /// The same, for clouds that choose these addresses by themselves: they are the answer. Empty: those that were
+    /// given are taken.
+    async fn settle_bgp_sessions(&self, at: &At, spec: &ConnectionSpec) -> Result<Vec<Ipv4Addr>, CloudError> {
+        self.create_bgp_sessions(at, spec).await?;
+        Ok(Vec::new())
+    }
     /// Makes the tunnels of this end. Repeated with another key or other addresses, it changes them.
     async fn create_connections(&self, at: &At, spec: &ConnectionSpec) -> Result<(), CloudError>;
     async fn delete_connections(&self, at: &At, peer: &Site) -> Result<(), CloudError>;

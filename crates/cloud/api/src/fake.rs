@@ -15,8 +15,8 @@ use model::{
 };
 use parking_lot::Mutex;
 
-pub use faults::Faults;
-use faults::{Dice, Fate};
+use faults::Fate;
+pub use faults::{Dice, Faults};
 use state::State;
 pub use wire::reaches;
 

@@ -21,6 +21,7 @@ pub mod conformance;
 mod contract;
 mod fake;
 pub mod grpc;
+pub mod twin;
 
 pub use contract::{At, Cloud, CloudError, CloudErrorKind, Listing, PeeringSpec, ResourceSpec};
-pub use fake::{FakeCloud, Faults, reaches};
+pub use fake::{Dice, FakeCloud, Faults, reaches};

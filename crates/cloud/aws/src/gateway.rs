@@ -13,7 +13,7 @@ use model::{GatewayState, Site};
 use serde_json::{Value, json};
 
 use crate::{
-    api::{or_gone, or_there, text},
+    api::{items, or_gone, or_there, text},
     cloud::{AwsCloud, Result},
     networks::{Vpc, is_alive},
 };
@@ -133,23 +133,47 @@ impl AwsCloud {
     async fn attach_vpc(&self, site: &Site, near: &Transit, vpc: &Vpc) -> Result<()> {
         let own = json!([{"Name": "transit-gateway-id", "Value": [near.id]}, {"Name": "vpc-id", "Value": [vpc.id]}]);
         let there = self.attachments(site, &vpc.region, "vpc", own.clone()).await?;
-        if !there.iter().any(is_alive) {
-            let none = || CloudError::conflict(format!("the network {} has no subnet", vpc.id));
-            let subnet = self.find_subnet(site, vpc, "resources").await?.ok_or_else(none)?;
-            let tags = self.marks(site).specification("transit-gateway-attachment", &vpc.region, &[])?;
-            let wanted = json!({"TransitGatewayId": near.id, "VpcId": vpc.id, "SubnetIds": [subnet], "TagSpecifications": tags});
-            self.touch(site, "attachment");
-            or_there(self.ec2.fresh(&vpc.region, "CreateTransitGatewayVpcAttachment", wanted).await)?;
-        }
-        if there.iter().any(|one| text(one, "state") == "available") {
+        let subnets = self.resource_subnets(site, vpc).await?;
+        let missing: Vec<&String> = match there.iter().find(|one| is_alive(one)) {
+            Some(attachment) => {
+                let on: Vec<&str> = items(&attachment["subnetIds"]).filter_map(Value::as_str).collect();
+                subnets.iter().filter(|subnet| !on.contains(&subnet.as_str())).collect()
+            }
+            None if subnets.is_empty() => {
+                return Err(CloudError::conflict(format!("the network {} has no subnet", vpc.id)));
+            }
+            None => {
+                let tags = self.marks(site).specification("transit-gateway-attachment", &vpc.region, &[])?;
+                let wanted = json!({"TransitGatewayId": near.id, "VpcId": vpc.id, "SubnetIds": subnets, "TagSpecifications": tags});
+                self.touch(site, "attachment");
+                or_there(self.ec2.fresh(&vpc.region, "CreateTransitGatewayVpcAttachment", wanted).await)?;
+                Vec::new()
+            }
+        };
+        if missing.is_empty() && there.iter().any(|one| text(one, "state") == "available") {
             return Ok(());
         }
-        wait(self.ec2.clock(), Pace::QUICK, &format!("the attachment of {}", vpc.id), || async {
-            let found = self.attachments(site, &vpc.region, "vpc", own.clone()).await?;
-            let ready = found.iter().any(|one| text(one, "state") == "available");
-            Ok(if ready { Progress::Done(()) } else { Progress::Pending })
-        })
-        .await
+        let ready = || async {
+            wait(self.ec2.clock(), Pace::QUICK, &format!("the attachment of {}", vpc.id), || async {
+                let found = self.attachments(site, &vpc.region, "vpc", own.clone()).await?;
+                let ready = found.iter().find(|one| text(one, "state") == "available");
+                let id = ready.map(|one| text(one, "transitGatewayAttachmentId").to_owned());
+                Ok(id.map_or(Progress::Pending, Progress::Done))
+            })
+            .await
+        };
+        let id = ready().await?;
+        if missing.is_empty() {
+            return Ok(());
+        }
+        // One zone after another: an attachment is changed by one call at a time.
+        for subnet in missing {
+            let wanted = json!({"TransitGatewayAttachmentId": id, "AddSubnetIds": [subnet]});
+            self.touch(site, "attachment");
+            or_there(self.ec2.fresh(&vpc.region, "ModifyTransitGatewayVpcAttachment", wanted).await)?;
+            ready().await?;
+        }
+        Ok(())
     }
 
     /// The gateway of a region other than the hub's, joined with the hub.

@@ -4,9 +4,9 @@
 //! time and recognised by tags. Not here: HTTP, credentials, retries (`cloud-http`).
 //!
 //! ```text
-//!   network     VPC, one subnet for resources; main route table
+//!   network     VPC, a subnet for resources per zone; main route table
 //!   resource    instance + its own security group, closed before the instance exists
-//!   permit list rules of that group; entry names and tags in the rules' descriptions
+//!   permit list rules of that group, and of further ones when they are many; entry names and tags in the rules' descriptions
 //!   peering     VPC peering connection + one route per side
 //!   NAT         internet gateway, public subnet and table, Elastic IP, NAT gateway, default route
 //!   gateway     transit gateway (the hub); in further regions another one (a spoke) peered with it
@@ -18,6 +18,7 @@ mod cloud;
 mod connections;
 mod description;
 mod gateway;
+mod groups;
 mod lists;
 mod marks;
 mod nat;
@@ -25,6 +26,7 @@ mod networks;
 mod peerings;
 mod resources;
 pub mod rules;
+mod subnets;
 mod xml;
 
 pub use api::AwsOptions;

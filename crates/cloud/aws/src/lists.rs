@@ -1,4 +1,4 @@
-//! Permit lists: read the group, plan, then at most one request per direction and kind of change.
+//! Permit lists: read the groups, plan, then at most one request per group, direction and kind of change.
 
 use cloud_api::CloudError;
 use cloud_http::{Class, Failure};
@@ -8,21 +8,39 @@ use serde_json::{Value, json};
 use crate::{
     api::{items, text},
     cloud::{AwsCloud, Result},
+    groups::{Group, spread, together},
     rules::{Change, Rule, Rules, difference, entries_of, rules_of},
 };
 
-/// `REGION/INSTANCE/GROUP`.
-fn parse(uri: &str) -> Result<(&str, &str)> {
-    match uri.split('/').collect::<Vec<_>>().as_slice() {
-        [region, instance, group] if instance.starts_with("i-") && group.starts_with("sg-") => {
-            Ok((*region, *group))
+/// How a resource is known to the controller: `REGION/INSTANCE/GROUP/NAME`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Uri<'u> {
+    pub(crate) region: &'u str,
+    pub(crate) instance: &'u str,
+    /// The first of its groups.
+    pub(crate) group: &'u str,
+    pub(crate) name: &'u str,
+}
+
+impl<'u> Uri<'u> {
+    fn parse(uri: &'u str) -> Result<Self> {
+        match uri.split('/').collect::<Vec<_>>().as_slice() {
+            [region, instance, group, name] if instance.starts_with("i-") && group.starts_with("sg-") => {
+                Ok(Self { region, instance, group, name })
+            }
+            _ => Err(CloudError::not_found(format!("{uri} is no resource of AWS"))),
         }
-        _ => Err(CloudError::not_found(format!("{uri} is no resource of AWS"))),
+    }
+}
+
+impl std::fmt::Display for Uri<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}/{}/{}", self.region, self.instance, self.group, self.name)
     }
 }
 
 /// The rules of a group as EC2 shows them. What Trestle never makes (other groups, IPv6, prefix lists) is left alone.
-fn rules_in(group: &Value) -> Rules {
+pub(crate) fn rules_in(group: &Value) -> Rules {
     let mut rules = Rules::new();
     for (list, direction) in
         [("ipPermissions", Direction::Inbound), ("ipPermissionsEgress", Direction::Outbound)]
@@ -95,24 +113,8 @@ fn permissions(rules: &Rules, described: bool) -> Value {
 }
 
 impl AwsCloud {
-    async fn group(&self, site: &Site, uri: &str) -> Result<(String, String, Rules)> {
-        let (region, id) = parse(uri)?;
-        self.settle(site, &format!("group/{id}")).await;
-        self.settle(site, "group").await;
-        let mut filters = self.marks(site).filters(&[]);
-        if let Some(filters) = filters.as_array_mut() {
-            filters.push(json!({"Name": "group-id", "Value": [id]}));
-        }
-        let parameters = json!({"Filter": filters});
-        let found = self.ec2.list(region, "DescribeSecurityGroups", "securityGroupInfo", parameters).await?;
-        let group = found
-            .first()
-            .ok_or_else(|| CloudError::not_found(format!("there is no resource {uri} in {site}")))?;
-        Ok((region.to_owned(), id.to_owned(), rules_in(group)))
-    }
-
     pub(crate) async fn read_list(&self, site: &Site, uri: &str) -> Result<Vec<PermitEntry>> {
-        Ok(entries_of(&self.group(site, uri).await?.2))
+        Ok(entries_of(&together(&self.groups_in_force(site, &Uri::parse(uri)?).await?)))
     }
 
     pub(crate) async fn change_list(
@@ -123,13 +125,18 @@ impl AwsCloud {
         unset: &[PermitEntry],
     ) -> Result<()> {
         let _turn = self.turns.take(uri).await;
+        let uri = Uri::parse(uri)?;
         let mut tries = 0;
         loop {
-            let (region, id, current) = self.group(site, uri).await?;
-            let change = plan(&current, set, unset)?;
-            match self.apply(site, &region, &id, &change).await {
+            let groups = self.groups_in_force(site, &uri).await?;
+            let changes = spread(&groups, &plan(&together(&groups), set, unset)?);
+            if changes.len() > groups.len() {
+                self.further_group(site, &uri).await?;
+                continue;
+            }
+            match self.apply_all(site, &uri, &groups, &changes).await {
                 Ok(()) => return Ok(()),
-                // Somebody else changed the group between the read and the change.
+                // Somebody else changed a group between the read and the change.
                 Err(failure) if (failure.is(Class::Exists) || failure.is(Class::NotFound)) && tries < 3 => {
                     tries += 1
                 }
@@ -138,11 +145,31 @@ impl AwsCloud {
         }
     }
 
+    async fn apply_all(
+        &self,
+        site: &Site,
+        uri: &Uri<'_>,
+        groups: &[Group],
+        changes: &[Change],
+    ) -> std::result::Result<(), Failure> {
+        for (group, change) in groups.iter().zip(changes) {
+            if group.has_room_for(change) {
+                self.apply(site, uri.region, uri.name, &group.id, change).await?;
+            } else {
+                let (first, then) = change.clone().revoking_first();
+                self.apply(site, uri.region, uri.name, &group.id, &first).await?;
+                self.apply(site, uri.region, uri.name, &group.id, &then).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Opens first, then describes, then closes: nothing that stays permitted is interrupted.
-    async fn apply(
+    pub(crate) async fn apply(
         &self,
         site: &Site,
         region: &str,
+        name: &str,
         id: &str,
         change: &Change,
     ) -> std::result::Result<(), Failure> {
@@ -159,19 +186,13 @@ impl AwsCloud {
                     .map(|(rule, text)| (rule.clone(), text.clone()))
                     .collect();
                 if !part.is_empty() {
-                    self.touch(site, &format!("group/{id}"));
+                    self.touch(site, &format!("group/{name}"));
                     let parameters = json!({"GroupId": id, "IpPermissions": permissions(&part, described)});
                     self.ec2.call(region, &format!("{action}{suffix}"), parameters).await?;
                 }
             }
         }
         Ok(())
-    }
-
-    /// Revokes everything that is in a group.
-    pub(crate) async fn clear(&self, site: &Site, region: &str, id: &str, group: &Value) -> Result<()> {
-        let change = Change { revoke: rules_in(group), ..Change::default() };
-        Ok(self.apply(site, region, id, &change).await?)
     }
 }
 
@@ -234,9 +255,10 @@ mod tests {
 
     #[test]
     fn uris_are_taken_apart() {
-        assert_eq!(parse("us-east-1/i-1/sg-2").unwrap(), ("us-east-1", "sg-2"));
-        for bad in ["", "no/such/uri", "i-1/sg-2", "us-east-1/sg-2/i-1", "a/i-1/sg-2/b"] {
-            assert!(parse(bad).is_err(), "{bad}");
+        let uri = "us-east-1/i-1/sg-2/web";
+        assert_eq!(Uri::parse(uri).unwrap().to_string(), uri);
+        for bad in ["", "no/such/uri/here", "i-1/sg-2", "us-east-1/sg-2/i-1/web", "a/i-1/sg-2"] {
+            assert!(Uri::parse(bad).is_err(), "{bad}");
         }
     }
 }

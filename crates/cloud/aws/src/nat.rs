@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     api::{items, or_gone, or_there, text},
     cloud::{AwsCloud, Result},
-    networks::{Vpc, is_alive, parts},
+    networks::{Vpc, is_alive},
 };
 
 const EVERYWHERE: &str = "0.0.0.0/0";
@@ -102,8 +102,7 @@ impl AwsCloud {
             let both = json!({"InternetGatewayId": igw, "VpcId": vpc.id});
             or_there(self.ec2.fresh(&vpc.region, "AttachInternetGateway", both).await)?;
         }
-        let (_, outer) = parts(vpc.space)?;
-        let subnet = self.subnet(site, vpc, "public", outer).await?;
+        let subnet = self.public_part(site, vpc).await?;
         let tables = self.of_nat(site, vpc, "DescribeRouteTables", "routeTableSet").await?;
         let table = match tables.into_iter().next() {
             Some(table) => table,
@@ -165,7 +164,7 @@ impl AwsCloud {
                 .await?;
                 self.touch(site, "nat");
             }
-            if let Some(subnet) = self.find_subnet(site, &vpc, "public").await? {
+            if let Some(subnet) = self.find_public_subnet(site, &vpc).await? {
                 self.delete(region, "DeleteSubnet", json!({"SubnetId": subnet})).await?;
                 self.touch(site, "subnet");
             }

@@ -1,4 +1,4 @@
-//! Networks: a VPC with a subnet for resources. And what a region's part of a site consists of.
+//! Networks: a VPC. And what a region's part of a site consists of.
 
 use cloud_api::{CloudError, Listing};
 use cloud_http::Class;
@@ -10,7 +10,10 @@ use serde_json::{Value, json};
 use crate::{
     api::{or_gone, text},
     cloud::{AwsCloud, Result},
+    groups::first_group,
+    lists::Uri,
     marks::mark,
+    subnets::Parts,
 };
 
 /// How long something may stay in use by what is on its way out.
@@ -22,19 +25,6 @@ pub(crate) struct Vpc {
     pub(crate) region: String,
     pub(crate) id: String,
     pub(crate) space: Ipv4Net,
-}
-
-/// The parts of a network: resources have the first half, NAT's public subnet the last sixteenth.
-pub(crate) fn parts(space: Ipv4Net) -> Result<(Ipv4Net, Ipv4Net)> {
-    let length = space.prefix_len();
-    if !(16..=24).contains(&length) {
-        return Err(CloudError::invalid(format!(
-            "{space} cannot be a network in AWS: a VPC is a /16 or smaller, and below /24 its subnets would be too small"
-        )));
-    }
-    let cut = |length| space.subnets(length).map_err(|err| CloudError::invalid(err.to_string()));
-    let none = || CloudError::invalid(format!("{space} cannot be divided"));
-    Ok((cut(length + 1)?.next().ok_or_else(none)?, cut(length + 4)?.last().ok_or_else(none)?))
 }
 
 impl AwsCloud {
@@ -69,7 +59,7 @@ impl AwsCloud {
     }
 
     pub(crate) async fn make_network(&self, site: &Site, region: &str, space: Ipv4Net) -> Result<()> {
-        let (inner, _) = parts(space)?;
+        Parts::of(space)?;
         let known = self.regions().await?;
         if !known.iter().any(|one| one == region) {
             return Err(CloudError::invalid(format!(
@@ -82,10 +72,7 @@ impl AwsCloud {
                 let message = format!("the network {site}.{region} has the space {}, not {space}", vpc.space);
                 return Err(CloudError::conflict(message));
             }
-            Some(vpc) => {
-                self.subnet(site, &vpc, "resources", inner).await?;
-                vpc
-            }
+            Some(vpc) => vpc,
             None => {
                 let tags = self.marks(site).specification("vpc", region, &[("region", region)])?;
                 self.touch(site, "vpc");
@@ -95,54 +82,14 @@ impl AwsCloud {
                     json!({"CidrBlock": space.to_string(), "TagSpecification": tags}),
                 );
                 let made = made.await?;
-                let vpc =
-                    Vpc { region: region.to_owned(), id: text(&made["vpc"], "vpcId").to_owned(), space };
-                self.make_subnet(site, &vpc, "resources", inner).await?;
-                vpc
+                Vpc { region: region.to_owned(), id: text(&made["vpc"], "vpcId").to_owned(), space }
             }
         };
+        self.zone_subnet(site, &vpc, None).await?;
         if let Some(hub) = self.hub(site).await? {
             self.attach(site, &hub, &[vpc]).await?;
         }
         Ok(())
-    }
-
-    /// A subnet by its role, made if it is not there.
-    pub(crate) async fn subnet(&self, site: &Site, vpc: &Vpc, role: &str, space: Ipv4Net) -> Result<String> {
-        match self.find_subnet(site, vpc, role).await? {
-            Some(id) => Ok(id),
-            None => self.make_subnet(site, vpc, role, space).await,
-        }
-    }
-
-    pub(crate) async fn find_subnet(&self, site: &Site, vpc: &Vpc, role: &str) -> Result<Option<String>> {
-        self.settle(site, "subnet").await;
-        let mut filters = self.marks(site).filters(&[("role", role)]);
-        if let Some(filters) = filters.as_array_mut() {
-            filters.push(json!({"Name": "vpc-id", "Value": [vpc.id]}));
-        }
-        let found =
-            self.ec2.list(&vpc.region, "DescribeSubnets", "subnetSet", json!({"Filter": filters})).await?;
-        Ok(found.first().map(|subnet| text(subnet, "subnetId").to_owned()))
-    }
-
-    async fn make_subnet(&self, site: &Site, vpc: &Vpc, role: &str, space: Ipv4Net) -> Result<String> {
-        let zones = self
-            .ec2
-            .list(&vpc.region, "DescribeAvailabilityZones", "availabilityZoneInfo", json!({}))
-            .await?;
-        let zone = zones
-            .iter()
-            .find(|zone| text(zone, "zoneState") == "available")
-            .map(|zone| text(zone, "zoneName"));
-        let tags = self.marks(site).specification("subnet", role, &[("role", role)])?;
-        let mut wanted = json!({"VpcId": vpc.id, "CidrBlock": space.to_string(), "TagSpecification": tags});
-        if let Some(zone) = zone {
-            wanted["AvailabilityZone"] = zone.into();
-        }
-        self.touch(site, "subnet");
-        let made = self.ec2.fresh(&vpc.region, "CreateSubnet", wanted).await?;
-        Ok(text(&made["subnet"], "subnetId").to_owned())
     }
 
     pub(crate) async fn remove_network(&self, site: &Site, region: &str) -> Result<()> {
@@ -221,28 +168,12 @@ pub(crate) fn is_alive(object: &Value) -> bool {
     !matches!(text(object, "state"), "deleting" | "deleted" | "failed")
 }
 
-/// An instance as the contract knows it. Its id is region, instance and group.
+/// An instance as the contract knows it. Its id is region, instance, group and name.
 pub(crate) fn state_of(instance: &Value, region: &str) -> Option<ResourceState> {
-    let group = crate::api::items(&instance["groupSet"]).next()?;
+    let (id, group, name) = (text(instance, "instanceId"), first_group(instance)?, mark(instance, "name")?);
     Some(ResourceState {
-        uri: format!("{region}/{}/{}", text(instance, "instanceId"), text(group, "groupId")),
+        uri: Uri { region, instance: id, group, name }.to_string(),
         address: text(instance, "privateIpAddress").parse().ok()?,
         region: region.parse().ok()?,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_network_is_divided_and_too_small_ones_are_refused() {
-        let of = |text: &str| parts(text.parse().unwrap());
-        assert_eq!(
-            of("10.4.0.0/16").unwrap(),
-            ("10.4.0.0/17".parse().unwrap(), "10.4.240.0/20".parse().unwrap())
-        );
-        assert_eq!(of("10.4.1.0/24").unwrap().1, "10.4.1.240/28".parse().unwrap());
-        assert!(of("10.0.0.0/15").is_err() && of("10.0.0.0/25").is_err());
-    }
 }

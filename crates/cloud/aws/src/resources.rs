@@ -1,26 +1,21 @@
 //! Resources: instances, each in a security group of its own that is closed before the instance exists.
 
-use cloud_api::{CloudError, CloudErrorKind, ResourceSpec};
-use cloud_http::{Class, Pace, Progress, wait};
+use cloud_api::{CloudError, ResourceSpec};
+use cloud_http::{Pace, Progress, wait};
 use futures::future::try_join_all;
 use model::{ResourceState, Segment, Site};
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
 use crate::{
     api::{items, text},
     cloud::{AwsCloud, Result},
     description::Description,
-    networks::{Vpc, parts, state_of},
+    groups::short,
+    networks::{Vpc, state_of},
 };
 
 /// States in which an instance counts as there.
 const THERE: [&str; 4] = ["pending", "running", "stopping", "stopped"];
-
-/// 16 hexadecimal digits of SHA-256.
-fn short(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
-}
 
 impl AwsCloud {
     /// The instances of a site in a region.
@@ -54,7 +49,7 @@ impl AwsCloud {
             Some(instance) => text(instance, "instanceId").to_owned(),
             None => {
                 let vpc = self.need_vpc(site, region).await?;
-                let group = self.closed_group(site, &vpc, name).await?;
+                let group = self.closed_group(site, &vpc, name, 0).await?;
                 self.run(site, &vpc, name, &group, &description).await?
             }
         };
@@ -71,40 +66,6 @@ impl AwsCloud {
         .await
     }
 
-    /// The resource's group, with nothing in it. Only for a resource that does not exist yet.
-    async fn closed_group(&self, site: &Site, vpc: &Vpc, name: &str) -> Result<String> {
-        let group_name = format!("trestle-{}", short(&format!("{site}.{name}")));
-        let mut tries = 0;
-        let id = loop {
-            let found = self.groups(site, &vpc.region, name).await?;
-            if let Some(group) = found.iter().find(|group| text(group, "vpcId") == vpc.id) {
-                let id = text(group, "groupId").to_owned();
-                self.clear(site, &vpc.region, &id, group).await?;
-                return Ok(id);
-            }
-            let tags = self.marks(site).specification("security-group", name, &[("name", name)])?;
-            let wanted = json!({"GroupName": group_name, "GroupDescription": format!("trestle: what {name} permits"), "VpcId": vpc.id, "TagSpecification": tags});
-            self.touch(site, "group");
-            match self.ec2.fresh(&vpc.region, "CreateSecurityGroup", wanted).await {
-                Ok(made) => break text(&made, "groupId").to_owned(),
-                Err(failure) if failure.is(Class::Exists) && tries < 3 => tries += 1,
-                Err(failure) => return Err(failure.into()),
-            }
-        };
-        // EC2 lets everything out of a new group.
-        let all = json!({"GroupId": id, "IpPermissions": [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]});
-        match self.ec2.fresh(&vpc.region, "RevokeSecurityGroupEgress", all).await {
-            Err(failure) if !failure.is(Class::NotFound) => Err(failure.into()),
-            _ => Ok(id),
-        }
-    }
-
-    pub(crate) async fn groups(&self, site: &Site, region: &str, name: &str) -> Result<Vec<Value>> {
-        self.settle(site, "group").await;
-        let filters = json!({"Filter": self.marks(site).filters(&[("name", name)])});
-        Ok(self.ec2.list(region, "DescribeSecurityGroups", "securityGroupInfo", filters).await?)
-    }
-
     async fn run(
         &self,
         site: &Site,
@@ -113,20 +74,7 @@ impl AwsCloud {
         group: &str,
         description: &Description,
     ) -> Result<String> {
-        let (inner, _) = parts(vpc.space)?;
-        let subnet = self.subnet(site, vpc, "resources", inner).await?;
-        if let Some(zone) = &description.zone {
-            let own = json!({"SubnetId": [subnet]});
-            let found = self.ec2.list(&vpc.region, "DescribeSubnets", "subnetSet", own).await?;
-            let have = found.first().map(|subnet| text(subnet, "availabilityZone")).unwrap_or_default();
-            if have != zone {
-                let message = format!(
-                    "the network {site}.{} is in the zone {have}; leave the zone out or use it",
-                    vpc.region
-                );
-                return Err(CloudError::new(CloudErrorKind::Unsupported, message));
-            }
-        }
+        let subnet = self.zone_subnet(site, vpc, description.zone.as_deref()).await?;
         let mut wanted = Value::Object(description.fields.clone());
         wanted["MinCount"] = 1.into();
         wanted["MaxCount"] = 1.into();

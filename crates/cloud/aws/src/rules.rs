@@ -1,4 +1,4 @@
-//! Permit lists as rules of a security group. Pure.
+//! Permit lists as rules of security groups. Pure.
 //!
 //! EC2 has one rule per protocol, port range and prefix, whatever entries ask for it; two entries may ask for the same.
 //! So a rule belongs to the set of its entries, and its description says which:
@@ -16,6 +16,8 @@ use model::{Address, Direction, EntryName, PermitEntry, Ports, Protocol, Traffic
 
 /// Rules per direction of one group, EC2's default.
 pub const MOST: usize = 60;
+/// Groups on one interface, EC2's default.
+pub const MOST_GROUPS: usize = 5;
 /// EC2's bound on a description.
 const LONGEST: usize = 255;
 const MARK: &str = "trestle";
@@ -95,10 +97,10 @@ pub fn rules_of(entries: &[PermitEntry]) -> Result<Rules, CloudError> {
     }
     for direction in [Direction::Inbound, Direction::Outbound] {
         let count = shares.keys().filter(|rule| rule.direction == direction).count();
-        if count > MOST {
+        if count > MOST * MOST_GROUPS {
             return Err(CloudError::conflict(format!(
-                "the permit list needs {count} {direction} rules; an AWS security group holds {MOST}. Permit prefixes \
-                 instead of single addresses"
+                "the permit list needs {count} {direction} rules; an instance can have {MOST_GROUPS} AWS security groups \
+                 of {MOST} each. Permit prefixes instead of single addresses"
             )));
         }
     }
@@ -160,6 +162,14 @@ pub struct Change {
     pub revoke: Rules,
 }
 
+impl Change {
+    /// Two changes that do the same, for a group that is full.
+    pub fn revoking_first(self) -> (Self, Self) {
+        let first = Self { revoke: self.revoke, ..Self::default() };
+        (first, Self { authorize: self.authorize, describe: self.describe, revoke: Rules::new() })
+    }
+}
+
 pub fn difference(current: &Rules, wanted: &Rules) -> Change {
     let mut change = Change::default();
     for (rule, description) in wanted {
@@ -203,10 +213,10 @@ mod tests {
 
     #[test]
     fn what_ec2_cannot_do_is_refused_before_the_first_call() {
-        let many: Vec<String> = (0..61).map(|n| format!("10.0.{n}.1")).collect();
+        let many: Vec<String> = (0..301).map(|n| format!("10.{}.{}.1", n / 256, n % 256)).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         assert_eq!(rules_of(&[entry("a", 80, &many, &[])]).unwrap_err().kind, CloudErrorKind::Conflict);
-        assert!(rules_of(&[entry("a", 80, &many[..60], &[])]).is_ok());
+        assert!(rules_of(&[entry("a", 80, &many[..300], &[])]).is_ok());
         let long = "x".repeat(120);
         assert!(rules_of(&[entry(&long, 80, &["10.0.0.1"], &[&long, "y"])]).is_ok());
         assert!(rules_of(&[entry(&long, 80, &["10.0.0.1"], &[&long, &long.replace('x', "z")])]).is_err());

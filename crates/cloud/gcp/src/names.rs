@@ -1,22 +1,10 @@
 //! Names and marks. A name is made from what an object is for, so the same is never made twice; the description says
 //! in words what the name hides.
 
+pub(crate) use cloud_http::letters as hash;
 use model::{NetworkName, PeeringName, Segment, Site};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
-
-/// Letters and digits that are legal in names, 32 of them.
-const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
-
-/// `length` letters from SHA-256.
-pub(crate) fn hash(text: &str, length: usize) -> String {
-    Sha256::digest(text.as_bytes())
-        .iter()
-        .take(length)
-        .map(|byte| char::from(ALPHABET[usize::from(byte & 31)]))
-        .collect()
-}
 
 /// The names of a site's objects: `t-SITE-KIND-WHAT`, 40 letters at most.
 #[derive(Clone, Debug)]

@@ -116,14 +116,25 @@ struct TokenReply {
     expires_in: serde_json::Value,
 }
 
-/// Asks a token endpoint.
+/// How many times a token endpoint is asked that is busy or fails.
+const TRIES: u32 = 4;
+
+/// Asks a token endpoint; again if it is throttling, failing or cut off, for without a token nothing else can be asked.
 async fn token_request(
     transport: &dyn Transport,
     clock: &dyn Clock,
     request: Request,
 ) -> Result<Token, Failure> {
     let what = request.operation.clone();
-    let reply = transport.send(&request).await.map_err(|err| missing(format!("{what}: {err}")))?;
+    let mut sent = transport.send(&request).await;
+    for attempt in 1..TRIES {
+        if sent.as_ref().is_ok_and(|reply| reply.status != 429 && reply.status < 500) {
+            break;
+        }
+        clock.sleep(Duration::from_secs(1 << attempt)).await;
+        sent = transport.send(&request).await;
+    }
+    let reply = sent.map_err(|err| missing(format!("{what}: {err}")))?;
     if reply.status != 200 {
         let text: String = reply.text().chars().take(300).collect();
         return Err(missing(format!("{what} answered {}: {text}", reply.status)));

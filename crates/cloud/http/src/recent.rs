@@ -38,8 +38,11 @@ impl Recent {
 #[derive(Debug, Default)]
 pub struct Turns(Mutex<HashMap<String, std::sync::Arc<tokio::sync::Mutex<()>>>>);
 
+/// Lasts as long as it is held.
+pub type Turn = tokio::sync::OwnedMutexGuard<()>;
+
 impl Turns {
-    pub async fn take(&self, name: &str) -> tokio::sync::OwnedMutexGuard<()> {
+    pub async fn take(&self, name: &str) -> Turn {
         let lock = std::sync::Arc::clone(self.0.lock().entry(name.to_owned()).or_default());
         lock.lock_owned().await
     }

@@ -21,13 +21,19 @@ pub struct Exchange {
 
 impl Exchange {
     pub(crate) fn new(request: &Request, reply: Option<&Reply>) -> Self {
+        // Azure has a resource that is nothing but a key, under a name that says nothing.
+        let is_key = request.url.to_ascii_lowercase().contains("/sharedkey");
+        let shown = |text: &str| match is_key {
+            true => cut(&redact(text), "\"value\":\"", &["\""]),
+            false => redact(text),
+        };
         Self {
             operation: request.operation.clone(),
             method: request.method.to_string(),
             url: redact(&request.url),
-            body: redact(&String::from_utf8_lossy(&request.body)),
+            body: shown(&String::from_utf8_lossy(&request.body)),
             status: reply.map_or(0, |reply| reply.status),
-            reply: reply.map(|reply| redact(&reply.text())).unwrap_or_default(),
+            reply: reply.map(|reply| shown(&reply.text())).unwrap_or_default(),
         }
     }
 }
@@ -57,7 +63,7 @@ impl Recorder for FileRecorder {
 }
 
 /// Names whose values are secrets, in forms, JSON and XML of all clouds.
-const SECRETS: [&str; 15] = [
+const SECRETS: [&str; 16] = [
     "sharedKey",
     "sharedSecret",
     "sharedSecretHash",
@@ -69,6 +75,7 @@ const SECRETS: [&str; 15] = [
     "client_assertion",
     "assertion",
     "apikey",
+    "adminPassword",
     "access_token",
     "refresh_token",
     "SecretAccessKey",

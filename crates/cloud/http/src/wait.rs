@@ -14,6 +14,8 @@ use crate::Clock;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress<T> {
     Pending,
+    /// The cloud says when to look again.
+    Later(Duration),
     Done(T),
     /// It ended badly, and will not end otherwise.
     Failed(String),
@@ -60,12 +62,13 @@ where
             Progress::Failed(message) => {
                 return Err(CloudError::conflict(format!("{what} failed: {message}")));
             }
-            Progress::Pending if clock.now() >= end => {
+            Progress::Pending | Progress::Later(_) if clock.now() >= end => {
                 let minutes = pace.deadline.as_secs() / 60;
                 return Err(CloudError::unavailable(format!(
                     "{what} is not done after {minutes} minutes; look at it in the cloud's console"
                 )));
             }
+            Progress::Later(asked) => clock.sleep(asked).await,
             Progress::Pending => {
                 clock.sleep(pause).await;
                 pause = (pause * 3 / 2).min(pace.longest);

@@ -81,15 +81,23 @@ pub async fn inside<T: Send + 'static>(
 pub async fn forward(name: &str) -> Result<(), CloudError> {
     let text = name.to_owned();
     inside(name, move || {
-        let settings = [
+        let mut settings = vec![
             ("net/ipv4/ip_forward", "1"),
             ("net/ipv4/conf/all/rp_filter", "0"),
             ("net/ipv4/conf/default/rp_filter", "0"),
         ];
+        if has_ipv6() {
+            settings.push(("net/ipv6/conf/all/forwarding", "1"));
+        }
         let set = sysctl::ensure(&settings).map(drop);
         set.map_err(|err| CloudError::unavailable(format!("{text}: {err}: {}", err.source)))
     })
     .await
+}
+
+/// Whether this kernel has IPv6; without it there are no twins, and everything else works.
+pub(crate) fn has_ipv6() -> bool {
+    std::path::Path::new("/proc/sys/net/ipv6").exists()
 }
 
 fn file_descriptor(file: &fs::File) -> std::os::fd::BorrowedFd<'_> {

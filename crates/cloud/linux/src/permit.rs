@@ -8,9 +8,17 @@
 //!   forward ─► saddr : @egress ─► out_r0a000001 … return | drop
 //!           ─► daddr : @ingress ─► in_r0a000002 … accept | drop
 //! ```
+//!
+//! IPv6 has chains and sets of its own, of the same shape, with a 6 in their names. An entry holds for the twins of its
+//! targets too, and for targets of IPv6 as they are.
 
-use std::{collections::BTreeMap, net::Ipv4Addr};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr},
+};
 
+use cloud_api::twin::{twin, twins};
+use ipnet::IpNet;
 use model::{Direction, NetworkName, PermitEntry, Ports, Protocol};
 use node_nft::{
     Chain, ChainKind, CtKey, CurrentChain, CurrentRule, CurrentSet, CurrentTable, Element, Expr, Family,
@@ -32,6 +40,11 @@ const ESTABLISHED: u32 = 2;
 const RELATED: u32 = 4;
 const REPLY: u8 = 1;
 const IPV4: u8 = 2;
+const IPV6: u8 = 10;
+const ICMPV6: u8 = 58;
+
+/// Both families; true is IPv6.
+const FAMILIES: [bool; 2] = [false, true];
 
 /// Everything a network lets through.
 pub(crate) fn table(state: &State, network: &NetworkName) -> Table {
@@ -52,14 +65,16 @@ pub(crate) fn list_of(resource: &Resource) -> Table {
     for (direction, verdict) in
         [(Direction::Outbound, Verdict::Return), (Direction::Inbound, Verdict::Accept)]
     {
-        let mut chain = Chain::regular();
-        for entry in resource.permit.values().filter(|entry| entry.traffic.direction == direction) {
-            for rule in rules(entry, resource.address, &verdict, &mut table) {
-                chain = chain.rule(rule);
+        for ipv6 in FAMILIES {
+            let mut chain = Chain::regular();
+            for entry in resource.permit.values().filter(|entry| entry.traffic.direction == direction) {
+                for rule in rules(entry, resource.address, ipv6, &verdict, &mut table) {
+                    chain = chain.rule(rule);
+                }
             }
+            let name = chain_name(direction, resource.address, ipv6);
+            table.chain(name, chain.rule(Rule::new("nothing else").discard()));
         }
-        let name = chain_name(direction, resource.address);
-        table.chain(name, chain.rule(Rule::new("nothing else").discard()));
     }
     table
 }
@@ -68,15 +83,20 @@ pub(crate) fn list_of(resource: &Resource) -> Table {
 type Place = (&'static str, (Box<[u8]>, Element));
 
 /// The elements by which packets find the lists of a resource.
-pub(crate) fn places(address: Ipv4Addr) -> [Place; 4] {
-    let key = || Key::new().address(address.into()).into_boxed();
-    let jump = |direction| Element::verdict(Verdict::Jump(chain_name(direction, address)));
-    let own = Key::new().interface(&port(address)).address(address.into());
+pub(crate) fn places(address: Ipv4Addr) -> [Place; 8] {
+    let key = |ip: IpAddr| Key::new().address(ip).into_boxed();
+    let own = |ip: IpAddr| Key::new().interface(&port(address)).address(ip).into_boxed();
+    let jump = |direction, ipv6| Element::verdict(Verdict::Jump(chain_name(direction, address, ipv6)));
+    let (four, six) = (IpAddr::from(address), IpAddr::from(twin(address)));
     [
-        ("egress", (key(), jump(Direction::Outbound))),
-        ("ingress", (key(), jump(Direction::Inbound))),
-        ("local", (key(), Element::member())),
-        ("own", (own.into_boxed(), Element::member())),
+        ("egress", (key(four), jump(Direction::Outbound, false))),
+        ("ingress", (key(four), jump(Direction::Inbound, false))),
+        ("local", (key(four), Element::member())),
+        ("own", (own(four), Element::member())),
+        ("egress6", (key(six), jump(Direction::Outbound, true))),
+        ("ingress6", (key(six), jump(Direction::Inbound, true))),
+        ("local6", (key(six), Element::member())),
+        ("own6", (own(six), Element::member())),
     ]
 }
 
@@ -84,7 +104,10 @@ pub(crate) fn places(address: Ipv4Addr) -> [Place; 4] {
 pub(crate) fn schema(set: &str) -> SetSchema {
     match set {
         "egress" | "ingress" => SetSchema::verdict_map([FieldType::Ipv4]),
+        "egress6" | "ingress6" => SetSchema::verdict_map([FieldType::Ipv6]),
         "own" => SetSchema::set([FieldType::InterfaceName, FieldType::Ipv4]),
+        "own6" => SetSchema::set([FieldType::InterfaceName, FieldType::Ipv6]),
+        "local6" => SetSchema::set([FieldType::Ipv6]),
         _ => SetSchema::set([FieldType::Ipv4]),
     }
 }
@@ -111,31 +134,36 @@ pub(crate) fn as_committed(table: &Table) -> CurrentTable {
 /// Those of a resource's entries that the kernel enforces as they are, and whether its lists are otherwise not as they
 /// were made.
 pub(crate) fn enforced(resource: &Resource, current: &CurrentTable) -> (Vec<PermitEntry>, bool) {
-    let mut held: BTreeMap<Direction, Vec<Option<u64>>> = BTreeMap::new();
+    let mut held: BTreeMap<(Direction, bool), Vec<Option<u64>>> = BTreeMap::new();
     for direction in [Direction::Inbound, Direction::Outbound] {
-        let chain = current.chains.get(&chain_name(direction, resource.address));
-        let rules = chain.map(|chain| chain.rules.iter().map(|rule| rule.fingerprint).collect());
-        held.insert(direction, rules.unwrap_or_default());
+        for ipv6 in FAMILIES {
+            let chain = current.chains.get(&chain_name(direction, resource.address, ipv6));
+            let rules = chain.map(|chain| chain.rules.iter().map(|rule| rule.fingerprint).collect());
+            held.insert((direction, ipv6), rules.unwrap_or_default());
+        }
     }
     let mut entries = Vec::new();
     for entry in resource.permit.values() {
-        let mut sets = Table::new(Family::Inet, TABLE);
         let verdict = match entry.traffic.direction {
             Direction::Outbound => Verdict::Return,
             Direction::Inbound => Verdict::Accept,
         };
-        let wanted = rules(entry, resource.address, &verdict, &mut sets);
-        let there = held.get_mut(&entry.traffic.direction).expect("both directions were put in");
-        let has_rules = wanted.iter().all(|rule| there.contains(&Some(rule.fingerprint())));
-        let has_sets = sets.sets.iter().all(|(name, set)| {
-            current.sets.get(name).is_some_and(|now| Some(&now.elements) == set.elements.as_ref())
-        });
-        for rule in &wanted {
-            if let Some(place) = there.iter().position(|held| *held == Some(rule.fingerprint())) {
-                there.swap_remove(place);
+        let mut is_held = true;
+        for ipv6 in FAMILIES {
+            let mut sets = Table::new(Family::Inet, TABLE);
+            let wanted = rules(entry, resource.address, ipv6, &verdict, &mut sets);
+            let there = held.get_mut(&(entry.traffic.direction, ipv6)).expect("all were put in");
+            is_held &= wanted.iter().all(|rule| there.contains(&Some(rule.fingerprint())));
+            is_held &= sets.sets.iter().all(|(name, set)| {
+                current.sets.get(name).is_some_and(|now| Some(&now.elements) == set.elements.as_ref())
+            });
+            for rule in &wanted {
+                if let Some(place) = there.iter().position(|held| *held == Some(rule.fingerprint())) {
+                    there.swap_remove(place);
+                }
             }
         }
-        if has_rules && has_sets {
+        if is_held {
             entries.push(entry.clone());
         }
     }
@@ -150,10 +178,11 @@ fn join(table: &mut Table, part: Table) {
     table.sets.extend(part.sets);
 }
 
-fn chain_name(direction: Direction, address: Ipv4Addr) -> String {
+fn chain_name(direction: Direction, address: Ipv4Addr, ipv6: bool) -> String {
+    let family = if ipv6 { "6" } else { "" };
     match direction {
-        Direction::Outbound => format!("out_{}", port(address)),
-        Direction::Inbound => format!("in_{}", port(address)),
+        Direction::Outbound => format!("out{family}_{}", port(address)),
+        Direction::Inbound => format!("in{family}_{}", port(address)),
     }
 }
 
@@ -161,27 +190,51 @@ fn chain_name(direction: Direction, address: Ipv4Addr) -> String {
 /// by the list of its sender, then of its receiver, and passes only if each list that is here lets it.
 fn base() -> Table {
     let mut table = Table::new(Family::Inet, TABLE);
-    for set in ["egress", "ingress", "local", "own"] {
+    for set in ["egress", "ingress", "local", "own", "egress6", "ingress6", "local6", "own6"] {
         table.set(set, Set::new(schema(set)));
     }
-    let (zero, after_name) = (Reg(0), Reg(4));
-    let from_resource = |rule: Rule| rule.meta(MetaKey::InInterfaceName, zero).is(zero, b"r");
+    let zero = Reg(0);
+    let family =
+        |comment: &str, rule: fn(Rule) -> Rule| rule(Rule::new(comment).meta(MetaKey::Nfproto, Reg(0)));
     let forward = Chain::base(ChainKind::Filter, Hook::Forward, 0, Policy::Drop)
-        .rule(Rule::new("IPv4 only").meta(MetaKey::Nfproto, zero).is_not(zero, &[IPV4]).discard())
+        .rule(
+            family("IPv6 has its own lists", |rule| rule.is(Reg(0), &[IPV6]))
+                .verdict(Verdict::Jump("forward6".to_owned())),
+        )
+        .rule(family("nothing else is known", |rule| rule.is_not(Reg(0), &[IPV4])).discard());
+    table.chain("forward", judged(forward, false));
+    table.chain("forward6", judged(Chain::regular(), true).rule(Rule::new("nothing else").discard()));
+    let input = Chain::base(ChainKind::Filter, Hook::Input, 0, Policy::Accept).rule(
+        Rule::new("the router is nobody's peer")
+            .meta(MetaKey::InInterfaceName, zero)
+            .is(zero, b"r")
+            .discard(),
+    );
+    table.chain("input", input);
+    table
+}
+
+/// How packets of one family are judged.
+fn judged(chain: Chain, ipv6: bool) -> Chain {
+    let (zero, after_name) = (Reg(0), Reg(4));
+    let of = |set: &str| if ipv6 { format!("{set}6") } else { set.to_owned() };
+    chain
         .rule(Rule::new("no strays").ct_invalid().discard())
         .rule(
-            from_resource(Rule::new("a resource has its own address only"))
+            Rule::new("a resource has its own address only")
                 .meta(MetaKey::InInterfaceName, zero)
-                .ip_saddr(false, after_name)
-                .not_in_set(zero, "own")
+                .is(zero, b"r")
+                .meta(MetaKey::InInterfaceName, zero)
+                .ip_saddr(ipv6, after_name)
+                .not_in_set(zero, of("own"))
                 .discard(),
         )
         .rule(
             Rule::new("nobody else has it")
                 .meta(MetaKey::InInterfaceName, zero)
                 .is_not(zero, b"r")
-                .ip_saddr(false, zero)
-                .in_set(zero, "local")
+                .ip_saddr(ipv6, zero)
+                .in_set(zero, of("local"))
                 .discard(),
         )
         .rule(
@@ -194,14 +247,9 @@ fn base() -> Table {
             .accept(),
         )
         .rule(ct_state(Rule::new("errors"), RELATED).accept())
-        .rule(Rule::new("the sender's list").ip_saddr(false, zero).vmap(zero, "egress"))
-        .rule(Rule::new("the receiver's list").ip_daddr(false, zero).vmap(zero, "ingress"))
-        .rule(Rule::new("outward").ip_saddr(false, zero).in_set(zero, "local").accept());
-    table.chain("forward", forward);
-    let input = Chain::base(ChainKind::Filter, Hook::Input, 0, Policy::Accept)
-        .rule(from_resource(Rule::new("the router is nobody's peer")).discard());
-    table.chain("input", input);
-    table
+        .rule(Rule::new("the sender's list").ip_saddr(ipv6, zero).vmap(zero, of("egress")))
+        .rule(Rule::new("the receiver's list").ip_daddr(ipv6, zero).vmap(zero, of("ingress")))
+        .rule(Rule::new("outward").ip_saddr(ipv6, zero).in_set(zero, of("local")).accept())
 }
 
 fn ct_state(rule: Rule, bits: u32) -> Rule {
@@ -209,45 +257,64 @@ fn ct_state(rule: Rule, bits: u32) -> Rule {
     rule.expr(Expr::Ct { key: CtKey::State, direction: None, to }).bits(to, bits, 0, to).is_not(to, &[0; 4])
 }
 
-/// The rules of an entry: one for each range of its targets, or one with a set. None if it has nothing for IPv4,
-/// which is all this cloud carries: an entry without targets must not become a match of everything.
-fn rules(entry: &PermitEntry, address: Ipv4Addr, verdict: &Verdict, table: &mut Table) -> Vec<Rule> {
-    let ranges = Ranges::new(false, entry.targets().iter().map(|target| target.net()));
-    let bounds: Vec<(Ipv4Addr, Ipv4Addr)> = ranges
-        .iter()
-        .filter_map(|(first, last)| match (first, last) {
-            (std::net::IpAddr::V4(first), std::net::IpAddr::V4(last)) => Some((first, last)),
-            _ => None,
-        })
-        .collect();
+/// The targets of an entry in one family: those of IPv4 have twins.
+fn targets(entry: &PermitEntry, ipv6: bool) -> Ranges {
+    let nets = entry.targets().iter().map(|target| match target.net() {
+        IpNet::V4(net) if ipv6 => IpNet::V6(twins(net)),
+        net => net,
+    });
+    Ranges::new(ipv6, nets)
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+/// The rules of an entry in one family: one for each range of its targets, or one with a set. None if it has no
+/// targets there: an entry without targets must not become a match of everything.
+fn rules(
+    entry: &PermitEntry,
+    address: Ipv4Addr,
+    ipv6: bool,
+    verdict: &Verdict,
+    table: &mut Table,
+) -> Vec<Rule> {
+    let bounds: Vec<(Vec<u8>, Vec<u8>)> =
+        targets(entry, ipv6).iter().map(|(first, last)| (octets(first), octets(last))).collect();
     let inbound = entry.traffic.direction == Direction::Inbound;
     let peer = |rule: Rule| match inbound {
-        true => rule.ip_saddr(false, Reg(0)),
-        false => rule.ip_daddr(false, Reg(0)),
+        true => rule.ip_saddr(ipv6, Reg(0)),
+        false => rule.ip_daddr(ipv6, Reg(0)),
     };
     let new = || Rule::new(comment(entry));
     if bounds.len() > RULES {
-        let name = format!("{}_{:016x}", chain_name(entry.traffic.direction, address), digest(entry));
-        let mut set = Set::new(SetSchema::set([FieldType::Ipv4]).interval());
+        let name = format!("{}_{:016x}", chain_name(entry.traffic.direction, address, ipv6), digest(entry));
+        let field = if ipv6 { FieldType::Ipv6 } else { FieldType::Ipv4 };
+        let mut set = Set::new(SetSchema::set([field]).interval());
         for (first, last) in bounds {
-            set.insert(first.octets(), Element::member().until(last.octets()));
+            set.insert(first, Element::member().until(last));
         }
         table.set(name.clone(), set);
-        return vec![traffic(peer(new()).in_set(Reg(0), name), entry).verdict(verdict.clone())];
+        return vec![traffic(peer(new()).in_set(Reg(0), name), entry, ipv6).verdict(verdict.clone())];
     }
-    let one = |(first, last): (Ipv4Addr, Ipv4Addr)| {
-        let (low, high) = (first.octets().to_vec(), last.octets().to_vec());
-        let rule = match first == last {
+    let one = |(low, high): (Vec<u8>, Vec<u8>)| {
+        let rule = match low == high {
             true => peer(new()).is(Reg(0), &low),
             false => peer(new()).expr(Expr::Range { inverted: false, from: Reg(0), low, high }),
         };
-        traffic(rule, entry).verdict(verdict.clone())
+        traffic(rule, entry, ipv6).verdict(verdict.clone())
     };
     bounds.into_iter().map(one).collect()
 }
 
-fn traffic(mut rule: Rule, entry: &PermitEntry) -> Rule {
+fn traffic(mut rule: Rule, entry: &PermitEntry, ipv6: bool) -> Rule {
     if let Protocol::Number(number) = entry.traffic.protocol {
+        // Whoever may ping may ping the twin.
+        let is_icmp = Protocol::Number(number) == Protocol::ICMP;
+        let number = if ipv6 && is_icmp { ICMPV6 } else { number };
         rule = rule.l4proto(Reg(0)).is(Reg(0), &[number]);
     }
     for (is_source, ports) in [(true, entry.traffic.src_ports), (false, entry.traffic.dst_ports)] {
@@ -302,7 +369,9 @@ mod tests {
     #[test]
     fn an_entry_without_ipv4_is_no_match_of_everything() {
         let list = list_of(&resource(&[entry(&["2001:db8::1"])]));
-        assert!(list.chains.values().all(|chain| chain.rules.len() == 1), "nothing but the drop at the end");
+        let rules = |chain: &str| list.chains[chain].rules.len();
+        assert_eq!(rules("in_r0a000001"), 1, "nothing but the drop at the end");
+        assert_eq!((rules("in6_r0a000001"), rules("out6_r0a000001")), (2, 1));
     }
 
     #[test]
@@ -314,7 +383,8 @@ mod tests {
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         let many = list_of(&resource(&[entry(&many)]));
         assert_eq!(many.chains["in_r0a000001"].rules.len(), 2);
-        assert_eq!(many.sets.values().next().unwrap().elements.as_ref().unwrap().len(), 100);
+        assert_eq!(many.sets.len(), 2, "one for each family");
+        assert!(many.sets.values().all(|set| set.elements.as_ref().unwrap().len() == 100));
     }
 
     /// A member more of a large tag costs one element, not the list.
@@ -327,7 +397,8 @@ mod tests {
         let after = list_of(&resource(&[entry(&targets)]));
         let plan = Plan::new(&after, Some(&as_committed(&before)), Live::Atomic, Limits::default()).unwrap();
         let ops: Vec<&Op> = plan.transactions.iter().flat_map(|one| &one.ops).collect();
-        assert!(matches!(&*ops, [Op::AddElements { elements, .. }] if elements.len() == 1), "{ops:?}");
+        let one_each = |op: &&Op| matches!(op, Op::AddElements { elements, .. } if elements.len() == 1);
+        assert!(ops.len() == 2 && ops.iter().all(one_each), "{ops:?}");
     }
 
     #[test]

@@ -432,3 +432,69 @@ async fn a_command_lives_and_dies_with_its_resource() {
     cloud.delete_network(&at, &segment("west")).await.unwrap();
     assert_eq!(site.left(), [""; 0]);
 }
+
+/// IPv6: every resource has a twin of its address, and its list holds for both; IPv6 targets are enforced as they are.
+#[tokio::test]
+async fn ipv6_twins_are_judged_as_their_addresses_are() {
+    require_tools(&[]);
+    let site = Site::default();
+    let cloud = site.open("lxv6").await;
+    let at = at("ns", "lxv6");
+    let a = make(&cloud, &at, "a", "west", "10.205.0.0/24").await;
+    let b = make(&cloud, &at, "b", "west", "10.205.0.0/24").await;
+    let c = make(&cloud, &at, "c", "east", "10.205.1.0/24").await;
+    let twin = |resource: &model::ResourceState| match resource.address {
+        std::net::IpAddr::V4(address) => cloud_api::twin::twin(address).to_string(),
+        std::net::IpAddr::V6(_) => panic!("addresses are of IPv4"),
+    };
+    assert!(!pings_address(&a, &twin(&b)) && !pings_address(&b, &twin(&a)), "closed at first");
+    let out = entry(Direction::Outbound, Protocol::ICMP, Ports::Any, &b);
+    let inward = entry(Direction::Inbound, Protocol::ICMP, Ports::Any, &a);
+    cloud.add_entries(&at, &a.uri, std::slice::from_ref(&out)).await.unwrap();
+    assert!(!pings_address(&a, &twin(&b)), "the receiver has not permitted it");
+    cloud.add_entries(&at, &b.uri, std::slice::from_ref(&inward)).await.unwrap();
+    assert!(pings(&a, &b) && pings_address(&a, &twin(&b)), "both families are open");
+    assert!(!pings_address(&b, &twin(&a)), "the other direction was not permitted");
+    assert_eq!(cloud.permit_list(&at, &a.uri).await.unwrap(), [out.clone()]);
+    cloud.delete_entries(&at, &a.uri, &[out]).await.unwrap();
+    assert!(!pings_address(&a, &twin(&b)), "the sender has taken it back");
+    // A target of IPv6 opens IPv6 and nothing else.
+    let six = entry_to(Direction::Outbound, Protocol::ICMP, Ports::Any, &twin(&b));
+    cloud.add_entries(&at, &a.uri, std::slice::from_ref(&six)).await.unwrap();
+    assert!(pings_address(&a, &twin(&b)) && !pings(&a, &b));
+    // Nobody can have another's twin.
+    let taken = format!("{}/128", twin(&c));
+    let address = |verb: &str| {
+        let words = ["ip", "address", verb, &taken, "dev", "eth0"];
+        assert!(exec(&a, &words).status().unwrap().success());
+    };
+    address("add");
+    assert!(
+        !exec(&a, &["ping", "-c1", "-W1", "-I", &twin(&c), &twin(&b)]).output().unwrap().status.success()
+    );
+    address("del");
+    // Across a peering.
+    for (from, to) in [(&a, &c), (&c, &a)] {
+        for direction in [Direction::Inbound, Direction::Outbound] {
+            let open = entry(direction, Protocol::ICMP, Ports::Any, to);
+            cloud.add_entries(&at, &from.uri, std::slice::from_ref(&open)).await.unwrap();
+        }
+    }
+    assert!(!pings_address(&c, &twin(&a)), "there is no path yet");
+    let network = |text: &str| text.parse::<NetworkName>().unwrap();
+    let spec = PeeringSpec {
+        name: PeeringName::new(network("ns.lxv6.west"), network("ns.lxv6.east")).unwrap(),
+        deployments: Default::default(),
+    };
+    cloud.ensure_peering(&spec).await.unwrap();
+    assert!(pings(&c, &a) && pings_address(&c, &twin(&a)));
+    cloud.delete_peering(&spec).await.unwrap();
+    assert!(!pings_address(&c, &twin(&a)));
+    for name in ["a", "b", "c"] {
+        cloud.delete_resource(&at, &segment(name)).await.unwrap();
+    }
+    for region in ["west", "east"] {
+        cloud.delete_network(&at, &segment(region)).await.unwrap();
+    }
+    assert_eq!(site.left(), [""; 0]);
+}

@@ -20,7 +20,7 @@ async fn main() -> std::io::Result<()> {
     let url = sim.url();
     writeln!(
         std::io::stdout(),
-        "AWS {url}/\nGoogle Cloud {url}/compute/v1/\ntime passes {speed} times as fast as usual"
+        "AWS {url}/\nAzure {url}/\nGoogle Cloud {url}/compute/v1/\nIBM Cloud {url}/v1\ntime passes {speed} times as fast as usual"
     )?;
     tokio::signal::ctrl_c().await?;
     clock.abort();

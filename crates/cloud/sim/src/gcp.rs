@@ -116,7 +116,8 @@ pub(crate) fn answer(world: &mut World, ask: &Ask<'_>, fault: Option<Fault>) -> 
             )
         }
     };
-    Answer { status, content_type: "application/json; charset=UTF-8", body: body.to_string() }
+    let content_type = "application/json; charset=UTF-8";
+    Answer { status, content_type, body: body.to_string(), ..Answer::default() }
 }
 
 fn run(world: &mut World, ask: &Ask<'_>, fault: Option<Fault>) -> Outcome {

@@ -5,18 +5,21 @@
 //! checked against cuts of the clouds' own API descriptions (`schemas/`, with their origin).
 //!
 //! ```text
-//!   plugin or official client ── HTTP ──► server ── faults ──► aws │ gcp ── objects ──► wire: who reaches whom?
+//!   plugin or official client ── HTTP ──► server ── faults ──► aws │ azure │ gcp │ ibm ── objects ──► wire: who reaches whom?
 //! ```
 
 mod aws;
+mod azure;
 mod clock;
 mod faults;
 mod gcp;
+mod ibm;
 mod record;
+mod rest;
 mod server;
 pub mod wire;
 mod world;
 
 pub use clock::VirtualClock;
 pub use faults::{Fault, Faults};
-pub use world::{Call, Sim};
+pub use world::{Call, OwnSite, Sim};

@@ -18,12 +18,14 @@ impl Recorder {
         let region =
             region.and_then(|text| text.split_once("Credential=")?.1.split('/').nth(2)).unwrap_or_default();
         let waited = now.saturating_sub(self.last).as_secs();
-        self.last = now;
+        // What is less than a second counts with the next request.
+        self.last += Duration::from_secs(waited);
         let line = json!({
             "after": waited,
             "method": ask.method.as_str(),
             "path": ask.uri.path_and_query().map(ToString::to_string),
             "region": region,
+            "anonymous": !ask.headers.contains_key("authorization"),
             "body": String::from_utf8_lossy(ask.body),
             "status": status,
         });

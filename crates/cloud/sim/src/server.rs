@@ -13,7 +13,7 @@ use http::{HeaderMap, Method, Uri};
 use parking_lot::Mutex;
 
 use crate::{
-    Fault, VirtualClock, aws, gcp,
+    Fault, VirtualClock, aws, azure, gcp, ibm,
     world::{Call, World},
 };
 
@@ -24,11 +24,12 @@ struct Shared {
 }
 
 /// What goes back.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) content_type: &'static str,
     pub(crate) body: String,
+    pub(crate) headers: Vec<(&'static str, String)>,
 }
 
 /// A request, as the clouds look at it.
@@ -65,13 +66,15 @@ async fn handle(
     }
     shared.clock.begin();
     let host = headers.get("host").and_then(|host| host.to_str().ok()).unwrap_or("localhost");
+    // Something in front may speak TLS, for clients that insist on it.
+    let scheme = headers.get("x-forwarded-proto").and_then(|scheme| scheme.to_str().ok()).unwrap_or("http");
     let ask = Ask {
         method: &method,
         uri: &uri,
         headers: &headers,
         body: &body,
         now: shared.clock.now().as_secs(),
-        origin: format!("http://{host}"),
+        origin: format!("{scheme}://{host}"),
     };
     let (answer, lost) = {
         let mut world = shared.world.lock();
@@ -88,22 +91,44 @@ async fn handle(
     };
     let mut response = Response::new(body);
     *response.status_mut() = http::StatusCode::from_u16(answer.status).unwrap_or_default();
+    for (name, value) in answer.headers {
+        // What the simulators write is legal in a header.
+        if let Ok(value) = value.parse() {
+            response.headers_mut().insert(name, value);
+        }
+    }
     response.headers_mut().insert("content-type", http::HeaderValue::from_static(answer.content_type));
     response
 }
 
+/// A simulated cloud: whose request it is, what it asks for, and the answer.
+type Cloud =
+    (fn(&Ask<'_>) -> bool, fn(&Ask<'_>) -> String, fn(&mut World, &Ask<'_>, Option<Fault>) -> Answer);
+
+/// The first whose request it is answers. AWS has no path of its own and comes last.
+const CLOUDS: [Cloud; 4] = [
+    (gcp::is_for, gcp::operation, gcp::answer),
+    (azure::is_for, azure::operation, azure::answer),
+    (ibm::is_for, ibm::operation, ibm::answer),
+    (|_| true, aws::operation, aws::answer),
+];
+
 fn answer(world: &mut World, ask: &Ask<'_>) -> (Answer, bool) {
-    let is_gcp = gcp::is_for(ask);
-    let operation = if is_gcp { gcp::operation(ask) } else { aws::operation(ask) };
+    if let Some(answer) = ibm::token(ask) {
+        return (answer, false);
+    }
+    let [.., last] = CLOUDS;
+    let (_, operation, cloud) = CLOUDS.into_iter().find(|(is_for, ..)| is_for(ask)).unwrap_or(last);
+    let operation = operation(ask);
     let fault = world.trouble.roll(&operation);
     let answer = match fault {
         Some(Fault::Html) => Answer {
             status: 502,
             content_type: "text/html",
             body: "<html><body><h1>502 Bad Gateway</h1></body></html>".to_owned(),
+            ..Answer::default()
         },
-        fault if is_gcp => gcp::answer(world, ask, fault),
-        fault => aws::answer(world, ask, fault),
+        fault => cloud(world, ask, fault),
     };
     world.calls.push(Call { operation, status: answer.status });
     (answer, fault == Some(Fault::Lost))

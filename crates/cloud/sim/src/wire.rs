@@ -56,6 +56,8 @@ impl Firewall {
 pub struct Host {
     pub address: Option<Ipv4Addr>,
     pub network: String,
+    /// Gateways of its network that do not serve its zone.
+    pub cut_off: Vec<String>,
     pub inbound: Firewall,
     pub outbound: Firewall,
 }
@@ -176,8 +178,8 @@ impl Wire {
         let (Some(a), Some(b)) = (self.host(from), self.host(to)) else { return false };
         a.outbound.passes(to, packet)
             && b.inbound.passes(from, packet)
-            && self.delivers(&a.network, to, &b.network)
-            && self.delivers(&b.network, from, &a.network)
+            && self.delivers(a, to, &b.network)
+            && self.delivers(b, from, &a.network)
     }
 
     /// Why a packet does or does not get through, for people.
@@ -208,8 +210,8 @@ impl Wire {
             "out {} in {} there {} back {}\nfrom {:?}\nto {:?}\ngateways {up:#?}",
             a.outbound.passes(to, packet),
             b.inbound.passes(from, packet),
-            self.delivers(&a.network, to, &b.network),
-            self.delivers(&b.network, from, &a.network),
+            self.delivers(a, to, &b.network),
+            self.delivers(b, from, &a.network),
             self.networks.get(&a.network),
             self.networks.get(&b.network),
         )
@@ -222,11 +224,11 @@ impl Wire {
         host.outbound.passes(to, packet) && matches!(route, Some(Way::Hop(Hop::Internet)))
     }
 
-    /// Whether there is a way from a network to an address in another, the firewalls aside.
-    fn delivers(&self, from: &str, to: Ipv4Addr, home: &str) -> bool {
-        let Some(network) = self.networks.get(from) else { return false };
+    /// Whether there is a way from a host to an address in a network, the firewalls aside.
+    fn delivers(&self, from: &Host, to: Ipv4Addr, home: &str) -> bool {
+        let Some(network) = self.networks.get(&from.network) else { return false };
         match self.route(network, to) {
-            Some(Way::Local) => from == home,
+            Some(Way::Local) => from.network == home,
             Some(Way::Hop(Hop::Peer(peer))) => {
                 let has = self
                     .networks
@@ -234,6 +236,8 @@ impl Wire {
                     .is_some_and(|peer| peer.spaces.iter().any(|net| net.contains(&to)));
                 has && peer == home
             }
+            // The way back begins at the other host, so its zone counts too.
+            Some(Way::Hop(Hop::Gateway(gateway))) if from.cut_off.contains(&gateway) => false,
             Some(Way::Hop(Hop::Gateway(gateway))) => self.through(&gateway, to, home, 0),
             Some(Way::Hop(Hop::Internet)) | None => false,
         }
@@ -328,6 +332,7 @@ mod tests {
             wire.hosts.push(Host {
                 address: Some([10, side, 0, 4].into()),
                 network: name,
+                cut_off: Vec::new(),
                 inbound: Firewall(vec![any.clone()]),
                 outbound: Firewall(vec![any]),
             });

@@ -1,6 +1,6 @@
 //! All simulated clouds together, and the server in front of them.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use cloud_http::Clock as _;
 use model::Packet;
@@ -8,15 +8,31 @@ use parking_lot::Mutex;
 use tokio::{net::TcpListener, task::JoinHandle};
 
 use crate::{
-    Fault, Faults, VirtualClock, aws::Ec2, faults::Trouble, gcp::Gce, record::Recorder, server, wire::Wire,
+    Fault, Faults, VirtualClock,
+    aws::Ec2,
+    azure::Azure,
+    faults::Trouble,
+    gcp::Gce,
+    ibm::Ibm,
+    record::Recorder,
+    server,
+    wire::{Gateway, Host, Network, Wire},
 };
 
 /// One request that a cloud heard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// `ec2:DescribeVpcs`, `compute.networks.insert`.
+    /// `ec2:DescribeVpcs`, `Microsoft.Network/virtualNetworks/write`, `compute.networks.insert`, `is.create_vpc`.
     pub operation: String,
     pub status: u16,
+}
+
+/// A place of one's own on the wire, with one network, one gateway and one host, all of one name.
+#[derive(Clone, Debug, Default)]
+pub struct OwnSite {
+    pub network: Network,
+    pub gateway: Gateway,
+    pub host: Host,
 }
 
 #[derive(Default)]
@@ -25,7 +41,11 @@ pub(crate) struct World {
     /// As it was before the last change, for reads that come too early.
     pub(crate) aws_before: Ec2,
     pub(crate) aws_changed: u64,
+    pub(crate) azure: Azure,
     pub(crate) gcp: Gce,
+    /// What is no cloud, by name.
+    pub(crate) sites: BTreeMap<String, OwnSite>,
+    pub(crate) ibm: Ibm,
     pub(crate) trouble: Trouble,
     pub(crate) calls: Vec<Call>,
     pub(crate) recorder: Option<Recorder>,
@@ -37,7 +57,14 @@ impl World {
     pub(crate) fn wire(&self) -> Wire {
         let mut wire = Wire::default();
         self.aws.join(&mut wire);
+        self.azure.join(&mut wire);
         self.gcp.join(&mut wire);
+        self.ibm.join(&mut wire);
+        for (name, site) in &self.sites {
+            wire.networks.insert(name.clone(), site.network.clone());
+            wire.gateways.insert(name.clone(), site.gateway.clone());
+            wire.hosts.push(site.host.clone());
+        }
         wire
     }
 }
@@ -106,7 +133,14 @@ impl Sim {
         let now = self.clock.now().as_secs();
         let mut world = self.world.lock();
         world.aws.settle(now);
+        world.azure.settle(now);
         world.gcp.settle(now);
+        world.ibm.settle(now);
+    }
+
+    /// Puts something on the wire that is no cloud: a site with a gateway of its own.
+    pub fn put_site(&self, name: &str, site: OwnSite) {
+        self.world.lock().sites.insert(name.to_owned(), site);
     }
 
     /// The requests since the last call of this.
@@ -144,14 +178,23 @@ impl Sim {
     pub fn vandalise(&self) {
         let mut world = self.world.lock();
         world.aws.vandalise();
+        world.azure.vandalise();
         world.gcp.vandalise();
+        world.ibm.vandalise();
     }
 
     /// What is left in any cloud, by id; what every account has from the beginning aside.
     pub fn left(&self) -> Vec<String> {
         self.pass(Duration::from_secs(7200));
         let world = self.world.lock();
-        world.aws.left().into_iter().chain(world.gcp.left()).collect()
+        world
+            .aws
+            .left()
+            .into_iter()
+            .chain(world.azure.left())
+            .chain(world.gcp.left())
+            .chain(world.ibm.left())
+            .collect()
     }
 }
 

@@ -6,6 +6,8 @@
 mod faults;
 #[path = "stories/house.rs"]
 mod house;
+#[path = "stories/sites.rs"]
+mod sites;
 
 use std::time::Duration;
 
@@ -90,6 +92,30 @@ async fn e4_every_pair_of_clouds() {
     }
 }
 
+/// A resource in a zone of its own uses the link that is there, and the one that comes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_serves_every_zone() {
+    let house = House::new(&["aws", "gcp"]).await;
+    let [a, b, c] = ["ns.aws.a", "ns.gcp.b", "ns.aws.c"];
+    tokio::join!(house.create(a, 0), house.create(b, 0));
+    house.join(a, b).await;
+    house.settle().await;
+    assert!(house.joined(a, b));
+    house.create(c, 2).await;
+    house.join(c, b).await;
+    house.join(a, c).await;
+    house.settle().await;
+    assert!(house.joined(c, b) && house.joined(a, b) && house.joined(a, c));
+    house.unjoin(a, b).await;
+    house.unjoin(c, b).await;
+    house.settle().await;
+    assert!(!house.joined(c, b) && house.joined(a, c));
+    house.join(c, b).await;
+    house.settle().await;
+    assert!(house.joined(c, b), "a gateway that is made later");
+    house.end(&[a, b, c]).await;
+}
+
 /// E5: a rule on a tag follows the tag. Here with public addresses, so NAT comes and goes too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e5_tags_on_every_cloud() {
@@ -122,21 +148,24 @@ async fn e5_tags_on_every_cloud() {
 /// Somebody opens a VM by hand, or deletes what was made: the check says so, the fix mends it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn drift_is_seen_and_mended() {
-    let house = House::new(&["aws", "gcp"]).await;
-    let (a, b) = ("ns.aws.a", "ns.gcp.b");
-    tokio::join!(house.create(a, 0), house.create(b, 0));
-    house.join(a, b).await;
-    house.settle().await;
-    assert!(house.joined(a, b));
-    house.sim.vandalise();
-    assert!(!house.joined(a, b));
-    let seen = house.orchestrator.check().await.unwrap();
-    assert!(!seen.is_empty());
-    house.orchestrator.fix().await.unwrap();
-    house.settle().await;
-    assert!(house.joined(a, b), "{seen:?}");
-    assert_eq!(house.orchestrator.check().await.unwrap(), vec![]);
-    house.end(&[a, b]).await;
+    for (one, two) in [("aws", "gcp"), ("azure", "gcp"), ("gcp", "ibm")] {
+        let house = House::new(&[one, two]).await;
+        let [a, b] = [format!("ns.{one}.a"), format!("ns.{two}.b")];
+        let (a, b) = (a.as_str(), b.as_str());
+        tokio::join!(house.create(a, 0), house.create(b, 0));
+        house.join(a, b).await;
+        house.settle().await;
+        assert!(house.joined(a, b));
+        house.sim.vandalise();
+        assert!(!house.joined(a, b));
+        let seen = house.orchestrator.check().await.unwrap();
+        assert!(!seen.is_empty());
+        house.orchestrator.fix().await.unwrap();
+        house.settle().await;
+        assert!(house.joined(a, b), "{seen:?}");
+        assert_eq!(house.orchestrator.check().await.unwrap(), vec![]);
+        house.end(&[a, b]).await;
+    }
 }
 
 struct Dice(u64);
@@ -148,13 +177,19 @@ impl Dice {
     }
 }
 
-const WORLD: [(&str, usize); 6] = [
+const WORLD: [(&str, usize); 12] = [
     ("ns.aws.a", 0),
     ("ns.aws.b", 1),
     ("ns.gcp.c", 0),
     ("ns.gcp.d", 1),
     ("other.gcp.e", 0),
     ("other.aws.f", 0),
+    ("ns.azure.g", 0),
+    ("ns.azure.h", 1),
+    ("other.azure.i", 0),
+    ("ns.ibm.j", 0),
+    ("ns.ibm.k", 1),
+    ("other.ibm.l", 0),
 ];
 
 /// Random joining and parting under faults and restarts: in the end what is permitted is reachable, nothing else is,

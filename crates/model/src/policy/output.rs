@@ -12,12 +12,12 @@
 mod member;
 mod rule;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, ops, sync::Arc};
 
 use uuid::Uuid;
 
 pub use member::{Addresses, Member, MemberKind, NamedPort};
-pub use rule::{Action, Direction, IpBlock, PortRef, Protocol, Rule, RuleDetail, Service};
+pub use rule::{Action, Detail, Direction, IpBlock, PortRef, Protocol, Rule, RuleDetail, Service};
 
 use super::{Kind, ObjectId};
 
@@ -52,7 +52,25 @@ impl fmt::Display for Identifier {
 }
 
 /// Names of span keys in ascending order: Node names, `namespace/name` of ExternalNodes, or words like `cloud`.
-pub type Span = Arc<[Arc<str>]>;
+///
+/// Nothing, which is what most updates say, has no counter that writer and readers would count at the same time.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Span(Option<Arc<[Arc<str>]>>);
+
+impl ops::Deref for Span {
+    type Target = [Arc<str>];
+    fn deref(&self) -> &[Arc<str>] {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+impl FromIterator<Arc<str>> for Span {
+    fn from_iter<I: IntoIterator<Item = Arc<str>>>(names: I) -> Self {
+        let mut names: Arc<[Arc<str>]> = names.into_iter().collect();
+        Arc::get_mut(&mut names).expect("nobody else has it yet").sort_unstable();
+        Span((!names.is_empty()).then_some(names))
+    }
+}
 
 /// The policy as a node enforces it. Its name on the wire is its UID.
 #[derive(Debug, Clone, PartialEq)]

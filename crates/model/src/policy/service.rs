@@ -60,6 +60,15 @@ pub struct ServiceSpec {
     pub external_traffic_policy: String,
     #[serde(skip_serializing_if = "is_zero")]
     pub health_check_node_port: i32,
+    /// `PreferDualStack` or `RequireDualStack`; empty means SingleStack.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub ip_family_policy: String,
+    /// `IPv4`, `IPv6`, in the order of `clusterIPs`.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
+    pub ip_families: Vec<String>,
+    /// Whether a load balancer gets node ports; absent means yes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocate_load_balancer_node_ports: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traffic_distribution: Option<String>,
     pub publish_not_ready_addresses: bool,

@@ -18,6 +18,8 @@ use crate::policy::{
 
 /// Chooses the IPVS scheduler of one service.
 pub const SCHEDULER_ANNOTATION: &str = "trestle/ipvs-scheduler";
+/// When what a slice tells of happened.
+const TRIGGER_ANNOTATION: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 /// The label that says which zone a node is in.
 pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 /// Seconds of session affinity, unless the service says otherwise.
@@ -103,6 +105,7 @@ impl Slice {
             ports: ports.collect(),
             endpoints: endpoints.collect(),
             labels: marks(&slice.metadata.labels),
+            triggered: slice.metadata.annotations.get(TRIGGER_ANNOTATION).cloned(),
         })
     }
 }

@@ -10,6 +10,8 @@ pub struct Slice {
     pub ports: Vec<SlicePort>,
     pub endpoints: Vec<SliceEndpoint>,
     pub labels: BTreeMap<String, String>,
+    /// When what it tells of happened, as whoever wrote it says; RFC 3339.
+    pub triggered: Option<String>,
 }
 
 impl Slice {

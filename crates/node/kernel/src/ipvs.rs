@@ -51,7 +51,7 @@ pub enum IpvsOpenError {
 }
 
 /// One operation that the kernel refused. The others were carried out.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[error("the kernel refused {op:?}: {refusal}")]
 pub struct Refused {
     pub op: Op,

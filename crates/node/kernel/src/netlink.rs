@@ -49,6 +49,12 @@ pub enum NetlinkError {
         #[source]
         source: io::Error,
     },
+    #[error("cannot listen to what the kernel tells group {group}")]
+    Subscribe {
+        group: u32,
+        #[source]
+        source: io::Error,
+    },
     #[error("cannot read the kernel's answer")]
     Receive {
         #[source]
@@ -113,6 +119,40 @@ impl Socket {
         };
         let raw = open().map_err(|source| NetlinkError::Open { protocol: name, source })?;
         Ok(Self { raw, seq: 0, buffer: Vec::with_capacity(READ) })
+    }
+
+    /// Whether the kernel tells the socket what it tells to this group.
+    pub fn subscribe(&self, group: u32, on: bool) -> Result<(), NetlinkError> {
+        let done = if on { self.raw.add_membership(group) } else { self.raw.drop_membership(group) };
+        done.map_err(|source| NetlinkError::Subscribe { group, source })
+    }
+
+    /// How many bytes may wait to be read; the kernel doubles it for what it needs around them.
+    pub fn set_receive_buffer(&self, bytes: usize) -> Result<(), NetlinkError> {
+        sockopt::set_socket_recv_buffer_size(&self.raw, bytes)
+            .map_err(|source| NetlinkError::Receive { source: source.into() })
+    }
+
+    /// What a subscription has brought, without waiting. Whether some of it was lost because too much was waiting.
+    pub fn told(
+        &mut self,
+        mut each: impl FnMut(&Message<'_>) -> Result<(), NetlinkError>,
+    ) -> Result<bool, NetlinkError> {
+        let mut lost = false;
+        loop {
+            match self.receive_now() {
+                Ok(false) => return Ok(lost),
+                Ok(true) => {
+                    for message in Messages::new(&self.buffer) {
+                        each(&message?)?;
+                    }
+                }
+                Err(NetlinkError::Receive { source }) if source.raw_os_error() == Some(NO_BUFFERS) => {
+                    lost = true;
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// A number for the next message; numbers of one socket are never used twice in a row of 2^32.
@@ -266,6 +306,8 @@ impl Socket {
     }
 }
 
+/// ENOBUFS: more came than the socket could hold.
+const NO_BUFFERS: i32 = 105;
 /// MSG_DONTWAIT.
 const DONT_WAIT: i32 = 0x40;
 

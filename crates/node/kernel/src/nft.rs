@@ -7,6 +7,7 @@
 mod decode;
 mod encode;
 mod expression;
+mod monitor;
 mod number;
 
 use std::{
@@ -24,6 +25,8 @@ use crate::netlink::{
     Attrs, DUMP, Header, Message, MessageWriter, NetlinkError, REQUEST, Refusal, Socket, Writer,
 };
 use encode::Batch;
+
+pub use monitor::{Heard, Monitor};
 
 const NETLINK_NETFILTER: isize = 12;
 const NO_ENTRY: i32 = 2;

@@ -13,10 +13,11 @@
 //! ```
 
 mod cut;
+mod watched;
 
-use node_nft::{CurrentTable, Family, Limits, Live, Op, Plan, Table, Transaction};
+use node_nft::{CurrentTable, Family, Limits, Live, Op, Plan, Set, Table, Transaction};
 use node_policy::{
-    Change, LocalChange, ObjectError, Options, Plane, TABLE,
+    Change, LocalChange, ObjectError, Options, Plane, TABLE, retreat,
     units::{self, Unit},
 };
 
@@ -25,6 +26,8 @@ use crate::{
     netlink::NetlinkError,
     nft::{Applied, CommitError, Nft, ReadError, ReconcileError, TableId},
 };
+
+pub use watched::Watched;
 
 /// A difference of up to this many times the limits is made at once, so that no packet sees a mixture.
 const AT_ONCE: usize = 4;
@@ -68,6 +71,11 @@ pub trait Tables {
     fn read(&mut self, table: &TableId) -> Result<Option<CurrentTable>, ReadError>;
     fn commit(&mut self, table: &TableId, transaction: &Transaction) -> Result<Applied, CommitError>;
     fn delete(&mut self, table: &TableId) -> Result<bool, ReconcileError>;
+
+    /// The newest generation, if nobody but the caller touched the table since that one; `None` if somebody may have.
+    fn untouched_since(&mut self, _table: &TableId, seen: u32) -> Result<Option<u32>, NetlinkError> {
+        Ok(Some(self.generation()?).filter(|now| *now == seen))
+    }
 }
 
 impl Tables for Nft {
@@ -105,7 +113,7 @@ pub struct Outcome {
 }
 
 /// Owns table [`TABLE`] of the namespace it was opened in. All calls block while the kernel works.
-pub struct PolicyExecutor<K = Nft> {
+pub struct PolicyExecutor<K = Watched> {
     kernel: K,
     id: TableId,
     plane: Plane,
@@ -116,11 +124,11 @@ pub struct PolicyExecutor<K = Nft> {
     refused: Vec<ObjectError>,
 }
 
-impl PolicyExecutor<Nft> {
+impl PolicyExecutor<Watched> {
     /// Acts in the network namespace of the calling thread. Writes nothing yet: what an earlier run left stays in force
     /// until the first `apply`.
     pub fn open(options: Options) -> Result<Self, PolicyError> {
-        Ok(Self::with_kernel(Nft::open().map_err(PolicyError::Open)?, options))
+        Ok(Self::with_kernel(Watched::open().map_err(PolicyError::Open)?, options))
     }
 }
 
@@ -149,6 +157,7 @@ impl<K: Tables> PolicyExecutor<K> {
             self.plane.load(changes, local);
             self.compare()?
         } else {
+            self.listen()?;
             let step = self.plane.step(changes, local);
             match self.commit_all(&step.transactions) {
                 Ok(applied) => Outcome { applied, ..Outcome::default() },
@@ -162,12 +171,12 @@ impl<K: Tables> PolicyExecutor<K> {
         Ok(outcome)
     }
 
-    /// Repairs what others did to the table, and tries again what was refused. Costs one question if nobody committed
-    /// anything since, else a read of the table.
+    /// Repairs what others did to the table, and tries again what was refused. Costs a few questions if nobody touched
+    /// the table since, else a read of it.
     pub fn verify(&mut self) -> Result<Outcome, PolicyError> {
-        let now = self.kernel.generation().map_err(PolicyError::Generation)?;
+        self.listen()?;
         let mut outcome =
-            if self.unsure || self.seen != Some(now) { self.compare()? } else { Outcome::default() };
+            if self.unsure || self.seen.is_none() { self.compare()? } else { Outcome::default() };
         outcome.errors = self.errors();
         Ok(outcome)
     }
@@ -182,6 +191,14 @@ impl<K: Tables> PolicyExecutor<K> {
         let mut errors = self.plane.errors();
         errors.extend(self.refused.iter().cloned());
         errors
+    }
+
+    /// Takes note of what others committed. If it may have been to the table, the next `verify` compares.
+    fn listen(&mut self) -> Result<(), PolicyError> {
+        if let Some(seen) = self.seen {
+            self.seen = self.kernel.untouched_since(&self.id, seen).map_err(PolicyError::Generation)?;
+        }
+        Ok(())
     }
 
     /// Commits in order. Whoever else commits meanwhile makes the generation another one than expected.
@@ -203,30 +220,60 @@ impl<K: Tables> PolicyExecutor<K> {
         let desired = self.plane.table();
         let mut outcome = Outcome { compared: true, ..Outcome::default() };
         for attempt in 1..=ATTEMPTS {
-            let before = self.kernel.generation().map_err(PolicyError::Generation)?;
-            let plan = self.difference(&desired)?;
-            match self.commit_all(&plan.transactions) {
+            let (error, plan) = match self.make_equal(&desired) {
                 Ok(applied) => {
-                    self.seen = Some((0..applied.transactions).fold(before, |seen, _| next_generation(seen)));
                     outcome.applied.join(applied);
                     return Ok(outcome);
                 }
-                Err(error @ CommitError::Netlink { .. }) if attempt == ATTEMPTS => return Err(error.into()),
+                Err(Unequal::Other(error)) => return Err(error),
+                Err(Unequal::Commit(error, plan)) => (*error, plan),
+            };
+            match error {
                 // Whether it was done is unknown: look again.
-                Err(CommitError::Netlink { .. }) => {}
-                Err(error @ CommitError::Refused { .. }) => {
-                    if attempt == ATTEMPTS {
-                        outcome.applied.join(self.around(&plan, error)?);
-                    }
-                }
+                CommitError::Netlink { .. } if attempt < ATTEMPTS => {}
+                CommitError::Netlink { .. } => return Err(error.into()),
+                CommitError::Refused { .. } if attempt < ATTEMPTS => {}
+                CommitError::Refused { .. } => outcome.applied.join(self.around(&plan, error)?),
             }
         }
         Ok(outcome)
     }
 
-    fn difference(&mut self, desired: &Table) -> Result<Plan, PolicyError> {
+    /// Reads, and commits what differs. A large change that was cut short is led back first; where there is no table, the
+    /// rules come before what they look into.
+    fn make_equal(&mut self, desired: &Table) -> Result<Applied, Unequal> {
+        let mut applied = Applied::default();
+        let (mut generation, mut current) = self.look()?;
+        let first = match &current {
+            Some(current) => retreat(desired, current),
+            None => vec![skeleton(desired)],
+        };
+        for (index, table) in first.iter().chain([desired]).enumerate() {
+            if index > 0 {
+                (generation, current) = self.look()?;
+            }
+            let plan = self.difference(table, current.take())?;
+            match self.commit_all(&plan.transactions) {
+                Ok(done) => {
+                    self.seen =
+                        Some((0..done.transactions).fold(generation, |seen, _| next_generation(seen)));
+                    applied.join(done);
+                }
+                Err(error) => return Err(Unequal::Commit(Box::new(error), plan)),
+            }
+        }
+        Ok(applied)
+    }
+
+    fn look(&mut self) -> Result<(u32, Option<CurrentTable>), PolicyError> {
+        let generation = self.kernel.generation().map_err(PolicyError::Generation)?;
+        // What was told before is in what is read now.
+        self.kernel.untouched_since(&self.id, generation).map_err(PolicyError::Generation)?;
+        Ok((generation, self.kernel.glance(&self.id)?))
+    }
+
+    fn difference(&mut self, desired: &Table, current: Option<CurrentTable>) -> Result<Plan, PolicyError> {
         let limits = self.plane.options().limits;
-        let current = self.kernel.glance(&self.id)?;
         let plan = plan(desired, current.as_ref(), limits, &self.id)?;
         if plan.is_empty() || current.is_none() {
             return Ok(plan);
@@ -285,9 +332,35 @@ impl<K: Tables> PolicyExecutor<K> {
     }
 }
 
+/// Why the kernel's table is not equal.
+enum Unequal {
+    /// What was to be done.
+    Commit(Box<CommitError>, Plan),
+    Other(PolicyError),
+}
+
+impl From<PolicyError> for Unequal {
+    fn from(error: PolicyError) -> Self {
+        Self::Other(error)
+    }
+}
+
 fn next_generation(generation: u32) -> u32 {
     // The kernel passes over 0.
     generation.wrapping_add(1).max(1)
+}
+
+/// The table without elements and without the chains by which packets come to it: the kernel goes through all elements
+/// of a map when a rule comes to use it, so rules come first.
+fn skeleton(desired: &Table) -> Table {
+    let chains = desired.chains.iter().filter(|(_, chain)| chain.base.is_none());
+    let sets = desired.sets.iter().map(|(name, set)| (name.clone(), Set::new(set.schema.clone())));
+    Table {
+        family: desired.family,
+        name: desired.name.clone(),
+        chains: chains.map(|(name, chain)| (name.clone(), chain.clone())).collect(),
+        sets: sets.collect(),
+    }
 }
 
 /// At once if that does not hold the kernel up for long.

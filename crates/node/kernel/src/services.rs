@@ -3,7 +3,11 @@
 mod ipvs;
 mod nftables;
 mod proxy;
+mod quarantine;
+mod tables;
 
 pub use ipvs::{INTERFACE, IpvsError, IpvsProxy, Outcome};
 pub use nftables::{NftablesProxy, ProxyError};
 pub use proxy::{Mode, Proxy, Settings, SyncError, Synced, host_addresses};
+pub use quarantine::Held;
+pub use tables::Tables;

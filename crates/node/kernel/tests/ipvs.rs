@@ -243,7 +243,64 @@ fn a_table_that_somebody_else_has_filled_is_left_and_reported() {
             "{synced:?}"
         );
         assert!(run("ipvsadm -Sn").contains("172.30.0.78:80"));
+        // It is told until it is taken, others go on meanwhile, and it is tried again by itself.
+        proxy.store().set_slice("good", http_slice("good", &[LOCAL]));
+        let synced = proxy.sync().expect("the others are served");
+        assert!(synced.refused.contains_key(&name("odd")) && !synced.full, "{synced:?}");
+        let tried = proxy.tend(Instant::now() + Duration::from_secs(3)).expect("the kernel answers");
+        assert!(tried.expect("its time has come").refused.contains_key(&name("odd")));
+        proxy.store().set_service(name("odd"), states::http("172.30.0.77", 0));
+        let synced = proxy.sync().expect("the kernel takes it");
+        let tried = proxy.tend(Instant::now() + Duration::from_secs(60)).expect("the kernel answers");
+        let left = tried.map_or(synced.refused, |tried| tried.refused);
+        assert!(!left.contains_key(&name("odd")), "{left:?}");
+        assert!(run("ipvsadm -Sn").contains("172.30.0.77:80"));
         proxy.stop().expect("ours can go");
         assert!(run("ipvsadm -Sn").contains("8.8.8.8:88"), "theirs stays");
+    });
+}
+
+#[test]
+#[ignore = "needs IPVS in the kernel: labs/vm/ipvs.sh"]
+fn ten_thousand_endpoints_a_flood_of_changes_and_a_disturbed_dump() {
+    in_namespace(|| {
+        let lab = lab();
+        let mut store = store();
+        store.set_service(name("web"), states::http("172.30.0.41", 0));
+        let many = |from: u32| {
+            let endpoints = (from..from + 10_000).map(|number| node_services::SliceEndpoint {
+                addresses: vec![std::net::Ipv4Addr::from(0x0ac8_0000 + number).into()],
+                node: Some("there".into()),
+                ..node_services::SliceEndpoint::default()
+            });
+            node_services::Slice { endpoints: endpoints.collect(), ..http_slice("web", &[]) }
+        };
+        store.set_slice("web", many(0));
+        let (mut proxy, outcome) = start(&mut store);
+        assert!(outcome.refused.is_empty(), "{:?}", outcome.refused.first());
+        assert_eq!(run("ipvsadm -Sn | grep -c -- -r").trim(), "10000");
+        store.set_slice("web", many(5_000));
+        update(&mut proxy, &mut store);
+        // Most of a flood says nothing new.
+        for round in 0..200_usize {
+            store.set_slice("web", http_slice("web", [&[LOCAL][..], &[LOCAL, REMOTE]][round / 2 % 2]));
+            update(&mut proxy, &mut store);
+        }
+        check(&lab, &[(POD, "172.30.0.41:80", answered(BOTH, false))]);
+        // Somebody changes IPVS while it is read.
+        let done = Arc::new(AtomicBool::new(false));
+        let stop = done.clone();
+        let noise = thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                run("ipvsadm -A -t 9.9.9.9:99 -s rr; ipvsadm -D -t 9.9.9.9:99");
+            }
+        });
+        for _ in 0..10 {
+            let outcome = proxy.reconcile(&store).expect("a dump can be finished");
+            assert_eq!(outcome.operations, 0, "{outcome:?}");
+        }
+        done.store(true, Ordering::Relaxed);
+        noise.join().expect("the noise does not fall");
+        proxy.stop().expect("all that is ours can go");
     });
 }

@@ -32,8 +32,9 @@ fn history(seed: u64, limit: usize) {
         let what = format!("seed {seed} step {step}: {changes:#?} {local:#?}");
         let outcome = executor.apply(changes, local).unwrap();
         assert!(!outcome.compared, "the kernel refused: {what}");
-        // Somebody else's commit makes verify read and compare everything.
-        run("nft add table inet other; nft delete table inet other");
+        // Somebody else's commit to the table makes verify read and compare everything.
+        run("nft add element inet trestle-policy closed4 { 192.0.2.1 }
+             nft delete element inet trestle-policy closed4 { 192.0.2.1 }");
         let outcome = executor.verify().unwrap();
         assert!(outcome.compared && outcome.applied.transactions == 0, "{what}\n{outcome:?}");
     }

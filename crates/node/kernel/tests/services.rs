@@ -30,7 +30,8 @@ fn start(store: &mut Store) -> NftablesProxy {
 }
 
 fn update(proxy: &mut NftablesProxy, store: &mut Store) -> Applied {
-    proxy.update(&store.patches()).expect("the kernel takes the patches")
+    let patches = store.patches();
+    proxy.update(store, &patches).expect("the kernel takes the patches")
 }
 
 struct Nftables {
@@ -43,7 +44,7 @@ impl Plane for Nftables {
     fn follow(&mut self, store: &mut Store) {
         let patches = store.patches();
         match &mut self.proxy {
-            Some(proxy) => drop(proxy.update(&patches).expect("the kernel takes the patches")),
+            Some(proxy) => drop(proxy.update(store, &patches).expect("the kernel takes the patches")),
             None => {
                 let started = NftablesProxy::start(self.ipv6, self.config.clone(), Limits::default(), store);
                 self.proxy = Some(started.expect("the kernel takes the table").0);
@@ -62,7 +63,7 @@ fn packets_go_where_every_case_says() {
                 play(&lab, &case, node.clone(), &mut plane, |row| &row.expected);
                 let mut proxy = plane.proxy.expect("it was started");
                 assert_eq!(
-                    proxy.reconcile().expect("the kernel answers"),
+                    proxy.reconcile(&Store::default()).expect("the kernel answers"),
                     Applied::default(),
                     "{}",
                     case.name
@@ -138,8 +139,8 @@ fn a_restart_with_nothing_changed_writes_nothing_and_drift_is_repaired() {
         let (mut proxy, second) = again(&store);
         assert_eq!(second, Applied::default());
         run("nft flush table ip trestle-services; nft flush map ip trestle-services endpoints");
-        assert!(proxy.reconcile().expect("the kernel takes the table").weight > 50);
-        assert_eq!(proxy.reconcile().expect("the kernel answers"), Applied::default());
+        assert!(proxy.reconcile(&store).expect("the kernel takes the table").weight > 50);
+        assert_eq!(proxy.reconcile(&store).expect("the kernel answers"), Applied::default());
         check(&lab, &[(POD, "172.30.1.2:80", answered(BOTH, false))]);
         proxy.stop().expect("the table can go");
         assert_eq!(run("nft list ruleset"), "");
@@ -161,7 +162,7 @@ fn a_udp_flow_to_an_endpoint_that_is_gone_is_cut_and_no_other() {
         check(&lab, &[(POD, "172.30.0.53:80", answered(ONLY_LOCAL, false))]);
         store.set_slice("dns", slice("dns", &[REMOTE], &targets));
         let patches = store.patches();
-        proxy.update(&patches).expect("the kernel takes the patches");
+        proxy.update(&store, &patches).expect("the kernel takes the patches");
         let mut conntrack = Conntrack::open().expect("the kernel tracks connections");
         let flows = |protocol: &str| run("conntrack -L 2>/dev/null || true").matches(protocol).count();
         let tcp = flows("tcp ");
@@ -193,7 +194,7 @@ fn a_change_that_the_kernel_refuses_is_made_all_the_same() {
         store.set_slice("web", http_slice("web", &[LOCAL, REMOTE]));
         update(&mut proxy, &mut store);
         check(&lab, &[(POD, "172.30.0.41:80", answered(BOTH, false))]);
-        assert_eq!(proxy.reconcile().expect("the kernel answers"), Applied::default());
+        assert_eq!(proxy.reconcile(&store).expect("the kernel answers"), Applied::default());
     });
 }
 

@@ -19,24 +19,66 @@ impl Default for Limits {
 /// Packs units in their order. What is within one unit is never torn apart, even if it exceeds the limits: a unit
 /// is what must become true at once.
 pub fn pack(units: impl IntoIterator<Item = Vec<Op>>, limits: Limits) -> Vec<Transaction> {
-    let mut transactions = Vec::new();
-    let mut open = Transaction::default();
+    bundle(units, limits).into_iter().map(|bundle| bundle.transaction).collect()
+}
+
+/// As [`pack`], with what is needed to take transactions apart again.
+pub fn bundle(units: impl IntoIterator<Item = Vec<Op>>, limits: Limits) -> Vec<Bundle> {
+    let mut bundles = Vec::new();
+    let mut open = Bundle::default();
     let mut weight = 0;
     for unit in units {
         let unit_weight: usize = unit.iter().map(Op::weight).sum();
         if weight > 0 && weight + unit_weight > limits.elements {
-            transactions.push(std::mem::take(&mut open));
+            bundles.push(std::mem::take(&mut open));
             weight = 0;
         }
         weight += unit_weight;
-        for op in unit {
-            open.push(op);
-        }
+        open.push(unit);
     }
-    if !open.ops.is_empty() {
-        transactions.push(open);
+    if !open.ends.is_empty() {
+        bundles.push(open);
     }
-    transactions
+    bundles.retain(|bundle| !bundle.transaction.ops.is_empty());
+    bundles
+}
+
+/// A transaction of several units, which can be halved to find those that the kernel refuses.
+#[derive(Clone, Debug, Default)]
+pub struct Bundle {
+    pub transaction: Transaction,
+    /// Where each unit ends: operations up to there, and elements of the last of them.
+    ends: Vec<(usize, usize)>,
+}
+
+impl Bundle {
+    pub fn units(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn push(&mut self, unit: Vec<Op>) {
+        unit.into_iter().for_each(|op| self.transaction.push(op));
+        let ops = &self.transaction.ops;
+        self.ends.push((ops.len(), ops.last().map_or(0, |op| op.elements().len())));
+    }
+
+    /// Its first units and the others. A bundle of one unit cannot be halved.
+    pub fn halve(mut self) -> (Self, Self) {
+        let half = self.ends.len() / 2;
+        let Some(&(ops, elements)) = half.checked_sub(1).and_then(|last| self.ends.get(last)) else {
+            return (Self::default(), self);
+        };
+        let mut rest = self.transaction.ops.split_off(ops);
+        let torn = self.transaction.ops.last_mut().and_then(|op| op.split_off(elements));
+        let shared = usize::from(torn.is_some());
+        rest.splice(0..0, torn);
+        let ends = self.ends.split_off(half).into_iter().map(|(end, last)| {
+            // Those that end within the operation that was torn have lost what stays in front.
+            (end + shared - ops, if shared == 1 && end == ops { last - elements } else { last })
+        });
+        let rest = Self { ends: ends.collect(), transaction: Transaction { ops: rest } };
+        (self, rest)
+    }
 }
 
 #[cfg(test)]
@@ -70,5 +112,21 @@ mod tests {
         let packed = pack([unit("a", 1), unit("a", 1), unit("b", 1)], Limits::default());
         assert_eq!(packed.len(), 1);
         assert_eq!(packed[0].ops.len(), 2);
+    }
+
+    #[test]
+    fn halves_hold_the_same_units_in_the_same_order() {
+        let units = || [unit("a", 2), unit("a", 1), unit("a", 3), unit("b", 1), unit("b", 2), unit("a", 1)];
+        let [bundle] = &bundle(units(), Limits::default())[..] else { panic!("they fit") };
+        let mut parts = vec![bundle.clone()];
+        while parts.iter().any(|part| part.units() > 1) {
+            let halves = parts.into_iter().flat_map(|part| {
+                if part.units() > 1 { <[Bundle; 2]>::from(part.halve()).to_vec() } else { vec![part] }
+            });
+            parts = halves.collect();
+        }
+        let parts: Vec<_> = parts.iter().map(|part| format!("{:?}", part.transaction.ops)).collect();
+        let alone: Vec<_> = units().iter().map(|unit| format!("{unit:?}")).collect();
+        assert_eq!(parts, alone);
     }
 }

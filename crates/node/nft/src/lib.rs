@@ -18,7 +18,6 @@
 
 mod chunk;
 mod current;
-pub mod evaluate;
 mod expr;
 pub mod fake;
 mod key;
@@ -29,7 +28,7 @@ mod set;
 mod table;
 pub mod walk;
 
-pub use chunk::{Limits, pack};
+pub use chunk::{Bundle, Limits, bundle, pack};
 pub use current::{CurrentChain, CurrentRule, CurrentSet, CurrentTable};
 pub use expr::{
     Cmp, CtKey, Direction, DynSetOp, Expr, FibResult, LimitUnit, MetaKey, NatKind, NumgenMode, PayloadBase,

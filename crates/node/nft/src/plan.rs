@@ -58,6 +58,31 @@ impl Op {
         }
     }
 
+    /// The elements it adds or removes.
+    pub fn elements(&self) -> &[(Box<[u8]>, Element)] {
+        match self {
+            Self::AddElements { elements, .. } | Self::DeleteElements { elements, .. } => elements,
+            _ => &[],
+        }
+    }
+
+    /// Leaves the first so many elements here and returns the others as an operation of their own; none if there are
+    /// none.
+    pub(crate) fn split_off(&mut self, at: usize) -> Option<Self> {
+        let (Self::AddElements { elements, set, schema } | Self::DeleteElements { elements, set, schema }) =
+            self
+        else {
+            return None;
+        };
+        let rest = elements.split_off(at.min(elements.len()));
+        let (set, schema) = (set.clone(), schema.clone());
+        let rest = (!rest.is_empty()).then_some(rest)?;
+        Some(match self {
+            Self::AddElements { .. } => Self::AddElements { set, schema, elements: rest },
+            _ => Self::DeleteElements { set, schema, elements: rest },
+        })
+    }
+
     /// What the operation is about, for errors.
     pub fn describe(&self) -> String {
         match self {
@@ -142,7 +167,7 @@ impl Plan {
         let reshaped = draft.sets(&desired.sets, sets, limits);
         draft.chains(&desired.chains, chains, reshaped);
         draft.new_elements(&desired.sets, sets, limits);
-        draft.live_elements(&desired.sets, sets);
+        draft.live_elements(&desired.sets, sets, limits);
         Ok(draft.finish(live, limits))
     }
 
@@ -248,10 +273,20 @@ impl Draft {
         }
     }
 
-    fn live_elements(&mut self, desired: &BTreeMap<String, Set>, current: &BTreeMap<String, CurrentSet>) {
+    fn live_elements(
+        &mut self,
+        desired: &BTreeMap<String, Set>,
+        current: &BTreeMap<String, CurrentSet>,
+        limits: Limits,
+    ) {
         for (name, set) in desired {
             let (Some(elements), Some(now)) = (&set.elements, current.get(name)) else { continue };
-            if now.schema.as_ref() == Some(&set.schema) {
+            if now.schema.as_ref() != Some(&set.schema) {
+                continue;
+            }
+            if now.elements.is_empty() {
+                self.add.extend(chunks(name, set, limits).into_iter().map(|op| vec![op]));
+            } else {
                 self.compare(name, &set.schema, elements, &now.elements);
             }
         }

@@ -65,9 +65,14 @@ impl SetSchema {
         Self { dynamic: true, timeout: true, size, ..self }
     }
 
-    /// Elements that one of ours is in the kernel: a tree holds both borders of a range.
+    /// What one of ours costs the kernel, in elements of a hash table: a tree holds both borders of a range, and ranges of
+    /// several fields are its slowest kind.
     pub(crate) fn element_weight(&self) -> usize {
-        if self.interval && self.key.len() == 1 { 2 } else { 1 }
+        match (self.interval, self.key.len()) {
+            (false, _) => 1,
+            (true, 1) => 2,
+            (true, _) => 16,
+        }
     }
 
     pub fn key_len(&self) -> usize {

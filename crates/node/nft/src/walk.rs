@@ -15,11 +15,14 @@ use crate::{Chain, Hook, Policy, Reject, Table, Verdict};
 /// A packet on its way, and its connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flow {
+    /// Protocols without ports have here the first two bytes behind the IP header, and in `destination` the next two.
     pub source: (IpAddr, u16),
     pub destination: (IpAddr, u16),
     /// Number of the protocol over IP.
     pub protocol: u8,
     pub mark: u32,
+    /// Where it comes in and goes out; empty in hooks that have none.
+    pub interfaces: (String, String),
     /// What the connection was first sent to.
     pub original: (IpAddr, u16),
     /// Its destination was translated.
@@ -42,6 +45,7 @@ impl Flow {
             destination,
             protocol,
             mark: 0,
+            interfaces: Default::default(),
             original: destination,
             translated: false,
             masqueraded: false,
@@ -115,6 +119,9 @@ pub fn outcomes<T>(
     Ok(ended)
 }
 
+/// More jumps than the kernel bears.
+const DEPTH: usize = 16;
+
 /// What a chain says of a packet.
 enum Said {
     /// Nothing: whoever came here goes on.
@@ -137,7 +144,7 @@ impl World<'_> {
         }
         chains.sort_by_key(|(base, name, ..)| (base.priority, *name));
         for (base, _, table, chain) in chains {
-            match self.chain(table, chain, flow)? {
+            match self.chain(table, chain, flow, 0)? {
                 Said::Ended(end) => return Ok(end),
                 Said::Nothing if base.policy == Policy::Drop => return Ok(End::Dropped),
                 Said::Nothing | Said::Accepted => {}
@@ -146,7 +153,10 @@ impl World<'_> {
         Ok(End::Passed)
     }
 
-    fn chain(&self, table: &Table, chain: &Chain, flow: &mut Flow) -> Result<Said, Stop> {
+    fn chain(&self, table: &Table, chain: &Chain, flow: &mut Flow, depth: usize) -> Result<Said, Stop> {
+        if depth > DEPTH {
+            return Err(Stop::NotUnderstood("rules that lead in a circle, or too deep".into()));
+        }
         for rule in &chain.rules {
             let said = self.rule(table, rule, flow)?;
             let verdict = match said {
@@ -160,20 +170,20 @@ impl World<'_> {
                 Verdict::Drop => return Ok(Said::Ended(End::Dropped)),
                 Verdict::Return => return Ok(Said::Nothing),
                 Verdict::Continue => {}
-                Verdict::Jump(target) => match self.named(table, &target, flow)? {
+                Verdict::Jump(target) => match self.named(table, &target, flow, depth + 1)? {
                     Said::Nothing => {}
                     said => return Ok(said),
                 },
-                Verdict::Goto(target) => return self.named(table, &target, flow),
+                Verdict::Goto(target) => return self.named(table, &target, flow, depth + 1),
             }
         }
         Ok(Said::Nothing)
     }
 
-    fn named(&self, table: &Table, name: &str, flow: &mut Flow) -> Result<Said, Stop> {
+    fn named(&self, table: &Table, name: &str, flow: &mut Flow, depth: usize) -> Result<Said, Stop> {
         let chain = table.chains.get(name);
         let chain = chain.ok_or_else(|| Stop::NotUnderstood(format!("there is no chain {name}")))?;
-        self.chain(table, chain, flow)
+        self.chain(table, chain, flow, depth)
     }
 }
 

@@ -16,6 +16,9 @@
 //!         mark := 0, and the same again                    what holds for everybody else
 //! ```
 //!
+//! While a large change is made, workloads that it concerns are in `in-aside4`: then the highest bit is set in the class
+//! that is asked for, and under such keys is what holds meanwhile (`phases`).
+//!
 //! The large maps have numbers for values, and one small verdict map turns these into verdicts: the kernel walks verdict
 //! maps element by element, once for each hook and rule that leads to them, whenever a rule or a jump is added.
 //!
@@ -55,6 +58,38 @@ pub enum Place {
     Decisions,
     /// Addresses of workloads whose decisions the kernel refused: nothing passes. Empty while all is well.
     Closed(bool),
+    /// Addresses that are judged by keys with [`ASIDE`], while the others change. Empty but for a moment.
+    Aside(Direction, bool),
+}
+
+/// What is decided for one direction and family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Way {
+    pub direction: Direction,
+    pub ipv6: bool,
+}
+
+impl Way {
+    /// Every element of these begins with the address of a workload, then the class of its peer.
+    pub fn decisions(self) -> [Place; 4] {
+        let places = [Place::Ports, Place::Ranges, Place::Protocols, Place::Defaults];
+        places.map(|place| place(self.direction, self.ipv6))
+    }
+
+    pub fn address_len(self) -> usize {
+        if self.ipv6 { 16 } else { 4 }
+    }
+}
+
+/// Bit of the class in keys of what holds while what usually holds is replaced.
+pub const ASIDE: u32 = 1 << 31;
+
+/// The key of a decision, aside.
+pub fn aside(way: Way, key: &[u8]) -> Box<[u8]> {
+    let (address, rest) = key.split_at(way.address_len());
+    let (class, rest) = rest.split_first_chunk().expect("the class follows the address");
+    let class = u32::from_ne_bytes(*class) | ASIDE;
+    [address, &class.to_ne_bytes(), rest].concat().into()
 }
 
 const FAMILIES: [bool; 2] = [false, true];
@@ -69,8 +104,8 @@ impl Place {
                 [Self::Peers, Self::Blocks, Self::Itself, Self::Locals, Self::Homes, Self::Closed];
             places.extend(of_family.map(|of| of(ipv6)));
             for direction in DIRECTIONS {
-                let of = [Self::Subjects, Self::Ports, Self::Ranges, Self::Protocols, Self::Defaults];
-                places.extend(of.map(|of| of(direction, ipv6)));
+                places.extend([Self::Subjects(direction, ipv6), Self::Aside(direction, ipv6)]);
+                places.extend(Way { direction, ipv6 }.decisions());
             }
         }
         places
@@ -93,6 +128,7 @@ impl Place {
             Self::Decisions => "decisions".into(),
             Self::Closed(ipv6) => format!("closed{}", family(ipv6)),
             Self::Homes(ipv6) => format!("homes{}", family(ipv6)),
+            Self::Aside(direction, ipv6) => format!("{}-aside{}", side(direction), family(ipv6)),
         }
     }
 
@@ -102,7 +138,7 @@ impl Place {
         match self {
             Self::Peers(ipv6) => SetSchema::map([address(ipv6)], [Mark]),
             Self::Blocks(ipv6) => SetSchema::map([address(ipv6)], [Mark]).interval(),
-            Self::Subjects(_, ipv6) | Self::Locals(ipv6) | Self::Closed(ipv6) => {
+            Self::Subjects(_, ipv6) | Self::Aside(_, ipv6) | Self::Locals(ipv6) | Self::Closed(ipv6) => {
                 SetSchema::set([address(ipv6)])
             }
             Self::Ports(_, ipv6) => SetSchema::map([address(ipv6), Mark, Proto, Port], [Mark]),
@@ -115,6 +151,17 @@ impl Place {
             Self::Interfaces => SetSchema::set([InterfaceName]),
             Self::Decisions => SetSchema::verdict_map([Mark]),
             Self::Homes(ipv6) => SetSchema::set([InterfaceName, address(ipv6)]),
+        }
+    }
+
+    /// Which way, if it holds decisions about classes of peers.
+    pub fn decides(self) -> Option<Way> {
+        match self {
+            Self::Ports(direction, ipv6)
+            | Self::Ranges(direction, ipv6)
+            | Self::Protocols(direction, ipv6)
+            | Self::Defaults(direction, ipv6) => Some(Way { direction, ipv6 }),
+            _ => None,
         }
     }
 
@@ -133,7 +180,7 @@ pub fn code(decision: Decision) -> u32 {
     }
 }
 
-/// Numbers below are no classes.
+/// Numbers below, and those with [`ASIDE`], are no classes.
 pub const FIRST_CLASS: u32 = 16;
 
 /// What every table has, whatever it enforces.
@@ -344,11 +391,16 @@ fn judge_side(direction: Direction, ipv6: bool) -> Chain {
         .rule(unrestricted.not_in_set(Reg(0), of_side(Place::Subjects).name()).verdict(Verdict::Return))
         .rule(to_mark(exact, Place::Peers(ipv6)))
         .rule(to_mark(block, Place::Blocks(ipv6)));
+    let elsewhere = || {
+        let rule = subject(family("its rules are being replaced", ipv6), direction, ipv6, Reg(0));
+        rule.in_set(Reg(0), of_side(Place::Aside).name()).set_mark(!ASIDE, ASIDE)
+    };
     let next = if ipv6 { 4 } else { 1 };
     for pass in ["this class", "everybody else"] {
         if pass == "everybody else" {
             chain = chain.rule(clear_mark("everybody else"));
         }
+        chain = chain.rule(elsewhere());
         let key = |comment: String| {
             subject(family(&comment, ipv6), direction, ipv6, Reg(0)).meta(MetaKey::Mark, Reg(next))
         };

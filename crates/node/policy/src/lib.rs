@@ -25,10 +25,13 @@ pub mod naive;
 mod object;
 mod options;
 mod peers;
+mod phases;
 mod plane;
 mod program;
 mod programs;
+mod retreat;
 mod sets;
+mod sweep;
 pub mod units;
 
 pub use l4::{Decision, L4};
@@ -37,3 +40,4 @@ pub use object::{
 };
 pub use options::{Options, TABLE};
 pub use plane::{Counts, Packet, Plane, Step};
+pub use retreat::retreat;

@@ -18,7 +18,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
     compile::FeatureKey,
-    layout::{FIRST_CLASS, Place},
+    layout::{ASIDE, FIRST_CLASS, Place},
     mirror::Mirror,
 };
 
@@ -262,9 +262,9 @@ impl Peers {
         hashes.sort_unstable();
         let hash = fnv(hashes.iter().flat_map(|hash| hash.to_le_bytes()).chain([u8::from(signature.ipv6)]));
         let [a, b, c, d, e, f, g, h] = hash.to_le_bytes();
-        let mut id = u32::from_le_bytes([a, b, c, d]) ^ u32::from_le_bytes([e, f, g, h]);
+        let mut id = (u32::from_le_bytes([a, b, c, d]) ^ u32::from_le_bytes([e, f, g, h])) & !ASIDE;
         while id < FIRST_CLASS || self.by_id.contains_key(&id) {
-            id = id.wrapping_add(1);
+            id = (id + 1) & !ASIDE;
         }
         for feature in &signature.features {
             self.by_feature.entry(*feature).or_default().insert(id);

@@ -4,12 +4,12 @@
 //!   Change, LocalChange ─► sets, policies, workloads
 //!                              │
 //!      1 refine   features that new policies ask for; addresses change classes, decisions stay     neutral
-//!      2 switch   programs of the workloads concerned                                              one transaction
+//!      2 switch   programs of the workloads concerned                                              at once for each packet
 //!      3 coarsen  features that nobody asks for any more                                           neutral
 //! ```
 //!
-//! A step that fits into one transaction is one. A larger one is torn only where nothing that is decided changes, so
-//! that each packet meets the old policies or the new ones. Cost: O(members changed) + O(local workloads concerned ×
+//! A step that fits into one transaction is one. A larger one is torn only where nothing that is decided changes
+//! ([`mod@crate::phases`]), so that each packet meets the old policies or the new ones. Cost: O(members changed) + O(local workloads concerned ×
 //! their policies); a policy that names a set first also O(its members).
 
 mod endpoints;
@@ -29,9 +29,10 @@ use crate::{
     compile::{Compiled, FeatureKey, Sets},
     l4::{Decision, L4},
     layout,
-    mirror::{Mirror, Phase, transactions},
+    mirror::Mirror,
     object::{Change, LocalChange, ObjectError, ObjectId, ObjectKind, Workload, WorkloadId},
     peers::Peers,
+    phases::{Budget, Phase, Switch, transactions},
     programs::{ProgramId, Programs},
     sets::{AddressSet, AppliedToSet},
 };
@@ -134,8 +135,10 @@ impl Plane {
         local: impl IntoIterator<Item = LocalChange>,
     ) -> Step {
         let mut phases = Vec::new();
+        let before = Budget::new(&self.mirror, self.options.limits);
         self.take_all(changes, local, &mut phases);
-        Step { transactions: transactions(phases, self.options.limits), errors: self.errors() }
+        let budget = Budget::new(&self.mirror, self.options.limits).or_more(before);
+        Step { transactions: transactions(phases, &budget), errors: self.errors() }
     }
 
     /// As [`Self::step`], for who compares the whole table afterwards anyway: what changed is not worked out.
@@ -185,7 +188,7 @@ impl Plane {
         for id in std::mem::take(&mut self.dirty_workloads) {
             self.refresh(id);
         }
-        phases.push(Phase::Switch(self.mirror.take()));
+        phases.push(Phase::Switch(Switch::take(&mut self.mirror, self.options.limits)));
 
         released.extend(replaced.into_iter().flat_map(|(_, bound)| bound.features));
         released.into_iter().for_each(|feature| self.release(feature));

@@ -77,6 +77,7 @@ fn subject(place: Place, key: &[u8]) -> Subject {
         | Place::Ranges(_, ipv6)
         | Place::Protocols(_, ipv6)
         | Place::Defaults(_, ipv6)
+        | Place::Aside(_, ipv6)
         | Place::Closed(ipv6) => (None, address(ipv6)),
         Place::Itself(_) | Place::Locals(_) | Place::Interfaces | Place::Homes(_) | Place::Decisions => {
             (None, None)

@@ -75,7 +75,7 @@ fn policy_of(
         enable_logging: false,
         address_groups: sets.iter().map(|set| Identifier::parse(set)).collect(),
         applied_to_groups: Vec::new(),
-        detail: Arc::new(detail),
+        detail: detail.into(),
     };
     let uid = || Identifier::parse(name);
     let source =

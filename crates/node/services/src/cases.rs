@@ -126,12 +126,14 @@ pub fn slice(service: &str, endpoints: Vec<SliceEndpoint>, ports: &[(&str, Proto
         port: Some(*port),
     };
     let ports = ports.iter().map(port).collect();
-    Slice { service: name(service), ports, endpoints, labels: Default::default() }
+    Slice { service: name(service), ports, endpoints, labels: Default::default(), triggered: None }
 }
 
 pub fn http_slice(service: &str, endpoints: &[&str]) -> Slice {
     slice(service, endpoints.iter().map(|one| endpoint(one)).collect(), &[("http", Protocol::Tcp, 80)])
 }
 
+#[cfg(test)]
+mod oracle;
 #[cfg(test)]
 mod tests;

@@ -20,7 +20,9 @@ mod class;
 pub(crate) mod elements;
 pub(crate) mod layout;
 mod pool;
+mod refused;
 mod steps;
+mod work;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -29,7 +31,7 @@ use std::{
 };
 
 use ipnet::IpNet;
-use node_nft::{CurrentTable, Data, Limits, Op, SetSchema, Table, Transaction, pack};
+use node_nft::{CurrentTable, Data, Op, SetSchema, Table};
 
 use crate::{Frontend, Operation, PortId, Protocol, Refs, ServiceEndpointsPatch, ServicePortInfo};
 pub use class::Class;
@@ -37,7 +39,9 @@ use elements::{Change, Head, Shared};
 pub use layout::TABLE;
 use layout::{Layout, Place};
 use pool::{Move, Pool};
+pub use refused::{Apart, Leftover};
 use steps::Steps;
+pub use work::{Forget, Sweep, Unit, Work};
 
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -82,29 +86,6 @@ struct Port {
     local: Pool,
     /// Endpoints on this node: they may reach themselves through the service.
     hairpins: BTreeSet<(IpAddr, u16)>,
-}
-
-/// What to do in the kernel, in this order.
-#[derive(Clone, Debug, Default)]
-pub struct Work {
-    pub transactions: Vec<Transaction>,
-    /// Clients that must forget their endpoint once the transactions are done.
-    pub forget: Vec<Forget>,
-}
-
-impl Work {
-    pub fn is_empty(&self) -> bool {
-        self.transactions.is_empty() && self.forget.is_empty()
-    }
-}
-
-/// Entries of the affinity map that lead nowhere.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Forget {
-    /// Address, protocol and port as they stand in the map's keys, after the client.
-    pub frontend: Box<[u8]>,
-    /// The endpoint's address and port as they stand in the map's values; `None`: whatever endpoint.
-    pub endpoint: Option<Box<[u8]>>,
 }
 
 impl Plane {
@@ -186,71 +167,74 @@ impl Plane {
     }
 
     /// The work that carries out patches. O(what they change).
-    pub fn apply(&mut self, patches: &[ServiceEndpointsPatch], limits: Limits) -> Work {
+    pub fn apply(&mut self, patches: &[ServiceEndpointsPatch]) -> Work {
         let ipv6 = self.layout.ipv6;
         let handed_over = handed_over(patches);
-        let (mut joined, mut shared) = (Steps::default(), (Vec::new(), Vec::new()));
-        let (mut classes, mut units, mut sweep, mut forget) =
-            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut work = Work::default();
+        let (mut joined, mut joint) = (Steps::default(), Unit::default());
+        let mut released = Vec::new();
         for patch in patches.iter().filter(|patch| patch.id.ipv6 == ipv6) {
-            let mut steps = self.apply_one(patch, &mut shared, &mut forget);
-            classes.append(&mut steps.classes);
+            let (steps, unit) = self.apply_one(patch, &mut work, &mut released);
             if places(patch.service.before.as_deref())
                 .chain(places(patch.service.after.as_deref()))
                 .any(|place| handed_over.contains(&place))
             {
                 joined = joined.join(steps);
+                joint.ports.extend(unit.ports);
+                joint.acquired.extend(unit.acquired);
             } else {
-                let (switch, later) = steps.into_ops();
-                units.push(switch);
-                sweep.push(later);
+                work.add(steps, unit);
             }
         }
-        let (switch, later) = joined.into_ops();
-        units.push(switch);
-        sweep.push(later);
-        let (come, gone) = self.change_shared(shared.0, shared.1);
-        sweep.push(gone);
-        let first = [self.new_classes(classes), come];
-        let units = first.into_iter().chain(units).filter(|unit| !unit.is_empty());
-        let mut transactions = pack(units, limits);
-        transactions.extend(pack(sweep.into_iter().filter(|unit| !unit.is_empty()), limits));
-        Work { transactions, forget }
+        work.add(joined, joint);
+        // All users of the new state were counted before those of the old one leave: what only changes hands stays.
+        work.gone = released.into_iter().filter(|shared| self.shared.release(shared)).collect();
+        work
     }
 
-    fn new_classes(&mut self, wanted: Vec<Class>) -> Vec<Op> {
-        let (mut chains, mut rules) = (Vec::new(), Vec::new());
-        for class in wanted.into_iter().flat_map(Class::with_needed) {
-            if self.classes.insert(class) {
-                let name = class.name();
-                let chain = class.chain(self.layout, self.config.masquerade_mark);
-                rules.extend(chain.rules.into_iter().map(|rule| Op::AddRule { chain: name.clone(), rule }));
-                chains.push(Op::AddChain { name, base: None });
-            }
-        }
-        chains.append(&mut rules);
-        chains
+    /// Units for the chains that are not there yet.
+    fn new_classes(&mut self, wanted: Vec<Class>) -> impl Iterator<Item = Unit> {
+        let wanted = wanted.into_iter().flat_map(Class::with_needed);
+        let new: Vec<_> = wanted.filter(|class| self.classes.insert(*class)).collect();
+        let (layout, mark) = (self.layout, self.config.masquerade_mark);
+        new.into_iter().map(move |class| {
+            let name = class.name();
+            let rules = class.chain(layout, mark).rules.into_iter();
+            let rules = rules.map(|rule| Op::AddRule { chain: name.clone(), rule });
+            let ops = [Op::AddChain { name: name.clone(), base: None }].into_iter().chain(rules).collect();
+            Unit { ops, class: Some(class), ..Unit::default() }
+        })
     }
 
     fn apply_one(
         &mut self,
         patch: &ServiceEndpointsPatch,
-        shared: &mut (Vec<Shared>, Vec<Shared>),
-        forget: &mut Vec<Forget>,
-    ) -> Steps {
-        let before = self.ports.remove(&patch.id).unwrap_or_default();
+        work: &mut Work,
+        released: &mut Vec<Shared>,
+    ) -> (Steps, Unit) {
+        let known = self.ports.remove(&patch.id);
+        let nothing = Port::default();
+        let before = known.as_ref().unwrap_or(&nothing);
         let mut after = before.clone();
         after.info.clone_from(&patch.service.after);
         let (cluster, local) = after.change_endpoints(patch);
         let mut steps = Steps::default();
-        self.change_frontends(&before, &after, (&cluster, &local), &mut steps);
-        shared.0.extend(elements::shared(before.info.as_deref(), &before.hairpins));
-        shared.1.extend(elements::shared(after.info.as_deref(), &after.hairpins));
-        self.forget_clients(&before, &after, &cluster, forget);
+        self.change_frontends(before, &after, (&cluster, &local), &mut steps);
+        work.units.extend(self.new_classes(std::mem::take(&mut steps.classes)));
+        let mut unit = Unit::default();
+        released.extend(before.shared());
+        for shared in after.shared() {
+            if self.shared.acquire(shared) {
+                steps.add(shared.change());
+                unit.acquired.push(shared);
+            }
+        }
+        self.forget_clients(before, &after, &cluster, &mut work.forget);
+        unit.ports.push((patch.id.clone(), known));
         if patch.service.op != Operation::Delete {
             self.ports.insert(patch.id.clone(), after);
         }
-        steps
+        (steps, unit)
     }
 
     /// Frontends that stay follow the moves within the pools; those that come or go bring or take all.
@@ -308,22 +292,6 @@ impl Plane {
         }
     }
 
-    /// All users of the new state are counted before those of the old one leave: what only changes hands stays.
-    fn change_shared(&mut self, before: Vec<Shared>, after: Vec<Shared>) -> (Vec<Op>, Vec<Op>) {
-        let mut steps = Steps::default();
-        for shared in after {
-            if self.shared.acquire(shared) {
-                steps.add(shared.change());
-            }
-        }
-        for shared in before {
-            if self.shared.release(&shared) {
-                steps.sweep(shared.change());
-            }
-        }
-        steps.into_ops()
-    }
-
     fn forget_clients(&self, before: &Port, after: &Port, cluster: &[Move], forget: &mut Vec<Forget>) {
         let Some(was) = before.info.as_ref().filter(|info| info.affinity.is_some()) else { return };
         let still = after.info.as_ref().filter(|info| info.affinity.is_some());
@@ -373,6 +341,10 @@ impl Plane {
 }
 
 impl Port {
+    fn shared(&self) -> BTreeSet<Shared> {
+        elements::shared(self.info.as_deref(), &self.hairpins)
+    }
+
     /// Returns how places within the two pools change.
     fn change_endpoints(&mut self, patch: &ServiceEndpointsPatch) -> (Vec<Move>, Vec<Move>) {
         let (mut cluster, mut local) = (Vec::new(), Vec::new());
@@ -388,6 +360,15 @@ impl Port {
             }
         }
         (self.cluster.change(&cluster), self.local.change(&local))
+    }
+}
+
+impl Work {
+    fn add(&mut self, steps: Steps, unit: Unit) {
+        let ports = unit.ports().cloned().collect();
+        let (switch, later) = steps.into_ops();
+        self.units.extend((!switch.is_empty()).then_some(Unit { ops: switch, ..unit }));
+        self.sweeps.extend((!later.is_empty()).then_some(Sweep { ops: later, ports }));
     }
 }
 

@@ -44,7 +44,7 @@ pub fn endpoint(address: &str, node: &str) -> SliceEndpoint {
 
 pub fn slice(service: &str, endpoints: Vec<SliceEndpoint>) -> Slice {
     let ports = vec![SlicePort { name: Some("http".into()), protocol: Protocol::Tcp, port: Some(8080) }];
-    Slice { service: name(service), ports, endpoints, labels: BTreeMap::new() }
+    Slice { service: name(service), ports, endpoints, labels: BTreeMap::new(), triggered: None }
 }
 
 /// One thing that happens to a store.
@@ -136,6 +136,7 @@ fn slices() -> impl Strategy<Value = Slice> {
                 ],
                 endpoints,
                 labels: BTreeMap::new(),
+                triggered: None,
             }
         },
     )

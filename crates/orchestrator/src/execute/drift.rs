@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use cloud_api::Listing;
 use model::{NetworkName, PermitEntry, ResourceName, Site};
 use serde::Serialize;
+use store::{Key, Revision};
 
-use super::{Orchestrator, OrchestratorError, facts::Fact};
+use super::{Orchestrator, OrchestratorError, facts::Fact, orchestrator::expected};
 use crate::plan::{Inventory, Phase, ResourceRecord, SimpleRecord};
 
 /// One thing that is not as it should be.
@@ -26,6 +27,8 @@ pub struct Drift {
 struct Seen {
     drifts: Vec<Drift>,
     corrections: Vec<Fact>,
+    /// Which records were compared. A correction of one that has changed since is no good.
+    revisions: BTreeMap<Key, Revision>,
 }
 
 impl Seen {
@@ -45,8 +48,10 @@ impl Orchestrator {
     pub async fn fix(&self) -> Result<Vec<Drift>, OrchestratorError> {
         let seen = self.see().await?;
         for correction in seen.corrections {
-            match self.commit(vec![correction]).await {
-                // A step is at work on it; the next check looks again.
+            let key = correction.key();
+            let as_compared = expected(seen.revisions.get(&key));
+            match self.commit_if(vec![correction], |_| vec![(key, as_compared)]).await {
+                // A step has been at work on it; the next check looks again.
                 Ok(()) | Err(OrchestratorError::Superseded) => {}
                 Err(err) => return Err(err),
             }
@@ -58,21 +63,34 @@ impl Orchestrator {
     }
 
     async fn see(&self) -> Result<Seen, OrchestratorError> {
-        let inventory = std::sync::Arc::clone(&self.state.lock().inventory);
+        let (inventory, revisions) = {
+            let state = self.state.lock();
+            (std::sync::Arc::clone(&state.inventory), state.revisions.clone())
+        };
         let sites: BTreeSet<Site> = inventory.networks.keys().map(|name| name.site.clone()).collect();
-        let mut seen = Seen::default();
+        let mut seen = Seen { revisions, ..Seen::default() };
         for site in sites {
             let Ok(cloud) = self.cloud(&site.cloud) else { continue };
             let at = self.at(&site).await?;
             let listing = self.call(&site.cloud, "list", cloud.list(&at)).await?;
-            compare(&inventory, &site, &listing, &mut seen);
+            compare_networks(&inventory, &site, &listing, &mut seen);
+            let whole = !cloud.knows_only_the_seed();
+            if whole {
+                compare_resources(&inventory, &site, &listing, &mut seen);
+                compare_paths(&inventory, &site, &listing, &mut seen);
+            }
             for (name, record) in resources_of(&inventory, &site) {
                 let Some(state) = &record.state else { continue };
                 // A change under way is no drift.
-                if record.phase != Phase::Ready || !record.changing.is_empty() || !has(&listing, name) {
+                let is_there = !whole || has(&listing, name);
+                if record.phase != Phase::Ready || !record.changing.is_empty() || !is_there {
                     continue;
                 }
-                let list = self.call(&site.cloud, "permit_list", cloud.permit_list(&at, &state.uri)).await?;
+                let mut list =
+                    self.call(&site.cloud, "permit_list", cloud.permit_list(&at, &state.uri)).await?;
+                if cloud.keeps_replaced_entries() {
+                    list = named_as_recorded(record, list);
+                }
                 compare_list(name, record, list, &mut seen);
             }
         }
@@ -91,7 +109,7 @@ fn has(listing: &Listing, name: &ResourceName) -> bool {
     listing.resources.iter().any(|(listed, _)| *listed == name.name)
 }
 
-fn compare(inventory: &Inventory, site: &Site, listing: &Listing, seen: &mut Seen) {
+fn compare_networks(inventory: &Inventory, site: &Site, listing: &Listing, seen: &mut Seen) {
     let networks: BTreeMap<_, _> = listing.networks.iter().map(|(region, space)| (region, *space)).collect();
     for (name, record) in inventory.networks.iter().filter(|(name, _)| name.site == *site) {
         if record.phase == Phase::Ready && networks.get(&name.region) != Some(&record.space) {
@@ -110,6 +128,9 @@ fn compare(inventory: &Inventory, site: &Site, listing: &Listing, seen: &mut See
             seen.add(format!("network/{name}"), "is there, but was not made here", None);
         }
     }
+}
+
+fn compare_resources(inventory: &Inventory, site: &Site, listing: &Listing, seen: &mut Seen) {
     for (name, record) in resources_of(inventory, site) {
         if record.phase == Phase::Ready && !has(listing, name) {
             let gone = ResourceRecord {
@@ -136,7 +157,6 @@ fn compare(inventory: &Inventory, site: &Site, listing: &Listing, seen: &mut See
             seen.add(format!("resource/{name}"), "is there, but was not made here", None);
         }
     }
-    compare_paths(inventory, site, listing, seen);
 }
 
 fn compare_paths(inventory: &Inventory, site: &Site, listing: &Listing, seen: &mut Seen) {
@@ -178,6 +198,17 @@ fn compare_paths(inventory: &Inventory, site: &Site, listing: &Listing, seen: &m
             );
         }
     }
+}
+
+/// Where entries are known by their content, their names are the cloud's own; an entry that says what a recorded one
+/// says is that one.
+fn named_as_recorded(record: &ResourceRecord, list: Vec<PermitEntry>) -> Vec<PermitEntry> {
+    let same = |a: &PermitEntry, b: &PermitEntry| a.traffic == b.traffic && a.targets() == b.targets();
+    let recorded = |entry: PermitEntry| {
+        let found = record.permit.values().find(|known| same(known, &entry));
+        found.cloned().unwrap_or(entry)
+    };
+    list.into_iter().map(recorded).collect()
 }
 
 fn compare_list(name: &ResourceName, record: &ResourceRecord, list: Vec<PermitEntry>, seen: &mut Seen) {

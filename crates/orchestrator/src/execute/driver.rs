@@ -56,7 +56,9 @@ impl Orchestrator {
                 checked = Instant::now();
                 let this = Arc::clone(&self);
                 tokio::spawn(async move {
-                    this.fix().await.map_err(|err| warn!(error = chain(&err), "the check failed"))
+                    let told = |err| warn!(error = chain(&err), "the check failed");
+                    let _ = this.fix().await.map_err(told);
+                    let _ = this.expire_promises().await.map_err(told);
                 });
             }
             let next = self.round(&mut steps, &mut busy).await;
@@ -84,13 +86,17 @@ impl Orchestrator {
         steps: &mut JoinSet<Ended>,
         busy: &mut BTreeSet<String>,
     ) -> Option<Duration> {
+        if let Err(err) = self.refresh().await {
+            warn!(error = chain(&err), "nothing is done before the store can be read");
+            return Some(self.options.retry_first);
+        }
         let look = self.look()?;
         self.forget_failures(&look.plan);
         self.tell_standing(&look.intent, &look.plan);
-        self.settle_jobs(look.jobs, &look.plan).await;
         self.subscribe(&look.intent, &look.inventory).await;
+        let settled = self.settle_jobs(look.jobs, &look.plan).await;
         let now = Instant::now();
-        let mut next: Option<Duration> = None;
+        let mut next = (!settled).then_some(self.options.retry_first);
         for step in &look.plan.steps {
             let object = step.action.object();
             if !step.after.is_empty() || busy.contains(&object) {
@@ -172,25 +178,44 @@ impl Orchestrator {
     async fn subscribe(&self, intent: &Intent, inventory: &Inventory) {
         let wanted = subscriptions(intent, inventory);
         let (new, old): (Vec<_>, Vec<_>) = {
-            let known = self.subscribed.lock();
+            let mut known = self.subscribed.lock();
+            let known = known.get_or_insert_with(|| subscriptions_of(intent, inventory));
             if *known == wanted {
                 return;
             }
-            (wanted.difference(&known).cloned().collect(), known.difference(&wanted).cloned().collect())
+            (wanted.difference(known).cloned().collect(), known.difference(&wanted).cloned().collect())
         };
         for (tag, subscriber) in new {
             // A tag that does not exist yet is subscribed to when it does.
             if intent.graph.get(&tag).is_ok() && self.tags.subscribe(&tag, &subscriber).await.is_ok() {
-                self.subscribed.lock().insert((tag, subscriber));
+                self.subscribed.lock().get_or_insert_default().insert((tag, subscriber));
             }
         }
         for (tag, subscriber) in old {
             // A deleted tag has taken its subscriptions with it.
             if intent.graph.get(&tag).is_err() || self.tags.unsubscribe(&tag, &subscriber).await.is_ok() {
-                self.subscribed.lock().remove(&(tag, subscriber));
+                self.subscribed.lock().get_or_insert_default().remove(&(tag, subscriber));
             }
         }
     }
+}
+
+/// The subscriptions that resources have: an earlier life may have ended before it could undo them. O(tags).
+fn subscriptions_of(intent: &Intent, inventory: &Inventory) -> BTreeSet<(TagName, Subscriber)> {
+    let made: BTreeSet<Subscriber> = inventory
+        .resources
+        .iter()
+        .filter_map(|(name, record)| {
+            Subscriber::resource(&name.namespace, &name.cloud, &record.state.as_ref()?.uri).ok()
+        })
+        .collect();
+    let tags = intent.graph.list("").map(|(tag, _)| tag);
+    let of_tag = |tag: &TagName| {
+        let subscribers =
+            intent.graph.subscribers(tag).into_iter().flatten().filter(|name| made.contains(name));
+        subscribers.map(|subscriber| (tag.clone(), subscriber.clone())).collect::<Vec<_>>()
+    };
+    tags.flat_map(of_tag).collect()
 }
 
 fn subscriptions(intent: &Intent, inventory: &Inventory) -> BTreeSet<(TagName, Subscriber)> {

@@ -38,6 +38,8 @@ pub enum OrchestratorError {
         #[source]
         err: CloudError,
     },
+    #[error("cloud {cloud} says what cannot be: {what}; look at its plugin")]
+    Unbelievable { cloud: Segment, what: String },
     #[error("no answer from cloud {cloud} to {call} within {seconds} s")]
     Timeout { cloud: Segment, call: &'static str, seconds: u64 },
     #[error(transparent)]
@@ -48,6 +50,8 @@ pub enum OrchestratorError {
     Namespaces { message: String },
     #[error("somebody changed the same thing meanwhile; look at it and try again")]
     Superseded,
+    #[error("this controller follows and changes nothing; {}", leader_text(leader.as_deref()))]
+    NotLeading { leader: Option<String> },
     #[error("cannot write to the store")]
     Write(#[source] TransactError),
     #[error("cannot read from the store")]
@@ -69,6 +73,7 @@ impl OrchestratorError {
             | Self::Tags { .. }
             | Self::Namespaces { .. }
             | Self::Superseded
+            | Self::NotLeading { .. }
             | Self::Write(_)
             | Self::Read(_)
             | Self::NotLoaded
@@ -77,6 +82,13 @@ impl OrchestratorError {
             _ => false,
         }
     }
+}
+
+fn leader_text(leader: Option<&str>) -> String {
+    leader.map_or_else(
+        || "who leads is being found out, try again in a few seconds".to_owned(),
+        |leader| format!("ask the one that leads: {leader}"),
+    )
 }
 
 impl From<TransactError> for OrchestratorError {

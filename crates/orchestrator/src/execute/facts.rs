@@ -6,7 +6,7 @@
 //!   orchestrator/want/tag-rule/TAG/RULE    PermitRule          orchestrator/made/peering/NAME     SimpleRecord
 //!   orchestrator/want/link/NAME            null                orchestrator/made/nat/NAME         SimpleRecord
 //!   orchestrator/job/ID                    Job                 orchestrator/made/gateway/SITE     GatewayRecord
-//!   orchestrator/reserved/PREFIX           null                orchestrator/made/link/NAME        LinkRecord
+//!   orchestrator/reserved/PREFIX           Reservation           orchestrator/made/link/NAME        LinkRecord
 //! ```
 
 use bytes::Bytes;
@@ -16,7 +16,9 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use store::{Key, Prefix};
 
 use super::Job;
-use crate::plan::{GatewayRecord, LinkRecord, NetworkRecord, ResourceIntent, ResourceRecord, SimpleRecord};
+use crate::plan::{
+    GatewayRecord, LinkRecord, NetworkRecord, Reservation, ResourceIntent, ResourceRecord, SimpleRecord,
+};
 
 /// One stored fact: what it is about, and its value; none to delete it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +33,7 @@ pub enum Fact {
     Nat(NetworkName, Option<SimpleRecord>),
     Gateway(Site, Option<GatewayRecord>),
     MadeLink(LinkName, Option<LinkRecord>),
-    Reserved(Ipv4Net, Option<()>),
+    Reserved(Ipv4Net, Option<Reservation>),
     Job(String, Option<Job>),
 }
 
@@ -72,7 +74,8 @@ impl Fact {
         match self {
             Self::Resource(_, value) => value.as_ref().map(text),
             Self::Rule(_, _, value) | Self::TagRule(_, _, value) => value.as_ref().map(text),
-            Self::Link(_, value) | Self::Reserved(_, value) => value.as_ref().map(text),
+            Self::Link(_, value) => value.as_ref().map(text),
+            Self::Reserved(_, value) => value.as_ref().map(text),
             Self::Network(_, value) => value.as_ref().map(text),
             Self::MadeResource(_, value) => value.as_ref().map(text),
             Self::Peering(_, value) | Self::Nat(_, value) => value.as_ref().map(text),
@@ -82,32 +85,31 @@ impl Fact {
         }
     }
 
-    /// Reads a stored entry; none if it is nothing this version writes.
-    pub(super) fn read(key: &Key, value: &[u8]) -> Option<Self> {
-        fn json<T: DeserializeOwned>(value: &[u8]) -> Option<T> {
-            serde_json::from_slice(value).ok()
+    /// Reads a stored entry, or, without a value, that it is gone; none if it is nothing this version writes.
+    pub(super) fn read(key: &Key, value: Option<&[u8]>) -> Option<Self> {
+        /// None if it cannot be read; nothing within if there is nothing.
+        fn json<T: DeserializeOwned>(value: Option<&[u8]>) -> Option<Option<T>> {
+            value.map(|value| serde_json::from_slice(value).ok()).map_or(Some(None), |read| read.map(Some))
         }
         let last = key.name().ok()?;
         let segments: Vec<&str> = key.segments().collect();
         Some(match segments.as_slice() {
-            ["orchestrator", "want", "resource", _] => Self::Resource(last.parse().ok()?, Some(json(value)?)),
+            ["orchestrator", "want", "resource", _] => Self::Resource(last.parse().ok()?, json(value)?),
             ["orchestrator", "want", "rule", resource, _] => {
-                Self::Rule(resource.parse().ok()?, last.parse().ok()?, Some(json(value)?))
+                Self::Rule(resource.parse().ok()?, last.parse().ok()?, json(value)?)
             }
             ["orchestrator", "want", "tag-rule", tag, _] => {
-                Self::TagRule(tag.parse().ok()?, last.parse().ok()?, Some(json(value)?))
+                Self::TagRule(tag.parse().ok()?, last.parse().ok()?, json(value)?)
             }
-            ["orchestrator", "want", "link", _] => Self::Link(last.parse().ok()?, Some(())),
-            ["orchestrator", "made", "network", _] => Self::Network(last.parse().ok()?, Some(json(value)?)),
-            ["orchestrator", "made", "resource", _] => {
-                Self::MadeResource(last.parse().ok()?, Some(json(value)?))
-            }
-            ["orchestrator", "made", "peering", _] => Self::Peering(last.parse().ok()?, Some(json(value)?)),
-            ["orchestrator", "made", "nat", _] => Self::Nat(last.parse().ok()?, Some(json(value)?)),
-            ["orchestrator", "made", "gateway", _] => Self::Gateway(last.parse().ok()?, Some(json(value)?)),
-            ["orchestrator", "made", "link", _] => Self::MadeLink(last.parse().ok()?, Some(json(value)?)),
-            ["orchestrator", "reserved", _] => Self::Reserved(last.parse().ok()?, Some(())),
-            ["orchestrator", "job", _] => Self::Job(last, Some(json(value)?)),
+            ["orchestrator", "want", "link", _] => Self::Link(last.parse().ok()?, value.map(|_| ())),
+            ["orchestrator", "made", "network", _] => Self::Network(last.parse().ok()?, json(value)?),
+            ["orchestrator", "made", "resource", _] => Self::MadeResource(last.parse().ok()?, json(value)?),
+            ["orchestrator", "made", "peering", _] => Self::Peering(last.parse().ok()?, json(value)?),
+            ["orchestrator", "made", "nat", _] => Self::Nat(last.parse().ok()?, json(value)?),
+            ["orchestrator", "made", "gateway", _] => Self::Gateway(last.parse().ok()?, json(value)?),
+            ["orchestrator", "made", "link", _] => Self::MadeLink(last.parse().ok()?, json(value)?),
+            ["orchestrator", "reserved", _] => Self::Reserved(last.parse().ok()?, json(value)?),
+            ["orchestrator", "job", _] => Self::Job(last, json(value)?),
             _ => return None,
         })
     }

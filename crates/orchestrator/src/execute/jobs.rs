@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, fmt};
 use jiff::Timestamp;
 use model::ResourceName;
 use serde::{Deserialize, Serialize};
+use store::Key;
 use tokio::sync::watch;
 use tracing::info;
 
@@ -82,6 +83,22 @@ impl Job {
         Fact::Job(self.id.clone(), Some(self.clone()))
     }
 
+    pub(super) fn key(&self) -> Key {
+        Fact::Job(self.id.clone(), None).key()
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.state == JobState::Running
+    }
+
+    pub(super) fn undo(&self) -> &[Fact] {
+        &self.undo
+    }
+
+    pub(super) fn undo_of(&self, key: &Key) -> Option<&Fact> {
+        self.undo.iter().find(|fact| fact.key() == *key)
+    }
+
     fn end(mut self, state: JobState, message: String) -> Self {
         (self.state, self.message, self.ended_at) = (state, message, Some(Timestamp::now()));
         self
@@ -149,16 +166,19 @@ impl Orchestrator {
 
     async fn end_job(&self, job: Job, state: JobState, message: String) -> Result<(), OrchestratorError> {
         info!(job = job.id, what = job.what, %state, message, "a job has ended");
-        let undo = if state == JobState::Done { Vec::new() } else { job.undo.clone() };
-        let mut facts = undo;
+        let mut facts = match state {
+            JobState::Done => Vec::new(),
+            _ => self.state.lock().undo(&job),
+        };
         facts.push(job.end(state, message).fact());
         self.commit(facts).await?;
         self.wake.notify_one();
         Ok(())
     }
 
-    /// Looks at the jobs that were running when the plan was made.
-    pub(super) async fn settle_jobs(&self, running: Vec<Job>, plan: &Plan) {
+    /// Looks at the jobs that were running when the plan was made. False if one could not be settled.
+    pub(super) async fn settle_jobs(&self, running: Vec<Job>, plan: &Plan) -> bool {
+        let mut all = true;
         for job in running {
             let settled = match self.judge(&job, plan) {
                 Verdict::Done => self.end_job(job, JobState::Done, String::new()).await,
@@ -168,9 +188,11 @@ impl Orchestrator {
             if let Err(err) = settled {
                 // Somebody else ended it, or the store does not answer; the next round looks again.
                 tracing::debug!(error = %err, "a job could not be settled");
+                all = false;
             }
         }
         self.forget_old_jobs().await;
+        all
     }
 
     fn judge(&self, job: &Job, plan: &Plan) -> Verdict {

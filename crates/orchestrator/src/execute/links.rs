@@ -36,15 +36,20 @@ impl Orchestrator {
         for site in link.ends() {
             self.check_site(site).await?;
         }
-        let pinned = self.state.lock().intent.links.contains(&link);
+        let before = {
+            let state = self.state.lock();
+            let pinned = state.intent.links.contains(&link).then_some(());
+            state.before(Fact::Link(link.clone(), pinned))
+        };
+        let granted = before == Fact::Link(link.clone(), Some(()));
         let [a, b] = link.ends();
         let asked = Asked {
             judged_on: None,
             what: format!("link {a} and {b}"),
             resources: BTreeSet::new(),
             objects: [format!("link/{link}"), format!("gateway/{a}"), format!("gateway/{b}")].into(),
-            facts: if pinned { Vec::new() } else { vec![Fact::Link(link.clone(), Some(()))] },
-            undo: if pinned { Vec::new() } else { vec![Fact::Link(link.clone(), None)] },
+            facts: if granted { Vec::new() } else { vec![Fact::Link(link.clone(), Some(()))] },
+            undo: if granted { Vec::new() } else { vec![before] },
         };
         match self.ask(asked, dry_run).await {
             // Somebody else has just asked for the same.

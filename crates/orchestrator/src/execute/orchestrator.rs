@@ -2,14 +2,17 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use cloud_api::{At, Cloud, CloudError};
 use model::{CloudTraits, ResourceName, Segment, Site, Subscriber, TagName};
 use parking_lot::Mutex;
-use store::{Expected, Key, Store, Transaction};
+use store::{Expected, Key, Revision, Store, TransactError, Transaction};
 use tokio::sync::{Notify, watch};
 use tracing::warn;
 
@@ -17,6 +20,7 @@ use super::{
     Deployments, OrchestratorError, Standing, TagBook,
     driver::Failure,
     facts::{self, Fact},
+    lead::Rank,
     state::State,
 };
 use crate::plan::{Intent, Plan, Pools, Verdicts, plan};
@@ -35,6 +39,8 @@ pub struct Options {
     pub parallel: usize,
     /// How often the clouds are compared with the records; none: only when asked.
     pub check_every: Option<Duration>,
+    /// How long an address space stays promised that nobody makes a network of.
+    pub promise: Duration,
     /// Nothing is planned before somebody has told what network policies say.
     pub awaits_policies: bool,
 }
@@ -50,6 +56,8 @@ impl Default for Options {
             retry_longest: Duration::from_secs(60),
             parallel: 64,
             check_every: None,
+            // A plugin makes its network right after it asked; an hour outlasts the slowest gateway before it.
+            promise: Duration::from_secs(3600),
             awaits_policies: false,
         }
     }
@@ -69,8 +77,8 @@ pub struct Orchestrator {
     pub(super) state: Mutex<State>,
     /// By object: what went wrong last, and when it is tried again.
     pub(super) failures: Mutex<BTreeMap<String, Failure>>,
-    /// Subscriptions that were made for rules.
-    pub(super) subscribed: Mutex<BTreeSet<(TagName, Subscriber)>>,
+    /// Subscriptions that were made for rules; none before those of an earlier life are known.
+    pub(super) subscribed: Mutex<Option<BTreeSet<(TagName, Subscriber)>>>,
     /// What network policies say; none before it is known.
     pub(super) verdicts: Mutex<Option<Told>>,
     /// Where the last plan found things.
@@ -82,19 +90,28 @@ pub struct Orchestrator {
     /// Requests that choose spaces take turns: two must not choose the same.
     pub(super) choosing: tokio::sync::Mutex<()>,
     /// Commits share it; whoever reads everything anew has it alone.
-    committing: tokio::sync::RwLock<()>,
+    pub(super) committing: tokio::sync::RwLock<()>,
+    /// Memory may not be what is stored: an answer of the store was lost, or somebody else wrote.
+    pub(super) stale: AtomicBool,
+    /// Whether this orchestrator may write.
+    pub(super) rank: Mutex<Rank>,
 }
 
-async fn read(store: &Store) -> Result<State, OrchestratorError> {
+pub(super) async fn read(store: &Store) -> Result<State, OrchestratorError> {
     let listing = store.list(&facts::prefix()).await.map_err(OrchestratorError::Read)?;
     let mut state = State::default();
     for entry in listing.entries {
-        match Fact::read(&entry.key, &entry.value) {
+        match Fact::read(&entry.key, Some(&entry.value)) {
             Some(fact) => state.apply(fact, entry.modified),
             None => warn!(key = entry.key.as_str(), "a stored object cannot be read and is left out"),
         }
     }
     Ok(state)
+}
+
+/// What a write expects of a key that is known at a revision, or not at all.
+pub(super) fn expected(known: Option<&Revision>) -> Expected {
+    known.map_or(Expected::Absent, |revision| Expected::ModifiedAt(*revision))
 }
 
 impl Orchestrator {
@@ -122,6 +139,8 @@ impl Orchestrator {
             changes: watch::Sender::new(0),
             choosing: tokio::sync::Mutex::default(),
             committing: tokio::sync::RwLock::default(),
+            stale: AtomicBool::new(false),
+            rank: Mutex::default(),
         }))
     }
 
@@ -157,47 +176,88 @@ impl Orchestrator {
     /// Stores facts, all or none, and only if nobody else changed them since they were last seen here. If somebody did,
     /// what they stored is read, so that the next plan starts from it.
     pub(super) async fn commit(&self, facts: Vec<Fact>) -> Result<(), OrchestratorError> {
-        self.commit_if(facts, None).await
+        self.commit_if(facts, |_| Vec::new()).await
     }
 
-    /// The same, and only if what has this key is as it was last seen here too.
+    /// The same, and only if what `guards` names is as it says too. It is asked with the state on which the
+    /// transaction is made.
     pub(super) async fn commit_if(
         &self,
         facts: Vec<Fact>,
-        guard: Option<Key>,
+        guards: impl FnOnce(&State) -> Vec<(Key, Expected)>,
     ) -> Result<(), OrchestratorError> {
-        let committed = self.try_commit(facts, guard).await;
-        if matches!(committed, Err(OrchestratorError::Superseded)) {
-            let _alone = self.committing.write().await;
-            *self.state.lock() = read(&self.store).await?;
+        self.refresh().await?;
+        let committed = self.try_commit(facts, guards).await;
+        let unsure = match &committed {
+            Err(OrchestratorError::Superseded) => true,
+            Err(OrchestratorError::Write(err)) => err.may_be_applied(),
+            _ => false,
+        };
+        if unsure {
+            self.stale.store(true, Ordering::SeqCst);
+            // Whoever plans tries again, also if this one cannot read.
             self.wake.notify_one();
+            if let Err(err) = self.refresh().await {
+                warn!(
+                    error = super::error::chain(&err),
+                    "what is stored is read before anything else is done"
+                );
+            }
         }
         self.changes.send_modify(|count| *count += 1);
         committed
     }
 
-    async fn try_commit(&self, facts: Vec<Fact>, guard: Option<Key>) -> Result<(), OrchestratorError> {
+    /// Reads what is stored, if memory may be something else. Nothing is planned or written before that.
+    pub(super) async fn refresh(&self) -> Result<(), OrchestratorError> {
+        if !self.stale.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let _alone = self.committing.write().await;
+        if self.stale.load(Ordering::SeqCst) {
+            let state = read(&self.store).await?;
+            *self.state.lock() = state;
+            self.stale.store(false, Ordering::SeqCst);
+            self.wake.notify_one();
+        }
+        Ok(())
+    }
+
+    async fn try_commit(
+        &self,
+        facts: Vec<Fact>,
+        guards: impl FnOnce(&State) -> Vec<(Key, Expected)>,
+    ) -> Result<(), OrchestratorError> {
         let _shared = self.committing.read().await;
+        let fence = self.fence()?;
         let mut transaction = Transaction::new();
+        if let Some(fence) = &fence {
+            transaction = transaction.expect_modified_at(fence.key.clone(), fence.revision);
+        }
         {
             let state = self.state.lock();
-            let expected = |key: &Key| match state.revisions.get(key) {
-                Some(revision) => Expected::ModifiedAt(*revision),
-                None => Expected::Absent,
-            };
-            if let Some(guard) = guard {
-                transaction = transaction.expect(guard.clone(), expected(&guard));
+            let guards = guards(&state);
+            let guarded: BTreeSet<Key> = guards.iter().map(|(key, _)| key.clone()).collect();
+            for (key, expected) in guards {
+                transaction = transaction.expect(key, expected);
             }
             for fact in &facts {
                 let key = fact.key();
-                transaction = transaction.expect(key.clone(), expected(&key));
+                if !guarded.contains(&key) {
+                    transaction = transaction.expect(key.clone(), expected(state.revisions.get(&key)));
+                }
                 transaction = match fact.value() {
                     Some(value) => transaction.put(key, value),
                     None => transaction.delete(key),
                 };
             }
         }
-        let committed = self.store.transact(transaction).await?;
+        let committed = match self.store.transact(transaction).await {
+            Err(TransactError::Conflict { key, .. }) if fence.is_some_and(|fence| fence.key == key) => {
+                return Err(self.deposed());
+            }
+            committed => committed?,
+        };
         let mut state = self.state.lock();
         for fact in facts {
             state.apply(fact, committed.revision);

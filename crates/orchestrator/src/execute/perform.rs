@@ -3,17 +3,17 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     future::Future,
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr},
     time::Duration,
 };
 
 use aws_lc_rs::rand;
 use cloud_api::{CloudError, CloudErrorKind, PeeringSpec, ResourceSpec};
 use futures::future::try_join;
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net};
 use model::{
     BgpPair, ConnectionSpec, EntryName, GatewayState, Leaf, LinkName, NetworkName, PeeringName, PermitEntry,
-    ResourceName, Secret, Segment, Site, TagName,
+    ResourceName, ResourceState, Secret, Segment, Site, TagName,
 };
 use tokio::time::Instant;
 use tracing::debug;
@@ -109,11 +109,41 @@ impl Orchestrator {
             };
             self.call(&site.cloud, "create_resource", cloud.create_resource(&at, &spec)).await?
         };
+        self.believe(name, &record, &state, wanted.attach || cloud.knows_only_the_seed())?;
         let leaf = Leaf { uri: Some(state.uri.as_str().into()), ip: Some(state.address.into()) };
         let tagged = self.tags.set_leaf(&tag_of(name), leaf).await;
         tagged.map_err(|message| OrchestratorError::Tags { message })?;
         (record.phase, record.state) = (Phase::Ready, Some(state));
         self.commit(vec![Fact::MadeResource(name.clone(), Some(record))]).await
+    }
+
+    /// Refuses an address that is somebody else's or not of the resource's network: whoever permits the resource by
+    /// its tag would permit others. What chose its network itself may be anywhere.
+    fn believe(
+        &self,
+        name: &ResourceName,
+        record: &ResourceRecord,
+        told: &ResourceState,
+        anywhere: bool,
+    ) -> Done {
+        let state = self.state.lock();
+        let space = state.inventory.networks.get(&record.network).map(|network| network.space);
+        let is_inside = space.is_some_and(|space| IpNet::from(space).contains(&told.address));
+        let mut others = state.inventory.resources.iter().filter(|(other, _)| *other != name);
+        let holder =
+            others.find(|(_, other)| other.state.as_ref().is_some_and(|state| state.address == told.address));
+        let why = match (holder, space) {
+            // The cloud has given it back, and the record is about to go.
+            (Some((other, record)), _) if record.phase == Phase::Removing => {
+                let what = format!("the address {}, which {other} is giving back,", told.address);
+                return Err(OrchestratorError::NotReady { what });
+            }
+            (Some((other, _)), _) => format!("that is the address of {other}"),
+            (None, Some(space)) if !is_inside && !anywhere => format!("its network has {space}"),
+            _ => return Ok(()),
+        };
+        let what = format!("resource {name} has the address {}, but {why}", told.address);
+        Err(OrchestratorError::Unbelievable { cloud: name.cloud.clone(), what })
     }
 
     async fn remove_resource(&self, name: &ResourceName) -> Done {
@@ -220,13 +250,18 @@ impl Orchestrator {
     async fn create_link(&self, name: &LinkName, bgp: &[BgpPair], spaces: &[Vec<Ipv4Net>; 2]) -> Done {
         let there = self.state.lock().inventory.links.get(name).cloned();
         let shared_key = there.map_or_else(new_key, |record| record.shared_key);
-        let record =
+        let mut record =
             LinkRecord { phase: Phase::Making, bgp: bgp.to_vec(), spaces: spaces.clone(), shared_key };
         self.commit(vec![Fact::MadeLink(name.clone(), Some(record.clone()))]).await?;
         let [a, b] = name.ends();
         let (mut spec_a, mut spec_b) =
             (self.connection(name, a, &record)?, self.connection(name, b, &record)?);
-        try_join(self.prepare(&spec_a), self.prepare(&spec_b)).await?;
+        let chosen = try_join(self.prepare(&spec_a), self.prepare(&spec_b)).await?;
+        if let Some(bgp) = chosen_pairs(&record.bgp, chosen) {
+            record.bgp = bgp;
+            self.commit(vec![Fact::MadeLink(name.clone(), Some(record.clone()))]).await?;
+            (spec_a, spec_b) = (self.connection(name, a, &record)?, self.connection(name, b, &record)?);
+        }
         let started = Instant::now();
         // An end whose addresses come with its connections goes first; the planner links no two of them.
         match (spec_b.peer_addresses.is_empty(), spec_a.peer_addresses.is_empty()) {
@@ -283,9 +318,10 @@ impl Orchestrator {
         found.ok_or_else(|| OrchestratorError::NotReady { what: format!("the gateway of {site}") })
     }
 
-    async fn prepare(&self, spec: &ConnectionSpec) -> Done {
+    /// Answers the addresses that this end chose by itself; none if it takes those it was given.
+    async fn prepare(&self, spec: &ConnectionSpec) -> Result<Vec<Ipv4Addr>, OrchestratorError> {
         let (cloud, at) = (self.cloud(&spec.site.cloud)?, self.at(&spec.site).await?);
-        self.call(&spec.site.cloud, "create_bgp_sessions", cloud.create_bgp_sessions(&at, spec)).await
+        self.call(&spec.site.cloud, "create_bgp_sessions", cloud.settle_bgp_sessions(&at, spec)).await
     }
 
     /// The public addresses that a link's end was given when it was made.
@@ -344,6 +380,20 @@ impl Orchestrator {
         let (cloud, at) = (self.cloud(&site.cloud)?, self.at(site).await?);
         self.call(&site.cloud, "delete_connections", cloud.delete_connections(&at, peer)).await
     }
+}
+
+/// The pairs of a link one of whose ends, or both, chose addresses by itself; none if all is as planned. An end that
+/// takes what it is given gets the other address of the /30.
+fn chosen_pairs(planned: &[BgpPair], (a, b): (Vec<Ipv4Addr>, Vec<Ipv4Addr>)) -> Option<Vec<BgpPair>> {
+    let other = |ip: &Ipv4Addr| Ipv4Addr::from(u32::from(*ip) ^ 3);
+    let pair = |(a, b): (&Ipv4Addr, &Ipv4Addr)| BgpPair { a: *a, b: *b };
+    let pairs: Vec<BgpPair> = match (a.is_empty(), b.is_empty()) {
+        (true, true) => return None,
+        (false, true) => a.iter().map(|a| BgpPair { a: *a, b: other(a) }).collect(),
+        (true, false) => b.iter().map(|b| BgpPair { a: other(b), b: *b }).collect(),
+        (false, false) => a.iter().zip(&b).map(pair).collect(),
+    };
+    (pairs != planned).then_some(pairs)
 }
 
 /// The tag that stands for a resource.

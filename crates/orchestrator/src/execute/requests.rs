@@ -2,10 +2,17 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use cloud_api::{CloudError, CloudErrorKind};
 use model::{PermitEntry, ResourceName, Segment, Site};
 use serde::Serialize;
 
-use super::{Job, Orchestrator, OrchestratorError, facts::Fact, perform::tag_of, state};
+use super::{
+    Job, Orchestrator, OrchestratorError,
+    facts::Fact,
+    orchestrator::expected,
+    perform::tag_of,
+    state::{self, State},
+};
 use crate::plan::{Inventory, Phase, Plan, ResourceIntent, plan};
 
 /// What came of a request: work under way, or what the work would be.
@@ -66,8 +73,11 @@ impl Orchestrator {
         let job = Job::new(asked.what, asked.resources, asked.objects, asked.undo);
         let mut facts = asked.facts;
         facts.push(job.fact());
-        let guard = asked.judged_on.map(|name| Fact::Resource(name, None).key());
-        self.commit_if(facts, guard).await?;
+        let judged_on = asked.judged_on.map(|name| Fact::Resource(name, None).key());
+        let as_seen = |state: &State| {
+            judged_on.into_iter().map(|key| (key.clone(), expected(state.revisions.get(&key)))).collect()
+        };
+        self.commit_if(facts, as_seen).await?;
         self.wake.notify_one();
         Ok(Outcome::Job(Box::new(job)))
     }
@@ -139,14 +149,18 @@ impl Orchestrator {
         name: ResourceName,
         dry_run: bool,
     ) -> Result<Outcome, OrchestratorError> {
+        // Asked before its rules go: what cannot be deleted stays as it is.
+        if self.cloud(&name.cloud).is_ok_and(|cloud| cloud.knows_only_the_seed()) {
+            let message = format!("{name} cannot be deleted: its plugin has the seed's methods only");
+            let err = CloudError::new(CloudErrorKind::Unsupported, message);
+            return Err(OrchestratorError::Cloud { cloud: name.cloud, err });
+        }
         let facts = {
             let state = self.state.lock();
             if !state.intent.resources.contains_key(&name) {
                 return Err(OrchestratorError::UnknownResource { resource: name });
             }
-            let rules = state.intent.rules.get(&name).into_iter().flatten();
-            let mut facts: Vec<Fact> =
-                rules.map(|(rule, _)| Fact::Rule(name.clone(), rule.clone(), None)).collect();
+            let mut facts = state.rules_off(&name);
             facts.push(Fact::Resource(name.clone(), None));
             facts
         };

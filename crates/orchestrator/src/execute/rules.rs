@@ -16,27 +16,29 @@ impl Orchestrator {
         rules: Vec<PermitRule>,
         dry_run: bool,
     ) -> Result<Outcome, OrchestratorError> {
-        let old = {
-            let state = self.state.lock();
-            if !state.intent.resources.contains_key(&resource) {
-                return Err(OrchestratorError::UnknownResource { resource });
-            }
-            state.intent.rules.get(&resource).cloned().unwrap_or_default()
-        };
+        if !self.state.lock().intent.resources.contains_key(&resource) {
+            return Err(OrchestratorError::UnknownResource { resource });
+        }
         for rule in &rules {
             self.check_rule(&resource, rule)?;
         }
         let rules = last_of_each(rules);
+        let undo = {
+            let state = self.state.lock();
+            let old = state.intent.rules.get(&resource);
+            let before = |rule: &PermitRule| {
+                let old = old.and_then(|old| old.get(&rule.name)).cloned();
+                state.before(Fact::Rule(resource.clone(), rule.name.clone(), old))
+            };
+            rules.iter().map(before).collect()
+        };
         let entry = |rule: &PermitRule| format!("rule/{resource}/{}", EntryName::own(&rule.name));
         let asked = Asked {
             judged_on: Some(resource.clone()),
-            what: format!("add {} rules to {resource}", rules.len()),
+            what: format!("add {} to {resource}", counted(rules.len())),
             resources: [resource.clone()].into(),
             objects: rules.iter().map(entry).collect(),
-            undo: rules
-                .iter()
-                .map(|rule| Fact::Rule(resource.clone(), rule.name.clone(), old.get(&rule.name).cloned()))
-                .collect(),
+            undo,
             facts: rules
                 .into_iter()
                 .map(|rule| Fact::Rule(resource.clone(), rule.name.clone(), Some(rule)))
@@ -69,7 +71,7 @@ impl Orchestrator {
         }
         let asked = Asked {
             judged_on: None,
-            what: format!("delete {} rules of {resource}", names.len()),
+            what: format!("delete {} of {resource}", counted(names.len())),
             resources: [resource.clone()].into(),
             objects: BTreeSet::new(),
             facts: names.into_iter().map(|name| Fact::Rule(resource.clone(), name, None)).collect(),
@@ -107,16 +109,21 @@ impl Orchestrator {
             self.check_rule(&example, rule)?;
         }
         let rules = last_of_each(rules);
-        let old = self.state.lock().intent.tag_rules.get(&tag).cloned().unwrap_or_default();
+        let undo = {
+            let state = self.state.lock();
+            let old = state.intent.tag_rules.get(&tag);
+            let before = |rule: &PermitRule| {
+                let old = old.and_then(|old| old.get(&rule.name)).cloned();
+                state.before(Fact::TagRule(tag.clone(), rule.name.clone(), old))
+            };
+            rules.iter().map(before).collect()
+        };
         let asked = Asked {
             judged_on: None,
-            what: format!("add {} rules to tag {tag}", rules.len()),
+            what: format!("add {} to tag {tag}", counted(rules.len())),
             resources: members,
             objects: BTreeSet::new(),
-            undo: rules
-                .iter()
-                .map(|rule| Fact::TagRule(tag.clone(), rule.name.clone(), old.get(&rule.name).cloned()))
-                .collect(),
+            undo,
             facts: rules
                 .into_iter()
                 .map(|rule| Fact::TagRule(tag.clone(), rule.name.clone(), Some(rule)))
@@ -147,7 +154,7 @@ impl Orchestrator {
         let members = self.state.lock().intent.resources.keys().cloned().collect();
         let asked = Asked {
             judged_on: None,
-            what: format!("delete {} rules of tag {tag}", names.len()),
+            what: format!("delete {} of tag {tag}", counted(names.len())),
             resources: members,
             objects: BTreeSet::new(),
             facts: names.into_iter().map(|name| Fact::TagRule(tag.clone(), name, None)).collect(),
@@ -200,6 +207,10 @@ fn address_of(member: &ResolvedMember) -> Option<Address> {
         ResolvedMember::Literal(address) => Some(*address),
         ResolvedMember::Leaf { leaf, .. } => leaf.ip,
     }
+}
+
+fn counted(rules: usize) -> String {
+    if rules == 1 { "1 rule".to_owned() } else { format!("{rules} rules") }
 }
 
 /// Of rules with the same name, the last one counts.

@@ -1,12 +1,17 @@
 //! Address spaces for plugins that choose for themselves.
+//!
+//! A promise is stored, so that a restart keeps it. It ends when the plugin has made no network of it for a while; a
+//! space that is in use in some cloud is kept, and so is every space as long as a cloud does not say what it uses.
 
 use std::collections::BTreeMap;
 
 use ipnet::Ipv4Net;
+use jiff::{SignedDuration, Timestamp};
 use model::{Segment, Site};
+use tracing::info;
 
 use super::{Orchestrator, OrchestratorError, facts::Fact};
-use crate::plan::Phase;
+use crate::plan::{NoSpaceLeft, Phase, Reservation, overlap};
 
 impl Orchestrator {
     /// Promises an address space that nobody uses; nobody else is promised it (B4).
@@ -15,25 +20,72 @@ impl Orchestrator {
     /// for it, and so its space is the answer; without such a record a new space is reserved.
     pub async fn find_unused_space(&self, namespace: &Segment) -> Result<Ipv4Net, OrchestratorError> {
         let _turn = self.choosing.lock().await;
-        let (waiting, used) = {
+        let waiting = {
             let state = self.state.lock();
             let mut making = state.inventory.resources.values().filter(|record| {
                 record.phase == Phase::Making && record.network.site.namespace == *namespace
             });
-            let waiting = match (making.next(), making.next()) {
+            match (making.next(), making.next()) {
                 (Some(record), None) => {
                     state.inventory.networks.get(&record.network).map(|network| network.space)
                 }
                 _ => None,
-            };
-            (waiting, state.inventory.used_spaces().collect::<Vec<_>>())
+            }
         };
         if let Some(space) = waiting {
             return Ok(space);
         }
-        let space = self.options.pools.find(used, &[0])?[0];
-        self.commit(vec![Fact::Reserved(space, Some(()))]).await?;
+        let space = match self.free_space() {
+            Ok(space) => space,
+            Err(_) => {
+                self.expire_promises().await?;
+                self.free_space()?
+            }
+        };
+        let reservation = Reservation { namespace: namespace.clone(), promised_at: Timestamp::now() };
+        self.commit(vec![Fact::Reserved(space, Some(reservation))]).await?;
         Ok(space)
+    }
+
+    fn free_space(&self) -> Result<Ipv4Net, NoSpaceLeft> {
+        let used: Vec<_> = self.state.lock().inventory.used_spaces().collect();
+        Ok(self.options.pools.find(used, &[0])?[0])
+    }
+
+    /// Takes promises back that are old and that nobody made use of.
+    pub async fn expire_promises(&self) -> Result<(), OrchestratorError> {
+        let patience = SignedDuration::try_from(self.options.promise).unwrap_or(SignedDuration::MAX);
+        let old: Vec<(Ipv4Net, Reservation)> = {
+            let state = self.state.lock();
+            let is_old = |reservation: &Reservation| {
+                Timestamp::now().duration_since(reservation.promised_at) >= patience
+            };
+            let reserved = state.inventory.reserved.iter().filter(|(_, reservation)| is_old(reservation));
+            reserved.map(|(space, reservation)| (*space, reservation.clone())).collect()
+        };
+        for (space, reservation) in old {
+            if !self.may_be_used(space, &reservation.namespace).await {
+                info!(%space, namespace = %reservation.namespace, "nobody uses a promised address space; it is free");
+                self.commit(vec![Fact::Reserved(space, None)]).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a network has the space, in the records or in a cloud. A cloud that cannot be asked may have it.
+    async fn may_be_used(&self, space: Ipv4Net, namespace: &Segment) -> bool {
+        if self.state.lock().inventory.networks.values().any(|network| overlap(network.space, space)) {
+            return true;
+        }
+        for cloud_name in self.cloud_names() {
+            let site = Site { namespace: namespace.clone(), cloud: cloud_name.clone() };
+            let (Ok(cloud), Ok(at)) = (self.cloud(&cloud_name), self.at(&site).await) else { return true };
+            match self.call(&cloud_name, "list", cloud.list(&at)).await {
+                Ok(listing) if !listing.networks.iter().any(|(_, used)| overlap(*used, space)) => {}
+                _ => return true,
+            }
+        }
+        false
     }
 
     /// The spaces in use by site; those of one namespace, or of all.

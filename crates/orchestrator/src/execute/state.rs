@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use model::ResourceName;
 use store::{Key, Revision};
 
 use super::{Job, facts::Fact, perform::new_key};
@@ -45,7 +46,8 @@ fn set_deep<K: Ord + Clone, L: Ord, V>(
 
 impl State {
     /// Remembers what a step that starts has chosen (a space, a number, addresses, a key), so that a plan made before
-    /// the step's first write does not choose the same for something else.
+    /// the step's first write does not choose the same for something else. And what a step begins to take away is not
+    /// there for a plan made before that is written.
     pub fn choose(&mut self, action: &Action) {
         let phase = Phase::Making;
         match action {
@@ -64,8 +66,75 @@ impl State {
                     || LinkRecord { phase, bgp: bgp.clone(), spaces: spaces.clone(), shared_key: new_key() };
                 inventory.links.entry(link.clone()).or_insert_with(record);
             }
-            _ => {}
+            Action::DeleteNetwork { .. }
+            | Action::DeleteGateway { .. }
+            | Action::DeleteLink { .. }
+            | Action::DeletePeering { .. }
+            | Action::DeleteNat { .. }
+            | Action::DeleteResource { .. } => self.begin_to_remove(action),
+            Action::CreateResource { .. }
+            | Action::Close { .. }
+            | Action::Open { .. }
+            | Action::CreatePeering { .. }
+            | Action::CreateNat { .. } => {}
         }
+    }
+
+    fn begin_to_remove(&mut self, action: &Action) {
+        let inventory = Arc::make_mut(&mut self.inventory);
+        let phase = match action {
+            Action::DeleteNetwork { network } => inventory.networks.get_mut(network).map(|it| &mut it.phase),
+            Action::DeleteGateway { gateway } => inventory.gateways.get_mut(gateway).map(|it| &mut it.phase),
+            Action::DeleteLink { link } => inventory.links.get_mut(link).map(|it| &mut it.phase),
+            Action::DeletePeering { peering } => inventory.peerings.get_mut(peering).map(|it| &mut it.phase),
+            Action::DeleteNat { network } => inventory.nats.get_mut(network).map(|it| &mut it.phase),
+            Action::DeleteResource { resource } => {
+                inventory.resources.get_mut(resource).map(|it| &mut it.phase)
+            }
+            _ => None,
+        };
+        if let Some(phase) = phase {
+            *phase = Phase::Removing;
+        }
+    }
+
+    /// What comes back if a request that replaces a fact is taken back: the fact, unless a job put it that is still
+    /// running; that was never granted, and what it found comes back.
+    pub fn before(&self, fact: Fact) -> Fact {
+        let key = fact.key();
+        let Some(revision) = self.revisions.get(&key) else { return fact };
+        let putter = self.jobs.values().find(|job| job.is_running() && self.is_put_by(&key, job, *revision));
+        putter.and_then(|job| job.undo_of(&key)).cloned().unwrap_or(fact)
+    }
+
+    /// Whether what is stored under a key is what a job put: both were written at once. Jobs are not written again
+    /// before they end.
+    fn is_put_by(&self, key: &Key, job: &Job, revision: Revision) -> bool {
+        self.revisions.get(&job.key()) == Some(&revision) && job.undo_of(key).is_some()
+    }
+
+    /// What a job that ends badly takes back: what it put, unless somebody has changed it since.
+    pub fn undo(&self, job: &Job) -> Vec<Fact> {
+        let still = |fact: &&Fact| {
+            let key = fact.key();
+            self.revisions.get(&key).is_some_and(|revision| self.is_put_by(&key, job, *revision))
+        };
+        let undo = job.undo().iter().filter(still).cloned();
+        undo.flat_map(|fact| {
+            // A resource takes its rules with it; they would hold for the next one of its name.
+            let rules = match &fact {
+                Fact::Resource(name, None) => self.rules_off(name),
+                _ => Vec::new(),
+            };
+            rules.into_iter().chain([fact])
+        })
+        .collect()
+    }
+
+    /// What deletes the rules of a resource.
+    pub fn rules_off(&self, name: &ResourceName) -> Vec<Fact> {
+        let rules = self.intent.rules.get(name).into_iter().flatten();
+        rules.map(|(rule, _)| Fact::Rule(name.clone(), rule.clone(), None)).collect()
     }
 
     /// Takes in a fact that was stored (or deleted) at a revision.
@@ -116,8 +185,7 @@ fn apply_inventory(inventory: &mut Inventory, fact: Fact) {
         Fact::Nat(name, value) => set(&mut inventory.nats, name, value),
         Fact::Gateway(site, value) => set(&mut inventory.gateways, site, value),
         Fact::MadeLink(name, value) => set(&mut inventory.links, name, value),
-        Fact::Reserved(space, Some(())) => drop(inventory.reserved.insert(space)),
-        Fact::Reserved(space, None) => drop(inventory.reserved.remove(&space)),
+        Fact::Reserved(space, value) => set(&mut inventory.reserved, space, value),
         _ => {}
     }
 }

@@ -70,7 +70,8 @@ mod tests {
         assert_eq!(pairs("aws", "aws"), Err(NoBgpLeft::BothFirst));
     }
 
-    /// AWS has four addresses per link; everybody else two, and then two tunnels are enough.
+    /// AWS has four addresses per link, and IBM has two that each meet both of a peer; everybody else has two, and then
+    /// two tunnels are enough.
     #[test]
     fn a_link_has_as_many_tunnels_as_its_larger_end_has_addresses() {
         let count = |a: &str, b: &str| {
@@ -78,7 +79,8 @@ mod tests {
             find_bgp(&a, &b, &BTreeSet::new()).unwrap().len()
         };
         assert_eq!([count("azure", "gcp"), count("aws", "gcp"), count("azure", "aws")], [2, 4, 4]);
-        assert_eq!([count("aws", "linux"), count("gcp", "linux"), count("gcp", "ibm")], [2, 2, 2]);
+        assert_eq!([count("aws", "ibm"), count("gcp", "ibm"), count("azure", "ibm")], [4, 4, 4]);
+        assert_eq!([count("aws", "linux"), count("gcp", "linux"), count("ibm", "linux")], [2, 2, 2]);
     }
 
     #[test]

@@ -115,17 +115,21 @@ impl<'i> Builder<'i> {
             let phase = self.inventory.networks.get(&network).map(|record| record.phase);
             match phase {
                 Some(Phase::Ready) => continue,
-                // It goes first, and comes back with the next plan.
-                Some(Phase::Removing) => {
+                // It goes first, and comes back with the next plan; unless somebody lives in it, who would hold it.
+                Some(Phase::Removing) if !self.has_residents(&network) => {
                     let step = self.push(Action::DeleteNetwork { network: network.clone() }, []);
                     self.deleting.insert(Object::Network(network.clone()), step);
                 }
-                Some(Phase::Making) | None => {
+                Some(Phase::Making | Phase::Removing) | None => {
                     let step = self.push(Action::CreateNetwork { network: network.clone(), space }, []);
                     self.creating.insert(Object::Network(network.clone()), step);
                 }
             }
         }
+    }
+
+    fn has_residents(&self, network: &NetworkName) -> bool {
+        self.inventory.resources.values().any(|record| record.network == *network)
     }
 
     /// Chooses spaces; where there is none, the resources are told.
@@ -192,6 +196,10 @@ impl<'i> Builder<'i> {
         // Networks that only the inventory knows (about to go) still hold their addresses.
         let known = self.inventory.networks.iter().map(|(name, record)| (name, record.space));
         let places = Places::new(known.chain(networks.iter().map(|(name, space)| (name.as_ref(), *space))));
+        let clouds = &self.intent.clouds;
+        let goes = |network: &NetworkName| {
+            !networks.contains_key(network) && clouds.contains_key(&network.site.cloud)
+        };
         let mut resolver = Resolver::new(self.intent, self.inventory);
         // The policy engine may not know yet who leaves.
         let gone = self.inventory.resources.iter();
@@ -225,7 +233,10 @@ impl<'i> Builder<'i> {
             for mut draft in drafts {
                 draft.targets.retain(|target| {
                     let class = places.classify(*target);
-                    paths.add(name, home, draft.traffic.direction, &class);
+                    // Nobody is joined to a network that is about to go; what joined it would hold it.
+                    if !matches!(&class, Class::Inside(network) if goes(network)) {
+                        paths.add(name, home, draft.traffic.direction, &class);
+                    }
                     if class == Class::Unplaced {
                         let kind = ProblemKind::Unplaced { target: *target };
                         resolver.problem(resource, &draft.name, kind);

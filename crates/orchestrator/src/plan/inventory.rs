@@ -13,9 +13,10 @@ use std::{
 };
 
 use ipnet::Ipv4Net;
+use jiff::Timestamp;
 use model::{
     BgpPair, EntryName, GatewayState, LinkName, NetworkName, PeeringName, PermitEntry, ResourceName,
-    ResourceState, Site,
+    ResourceState, Segment, Site,
 };
 use serde::{Deserialize, Serialize};
 
@@ -74,6 +75,14 @@ pub struct SimpleRecord {
     pub phase: Phase,
 }
 
+/// A space that was promised to a plugin, which makes a network of it, or does not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reservation {
+    /// For whom it was asked.
+    pub namespace: Segment,
+    pub promised_at: Timestamp,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory {
     pub networks: BTreeMap<NetworkName, NetworkRecord>,
@@ -82,15 +91,15 @@ pub struct Inventory {
     pub nats: BTreeMap<NetworkName, SimpleRecord>,
     pub gateways: BTreeMap<Site, GatewayRecord>,
     pub links: BTreeMap<LinkName, LinkRecord>,
-    /// Spaces that others use or that were promised to plugins.
-    pub reserved: BTreeSet<Ipv4Net>,
+    /// Spaces that were promised to plugins.
+    pub reserved: BTreeMap<Ipv4Net, Reservation>,
     /// AS numbers that others use.
     pub reserved_asns: BTreeSet<u32>,
 }
 
 impl Inventory {
     pub fn used_spaces(&self) -> impl Iterator<Item = Ipv4Net> {
-        self.networks.values().map(|network| network.space).chain(self.reserved.iter().copied())
+        self.networks.values().map(|network| network.space).chain(self.reserved.keys().copied())
     }
 
     pub fn used_asns(&self) -> BTreeSet<u32> {

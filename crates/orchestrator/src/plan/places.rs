@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, net::Ipv4Addr};
 
+use cloud_api::twin::of_twins;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use model::{Address, NetworkName};
 
@@ -37,8 +38,13 @@ impl<'p> Places<'p> {
     pub fn classify(&self, target: Address) -> Class<'p> {
         let net = match target.net() {
             IpNet::V4(net) => net,
-            IpNet::V6(net) if is_public_v6(net) => return Class::Public,
-            IpNet::V6(_) => return Class::Unplaced,
+            IpNet::V6(net) => match of_twins(net) {
+                // Where an address is its twin is. Public addresses have none.
+                Some(net) if !has_public_v4(net) => net,
+                Some(_) => return Class::Unplaced,
+                None if is_public_v6(net) => return Class::Public,
+                None => return Class::Unplaced,
+            },
         };
         let (first, last): (u32, u32) = (net.network().into(), net.broadcast().into());
         if let Some((_, (end, name))) = self.by_start.range(..=first).next_back()
@@ -111,6 +117,8 @@ mod tests {
         let places = Places::new(names.iter().zip(spaces));
         let class = |text: &str| places.classify(text.parse().unwrap());
         assert_eq!(class("10.0.0.7"), Class::Inside(&names[0]));
+        assert_eq!(class("fd74:7265:7374::a00:7"), Class::Inside(&names[0]));
+        assert_eq!(class("fd74:7265:7374::a01:1"), Class::Unplaced);
         assert_eq!(class("10.2.0.0/16"), Class::Inside(&names[1]));
         assert_eq!(class("10.1.0.1"), Class::Unplaced);
         let wide = |public| Class::Wide { networks: names.iter().collect(), public };

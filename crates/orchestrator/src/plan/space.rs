@@ -65,7 +65,7 @@ impl Pools {
     }
 }
 
-pub(super) fn overlap(a: Ipv4Net, b: Ipv4Net) -> bool {
+pub(crate) fn overlap(a: Ipv4Net, b: Ipv4Net) -> bool {
     a.contains(&b.network()) || b.contains(&a.network())
 }
 

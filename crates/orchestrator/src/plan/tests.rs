@@ -3,4 +3,4 @@
 mod cases;
 mod stories;
 mod verdicts;
-mod world;
+pub(crate) mod world;

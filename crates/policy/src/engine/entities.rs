@@ -8,7 +8,7 @@
 //! once. Costs: a known label set is a hash lookup; a new one asks the indexes of its namespace and of the namespace
 //! selectors that match it; a change of address or node touches the groups the entity is in and nothing else.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{cell::OnceCell, net::IpAddr, sync::Arc};
 
 use model::policy::output::{Addresses, Member, MemberKind, NamedPort};
 use smallvec::SmallVec;
@@ -54,8 +54,8 @@ pub(crate) struct Entities {
     pub(crate) profiles: Slab<ProfileId, Profile>,
     by_labels: Lookup<ProfileId>,
     pub(crate) profile_index: LabelIndex<ProfileId>,
-    /// Live entities under each of their addresses (by its place in the list).
-    by_address: Lookup<(EntityId, u8)>,
+    /// Live entities under each of their addresses (by its place in the list). Made when it is first asked for.
+    by_address: OnceCell<Lookup<(EntityId, u8)>>,
 }
 
 /// What is said about a workload, before it is compared with what is known.
@@ -79,7 +79,7 @@ impl Entities {
             profiles: Slab::new(),
             by_labels: Lookup::new(),
             profile_index: LabelIndex::new(),
-            by_address: Lookup::new(),
+            by_address: OnceCell::new(),
         }
     }
 
@@ -92,22 +92,28 @@ impl Entities {
         self.find(kind, namespace, name).filter(|id| self.rows[*id].profile.is_some())
     }
 
-    /// More than 256 addresses of one workload are not looked up by address.
     fn index_addresses(&mut self, id: EntityId) {
-        for (address, at) in self.rows[id].member.addresses.as_slice().iter().zip(0..=u8::MAX) {
-            self.by_address.add(KeyHash::of(address), (id, at));
+        if let Some(index) = self.by_address.get_mut() {
+            address_keys(&self.rows[id].member).for_each(|(hash, at)| index.add(hash, (id, at)));
         }
     }
 
     fn unindex_addresses(&mut self, id: EntityId) {
-        for (address, at) in self.rows[id].member.addresses.as_slice().iter().zip(0..=u8::MAX) {
-            self.by_address.remove(KeyHash::of(address), (id, at));
+        if let Some(index) = self.by_address.get_mut() {
+            address_keys(&self.rows[id].member).for_each(|(hash, at)| index.remove(hash, (id, at)));
         }
     }
 
     /// Every live workload that claims the address: two may.
     pub(crate) fn with_address(&self, address: IpAddr) -> impl Iterator<Item = EntityId> {
-        self.by_address
+        let index = self.by_address.get_or_init(|| {
+            let mut index = Lookup::new();
+            for (id, row) in self.rows.iter().filter(|(_, row)| row.profile.is_some()) {
+                address_keys(&row.member).for_each(|(hash, at)| index.add(hash, (id, at)));
+            }
+            index
+        });
+        index
             .all(KeyHash::of(&address))
             .filter(move |(id, at)| self.rows[*id].member.addresses.as_slice()[*at as usize] == address)
             .map(|(id, _)| id)
@@ -130,6 +136,11 @@ impl Entities {
         }
         self.rows[id].profile = None;
     }
+}
+
+/// More than 256 addresses of one workload are not looked up by address.
+fn address_keys(member: &Member) -> impl Iterator<Item = (KeyHash, u8)> {
+    member.addresses.as_slice().iter().map(KeyHash::of).zip(0..=u8::MAX)
 }
 
 fn hash(kind: MemberKind, namespace: &str, name: &str) -> KeyHash {
@@ -295,9 +306,8 @@ impl Engine {
             self.selectors.rows[*selector].profiles.insert(id);
         }
         self.entities.by_labels.add(hash, id);
-        let profiles = &self.entities.profiles;
-        self.entities.profile_index.insert(id, |id| &profiles[id].labels);
-        self.namespaces.rows[namespace].profiles.insert(id, |id| &profiles[id].labels);
+        self.entities.profile_index.insert(id, labels);
+        self.namespaces.rows[namespace].profiles.insert(id, labels);
         id
     }
 

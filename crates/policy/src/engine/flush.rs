@@ -178,8 +178,8 @@ impl Engine {
             change: Change::Updated,
             added: Vec::new(),
             removed: Vec::new(),
-            span_added: Arc::clone(&self.flush.spelled.nothing),
-            span_removed: Arc::clone(&self.flush.spelled.nothing),
+            span_added: Span::default(),
+            span_removed: Span::default(),
         };
         if !span_removed.is_empty() {
             let goes =
@@ -207,7 +207,7 @@ impl Engine {
             added: self.members(id),
             removed: Vec::new(),
             span_added,
-            span_removed: Arc::clone(&self.flush.spelled.nothing),
+            span_removed: Span::default(),
         }
     }
 
@@ -280,7 +280,7 @@ impl Engine {
             None => (self.flush.vacated.remove(&uid).map(|(_, told)| told), true),
         };
         let Some(before) = before else {
-            let (span_added, span_removed) = (self.spell(&span), Arc::clone(&self.flush.spelled.nothing));
+            let (span_added, span_removed) = (self.spell(&span), Span::default());
             let policy = Arc::new(self.expand(id, &record, uid.clone()));
             return Some(PolicyUpdate {
                 uid,
@@ -302,7 +302,7 @@ impl Engine {
     fn retract(&mut self, uid: Identifier, id: PolicyId, told: &Told) -> PolicyUpdate {
         let policy = Arc::new(self.expand(id, &told.record, uid.clone()));
         let span_removed = self.spell(&told.span);
-        let span_added: Span = Arc::clone(&self.flush.spelled.nothing);
+        let span_added = Span::default();
         PolicyUpdate { uid, change: Change::Removed, policy, content_changed: true, span_added, span_removed }
     }
 
@@ -322,7 +322,7 @@ impl Engine {
                     change: Change::Removed,
                     added: Vec::new(),
                     removed: Vec::new(),
-                    span_added: Arc::clone(&self.flush.spelled.nothing),
+                    span_added: Span::default(),
                     span_removed,
                 }
             });

@@ -2,8 +2,10 @@
 //!
 //! [`TermIndex`] finds the selectors a label set may satisfy: each selector stands under one *anchor*, its first term
 //! that asks for values, else for a key, else under "the rest". [`LabelIndex`] finds the label sets a selector may
-//! match. Both are plain lists while they are short, because a scan of a few rows costs less than a hash table each;
-//! both give candidates, and the caller checks them in full. No product of values is ever built.
+//! match, and is made only when one asks. Both are plain lists while they are short, because a scan of a few rows costs less
+//! than a hash table each; both give candidates, and the caller checks them in full. No product of values is ever built.
+
+use std::cell::OnceCell;
 
 use model::policy::{LabelSelector, Operator};
 use rustc_hash::FxHashMap;
@@ -191,59 +193,75 @@ fn take<K: std::hash::Hash + Eq, I: Id>(map: &mut FxHashMap<K, IdSet<I>>, key: K
 #[derive(Debug)]
 pub(crate) struct LabelIndex<I: Id> {
     all: IdSet<I>,
-    by_label: Option<Box<ByLabel<I>>>,
+    /// Made when it is first asked for.
+    by_label: OnceCell<Box<ByLabel<I>>>,
 }
 
 impl<I: Id> LabelIndex<I> {
     pub(crate) fn new() -> Self {
-        LabelIndex { all: IdSet::new(), by_label: None }
+        LabelIndex { all: IdSet::new(), by_label: OnceCell::new() }
     }
 
     pub(crate) fn all(&self) -> &IdSet<I> {
         &self.all
     }
 
-    pub(crate) fn insert<'a>(&mut self, id: I, labels_of: impl Fn(I) -> &'a [(Symbol, Symbol)]) {
+    pub(crate) fn insert(&mut self, id: I, labels: &[(Symbol, Symbol)]) {
         self.all.insert(id);
-        if let Some(map) = &mut self.by_label {
-            for label in labels_of(id) {
-                map.entry(*label).or_insert_with(IdSet::new).insert(id);
-            }
-        } else if self.all.len() > SCAN_LIMIT {
-            let mut map = FxHashMap::default();
-            for id in self.all.iter() {
-                for label in labels_of(*id) {
-                    map.entry(*label).or_insert_with(IdSet::new).insert(*id);
-                }
-            }
-            self.by_label = Some(Box::new(map));
+        if let Some(map) = self.by_label.get_mut() {
+            put(map, id, labels);
         }
     }
 
     pub(crate) fn remove(&mut self, id: I, labels: &[(Symbol, Symbol)]) {
         self.all.remove(id);
-        if let Some(map) = &mut self.by_label {
+        if let Some(map) = self.by_label.get_mut() {
             labels.iter().for_each(|label| take(map, *label, id));
         }
     }
 
-    pub(crate) fn candidates(&self, terms: &[Term], mut found: impl FnMut(I)) {
-        match (&self.by_label, anchor(terms)) {
-            (Some(map), Anchor::Values(key, values)) => {
-                let lists = values.iter().filter_map(|value| map.get(&(key, *value)));
-                lists.flat_map(|ids| ids.iter().copied()).for_each(&mut found);
-            }
-            _ => self.all.iter().copied().for_each(found),
+    pub(crate) fn candidates<'a>(
+        &self,
+        terms: &[Term],
+        labels_of: impl Fn(I) -> &'a [(Symbol, Symbol)],
+        mut found: impl FnMut(I),
+    ) {
+        match self.lists(terms, labels_of) {
+            Some(lists) => lists.flat_map(|ids| ids.iter().copied()).for_each(&mut found),
+            None => self.all.iter().copied().for_each(found),
         }
     }
 
     /// How many [`Self::candidates`] would give.
-    pub(crate) fn estimate(&self, terms: &[Term]) -> usize {
-        match (&self.by_label, anchor(terms)) {
-            (Some(map), Anchor::Values(key, values)) => {
-                values.iter().filter_map(|value| map.get(&(key, *value))).map(|ids| ids.len()).sum()
-            }
-            _ => self.all.len(),
+    pub(crate) fn estimate<'a>(
+        &self,
+        terms: &[Term],
+        labels_of: impl Fn(I) -> &'a [(Symbol, Symbol)],
+    ) -> usize {
+        self.lists(terms, labels_of).map_or(self.all.len(), |lists| lists.map(|ids| ids.len()).sum())
+    }
+
+    /// None when all must be looked at.
+    fn lists<'a>(
+        &self,
+        terms: &[Term],
+        labels_of: impl Fn(I) -> &'a [(Symbol, Symbol)],
+    ) -> Option<impl Iterator<Item = &IdSet<I>>> {
+        let Anchor::Values(key, values) = anchor(terms) else { return None };
+        if self.all.len() <= SCAN_LIMIT {
+            return None;
         }
+        let map = self.by_label.get_or_init(|| {
+            let mut map = Box::default();
+            self.all.iter().for_each(|id| put(&mut map, *id, labels_of(*id)));
+            map
+        });
+        Some(values.iter().filter_map(move |value| map.get(&(key, *value))))
+    }
+}
+
+fn put<I: Id>(map: &mut ByLabel<I>, id: I, labels: &[(Symbol, Symbol)]) {
+    for label in labels {
+        map.entry(*label).or_insert_with(IdSet::new).insert(id);
     }
 }

@@ -101,8 +101,7 @@ impl Namespaces {
             references: 1,
         });
         self.by_name.add(KeyHash::of(name), id);
-        let rows = &self.rows;
-        self.by_label.insert(id, |id| &rows[id].labels);
+        self.by_label.insert(id, &[]);
         let matched = self.matching(id);
         for selector in matched.iter() {
             self.selectors[*selector].namespaces.insert(id);
@@ -159,7 +158,7 @@ impl Namespaces {
         }
         symbols_of(&terms).for_each(|symbol| symbols.acquire(symbol));
         let mut namespaces = Vec::new();
-        self.by_label.candidates(&terms, |id| namespaces.push(id));
+        self.by_label.candidates(&terms, |id| &self.rows[id].labels, |id| namespaces.push(id));
         let id = self.selectors.insert(NamespaceSelector {
             terms,
             namespaces: IdSet::new(),
@@ -233,8 +232,7 @@ impl Engine {
         row.known = known;
         let old_labels = std::mem::replace(&mut row.labels, labels);
         self.namespaces.by_label.remove(id, &old_labels);
-        let rows = &self.namespaces.rows;
-        self.namespaces.by_label.insert(id, |id| &rows[id].labels);
+        self.namespaces.by_label.insert(id, &self.namespaces.rows[id].labels);
         let new = self.namespaces.matching(id);
         let old = std::mem::replace(&mut self.namespaces.rows[id].matched_by, new.clone());
         for selector in old.iter().filter(|s| !new.contains(**s)) {

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use model::policy::{
     Kind, ObjectId,
-    output::{Action, Direction, Identifier, RuleDetail},
+    output::{Action, Detail, Direction, Identifier},
 };
+use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
 use super::{
@@ -69,7 +70,7 @@ pub(crate) struct CompiledRule {
     pub(crate) groups: SmallVec<[GroupId; 4]>,
     /// Empty unless the policy is applied per rule.
     pub(crate) applied_to: Box<[GroupId]>,
-    pub(crate) detail: Arc<RuleDetail>,
+    pub(crate) detail: Detail,
 }
 
 #[derive(Debug)]
@@ -78,6 +79,8 @@ pub(crate) struct Policies {
     by_name: Lookup<PolicyId>,
     /// Policies with a record, by its UID; more than one when objects share a UID.
     by_uid: Lookup<PolicyId>,
+    /// UIDs that more than one policy claims. Nearly always none, and then nobody looks for rivals.
+    contested: FxHashSet<Identifier>,
     pub(crate) changed: Vec<PolicyId>,
     pub(crate) stale: Vec<PolicyId>,
 }
@@ -88,6 +91,7 @@ impl Policies {
             rows: Slab::new(),
             by_name: Lookup::new(),
             by_uid: Lookup::new(),
+            contested: FxHashSet::default(),
             changed: Vec::new(),
             stale: Vec::new(),
         }
@@ -116,6 +120,13 @@ impl Policies {
     fn claimants(&self, uid: &Identifier) -> impl Iterator<Item = PolicyId> {
         let claims = move |id: &PolicyId| self.rows[*id].record.as_ref().is_some_and(|r| r.uid == *uid);
         self.by_uid.all(KeyHash::of(uid)).filter(claims)
+    }
+
+    /// How many there are.
+    fn mark_claimants(&mut self, uid: &Identifier) -> usize {
+        let claimants: SmallVec<[PolicyId; 2]> = self.claimants(uid).collect();
+        claimants.iter().for_each(|claimant| self.mark(*claimant));
+        claimants.len()
     }
 
     /// Takes away a policy that consumers no longer know and that was not created again.
@@ -223,7 +234,7 @@ impl Engine {
                 priority: rule.priority,
                 groups,
                 applied_to: (*own).into(),
-                detail: Arc::clone(&rule.detail),
+                detail: rule.detail.clone(),
             });
         }
         Record {
@@ -309,29 +320,29 @@ impl Engine {
         }
     }
 
+    /// Who may use a UID for its name is decided among all that claim it, so they are told again.
     fn claim(&mut self, id: PolicyId) {
         let Some(uid) = self.policies.rows[id].record.as_ref().map(|record| record.uid.clone()) else {
             return;
         };
-        self.mark_rivals(&uid);
+        let rivals = self.policies.mark_claimants(&uid);
         self.policies.by_uid.add(KeyHash::of(&uid), id);
+        if rivals > 0 {
+            self.policies.contested.insert(uid);
+        }
     }
 
     fn disclaim(&mut self, id: PolicyId, uid: &Identifier) {
         self.policies.by_uid.remove(KeyHash::of(uid), id);
-        self.mark_rivals(uid);
-    }
-
-    /// Who may use a UID for its name is decided among all that claim it.
-    fn mark_rivals(&mut self, uid: &Identifier) {
-        let rivals: SmallVec<[PolicyId; 2]> = self.policies.claimants(uid).collect();
-        rivals.into_iter().for_each(|rival| self.policies.mark(rival));
+        if self.policies.contested.contains(uid) && self.policies.mark_claimants(uid) < 2 {
+            self.policies.contested.remove(uid);
+        }
     }
 
     /// Whether the policy must go by a derived name: of several claimants of a UID the first by kind and name has it.
     pub(super) fn is_derived(&self, id: PolicyId, uid: &Identifier) -> bool {
-        let mut rivals = self.policies.claimants(uid).filter(|rival| *rival != id);
-        rivals.any(|rival| self.object_id(rival) < self.object_id(id))
+        self.policies.contested.contains(uid)
+            && self.policies.claimants(uid).any(|rival| self.object_id(rival) < self.object_id(id))
     }
 
     pub(super) fn policy_name(&self, id: PolicyId, uid: &Identifier, derived: bool) -> Identifier {

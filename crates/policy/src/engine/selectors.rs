@@ -94,19 +94,22 @@ impl Engine {
                 found.push(id);
             }
         };
+        let labels_of = |id: ProfileId| &*rows[id].labels;
         match reach {
-            Reach::Within(namespace) => self.namespaces.rows[namespace].profiles.candidates(terms, check),
+            Reach::Within(namespace) => {
+                self.namespaces.rows[namespace].profiles.candidates(terms, labels_of, check);
+            }
             Reach::Across(over) => {
                 let namespaces = &self.namespaces.selectors[over].namespaces;
-                if self.entities.profile_index.estimate(terms) < namespaces.len() * 4 {
-                    self.entities.profile_index.candidates(terms, |id| {
+                if self.entities.profile_index.estimate(terms, labels_of) < namespaces.len() * 4 {
+                    self.entities.profile_index.candidates(terms, labels_of, |id| {
                         if namespaces.contains(rows[id].namespace) {
                             check(id);
                         }
                     });
                 } else {
                     for namespace in namespaces.iter() {
-                        self.namespaces.rows[*namespace].profiles.candidates(terms, &mut check);
+                        self.namespaces.rows[*namespace].profiles.candidates(terms, labels_of, &mut check);
                     }
                 }
             }

@@ -44,64 +44,76 @@ ids! {
     PolicyId,
 }
 
-/// Rows that keep their index for life; freed ones are used again.
+/// Rows that keep their index for life; freed ones are used again. They lie in chunks: a table that grows does not move a
+/// hundred thousand rows, nor ask for the memory of as many again.
 #[derive(Debug)]
 pub(crate) struct Slab<I, T> {
-    rows: Vec<Option<T>>,
+    /// All full but the last.
+    chunks: Vec<Vec<Option<T>>>,
     free: Vec<u32>,
     _id: PhantomData<I>,
 }
 
+const CHUNK: usize = 1024;
+
 impl<I: Id, T> Slab<I, T> {
     pub(crate) fn new() -> Self {
-        Slab { rows: Vec::new(), free: Vec::new(), _id: PhantomData }
+        Slab { chunks: Vec::new(), free: Vec::new(), _id: PhantomData }
     }
 
     pub(crate) fn insert(&mut self, row: T) -> I {
-        match self.free.pop() {
-            Some(index) => {
-                self.rows[index as usize] = Some(row);
-                I::from_index(index as usize)
-            }
-            None => {
-                self.rows.push(Some(row));
-                I::from_index(self.rows.len() - 1)
-            }
+        if let Some(index) = self.free.pop() {
+            let index = index as usize;
+            self.chunks[index / CHUNK][index % CHUNK] = Some(row);
+            return I::from_index(index);
         }
+        let last = match self.chunks.last() {
+            Some(last) if last.len() < CHUNK => self.chunks.len() - 1,
+            first => {
+                // A table of a few rows takes the room of a few rows.
+                let room = first.map_or(0, |_| CHUNK);
+                self.chunks.push(Vec::with_capacity(room));
+                self.chunks.len() - 1
+            }
+        };
+        self.chunks[last].push(Some(row));
+        I::from_index(last * CHUNK + self.chunks[last].len() - 1)
     }
 
     pub(crate) fn remove(&mut self, id: I) -> T {
-        self.free.push(id.index() as u32);
-        self.rows[id.index()].take().expect("only live rows are removed")
+        let index = id.index();
+        self.free.push(index as u32);
+        self.chunks[index / CHUNK][index % CHUNK].take().expect("only live rows are removed")
     }
 
     pub(crate) fn get(&self, id: I) -> Option<&T> {
-        self.rows.get(id.index()).and_then(Option::as_ref)
+        self.chunks.get(id.index() / CHUNK)?.get(id.index() % CHUNK)?.as_ref()
     }
 
     pub(crate) fn get_mut(&mut self, id: I) -> Option<&mut T> {
-        self.rows.get_mut(id.index()).and_then(Option::as_mut)
+        self.chunks.get_mut(id.index() / CHUNK)?.get_mut(id.index() % CHUNK)?.as_mut()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (I, &T)> {
-        self.rows.iter().enumerate().filter_map(|(i, row)| row.as_ref().map(|row| (I::from_index(i), row)))
+        let rows = self.chunks.iter().flatten().enumerate();
+        rows.filter_map(|(i, row)| row.as_ref().map(|row| (I::from_index(i), row)))
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.rows.len() - self.free.len()
+        self.chunks.iter().map(Vec::len).sum::<usize>() - self.free.len()
     }
 }
 
 impl<I: Id, T> ops::Index<I> for Slab<I, T> {
     type Output = T;
     fn index(&self, id: I) -> &T {
-        self.rows[id.index()].as_ref().expect("ids point at live rows")
+        self.get(id).expect("ids point at live rows")
     }
 }
 
 impl<I: Id, T> ops::IndexMut<I> for Slab<I, T> {
     fn index_mut(&mut self, id: I) -> &mut T {
-        self.rows[id.index()].as_mut().expect("ids point at live rows")
+        self.get_mut(id).expect("ids point at live rows")
     }
 }
 
@@ -241,5 +253,17 @@ mod tests {
         slab.remove(first);
         assert_eq!(slab.insert("third"), first);
         assert_eq!(slab.len(), 2);
+    }
+
+    #[test]
+    fn rows_are_found_across_chunks() {
+        let mut slab = Slab::<NodeId, usize>::new();
+        let ids: Vec<NodeId> = (0..3 * CHUNK + 1).map(|row| slab.insert(row)).collect();
+        assert!(ids.iter().enumerate().all(|(row, id)| slab[*id] == row));
+        slab.remove(ids[CHUNK]);
+        assert_eq!((slab.get(ids[CHUNK]), slab.get(NodeId::from_index(9 * CHUNK))), (None, None));
+        assert_eq!((slab.len(), slab.iter().count()), (3 * CHUNK, 3 * CHUNK));
+        assert_eq!(slab.insert(7), ids[CHUNK]);
+        assert_eq!(slab[ids[CHUNK]], 7);
     }
 }

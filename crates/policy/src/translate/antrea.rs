@@ -19,14 +19,14 @@ use model::policy::{
         Rule,
     },
     convert,
-    output::{Action, Direction, Problem, RuleDetail, Service},
+    output::{Action, Detail, Direction, Problem, RuleDetail, Service},
 };
 
 use smallvec::SmallVec;
 
 use super::{
     GroupRefs, Peers, TranslatedRule, Translation, World,
-    peers::{detail, everyone, everywhere, services},
+    peers::{everyone, everywhere, services},
 };
 use crate::selection::Scope;
 
@@ -259,7 +259,7 @@ impl<'a, W: World> Translator<'a, '_, W> {
             enable_logging: rule.enable_logging,
             applied_to,
             groups: peers.groups,
-            detail: detail(RuleDetail {
+            detail: Detail::from(RuleDetail {
                 ip_blocks: peers.ip_blocks,
                 fqdns: peers.fqdns,
                 to_services: rule.to_services.clone(),
@@ -278,7 +278,7 @@ impl<'a, W: World> Translator<'a, '_, W> {
         let peers = Peers { ip_blocks: everywhere().into(), ..Peers::default() };
         let mut rule = self.emit(context, peers, &[], applied_to);
         rule.action = Some(Action::Drop);
-        rule.detail = detail(RuleDetail {
+        rule.detail = Detail::from(RuleDetail {
             to_services: Vec::new(),
             l7_protocols: Vec::new(),
             ..(*rule.detail).clone()

@@ -1,18 +1,18 @@
 //! networking.k8s.io/v1 NetworkPolicy: isolates the Pods it selects, then permits.
 
-use std::{borrow::Cow, sync::Arc};
+use std::borrow::Cow;
 
 use model::policy::{
     convert,
     kubernetes::{NetworkPolicy, Peer, Port},
-    output::{Action, Direction, MemberKind, Problem, RuleDetail},
+    output::{Action, Detail, Direction, MemberKind, Problem, RuleDetail},
 };
 
 use smallvec::SmallVec;
 
 use super::{
     GroupRefs, Peers, TranslatedRule, Translation,
-    peers::{BARE, detail, everyone, services},
+    peers::{everyone, services},
 };
 use crate::selection::{GroupRef, Scope, Selection};
 
@@ -69,7 +69,7 @@ impl<'a> Translator<'a> {
             rules.extend(self.rule(i, direction, peers, ports));
         }
         if rules.len() == before {
-            rules.push(rule(direction, None, GroupRefs::new(), Arc::clone(&BARE)));
+            rules.push(rule(direction, None, GroupRefs::new(), Detail::default()));
         }
     }
 
@@ -108,7 +108,8 @@ impl<'a> Translator<'a> {
             }
             peers
         };
-        let detail = detail(RuleDetail { ip_blocks: peers.ip_blocks, services, ..RuleDetail::default() });
+        let detail =
+            Detail::from(RuleDetail { ip_blocks: peers.ip_blocks, services, ..RuleDetail::default() });
         Some(rule(direction, Some(Action::Allow), peers.groups, detail))
     }
 
@@ -146,7 +147,7 @@ fn rule<'a>(
     direction: Direction,
     action: Option<Action>,
     groups: GroupRefs<'a>,
-    detail: Arc<RuleDetail>,
+    detail: Detail,
 ) -> TranslatedRule<'a> {
     let (priority, enable_logging) = (UNORDERED, false);
     TranslatedRule {

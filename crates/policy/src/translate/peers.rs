@@ -3,21 +3,17 @@
 use std::{
     borrow::Cow,
     net::{Ipv4Addr, Ipv6Addr},
-    sync::{Arc, LazyLock},
 };
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use model::policy::{
     LabelSelector, convert,
     kubernetes::{IntOrString, Port},
-    output::{Direction, IpBlock, MemberKind, Problem, RuleDetail, Service},
+    output::{Direction, IpBlock, MemberKind, Problem, Service},
 };
 
 use super::Peers;
 use crate::selection::{Scope, Selection};
-
-/// Rules without peers, ports and names are the most common by far: they share one detail.
-pub(super) static BARE: LazyLock<Arc<RuleDetail>> = LazyLock::new(Arc::default);
 
 pub(super) fn everywhere() -> [IpBlock; 2] {
     let v4 = Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 0);
@@ -47,8 +43,4 @@ pub(super) fn services(base: &str, ports: &[Port], problems: &mut Vec<Problem>) 
         }
     }
     services
-}
-
-pub(super) fn detail(detail: RuleDetail) -> Arc<RuleDetail> {
-    if detail == **BARE { Arc::clone(&BARE) } else { Arc::new(detail) }
 }

@@ -1,4 +1,7 @@
-//! A world fed with YAML, watched by a consumer, held against the oracle after every drain.
+//! A world fed with YAML, watched by a consumer, held against the oracle after every drain. What a scenario told it is told
+//! to others when the scenario ends: split, squashed, reversed, with duplicates.
+
+use std::collections::BTreeSet;
 
 use model::policy::{Kind, Object, ObjectId, TypeMeta, output::Update};
 use policy::{Engine, Event};
@@ -10,6 +13,22 @@ pub(crate) struct World {
     pub(crate) objects: Objects,
     pub(crate) engine: Engine,
     pub(crate) consumer: Consumer,
+    told: Vec<Word>,
+}
+
+#[derive(Debug, Clone)]
+enum Word {
+    Apply(Object),
+    Delete(ObjectId),
+}
+
+impl Word {
+    fn id(&self) -> ObjectId {
+        match self {
+            Word::Apply(object) => object.id(),
+            Word::Delete(id) => id.clone(),
+        }
+    }
 }
 
 pub(crate) fn parse(yaml: &str) -> Vec<Object> {
@@ -39,8 +58,21 @@ impl World {
     }
 
     pub(crate) fn put(&mut self, object: Object) {
-        self.engine.handle_event(Event::Apply(&object));
-        self.objects.0.insert(object.id(), object);
+        self.tell(Word::Apply(object));
+    }
+
+    fn tell(&mut self, word: Word) {
+        self.told.push(word.clone());
+        match word {
+            Word::Apply(object) => {
+                self.engine.handle_event(Event::Apply(&object));
+                self.objects.0.insert(object.id(), object);
+            }
+            Word::Delete(id) => {
+                self.engine.handle_event(Event::Delete(&id));
+                self.objects.0.remove(&id);
+            }
+        }
     }
 
     pub(crate) fn change(
@@ -57,9 +89,7 @@ impl World {
     }
 
     pub(crate) fn delete(&mut self, kind: Kind, namespace: &str, name: &str) -> Vec<Update> {
-        let id = ObjectId { kind, namespace: namespace.into(), name: name.into() };
-        self.engine.handle_event(Event::Delete(&id));
-        self.objects.0.remove(&id);
+        self.tell(Word::Delete(ObjectId { kind, namespace: namespace.into(), name: name.into() }));
         self.drain()
     }
 
@@ -105,6 +135,42 @@ impl World {
     }
 }
 
+impl Drop for World {
+    fn drop(&mut self) {
+        // Those it is told to have forgotten it when they end, or there would be no end.
+        if !std::thread::panicking() && !self.told.is_empty() {
+            tell_differently(&std::mem::take(&mut self.told));
+        }
+    }
+}
+
+/// The same story told otherwise; each drain is held against the oracle.
+fn tell_differently(story: &[Word]) {
+    let mut seen = BTreeSet::new();
+    let last_words: Vec<Word> = story.iter().rev().filter(|word| seen.insert(word.id())).cloned().collect();
+    let doubled: Vec<Word> = story.iter().flat_map(|word| [word.clone(), word.clone()]).collect();
+    let backward: Vec<Word> = story.iter().rev().cloned().collect();
+    for (words, split) in [
+        (story, true),
+        (story, false),
+        (&doubled, true),
+        (&doubled, false),
+        (&last_words, true),
+        (&last_words, false),
+        (&backward, true),
+    ] {
+        let mut world = World::default();
+        for word in words {
+            world.tell(word.clone());
+            if split {
+                world.drain();
+            }
+        }
+        world.drain();
+        world.told.clear();
+    }
+}
+
 /// The list forward, backward, one by one, all at once, twice over; then taken away again in both directions.
 pub(crate) fn in_every_order(yaml: &str) {
     let forward = parse(yaml);
@@ -125,9 +191,7 @@ pub(crate) fn in_every_order(yaml: &str) {
             world.drain();
             assert_eq!(world.consumer.updates, told, "saying it again changed something");
             for object in deletions {
-                let id = object.id();
-                world.engine.handle_event(Event::Delete(&id));
-                world.objects.0.remove(&id);
+                world.tell(Word::Delete(object.id()));
                 if split {
                     world.drain();
                 }

@@ -58,7 +58,7 @@ pub(crate) fn compute(objects: &Objects) -> State {
             enable_logging: rule.enable_logging || logging,
             address_groups: groups(&rule.groups).into_iter().collect(),
             applied_to_groups: groups(&rule.applied_to).into_iter().collect(),
-            detail: Arc::clone(&rule.detail),
+            detail: rule.detail.clone(),
         });
         let uid = own_uid(id, object);
         let name = name_among_rivals(objects, id, &uid);

@@ -391,7 +391,7 @@ fn insert(
         enable_logging: rule.logging || logging,
         address_groups: names(&rule.peers),
         applied_to_groups: names(&rule.applied_to),
-        detail: Arc::new(rule.detail),
+        detail: rule.detail.into(),
     };
     let own = own_uid(id, object);
     let uid = name_among_rivals(objects, id, &own);

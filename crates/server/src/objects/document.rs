@@ -82,6 +82,17 @@ impl Document {
         json
     }
 
+    /// The same document with another `spec`.
+    pub(super) fn with_spec(&self, change: impl FnOnce(&mut Map<String, Value>)) -> Self {
+        let mut json = self.json.clone();
+        if let Some(spec) = json.get_mut("spec").and_then(Value::as_object_mut) {
+            change(spec);
+        }
+        let object =
+            parse(&json).expect("fields of the right type were added to a document that has its shape");
+        Self { object, id: self.id.clone(), json }
+    }
+
     /// The same document under an identity of its own.
     pub(super) fn identified(&self, uid: &str, generation: i64) -> Self {
         let mut json = self.json.clone();

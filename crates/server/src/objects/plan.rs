@@ -34,7 +34,16 @@ pub(super) enum Write {
     Delete(ObjectId),
 }
 
-type Found = BTreeMap<ObjectId, (Stored, Revision)>;
+impl Write {
+    pub fn id(&self) -> &ObjectId {
+        match self {
+            Self::Put(stored) => stored.id(),
+            Self::Delete(id) => id,
+        }
+    }
+}
+
+pub(super) type Found = BTreeMap<ObjectId, (Stored, Revision)>;
 
 pub(super) fn apply(documents: &[Document], set: &str, found: &Found) -> Plan {
     let mut plan = Plan { applied: Vec::with_capacity(documents.len()), writes: Vec::new() };

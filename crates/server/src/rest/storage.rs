@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use tonic::Request;
 use utoipa::ToSchema;
 use wire::trestle::v1::{
-    self, CreateTicketRequest, GetConsumerRequest, ListConsumersRequest, ListTicketsRequest,
+    CreateTicketRequest, GetConsumerRequest, ListConsumersRequest, ListTicketsRequest,
     OffboardConsumerRequest, PermitConsumerRequest, ResizeConsumerRequest, RevokeTicketRequest,
     storage_server::Storage as _,
 };
@@ -15,32 +15,8 @@ use crate::{
     failure::{Failure, Problem},
     grpc::storage::Service,
     parts::Parts,
+    views::{Consumer, Ticket},
 };
-
-/// An onboarding ticket, without its text.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Ticket {
-    id: String,
-    /// `valid`, `used`, `revoked` or `expired`.
-    state: String,
-    /// Names the key it is signed with.
-    key: String,
-    /// Seconds since the epoch.
-    expires_at: u64,
-    limit_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    consumer: String,
-    /// Where its consumer may come from.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    sources: Vec<String>,
-}
-
-impl From<v1::Ticket> for Ticket {
-    fn from(ticket: v1::Ticket) -> Self {
-        let v1::Ticket { id, key, expires_at, limit_bytes, state, consumer, sources, .. } = ticket;
-        Self { id, state, key, expires_at, limit_bytes, consumer, sources }
-    }
-}
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -61,43 +37,6 @@ pub(super) struct NewTicket {
 pub(super) struct MadeTicket {
     ticket: Ticket,
     text: String,
-}
-
-/// A cluster that uses our storage.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Consumer {
-    id: String,
-    /// `Configuring`, `Ready`, `Failed` or `Deleting`.
-    phase: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    reason: String,
-    requested: String,
-    granted_bytes: u64,
-    /// Absent if the storage cannot say.
-    used_bytes: Option<u64>,
-    created_at: u64,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    notice: String,
-    /// The addresses and prefixes that are let through to the storage on its behalf.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    sources: Vec<String>,
-}
-
-impl From<v1::Consumer> for Consumer {
-    fn from(consumer: v1::Consumer) -> Self {
-        let v1::Consumer {
-            id,
-            phase,
-            reason,
-            requested,
-            granted_bytes,
-            created_at,
-            used_bytes,
-            notice,
-            sources,
-        } = consumer;
-        Self { id, phase, reason, requested, granted_bytes, used_bytes, created_at, notice, sources }
-    }
 }
 
 #[derive(Debug, Deserialize, ToSchema)]

@@ -101,6 +101,35 @@ async fn all_configuration_comes_on_connect_sets_first_and_then_events() {
     harness.stop().await;
 }
 
+/// As `grpcurl` asks, without a certificate.
+#[tokio::test(flavor = "multi_thread")]
+async fn reflection_knows_the_seeds_service_and_its_messages() {
+    use tonic_reflection::pb::v1::{
+        ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
+        server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
+    };
+    let harness = Harness::synced().await;
+    let mut client = ServerReflectionClient::new(harness.channel(None).await);
+    let ask = |message| ServerReflectionRequest { host: String::new(), message_request: Some(message) };
+    let questions = [
+        MessageRequest::ListServices(String::new()),
+        MessageRequest::FileContainingSymbol("pb.DataplaneEvents".to_owned()),
+    ];
+    let questions = tokio_stream::iter(questions.map(ask));
+    let mut answers = client.server_reflection_info(questions).await.unwrap().into_inner();
+    let mut answer = async || answers.message().await.unwrap().unwrap().message_response.unwrap();
+    let MessageResponse::ListServicesResponse(listed) = answer().await else { panic!("services") };
+    assert!(listed.service.iter().any(|service| service.name == "pb.DataplaneEvents"), "{listed:?}");
+    let MessageResponse::FileDescriptorResponse(files) = answer().await else { panic!("a file") };
+    let read = |bytes: &Vec<u8>| prost_types::FileDescriptorProto::decode(&bytes[..]).unwrap();
+    let files: Vec<_> = files.file_descriptor_proto.iter().map(read).collect();
+    let messages: Vec<_> = files.iter().flat_map(|file| &file.message_type).map(|one| one.name()).collect();
+    for name in ["DatapathPodMetadata", "Events", "Event"] {
+        assert!(messages.contains(&name), "{messages:?}");
+    }
+    harness.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_empty_id_is_invalid_and_another_ones_id_is_denied() {
     let harness = Harness::synced().await;

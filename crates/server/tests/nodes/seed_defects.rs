@@ -169,6 +169,21 @@ async fn defect_9_a_set_that_loses_its_last_member_is_sent_empty() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn defect_10_a_member_that_is_replaced_goes_and_the_other_comes() {
+    let harness = Harness::synced().await;
+    let (one, two) = (harness.node("n1").await, harness.node("n2").await);
+    harness.publish([set("s", &["a", "b"], SpanChange::Everyone)]);
+    let mut agent = Agent::connect(&harness, &one, State::default()).await;
+    let mut client = SeedClient::connect(&harness, &two, "n2").await;
+    agent.step().await.unwrap();
+    client.step().await.unwrap();
+    harness.publish([change("s", &["c"], &["a"])]);
+    agent.until("the other member", |state| state.set("s") == Some(vec!["b".into(), "c".into()])).await;
+    assert_eq!(client.step().await.unwrap(), [("APPLY", "IPSET", "s".to_owned(), Some(2))]);
+    harness.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn defect_15_a_node_hears_only_what_is_meant_for_it_and_nothing_twice() {
     let harness = Harness::synced().await;
     let credential = harness.node("n1").await;

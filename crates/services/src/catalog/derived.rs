@@ -233,6 +233,7 @@ fn collect(
         ports: group.ports.clone(),
         endpoints: bits.members(members).map(|(_, endpoint)| endpoint.clone()).collect(),
         labels: BTreeMap::new(),
+        triggered: None,
     };
     slices.insert(format!("{key}{bits}"), slice);
 }

@@ -10,6 +10,7 @@ use storage_provider::{ConnectionItem, ConsumerId, Observed};
 use crate::{
     cluster::{Osds, Picture, Pool, caps_of, monitors, pool_of, sessions_of, text, trash_of, user_of},
     command::{CommandError, Commands, EINVAL, ENOENT, EPERM, command},
+    connection,
 };
 
 /// How pools are made.
@@ -227,49 +228,7 @@ impl Cluster {
 
     fn details(&self, consumer: ConsumerId) -> Result<Vec<ConnectionItem>, Fault> {
         let key = self.key(consumer)?.ok_or(Fault::Backend(BackendError::NoStorage { consumer }))?;
-        let dump = self.run("mon dump", [])?;
-        let endpoints: Vec<String> =
-            monitors(&dump).iter().map(|(name, address)| format!("{name}={address}")).collect();
-        let user = user_of(consumer).trim_start_matches("client.").to_owned();
-        let secret =
-            |name| ConnectionItem::new(name, "Secret", [("userID", user.clone()), ("userKey", key.clone())]);
-        let fsid = text(&dump["fsid"]);
-        Ok(vec![
-            ConnectionItem::new(
-                "rook-ceph-mon-endpoints",
-                "ConfigMap",
-                [("data", endpoints.join(",")), ("maxMonId", "0".to_owned()), ("mapping", "{}".to_owned())],
-            ),
-            ConnectionItem::new(
-                "rook-ceph-mon",
-                "Secret",
-                [
-                    ("fsid", fsid.clone()),
-                    ("mon-secret", "mon-secret".to_owned()),
-                    ("ceph-username", format!("client.{user}")),
-                    ("ceph-secret", key.clone()),
-                ],
-            ),
-            secret("rook-csi-rbd-node"),
-            secret("rook-csi-rbd-provisioner"),
-            ConnectionItem::new(
-                "ceph-rbd",
-                "StorageClass",
-                [
-                    ("clusterID", fsid),
-                    ("pool", pool_of(consumer)),
-                    ("imageFeatures", "layering".to_owned()),
-                    ("imageFormat", "2".to_owned()),
-                    ("csi.storage.k8s.io/fstype", "ext4".to_owned()),
-                    ("csi.storage.k8s.io/provisioner-secret-name", "rook-csi-rbd-provisioner".to_owned()),
-                    (
-                        "csi.storage.k8s.io/controller-expand-secret-name",
-                        "rook-csi-rbd-provisioner".to_owned(),
-                    ),
-                    ("csi.storage.k8s.io/node-stage-secret-name", "rook-csi-rbd-node".to_owned()),
-                ],
-            ),
-        ])
+        Ok(connection::items(consumer, &key, &self.run("mon dump", [])?))
     }
 
     fn usage(&self, consumer: ConsumerId) -> Result<Usage, Fault> {

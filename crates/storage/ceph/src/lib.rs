@@ -15,6 +15,7 @@
 mod backend;
 mod cluster;
 mod command;
+mod connection;
 mod librados;
 
 pub use backend::{CephBackend, CephConfig};

@@ -18,12 +18,13 @@ mod buffers;
 mod handshake;
 mod identity;
 mod protocol;
-mod readahead;
 mod server;
 mod session;
+mod threads;
 mod tls;
 mod vault;
 mod volume;
+mod wire;
 
 #[cfg(feature = "testing")]
 pub mod testing;

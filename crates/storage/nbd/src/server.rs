@@ -1,6 +1,7 @@
 //! The server: listens, lets clients in, ends their sessions when told.
 //!
-//! In: TCP connections. Out: sessions on volumes. Holds: the listener, one task per connection; all of them end with it.
+//! In: TCP connections. Out: sessions on volumes. Holds: the listener, one task per
+//! connection; all of them end with it.
 
 use std::{
     io,
@@ -16,22 +17,23 @@ use arc_swap::ArcSwap;
 use rustls::ServerConfig as RustlsConfig;
 use storage_provider::ConsumerId;
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
+    runtime::Handle,
     sync::Semaphore,
 };
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, info, warn};
 
 use crate::{
     buffers::BufferPool,
-    handshake::{HandshakeError, greet, negotiate, until_tls},
+    handshake::{Export, HandshakeError, greet, negotiate, until_tls},
     identity::{Fingerprint, consumer_of},
-    readahead::ReadAhead,
     session::{Session, SessionError},
+    threads::{self, End},
     tls::{TlsError, TlsIdentity},
-    vault::{SessionPass, Vault},
+    vault::{SessionPass, Tenant, Vault},
+    wire::Wire,
 };
 
 /// A client has this long to become a session.
@@ -86,8 +88,8 @@ enum ConnectionError {
     NotAdmitted,
     #[error("session")]
     Session(#[from] SessionError),
-    #[error("the consumer was revoked")]
-    Revoked,
+    #[error("the consumer was revoked, or the server stops")]
+    Stopped,
 }
 
 pub struct NbdServer {
@@ -200,11 +202,7 @@ impl NbdServer {
             let (shared, stop) = (Arc::clone(&self.shared), stop.clone());
             tasks.spawn(async move {
                 let _permit = permit;
-                let ended = tokio::select! {
-                    () = stop.cancelled() => Ok(()),
-                    ended = shared.connection(socket) => ended,
-                };
-                if let Err(error) = ended {
+                if let Err(error) = shared.connection(socket, &stop).await {
                     let cause =
                         std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
                     debug!(%peer, %error, cause, "NBD connection ended");
@@ -217,7 +215,11 @@ impl NbdServer {
 }
 
 impl Shared {
-    async fn connection(&self, mut socket: TcpStream) -> Result<(), ConnectionError> {
+    async fn connection(
+        &self,
+        mut socket: TcpStream,
+        stop: &CancellationToken,
+    ) -> Result<(), ConnectionError> {
         // A socket that takes no options is about to fail anyway.
         let _ = tune(&socket);
         let opened = async {
@@ -231,9 +233,8 @@ impl Shared {
                     if !until_tls(&mut socket).await? {
                         return Ok(None);
                     }
-                    let stream = ReadAhead::new(socket, Arc::clone(&self.pool));
                     let acceptor = TlsAcceptor::from(config.load_full());
-                    let stream = acceptor.accept(stream).await.map_err(ConnectionError::Tls)?;
+                    let stream = acceptor.accept(socket).await.map_err(ConnectionError::Tls)?;
                     let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
                     let shown = shown.ok_or(ConnectionError::Nobody)?;
                     let consumer = consumer_of(shown).ok_or(ConnectionError::Nobody)?;
@@ -242,13 +243,13 @@ impl Shared {
                 }
             }
         };
-        let opened: Result<_, ConnectionError> =
-            tokio::time::timeout(HANDSHAKE, opened).await.map_err(|_| ConnectionError::Slow)?;
+        let opened: Result<_, ConnectionError> = tokio::select! {
+            opened = tokio::time::timeout(HANDSHAKE, opened) => opened.map_err(|_| ConnectionError::Slow)?,
+            () = stop.cancelled() => return Ok(()),
+        };
         let Some((stream, pass, no_zeroes)) = opened? else { return Ok(()) };
-        match stream {
-            Stream::Plain(stream) => self.session(stream, pass, no_zeroes).await,
-            Stream::Tls(stream) => Box::pin(self.session(*stream, pass, no_zeroes)).await,
-        }
+        // The larger part of a connection's life needs none of what the handshake did.
+        Box::pin(self.session(stream, pass, no_zeroes, stop)).await
     }
 
     fn admit(
@@ -260,25 +261,34 @@ impl Shared {
         tenant.open_session(shown, self.max_sessions).ok_or(ConnectionError::NotAdmitted)
     }
 
-    async fn session<S: AsyncRead + AsyncWrite + Unpin>(
+    async fn session(
         &self,
-        mut stream: S,
+        mut stream: Stream,
         pass: SessionPass,
         no_zeroes: bool,
+        stop: &CancellationToken,
     ) -> Result<(), ConnectionError> {
-        let consumer = pass.tenant.id;
-        let serve = async {
-            let chosen = tokio::time::timeout(HANDSHAKE, negotiate(&mut stream, &pass.tenant, no_zeroes));
-            let Some(export) = chosen.await.map_err(|_| ConnectionError::Slow)?? else { return Ok(()) };
-            debug!(%consumer, volume = export.volume.name, "NBD session opened");
-            Session::new(stream, export, Arc::clone(&self.pool)).run().await?;
-            Ok(())
+        let stopped = || async {
+            tokio::select! {
+                () = pass.stop.cancelled() => {}
+                () = stop.cancelled() => {}
+            }
         };
-        tokio::select! {
-            ended = serve => ended,
-            () = pass.stop.cancelled() => {
-                info!(%consumer, "NBD session ended: the consumer was revoked");
-                Err(ConnectionError::Revoked)
+        let negotiated = tokio::time::timeout(HANDSHAKE, stream.negotiate(&pass.tenant, no_zeroes));
+        let chosen = tokio::select! {
+            chosen = negotiated => chosen.map_err(|_| ConnectionError::Slow)??,
+            () = stopped() => return Err(ConnectionError::Stopped),
+        };
+        let Some(export) = chosen else { return Ok(()) };
+        let consumer = pass.tenant.id;
+        debug!(%consumer, volume = export.volume.name, "NBD session opened");
+        let wire = stream.into_wire().map_err(SessionError::from)?;
+        let session = Session::new(wire, export, Arc::clone(&self.pool), Handle::current());
+        match threads::serve(session, stopped()).await? {
+            End::Left => Ok(()),
+            End::Stopped => {
+                info!(%consumer, "NBD session ended: the consumer was revoked, or the server stops");
+                Err(ConnectionError::Stopped)
             }
         }
     }
@@ -286,7 +296,30 @@ impl Shared {
 
 enum Stream {
     Plain(TcpStream),
-    Tls(Box<tokio_rustls::server::TlsStream<ReadAhead<TcpStream>>>),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    async fn negotiate(
+        &mut self,
+        tenant: &Tenant,
+        no_zeroes: bool,
+    ) -> Result<Option<Export>, HandshakeError> {
+        match self {
+            Self::Plain(stream) => negotiate(stream, tenant, no_zeroes).await,
+            Self::Tls(stream) => negotiate(stream, tenant, no_zeroes).await,
+        }
+    }
+
+    fn into_wire(self) -> io::Result<Wire> {
+        match self {
+            Self::Plain(socket) => Wire::new(socket.into_std()?, None),
+            Self::Tls(stream) => {
+                let (socket, connection) = stream.into_inner();
+                Wire::new(socket.into_std()?, Some(connection))
+            }
+        }
+    }
 }
 
 /// Replies leave at once, and peers that are gone are noticed.

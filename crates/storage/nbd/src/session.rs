@@ -1,35 +1,30 @@
 //! A session: requests in, replies out, many at a time.
 //!
-//! In: the stream after the handshake. Out: replies, in the order they are done. Holds: what has been read and not yet
-//! served, what has been answered and not yet sent.
+//! In: the connection after the handshake. Out: replies, in the order they are done. Holds: what has been received and
+//! not yet served, what has been answered and not yet sent.
 //!
 //! ```text
-//!   read all there is ─► serve each request ─► send all replies ─► read …
-//!                          │ would wait for the disk (cold read, flush, FUA, large trim)
-//!                          └──► a thread that may wait ──► reply when done
+//!   receive all there is ─► serve each request ─► send all replies ─► receive …
+//!                             │ would wait for the disk (cold read, flush, FUA, large trim)
+//!                             └──► a thread that may wait ──► reply when done
 //! ```
-//! One read and one send carry as many requests as the client had in flight, so the cost of a request at depth 32 is
-//! about one copy and one `pwrite`.
+//! A session has a thread of its own while its client talks, and blocks in the system calls: a request alone costs one
+//! receive, one call on the file and one send. One receive and one send carry as many requests as the client had in
+//! flight. A client that falls silent keeps no thread (`server` waits for it) and no buffer.
 
 mod input;
 mod output;
-mod slow;
 mod transfer;
+mod waiting;
 
-use std::{collections::HashMap, io, sync::Arc, time::Duration};
+use std::{io, net::TcpStream, sync::Arc};
 
-use futures::stream::{FuturesUnordered, StreamExt as _};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    task::JoinHandle,
-    time::Instant,
-};
+use tokio::runtime::Handle;
 
 use self::{
     input::Input,
     output::Output,
-    slow::Done,
-    transfer::{Arriving, LargeWrite, Piece},
+    waiting::{Done, Waiting},
 };
 use crate::{
     buffers::BufferPool,
@@ -38,20 +33,13 @@ use crate::{
         Command, Errno, MAX_PAYLOAD, REQUEST_LEN, Request, command_flag, data_chunk, error_chunk, hole_chunk,
         simple_reply, status_chunk,
     },
+    wire::{Patience, Received, Wire},
 };
 
-/// Requests of one session that may wait for the disk at once.
-const MAX_WAITING: usize = 64;
-/// Reads up to this size are answered with others in one send; larger ones are sent in pieces.
-const SMALL_READ: u32 = 64 << 10;
 /// Trims and zeroes up to this size are done on the spot.
 const SMALL_TRIM: u32 = 1 << 20;
 /// Extents in one answer about block status.
 const MAX_EXTENTS: usize = 4096;
-/// A write into the page cache that takes this long was held up by the kernel to let the disk catch up; the next ones
-/// wait where waiting harms nobody else.
-const HELD_UP: Duration = Duration::from_millis(2);
-const HOLD_UP_LASTS: Duration = Duration::from_secs(1);
 
 /// Why a session ended early.
 #[derive(Debug, thiserror::Error)]
@@ -66,24 +54,22 @@ pub(crate) enum SessionError {
     HalfRead,
 }
 
-pub(crate) struct Session<S> {
-    stream: S,
+pub(crate) struct Session {
+    wire: Wire,
     export: Export,
     pool: Arc<BufferPool>,
     input: Input,
     output: Output,
-    /// A write whose data is still coming in.
-    arriving: Option<Arriving>,
-    /// Large writes with pieces on their way to the file.
-    large: HashMap<u64, LargeWrite>,
-    /// Large writes begun; names them.
-    begun: u64,
-    /// Pieces of large writes that have come in and wait for their turn.
-    pieces: Vec<Piece>,
-    /// Whether a batch of pieces is among the waiting.
-    writing: bool,
-    waiting: FuturesUnordered<JoinHandle<Done>>,
-    held_up_until: Option<Instant>,
+    waiting: Waiting,
+}
+
+/// Why a session needs its thread no longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// The client is silent. Run it again when it has sent something.
+    Silent,
+    /// The client has left.
+    Over,
 }
 
 /// Whether a session goes on.
@@ -93,54 +79,59 @@ enum Flow {
     Disconnect,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
-    pub(crate) fn new(stream: S, export: Export, pool: Arc<BufferPool>) -> Self {
-        Self {
-            stream,
-            export,
-            pool,
-            input: Input::default(),
-            output: Output::default(),
-            arriving: None,
-            large: HashMap::new(),
-            begun: 0,
-            pieces: Vec::new(),
-            writing: false,
-            waiting: FuturesUnordered::new(),
-            held_up_until: None,
+impl Session {
+    pub(crate) fn new(wire: Wire, export: Export, pool: Arc<BufferPool>, threads: Handle) -> Self {
+        let (input, output) = Default::default();
+        Self { wire, export, pool, input, output, waiting: Waiting::new(threads) }
+    }
+
+    /// The socket, for whoever waits for the client or ends the session.
+    pub(crate) fn socket(&self) -> &Arc<TcpStream> {
+        self.wire.socket()
+    }
+
+    /// Serves until the client leaves or falls silent. Blocks; nothing is under way when it returns.
+    pub(crate) fn run(&mut self) -> Result<Rest, SessionError> {
+        let mut rest = self.serve_while_busy();
+        while !self.waiting.is_empty() {
+            let answered = self.waiting.wait(None, false).map_err(SessionError::from);
+            rest = rest.and_then(|rest| self.finish(answered?).map(|()| rest));
+        }
+        let rest = rest?;
+        self.output.send(&mut self.wire)?;
+        self.input.release();
+        self.output.release();
+        Ok(rest)
+    }
+
+    fn serve_while_busy(&mut self) -> Result<Rest, SessionError> {
+        loop {
+            self.output.send(&mut self.wire)?;
+            let patience = if self.waiting.is_empty() { Patience::First } else { self.wait()? };
+            if self.waiting.is_full() {
+                continue;
+            }
+            match self.input.fill(&mut self.wire, patience, &self.pool)? {
+                Received::Bytes(_) if self.serve()? == Flow::GoOn => {}
+                Received::Silence if patience == Patience::None => {}
+                Received::Silence => return Ok(Rest::Silent),
+                Received::Bytes(_) | Received::End => return Ok(Rest::Over),
+            }
         }
     }
 
-    /// Serves until the client leaves.
-    pub(crate) async fn run(mut self) -> Result<(), SessionError> {
-        loop {
-            self.output.send(&mut self.stream).await?;
-            let may_idle = self.waiting.is_empty();
-            tokio::select! {
-                Some(done) = self.waiting.next(), if !may_idle => self.finish(done).await?,
-                read = self.input.fill(&mut self.stream, &self.pool, may_idle), if self.waiting.len() < MAX_WAITING => {
-                    if read? == 0 || self.serve().await? == Flow::Disconnect {
-                        break;
-                    }
-                }
-            }
-        }
-        while let Some(done) = self.waiting.next().await {
-            self.finish(done).await?;
-        }
-        self.output.send(&mut self.stream).await?;
-        Ok(())
+    /// Waits for the client and for the requests on other threads; then, for the client, no more.
+    fn wait(&mut self) -> Result<Patience, SessionError> {
+        let held = self.wire.holds_bytes();
+        let client = if self.waiting.is_full() { None } else { Some(&**self.wire.socket()) };
+        let done = self.waiting.wait(client, held && client.is_some())?;
+        self.finish(done)?;
+        Ok(Patience::None)
     }
 
     /// Serves every request that has come in whole.
-    async fn serve(&mut self) -> Result<Flow, SessionError> {
+    fn serve(&mut self) -> Result<Flow, SessionError> {
         loop {
-            if self.arriving.is_some() {
-                if !self.take_payload().await? {
-                    return Ok(Flow::GoOn);
-                }
-                continue;
-            }
             let Some(header) = self.input.peek::<REQUEST_LEN>() else { return Ok(Flow::GoOn) };
             let request = Request::parse(header).ok_or(SessionError::OutOfStep)?;
             if request.command == Command::Disconnect {
@@ -149,49 +140,75 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             if request.payload() > MAX_PAYLOAD {
                 return Err(SessionError::TooLarge { length: request.length });
             }
+            let checked = request.check(self.export.size);
             if request.command == Command::Write {
-                if !self.begin_write(request).await? {
+                if !self.write(request, checked)? {
                     return Ok(Flow::GoOn);
                 }
                 continue;
             }
             self.input.consume(REQUEST_LEN);
-            match request.check(self.export.size) {
-                Ok(()) => self.serve_one(request).await?,
-                Err(errno) => self.fail(request, errno).await?,
+            match checked {
+                Ok(()) => self.serve_one(request)?,
+                Err(errno) => self.fail(request, errno)?,
             }
         }
     }
 
-    async fn serve_one(&mut self, request: Request) -> Result<(), SessionError> {
+    /// Hands a request to a thread that may wait.
+    fn wait_elsewhere(&mut self, request: Request, data: Vec<u8>) -> Result<(), SessionError> {
+        while self.waiting.is_full() {
+            let done = self.waiting.wait(None, false)?;
+            self.finish(done)?;
+        }
+        Ok(self.waiting.push(&self.export.volume, request, data)?)
+    }
+
+    /// Answers requests that have waited.
+    fn finish(&mut self, done: Vec<Done>) -> Result<(), SessionError> {
+        for Done { request, result } in done {
+            match result {
+                Ok(found) if request.command == Command::Read => {
+                    let header = self.read_header(&request);
+                    self.put(&header)?;
+                    self.put(&found)?;
+                }
+                Ok(_) => self.reply(request, Ok(()))?,
+                Err(errno) => self.fail(request, errno)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn serve_one(&mut self, request: Request) -> Result<(), SessionError> {
         let Request { command, offset, length, cookie, .. } = request;
         let volume = &self.export.volume;
         match command {
-            Command::Read => self.read(request).await,
+            Command::Read => self.read(request),
             Command::Trim | Command::WriteZeroes
                 if length > SMALL_TRIM || request.has(command_flag::FUA | command_flag::NO_HOLE) =>
             {
-                self.wait_elsewhere(request, Vec::new()).await
+                self.wait_elsewhere(request, Vec::new())
             }
             Command::Trim => {
                 let done = volume.trim(offset, length.into());
-                self.reply(request, done).await
+                self.reply(request, done)
             }
             Command::WriteZeroes => {
                 let done = volume.write_zeroes(offset, length.into(), false);
-                self.reply(request, done).await
+                self.reply(request, done)
             }
             Command::Cache => {
                 let done = volume.prefetch(offset, length.into());
-                self.reply(request, done).await
+                self.reply(request, done)
             }
             Command::BlockStatus if self.export.block_status => {
                 let most = if request.has(command_flag::REQ_ONE) { 1 } else { MAX_EXTENTS };
                 let extents = volume.extents(offset, length, most);
-                self.put(&status_chunk(cookie, CONTEXT_ID, &extents)).await
+                self.put(&status_chunk(cookie, CONTEXT_ID, &extents))
             }
-            Command::BlockStatus => self.fail(request, Errno::Invalid).await,
-            Command::Flush => self.wait_elsewhere(request, Vec::new()).await,
+            Command::BlockStatus => self.fail(request, Errno::Invalid),
+            Command::Flush => self.wait_elsewhere(request, Vec::new()),
             Command::Write | Command::Disconnect | Command::Unknown => {
                 unreachable!(
                     "writes and disconnects are served before, unknown commands are refused by the check"
@@ -201,35 +218,35 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     }
 
     /// Adds a reply, after sending what is there if it does not fit.
-    async fn put(&mut self, bytes: &[u8]) -> Result<(), SessionError> {
-        self.make_room(bytes.len()).await?;
+    fn put(&mut self, bytes: &[u8]) -> Result<(), SessionError> {
+        self.make_room(bytes.len())?;
         self.output.space(&self.pool)[..bytes.len()].copy_from_slice(bytes);
         self.output.extend(bytes.len());
         Ok(())
     }
 
-    async fn make_room(&mut self, bytes: usize) -> Result<(), SessionError> {
+    fn make_room(&mut self, bytes: usize) -> Result<(), SessionError> {
         if self.output.room() < bytes {
-            self.output.send(&mut self.stream).await?;
+            self.output.send(&mut self.wire)?;
         }
         Ok(())
     }
 
-    async fn reply(&mut self, request: Request, done: Result<(), Errno>) -> Result<(), SessionError> {
+    fn reply(&mut self, request: Request, done: Result<(), Errno>) -> Result<(), SessionError> {
         match done {
-            Ok(()) => self.put(&simple_reply(request.cookie, None)).await,
-            Err(errno) => self.fail(request, errno).await,
+            Ok(()) => self.put(&simple_reply(request.cookie, None)),
+            Err(errno) => self.fail(request, errno),
         }
     }
 
-    async fn fail(&mut self, request: Request, errno: Errno) -> Result<(), SessionError> {
+    fn fail(&mut self, request: Request, errno: Errno) -> Result<(), SessionError> {
         // Answers to reads and block status have one form once structured replies were agreed.
         let structured =
             self.export.structured && matches!(request.command, Command::Read | Command::BlockStatus);
         if structured {
-            return self.put(&error_chunk(request.cookie, errno)).await;
+            return self.put(&error_chunk(request.cookie, errno));
         }
-        self.put(&simple_reply(request.cookie, Some(errno))).await
+        self.put(&simple_reply(request.cookie, Some(errno)))
     }
 
     /// The bytes in front of a read's data.

@@ -18,6 +18,7 @@ mod tests;
 
 use std::{
     fs::File,
+    net::TcpStream,
     ops::Range,
     sync::{
         Arc,
@@ -25,7 +26,7 @@ use std::{
     },
 };
 
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock};
 
 use crate::{
     account::Account,
@@ -58,10 +59,6 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    pub(crate) fn volume(&self) -> &Volume {
-        &self.volume
-    }
-
     /// All data is in place.
     pub(crate) fn complete(&self) {
         self.written.store(true, Ordering::Release);
@@ -110,24 +107,9 @@ impl Volume {
         Ok(Ahead { volume: Arc::clone(self), blocks, written: (claimed == 0).into() })
     }
 
-    /// Writes without waiting for others. `None` when a trim is at work: try again where waiting is allowed.
-    pub(crate) fn try_write(&self, offset: u64, data: &[u8]) -> Option<Result<(), Errno>> {
-        let gate = self.gate.try_read()?;
-        Some(self.write_within(gate, offset, data, false))
-    }
-
     /// Writes; with `durable`, it is on disk when this returns.
     pub(crate) fn write(&self, offset: u64, data: &[u8], durable: bool) -> Result<(), Errno> {
-        self.write_within(self.gate.read(), offset, data, durable)
-    }
-
-    fn write_within(
-        &self,
-        gate: RwLockReadGuard<'_, ()>,
-        offset: u64,
-        data: &[u8],
-        durable: bool,
-    ) -> Result<(), Errno> {
+        let gate = self.gate.read();
         self.check_writable()?;
         let blocks = touched(offset, data.len() as u64);
         let claimed = self.claim(blocks.clone())?;
@@ -207,6 +189,12 @@ impl Volume {
     pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Errno> {
         self.check_open()?;
         syscalls::read_exact(&self.file, offset, into)
+    }
+
+    /// Sends a range to a socket straight from the page cache.
+    pub(crate) fn send(&self, offset: u64, length: u64, socket: &TcpStream) -> Result<(), Errno> {
+        self.check_open()?;
+        syscalls::send_all(&self.file, offset, length, socket)
     }
 
     /// Starts reading a range into the page cache.

@@ -36,7 +36,7 @@ pub struct Capacity {
 pub enum CapacityError {
     #[error("the capacity is not text; send a Quantity message or a string such as 10Gi")]
     NotText,
-    #[error("the capacity is not a quantity")]
+    #[error(transparent)]
     Quantity(#[from] ParseQuantityError),
     #[error("the capacity {quantity} is not above zero")]
     NotPositive { quantity: Quantity },

@@ -77,6 +77,17 @@ pub enum TransactError {
     },
 }
 
+impl TransactError {
+    /// Whether the transaction may have been applied although it was not acknowledged: read before going on.
+    pub fn may_be_applied(&self) -> bool {
+        matches!(
+            self,
+            Self::Unavailable { outcome: Outcome::Unknown, .. }
+                | Self::Storage { outcome: Outcome::Unknown, .. }
+        )
+    }
+}
+
 fn found_text(found: Option<Revision>) -> String {
     found.map_or_else(|| "no such key".to_owned(), |revision| format!("revision {revision}"))
 }

@@ -5,7 +5,9 @@ use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc};
 use anyhow::{Context as _, bail};
 use cloud_api::{Cloud, FakeCloud, grpc::PluginService};
 use cloud_aws::{AwsCloud, AwsOptions};
+use cloud_azure::{AzureCloud, AzureOptions};
 use cloud_gcp::{GcpCloud, GcpOptions};
+use cloud_ibm::{IbmCloud, IbmOptions};
 use cloud_linux::LinuxCloud;
 use model::Segment;
 use tokio::net::TcpListener;
@@ -24,8 +26,12 @@ pub enum Kind {
     Linux,
     /// An AWS account, with the credentials that AWS's own tools would use
     Aws,
+    /// Azure, with a service principal, the machine's identity, or whoever az is logged in as
+    Azure,
     /// Google Cloud, with application default credentials
     Gcp,
+    /// IBM Cloud, with the API key IBMCLOUD_API_KEY
+    Ibm,
     /// In memory
     Fake,
 }
@@ -82,9 +88,13 @@ pub async fn run(args: PluginArgs) -> anyhow::Result<()> {
     let cloud: Arc<dyn Cloud> = match kind {
         Kind::Fake => Arc::new(FakeCloud::new(name.clone())),
         Kind::Aws => Arc::new(AwsCloud::new(&AwsOptions { endpoint, owner, ..AwsOptions::default() })?),
+        Kind::Azure => {
+            Arc::new(AzureCloud::new(&AzureOptions { endpoint, owner, ..AzureOptions::default() })?)
+        }
         Kind::Gcp => {
             Arc::new(GcpCloud::new(&GcpOptions { endpoint, owner, project, ..GcpOptions::default() })?)
         }
+        Kind::Ibm => Arc::new(IbmCloud::new(&IbmOptions { endpoint, owner, ..IbmOptions::default() })?),
         Kind::Linux => {
             Arc::new(LinuxCloud::open(name.clone(), data_dir, cloud_linux::Options::default()).await?)
         }

@@ -160,11 +160,17 @@ pub fn cloud(text: &str) -> Result<server::CloudConfig, String> {
         "linux" => server::PluginConfig::Linux { uplink: Default::default() },
         "fake" => server::PluginConfig::Fake {},
         "aws" => server::PluginConfig::Aws(cloud_aws::AwsOptions::default()),
+        "azure" => server::PluginConfig::Azure(cloud_azure::AzureOptions::default()),
         "gcp" => server::PluginConfig::Gcp(cloud_gcp::GcpOptions::default()),
+        "ibm" => server::PluginConfig::Ibm(cloud_ibm::IbmOptions::default()),
         url if url.starts_with("http://") => {
             server::PluginConfig::Remote { url: url.to_owned(), ca: None, client: None }
         }
-        _ => return Err(format!("{kind:?} is no kind of cloud: linux, aws, gcp, fake and http://… are")),
+        _ => {
+            return Err(format!(
+                "{kind:?} is no kind of cloud: linux, aws, azure, gcp, ibm, fake and http://… are"
+            ));
+        }
     };
     let name = name.parse().map_err(|err| format!("{name:?} cannot be a cloud's name: {err}"))?;
     Ok(server::CloudConfig { name, plugin })

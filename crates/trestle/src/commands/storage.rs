@@ -4,14 +4,15 @@ mod mount;
 mod rows;
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use anyhow::{Context as _, bail};
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use jiff::SignedDuration;
+use server::views::{Consumer, Ticket};
 use tonic::Code;
 use wire::{
     k8s::io::apimachinery::pkg::api::resource::Quantity,
@@ -26,7 +27,6 @@ use wire::{
     },
 };
 
-use self::rows::{Consumer, Ticket};
 use crate::{client::Connection, output::Format};
 
 /// How long `onboard` waits for storage to be ready.
@@ -60,6 +60,7 @@ pub enum TicketCommand {
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   trestle consumer onboard --ticket-file t --capacity 10Gi --out ./storage   # the consumer's side
+  pass show storage-ticket | trestle consumer onboard --ticket - --capacity 10Gi --out ./storage
   trestle consumer list
   trestle consumer resize ID 20Gi
   trestle consumer offboard ID")]
@@ -84,9 +85,8 @@ pub enum ConsumerCommand {
     Offboard { id: String },
     /// The consumer's side: use a ticket, wait for storage, write credentials and say how to mount
     Onboard {
-        /// File that holds the ticket
-        #[arg(long, value_name = "FILE")]
-        ticket_file: PathBuf,
+        #[command(flatten)]
+        ticket: TicketText,
         /// Storage to ask for, e.g. 10Gi
         #[arg(long)]
         capacity: String,
@@ -107,6 +107,38 @@ pub enum ConsumerCommand {
         /// Directory that `onboard` wrote
         dir: PathBuf,
     },
+}
+
+/// Where a ticket comes from: one of these.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct TicketText {
+    /// The ticket itself, or - to read it from standard input. What stands on a command line is seen by every user of
+    /// the machine and kept in the shell's history: a file or - is safer
+    #[arg(long, value_name = "TICKET|-", allow_hyphen_values = true)]
+    ticket: Option<String>,
+    /// File that holds the ticket
+    #[arg(long, value_name = "FILE")]
+    ticket_file: Option<PathBuf>,
+}
+
+impl TicketText {
+    fn read(self) -> anyhow::Result<String> {
+        let text = match (self.ticket, self.ticket_file) {
+            (Some(text), _) if text != "-" => text,
+            (_, Some(file)) => {
+                fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?
+            }
+            (_, None) => {
+                io::read_to_string(io::stdin()).context("cannot read the ticket from standard input")?
+            }
+        };
+        let text = text.trim();
+        if text.is_empty() {
+            bail!("the ticket is empty; it is what `trestle ticket create` printed");
+        }
+        Ok(text.to_owned())
+    }
 }
 
 pub async fn ticket(command: TicketCommand, output: Format, connection: Connection) -> anyhow::Result<()> {
@@ -162,11 +194,9 @@ pub async fn consumer(
             storage.offboard_consumer(OffboardConsumerRequest { id: id.clone() }).await?;
             output.done(&format!("Offboarded consumer: {id}"), &serde_json::json!({ "id": id }))
         }
-        ConsumerCommand::Onboard { ticket_file, capacity, out, from } => {
-            let token = fs::read_to_string(&ticket_file)
-                .with_context(|| format!("cannot read {}", ticket_file.display()))?;
+        ConsumerCommand::Onboard { ticket, capacity, out, from } => {
             let request = OnBoardConsumerRequest {
-                token: token.trim().to_owned(),
+                token: ticket.read()?,
                 capacity: Some(Quantity { string: Some(capacity) }),
                 sources: from,
             };

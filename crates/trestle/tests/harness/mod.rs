@@ -186,12 +186,25 @@ impl Serve {
         assert!(output.status.success(), "{args:?}: {}{}", text(&output.stderr), self.log());
         text(&output.stdout)
     }
+
+    pub fn signal(&self, name: &str) {
+        signal(&self.child, name);
+    }
+
+    /// Kill -9; the directory stays as it is.
+    pub fn kill(mut self) -> TempDir {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap())
+    }
 }
 
 impl Drop for Serve {
     fn drop(&mut self) {
-        signal(&self.child, "TERM");
-        let _ = self.child.wait();
+        if matches!(self.child.try_wait(), Ok(None)) {
+            signal(&self.child, "TERM");
+            let _ = self.child.wait();
+        }
     }
 }
 

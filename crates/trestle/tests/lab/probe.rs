@@ -16,15 +16,29 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::net::Namespace;
+use super::{net::Namespace, raw};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protocol {
     Tcp,
     Udp,
+    Sctp,
+    /// Echo, by ICMP or ICMPv6.
+    Icmp,
 }
 
-/// `tcp/80`.
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Sctp => "sctp",
+            Self::Icmp => "icmp",
+        })
+    }
+}
+
+/// `tcp/80`, or `icmp`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Port {
     pub protocol: Protocol,
@@ -35,11 +49,15 @@ impl FromStr for Port {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if text == "icmp" {
+            return Ok(Self { protocol: Protocol::Icmp, number: 0 });
+        }
         let (protocol, number) = text.split_once('/').ok_or(format!("{text}: write tcp/80"))?;
         let protocol = match protocol {
             "tcp" => Protocol::Tcp,
             "udp" => Protocol::Udp,
-            _ => return Err(format!("{text}: tcp and udp are probed")),
+            "sctp" => Protocol::Sctp,
+            _ => return Err(format!("{text}: tcp, udp, sctp and icmp are probed")),
         };
         Ok(Self { protocol, number: number.parse().map_err(|err| format!("{text}: {err}"))? })
     }
@@ -47,8 +65,10 @@ impl FromStr for Port {
 
 impl fmt::Display for Port {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let protocol = if self.protocol == Protocol::Tcp { "tcp" } else { "udp" };
-        write!(f, "{protocol}/{}", self.number)
+        match self.protocol {
+            Protocol::Icmp => write!(f, "icmp"),
+            protocol => write!(f, "{protocol}/{}", self.number),
+        }
     }
 }
 
@@ -59,6 +79,13 @@ pub fn serve(namespace: &Namespace, ports: &[Port]) {
     let serving = namespace.within(move || {
         block_on(async {
             let mut tasks = JoinSet::new();
+            let of_sctp = ports.iter().filter(|port| port.protocol == Protocol::Sctp);
+            let sctp: Vec<u16> = of_sctp.map(|port| port.number).collect();
+            if !sctp.is_empty() {
+                for ipv6 in [false, true] {
+                    tasks.spawn(raw::answer_sctp(raw::socket(ipv6, raw::SCTP).unwrap(), ipv6, sctp.clone()));
+                }
+            }
             for port in ports {
                 // Both families at once.
                 let address: SocketAddr = ("::".parse::<IpAddr>().unwrap(), port.number).into();
@@ -71,6 +98,8 @@ pub fn serve(namespace: &Namespace, ports: &[Port]) {
                         let socket = UdpSocket::bind(address).await.unwrap();
                         tasks.spawn(answer_udp(socket));
                     }
+                    // All ports at once above; echoes are the kernel's to answer.
+                    Protocol::Sctp | Protocol::Icmp => {}
                 }
             }
             ready.send(()).unwrap();
@@ -132,6 +161,8 @@ pub async fn answers(target: Target, patience: Duration) -> bool {
         match target.port.protocol {
             Protocol::Tcp => tcp(address).await,
             Protocol::Udp => udp(address, patience).await,
+            Protocol::Sctp => raw::sctp(address, patience).await,
+            Protocol::Icmp => raw::ping(address.ip(), patience).await,
         }
     };
     matches!(timeout(patience, asked).await, Ok(Ok(())))

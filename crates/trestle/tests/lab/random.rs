@@ -116,8 +116,10 @@ fn rule(random: &mut fastrand::Rng) -> Value {
 fn tier_rule(random: &mut fastrand::Rng) -> Value {
     let action = random.choice(["Allow", "Drop", "Reject", "Pass"]).unwrap();
     let mut rule = json!({ "action": action, "peers": [peer(random, false)] });
-    if random.bool() {
-        rule["ports"] = json!([port(random)]);
+    match random.u8(..4) {
+        0 => rule["protocols"] = json!([{ "icmp": {} }]),
+        1 | 2 => rule["ports"] = json!([port(random)]),
+        _ => {}
     }
     rule
 }
@@ -160,8 +162,10 @@ fn namespaces(random: &mut fastrand::Rng) -> Value {
 }
 
 fn port(random: &mut fastrand::Rng) -> Value {
-    match random.u8(..6) {
+    match random.u8(..8) {
         0 => json!({ "protocol": "UDP", "port": 80 }),
+        6 => json!({ "protocol": "SCTP", "port": 80 }),
+        7 => json!({ "protocol": "SCTP" }),
         1 => json!({ "protocol": "TCP", "port": "web" }),
         2 => json!({ "protocol": "TCP", "port": "alt" }),
         3 => json!({ "protocol": "TCP", "port": 70, "endPort": 80 }),
@@ -181,9 +185,9 @@ fn explained(world: &World) -> BTreeMap<Cell, bool> {
     }
     let query = |(from, to, ipv6, port): &Cell| {
         let address = |name: &str| world.pods[name].addresses[usize::from(*ipv6)];
-        let protocol = if port.protocol == Protocol::Tcp { "tcp" } else { "udp" };
-        let (source, destination) = (address(from), address(to));
-        format!("/explain?source={source}&destination={destination}&protocol={protocol}&port={}", port.number)
+        let (source, destination, protocol) = (address(from), address(to), port.protocol);
+        let query = format!("/explain?source={source}&destination={destination}&protocol={protocol}");
+        if protocol == Protocol::Icmp { query } else { format!("{query}&port={}", port.number) }
     };
     let answers = world.rest(&cells.iter().map(query).collect::<Vec<_>>());
     let open = |cell: &Cell, answer: &Value| {

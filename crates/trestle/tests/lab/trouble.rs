@@ -18,7 +18,10 @@ fn port(text: &str) -> Port {
 
 /// Two hosts; `x/b` may reach `x/a`, others may not.
 fn guarded() -> World {
-    let mut world = World::new(2);
+    guarded_in(World::new(2))
+}
+
+pub fn guarded_in(mut world: World) -> World {
     let ports = [port("tcp/80"), port("tcp/81")];
     for (name, host) in [("x/a", 0), ("x/b", 1), ("x/c", 0)] {
         world.add_pod(name, host, "", &ports);
@@ -37,24 +40,24 @@ fn policy(peer: &str) -> String {
     )
 }
 
-fn permitted(world: &World) -> Traffic {
+pub fn permitted(world: &World) -> Traffic {
     Traffic::start(&world.pods["x/b"], &world.pods["x/a"], false, port("tcp/80"), PATIENCE)
 }
 
-fn forbidden(world: &World) -> Traffic {
+pub fn forbidden(world: &World) -> Traffic {
     Traffic::start(&world.pods["x/c"], &world.pods["x/a"], false, port("tcp/80"), QUICK)
 }
 
 /// What may pass has passed each time, what may not has never.
 #[track_caller]
-fn assert_held(permitted: Traffic, forbidden: Traffic) {
+pub fn assert_held(permitted: Traffic, forbidden: Traffic) {
     let (asked, answered) = permitted.stop();
     assert!(asked > 20 && asked == answered, "{answered} of {asked} permitted connections came through");
     let (asked, answered) = forbidden.stop();
     assert!(asked > 5 && answered == 0, "{answered} of {asked} forbidden connections came through");
 }
 
-fn reaches(world: &World, from: &str, to: &str) -> bool {
+pub fn reaches(world: &World, from: &str, to: &str) -> bool {
     let target = Target { address: world.pods[to].addresses[0], port: port("tcp/80") };
     ask(&world.pods[from].namespace, vec![target], Duration::from_secs(1)).join().unwrap()[&target]
 }
@@ -134,6 +137,33 @@ fn an_agent_killed_anywhere_begins_where_it_ended() {
     let (asked, answered) = shut.stop();
     assert!(asked > 5 && answered == 0, "{answered} of {asked} forbidden connections came through");
     assert!(reaches(&world, "x/b", "x/a"));
+}
+
+/// T12: packets vanish and nobody says goodbye. Both sides notice, and find each other again.
+#[test]
+fn a_host_that_falls_silent_is_noticed_by_both_sides() {
+    let world = guarded();
+    let connected = || -> bool {
+        let told = world.ok(&["node", "get", "host-2", "-o", "json"]);
+        serde_json::from_str::<serde_json::Value>(&told).unwrap()["connected"] == true
+    };
+    assert!(connected());
+    world.hosts[1].namespace.run(
+        "nft add table inet hole; nft add chain inet hole in '{ type filter hook prerouting priority -400; }'
+         nft add chain inet hole out '{ type filter hook output priority -400; }'
+         nft add rule inet hole in tcp sport 8081 drop; nft add rule inet hole out tcp dport 8081 drop",
+    );
+    eventually("both notice", || {
+        let (here, there) = (world.agent_status(1)["connected"] == true, connected());
+        if here || there { Err(format!("agent {here}, controller {there}")) } else { Ok(()) }
+    });
+    assert!(!reaches(&world, "x/c", "x/a") && reaches(&world, "x/b", "x/a"), "as it was");
+    world.hosts[1].namespace.run("nft delete table inet hole");
+    eventually("they find each other", || match connected() {
+        true => Ok(()),
+        false => Err(world.log(1)),
+    });
+    world.settle();
 }
 
 /// P17, P18: somebody flushes our table, deletes it, adds to it; it is mended within seconds, and what is not ours stays.

@@ -12,6 +12,7 @@ use std::{
 use tempfile::TempDir;
 
 use super::{
+    clocks::Clocks,
     net::Namespace,
     probe::{Port, serve},
 };
@@ -47,17 +48,24 @@ pub struct World {
     pub pods: BTreeMap<String, Pod>,
     pub fabric: Namespace,
     pub dir: TempDir,
+    clocks: Option<Clocks>,
 }
 
 impl World {
     /// A controller and hosts with agents; no Pods.
     pub fn new(hosts: usize) -> Self {
+        Self::with_clocks(hosts, None)
+    }
+
+    /// As [`Self::new`], with a clock for the controller and one for each host.
+    pub fn with_clocks(hosts: usize, clocks: Option<Clocks>) -> Self {
         let mut world = Self {
             controller: None,
             hosts: Vec::new(),
             pods: BTreeMap::new(),
             fabric: Namespace::new("fabric"),
             dir: tempfile::tempdir().unwrap(),
+            clocks,
         };
         world.fabric.run(&format!(
             "ip link add br0 type bridge forward_delay 0; ip link set br0 up
@@ -100,10 +108,14 @@ impl World {
         self.hosts.push(Host { namespace, name, number, dir, agent: None, links: 0 });
     }
 
+    pub fn clocks(&self) -> &Clocks {
+        self.clocks.as_ref().expect("the lab was made with clocks")
+    }
+
     pub fn start_controller(&mut self) {
-        let mut child = self
-            .fabric
-            .command(TRESTLE)
+        let mut command = self.fabric.command(TRESTLE);
+        self.clocks.iter().for_each(|clocks| clocks.wear(&mut command, "controller"));
+        let mut child = command
             .args(["up", "--data-dir", "controller", "--http", "127.0.0.1:8080"])
             .args([
                 "--grpc",
@@ -138,9 +150,9 @@ impl World {
         let host = &mut self.hosts[index];
         assert!(host.agent.is_none(), "an agent runs already");
         let file = |suffix: &str| dir.join(format!("{}.{suffix}", host.name));
-        let mut child = host
-            .namespace
-            .command(TRESTLE)
+        let mut command = host.namespace.command(TRESTLE);
+        self.clocks.iter().for_each(|clocks| clocks.wear(&mut command, &host.name));
+        let mut child = command
             .args(["agent", "--node", &host.name, "--server", &format!("https://{CONTROLLER}:8081")])
             .arg("--ca")
             .arg(file("ca.pem"))
@@ -166,6 +178,14 @@ impl World {
 
     pub fn kill_agent(&mut self, index: usize) {
         kill(self.hosts[index].agent.take());
+    }
+
+    /// Sends the agent a signal: `HUP`, `TERM`.
+    #[allow(dead_code, reason = "not every lab sends signals")]
+    pub fn signal_agent(&self, index: usize, signal: &str) {
+        let pid = self.hosts[index].agent.as_ref().expect("an agent runs").id().to_string();
+        let sent = Command::new("kill").args(["-s", signal, &pid]).status().unwrap();
+        assert!(sent.success(), "kill -s {signal} {pid}");
     }
 
     pub fn data_dir(&self, index: usize) -> PathBuf {

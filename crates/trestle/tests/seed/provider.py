@@ -1,14 +1,17 @@
 """Calls the storage provider with stubs made from the seed's own text.
 
-Arguments: address, CA, ticket file, RSA ticket file. Prints the sealed id of the consumer it leaves behind.
+Arguments: address, CA, ticket file, RSA ticket file, RSA key file. Makes tickets of its own with openssl and that key.
 """
 
+import base64
 import concurrent.futures
 import json
 import pathlib
+import subprocess
 import sys
 import tempfile
 import time
+import uuid
 
 import grpc
 from grpc_tools import protoc
@@ -71,6 +74,32 @@ def refused(call, request, code):
         raise AssertionError("accepted")
 
 
+def made_ticket(key, payload):
+    """A ticket in the original's format, with openssl alone."""
+    sign = ["openssl", "dgst", "-sha256", "-sign", key]
+    signature = subprocess.run(sign, input=payload.encode(), stdout=subprocess.PIPE, check=True).stdout
+    return ".".join(base64.b64encode(part).decode() for part in [payload.encode(), signature])
+
+
+def bad_tickets(key):
+    """Tickets that only just are none."""
+    payload = lambda expires: json.dumps({"id": str(uuid.uuid4()), "expirationDate": expires})
+    hour = int(time.time()) + 3600
+    good = made_ticket(key, payload(str(hour)))
+    head, signature = good.split(".")
+    yield "expired by a second", made_ticket(key, payload(str(int(time.time()) - 1)))
+    yield "a number for a date", made_ticket(key, payload(hour))
+    yield "no date", made_ticket(key, json.dumps({"id": "x"}))
+    yield "no JSON", made_ticket(key, "x")
+    other = base64.b64encode(payload(str(hour)).encode()).decode()
+    yield "another payload", f"{other}.{signature}"
+    yield "one part", head
+    yield "three parts", f"{good}.{signature}"
+    yield "bad base64", f"{head}.{signature[:-2]}*="
+    subprocess.run(["openssl", "genrsa", "-out", "stranger.key", "2048"], check=True, stderr=subprocess.DEVNULL)
+    yield "a stranger's key", made_ticket("stranger.key", payload(str(hour)))
+
+
 def config(client, pb, consumer):
     for _ in range(300):
         try:
@@ -82,7 +111,7 @@ def config(client, pb, consumer):
 
 
 def main():
-    address, ca, ticket, rsa_ticket = sys.argv[1:]
+    address, ca, ticket, rsa_ticket, rsa_key = sys.argv[1:]
     out = pathlib.Path(tempfile.mkdtemp())
     sys.path.insert(0, str(out))
     (out / "quantity.proto").write_text(QUANTITY)
@@ -121,7 +150,10 @@ def main():
         refused(client.OffboardConsumer, seed.OffBoardConsumerRequest(storageConsumerUUID=bad), invalid)
     for bad in ["", "a.b", token[:-4] + "AAAA", token + "x"]:
         refused(client.OnBoardConsumer, seed.OnBoardConsumerRequest(token=bad, capacity=quantity("1Gi")), invalid)
-    for bad in ["", "-1Gi", "1.1.1", "0", " 1Gi"]:
+    for why, bad in bad_tickets(rsa_key):
+        print(why)
+        refused(client.OnBoardConsumer, seed.OnBoardConsumerRequest(token=bad, capacity=quantity("1Mi")), invalid)
+    for bad in ["", "-1Gi", "1.1.1", "0", " 1Gi", "abc", "1i"]:
         refused(client.OnBoardConsumer, seed.OnBoardConsumerRequest(token=token, capacity=quantity(bad)), invalid)
 
     foreign = pathlib.Path(rsa_ticket).read_text().strip()

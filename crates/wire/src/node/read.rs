@@ -3,13 +3,13 @@
 //! A policy is always read: a part that makes no sense is noted in its rule, which then permits nothing. A node that
 //! refused the whole policy would leave open what it closes.
 
-use std::{net::IpAddr, sync::Arc};
+use std::net::IpAddr;
 
 use model::policy::{
     Kind,
     output::{
-        Action, Addresses, Direction, Identifier, IpBlock, Member, MemberKind, NamedPort, NetworkPolicy,
-        PolicySource, PortRef, Protocol, Rule, RuleDetail, Service,
+        Action, Addresses, Detail, Direction, Identifier, IpBlock, Member, MemberKind, NamedPort,
+        NetworkPolicy, PolicySource, PortRef, Protocol, Rule, RuleDetail, Service,
     },
 };
 
@@ -143,7 +143,7 @@ fn rules(rule: &NodeRule) -> Vec<Rule> {
     };
     let ip_blocks = rule.ip_blocks.iter().filter_map(|block| noted(ip_block(block), &mut notes)).collect();
     let services = rule.ports.iter().filter_map(|port| noted(service(port), &mut notes)).collect();
-    let detail = Arc::new(RuleDetail {
+    let detail = Detail::from(RuleDetail {
         ip_blocks,
         fqdns: rule.fqdns.clone(),
         services,
@@ -221,7 +221,7 @@ mod tests {
             enable_logging: false,
             address_groups: vec![Identifier::parse("s")],
             applied_to_groups: Vec::new(),
-            detail: Arc::new(detail.clone()),
+            detail: detail.clone().into(),
         };
         NetworkPolicy {
             uid: Identifier::parse("u"),

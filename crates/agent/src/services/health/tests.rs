@@ -99,8 +99,19 @@ async fn the_proxy_says_how_it_is_and_livez_does_not_ask_about_the_node() {
     assert_eq!((code("/healthz").await, code("/livez").await), ("503".into(), "200".into()));
     told.send_replace(Arc::new(ServicesState { healthy: false, ..state(&[]) }));
     assert_eq!((code("/healthz").await, code("/livez").await), ("503".into(), "503".into()));
-    let recent = Some(SystemTime::now());
+    let recent = Some(Instant::now());
     told.send_replace(Arc::new(ServicesState { healthy: false, updated: recent, ..state(&[]) }));
     assert_eq!(code("/healthz").await, "200", "a moment of trouble is borne");
     server.abort();
+}
+
+/// By the time that went by, not by what the clock on the wall shows.
+#[test]
+fn trouble_is_borne_for_as_long_as_it_lasts_and_no_longer() {
+    let then = Instant::now();
+    let ill = ServicesState { healthy: false, updated: Some(then), ..state(&[]) };
+    assert!(ill.is_well(then) && ill.is_well(then + PATIENCE - Duration::from_millis(1)));
+    assert!(!ill.is_well(then + PATIENCE));
+    let never = ServicesState { healthy: false, ..state(&[]) };
+    assert!(!never.is_well(then));
 }

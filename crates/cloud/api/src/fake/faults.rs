@@ -68,10 +68,10 @@ impl Fate {
 }
 
 /// SplitMix64: small, seeded, good enough for dice.
-pub(super) struct Dice(u64);
+pub struct Dice(u64);
 
 impl Dice {
-    pub(super) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
@@ -83,11 +83,12 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    pub(super) fn below(&mut self, bound: u32) -> u32 {
+    pub fn below(&mut self, bound: u32) -> u32 {
         u32::try_from(self.next() % u64::from(bound.max(1))).unwrap_or_default()
     }
 
-    pub(super) fn hits(&mut self, per_mille: u32) -> bool {
+    /// Whether something happens that happens so many times in a thousand.
+    pub fn hits(&mut self, per_mille: u32) -> bool {
         per_mille > 0 && self.below(1000) < per_mille
     }
 }

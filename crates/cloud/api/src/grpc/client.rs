@@ -5,7 +5,7 @@
 //! be done without the extension (deleting, above all) is refused with that reason.
 
 use std::{
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr},
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -66,9 +66,15 @@ fn or_without<T>(
 ) -> Result<T, CloudError> {
     match answer {
         Ok(answer) => Ok(answer.into_inner()),
-        Err(status) if status.code() == tonic::Code::Unimplemented => other().ok_or_else(|| status.into()),
+        Err(status) if status.code() == tonic::Code::Unimplemented => other().ok_or_else(seed_only),
         Err(status) => Err(status.into()),
     }
+}
+
+fn seed_only() -> CloudError {
+    let message =
+        "its plugin has the seed's methods only, and they cannot do this; it needs trestle.v1.CloudExtension";
+    CloudError::new(CloudErrorKind::Unsupported, message)
 }
 
 fn done(answer: Result<Response<v1::CloudDone>, Status>) -> Result<(), CloudError> {
@@ -111,6 +117,10 @@ fn connection(at: &At, peer: &Site) -> v1::CloudConnection {
 #[async_trait]
 impl Cloud for RemoteCloud {
     fn keeps_replaced_entries(&self) -> bool {
+        !self.is_extended.load(Ordering::Relaxed)
+    }
+
+    fn knows_only_the_seed(&self) -> bool {
         !self.is_extended.load(Ordering::Relaxed)
     }
 
@@ -241,14 +251,20 @@ impl Cloud for RemoteCloud {
     }
 
     async fn create_bgp_sessions(&self, at: &At, spec: &ConnectionSpec) -> Result<(), CloudError> {
+        self.settle_bgp_sessions(at, spec).await.map(drop)
+    }
+
+    /// A plugin of the seed does not know the addresses it is given, and answers with its own.
+    async fn settle_bgp_sessions(&self, at: &At, spec: &ConnectionSpec) -> Result<Vec<Ipv4Addr>, CloudError> {
         let request = CreateVpnBgpSessionsRequest {
             deployment: Some(deployment(at, 0)),
             cloud: spec.peer.cloud.to_string(),
             peer_namespace: spec.peer.namespace.to_string(),
             bgp_ip_addresses: texts(&spec.local_bgp),
         };
-        self.plugin().create_vpn_bgp_sessions(request).await?;
-        Ok(())
+        let answer = self.plugin().create_vpn_bgp_sessions(request).await?.into_inner();
+        let chosen: Vec<Ipv4Addr> = parse_all("address", &answer.bgp_ip_addresses)?;
+        Ok(if chosen == spec.local_bgp { Vec::new() } else { chosen })
     }
 
     async fn create_connections(&self, at: &At, spec: &ConnectionSpec) -> Result<(), CloudError> {

@@ -33,3 +33,96 @@ impl TokenSource for IbmTokens {
         token_request(&*self.transport, &*self.clock, request).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::{Reply, Signer as _, TransportError, auth::Bearer};
+
+    /// IAM: tokens that last an hour, each with its number. Says what it was asked.
+    #[derive(Default)]
+    struct Iam {
+        asked: Mutex<Vec<String>>,
+        /// Statuses to answer with first; 0 is no answer.
+        trouble: Mutex<Vec<u16>>,
+    }
+
+    #[async_trait]
+    impl Transport for Iam {
+        async fn send(&self, request: &Request) -> Result<Reply, TransportError> {
+            let number = {
+                let mut asked = self.asked.lock();
+                asked.push(format!("{} {}", request.url, String::from_utf8_lossy(&request.body)));
+                asked.len()
+            };
+            let status = self.trouble.lock().pop().unwrap_or(200);
+            let body = match status {
+                0 => return Err(TransportError("cut".into())),
+                200 => format!(r#"{{"access_token":"t{number}","expires_in":3600,"expiration":1}}"#),
+                _ => r#"{"errorCode":"BXNIM0415E","errorMessage":"Provided API key could not be found."}"#
+                    .to_owned(),
+            };
+            Ok(Reply { status, headers: Default::default(), body: body.into() })
+        }
+    }
+
+    #[derive(Default)]
+    struct Time(Mutex<Duration>);
+
+    #[async_trait]
+    impl Clock for Time {
+        fn now(&self) -> Duration {
+            *self.0.lock()
+        }
+        async fn sleep(&self, pause: Duration) {
+            *self.0.lock() += pause;
+        }
+    }
+
+    fn setup(trouble: &[u16], key: &str) -> (Arc<Iam>, Arc<Time>, Bearer) {
+        let (iam, time) = (Arc::new(Iam::default()), Arc::new(Time::default()));
+        *iam.trouble.lock() = trouble.to_vec();
+        let environment =
+            Environment::of([("IBMCLOUD_API_KEY", key), ("IBMCLOUD_IAM_API_ENDPOINT", "http://iam")]);
+        let tokens = IbmTokens::new(environment, Arc::clone(&iam) as _, Arc::clone(&time) as _);
+        let bearer = Bearer::new(Arc::new(tokens), Arc::clone(&time) as _);
+        (iam, time, bearer)
+    }
+
+    async fn shown(bearer: &Bearer) -> Result<String, Failure> {
+        let mut request = Request::new("x", Method::GET, "http://x/");
+        bearer.sign(&mut request).await?;
+        Ok(request.headers["authorization"].to_str().unwrap().to_owned())
+    }
+
+    #[tokio::test]
+    async fn a_key_becomes_a_token_that_is_renewed_before_it_ends() {
+        let (iam, time, bearer) = setup(&[], "the key");
+        assert_eq!(shown(&bearer).await.unwrap(), "Bearer t1");
+        time.sleep(Duration::from_secs(3200)).await;
+        assert_eq!(shown(&bearer).await.unwrap(), "Bearer t1");
+        time.sleep(Duration::from_secs(150)).await;
+        assert_eq!(shown(&bearer).await.unwrap(), "Bearer t2", "five minutes before its end");
+        let asked = iam.asked.lock().clone();
+        let grant = "grant_type=urn%3Aibm%3Aparams%3Aoauth%3Agrant-type%3Aapikey";
+        assert_eq!(asked[0], format!("http://iam/identity/token {grant}&apikey=the%20key"));
+        assert_eq!(asked.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_busy_endpoint_is_asked_again_and_a_wrong_key_is_not() {
+        let (_, _, bearer) = setup(&[0, 503, 429], "k");
+        assert_eq!(shown(&bearer).await.unwrap(), "Bearer t4");
+        let (iam, _, bearer) = setup(&[400], "wrong");
+        let err = shown(&bearer).await.unwrap_err();
+        assert!(err.to_string().contains("could not be found"), "{err}");
+        assert!(!err.to_string().contains("wrong"), "{err}");
+        assert_eq!(iam.asked.lock().len(), 1);
+        let (_, _, bearer) = setup(&[], "");
+        assert!(shown(&bearer).await.unwrap_err().to_string().contains("IBMCLOUD_API_KEY"));
+    }
+}

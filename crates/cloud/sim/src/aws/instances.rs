@@ -6,11 +6,14 @@ use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 
 use super::{
-    Action, Outcome, refuse,
+    Action, Outcome, Refusal, refuse,
     state::{ACCOUNT, Ec2},
 };
 
 const MISSING: &str = "InvalidInstanceID.NotFound";
+const NO_INTERFACE: &str = "InvalidNetworkInterfaceID.NotFound";
+/// Groups on one interface.
+const MOST_GROUPS: usize = 5;
 
 pub(super) fn instance_state(name: &str) -> Value {
     let code = match name {
@@ -36,6 +39,9 @@ impl Ec2 {
                 }
                 answer
             }),
+            "DescribeNetworkInterfaces" => {
+                self.describe("eni", "NetworkInterfaceIds", "NetworkInterfaces", NO_INTERFACE, ask)
+            }
             "TerminateInstances" => self.terminate(ask),
             "ModifyNetworkInterfaceAttribute" => self.set_groups(ask),
             _ => return None,
@@ -57,22 +63,12 @@ impl Ec2 {
         let subnet_id =
             interface["SubnetId"].as_str().or(ask.input["SubnetId"].as_str()).unwrap_or_default().to_owned();
         let subnet = self.get(&subnet_id, ask, "InvalidSubnetID.NotFound")?.clone();
-        let asked = interface["Groups"]
-            .as_array()
-            .or(ask.input["SecurityGroupIds"].as_array())
-            .cloned()
-            .unwrap_or_default();
-        let mut groups = Vec::new();
-        for group in asked.iter().filter_map(Value::as_str) {
-            let found = self.get(group, ask, "InvalidGroup.NotFound")?;
-            if found["VpcId"] != subnet["VpcId"] {
-                return Err(refuse(
-                    "InvalidParameter",
-                    "Security group and subnet belong to different networks.",
-                ));
-            }
-            groups.push(json!({"GroupId": group, "GroupName": found["GroupName"]}));
-        }
+        let asked = if interface["Groups"].is_array() {
+            &interface["Groups"]
+        } else {
+            &ask.input["SecurityGroupIds"]
+        };
+        let mut groups = self.groups_of(asked, &subnet["VpcId"], ask)?;
         if groups.is_empty() {
             let default =
                 self.all("sg").find(|(_, one)| one["_default"] == true && one["VpcId"] == subnet["VpcId"]);
@@ -92,11 +88,17 @@ impl Ec2 {
             subnet["_used"] = (used + 1).into();
         }
         let (id, eni) = (self.new_id("i"), self.new_id("eni"));
-        let attached = json!({"NetworkInterfaceId": eni, "SubnetId": subnet_id, "VpcId": subnet["VpcId"], "PrivateIpAddress": address.to_string(), "Groups": groups, "Status": "in-use"});
+        let attached = json!({"NetworkInterfaceId": eni, "SubnetId": subnet_id, "VpcId": subnet["VpcId"], "PrivateIpAddress": address.to_string(), "Groups": groups, "Status": "in-use", "OwnerId": ACCOUNT});
         let object = json!({"InstanceId": id, "ImageId": ask.text("ImageId"), "InstanceType": if ask.text("InstanceType").is_empty() { "m1.small" } else { ask.text("InstanceType") },
             "State": instance_state("pending"), "PrivateIpAddress": address.to_string(), "SubnetId": subnet_id, "VpcId": subnet["VpcId"],
             "Placement": {"AvailabilityZone": subnet["AvailabilityZone"]}, "SecurityGroups": groups, "NetworkInterfaces": [attached], "ClientToken": token});
         let object = self.put(&id, "instance", object, ask);
+        let mut interface = attached;
+        interface["Attachment"] = json!({"InstanceId": id, "DeviceIndex": 0, "Status": "attached"});
+        interface["AvailabilityZone"] = subnet["AvailabilityZone"].clone();
+        interface["InterfaceType"] = "interface".into();
+        interface["_region"] = ask.region.into();
+        self.objects.insert(eni, interface);
         self.later(&id, "running", ask.now + 20);
         self.tokens.insert(token, id);
         answer(object)
@@ -130,6 +132,7 @@ impl Ec2 {
 
     /// Its interface goes with it.
     pub(super) fn release_instance(&mut self, id: &str, _now: u64) {
+        self.objects.retain(|_, object| object["Attachment"]["InstanceId"] != id);
         if let Some(instance) = self.objects.get_mut(id) {
             for field in ["SecurityGroups", "NetworkInterfaces"] {
                 instance[field] = json!([]);
@@ -141,17 +144,34 @@ impl Ec2 {
     }
 
     fn set_groups(&mut self, ask: &Action<'_>) -> Outcome {
-        let eni = ask.text("NetworkInterfaceId");
-        let wanted: Vec<Value> = ask.input["Groups"].as_array().cloned().unwrap_or_default();
-        let groups: Vec<Value> = wanted.iter().map(|id| json!({"GroupId": id, "GroupName": ""})).collect();
-        let found = self
-            .objects
-            .values_mut()
-            .find(|object| object["NetworkInterfaces"][0]["NetworkInterfaceId"] == eni);
-        let instance = found
-            .ok_or_else(|| refuse("InvalidNetworkInterfaceID.NotFound", format!("{eni} does not exist")))?;
+        let eni = ask.text("NetworkInterfaceId").to_owned();
+        let interface = self.get(&eni, ask, NO_INTERFACE)?;
+        let instance = interface["Attachment"]["InstanceId"].as_str().unwrap_or_default().to_owned();
+        let groups = self.groups_of(&ask.input["Groups"], &interface["VpcId"].clone(), ask)?;
+        if groups.len() > MOST_GROUPS {
+            let message = format!(
+                "You have exceeded the number of security groups allowed per interface: {MOST_GROUPS}"
+            );
+            return Err(refuse("SecurityGroupsPerInterfaceLimitExceeded", message));
+        }
+        self.get_mut(&eni, ask, NO_INTERFACE)?["Groups"] = groups.clone().into();
+        let instance = self.get_mut(&instance, ask, MISSING)?;
         instance["SecurityGroups"] = groups.clone().into();
         instance["NetworkInterfaces"][0]["Groups"] = groups.into();
         Ok(json!({}))
+    }
+
+    /// Groups by their ids, all of one VPC.
+    fn groups_of(&self, ids: &Value, vpc: &Value, ask: &Action<'_>) -> Result<Vec<Value>, Refusal> {
+        let mut groups = Vec::new();
+        for group in ids.as_array().into_iter().flatten().filter_map(Value::as_str) {
+            let found = self.get(group, ask, "InvalidGroup.NotFound")?;
+            if found["VpcId"] != *vpc {
+                let message = "Security group and subnet belong to different networks.";
+                return Err(refuse("InvalidParameter", message));
+            }
+            groups.push(json!({"GroupId": group, "GroupName": found["GroupName"]}));
+        }
+        Ok(groups)
     }
 }

@@ -37,9 +37,10 @@ impl Ec2 {
             }
             "DescribeAvailabilityZones" => {
                 let zone = |letter: &&str| json!({"ZoneName": format!("{}{letter}", ask.region), "RegionName": ask.region, "State": "available", "ZoneType": "availability-zone"});
-                let zones: Vec<Value> = ["a", "b"].iter().map(zone).collect();
+                let zones: Vec<Value> = ["a", "b", "c", "d", "e"].iter().map(zone).collect();
                 return Ok(json!({"AvailabilityZones": zones}));
             }
+            "DescribeTags" => return Ok(self.list_tags(ask)),
             "CreateTags" | "DeleteTags" => return self.tags(action == "CreateTags", ask),
             _ => {}
         }
@@ -61,6 +62,7 @@ impl Ec2 {
     /// Stores a new object with the tags of the request.
     pub(super) fn put(&mut self, id: &str, kind: &str, mut object: Value, ask: &Action<'_>) -> Value {
         object["_region"] = ask.region.into();
+        object["_kind"] = kind.into();
         let specifications = ask.input["TagSpecifications"].as_array().into_iter().flatten();
         let ours = specifications.filter(|specification| specification["ResourceType"] == kind);
         let tags: Vec<Value> =
@@ -184,6 +186,16 @@ impl Ec2 {
             object["Tags"] = kept.into();
         }
         Ok(json!({}))
+    }
+
+    fn list_tags(&self, ask: &Action<'_>) -> Value {
+        let here = self.objects.iter().filter(|(_, object)| object["_region"] == ask.region);
+        let shown = here.flat_map(|(id, object)| {
+            let tags = object["Tags"].as_array().into_iter().flatten();
+            tags.map(move |tag| json!({"ResourceId": id, "ResourceType": object["_kind"], "Key": tag["Key"], "Value": tag["Value"]}))
+        });
+        let shown: Vec<Value> = shown.filter(|tag| passes(tag, &ask.input["Filters"])).collect();
+        json!({"Tags": shown})
     }
 
     /// What is left that somebody made.

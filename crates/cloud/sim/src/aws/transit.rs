@@ -22,6 +22,7 @@ impl Ec2 {
             "DescribeTransitGatewayVpcAttachments" => {
                 self.attachments("vpc", "TransitGatewayVpcAttachments", ask)
             }
+            "ModifyTransitGatewayVpcAttachment" => self.change_attachment(ask),
             "DeleteTransitGatewayVpcAttachment" => self.detach("TransitGatewayVpcAttachment", ask),
             "CreateTransitGatewayPeeringAttachment" => self.attach_peer(ask),
             "AcceptTransitGatewayPeeringAttachment" => self.accept_peer(ask),
@@ -101,6 +102,45 @@ impl Ec2 {
         let object = self.put(&id, "transit-gateway-attachment", object, ask);
         self.later(&id, "available", ask.now + 60);
         Ok(json!({"TransitGatewayVpcAttachment": object}))
+    }
+
+    /// Adds and removes subnets, of which there is at most one per zone.
+    fn change_attachment(&mut self, ask: &Action<'_>) -> Outcome {
+        let id = ask.text("TransitGatewayAttachmentId").to_owned();
+        let attachment = self.get(&id, ask, NO_ATTACHMENT)?;
+        if attachment["State"] != "available" {
+            return Err(refuse("IncorrectState", format!("{id} is in invalid state")));
+        }
+        let vpc = attachment["VpcId"].clone();
+        let strings = |value: &Value| -> Vec<String> {
+            let each = value.as_array().into_iter().flatten();
+            each.filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        let mut subnets = strings(&attachment["SubnetIds"]);
+        let removed = strings(&ask.input["RemoveSubnetIds"]);
+        subnets.retain(|subnet| !removed.contains(subnet));
+        for subnet in strings(&ask.input["AddSubnetIds"]) {
+            let new = self.get(&subnet, ask, "InvalidSubnetID.NotFound")?;
+            if new["VpcId"] != vpc {
+                return Err(refuse("InvalidParameterValue", format!("{subnet} is not in {vpc}")));
+            }
+            let zone = &new["AvailabilityZone"];
+            if subnets.iter().any(|other| self.objects[other]["AvailabilityZone"] == *zone) {
+                return Err(refuse(
+                    "DuplicateSubnetsInSameZone",
+                    format!("{id} is in the zone {zone} already"),
+                ));
+            }
+            subnets.push(subnet);
+        }
+        if subnets.is_empty() {
+            return Err(refuse("InvalidParameterValue", "An attachment needs a subnet."));
+        }
+        let object = self.get_mut(&id, ask, NO_ATTACHMENT)?;
+        (object["SubnetIds"], object["State"]) = (subnets.into(), "modifying".into());
+        let shown = object.clone();
+        self.later(&id, "available", ask.now + 20);
+        Ok(json!({"TransitGatewayVpcAttachment": shown}))
     }
 
     fn attachments(&self, kind: &str, list: &str, ask: &Action<'_>) -> Outcome {

@@ -12,6 +12,11 @@ fn net(value: &Value) -> Option<Ipv4Net> {
     value.as_str()?.parse().ok()
 }
 
+/// An attachment works while subnets are added to it.
+fn is_attached(attachment: &Value) -> bool {
+    matches!(attachment["State"].as_str(), Some("available" | "modifying"))
+}
+
 impl Ec2 {
     /// Adds this account's part to the wire.
     pub(crate) fn join(&self, wire: &mut Wire) {
@@ -35,10 +40,24 @@ impl Ec2 {
             wire.hosts.push(Host {
                 address: instance["PrivateIpAddress"].as_str().and_then(|text| text.parse().ok()),
                 network: instance["VpcId"].as_str().unwrap_or_default().to_owned(),
+                cut_off: self.cut_off(instance),
                 inbound: self.firewall(instance, false),
                 outbound: self.firewall(instance, true),
             });
         }
+    }
+
+    /// The gateways that are attached to an instance's VPC, but not in its zone.
+    fn cut_off(&self, instance: &Value) -> Vec<String> {
+        let zone = &instance["Placement"]["AvailabilityZone"];
+        let attached = self.all("tgw-attach").filter(|(_, one)| one["VpcId"] == instance["VpcId"]);
+        let elsewhere = attached.filter(|(_, one)| {
+            let subnets = one["SubnetIds"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            let mut zones =
+                subnets.filter_map(|id| self.objects.get(id)).map(|subnet| &subnet["AvailabilityZone"]);
+            !zones.any(|one| one == zone)
+        });
+        elsewhere.filter_map(|(_, one)| one["TransitGatewayId"].as_str().map(str::to_owned)).collect()
     }
 
     fn firewall(&self, instance: &Value, egress: bool) -> Firewall {
@@ -80,9 +99,9 @@ impl Ec2 {
         let hop = |route: &Value| {
             let destination = net(&route["DestinationCidrBlock"])?;
             if let Some(id) = route["TransitGatewayId"].as_str() {
-                let attached = self.all("tgw-attach").any(|(_, one)| {
-                    one["VpcId"] == vpc && one["TransitGatewayId"] == id && one["State"] == "available"
-                });
+                let attached = self
+                    .all("tgw-attach")
+                    .any(|(_, one)| one["VpcId"] == vpc && one["TransitGatewayId"] == id && is_attached(one));
                 return attached.then(|| (destination, Hop::Gateway(id.to_owned())));
             }
             if let Some(id) = route["NatGatewayId"].as_str() {
@@ -120,9 +139,9 @@ impl Ec2 {
     }
 
     fn transit_routes(&self, id: &str, transit: &Value) -> Vec<(Ipv4Net, GatewayHop)> {
-        let attached = self.all("tgw-attach").filter(|(_, one)| {
-            one["TransitGatewayId"] == id && one["State"] == "available" && one["_type"] == "vpc"
-        });
+        let attached = self
+            .all("tgw-attach")
+            .filter(|(_, one)| one["TransitGatewayId"] == id && is_attached(one) && one["_type"] == "vpc");
         let direct = attached.filter_map(|(_, one)| {
             let vpc = one["VpcId"].as_str()?;
             Some((net(&self.objects.get(vpc)?["CidrBlock"])?, GatewayHop::Network(vpc.to_owned())))

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::{Outcome, Refusal, Target, refuse};
-use crate::server::Ask;
+use crate::{rest::show, server::Ask};
 
 pub(crate) const REGIONS: [&str; 3] = ["europe-west1", "us-central1", "us-west1"];
 
@@ -29,15 +29,7 @@ pub(crate) struct Request<'r> {
 
 impl Request<'_> {
     pub(super) fn parameter(&self, name: &str) -> Option<String> {
-        let query = self.ask.uri.query()?;
-        let decode = |text: &str| {
-            percent_encoding::percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
-        };
-        query
-            .split('&')
-            .filter_map(|pair| pair.split_once('='))
-            .find(|(key, _)| *key == name)
-            .map(|(_, value)| decode(value))
+        crate::rest::parameter(self.ask.uri, name)
     }
 
     /// The path of an object in the request's scope.
@@ -264,21 +256,6 @@ fn places(target: &Target, verb: &str) -> Outcome {
             json!({"kind": "compute#zoneList", "items": zones.iter().map(|name| zone(name)).collect::<Vec<_>>()}),
         ),
         _ => zones.contains(&target.name).then(|| zone(&target.name)).ok_or_else(missing),
-    }
-}
-
-/// Without what is the simulator's own.
-pub(super) fn show(object: &Value) -> Value {
-    match object {
-        Value::Object(fields) => Value::Object(
-            fields
-                .iter()
-                .filter(|(name, _)| !name.starts_with('_'))
-                .map(|(name, value)| (name.clone(), show(value)))
-                .collect(),
-        ),
-        Value::Array(items) => items.iter().map(show).collect(),
-        other => other.clone(),
     }
 }
 

@@ -4,16 +4,16 @@ use std::{sync::Arc, time::Duration};
 
 use cloud_api::{At, Cloud, CloudErrorKind, ResourceSpec};
 use cloud_aws::{AwsCloud, AwsOptions};
+use cloud_azure::{AzureCloud, AzureOptions};
 use cloud_gcp::{GcpCloud, GcpOptions};
 use cloud_http::auth::Environment;
 use cloud_sim::{Fault, Sim};
 use model::{Direction, EntryName, PermitEntry, Ports, Protocol, Segment, Traffic};
 
-use super::house::{CLOUDS, House, both, description, plugin};
+use super::house::{CLOUDS, House, both, deployment, description, plugin};
 
 fn at(cloud: &str) -> At {
-    let deployment = if cloud == "gcp" { "p1" } else { "" };
-    At { site: format!("ns.{cloud}").parse().unwrap(), deployment: deployment.to_owned() }
+    At { site: format!("ns.{cloud}").parse().unwrap(), deployment: deployment(cloud).to_owned() }
 }
 
 async fn make(cloud: &dyn Cloud, kind: &str) -> Result<model::ResourceState, cloud_api::CloudError> {
@@ -44,7 +44,12 @@ async fn expired_and_wrong_credentials() {
 /// A missing permission is named, is not retried by the plugin, and nothing is left when it is granted and all goes.
 #[tokio::test]
 async fn a_permission_that_is_missing_for_one_call() {
-    for (kind, operation) in [("aws", "ec2:RunInstances"), ("gcp", "compute.instances.insert")] {
+    for (kind, operation) in [
+        ("aws", "ec2:RunInstances"),
+        ("azure", "Microsoft.Compute/virtualMachines/write"),
+        ("gcp", "compute.instances.insert"),
+        ("ibm", "is.create_instance"),
+    ] {
         let sim = Sim::start().await.unwrap();
         let cloud = plugin(kind, &sim);
         sim.script(operation, Fault::Denied, 1);
@@ -66,7 +71,12 @@ async fn clear(cloud: &dyn Cloud, kind: &str) {
 /// A quota that is reached half way is said so; what was made goes with the rest.
 #[tokio::test]
 async fn a_quota_that_is_reached_half_way() {
-    for (kind, operation) in [("aws", "ec2:CreateSubnet"), ("gcp", "compute.subnetworks.insert")] {
+    for (kind, operation) in [
+        ("aws", "ec2:CreateSubnet"),
+        ("azure", "Microsoft.Network/virtualNetworks/write"),
+        ("gcp", "compute.subnetworks.insert"),
+        ("ibm", "is.create_subnet"),
+    ] {
         let sim = Sim::start().await.unwrap();
         let cloud = plugin(kind, &sim);
         sim.script(operation, Fault::Quota, 1);
@@ -135,7 +145,23 @@ async fn two_controllers_on_one_account() {
         };
         Box::new(GcpCloud::with(&options, keys(), clock(), None).unwrap()) as Box<dyn Cloud>
     };
-    for (kind, [one, two]) in [("aws", ["one", "two"].map(aws)), ("gcp", ["one", "two"].map(gcp))] {
+    let azure = |owner: &str| {
+        let options = AzureOptions {
+            endpoint: Some(sim.url()),
+            owner: Some(owner.to_owned()),
+            token: Some("t".to_owned()),
+            ..AzureOptions::default()
+        };
+        Box::new(AzureCloud::with(&options, keys(), clock(), None).unwrap()) as Box<dyn Cloud>
+    };
+    let ibm = |owner: &str| Box::new(super::house::ibm(&sim, Some(owner))) as Box<dyn Cloud>;
+    let owners = ["one", "two"];
+    for (kind, [one, two]) in [
+        ("aws", owners.map(aws)),
+        ("azure", owners.map(azure)),
+        ("gcp", owners.map(gcp)),
+        ("ibm", owners.map(ibm)),
+    ] {
         let first = make(&*one, kind).await.unwrap();
         assert_eq!(two.list(&at(kind)).await.unwrap(), cloud_api::Listing::default(), "{kind}");
         let err = two.permit_list(&at(kind), &first.uri).await.unwrap_err();
@@ -154,15 +180,18 @@ async fn a_list_that_is_too_long_changes_nothing() {
     let sim = Sim::start().await.unwrap();
     let cloud = plugin("aws", &sim);
     let made = make(&*cloud, "aws").await.unwrap();
-    let entry = |name: &str, count: u8| {
+    let entry = |name: &str, count: u16| {
         let traffic = Traffic::new(Direction::Inbound, Protocol::UDP, Ports::Any, Ports::one(53)).unwrap();
-        let targets = (0..count).map(|number| format!("10.9.{number}.1").parse().unwrap()).collect();
+        let targets = 0..count;
+        let targets = targets
+            .map(|number| format!("10.9.{}.{}", number / 200, number % 200).parse().unwrap())
+            .collect();
         PermitEntry::new(EntryName::reported(name), traffic, targets, Default::default()).unwrap()
     };
     cloud.add_entries(&at("aws"), &made.uri, &[entry("a", 3)]).await.unwrap();
     sim.take_calls();
-    let err = cloud.add_entries(&at("aws"), &made.uri, &[entry("b", 61)]).await.unwrap_err();
-    assert!(err.to_string().contains("60"), "{err}");
+    let err = cloud.add_entries(&at("aws"), &made.uri, &[entry("b", 301)]).await.unwrap_err();
+    assert!(err.to_string().contains("5 AWS security groups of 60"), "{err}");
     assert!(sim.take_calls().iter().all(|call| call.operation.contains("Describe")));
     assert_eq!(cloud.permit_list(&at("aws"), &made.uri).await.unwrap(), [entry("a", 3)]);
 }
@@ -176,7 +205,7 @@ async fn what_is_there_is_only_read() {
         make(&*cloud, kind).await.unwrap();
         sim.take_calls();
         make(&*cloud, kind).await.unwrap();
-        let reads = ["Describe", ".get", ".list"];
+        let reads = ["Describe", "/read", ".get", ".list", ".list_"];
         let writes: Vec<_> = sim
             .take_calls()
             .into_iter()
@@ -189,18 +218,21 @@ async fn what_is_there_is_only_read() {
 /// While a link is made and taken away again, nobody gets through who is not permitted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_else_gets_through_while_a_link_is_made() {
-    let house = House::new(&["aws", "gcp"]).await;
-    let (a, b, c) = ("ns.aws.a", "ns.gcp.b", "ns.gcp.c");
-    tokio::join!(house.create(a, 0), house.create(b, 0), house.create(c, 0));
-    for (at, peer) in [(a, b), (b, a)] {
-        house.orchestrator.put_rules(at.parse().unwrap(), both(peer), false).await.unwrap();
+    for (one, two) in [("aws", "gcp"), ("aws", "azure")] {
+        let house = House::new(&[one, two]).await;
+        let [a, b, c] = [format!("ns.{one}.a"), format!("ns.{two}.b"), format!("ns.{two}.c")];
+        let (a, b, c) = (a.as_str(), b.as_str(), c.as_str());
+        tokio::join!(house.create(a, 0), house.create(b, 0), house.create(c, 0));
+        for (at, peer) in [(a, b), (b, a)] {
+            house.orchestrator.put_rules(at.parse().unwrap(), both(peer), false).await.unwrap();
+        }
+        let mut looks = 0;
+        while !house.orchestrator.plan().unwrap().is_empty() {
+            assert!(!house.joined(a, c) && !house.joined(b, c));
+            looks += 1;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(house.joined(a, b) && looks > 2, "{looks} looks");
+        house.end(&[a, b, c]).await;
     }
-    let mut looks = 0;
-    while !house.orchestrator.plan().unwrap().is_empty() {
-        assert!(!house.joined(a, c) && !house.joined(b, c));
-        looks += 1;
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    assert!(house.joined(a, b) && looks > 2, "{looks} looks");
-    house.end(&[a, b, c]).await;
 }

@@ -5,8 +5,10 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use cloud_api::Cloud;
 use cloud_aws::{AwsCloud, AwsOptions};
+use cloud_azure::{AzureCloud, AzureOptions};
 use cloud_gcp::{GcpCloud, GcpOptions};
 use cloud_http::auth::Environment;
+use cloud_ibm::{IbmCloud, IbmOptions};
 use cloud_sim::Sim;
 use model::{
     Direction, Leaf, Packet, PermitRule, Ports, Protocol, ResourceName, Segment, Site, Subscriber, TagName,
@@ -22,14 +24,32 @@ use tokio_util::sync::CancellationToken;
 pub const PING: Packet = Packet { protocol: 1, src_port: 0, dst_port: 0 };
 
 /// The clouds there are, each with its name, and descriptions for two of its regions.
-pub const CLOUDS: [&str; 2] = ["aws", "gcp"];
+pub const CLOUDS: [&str; 4] = ["aws", "azure", "gcp", "ibm"];
 
 pub fn description(cloud: &str, region: usize) -> &'static str {
     match (cloud, region) {
         ("aws", 0) => r#"{"region":"us-east-1","ImageId":"ami-1","InstanceType":"t3.micro"}"#,
+        ("aws", 2) => r#"{"zone":"us-east-1c","ImageId":"ami-1"}"#,
         ("aws", _) => r#"{"region":"eu-west-1","ImageId":"ami-1","InstanceType":"t3.micro"}"#,
+        ("azure", 0) => {
+            r#"{"location":"westus2","properties":{"hardwareProfile":{"vmSize":"Standard_B1s"},"storageProfile":{}}}"#
+        }
+        ("azure", _) => {
+            r#"{"location":"westeurope","properties":{"hardwareProfile":{"vmSize":"Standard_B1s"},"storageProfile":{}}}"#
+        }
         ("gcp", 0) => r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[{"boot":true}]}"#,
-        (_, _) => r#"{"zone":"europe-west1-b","machineType":"e2-micro","disks":[{"boot":true}]}"#,
+        ("gcp", _) => r#"{"zone":"europe-west1-b","machineType":"e2-micro","disks":[{"boot":true}]}"#,
+        (_, 0) => r#"{"zone":"us-south-1","profile":{"name":"bx2-2x8"},"image":{"id":"i"}}"#,
+        (_, _) => r#"{"zone":"eu-de-2","profile":{"name":"bx2-2x8"},"image":{"id":"i"}}"#,
+    }
+}
+
+/// Where a namespace is in a cloud.
+pub fn deployment(cloud: &str) -> &'static str {
+    match cloud {
+        "azure" => "/subscriptions/s1/resourceGroups/g1",
+        "gcp" => "projects/p1",
+        _ => "",
     }
 }
 
@@ -42,6 +62,13 @@ pub fn plugin(cloud: &str, sim: &Sim) -> Arc<dyn Cloud> {
             let keys = [("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"), ("AWS_SECRET_ACCESS_KEY", "secret")];
             Arc::new(AwsCloud::with(&options, Environment::of(keys), clock, None).unwrap())
         }
+        "azure" => {
+            let (endpoint, token) = (Some(sim.url()), Some("t".to_owned()));
+            let options = AzureOptions { endpoint, token, ..AzureOptions::default() };
+            let none: [(&str, &str); 0] = [];
+            Arc::new(AzureCloud::with(&options, Environment::of(none), clock, None).unwrap())
+        }
+        "ibm" => Arc::new(ibm(sim, None)),
         _ => {
             let endpoint = Some(format!("{}/compute/v1", sim.url()));
             let options = GcpOptions { endpoint, token: Some("ya29.x".to_owned()), ..GcpOptions::default() };
@@ -49,6 +76,19 @@ pub fn plugin(cloud: &str, sim: &Sim) -> Arc<dyn Cloud> {
             Arc::new(GcpCloud::with(&options, Environment::of(none), clock, None).unwrap())
         }
     }
+}
+
+/// The IBM plugin, which fetches its tokens from the simulator too.
+pub fn ibm(sim: &Sim, owner: Option<&str>) -> IbmCloud {
+    let url = sim.url();
+    let options = IbmOptions {
+        endpoint: Some(format!("{url}/{{region}}/v1")),
+        transit_endpoint: Some(format!("{url}/v1")),
+        owner: owner.map(str::to_owned),
+        ..IbmOptions::default()
+    };
+    let key = Environment::of([("IBMCLOUD_API_KEY", "key"), ("IBMCLOUD_IAM_API_ENDPOINT", url.as_str())]);
+    IbmCloud::with(&options, key, Some(Arc::clone(&sim.clock) as _), None).unwrap()
 }
 
 /// Tags in memory, kept across restarts.
@@ -113,7 +153,7 @@ struct Namespaces;
 #[async_trait]
 impl Deployments for Namespaces {
     async fn deployment(&self, site: &Site) -> Result<Option<String>, String> {
-        Ok(Some(if site.cloud.as_str() == "gcp" { "projects/p1".to_owned() } else { String::new() }))
+        Ok(Some(deployment(site.cloud.as_str()).to_owned()))
     }
     async fn has_namespace(&self, _: &Segment) -> Result<bool, String> {
         Ok(true)

@@ -1,6 +1,6 @@
 //! A rule over groups: what a node enforces.
 
-use std::{fmt, net::IpAddr, sync::Arc};
+use std::{fmt, net::IpAddr, ops, sync::Arc};
 
 use ipnet::IpNet;
 
@@ -68,7 +68,7 @@ pub struct Rule {
     pub address_groups: Vec<Identifier>,
     /// Set only when the policy has `applied_to_per_rule`.
     pub applied_to_groups: Vec<Identifier>,
-    pub detail: Arc<RuleDetail>,
+    pub detail: Detail,
 }
 
 /// The part of a rule that names no group.
@@ -85,6 +85,34 @@ pub struct RuleDetail {
     /// What a message said of the rule that cannot be said here, for people: a rule that has any permits nothing. The
     /// engine leaves it empty.
     pub untranslatable: Vec<String>,
+}
+
+/// A shared [`RuleDetail`]. Most rules have none, which has no counter that writer and readers would count at once.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Detail(Option<Arc<RuleDetail>>);
+
+static BARE: RuleDetail = RuleDetail {
+    ip_blocks: Vec::new(),
+    fqdns: Vec::new(),
+    to_services: Vec::new(),
+    services: Vec::new(),
+    l7_protocols: Vec::new(),
+    name: String::new(),
+    log_label: String::new(),
+    untranslatable: Vec::new(),
+};
+
+impl ops::Deref for Detail {
+    type Target = RuleDetail;
+    fn deref(&self) -> &RuleDetail {
+        self.0.as_deref().unwrap_or(&BARE)
+    }
+}
+
+impl From<RuleDetail> for Detail {
+    fn from(detail: RuleDetail) -> Self {
+        Detail((detail != BARE).then(|| Arc::new(detail)))
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

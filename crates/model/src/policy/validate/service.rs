@@ -30,6 +30,11 @@ impl Report {
         self.one_of("spec.type", &spec.kind, &kinds);
         self.labels("spec.selector", &spec.selector);
         self.cluster_ips(spec);
+        let policies = ["", "SingleStack", "PreferDualStack", "RequireDualStack"];
+        self.one_of("spec.ipFamilyPolicy", &spec.ip_family_policy, &policies);
+        for (i, family) in spec.ip_families.iter().enumerate() {
+            self.one_of(&format!("spec.ipFamilies[{i}]"), family, &["IPv4", "IPv6"]);
+        }
         for (i, address) in spec.external_ips.iter().enumerate() {
             self.any_address(&format!("spec.externalIPs[{i}]"), address);
         }

@@ -24,6 +24,7 @@ pub const DEL_SET: u16 = 11;
 pub const NEW_ELEMENT: u16 = 12;
 pub const GET_ELEMENT: u16 = 13;
 pub const DEL_ELEMENT: u16 = 14;
+pub const NEW_GENERATION: u16 = 15;
 pub const GET_GENERATION: u16 = 16;
 
 pub const LIST_ELEMENT: u16 = 1;

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    time::Instant,
 };
 
 use node_nft::{Family, Limits, Live};
@@ -12,6 +13,7 @@ use node_services::{
     nftables,
 };
 
+use super::quarantine::Pause;
 use crate::{
     ipvs::{Ipvs, IpvsOpenError, Refused, Timeouts},
     link::Links,
@@ -54,7 +56,8 @@ const STRICT_ARP: &[(&str, &str)] =
 #[derive(Debug, Default)]
 pub struct Outcome {
     pub operations: usize,
-    /// Objects that the kernel refused; the next call tries them again. The others were carried out.
+    /// Objects that the kernel refused and that are not there; a comparison tries them again ([`IpvsProxy::is_due`]).
+    /// The others were carried out.
     pub refused: Vec<Refused>,
     pub refused_addresses: Vec<(IpAddr, Refusal)>,
     /// Servers that we want and that somebody else has made: left as they are.
@@ -73,6 +76,16 @@ pub struct IpvsProxy {
     foreign: BTreeSet<ServerId>,
     /// The kernel may differ from the plane: the next update compares all.
     unsure: bool,
+    /// What the kernel refused, and is not yet tried again.
+    refused: Refusals,
+}
+
+/// Refused objects, and when all is compared because of them.
+#[derive(Debug, Default)]
+struct Refusals {
+    objects: Vec<Refused>,
+    addresses: Vec<(IpAddr, Refusal)>,
+    pause: Pause,
 }
 
 impl IpvsProxy {
@@ -105,8 +118,9 @@ impl IpvsProxy {
         let elsewhere = links.addresses()?.into_iter().filter(|(index, _)| *index != interface);
         config.host_addresses.extend(elsewhere.map(|(_, address)| address));
         let nft = Nft::open()?;
-        let (plane, foreign) = (Plane::default(), BTreeSet::new());
-        let mut proxy = Self { ipvs, links, nft, interface, plane, config, rules, foreign, unsure: true };
+        let (plane, foreign, refused) = (Plane::default(), BTreeSet::new(), Refusals::default());
+        let mut proxy =
+            Self { ipvs, links, nft, interface, plane, config, rules, foreign, unsure: true, refused };
         let outcome = proxy.renew(store)?;
         Ok((proxy, outcome))
     }
@@ -149,8 +163,8 @@ impl IpvsProxy {
         if guarded {
             self.guard(store, &BTreeSet::new())?;
         }
-        self.unsure = !outcome.refused.is_empty() || !outcome.refused_addresses.is_empty();
-        Ok(outcome)
+        self.unsure = false;
+        Ok(self.refused.join(outcome))
     }
 
     /// Compares the kernel with what it should hold, and repairs it.
@@ -175,8 +189,13 @@ impl IpvsProxy {
         self.guard(store, &going)?;
         let outcome = self.execute(&ops)?;
         self.guard(store, &BTreeSet::new())?;
-        self.unsure = !outcome.refused.is_empty() || !outcome.refused_addresses.is_empty();
-        Ok(outcome)
+        self.unsure = false;
+        Ok(self.refused.replace(outcome))
+    }
+
+    /// Whether it is time to compare all, because something was refused.
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.refused.pause.is_over(now)
     }
 
     /// Removes destinations whose last connection is over. Call it from time to time while [`Self::is_draining`].
@@ -237,5 +256,33 @@ impl IpvsProxy {
         refused_addresses.extend(self.links.change(self.interface, false, &unbind)?);
         let foreign = self.foreign.iter().copied().collect();
         Ok(Outcome { operations: ours.len(), refused, refused_addresses, foreign })
+    }
+}
+
+impl Refusals {
+    /// After an update: what was refused before is still not there.
+    fn join(&mut self, outcome: Outcome) -> Outcome {
+        if !outcome.refused.is_empty() || !outcome.refused_addresses.is_empty() {
+            self.pause.shorten(Instant::now());
+        }
+        self.objects.extend(outcome.refused);
+        self.addresses.extend(outcome.refused_addresses);
+        self.told(outcome.operations, outcome.foreign)
+    }
+
+    /// After a comparison of all.
+    fn replace(&mut self, outcome: Outcome) -> Outcome {
+        if outcome.refused.is_empty() && outcome.refused_addresses.is_empty() {
+            self.pause = Pause::default();
+        } else {
+            self.pause.lengthen(Instant::now());
+        }
+        (self.objects, self.addresses) = (outcome.refused, outcome.refused_addresses);
+        self.told(outcome.operations, outcome.foreign)
+    }
+
+    fn told(&self, operations: usize, foreign: Vec<ServerId>) -> Outcome {
+        let (refused, refused_addresses) = (self.objects.clone(), self.addresses.clone());
+        Outcome { operations, refused, refused_addresses, foreign }
     }
 }

@@ -107,10 +107,13 @@ pub struct Synced {
     pub transactions: usize,
     /// Everything was compared, not only what had changed.
     pub full: bool,
-    /// Services of which something is not in force, and what.
+    /// Services of which something is not in force, and what. It is tried again by itself, with longer and longer
+    /// pauses.
     pub refused: BTreeMap<ServiceName, String>,
     /// UDP flows that pointed to endpoints which are gone.
     pub cleaned: usize,
+    /// How long it took to look for them, if that was needed.
+    pub clean_took: Option<Duration>,
 }
 
 pub struct Proxy {
@@ -189,7 +192,11 @@ impl Proxy {
             if std::mem::take(&mut self.clean_all) {
                 cleanup = Cleanup::of_everything(&self.store);
             }
-            synced.cleaned = clean(&cleanup).inspect_err(|_| self.clean_all = true)?;
+            if !cleanup.is_empty() {
+                let started = Instant::now();
+                synced.cleaned = clean(&cleanup).inspect_err(|_| self.clean_all = true)?;
+                synced.clean_took = Some(started.elapsed());
+            }
         }
         if self.mode == Mode::Nftables && synced.transactions > 0 {
             self.watch.generation = self.generation()?;
@@ -205,8 +212,9 @@ impl Proxy {
         if !synced.full {
             synced.full = true;
             for proxy in &mut self.nftables {
-                synced.transactions += proxy.reconcile()?.transactions;
+                synced.transactions += proxy.reconcile(&self.store)?.transactions;
             }
+            self.note_held();
             if let Some(proxy) = &mut self.ipvs {
                 let outcome = proxy.reconcile(&self.store)?;
                 synced.transactions += outcome.operations;
@@ -263,7 +271,7 @@ impl Proxy {
             self.drain(now)?;
         }
         if !self.is_suspicious(now)? {
-            return Ok(None);
+            return self.retry(now);
         }
         let synced = self.reconcile()?;
         if self.mode == Mode::Nftables {
@@ -299,11 +307,14 @@ impl Proxy {
             Mode::Nftables if self.nftables.is_empty() => {
                 synced.full = true;
                 synced.transactions = self.start_nftables()?.transactions;
-                self.refused.clear();
+                self.note_held();
             }
             Mode::Nftables => {
                 // Both families are told before one is complained about.
-                let done: Vec<_> = self.nftables.iter_mut().map(|proxy| proxy.update(patches)).collect();
+                let store = &self.store;
+                let done: Vec<_> =
+                    self.nftables.iter_mut().map(|proxy| proxy.update(store, patches)).collect();
+                self.note_held();
                 for applied in done {
                     synced.transactions += applied?.transactions;
                 }
@@ -321,6 +332,43 @@ impl Proxy {
             }
         }
         Ok(synced)
+    }
+
+    /// Tries what was refused again, when its time has come. `None`: nothing was tried.
+    fn retry(&mut self, now: Instant) -> Result<Option<Synced>, SyncError> {
+        let before = self.refusals();
+        let mut synced = Synced::default();
+        for proxy in &mut self.nftables {
+            synced.transactions += proxy.retry(&self.store, now)?.transactions;
+        }
+        if let Some(proxy) = self.ipvs.as_mut().filter(|proxy| proxy.is_due(now)) {
+            let outcome = proxy.reconcile(&self.store)?;
+            synced.transactions += outcome.operations;
+            self.refused = refused(&self.store, &outcome);
+        } else if before == self.refusals() {
+            return Ok(None);
+        } else {
+            self.note_held();
+        }
+        if self.mode == Mode::Nftables {
+            self.watch.generation = self.generation()?;
+        }
+        synced.refused = self.refused.clone();
+        Ok(Some(synced))
+    }
+
+    /// What each held port has been through.
+    fn refusals(&self) -> Vec<(PortId, u32)> {
+        let held = self.nftables.iter().flat_map(NftablesProxy::refused);
+        held.map(|(id, held)| (id.clone(), held.refusals)).collect()
+    }
+
+    fn note_held(&mut self) {
+        self.refused.clear();
+        for (id, held) in self.nftables.iter().flat_map(NftablesProxy::refused) {
+            let text = format!("{id} is not in force: {} (refused {} times)", held.reason, held.refusals);
+            self.refused.entry(service_of(id)).or_insert(text);
+        }
     }
 
     fn start_nftables(&mut self) -> Result<Applied, SyncError> {
@@ -415,9 +463,6 @@ impl Proxy {
 
 /// Deletes stale flows of both families.
 fn clean(cleanup: &Cleanup) -> Result<usize, ConntrackError> {
-    if cleanup.is_empty() {
-        return Ok(0);
-    }
     let mut conntrack = Conntrack::open().map_err(ConntrackError::Read)?;
     Ok(conntrack.clean(false, cleanup)? + conntrack.clean(true, cleanup)?)
 }

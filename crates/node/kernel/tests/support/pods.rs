@@ -125,11 +125,12 @@ pub fn rule(
         enable_logging: false,
         address_groups: sets.iter().map(|set| Identifier::parse(set)).collect(),
         applied_to_groups: Vec::new(),
-        detail: Arc::new(RuleDetail {
+        detail: RuleDetail {
             ip_blocks: blocks.iter().map(block).collect(),
             services: services.to_vec(),
             ..RuleDetail::default()
-        }),
+        }
+        .into(),
     }
 }
 

@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+#[path = "packet.rs"]
+mod packet;
+
 use std::{
     io::{ErrorKind, Read},
     net::{IpAddr, SocketAddr},
@@ -100,24 +103,17 @@ fn ping(from: IpAddr, to: IpAddr, patience: Duration) -> Result<(), ErrorKind> {
         socket.connect(&SocketAddr::new(to, 0).into())?;
         socket.set_read_timeout(Some(patience))?;
         // Of its own, or it would go on with the connection of an earlier one.
-        let [high, low] = PINGS.fetch_add(1, Ordering::Relaxed).to_be_bytes();
-        let mut echo = [if ipv6 { 128 } else { 8 }, 0, 0, 0, high, low, 0, 1];
-        if !ipv6 {
-            let sum: u32 = echo.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
-            let folded = u16::try_from((sum & 0xffff) + (sum >> 16)).expect("a folded sum has 16 bits");
-            echo[2..4].copy_from_slice(&(!folded).to_be_bytes());
-        }
-        socket.send(&echo)?;
+        let number = PINGS.fetch_add(1, Ordering::Relaxed);
+        socket.send(&packet::echo(ipv6, number))?;
         let started = Instant::now();
         while started.elapsed() < patience {
             let mut buffer = [0; 256];
             let len = (&socket).read(&mut buffer)?;
-            let message = if ipv6 { &buffer[..len] } else { &buffer[usize::from(buffer[0] & 15) * 4..len] };
-            match message.first() {
-                // Before it was connected, the socket may have heard answers to others.
-                Some(0 | 129) if message.get(4..6) == Some(&[high, low]) => return Ok(()),
-                Some(1 | 3) => return Err(ErrorKind::ConnectionRefused.into()),
-                _ => {}
+            // Before it was connected, the socket may have heard answers to others.
+            match packet::answered(&buffer[..len], ipv6, number) {
+                Some(true) => return Ok(()),
+                Some(false) => return Err(ErrorKind::ConnectionRefused.into()),
+                None => {}
             }
         }
         Err(ErrorKind::TimedOut.into())
@@ -135,14 +131,7 @@ pub fn listen_sctp(at: IpAddr) -> Socket {
 /// The first packet of an association, with a port of its own to be recognised by.
 pub fn send_sctp(from: IpAddr, to: IpAddr, port: u16, mark: u16) {
     let socket = bound(from, raw(), Some(Protocol::from(SCTP))).expect("root may open raw sockets");
-    let mut packet = Vec::new();
-    packet.extend(mark.to_be_bytes());
-    packet.extend(port.to_be_bytes());
-    packet.extend([0; 8]);
-    // INIT: type, flags, length, tag, window, streams out and in, first number.
-    packet.extend([1, 0, 0, 20, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1]);
-    let sum = crc32c(&packet).to_le_bytes();
-    packet[8..12].copy_from_slice(&sum);
+    let packet = packet::write(mark, port, 0, packet::INIT, &[]);
     socket.send_to(&packet, &SocketAddr::new(to, 0).into()).expect("there is a route");
 }
 
@@ -160,9 +149,4 @@ pub fn saw_sctp(socket: &Socket, ipv6: bool, mark: u16, patience: Duration) -> b
         }
     }
     false
-}
-
-fn crc32c(bytes: &[u8]) -> u32 {
-    let step = |crc: u32, _| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
-    !bytes.iter().fold(!0, |crc: u32, byte| (0..8).fold(crc ^ u32::from(*byte), step))
 }

@@ -4,6 +4,9 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+#[path = "packet.rs"]
+mod packet;
+
 use std::{
     io::{self, ErrorKind, Read as _},
     net::{IpAddr, SocketAddr, UdpSocket},
@@ -15,23 +18,13 @@ use std::{
 use socket2::{Protocol, Socket, Type};
 
 use super::lab::bound_to;
+use packet::{INIT, INIT_ACK, read, write};
 
 /// SOCK_RAW and IPPROTO_SCTP, which the crate names with all its features only.
 const RAW: i32 = 3;
 const SCTP: i32 = 132;
-const INIT: u8 = 1;
-const INIT_ACK: u8 = 2;
-const COOKIE: u16 = 7;
 
 static PORT: AtomicU16 = AtomicU16::new(20_000);
-
-struct Packet {
-    from: u16,
-    to: u16,
-    kind: u8,
-    tag: u32,
-    text: Vec<u8>,
-}
 
 /// Call it in the server's namespace.
 pub fn listen(address: IpAddr) -> Socket {
@@ -78,46 +71,4 @@ pub fn ask(from: IpAddr, to: SocketAddr, patience: Duration) -> Result<String, E
         }
     };
     attempt().map_err(|error| error.kind())
-}
-
-/// Raw sockets of IPv4 hand out the header of the network too, those of IPv6 do not.
-fn read(bytes: &[u8], ipv6: bool) -> Option<Packet> {
-    let start = if ipv6 { 0 } else { usize::from(bytes.first()? & 15) * 4 };
-    let bytes = bytes.get(start..)?;
-    let number = |at: usize| Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
-    let tag = u32::from_be_bytes(bytes.get(16..20)?.try_into().ok()?);
-    let text = match number(32) {
-        Some(COOKIE) => bytes.get(36..32 + usize::from(number(34)?))?.to_vec(),
-        _ => Vec::new(),
-    };
-    Some(Packet { from: number(0)?, to: number(2)?, kind: *bytes.get(12)?, tag, text })
-}
-
-fn write(from: u16, to: u16, verification: u32, kind: u8, text: &[u8]) -> Vec<u8> {
-    let mut chunk = vec![kind, 0, 0, 0];
-    chunk.extend(0x1234_5678_u32.to_be_bytes());
-    chunk.extend(65_536_u32.to_be_bytes());
-    chunk.extend([0, 1, 0, 1, 0, 0, 0, 1]);
-    if !text.is_empty() {
-        let len = u16::try_from(text.len() + 4).expect("a short text");
-        chunk.extend(COOKIE.to_be_bytes());
-        chunk.extend(len.to_be_bytes());
-        chunk.extend(text);
-    }
-    let len = u16::try_from(chunk.len()).expect("a short chunk");
-    chunk[2..4].copy_from_slice(&len.to_be_bytes());
-    chunk.resize(chunk.len().next_multiple_of(4), 0);
-    let mut packet =
-        [&from.to_be_bytes()[..], &to.to_be_bytes(), &verification.to_be_bytes(), &[0; 4], &chunk].concat();
-    let checksum = crc32c(&packet);
-    packet[8..12].copy_from_slice(&checksum.to_le_bytes());
-    packet
-}
-
-/// RFC 9260, appendix A.
-fn crc32c(bytes: &[u8]) -> u32 {
-    let crc = bytes.iter().fold(u32::MAX, |crc, byte| {
-        (0..8).fold(crc ^ u32::from(*byte), |crc, _| crc >> 1 ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 })
-    });
-    !crc
 }

@@ -232,8 +232,8 @@ fn payload(flow: &Flow, base: PayloadBase, offset: u32, len: u32) -> Result<Vec<
         (PayloadBase::Network, 16, 4) if !ipv6 => Ok(octets(flow.destination.0)),
         (PayloadBase::Network, 8, 16) if ipv6 => Ok(octets(flow.source.0)),
         (PayloadBase::Network, 24, 16) if ipv6 => Ok(octets(flow.destination.0)),
-        (PayloadBase::Transport, 0, 2) => Ok(flow.source.1.to_be_bytes().to_vec()),
-        (PayloadBase::Transport, 2, 2) => Ok(flow.destination.1.to_be_bytes().to_vec()),
+        (PayloadBase::Transport, 0, 1 | 2) => Ok(flow.source.1.to_be_bytes()[..len as usize].to_vec()),
+        (PayloadBase::Transport, 2, 1 | 2) => Ok(flow.destination.1.to_be_bytes()[..len as usize].to_vec()),
         _ => Err(Stop::NotUnderstood(format!("{len} bytes at {offset} of {base:?}"))),
     }
 }
@@ -243,6 +243,8 @@ fn meta(flow: &Flow, key: MetaKey) -> Result<Vec<u8>, Stop> {
         MetaKey::Mark => Ok(flow.mark.to_ne_bytes().to_vec()),
         MetaKey::L4Proto => Ok(vec![flow.protocol]),
         MetaKey::Nfproto => Ok(vec![if flow.destination.0.is_ipv6() { 10 } else { 2 }]),
+        MetaKey::InInterfaceName => Ok(crate::Key::new().interface(&flow.interfaces.0).as_bytes().to_vec()),
+        MetaKey::OutInterfaceName => Ok(crate::Key::new().interface(&flow.interfaces.1).as_bytes().to_vec()),
         _ => Err(Stop::NotUnderstood(format!("meta {key:?}"))),
     }
 }

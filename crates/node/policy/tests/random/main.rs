@@ -4,37 +4,29 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
+mod large;
 mod world;
 
 use node_nft::{
     Hook, Limits, Live, Plan, Table,
-    evaluate::{NEW, Outcome, Packet as Wire, evaluate},
     fake::FakeKernel,
+    walk::{End, Flow, Memory, World},
 };
 use node_policy::{Change, Decision, ObjectKind, Options, Packet, Plane, naive::Naive};
 use world::{Dice, local_change, packet, policy_change, set_change};
 
 fn by_table(table: &Table, packet: &Packet) -> Decision {
-    let [a, b] = packet.l4.first.to_be_bytes();
-    let [c, d] = packet.l4.second.to_be_bytes();
-    let wire = Wire {
-        in_interface: "x".into(),
-        out_interface: "y".into(),
-        source: packet.source,
-        destination: packet.destination,
-        protocol: packet.l4.protocol,
-        header: [a, b, c, d],
-        mark: 0xffff_ffff,
-        ct_state: NEW,
-    };
-    let judgement = evaluate(table, Hook::Forward, &wire).unwrap();
-    match judgement.outcome {
-        Outcome::Accept => {
-            assert_eq!(judgement.mark & 0xc000, 0xc000, "bits that others need stay: {packet:?}");
+    let (source, destination) = ((packet.source, packet.l4.first), (packet.destination, packet.l4.second));
+    let mut flow = Flow::new(packet.l4.protocol, source, destination);
+    (flow.mark, flow.interfaces) = (0xffff_ffff, ("x".into(), "y".into()));
+    let world = World { tables: &[table], is_local: &|_| false, memory: &Memory::new() };
+    match world.hook(Hook::Forward, &mut flow).unwrap() {
+        End::Passed => {
+            assert_eq!(flow.mark & 0xc000, 0xc000, "bits that others need stay: {packet:?}");
             Decision::Permit
         }
-        Outcome::Drop => Decision::Drop,
-        Outcome::Reject(_) => Decision::Reject,
+        End::Dropped => Decision::Drop,
+        End::Rejected(_) => Decision::Reject,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Random objects from a small world, so that they meet: few names, few addresses, few ports.
 
-use std::{net::IpAddr, sync::Arc};
+use std::net::IpAddr;
 
 use model::policy::{
     Kind,
@@ -145,7 +145,7 @@ fn rule(dice: &mut Dice, ordered: bool, per_rule: bool) -> Rule {
         enable_logging: false,
         address_groups: dice.some(&["s0", "s1", "s2", "s3"], 2).into_iter().map(Identifier::parse).collect(),
         applied_to_groups: if per_rule { applied_to(dice) } else { Vec::new() },
-        detail: Arc::new(detail),
+        detail: detail.into(),
     }
 }
 

@@ -29,6 +29,7 @@ pub fn all() -> Vec<Case> {
         balancer_modes(),
         types_and_labels(),
         shared_addresses(),
+        shared_node_ports(),
         session_affinity(),
         services_come_and_go(),
     ]
@@ -397,6 +398,29 @@ fn shared_addresses() -> Case {
             stage([b()], rows(REMOTE)),
             stage([b(), a()], rows(LOCAL)),
             stage([a()], rows(LOCAL)),
+        ],
+    }
+}
+
+fn shared_node_ports() -> Case {
+    let a = || ("a", http("172.30.0.41", 3001), vec![http_slice("a", &[LOCAL])]);
+    let b = || ("b", http("172.30.0.42", 3001), vec![http_slice("b", &[REMOTE])]);
+    let own = || {
+        vec![
+            tcp(POD, ("172.30.0.41", 80), by(&[LOCAL], 80, false)),
+            tcp(POD, ("172.30.0.42", 80), by(&[REMOTE], 80, false)),
+        ]
+    };
+    let at_node = |endpoint| tcp(CLIENT, (NODE, 3001), by(&[endpoint], 80, true));
+    let elsewhere = || ("a", http("172.30.0.41", 3002), vec![http_slice("a", &[LOCAL])]);
+    let both_ports = vec![at_node(REMOTE), tcp(CLIENT, (NODE, 3002), by(&[LOCAL], 80, true))];
+    Case {
+        name: "two services with one node port keep their own addresses, and the first by name has the port",
+        stages: vec![
+            stage([b()], vec![at_node(REMOTE)]),
+            stage([a(), b()], [own(), vec![at_node(LOCAL)]].concat()),
+            stage([elsewhere(), b()], [own(), both_ports].concat()),
+            stage([b()], vec![at_node(REMOTE)]),
         ],
     }
 }

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use node_nft::{Limits, Table};
+use node_nft::Table;
 
 use super::*;
 use crate::{
@@ -45,7 +45,7 @@ fn play_nftables(case: &Case, node: &Node, config: &Config) {
     let mut plane = nftables::Plane::new(ipv6, config.clone());
     for (index, stage) in case.stages.iter().enumerate() {
         stage.fill(&mut store);
-        plane.apply(&store.patches(), Limits::default());
+        plane.apply(&store.patches());
         let table = plane.table();
         for row in &stage.rows {
             let ask = |memory: &Memory| {
@@ -120,8 +120,8 @@ fn a_packet_into_a_service_of_ten_thousand_endpoints_may_reach_each_of_them() {
     store.set_service(name("web"), http("172.30.0.41", 0));
     store.set_slice("web", slice("web", endpoints, &[("http", Protocol::Tcp, 80)]));
     let mut plane = nftables::Plane::new(false, rules());
-    let work = plane.apply(&store.patches(), Limits::default());
-    assert!(!work.transactions.is_empty());
+    let work = plane.apply(&store.patches());
+    assert!(!work.is_empty());
     let table = plane.table();
     let probe = Probe { protocol: Protocol::Tcp, from: ip(POD), to: (ip("172.30.0.41"), 80) };
     let answer =

@@ -79,6 +79,11 @@ impl Layout {
         [&[self.address(), FieldType::Proto, FieldType::Port], more].concat()
     }
 
+    /// Bytes of a frontend in keys.
+    pub fn place_len(self) -> usize {
+        SetSchema::set(self.place_fields(&[])).key_len()
+    }
+
     pub fn schema(self, set: &str) -> SetSchema {
         let address = self.address();
         let socket = [address, FieldType::Port];

@@ -1,4 +1,4 @@
-use node_nft::{Live, Plan, fake::FakeKernel};
+use node_nft::{Limits, Live, Plan, Transaction, fake::FakeKernel};
 use proptest::prelude::*;
 
 use super::*;
@@ -50,7 +50,7 @@ proptest! {
             let flush = matches!(event, Event::Flush);
             event.apply(&mut store);
             if flush {
-                commit(&mut kernel, &plane.apply(&store.patches(), limits).transactions);
+                commit(&mut kernel, &plane.apply(&store.patches()).transactions(limits));
                 assert_agrees(&plane, &kernel);
             }
         }
@@ -62,7 +62,7 @@ proptest! {
         let (mut plane, mut kernel) = started(config());
         for event in events {
             event.apply(&mut store);
-            commit(&mut kernel, &plane.apply(&store.patches(), Limits::default()).transactions);
+            commit(&mut kernel, &plane.apply(&store.patches()).transactions(Limits::default()));
         }
         let writes = kernel.writes;
         restart(&store, &mut kernel);
@@ -80,11 +80,11 @@ proptest! {
         for (index, event) in events.into_iter().enumerate() {
             event.apply(&mut store);
             if index == half {
-                commit(&mut kernel, &plane.apply(&store.patches(), limits).transactions);
+                commit(&mut kernel, &plane.apply(&store.patches()).transactions(limits));
             }
         }
-        let work = plane.apply(&store.patches(), limits);
-        commit(&mut kernel, &work.transactions[..cut.min(work.transactions.len())]);
+        let work = plane.apply(&store.patches()).transactions(limits);
+        commit(&mut kernel, &work[..cut.min(work.len())]);
         let plane = restart(&store, &mut kernel);
         assert_agrees(&plane, &kernel);
     }
@@ -99,7 +99,7 @@ fn restart(store: &Store, kernel: &mut FakeKernel) -> Plane {
     let found = kernel.table.clone().expect("an earlier run made it");
     plane.adopt(&found);
     let all: Vec<_> = fresh.all_as_new();
-    plane.apply(&all, Limits::default());
+    plane.apply(&all);
     plane.align(&found);
     reconcile(kernel, &plane.table());
     plane
@@ -112,12 +112,12 @@ fn one_endpoint_that_replaces_another_is_one_element_each_way() {
     store.set_service(name("web"), service("172.30.0.1"));
     let with = |last: &str| slice("web", vec![endpoint("10.0.0.1", "there"), endpoint(last, "there")]);
     store.set_slice("web", with("10.0.0.2"));
-    commit(&mut kernel, &plane.apply(&store.patches(), Limits::default()).transactions);
+    commit(&mut kernel, &plane.apply(&store.patches()).transactions(Limits::default()));
     store.set_slice("web", with("10.0.0.3"));
-    let work = plane.apply(&store.patches(), Limits::default());
-    assert_eq!(work.transactions.len(), 1);
-    assert_eq!(work.transactions[0].ops.iter().map(Op::weight).sum::<usize>(), 2);
-    commit(&mut kernel, &work.transactions);
+    let work = plane.apply(&store.patches()).transactions(Limits::default());
+    assert_eq!(work.len(), 1);
+    assert_eq!(work[0].ops.iter().map(Op::weight).sum::<usize>(), 2);
+    commit(&mut kernel, &work);
     assert_agrees(&plane, &kernel);
 }
 
@@ -127,10 +127,10 @@ fn the_place_that_a_smaller_pool_leaves_is_swept_after_the_switch() {
     let (mut plane, mut kernel) = started(config());
     store.set_service(name("web"), service("172.30.0.1"));
     store.set_slice("web", slice("web", vec![endpoint("10.0.0.1", "there"), endpoint("10.0.0.2", "there")]));
-    commit(&mut kernel, &plane.apply(&store.patches(), Limits::default()).transactions);
+    commit(&mut kernel, &plane.apply(&store.patches()).transactions(Limits::default()));
     store.set_slice("web", slice("web", vec![endpoint("10.0.0.2", "there")]));
-    let work = plane.apply(&store.patches(), Limits::default());
-    let [switch, sweep] = &work.transactions[..] else { panic!("{work:#?}") };
+    let work = plane.apply(&store.patches()).transactions(Limits::default());
+    let [switch, sweep] = &work[..] else { panic!("{work:#?}") };
     assert!(switch.ops.iter().any(|op| matches!(op, Op::AddElements { set, .. } if set == layout::SERVICES)));
     assert!(
         matches!(&sweep.ops[..], [Op::DeleteElements { set, .. }] if set == layout::ENDPOINTS),
@@ -144,12 +144,12 @@ fn clients_forget_an_endpoint_that_goes_and_all_when_affinity_ends() {
     let (mut plane, _) = started(config());
     store.set_service(name("web"), Service { affinity: Some(10), ..service("172.30.0.1") });
     store.set_slice("web", slice("web", vec![endpoint("10.0.0.1", "there"), endpoint("10.0.0.2", "there")]));
-    assert!(plane.apply(&store.patches(), Limits::default()).forget.is_empty());
+    assert!(plane.apply(&store.patches()).forget.is_empty());
     store.set_slice("web", slice("web", vec![endpoint("10.0.0.2", "there")]));
-    let forget = plane.apply(&store.patches(), Limits::default()).forget;
+    let forget = plane.apply(&store.patches()).forget;
     assert_eq!(forget.len(), 1);
     assert_eq!(forget[0].endpoint.as_deref(), Some(&[10, 0, 0, 1, 0x1f, 0x90, 0, 0][..]));
     store.set_service(name("web"), service("172.30.0.1"));
-    let forget = plane.apply(&store.patches(), Limits::default()).forget;
+    let forget = plane.apply(&store.patches()).forget;
     assert!(matches!(&forget[..], [Forget { endpoint: None, .. }]), "{forget:?}");
 }

@@ -215,3 +215,29 @@ fn one_name_and_two_protocols_are_two_ports() {
     store.set_service(name("dns"), dns);
     assert_eq!(store.patches().len(), 2);
 }
+
+#[test]
+fn ports_that_a_local_policy_leaves_unanswered_are_counted() {
+    let unanswered = |internal: bool, external: bool, on: &[&str]| {
+        let mut store = Store::new(node());
+        let ports =
+            vec![crate::ServicePort { node_port: 30_080, ..crate::testing::port("http", Protocol::Tcp, 80) }];
+        let (internal_local, external_local) = (internal, external);
+        let web = Service { internal_local, external_local, ports, ..service("172.30.0.1") };
+        store.set_service(name("web"), web);
+        let endpoints = on.iter().enumerate().map(|(place, on)| endpoint(&format!("10.0.0.{place}"), on));
+        store.set_slice("web", slice("web", endpoints.collect()));
+        store.patches();
+        let counted = store.unanswered();
+        store.delete_service(&name("web"));
+        store.patches();
+        assert_eq!(store.unanswered(), (0, 0), "what is gone is not counted");
+        counted
+    };
+    assert_eq!(unanswered(true, false, &["there"]), (1, 0));
+    assert_eq!(unanswered(false, true, &["there"]), (0, 1));
+    assert_eq!(unanswered(true, true, &["there", "there"]), (1, 1));
+    assert_eq!(unanswered(true, true, &["there", "here"]), (0, 0));
+    assert_eq!(unanswered(true, true, &[]), (0, 0), "nobody answers anywhere");
+    assert_eq!(unanswered(false, false, &["there"]), (0, 0));
+}

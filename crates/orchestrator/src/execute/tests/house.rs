@@ -1,6 +1,9 @@
 //! A house to test in: a store, tags, namespaces and fake clouds.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use cloud_api::{Cloud, FakeCloud, reaches};
@@ -110,8 +113,10 @@ pub struct House {
     pub book: Arc<Book>,
     pub clouds: Vec<Arc<FakeCloud>>,
     pub orchestrator: Arc<Orchestrator>,
+    options: Options,
     running: JoinHandle<()>,
-    _dir: Arc<TempDir>,
+    /// Where the store is; none if it is in memory.
+    _dir: Option<Arc<TempDir>>,
 }
 
 pub fn options() -> Options {
@@ -128,25 +133,38 @@ impl House {
         let dir = Arc::new(tempfile::tempdir().unwrap());
         let store = embedded::open(dir.path()).unwrap();
         let clouds = clouds.iter().map(|name| Arc::new(FakeCloud::new(name.parse().unwrap()))).collect();
-        Self::with(store, Arc::default(), clouds, dir, |cloud| cloud).await
+        Self::with(store, Arc::default(), clouds, Some(dir), options(), |cloud| cloud).await
+    }
+
+    pub async fn with_options(clouds: &[&str], options: Options) -> Self {
+        let mut house = Self::new(clouds).await;
+        house.options = options;
+        house.restart(house.store.clone(), |cloud| cloud).await;
+        house
+    }
+
+    pub async fn in_store(store: Store, clouds: &[&str]) -> Self {
+        let clouds = clouds.iter().map(|name| Arc::new(FakeCloud::new(name.parse().unwrap()))).collect();
+        Self::with(store, Arc::default(), clouds, None, options(), |cloud| cloud).await
     }
 
     async fn with(
         store: Store,
         book: Arc<Book>,
         clouds: Vec<Arc<FakeCloud>>,
-        dir: Arc<TempDir>,
+        dir: Option<Arc<TempDir>>,
+        options: Options,
         wrap: impl Fn(Arc<dyn Cloud>) -> Arc<dyn Cloud>,
     ) -> Self {
         let tags: Arc<dyn TagBook> = Arc::clone(&book) as _;
         let orchestrator =
-            Orchestrator::load(store.clone(), tags, Arc::new(Namespaces), options()).await.unwrap();
+            Orchestrator::load(store.clone(), tags, Arc::new(Namespaces), options.clone()).await.unwrap();
         for cloud in &clouds {
             let name = cloud.name().clone();
             orchestrator.add_cloud(name, wrap(Arc::clone(cloud) as _)).await.unwrap();
         }
         let running = tokio::spawn(Arc::clone(&orchestrator).run(CancellationToken::new()));
-        Self { store, book, clouds, orchestrator, running, _dir: dir }
+        Self { store, book, clouds, orchestrator, options, running, _dir: dir }
     }
 
     /// Kills the orchestrator and starts another on what it left. Store and clouds may be wrapped.
@@ -154,9 +172,8 @@ impl House {
         self.running.abort();
         // The task is gone when it says so; what it was doing is dropped with it.
         let _ = (&mut self.running).await;
-        let next =
-            Self::with(store, Arc::clone(&self.book), self.clouds.clone(), Arc::clone(&self._dir), wrap)
-                .await;
+        let (book, clouds) = (Arc::clone(&self.book), self.clouds.clone());
+        let next = Self::with(store, book, clouds, self._dir.clone(), self.options.clone(), wrap).await;
         let plain = self.store.clone();
         *self = next;
         self.store = plain;
@@ -211,8 +228,20 @@ impl House {
     }
 
     pub fn reaches(&self, from: &str, to: &str) -> bool {
+        self.passes(&resource(from), &resource(to))
+    }
+
+    pub fn passes(&self, from: &ResourceName, to: &ResourceName) -> bool {
         let clouds: Vec<&FakeCloud> = self.clouds.iter().map(|cloud| &**cloud).collect();
-        reaches(&clouds, &resource(from), &resource(to), &PING)
+        reaches(&clouds, from, to, &PING)
+    }
+
+    /// Nothing left to do, and nobody waits.
+    pub fn is_at_rest(&self) -> bool {
+        let jobs = self.orchestrator.jobs();
+        !self.orchestrator.stale.load(Ordering::SeqCst)
+            && jobs.iter().all(|job| job.state != JobState::Running)
+            && self.orchestrator.plan().unwrap().is_empty()
     }
 
     pub fn is_empty(&self) -> bool {

@@ -293,3 +293,33 @@ fn full_pools_hold_up_only_who_needs_them() {
     world.settle();
     assert!(world.inventory.resources.contains_key(&resource("ns.azure.c")));
 }
+
+/// A rule names an address of a network that is about to go: what joined the network goes before it.
+#[test]
+fn a_network_that_goes_is_held_by_nothing() {
+    let mut world = World::new(&TWO);
+    world.want("ns.azure.a", "west");
+    world.want("ns.azure.b", "east");
+    world.settle();
+    let space = world.inventory.networks[&"ns.azure.east".parse().unwrap()].space;
+    let address = space.hosts().next().unwrap().to_string();
+    world.permit("ns.azure.a", rule("r", Direction::Outbound, &[&address]));
+    world.settle();
+    assert_eq!(world.inventory.peerings.len(), 1);
+    world.unwant("ns.azure.b");
+    world.settle();
+    assert!(world.inventory.peerings.is_empty() && world.inventory.networks.len() == 1);
+}
+
+/// A network whose removal was begun while somebody moved in is made again: it can never be removed.
+#[test]
+fn a_network_that_somebody_lives_in_is_not_waited_for_to_go() {
+    let mut world = World::new(&TWO);
+    world.want("ns.azure.a", "west");
+    world.settle();
+    world.inventory.networks.values_mut().for_each(|record| record.phase = Phase::Removing);
+    let plan = world.plan();
+    assert!(matches!(plan.steps[0].action, Action::CreateNetwork { .. }), "{plan}");
+    world.settle();
+    assert_eq!(world.inventory.networks.values().next().unwrap().phase, Phase::Ready);
+}

@@ -15,26 +15,22 @@ use super::super::{
     tables::{GroupId, NodeId, PolicyId, ProfileId},
 };
 
-/// Shorter lists are spelled anew each time: that costs less than looking them up.
+/// Of shorter lists only the last is remembered: to spell one costs less than to look it up.
 const WORTH_SHARING: usize = 8;
 
 /// Lists of names made in this flush. Policies over one group have one span, and one list of its names. Keys are the
 /// addresses of lists that the value keeps alive.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Spelled {
-    pub(super) nothing: Span,
+    /// The groups made of one selector come one after the other.
+    last: Option<(Nodes, Span)>,
     lists: FxHashMap<usize, (Nodes, Span)>,
     differences: FxHashMap<(usize, usize), (Nodes, Nodes, Span, Span)>,
 }
 
-impl Default for Spelled {
-    fn default() -> Self {
-        Spelled { nothing: Arc::new([]), lists: FxHashMap::default(), differences: FxHashMap::default() }
-    }
-}
-
 impl Spelled {
     pub(super) fn clear(&mut self) {
+        self.last = None;
         self.lists = FxHashMap::default();
         self.differences = FxHashMap::default();
     }
@@ -47,37 +43,41 @@ fn address(nodes: &Nodes) -> usize {
 impl Engine {
     pub(super) fn spell(&mut self, nodes: &Nodes) -> Span {
         if nodes.is_empty() {
-            return Arc::clone(&self.flush.spelled.nothing);
+            return Span::default();
+        }
+        if let Some((_, span)) = self.flush.spelled.last.as_ref().filter(|(last, _)| Arc::ptr_eq(last, nodes))
+        {
+            return span.clone();
         }
         if nodes.len() < WORTH_SHARING {
-            return self.names(nodes);
+            let span = self.names(nodes);
+            self.flush.spelled.last = Some((Arc::clone(nodes), span.clone()));
+            return span;
         }
         if let Some((_, span)) = self.flush.spelled.lists.get(&address(nodes)) {
-            return Arc::clone(span);
+            return span.clone();
         }
         let span = self.names(nodes);
-        self.flush.spelled.lists.insert(address(nodes), (Arc::clone(nodes), Arc::clone(&span)));
+        self.flush.spelled.lists.insert(address(nodes), (Arc::clone(nodes), span.clone()));
         span
     }
 
     fn names(&self, nodes: &[NodeId]) -> Span {
-        let mut names: Span = nodes.iter().map(|node| Arc::clone(self.nodes.text(*node))).collect();
-        Arc::get_mut(&mut names).expect("nobody else has it yet").sort_unstable();
-        names
+        nodes.iter().map(|node| Arc::clone(self.nodes.text(*node))).collect()
     }
 
     /// (entered, left).
     pub(super) fn span_difference(&mut self, old: &Nodes, new: &Nodes) -> (Span, Span) {
         if Arc::ptr_eq(old, new) {
-            return (Arc::clone(&self.flush.spelled.nothing), Arc::clone(&self.flush.spelled.nothing));
+            return (Span::default(), Span::default());
         }
         let key = (address(old), address(new));
         if let Some((.., added, removed)) = self.flush.spelled.differences.get(&key) {
-            return (Arc::clone(added), Arc::clone(removed));
+            return (added.clone(), removed.clone());
         }
         let (added, removed) = difference(old, new);
         let (added, removed) = (self.names(&added), self.names(&removed));
-        let entry = (Arc::clone(old), Arc::clone(new), Arc::clone(&added), Arc::clone(&removed));
+        let entry = (Arc::clone(old), Arc::clone(new), added.clone(), removed.clone());
         self.flush.spelled.differences.insert(key, entry);
         (added, removed)
     }
@@ -146,7 +146,7 @@ impl Engine {
             enable_logging: rule.enable_logging || record.logging,
             address_groups: sorted(&rule.groups),
             applied_to_groups: sorted(&rule.applied_to),
-            detail: Arc::clone(&rule.detail),
+            detail: rule.detail.clone(),
         });
         NetworkPolicy {
             uid,

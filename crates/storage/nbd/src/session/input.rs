@@ -1,16 +1,11 @@
-//! What has been read and not yet served.
+//! What has been received and not yet served.
 
-use std::{io, ops::Range, sync::Arc, time::Duration};
-
-use tokio::io::{AsyncRead, AsyncReadExt as _};
+use std::{io, sync::Arc};
 
 use crate::{
-    buffers::{Buffer, BufferPool},
-    protocol::REQUEST_LEN,
+    buffers::{BUFFER, Buffer, BufferPool},
+    wire::{Patience, Received, Wire},
 };
-
-/// A session silent for this long gives its buffer back.
-const IDLE: Duration = Duration::from_millis(200);
 
 #[derive(Default)]
 pub(super) struct Input {
@@ -33,52 +28,45 @@ impl Input {
         debug_assert!(self.start <= self.end);
     }
 
-    /// Gives the first `bytes` away in their buffer, and goes on with the rest in another.
-    pub(super) fn detach(&mut self, bytes: usize, pool: &Arc<BufferPool>) -> (Buffer, Range<usize>) {
-        let taken = self.start..self.start + bytes;
-        let mut next = pool.take();
-        let left = self.end - taken.end;
-        next[..left].copy_from_slice(&self.available()[bytes..]);
-        (self.start, self.end) = (0, left);
-        let given = self.buffer.replace(next).unwrap_or_else(|| pool.take());
-        (given, taken)
-    }
-
-    /// Reads what there is; 0 at the end of the stream. Dropped half-way, it loses nothing.
-    pub(super) async fn fill<S: AsyncRead + Unpin>(
+    /// Receives into the free part.
+    pub(super) fn fill(
         &mut self,
-        stream: &mut S,
+        wire: &mut Wire,
+        patience: Patience,
         pool: &Arc<BufferPool>,
-        may_idle: bool,
-    ) -> io::Result<usize> {
-        self.compact();
-        if let Some(buffer) = &mut self.buffer {
-            let read = stream.read(&mut buffer[self.end..]);
-            if self.end > 0 || !may_idle {
-                let read = read.await?;
-                self.end += read;
-                return Ok(read);
-            }
-            if let Ok(read) = tokio::time::timeout(IDLE, read).await {
-                self.end = read?;
-                return Ok(self.end);
-            }
-            self.buffer = None;
-        }
-        let mut first = [0; REQUEST_LEN];
-        let read = stream.read(&mut first).await?;
-        let mut buffer = pool.take();
-        buffer[..read].copy_from_slice(&first[..read]);
-        self.buffer = Some(buffer);
-        self.end = read;
-        Ok(read)
+    ) -> io::Result<Received> {
+        self.fill_to(BUFFER, wire, patience, pool)
     }
 
-    /// Moves what is left to the front.
-    fn compact(&mut self) {
-        if let Some(buffer) = &mut self.buffer
-            && self.start > 0
-        {
+    /// Receives until `wanted` bytes are available, or as many as fit.
+    pub(super) fn fill_to(
+        &mut self,
+        wanted: usize,
+        wire: &mut Wire,
+        patience: Patience,
+        pool: &Arc<BufferPool>,
+    ) -> io::Result<Received> {
+        self.make_room();
+        let buffer = self.buffer.get_or_insert_with(|| pool.take());
+        let end = self.start.saturating_add(wanted).min(BUFFER);
+        let received = wire.receive(&mut buffer[self.end..end], patience, pool)?;
+        if let Received::Bytes(bytes) = received {
+            self.end += bytes;
+        }
+        Ok(received)
+    }
+
+    /// Gives the buffer back if nothing is in it.
+    pub(super) fn release(&mut self) {
+        if self.start == self.end {
+            *self = Self::default();
+        }
+    }
+
+    /// Moves what is left to the front, if there is little room behind it.
+    fn make_room(&mut self) {
+        let Some(buffer) = &mut self.buffer else { return };
+        if self.start == self.end || BUFFER - self.end < BUFFER / 2 {
             buffer.copy_within(self.start..self.end, 0);
             self.end -= self.start;
             self.start = 0;

@@ -2,9 +2,10 @@
 
 use std::{io, sync::Arc};
 
-use tokio::io::{AsyncWrite, AsyncWriteExt as _};
-
-use crate::buffers::{BUFFER, Buffer, BufferPool};
+use crate::{
+    buffers::{BUFFER, Buffer, BufferPool},
+    wire::Wire,
+};
 
 #[derive(Default)]
 pub(super) struct Output {
@@ -26,13 +27,17 @@ impl Output {
         self.end += bytes;
     }
 
-    pub(super) async fn send<S: AsyncWrite + Unpin>(&mut self, stream: &mut S) -> io::Result<()> {
-        let Some(buffer) = self.buffer.take() else { return Ok(()) };
+    pub(super) fn send(&mut self, wire: &mut Wire) -> io::Result<()> {
         let end = std::mem::take(&mut self.end);
-        if end > 0 {
-            stream.write_all(&buffer[..end]).await?;
-            stream.flush().await?;
+        match &self.buffer {
+            Some(buffer) if end > 0 => wire.send(&buffer[..end]),
+            Some(_) | None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Gives the buffer back; all is sent.
+    pub(super) fn release(&mut self) {
+        debug_assert_eq!(self.end, 0);
+        self.buffer = None;
     }
 }

@@ -3,12 +3,13 @@
 use std::{
     fs::File,
     io::{IoSlice, IoSliceMut},
+    net::TcpStream,
     ops::Range,
     os::unix::fs::FileExt as _,
 };
 
 use rustix::{
-    fs::{Advice, FallocateFlags, SeekFrom, fadvise, fallocate, seek},
+    fs::{Advice, FallocateFlags, SeekFrom, fadvise, fallocate, seek, sendfile},
     io::{Errno as Os, ReadWriteFlags, preadv2, pwritev2},
 };
 
@@ -49,6 +50,20 @@ pub(super) fn read_cached(file: &File, offset: u64, into: &mut [u8]) -> bool {
 
 pub(super) fn read_exact(file: &File, offset: u64, into: &mut [u8]) -> Result<(), Errno> {
     file.read_exact_at(into, offset).map_err(|_| Errno::Io)
+}
+
+/// Sends a range of the file. A failure leaves the socket with a part of it.
+pub(super) fn send_all(file: &File, mut offset: u64, length: u64, socket: &TcpStream) -> Result<(), Errno> {
+    let end = offset + length;
+    while offset < end {
+        let left = usize::try_from(end - offset).unwrap_or(usize::MAX);
+        match sendfile(socket, file, Some(&mut offset), left) {
+            Ok(0) => return Err(Errno::Io),
+            Ok(_) | Err(Os::INTR) => {}
+            Err(os) => return Err(errno(os)),
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn prefetch(file: &File, offset: u64, length: u64) {

@@ -94,10 +94,18 @@ fn nbd(items: &[Item], uri: &str, dir: &str) -> MountInfo {
         ],
         recipes: vec![
             Recipe {
-                title: "A file system, without a kernel module (nbdfuse is in libnbd-bin; as root)",
+                title: "A file system, without a kernel module (Debian: libnbd-bin and nbdkit; as root)",
                 commands: vec![
-                    format!("mkdir -p {volume} && nbdfuse {volume} {quoted} &"),
-                    format!("mkfs.ext4 {file} && mount -o loop {file} /mnt"),
+                    // nbdfuse takes no certificates from a URI, so nbdkit speaks TLS for it.
+                    format!(
+                        "mkdir -p {volume} && nbdfuse {volume} --command nbdkit -s --exit-with-parent nbd \
+                         hostname={host} port={port} export={export} tls=require tls-certificates={} &",
+                        quote(dir)
+                    ),
+                    format!(
+                        "until [ -e {file} ]; do sleep 0.1; done; mkfs.ext4 {file} && mount -o loop {file} /mnt"
+                    ),
+                    format!("umount /mnt && umount {volume}    # when done"),
                 ],
             },
             Recipe {

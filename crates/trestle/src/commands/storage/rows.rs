@@ -1,8 +1,7 @@
-//! Tickets and consumers as users see them.
+//! Tickets and consumers as a terminal shows them.
 
 use jiff::Timestamp;
-use serde::Serialize;
-use wire::trestle::v1;
+use server::views::{Consumer, Ticket};
 
 use crate::output::Rows;
 
@@ -22,65 +21,13 @@ fn bytes(count: u64) -> String {
     }
 }
 
-#[derive(Debug, Serialize)]
-pub(super) struct Ticket {
-    id: String,
-    state: String,
-    key: String,
-    expires: String,
-    limit_bytes: Option<u64>,
-    consumer: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    sources: Vec<String>,
-}
-
-impl From<v1::Ticket> for Ticket {
-    fn from(ticket: v1::Ticket) -> Self {
-        let v1::Ticket { id, key, expires_at, limit_bytes, state, consumer, sources, .. } = ticket;
-        Self { id, state, key, expires: time(expires_at), limit_bytes, consumer, sources }
-    }
-}
-
 impl Rows for Ticket {
     const HEADER: &'static [&'static str] = &["id", "state", "key", "expires", "limit", "consumer"];
 
     fn row(&self) -> Vec<String> {
         let limit = self.limit_bytes.map_or_else(|| "none".to_owned(), bytes);
-        [&self.id, &self.state, &self.key, &self.expires, &limit, &self.consumer].map(Clone::clone).to_vec()
-    }
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct Consumer {
-    id: String,
-    phase: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    reason: String,
-    requested: String,
-    granted_bytes: u64,
-    used_bytes: Option<u64>,
-    created: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    notice: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    sources: Vec<String>,
-}
-
-impl From<v1::Consumer> for Consumer {
-    fn from(consumer: v1::Consumer) -> Self {
-        let v1::Consumer {
-            id,
-            phase,
-            reason,
-            requested,
-            granted_bytes,
-            created_at,
-            used_bytes,
-            notice,
-            sources,
-        } = consumer;
-        let created = time(created_at);
-        Self { id, phase, reason, requested, granted_bytes, used_bytes, created, notice, sources }
+        let expires = time(self.expires_at);
+        [&self.id, &self.state, &self.key, &expires, &limit, &self.consumer].map(Clone::clone).to_vec()
     }
 }
 

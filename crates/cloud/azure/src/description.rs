@@ -1,0 +1,86 @@
+//! What a user writes for a machine: Azure's own JSON, with its location. No network settings.
+
+use cloud_api::CloudError;
+use model::Segment;
+use serde_json::{Map, Value, json};
+
+use crate::names::region_of;
+
+/// Fields of a machine that a user may set.
+const FIELDS: [&str; 7] = ["location", "properties", "zones", "identity", "plan", "tags", "extendedLocation"];
+const SHAPE: &str = r#"is JSON such as {"location": "westus2", "properties": {"hardwareProfile": {"vmSize": "Standard_B1s"}, "storageProfile": {…}, "osProfile": {…}}}"#;
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Description {
+    pub(crate) region: Segment,
+    pub(crate) fields: Map<String, Value>,
+}
+
+impl Description {
+    pub(crate) fn parse(text: &str) -> Result<Self, CloudError> {
+        let invalid =
+            |what: String| CloudError::invalid(format!("the description of an Azure virtual machine {what}"));
+        let mut fields: Map<String, Value> =
+            serde_json::from_str(text).map_err(|err| invalid(format!("{SHAPE}; this is not: {err}")))?;
+        if let Some(strange) = fields.keys().find(|name| !FIELDS.contains(&name.as_str())) {
+            return Err(invalid(format!("has {strange}, which Trestle sets or Azure does not know")));
+        }
+        let region = fields.get("location").and_then(Value::as_str).and_then(region_of);
+        let region = region.ok_or_else(|| invalid("names no location".to_owned()))?;
+        fields.insert("location".to_owned(), region.as_str().into());
+        let tags = fields.get("tags").and_then(Value::as_object).into_iter().flatten();
+        if let Some((key, _)) =
+            tags.into_iter().find(|(key, _)| key.to_ascii_lowercase().starts_with("trestle-"))
+        {
+            return Err(invalid(format!("has the tag {key}, which is Trestle's own")));
+        }
+        let Some(Value::Object(properties)) = fields.get_mut("properties") else {
+            return Err(invalid("has no properties".to_owned()));
+        };
+        if properties.contains_key("networkProfile") {
+            let why = "sets the network with networkProfile, which Trestle does; leave it out";
+            return Err(invalid(why.to_owned()));
+        }
+        if !properties.get("hardwareProfile").is_some_and(Value::is_object) {
+            return Err(invalid("has no hardwareProfile in its properties".to_owned()));
+        }
+        // Disks go with the machine, so that nothing is left when it is deleted.
+        if let Some(Value::Object(storage)) = properties.get_mut("storageProfile") {
+            let disk = storage.entry("osDisk").or_insert_with(|| json!({"createOption": "FromImage"}));
+            disk["deleteOption"] = "Delete".into();
+            for disk in storage.get_mut("dataDisks").and_then(Value::as_array_mut).into_iter().flatten() {
+                disk["deleteOption"] = "Delete".into();
+            }
+        }
+        Ok(Self { region, fields })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptions_name_a_location_and_no_network() {
+        let text = r#"{"location":"West US 2","properties":{"hardwareProfile":{"vmSize":"Standard_B1s"},"storageProfile":{"dataDisks":[{"lun":0}]}}}"#;
+        let fine = Description::parse(text).unwrap();
+        assert_eq!((fine.region.as_str(), &fine.fields["location"]), ("westus2", &json!("westus2")));
+        let storage = &fine.fields["properties"]["storageProfile"];
+        assert_eq!(storage["osDisk"]["deleteOption"], "Delete");
+        assert_eq!(storage["dataDisks"][0]["deleteOption"], "Delete");
+        for bad in [
+            "",
+            "7",
+            "{}",
+            r#"{"location":"westus2"}"#,
+            r#"{"location":"","properties":{"hardwareProfile":{}}}"#,
+            r#"{"properties":{"hardwareProfile":{}}}"#,
+            r#"{"location":"westus2","properties":{}}"#,
+            r#"{"location":"westus2","name":"x","properties":{"hardwareProfile":{}}}"#,
+            r#"{"location":"westus2","tags":{"Trestle-owner":"x"},"properties":{"hardwareProfile":{}}}"#,
+            r#"{"location":"westus2","properties":{"hardwareProfile":{},"networkProfile":{}}}"#,
+        ] {
+            assert!(Description::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! The Azure plugin: virtual networks, machines, network security groups and VPN gateways of a resource group.
+//!
+//! In: calls of the `Cloud` contract. Out: requests to Azure's resource manager. Holds: nothing but locks; what is there
+//! is read every time, and recognised by name and tags. Not here: HTTP, credentials, retries (`cloud-http`).
+//!
+//! ```text
+//!   network     virtual network per site and region, one subnet, no way out by itself
+//!   resource    machine, interface, and a security group that is closed before the interface exists
+//!   permit list the group's rules, all of them in one request
+//!   peering     a peering at each side
+//!   NAT         NAT gateway with a public address, set on the subnet
+//!   gateway     a virtual network of its own (the hub) with an active-active VPN gateway; networks are peered with it
+//!   link        per tunnel: a local network gateway, which is the peer, and a connection to it
+//! ```
+
+mod api;
+mod cloud;
+mod connections;
+mod description;
+mod gateway;
+mod hub;
+mod lists;
+mod names;
+mod nat;
+mod networks;
+mod peerings;
+mod resources;
+pub mod rules;
+
+pub use api::AzureOptions;
+pub use cloud::AzureCloud;

@@ -1,0 +1,201 @@
+//! Networks: a virtual network per region, with one subnet. And what a site consists of.
+
+use std::collections::BTreeSet;
+
+use cloud_api::{CloudError, Listing};
+use futures::try_join;
+use ipnet::Ipv4Net;
+use model::{PeeringName, Segment, Site};
+use serde_json::{Value, json};
+
+use crate::{
+    api::is_made,
+    cloud::{AzureCloud, Ground, Result},
+    names::{NAME, is_same_id, peer_of, region_of, tag},
+    resources::state_of,
+};
+
+/// The one subnet of a network.
+pub(crate) const SUBNET: &str = "default";
+pub(crate) const VNETS: &str = "Microsoft.Network/virtualNetworks";
+
+/// A virtual network of the site that is not the hub.
+pub(crate) struct Vnet {
+    pub(crate) region: Segment,
+    pub(crate) space: Ipv4Net,
+    pub(crate) object: Value,
+}
+
+/// Elements of a list inside an object's properties.
+pub(crate) fn listed<'o>(object: &'o Value, field: &str) -> impl Iterator<Item = &'o Value> {
+    object["properties"][field].as_array().into_iter().flatten()
+}
+
+/// The subnet as it should be, with or without NAT.
+pub(crate) fn subnet(space: Ipv4Net, nat: Option<&str>) -> Value {
+    let mut properties = json!({"addressPrefix": space.to_string(), "defaultOutboundAccess": false});
+    if let Some(nat) = nat {
+        properties["natGateway"] = json!({"id": nat});
+    }
+    json!({"name": SUBNET, "properties": properties})
+}
+
+fn overlap(a: Ipv4Net, b: Ipv4Net) -> bool {
+    a.contains(&b) || b.contains(&a)
+}
+
+impl AzureCloud {
+    pub(crate) async fn make_network(&self, ground: &Ground, region: &Segment, space: Ipv4Net) -> Result<()> {
+        if space.prefix_len() > 29 {
+            return Err(CloudError::invalid(format!(
+                "{space} cannot be a network in Azure, which keeps five addresses of each: a /29 is the smallest"
+            )));
+        }
+        if overlap(space, self.gateway_space) {
+            return Err(CloudError::conflict(format!(
+                "{space} overlaps {}, where gateways stand; set gateway_space of the cloud to another",
+                self.gateway_space
+            )));
+        }
+        let id = ground.vnet(region.as_str());
+        let vnet = match self.owned(ground, &id).await? {
+            Some(there) if is_made(&there) => {
+                let have = there["properties"]["addressSpace"]["addressPrefixes"][0].as_str();
+                if have != Some(&space.to_string()) {
+                    return Err(CloudError::conflict(format!(
+                        "the network {}.{region} has the space {}, not {space}",
+                        ground.site,
+                        have.unwrap_or_default()
+                    )));
+                }
+                there
+            }
+            // Not there, or its making failed. One that is there has its subnet, and is never written again: that
+            // would take away what others put in.
+            _ => {
+                let body = json!({
+                    "location": region.as_str(),
+                    "tags": ground.names.tags(&[]),
+                    "properties": {"addressSpace": {"addressPrefixes": [space.to_string()]}, "subnets": [subnet(space, None)]},
+                });
+                self.arm.put(&id, &body).await?
+            }
+        };
+        // Whichever came first: a network uses the site's gateway.
+        match self.has_gateway(ground).await? {
+            true => self.join_hub(ground, region, &vnet).await,
+            false => Ok(()),
+        }
+    }
+
+    /// The site's networks, without the hub.
+    pub(crate) async fn vnets(&self, ground: &Ground) -> Result<Vec<Vnet>> {
+        let found = self.arm.list(&ground.group, VNETS).await?;
+        Ok(vnets_of(ground, &found))
+    }
+
+    pub(crate) async fn remove_network(&self, ground: &Ground, region: &Segment) -> Result<()> {
+        let id = ground.vnet(region.as_str());
+        let Some(vnet) = self.owned(ground, &id).await? else {
+            return self.leave_hub(ground, region).await;
+        };
+        // Before it is taken off the gateway, not after.
+        let used = listed(&vnet, "subnets").any(|subnet| listed(subnet, "ipConfigurations").next().is_some());
+        if used {
+            return Err(CloudError::conflict(format!(
+                "resources live in the network {}.{region}",
+                ground.site
+            )));
+        }
+        self.leave_hub(ground, region).await?;
+        Ok(self.arm.delete(&id).await?)
+    }
+
+    pub(crate) async fn list_site(&self, ground: &Ground) -> Result<Listing> {
+        let list = |kind: &'static str| async move { Ok(self.arm.list(&ground.group, kind).await?) };
+        // Everything stands in a network or, gateways, in the hub: without them there is nothing.
+        let vnets = list(VNETS).await?;
+        if !vnets.iter().any(|vnet| ground.names.owns(vnet)) {
+            return Ok(Listing::default());
+        }
+        let (machines, interfaces, nats, gateway, connections) = try_join!(
+            list("Microsoft.Compute/virtualMachines"),
+            list("Microsoft.Network/networkInterfaces"),
+            list("Microsoft.Network/natGateways"),
+            self.gateway(ground),
+            list("Microsoft.Network/connections"),
+        )?;
+        let networks = vnets_of(ground, &vnets);
+        let mine = |objects: &[Value]| -> Vec<Value> {
+            objects.iter().filter(|object| ground.names.owns(object) && is_made(object)).cloned().collect()
+        };
+        let resource = |machine: &Value| {
+            let wanted = machine["properties"]["networkProfile"]["networkInterfaces"][0]["id"].as_str()?;
+            let interface = interfaces.iter().find(|one| is_same_id(&one["id"], wanted))?;
+            Some((tag(machine, NAME)?.parse().ok()?, state_of(ground, machine, interface)?))
+        };
+        let peers: BTreeSet<Site> = mine(&connections).iter().filter_map(peer_of).collect();
+        let subnet_has_nat = |nat: &Value| {
+            let id = nat["id"].as_str().unwrap_or_default();
+            let subnets = networks.iter().flat_map(|vnet| listed(&vnet.object, "subnets"));
+            subnets.into_iter().any(|subnet| is_same_id(&subnet["properties"]["natGateway"]["id"], id))
+        };
+        Ok(Listing {
+            resources: mine(&machines).iter().filter_map(resource).collect(),
+            peerings: self.peerings_of(ground, &networks, &vnets).await?,
+            nats: mine(&nats)
+                .iter()
+                .filter(|nat| subnet_has_nat(nat))
+                .filter_map(|nat| region_of(nat["location"].as_str()?))
+                .collect(),
+            networks: networks.iter().map(|vnet| (vnet.region.clone(), vnet.space)).collect(),
+            gateway: gateway.map(|gateway| gateway.state),
+            connections: peers.into_iter().collect(),
+        })
+    }
+
+    /// Peerings that were asked for and are up, by the networks they join. A network of another resource group is
+    /// asked for its name.
+    async fn peerings_of(
+        &self,
+        ground: &Ground,
+        networks: &[Vnet],
+        known: &[Value],
+    ) -> Result<Vec<PeeringName>> {
+        let mut found = BTreeSet::new();
+        let prefix = format!("{}-peer-", ground.names.prefix());
+        for vnet in networks {
+            let ours = listed(&vnet.object, "virtualNetworkPeerings").filter(|peering| {
+                let named = peering["name"].as_str().is_some_and(|name| name.starts_with(&prefix));
+                named && peering["properties"]["peeringState"] == "Connected"
+            });
+            for peering in ours {
+                let Some(id) = peering["properties"]["remoteVirtualNetwork"]["id"].as_str() else { continue };
+                let far = match known.iter().find(|vnet| is_same_id(&vnet["id"], id)) {
+                    Some(far) => Some(far.clone()),
+                    None => self.arm.get(id).await?,
+                };
+                let far = far.and_then(|far| {
+                    let region = region_of(far["location"].as_str()?)?;
+                    Some(model::NetworkName { site: ground.names.owns_site(&far)?, region })
+                });
+                let near = model::NetworkName { site: ground.site.clone(), region: vnet.region.clone() };
+                found.extend(far.and_then(|far| PeeringName::new(near, far).ok()));
+            }
+        }
+        Ok(found.into_iter().collect())
+    }
+}
+
+fn vnets_of(ground: &Ground, objects: &[Value]) -> Vec<Vnet> {
+    let prefix = format!("{}-net-", ground.names.prefix());
+    let vnet = |object: &Value| {
+        let ours = object["name"].as_str()?.starts_with(&prefix) && ground.names.owns(object);
+        let space = object["properties"]["addressSpace"]["addressPrefixes"][0].as_str()?.parse().ok()?;
+        let region = region_of(object["location"].as_str()?)?;
+        (ours && is_made(object)).then(|| Vnet { region, space, object: object.clone() })
+    };
+    let mut vnets: Vec<Vnet> = objects.iter().filter_map(vnet).collect();
+    vnets.sort_by(|a, b| a.region.cmp(&b.region));
+    vnets
+}

@@ -1,0 +1,143 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn entry(name: &str, protocol: Protocol, targets: &[String], tags: &[String]) -> PermitEntry {
+    let ports = if protocol == Protocol::TCP { Ports::Range { first: 80, last: 90 } } else { Ports::Any };
+    let traffic = Traffic::new(Direction::Outbound, protocol, Ports::Any, ports).unwrap();
+    let targets = targets.iter().map(|text| text.parse().unwrap()).collect();
+    PermitEntry::new(EntryName::reported(name), traffic, targets, tags.iter().cloned().collect()).unwrap()
+}
+
+fn one(host: u8) -> Vec<String> {
+    vec![format!("10.0.0.{host}")]
+}
+
+#[test]
+fn a_closed_group_has_an_empty_list_and_an_open_one_shows() {
+    assert_eq!(entries_of(&closed()), []);
+    // A new group of Azure, without rules of its own, is open in both directions.
+    let open = entries_of(&[]);
+    assert_eq!(open.len(), 2);
+    assert!(open.iter().all(|entry| entry.name.as_str().starts_with(STRANGE)));
+    // Whatever is asked for, the group is closed afterwards.
+    assert!(is_same(&rules_of(&[], &open).unwrap(), &closed()));
+}
+
+#[test]
+fn rules_keep_their_priority_while_others_come_and_go() {
+    let [a, b, c] = ["a", "b", "c"].map(|name| entry(name, Protocol::TCP, &one(1), &[]));
+    let first = rules_of(&[], &[a.clone(), b.clone()]).unwrap();
+    let of = |rules: &[Value], entry: &PermitEntry| {
+        let name = format!("t-{}-0", letters(entry.name.as_str(), 16));
+        rules.iter().find(|rule| rule["name"] == name.as_str()).map(priority)
+    };
+    assert_eq!([of(&first, &a), of(&first, &b)], [Some(100), Some(101)]);
+    let second = rules_of(&first, &[c.clone(), b.clone()]).unwrap();
+    assert_eq!([of(&second, &a), of(&second, &b), of(&second, &c)], [None, Some(101), Some(100)]);
+}
+
+#[test]
+fn names_and_tags_of_any_length_come_back() {
+    let tags: Vec<String> = (0..40).map(|n| format!("{n}{}", "x".repeat(60))).collect();
+    let long = entry(&"n".repeat(200), Protocol::Any, &one(1), &tags);
+    let rules = rules_of(&[], std::slice::from_ref(&long)).unwrap();
+    assert!(rules.len() > 10);
+    for rule in &rules {
+        assert!(rule["properties"]["description"].as_str().unwrap().len() <= LONGEST);
+        assert!(rule["name"].as_str().unwrap().len() <= 80);
+    }
+    assert_eq!(entries_of(&rules), [long]);
+}
+
+#[test]
+fn what_azure_cannot_do_is_refused_before_the_first_call() {
+    let kind = |entries: &[PermitEntry]| rules_of(&[], entries).unwrap_err().kind;
+    assert_eq!(kind(&[entry("a", Protocol::Number(47), &one(1), &[])]), CloudErrorKind::Unsupported);
+    let v6 = entry("a", Protocol::TCP, &["2001:db8::1".to_owned()], &[]);
+    assert_eq!(kind(&[v6]), CloudErrorKind::Unsupported);
+    // B20: there is no priority left over for a rule that does not fit.
+    let list = |count: usize| -> Vec<PermitEntry> {
+        (0..count).map(|n| entry(&format!("e{n}"), Protocol::Any, &one(1), &[])).collect()
+    };
+    assert_eq!(rules_of(&[], &list(998)).unwrap().len(), 1000);
+    assert_eq!(kind(&list(999)), CloudErrorKind::Conflict);
+    let many: Vec<String> = (0..4000).map(|n| format!("10.{}.{}.1", n / 250, n % 250)).collect();
+    assert!(rules_of(&[], &[entry("a", Protocol::Any, &many[..3998], &[])]).is_ok());
+    assert_eq!(kind(&[entry("a", Protocol::Any, &many, &[])]), CloudErrorKind::Conflict);
+}
+
+/// What somebody with a portal did is seen, kept while other things change, and deleted when that is asked for.
+#[test]
+fn rules_of_others_are_seen_and_left_alone() {
+    let rule = |name: &str, access: &str, priority: u32| {
+        json!({"name": name, "properties": {
+        "direction": "Inbound", "access": access, "priority": priority, "protocol": "Tcp", "sourcePortRange": "*",
+        "destinationPortRanges": ["22", "443"], "sourceAddressPrefix": "Internet", "destinationAddressPrefix": "*"}})
+    };
+    let mut current = closed();
+    current.extend([rule("ssh", "Allow", 100), rule("no-ssh", "Deny", 101)]);
+    let seen = entries_of(&current);
+    assert_eq!(seen.len(), 1);
+    assert_eq!(
+        (seen[0].name.as_str(), seen[0].traffic.dst_ports),
+        ("not-ours ssh", Ports::Range { first: 22, last: 443 })
+    );
+    assert_eq!(seen[0].targets().iter().next().unwrap().to_string(), "0.0.0.0/0");
+    let more = [seen[0].clone(), entry("a", Protocol::Any, &one(1), &[])];
+    let rules = rules_of(&current, &more).unwrap();
+    assert!(current.iter().all(|rule| rules.contains(rule)) && rules.len() == 5);
+    let rules = rules_of(&current, &more[1..]).unwrap();
+    assert!(!rules.contains(&current[2]) && rules.contains(&current[3]));
+}
+
+/// Azure may answer with one prefix where a list was sent, and with other cases of the same words.
+#[test]
+fn the_way_of_writing_does_not_matter() {
+    let list = [entry("a", Protocol::TCP, &one(1), &[])];
+    let wanted = rules_of(&[], &list).unwrap();
+    let mut shown = wanted.clone();
+    shown.reverse();
+    for rule in &mut shown {
+        let properties = rule["properties"].as_object_mut().unwrap();
+        properties.insert("sourceAddressPrefixes".into(), json!([]));
+        if properties.remove("destinationAddressPrefixes").is_some() {
+            properties.insert("destinationAddressPrefix".into(), "10.0.0.1/32".into());
+        }
+        properties.insert("protocol".into(), properties["protocol"].as_str().unwrap().to_uppercase().into());
+    }
+    assert!(is_same(&shown, &wanted));
+    assert_eq!(entries_of(&shown), list);
+    shown[2]["properties"]["destinationAddressPrefix"] = "10.0.0.2/32".into();
+    assert!(!is_same(&shown, &wanted));
+}
+
+type Lists = BTreeMap<String, (bool, BTreeSet<u8>, u8)>;
+
+fn lists() -> impl Strategy<Value = Lists> {
+    let entry = (any::<bool>(), proptest::collection::btree_set(1u8..6, 1..4), 0u8..3);
+    proptest::collection::btree_map("[a-z]{1,2}", entry, 0..5)
+}
+
+proptest! {
+    #[test]
+    fn lists_survive_the_way_through_azure(a in lists(), b in lists()) {
+        let list = |map: &Lists| -> Vec<PermitEntry> {
+            map.iter().map(|(name, (tcp, hosts, literal))| {
+                let targets: Vec<String> = hosts.iter().map(|host| format!("10.0.0.{host}")).collect();
+                let tags = match literal { 0 => vec!["some.tag".to_owned()], 1 => targets[..1].to_vec(), _ => targets.clone() };
+                entry(name, if *tcp { Protocol::TCP } else { Protocol::Any }, &targets, &tags)
+            }).collect()
+        };
+        let current = rules_of(&[], &list(&a)).unwrap();
+        let wanted = rules_of(&current, &list(&b)).unwrap();
+        let mut read = entries_of(&wanted);
+        read.sort();
+        let mut given = list(&b);
+        given.sort();
+        prop_assert_eq!(read, given);
+        prop_assert!(is_same(&rules_of(&wanted, &list(&b)).unwrap(), &wanted));
+        let places: BTreeSet<String> = wanted.iter().map(|rule| format!("{} {}", rule["properties"]["direction"], priority(rule))).collect();
+        prop_assert_eq!(places.len(), wanted.len());
+    }
+}

@@ -1,0 +1,81 @@
+//! The Azure plugin keeps the contract, against the simulator.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::sync::Arc;
+
+use cloud_api::{
+    At,
+    conformance::{Subject, run},
+};
+use cloud_azure::{AzureCloud, AzureOptions};
+use cloud_http::auth::Environment;
+use cloud_sim::{Faults, Sim};
+
+fn plugin(sim: &Sim) -> AzureCloud {
+    let options = AzureOptions { endpoint: Some(sim.url()), ..AzureOptions::default() };
+    // The token comes from the simulated token endpoint.
+    let principal = [
+        ("AZURE_TENANT_ID", "t1".to_owned()),
+        ("AZURE_CLIENT_ID", "c1".to_owned()),
+        ("AZURE_CLIENT_SECRET", "s".to_owned()),
+        ("AZURE_AUTHORITY_HOST", sim.url()),
+    ];
+    AzureCloud::with(&options, Environment::of(principal), Some(Arc::clone(&sim.clock) as _), None).unwrap()
+}
+
+fn description(location: &str, more: &str) -> String {
+    format!(
+        r#"{{"location":"{location}","properties":{{"hardwareProfile":{{"vmSize":"Standard_B1s"}},"storageProfile":{{"imageReference":{{"publisher":"Debian","offer":"debian-12","sku":"12","version":"latest"}}}},"osProfile":{{"computerName":"vm","adminUsername":"trestle","linuxConfiguration":{{"disablePasswordAuthentication":true,"ssh":{{"publicKeys":[{{"path":"/home/trestle/.ssh/authorized_keys","keyData":"{KEY}"}}]}}}}}}{more}}}}}"#
+    )
+}
+
+const KEY: &str = "ssh-rsa AAAA trestle";
+
+fn subject(cloud: &AzureCloud) -> Subject<'_> {
+    Subject {
+        cloud,
+        at: At {
+            site: "ns.azure".parse().unwrap(),
+            deployment: "/subscriptions/s1/resourceGroups/g1".to_owned(),
+        },
+        descriptions: [description("westus2", ""), description("westeurope", "")],
+        with_network: description("westus2", r#","networkProfile":{}"#),
+        spaces: ["10.0.0.0/16".parse().unwrap(), "10.1.0.0/16".parse().unwrap()],
+        has_nat: true,
+        peer: Some("ns.other".parse().unwrap()),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_plugin_keeps_the_contract() {
+    let sim = Sim::start().await.unwrap();
+    let cloud = plugin(&sim);
+    run(&subject(&cloud)).await.unwrap();
+    assert_eq!(sim.defects(), Vec::<String>::new());
+    assert_eq!(sim.left(), Vec::<String>::new());
+}
+
+/// Throttles, failed operations and cut connections are the plugin's to bear; the contract holds all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_contract_holds_on_a_troubled_cloud() {
+    let sim = Sim::start().await.unwrap();
+    sim.set_faults(Faults { seed: 7, throttle: 50, before: 20, lost: 20, html: 10, failed: 30, stale: 50 });
+    let cloud = plugin(&sim);
+    run(&subject(&cloud)).await.unwrap();
+    assert_eq!(sim.left(), Vec::<String>::new());
+}
+
+/// On a real subscription, with credentials from the environment: `make live-azure`. Costs money.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an Azure subscription"]
+async fn a_real_subscription_keeps_the_contract() {
+    let options = AzureOptions { owner: Some("trestle-live".to_owned()), ..AzureOptions::default() };
+    let cloud = AzureCloud::new(&options).unwrap();
+    let mut subject = subject(&cloud);
+    // AZURE_SUBSCRIPTION_ID and AZURE_RESOURCE_GROUP name the place.
+    subject.at.deployment = String::new();
+    let key = std::env::var("TRESTLE_SSH_KEY").expect("TRESTLE_SSH_KEY is a public RSA key for the machine");
+    subject.descriptions = subject.descriptions.map(|text| text.replace(KEY, &key));
+    run(&subject).await.unwrap();
+}

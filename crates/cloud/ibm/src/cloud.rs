@@ -1,0 +1,206 @@
+//! The plugin itself: the contract's calls, each handed to the module of its object.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use cloud_api::{At, Cloud, CloudError, CloudErrorKind, Listing, PeeringSpec, ResourceSpec};
+use cloud_http::{Clock, Recorder, Turns, auth::Environment};
+use ipnet::Ipv4Net;
+use model::{
+    CloudTraits, ConnectionSpec, ConnectionStatus, GatewayState, PermitEntry, ResourceState, Segment, Site,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    api::{Api, IbmOptions, Place, text},
+    description::Description,
+    names::Names,
+};
+
+pub(crate) type Result<T> = std::result::Result<T, CloudError>;
+
+/// One account of IBM Cloud.
+pub struct IbmCloud {
+    pub(crate) api: Api,
+    pub(crate) owner: String,
+    resource_group: Option<String>,
+    given_regions: Option<Vec<Segment>>,
+    regions: tokio::sync::OnceCell<Vec<String>>,
+    pub(crate) turns: Turns,
+}
+
+/// A site, with its resource group and its names.
+#[derive(Clone, Debug)]
+pub(crate) struct Ground {
+    pub(crate) site: Site,
+    group: Option<String>,
+    pub(crate) names: Names,
+}
+
+impl Ground {
+    /// What a request says of the resource group; empty where the account's default one will do.
+    pub(crate) fn place(&self, mut body: Value) -> Value {
+        if let Some(id) = &self.group {
+            body["resource_group"] = json!({"id": id});
+        }
+        body
+    }
+
+    /// A collection of which only the resource group's objects are asked for.
+    pub(crate) fn within(&self, collection: &str) -> String {
+        match &self.group {
+            Some(id) => format!("{collection}?resource_group.id={id}"),
+            None => collection.to_owned(),
+        }
+    }
+}
+
+impl IbmCloud {
+    /// With the process's environment and clock.
+    pub fn new(options: &IbmOptions) -> Result<Self> {
+        Self::with(options, Environment::process(), None, None)
+    }
+
+    pub fn with(
+        options: &IbmOptions,
+        environment: Environment,
+        clock: Option<Arc<dyn Clock>>,
+        recorder: Option<Arc<dyn Recorder>>,
+    ) -> Result<Self> {
+        Ok(Self {
+            api: Api::new(options, environment, clock, recorder)?,
+            owner: options.owner.clone().unwrap_or_else(|| "trestle".to_owned()),
+            resource_group: options.resource_group.clone(),
+            given_regions: options.regions.clone(),
+            regions: tokio::sync::OnceCell::new(),
+            turns: Turns::default(),
+        })
+    }
+
+    /// Where a site is. A deployment is a resource group's id.
+    pub(crate) fn ground(&self, site: &Site, deployment: &str) -> Ground {
+        let group =
+            if deployment.is_empty() { self.resource_group.clone() } else { Some(deployment.to_owned()) };
+        Ground { site: site.clone(), group, names: Names::new(&self.owner, site) }
+    }
+
+    fn at(&self, at: &At) -> Ground {
+        self.ground(&at.site, &at.deployment)
+    }
+
+    /// Changes of a site's networks, peerings and gateway take turns: they share its transit gateway.
+    pub(crate) async fn turn(&self, site: &Site) -> tokio::sync::OwnedMutexGuard<()> {
+        self.turns.take(&site.to_string()).await
+    }
+
+    /// The regions to look at.
+    pub(crate) async fn regions(&self) -> Result<&[String]> {
+        let find = || async {
+            if let Some(given) = &self.given_regions {
+                return Ok(given.iter().map(ToString::to_string).collect());
+            }
+            let answer =
+                self.api.send(Place::Region("us-south"), "list_regions", http::Method::GET, "regions", None);
+            let answer = answer.await?;
+            let regions = answer["regions"].as_array().into_iter().flatten();
+            let usable = regions.filter(|region| region["status"] != "unavailable");
+            Ok::<_, CloudError>(usable.map(|region| text(region, "name").to_owned()).collect())
+        };
+        self.regions.get_or_try_init(find).await.map(Vec::as_slice)
+    }
+}
+
+#[async_trait]
+impl Cloud for IbmCloud {
+    async fn describe(&self) -> Result<CloudTraits> {
+        Ok(CloudTraits::of_kind("ibm"))
+    }
+
+    async fn inspect_resource(&self, _: &At, description: &str) -> Result<Segment> {
+        Ok(Description::parse(description)?.region)
+    }
+
+    async fn list(&self, at: &At) -> Result<Listing> {
+        self.list_site(&self.at(at)).await
+    }
+
+    async fn ensure_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<()> {
+        let _turn = self.turn(&at.site).await;
+        self.make_network(&self.at(at), region.as_str(), space).await
+    }
+
+    async fn delete_network(&self, at: &At, region: &Segment) -> Result<()> {
+        let _turn = self.turn(&at.site).await;
+        self.remove_network(&self.at(at), region.as_str()).await
+    }
+
+    async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState> {
+        self.make_resource(&self.at(at), spec).await
+    }
+
+    async fn attach_resource(&self, _: &At, _: &Segment, id: &str) -> Result<ResourceState> {
+        let message = format!(
+            "{id} cannot be attached: the IBM Cloud plugin makes instances, it does not take over existing ones"
+        );
+        Err(CloudError::new(CloudErrorKind::Unsupported, message))
+    }
+
+    async fn delete_resource(&self, at: &At, name: &Segment) -> Result<()> {
+        self.remove_resource(&self.at(at), name).await
+    }
+
+    async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>> {
+        self.read_list(&self.at(at), uri).await
+    }
+
+    async fn add_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<()> {
+        self.change_list(&self.at(at), uri, entries, &[]).await
+    }
+
+    async fn delete_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<()> {
+        self.change_list(&self.at(at), uri, &[], entries).await
+    }
+
+    async fn ensure_peering(&self, spec: &PeeringSpec) -> Result<()> {
+        self.make_peering(spec).await
+    }
+
+    async fn delete_peering(&self, spec: &PeeringSpec) -> Result<()> {
+        self.remove_peering(spec).await
+    }
+
+    async fn ensure_nat(&self, at: &At, region: &Segment) -> Result<()> {
+        self.make_nat(&self.at(at), region.as_str()).await
+    }
+
+    async fn delete_nat(&self, at: &At, region: &Segment) -> Result<()> {
+        self.remove_nat(&self.at(at), region.as_str()).await
+    }
+
+    async fn create_gateway(&self, at: &At, asn: u32) -> Result<GatewayState> {
+        let _turn = self.turn(&at.site).await;
+        self.make_gateway(&self.at(at), asn).await
+    }
+
+    async fn delete_gateway(&self, at: &At) -> Result<()> {
+        let _turn = self.turn(&at.site).await;
+        self.remove_gateway(&self.at(at)).await
+    }
+
+    /// A connection has its sessions from the beginning.
+    async fn create_bgp_sessions(&self, _: &At, _: &ConnectionSpec) -> Result<()> {
+        Ok(())
+    }
+
+    async fn create_connections(&self, at: &At, spec: &ConnectionSpec) -> Result<()> {
+        self.connect(&self.at(at), spec).await
+    }
+
+    async fn delete_connections(&self, at: &At, peer: &Site) -> Result<()> {
+        self.disconnect(&self.at(at), peer).await
+    }
+
+    async fn connection_status(&self, at: &At, peer: &Site) -> Result<ConnectionStatus> {
+        self.status(&self.at(at), peer).await
+    }
+}

@@ -1,0 +1,35 @@
+//! The IBM Cloud plugin: VPCs, instances, security groups, transit gateways and VPN gateways with BGP.
+//!
+//! In: calls of the `Cloud` contract. Out: requests to IBM's VPC and transit gateway APIs. Holds: locks and the list of
+//! regions; what is there is read every time and recognised by its name. Not here: HTTP, credentials, retries
+//! (`cloud-http`).
+//!
+//! ```text
+//!   network     VPC per site and region; four address prefixes, one per zone and one spare; a subnet per zone in use
+//!   resource    instance in a security group of its own, which has no rules at first
+//!   permit list rules of that group, and a note that says whose they are
+//!   peering     transit gateway per site, or per pair of sites, that the networks are attached to; a note per peering
+//!   NAT         public gateway per zone in use
+//!   gateway     VPC of its own with a route-mode VPN gateway, attached to the site's transit gateway
+//!   link        VPN connection per address of the peer, two tunnels each, BGP inside; a note that says who the peer is
+//! ```
+//!
+//! IBM's objects have a name of 63 letters and no other text. What does not fit stands in notes ([`notes`]).
+
+mod api;
+mod cloud;
+mod connections;
+mod description;
+mod gateway;
+mod joints;
+mod lists;
+mod names;
+mod nat;
+mod networks;
+pub mod notes;
+mod peerings;
+mod resources;
+pub mod rules;
+
+pub use api::IbmOptions;
+pub use cloud::IbmCloud;

@@ -1,0 +1,158 @@
+//! Names. A name is made from what an object is for, so the same is never made twice, and owner and site are in it, so
+//! that what others made is never taken for ours.
+
+use cloud_http::letters;
+use model::{PeeringName, Segment, Site};
+use serde_json::Value;
+
+/// The names of a site's objects: `t-SITE-KIND-WHAT`, 63 letters at most.
+#[derive(Clone, Debug)]
+pub(crate) struct Names {
+    prefix: String,
+}
+
+impl Names {
+    pub(crate) fn new(owner: &str, site: &Site) -> Self {
+        Self { prefix: format!("t-{}", letters(&format!("{owner}/{site}"), 12)) }
+    }
+
+    /// Of what belongs to two sites.
+    pub(crate) fn pair(owner: &str, a: &Site, b: &Site) -> Self {
+        let (first, second) = if a < b { (a, b) } else { (b, a) };
+        Self { prefix: format!("t-{}", letters(&format!("{owner}/{first}+{second}"), 12)) }
+    }
+
+    fn named(&self, kind: &str) -> String {
+        format!("{}-{kind}", self.prefix)
+    }
+
+    fn of(&self, kind: &str, what: &str) -> String {
+        format!("{}-{kind}-{}", self.prefix, letters(what, 12))
+    }
+
+    pub(crate) fn network(&self) -> String {
+        self.named("vpc")
+    }
+
+    pub(crate) fn gateway_network(&self) -> String {
+        self.named("gw-vpc")
+    }
+
+    /// One of a network's address prefixes.
+    pub(crate) fn part(&self, number: usize) -> String {
+        self.named(&format!("part-{number}"))
+    }
+
+    pub(crate) fn subnet(&self, zone: &str) -> String {
+        self.of("sub", zone)
+    }
+
+    pub(crate) fn nat(&self, zone: &str) -> String {
+        self.of("nat", zone)
+    }
+
+    pub(crate) fn instance(&self, name: &Segment) -> String {
+        self.of("vm", name.as_str())
+    }
+
+    pub(crate) fn is_instance(&self, name: &str) -> bool {
+        name.starts_with(&self.named("vm-"))
+    }
+
+    /// The closed group of an instance, by the instance's name.
+    pub(crate) fn group(&self, instance: &str) -> String {
+        format!("{instance}-sg")
+    }
+
+    /// What the names of an instance's notes begin with.
+    pub(crate) fn instance_notes(&self, instance: &str) -> String {
+        format!("{instance}-note-")
+    }
+
+    pub(crate) fn peering_note(&self, peering: &PeeringName) -> String {
+        self.of("peering", &peering.to_string())
+    }
+
+    pub(crate) fn is_peering_note(&self, name: &str) -> bool {
+        name.starts_with(&self.named("peering-"))
+    }
+
+    pub(crate) fn link_note(&self, peer: &Site) -> String {
+        self.of("link", &peer.to_string())
+    }
+
+    pub(crate) fn is_link_note(&self, name: &str) -> bool {
+        name.starts_with(&self.named("link-"))
+    }
+
+    pub(crate) fn gateway(&self) -> String {
+        self.named("gw")
+    }
+
+    pub(crate) fn policy(&self) -> String {
+        self.named("ipsec")
+    }
+
+    /// What the names of a link's connections begin with.
+    pub(crate) fn connections(&self, peer: &Site) -> String {
+        format!("{}-", self.of("conn", &peer.to_string()))
+    }
+
+    pub(crate) fn hub(&self) -> String {
+        self.named("hub")
+    }
+
+    /// What is attached to a transit gateway.
+    pub(crate) fn joint(&self, what: &str) -> String {
+        self.of("joint", what)
+    }
+
+    pub(crate) fn owns(&self, object: &Value) -> bool {
+        let rest = object["name"].as_str().and_then(|name| name.strip_prefix(&self.prefix));
+        rest.is_some_and(|rest| rest.starts_with('-'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn names_are_short_legal_and_different() {
+        let long = "x".repeat(120);
+        let site: Site = format!("{long}.{long}").parse().unwrap();
+        let names = Names::new("trestle", &site);
+        let peer: Site = "other.aws".parse().unwrap();
+        let vm = names.instance(&long.parse().unwrap());
+        let all = [
+            names.network(),
+            names.gateway_network(),
+            names.part(3),
+            names.subnet("us-south-1"),
+            names.nat("us-south-1"),
+            names.group(&vm),
+            format!("{}{}", names.instance_notes(&vm), u64::MAX),
+            vm,
+            names.link_note(&peer),
+            names.gateway(),
+            names.policy(),
+            format!("{}9", names.connections(&peer)),
+            names.hub(),
+            names.joint("us-south"),
+            Names::pair("trestle", &site, &peer).hub(),
+        ];
+        for name in &all {
+            assert!(name.len() <= 63, "{name}");
+            assert!(
+                name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+            );
+            assert!(!name.ends_with('-'));
+        }
+        assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), all.len());
+        assert!(names.owns(&json!({"name": all[0]})) && !names.owns(&json!({"name": all[14]})));
+        assert!(!Names::new("other", &site).owns(&json!({"name": all[0]})));
+        assert_eq!(Names::pair("o", &site, &peer).hub(), Names::pair("o", &peer, &site).hub());
+    }
+}

@@ -1,0 +1,92 @@
+//! Notes: text of any kind, kept with IBM. Pure.
+//!
+//! An object in IBM Cloud has a name of 63 letters and no description, and an account has room for few tags. So what
+//! must be remembered is written into the names of the rules of a security group that has no targets: it applies to
+//! nothing and permits nothing, is made in one request with all its rules, reads back as it was written, and goes with
+//! its VPC. Its rules name an address that nobody has (RFC 5737), in case somebody puts a target into it.
+
+use cloud_api::CloudError;
+use serde_json::{Value, json};
+
+/// IBM's bound on the rules of a group.
+const MOST_RULES: usize = 250;
+/// Bytes in one rule's name: 63 letters, five of them its number, two per byte.
+const BYTES: usize = 29;
+/// The longest note.
+pub const LONGEST: usize = MOST_RULES * BYTES;
+
+/// The rules that a note is.
+pub fn write(what: &str, note: &str) -> Result<Vec<Value>, CloudError> {
+    if note.len() > LONGEST {
+        return Err(CloudError::conflict(format!(
+            "{what}: names, addresses and tags take {} characters; what Trestle can keep with IBM Cloud is {LONGEST}. Use \
+             fewer or shorter ones",
+            note.len()
+        )));
+    }
+    let rule = |(number, bytes): (usize, &[u8])| {
+        let letters: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        json!({
+            "name": format!("n{number:03}-{letters}"),
+            "direction": "inbound",
+            "protocol": "tcp",
+            "port_min": number + 1,
+            "port_max": number + 1,
+            "remote": {"address": "192.0.2.1"},
+        })
+    };
+    Ok(note.as_bytes().chunks(BYTES).enumerate().map(rule).collect())
+}
+
+/// The note of a group; none if it is no note, or not whole.
+pub fn read(group: &Value) -> Option<String> {
+    let rules = group["rules"].as_array()?;
+    let mut parts: Vec<(&str, &str)> =
+        rules.iter().map(|rule| rule["name"].as_str()?.split_once('-')).collect::<Option<_>>()?;
+    parts.sort_unstable();
+    let mut bytes = Vec::new();
+    for (place, (number, letters)) in parts.iter().enumerate() {
+        if *number != format!("n{place:03}") {
+            return None;
+        }
+        for pair in letters.as_bytes().chunks(2) {
+            bytes.push(u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn notes_read_back_in_any_order(note in ".{0,400}", turn in 0usize..20) {
+            let mut rules = write("x", &note).unwrap();
+            for rule in &rules {
+                prop_assert!(rule["name"].as_str().unwrap().len() <= 63);
+            }
+            let count = rules.len().max(1);
+            rules.rotate_left(turn % count);
+            let whole = json!({"rules": rules});
+            let read_back = read(&whole);
+            prop_assert_eq!(read_back.as_deref(), Some(note.as_str()));
+            if rules.len() > 1 {
+                rules.sort_by_key(|rule| rule["name"].to_string());
+                rules.remove(rules.len() / 2 - usize::from(rules.len() == 2));
+                let torn = json!({"rules": rules});
+                prop_assert_eq!(read(&torn), None);
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        assert_eq!(write("x", &"y".repeat(LONGEST)).unwrap().len(), MOST_RULES);
+        assert!(write("x", &"y".repeat(LONGEST + 1)).unwrap_err().message.contains("7250"));
+        assert_eq!(read(&json!({"rules": [{"name": "by-hand"}]})), None);
+    }
+}

@@ -1,0 +1,198 @@
+//! Resources: instances, each in a security group of its own. Born closed: the group has no rules.
+
+use cloud_api::{CloudError, ResourceSpec};
+use futures::future::try_join_all;
+use model::{ResourceState, Segment};
+use serde_json::{Value, json};
+
+use crate::{
+    api::{GROUP, INSTANCE, Place, RULE, is_alive, text},
+    cloud::{Ground, IbmCloud, Result},
+    description::Description,
+    networks::Vpc,
+    notes,
+    rules::Note,
+};
+
+/// An instance as the contract knows it. Its id is its region and its name, which is one of a kind there.
+pub(crate) fn state_of(region: &str, instance: &Value) -> Option<ResourceState> {
+    let address = text(&instance["primary_network_attachment"]["primary_ip"], "address");
+    // What IBM shows while there is none yet.
+    let address = address.parse().ok().filter(|address: &std::net::IpAddr| !address.is_unspecified())?;
+    Some(ResourceState {
+        uri: format!("{region}/{}", text(instance, "name")),
+        address,
+        region: region.parse().ok()?,
+    })
+}
+
+/// The notes of an instance, the newest first, with their numbers.
+fn notes_of<'g>(ground: &Ground, groups: &'g [Value], instance: &str) -> Vec<(u64, &'g Value)> {
+    let prefix = ground.names.instance_notes(instance);
+    let number = |group: &Value| text(group, "name").strip_prefix(&prefix)?.parse().ok();
+    let mut found: Vec<_> = groups.iter().filter_map(|group| Some((number(group)?, group))).collect();
+    found.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
+    found
+}
+
+/// What is noted of an instance.
+pub(crate) fn note_of(ground: &Ground, groups: &[Value], instance: &str) -> Option<Note> {
+    let notes = notes_of(ground, groups, instance);
+    notes.iter().find_map(|(_, group)| serde_json::from_str(&notes::read(group)?).ok())
+}
+
+pub(crate) fn group_of<'g>(ground: &Ground, groups: &'g [Value], instance: &str) -> Option<&'g Value> {
+    let name = ground.names.group(instance);
+    groups.iter().find(|group| group["name"] == name.as_str())
+}
+
+impl IbmCloud {
+    pub(crate) async fn make_resource(&self, ground: &Ground, spec: &ResourceSpec) -> Result<ResourceState> {
+        let description = Description::parse(&spec.description)?;
+        if description.region != spec.region {
+            return Err(CloudError::invalid(format!(
+                "the description is for {}, not {}",
+                description.region, spec.region
+            )));
+        }
+        let (name, region) = (ground.names.instance(&spec.name), spec.region.as_str());
+        let _turn = self.turns.take(&format!("{region}/{name}")).await;
+        let (place, vpc) = (Place::Region(region), self.need_vpc(ground, region).await?);
+        let listed = format!("instances?name={name}");
+        let (there, groups) = futures::try_join!(
+            async { Ok(self.api.list(place, &INSTANCE, &listed).await?) },
+            self.groups(&vpc)
+        )?;
+        let there = there.into_iter().find(is_alive);
+        let note = Note { name: spec.name.to_string(), list: Vec::new() };
+        if note_of(ground, &groups, &name).is_none() {
+            self.write_note(ground, &vpc, &groups, &name, &note).await?;
+        }
+        let made = match there {
+            Some(instance) if INSTANCE.is_ready(&instance) => instance,
+            _ => {
+                let (group, subnet) = futures::try_join!(
+                    self.closed_group(ground, &vpc, &groups, &name),
+                    self.subnet(ground, &vpc, &description.zone)
+                )?;
+                let body = instance(ground, &vpc, &name, description.fields, &group, &subnet);
+                self.api.make(place, &INSTANCE, &listed, &body).await?
+            }
+        };
+        let none = || CloudError::unavailable(format!("the instance {name} has no address yet"));
+        state_of(region, &made).ok_or_else(none)
+    }
+
+    /// The group of an instance that is still to be made. Rules that an earlier one left are taken out.
+    async fn closed_group(
+        &self,
+        ground: &Ground,
+        vpc: &Vpc,
+        groups: &[Value],
+        instance: &str,
+    ) -> Result<String> {
+        let place = Place::Region(&vpc.region);
+        if let Some(group) = group_of(ground, groups, instance) {
+            let id = text(group, "id");
+            let has_targets = group["targets"].as_array().is_some_and(|targets| !targets.is_empty());
+            let rules = group["rules"].as_array().into_iter().flatten().filter(|_| !has_targets);
+            try_join_all(rules.map(|rule| async move {
+                let path = format!("security_groups/{id}/rules/{}", text(rule, "id"));
+                self.api.remove(place, &RULE, &path).await
+            }))
+            .await?;
+            return Ok(id.to_owned());
+        }
+        let body =
+            ground.place(json!({"name": ground.names.group(instance), "vpc": {"id": vpc.id}, "rules": []}));
+        let path = format!("security_groups?vpc.id={}", vpc.id);
+        Ok(text(&self.api.make(place, &GROUP, &path, &body).await?, "id").to_owned())
+    }
+
+    /// Writes an instance's note anew, then forgets the older ones.
+    pub(crate) async fn write_note(
+        &self,
+        ground: &Ground,
+        vpc: &Vpc,
+        groups: &[Value],
+        instance: &str,
+        note: &Note,
+    ) -> Result<()> {
+        let old = notes_of(ground, groups, instance);
+        let number = old.first().map_or(0, |(number, _)| number + 1);
+        let name = format!("{}{number}", ground.names.instance_notes(instance));
+        let text_of = serde_json::to_string(note).unwrap_or_default();
+        self.note_down(ground, vpc, &name, &format!("the permit list of {}", note.name), &text_of).await?;
+        try_join_all(old.iter().map(|(_, group)| self.forget(vpc, group))).await?;
+        Ok(())
+    }
+
+    /// Makes a note. One of the same name says the same.
+    pub(crate) async fn note_down(
+        &self,
+        ground: &Ground,
+        vpc: &Vpc,
+        name: &str,
+        what: &str,
+        note: &str,
+    ) -> Result<()> {
+        let rules = notes::write(what, note)?;
+        let body = ground.place(json!({"name": name, "vpc": {"id": vpc.id}, "rules": rules}));
+        let path = format!("security_groups?vpc.id={}", vpc.id);
+        self.api.make(Place::Region(&vpc.region), &GROUP, &path, &body).await.map(drop)
+    }
+
+    pub(crate) async fn forget(&self, vpc: &Vpc, group: &Value) -> Result<()> {
+        let path = format!("security_groups/{}", text(group, "id"));
+        self.api.remove(Place::Region(&vpc.region), &GROUP, &path).await
+    }
+
+    pub(crate) async fn remove_resource(&self, ground: &Ground, name: &Segment) -> Result<()> {
+        let wanted = ground.names.instance(name);
+        let vpcs = self.vpcs(ground).await?;
+        try_join_all(vpcs.networks.iter().map(|vpc| self.remove_from(ground, vpc, &wanted))).await?;
+        Ok(())
+    }
+
+    async fn remove_from(&self, ground: &Ground, vpc: &Vpc, name: &str) -> Result<()> {
+        let _turn = self.turns.take(&format!("{}/{name}", vpc.region)).await;
+        let place = Place::Region(&vpc.region);
+        let listed = format!("instances?name={name}");
+        let (instances, groups) = futures::try_join!(
+            async { Ok(self.api.list(place, &INSTANCE, &listed).await?) },
+            self.groups(vpc)
+        )?;
+        for instance in instances.iter().filter(|one| one["name"] == name) {
+            self.api.remove(place, &INSTANCE, &format!("instances/{}", text(instance, "id"))).await?;
+        }
+        // The list goes with the resource, so that another of the same name is closed.
+        let own = group_of(ground, &groups, name).into_iter();
+        let notes = notes_of(ground, &groups, name).into_iter().map(|(_, group)| group);
+        try_join_all(own.chain(notes).map(|group| self.forget(vpc, group))).await?;
+        Ok(())
+    }
+}
+
+/// The request for an instance: the user's description, in our network and in its own group.
+fn instance(
+    ground: &Ground,
+    vpc: &Vpc,
+    name: &str,
+    fields: serde_json::Map<String, Value>,
+    group: &str,
+    subnet: &str,
+) -> Value {
+    let mut instance = ground.place(Value::Object(fields));
+    instance["name"] = name.into();
+    instance["vpc"] = json!({"id": vpc.id});
+    let interface = json!({
+        "name": name,
+        "subnet": {"id": subnet},
+        "security_groups": [{"id": group}],
+        "allow_ip_spoofing": false,
+        "auto_delete": true,
+    });
+    instance["primary_network_attachment"] =
+        json!({"name": "primary", "virtual_network_interface": interface});
+    instance
+}

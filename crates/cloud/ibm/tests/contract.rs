@@ -1,0 +1,85 @@
+//! The IBM Cloud plugin keeps the contract, against the simulator.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::sync::Arc;
+
+use cloud_api::{
+    At,
+    conformance::{Subject, run},
+};
+use cloud_http::auth::Environment;
+use cloud_ibm::{IbmCloud, IbmOptions};
+use cloud_sim::{Faults, Sim};
+
+fn plugin(sim: &Sim) -> IbmCloud {
+    let url = sim.url();
+    let options = IbmOptions {
+        endpoint: Some(format!("{url}/{{region}}/v1")),
+        transit_endpoint: Some(format!("{url}/v1")),
+        ..IbmOptions::default()
+    };
+    let key = Environment::of([("IBMCLOUD_API_KEY", "key"), ("IBMCLOUD_IAM_API_ENDPOINT", url.as_str())]);
+    IbmCloud::with(&options, key, Some(Arc::clone(&sim.clock) as _), None).unwrap()
+}
+
+fn subject(cloud: &IbmCloud) -> Subject<'_> {
+    let description = |zone: &str| {
+        format!(r#"{{"zone":"{zone}","profile":{{"name":"bx2-2x8"}},"image":{{"id":"image-1"}}}}"#)
+    };
+    Subject {
+        cloud,
+        at: At { site: "ns.ibm".parse().unwrap(), deployment: String::new() },
+        descriptions: [description("us-south-1"), description("eu-de-2")],
+        with_network: description("us-south-1").replace("{\"zone\"", "{\"vpc\":{\"id\":\"v\"},\"zone\""),
+        spaces: ["10.0.0.0/16".parse().unwrap(), "10.1.0.0/16".parse().unwrap()],
+        has_nat: true,
+        peer: Some("ns.other".parse().unwrap()),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_plugin_keeps_the_contract() {
+    let sim = Sim::start().await.unwrap();
+    let cloud = plugin(&sim);
+    run(&subject(&cloud)).await.unwrap();
+    assert_eq!(sim.defects(), Vec::<String>::new());
+    assert_eq!(sim.left(), Vec::<String>::new());
+}
+
+/// Throttles, objects that fail and cut connections are the plugin's to bear; the contract holds all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_contract_holds_on_a_troubled_cloud() {
+    for seed in 1..=4 {
+        let sim = Sim::start().await.unwrap();
+        sim.set_faults(Faults {
+            seed,
+            throttle: 50,
+            before: 20,
+            lost: 20,
+            html: 10,
+            failed: 30,
+            ..Faults::default()
+        });
+        let cloud = plugin(&sim);
+        run(&subject(&cloud)).await.unwrap_or_else(|err| panic!("seed {seed}: {err}"));
+        assert_eq!(sim.left(), Vec::<String>::new(), "seed {seed}");
+    }
+}
+
+/// On a real account, with the key of the environment: `make live-ibm`. Costs money.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an IBM Cloud account"]
+async fn a_real_account_keeps_the_contract() {
+    let options = IbmOptions { owner: Some("trestle-live".to_owned()), ..IbmOptions::default() };
+    let cloud = IbmCloud::new(&options).unwrap();
+    let mut subject = subject(&cloud);
+    let images = ["us-south", "eu-de"].map(|region| {
+        let variable = format!("TRESTLE_IBM_IMAGE_{}", region.replace('-', "_").to_uppercase());
+        std::env::var(&variable).unwrap_or_else(|_| panic!("{variable} names an image of {region} by its id"))
+    });
+    for (description, image) in subject.descriptions.iter_mut().zip(images) {
+        *description = description.replace("image-1", &image);
+    }
+    run(&subject).await.unwrap();
+}

@@ -1,0 +1,76 @@
+//! What is committed in this network namespace, by anybody, as the kernel tells it.
+//!
+//! The kernel says what became of each object, and after each transaction its generation. It writes all that down while
+//! it holds its lock, so whoever is about to commit much of his own stops listening meanwhile.
+
+use super::{FIXED, NETLINK_NETFILTER, TableId, number};
+use crate::netlink::{Message, NetlinkError, Socket};
+
+/// NFNLGRP_NFTABLES.
+const GROUP: u32 = 7;
+
+pub struct Monitor {
+    socket: Socket,
+    overruns: u64,
+}
+
+/// What was told since it was last asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// Of each transaction, in order.
+    pub generations: Vec<u32>,
+    /// Something of the table was committed.
+    pub touched: bool,
+    /// The kernel had more to tell than the socket could hold.
+    pub lost: bool,
+}
+
+impl Monitor {
+    /// Listens in the network namespace of the calling thread.
+    pub fn open() -> Result<Self, NetlinkError> {
+        let monitor = Self { socket: Socket::open(NETLINK_NETFILTER, "netfilter")?, overruns: 0 };
+        monitor.listen(true)?;
+        Ok(monitor)
+    }
+
+    /// As [`Self::open`], with so many bytes for what was not asked for yet.
+    pub fn with_buffer(bytes: usize) -> Result<Self, NetlinkError> {
+        let monitor = Self::open()?;
+        monitor.socket.set_receive_buffer(bytes)?;
+        Ok(monitor)
+    }
+
+    /// Begins or ceases to listen. What was told before can still be heard.
+    pub fn listen(&self, on: bool) -> Result<(), NetlinkError> {
+        self.socket.subscribe(GROUP, on)
+    }
+
+    pub fn hear(&mut self, table: &TableId) -> Result<Heard, NetlinkError> {
+        let mut heard = Heard::default();
+        heard.lost = self.socket.told(|message| {
+            let [kind, subsystem] = message.header.kind.to_le_bytes();
+            if u16::from(subsystem) != number::SUBSYSTEM {
+                return Ok(());
+            }
+            if u16::from(kind) == number::NEW_GENERATION {
+                heard.generations.push(message.attrs(FIXED)?.get(1)?.be32()?);
+            } else if !heard.touched {
+                heard.touched = is_of(table, message)?;
+            }
+            Ok(())
+        })?;
+        self.overruns += u64::from(heard.lost);
+        Ok(heard)
+    }
+
+    /// How often the kernel had more to tell than the socket could hold.
+    pub fn overruns(&self) -> u64 {
+        self.overruns
+    }
+}
+
+/// Every kind of object has the table's name as attribute 1.
+fn is_of(table: &TableId, message: &Message<'_>) -> Result<bool, NetlinkError> {
+    let same_family = message.body.first() == Some(&number::family(table.family));
+    Ok(same_family && message.attrs(FIXED)?.find(1)?.is_some_and(|name| name.text() == table.name))
+}

@@ -1,0 +1,117 @@
+//! Plugins that behave badly: late, twice, dead in the midst of a call, or telling what is not so.
+
+use std::{sync::Arc, time::Duration};
+
+use cloud_api::reaches;
+
+use super::{
+    house::{House, PING, both, options, resource},
+    meddler::{Meddler, Meddling},
+};
+use crate::execute::{JobState, Options};
+
+/// A house with one good cloud and one that a test meddles with.
+async fn house() -> (House, Arc<Meddler>) {
+    let options = Options { call_timeout: Duration::from_millis(100), ..options() };
+    let house = House::with_options(&["azure"], options).await;
+    let bad = Meddler::new("gcp");
+    house.orchestrator.add_cloud("gcp".parse().unwrap(), Arc::clone(&bad) as _).await.unwrap();
+    (house, bad)
+}
+
+fn passes(house: &House, bad: &Meddler, from: &str, to: &str) -> bool {
+    reaches(&[&house.clouds[0], bad.cloud()], &resource(from), &resource(to), &PING)
+}
+
+/// The whole story while a plugin meddles: it ends as if nothing had happened, and nothing is left.
+async fn story(meddling: Meddling) {
+    let (house, bad) = house().await;
+    house.create("ns.azure.a", "west").await.unwrap();
+    bad.set(meddling);
+    let outcome = house.orchestrator.create_resource(resource("ns.gcp.b"), "east".to_owned(), false, false);
+    let id = outcome.await.unwrap().job().unwrap().id;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    if *bad.meddling.lock() != Meddling::Twice {
+        bad.set(Meddling::Nothing);
+    }
+    assert_eq!(house.orchestrator.wait(&id).await.unwrap().state, JobState::Done);
+    house.join("ns.azure.a", "ns.gcp.b").await;
+    assert!(passes(&house, &bad, "ns.azure.a", "ns.gcp.b") && passes(&house, &bad, "ns.gcp.b", "ns.azure.a"));
+    // What comes late has come by now.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    house.orchestrator.fix().await.unwrap();
+    house.settle().await;
+    assert_eq!(house.orchestrator.check().await.unwrap(), []);
+    for name in ["ns.azure.a", "ns.gcp.b"] {
+        house.delete(name).await;
+    }
+    house.settle().await;
+    assert!(house.is_empty() && bad.cloud().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plugin_that_does_everything_twice_is_no_trouble() {
+    story(Meddling::Twice).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plugin_that_answers_late_is_asked_again() {
+    story(Meddling::Late(Duration::from_millis(200))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plugin_that_dies_in_the_midst_of_a_call_is_asked_again() {
+    story(Meddling::Dies).await;
+}
+
+/// An address that is somebody else's, or in no network of the resource, would open the way to others by its tag.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_that_cannot_be_is_not_believed() {
+    let (house, bad) = house().await;
+    house.create("ns.azure.a", "west").await.unwrap();
+    house.create("ns.azure.c", "west").await.unwrap();
+    let (a, _) = house.clouds[0].truth(&resource("ns.azure.a")).unwrap();
+    for address in [a.address, "8.8.8.8".parse().unwrap()] {
+        bad.set(Meddling::Address(address));
+        let job = house.create("ns.gcp.b", "east").await.unwrap();
+        assert_eq!(job.state, JobState::Failed, "{address}");
+        assert!(
+            job.message.contains("ns.gcp.b") && job.message.contains(&address.to_string()),
+            "{}",
+            job.message
+        );
+        house.settle().await;
+        assert!(bad.cloud().is_empty() && house.book.subscribers("ns.gcp.b") == 0);
+    }
+    let refused = house.put("ns.azure.c", both("ns.gcp.b")).await;
+    assert!(refused.is_err(), "no tag stands for what was not believed");
+}
+
+/// A plugin that forgets what it has is told again; nothing is opened, and nothing is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plugin_that_lies_about_its_inventory_is_told_again() {
+    let (house, bad) = house().await;
+    house.create("ns.azure.a", "west").await.unwrap();
+    house.create("ns.gcp.b", "east").await.unwrap();
+    house.create("ns.gcp.c", "east").await.unwrap();
+    house.join("ns.azure.a", "ns.gcp.b").await;
+    bad.set(Meddling::Empty);
+    assert!(house.orchestrator.fix().await.unwrap().iter().all(|drift| drift.object.contains("gcp")));
+    house.settle().await;
+    bad.set(Meddling::Nothing);
+    house.orchestrator.fix().await.unwrap();
+    house.settle().await;
+    assert_eq!(house.orchestrator.check().await.unwrap(), []);
+    assert!(passes(&house, &bad, "ns.azure.a", "ns.gcp.b"));
+    assert!(!passes(&house, &bad, "ns.azure.a", "ns.gcp.c") && !passes(&house, &bad, "ns.gcp.b", "ns.gcp.c"));
+}
+
+/// A16: every call says where in the cloud it acts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a16_calls_carry_the_deployment_of_their_site() {
+    let (house, bad) = house().await;
+    house.create("ns.gcp.b", "east").await.unwrap();
+    house.create("other.gcp.b", "east").await.unwrap();
+    let seen = bad.seen.lock();
+    assert!(seen.len() >= 4 && seen.iter().all(|at| at.deployment == format!("projects/{}", at.site)));
+}
