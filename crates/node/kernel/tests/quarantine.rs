@@ -5,6 +5,8 @@
 mod lab;
 #[path = "support/namespace.rs"]
 mod namespace;
+#[path = "support/packet.rs"]
+mod packet;
 #[path = "support/sctp.rs"]
 mod sctp;
 #[path = "support/states.rs"]
