@@ -37,6 +37,9 @@ const PARCEL: usize = 512;
 /// Parcels that wait for the encoder at most: a drain or two, so that it works while the next objects are taken in.
 const WAITING: usize = 2 * BATCH / PARCEL;
 
+/// Set for processes that tell their memory.
+const MEMORY: &str = "TRESTLE_BENCH_MEMORY";
+
 const SCENARIOS: [(&str, MakeObjects); 7] = [
     ("p1", scenarios::small_namespaces),
     ("p2", scenarios::large_namespaces),
@@ -58,16 +61,31 @@ fn main() {
         [case] => scenario(case),
         _ => {
             let names = SCENARIOS.iter().map(|(name, _)| *name);
-            let names = names.chain(["p1.watch", "change", "churn", "explain"]);
-            names.for_each(run_alone);
+            for case in names.chain(["p1.watch"]) {
+                run_alone(case, false);
+                run_alone(case, true);
+            }
+            ["change", "churn", "explain"].into_iter().for_each(|case| run_alone(case, false));
         }
     }
 }
 
-fn run_alone(case: &str) {
+/// Time and memory in processes of their own: only an allocator that gives back at once what the generator freed shows
+/// what the engine takes, and that costs time.
+fn run_alone(case: &str, memory: bool) {
     let own = std::env::current_exe().expect("a running program has a path");
-    let status = Command::new(own).arg(case).status().expect("this program starts again");
+    let mut again = Command::new(own);
+    again.arg(case);
+    if memory {
+        again.env(MEMORY, "1").env("MIMALLOC_PURGE_DELAY", "0");
+    }
+    let status = again.status().expect("this program starts again");
     assert!(status.success(), "{case} failed: {status}");
+}
+
+/// Whether this process is there to tell its memory, and nothing else.
+fn tells_memory() -> bool {
+    std::env::var_os(MEMORY).is_some()
 }
 
 fn figure(bench: &str, metric: &str, value: f64, unit: &str) {
@@ -86,6 +104,9 @@ fn scenario(case: &str) {
         }
     };
     measure(case, &objects, encode);
+    if tells_memory() {
+        return;
+    }
     figure(case, "frames", sizes.0 as f64, "count");
     figure(case, "frame_mib", sizes.1 as f64 / f64::from(1 << 20), "MiB");
 }
@@ -112,12 +133,14 @@ fn through_the_cache() {
             }
         }
     });
+    if tells_memory() {
+        return;
+    }
     figure("p1.watch", "frame_mib", bytes as f64 / f64::from(1 << 20), "MiB");
 }
 
 /// From the first object handed in until the consumer has done with the last update.
 fn measure(case: &str, objects: &[Object], consume: impl FnOnce(mpsc::Receiver<Vec<Update>>) + Send) {
-    // What the generator freed would otherwise be memory the engine gets for nothing.
     reset_peak();
     let before = resident("VmRSS");
     let (started, cpu_before) = (Instant::now(), cpu_seconds());
@@ -139,10 +162,12 @@ fn measure(case: &str, objects: &[Object], consume: impl FnOnce(mpsc::Receiver<V
     let seconds = started.elapsed();
     let peak = resident("VmHWM");
     let engine_cpu = cpu_seconds() - cpu_before;
+    if tells_memory() {
+        return figure(case, "rss_mib", (peak - before) / 1024.0, "MiB");
+    }
     figure(case, "seconds", seconds.as_secs_f64(), "s");
     figure(case, "engine_cpu_seconds", engine_cpu, "s");
     figure(case, "consumer_cpu_seconds", consumer_cpu, "s");
-    figure(case, "rss_mib", (peak - before) / 1024.0, "MiB");
     figure(case, "updates", updates as f64, "count");
     figure(case, "objects", objects.len() as f64, "count");
 }
