@@ -3,7 +3,9 @@
 //! Paths are `/v1/…`, and `/REGION/v1/…` for regions other than us-south. Objects answer at once and come to their state
 //! later.
 
+mod instances;
 mod links;
+mod networks;
 mod objects;
 mod schema;
 mod state;
