@@ -11,9 +11,12 @@ mod sctp;
 #[path = "support/states.rs"]
 mod states;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use lab::{Fate, answered};
@@ -212,7 +215,9 @@ fn no_connection_fails_while_endpoints_roll_and_the_proxy_restarts() {
         let clients: Vec<_> = [(POD, "172.30.0.41:80"), (CLIENT, "1.2.3.4:80")]
             .map(|(from, to)| lab.keep_connecting(from, to, done.clone()))
             .into();
-        for round in 0..150 {
+        let began = Instant::now();
+        // Long enough for traffic on a busy machine too.
+        for round in (0..).take_while(|round| *round < 150 || began.elapsed() < Duration::from_secs(3)) {
             let endpoints: &[&str] = [&[LOCAL][..], &[REMOTE], &[LOCAL, REMOTE], &[REMOTE, LOCAL]][round % 4];
             store.set_slice("web", http_slice("web", endpoints));
             update(&mut proxy, &mut store);
