@@ -65,9 +65,9 @@ fn deletion(slot: usize) -> String {
 
 fn document(random: &mut fastrand::Rng, slot: usize) -> Value {
     if slot == 3 {
-        let rules: Vec<_> = (0..random.u8(1..4)).map(|_| tier_rule(random)).collect();
         let direction = if random.bool() { "ingress" } else { "egress" };
         let tier = random.choice(["securityops", "application", "baseline"]).unwrap();
+        let rules: Vec<_> = (0..random.u8(1..4)).map(|_| tier_rule(random, tier)).collect();
         let applied = json!([{ "podSelector": pods(random), "namespaceSelector": namespaces(random) }]);
         let mut spec = json!({ "tier": tier, "priority": random.u8(1..9), "appliedTo": applied });
         spec[direction] = turned(&rules, direction);
@@ -113,8 +113,10 @@ fn rule(random: &mut fastrand::Rng) -> Value {
     rule
 }
 
-fn tier_rule(random: &mut fastrand::Rng) -> Value {
-    let action = random.choice(["Allow", "Drop", "Reject", "Pass"]).unwrap();
+fn tier_rule(random: &mut fastrand::Rng, tier: &str) -> Value {
+    // From the last tier there is nowhere to pass to.
+    let actions = ["Allow", "Drop", "Reject", "Pass"];
+    let action = random.choice(&actions[..if tier == "baseline" { 3 } else { 4 }]).unwrap();
     let mut rule = json!({ "action": action, "peers": [peer(random, false)] });
     match random.u8(..4) {
         0 => rule["protocols"] = json!([{ "icmp": {} }]),
