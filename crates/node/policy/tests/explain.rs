@@ -37,7 +37,7 @@ fn world(random: &mut Random, engine: &mut Engine) -> Objects {
         let is_service =
             |group: &policy::GroupView| group.members.iter().any(|one| one.kind == MemberKind::Service);
         let view = engine.view();
-        if view.policies.iter().any(is_read_in_two_ways) || view.applied_to_groups.iter().any(is_service) {
+        if view.policies.iter().any(is_only_noted) || view.applied_to_groups.iter().any(is_service) {
             engine.handle_event(Event::Delete(&object.id()));
             objects.0.remove(&object.id());
         } else {
@@ -81,16 +81,11 @@ fn planes(engine: &Engine, members: &[Member]) -> BTreeMap<String, Plane> {
     nodes.into_iter().map(|node| (node.to_owned(), plane(node))).collect()
 }
 
-/// What `explain` only notes; and names of ports, which it looks up at whoever has the address, and a node only at members
-/// of the rule's sets.
-fn is_read_in_two_ways(policy: &NetworkPolicy) -> bool {
+/// What `explain` only notes.
+fn is_only_noted(policy: &NetworkPolicy) -> bool {
     policy.rules.iter().any(|rule| {
         let detail = &rule.detail;
-        let is_named = detail.services.iter().any(|service| matches!(service.port, Some(PortRef::Name(_))));
-        rule.direction == Direction::Out && is_named && !detail.ip_blocks.is_empty()
-            || !detail.fqdns.is_empty()
-            || !detail.to_services.is_empty()
-            || !detail.l7_protocols.is_empty()
+        !detail.fqdns.is_empty() || !detail.to_services.is_empty() || !detail.l7_protocols.is_empty()
     })
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use model::policy::{
     ObjectId,
     antrea::BASELINE_TIER_PRIORITY,
-    output::{Action, Direction, PortRef, Service},
+    output::{Action, Direction, NamedPort, PortRef, Service},
 };
 
 use super::{
@@ -156,7 +156,7 @@ impl<'a> Decision<'a> {
             };
             let Some(record) = record.filter(in_stage) else { continue };
             for (index, rule) in record.rules.iter().enumerate() {
-                if self.about(record, rule) && self.peer(rule) && self.service(rule) {
+                if self.about(record, rule) && self.peer_and_service(rule) == (true, true) {
                     self.keep_first(&mut best, (*id, index));
                 }
                 self.note_undecidable(*id, record, index);
@@ -179,7 +179,7 @@ impl<'a> Decision<'a> {
                 if rule.action.is_none() {
                     continue;
                 }
-                match (self.peer(rule), self.service(rule)) {
+                match self.peer_and_service(rule) {
                     (true, true) => self.keep_first(&mut permitting, (*id, index)),
                     (true, false) => missed.push(((*id, index), Miss::Port)),
                     (false, true) => missed.push(((*id, index), Miss::Peer)),
@@ -242,20 +242,24 @@ impl<'a> Decision<'a> {
                 || rule.applied_to.iter().any(|group| self.local.applied_to.contains(*group)))
     }
 
-    fn peer(&self, rule: &CompiledRule) -> bool {
-        rule.groups.iter().any(|group| self.remote.addresses.contains(*group))
-            || self
-                .remote
-                .address
-                .is_some_and(|a| rule.detail.ip_blocks.iter().any(|block| block.contains(a)))
-    }
-
-    fn service(&self, rule: &CompiledRule) -> bool {
+    /// Whether a rule is about the other end, and about the port.
+    fn peer_and_service(&self, rule: &CompiledRule) -> (bool, bool) {
+        let in_group = rule.groups.iter().any(|group| self.remote.addresses.contains(*group));
+        let in_block = || {
+            let blocks = &rule.detail.ip_blocks;
+            self.remote.address.is_some_and(|a| blocks.iter().any(|block| block.contains(a)))
+        };
+        let peer = in_group || in_block();
+        // A node looks names up at itself, or at members of the rule's groups; a block of addresses has no names.
+        let has_names = self.direction == Direction::In || in_group || !peer;
         let services = &rule.detail.services;
-        !self.with_ports || services.is_empty() || services.iter().any(|service| self.is_service(service))
+        let service = !self.with_ports
+            || services.is_empty()
+            || services.iter().any(|service| self.is_service(service, has_names));
+        (peer, service)
     }
 
-    fn is_service(&self, service: &Service) -> bool {
+    fn is_service(&self, service: &Service, has_names: bool) -> bool {
         let query = self.query;
         let port = match (&service.port, query.port) {
             (None, _) => true,
@@ -263,10 +267,9 @@ impl<'a> Decision<'a> {
             (Some(PortRef::Number(first)), Some(port)) => {
                 (*first..=service.end_port.unwrap_or(*first)).contains(&port)
             }
+            (Some(PortRef::Name(_)), _) if !has_names => false,
             (Some(PortRef::Name(name)), Some(port)) => self.destination.members(self.engine).any(|member| {
-                let named = |p: &model::policy::output::NamedPort| {
-                    p.name == *name && p.protocol == query.protocol && p.port == port
-                };
+                let named = |p: &NamedPort| p.name == *name && p.protocol == query.protocol && p.port == port;
                 member.ports.iter().any(named)
             }),
         };

@@ -123,6 +123,20 @@ status: {phase: Running, podIP: 10.0.0.8}
     assert!(allowed(&world, "web", "server", 8080));
     assert!(!allowed(&world, "web", "server", 80));
     assert!(!allowed(&world, "web", "db", 8080));
+
+    // A sender looks a name up at Pods that the rule selects; a block of addresses has no names, whoever lives in it.
+    for (peers, expected) in [
+        ("[]", true),
+        ("[{podSelector: {}}]", true),
+        ("[{ipBlock: {cidr: 10.0.0.0/8}}]", false),
+        ("[{ipBlock: {cidr: 10.0.0.0/8}}, {podSelector: {}}]", true),
+    ] {
+        let spec = format!(
+            "{{podSelector: {{matchLabels: {{app: web}}}}, egress: [{{to: {peers}, ports: [{{port: http}}]}}]}}"
+        );
+        let world = World::of(&(pods() + server + &network_policy("ns", "p", &spec)));
+        assert_eq!(allowed(&world, "web", "server", 8080), expected, "{peers}");
+    }
 }
 
 #[test]

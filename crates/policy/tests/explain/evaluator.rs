@@ -62,6 +62,20 @@ struct Side<'a> {
     remote: Option<IpAddr>,
 }
 
+/// How peers have the other end: names of ports are looked up at members, never in blocks of addresses.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Met {
+    Not,
+    Address,
+    Member,
+}
+
+impl Met {
+    fn member(is: bool) -> Self {
+        if is { Met::Member } else { Met::Not }
+    }
+}
+
 impl Side<'_> {
     fn permitted(&self) -> bool {
         let (_, local) = &self.c.workloads[self.local];
@@ -113,8 +127,8 @@ impl Side<'_> {
                         }
                     }),
                 };
-                let everyone = peers.is_empty() && self.remote.is_some();
-                if (everyone || peers.iter().any(peer)) && self.ports(ports, true) {
+                let met = if peers.is_empty() { self.everyone() } else { strongest(peers.iter().map(peer)) };
+                if met != Met::Not && self.ports(ports, true, &met) {
                     return Some(true);
                 }
             }
@@ -167,15 +181,18 @@ impl Side<'_> {
         if pass_from_baseline || (denies && faulty) {
             return self.remote.map(|_| "Drop");
         }
-        let everyone = peers.is_empty() && rule.to_services.is_empty() && self.remote.is_some();
-        let peer = everyone || peers.iter().any(|peer| self.peer(id, peer, &applied));
+        let met = match peers.is_empty() && rule.to_services.is_empty() {
+            true => self.everyone(),
+            false => strongest(peers.iter().map(|peer| self.peer(id, peer, &applied))),
+        };
         let no_ports = rule.ports.is_empty() && rule.protocols.is_empty();
         let icmp = rule.protocols.iter().filter_map(|p| p.icmp.as_ref()).any(|icmp| {
             self.c.protocol == Protocol::Icmp
                 && icmp.icmp_type.is_none_or(|t| self.c.icmp.is_some_and(|(kind, _)| i32::from(kind) == t))
                 && icmp.icmp_code.is_none_or(|t| self.c.icmp.is_some_and(|(_, code)| i32::from(code) == t))
         });
-        (peer && (no_ports || icmp || self.ports(&rule.ports, false))).then_some(rule.action.as_str())
+        let port = no_ports || icmp || self.ports(&rule.ports, false, &met);
+        (met != Met::Not && port).then_some(rule.action.as_str())
     }
 
     fn is_applied(&self, id: &ObjectId, to: &AppliedTo) -> bool {
@@ -204,41 +221,42 @@ impl Side<'_> {
             && selector.is_none_or(|selector| selector.matches(labels))
     }
 
-    fn peer(&self, id: &ObjectId, peer: &Peer, applied: &[&AppliedTo]) -> bool {
+    fn peer(&self, id: &ObjectId, peer: &Peer, applied: &[&AppliedTo]) -> Met {
         if let Some(block) = &peer.ip_block {
             return self.in_block(block);
         }
         if peer.fqdn.is_some() {
-            return false;
+            return Met::Not;
         }
         if let Some(group) = &peer.group {
             let name = NamespacedName { namespace: id.namespace.clone(), name: group.clone() };
-            return self.remote_workloads().any(|(labels, member)| self.in_group(&name, labels, member))
-                || self.group_blocks(&name).iter().any(|block| self.in_block(block));
+            let is_member = |(labels, member): &Workload| self.in_group(&name, labels, member);
+            let blocks = strongest(self.group_blocks(&name).iter().map(|block| self.in_block(block)));
+            return Met::member(self.remote_workloads().any(is_member)).max(blocks);
         }
         if let Some(account) = &peer.service_account {
-            return self.remote_workloads().any(|(labels, member)| self.is_account(account, labels, member));
+            let is_account = |(labels, member): &Workload| self.is_account(account, labels, member);
+            return Met::member(self.remote_workloads().any(is_account));
         }
         if let Some(selector) = &peer.node_selector {
             return self.remote_is(MemberKind::Node, Some(selector), |_| true);
         }
         if let Some(namespaces) = &peer.namespaces {
             let here = &self.c.workloads[self.local].1.namespace;
-            let Some(own) = self.c.objects.namespace_labels(here) else { return false };
+            let Some(own) = self.c.objects.namespace_labels(here) else { return Met::Not };
             let cut = applied
                 .iter()
                 .any(|to| to.group.is_none() && to.service.is_none() && to.node_selector.is_none());
-            return cut
-                && self.remote_is(MemberKind::Pod, peer.pod_selector.as_ref(), |ns| {
-                    if namespaces.matching == "Self" {
-                        return ns == &**here;
-                    }
-                    let Some(other) = self.c.objects.namespace_labels(ns) else { return false };
-                    namespaces
-                        .same_labels
-                        .iter()
-                        .all(|key| own.contains_key(key) && own.get(key) == other.get(key))
-                });
+            return self.remote_is(MemberKind::Pod, peer.pod_selector.as_ref(), |ns| {
+                if !cut || namespaces.matching == "Self" {
+                    return cut && ns == &**here;
+                }
+                let Some(other) = self.c.objects.namespace_labels(ns) else { return false };
+                namespaces
+                    .same_labels
+                    .iter()
+                    .all(|key| own.contains_key(key) && own.get(key) == other.get(key))
+            });
         }
         let (kind, selector) = match &peer.external_entity_selector {
             Some(selector) => (MemberKind::ExternalEntity, Some(selector)),
@@ -261,10 +279,16 @@ impl Side<'_> {
         kind: MemberKind,
         selector: Option<&LabelSelector>,
         namespace: impl Fn(&str) -> bool,
-    ) -> bool {
-        self.remote_workloads().any(|(labels, member)| {
+    ) -> Met {
+        Met::member(self.remote_workloads().any(|(labels, member)| {
             member.kind == kind && namespace(&member.namespace) && selector.is_none_or(|s| s.matches(labels))
-        })
+        }))
+    }
+
+    /// A rule without peers is about every address, and so that names can be looked up about every Pod.
+    fn everyone(&self) -> Met {
+        let pods = self.remote_is(MemberKind::Pod, None, |_| true);
+        if self.remote.is_some() { pods.max(Met::Address) } else { Met::Not }
     }
 
     fn namespace_matches(&self, name: &str, selector: &LabelSelector) -> bool {
@@ -339,19 +363,17 @@ impl Side<'_> {
         })
     }
 
-    fn in_block(&self, block: &kubernetes::IpBlock) -> bool {
+    fn in_block(&self, block: &kubernetes::IpBlock) -> Met {
         let block = convert::ip_block(block).expect("only valid objects are asked about");
-        self.remote.is_some_and(|address| block.contains(address))
+        if self.remote.is_some_and(|address| block.contains(address)) { Met::Address } else { Met::Not }
     }
 
-    fn ports(&self, ports: &[kubernetes::Port], empty_is_all: bool) -> bool {
-        (ports.is_empty() && empty_is_all)
-            || ports
-                .iter()
-                .any(|port| self.port(&convert::port(port).expect("only valid objects are asked about")))
+    fn ports(&self, ports: &[kubernetes::Port], empty_is_all: bool, met: &Met) -> bool {
+        let service = |port| convert::port(port).expect("only valid objects are asked about");
+        (ports.is_empty() && empty_is_all) || ports.iter().any(|port| self.port(&service(port), met))
     }
 
-    fn port(&self, service: &Service) -> bool {
+    fn port(&self, service: &Service, met: &Met) -> bool {
         let named = &self.c.workloads[self.c.destination].1.ports;
         service.protocol == self.c.protocol
             && match &service.port {
@@ -360,9 +382,14 @@ impl Side<'_> {
                     let last = service.end_port.unwrap_or(*first);
                     self.c.port.is_some_and(|port| (*first..=last).contains(&port))
                 }
+                Some(PortRef::Name(_)) if self.out && *met == Met::Address => false,
                 Some(PortRef::Name(name)) => named.iter().any(|port| {
                     port.name == *name && port.protocol == service.protocol && Some(port.port) == self.c.port
                 }),
             }
     }
+}
+
+fn strongest(met: impl Iterator<Item = Met>) -> Met {
+    met.max().unwrap_or(Met::Not)
 }

@@ -43,7 +43,7 @@ pub fn play(world: &World, rounds: u64, seed: u64) -> Result<usize, String> {
         let expected = explained(world);
         probed += expected.len();
         let told = |text| {
-            let policies = world.ok(&["get", "networkpolicies", "-A", "-o", "yaml"]);
+            let policies = world.ok(&["get", "networkpolicies", "-o", "yaml"]);
             let cluster = world.ok(&["get", "clusternetworkpolicies", "-o", "yaml"]);
             format!("round {round} of TRESTLE_LAB_SEED={seed}:\n{text}\n{policies}\n{cluster}")
         };
