@@ -40,7 +40,12 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         Command::Serve { config } => serve::serve(&config).await,
         Command::Plugin(args) => plugin::run(args).await,
         Command::Agent(args) => agent::run(*args, output, connection).await,
-        Command::Tag(command) => tag::run(command, output, connection.connect().await?).await,
+        Command::Tag(command @ tag::TagCommand::Watch { .. }) => {
+            tag::run(command, output, connection.connect().await?).await
+        }
+        Command::Tag(command) => {
+            during("Asking", tag::run(command, output, connection.connect().await?)).await
+        }
         Command::Resource(command) => resource::run(command, output, connection).await,
         Command::Rule(command) => rule::run(command, output, connection).await,
         Command::Link(command) => link::run(command, output, connection.connect().await?).await,
@@ -48,11 +53,14 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         Command::Check => during("Comparing", check::run(false, output, connection.connect().await?)).await,
         Command::Fix => during("Mending", check::run(true, output, connection.connect().await?)).await,
         Command::Namespace(command) => namespace::run(command, output, connection).await,
-        Command::Node(command) => node::run(command, output, connection.connect().await?).await,
+        Command::Node(command) => {
+            during("Reading", node::run(command, output, connection.connect().await?)).await
+        }
         Command::Apply(args) => {
             during("Applying", object::apply(args, output, connection.connect().await?)).await
         }
-        Command::Get(args) => object::get(args, output, connection.connect().await?).await,
+        Command::Get(args) if args.is_watch() => object::get(args, output, connection.connect().await?).await,
+        Command::Get(args) => during("Reading", object::get(args, output, connection.connect().await?)).await,
         Command::Delete(args) => {
             during("Deleting", object::delete(args, output, connection.connect().await?)).await
         }
@@ -65,14 +73,18 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         Command::Explain(args) => {
             during("Asking", policy::explain(args, output, connection.connect().await?)).await
         }
-        Command::Ticket(command) => storage::ticket(command, output, connection.connect().await?).await,
+        Command::Ticket(command) => {
+            during("Asking", storage::ticket(command, output, connection.connect().await?)).await
+        }
         Command::Consumer(command) => {
             during("Waiting", storage::consumer(command, output, connection.connect().await?)).await
         }
         Command::Store(command) => during("Copying", store::run(command, output, connection)).await,
         Command::Token(command) => access::token(command, output, connection.connect().await?).await,
         Command::Cert(command) => access::cert(command, output, connection.connect().await?).await,
-        Command::Audit { limit } => access::audit(limit, output, connection.connect().await?).await,
+        Command::Audit { limit } => {
+            during("Reading", access::audit(limit, output, connection.connect().await?)).await
+        }
         Command::Top => top::run(connection.connect().await?).await,
         Command::Status => {
             during("Reading", Box::pin(status::run(output, connection.connect().await?))).await

@@ -36,8 +36,13 @@ impl Manifest {
     }
 }
 
-/// Reads all documents, in order; `-` is standard input, a directory stands for the YAML and JSON files below it.
-pub fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Manifest>> {
+/// Reads all documents, in order; `-` is standard input, a directory stands for the YAML and JSON files below it. That may
+/// take long, so it is done where the sign of life is not held up.
+pub async fn read(paths: Vec<PathBuf>) -> anyhow::Result<Vec<Manifest>> {
+    tokio::task::spawn_blocking(move || read_now(&paths)).await?
+}
+
+fn read_now(paths: &[PathBuf]) -> anyhow::Result<Vec<Manifest>> {
     let mut manifests = Vec::new();
     for path in paths {
         if path == Path::new("-") {

@@ -65,6 +65,12 @@ pub struct GetArgs {
     watch: bool,
 }
 
+impl GetArgs {
+    pub fn is_watch(&self) -> bool {
+        self.watch
+    }
+}
+
 /// Flags of `trestle delete`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -112,7 +118,7 @@ fn kind(text: &str) -> Result<KindArg, String> {
 }
 
 pub async fn apply(args: ApplyArgs, output: Format, connection: Connection) -> anyhow::Result<()> {
-    let mut manifests = manifest::read(&args.files)?;
+    let mut manifests = manifest::read(args.files).await?;
     if args.skip_unknown {
         manifests.retain(Manifest::is_known);
     }
@@ -183,7 +189,9 @@ pub async fn delete(args: DeleteArgs, output: Format, connection: Connection) ->
             let one = |name| ObjectRef { kind: kind.clone(), namespace: namespace.clone(), name };
             args.names.into_iter().map(one).collect()
         }
-        None => manifest::read(&args.files)?.iter().map(reference).collect::<anyhow::Result<Vec<_>>>()?,
+        None => {
+            manifest::read(args.files).await?.iter().map(reference).collect::<anyhow::Result<Vec<_>>>()?
+        }
     };
     let request = DeleteObjectsRequest { objects, dry_run: args.dry_run };
     let reply = ObjectsClient::new(connection).delete_objects(request).await?.into_inner();

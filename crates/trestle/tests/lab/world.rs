@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     io::{BufRead as _, BufReader},
     net::IpAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
 };
@@ -126,14 +126,24 @@ impl World {
                 "127.0.0.1:10809",
             ])
             .env("TRESTLE_CONTEXT", self.dir.path().join("context.json"))
+            .env("TRESTLE_LOG", "info,rustls=error")
             .current_dir(self.dir.path())
             .stdout(Stdio::piped())
+            .stderr(appended(&self.controller_log_file()))
             .spawn()
             .unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let up = stdout.lines().map_while(Result::ok).any(|line| line == "Trestle is up.");
         self.controller = Some(child);
-        assert!(up, "the controller did not start");
+        assert!(up, "the controller did not start: {}", self.controller_log());
+    }
+
+    fn controller_log_file(&self) -> PathBuf {
+        self.dir.path().join("controller.log")
+    }
+
+    pub fn controller_log(&self) -> String {
+        std::fs::read_to_string(self.controller_log_file()).unwrap_or_default()
     }
 
     /// As a power cut does.
@@ -167,7 +177,7 @@ impl World {
             .args(flags)
             .env("TRESTLE_LOG", "info,rustls=error")
             .stdout(Stdio::piped())
-            .stderr(std::fs::File::options().create(true).append(true).open(host.dir.join("log")).unwrap())
+            .stderr(appended(&host.dir.join("log")))
             .spawn()
             .unwrap();
         let mut line = String::new();
@@ -368,10 +378,11 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            for index in 0..self.hosts.len() {
-                let log = self.log(index);
+            let hosts =
+                self.hosts.iter().enumerate().map(|(index, host)| (host.name.as_str(), self.log(index)));
+            for (name, log) in hosts.chain([("controller", self.controller_log())]) {
                 let tail: Vec<_> = log.lines().rev().take(20).collect();
-                eprintln!("--- {}:", self.hosts[index].name);
+                eprintln!("--- {name}:");
                 tail.iter().rev().for_each(|line| eprintln!("{line}"));
             }
         }
@@ -396,6 +407,10 @@ fn route(host: usize) -> String {
 }
 
 #[track_caller]
+fn appended(path: &Path) -> std::fs::File {
+    std::fs::File::options().create(true).append(true).open(path).unwrap()
+}
+
 fn must(args: &[&str], output: &Output) -> String {
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
