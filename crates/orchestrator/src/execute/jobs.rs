@@ -1,7 +1,11 @@
 //! Jobs: long work that can be watched, waited for and cancelled.
 
-use std::{collections::BTreeSet, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fmt,
+};
 
+use futures::future::join_all;
 use jiff::Timestamp;
 use model::ResourceName;
 use serde::{Deserialize, Serialize};
@@ -10,7 +14,7 @@ use tokio::sync::watch;
 use tracing::info;
 
 use super::{Orchestrator, OrchestratorError, facts::Fact};
-use crate::plan::Plan;
+use crate::plan::{Plan, Problem};
 
 /// Ended jobs kept for those who ask later; older ones are forgotten.
 const KEPT: usize = 1000;
@@ -112,6 +116,30 @@ enum Verdict {
     Failed(String),
 }
 
+/// A plan, with what jobs ask of it at hand: there may be as many of them as there are steps.
+struct Outlook<'a> {
+    plan: &'a Plan,
+    /// What each step acts on.
+    objects: Vec<String>,
+    /// The steps that act on an object.
+    steps: HashMap<String, Vec<usize>>,
+    problems: BTreeMap<&'a ResourceName, Vec<&'a Problem>>,
+}
+
+impl<'a> Outlook<'a> {
+    fn new(plan: &'a Plan) -> Self {
+        let objects: Vec<String> = plan.steps.iter().map(|step| step.action.object()).collect();
+        let (mut steps, mut problems) = (HashMap::<_, Vec<_>>::new(), BTreeMap::<_, Vec<_>>::new());
+        for (id, object) in objects.iter().enumerate() {
+            steps.entry(object.clone()).or_default().push(id);
+        }
+        for problem in &plan.problems {
+            problems.entry(&problem.resource).or_default().push(problem);
+        }
+        Self { plan, objects, steps, problems }
+    }
+}
+
 impl Orchestrator {
     /// All jobs, oldest first.
     pub fn jobs(&self) -> Vec<Job> {
@@ -178,63 +206,58 @@ impl Orchestrator {
 
     /// Looks at the jobs that were running when the plan was made. False if one could not be settled.
     pub(super) async fn settle_jobs(&self, running: Vec<Job>, plan: &Plan) -> bool {
-        let mut all = true;
-        for job in running {
-            let settled = match self.judge(&job, plan) {
+        let outlook = Outlook::new(plan);
+        // All at once, so that thousands of them share the store's writes.
+        let settled = join_all(running.into_iter().map(|job| async {
+            match self.judge(&job, &outlook) {
                 Verdict::Done => self.end_job(job, JobState::Done, String::new()).await,
                 Verdict::Failed(message) => self.end_job(job, JobState::Failed, message).await,
-                Verdict::Waits { left, message } => self.progress(job, left, message).await,
-            };
-            if let Err(err) = settled {
-                // Somebody else ended it, or the store does not answer; the next round looks again.
-                tracing::debug!(error = %err, "a job could not be settled");
-                all = false;
+                Verdict::Waits { left, message } => self.progress(job, left, message),
             }
+        }));
+        let mut all = true;
+        for err in settled.await.into_iter().filter_map(Result::err) {
+            // Somebody else ended it, or the store does not answer; the next round looks again.
+            tracing::debug!(error = %err, "a job could not be settled");
+            all = false;
         }
         self.forget_old_jobs().await;
         all
     }
 
-    fn judge(&self, job: &Job, plan: &Plan) -> Verdict {
-        let about = |problem: &&crate::plan::Problem| {
-            job.resources.contains(&problem.resource)
-                && problem
-                    .rule
-                    .as_ref()
-                    .is_none_or(|rule| job.objects.contains(&format!("rule/{}/{rule}", problem.resource)))
+    fn judge(&self, job: &Job, outlook: &Outlook<'_>) -> Verdict {
+        let about = |problem: &&&Problem| {
+            problem
+                .rule
+                .as_ref()
+                .is_none_or(|rule| job.objects.contains(&format!("rule/{}/{rule}", problem.resource)))
         };
-        if let Some(problem) = plan.problems.iter().find(about) {
+        let mut problems = job.resources.iter().filter_map(|name| outlook.problems.get(name)).flatten();
+        if let Some(problem) = problems.find(about) {
             return Verdict::Failed(problem.to_string());
         }
-        let waiting = job.resources.iter().filter_map(|name| plan.waiting.get(name)).flatten().copied();
-        let mut left: BTreeSet<usize> = waiting.collect();
-        left.extend(
-            plan.steps
-                .iter()
-                .enumerate()
-                .filter(|(_, step)| job.objects.contains(&step.action.object()))
-                .map(|(id, _)| id),
-        );
+        let waiting = job.resources.iter().filter_map(|name| outlook.plan.waiting.get(name)).flatten();
+        let acting = job.objects.iter().filter_map(|object| outlook.steps.get(object)).flatten();
+        let left: BTreeSet<usize> = waiting.chain(acting).copied().collect();
         if left.is_empty() {
             return Verdict::Done;
         }
+        let failures = self.failures.lock();
         let mut message = String::new();
         for id in &left {
             // What a step waits for holds the job up just as well.
-            let held = plan.steps[*id].after.iter().chain([id]);
-            for step in held {
-                if let Some(failure) = self.failures.lock().get(&plan.steps[*step].action.object()) {
-                    if failure.is_final {
-                        return Verdict::Failed(failure.message.clone());
-                    }
-                    message.clone_from(&failure.message);
+            let held = outlook.plan.steps[*id].after.iter().chain([id]);
+            for failure in held.filter_map(|step| failures.get(&outlook.objects[*step])) {
+                if failure.is_final {
+                    return Verdict::Failed(failure.message.clone());
                 }
+                message.clone_from(&failure.message);
             }
         }
         Verdict::Waits { left: left.len(), message }
     }
 
-    async fn progress(&self, mut job: Job, left: usize, message: String) -> Result<(), OrchestratorError> {
+    fn progress(&self, mut job: Job, left: usize, message: String) -> Result<(), OrchestratorError> {
         if (job.steps_left, &job.message) == (left, &message) {
             return Ok(());
         }
