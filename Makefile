@@ -3,6 +3,8 @@
 CARGO ?= cargo
 # make oracle SEED=n makes other histories.
 SEED ?= 1000
+# The seed of what long tests make up; they say it.
+FRESH := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 # make bench ONLY=store runs one family.
 ONLY ?= store tags policy watch transport nft services orchestrator clouds storage
 
@@ -53,8 +55,8 @@ lab: ## Long tests: crashes, large graphs, a million policy changes, 10,000 watc
 	$(CARGO) test --release --locked -p node-policy --test random -- --ignored --nocapture
 	TRESTLE_STORIES=5000 $(CARGO) test --release --locked -p orchestrator --lib random_stories -- --nocapture
 	labs/antrea-client/run.sh
-	TRESTLE_CHURN_AGENTS=1000 TRESTLE_CHURN_SECONDS=60 $(CARGO) test --release --locked -p agent --test controller churn -- --nocapture
-	TRESTLE_LAB_ROUNDS=100 $(CARGO) test --release --locked -p trestle --test agent_lab -- --nocapture --test-threads 1
+	TRESTLE_CHURN_SEED=$(FRESH) TRESTLE_CHURN_AGENTS=1000 TRESTLE_CHURN_SECONDS=600 $(CARGO) test --release --locked -p agent --test controller churn -- --nocapture
+	TRESTLE_LAB_SEED=$(FRESH) TRESTLE_LAB_ROUNDS=100 $(CARGO) test --release --locked -p trestle --test agent_lab -- --nocapture --test-threads 1
 	labs/go/run.sh
 	labs/go-plugin/run.sh
 	$(CARGO) test --release --locked -p trestle --test linux_clouds -- --ignored --nocapture --test-threads 1

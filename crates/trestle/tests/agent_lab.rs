@@ -98,7 +98,8 @@ fn number(name: &str, default: u64) -> u64 {
 #[test]
 fn random_policies_do_what_explain_says() {
     let world = nine_pods();
-    let seed = number("TRESTLE_LAB_SEED", fastrand::u64(..));
+    // The seed of a bug that was found; `make lab` takes others, so that a failure here is a change's own.
+    let seed = number("TRESTLE_LAB_SEED", 18304267081379582346);
     eprintln!("TRESTLE_LAB_SEED={seed}");
     match random::play(&world, number("TRESTLE_LAB_ROUNDS", 6), seed) {
         Ok(cells) => eprintln!("random policies: {cells} cells as explained"),

@@ -106,7 +106,7 @@ async fn agents_that_come_and_go_end_with_what_they_should_hold() {
     for n in 0..agents {
         all.push(harness.node(&format!("n{n}")).await);
     }
-    let seed = number("TRESTLE_CHURN_SEED", fastrand::u64(..));
+    let seed = number("TRESTLE_CHURN_SEED", 1);
     println!("{agents} agents for {seconds} s, TRESTLE_CHURN_SEED={seed}");
     let until = Instant::now() + Duration::from_secs(seconds);
     let lives: Vec<_> =
