@@ -128,7 +128,7 @@ impl IpvsProxy {
     /// Compares the kernel with a store whose patches were not told.
     pub fn renew(&mut self, store: &Store) -> Result<Outcome, IpvsError> {
         self.plane = Plane::new(self.config.clone());
-        self.plane.apply(&store.all_as_new());
+        self.plane.apply(&store.all_as_new().collect::<Vec<_>>());
         self.reconcile(store)
     }
 
