@@ -130,11 +130,12 @@ impl Op {
         };
         let rest = elements.split_off(count.min(elements.len()));
         let (empty, set, schema) = (elements.is_empty(), set.clone(), schema.clone());
-        let rest = (!rest.is_empty()).then(|| match &self {
+        let more = match &self {
             Self::AddElements { .. } => Self::AddElements { set, schema, elements: rest },
             _ => Self::DeleteElements { set, schema, elements: rest },
-        });
-        ((!empty).then_some(self), rest)
+        };
+        let some = !more.elements().is_empty();
+        ((!empty).then_some(self), some.then_some(more))
     }
 
     /// What the operation is about, for errors.

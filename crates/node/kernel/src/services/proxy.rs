@@ -502,6 +502,10 @@ fn refused(store: &Store, outcome: &Outcome) -> BTreeMap<ServiceName, String> {
         let text = format!("{}:{}/{} is somebody else's server in IPVS", id.address, id.port, id.protocol);
         servers.insert(*id, text);
     }
+    for (id, why) in &outcome.unguarded {
+        let text = format!("{}:{}/{} cannot be guarded: {why}", id.address, id.port, id.protocol);
+        servers.insert(*id, text);
+    }
     for (address, refusal) in &outcome.refused_addresses {
         addresses.insert(*address, format!("the kernel refused the address {address}: {refusal}"));
     }
