@@ -7,6 +7,7 @@ mod nftables;
 mod proxy;
 mod quarantine;
 mod tables;
+mod watch;
 
 pub use ipvs::{INTERFACE, IpvsError, IpvsProxy, Outcome};
 pub use nftables::{NftablesProxy, ProxyError};
