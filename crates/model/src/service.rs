@@ -12,6 +12,7 @@ use std::{
     fmt,
     net::{IpAddr, Ipv4Addr},
     str::FromStr,
+    sync::Arc,
 };
 
 use ipnet::IpNet;
@@ -24,14 +25,15 @@ pub const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
 /// A service or slice with this label is not load-balanced.
 pub const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
 
+/// Cheap to clone: it is the key of much.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceName {
-    pub namespace: String,
-    pub name: String,
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
 }
 
 impl ServiceName {
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
 }
@@ -109,7 +111,7 @@ pub struct Ingress {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicePort {
     /// Empty if the service has only one.
-    pub name: String,
+    pub name: Arc<str>,
     pub protocol: Protocol,
     pub port: u16,
     /// 0 if there is none.

@@ -196,7 +196,7 @@ impl Reasons<'_> {
         };
         let kind = frontend_name(owner.frontend.kind);
         let port_name =
-            if owner.id.port_name.is_empty() { port.to_string() } else { owner.id.port_name.clone() };
+            if owner.id.port_name.is_empty() { port.to_string() } else { owner.id.port_name.to_string() };
         self.say(format!("{address}:{port} is a {kind} of {}, port {port_name}", owner.id.service));
         let losers: Vec<&ServiceName> = claimants
             .iter()

@@ -217,7 +217,15 @@ fn the_configuration_is_read_again_on_hangup_and_no_request_fails_meanwhile() {
             std::fs::write(&file, "servicse: {}").unwrap();
             world.signal_agent(0, "HUP");
             logged("all stays as it was", 2);
-            if !std::path::Path::new("/proc/net/ip_vs").exists() {
+            if std::path::Path::new("/proc/net/ip_vs").exists() {
+                // Over and back, twice: the second time IPVS is still on its way out, or there again.
+                for there in ["ipvs", "nftables", "ipvs", "nftables"] {
+                    say(there);
+                    world.signal_agent(0, "HUP");
+                    mode(there);
+                    std::thread::sleep(Duration::from_millis(500));
+                }
+            } else {
                 say("ipvs");
                 world.signal_agent(0, "HUP");
                 logged("use `--services nftables`", 1);

@@ -58,8 +58,8 @@ impl From<&Slice> for NodeEndpointSlice {
             port: port.port.unwrap_or(0).into(),
         };
         Self {
-            namespace: slice.service.namespace.clone(),
-            service: slice.service.name.clone(),
+            namespace: slice.service.namespace.to_string(),
+            service: slice.service.name.to_string(),
             ports: slice.ports.iter().map(port).collect(),
             endpoints: slice.endpoints.iter().map(NodeEndpoint::from).collect(),
             last_change_trigger_time: slice.triggered.clone().unwrap_or_default(),
@@ -120,7 +120,7 @@ pub fn node_service(name: &ServiceName, service: &Service) -> NodeService {
         ServiceKind::ExternalName => node_service::Type::Unspecified,
     };
     let port = |port: &ServicePort| NodeServicePort {
-        name: port.name.clone(),
+        name: port.name.to_string(),
         protocol: protocol(port.protocol),
         port: port.port.into(),
         node_port: port.node_port.into(),
@@ -128,8 +128,8 @@ pub fn node_service(name: &ServiceName, service: &Service) -> NodeService {
     let ingress =
         |one: &Ingress| NodeIngress { address: octets(&one.address), proxy: one.mode == IngressMode::Proxy };
     NodeService {
-        namespace: name.namespace.clone(),
-        name: name.name.clone(),
+        namespace: name.namespace.to_string(),
+        name: name.name.to_string(),
         r#type: kind.into(),
         cluster_ips: service.cluster_ips.iter().map(octets).collect(),
         external_ips: service.external_ips.iter().map(octets).collect(),
@@ -154,7 +154,7 @@ pub fn read_service(service: &NodeService) -> Result<(ServiceName, Service), Ser
     };
     let port = |one: &NodeServicePort| {
         Ok(ServicePort {
-            name: one.name.clone(),
+            name: one.name.as_str().into(),
             protocol: read_protocol(one.protocol)?,
             port: port("port", one.port)?,
             node_port: port("node_port", one.node_port)?,

@@ -119,7 +119,7 @@ async fn check(Shared((services, port)): Shared<(Services, u16)>) -> Response {
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
     let body = json!({
-        "service": {"namespace": check.service.namespace, "name": check.service.name},
+        "service": {"namespace": *check.service.namespace, "name": *check.service.name},
         "localEndpoints": check.local_endpoints,
         "serviceProxyHealthy": well,
     });

@@ -126,7 +126,7 @@ fn port(port: &written::ServicePort, has_node_ports: bool) -> Option<ServicePort
     let protocol: Protocol = port.protocol.parse().ok()?;
     let node_port = if has_node_ports { number(port.node_port) } else { 0 };
     let number = Some(number(port.port)).filter(|port| *port != 0)?;
-    Some(ServicePort { name: port.name.clone(), protocol, port: number, node_port })
+    Some(ServicePort { name: port.name.as_str().into(), protocol, port: number, node_port })
 }
 
 fn ingress(ingress: &written::LoadBalancerIngress) -> Option<Ingress> {

@@ -100,6 +100,12 @@ pub enum ReconcileError {
     Commit(#[from] CommitError),
 }
 
+/// Each commit makes a new generation.
+pub(crate) fn next_generation(generation: u32) -> u32 {
+    // The kernel passes over 0.
+    generation.wrapping_add(1).max(1)
+}
+
 /// What a commit or a series of commits took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Applied {

@@ -24,7 +24,7 @@ use node_policy::{
 use crate::{
     conntrack::ConntrackError,
     netlink::NetlinkError,
-    nft::{Applied, CommitError, Nft, ReadError, ReconcileError, TableId},
+    nft::{Applied, CommitError, Nft, ReadError, ReconcileError, TableId, next_generation},
 };
 
 pub use watched::Watched;
@@ -343,11 +343,6 @@ impl From<PolicyError> for Unequal {
     fn from(error: PolicyError) -> Self {
         Self::Other(error)
     }
-}
-
-fn next_generation(generation: u32) -> u32 {
-    // The kernel passes over 0.
-    generation.wrapping_add(1).max(1)
 }
 
 /// The table without elements and without the chains by which packets come to it: the kernel goes through all elements

@@ -1,10 +1,13 @@
 //! Services in the kernel: carries out what the planes of `node-services` work out.
 
+mod guard;
+mod halving;
 mod ipvs;
 mod nftables;
 mod proxy;
 mod quarantine;
 mod tables;
+mod watch;
 
 pub use ipvs::{INTERFACE, IpvsError, IpvsProxy, Outcome};
 pub use nftables::{NftablesProxy, ProxyError};

@@ -6,6 +6,8 @@ mod lab;
 mod namespace;
 #[path = "support/packet.rs"]
 mod packet;
+#[path = "support/refusing.rs"]
+mod refusing;
 #[path = "support/sctp.rs"]
 mod sctp;
 #[path = "support/states.rs"]
@@ -23,7 +25,7 @@ use std::{
 use lab::answered;
 use namespace::{in_namespace, run};
 use node_kernel::{
-    ipvs::{Ipvs, IpvsOpenError},
+    ipvs::{Ipvs, IpvsOpenError, Timeouts},
     services::{IpvsProxy, Mode, Outcome, Proxy, Settings},
 };
 use node_services::{
@@ -31,6 +33,7 @@ use node_services::{
     cases::{Expected, Row},
     ipvs::Config,
 };
+use refusing::Refusing;
 use states::{
     BOTH, CLIENT, LOCAL, ONLY_LOCAL, POD, Plane, REMOTE, check, everywhere, http_slice, in_both_families,
     lab, name, play, rules, store,
@@ -303,6 +306,44 @@ fn ten_thousand_endpoints_a_flood_of_changes_and_a_disturbed_dump() {
         }
         done.store(true, Ordering::Relaxed);
         noise.join().expect("the noise does not fall");
+        proxy.stop().expect("all that is ours can go");
+    });
+}
+
+#[test]
+#[ignore = "needs IPVS in the kernel: labs/vm/ipvs.sh"]
+fn a_server_that_cannot_be_guarded_is_not_made_and_the_others_are() {
+    in_namespace(|| {
+        let lab = lab();
+        let mut store = store();
+        for (service, address) in [("web", "172.30.0.41"), ("shop", "172.30.0.42")] {
+            store.set_service(name(service), states::http(address, 0));
+            store.set_slice(service, http_slice(service, &[LOCAL, REMOTE]));
+        }
+        store.patches();
+        let nft = Refusing::new(Some(vec![172, 30, 0, 42]));
+        let started =
+            IpvsProxy::start_on(nft.clone(), Config::default(), rules(), Timeouts::default(), &store);
+        let (mut proxy, outcome) = started.expect("one element is no reason to fail");
+        let unguarded: Vec<_> = outcome.unguarded.keys().map(|id| id.address.to_string()).collect();
+        assert_eq!(unguarded, ["172.30.0.42"]);
+        check(&lab, &[(POD, "172.30.0.41:80", answered(BOTH, false))]);
+        let made = || run("ipvsadm -Sn; ip addr show trestle-ipvs0");
+        assert!(made().contains("172.30.0.41") && !made().contains("172.30.0.42"), "{}", made());
+
+        // Changes of others go on, and it is still told.
+        store.set_slice("web", http_slice("web", &[LOCAL]));
+        let patches = store.patches();
+        let outcome = proxy.update(&store, &patches).expect("the kernel takes the patches");
+        assert_eq!(outcome.unguarded.len(), 1);
+        check(&lab, &[(POD, "172.30.0.41:80", answered(ONLY_LOCAL, false))]);
+        assert!(proxy.is_due(Instant::now() + Duration::from_secs(600)), "it is tried again by itself");
+
+        nft.relent();
+        let outcome = proxy.reconcile(&store).expect("the kernel takes it all");
+        assert!(outcome.unguarded.is_empty());
+        check(&lab, &[(POD, "172.30.0.42:80", answered(BOTH, false))]);
+        assert!(!proxy.is_due(Instant::now() + Duration::from_secs(600)));
         proxy.stop().expect("all that is ours can go");
     });
 }

@@ -88,6 +88,51 @@ fn a_restart_writes_nothing_and_drift_is_mended_in_time() {
 }
 
 #[test]
+fn commits_of_others_to_their_own_tables_cause_no_comparison() {
+    in_namespace(|| {
+        let mut proxy = proxy(Mode::Nftables, web());
+        proxy.sync().expect("the kernel takes the tables");
+        run("nft add table inet trestle-services; nft add table ip other;
+             nft add set ip other members '{ type ipv4_addr; }'");
+        let (mut now, compared) = (Instant::now(), proxy.comparisons());
+        let mut tend = |proxy: &mut Proxy| {
+            now += Duration::from_secs(60);
+            proxy.tend(now).expect("the kernel answers")
+        };
+        assert!(tend(&mut proxy).is_none());
+        for round in 0..12_u8 {
+            // Our own commits in between are no news either, nor are those of a table that has our name elsewhere.
+            run(&format!(
+                "nft add element ip other members {{ 10.0.0.{round} }}; nft add chain inet trestle-services c{round}"
+            ));
+            proxy.store().set_slice(
+                "web",
+                http_slice("web", [&[LOCAL][..], &[LOCAL, REMOTE]][usize::from(round % 2)]),
+            );
+            assert!(proxy.sync().expect("the kernel takes the change").transactions > 0);
+            run(&format!("nft add element ip other members {{ 10.0.1.{round} }}"));
+            assert!(tend(&mut proxy).is_none());
+        }
+        assert_eq!(proxy.comparisons(), compared, "somebody else's commits");
+
+        run("nft add element ip trestle-services cluster-ips { 192.0.2.1 }; nft add table ip other2");
+        assert!(tend(&mut proxy).is_some_and(|mended| mended.transactions > 0), "this one is ours");
+        assert_eq!(proxy.comparisons(), compared + 1);
+        run("nft delete table ip6 trestle-services");
+        assert!(tend(&mut proxy).is_some_and(|mended| mended.transactions > 0), "and so is this");
+        assert!(tend(&mut proxy).is_none());
+        assert_eq!(proxy.comparisons(), compared + 2, "mending is no news");
+
+        // Damage right before a change of our own.
+        run("nft add element ip trestle-services cluster-ips { 192.0.2.2 }");
+        proxy.store().set_slice("web", http_slice("web", &[REMOTE]));
+        proxy.sync().expect("the kernel takes the change");
+        assert!(tend(&mut proxy).is_some_and(|mended| mended.transactions > 0), "it is not forgotten");
+        assert!(!run("nft list set ip trestle-services cluster-ips").contains("192.0.2."));
+    });
+}
+
+#[test]
 fn no_connection_fails_while_modes_restarts_and_floods_go_on() {
     in_namespace(|| {
         let lab = lab();

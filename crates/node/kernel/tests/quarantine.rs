@@ -7,6 +7,8 @@ mod lab;
 mod namespace;
 #[path = "support/packet.rs"]
 mod packet;
+#[path = "support/refusing.rs"]
+mod refusing;
 #[path = "support/sctp.rs"]
 mod sctp;
 #[path = "support/states.rs"]
@@ -17,53 +19,14 @@ use std::time::{Duration, Instant};
 use lab::answered;
 use namespace::{in_namespace, run};
 use node_kernel::{
-    netlink::{NetlinkError, Refusal},
+    netlink::NetlinkError,
     nft::{Applied, CommitError, Nft, ReadError, ReconcileError, TableId},
     services::{Mode, NftablesProxy, Proxy, Settings, Tables},
 };
 use node_nft::{CurrentTable, Elements, Limits, SetSchema, Transaction};
 use node_services::Store;
+use refusing::Refusing;
 use states::{BOTH, LOCAL, ONLY_LOCAL, POD, REMOTE, check, http, http_slice, lab, name, rules, store};
-
-/// nftables, which refuses transactions with certain bytes in the key of an element.
-struct Refusing {
-    nft: Nft,
-    hated: Option<Vec<u8>>,
-}
-
-impl Tables for Refusing {
-    fn glance(&mut self, table: &TableId) -> Result<Option<CurrentTable>, ReadError> {
-        self.nft.glance(table)
-    }
-
-    fn read(&mut self, table: &TableId) -> Result<Option<CurrentTable>, ReadError> {
-        self.nft.read(table)
-    }
-
-    fn read_set(&mut self, table: &TableId, set: &str, schema: &SetSchema) -> Result<Elements, ReadError> {
-        self.nft.read_set(table, set, schema)
-    }
-
-    fn commit(&mut self, table: &TableId, transaction: &Transaction) -> Result<Applied, CommitError> {
-        let elements = transaction.ops.iter().flat_map(|op| op.elements());
-        let keys: Vec<_> = elements.map(|(key, _)| key).collect();
-        if let Some(hated) = &self.hated
-            && keys.iter().any(|key| key.windows(hated.len()).any(|bytes| bytes == hated))
-        {
-            return Err(CommitError::Refused {
-                table: table.clone(),
-                operation: "add an element".into(),
-                index: None,
-                refusal: Refusal { errno: 22, seq: 0, text: None },
-            });
-        }
-        self.nft.commit(table, transaction)
-    }
-
-    fn delete(&mut self, table: &TableId) -> Result<bool, ReconcileError> {
-        self.nft.delete(table)
-    }
-}
 
 fn web_and_shop(web: &[&str], shop: &[&str]) -> Store {
     let mut store = store();
@@ -81,7 +44,7 @@ fn a_refused_port_keeps_its_endpoints_while_others_roll_and_follows_when_it_is_t
         let lab = lab();
         let mut store = web_and_shop(&[LOCAL], &[LOCAL]);
         let hated = Some(vec![172, 30, 0, 41]);
-        let nft = |hated| Refusing { nft: Nft::open().expect("there is nftables"), hated };
+        let nft = Refusing::new;
         let on = |nft, store: &Store| {
             NftablesProxy::start_on(nft, false, rules(), Limits::default(), store).expect("it starts").0
         };

@@ -36,7 +36,7 @@ pub fn bundle(units: impl IntoIterator<Item = Vec<Op>>, limits: Limits) -> Vec<B
         weight += unit_weight;
         open.push(unit);
     }
-    if !open.ends.is_empty() {
+    if open.units > 0 {
         bundles.push(open);
     }
     bundles.retain(|bundle| !bundle.transaction.ops.is_empty());
@@ -47,37 +47,62 @@ pub fn bundle(units: impl IntoIterator<Item = Vec<Op>>, limits: Limits) -> Vec<B
 #[derive(Clone, Debug, Default)]
 pub struct Bundle {
     pub transaction: Transaction,
-    /// Where each unit ends: operations up to there, and elements of the last of them.
-    ends: Vec<(usize, usize)>,
+    /// For each operation the unit of each of its elements; for one without elements, its unit.
+    units_of: Vec<Vec<u32>>,
+    units: u32,
 }
 
 impl Bundle {
     pub fn units(&self) -> usize {
-        self.ends.len()
+        self.units as usize
     }
 
     fn push(&mut self, unit: Vec<Op>) {
-        unit.into_iter().for_each(|op| self.transaction.push(op));
-        let ops = &self.transaction.ops;
-        self.ends.push((ops.len(), ops.last().map_or(0, |op| op.elements().len())));
+        for op in unit.into_iter().filter(|op| op.weight() > 0) {
+            let count = op.elements().len().max(1);
+            let place = self.place(op);
+            self.units_of[place].extend(std::iter::repeat_n(self.units, count));
+        }
+        self.units += 1;
+    }
+
+    /// Elements join those of the same set, if nothing but elements of the same kind of operation came in between: a
+    /// transaction has no inside, but what is removed must be so before it is added again, and a chain must be made
+    /// before an element leads to it. Returns where the operation is now.
+    fn place(&mut self, op: Op) -> usize {
+        let ops = &mut self.transaction.ops;
+        let run = ops.iter_mut().enumerate().rev().take_while(|(_, known)| known.is_like(&op));
+        for (index, known) in run {
+            if known.is_of_same_set(&op) {
+                known.join(op);
+                return index;
+            }
+        }
+        ops.push(op);
+        self.units_of.push(Vec::new());
+        ops.len() - 1
     }
 
     /// Its first units and the others. A bundle of one unit cannot be halved.
-    pub fn halve(mut self) -> (Self, Self) {
-        let half = self.ends.len() / 2;
-        let Some(&(ops, elements)) = half.checked_sub(1).and_then(|last| self.ends.get(last)) else {
-            return (Self::default(), self);
-        };
-        let mut rest = self.transaction.ops.split_off(ops);
-        let torn = self.transaction.ops.last_mut().and_then(|op| op.split_off(elements));
-        let shared = usize::from(torn.is_some());
-        rest.splice(0..0, torn);
-        let ends = self.ends.split_off(half).into_iter().map(|(end, last)| {
-            // Those that end within the operation that was torn have lost what stays in front.
-            (end + shared - ops, if shared == 1 && end == ops { last - elements } else { last })
-        });
-        let rest = Self { ends: ends.collect(), transaction: Transaction { ops: rest } };
-        (self, rest)
+    pub fn halve(self) -> (Self, Self) {
+        let half = self.units / 2;
+        let (mut front, mut back) = (Self { units: half, ..Self::default() }, Self::default());
+        back.units = self.units - half;
+        for (op, units) in self.transaction.ops.into_iter().zip(self.units_of) {
+            let (first, second): (Vec<_>, Vec<_>) = units.iter().partition(|unit| **unit < half);
+            // Units come one after the other, in every operation too.
+            let (left, right) = op.split_at(first.len());
+            front.extend(left, first);
+            back.extend(right, second.into_iter().map(|unit| unit - half).collect());
+        }
+        (front, back)
+    }
+
+    fn extend(&mut self, op: Option<Op>, units: Vec<u32>) {
+        if let Some(op) = op {
+            self.transaction.ops.push(op);
+            self.units_of.push(units);
+        }
     }
 }
 
@@ -112,6 +137,23 @@ mod tests {
         let packed = pack([unit("a", 1), unit("a", 1), unit("b", 1)], Limits::default());
         assert_eq!(packed.len(), 1);
         assert_eq!(packed[0].ops.len(), 2);
+    }
+
+    #[test]
+    fn elements_of_one_set_share_an_operation_across_units_but_not_across_deletions_and_chains() {
+        let delete = |set: &str| {
+            let [Op::AddElements { set, schema, elements }] = &unit(set, 1)[..] else { unreachable!() };
+            Op::DeleteElements { set: set.clone(), schema: schema.clone(), elements: elements.clone() }
+        };
+        let both = || [unit("a", 1), unit("b", 1)].concat();
+        let chain = vec![Op::AddChain { name: "c".into(), base: None }];
+        let replaced = [vec![delete("a")], unit("a", 1)].concat();
+        let packed = pack([both(), both(), chain, both(), replaced], Limits::default());
+        let told: Vec<_> = packed[0].ops.iter().map(Op::describe).collect();
+        let add = |count: u32, set: &str| format!("add {count} elements to set {set}");
+        let deleted = "delete 1 elements of set a".to_owned();
+        let chain = "add chain c".to_owned();
+        assert_eq!(told, [add(2, "a"), add(2, "b"), chain, add(1, "a"), add(1, "b"), deleted, add(1, "a")]);
     }
 
     #[test]

@@ -2,19 +2,33 @@
 
 use std::net::IpAddr;
 
-/// Compared as bytes, which is the kernel's own order within interval sets.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key(Vec<u8>);
+/// The kernel has 16 registers of 4 bytes.
+const LONGEST: usize = 64;
+
+/// Being written; what is kept is boxed.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    bytes: [u8; LONGEST],
+    len: usize,
+}
+
+impl Default for Key {
+    fn default() -> Self {
+        Self { bytes: [0; LONGEST], len: 0 }
+    }
+}
 
 impl Key {
     pub fn new() -> Self {
         Self::default()
     }
 
+    /// # Panics
+    /// If there is more than the kernel's registers hold.
     #[must_use]
     pub fn bytes(mut self, field: &[u8]) -> Self {
-        self.0.extend_from_slice(field);
-        self.0.resize(self.0.len().next_multiple_of(4), 0);
+        self.bytes[self.len..self.len + field.len()].copy_from_slice(field);
+        self.len = (self.len + field.len()).next_multiple_of(4);
         self
     }
 
@@ -52,11 +66,11 @@ impl Key {
     }
 
     pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+        &self.bytes[..self.len]
     }
 
     pub fn into_boxed(self) -> Box<[u8]> {
-        self.0.into_boxed_slice()
+        self.as_bytes().into()
     }
 }
 

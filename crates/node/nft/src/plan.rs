@@ -66,21 +66,76 @@ impl Op {
         }
     }
 
-    /// Leaves the first so many elements here and returns the others as an operation of their own; none if there are
-    /// none.
-    pub(crate) fn split_off(&mut self, at: usize) -> Option<Self> {
+    /// The set whose elements it adds or removes.
+    pub fn set(&self) -> Option<&str> {
+        match self {
+            Self::AddElements { set, .. } | Self::DeleteElements { set, .. } => Some(set),
+            _ => None,
+        }
+    }
+
+    /// One operation for each element; one without elements stays as it is.
+    pub fn apart(self) -> Vec<Self> {
+        match self {
+            Self::AddElements { set, schema, elements } => elements
+                .into_iter()
+                .map(|one| Self::AddElements {
+                    set: set.clone(),
+                    schema: schema.clone(),
+                    elements: vec![one],
+                })
+                .collect(),
+            Self::DeleteElements { set, schema, elements } => elements
+                .into_iter()
+                .map(|one| Self::DeleteElements {
+                    set: set.clone(),
+                    schema: schema.clone(),
+                    elements: vec![one],
+                })
+                .collect(),
+            other => vec![other],
+        }
+    }
+
+    /// Both add elements, or both remove some.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        matches!(
+            (self, other),
+            (Self::AddElements { .. }, Self::AddElements { .. })
+                | (Self::DeleteElements { .. }, Self::DeleteElements { .. })
+        )
+    }
+
+    pub(crate) fn is_of_same_set(&self, other: &Self) -> bool {
+        self.set().is_some() && self.set() == other.set()
+    }
+
+    /// Takes over the elements of another operation.
+    pub(crate) fn join(&mut self, other: Self) {
+        if let (
+            Self::AddElements { elements, .. } | Self::DeleteElements { elements, .. },
+            Self::AddElements { elements: mut more, .. } | Self::DeleteElements { elements: mut more, .. },
+        ) = (self, other)
+        {
+            elements.append(&mut more);
+        }
+    }
+
+    /// An operation on the first so many elements, and one on the others. One without elements counts as one.
+    pub(crate) fn split_at(mut self, count: usize) -> (Option<Self>, Option<Self>) {
         let (Self::AddElements { elements, set, schema } | Self::DeleteElements { elements, set, schema }) =
-            self
+            &mut self
         else {
-            return None;
+            return if count > 0 { (Some(self), None) } else { (None, Some(self)) };
         };
-        let rest = elements.split_off(at.min(elements.len()));
-        let (set, schema) = (set.clone(), schema.clone());
-        let rest = (!rest.is_empty()).then_some(rest)?;
-        Some(match self {
+        let rest = elements.split_off(count.min(elements.len()));
+        let (empty, set, schema) = (elements.is_empty(), set.clone(), schema.clone());
+        let more = match &self {
             Self::AddElements { .. } => Self::AddElements { set, schema, elements: rest },
             _ => Self::DeleteElements { set, schema, elements: rest },
-        })
+        };
+        let some = !more.elements().is_empty();
+        ((!empty).then_some(self), some.then_some(more))
     }
 
     /// What the operation is about, for errors.
@@ -113,16 +168,9 @@ pub struct Transaction {
 impl Transaction {
     /// Appends, joining elements to those of the same set right before them.
     pub fn push(&mut self, op: Op) {
-        match (self.ops.last_mut(), op) {
-            (
-                Some(Op::AddElements { set, elements, .. }),
-                Op::AddElements { set: same, elements: mut more, .. },
-            ) if *set == same => elements.append(&mut more),
-            (
-                Some(Op::DeleteElements { set, elements, .. }),
-                Op::DeleteElements { set: same, elements: mut more, .. },
-            ) if *set == same => elements.append(&mut more),
-            (_, op) => self.ops.push(op),
+        match self.ops.last_mut() {
+            Some(last) if last.is_like(&op) && last.is_of_same_set(&op) => last.join(op),
+            _ => self.ops.push(op),
         }
     }
 }

@@ -119,8 +119,9 @@ impl Plane {
                 }
             };
             for frontend in &info.frontends {
-                self.head(port, info, frontend).changes.into_iter().for_each(&mut put);
-                self.places(port, info, frontend).for_each(&mut put);
+                let head = self.head(port, info, frontend);
+                head.changes.into_iter().for_each(&mut put);
+                self.places(port, info, frontend, head.pools).for_each(&mut put);
             }
         }
         for shared in self.shared.iter() {
@@ -253,11 +254,14 @@ impl Plane {
                     self.follow_moves(after, frontend, moves, head_after.pools, steps);
                 }
                 _ => {
-                    let places = |port: &Port, frontend: Option<&Frontend>| -> Vec<Change> {
+                    let places = |port: &Port, frontend: Option<&Frontend>, pools| -> Vec<Change> {
                         let known = port.info.as_ref().zip(frontend);
-                        known.map(|(info, one)| self.places(port, info, one).collect()).unwrap_or_default()
+                        known
+                            .map(|(info, one)| self.places(port, info, one, pools).collect())
+                            .unwrap_or_default()
                     };
-                    steps.replace_places(places(before, was), places(after, is));
+                    let old = places(before, was, head_before.pools);
+                    steps.replace_places(old, places(after, is, head_after.pools));
                 }
             }
             steps.classes.extend(head_after.class);
@@ -323,8 +327,8 @@ impl Plane {
         port: &'a Port,
         info: &ServicePortInfo,
         frontend: &Frontend,
+        pools: elements::Pools,
     ) -> impl Iterator<Item = Change> + 'a {
-        let pools = self.head(port, info, frontend).pools;
         let place = Place { layout: self.layout, protocol: info.protocol.number(), frontend: *frontend };
         let main = if pools.main_is_local { &port.local } else { &port.cluster };
         let layout = self.layout;
@@ -386,6 +390,9 @@ fn handed_over(patches: &[ServiceEndpointsPatch]) -> HashSet<(IpAddr, u16, Proto
     let mut given_up = HashMap::new();
     for patch in patches {
         given_up.extend(places(patch.service.before.as_deref()).map(|place| (place, &patch.id)));
+    }
+    if given_up.is_empty() {
+        return HashSet::new();
     }
     let taken = patches
         .iter()

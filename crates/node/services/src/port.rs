@@ -1,16 +1,16 @@
 //! One port of a service in one family, in a form that a data plane consumes.
 
-use std::{fmt, net::IpAddr};
+use std::{fmt, net::IpAddr, sync::Arc};
 
 use ipnet::IpNet;
 
 use crate::{Protocol, ServiceName};
 
-/// The unit of patches.
+/// The unit of patches. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortId {
     pub service: ServiceName,
-    pub port_name: String,
+    pub port_name: Arc<str>,
     pub protocol: Protocol,
     pub ipv6: bool,
 }

@@ -7,14 +7,17 @@
 //!
 //! A pool is only filled if one of the service's traffic policies uses it.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::net::IpAddr;
 
-use crate::{EndpointInfo, Node, Protocol, Slice, SliceEndpoint};
+use crate::{
+    EndpointInfo, Node, Protocol,
+    known::{KnownEndpoint, KnownSlice},
+};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// All endpoints that a data plane must know, in or out of the pools, by address and port.
-    pub endpoints: BTreeMap<(IpAddr, u16), EndpointInfo>,
+    /// All endpoints that a data plane must know, in or out of the pools; sorted by address and port.
+    pub endpoints: Box<[EndpointInfo]>,
     /// There is a usable endpoint somewhere, though perhaps not for this node.
     pub has_endpoints: bool,
 }
@@ -33,30 +36,39 @@ pub struct Wanted<'a> {
 
 #[derive(Clone, Copy)]
 struct Candidate<'a> {
-    ready: bool,
-    serving: bool,
-    terminating: bool,
+    port: u16,
     local: bool,
-    endpoint: &'a SliceEndpoint,
+    endpoint: &'a KnownEndpoint,
 }
 
 impl Candidate<'_> {
+    fn socket(&self) -> (IpAddr, u16) {
+        (self.endpoint.address, self.port)
+    }
+
     fn draining(&self) -> bool {
-        self.serving && self.terminating
+        self.endpoint.serving && self.endpoint.terminating
+    }
+
+    fn rank(&self) -> (bool, bool, bool, bool) {
+        (!self.endpoint.terminating, self.endpoint.ready, self.endpoint.serving, self.local)
     }
 }
 
-pub fn select<'a>(wanted: Wanted<'_>, slices: impl IntoIterator<Item = &'a Slice>, node: &Node) -> Selection {
+pub fn select<'a>(
+    wanted: Wanted<'_>,
+    slices: impl IntoIterator<Item = &'a KnownSlice>,
+    node: &Node,
+) -> Selection {
     let candidates = candidates(wanted, slices, node);
     let pools = Pools::of(wanted, &candidates, node);
-    let mut selection = Selection::default();
-    for (socket, one) in &candidates {
-        let info = pools.endpoint(*socket, one);
-        let draining = one.draining();
-        selection.has_endpoints |= info.in_cluster_pool || wanted.uses_local && (one.ready || draining);
-        selection.endpoints.insert(*socket, info);
-    }
-    selection
+    let mut has_endpoints = false;
+    let endpoints = candidates.iter().map(|one| {
+        let info = pools.endpoint(one);
+        has_endpoints |= info.in_cluster_pool || wanted.uses_local && (one.endpoint.ready || one.draining());
+        info
+    });
+    Selection { endpoints: endpoints.collect(), has_endpoints }
 }
 
 /// An endpoint with why it is used or not, for people.
@@ -71,14 +83,15 @@ pub struct Judged {
 /// The same selection as [`select`] makes, with its reasons.
 pub fn judge<'a>(
     wanted: Wanted<'_>,
-    slices: impl IntoIterator<Item = &'a Slice>,
+    slices: impl IntoIterator<Item = &'a KnownSlice>,
     node: &Node,
 ) -> Vec<Judged> {
     let candidates = candidates(wanted, slices, node);
     let pools = Pools::of(wanted, &candidates, node);
-    let judged = candidates.iter().map(|(socket, one)| {
-        let endpoint = pools.endpoint(*socket, one);
-        Judged { endpoint, node: one.endpoint.node.clone(), reason: pools.reason(one, &endpoint) }
+    let judged = candidates.iter().map(|one| {
+        let endpoint = pools.endpoint(one);
+        let node = one.endpoint.node().map(str::to_owned);
+        Judged { endpoint, node, reason: pools.reason(one, &endpoint) }
     });
     judged.collect()
 }
@@ -94,33 +107,33 @@ struct Pools<'a> {
 }
 
 impl<'a> Pools<'a> {
-    fn of(wanted: Wanted<'a>, candidates: &BTreeMap<(IpAddr, u16), Candidate<'_>>, node: &'a Node) -> Self {
+    fn of(wanted: Wanted<'a>, candidates: &[Candidate<'_>], node: &'a Node) -> Self {
         let topology = Topology::of(candidates, node);
         let mut pools = Self { wanted, topology, node, cluster_drains: false, local_drains: false };
-        pools.cluster_drains = !candidates.values().any(|one| pools.ready_for_cluster(one));
-        pools.local_drains = !candidates.values().any(|one| pools.ready_here(one));
+        pools.cluster_drains = !candidates.iter().any(|one| pools.ready_for_cluster(one));
+        pools.local_drains = !candidates.iter().any(|one| pools.ready_here(one));
         pools
     }
 
     fn ready_for_cluster(&self, one: &Candidate<'_>) -> bool {
-        self.wanted.uses_cluster && one.ready && self.topology.allows(one, self.node)
+        self.wanted.uses_cluster && one.endpoint.ready && self.topology.allows(one, self.node)
     }
 
     fn ready_here(&self, one: &Candidate<'_>) -> bool {
-        self.wanted.uses_local && one.local && one.ready
+        self.wanted.uses_local && one.local && one.endpoint.ready
     }
 
-    fn endpoint(&self, socket: (IpAddr, u16), one: &Candidate<'_>) -> EndpointInfo {
+    fn endpoint(&self, one: &Candidate<'_>) -> EndpointInfo {
         let drains = |all: bool, used: bool| all && used && one.draining();
         EndpointInfo {
-            address: socket.0,
-            port: socket.1,
+            address: one.endpoint.address,
+            port: one.port,
             is_local: one.local,
             in_cluster_pool: self.ready_for_cluster(one)
                 || drains(self.cluster_drains, self.wanted.uses_cluster),
             in_local_pool: self.ready_here(one)
                 || one.local && drains(self.local_drains, self.wanted.uses_local),
-            is_serving: one.serving,
+            is_serving: one.endpoint.serving,
         }
     }
 
@@ -131,10 +144,11 @@ impl<'a> Pools<'a> {
             (false, true) => "for traffic that must stay on the node",
             (false, false) => "not used",
         };
+        let known = one.endpoint;
         let why = match one {
-            one if one.ready && one.terminating => "it is published although it terminates",
-            one if one.ready && !self.topology.allows(one, self.node) => "hints give it to others",
-            one if one.ready => match self.topology {
+            _ if known.ready && known.terminating => "it is published although it terminates",
+            _ if known.ready && !self.topology.allows(one, self.node) => "hints give it to others",
+            _ if known.ready => match self.topology {
                 Topology::Any => "it is ready",
                 Topology::SameNode => "it is ready, and hints give it to this node",
                 Topology::SameZone => "it is ready, and hints give it to this zone",
@@ -143,10 +157,10 @@ impl<'a> Pools<'a> {
                 "it terminates and still serves, and nobody is ready"
             }
             one if one.draining() => "it terminates, and others are ready",
-            one if one.terminating => "it terminates and serves no more",
+            _ if known.terminating => "it terminates and serves no more",
             _ => "it is not ready",
         };
-        let elsewhere = one.ready && !one.local && !self.wanted.uses_cluster;
+        let elsewhere = known.ready && !one.local && !self.wanted.uses_cluster;
         let why = if elsewhere { "it runs on another node, which the policy excludes" } else { why };
         format!("{used}: {why}")
     }
@@ -155,35 +169,24 @@ impl<'a> Pools<'a> {
 /// One per address and port: what does not terminate wins over what does, what is ready over what is not.
 fn candidates<'a>(
     wanted: Wanted<'_>,
-    slices: impl IntoIterator<Item = &'a Slice>,
+    slices: impl IntoIterator<Item = &'a KnownSlice>,
     node: &Node,
-) -> BTreeMap<(IpAddr, u16), Candidate<'a>> {
-    let mut found: BTreeMap<(IpAddr, u16), Candidate<'a>> = BTreeMap::new();
-    for slice in slices.into_iter().filter(|slice| slice.is_ours()) {
-        let named = slice.ports.iter().filter(|port| {
-            port.name.as_deref() == Some(wanted.port_name) && port.protocol == wanted.protocol
-        });
-        let ports: Vec<u16> = named.filter_map(|port| port.port).filter(|port| *port != 0).collect();
-        for endpoint in &slice.endpoints {
-            let candidate = Candidate {
-                ready: endpoint.ready.unwrap_or(true),
-                serving: endpoint.serving.unwrap_or(true),
-                terminating: endpoint.terminating.unwrap_or(false),
-                local: endpoint.node.as_deref() == Some(node.name.as_str()),
-                endpoint,
-            };
-            let addresses = endpoint.addresses.iter().filter(|address| address.is_ipv6() == wanted.ipv6);
-            for (address, port) in
-                addresses.flat_map(|address| ports.iter().map(move |port| (*address, *port)))
-            {
-                let rank = |one: &Candidate<'_>| (!one.terminating, one.ready, one.serving, one.local);
-                let place = found.entry((address, port)).or_insert(candidate);
-                if rank(&candidate) > rank(place) {
-                    *place = candidate;
-                }
-            }
+) -> Vec<Candidate<'a>> {
+    let mut found = Vec::new();
+    for slice in slices {
+        let named = slice
+            .ports
+            .iter()
+            .filter(|one| *one.name == *wanted.port_name && one.protocol == wanted.protocol);
+        for port in named.map(|one| one.port) {
+            let endpoints = slice.endpoints.iter().filter(|one| one.address.is_ipv6() == wanted.ipv6);
+            let candidate =
+                |endpoint: &'a KnownEndpoint| Candidate { port, local: endpoint.is_on(&node.name), endpoint };
+            found.extend(endpoints.map(candidate));
         }
     }
+    found.sort_by(|a, b| a.socket().cmp(&b.socket()).then_with(|| b.rank().cmp(&a.rank())));
+    found.dedup_by_key(|one| one.socket());
     found
 }
 
@@ -195,15 +198,15 @@ enum Topology {
 }
 
 impl Topology {
-    fn of(candidates: &BTreeMap<(IpAddr, u16), Candidate<'_>>, node: &Node) -> Self {
-        let ready = || candidates.values().filter(|one| one.ready).map(|one| one.endpoint);
-        let all_meant = |hints: fn(&SliceEndpoint) -> &[String], me: &str| {
+    fn of(candidates: &[Candidate<'_>], node: &Node) -> Self {
+        let ready = || candidates.iter().map(|one| one.endpoint).filter(|one| one.ready);
+        let all_meant = |hints: fn(&KnownEndpoint) -> &[String], me: &str| {
             ready().all(|one| !hints(one).is_empty())
                 && ready().any(|one| hints(one).iter().any(|hint| hint == me))
         };
-        if all_meant(|one| &one.node_hints, &node.name) {
+        if all_meant(KnownEndpoint::node_hints, &node.name) {
             Self::SameNode
-        } else if node.zone.as_deref().is_some_and(|zone| all_meant(|one| &one.zone_hints, zone)) {
+        } else if node.zone.as_deref().is_some_and(|zone| all_meant(KnownEndpoint::zone_hints, zone)) {
             Self::SameZone
         } else {
             Self::Any
@@ -213,8 +216,8 @@ impl Topology {
     fn allows(&self, one: &Candidate<'_>, node: &Node) -> bool {
         match self {
             Self::Any => true,
-            Self::SameNode => one.endpoint.node_hints.contains(&node.name),
-            Self::SameZone => one.endpoint.zone_hints.iter().any(|hint| Some(hint) == node.zone.as_ref()),
+            Self::SameNode => one.endpoint.node_hints().contains(&node.name),
+            Self::SameZone => one.endpoint.zone_hints().iter().any(|hint| Some(hint) == node.zone.as_ref()),
         }
     }
 }

@@ -4,9 +4,10 @@
 //! again. A value that equals the one before touches nothing, so a full state may be sent as often as one likes.
 
 mod claims;
+mod interner;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -14,9 +15,12 @@ use ipnet::IpNet;
 
 use crate::{
     EndpointInfo, EndpointPatch, Frontend, Judged, Node, Operation, PortId, Service, ServiceEndpointsPatch,
-    ServiceName, ServicePatch, ServicePort, ServicePortInfo, Slice, Wanted, judge, select,
+    ServiceName, ServicePatch, ServicePort, ServicePortInfo, Slice,
+    known::{KnownSlice, Whereabouts},
+    select::{Wanted, judge, select},
 };
 use claims::{Claim, Claims};
+use interner::Interner;
 
 pub use claims::Conflict;
 
@@ -25,9 +29,12 @@ pub struct Store {
     node: Node,
     services: BTreeMap<ServiceName, Entry>,
     /// Which service each slice belongs to.
-    slices: HashMap<String, ServiceName>,
+    slices: HashMap<Arc<str>, ServiceName>,
     claims: Claims,
     dirty: BTreeSet<ServiceName>,
+    /// Of namespaces and ports.
+    names: Interner<str>,
+    whereabouts: Interner<Whereabouts>,
     /// Ports that a local policy leaves unanswered on this node, although somebody answers elsewhere: from within, and
     /// from outside.
     unanswered: (usize, usize),
@@ -36,11 +43,11 @@ pub struct Store {
 #[derive(Clone, Debug, Default)]
 struct Entry {
     service: Option<Service>,
-    // A tree's node is a kilobyte and most services have one slice and one port: sorted lists.
-    slices: Vec<(String, Slice)>,
-    claims: Vec<Claim>,
+    // A tree's node is a kilobyte and most services have one slice and one port: sorted lists, without room to grow.
+    slices: Vec<(Arc<str>, KnownSlice)>,
+    claims: Box<[Claim]>,
     /// As the planes were last told.
-    ports: Vec<(PortId, PortState)>,
+    ports: Box<[(PortId, PortState)]>,
 }
 
 #[derive(Clone, Debug)]
@@ -74,7 +81,11 @@ impl Store {
         changed
     }
 
-    pub fn set_service(&mut self, name: ServiceName, service: Service) -> bool {
+    pub fn set_service(&mut self, mut name: ServiceName, mut service: Service) -> bool {
+        name.namespace = self.names.share(name.namespace);
+        for port in &mut service.ports {
+            port.name = self.names.share(Arc::clone(&port.name));
+        }
         let entry = self.services.entry(name.clone()).or_default();
         let changed = entry.service.as_ref() != Some(&service);
         if changed {
@@ -97,24 +108,29 @@ impl Store {
         if self.slices.get(key).is_some_and(|owner| *owner != slice.service) {
             self.delete_slice(key);
         }
-        let entry = self.services.entry(slice.service.clone()).or_default();
-        let place = entry.slices.binary_search_by(|(known, _)| known.as_str().cmp(key));
-        if place.is_ok_and(|index| entry.slices[index].1 == slice) {
-            return false;
-        }
-        self.dirty.insert(slice.service.clone());
-        self.slices.insert(key.to_owned(), slice.service.clone());
-        match place {
+        let place = self.services.entry(slice.service.clone());
+        let owner = place.key().clone();
+        let entry = place.or_default();
+        let (names, whereabouts) = (&mut self.names, &mut self.whereabouts);
+        let slice = KnownSlice::new(slice, |name| names.share(name), |place| whereabouts.share(place));
+        match entry.slices.binary_search_by(|(known, _)| (**known).cmp(key)) {
+            Ok(index) if entry.slices[index].1 == slice => return false,
             Ok(index) => entry.slices[index].1 = slice,
-            Err(index) => entry.slices.insert(index, (key.to_owned(), slice)),
+            Err(index) => {
+                let key: Arc<str> = key.into();
+                self.slices.insert(Arc::clone(&key), owner.clone());
+                entry.slices.reserve_exact(1);
+                entry.slices.insert(index, (key, slice));
+            }
         }
+        self.dirty.insert(owner);
         true
     }
 
     pub fn delete_slice(&mut self, key: &str) -> bool {
         let Some(owner) = self.slices.remove(key) else { return false };
         if let Some(entry) = self.services.get_mut(&owner) {
-            entry.slices.retain(|(known, _)| known != key);
+            entry.slices.retain(|(known, _)| **known != *key);
         }
         self.dirty.insert(owner);
         true
@@ -131,7 +147,7 @@ impl Store {
             self.set_service(name.clone(), service);
             named.insert(name);
         }
-        let mut keys = BTreeSet::new();
+        let mut keys = HashSet::new();
         for (key, slice) in slices {
             self.set_slice(&key, slice);
             keys.insert(key);
@@ -140,7 +156,7 @@ impl Store {
         for name in &gone {
             self.delete_service(name);
         }
-        let gone: Vec<_> = self.slices.keys().filter(|key| !keys.contains(*key)).cloned().collect();
+        let gone: Vec<_> = self.slices.keys().filter(|key| !keys.contains(&***key)).cloned().collect();
         for key in &gone {
             self.delete_slice(key);
         }
@@ -161,9 +177,9 @@ impl Store {
 
     /// Patches that lead to the present state from nothing: for a plane that starts anew. Changes that
     /// [`Self::patches`] has yet to tell are not in it.
-    pub fn all_as_new(&self) -> Vec<ServiceEndpointsPatch> {
+    pub fn all_as_new(&self) -> impl Iterator<Item = ServiceEndpointsPatch> {
         let ports = self.services.values().flat_map(|entry| &entry.ports);
-        ports.map(|(id, state)| patch(None, Some(state), id.clone())).collect()
+        ports.map(|(id, state)| patch(None, Some(state), id.clone()))
     }
 
     /// The ports whose service and endpoints the store knows, as the planes were last told.
@@ -216,10 +232,12 @@ impl Store {
     /// Updates the claims of a service; whoever wins or loses a frontend by it is affected too.
     fn settle(&mut self, name: &ServiceName, affected: &mut BTreeSet<ServiceName>) {
         let Some(entry) = self.services.get_mut(name) else { return };
-        let wanted =
-            entry.service.as_ref().map_or(Vec::new(), |service| claims::wanted(name, service, &self.node));
-        let before = std::mem::replace(&mut entry.claims, wanted.clone());
-        affected.extend(self.claims.exchange(&before, &wanted));
+        let wanted: Box<[Claim]> =
+            entry.service.iter().flat_map(|service| claims::wanted(name, service, &self.node)).collect();
+        if entry.claims != wanted {
+            affected.extend(self.claims.exchange(&entry.claims, &wanted));
+            entry.claims = wanted;
+        }
     }
 
     fn prepare(&mut self, name: &ServiceName, patches: &mut Vec<ServiceEndpointsPatch>) {
@@ -245,10 +263,10 @@ impl Store {
         }
     }
 
-    fn compute(&self, name: &ServiceName, entry: &Entry) -> Vec<(PortId, PortState)> {
+    fn compute(&self, name: &ServiceName, entry: &Entry) -> Box<[(PortId, PortState)]> {
         let mut ports = BTreeMap::new();
         let Some(service) = entry.service.as_ref().filter(|service| service.is_ours()) else {
-            return Vec::new();
+            return Box::default();
         };
         for ipv6 in [false, true] {
             if !service.cluster_ips.iter().any(|address| address.is_ipv6() == ipv6) {
@@ -268,6 +286,7 @@ impl Store {
             .map(|claim| Frontend { address: claim.address, port: claim.port, kind: claim.kind })
             .collect();
         frontends.sort_unstable();
+        frontends.shrink_to_fit();
         let wanted = entry.wanted(&id, service);
         let selection = select(wanted, entry.slices.iter().map(|(_, slice)| slice), &self.node);
         let info = ServicePortInfo {
@@ -280,7 +299,7 @@ impl Store {
             scheduler: service.scheduler.as_deref().map(Into::into),
             has_endpoints: selection.has_endpoints,
         };
-        PortState { info: Arc::new(info), endpoints: selection.endpoints.into_values().collect() }
+        PortState { info: Arc::new(info), endpoints: selection.endpoints }
     }
 }
 
@@ -307,10 +326,9 @@ impl Entry {
     }
 
     fn ready_here(&self, node: &str) -> usize {
-        let slices = self.slices.iter().map(|(_, slice)| slice).filter(|slice| slice.is_ours());
-        let endpoints = slices.flat_map(|slice| &slice.endpoints);
-        let ready = endpoints.filter(|one| one.ready.unwrap_or(true) && one.node.as_deref() == Some(node));
-        ready.flat_map(|one| &one.addresses).collect::<BTreeSet<_>>().len()
+        let endpoints = self.slices.iter().flat_map(|(_, slice)| &slice.endpoints);
+        let ready = endpoints.filter(|one| one.ready && one.is_on(node));
+        ready.map(|one| one.address).collect::<BTreeSet<_>>().len()
     }
 }
 
@@ -341,6 +359,12 @@ fn source_ranges(service: &Service, ipv6: bool) -> Vec<IpNet> {
 fn patch(before: Option<&PortState>, after: Option<&PortState>, id: PortId) -> ServiceEndpointsPatch {
     let old = before.map_or(&[][..], |state| &state.endpoints);
     let new = after.map_or(&[][..], |state| &state.endpoints);
+    let info = |state: Option<&PortState>| state.map(|state| state.info.clone());
+    let service = ServicePatch::between(info(before), info(after));
+    if old.is_empty() {
+        let create = |endpoint: &EndpointInfo| EndpointPatch { op: Operation::Create, endpoint: *endpoint };
+        return ServiceEndpointsPatch { id, service, endpoints: new.iter().map(create).collect() };
+    }
     let known = |list: &[EndpointInfo], endpoint: &EndpointInfo| {
         let place = list.binary_search_by_key(&endpoint.socket(), |one| one.socket());
         place.ok().map(|index| list[index])
@@ -354,8 +378,7 @@ fn patch(before: Option<&PortState>, after: Option<&PortState>, id: PortId) -> S
     let gone = old.iter().filter(|endpoint| known(new, endpoint).is_none());
     endpoints.extend(gone.map(|endpoint| EndpointPatch { op: Operation::Delete, endpoint: *endpoint }));
     endpoints.sort_unstable_by_key(|patch| patch.endpoint.socket());
-    let info = |state: Option<&PortState>| state.map(|state| state.info.clone());
-    ServiceEndpointsPatch { id, service: ServicePatch::between(info(before), info(after)), endpoints }
+    ServiceEndpointsPatch { id, service, endpoints }
 }
 
 #[cfg(test)]

@@ -220,11 +220,11 @@ fn spec(object: &Object) -> Option<&ServiceSpec> {
 }
 
 fn name_of(id: &ObjectId) -> ServiceName {
-    ServiceName::new(&id.namespace, &id.name)
+    ServiceName::new(id.namespace.as_str(), id.name.as_str())
 }
 
 fn object_id(name: &ServiceName) -> ObjectId {
-    ObjectId { kind: Kind::Service, namespace: name.namespace.clone(), name: name.name.clone() }
+    ObjectId { kind: Kind::Service, namespace: name.namespace.to_string(), name: name.name.to_string() }
 }
 
 fn prefix() -> Prefix {

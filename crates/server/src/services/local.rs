@@ -190,10 +190,10 @@ fn service(entry: &Entry<'_>, numbers: &BTreeMap<(String, Protocol), BTreeSet<u1
     let balancers = service.load_balancers.iter().filter(|one| one.mode == IngressMode::Vip);
     let balancers: Vec<_> = balancers.map(|one| one.address).collect();
     let ports = service.ports.iter().map(|port| {
-        let known = numbers.get(&(port.name.clone(), port.protocol));
+        let known = numbers.get(&(port.name.to_string(), port.protocol));
         let one = known.filter(|known| known.len() == 1).and_then(BTreeSet::first);
         PortMapping {
-            name: port.name.clone(),
+            name: port.name.to_string(),
             protocol: match port.protocol {
                 Protocol::Tcp => localv1::Protocol::Tcp.into(),
                 Protocol::Udp => localv1::Protocol::Udp.into(),
@@ -207,8 +207,8 @@ fn service(entry: &Entry<'_>, numbers: &BTreeMap<(String, Protocol), BTreeSet<u1
         }
     });
     localv1::Service {
-        namespace: entry.name.namespace.clone(),
-        name: entry.name.name.clone(),
+        namespace: entry.name.namespace.to_string(),
+        name: entry.name.name.to_string(),
         r#type: kind.to_owned(),
         ips: Some(ServiceIPs {
             cluster_ips: Some(ip_set(service.cluster_ips.iter().copied())),

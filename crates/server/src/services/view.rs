@@ -22,7 +22,7 @@ use crate::failure::Failure;
 pub fn list(services: &Services, namespace: &str) -> Vec<ServiceState> {
     services.read(|catalog| {
         let wanted =
-            catalog.services().filter(|entry| namespace.is_empty() || entry.name.namespace == namespace);
+            catalog.services().filter(|entry| namespace.is_empty() || *entry.name.namespace == *namespace);
         wanted.map(|entry| ServiceState { endpoints: Vec::new(), ..state(&entry) }).collect()
     })
 }
@@ -55,8 +55,8 @@ fn state(entry: &Entry<'_>) -> ServiceState {
         IngressMode::Proxy => format!("{} (not taken by nodes)", one.address),
     });
     ServiceState {
-        namespace: entry.name.namespace.clone(),
-        name: entry.name.name.clone(),
+        namespace: entry.name.namespace.to_string(),
+        name: entry.name.name.to_string(),
         r#type: kind.to_owned(),
         cluster_ips: service.cluster_ips.iter().map(ToString::to_string).collect(),
         external_ips: service.external_ips.iter().map(ToString::to_string).collect(),
@@ -72,7 +72,7 @@ fn state(entry: &Entry<'_>) -> ServiceState {
 
 fn ports(service: &Service) -> Vec<ServicePortState> {
     let ports = service.ports.iter().map(|port| ServicePortState {
-        name: port.name.clone(),
+        name: port.name.to_string(),
         protocol: port.protocol.to_string(),
         port: port.port.into(),
         node_port: port.node_port.into(),
@@ -86,7 +86,7 @@ fn endpoints(service: &Service, key: &str, slice: &Slice) -> Vec<ServiceEndpoint
         for address in &endpoint.addresses {
             let ports = slice.ports.iter().filter(|port| {
                 let name = port.name.as_deref().unwrap_or_default();
-                service.ports.iter().any(|known| known.name == name && known.protocol == port.protocol)
+                service.ports.iter().any(|known| *known.name == *name && known.protocol == port.protocol)
             });
             for port in ports {
                 let text = match port.port {

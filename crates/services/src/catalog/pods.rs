@@ -118,7 +118,7 @@ impl Pods {
 
     /// Enters the selector of a service, or takes it out.
     pub fn select(&mut self, service: &ServiceName, selector: Option<&Labels>) {
-        let name: Arc<str> = service.name.as_str().into();
+        let name: Arc<str> = Arc::clone(&service.name);
         if let Some(before) = self.selectors.remove(service)
             && let Some(pair) = first(service, &before)
         {
@@ -174,7 +174,7 @@ fn id(namespace: &str, name: &str) -> PodId {
 
 fn first(service: &ServiceName, selector: &Labels) -> Option<Pair> {
     let (key, value) = selector.iter().next()?;
-    Some((service.namespace.as_str().into(), key.clone(), value.clone()))
+    Some((Arc::clone(&service.namespace), key.clone(), value.clone()))
 }
 
 fn matches(selector: &Labels, labels: &Labels) -> bool {

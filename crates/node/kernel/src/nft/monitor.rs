@@ -3,11 +3,16 @@
 //! The kernel says what became of each object, and after each transaction its generation. It writes all that down while
 //! it holds its lock, so whoever is about to commit much of his own stops listening meanwhile.
 
-use super::{FIXED, NETLINK_NETFILTER, TableId, number};
+use std::{thread, time::Duration};
+
+use super::{FIXED, NETLINK_NETFILTER, Nft, TableId, next_generation, number};
 use crate::netlink::{Message, NetlinkError, Socket};
 
 /// NFNLGRP_NFTABLES.
 const GROUP: u32 = 7;
+/// A transaction is told after it is in force: this often it is waited for what is being told.
+const ATTEMPTS: usize = 20;
+const PAUSE: Duration = Duration::from_millis(1);
 
 pub struct Monitor {
     socket: Socket,
@@ -19,7 +24,7 @@ pub struct Monitor {
 pub struct Heard {
     /// Of each transaction, in order.
     pub generations: Vec<u32>,
-    /// Something of the table was committed.
+    /// Something of one of the tables was committed.
     pub touched: bool,
     /// The kernel had more to tell than the socket could hold.
     pub lost: bool,
@@ -45,7 +50,7 @@ impl Monitor {
         self.socket.subscribe(GROUP, on)
     }
 
-    pub fn hear(&mut self, table: &TableId) -> Result<Heard, NetlinkError> {
+    pub fn hear(&mut self, tables: &[TableId]) -> Result<Heard, NetlinkError> {
         let mut heard = Heard::default();
         heard.lost = self.socket.told(|message| {
             let [kind, subsystem] = message.header.kind.to_le_bytes();
@@ -55,12 +60,39 @@ impl Monitor {
             if u16::from(kind) == number::NEW_GENERATION {
                 heard.generations.push(message.attrs(FIXED)?.get(1)?.be32()?);
             } else if !heard.touched {
-                heard.touched = is_of(table, message)?;
+                heard.touched = is_of(tables, message)?;
             }
             Ok(())
         })?;
         self.overruns += u64::from(heard.lost);
         Ok(heard)
+    }
+
+    /// The newest generation, if nobody touched the tables since that one; `None` if somebody may have. Generations are
+    /// counted: one that was not told of is one of which nothing is known.
+    pub fn untouched_since(
+        &mut self,
+        nft: &mut Nft,
+        tables: &[TableId],
+        seen: u32,
+    ) -> Result<Option<u32>, NetlinkError> {
+        let mut known = seen;
+        for _ in 0..ATTEMPTS {
+            let heard = self.hear(tables)?;
+            let mut gap = false;
+            for generation in heard.generations {
+                gap |= generation != next_generation(known);
+                known = generation;
+            }
+            if heard.lost || heard.touched || gap {
+                return Ok(None);
+            }
+            if nft.generation()? == known {
+                return Ok(Some(known));
+            }
+            thread::sleep(PAUSE);
+        }
+        Ok(None)
     }
 
     /// How often the kernel had more to tell than the socket could hold.
@@ -70,7 +102,8 @@ impl Monitor {
 }
 
 /// Every kind of object has the table's name as attribute 1.
-fn is_of(table: &TableId, message: &Message<'_>) -> Result<bool, NetlinkError> {
-    let same_family = message.body.first() == Some(&number::family(table.family));
-    Ok(same_family && message.attrs(FIXED)?.find(1)?.is_some_and(|name| name.text() == table.name))
+fn is_of(tables: &[TableId], message: &Message<'_>) -> Result<bool, NetlinkError> {
+    let Some(name) = message.attrs(FIXED)?.find(1)?.map(|name| name.text()) else { return Ok(false) };
+    let family = message.body.first().copied();
+    Ok(tables.iter().any(|table| family == Some(number::family(table.family)) && name == table.name))
 }

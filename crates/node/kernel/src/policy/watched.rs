@@ -1,18 +1,14 @@
 //! nftables, and what others do to one table of it.
 
-use std::{thread, time::Duration};
+use std::slice;
 
 use node_nft::{CurrentTable, Transaction};
 
-use super::{Tables, next_generation};
+use super::Tables;
 use crate::{
     netlink::NetlinkError,
     nft::{Applied, CommitError, Monitor, Nft, ReadError, ReconcileError, TableId},
 };
-
-/// A transaction is told after it is in force: this often it is waited for what is being told.
-const ATTEMPTS: usize = 20;
-const PAUSE: Duration = Duration::from_millis(1);
 
 /// Knows that commits to other tables are no reason to read this one.
 pub struct Watched {
@@ -69,25 +65,12 @@ impl Tables for Watched {
         self.nft.delete(table)
     }
 
-    /// Generations are counted: one that was not told of is one of which nothing is known.
     fn untouched_since(&mut self, table: &TableId, seen: u32) -> Result<Option<u32>, NetlinkError> {
-        let mut known = seen;
-        let missed = self.resumed.take().is_some_and(|resumed| resumed != seen);
-        for _ in 0..ATTEMPTS {
-            let heard = self.monitor.hear(table)?;
-            let mut gap = false;
-            for generation in heard.generations {
-                gap |= generation != next_generation(known);
-                known = generation;
-            }
-            if missed || heard.lost || heard.touched || gap {
-                return Ok(None);
-            }
-            if self.nft.generation()? == known {
-                return Ok(Some(known));
-            }
-            thread::sleep(PAUSE);
+        if self.resumed.take().is_some_and(|resumed| resumed != seen) {
+            // What is told from now on begins after something that was not.
+            self.monitor.hear(slice::from_ref(table))?;
+            return Ok(None);
         }
-        Ok(None)
+        self.monitor.untouched_since(&mut self.nft, slice::from_ref(table), seen)
     }
 }

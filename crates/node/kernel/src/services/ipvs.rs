@@ -6,19 +6,18 @@ use std::{
     time::Instant,
 };
 
-use node_nft::{Family, Limits, Live};
 use node_services::{
-    Operation, ServiceEndpointsPatch, Store,
-    ipvs::{Config, Op, Plane, ServerId, guard},
+    Operation, Protocol, ServiceEndpointsPatch, Store,
+    ipvs::{Config, Op, Plane, ServerId},
     nftables,
 };
 
-use super::quarantine::Pause;
+use super::{Tables, guard::Guard, quarantine::Pause};
 use crate::{
     ipvs::{Ipvs, IpvsOpenError, Refused, Timeouts},
     link::Links,
     netlink::{NetlinkError, Refusal},
-    nft::{Nft, ReadError, ReconcileError, TableId},
+    nft::{Nft, ReadError, ReconcileError},
     sysctl::{self, SysctlError},
 };
 
@@ -62,17 +61,18 @@ pub struct Outcome {
     pub refused_addresses: Vec<(IpAddr, Refusal)>,
     /// Servers that we want and that somebody else has made: left as they are.
     pub foreign: Vec<ServerId>,
+    /// Servers that nftables does not let us guard, and why: not made, or left as they are. Tried again likewise.
+    pub unguarded: BTreeMap<ServerId, String>,
 }
 
 /// Owns the servers that the guard table lists, the guard tables, and interface [`INTERFACE`].
-pub struct IpvsProxy {
+pub struct IpvsProxy<N = Nft> {
     ipvs: Ipvs,
     links: Links,
-    nft: Nft,
+    guard: Guard<N>,
     interface: u32,
     plane: Plane,
     config: Config,
-    rules: nftables::Config,
     foreign: BTreeSet<ServerId>,
     /// The kernel may differ from the plane: the next update compares all.
     unsure: bool,
@@ -85,6 +85,7 @@ pub struct IpvsProxy {
 struct Refusals {
     objects: Vec<Refused>,
     addresses: Vec<(IpAddr, Refusal)>,
+    unguarded: BTreeMap<ServerId, String>,
     pause: Pause,
 }
 
@@ -100,6 +101,19 @@ impl IpvsProxy {
 
     /// The same, with the kernel's timeouts for connections through IPVS.
     pub fn start_with(
+        config: Config,
+        rules: nftables::Config,
+        timeouts: Timeouts,
+        store: &Store,
+    ) -> Result<(Self, Outcome), IpvsError> {
+        Self::start_on(Nft::open()?, config, rules, timeouts, store)
+    }
+}
+
+impl<N: Tables> IpvsProxy<N> {
+    /// As [`IpvsProxy::start_with`], on tables that are there already.
+    pub fn start_on(
+        nft: N,
         mut config: Config,
         rules: nftables::Config,
         timeouts: Timeouts,
@@ -117,10 +131,9 @@ impl IpvsProxy {
         let interface = links.ensure_dummy(INTERFACE).map_err(IpvsError::Interface)?;
         let elsewhere = links.addresses()?.into_iter().filter(|(index, _)| *index != interface);
         config.host_addresses.extend(elsewhere.map(|(_, address)| address));
-        let nft = Nft::open()?;
         let (plane, foreign, refused) = (Plane::default(), BTreeSet::new(), Refusals::default());
-        let mut proxy =
-            Self { ipvs, links, nft, interface, plane, config, rules, foreign, unsure: true, refused };
+        let guard = Guard::new(nft, rules);
+        let mut proxy = Self { ipvs, links, guard, interface, plane, config, foreign, unsure: true, refused };
         let outcome = proxy.renew(store)?;
         Ok((proxy, outcome))
     }
@@ -128,7 +141,7 @@ impl IpvsProxy {
     /// Compares the kernel with a store whose patches were not told.
     pub fn renew(&mut self, store: &Store) -> Result<Outcome, IpvsError> {
         self.plane = Plane::new(self.config.clone());
-        self.plane.apply(&store.all_as_new());
+        self.plane.apply(&store.all_as_new().collect::<Vec<_>>());
         self.reconcile(store)
     }
 
@@ -146,22 +159,24 @@ impl IpvsProxy {
     /// Carries out patches, which must be the store's latest.
     pub fn update(&mut self, store: &Store, patches: &[ServiceEndpointsPatch]) -> Result<Outcome, IpvsError> {
         let ops = self.plane.apply(patches);
-        if self.unsure {
-            return self.reconcile(store);
-        }
-        self.unsure = true;
         // Endpoints elsewhere do not show in the guard.
         let guarded = patches.iter().any(|patch| {
             patch.service.op != Operation::NoOp || patch.endpoints.iter().any(|one| one.endpoint.is_local)
         });
+        // What the guard lacked may be taken now: then more is to be done than the patches say.
+        if self.unsure || guarded && !self.refused.unguarded.is_empty() {
+            return self.reconcile(store);
+        }
+        self.unsure = true;
+        let mut unguarded = self.refused.unguarded.clone();
         if guarded {
             let going =
                 ops.iter().filter_map(|op| if let Op::RemoveServer(id) = op { Some(*id) } else { None });
-            self.guard(store, &going.collect())?;
+            unguarded = self.guard.follow(store, &going.collect(), &self.foreign)?;
         }
-        let outcome = self.execute(&ops)?;
+        let mut outcome = self.execute(&ops, unguarded)?;
         if guarded {
-            self.guard(store, &BTreeSet::new())?;
+            outcome.unguarded.extend(self.guard.follow(store, &BTreeSet::new(), &self.foreign)?);
         }
         self.unsure = false;
         Ok(self.refused.join(outcome))
@@ -171,11 +186,7 @@ impl IpvsProxy {
     pub fn reconcile(&mut self, store: &Store) -> Result<Outcome, IpvsError> {
         self.unsure = true;
         self.interface = self.links.ensure_dummy(INTERFACE).map_err(IpvsError::Interface)?;
-        let mut owned = BTreeSet::new();
-        for family in [Family::Ip, Family::Ip6] {
-            let table = self.nft.read(&TableId::new(family, guard::TABLE))?;
-            owned.extend(table.iter().filter(|table| table.owned).flat_map(guard::owned));
-        }
+        let owned = self.guard.owned()?;
         let present = self.ipvs.servers()?;
         let wanted = self.plane.servers();
         self.foreign =
@@ -186,9 +197,9 @@ impl IpvsProxy {
         let bound: BTreeSet<_> = bound.map(|(_, address)| address).collect();
         let ops = self.plane.reconcile(&current, &bound);
         let going: BTreeSet<_> = current.keys().copied().collect();
-        self.guard(store, &going)?;
-        let outcome = self.execute(&ops)?;
-        self.guard(store, &BTreeSet::new())?;
+        let unguarded = self.guard.follow(store, &going, &self.foreign)?;
+        let mut outcome = self.execute(&ops, unguarded)?;
+        outcome.unguarded.extend(self.guard.follow(store, &BTreeSet::new(), &self.foreign)?);
         self.unsure = false;
         Ok(self.refused.replace(outcome))
     }
@@ -208,7 +219,7 @@ impl IpvsProxy {
             }
         }
         let ops = self.plane.drained(|id, socket| connections.get(&(*id, *socket)).copied());
-        self.execute(&ops)?;
+        self.execute(&ops, BTreeMap::new())?;
         Ok(ops.len())
     }
 
@@ -222,27 +233,27 @@ impl IpvsProxy {
         let ops: Vec<_> = ids.map(|id| Op::RemoveServer(*id)).collect();
         self.ipvs.execute(&ops)?;
         self.links.delete(self.interface)?;
-        for family in [Family::Ip, Family::Ip6] {
-            self.nft.delete(&TableId::new(family, guard::TABLE))?;
-        }
+        self.guard.stop()?;
         Ok(())
     }
 
-    fn guard(&mut self, store: &Store, also: &BTreeSet<ServerId>) -> Result<(), ReconcileError> {
-        for ipv6 in [false, true] {
-            let mut table = guard::table(ipv6, &self.rules, store, also);
-            guard::disown(&mut table, &self.foreign);
-            self.nft.reconcile(&table, Live::Chunked, Limits::default())?;
-        }
-        Ok(())
-    }
-
-    fn execute(&mut self, ops: &[Op]) -> Result<Outcome, NetlinkError> {
-        let ours: Vec<_> = ops
-            .iter()
-            .filter(|op| op.server().is_none_or(|id| !self.foreign.contains(id)))
-            .cloned()
-            .collect();
+    fn execute(
+        &mut self,
+        ops: &[Op],
+        unguarded: BTreeMap<ServerId, String>,
+    ) -> Result<Outcome, NetlinkError> {
+        let may = |op: &&Op| match op {
+            Op::RemoveServer(id) => !self.foreign.contains(id),
+            // Without its guard an address would lead to ports of the host.
+            Op::Bind(address) => {
+                let first = ServerId { address: *address, port: 0, protocol: Protocol::Tcp };
+                let mut there =
+                    self.plane.servers().range(first..).take_while(|(id, _)| id.address == *address);
+                unguarded.is_empty() || there.any(|(id, _)| !unguarded.contains_key(id))
+            }
+            op => op.server().is_none_or(|id| !self.foreign.contains(id) && !unguarded.contains_key(id)),
+        };
+        let ours: Vec<_> = ops.iter().filter(may).cloned().collect();
         // Each list keeps its order; what is bound comes after what is made and before what is broken.
         let split =
             ours.iter().position(|op| matches!(op, Op::Bind(_) | Op::Unbind(_))).unwrap_or(ours.len());
@@ -255,34 +266,39 @@ impl IpvsProxy {
         refused.extend(self.ipvs.execute(&ours[split..])?);
         refused_addresses.extend(self.links.change(self.interface, false, &unbind)?);
         let foreign = self.foreign.iter().copied().collect();
-        Ok(Outcome { operations: ours.len(), refused, refused_addresses, foreign })
+        Ok(Outcome { operations: ours.len(), refused, refused_addresses, foreign, unguarded })
     }
 }
 
 impl Refusals {
     /// After an update: what was refused before is still not there.
     fn join(&mut self, outcome: Outcome) -> Outcome {
-        if !outcome.refused.is_empty() || !outcome.refused_addresses.is_empty() {
+        let new = outcome.unguarded.keys().any(|id| !self.unguarded.contains_key(id));
+        if !outcome.refused.is_empty() || !outcome.refused_addresses.is_empty() || new {
             self.pause.shorten(Instant::now());
         }
         self.objects.extend(outcome.refused);
         self.addresses.extend(outcome.refused_addresses);
+        self.unguarded = outcome.unguarded;
         self.told(outcome.operations, outcome.foreign)
     }
 
     /// After a comparison of all.
     fn replace(&mut self, outcome: Outcome) -> Outcome {
-        if outcome.refused.is_empty() && outcome.refused_addresses.is_empty() {
+        if outcome.refused.is_empty() && outcome.refused_addresses.is_empty() && outcome.unguarded.is_empty()
+        {
             self.pause = Pause::default();
         } else {
             self.pause.lengthen(Instant::now());
         }
         (self.objects, self.addresses) = (outcome.refused, outcome.refused_addresses);
+        self.unguarded = outcome.unguarded;
         self.told(outcome.operations, outcome.foreign)
     }
 
     fn told(&self, operations: usize, foreign: Vec<ServerId>) -> Outcome {
         let (refused, refused_addresses) = (self.objects.clone(), self.addresses.clone());
-        Outcome { operations, refused, refused_addresses, foreign }
+        let unguarded = self.unguarded.clone();
+        Outcome { operations, refused, refused_addresses, foreign, unguarded }
     }
 }

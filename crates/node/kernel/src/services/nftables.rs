@@ -11,14 +11,14 @@
 
 use std::{collections::BTreeSet, time::Instant};
 
-use node_nft::{CurrentTable, Data, Elements, Family, Limits, Live, Op, Plan, Transaction, bundle};
+use node_nft::{CurrentTable, Data, Elements, Family, Limits, Live, Op, Plan, Transaction};
 use node_services::{
     Operation, PortId, ServiceEndpointsPatch, Store,
     nftables::{Apart, Config, Forget, Plane, TABLE, Work},
 };
 
 use super::{
-    Tables,
+    Tables, halving,
     quarantine::{Held, Quarantine},
 };
 use crate::{
@@ -30,7 +30,7 @@ use crate::{
 const FORGET_ATTEMPTS: usize = 4;
 const NO_ENTRY: i32 = 2;
 /// Ports that are worked out at a time.
-const FILL: usize = 512;
+const FILL: usize = 1_024;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyError {
@@ -89,16 +89,20 @@ impl<N: Tables> NftablesProxy<N> {
     /// From nothing, a few services at a time: each is complete when it appears, and little memory is needed.
     fn fill(&mut self, store: &Store) -> Result<Applied, ProxyError> {
         let mut applied = self.repair(store)?;
-        for patches in store.all_as_new().chunks(FILL) {
-            applied.join(self.carry_out(patches, store)?);
+        let mut rest = store.all_as_new().peekable();
+        while rest.peek().is_some() {
+            let patches: Vec<_> = rest.by_ref().take(FILL).collect();
+            applied.join(self.carry_out(&patches, store)?);
         }
         Ok(applied)
     }
 
     fn take_over(&mut self, current: CurrentTable, store: &Store) -> Result<Applied, ProxyError> {
         self.plane.adopt(&current);
-        for patches in store.all_as_new().chunks(FILL) {
-            self.plane.apply(patches);
+        let mut rest = store.all_as_new().peekable();
+        while rest.peek().is_some() {
+            let patches: Vec<_> = rest.by_ref().take(FILL).collect();
+            self.plane.apply(&patches);
         }
         self.plane.align(&current);
         self.repair_from(Some(current), store)
@@ -123,8 +127,8 @@ impl<N: Tables> NftablesProxy<N> {
         }
         let mut applied = if self.unsure {
             let work = self.plane.apply(mine);
-            let applied = self.repair(store)?;
-            self.forget(&work.forget)?;
+            let mut applied = self.repair(store)?;
+            applied.join(self.forget(&work.forget)?);
             applied
         } else {
             self.carry_out(mine, store)?
@@ -221,36 +225,14 @@ impl<N: Tables> NftablesProxy<N> {
             orphans.into_iter().chain(sweeps.map(|sweep| sweep.ops)).chain(self.plane.unshared(&work));
         let (swept, left) = self.commit(later.filter(|ops| !ops.is_empty()).collect())?;
         applied.join(swept);
-        self.forget(&work.forget)?;
+        applied.join(self.forget(&work.forget)?);
         // What could not be swept is found by the next comparison.
         self.unsure = !left.is_empty();
         Ok((applied, refused))
     }
 
-    /// Commits lists of operations, each of which becomes true at once or, by its place and with the reason, is refused.
     fn commit(&mut self, lists: Vec<Vec<Op>>) -> Result<(Applied, Vec<(usize, String)>), CommitError> {
-        let (mut applied, mut refused) = (Applied::default(), Vec::new());
-        let mut first = 0;
-        for whole in bundle(lists, self.limits) {
-            let mut open = vec![(whole, first)];
-            first += open[0].0.units();
-            while let Some((part, at)) = open.pop() {
-                match self.nft.commit(&self.id, &part.transaction) {
-                    Ok(done) => applied.join(done),
-                    Err(error @ CommitError::Refused { .. }) if part.units() == 1 => {
-                        refused.push((at, error.to_string()));
-                    }
-                    Err(CommitError::Refused { .. }) => {
-                        let (front, back) = part.halve();
-                        let middle = at + front.units();
-                        open.push((back, middle));
-                        open.push((front, at));
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        Ok((applied, refused))
+        halving::commit(&mut self.nft, &self.id, lists, self.limits)
     }
 
     fn repair(&mut self, store: &Store) -> Result<Applied, ProxyError> {
@@ -314,24 +296,25 @@ impl<N: Tables> NftablesProxy<N> {
     }
 
     /// Unbinds clients from endpoints that are gone. O(clients that are bound to anything).
-    fn forget(&mut self, forget: &[Forget]) -> Result<(), ProxyError> {
+    fn forget(&mut self, forget: &[Forget]) -> Result<Applied, ProxyError> {
+        let mut applied = Applied::default();
         if forget.is_empty() {
-            return Ok(());
+            return Ok(applied);
         }
         let (set, schema) = self.plane.affinity();
         for _ in 0..FORGET_ATTEMPTS {
             let clients = self.nft.read_set(&self.id, set, &schema)?;
             let elements = bound(clients, forget);
             if elements.is_empty() {
-                return Ok(());
+                break;
             }
             let ops = vec![Op::DeleteElements { set: set.into(), schema: schema.clone(), elements }];
             match self.nft.commit(&self.id, &Transaction { ops }) {
                 Err(CommitError::Refused { refusal, .. }) if refusal.errno == NO_ENTRY => {}
-                done => drop(done?),
+                done => applied.join(done?),
             }
         }
-        Ok(())
+        Ok(applied)
     }
 }
 

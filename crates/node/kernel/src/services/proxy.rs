@@ -24,7 +24,7 @@ use node_services::{
     nftables,
 };
 
-use super::{INTERFACE, IpvsError, IpvsProxy, NftablesProxy, Outcome, ProxyError};
+use super::{INTERFACE, IpvsError, IpvsProxy, NftablesProxy, Outcome, ProxyError, watch::Watch};
 use crate::{
     conntrack::{Conntrack, ConntrackError},
     ipvs::{Ipvs, Timeouts},
@@ -128,13 +128,15 @@ pub struct Proxy {
     /// Flows of all services are to be looked at, because somebody may have missed something.
     clean_all: bool,
     refused: BTreeMap<ServiceName, String>,
-    watch: Watch,
+    /// Opened when it is first needed.
+    watch: Option<Watch>,
+    comparisons: u64,
+    pace: Pace,
 }
 
 /// When to look at what.
 #[derive(Debug, Default)]
-struct Watch {
-    generation: Option<u32>,
+struct Pace {
     looked: Option<Instant>,
     took: Duration,
     drained: Option<Instant>,
@@ -152,7 +154,9 @@ impl Proxy {
             leaving: None,
             clean_all: true,
             refused: BTreeMap::new(),
-            watch: Watch::default(),
+            watch: None,
+            comparisons: 0,
+            pace: Pace::default(),
         }
     }
 
@@ -179,8 +183,40 @@ impl Proxy {
         self.leaving.is_some()
     }
 
+    /// How often everything was compared with the kernel.
+    pub fn comparisons(&self) -> u64 {
+        self.comparisons
+    }
+
     /// Makes true what the store says. O(what changed), unless the last call failed.
     pub fn sync(&mut self) -> Result<Synced, SyncError> {
+        self.watched(false, Self::sync_now)
+    }
+
+    /// Commits of our own in between are no news.
+    fn watched<T: Commits>(
+        &mut self,
+        all: bool,
+        act: impl FnOnce(&mut Self) -> Result<T, SyncError>,
+    ) -> Result<T, SyncError> {
+        if self.mode != Mode::Nftables {
+            self.watch = None;
+            return act(self);
+        }
+        let mut watch = match self.watch.take() {
+            Some(watch) => watch,
+            None => Watch::open().map_err(SyncError::Nft)?,
+        };
+        let begun =
+            if all || self.nftables.is_empty() { watch.begin_comparison() } else { watch.begin_commits() };
+        begun.map_err(SyncError::Nft)?;
+        let done = act(self);
+        watch.end(done.as_ref().ok().map(T::commits)).map_err(SyncError::Nft)?;
+        self.watch = Some(watch);
+        done
+    }
+
+    fn sync_now(&mut self) -> Result<Synced, SyncError> {
         let patches = self.store.patches();
         let mut cleanup = Cleanup::after(&self.store, &patches);
         let done = self.follow(&patches);
@@ -198,19 +234,22 @@ impl Proxy {
                 synced.clean_took = Some(started.elapsed());
             }
         }
-        if self.mode == Mode::Nftables && synced.transactions > 0 {
-            self.watch.generation = self.generation()?;
-        }
+        self.comparisons += u64::from(synced.full);
         synced.refused = self.refused.clone();
         Ok(synced)
     }
 
     /// Compares everything with the kernel.
     pub fn reconcile(&mut self) -> Result<Synced, SyncError> {
+        self.watched(true, Self::reconcile_now)
+    }
+
+    fn reconcile_now(&mut self) -> Result<Synced, SyncError> {
         let started = Instant::now();
-        let mut synced = self.sync()?;
+        let mut synced = self.sync_now()?;
         if !synced.full {
             synced.full = true;
+            self.comparisons += 1;
             for proxy in &mut self.nftables {
                 synced.transactions += proxy.reconcile(&self.store)?.transactions;
             }
@@ -221,8 +260,8 @@ impl Proxy {
                 self.refused = refused(&self.store, &outcome);
             }
         }
-        self.watch.looked = Some(Instant::now());
-        self.watch.took = started.elapsed();
+        self.pace.looked = Some(Instant::now());
+        self.pace.took = started.elapsed();
         synced.refused = self.refused.clone();
         Ok(synced)
     }
@@ -266,17 +305,16 @@ impl Proxy {
     /// Looks after what happens by itself: destinations that drain, planes that leave, what others touch. Cheap; call
     /// it every second. `None`: there was nothing to do.
     pub fn tend(&mut self, now: Instant) -> Result<Option<Synced>, SyncError> {
-        if self.watch.drained.is_none_or(|at| now - at >= DRAIN) {
-            self.watch.drained = Some(now);
+        if self.pace.drained.is_none_or(|at| now - at >= DRAIN) {
+            self.pace.drained = Some(now);
             self.drain(now)?;
         }
         if !self.is_suspicious(now)? {
-            return self.retry(now);
+            let due =
+                self.ipvs.as_ref().is_some_and(|proxy| proxy.is_due(now)) || !self.refusals().is_empty();
+            return if due { self.watched(false, |proxy| proxy.retry(now)) } else { Ok(None) };
         }
         let synced = self.reconcile()?;
-        if self.mode == Mode::Nftables {
-            self.watch.generation = self.generation()?;
-        }
         Ok((synced.transactions > 0).then_some(synced))
     }
 
@@ -299,8 +337,8 @@ impl Proxy {
         match self.mode {
             Mode::None => {
                 self.refused.clear();
-                if self.watch.looked.is_none() {
-                    self.watch.looked = Some(Instant::now());
+                if self.pace.looked.is_none() {
+                    self.pace.looked = Some(Instant::now());
                     self.remove_other()?;
                 }
             }
@@ -349,9 +387,6 @@ impl Proxy {
             return Ok(None);
         } else {
             self.note_held();
-        }
-        if self.mode == Mode::Nftables {
-            self.watch.generation = self.generation()?;
         }
         synced.refused = self.refused.clone();
         Ok(Some(synced))
@@ -435,17 +470,15 @@ impl Proxy {
 
     /// Whether somebody may have changed what is ours, and it is time to look.
     fn is_suspicious(&mut self, now: Instant) -> Result<bool, SyncError> {
-        let pause = self.watch.looked.map_or(Duration::MAX, |at| now.saturating_duration_since(at));
-        if pause < LOOK.max(self.watch.took * LOOK_SHARE) {
+        let pause = self.pace.looked.map_or(Duration::MAX, |at| now.saturating_duration_since(at));
+        if pause < LOOK.max(self.pace.took * LOOK_SHARE) {
             return Ok(false);
         }
         match self.mode {
             Mode::None => Ok(false),
             Mode::Nftables => {
-                let generation = self.generation()?;
-                let touched = self.watch.generation != generation;
-                self.watch.generation = generation;
-                Ok(touched)
+                let untouched = self.watch.as_mut().map_or(Ok(false), Watch::is_untouched);
+                Ok(!untouched.map_err(SyncError::Nft)?)
             }
             Mode::Ipvs => {
                 let mut links = Links::open().map_err(SyncError::Links)?;
@@ -454,10 +487,22 @@ impl Proxy {
             }
         }
     }
+}
 
-    fn generation(&self) -> Result<Option<u32>, SyncError> {
-        let generation = Nft::open().and_then(|mut nft| nft.generation());
-        generation.map(Some).map_err(SyncError::Nft)
+/// What says how many transactions of nftables it took.
+trait Commits {
+    fn commits(&self) -> usize;
+}
+
+impl Commits for Synced {
+    fn commits(&self) -> usize {
+        self.transactions
+    }
+}
+
+impl Commits for Option<Synced> {
+    fn commits(&self) -> usize {
+        self.as_ref().map_or(0, Commits::commits)
     }
 }
 
@@ -500,6 +545,10 @@ fn refused(store: &Store, outcome: &Outcome) -> BTreeMap<ServiceName, String> {
     }
     for id in &outcome.foreign {
         let text = format!("{}:{}/{} is somebody else's server in IPVS", id.address, id.port, id.protocol);
+        servers.insert(*id, text);
+    }
+    for (id, why) in &outcome.unguarded {
+        let text = format!("{}:{}/{} cannot be guarded: {why}", id.address, id.port, id.protocol);
         servers.insert(*id, text);
     }
     for (address, refusal) in &outcome.refused_addresses {

@@ -10,7 +10,10 @@
 //! An element of `servers` is added before its server and removed after it: what is in IPVS and not in here is not
 //! ours.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use node_nft::{
     Chain, ChainKind, CurrentTable, Element, Family, Hook, Key, Policy, Ranges, Reg, Reject, Rule, Set, Table,
@@ -18,7 +21,7 @@ use node_nft::{
 
 use super::ServerId;
 use crate::{
-    FrontendKind, Protocol, Store,
+    EndpointInfo, Frontend, FrontendKind, PortId, Protocol, ServicePortInfo, Store,
     nftables::{
         elements::allowed_sources,
         layout::{ALLOWED_SOURCES, CLUSTER_IPS, FIREWALL, HAIRPIN, Layout, PODS, SERVICE_PREFIXES},
@@ -52,38 +55,86 @@ pub fn table(
     }
     for (id, info, endpoints) in store.ports().filter(|(id, ..)| id.ipv6 == ipv6) {
         let endpoints: Vec<_> = endpoints.collect();
-        let answered_here = endpoints.iter().any(|one| one.in_local_pool);
         for frontend in &info.frontends {
-            let server = ServerId { address: frontend.address, port: frontend.port, protocol: id.protocol };
-            put(SERVERS, key(&server), Element::member());
-            if frontend.kind == FrontendKind::ClusterIp {
-                put(CLUSTER_IPS, Key::new().address(frontend.address), Element::member());
-            }
-            if frontend.kind != FrontendKind::NodePort {
-                put(BOUND, Key::new().address(frontend.address), Element::member());
-            }
-            if frontend.kind.is_external() && !info.external_local {
-                put(HIDDEN, key(&server), Element::member());
-            }
-            let stays_here =
-                if frontend.kind.is_external() { info.external_local } else { info.internal_local };
-            if stays_here && info.has_endpoints && !answered_here {
-                put(SILENT, key(&server), Element::member());
-            }
-            if frontend.kind == FrontendKind::LoadBalancer && !info.source_ranges.is_empty() {
-                put(FIREWALL, key(&server), Element::member());
-                for (first, last) in allowed_sources(ipv6, info, &config.node_addresses) {
-                    let end = key(&server).address(last);
-                    put(ALLOWED_SOURCES, key(&server).address(first), Element::member().until(end));
-                }
-            }
+            of_frontend(config, info, frontend, &endpoints, &mut put);
         }
-        for one in endpoints.iter().filter(|one| one.is_local) {
-            let itself = Key::new().address(one.address).address(one.address);
-            put(HAIRPIN, itself.proto(id.protocol.number()).port(one.port), Element::member());
-        }
+        of_endpoints(id, &endpoints, &mut put);
     }
     table
+}
+
+/// Whether elements of the set are there for servers, and not for the node as a whole.
+pub fn is_of_servers(set: &str) -> bool {
+    ![PODS, SERVICE_PREFIXES].contains(&set)
+}
+
+/// An element of the table: its set, and its key.
+pub type Place = (String, Box<[u8]>);
+
+/// The servers that are not what they should be without these elements, each with one that it lacks. O(services): for when
+/// something was refused.
+pub fn servers_that_need(
+    config: &crate::nftables::Config,
+    store: &Store,
+    lacking: &BTreeSet<Place>,
+) -> BTreeMap<ServerId, Place> {
+    let mut found = BTreeMap::new();
+    for (id, info, endpoints) in store.ports() {
+        let endpoints: Vec<_> = endpoints.collect();
+        for frontend in &info.frontends {
+            let server = ServerId { address: frontend.address, port: frontend.port, protocol: id.protocol };
+            let mut look = |set: &str, key: Key, _: Element| {
+                let place = (set.to_owned(), key.into_boxed());
+                if lacking.contains(&place) {
+                    found.insert(server, place);
+                }
+            };
+            of_frontend(config, info, frontend, &endpoints, &mut look);
+            of_endpoints(id, &endpoints, &mut look);
+        }
+    }
+    found
+}
+
+/// What a server needs.
+fn of_frontend(
+    config: &crate::nftables::Config,
+    info: &ServicePortInfo,
+    frontend: &Frontend,
+    endpoints: &[&EndpointInfo],
+    put: &mut impl FnMut(&str, Key, Element),
+) {
+    let (kind, address) = (frontend.kind, Key::new().address(frontend.address));
+    let server = address.proto(info.protocol.number()).port(frontend.port);
+    put(SERVERS, server, Element::member());
+    if kind == FrontendKind::ClusterIp {
+        put(CLUSTER_IPS, address, Element::member());
+    }
+    if kind != FrontendKind::NodePort {
+        put(BOUND, address, Element::member());
+    }
+    if kind.is_external() && !info.external_local {
+        put(HIDDEN, server, Element::member());
+    }
+    let stays_here = if kind.is_external() { info.external_local } else { info.internal_local };
+    if stays_here && info.has_endpoints && !endpoints.iter().any(|one| one.in_local_pool) {
+        put(SILENT, server, Element::member());
+    }
+    if kind == FrontendKind::LoadBalancer && !info.source_ranges.is_empty() {
+        put(FIREWALL, server, Element::member());
+        for (first, last) in allowed_sources(frontend.address.is_ipv6(), info, &config.node_addresses) {
+            let until = Element::member().until(server.address(last));
+            put(ALLOWED_SOURCES, server.address(first), until);
+        }
+    }
+}
+
+/// What endpoints on this node need, to reach themselves through the service.
+fn of_endpoints(id: &PortId, endpoints: &[&EndpointInfo], put: &mut impl FnMut(&str, Key, Element)) {
+    for one in endpoints.iter().filter(|one| one.is_local) {
+        let itself = Key::new().address(one.address).address(one.address);
+        put(HAIRPIN, itself.proto(id.protocol.number()).port(one.port), Element::member());
+    }
 }
 
 /// Takes servers out of the list of those that are ours.

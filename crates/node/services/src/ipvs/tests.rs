@@ -63,7 +63,7 @@ proptest! {
             prop_assert_eq!(&settled.bound, &plane.addresses().collect());
 
             let mut fresh = Plane::new(Config::default());
-            fresh.apply(&store.all_as_new());
+            fresh.apply(&store.all_as_new().collect::<Vec<_>>());
             prop_assert!(fresh.reconcile(&settled.servers, &settled.bound).is_empty(), "a restart has nothing to do");
             let mut empty = FakeKernel::default();
             empty.execute(&fresh.reconcile(&BTreeMap::new(), &BTreeSet::new()));
@@ -87,7 +87,7 @@ proptest! {
             kernel.execute(&ops[..ops.len().min(cut)]);
             // Whoever comes next knows only what the store says and what the kernel holds.
             plane = Plane::new(Config::default());
-            plane.apply(&store.all_as_new());
+            plane.apply(&store.all_as_new().collect::<Vec<_>>());
             kernel.execute(&plane.reconcile(&kernel.servers.clone(), &kernel.bound.clone()));
             kernel.execute(&plane.drained(|_, _| Some(0)));
             prop_assert_eq!(&kernel.servers, plane.servers());

@@ -33,6 +33,12 @@ impl Pool {
     /// Sets for each endpoint whether it is in the pool. A newcomer takes the place of one that goes; what is left
     /// over is appended, or filled up from the end.
     pub fn change(&mut self, wanted: &[(Socket, bool)]) -> Vec<Move> {
+        if self.places.is_empty() {
+            self.places = wanted.iter().filter(|(_, stays)| *stays).map(|(socket, _)| *socket).collect();
+            self.places.shrink_to_fit();
+            let come = |(index, socket): (u32, &Socket)| Move { index, before: None, after: Some(*socket) };
+            return (0..).zip(&self.places).map(come).collect();
+        }
         let places: HashMap<Socket, usize> = if wanted.len() > 4 {
             self.places.iter().enumerate().map(|(index, socket)| (*socket, index)).collect()
         } else {
@@ -45,10 +51,12 @@ impl Pool {
             .filter_map(|(socket, _)| places.get(socket).copied())
             .collect();
         free.sort_unstable_by(|a, b| b.cmp(a));
-        let newcomers = wanted.iter().filter(|(socket, stays)| *stays && !places.contains_key(socket));
+        let newcomers = || wanted.iter().filter(|(socket, stays)| *stays && !places.contains_key(socket));
+        // There are many pools, and most stay as they are: no room to grow.
+        self.places.reserve_exact(newcomers().count().saturating_sub(free.len()));
         let old_len = self.places.len();
         let mut before: HashMap<usize, Option<Socket>> = HashMap::new();
-        for (socket, _) in newcomers {
+        for (socket, _) in newcomers() {
             // The lowest free place is the last of the list.
             if let Some(index) = free.pop() {
                 before.insert(index, Some(self.places[index]));

@@ -98,7 +98,7 @@ fn restart(store: &Store, kernel: &mut FakeKernel) -> Plane {
     let mut plane = Plane::new(false, config());
     let found = kernel.table.clone().expect("an earlier run made it");
     plane.adopt(&found);
-    let all: Vec<_> = fresh.all_as_new();
+    let all: Vec<_> = fresh.all_as_new().collect();
     plane.apply(&all);
     plane.align(&found);
     reconcile(kernel, &plane.table());

@@ -1,10 +1,17 @@
 use super::*;
-use crate::testing::{endpoint, ip, node, slice};
+use crate::{
+    Slice, SliceEndpoint,
+    testing::{endpoint, ip, node, slice},
+};
 
 const READY: (bool, bool, bool) = (true, true, false);
 const DRAINING: (bool, bool, bool) = (false, true, true);
 const GONE: (bool, bool, bool) = (false, false, true);
 const NOT_READY: (bool, bool, bool) = (false, false, false);
+
+fn known(slice: Slice) -> KnownSlice {
+    KnownSlice::new(slice, Into::into, Into::into)
+}
 
 fn one(address: &str, on: &str, (ready, serving, terminating): (bool, bool, bool)) -> SliceEndpoint {
     SliceEndpoint {
@@ -23,13 +30,13 @@ fn hinted(one: SliceEndpoint, zones: &[&str], nodes: &[&str]) -> SliceEndpoint {
 /// Last bytes of the addresses in the cluster pool and in the local pool, and whether there is any endpoint.
 fn pools(uses_cluster: bool, uses_local: bool, endpoints: &[SliceEndpoint]) -> (Vec<u8>, Vec<u8>, bool) {
     let wanted = Wanted { port_name: "http", protocol: Protocol::Tcp, ipv6: false, uses_cluster, uses_local };
-    let selection = select(wanted, [&slice("web", endpoints.to_vec())], &node());
+    let selection = select(wanted, [&known(slice("web", endpoints.to_vec()))], &node());
     let last = |one: &&EndpointInfo| match one.address {
         IpAddr::V4(address) => address.octets()[3],
         IpAddr::V6(_) => 0,
     };
     let pick = |of: fn(&&EndpointInfo) -> bool| {
-        selection.endpoints.values().filter(of).map(|one| last(&one)).collect()
+        selection.endpoints.iter().filter(of).map(|one| last(&one)).collect()
     };
     (pick(|one| one.in_cluster_pool), pick(|one| one.in_local_pool), selection.has_endpoints)
 }
@@ -130,7 +137,8 @@ fn ports_go_by_name_and_protocol_and_each_slice_has_its_own_numbers() {
         uses_cluster: true,
         uses_local: false,
     };
-    let selection = select(wanted, &[first, second, other, nameless, portless, zero, headless], &node());
-    let found: Vec<_> = selection.endpoints.keys().copied().collect();
+    let slices = [first, second, other, nameless, portless, zero, headless].map(known);
+    let selection = select(wanted, &slices, &node());
+    let found: Vec<_> = selection.endpoints.iter().map(EndpointInfo::socket).collect();
     assert_eq!(found, [(ip("10.0.0.1"), 8080), (ip("10.0.0.2"), 9090)]);
 }

@@ -75,6 +75,7 @@ impl Claims {
             let claims = self.by_place.entry(claim.place()).or_default();
             let mine = (claim.owner.clone(), claim.kind);
             if let Err(place) = claims.binary_search(&mine) {
+                claims.reserve_exact(1);
                 claims.insert(place, mine);
             }
         }

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Protocol, ServiceKind, SliceEndpoint,
+    FrontendKind, Protocol, ServiceKind, SliceEndpoint, SlicePort,
+    known::{KnownEndpoint, KnownPort},
     testing::{Event, endpoint, events, ip, name, node, service, slice},
 };
 
@@ -33,6 +34,31 @@ fn follow(model: &mut Model, patches: Vec<ServiceEndpointsPatch>) {
     }
 }
 
+/// A slice that the store keeps like this.
+fn told(service: &ServiceName, slice: &KnownSlice) -> Slice {
+    let port = |one: &KnownPort| SlicePort {
+        name: Some(one.name.to_string()),
+        protocol: one.protocol,
+        port: Some(one.port),
+    };
+    let endpoint = |one: &KnownEndpoint| SliceEndpoint {
+        addresses: vec![one.address],
+        ready: Some(one.ready),
+        serving: Some(one.serving),
+        terminating: Some(one.terminating),
+        node: one.node().map(str::to_owned),
+        zone_hints: one.zone_hints().to_vec(),
+        node_hints: one.node_hints().to_vec(),
+    };
+    Slice {
+        service: service.clone(),
+        ports: slice.ports.iter().map(port).collect(),
+        endpoints: slice.endpoints.iter().map(endpoint).collect(),
+        labels: BTreeMap::new(),
+        triggered: None,
+    }
+}
+
 /// The same state by one full callback into an empty store.
 fn from_scratch(store: &Store) -> Model {
     let mut fresh = Store::new(store.node.clone());
@@ -41,7 +67,7 @@ fn from_scratch(store: &Store) -> Model {
             fresh.set_service(name.clone(), service.clone());
         }
         for (key, slice) in &entry.slices {
-            fresh.set_slice(key, slice.clone());
+            fresh.set_slice(key, told(name, slice));
         }
     }
     let mut model = Model::new();
@@ -76,8 +102,10 @@ proptest! {
         store.patches();
         let services: Vec<_> = store.services.iter()
             .filter_map(|(name, entry)| Some((name.clone(), entry.service.clone()?))).collect();
-        let slices: Vec<_> = store.services.values()
-            .flat_map(|entry| entry.slices.clone()).collect();
+        let known = store.services.iter()
+            .flat_map(|(name, entry)| entry.slices.iter().map(move |(key, slice)| (name, key, slice)));
+        let slices: Vec<_> =
+            known.map(|(name, key, slice)| (key.to_string(), told(name, slice))).collect();
         store.replace(services, slices);
         prop_assert!(store.patches().is_empty());
     }
@@ -89,7 +117,7 @@ fn ops(store: &mut Store) -> Vec<(String, Operation, Vec<Operation>)> {
         .into_iter()
         .map(|patch| {
             let endpoints = patch.endpoints.iter().map(|one| one.op).collect();
-            (patch.id.service.name, patch.service.op, endpoints)
+            (patch.id.service.name.to_string(), patch.service.op, endpoints)
         })
         .collect()
 }
@@ -123,7 +151,7 @@ fn of_two_services_with_one_address_and_port_the_first_by_name_wins_whoever_came
             store.patches();
         }
         let held = |store: &Store, service: &str| {
-            let mut found = store.ports().filter(|(id, ..)| id.service.name == service);
+            let mut found = store.ports().filter(|(id, ..)| *id.service.name == *service);
             found.next().is_some_and(|(_, info, _)| !info.frontends.is_empty())
         };
         assert!(held(&store, "a") && !held(&store, "b"));
@@ -131,6 +159,34 @@ fn of_two_services_with_one_address_and_port_the_first_by_name_wins_whoever_came
         assert_eq!(ops(&mut store).len(), 2, "the loser takes over");
         assert!(held(&store, "b"));
     }
+}
+
+#[test]
+fn of_two_services_with_one_node_port_the_loser_keeps_all_else_and_protocols_do_not_meet() {
+    let on = |cluster_ip: &str, protocol| {
+        let port = ServicePort { name: "x".into(), protocol, port: 53, node_port: 30_053 };
+        Service { kind: ServiceKind::NodePort, ports: vec![port], ..service(cluster_ip) }
+    };
+    let kinds = |store: &Store, service: &str| -> Vec<FrontendKind> {
+        let mine = store.ports().filter(|(id, ..)| *id.service.name == *service);
+        mine.flat_map(|(_, info, _)| &info.frontends).map(|one| one.kind).collect()
+    };
+    let (cluster, node_port) = (FrontendKind::ClusterIp, FrontendKind::NodePort);
+    let mut store = Store::new(node());
+    store.set_service(name("b"), on("172.30.0.2", Protocol::Tcp));
+    store.set_service(name("udp"), on("172.30.0.3", Protocol::Udp));
+    store.patches();
+    store.set_service(name("a"), on("172.30.0.1", Protocol::Tcp));
+    store.patches();
+    assert_eq!(kinds(&store, "a"), [cluster, node_port]);
+    assert_eq!(kinds(&store, "b"), [cluster], "its cluster address is nobody else's");
+    assert_eq!(kinds(&store, "udp"), [cluster, node_port]);
+    let conflicts: Vec<_> = store.conflicts().collect();
+    assert!(matches!(&conflicts[..], [one] if one.loser == name("b") && one.winner == name("a")));
+    store.delete_service(&name("a"));
+    store.patches();
+    assert_eq!(kinds(&store, "b"), [cluster, node_port]);
+    assert_eq!(store.conflicts().count(), 0);
 }
 
 #[test]

@@ -108,7 +108,7 @@ fn update(proxy: &mut NftablesProxy<Faulty>, store: &mut Store) {
 }
 
 fn held(proxy: &NftablesProxy<Faulty>) -> Vec<String> {
-    proxy.refused().map(|(id, _)| id.service.name.clone()).collect()
+    proxy.refused().map(|(id, _)| id.service.name.to_string()).collect()
 }
 
 /// Cluster addresses that lead somewhere, by their last byte.
@@ -333,7 +333,9 @@ fn whatever_is_refused_in_whatever_order_the_others_are_served_and_all_is_well_i
             if hated.is_empty() {
                 continue;
             }
-            for (id, info, _) in store.ports().filter(|(id, ..)| !held.contains(&id.service.name)) {
+            for (id, info, _) in
+                store.ports().filter(|(id, ..)| !held.iter().any(|one| **one == *id.service.name))
+            {
                 let endpoints = endpoints(
                     &proxy,
                     match info.frontends[0].address {
