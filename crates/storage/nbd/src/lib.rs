@@ -13,6 +13,7 @@
 
 mod account;
 mod allocation;
+mod attention;
 mod backend;
 mod buffers;
 mod handshake;
@@ -20,6 +21,7 @@ mod identity;
 mod protocol;
 mod server;
 mod session;
+mod socket;
 mod threads;
 mod tls;
 mod vault;

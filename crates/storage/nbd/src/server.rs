@@ -30,6 +30,7 @@ use crate::{
     handshake::{Export, HandshakeError, greet, negotiate, until_tls},
     identity::{Fingerprint, consumer_of},
     session::{Session, SessionError},
+    socket,
     threads::{self, End},
     tls::{TlsError, TlsIdentity},
     vault::{SessionPass, Tenant, Vault},
@@ -38,8 +39,6 @@ use crate::{
 
 /// A client has this long to become a session.
 const HANDSHAKE: Duration = Duration::from_secs(30);
-/// A client whose machine is gone is noticed after this long without a sign of life.
-const SILENCE: Duration = Duration::from_secs(60);
 
 /// Who may connect.
 pub enum Access {
@@ -221,7 +220,7 @@ impl Shared {
         stop: &CancellationToken,
     ) -> Result<(), ConnectionError> {
         // A socket that takes no options is about to fail anyway.
-        let _ = tune(&socket);
+        let _ = socket::tune(&socket);
         let opened = async {
             let no_zeroes = greet(&mut socket).await?;
             match &self.access {
@@ -320,17 +319,4 @@ impl Stream {
             }
         }
     }
-}
-
-/// Replies leave at once, and peers that are gone are noticed.
-fn tune(socket: &TcpStream) -> io::Result<()> {
-    use rustix::net::sockopt;
-    socket.set_nodelay(true)?;
-    sockopt::set_socket_keepalive(socket, true)?;
-    sockopt::set_tcp_keepidle(socket, SILENCE)?;
-    sockopt::set_tcp_keepintvl(socket, Duration::from_secs(10))?;
-    sockopt::set_tcp_keepcnt(socket, 6)?;
-    // Also when the peer is alive but takes no replies.
-    sockopt::set_tcp_user_timeout(socket, u32::try_from(2 * SILENCE.as_millis()).unwrap_or(u32::MAX))?;
-    Ok(())
 }

@@ -13,7 +13,10 @@ use std::{
 use rustix::net::{RecvFlags, recv};
 use rustls::ServerConnection;
 
-use crate::buffers::{Buffer, BufferPool};
+use crate::{
+    attention::Attention,
+    buffers::{Buffer, BufferPool},
+};
 
 /// A client silent for this long is waited for elsewhere: its thread ends, its buffers are given back.
 const SILENCE: Duration = Duration::from_millis(200);
@@ -21,6 +24,7 @@ const SILENCE: Duration = Duration::from_millis(200);
 pub(crate) struct Wire {
     socket: Arc<TcpStream>,
     tls: Option<Box<Tls>>,
+    attention: Attention,
 }
 
 struct Tls {
@@ -62,7 +66,7 @@ impl Wire {
         socket.set_nonblocking(false)?;
         socket.set_read_timeout(Some(SILENCE))?;
         let tls = tls.map(|connection| Box::new(Tls { connection, ahead: None }));
-        Ok(Self { socket: Arc::new(socket), tls })
+        Ok(Self { socket: Arc::new(socket), tls, attention: Attention::default() })
     }
 
     pub(crate) fn socket(&self) -> &Arc<TcpStream> {
@@ -85,9 +89,10 @@ impl Wire {
         patience: Patience,
         pool: &Arc<BufferPool>,
     ) -> io::Result<Received> {
+        let mut incoming = Incoming { socket: &self.socket, attention: &mut self.attention };
         match &mut self.tls {
-            None => receive(&self.socket, into, patience),
-            Some(tls) => tls.receive(&self.socket, into, patience, pool),
+            None => incoming.receive(into, patience),
+            Some(tls) => tls.receive(incoming, into, patience, pool),
         }
     }
 
@@ -113,7 +118,7 @@ impl Drop for Wire {
 impl Tls {
     fn receive(
         &mut self,
-        socket: &TcpStream,
+        mut incoming: Incoming<'_>,
         into: &mut [u8],
         patience: Patience,
         pool: &Arc<BufferPool>,
@@ -136,12 +141,12 @@ impl Tls {
                 // A full buffer of ciphertext may never come.
                 let patience = if patience == Patience::All { Patience::First } else { patience };
                 let mut buffer = pool.take();
-                match receive(socket, &mut buffer, patience)? {
+                match incoming.receive(&mut buffer, patience)? {
                     Received::Bytes(end) => self.ahead = Some(Ahead { buffer, start: 0, end }),
                     nothing => return Ok(nothing),
                 }
             }
-            self.decrypt(socket)?;
+            self.decrypt(incoming.socket)?;
         }
         Ok(Received::Bytes(filled))
     }
@@ -178,6 +183,21 @@ impl Tls {
             self.connection.write_tls(&mut socket)?;
         }
         Ok(())
+    }
+}
+
+/// The receiving side of the socket.
+struct Incoming<'a> {
+    socket: &'a TcpStream,
+    attention: &'a mut Attention,
+}
+
+impl Incoming<'_> {
+    fn receive(&mut self, into: &mut [u8], patience: Patience) -> io::Result<Received> {
+        match patience {
+            Patience::First => self.attention.wait(|patience| receive(self.socket, into, patience)),
+            Patience::None | Patience::All => receive(self.socket, into, patience),
+        }
     }
 }
 
