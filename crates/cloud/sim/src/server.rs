@@ -7,20 +7,21 @@ use axum::{
     body::{Body, Bytes},
     extract::State,
     response::Response,
+    routing::get,
 };
 use cloud_http::Clock as _;
 use http::{HeaderMap, Method, Uri};
 use parking_lot::Mutex;
 
 use crate::{
-    Fault, VirtualClock, aws, azure, gcp, ibm,
+    Fault, VirtualClock, aws, azure, gcp, ibm, question,
     world::{Call, World},
 };
 
 #[derive(Clone)]
-struct Shared {
-    world: Arc<Mutex<World>>,
-    clock: Arc<VirtualClock>,
+pub(crate) struct Shared {
+    pub(crate) world: Arc<Mutex<World>>,
+    pub(crate) clock: Arc<VirtualClock>,
 }
 
 /// What goes back.
@@ -45,7 +46,7 @@ pub(crate) struct Ask<'a> {
 }
 
 pub(crate) fn router(world: Arc<Mutex<World>>, clock: Arc<VirtualClock>) -> Router {
-    Router::new().fallback(handle).with_state(Shared { world, clock })
+    Router::new().route("/wire", get(question::answer)).fallback(handle).with_state(Shared { world, clock })
 }
 
 async fn handle(

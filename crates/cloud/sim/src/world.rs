@@ -16,7 +16,7 @@ use crate::{
     ibm::Ibm,
     record::Recorder,
     server,
-    wire::{Gateway, Host, Network, Wire},
+    wire::{Gateway, Host, Network, Trip, Wire},
 };
 
 /// One request that a cloud heard.
@@ -66,6 +66,14 @@ impl World {
             wire.hosts.push(site.host.clone());
         }
         wire
+    }
+
+    /// What was under way comes to its end, if it is time.
+    pub(crate) fn settle(&mut self, now: u64) {
+        self.aws.settle(now);
+        self.azure.settle(now);
+        self.gcp.settle(now);
+        self.ibm.settle(now);
     }
 }
 
@@ -131,11 +139,7 @@ impl Sim {
     pub fn pass(&self, time: Duration) {
         self.clock.advance(time);
         let now = self.clock.now().as_secs();
-        let mut world = self.world.lock();
-        world.aws.settle(now);
-        world.azure.settle(now);
-        world.gcp.settle(now);
-        world.ibm.settle(now);
+        self.world.lock().settle(now);
     }
 
     /// Puts something on the wire that is no cloud: a site with a gateway of its own.
@@ -155,11 +159,15 @@ impl Sim {
 
     /// Whether a packet that opens a connection gets from one host to another.
     pub fn reaches(&self, from: std::net::IpAddr, to: std::net::IpAddr, packet: &Packet) -> bool {
-        let (std::net::IpAddr::V4(from), std::net::IpAddr::V4(to)) = (from, to) else { return false };
+        self.trip(from, to, packet).is_some_and(Trip::is_made)
+    }
+
+    /// What becomes of a packet and its answer; none if there is no such host.
+    pub fn trip(&self, from: std::net::IpAddr, to: std::net::IpAddr, packet: &Packet) -> Option<Trip> {
+        let (std::net::IpAddr::V4(from), std::net::IpAddr::V4(to)) = (from, to) else { return None };
         self.pass(Duration::ZERO);
-        let world = self.world.lock();
-        let wire = world.wire();
-        wire.reaches(from, to, packet)
+        let wire = self.world.lock().wire();
+        wire.trip(from, to, packet)
     }
 
     /// Why a packet does or does not get through, for people.
@@ -185,16 +193,20 @@ impl Sim {
 
     /// What is left in any cloud, by id; what every account has from the beginning aside.
     pub fn left(&self) -> Vec<String> {
+        ["aws", "azure", "gcp", "ibm"].iter().flat_map(|cloud| self.left_in(cloud)).collect()
+    }
+
+    /// The same of one cloud: `aws`, `azure`, `gcp` or `ibm`.
+    pub fn left_in(&self, cloud: &str) -> Vec<String> {
         self.pass(Duration::from_secs(7200));
         let world = self.world.lock();
-        world
-            .aws
-            .left()
-            .into_iter()
-            .chain(world.azure.left())
-            .chain(world.gcp.left())
-            .chain(world.ibm.left())
-            .collect()
+        match cloud {
+            "aws" => world.aws.left(),
+            "azure" => world.azure.left(),
+            "gcp" => world.gcp.left(),
+            "ibm" => world.ibm.left(),
+            _ => Vec::new(),
+        }
     }
 }
 
