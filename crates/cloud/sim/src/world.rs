@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 use cloud_http::Clock as _;
 use model::Packet;
 use parking_lot::Mutex;
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::{net::TcpListener, sync::Notify, task::JoinHandle};
 
 use crate::{
     Fault, Faults, VirtualClock,
@@ -15,7 +15,7 @@ use crate::{
     gcp::Gce,
     ibm::Ibm,
     record::Recorder,
-    server,
+    server::{self, Shared},
     wire::{Gateway, Host, Network, Trip, Wire},
 };
 
@@ -81,6 +81,7 @@ impl World {
 pub struct Sim {
     pub clock: Arc<VirtualClock>,
     world: Arc<Mutex<World>>,
+    silence: Arc<Notify>,
     address: SocketAddr,
     serving: JoinHandle<()>,
 }
@@ -96,12 +97,15 @@ impl Sim {
         let address = listener.local_addr()?;
         let clock = Arc::new(VirtualClock::default());
         let world = Arc::new(Mutex::new(World::default()));
-        let router = server::router(Arc::clone(&world), Arc::clone(&clock));
+        let silence = Arc::<Notify>::default();
+        let shared =
+            Shared { world: Arc::clone(&world), clock: Arc::clone(&clock), silence: Arc::clone(&silence) };
+        let router = server::router(shared);
         let serving = tokio::spawn(async move {
             // Ends with the task; there is nobody to tell.
             let _ = axum::serve(listener, router).await;
         });
-        Ok(Self { clock, world, address, serving })
+        Ok(Self { clock, world, silence, address, serving })
     }
 
     /// `http://127.0.0.1:PORT`, the same for all clouds.
@@ -135,6 +139,18 @@ impl Sim {
         self.world.lock().trouble.script.push((part.to_owned(), fault, times));
     }
 
+    /// After so many more requests comes one that gets no answer, carried out or not. Ends when it has come.
+    pub fn fall_silent(&self, after: usize, carried_out: bool) -> impl Future<Output = ()> + use<> {
+        self.world.lock().trouble.silence = Some((after, carried_out));
+        let silence = Arc::clone(&self.silence);
+        async move { silence.notified().await }
+    }
+
+    /// Every request gets an answer again.
+    pub fn speak_again(&self) {
+        self.world.lock().trouble.silence = None;
+    }
+
     /// Time goes on, and what was under way comes to its end.
     pub fn pass(&self, time: Duration) {
         self.clock.advance(time);
@@ -165,9 +181,13 @@ impl Sim {
     /// What becomes of a packet and its answer; none if there is no such host.
     pub fn trip(&self, from: std::net::IpAddr, to: std::net::IpAddr, packet: &Packet) -> Option<Trip> {
         let (std::net::IpAddr::V4(from), std::net::IpAddr::V4(to)) = (from, to) else { return None };
+        self.wire().trip(from, to, packet)
+    }
+
+    /// The wire as it is now.
+    pub fn wire(&self) -> Wire {
         self.pass(Duration::ZERO);
-        let wire = self.world.lock().wire();
-        wire.trip(from, to, packet)
+        self.world.lock().wire()
     }
 
     /// Why a packet does or does not get through, for people.
