@@ -8,11 +8,14 @@ FRESH := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 # make bench ONLY=store runs one family.
 ONLY ?= store tags policy watch transport nft services orchestrator clouds storage
 
+# make up CLOUDS=sim plays in simulated public clouds.
+CLOUDS ?= linux
+
 .PHONY: up build page openapi pictures test lint bench oracle lab lab-clouds live-aws live-azure live-gcp live-ibm dist deny clean
 
-up: build ## Play the demonstration, with real packets if this is root; Ctrl-C takes everything away
-	@if [ "$$(id -u)" = 0 ]; then scripts/test-deps scripts/demo.packages || echo "The demonstration says what it has to leave out."; fi
-	target/release/trestle up --demo
+up: build ## Play the demonstration, with real packets if this is root; CLOUDS=sim plays in simulated public clouds. Ctrl-C takes everything away
+	@if [ "$$(id -u)" = 0 ] && [ "$(CLOUDS)" = linux ]; then scripts/test-deps scripts/demo.packages || echo "The demonstration says what it has to leave out."; fi
+	target/release/trestle up --demo --clouds $(CLOUDS)
 
 build: page
 	$(CARGO) build --release --locked -p trestle

@@ -183,9 +183,22 @@ pub struct UpArgs {
     /// up, and leave nothing behind. Keeps everything in a directory of its own. Without root a part is left out
     #[arg(long, conflicts_with_all = ["cloud", "plaintext_loopback"])]
     pub demo: bool,
+    /// With --demo: what the story's clouds are made of
+    #[arg(long, value_enum, default_value_t, requires = "demo")]
+    pub clouds: DemoClouds,
     /// With --demo: end after the story
     #[arg(long, requires = "demo")]
     pub once: bool,
+}
+
+/// What the clouds of a demonstration are made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum DemoClouds {
+    /// Network namespaces of this machine, with real packets; needs root
+    #[default]
+    Linux,
+    /// AWS, Azure, Google Cloud and IBM Cloud, simulated in this process, without accounts and without root
+    Sim,
 }
 
 #[cfg(test)]

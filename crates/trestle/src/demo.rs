@@ -1,9 +1,10 @@
-//! `trestle up --demo`: a controller with clouds, nodes and Pods of this machine's network namespaces, and a story that
-//! uses them as a user would. It stays up afterwards; nothing of it is left when it ends.
+//! `trestle up --demo`: a controller with clouds, nodes and Pods of this machine's network namespaces, or with simulated
+//! public clouds, and a story that uses them as a user would. It stays up afterwards; nothing of it is left when it ends.
 //!
 //! ```text
 //!   ability ─► story ● ─► perform ─► the command line, packets
 //!                           └─ home: directory, mark ── lab: nodes, Pods, agents ── net: sockets in namespaces
+//!                           └─ simulated: four public clouds, their plugins, the wire between them
 //! ```
 //!
 //! Not here: anything that the controller would not also do for a user's own commands.
@@ -13,6 +14,7 @@ mod home;
 mod lab;
 mod net;
 mod perform;
+mod simulated;
 mod story;
 mod tell;
 
@@ -23,8 +25,13 @@ use model::Segment;
 use server::{CloudConfig, Controller, PluginConfig};
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::{home::Home, lab::Lab, perform::Stage, story::Abilities};
-use crate::{args::UpArgs, commands::serve, context, output::print};
+use self::{home::Home, lab::Lab, perform::Stage, simulated::Simulated, story::Chapter};
+use crate::{
+    args::{DemoClouds, UpArgs},
+    commands::serve,
+    context,
+    output::print,
+};
 
 pub async fn run(args: UpArgs) -> anyhow::Result<()> {
     serve::log_to_stderr("error,rustls=off");
@@ -43,7 +50,7 @@ pub async fn run(args: UpArgs) -> anyhow::Result<()> {
     if is_old {
         print("An earlier demonstration was cut short; what it had left is gone now.")?;
     }
-    let mut lab = Lab::default();
+    let mut world = World::default();
     let asked = async {
         let [interrupt, terminate, hangup] = &mut signals[..] else { return };
         tokio::select! {
@@ -52,65 +59,126 @@ pub async fn run(args: UpArgs) -> anyhow::Result<()> {
             _ = hangup.recv() => {}
         }
     };
-    let mut controller = None;
     let ended = tokio::select! {
-        ended = show(&args, &home, &clouds, &mut lab, &mut controller) => ended,
+        ended = show(&args, &home, &clouds, &mut world) => ended,
         () = asked => Ok(()),
     };
-    let cleaned = clean(home, lab, controller).await;
+    let cleaned = clean(home, world).await;
     ended.and(cleaned)
 }
 
+/// What is there while it plays.
+#[derive(Default)]
+struct World {
+    lab: Lab,
+    controller: Option<Controller>,
+    simulated: Option<Simulated>,
+}
+
+/// What is played, and with what.
+struct Play {
+    chapters: Vec<Chapter>,
+    files: &'static [(&'static str, &'static str)],
+    clouds: Vec<CloudConfig>,
+    /// Nodes and Pods are needed.
+    lab: bool,
+    left_out: Vec<String>,
+    /// What is up when it begins.
+    up: String,
+    /// What the reader may try afterwards.
+    turn: String,
+}
+
 /// Plays, and stays unless told not to.
-async fn show(
-    args: &UpArgs,
-    home: &Home,
-    clouds: &[Segment],
-    lab: &mut Lab,
-    held: &mut Option<Controller>,
-) -> anyhow::Result<()> {
+async fn show(args: &UpArgs, home: &Home, linux: &[Segment], world: &mut World) -> anyhow::Result<()> {
     let start = Instant::now();
-    let (can, why) = ability::find(home).await;
-    for (name, text) in story::FILES {
+    let play = match args.clouds {
+        DemoClouds::Linux => on_this_machine(home, linux).await,
+        DemoClouds::Sim => in_simulated_clouds(world.simulated.insert(Simulated::start().await?)),
+    };
+    for (name, text) in play.files {
         std::fs::write(home.dir().join(name), text)?;
     }
     let mut config = serve::config(args, home.dir().to_owned());
-    if can.namespaces {
-        let linux = |name: &Segment| CloudConfig {
-            name: name.clone(),
-            plugin: PluginConfig::Linux { uplink: Default::default() },
-        };
-        config.clouds = clouds.iter().map(linux).collect();
-    }
-    let controller = held.insert(Controller::start(config).await?);
+    config.clouds = play.clouds;
+    let controller = world.controller.insert(Controller::start(config).await?);
     let noted = serve::note(controller, false)?;
-    introduce(home, can, why, &serve::page_link(controller, &noted, None).await?)?;
+    introduce(home, &play.left_out, &serve::page_link(controller, &noted, None).await?)?;
     let grpc = reachable(controller.grpc_addr());
-    if can.namespaces {
-        lab.build(home, grpc).await?;
+    if play.lab {
+        world.lab.build(home, grpc).await?;
     }
-    tell::done("the controller is up, and so is everything it plays with", start.elapsed())?;
+    tell::done(&format!("the controller is up, and so {}", play.up), start.elapsed())?;
     let program = std::env::current_exe().context("cannot find this program")?;
     let server = noted.grpc.replace(&controller.grpc_addr().to_string(), &grpc.to_string());
-    Stage { home, lab, program, server }.play(&story::story(can)).await?;
+    let simulated = world.simulated.as_ref();
+    Stage { home, lab: &mut world.lab, program, server, simulated }.play(&play.chapters).await?;
     tell::say(&format!("That was the story, in {}.", tell::seconds(start.elapsed())))?;
     if args.once {
         return Ok(());
     }
     let link = serve::page_link(controller, &noted, None).await?;
-    invite(home, can, &link)?;
+    invite(home, play.lab, &play.turn, &link)?;
     pending().await
 }
 
+/// With real packets, as far as this machine can.
+async fn on_this_machine(home: &Home, clouds: &[Segment]) -> Play {
+    let (can, why) = ability::find(home).await;
+    let linux = |name: &Segment| CloudConfig {
+        name: name.clone(),
+        plugin: PluginConfig::Linux { uplink: Default::default() },
+    };
+    let undo = match can.namespaces && can.ping {
+        true => "  trestle delete -f $demo/block.yaml       # open the clouds to each other again\n",
+        false => "",
+    };
+    Play {
+        chapters: story::story(can),
+        files: &story::FILES,
+        clouds: if can.namespaces { clouds.iter().map(linux).collect() } else { Vec::new() },
+        lab: can.namespaces,
+        left_out: story::left_out(can).into_iter().map(str::to_owned).chain(why).collect(),
+        up: "is everything it plays with".to_owned(),
+        turn: format!(
+            "{undo}  trestle delete -f $demo/only-web.yaml    # open the database to everybody\n  \
+             trestle explain shop/client shop/db --port 5432"
+        ),
+    }
+}
+
+fn in_simulated_clouds(simulated: &Simulated) -> Play {
+    let url = simulated.url();
+    Play {
+        chapters: story::public::story(),
+        files: &story::public::FILES,
+        clouds: simulated.clouds(),
+        lab: false,
+        left_out: Vec::new(),
+        up: format!("are four simulated clouds, at {url}"),
+        turn: format!(
+            "  trestle resource create gcp.db --file $demo/gcp-vm.json\n  \
+             trestle rule add gcp.db --ping azure.api && trestle rule add azure.api --ping gcp.db\n  \
+             trestle resource list && trestle link list\n  \
+             curl '{url}/wire?from=ADDRESS&to=ADDRESS'\n  \
+             aws --endpoint-url {url} ec2 describe-vpcs    # their own clients see it too"
+        ),
+    }
+}
+
 /// Everything away, in the order in which nothing is left behind, whatever fails on the way.
-async fn clean(home: Home, mut lab: Lab, controller: Option<Controller>) -> anyhow::Result<()> {
+async fn clean(home: Home, mut world: World) -> anyhow::Result<()> {
     let start = Instant::now();
-    lab.stop().await;
-    if let Some(controller) = controller {
-        let program = std::env::current_exe().context("cannot find this program")?;
-        let stage = Stage { home: &home, lab: &mut lab, program, server: String::new() };
-        if let Err(err) = stage.give_back().await {
-            tracing::error!(error = format!("{err:#}"), "what was attached may not have been given back");
+    world.lab.stop().await;
+    if let Some(controller) = world.controller {
+        // Simulated clouds go as they are.
+        if world.simulated.is_none() {
+            let program = std::env::current_exe().context("cannot find this program")?;
+            let lab = &mut world.lab;
+            let stage = Stage { home: &home, lab, program, server: String::new(), simulated: None };
+            if let Err(err) = stage.give_back().await {
+                tracing::error!(error = format!("{err:#}"), "what was attached may not have been given back");
+            }
         }
         controller.stop().await;
     }
@@ -121,30 +189,22 @@ async fn clean(home: Home, mut lab: Lab, controller: Option<Controller>) -> anyh
     print(&format!("\nEverything is gone again.  {}", tell::seconds(start.elapsed())))
 }
 
-fn introduce(home: &Home, can: Abilities, why: Option<String>, link: &str) -> anyhow::Result<()> {
+fn introduce(home: &Home, left_out: &[String], link: &str) -> anyhow::Result<()> {
     print(&format!("Trestle plays. Watch it live, in a browser: {link}"))?;
     print("(It speaks TLS with a CA of its own, so the browser asks once whether that is fine.)")?;
-    let left = story::left_out(can);
-    if !left.is_empty() {
+    if !left_out.is_empty() {
         print("\nLeft out on this machine:")?;
-        left.iter().try_for_each(|text| tell::say(text))?;
+        left_out.iter().try_for_each(|text| tell::say(text))?;
     }
-    why.iter().try_for_each(|why| tell::say(why))?;
     print(&format!("\nBelow, $demo is {}\n", home.dir().display()))
 }
 
-fn invite(home: &Home, can: Abilities, link: &str) -> anyhow::Result<()> {
+fn invite(home: &Home, as_root: bool, turn: &str, link: &str) -> anyhow::Result<()> {
     let program = std::env::current_exe()?;
-    let undo = match can.namespaces && can.ping {
-        true => "\n  trestle delete -f $demo/block.yaml       # open the clouds to each other again",
-        false => "",
-    };
     print(&format!(
-        "\nIt stays up. Your turn, in another terminal{}:\n\n  alias trestle={}; demo={}{undo}\n  \
-         trestle delete -f $demo/only-web.yaml    # open the database to everybody\n  \
-         trestle explain shop/client shop/db --port 5432\n  trestle top\n\nThe page: {link}\n\
-         Ctrl-C ends it, and takes everything away.",
-        if can.namespaces { " (as root)" } else { "" },
+        "\nIt stays up. Your turn, in another terminal{}:\n\n  alias trestle={}; demo={}\n{turn}\n  trestle top\n\n\
+         The page: {link}\nCtrl-C ends it, and takes everything away.",
+        if as_root { " (as root)" } else { "" },
         program.display(),
         home.dir().display(),
     ))

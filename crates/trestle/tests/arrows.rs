@@ -2,7 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-use std::{collections::BTreeMap, process::Command};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 /// For each room of the workspace, the rooms it may depend on. A room that is not listed fails the test.
 const ARROWS: &[(&str, &[&str])] = &[
@@ -26,7 +31,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cloud-azure", &["model", "cloud-api", "cloud-http"]),
     ("cloud-gcp", &["model", "cloud-api", "cloud-http"]),
     ("cloud-ibm", &["model", "cloud-api", "cloud-http"]),
-    // For tests and demonstrations: nothing that is delivered depends on it.
+    // For tests and demonstrations; `only_the_demonstration_knows_the_simulators`.
     ("cloud-sim", &["model", "cloud-http"]),
     ("orchestrator", &["model", "tags", "store", "cloud-api"]),
     ("storage-provider", &["model"]),
@@ -76,6 +81,9 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cloud-azure",
             "cloud-gcp",
             "cloud-ibm",
+            // The demonstration's.
+            "cloud-http",
+            "cloud-sim",
         ],
     ),
     ("benches", &[]),
@@ -133,6 +141,33 @@ fn pure_rooms_stay_pure() {
     for (room, allowed) in PURE {
         for dependency in rooms[*room].iter().filter(|dependency| !rooms.contains_key(*dependency)) {
             assert!(allowed.contains(&dependency.as_str()), "{room} is pure and must not use {dependency}");
+        }
+    }
+}
+
+/// They are in the binary for `trestle up --demo --clouds sim`, and out of reach of everything else in it.
+#[test]
+fn only_the_demonstration_knows_the_simulators() {
+    let rooms = dependencies();
+    let users: Vec<_> = rooms
+        .iter()
+        .filter(|(_, names)| names.iter().any(|name| name == "cloud-sim"))
+        .map(|(room, _)| room)
+        .collect();
+    assert_eq!(users, ["trestle"]);
+    let mut files = Vec::new();
+    sources(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src")), &mut files);
+    let naming = files.iter().filter(|path| fs::read_to_string(path).unwrap().contains("cloud_sim"));
+    let names: Vec<_> = naming.map(|path| path.file_name().unwrap()).collect();
+    assert_eq!(names, ["simulated.rs"]);
+}
+
+fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => sources(&path, found),
+            false => found.push(path),
         }
     }
 }

@@ -148,6 +148,57 @@ fn without_root_it_says_what_it_leaves_out_and_plays_the_rest() {
     assert!(!said.contains("ip netns exec"), "{said}");
 }
 
+#[test]
+fn four_simulated_clouds_without_root_and_they_stay_to_be_tried() {
+    let said = world(
+        r#"
+        cp "$trestle" "$HOME/trestle"; chmod 755 "$HOME" "$HOME/trestle"; chown -R nobody: "$HOME"
+        left >"$HOME/before"
+        nobody="setpriv --reuid nobody --regid nogroup --clear-groups env HOME=$HOME"
+        $nobody "$HOME/trestle" up --demo --clouds sim >"$HOME/story" 2>&1 & pid=$!
+        await 'It stays up' "$HOME/story"
+        cat "$HOME/story"
+        # The reader's turn: the other pair is still there, and a ping is asked of the wire as the story shows it.
+        $nobody "$HOME/trestle" resource list
+        $nobody "$HOME/trestle" link list
+        eval "$(grep -m1 -o "curl 'http.*to=10.3.0.4'" "$HOME/story" | sed 's/^curl/curl -sS/')"
+        kill -INT $pid; wait $pid
+        tail -1 "$HOME/story"
+        nothing_left Ctrl-C
+        "#,
+    );
+    in_order(
+        &said,
+        &[
+            "four simulated clouds",
+            "$ trestle resource create aws.web --file",
+            "there: ",
+            "$ trestle resource create azure.api --file",
+            "$ trestle resource create gcp.db --file",
+            "$ trestle resource create ibm.backup --file",
+            "a ping from aws.web to gcp.db: blocked",
+            "link default.aws and default.gcp by 4 tunnels",
+            "$ trestle rule add gcp.db --ping aws.web",
+            "4/4 4/4",
+            "a ping from aws.web to gcp.db: reached",
+            "a ping from aws.web to ibm.backup: blocked",
+            "$ trestle rule add ibm.backup --ping safe",
+            "a ping from azure.api to ibm.backup: reached",
+            "Everything is as it was made",
+            "$ trestle rule delete aws.web",
+            "a ping from aws.web to gcp.db: blocked",
+            "nothing is left in aws and in gcp",
+            "a ping from azure.api to ibm.backup: reached",
+            "It stays up",
+            // What the commands after it say.
+            "default.azure.api westus2 ready",
+            "default.azure default.ibm ready",
+            "reached",
+            "Everything is gone again",
+        ],
+    );
+}
+
 /// A directory that is somebody's is not emptied.
 #[test]
 fn a_directory_of_somebody_else_is_refused() {

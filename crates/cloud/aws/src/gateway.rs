@@ -79,12 +79,18 @@ impl AwsCloud {
                 transit(region, &made["transitGateway"])
             }
         };
+        self.when_ready(site, found, role).await
+    }
+
+    /// The same transit gateway when it can be used; somebody may just have asked for it.
+    async fn when_ready(&self, site: &Site, found: Transit, role: &str) -> Result<Transit> {
         if found.ready {
             return Ok(found);
         }
         let what = format!("the transit gateway {}", found.id);
         wait(self.ec2.clock(), Pace::SLOW, &what, || async {
-            let now = self.transits(site, region, role).await?.into_iter().find(|one| one.id == found.id);
+            let now =
+                self.transits(site, &found.region, role).await?.into_iter().find(|one| one.id == found.id);
             Ok(now.filter(|one| one.ready).map_or(Progress::Pending, Progress::Done))
         })
         .await
@@ -105,6 +111,7 @@ impl AwsCloud {
 
     /// Attaches networks to the gateway, through a spoke where the hub is in another region.
     pub(crate) async fn attach(&self, site: &Site, hub: &Transit, vpcs: &[Vpc]) -> Result<()> {
+        let hub = &self.when_ready(site, hub.clone(), "hub").await?;
         for vpc in vpcs {
             let near =
                 if vpc.region == hub.region { hub.clone() } else { self.spoke(site, hub, vpc).await? };

@@ -162,9 +162,9 @@ impl AzureCloud {
         }
     }
 
-    /// Deletes an object if it is the site's.
+    /// Deletes an object if it is the site's, when nobody works on it any more: an earlier controller may have.
     pub(crate) async fn remove(&self, ground: &Ground, id: &str) -> Result<()> {
-        match self.arm.get(id).await? {
+        match self.arm.settled(id).await? {
             Some(there) if ground.names.owns(&there) => Ok(self.arm.delete(id).await?),
             _ => Ok(()),
         }

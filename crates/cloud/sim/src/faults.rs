@@ -41,6 +41,8 @@ pub(crate) struct Trouble {
     pub(crate) faults: Faults,
     /// What the operation's name contains, the fault, and how many times.
     pub(crate) script: Vec<(String, Fault, u32)>,
+    /// The request that never gets an answer: how many come before it, and whether it is carried out.
+    pub(crate) silence: Option<(usize, bool)>,
     rolled: u64,
 }
 
@@ -48,6 +50,21 @@ impl Trouble {
     pub(crate) fn set(&mut self, faults: Faults) {
         self.rolled = faults.seed;
         self.faults = faults;
+    }
+
+    /// Whether the request that now begins is the one without an answer; and if so, whether it is carried out.
+    pub(crate) fn is_silent(&mut self) -> Option<bool> {
+        match self.silence.as_mut()? {
+            (0, carried_out) => {
+                let carried_out = *carried_out;
+                self.silence = None;
+                Some(carried_out)
+            }
+            (before, _) => {
+                *before -= 1;
+                None
+            }
+        }
     }
 
     pub(crate) fn roll(&mut self, operation: &str) -> Option<Fault> {

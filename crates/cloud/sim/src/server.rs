@@ -7,20 +7,24 @@ use axum::{
     body::{Body, Bytes},
     extract::State,
     response::Response,
+    routing::get,
 };
 use cloud_http::Clock as _;
 use http::{HeaderMap, Method, Uri};
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use crate::{
-    Fault, VirtualClock, aws, azure, gcp, ibm,
+    Fault, VirtualClock, aws, azure, gcp, ibm, question,
     world::{Call, World},
 };
 
 #[derive(Clone)]
-struct Shared {
-    world: Arc<Mutex<World>>,
-    clock: Arc<VirtualClock>,
+pub(crate) struct Shared {
+    pub(crate) world: Arc<Mutex<World>>,
+    pub(crate) clock: Arc<VirtualClock>,
+    /// Told when a request has come that gets no answer.
+    pub(crate) silence: Arc<Notify>,
 }
 
 /// What goes back.
@@ -44,8 +48,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) origin: String,
 }
 
-pub(crate) fn router(world: Arc<Mutex<World>>, clock: Arc<VirtualClock>) -> Router {
-    Router::new().fallback(handle).with_state(Shared { world, clock })
+pub(crate) fn router(shared: Shared) -> Router {
+    Router::new().route("/wire", get(question::answer)).fallback(handle).with_state(shared)
 }
 
 async fn handle(
@@ -55,6 +59,11 @@ async fn handle(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
+    let silent = shared.world.lock().trouble.is_silent();
+    if silent == Some(false) {
+        shared.silence.notify_one();
+        return std::future::pending().await;
+    }
     let mut hold = Duration::ZERO;
     // Google holds such a request until the operation ends, two minutes at most.
     if let Some(until) = gcp::waits_for(&uri, &shared.world.lock().gcp) {
@@ -85,6 +94,10 @@ async fn handle(
         (answer, lost)
     };
     shared.clock.end();
+    if silent == Some(true) {
+        shared.silence.notify_one();
+        return std::future::pending().await;
+    }
     let body = match lost {
         false => Body::from(answer.body),
         true => Body::from_stream(futures::stream::iter([Err::<Bytes, _>(std::io::Error::other("cut"))])),

@@ -12,6 +12,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     net::Ipv4Addr,
 };
 
@@ -118,6 +119,39 @@ pub struct Wire {
     pub gateways: BTreeMap<String, Gateway>,
 }
 
+/// What becomes of a packet that opens a connection, and of its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trip {
+    /// The sender's firewall lets it out.
+    pub leaves: bool,
+    /// The receiver's firewall lets it in.
+    pub enters: bool,
+    pub there: bool,
+    pub back: bool,
+}
+
+impl Trip {
+    pub fn is_made(self) -> bool {
+        self.leaves && self.enters && self.there && self.back
+    }
+}
+
+impl fmt::Display for Trip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let barriers = [
+            (self.leaves, "not let out where it starts"),
+            (self.there, "no way there"),
+            (self.enters, "not let in where it ends"),
+            (self.back, "no way back"),
+        ];
+        let met: Vec<_> = barriers.iter().filter(|(passes, _)| !passes).map(|(_, text)| *text).collect();
+        match met.is_empty() {
+            true => f.write_str("reached"),
+            false => write!(f, "blocked: {}", met.join(", ")),
+        }
+    }
+}
+
 /// Longer ways than this are loops.
 const MAX_HOPS: u32 = 8;
 
@@ -175,11 +209,18 @@ impl Wire {
 
     /// Whether a packet that opens a connection gets from one host to another, and its answer back.
     pub fn reaches(&self, from: Ipv4Addr, to: Ipv4Addr, packet: &Packet) -> bool {
-        let (Some(a), Some(b)) = (self.host(from), self.host(to)) else { return false };
-        a.outbound.passes(to, packet)
-            && b.inbound.passes(from, packet)
-            && self.delivers(a, to, &b.network)
-            && self.delivers(b, from, &a.network)
+        self.trip(from, to, packet).is_some_and(|trip| trip.is_made())
+    }
+
+    /// What becomes of a packet and its answer; none if there is no such host.
+    pub fn trip(&self, from: Ipv4Addr, to: Ipv4Addr, packet: &Packet) -> Option<Trip> {
+        let (a, b) = (self.host(from)?, self.host(to)?);
+        Some(Trip {
+            leaves: a.outbound.passes(to, packet),
+            enters: b.inbound.passes(from, packet),
+            there: self.delivers(a, to, &b.network),
+            back: self.delivers(b, from, &a.network),
+        })
     }
 
     /// Why a packet does or does not get through, for people.
@@ -207,11 +248,8 @@ impl Wire {
             })
             .collect();
         format!(
-            "out {} in {} there {} back {}\nfrom {:?}\nto {:?}\ngateways {up:#?}",
-            a.outbound.passes(to, packet),
-            b.inbound.passes(from, packet),
-            self.delivers(a, to, &b.network),
-            self.delivers(b, from, &a.network),
+            "{:?}\nfrom {:?}\nto {:?}\ngateways {up:#?}",
+            self.trip(from, to, packet),
             self.networks.get(&a.network),
             self.networks.get(&b.network),
         )

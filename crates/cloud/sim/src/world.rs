@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 use cloud_http::Clock as _;
 use model::Packet;
 use parking_lot::Mutex;
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::{net::TcpListener, sync::Notify, task::JoinHandle};
 
 use crate::{
     Fault, Faults, VirtualClock,
@@ -15,8 +15,8 @@ use crate::{
     gcp::Gce,
     ibm::Ibm,
     record::Recorder,
-    server,
-    wire::{Gateway, Host, Network, Wire},
+    server::{self, Shared},
+    wire::{Gateway, Host, Network, Trip, Wire},
 };
 
 /// One request that a cloud heard.
@@ -67,12 +67,21 @@ impl World {
         }
         wire
     }
+
+    /// What was under way comes to its end, if it is time.
+    pub(crate) fn settle(&mut self, now: u64) {
+        self.aws.settle(now);
+        self.azure.settle(now);
+        self.gcp.settle(now);
+        self.ibm.settle(now);
+    }
 }
 
 /// The clouds, listening.
 pub struct Sim {
     pub clock: Arc<VirtualClock>,
     world: Arc<Mutex<World>>,
+    silence: Arc<Notify>,
     address: SocketAddr,
     serving: JoinHandle<()>,
 }
@@ -88,12 +97,15 @@ impl Sim {
         let address = listener.local_addr()?;
         let clock = Arc::new(VirtualClock::default());
         let world = Arc::new(Mutex::new(World::default()));
-        let router = server::router(Arc::clone(&world), Arc::clone(&clock));
+        let silence = Arc::<Notify>::default();
+        let shared =
+            Shared { world: Arc::clone(&world), clock: Arc::clone(&clock), silence: Arc::clone(&silence) };
+        let router = server::router(shared);
         let serving = tokio::spawn(async move {
             // Ends with the task; there is nobody to tell.
             let _ = axum::serve(listener, router).await;
         });
-        Ok(Self { clock, world, address, serving })
+        Ok(Self { clock, world, silence, address, serving })
     }
 
     /// `http://127.0.0.1:PORT`, the same for all clouds.
@@ -127,15 +139,23 @@ impl Sim {
         self.world.lock().trouble.script.push((part.to_owned(), fault, times));
     }
 
+    /// After so many more requests comes one that gets no answer, carried out or not. Ends when it has come.
+    pub fn fall_silent(&self, after: usize, carried_out: bool) -> impl Future<Output = ()> + use<> {
+        self.world.lock().trouble.silence = Some((after, carried_out));
+        let silence = Arc::clone(&self.silence);
+        async move { silence.notified().await }
+    }
+
+    /// Every request gets an answer again.
+    pub fn speak_again(&self) {
+        self.world.lock().trouble.silence = None;
+    }
+
     /// Time goes on, and what was under way comes to its end.
     pub fn pass(&self, time: Duration) {
         self.clock.advance(time);
         let now = self.clock.now().as_secs();
-        let mut world = self.world.lock();
-        world.aws.settle(now);
-        world.azure.settle(now);
-        world.gcp.settle(now);
-        world.ibm.settle(now);
+        self.world.lock().settle(now);
     }
 
     /// Puts something on the wire that is no cloud: a site with a gateway of its own.
@@ -155,11 +175,19 @@ impl Sim {
 
     /// Whether a packet that opens a connection gets from one host to another.
     pub fn reaches(&self, from: std::net::IpAddr, to: std::net::IpAddr, packet: &Packet) -> bool {
-        let (std::net::IpAddr::V4(from), std::net::IpAddr::V4(to)) = (from, to) else { return false };
+        self.trip(from, to, packet).is_some_and(Trip::is_made)
+    }
+
+    /// What becomes of a packet and its answer; none if there is no such host.
+    pub fn trip(&self, from: std::net::IpAddr, to: std::net::IpAddr, packet: &Packet) -> Option<Trip> {
+        let (std::net::IpAddr::V4(from), std::net::IpAddr::V4(to)) = (from, to) else { return None };
+        self.wire().trip(from, to, packet)
+    }
+
+    /// The wire as it is now.
+    pub fn wire(&self) -> Wire {
         self.pass(Duration::ZERO);
-        let world = self.world.lock();
-        let wire = world.wire();
-        wire.reaches(from, to, packet)
+        self.world.lock().wire()
     }
 
     /// Why a packet does or does not get through, for people.
@@ -185,16 +213,20 @@ impl Sim {
 
     /// What is left in any cloud, by id; what every account has from the beginning aside.
     pub fn left(&self) -> Vec<String> {
+        ["aws", "azure", "gcp", "ibm"].iter().flat_map(|cloud| self.left_in(cloud)).collect()
+    }
+
+    /// The same of one cloud: `aws`, `azure`, `gcp` or `ibm`.
+    pub fn left_in(&self, cloud: &str) -> Vec<String> {
         self.pass(Duration::from_secs(7200));
         let world = self.world.lock();
-        world
-            .aws
-            .left()
-            .into_iter()
-            .chain(world.azure.left())
-            .chain(world.gcp.left())
-            .chain(world.ibm.left())
-            .collect()
+        match cloud {
+            "aws" => world.aws.left(),
+            "azure" => world.azure.left(),
+            "gcp" => world.gcp.left(),
+            "ibm" => world.ibm.left(),
+            _ => Vec::new(),
+        }
     }
 }
 

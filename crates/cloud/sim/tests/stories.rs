@@ -6,6 +6,8 @@
 mod faults;
 #[path = "stories/house.rs"]
 mod house;
+#[path = "stories/resume.rs"]
+mod resume;
 #[path = "stories/sites.rs"]
 mod sites;
 

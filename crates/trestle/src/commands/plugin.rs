@@ -12,7 +12,7 @@ use cloud_linux::LinuxCloud;
 use model::Segment;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
-use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
+use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig, server::Router};
 use wire::{
     invisinetspb::cloud_plugin_server::CloudPluginServer,
     trestle::v1::cloud_extension_server::CloudExtensionServer,
@@ -109,16 +109,21 @@ pub async fn run(args: PluginArgs) -> anyhow::Result<()> {
     }
     let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
     print(&format!("Cloud {name} listens on {}", listener.local_addr()?))?;
-    let service = PluginService::new(name, cloud);
-    let router = server
-        .add_service(CloudPluginServer::new(service.clone()))
-        .add_service(CloudExtensionServer::new(service));
+    let router = router(server, name, cloud);
     let stop = async {
         // Without the signal there is nothing to wait for; the process is then ended by force.
         let _ = tokio::signal::ctrl_c().await;
     };
     router.serve_with_incoming_shutdown(TcpListenerStream::new(listener), stop).await?;
     Ok(())
+}
+
+/// A cloud, served.
+pub fn router(mut server: Server, name: Segment, cloud: Arc<dyn Cloud>) -> Router {
+    let service = PluginService::new(name, cloud);
+    server
+        .add_service(CloudPluginServer::new(service.clone()))
+        .add_service(CloudExtensionServer::new(service))
 }
 
 fn read(path: &PathBuf) -> anyhow::Result<Vec<u8>> {

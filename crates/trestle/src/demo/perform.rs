@@ -5,7 +5,7 @@
 
 use std::{
     fs,
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
     process::{Output, Stdio},
     time::{Duration, Instant},
@@ -18,9 +18,11 @@ use super::{
     home::Home,
     lab::Lab,
     net::{self, Answer},
+    simulated::Simulated,
     story::{Chapter, Fate, Pod, Step},
     tell,
 };
+use crate::output::print;
 
 /// How long something may take to come true.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -46,6 +48,8 @@ pub struct Stage<'a> {
     pub program: PathBuf,
     /// Where agents find the controller.
     pub server: String,
+    /// The clouds, if they are simulated.
+    pub simulated: Option<&'a Simulated>,
 }
 
 impl Stage<'_> {
@@ -63,13 +67,16 @@ impl Stage<'_> {
         match step {
             Step::Say(text) => tell::say(text),
             Step::Run { words, expect, into, lines } => {
-                self.run(&self.words(words), |text| text.contains(expect), *into, *lines).await
+                let is_so = |text: &str| expect.split('|').all(|part| text.contains(part));
+                self.run(&self.words(words), is_so, *into, *lines).await
             }
             Step::Realised => {
                 let in_force = |text: &str| !text.contains("Realizing") && !text.contains("Pending");
                 self.run(&self.words("policy list"), in_force, None, usize::MAX).await
             }
             Step::Ping { from, to, fate } => self.ping(from, to, *fate).await,
+            Step::Wire { from, to, fate } => self.wire(from, to, *fate).await,
+            Step::Gone(clouds) => self.gone(clouds).await,
             Step::Connect { from, to, fate } => self.connect(from, to, *fate).await,
             Step::Spread { from, to, over } => self.spread(from, to, over).await,
             Step::Agent(node) => self.agent(node).await,
@@ -134,7 +141,7 @@ impl Stage<'_> {
         let shown = format!("trestle {}", self.shown(words));
         let redirected = into.map(|name| format!(" > $demo/{name}")).unwrap_or_default();
         tell::command(&format!("{shown}{redirected}"))?;
-        let start = Instant::now();
+        let (start, there) = (Instant::now(), self.there());
         // What must be there may come a moment after the command that brings it about.
         let text = loop {
             let text = self.ok(words).await?;
@@ -150,14 +157,68 @@ impl Stage<'_> {
             Some(name) => server::private_file::write(&self.home.dir().join(name), text.as_bytes())?,
             None => tell::output(&text, lines)?,
         }
-        tell::done("", start.elapsed())
+        match self.simulated {
+            Some(simulated) => tell::done_there(
+                "",
+                start.elapsed(),
+                simulated.now().saturating_sub(there),
+                simulated.requests(),
+            ),
+            None => tell::done("", start.elapsed()),
+        }
+    }
+
+    /// What the simulated clouds' clock shows.
+    fn there(&self) -> Duration {
+        self.simulated.map(Simulated::now).unwrap_or_default()
+    }
+
+    /// Of a resource.
+    async fn address(&self, of: &str) -> anyhow::Result<IpAddr> {
+        let words = ["resource", "get", of, "-o", "json"].map(str::to_owned);
+        let found: serde_json::Value = serde_json::from_str(&self.ok(&words).await?)?;
+        let address = found["ip"].as_str().with_context(|| format!("{of} has no address"))?;
+        address.parse().with_context(|| format!("{of} has the address {address}"))
+    }
+
+    async fn wire(&self, from: &str, to: &str, fate: Fate) -> anyhow::Result<()> {
+        let simulated = self.simulated.context("only simulated clouds have a wire to ask")?;
+        let (a, b) = (self.address(from).await?, self.address(to).await?);
+        tell::command(&format!("curl '{}'", simulated.question(a, b)))?;
+        let start = Instant::now();
+        loop {
+            let (passes, words) = simulated.ping(a, b);
+            if passes == (fate == Fate::Answered) {
+                return tell::done(&format!("a ping from {from} to {to}: {words}"), start.elapsed());
+            }
+            if start.elapsed() > PATIENCE {
+                bail!("a ping from {from} to {to}: {words}, which it should not be; see `trestle check`");
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// A network goes after the last that was in it, which nobody waits for.
+    async fn gone(&self, clouds: &[&str]) -> anyhow::Result<()> {
+        let simulated = self.simulated.context("only simulated clouds open their books")?;
+        let start = Instant::now();
+        loop {
+            let left: Vec<_> = clouds.iter().flat_map(|cloud| simulated.left_in(cloud)).collect();
+            if left.is_empty() {
+                print("")?;
+                let text = format!("nothing is left in {}", clouds.join(" and in "));
+                return tell::done(&text, start.elapsed());
+            }
+            if start.elapsed() > PATIENCE {
+                bail!("this is left, and should not be: {}; see `trestle status`", left.join(", "));
+            }
+            sleep(PAUSE).await;
+        }
     }
 
     async fn ping(&self, from: &str, to: &str, fate: Fate) -> anyhow::Result<()> {
-        let words = ["resource", "get", to, "-o", "json"].map(str::to_owned);
-        let found: serde_json::Value = serde_json::from_str(&self.ok(&words).await?)?;
-        let address = found["ip"].as_str().with_context(|| format!("{to} has no address"))?;
-        let words = ["resource", "exec", from, "--", "ping", "-c1", "-W1", address].map(str::to_owned);
+        let address = self.address(to).await?.to_string();
+        let words = ["resource", "exec", from, "--", "ping", "-c1", "-W1", &address].map(str::to_owned);
         tell::command(&format!("trestle {}", self.shown(&words)))?;
         let probe = async || {
             let output = self.trestle(&words).await?;

@@ -2,6 +2,8 @@
 //!
 //! In: what this machine can do. Out: chapters of steps, and what had to be left out. Pure; `perform` carries it out.
 
+pub mod public;
+
 /// What this machine can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
@@ -64,7 +66,7 @@ pub enum Step {
     /// A command of the user's. `{dir}` in it is the demonstration's directory.
     Run {
         words: &'static str,
-        /// What its output must hold.
+        /// What its output must hold; several parts with `|` between them.
         expect: &'static str,
         /// The file below `{dir}` that takes its output, instead of the reader.
         into: Option<&'static str>,
@@ -89,6 +91,14 @@ pub enum Step {
         to: &'static str,
         over: &'static [&'static str],
     },
+    /// Asks the simulated wire whether a ping between two resources gets through, until it ends as it should.
+    Wire {
+        from: &'static str,
+        to: &'static str,
+        fate: Fate,
+    },
+    /// These simulated clouds hold nothing any more.
+    Gone(&'static [&'static str]),
     /// The list of policies, when every node and cloud has them in force.
     Realised,
     /// Starts the agent of a node.

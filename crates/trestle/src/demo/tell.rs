@@ -40,14 +40,35 @@ pub fn output(text: &str, most: usize) -> anyhow::Result<()> {
 
 /// How a step ended, and how long it took.
 pub fn done(text: &str, took: Duration) -> anyhow::Result<()> {
+    ended(text, &seconds(took))
+}
+
+/// The same, and what simulated clouds were asked meanwhile, by their own clock.
+pub fn done_there(text: &str, took: Duration, there: Duration, requests: usize) -> anyhow::Result<()> {
+    let there = match requests {
+        0 => String::new(),
+        1 => format!(" (there: {}, 1 request)", minutes(there)),
+        many => format!(" (there: {}, {many} requests)", minutes(there)),
+    };
+    ended(text, &format!("{}{there}", seconds(took)))
+}
+
+fn ended(text: &str, took: &str) -> anyhow::Result<()> {
     let text = if text.is_empty() { String::new() } else { format!(" {text}") };
-    print(&format!("    {}{text}  {}", paint("✓", Tone::Good), paint(&seconds(took), Tone::Faint)))
+    print(&format!("    {}{text}  {}", paint("✓", Tone::Good), paint(took, Tone::Faint)))
 }
 
 pub fn seconds(took: Duration) -> String {
     match took.as_secs_f64() {
         short if short < 1.0 => format!("{:.0} ms", short * 1000.0),
         long => format!("{long:.1} s"),
+    }
+}
+
+fn minutes(took: Duration) -> String {
+    match took.as_secs() {
+        short if short < 60 => format!("{short} s"),
+        long => format!("{} min {} s", long / 60, long % 60),
     }
 }
 
@@ -100,5 +121,7 @@ mod tests {
     fn times_are_read_at_a_glance() {
         assert_eq!(seconds(Duration::from_millis(42)), "42 ms");
         assert_eq!(seconds(Duration::from_millis(2140)), "2.1 s");
+        assert_eq!(minutes(Duration::from_secs(42)), "42 s");
+        assert_eq!(minutes(Duration::from_secs(1265)), "21 min 5 s");
     }
 }
