@@ -11,7 +11,7 @@ mod random;
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::policy::{
-    output::{Direction, Member, MemberKind, NetworkPolicy, PortRef, Protocol},
+    output::{Member, MemberKind, NetworkPolicy, Protocol},
     validate,
 };
 use node_policy::{Change, Decision, L4, LocalChange, Options, Packet, Plane, SetKind, Workload, WorkloadId};
