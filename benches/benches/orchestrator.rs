@@ -52,9 +52,7 @@ fn world() -> (Intent, Inventory) {
     for (cloud, space) in [("azure", "10.0.0.0/16"), ("gcp", "10.1.0.0/16")] {
         intent.clouds.insert(cloud.parse().unwrap(), CloudTraits::of_kind(cloud));
         let network: NetworkName = format!("ns.{cloud}.r").parse().unwrap();
-        inventory
-            .networks
-            .insert(network, NetworkRecord { phase: Phase::Ready, space: space.parse().unwrap() });
+        inventory.networks.insert(network, NetworkRecord::made(Phase::Ready, space.parse().unwrap()));
     }
     for which in 0..RESOURCES {
         let name = name(which);
@@ -65,7 +63,7 @@ fn world() -> (Intent, Inventory) {
         let network = NetworkName { site: Site::of(&name), region: region.clone() };
         let leaf = Leaf { uri: None, ip: Some(address.into()) };
         writes.push(Write::Put(Fact::Leaf(name.to_string().parse().unwrap(), leaf)));
-        let intended = ResourceIntent { region, description: String::new(), attach: false };
+        let intended = ResourceIntent { region, description: String::new(), attach: false, adopts: None };
         intent.resources.insert(name.clone(), intended);
         let rules: BTreeMap<_, _> =
             (0..RULES).map(|rule| rule_of(which, rule)).map(|rule| (rule.name.clone(), rule)).collect();
@@ -73,6 +71,7 @@ fn world() -> (Intent, Inventory) {
         let record = ResourceRecord {
             phase: Phase::Ready,
             network,
+            attached: false,
             state: Some(state),
             permit: BTreeMap::new(),
             changing: BTreeMap::new(),

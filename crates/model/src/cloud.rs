@@ -288,6 +288,22 @@ pub struct ResourceState {
     pub region: Segment,
 }
 
+/// The addresses of a network that somebody else made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExistingNetwork {
+    /// The block that resources may be attached from.
+    pub space: Ipv4Net,
+    /// Its other blocks. Nothing is attached from them, but nothing may overlap them either.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<Ipv4Net>,
+}
+
+impl ExistingNetwork {
+    pub fn blocks(&self) -> impl Iterator<Item = Ipv4Net> {
+        std::iter::once(self.space).chain(self.beside.iter().copied())
+    }
+}
+
 /// A gateway as its cloud knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GatewayState {

@@ -19,8 +19,8 @@ mod tag;
 
 pub use address::{Address, ParseAddressError};
 pub use cloud::{
-    BgpPair, CloudNameError, CloudTraits, ConnectionSpec, ConnectionStatus, GatewayState, LinkName,
-    NetworkName, PeeringName, ResourceState, Site,
+    BgpPair, CloudNameError, CloudTraits, ConnectionSpec, ConnectionStatus, ExistingNetwork, GatewayState,
+    LinkName, NetworkName, PeeringName, ResourceState, Site,
 };
 pub use name::{NameError, Segment, TagName};
 pub use namespace::{Deployment, Namespace, NamespaceError};

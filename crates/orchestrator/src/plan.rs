@@ -18,9 +18,12 @@
 //! - Closing waits for nothing. Opening is another step, so that no failure elsewhere delays a revocation.
 //! - An address is given back only after no list anywhere permits it through a tag: a resource is deleted after the
 //!   lists that named it are closed.
+//! - A network that somebody else made is adopted where no network overlaps it, is let go and never deleted, and gets
+//!   no NAT: how it reaches public addresses is its owner's.
 //! - An address space, an AS number and a pair of BGP addresses belong to their record in the inventory from before
 //!   the first call to a cloud until after the last.
 
+mod adopt;
 mod asn;
 mod bgp;
 mod build;
@@ -38,6 +41,7 @@ mod step;
 pub(crate) mod tests;
 mod verdicts;
 
+pub(crate) use adopt::adoptable;
 pub use asn::{NoAsnLeft, find_asn};
 pub use bgp::{NoBgpLeft, find_bgp};
 pub use intent::{Intent, ResourceIntent};

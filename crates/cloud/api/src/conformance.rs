@@ -3,6 +3,8 @@
 //! In: a cloud, a site, and descriptions that the cloud understands. Out: the first promise that was broken.
 //! It leaves the site as it found it, also when a promise was broken half way, as far as the cloud lets it.
 
+mod attachments;
+
 use std::fmt;
 
 use ipnet::Ipv4Net;
@@ -27,6 +29,16 @@ pub struct Subject<'c> {
     pub has_nat: bool,
     /// A site in another cloud, for a link that is made at this end only; none where that cannot be.
     pub peer: Option<Site>,
+    /// A machine that somebody else made; none where nothing can be attached to a network of its own.
+    pub existing: Option<Existing>,
+}
+
+/// A machine that exists, in an existing network.
+pub struct Existing {
+    /// As a user writes it.
+    pub id: String,
+    /// The space of its network.
+    pub space: Ipv4Net,
 }
 
 /// A promise that was broken.
@@ -77,6 +89,9 @@ async fn story(subject: &Subject<'_>) -> Verdict {
     let empty = cloud.list(at).await.promised("lists an empty site")?;
     check(empty == crate::Listing::default(), format!("the site is empty at first, not {empty:?}"))?;
     let regions = inspections(subject).await?;
+    if let Some(existing) = &subject.existing {
+        attachments::run(subject, existing).await?;
+    }
     networks(subject, &regions).await?;
     let uri = resources(subject, &regions[0]).await?;
     permit_lists(subject, &uri).await?;

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use async_trait::async_trait;
 use ipnet::Ipv4Net;
 use model::{
-    CloudTraits, ConnectionSpec, ConnectionStatus, GatewayState, PeeringName, PermitEntry, ResourceState,
-    Segment, Site,
+    CloudTraits, ConnectionSpec, ConnectionStatus, ExistingNetwork, GatewayState, PeeringName, PermitEntry,
+    ResourceState, Segment, Site,
 };
 
 /// Where in the cloud a call acts: a namespace's site and the cloud's own id for it.
@@ -24,6 +24,20 @@ pub struct ResourceSpec {
     pub region: Segment,
     /// The cloud's own description, without network settings.
     pub description: String,
+}
+
+/// Something that exists and can be attached. See [`Cloud::inspect_attachment`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// Names the network it will live in, as a region does. For an existing network the plugin makes up a name from
+    /// which it finds that network again, and which no region has.
+    pub region: Segment,
+    /// The network it lives in, if that stays its network; none if it is connected to a network of ours.
+    pub network: Option<ExistingNetwork>,
+    /// Its address; none if it is given one.
+    pub address: Option<IpAddr>,
+    /// What attaching would change, for people, a line each.
+    pub changes: Vec<String>,
 }
 
 /// Two networks to join. Both ends are in this cloud.
@@ -88,6 +102,10 @@ impl CloudError {
         Self::new(CloudErrorKind::Conflict, message)
     }
 
+    pub fn unsupported(message: impl Into<String>) -> Self {
+        Self::new(CloudErrorKind::Unsupported, message)
+    }
+
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(CloudErrorKind::Unavailable, message)
     }
@@ -128,12 +146,23 @@ pub trait Cloud: Send + Sync + 'static {
 
     /// Makes a resource in the region's network, closed.
     async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState, CloudError>;
-    /// Checks that what exists can be attached, and says, for people, what attaching would change. Changes nothing.
-    async fn inspect_attachment(&self, _at: &At, _id: &str) -> Result<Vec<String>, CloudError> {
-        Ok(Vec::new())
+    /// Checks that what exists can be attached, and says where it lives and what attaching would change. Changes
+    /// nothing. Refuses what is attached already, by whomever, and what could not be closed.
+    async fn inspect_attachment(&self, _at: &At, id: &str) -> Result<Attachment, CloudError> {
+        Err(CloudError::unsupported(format!("{id} cannot be attached: this cloud attaches nothing")))
+    }
+    /// Takes part in an existing network, by the name of its inspection: from now on it is listed, and can be peered
+    /// and served by the gateway. Refused if its space is another by now.
+    async fn adopt_network(&self, _at: &At, region: &Segment, _space: Ipv4Net) -> Result<(), CloudError> {
+        Err(CloudError::unsupported(format!("{region} cannot be adopted: this cloud makes all its networks")))
+    }
+    /// Takes away what was put into an adopted network, and nothing else. Refused while resources are attached.
+    async fn release_network(&self, _at: &At, _region: &Segment) -> Result<(), CloudError> {
+        Ok(())
     }
     /// Takes over what exists, after checking that it can be closed; then closes it.
     async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState, CloudError>;
+    /// Deletes what was made. What was attached is let go, as it was.
     async fn delete_resource(&self, at: &At, name: &Segment) -> Result<(), CloudError>;
 
     /// The permit list in force, by name of entry.

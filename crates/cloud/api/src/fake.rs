@@ -3,6 +3,7 @@
 //! It keeps the contract when its faults are off, and breaks it in every way a real cloud does when they are on:
 //! late, throttled, failed before or after the work was done, done by half, old answers to reads, and drift.
 
+mod attach;
 mod faults;
 mod state;
 mod wire;
@@ -15,12 +16,13 @@ use model::{
 };
 use parking_lot::Mutex;
 
+pub use attach::Machine;
 use faults::Fate;
 pub use faults::{Dice, Faults};
 use state::State;
 pub use wire::reaches;
 
-use crate::{At, Cloud, CloudError, Listing, PeeringSpec, ResourceSpec};
+use crate::{At, Attachment, Cloud, CloudError, Listing, PeeringSpec, ResourceSpec};
 
 /// A cloud in memory.
 pub struct FakeCloud {
@@ -71,6 +73,11 @@ impl FakeCloud {
     /// Somebody else changes the cloud: what is decided by `seed`. Says what was done; none if nothing could be.
     pub fn drift(&self, seed: u64) -> Option<String> {
         self.inner.lock().state.drift(&mut Dice::new(seed))
+    }
+
+    /// Somebody else makes a machine, in a network of their own.
+    pub fn put_machine(&self, id: &str, machine: Machine) {
+        self.inner.lock().state.machines.insert(id.to_owned(), machine);
     }
 
     /// Whether anything is left.
@@ -162,8 +169,20 @@ impl Cloud for FakeCloud {
         self.write("create_resource", |state, _| state.create_resource(&at.site, spec)).await
     }
 
-    async fn attach_resource(&self, _: &At, _: &Segment, id: &str) -> Result<ResourceState, CloudError> {
-        Err(CloudError::not_found(format!("there is no {id} to attach")))
+    async fn inspect_attachment(&self, _: &At, id: &str) -> Result<Attachment, CloudError> {
+        self.read("inspect_attachment", |state| state.inspect(id)).await
+    }
+
+    async fn adopt_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<(), CloudError> {
+        self.write("adopt_network", |state, _| state.adopt(&at.site, region, space)).await
+    }
+
+    async fn release_network(&self, at: &At, region: &Segment) -> Result<(), CloudError> {
+        self.write("release_network", |state, _| state.release(&at.site, region)).await
+    }
+
+    async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState, CloudError> {
+        self.write("attach_resource", |state, _| state.attach(&at.site, name, id)).await
     }
 
     async fn delete_resource(&self, at: &At, name: &Segment) -> Result<(), CloudError> {

@@ -15,7 +15,9 @@
 //! - Every call may be repeated: making what is there, or deleting what is not, succeeds and changes nothing.
 //! - A new resource is closed: nothing passes until an entry permits it.
 //! - It touches only what it made, and recognises that after a restart.
-//! - A site's gateway serves all networks of the site, whichever came first.
+//! - A site's gateway serves all networks of the site, whichever came first, adopted ones among them.
+//! - What somebody else made is let go as it was: what is attached gets back what it had, an adopted network loses what
+//!   was put into it, and neither is ever deleted.
 
 pub mod conformance;
 mod contract;
@@ -23,5 +25,5 @@ mod fake;
 pub mod grpc;
 pub mod twin;
 
-pub use contract::{At, Cloud, CloudError, CloudErrorKind, Listing, PeeringSpec, ResourceSpec};
-pub use fake::{Dice, FakeCloud, Faults, reaches};
+pub use contract::{At, Attachment, Cloud, CloudError, CloudErrorKind, Listing, PeeringSpec, ResourceSpec};
+pub use fake::{Dice, FakeCloud, Faults, Machine, reaches};

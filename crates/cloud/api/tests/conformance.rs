@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use cloud_api::{
-    At, Cloud, CloudErrorKind, FakeCloud, Faults, ResourceSpec,
-    conformance::{Subject, run},
+    At, Cloud, CloudErrorKind, FakeCloud, Faults, Machine, ResourceSpec,
+    conformance::{Existing, Subject, run},
     grpc::{PluginService, RemoteCloud},
 };
 use tokio::net::TcpListener;
@@ -26,7 +26,12 @@ fn subject(cloud: &dyn Cloud) -> Subject<'_> {
         spaces: ["10.0.0.0/16".parse().unwrap(), "10.1.0.0/16".parse().unwrap()],
         has_nat: true,
         peer: Some("ns.other".parse().unwrap()),
+        existing: Some(Existing { id: "vm-1".to_owned(), space: space() }),
     }
+}
+
+fn space() -> ipnet::Ipv4Net {
+    "172.16.0.0/20".parse().unwrap()
 }
 
 fn at() -> At {
@@ -34,7 +39,11 @@ fn at() -> At {
 }
 
 fn fake() -> Arc<FakeCloud> {
-    Arc::new(FakeCloud::new("azure".parse().unwrap()))
+    let fake = Arc::new(FakeCloud::new("azure".parse().unwrap()));
+    let machine =
+        Machine { network: "west-theirs".parse().unwrap(), space: space(), address: [172, 16, 0, 7].into() };
+    fake.put_machine("vm-1", machine);
+    fake
 }
 
 async fn serve(cloud: Arc<FakeCloud>, with_extension: bool) -> Channel {

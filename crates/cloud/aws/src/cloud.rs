@@ -3,7 +3,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use async_trait::async_trait;
-use cloud_api::{At, Cloud, CloudError, Listing, PeeringSpec, ResourceSpec};
+use cloud_api::{At, Attachment, Cloud, CloudError, Listing, PeeringSpec, ResourceSpec};
 use cloud_http::{Clock, Recent, Recorder, Turns, auth::Environment};
 use futures::future::try_join_all;
 use ipnet::Ipv4Net;
@@ -55,6 +55,11 @@ impl AwsCloud {
 
     pub(crate) fn marks<'m>(&'m self, site: &'m Site) -> Marks<'m> {
         Marks { owner: &self.owner, site }
+    }
+
+    /// Finds what this controller made, of whichever site.
+    pub(crate) fn owner_filter(&self) -> serde_json::Value {
+        json!({"Name": "tag:trestle:owner", "Value": [self.owner]})
     }
 
     /// The regions to look at.
@@ -123,13 +128,24 @@ impl Cloud for AwsCloud {
         self.make_resource(&at.site, spec).await
     }
 
-    async fn attach_resource(&self, _: &At, _: &Segment, id: &str) -> Result<ResourceState> {
-        Err(CloudError::new(
-            cloud_api::CloudErrorKind::Unsupported,
-            format!(
-                "{id} cannot be attached: the AWS plugin makes instances, it does not take over existing ones"
-            ),
-        ))
+    async fn inspect_attachment(&self, at: &At, id: &str) -> Result<Attachment> {
+        self.inspect_instance(&at.site, id).await
+    }
+
+    async fn adopt_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<()> {
+        let _turn = self.turns.take(&at.site.to_string()).await;
+        self.adopt(&at.site, region.as_str(), space).await
+    }
+
+    async fn release_network(&self, at: &At, region: &Segment) -> Result<()> {
+        let _turn = self.turns.take(&at.site.to_string()).await;
+        self.release(&at.site, region.as_str()).await
+    }
+
+    /// In turn with the gateway: whichever comes second joins the two.
+    async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState> {
+        let _turn = self.turns.take(&at.site.to_string()).await;
+        self.attach_instance(&at.site, name.as_str(), id).await
     }
 
     async fn delete_resource(&self, at: &At, name: &Segment) -> Result<()> {

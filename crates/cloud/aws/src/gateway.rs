@@ -52,6 +52,13 @@ impl AwsCloud {
         Ok(alive)
     }
 
+    /// The ids of a site's gateways in a region, whatever their part.
+    pub(crate) async fn transits_in(&self, site: &Site, region: &str) -> Result<Vec<String>> {
+        let (hubs, spokes) =
+            futures::try_join!(self.transits(site, region, "hub"), self.transits(site, region, "spoke"))?;
+        Ok(hubs.into_iter().chain(spokes).map(|transit| transit.id).collect())
+    }
+
     pub(crate) async fn hub_in(&self, site: &Site, region: &str) -> Result<Option<Transit>> {
         Ok(self.transits(site, region, "hub").await?.into_iter().next())
     }
@@ -113,12 +120,17 @@ impl AwsCloud {
     pub(crate) async fn attach(&self, site: &Site, hub: &Transit, vpcs: &[Vpc]) -> Result<()> {
         let hub = &self.when_ready(site, hub.clone(), "hub").await?;
         for vpc in vpcs {
+            // Nobody is attached from it yet; whoever is comes back here.
+            if vpc.adopted && self.resource_subnets(site, vpc).await?.is_empty() {
+                continue;
+            }
             let near =
                 if vpc.region == hub.region { hub.clone() } else { self.spoke(site, hub, vpc).await? };
             self.attach_vpc(site, &near, vpc).await?;
-            let table = self.main_table(vpc).await?;
-            for prefix in PRIVATE {
-                self.route(vpc, &table, prefix, ("TransitGatewayId", &near.id)).await?;
+            for table in self.tables(site, vpc).await? {
+                for prefix in PRIVATE {
+                    self.route(vpc, &table, prefix, ("TransitGatewayId", &near.id)).await?;
+                }
             }
         }
         Ok(())
@@ -140,17 +152,22 @@ impl AwsCloud {
     async fn attach_vpc(&self, site: &Site, near: &Transit, vpc: &Vpc) -> Result<()> {
         let own = json!([{"Name": "transit-gateway-id", "Value": [near.id]}, {"Name": "vpc-id", "Value": [vpc.id]}]);
         let there = self.attachments(site, &vpc.region, "vpc", own.clone()).await?;
-        let subnets = self.resource_subnets(site, vpc).await?;
+        let mut subnets = self.resource_subnets(site, vpc).await?;
+        // An attachment is in one subnet of each zone.
+        subnets.sort_by(|a, b| a.1.cmp(&b.1));
+        subnets.dedup_by(|a, b| a.1 == b.1);
         let missing: Vec<&String> = match there.iter().find(|one| is_alive(one)) {
             Some(attachment) => {
                 let on: Vec<&str> = items(&attachment["subnetIds"]).filter_map(Value::as_str).collect();
-                subnets.iter().filter(|subnet| !on.contains(&subnet.as_str())).collect()
+                let zones = self.zones_of(vpc, &on, &subnets).await?;
+                subnets.iter().filter(|(_, zone)| !zones.contains(zone)).map(|(id, _)| id).collect()
             }
             None if subnets.is_empty() => {
                 return Err(CloudError::conflict(format!("the network {} has no subnet", vpc.id)));
             }
             None => {
                 let tags = self.marks(site).specification("transit-gateway-attachment", &vpc.region, &[])?;
+                let subnets: Vec<&String> = subnets.iter().map(|(id, _)| id).collect();
                 let wanted = json!({"TransitGatewayId": near.id, "VpcId": vpc.id, "SubnetIds": subnets, "TagSpecifications": tags});
                 self.touch(site, "attachment");
                 or_there(self.ec2.fresh(&vpc.region, "CreateTransitGatewayVpcAttachment", wanted).await)?;
@@ -259,22 +276,35 @@ impl AwsCloud {
 
     /// The account's number, from a VPC of ours.
     async fn account(&self, site: &Site, region: &str) -> Result<String> {
-        let filters = json!({"Filter": self.marks(site).filters(&[])});
-        let found = self.ec2.list(region, "DescribeVpcs", "vpcSet", filters).await?;
-        Ok(found.first().map(|vpc| text(vpc, "ownerId").to_owned()).unwrap_or_default())
+        let vpcs = self.vpcs_in(site, region).await?;
+        let Some(vpc) = vpcs.first() else { return Ok(String::new()) };
+        let found = self.vpc_by_id(site, region, &vpc.id).await?;
+        Ok(found.map(|vpc| text(&vpc, "ownerId").to_owned()).unwrap_or_default())
     }
 
     /// Takes a network off the gateway; a spoke that has no network any more goes too.
     pub(crate) async fn detach(&self, site: &Site, vpc: &Vpc) -> Result<()> {
-        let own = json!([{"Name": "vpc-id", "Value": [vpc.id]}]);
-        self.end_attachments(site, &vpc.region, "vpc", own).await?;
+        self.end_attachments(site, &vpc.region, "vpc", self.own_attachments(site, vpc)).await?;
         let Some(hub) = self.hub(site).await? else { return Ok(()) };
+        let others = self.vpcs(site).await?;
+        let is_last = !others.iter().any(|other| other.region == vpc.region && other.id != vpc.id);
         for spoke in self.transits(site, &vpc.region, "spoke").await? {
             let old = json!({"TransitGatewayRouteTableId": hub.table, "DestinationCidrBlock": vpc.space.to_string()});
             or_gone(self.ec2.safe(&hub.region, "DeleteTransitGatewayRoute", old).await)?;
-            self.end_spoke(site, &hub, &spoke).await?;
+            if is_last {
+                self.end_spoke(site, &hub, &spoke).await?;
+            }
         }
         Ok(())
+    }
+
+    /// Finds our attachments of a network. Somebody else's network may have others.
+    fn own_attachments(&self, site: &Site, vpc: &Vpc) -> Value {
+        let mut filters = self.marks(site).filters(&[]);
+        if let Some(filters) = filters.as_array_mut() {
+            filters.push(json!({"Name": "vpc-id", "Value": [vpc.id]}));
+        }
+        filters
     }
 
     async fn end_spoke(&self, site: &Site, hub: &Transit, spoke: &Transit) -> Result<()> {
@@ -345,8 +375,7 @@ impl AwsCloud {
             for transit in hubs.iter().chain(&spokes).filter(|transit| transit.region == vpc.region) {
                 self.unroute(&vpc, "transitGatewayId", &transit.id).await?;
             }
-            self.end_attachments(site, &vpc.region, "vpc", json!([{"Name": "vpc-id", "Value": [vpc.id]}]))
-                .await?;
+            self.end_attachments(site, &vpc.region, "vpc", self.own_attachments(site, &vpc)).await?;
         }
         for spoke in &spokes {
             for hub in &hubs {

@@ -20,7 +20,6 @@ use crate::{
     api::{items, text},
     cloud::{AwsCloud, Result},
     lists::{Uri, rules_in},
-    networks::Vpc,
     rules::{Change, MOST, MOST_GROUPS, Rule, Rules},
 };
 
@@ -124,27 +123,29 @@ impl AwsCloud {
     pub(crate) async fn closed_group(
         &self,
         site: &Site,
-        vpc: &Vpc,
+        (region, vpc): (&str, &str),
         name: &str,
         place: usize,
+        more: &[(&str, &str)],
     ) -> Result<String> {
         let group_name = group_name(site, name, place);
         let mut tries = 0;
         let id = loop {
-            let found = self.groups(site, &vpc.region, name).await?;
+            let found = self.groups(site, region, name).await?;
             let is_it = |group: &&Value| {
-                text(group, "vpcId") == vpc.id && text(group, "groupName") == group_name.as_str()
+                text(group, "vpcId") == vpc && text(group, "groupName") == group_name.as_str()
             };
             if let Some(group) = found.iter().find(is_it) {
                 let id = text(group, "groupId").to_owned();
                 let change = Change { revoke: rules_in(group), ..Change::default() };
-                self.apply(site, &vpc.region, name, &id, &change).await?;
+                self.apply(site, region, name, &id, &change).await?;
                 return Ok(id);
             }
-            let tags = self.marks(site).specification("security-group", name, &[("name", name)])?;
-            let wanted = json!({"GroupName": group_name, "GroupDescription": format!("trestle: what {name} permits"), "VpcId": vpc.id, "TagSpecification": tags});
+            let marks: Vec<(&str, &str)> = [("name", name)].into_iter().chain(more.iter().copied()).collect();
+            let tags = self.marks(site).specification("security-group", name, &marks)?;
+            let wanted = json!({"GroupName": group_name, "GroupDescription": format!("trestle: what {name} permits"), "VpcId": vpc, "TagSpecification": tags});
             self.touch(site, "group");
-            match self.ec2.fresh(&vpc.region, "CreateSecurityGroup", wanted).await {
+            match self.ec2.fresh(region, "CreateSecurityGroup", wanted).await {
                 Ok(made) => break text(&made, "groupId").to_owned(),
                 Err(failure) if failure.is(Class::Exists) && tries < 3 => tries += 1,
                 Err(failure) => return Err(failure.into()),
@@ -152,7 +153,7 @@ impl AwsCloud {
         };
         // EC2 lets everything out of a new group.
         let all = json!({"GroupId": id, "IpPermissions": [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]});
-        match self.ec2.fresh(&vpc.region, "RevokeSecurityGroupEgress", all).await {
+        match self.ec2.fresh(region, "RevokeSecurityGroupEgress", all).await {
             Err(failure) if !failure.is(Class::NotFound) => Err(failure.into()),
             _ => Ok(id),
         }
@@ -178,9 +179,8 @@ impl AwsCloud {
     }
 
     async fn interface(&self, site: &Site, uri: &Uri<'_>) -> Result<Option<Value>> {
-        let there = self.instances(site, uri.region, &[("name", uri.name)]).await?;
-        let instance = there.iter().find(|instance| text(instance, "instanceId") == uri.instance);
-        Ok(instance.and_then(|instance| items(&instance["networkInterfaceSet"]).next().cloned()))
+        let there = self.instances_by_id(site, uri.region, &[uri.instance]).await?;
+        Ok(there.first().and_then(|instance| items(&instance["networkInterfaceSet"]).next().cloned()))
     }
 
     /// Puts one more group on a resource's interface, empty.
@@ -199,18 +199,28 @@ impl AwsCloud {
             CloudError::conflict(message)
         };
         let place = free.ok_or_else(none)?;
-        let vpc = self.need_vpc(site, uri.region).await?;
-        let group = self.closed_group(site, &vpc, uri.name, place).await?;
+        let home = (uri.region, text(&interface, "vpcId"));
+        let group = self.closed_group(site, home, uri.name, place, &[]).await?;
         let groups: Vec<&str> = ids_on(&interface).chain([group.as_str()]).collect();
+        self.set_groups(site, uri.region, &interface, &groups).await
+    }
+
+    pub(crate) async fn set_groups(
+        &self,
+        site: &Site,
+        region: &str,
+        interface: &Value,
+        groups: &[&str],
+    ) -> Result<()> {
         let wanted =
-            json!({"NetworkInterfaceId": text(&interface, "networkInterfaceId"), "SecurityGroupId": groups});
+            json!({"NetworkInterfaceId": text(interface, "networkInterfaceId"), "SecurityGroupId": groups});
         self.touch(site, "instance");
-        self.ec2.fresh(uri.region, "ModifyNetworkInterfaceAttribute", wanted).await?;
+        self.ec2.fresh(region, "ModifyNetworkInterfaceAttribute", wanted).await?;
         Ok(())
     }
 }
 
-fn ids_on(interface: &Value) -> impl Iterator<Item = &str> {
+pub(crate) fn ids_on(interface: &Value) -> impl Iterator<Item = &str> {
     items(&interface["groupSet"]).map(|group| text(group, "groupId"))
 }
 

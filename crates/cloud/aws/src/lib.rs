@@ -6,6 +6,7 @@
 //! ```text
 //!   network     VPC, a subnet for resources per zone; main route table
 //!   resource    instance + its own security group, closed before the instance exists
+//!   attached    an existing instance in an existing VPC (adopted): its groups make way for one of ours
 //!   permit list rules of that group, and of further ones when they are many; entry names and tags in the rules' descriptions
 //!   peering     VPC peering connection + one route per side
 //!   NAT         internet gateway, public subnet and table, Elastic IP, NAT gateway, default route
@@ -13,7 +14,9 @@
 //!   link        customer gateway per peer address, VPN connection per customer gateway, two tunnels each
 //! ```
 
+mod adopt;
 mod api;
+mod attach;
 mod cloud;
 mod connections;
 mod description;

@@ -24,6 +24,21 @@ impl Marks<'_> {
         own.into_iter().chain(more.iter().copied()).map(filter).collect()
     }
 
+    /// Whether an object was made for the site.
+    pub(crate) fn own(&self, object: &Value) -> bool {
+        mark(object, "owner") == Some(self.owner) && mark(object, "site") == Some(&self.site.to_string())
+    }
+
+    /// Whether an object was adopted for the site.
+    pub(crate) fn adopts(&self, object: &Value) -> bool {
+        mark(object, "adopted-by") == Some(&self.adopter())
+    }
+
+    /// Who adopted a network, as the value of a tag.
+    pub(crate) fn adopter(&self) -> String {
+        format!("{}/{}", self.owner, self.site)
+    }
+
     /// The tags of a new object. `Name` is what people see in the console.
     pub(crate) fn specification(
         &self,

@@ -124,7 +124,7 @@ impl AwsCloud {
 
     pub(crate) async fn remove_nat(&self, site: &Site, region: &str) -> Result<()> {
         let _turn = self.turns.take(&format!("nat/{site}/{region}")).await;
-        for vpc in self.vpcs_in(site, region).await? {
+        for vpc in self.vpcs_in(site, region).await?.into_iter().filter(|vpc| !vpc.adopted) {
             let gateways = self.of_nat(site, &vpc, "DescribeNatGateways", "natGatewaySet").await?;
             for nat in gateways.iter().filter(|nat| text(nat, "state") != "deleted") {
                 let id = text(nat, "natGatewayId");

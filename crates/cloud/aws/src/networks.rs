@@ -8,6 +8,7 @@ use model::{GatewayState, ResourceState, Segment, Site};
 use serde_json::{Value, json};
 
 use crate::{
+    adopt::{blocks, place},
     api::{or_gone, text},
     cloud::{AwsCloud, Result},
     groups::first_group,
@@ -25,25 +26,44 @@ pub(crate) struct Vpc {
     pub(crate) region: String,
     pub(crate) id: String,
     pub(crate) space: Ipv4Net,
+    /// Somebody else made it.
+    pub(crate) adopted: bool,
 }
 
 impl AwsCloud {
-    /// The VPC of a site in a region. Of two, which only a lost answer can leave, the older counts.
+    /// A site's VPCs in a region: those made for it, then those adopted. Of two that were made, which only a lost answer
+    /// can leave, the older counts.
     pub(crate) async fn vpcs_in(&self, site: &Site, region: &str) -> Result<Vec<Vpc>> {
         self.settle(site, "vpc").await;
-        let filters = json!({"Filter": self.marks(site).filters(&[])});
-        let found = self.ec2.list(region, "DescribeVpcs", "vpcSet", filters).await?;
+        // Both kinds in one request; filters of different tags could only both be passed.
+        let keys = json!([{"Name": "tag-key", "Value": ["trestle:site", "trestle:adopted-by"]}]);
+        let found = self.ec2.list(region, "DescribeVpcs", "vpcSet", json!({"Filter": keys})).await?;
+        let marks = self.marks(site);
         let vpc = |vpc: &Value| {
-            let space = text(vpc, "cidrBlock").parse().ok()?;
-            Some(Vpc { region: region.to_owned(), id: text(vpc, "vpcId").to_owned(), space })
+            let space = match (marks.own(vpc), marks.adopts(vpc)) {
+                (true, _) => text(vpc, "cidrBlock").parse().ok()?,
+                // The block that instances are attached from. A VPC that has lost it is not the one that was adopted.
+                (false, true) => {
+                    mark(vpc, "space")?.parse().ok().filter(|space| blocks(vpc).contains(space))?
+                }
+                (false, false) => return None,
+            };
+            let id = text(vpc, "vpcId").to_owned();
+            Some(Vpc { region: region.to_owned(), id, space, adopted: !marks.own(vpc) })
         };
         let mut vpcs: Vec<Vpc> = found.iter().filter_map(vpc).collect();
-        vpcs.sort_by(|a, b| a.id.cmp(&b.id));
+        vpcs.sort_by(|a, b| (a.adopted, &a.id).cmp(&(b.adopted, &b.id)));
         Ok(vpcs)
     }
 
-    pub(crate) async fn vpc(&self, site: &Site, region: &str) -> Result<Option<Vpc>> {
-        Ok(self.vpcs_in(site, region).await?.into_iter().next())
+    /// A network by its name, which is a region's or that of an adopted one.
+    pub(crate) async fn vpc(&self, site: &Site, name: &str) -> Result<Option<Vpc>> {
+        let (region, adopted) = place(name);
+        let is_it = |vpc: &Vpc| match adopted {
+            Some(id) => vpc.adopted && vpc.id == id,
+            None => !vpc.adopted,
+        };
+        Ok(self.vpcs_in(site, region).await?.into_iter().find(is_it))
     }
 
     pub(crate) async fn need_vpc(&self, site: &Site, region: &str) -> Result<Vpc> {
@@ -54,8 +74,11 @@ impl AwsCloud {
     /// The VPCs of a site in all regions.
     pub(crate) async fn vpcs(&self, site: &Site) -> Result<Vec<Vpc>> {
         let regions = self.regions().await?;
-        let found = try_join_all(regions.iter().map(|region| self.vpc(site, region))).await?;
-        Ok(found.into_iter().flatten().collect())
+        let found = try_join_all(regions.iter().map(|region| self.vpcs_in(site, region))).await?;
+        let mut all: Vec<Vpc> = found.into_iter().flatten().collect();
+        all.dedup_by(|second, first| !second.adopted && !first.adopted && second.region == first.region);
+        all.sort_by_key(|vpc| vpc.adopted);
+        Ok(all)
     }
 
     pub(crate) async fn make_network(&self, site: &Site, region: &str, space: Ipv4Net) -> Result<()> {
@@ -82,7 +105,8 @@ impl AwsCloud {
                     json!({"CidrBlock": space.to_string(), "TagSpecification": tags}),
                 );
                 let made = made.await?;
-                Vpc { region: region.to_owned(), id: text(&made["vpc"], "vpcId").to_owned(), space }
+                let id = text(&made["vpc"], "vpcId").to_owned();
+                Vpc { region: region.to_owned(), id, space, adopted: false }
             }
         };
         self.zone_subnet(site, &vpc, None).await?;
@@ -93,7 +117,10 @@ impl AwsCloud {
     }
 
     pub(crate) async fn remove_network(&self, site: &Site, region: &str) -> Result<()> {
-        for vpc in self.vpcs_in(site, region).await? {
+        if let (_, Some(id)) = place(region) {
+            return Err(CloudError::conflict(format!("{id} is somebody else's; it can only be let go")));
+        }
+        for vpc in self.vpcs_in(site, region).await?.into_iter().filter(|vpc| !vpc.adopted) {
             let inside = self.instances(site, region, &[]).await?;
             if let Some(instance) = inside.iter().find(|instance| text(instance, "vpcId") == vpc.id) {
                 let name = mark(instance, "name").unwrap_or(text(instance, "instanceId"));
@@ -133,7 +160,16 @@ impl AwsCloud {
 
     /// One region's part of a site, the gateway aside.
     pub(crate) async fn list_region(&self, site: &Site, region: &str) -> Result<Listing> {
-        let Some(vpc) = self.vpc(site, region).await? else { return Ok(Listing::default()) };
+        let vpcs = self.vpcs_in(site, region).await?;
+        let adopted = self.list_adopted(site, region, &vpcs).await?;
+        let Some(vpc) = vpcs.iter().find(|vpc| !vpc.adopted) else {
+            // A peering that begins here with an adopted network.
+            let peerings = match adopted.networks.is_empty() {
+                true => Vec::new(),
+                false => self.peerings_in(site, region).await?,
+            };
+            return Ok(Listing { peerings, ..adopted });
+        };
         let place: Segment =
             region.parse().map_err(|_| CloudError::invalid(format!("{region} is no region's name")))?;
         let nat_filters = json!({"Filter": self.marks(site).filters(&[])});
@@ -144,8 +180,8 @@ impl AwsCloud {
         let resource =
             |instance: &Value| Some((mark(instance, "name")?.parse().ok()?, state_of(instance, region)?));
         Ok(Listing {
-            networks: vec![(place.clone(), vpc.space)],
-            resources: instances.iter().filter_map(resource).collect(),
+            networks: [(place.clone(), vpc.space)].into_iter().chain(adopted.networks).collect(),
+            resources: instances.iter().filter_map(resource).chain(adopted.resources).collect(),
             peerings,
             nats: if nats.iter().any(is_alive) { vec![place] } else { Vec::new() },
             gateway: None,

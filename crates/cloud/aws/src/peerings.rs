@@ -6,6 +6,7 @@ use model::{PeeringName, Site};
 use serde_json::{Value, json};
 
 use crate::{
+    adopt::place,
     api::{items, or_gone, or_there, text},
     cloud::{AwsCloud, Result},
     marks::mark,
@@ -21,6 +22,14 @@ fn is_alive(peering: &Value) -> bool {
 }
 
 impl AwsCloud {
+    /// The route tables that resources in a VPC use.
+    pub(crate) async fn tables(&self, site: &Site, vpc: &Vpc) -> Result<Vec<Value>> {
+        match vpc.adopted {
+            true => self.attached_tables(site, vpc).await,
+            false => Ok(vec![self.main_table(vpc).await?]),
+        }
+    }
+
     /// The main route table of a VPC, and its routes.
     pub(crate) async fn main_table(&self, vpc: &Vpc) -> Result<Value> {
         self.recent.settle(&format!("routes/{}", vpc.id), self.ec2.clock()).await;
@@ -47,6 +56,15 @@ impl AwsCloud {
         let table = text(table, "routeTableId");
         match routes.next() {
             Some(route) if text(route, &shown) == id && text(route, "state") != "blackhole" => return Ok(()),
+            // Its own addresses.
+            Some(route) if text(route, "gatewayId") == "local" => return Ok(()),
+            Some(route) if vpc.adopted && text(route, &shown) != id => {
+                return Err(CloudError::conflict(format!(
+                    "the route table {table} of {} sends {prefix} elsewhere already, and it is not Trestle's; take that \
+                     route away or make it more specific",
+                    vpc.id
+                )));
+            }
             Some(_) => {
                 let old = json!({"RouteTableId": table, "DestinationCidrBlock": prefix});
                 or_gone(self.ec2.safe(&vpc.region, "DeleteRoute", old).await)?;
@@ -60,11 +78,14 @@ impl AwsCloud {
 
     /// Takes away all routes to something.
     pub(crate) async fn unroute(&self, vpc: &Vpc, field: &str, id: &str) -> Result<()> {
-        let table = self.main_table(vpc).await?;
-        for route in items(&table["routeSet"]).filter(|route| text(route, field) == id) {
-            let old = json!({"RouteTableId": text(&table, "routeTableId"), "DestinationCidrBlock": text(route, "destinationCidrBlock")});
-            or_gone(self.ec2.safe(&vpc.region, "DeleteRoute", old).await)?;
-            self.recent.touch(&format!("routes/{}", vpc.id), self.ec2.clock());
+        let tables =
+            if vpc.adopted { self.all_tables(vpc).await? } else { vec![self.main_table(vpc).await?] };
+        for table in &tables {
+            for route in items(&table["routeSet"]).filter(|route| text(route, field) == id) {
+                let old = json!({"RouteTableId": text(table, "routeTableId"), "DestinationCidrBlock": text(route, "destinationCidrBlock")});
+                or_gone(self.ec2.safe(&vpc.region, "DeleteRoute", old).await)?;
+                self.recent.touch(&format!("routes/{}", vpc.id), self.ec2.clock());
+            }
         }
         Ok(())
     }
@@ -76,7 +97,12 @@ impl AwsCloud {
         let filters = json!({"Filter": self.marks(&a.site).filters(&[("peering", &name.to_string())])});
         let found = self
             .ec2
-            .list(a.region.as_str(), "DescribeVpcPeeringConnections", "vpcPeeringConnectionSet", filters)
+            .list(
+                place(a.region.as_str()).0,
+                "DescribeVpcPeeringConnections",
+                "vpcPeeringConnectionSet",
+                filters,
+            )
             .await?;
         Ok(found.into_iter().filter(is_alive).collect())
     }
@@ -107,9 +133,10 @@ impl AwsCloud {
         if code(&peering) != "active" {
             self.accept(&id, &far).await?;
         }
-        for (own, other) in [(&near, &far), (&far, &near)] {
-            let table = self.main_table(own).await?;
-            self.route(own, &table, &other.space.to_string(), ("VpcPeeringConnectionId", &id)).await?;
+        for (site, own, other) in [(&a.site, &near, &far), (&b.site, &far, &near)] {
+            for table in self.tables(site, own).await? {
+                self.route(own, &table, &other.space.to_string(), ("VpcPeeringConnectionId", &id)).await?;
+            }
         }
         Ok(())
     }
@@ -155,6 +182,17 @@ impl AwsCloud {
             self.touch(&a.site, "peering");
         }
         Ok(())
+    }
+
+    /// The peerings of all sites that begin in a region.
+    pub(crate) async fn all_peerings_in(&self, region: &str) -> Result<Vec<PeeringName>> {
+        let filters = json!({"Filter": [self.owner_filter()]});
+        let found = self
+            .ec2
+            .list(region, "DescribeVpcPeeringConnections", "vpcPeeringConnectionSet", filters)
+            .await?;
+        let alive = found.iter().filter(|peering| is_alive(peering));
+        Ok(alive.filter_map(|peering| mark(peering, "peering")?.parse().ok()).collect())
     }
 
     pub(crate) async fn peerings_in(&self, site: &Site, region: &str) -> Result<Vec<PeeringName>> {

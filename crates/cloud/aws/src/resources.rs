@@ -35,6 +35,24 @@ impl AwsCloud {
         Ok(found.iter().flat_map(|reservation| items(&reservation["instancesSet"]).cloned()).collect())
     }
 
+    /// Instances of whomever, by their ids. Not known is no error: it may have been made a moment ago.
+    pub(crate) async fn instances_by_id(
+        &self,
+        site: &Site,
+        region: &str,
+        ids: &[&str],
+    ) -> Result<Vec<Value>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.settle(site, "instance").await;
+        let filters =
+            json!([{"Name": "instance-id", "Value": ids}, {"Name": "instance-state-name", "Value": THERE}]);
+        let found =
+            self.ec2.list(region, "DescribeInstances", "reservationSet", json!({"Filter": filters})).await?;
+        Ok(found.iter().flat_map(|reservation| items(&reservation["instancesSet"]).cloned()).collect())
+    }
+
     pub(crate) async fn make_resource(&self, site: &Site, spec: &ResourceSpec) -> Result<ResourceState> {
         let description = Description::parse(&spec.description)?;
         let (region, name) = (spec.region.as_str(), spec.name.as_str());
@@ -49,7 +67,7 @@ impl AwsCloud {
             Some(instance) => text(instance, "instanceId").to_owned(),
             None => {
                 let vpc = self.need_vpc(site, region).await?;
-                let group = self.closed_group(site, &vpc, name, 0).await?;
+                let group = self.closed_group(site, (region, &vpc.id), name, 0, &[]).await?;
                 self.run(site, &vpc, name, &group, &description).await?
             }
         };
@@ -94,6 +112,7 @@ impl AwsCloud {
     }
 
     async fn remove_in(&self, site: &Site, region: &str, name: &str) -> Result<()> {
+        self.let_go(site, region, name).await?;
         let there = self.instances(site, region, &[("name", name)]).await?;
         let ids: Vec<&str> = there.iter().map(|instance| text(instance, "instanceId")).collect();
         if !ids.is_empty() {

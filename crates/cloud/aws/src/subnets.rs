@@ -62,10 +62,16 @@ impl AwsCloud {
         Ok(self.ec2.list(&vpc.region, "DescribeSubnets", "subnetSet", json!({"Filter": filters})).await?)
     }
 
-    /// The subnets that resources are in.
-    pub(crate) async fn resource_subnets(&self, site: &Site, vpc: &Vpc) -> Result<Vec<String>> {
-        let found = self.subnets(site, vpc, &ROLES).await?;
-        Ok(found.iter().map(|subnet| text(subnet, "subnetId").to_owned()).collect())
+    /// The subnets that resources are in, with their zones.
+    pub(crate) async fn resource_subnets(&self, site: &Site, vpc: &Vpc) -> Result<Vec<(String, String)>> {
+        let found = match vpc.adopted {
+            true => self.attached_subnets(site, vpc).await?,
+            false => self.subnets(site, vpc, &ROLES).await?,
+        };
+        let own = |subnet: &Value| {
+            (text(subnet, "subnetId").to_owned(), text(subnet, "availabilityZone").to_owned())
+        };
+        Ok(found.iter().map(own).collect())
     }
 
     pub(crate) async fn find_public_subnet(&self, site: &Site, vpc: &Vpc) -> Result<Option<String>> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use cloud_api::{At, Cloud, CloudError, CloudErrorKind, Listing, PeeringSpec, ResourceSpec};
+use cloud_api::{At, Attachment, Cloud, CloudError, Listing, PeeringSpec, ResourceSpec};
 use cloud_http::{Clock, Recorder, Turn, Turns, auth::Environment};
 use ipnet::Ipv4Net;
 use model::{
@@ -211,11 +211,22 @@ impl Cloud for AzureCloud {
         self.make_resource(&self.at(at)?, spec).await
     }
 
-    async fn attach_resource(&self, _: &At, _: &Segment, id: &str) -> Result<ResourceState> {
-        let message = format!(
-            "{id} cannot be attached: the Azure plugin makes virtual machines, it does not take over existing ones"
-        );
-        Err(CloudError::new(CloudErrorKind::Unsupported, message))
+    async fn inspect_attachment(&self, at: &At, id: &str) -> Result<Attachment> {
+        self.inspect_machine(&self.at(at)?, id).await
+    }
+
+    async fn adopt_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<()> {
+        let _turn = self.networks_turn(&at.site).await;
+        self.adopt_by_name(&self.at(at)?, region, space).await
+    }
+
+    async fn release_network(&self, at: &At, region: &Segment) -> Result<()> {
+        let _turn = self.networks_turn(&at.site).await;
+        self.release(&self.at(at)?, region).await
+    }
+
+    async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState> {
+        self.attach_machine(&self.at(at)?, name, id).await
     }
 
     async fn delete_resource(&self, at: &At, name: &Segment) -> Result<()> {

@@ -148,7 +148,10 @@ impl AzureCloud {
         if !there.as_ref().is_some_and(is_made) {
             let region = match (there, self.arm.get(&ground.hub()).await?) {
                 (Some(half), _) | (None, Some(half)) => half["location"].as_str().and_then(region_of),
-                (None, None) => self.vnets(ground).await?.first().map(|vnet| vnet.region.clone()),
+                (None, None) => {
+                    let first = self.vnets(ground).await?.into_iter().next();
+                    first.and_then(|vnet| region_of(vnet.object["location"].as_str()?))
+                }
             };
             let none =
                 || CloudError::conflict(format!("{} has no network for a gateway to stand by", ground.site));

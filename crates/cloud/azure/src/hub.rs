@@ -17,8 +17,8 @@ impl Ground {
 }
 
 /// The hub's side comes first: a network can use a gateway only if it is lent.
-fn sides(ground: &Ground, region: &str) -> [Side; 2] {
-    let (hub, vnet) = (ground.hub(), ground.vnet(region));
+fn sides(ground: &Ground, region: &str, vnet: String) -> [Side; 2] {
+    let hub = ground.hub();
     let lends = Side {
         near: hub.clone(),
         name: ground.names.of("lend", region),
@@ -56,12 +56,14 @@ impl AzureCloud {
             return Ok(());
         }
         let what = format!("of {}.{region} with its gateway", ground.site);
-        self.peer(&sides(ground, region.as_str()), &what).await
+        let id = self.vnet_id(ground, region.as_str()).await?;
+        self.peer(&sides(ground, region.as_str(), id), &what).await
     }
 
     /// Takes a network off the gateway.
     pub(crate) async fn leave_hub(&self, ground: &Ground, region: &Segment) -> Result<()> {
-        let [lends, uses] = sides(ground, region.as_str());
+        let id = self.vnet_id(ground, region.as_str()).await?;
+        let [lends, uses] = sides(ground, region.as_str(), id);
         self.unpeer(&[uses, lends]).await
     }
 }

@@ -13,7 +13,9 @@
 //!   link        per tunnel: a local network gateway, which is the peer, and a connection to it
 //! ```
 
+mod adopt;
 mod api;
+mod attach;
 mod cloud;
 mod connections;
 mod description;

@@ -5,8 +5,9 @@ use model::{Direction, PermitEntry};
 use serde_json::{Value, json};
 
 use crate::{
+    attach::INTERFACE,
     cloud::{AzureCloud, Ground, Result},
-    names::is_same_id,
+    names::{is_same_id, tag},
     networks::listed,
     resources::Objects,
     rules::{entries_of, is_same, open_entry, rules_of},
@@ -18,6 +19,7 @@ struct Group {
     object: Value,
     rules: Vec<Value>,
     applies: bool,
+    is_attached: bool,
 }
 
 impl Group {
@@ -37,13 +39,20 @@ impl Group {
 impl AzureCloud {
     async fn group(&self, ground: &Ground, uri: &str) -> Result<Group> {
         let missing = || CloudError::not_found(format!("there is no resource {uri} in {}", ground.site));
-        let objects = Objects::of_uri(ground, uri).ok_or_else(missing)?;
-        let object = self.arm.settled(&objects.group).await?;
+        let made = Objects::of_uri(ground, uri);
+        let is_attached = made.is_none();
+        let id = made.as_ref().map_or_else(|| self.attached_group(ground, uri), |made| made.group.clone());
+        let object = self.arm.settled(&id).await?;
         let object = object.filter(|group| ground.names.owns(group)).ok_or_else(missing)?;
+        let objects = made.unwrap_or_else(|| Objects {
+            machine: uri.to_owned(),
+            interface: tag(&object, INTERFACE).unwrap_or_default().to_owned(),
+            group: id,
+        });
         let applies =
             listed(&object, "networkInterfaces").any(|one| is_same_id(&one["id"], &objects.interface));
         let rules = listed(&object, "securityRules").cloned().collect();
-        Ok(Group { objects, object, rules, applies })
+        Ok(Group { objects, object, rules, applies, is_attached })
     }
 
     pub(crate) async fn read_list(&self, ground: &Ground, uri: &str) -> Result<Vec<PermitEntry>> {
@@ -71,7 +80,9 @@ impl AzureCloud {
             });
             self.arm.put(&group.objects.group, &body).await?;
         }
-        if !group.applies {
+        if !group.applies && group.is_attached {
+            self.reattach(&group.objects.interface, &group.objects.group).await?;
+        } else if !group.applies {
             self.put_in_group(ground, &group.objects).await?;
         }
         Ok(())

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use cloud_api::{CloudError, Listing};
 use futures::try_join;
 use ipnet::Ipv4Net;
-use model::{PeeringName, Segment, Site};
+use model::{NetworkName, PeeringName, Segment, Site};
 use serde_json::{Value, json};
 
 use crate::{
+    adopt::{adopted_names, is_adopted},
     api::is_made,
     cloud::{AzureCloud, Ground, Result},
     names::{NAME, is_same_id, peer_of, region_of, tag},
@@ -18,6 +19,7 @@ use crate::{
 /// The one subnet of a network.
 pub(crate) const SUBNET: &str = "default";
 pub(crate) const VNETS: &str = "Microsoft.Network/virtualNetworks";
+pub(crate) const GROUPS: &str = "Microsoft.Network/networkSecurityGroups";
 
 /// A virtual network of the site that is not the hub.
 pub(crate) struct Vnet {
@@ -40,7 +42,7 @@ pub(crate) fn subnet(space: Ipv4Net, nat: Option<&str>) -> Value {
     json!({"name": SUBNET, "properties": properties})
 }
 
-fn overlap(a: Ipv4Net, b: Ipv4Net) -> bool {
+pub(crate) fn overlap(a: Ipv4Net, b: Ipv4Net) -> bool {
     a.contains(&b) || b.contains(&a)
 }
 
@@ -88,13 +90,21 @@ impl AzureCloud {
         }
     }
 
-    /// The site's networks, without the hub.
+    /// The site's networks, those made and those adopted, without the hub.
     pub(crate) async fn vnets(&self, ground: &Ground) -> Result<Vec<Vnet>> {
-        let found = self.arm.list(&ground.group, VNETS).await?;
-        Ok(vnets_of(ground, &found))
+        let (vnets, groups) =
+            try_join!(self.arm.list(&ground.group, VNETS), self.arm.list(&ground.group, GROUPS))?;
+        let mut all = vnets_of(ground, &vnets);
+        all.extend(self.adopted_vnets(ground, &groups).await?);
+        Ok(all)
     }
 
     pub(crate) async fn remove_network(&self, ground: &Ground, region: &Segment) -> Result<()> {
+        if is_adopted(region.as_str()) {
+            let message =
+                format!("the network {}.{region} is somebody else's; it can only be let go", ground.site);
+            return Err(CloudError::conflict(message));
+        }
         let id = ground.vnet(region.as_str());
         let Some(vnet) = self.owned(ground, &id).await? else {
             return self.leave_hub(ground, region).await;
@@ -114,10 +124,12 @@ impl AzureCloud {
     pub(crate) async fn list_site(&self, ground: &Ground) -> Result<Listing> {
         let list = |kind: &'static str| async move { Ok(self.arm.list(&ground.group, kind).await?) };
         // Everything stands in a network or, gateways, in the hub: without them there is nothing.
-        let vnets = list(VNETS).await?;
-        if !vnets.iter().any(|vnet| ground.names.owns(vnet)) {
+        let (vnets, groups) = try_join!(list(VNETS), list(GROUPS))?;
+        let adopted = self.adopted_vnets(ground, &groups).await?;
+        if adopted.is_empty() && !vnets.iter().any(|vnet| ground.names.owns(vnet)) {
             return Ok(Listing::default());
         }
+        let attached = self.attached(ground, &groups).await?;
         let (machines, interfaces, nats, gateway, connections) = try_join!(
             list("Microsoft.Compute/virtualMachines"),
             list("Microsoft.Network/networkInterfaces"),
@@ -125,7 +137,9 @@ impl AzureCloud {
             self.gateway(ground),
             list("Microsoft.Network/connections"),
         )?;
-        let networks = vnets_of(ground, &vnets);
+        let mut networks = vnets_of(ground, &vnets);
+        networks.extend(adopted);
+        let names = adopted_names(ground, &groups);
         let mine = |objects: &[Value]| -> Vec<Value> {
             objects.iter().filter(|object| ground.names.owns(object) && is_made(object)).cloned().collect()
         };
@@ -141,8 +155,12 @@ impl AzureCloud {
             subnets.into_iter().any(|subnet| is_same_id(&subnet["properties"]["natGateway"]["id"], id))
         };
         Ok(Listing {
-            resources: mine(&machines).iter().filter_map(resource).collect(),
-            peerings: self.peerings_of(ground, &networks, &vnets).await?,
+            resources: mine(&machines)
+                .iter()
+                .filter_map(resource)
+                .chain(attached.into_iter().map(|one| (one.name, one.state)))
+                .collect(),
+            peerings: self.peerings_of(ground, &networks, &vnets, &names).await?,
             nats: mine(&nats)
                 .iter()
                 .filter(|nat| subnet_has_nat(nat))
@@ -161,6 +179,7 @@ impl AzureCloud {
         ground: &Ground,
         networks: &[Vnet],
         known: &[Value],
+        adopted: &[(String, NetworkName)],
     ) -> Result<Vec<PeeringName>> {
         let mut found = BTreeSet::new();
         let prefix = format!("{}-peer-", ground.names.prefix());
@@ -171,15 +190,19 @@ impl AzureCloud {
             });
             for peering in ours {
                 let Some(id) = peering["properties"]["remoteVirtualNetwork"]["id"].as_str() else { continue };
+                let near = NetworkName { site: ground.site.clone(), region: vnet.region.clone() };
+                if let Some((_, far)) = adopted.iter().find(|(other, _)| other.eq_ignore_ascii_case(id)) {
+                    found.extend(PeeringName::new(near, far.clone()).ok());
+                    continue;
+                }
                 let far = match known.iter().find(|vnet| is_same_id(&vnet["id"], id)) {
                     Some(far) => Some(far.clone()),
                     None => self.arm.get(id).await?,
                 };
                 let far = far.and_then(|far| {
                     let region = region_of(far["location"].as_str()?)?;
-                    Some(model::NetworkName { site: ground.names.owns_site(&far)?, region })
+                    Some(NetworkName { site: ground.names.owns_site(&far)?, region })
                 });
-                let near = model::NetworkName { site: ground.site.clone(), region: vnet.region.clone() };
                 found.extend(far.and_then(|far| PeeringName::new(near, far).ok()));
             }
         }

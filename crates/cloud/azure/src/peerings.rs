@@ -1,6 +1,6 @@
 //! Peerings: an object at each of two virtual networks, up once both are there.
 
-use cloud_api::{CloudError, PeeringSpec};
+use cloud_api::{CloudError, CloudErrorKind, PeeringSpec};
 use cloud_http::{Pace, Progress, wait};
 use serde_json::{Value, json};
 
@@ -34,11 +34,12 @@ impl Side {
 }
 
 impl AzureCloud {
-    fn sides(&self, spec: &PeeringSpec) -> Result<[Side; 2]> {
+    async fn sides(&self, spec: &PeeringSpec) -> Result<[Side; 2]> {
         let [a, b] = spec.name.ends();
         let one = self.ground(&a.site, &spec.deployments[0])?;
         let two = self.ground(&b.site, &spec.deployments[1])?;
-        let vnets = [one.vnet(a.region.as_str()), two.vnet(b.region.as_str())];
+        let vnets =
+            [self.vnet_id(&one, a.region.as_str()).await?, self.vnet_id(&two, b.region.as_str()).await?];
         let side = |ground: &Ground, far, near: &str, other: &str| Side {
             near: near.to_owned(),
             name: ground.names.peering(far),
@@ -50,7 +51,7 @@ impl AzureCloud {
     }
 
     pub(crate) async fn make_peering(&self, spec: &PeeringSpec) -> Result<()> {
-        let sides = self.sides(spec)?;
+        let sides = self.sides(spec).await?;
         for (side, network) in sides.iter().zip(spec.name.ends()) {
             let none = || CloudError::conflict(format!("there is no network {network}"));
             self.arm.get(&side.near).await?.ok_or_else(none)?;
@@ -92,7 +93,12 @@ impl AzureCloud {
     }
 
     pub(crate) async fn remove_peering(&self, spec: &PeeringSpec) -> Result<()> {
-        self.unpeer(&self.sides(spec)?).await
+        match self.sides(spec).await {
+            Ok(sides) => self.unpeer(&sides).await,
+            // A network that is let go has lost its peerings before.
+            Err(err) if err.kind == CloudErrorKind::Conflict => Ok(()),
+            Err(err) => Err(err),
+        }
     }
 
     /// Deletes both sides.

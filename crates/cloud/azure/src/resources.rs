@@ -114,6 +114,7 @@ impl AzureCloud {
     }
 
     pub(crate) async fn remove_resource(&self, ground: &Ground, name: &Segment) -> Result<()> {
+        self.let_go(ground, name).await?;
         let objects = Objects::of(ground, name.as_str());
         // The machine takes its interface along, unless it never came to be.
         self.remove(ground, &objects.machine).await?;

@@ -34,6 +34,7 @@ fn subject(cloud: &GcpCloud) -> Subject<'_> {
         spaces: ["10.0.0.0/16".parse().unwrap(), "10.1.0.0/16".parse().unwrap()],
         has_nat: true,
         peer: Some("ns.other".parse().unwrap()),
+        existing: None,
     }
 }
 

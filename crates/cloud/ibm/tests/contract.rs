@@ -35,6 +35,7 @@ fn subject(cloud: &IbmCloud) -> Subject<'_> {
         spaces: ["10.0.0.0/16".parse().unwrap(), "10.1.0.0/16".parse().unwrap()],
         has_nat: true,
         peer: Some("ns.other".parse().unwrap()),
+        existing: None,
     }
 }
 

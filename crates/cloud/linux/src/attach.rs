@@ -9,11 +9,11 @@
 
 use std::net::Ipv4Addr;
 
-use cloud_api::CloudError;
+use cloud_api::{Attachment, CloudError};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    cloud::Inner,
+    cloud::{ATTACHED_REGION, Inner},
     names::port,
     namespace,
     network::ROUTER,
@@ -105,22 +105,20 @@ fn open_ways(interfaces: &[Interface]) -> Option<String> {
 }
 
 impl Inner {
-    /// Checks that something can be attached, and says what attaching it would change.
-    pub(crate) async fn inspect_attachment(
-        &self,
-        state: &State,
-        id: &str,
-    ) -> Result<Vec<String>, CloudError> {
+    /// Checks that something can be attached to a network of ours, and says what attaching it would change.
+    pub(crate) async fn inspect_attachment(&self, state: &State, id: &str) -> Result<Attachment, CloudError> {
         let attached = Attached::parse(id)?;
         if let Some((name, _)) =
             state.resources.iter().find(|(_, other)| other.attached.as_ref() == Some(&attached))
         {
             return Err(CloudError::conflict(format!("{id} is attached already, as {name}")));
         }
-        match &attached {
-            Attached::Namespace(name) => self.inspect_namespace(state, name).await,
-            Attached::Link(name) => inspect_link(name).await,
-        }
+        let changes = match &attached {
+            Attached::Namespace(name) => self.inspect_namespace(state, name).await?,
+            Attached::Link(name) => inspect_link(name).await?,
+        };
+        let region = ATTACHED_REGION.parse().expect("it is a legal name");
+        Ok(Attachment { region, network: None, address: None, changes })
     }
 
     async fn inspect_namespace(&self, state: &State, name: &str) -> Result<Vec<String>, CloudError> {

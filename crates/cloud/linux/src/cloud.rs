@@ -12,7 +12,7 @@ mod resources;
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
-use cloud_api::{At, Cloud, CloudError, CloudErrorKind, Listing, PeeringSpec, ResourceSpec};
+use cloud_api::{At, Attachment, Cloud, CloudError, CloudErrorKind, Listing, PeeringSpec, ResourceSpec};
 use ipnet::Ipv4Net;
 use model::{
     CloudTraits, ConnectionSpec, ConnectionStatus, GatewayState, NetworkName, PermitEntry, ResourceName,
@@ -34,7 +34,7 @@ use crate::{
 /// The region of resources that name none.
 const DEFAULT_REGION: &str = "local";
 /// The region of what is attached, as the orchestrator has it.
-const ATTACHED_REGION: &str = "attached";
+pub(crate) const ATTACHED_REGION: &str = "attached";
 
 /// What a cloud is opened with.
 #[derive(Clone, Debug, Default)]
@@ -197,7 +197,7 @@ impl Cloud for LinuxCloud {
         self.inner.create_resource(at, spec).await
     }
 
-    async fn inspect_attachment(&self, _: &At, id: &str) -> Result<Vec<String>, CloudError> {
+    async fn inspect_attachment(&self, _: &At, id: &str) -> Result<Attachment, CloudError> {
         self.inner.inspect_attachment(&self.inner.state(), id).await
     }
 

@@ -33,6 +33,7 @@ async fn it_keeps_the_contract() {
         spaces: ["10.200.0.0/24".parse().unwrap(), "10.200.1.0/24".parse().unwrap()],
         has_nat: true,
         peer: Some("ns.elsewhere".parse().unwrap()),
+        existing: None,
     };
     run(&subject).await.unwrap();
     assert_eq!(site.left(), [""; 0]);
@@ -309,7 +310,7 @@ async fn a_namespace_is_attached_and_given_back() {
         assert!(cloud.inspect_attachment(&at, nothing).await.is_err(), "{nothing}");
     }
     assert!(cloud.inspect_attachment(&at, &a.uri).await.is_err(), "one of our own");
-    let changes = cloud.inspect_attachment(&at, &id).await.unwrap();
+    let changes = cloud.inspect_attachment(&at, &id).await.unwrap().changes;
     assert!(changes.iter().any(|change| change.contains("trestle0")), "{changes:?}");
     assert_eq!(lines(&["ip", "-n", &theirs.0, "address"]), before, "to look is not to change");
     let old = cloud.attach_resource(&at, &segment("old"), &id).await.unwrap();

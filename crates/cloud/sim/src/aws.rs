@@ -2,6 +2,7 @@
 
 mod groups;
 mod instances;
+mod machines;
 mod network;
 mod schema;
 mod state;

@@ -3,6 +3,7 @@
 mod check;
 mod gateways;
 mod login;
+mod machines;
 mod networks;
 mod objects;
 mod schema;

@@ -23,4 +23,4 @@ mod world;
 
 pub use clock::VirtualClock;
 pub use faults::{Fault, Faults};
-pub use world::{Call, OwnSite, Sim};
+pub use world::{Call, Machine, OwnSite, Sim};

@@ -57,6 +57,8 @@ impl Firewall {
 pub struct Host {
     pub address: Option<Ipv4Addr>,
     pub network: String,
+    /// What its part of the network sends where, if that part has routes of its own.
+    pub routes: Option<Vec<(Ipv4Net, Hop)>>,
     /// Gateways of its network that do not serve its zone.
     pub cut_off: Vec<String>,
     pub inbound: Firewall,
@@ -258,14 +260,14 @@ impl Wire {
     /// Whether a host gets out to a public address.
     pub fn reaches_public(&self, from: Ipv4Addr, to: Ipv4Addr, packet: &Packet) -> bool {
         let Some(host) = self.host(from) else { return false };
-        let route = self.networks.get(&host.network).and_then(|network| self.route(network, to));
+        let route = self.networks.get(&host.network).and_then(|network| self.route(host, network, to));
         host.outbound.passes(to, packet) && matches!(route, Some(Way::Hop(Hop::Internet)))
     }
 
     /// Whether there is a way from a host to an address in a network, the firewalls aside.
     fn delivers(&self, from: &Host, to: Ipv4Addr, home: &str) -> bool {
         let Some(network) = self.networks.get(&from.network) else { return false };
-        match self.route(network, to) {
+        match self.route(from, network, to) {
             Some(Way::Local) => from.network == home,
             Some(Way::Hop(Hop::Peer(peer))) => {
                 let has = self
@@ -304,11 +306,11 @@ impl Wire {
         }
     }
 
-    fn route(&self, network: &Network, to: Ipv4Addr) -> Option<Way> {
+    fn route(&self, host: &Host, network: &Network, to: Ipv4Addr) -> Option<Way> {
         if network.spaces.iter().any(|net| net.contains(&to)) {
             return Some(Way::Local);
         }
-        let fixed = network.routes.iter().cloned();
+        let fixed = host.routes.as_ref().unwrap_or(&network.routes).iter().cloned();
         let learnt = network.learns_from.iter().flat_map(|name| {
             let learnt = self.gateways.get(name).map(|gateway| self.learnt(gateway)).unwrap_or_default();
             learnt.into_iter().map(|(net, _)| (net, Hop::Gateway(name.clone())))
@@ -370,6 +372,7 @@ mod tests {
             wire.hosts.push(Host {
                 address: Some([10, side, 0, 4].into()),
                 network: name,
+                routes: None,
                 cut_off: Vec::new(),
                 inbound: Firewall(vec![any.clone()]),
                 outbound: Firewall(vec![any]),

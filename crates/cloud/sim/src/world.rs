@@ -35,6 +35,16 @@ pub struct OwnSite {
     pub host: Host,
 }
 
+/// A machine that somebody else made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// As a user writes it to attach it.
+    pub id: String,
+    pub address: std::net::Ipv4Addr,
+    /// The space of its network.
+    pub space: ipnet::Ipv4Net,
+}
+
 #[derive(Default)]
 pub(crate) struct World {
     pub(crate) aws: Ec2,
@@ -156,6 +166,38 @@ impl Sim {
         self.clock.advance(time);
         let now = self.clock.now().as_secs();
         self.world.lock().settle(now);
+    }
+
+    /// Somebody who has never heard of Trestle makes a machine, in a network of their own, of the given cloud.
+    pub fn put_machine(&self, cloud: &str) -> Machine {
+        self.put(cloud, None)
+    }
+
+    /// And another one, elsewhere in the same network.
+    pub fn put_neighbour(&self, cloud: &str, of: &Machine) -> Machine {
+        self.put(cloud, Some(of))
+    }
+
+    fn put(&self, cloud: &str, neighbour: Option<&Machine>) -> Machine {
+        self.pass(Duration::ZERO);
+        let now = self.clock.now().as_secs();
+        let machine = {
+            let mut world = self.world.lock();
+            match cloud {
+                "aws" => world.aws.put_machine(neighbour, now),
+                "azure" => world.azure.put_machine(neighbour, now),
+                other => panic!("no machine can be put into {other}"),
+            }
+        };
+        self.pass(Duration::from_secs(600));
+        machine
+    }
+
+    /// Everything that is in the clouds, by id, as they would show it.
+    pub fn objects(&self) -> BTreeMap<String, serde_json::Value> {
+        self.pass(Duration::from_secs(7200));
+        let world = self.world.lock();
+        world.aws.all_objects().into_iter().chain(world.azure.all_objects()).collect()
     }
 
     /// Puts something on the wire that is no cloud: a site with a gateway of its own.

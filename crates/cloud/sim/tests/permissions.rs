@@ -14,7 +14,7 @@ use cloud_azure::{AzureCloud, AzureOptions};
 use cloud_gcp::{GcpCloud, GcpOptions};
 use cloud_http::{Exchange, Recorder, auth::Environment};
 use cloud_ibm::{IbmCloud, IbmOptions};
-use cloud_sim::Sim;
+use cloud_sim::{Machine, Sim};
 use model::{
     ConnectionSpec, Direction, EntryName, NetworkName, PeeringName, PermitEntry, Ports, Protocol, Secret,
     Segment, Traffic,
@@ -39,7 +39,13 @@ fn entry(name: &str, targets: &[&str], direction: Direction) -> PermitEntry {
 }
 
 /// Everything a plugin can be asked for.
-async fn everything(cloud: &dyn Cloud, at: &At, other: &At, descriptions: [&str; 2]) {
+async fn everything(
+    cloud: &dyn Cloud,
+    at: &At,
+    other: &At,
+    descriptions: [&str; 2],
+    machine: Option<Machine>,
+) {
     let regions: [Segment; 2] = [
         cloud.inspect_resource(at, descriptions[0]).await.unwrap(),
         cloud.inspect_resource(at, descriptions[1]).await.unwrap(),
@@ -94,6 +100,9 @@ async fn everything(cloud: &dyn Cloud, at: &At, other: &At, descriptions: [&str;
     cloud.create_connections(at, &link("aSecretKey2aSecretKey2")).await.unwrap();
     cloud.connection_status(at, &link("").peer).await.unwrap();
     cloud.connection_addresses(at, &link("").peer).await.unwrap();
+    if let Some(machine) = machine {
+        attach_and_let_go(cloud, at, &machine).await;
+    }
     cloud.list(at).await.unwrap();
     cloud.delete_network(at, &regions[1]).await.unwrap();
     cloud.delete_connections(at, &link("").peer).await.unwrap();
@@ -103,6 +112,16 @@ async fn everything(cloud: &dyn Cloud, at: &At, other: &At, descriptions: [&str;
     cloud.delete_resource(at, &name).await.unwrap();
     cloud.delete_network(at, &regions[0]).await.unwrap();
     cloud.delete_network(other, &regions[0]).await.unwrap();
+}
+
+/// What exists, on a gateway that is there.
+async fn attach_and_let_go(cloud: &dyn Cloud, at: &At, machine: &Machine) {
+    let found = cloud.inspect_attachment(at, &machine.id).await.unwrap();
+    cloud.adopt_network(at, &found.region, machine.space).await.unwrap();
+    let name: Segment = "old".parse().unwrap();
+    cloud.attach_resource(at, &name, &machine.id).await.unwrap();
+    cloud.delete_resource(at, &name).await.unwrap();
+    cloud.release_network(at, &found.region).await.unwrap();
 }
 
 /// What only EC2 needs: a further group for a long list, and a further subnet on a gateway.
@@ -146,13 +165,15 @@ async fn aws_permissions_are_the_documented_ones() {
             .unwrap();
     let descriptions =
         [r#"{"region":"eu-west-1","ImageId":"ami-1"}"#, r#"{"region":"us-east-1","ImageId":"ami-1"}"#];
-    everything(&cloud, &at("ns.aws", ""), &at("other.aws", ""), descriptions).await;
+    let machine = sim.put_machine("aws");
+    let before = sim.objects();
+    everything(&cloud, &at("ns.aws", ""), &at("other.aws", ""), descriptions, Some(machine)).await;
     many_rules_and_zones(&cloud, &at("ns.aws", "")).await;
     let mut used = operations.0.lock().unwrap().clone();
     // Tags are set in the requests that make things, which takes a permission of its own.
     used.insert("ec2:CreateTags".to_owned());
     assert_eq!(used, documented("aws.md", "ec2:"));
-    assert_eq!(sim.left(), Vec::<String>::new());
+    assert_eq!(sim.objects(), before);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -173,7 +194,7 @@ async fn gcp_permissions_are_the_documented_ones() {
         r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[{"boot":true}]}"#,
         r#"{"zone":"europe-west1-b","machineType":"e2-micro","disks":[{"boot":true}]}"#,
     ];
-    everything(&cloud, &at("ns.gcp", "p1"), &at("other.gcp", "p1"), descriptions).await;
+    everything(&cloud, &at("ns.gcp", "p1"), &at("other.gcp", "p1"), descriptions, None).await;
     let permission =
         |operation: &String| operation.replace(".insert", ".create").replace(".getRouterStatus", ".get");
     let used: BTreeSet<String> = operations.0.lock().unwrap().iter().map(permission).collect();
@@ -206,7 +227,9 @@ async fn azure_permissions_are_the_documented_ones() {
     });
     let group = "/subscriptions/s1/resourceGroups/g1";
     let descriptions = [descriptions[0].as_str(), descriptions[1].as_str()];
-    everything(&cloud, &at("ns.azure", group), &at("other.azure", group), descriptions).await;
+    let machine = sim.put_machine("azure");
+    let before = sim.objects();
+    everything(&cloud, &at("ns.azure", group), &at("other.azure", group), descriptions, Some(machine)).await;
     let mut used = operations.0.lock().unwrap().clone();
     // Azure deletes the interface with the machine, unless that was never made.
     used.insert("Microsoft.Network/networkInterfaces/delete".to_owned());
@@ -215,7 +238,7 @@ async fn azure_permissions_are_the_documented_ones() {
     let documented: BTreeSet<String> =
         documented("azure.md", "Microsoft.").into_iter().filter(|name| !referring(name)).collect();
     assert_eq!(used, documented);
-    assert_eq!(sim.left(), Vec::<String>::new());
+    assert_eq!(sim.objects(), before);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -236,7 +259,7 @@ async fn ibm_operations_are_the_documented_ones() {
         r#"{"zone":"us-south-1","profile":{"name":"bx2-2x8"},"image":{"id":"i"}}"#,
         r#"{"zone":"eu-de-1","profile":{"name":"bx2-2x8"},"image":{"id":"i"}}"#,
     ];
-    everything(&cloud, &at("ns.ibm", ""), &at("other.ibm", ""), descriptions).await;
+    everything(&cloud, &at("ns.ibm", ""), &at("other.ibm", ""), descriptions, None).await;
     let documented: BTreeSet<String> =
         documented("ibm.md", "is.").into_iter().chain(documented("ibm.md", "transit.")).collect();
     assert_eq!(*operations.0.lock().unwrap(), documented);

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+#[path = "stories/attach.rs"]
+mod attach;
 #[path = "stories/faults.rs"]
 mod faults;
 #[path = "stories/house.rs"]

@@ -139,6 +139,7 @@ fn compare_resources(inventory: &Inventory, site: &Site, listing: &Listing, seen
                 changing: BTreeMap::new(),
                 state: None,
                 network: record.network.clone(),
+                attached: record.attached,
             };
             seen.add(
                 format!("resource/{name}"),

@@ -12,8 +12,8 @@ use cloud_api::{CloudError, CloudErrorKind, PeeringSpec, ResourceSpec};
 use futures::future::try_join;
 use ipnet::{IpNet, Ipv4Net};
 use model::{
-    BgpPair, ConnectionSpec, EntryName, GatewayState, Leaf, LinkName, NetworkName, PeeringName, PermitEntry,
-    ResourceName, ResourceState, Secret, Segment, Site, TagName,
+    BgpPair, ConnectionSpec, EntryName, ExistingNetwork, GatewayState, Leaf, LinkName, NetworkName,
+    PeeringName, PermitEntry, ResourceName, ResourceState, Secret, Segment, Site, TagName,
 };
 use tokio::time::Instant;
 use tracing::debug;
@@ -32,9 +32,16 @@ impl Orchestrator {
     pub(super) async fn perform(&self, action: &Action) -> Done {
         match action {
             Action::CreateNetwork { network, space } => self.create_network(network, *space).await,
-            Action::DeleteNetwork { network } => self.delete_network(network).await,
-            Action::CreateResource { resource, network } => self.make_resource(resource, network).await,
-            Action::DeleteResource { resource } => self.remove_resource(resource).await,
+            Action::AdoptNetwork { network, existing } => self.adopt_network(network, existing).await,
+            Action::DeleteNetwork { network } | Action::ReleaseNetwork { network } => {
+                self.end_network(network).await
+            }
+            Action::CreateResource { resource, network } | Action::AttachResource { resource, network } => {
+                self.make_resource(resource, network).await
+            }
+            Action::DeleteResource { resource } | Action::DetachResource { resource } => {
+                self.remove_resource(resource).await
+            }
             Action::Close { resource, change } | Action::Open { resource, change } => {
                 self.change_list(resource, change).await
             }
@@ -63,20 +70,36 @@ impl Orchestrator {
     }
 
     async fn create_network(&self, name: &NetworkName, space: Ipv4Net) -> Done {
-        let fact = |phase| Fact::Network(name.clone(), Some(NetworkRecord { phase, space }));
+        let fact = |phase| Fact::Network(name.clone(), Some(NetworkRecord::made(phase, space)));
         self.commit(vec![fact(Phase::Making)]).await?;
         let (cloud, at) = (self.cloud(&name.site.cloud)?, self.at(&name.site).await?);
         self.call(&name.site.cloud, "ensure_network", cloud.ensure_network(&at, &name.region, space)).await?;
         self.commit(vec![fact(Phase::Ready)]).await
     }
 
-    async fn delete_network(&self, name: &NetworkName) -> Done {
+    async fn adopt_network(&self, name: &NetworkName, existing: &ExistingNetwork) -> Done {
+        let fact = |phase| Fact::Network(name.clone(), Some(NetworkRecord::adopted(phase, existing.clone())));
+        self.commit(vec![fact(Phase::Making)]).await?;
+        let (cloud, at) = (self.cloud(&name.site.cloud)?, self.at(&name.site).await?);
+        let adopted = cloud.adopt_network(&at, &name.region, existing.space);
+        self.call(&name.site.cloud, "adopt_network", adopted).await?;
+        self.commit(vec![fact(Phase::Ready)]).await
+    }
+
+    /// Deletes a network that was made, lets go one that was adopted.
+    async fn end_network(&self, name: &NetworkName) -> Done {
         let record = self.state.lock().inventory.networks.get(name).cloned();
         let Some(record) = record else { return Ok(()) };
+        let is_adopted = record.adopted.is_some();
         let removing = NetworkRecord { phase: Phase::Removing, ..record };
         self.commit(vec![Fact::Network(name.clone(), Some(removing))]).await?;
         let (cloud, at) = (self.cloud(&name.site.cloud)?, self.at(&name.site).await?);
-        self.call(&name.site.cloud, "delete_network", cloud.delete_network(&at, &name.region)).await?;
+        if is_adopted {
+            let released = cloud.release_network(&at, &name.region);
+            self.call(&name.site.cloud, "release_network", released).await?;
+        } else {
+            self.call(&name.site.cloud, "delete_network", cloud.delete_network(&at, &name.region)).await?;
+        }
         self.commit(vec![Fact::Network(name.clone(), None)]).await
     }
 
@@ -90,6 +113,7 @@ impl Orchestrator {
         let mut record = there.unwrap_or_else(|| ResourceRecord {
             phase: Phase::Making,
             network: network.clone(),
+            attached: wanted.attach,
             state: None,
             permit: Default::default(),
             changing: Default::default(),
@@ -109,7 +133,8 @@ impl Orchestrator {
             };
             self.call(&site.cloud, "create_resource", cloud.create_resource(&at, &spec)).await?
         };
-        self.believe(name, &record, &state, wanted.attach || cloud.knows_only_the_seed())?;
+        let anywhere = (wanted.attach && wanted.adopts.is_none()) || cloud.knows_only_the_seed();
+        self.believe(name, &record, &state, anywhere)?;
         let leaf = Leaf { uri: Some(state.uri.as_str().into()), ip: Some(state.address.into()) };
         let tagged = self.tags.set_leaf(&tag_of(name), leaf).await;
         tagged.map_err(|message| OrchestratorError::Tags { message })?;

@@ -13,7 +13,7 @@ use super::{
     perform::tag_of,
     state::{self, State},
 };
-use crate::plan::{Inventory, Phase, Plan, ResourceIntent, plan};
+use crate::plan::{Inventory, Phase, Plan, Problem, ResourceIntent, adoptable, plan};
 
 /// What came of a request: work under way, or what the work would be.
 #[derive(Clone, Debug)]
@@ -117,20 +117,23 @@ impl Orchestrator {
         }
         let (cloud, at) = (self.cloud(&site.cloud)?, self.at(&site).await?);
         let mut notes = Vec::new();
-        let region = match attach {
+        let (region, adopts) = match attach {
             true => {
                 let inspected = cloud.inspect_attachment(&at, &description);
-                notes = self.call(&site.cloud, "inspect_attachment", inspected).await?;
-                "attached".parse().expect("it is a legal name")
+                let found = self.call(&site.cloud, "inspect_attachment", inspected).await?;
+                notes = found.changes;
+                (found.region, found.network)
             }
             false => {
-                self.call(&site.cloud, "inspect_resource", cloud.inspect_resource(&at, &description)).await?
+                let inspected = cloud.inspect_resource(&at, &description);
+                (self.call(&site.cloud, "inspect_resource", inspected).await?, None)
             }
         };
-        let intent = ResourceIntent { region, description, attach };
+        let intent = ResourceIntent { region, description, attach, adopts };
+        self.check_adoption(&name, &intent)?;
         let asked = Asked {
             judged_on: None,
-            what: format!("create resource {name}"),
+            what: format!("{} resource {name}", if attach { "attach" } else { "create" }),
             resources: [name.clone()].into(),
             objects: BTreeSet::new(),
             facts: vec![Fact::Resource(name.clone(), Some(intent))],
@@ -143,7 +146,15 @@ impl Orchestrator {
         Ok(outcome)
     }
 
-    /// Deletes a resource with its rules.
+    /// Refuses what lives in a network that cannot be adopted. The plan looks again: others may be quicker.
+    fn check_adoption(&self, name: &ResourceName, intent: &ResourceIntent) -> Result<(), OrchestratorError> {
+        let Some(existing) = &intent.adopts else { return Ok(()) };
+        let inventory = Arc::clone(&self.state.lock().inventory);
+        adoptable(&inventory, [], &intent.network(name), existing)
+            .map_err(|kind| OrchestratorError::Problem(Problem { resource: name.clone(), rule: None, kind }))
+    }
+
+    /// Deletes a resource with its rules; what was attached is let go.
     pub async fn delete_resource(
         &self,
         name: ResourceName,

@@ -74,7 +74,11 @@ impl Orchestrator {
 
     /// Whether a network has the space, in the records or in a cloud. A cloud that cannot be asked may have it.
     async fn may_be_used(&self, space: Ipv4Net, namespace: &Segment) -> bool {
-        if self.state.lock().inventory.networks.values().any(|network| overlap(network.space, space)) {
+        let is_recorded = {
+            let state = self.state.lock();
+            state.inventory.networks.values().any(|network| network.blocks().any(|used| overlap(used, space)))
+        };
+        if is_recorded {
             return true;
         }
         for cloud_name in self.cloud_names() {
@@ -94,7 +98,7 @@ impl Orchestrator {
         let mut spaces: BTreeMap<Site, Vec<Ipv4Net>> = BTreeMap::new();
         for (name, record) in &state.inventory.networks {
             if namespace.is_none_or(|namespace| *namespace == name.site.namespace) {
-                spaces.entry(name.site.clone()).or_default().push(record.space);
+                spaces.entry(name.site.clone()).or_default().extend(record.blocks());
             }
         }
         spaces

@@ -53,7 +53,13 @@ impl State {
         match action {
             Action::CreateNetwork { network, space } => {
                 let inventory = Arc::make_mut(&mut self.inventory);
-                inventory.networks.entry(network.clone()).or_insert(NetworkRecord { phase, space: *space });
+                let record = NetworkRecord::made(phase, *space);
+                inventory.networks.entry(network.clone()).or_insert(record);
+            }
+            Action::AdoptNetwork { network, existing } => {
+                let inventory = Arc::make_mut(&mut self.inventory);
+                let record = || NetworkRecord::adopted(phase, existing.clone());
+                inventory.networks.entry(network.clone()).or_insert_with(record);
             }
             Action::CreateGateway { gateway, asn } => {
                 let inventory = Arc::make_mut(&mut self.inventory);
@@ -67,12 +73,15 @@ impl State {
                 inventory.links.entry(link.clone()).or_insert_with(record);
             }
             Action::DeleteNetwork { .. }
+            | Action::ReleaseNetwork { .. }
+            | Action::DetachResource { .. }
             | Action::DeleteGateway { .. }
             | Action::DeleteLink { .. }
             | Action::DeletePeering { .. }
             | Action::DeleteNat { .. }
             | Action::DeleteResource { .. } => self.begin_to_remove(action),
             Action::CreateResource { .. }
+            | Action::AttachResource { .. }
             | Action::Close { .. }
             | Action::Open { .. }
             | Action::CreatePeering { .. }
@@ -83,12 +92,14 @@ impl State {
     fn begin_to_remove(&mut self, action: &Action) {
         let inventory = Arc::make_mut(&mut self.inventory);
         let phase = match action {
-            Action::DeleteNetwork { network } => inventory.networks.get_mut(network).map(|it| &mut it.phase),
+            Action::DeleteNetwork { network } | Action::ReleaseNetwork { network } => {
+                inventory.networks.get_mut(network).map(|it| &mut it.phase)
+            }
             Action::DeleteGateway { gateway } => inventory.gateways.get_mut(gateway).map(|it| &mut it.phase),
             Action::DeleteLink { link } => inventory.links.get_mut(link).map(|it| &mut it.phase),
             Action::DeletePeering { peering } => inventory.peerings.get_mut(peering).map(|it| &mut it.phase),
             Action::DeleteNat { network } => inventory.nats.get_mut(network).map(|it| &mut it.phase),
-            Action::DeleteResource { resource } => {
+            Action::DeleteResource { resource } | Action::DetachResource { resource } => {
                 inventory.resources.get_mut(resource).map(|it| &mut it.phase)
             }
             _ => None,

@@ -1,5 +1,6 @@
 //! The orchestrator over fake clouds: stories, faults, and cuts at every point.
 
+mod adopt;
 mod bugs;
 mod cuts;
 mod faults;

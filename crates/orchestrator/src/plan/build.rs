@@ -7,11 +7,11 @@ use std::{
 };
 
 use ipnet::Ipv4Net;
-use model::{Address, LinkName, NetworkName, PeeringName, ResourceName, Site};
+use model::{Address, ExistingNetwork, LinkName, NetworkName, PeeringName, ResourceName, Site};
 
 use super::{
     Action, Class, Draft, Intent, Inventory, List, Phase, Places, Plan, Problem, ProblemKind, Step, StepId,
-    difference, find_asn, find_bgp,
+    adoptable, difference, find_asn, find_bgp,
     lists::Resolver,
     paths::{Path, Paths},
 };
@@ -24,6 +24,8 @@ pub(super) struct Builder<'i> {
     networks: BTreeMap<Cow<'i, NetworkName>, Ipv4Net>,
     /// Where each wanted resource lives; none for those that cannot be placed.
     homes: BTreeMap<&'i ResourceName, NetworkName>,
+    /// Networks to be adopted.
+    adopting: BTreeMap<NetworkName, &'i ExistingNetwork>,
     creating: BTreeMap<Object, StepId>,
     deleting: BTreeMap<Object, StepId>,
 }
@@ -45,6 +47,7 @@ impl<'i> Builder<'i> {
             plan: Plan::default(),
             networks: BTreeMap::new(),
             homes: BTreeMap::new(),
+            adopting: BTreeMap::new(),
             creating: BTreeMap::new(),
             deleting: BTreeMap::new(),
         }
@@ -104,10 +107,12 @@ impl<'i> Builder<'i> {
                 Some((key, record)) => {
                     self.networks.insert(Cow::Borrowed(key), record.space);
                 }
+                None if resource.adopts.is_some() => {}
                 None => missing.entry(home.clone()).or_default().push(name),
             }
             self.homes.insert(name, home);
         }
+        self.adopt();
         self.allocate(missing);
         let networks: Vec<_> =
             self.networks.iter().map(|(name, space)| (name.clone().into_owned(), *space)).collect();
@@ -117,14 +122,66 @@ impl<'i> Builder<'i> {
                 Some(Phase::Ready) => continue,
                 // It goes first, and comes back with the next plan; unless somebody lives in it, who would hold it.
                 Some(Phase::Removing) if !self.has_residents(&network) => {
-                    let step = self.push(Action::DeleteNetwork { network: network.clone() }, []);
+                    let step = self.push(self.end_of(&network), []);
                     self.deleting.insert(Object::Network(network.clone()), step);
                 }
                 Some(Phase::Making | Phase::Removing) | None => {
-                    let step = self.push(Action::CreateNetwork { network: network.clone(), space }, []);
+                    let action = match self.existing(&network).cloned() {
+                        Some(existing) => Action::AdoptNetwork { network: network.clone(), existing },
+                        None => Action::CreateNetwork { network: network.clone(), space },
+                    };
+                    let step = self.push(action, []);
                     self.creating.insert(Object::Network(network.clone()), step);
                 }
             }
+        }
+    }
+
+    /// Decides which existing networks are adopted; where that cannot be, the resources are told.
+    fn adopt(&mut self) {
+        for (name, resource) in &self.intent.resources {
+            let (Some(existing), Some(home)) = (&resource.adopts, self.homes.get(name).cloned()) else {
+                continue;
+            };
+            // What was attached stays attached.
+            if self.inventory.resources.contains_key(name) && self.inventory.networks.contains_key(&home) {
+                continue;
+            }
+            let others = self.adopting.iter().filter(|(other, _)| **other != home);
+            let others: Vec<Ipv4Net> = others.flat_map(|(_, other)| other.blocks()).collect();
+            let known = self.adopting.get(&home).map_or(existing.space, |known| known.space);
+            let verdict = match known == existing.space {
+                true => adoptable(self.inventory, others, &home, existing),
+                false => Err(ProblemKind::OtherBlock {
+                    network: Box::new(home.clone()),
+                    block: existing.space,
+                    known,
+                }),
+            };
+            match verdict {
+                Ok(()) => {
+                    self.networks.entry(Cow::Owned(home.clone())).or_insert(existing.space);
+                    self.adopting.insert(home, existing);
+                }
+                Err(kind) => {
+                    self.homes.remove(name);
+                    self.problem(name, kind);
+                }
+            }
+        }
+    }
+
+    /// What a network is, if somebody else made it.
+    fn existing(&self, network: &NetworkName) -> Option<&ExistingNetwork> {
+        let recorded = self.inventory.networks.get(network).and_then(|record| record.adopted.as_ref());
+        recorded.or_else(|| self.adopting.get(network).copied())
+    }
+
+    fn end_of(&self, network: &NetworkName) -> Action {
+        let network = network.clone();
+        match self.existing(&network) {
+            Some(_) => Action::ReleaseNetwork { network },
+            None => Action::DeleteNetwork { network },
         }
     }
 
@@ -134,7 +191,8 @@ impl<'i> Builder<'i> {
 
     /// Chooses spaces; where there is none, the resources are told.
     fn allocate(&mut self, missing: BTreeMap<NetworkName, Vec<&'i ResourceName>>) {
-        let mut used: Vec<Ipv4Net> = self.inventory.used_spaces().collect();
+        let adopting = self.adopting.values().flat_map(|existing| existing.blocks());
+        let mut used: Vec<Ipv4Net> = self.inventory.used_spaces().chain(adopting).collect();
         let all = self.intent.pools.find(used.iter().copied(), &vec![0; missing.len()]).ok();
         for (place, (network, resources)) in missing.into_iter().enumerate() {
             let found = match &all {
@@ -162,7 +220,7 @@ impl<'i> Builder<'i> {
             match self.inventory.resources.get(resource).map(|record| record.phase) {
                 Some(Phase::Ready) => {}
                 Some(Phase::Removing) => {
-                    let step = self.push(Action::DeleteResource { resource: resource.clone() }, []);
+                    let step = self.push(self.end_of_resource(resource), []);
                     self.deleting.insert(Object::Resource(resource.clone()), step);
                     self.waits(resource, step);
                 }
@@ -171,8 +229,13 @@ impl<'i> Builder<'i> {
                         continue;
                     }
                     let after = self.creating.get(&Object::Network(network.clone())).copied();
-                    let step =
-                        self.push(Action::CreateResource { resource: resource.clone(), network }, after);
+                    let is_there = self.intent.resources.get(resource).is_some_and(|wanted| wanted.attach);
+                    let name = resource.clone();
+                    let action = match is_there {
+                        true => Action::AttachResource { resource: name, network },
+                        false => Action::CreateResource { resource: name, network },
+                    };
+                    let step = self.push(action, after);
                     self.creating.insert(Object::Resource(resource.clone()), step);
                     self.waits(resource, step);
                     if let Some(after) = after {
@@ -299,6 +362,8 @@ impl<'i> Builder<'i> {
         for path in &wanted {
             match path {
                 Path::Peering(peering) if self.knows(peering.cloud()) => self.peering(peering),
+                // The way out of somebody else's network is theirs.
+                Path::Nat(network) if self.existing(network).is_some() => {}
                 Path::Nat(network) if self.knows(&network.site.cloud) => self.nat(network),
                 Path::Peering(_) | Path::Nat(_) => {}
                 Path::Link(link) => {
@@ -510,9 +575,17 @@ impl<'i> Builder<'i> {
                 .filter(|(_, gone)| address.is_some_and(|address| gone.contains(&address.into())))
                 .map(|(step, _)| *step)
                 .collect();
-            let step = self.push(Action::DeleteResource { resource: name.clone() }, after);
+            let step = self.push(self.end_of_resource(name), after);
             self.deleting.insert(Object::Resource(name.clone()), step);
             self.waits(name, step);
+        }
+    }
+
+    fn end_of_resource(&self, name: &ResourceName) -> Action {
+        let resource = name.clone();
+        match self.inventory.resources.get(name).is_some_and(|record| record.attached) {
+            true => Action::DetachResource { resource },
+            false => Action::DeleteResource { resource },
         }
     }
 
@@ -537,7 +610,7 @@ impl<'i> Builder<'i> {
                 .filter(|(object, _)| in_network(object))
                 .map(|(_, step)| *step)
                 .collect();
-            let step = self.push(Action::DeleteNetwork { network: network.clone() }, after);
+            let step = self.push(self.end_of(network), after);
             self.deleting.insert(Object::Network(network.clone()), step);
         }
     }

@@ -41,6 +41,14 @@ impl fmt::Display for Action {
         match self {
             Self::CreateNetwork { network, space } => write!(f, "create network {network} with {space}"),
             Self::DeleteNetwork { network } => write!(f, "delete network {network}"),
+            Self::AdoptNetwork { network, existing } => {
+                write!(f, "adopt network {network} with {}", existing.space)
+            }
+            Self::ReleaseNetwork { network } => write!(f, "let go network {network}"),
+            Self::AttachResource { resource, network } => {
+                write!(f, "attach resource {resource} in network {network}")
+            }
+            Self::DetachResource { resource } => write!(f, "detach resource {resource}"),
             Self::CreateResource { resource, network } => {
                 write!(f, "create resource {resource} in network {network}")
             }

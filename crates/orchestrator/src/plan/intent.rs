@@ -5,7 +5,9 @@ use std::{
     sync::Arc,
 };
 
-use model::{CloudTraits, LinkName, NetworkName, PermitRule, ResourceName, Segment, Site, TagName};
+use model::{
+    CloudTraits, ExistingNetwork, LinkName, NetworkName, PermitRule, ResourceName, Segment, Site, TagName,
+};
 use serde::{Deserialize, Serialize};
 use tags::Graph;
 
@@ -38,6 +40,9 @@ pub struct ResourceIntent {
     pub description: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub attach: bool,
+    /// To attach: the network it lives in, if that stays its network. None: it gets one of ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopts: Option<ExistingNetwork>,
 }
 
 impl ResourceIntent {

@@ -15,8 +15,8 @@ use std::{
 use ipnet::Ipv4Net;
 use jiff::Timestamp;
 use model::{
-    BgpPair, EntryName, GatewayState, LinkName, NetworkName, PeeringName, PermitEntry, ResourceName,
-    ResourceState, Segment, Site,
+    BgpPair, EntryName, ExistingNetwork, GatewayState, LinkName, NetworkName, PeeringName, PermitEntry,
+    ResourceName, ResourceState, Segment, Site,
 };
 use serde::{Deserialize, Serialize};
 
@@ -34,12 +34,34 @@ pub enum Phase {
 pub struct NetworkRecord {
     pub phase: Phase,
     pub space: Ipv4Net,
+    /// What it is, if somebody else made it. It is then neither made nor deleted here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopted: Option<ExistingNetwork>,
+}
+
+impl NetworkRecord {
+    pub fn made(phase: Phase, space: Ipv4Net) -> Self {
+        Self { phase, space, adopted: None }
+    }
+
+    pub fn adopted(phase: Phase, existing: ExistingNetwork) -> Self {
+        Self { phase, space: existing.space, adopted: Some(existing) }
+    }
+
+    /// All addresses it takes.
+    pub fn blocks(&self) -> impl Iterator<Item = Ipv4Net> {
+        let beside = self.adopted.iter().flat_map(|existing| existing.beside.iter().copied());
+        std::iter::once(self.space).chain(beside)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceRecord {
     pub phase: Phase,
     pub network: NetworkName,
+    /// Somebody else made it. It is then let go, and never deleted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub attached: bool,
     /// Known once it was made.
     pub state: Option<ResourceState>,
     /// The permit list as it was last set.
@@ -99,7 +121,7 @@ pub struct Inventory {
 
 impl Inventory {
     pub fn used_spaces(&self) -> impl Iterator<Item = Ipv4Net> {
-        self.networks.values().map(|network| network.space).chain(self.reserved.keys().copied())
+        self.networks.values().flat_map(NetworkRecord::blocks).chain(self.reserved.keys().copied())
     }
 
     pub fn used_asns(&self) -> BTreeSet<u32> {

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::Ipv4Net;
-use model::{Address, BgpPair, LinkName, NetworkName, PeeringName, ResourceName, Segment, Site, TagName};
+use model::{
+    Address, BgpPair, ExistingNetwork, LinkName, NetworkName, PeeringName, ResourceName, Segment, Site,
+    TagName,
+};
 use serde::Serialize;
 
 use super::{PermitChange, TooManyPieces, space::NoSpaceLeft};
@@ -22,11 +25,28 @@ pub enum Action {
     DeleteNetwork {
         network: NetworkName,
     },
+    /// Takes part in a network that somebody else made.
+    AdoptNetwork {
+        network: NetworkName,
+        existing: ExistingNetwork,
+    },
+    /// Takes away what was put into an adopted network. The network stays.
+    ReleaseNetwork {
+        network: NetworkName,
+    },
     CreateResource {
         resource: ResourceName,
         network: NetworkName,
     },
     DeleteResource {
+        resource: ResourceName,
+    },
+    AttachResource {
+        resource: ResourceName,
+        network: NetworkName,
+    },
+    /// Lets go what was attached, as it was.
+    DetachResource {
         resource: ResourceName,
     },
     /// Takes permissions away. Waits for nothing but the resource itself.
@@ -93,6 +113,16 @@ pub enum ProblemKind {
     UnknownCloud { cloud: Segment },
     #[error("{error}")]
     NoSpace { error: NoSpaceLeft },
+    #[error(
+        "the network {network} that it lives in has {block}, which overlaps {other}; packets would not know where to go, \
+         so one of the two must be moved first"
+    )]
+    Overlap { network: Box<NetworkName>, block: Ipv4Net, other: Ipv4Net },
+    #[error(
+        "it lives in the block {block} of the network {network}, but {known} is the block that others are attached from; \
+         attach from one block of a network only"
+    )]
+    OtherBlock { network: Box<NetworkName>, block: Ipv4Net, known: Ipv4Net },
     #[error("{message}")]
     NoNumbers { message: String },
     #[error("there is no tag {tag}; the rule permits nothing through it")]
@@ -127,11 +157,14 @@ impl Action {
     /// The object acted on. Steps on one object never run at the same time.
     pub fn object(&self) -> String {
         match self {
-            Self::CreateNetwork { network, .. } | Self::DeleteNetwork { network } => {
-                format!("network/{network}")
-            }
+            Self::CreateNetwork { network, .. }
+            | Self::DeleteNetwork { network }
+            | Self::AdoptNetwork { network, .. }
+            | Self::ReleaseNetwork { network } => format!("network/{network}"),
             Self::CreateResource { resource, .. }
             | Self::DeleteResource { resource }
+            | Self::AttachResource { resource, .. }
+            | Self::DetachResource { resource }
             | Self::Close { resource, .. }
             | Self::Open { resource, .. } => format!("resource/{resource}"),
             Self::CreatePeering { peering } | Self::DeletePeering { peering } => format!("peering/{peering}"),

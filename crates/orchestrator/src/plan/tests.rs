@@ -1,5 +1,6 @@
 //! Plans: cases by name, then random stories against a naive model.
 
+mod adopt;
 mod cases;
 mod stories;
 mod verdicts;

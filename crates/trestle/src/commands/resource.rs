@@ -24,6 +24,7 @@ Examples:
   trestle resource create a.web --region west
   trestle resource create a.api --command 'python3 -m http.server 80'
   trestle resource attach a.old netns:old --dry-run
+  trestle resource attach aws.old i-0123456789abcdef0
   trestle resource list
   trestle resource exec a.web -- ping -c1 10.1.0.2")]
 pub enum ResourceCommand {
@@ -45,10 +46,10 @@ pub enum ResourceCommand {
         #[command(flatten)]
         change: ChangeArgs,
     },
-    /// Take over what exists in a cloud
+    /// Take over what exists in a cloud: it is closed but for its rules, and is as before once the resource is deleted
     Attach {
         name: String,
-        /// The cloud's own id; in a Linux cloud netns:NAMESPACE or link:INTERFACE
+        /// The cloud's own id: netns:NAMESPACE or link:INTERFACE in a Linux cloud, i-… in AWS, /subscriptions/… in Azure
         id: String,
         #[command(flatten)]
         change: ChangeArgs,
@@ -61,7 +62,7 @@ pub enum ResourceCommand {
     },
     /// One resource
     Get { name: String },
-    /// Delete a resource with its rules
+    /// Delete a resource with its rules; what was attached is let go and stays
     Delete {
         name: String,
         #[command(flatten)]

@@ -11,7 +11,7 @@ use model::{
     PermitEntry, Ports, Protocol, ResourceName, ResourceState, Segment, Site, Traffic,
 };
 
-use super::faults::Dice;
+use super::{attach::Machine, faults::Dice};
 use crate::{CloudError, Listing, ResourceSpec};
 
 #[derive(Clone, Debug, Default)]
@@ -22,6 +22,10 @@ pub(super) struct State {
     pub(super) nats: BTreeSet<NetworkName>,
     pub(super) gateways: BTreeMap<Site, GatewayState>,
     pub(super) connections: BTreeMap<(Site, Site), ConnectionSpec>,
+    /// What somebody else made, by id.
+    pub(super) machines: BTreeMap<String, Machine>,
+    /// Those of the networks that are somebody else's.
+    pub(super) adopted: BTreeSet<NetworkName>,
     /// Gateways made so far; numbers their addresses.
     made: u8,
 }
@@ -30,24 +34,30 @@ pub(super) struct State {
 pub(super) struct Resource {
     pub(super) network: NetworkName,
     pub(super) address: Ipv4Addr,
-    description: String,
+    pub(super) description: String,
     pub(super) permit: BTreeMap<EntryName, PermitEntry>,
+    /// What it is, if it was attached.
+    pub(super) machine: Option<String>,
 }
 
-fn full(site: &Site, name: &Segment) -> ResourceName {
+pub(super) fn full(site: &Site, name: &Segment) -> ResourceName {
     ResourceName { namespace: site.namespace.clone(), cloud: site.cloud.clone(), name: name.clone() }
 }
 
-fn network(site: &Site, region: &Segment) -> NetworkName {
+pub(super) fn network(site: &Site, region: &Segment) -> NetworkName {
     NetworkName { site: site.clone(), region: region.clone() }
 }
 
-fn state(name: &ResourceName, resource: &Resource) -> ResourceState {
+pub(super) fn state(name: &ResourceName, resource: &Resource) -> ResourceState {
     ResourceState {
         uri: format!("fake/{name}"),
         address: IpAddr::V4(resource.address),
         region: resource.network.region.clone(),
     }
+}
+
+pub(super) fn overlaps(a: Ipv4Net, b: Ipv4Net) -> bool {
+    a.contains(&b.network()) || b.contains(&a.network())
 }
 
 impl State {
@@ -108,8 +118,7 @@ impl State {
             Some(there) => return Err(CloudError::conflict(format!("network {name} is there with {there}"))),
             None => {}
         }
-        let overlaps = |other: &Ipv4Net| other.contains(&space.network()) || space.contains(&other.network());
-        if self.networks.values().any(overlaps) {
+        if self.networks.values().any(|other| overlaps(*other, space)) {
             return Err(CloudError::conflict(format!("{space} overlaps another network")));
         }
         self.networks.insert(name, space);
@@ -118,14 +127,20 @@ impl State {
 
     pub(super) fn delete_network(&mut self, site: &Site, region: &Segment) -> Result<(), CloudError> {
         let name = network(site, region);
-        let in_use = self.resources.values().any(|resource| resource.network == name)
-            || self.nats.contains(&name)
-            || self.peerings.iter().any(|peering| peering.ends().contains(&&name));
-        if in_use {
-            return Err(CloudError::conflict(format!("network {name} is in use")));
+        self.is_free(&name)?;
+        if self.adopted.contains(&name) {
+            return Err(CloudError::conflict(format!("network {name} is somebody else's")));
         }
         self.networks.remove(&name);
         Ok(())
+    }
+
+    /// Refuses if anything needs a network.
+    pub(super) fn is_free(&self, name: &NetworkName) -> Result<(), CloudError> {
+        let in_use = self.resources.values().any(|resource| resource.network == *name)
+            || self.nats.contains(name)
+            || self.peerings.iter().any(|peering| peering.ends().contains(&name));
+        if in_use { Err(CloudError::conflict(format!("network {name} is in use"))) } else { Ok(()) }
     }
 
     pub(super) fn create_resource(
@@ -149,7 +164,7 @@ impl State {
         let address = space.hosts().find(|ip| !used.contains(ip));
         let address = address.ok_or_else(|| CloudError::conflict(format!("network {network} is full")))?;
         let description = spec.description.clone();
-        let resource = Resource { network, address, description, permit: BTreeMap::new() };
+        let resource = Resource { network, address, description, permit: BTreeMap::new(), machine: None };
         let made = state(&name, &resource);
         self.resources.insert(name, resource);
         Ok(made)

@@ -24,9 +24,9 @@ use wire::{
 };
 
 use super::convert::{
-    deployment, entries, listing, parse, parse_all, resource, site_message, status, texts, traits,
+    attachment, deployment, entries, listing, parse, parse_all, resource, site_message, status, texts, traits,
 };
-use crate::{At, Cloud, CloudError, CloudErrorKind, Listing, PeeringSpec, ResourceSpec};
+use crate::{At, Attachment, Cloud, CloudError, CloudErrorKind, Listing, PeeringSpec, ResourceSpec};
 
 /// The region of resources whose plugin cannot say.
 const ONLY_REGION: &str = "default";
@@ -183,10 +183,18 @@ impl Cloud for RemoteCloud {
         Ok(ResourceState { uri: made.uri, address: parse("address", &made.ip)?, region })
     }
 
-    async fn inspect_attachment(&self, at: &At, id: &str) -> Result<Vec<String>, CloudError> {
+    async fn inspect_attachment(&self, at: &At, id: &str) -> Result<Attachment, CloudError> {
         let request = v1::InspectAttachmentRequest { site: Some(site_message(at)), id: id.to_owned() };
-        let answer = self.extension().inspect_attachment(request).await;
-        Ok(or_without(answer, || Some(v1::InspectAttachmentResponse::default()))?.changes)
+        // What the plugin says of a cloud that attaches nothing is worth more than that it does not know the call.
+        attachment(self.extension().inspect_attachment(request).await?.into_inner())
+    }
+
+    async fn adopt_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<(), CloudError> {
+        done(self.extension().adopt_network(network(at, region, Some(space))).await)
+    }
+
+    async fn release_network(&self, at: &At, region: &Segment) -> Result<(), CloudError> {
+        done(self.extension().release_network(network(at, region, None)).await)
     }
 
     async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState, CloudError> {

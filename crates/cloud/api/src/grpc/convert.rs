@@ -2,14 +2,16 @@
 
 use std::{fmt::Display, str::FromStr};
 
-use model::{CloudTraits, ConnectionStatus, GatewayState, PermitEntry, ResourceState, Segment, Site};
+use model::{
+    CloudTraits, ConnectionStatus, ExistingNetwork, GatewayState, PermitEntry, ResourceState, Segment, Site,
+};
 use wire::{
     invisinetspb::{InvisinetsDeployment, PermitListRule},
     permit::permit_entry,
     trestle::v1,
 };
 
-use crate::{At, CloudError, Listing};
+use crate::{At, Attachment, CloudError, Listing};
 
 pub(super) fn parse<T: FromStr<Err: Display>>(what: &str, text: &str) -> Result<T, CloudError> {
     text.parse().map_err(|err| CloudError::invalid(format!("{what} {text:?} is not acceptable: {err}")))
@@ -122,6 +124,35 @@ pub(super) fn resource(message: v1::CloudResource) -> Result<(Segment, ResourceS
         uri: message.uri,
     };
     Ok((parse("name", &message.name)?, state))
+}
+
+pub(super) fn attachment_message(found: Attachment) -> v1::InspectAttachmentResponse {
+    let (space, beside) = found.network.map(|network| (network.space, network.beside)).unzip();
+    v1::InspectAttachmentResponse {
+        changes: found.changes,
+        region: found.region.to_string(),
+        address_space: space.map(|space| space.to_string()).unwrap_or_default(),
+        other_spaces: texts(&beside.unwrap_or_default()),
+        ip: found.address.map(|address| address.to_string()).unwrap_or_default(),
+    }
+}
+
+pub(super) fn attachment(message: v1::InspectAttachmentResponse) -> Result<Attachment, CloudError> {
+    let is_given = |text: &String| !text.is_empty();
+    let space = Some(&message.address_space).filter(|text| is_given(text));
+    let network = space.map(|space| {
+        let beside = parse_all("prefix", &message.other_spaces)?;
+        Ok::<_, CloudError>(ExistingNetwork { space: parse("prefix", space)?, beside })
+    });
+    Ok(Attachment {
+        region: parse("region", if message.region.is_empty() { "attached" } else { &message.region })?,
+        network: network.transpose()?,
+        address: Some(&message.ip)
+            .filter(|text| is_given(text))
+            .map(|ip| parse("address", ip))
+            .transpose()?,
+        changes: message.changes,
+    })
 }
 
 pub(super) fn listing_message(at: &At, listing: &Listing) -> v1::SiteListing {

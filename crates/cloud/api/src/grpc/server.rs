@@ -15,8 +15,8 @@ use wire::{
 };
 
 use super::convert::{
-    at, deployed, entries, listing_message, parse, parse_all, resource_message, status_message, texts,
-    traits_message,
+    at, attachment_message, deployed, entries, listing_message, parse, parse_all, resource_message,
+    status_message, texts, traits_message,
 };
 use crate::{At, Cloud, CloudError, CloudErrorKind, PeeringSpec, ResourceSpec};
 
@@ -228,8 +228,18 @@ impl CloudExtension for PluginService {
         request: Request<v1::InspectAttachmentRequest>,
     ) -> Reply<v1::InspectAttachmentResponse> {
         let request = request.into_inner();
-        let changes = self.cloud.inspect_attachment(&at(request.site)?, &request.id).await?;
-        Ok(Response::new(v1::InspectAttachmentResponse { changes }))
+        let found = self.cloud.inspect_attachment(&at(request.site)?, &request.id).await?;
+        Ok(Response::new(attachment_message(found)))
+    }
+
+    async fn adopt_network(&self, request: Request<v1::CloudNetwork>) -> Reply<v1::CloudDone> {
+        let (at, region, space) = network(request.into_inner())?;
+        done(self.cloud.adopt_network(&at, &region, parse("prefix", &space)?).await)
+    }
+
+    async fn release_network(&self, request: Request<v1::CloudNetwork>) -> Reply<v1::CloudDone> {
+        let (at, region, _) = network(request.into_inner())?;
+        done(self.cloud.release_network(&at, &region).await)
     }
 
     async fn attach_cloud_resource(

@@ -198,6 +198,12 @@ impl Ec2 {
         json!({"Tags": shown})
     }
 
+    /// What came with something that somebody made.
+    pub(super) fn defaults(&self) -> Vec<String> {
+        let own = |object: &Value| object["_default"] == true && !is_deleted(object);
+        self.objects.iter().filter(|(_, object)| own(object)).map(|(id, _)| id.clone()).collect()
+    }
+
     /// What is left that somebody made.
     pub(crate) fn left(&self) -> Vec<String> {
         let made = |object: &Value| object["_default"] != true && !is_deleted(object);
@@ -218,7 +224,10 @@ fn passes(object: &Value, filters: &Value) -> bool {
             filter["Values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let name = filter["Name"].as_str().unwrap_or_default();
         let mut found = Vec::new();
-        if let Some(key) = name.strip_prefix("tag:") {
+        if name == "tag-key" {
+            let tags = object["Tags"].as_array().into_iter().flatten();
+            found.extend(tags.filter_map(|tag| tag["Key"].as_str().map(str::to_owned)));
+        } else if let Some(key) = name.strip_prefix("tag:") {
             let tags = object["Tags"].as_array().into_iter().flatten();
             found.extend(
                 tags.filter(|tag| tag["Key"] == key)

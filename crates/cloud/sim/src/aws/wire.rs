@@ -23,7 +23,7 @@ impl Ec2 {
         for (id, vpc) in self.all("vpc") {
             let network = Network {
                 spaces: net(&vpc["CidrBlock"]).into_iter().collect(),
-                routes: self.routes_of(id),
+                routes: self.routes_of(id, |table| table["Associations"][0]["Main"] == true),
                 learns_from: Vec::new(),
             };
             wire.networks.insert(id.clone(), network);
@@ -40,6 +40,7 @@ impl Ec2 {
             wire.hosts.push(Host {
                 address: instance["PrivateIpAddress"].as_str().and_then(|text| text.parse().ok()),
                 network: instance["VpcId"].as_str().unwrap_or_default().to_owned(),
+                routes: self.subnet_routes(instance),
                 cut_off: self.cut_off(instance),
                 inbound: self.firewall(instance, false),
                 outbound: self.firewall(instance, true),
@@ -89,11 +90,18 @@ impl Ec2 {
         Firewall(rules.filter(|rule| rule["egress"] == egress).filter_map(line).collect())
     }
 
-    /// The main route table. Instances of ours live in no other.
-    fn routes_of(&self, vpc: &str) -> Vec<(Ipv4Net, Hop)> {
-        let tables = self
-            .all("rtb")
-            .filter(|(_, table)| table["VpcId"] == vpc && table["Associations"][0]["Main"] == true);
+    /// The routes of an instance's subnet, if it has a table of its own.
+    fn subnet_routes(&self, instance: &Value) -> Option<Vec<(Ipv4Net, Hop)>> {
+        let serves = |table: &Value| {
+            let mut associations = table["Associations"].as_array().into_iter().flatten();
+            associations.any(|one| one["SubnetId"].is_string() && one["SubnetId"] == instance["SubnetId"])
+        };
+        let has_own = self.all("rtb").any(|(_, table)| serves(table));
+        has_own.then(|| self.routes_of(instance["VpcId"].as_str().unwrap_or_default(), serves))
+    }
+
+    fn routes_of(&self, vpc: &str, is_it: impl Fn(&Value) -> bool) -> Vec<(Ipv4Net, Hop)> {
+        let tables = self.all("rtb").filter(|(_, table)| table["VpcId"] == vpc && is_it(table));
         let routes = tables.flat_map(|(_, table)| table["Routes"].as_array().into_iter().flatten());
         let alive = |id: &str| self.objects.get(id).filter(|object| object["State"] == "available");
         let hop = |route: &Value| {

@@ -147,6 +147,7 @@ impl Azure {
         Some(Host {
             address: text(&configuration["privateIPAddress"]).parse().ok(),
             network: key(vnet),
+            routes: None,
             cut_off: Vec::new(),
             inbound: firewall("Inbound"),
             outbound: firewall("Outbound"),

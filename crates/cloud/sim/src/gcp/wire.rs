@@ -82,6 +82,7 @@ impl Gce {
             wire.hosts.push(Host {
                 address: interface["networkIP"].as_str().and_then(|text| text.parse().ok()),
                 network: wire_name(&interface["network"], region),
+                routes: None,
                 cut_off: Vec::new(),
                 inbound: self.firewall(instance, "INGRESS"),
                 outbound: self.firewall(instance, "EGRESS"),

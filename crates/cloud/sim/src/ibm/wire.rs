@@ -64,6 +64,7 @@ impl Ibm {
             wire.hosts.push(Host {
                 address: address.parse().ok(),
                 network: wire_name(&instance["_vpc"], &instance["zone"]["name"]),
+                routes: None,
                 cut_off: Vec::new(),
                 inbound: self.firewall(instance, "inbound"),
                 outbound: self.firewall(instance, "outbound"),

@@ -3,7 +3,7 @@
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use cloud_api::{At, Cloud, CloudError, FakeCloud, Listing, PeeringSpec, ResourceSpec};
+use cloud_api::{At, Attachment, Cloud, CloudError, FakeCloud, Listing, PeeringSpec, ResourceSpec};
 use ipnet::Ipv4Net;
 use model::{
     CloudTraits, ConnectionSpec, ConnectionStatus, GatewayState, PermitEntry, ResourceState, Segment, Site,
@@ -127,6 +127,9 @@ impl Cloud for Meddler {
             Meddling::Address(address) => ResourceState { address, ..made },
             _ => made,
         })
+    }
+    async fn inspect_attachment(&self, at: &At, id: &str) -> Result<Attachment, CloudError> {
+        self.inner.inspect_attachment(at, id).await
     }
     async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState, CloudError> {
         self.inner.attach_resource(at, name, id).await

@@ -6,8 +6,8 @@ use std::{
 };
 
 use model::{
-    CloudTraits, Direction, Leaf, Member, NetworkName, Packet, PeeringName, PermitRule, Ports, Protocol,
-    ResourceName, ResourceState, Segment, Site, TagName, Traffic,
+    CloudTraits, Direction, ExistingNetwork, Leaf, Member, NetworkName, Packet, PeeringName, PermitRule,
+    Ports, Protocol, ResourceName, ResourceState, Segment, Site, TagName, Traffic,
 };
 use tags::{Fact, Graph, Write};
 
@@ -45,9 +45,22 @@ impl World {
     }
 
     pub fn want(&mut self, name: &str, region: &str) {
-        let intent =
-            ResourceIntent { region: region.parse().unwrap(), description: String::new(), attach: false };
+        let intent = ResourceIntent {
+            region: region.parse().unwrap(),
+            description: String::new(),
+            attach: false,
+            adopts: None,
+        };
         self.intent.resources.insert(resource(name), intent);
+    }
+
+    /// Something that exists, in an existing network of these blocks.
+    pub fn attach(&mut self, name: &str, network: &str, blocks: &[&str]) {
+        self.want(name, network);
+        let mut blocks = blocks.iter().map(|block| block.parse().unwrap());
+        let existing = ExistingNetwork { space: blocks.next().unwrap(), beside: blocks.collect() };
+        let intent = self.intent.resources.get_mut(&resource(name)).unwrap();
+        (intent.attach, intent.adopts) = (true, Some(existing));
     }
 
     pub fn unwant(&mut self, name: &str) {
@@ -130,9 +143,18 @@ impl World {
             Action::CreateNetwork { network, space } => {
                 let others = inventory.networks.iter().filter(|(name, _)| **name != network);
                 assert!(others.clone().all(|(_, other)| !overlap(other.space, space)), "{network} overlaps");
-                inventory.networks.insert(network, NetworkRecord { phase: Phase::Ready, space });
+                inventory.networks.insert(network, NetworkRecord::made(Phase::Ready, space));
             }
-            Action::DeleteNetwork { network } => {
+            Action::AdoptNetwork { network, existing } => {
+                let others = inventory.networks.iter().filter(|(name, _)| **name != network);
+                let used: Vec<_> = others.flat_map(|(_, other)| other.blocks()).collect();
+                let is_free = |block| used.iter().all(|other| !overlap(*other, block));
+                assert!(existing.blocks().all(is_free), "{network} overlaps");
+                inventory.networks.insert(network, NetworkRecord::adopted(Phase::Ready, existing));
+            }
+            Action::DeleteNetwork { network } | Action::ReleaseNetwork { network } => {
+                let is_adopted = inventory.networks[&network].adopted.is_some();
+                assert_eq!(matches!(action, Action::ReleaseNetwork { .. }), is_adopted, "{network}");
                 assert!(
                     inventory.resources.values().all(|record| record.network != network),
                     "{network} is in use"
@@ -141,7 +163,7 @@ impl World {
                 assert!(!inventory.nats.contains_key(&network));
                 inventory.networks.remove(&network);
             }
-            Action::CreateResource { resource, network } => {
+            Action::CreateResource { resource, network } | Action::AttachResource { resource, network } => {
                 let space = inventory.networks[&network].space;
                 let used: BTreeSet<IpAddr> = inventory
                     .resources
@@ -155,13 +177,14 @@ impl World {
                 let record = ResourceRecord {
                     phase: Phase::Ready,
                     network,
+                    attached: matches!(action, Action::AttachResource { .. }),
                     state: Some(state),
                     permit: BTreeMap::new(),
                     changing: BTreeMap::new(),
                 };
                 inventory.resources.insert(resource, record);
             }
-            Action::DeleteResource { resource } => {
+            Action::DeleteResource { resource } | Action::DetachResource { resource } => {
                 inventory.resources.remove(&resource);
             }
             Action::Close { resource, change } | Action::Open { resource, change } => {
@@ -174,7 +197,7 @@ impl World {
             }
             Action::DeletePeering { peering } => drop(inventory.peerings.remove(&peering)),
             Action::CreateNat { network } => {
-                assert!(inventory.networks.contains_key(&network));
+                assert!(inventory.networks[&network].adopted.is_none());
                 inventory.nats.insert(network, SimpleRecord { phase: Phase::Ready });
             }
             Action::DeleteNat { network } => drop(inventory.nats.remove(&network)),

@@ -358,7 +358,7 @@ impl Teller {
             let network = NetworkName { site: Site::of(&name), region: region.parse().unwrap() };
             let (state, phase) = (Some(self.truth(&name)?), Phase::Ready);
             let (permit, changing) = (BTreeMap::new(), BTreeMap::new());
-            Some((name, ResourceRecord { phase, network, state, permit, changing }))
+            Some((name, ResourceRecord { phase, network, attached: false, state, permit, changing }))
         });
         there.collect()
     }
