@@ -1,4 +1,4 @@
-//! The documents: every link leads somewhere, and every page is reached from the README.
+//! The documents: every link leads somewhere, every page is reached from the README, and every test they name is there.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
@@ -104,4 +104,30 @@ fn every_page_is_reached_from_the_readme() {
     }
     let lost: Vec<_> = pages().into_iter().filter(|page| !reached.contains(page)).collect();
     assert!(lost.is_empty(), "{lost:#?}");
+}
+
+/// Every source file below `crates`, as one text.
+fn sources(dir: &Path) -> String {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .map(|path| match path.extension() {
+            _ if path.is_dir() => sources(&path),
+            Some(extension) if extension == "rs" => fs::read_to_string(&path).unwrap(),
+            Some(_) | None => String::new(),
+        })
+        .collect()
+}
+
+#[test]
+fn the_tests_that_prove_storage_cases_exist() {
+    let page = fs::read_to_string(repository().join("docs/storage.md")).unwrap();
+    let (_, cases) = page.split_once("## Cases, and what proves each").unwrap();
+    let (cases, _) = cases.split_once("\n## ").unwrap();
+    // Of what stands between backticks, only names of tests have several underscores.
+    let named: Vec<&str> =
+        cases.split('`').skip(1).step_by(2).filter(|it| it.matches('_').count() > 2).collect();
+    assert!(named.len() > 20, "{named:?}");
+    let sources = sources(&repository().join("crates"));
+    let missing: Vec<_> = named.iter().filter(|name| !sources.contains(&format!("fn {name}("))).collect();
+    assert!(missing.is_empty(), "no such tests: {missing:?}");
 }

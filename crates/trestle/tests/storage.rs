@@ -188,6 +188,7 @@ fn a_python_client_from_the_seeds_text_onboards() {
         .expect("Debian's python3 is there; scripts/test-deps installs it");
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{stdout}{stderr}{}", serve.log());
+    assert_eq!(serve.ok(&["consumer", "list", "-o", "json"]).trim(), "[]", "all it onboarded has left");
     for ticket in ["ticket", "rsa.ticket"] {
         let ticket = std::fs::read_to_string(serve.dir.path().join(ticket)).unwrap();
         assert!(!serve.log().contains(ticket.trim()), "tickets are never logged");
