@@ -24,10 +24,11 @@ use benches::report;
 use client::Kind;
 use servers::{Peer, Server};
 
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 7;
 /// The part of the volume that is written and read.
 const SPAN: u64 = 256 << 20;
 const IDLE_CONNECTIONS: u64 = 1000;
+const IDLE_AT_PEERS: u64 = 200;
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().collect();
@@ -90,8 +91,7 @@ impl Load {
         if metric == "iops" { "1/s" } else { "MiB/s" }
     }
 
-    fn figure(&self, metric: &str, seconds: f64) -> f64 {
-        let per_second = self.count as f64 / seconds;
+    fn figure(&self, metric: &str, per_second: f64) -> f64 {
         if metric == "iops" { per_second } else { per_second * f64::from(self.size) / f64::from(1 << 20) }
     }
 }
@@ -118,6 +118,7 @@ fn compare(bench: &str, metric: &str, tls: bool, load: &Load) -> Result<()> {
     Ok(())
 }
 
+/// Requests a second in one round.
 fn once(server: &Server, load: &Load, seed: u64) -> Result<f64> {
     let mut client = server.connect().with_context(|| format!("connecting to {}", server.name))?;
     if matches!(load.kind, Kind::Read) && seed == 0 {
@@ -125,8 +126,8 @@ fn once(server: &Server, load: &Load, seed: u64) -> Result<f64> {
     }
     let random = (load.size < 1 << 20).then_some(seed + 1);
     let began = Instant::now();
-    client.run(load.kind, load.size, load.depth, load.count, SPAN, random)?;
-    Ok(began.elapsed().as_secs_f64())
+    let answered = client.run(load.kind, load.size, load.depth, load.count, SPAN, random)?;
+    Ok(answered as f64 / began.elapsed().as_secs_f64())
 }
 
 fn median(mut figures: Vec<f64>) -> f64 {
@@ -134,23 +135,34 @@ fn median(mut figures: Vec<f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// What a thousand connections that do nothing cost the server.
+/// What connections that do nothing cost the server: ours a thousand, the peers, which keep threads for each, fewer.
 fn idle_memory() -> Result<()> {
     for tls in [false, true] {
-        let server = Server::ours(tls)?;
-        let mut warm = server.connect()?;
-        warm.run(Kind::Write, 4096, 32, 1000, SPAN, Some(1))?;
-        let before = server.resident_kib()?;
-        let mut idle = Vec::new();
-        for _ in 0..IDLE_CONNECTIONS {
-            let mut client = server.connect()?;
-            client.run(Kind::Read, 4096, 1, 1, SPAN, None)?;
-            idle.push(client);
-        }
-        // Longer than a session keeps its buffer.
-        std::thread::sleep(std::time::Duration::from_millis(700));
-        let each = server.resident_kib()?.saturating_sub(before) as f64 / IDLE_CONNECTIONS as f64;
-        report(if tls { "storage.connection.tls" } else { "storage.connection" }, "kib", each, "KiB");
+        let bench = if tls { "storage.connection.tls" } else { "storage.connection" };
+        let ours = Server::ours(tls)?;
+        let threads = ours.status("Threads:")?;
+        report(bench, "kib", idle(&ours, IDLE_CONNECTIONS)?, "KiB");
+        report(bench, "threads", ours.status("Threads:")? as f64 - threads as f64, "in all");
+        let nbdkit = idle(&Server::peer(Peer::Nbdkit, tls)?, IDLE_AT_PEERS)?;
+        let qemu = idle(&Server::peer(Peer::QemuNbd, tls)?, IDLE_AT_PEERS)?;
+        eprintln!("{bench}: nbdkit {nbdkit:.0}, qemu-nbd {qemu:.0} KiB");
+        report(&format!("{bench}.peer"), "kib", nbdkit.min(qemu), "KiB");
     }
     Ok(())
+}
+
+/// KiB of memory for each of so many connections that were used once.
+fn idle(server: &Server, connections: u64) -> Result<f64> {
+    let mut warm = server.connect()?;
+    warm.run(Kind::Write, 4096, 32, 1000, SPAN, Some(1))?;
+    let before = server.status("VmRSS:")?;
+    let mut idle = Vec::new();
+    for _ in 0..connections {
+        let mut client = server.connect()?;
+        client.run(Kind::Read, 4096, 1, 1, SPAN, None)?;
+        idle.push(client);
+    }
+    // Longer than our sessions keep a thread and a buffer.
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    Ok(server.status("VmRSS:")?.saturating_sub(before) as f64 / connections as f64)
 }

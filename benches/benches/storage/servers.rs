@@ -97,10 +97,10 @@ impl Server {
         Ok(format!("{:.2} s", ticks as f64 / 100.0))
     }
 
-    pub(crate) fn resident_kib(&self) -> Result<u64> {
+    /// A number of the process's status, such as `VmRSS:` in KiB.
+    pub(crate) fn status(&self, name: &str) -> Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line =
-            status.lines().find(|line| line.starts_with("VmRSS:")).context("the process has memory")?;
+        let line = status.lines().find(|line| line.starts_with(name)).context("the process has a status")?;
         Ok(line.split_whitespace().nth(1).context("the line has a number")?.parse()?)
     }
 }
@@ -119,7 +119,7 @@ fn nbdkit(file: &Path, port: u16, pki: Option<&PathBuf>) -> Command {
 
 fn qemu_nbd(file: &Path, port: u16, pki: Option<&PathBuf>) -> Command {
     let mut command = Command::new("qemu-nbd");
-    command.args(["-f", "raw", "-t", "-e", "16", "-b", "127.0.0.1", "-x", "data", "-p", &port.to_string()]);
+    command.args(["-f", "raw", "-t", "-e", "1024", "-b", "127.0.0.1", "-x", "data", "-p", &port.to_string()]);
     if let Some(pki) = pki {
         let creds = format!("tls-creds-x509,id=t,endpoint=server,verify-peer=on,dir={}", pki.display());
         command.args(["--object", &creds, "--tls-creds", "t"]);
