@@ -11,6 +11,7 @@ mod keys;
 mod permits;
 mod records;
 mod stats;
+mod turns;
 
 use std::{
     net::SocketAddr,
@@ -28,10 +29,10 @@ use storage_nbd::{
     Access, Connections, IssueError, IssuedIdentity, Issuer, NbdBackend, NbdServer, ServerConfig,
     TlsIdentity, Vault, VaultConfig,
 };
-use storage_provider::VerifyingKey;
+use storage_provider::{ConsumerId, Refusal, Sources, VerifyingKey};
 use store::Store;
 use time::OffsetDateTime;
-use tracing::{error, warn};
+use tracing::error;
 
 pub use keys::{KeysError, KeysFile};
 use permits::Permits;
@@ -144,6 +145,7 @@ pub enum StorageError {
 pub struct Storage {
     pub provider: Arc<Provider<StoreRecords, Arc<dyn Backend>>>,
     keys: KeysFile,
+    store: Store,
     orchestrator: Arc<Orchestrator>,
     permits: Option<Arc<Permits>>,
     /// The NBD server, if there is one.
@@ -187,23 +189,25 @@ impl Storage {
         let network = permits.clone().map(|permits| -> Arc<dyn Network> { permits });
         let clock = Arc::new(now);
         let config = ProviderConfig { keys: ring, sealer, clock, resync: RESYNC, network };
-        let provider = Arc::new(Provider::new(StoreRecords::new(store), backend, config));
-        Ok(Self { provider, keys, orchestrator, permits, nbd })
+        let provider = Arc::new(Provider::new(StoreRecords::new(store.clone()), backend, config));
+        Ok(Self { provider, keys, store, orchestrator, permits, nbd })
     }
 
-    /// Makes storage and network match the records from now on. Tags must be loaded: rules may name them.
+    /// Makes storage and network match the records from now on, whenever this controller leads. Tags must be loaded:
+    /// rules may name them.
     pub fn run(self: &Arc<Self>, life: &Life) {
-        let (storage, stop) = (Arc::clone(self), life.stopping());
-        life.spawn_to_end(async move {
-            match storage.provider.consumers().await {
-                Ok(consumers) => {
-                    let known = consumers.iter().map(|consumer| consumer.id).collect();
-                    permits::sweep(&storage.orchestrator, storage.permits.as_deref(), &known).await;
-                }
-                Err(err) => warn!(error = chain(&err), "old rules for storage could not be looked for"),
-            }
-            Arc::clone(&storage.provider).run(stop).await;
-        });
+        life.spawn_to_end(turns::run(Arc::clone(self), life.stopping()));
+    }
+
+    /// Lets a consumer come from these addresses and no others. Written down when this returns, and tried once if it is
+    /// this controller's turn.
+    pub async fn permit(&self, consumer: ConsumerId, sources: &Sources) -> Result<(), Refusal> {
+        self.provider.permit(consumer, sources).await?;
+        if self.orchestrator.leads() {
+            let tried = self.provider.reconcile(consumer).await;
+            tried.map_err(|err| Refusal::Provider { reason: chain(&err) })?;
+        }
+        Ok(())
     }
 
     /// Where the NBD server listens, if there is one.

@@ -1,4 +1,4 @@
-//! Two controllers on one etcd: they see each other's writes and cannot make a cycle between them.
+//! Two controllers on one etcd: they see each other's writes, cannot make a cycle between them, and take turns at storage.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
@@ -11,15 +11,20 @@ use std::{
 };
 
 use harness::{Fixture, group, leaf};
-use server::{EtcdConfig, StoreKind};
+use server::{Config, EtcdConfig, StorageConfig, StoreKind};
+use tempfile::TempDir;
 use tonic::Code;
-use wire::tagservicepb::{Tag, TagMapping};
+use wire::{
+    k8s::io::apimachinery::pkg::api::resource::Quantity,
+    provider::{OnBoardConsumerRequest, ocs_provider_client::OcsProviderClient},
+    tagservicepb::{Tag, TagMapping},
+};
 
 /// An etcd of our own on free ports, gone when dropped.
 struct Etcd {
     child: Child,
     url: String,
-    _dir: tempfile::TempDir,
+    _dir: TempDir,
 }
 
 impl Etcd {
@@ -52,6 +57,37 @@ impl Etcd {
     }
 }
 
+impl Etcd {
+    async fn ready() -> Self {
+        let etcd = Self::start();
+        let answers = async {
+            while tokio::net::TcpStream::connect(etcd.url.trim_start_matches("http://")).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), answers).await.expect("etcd answers");
+        etcd
+    }
+
+    /// Two controllers. The second finds that an administrator exists and makes no token of its own; it is given the
+    /// first one's.
+    async fn controllers(&self, adjust: impl Fn(&mut Config)) -> [Fixture; 2] {
+        let one = self.controller(tempfile::tempdir().unwrap(), &adjust).await;
+        let second = tempfile::tempdir().unwrap();
+        std::fs::write(second.path().join("admin.token"), &one.token).unwrap();
+        let two = self.controller(second, &adjust).await;
+        [one, two]
+    }
+
+    async fn controller(&self, dir: TempDir, adjust: impl Fn(&mut Config)) -> Fixture {
+        Fixture::start_in(dir, |config| {
+            config.store = self.kind();
+            adjust(config);
+        })
+        .await
+    }
+}
+
 impl Drop for Etcd {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -61,18 +97,8 @@ impl Drop for Etcd {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn controllers_share_tags_and_take_turns() {
-    let etcd = Etcd::start();
-    let ready = async {
-        while tokio::net::TcpStream::connect(etcd.url.trim_start_matches("http://")).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), ready).await.expect("etcd answers");
-    let one = Fixture::start_with(|config| config.store = etcd.kind()).await;
-    // The second finds that an administrator exists and makes no token of its own; it is given the first one's.
-    let second = tempfile::tempdir().unwrap();
-    std::fs::write(second.path().join("admin.token"), &one.token).unwrap();
-    let two = Fixture::start_in(second, |config| config.store = etcd.kind()).await;
+    let etcd = Etcd::ready().await;
+    let [one, two] = etcd.controllers(|_| {}).await;
     let (mut a, mut b) = (one.tags().await, two.tags().await);
 
     a.set_tag(leaf("x", "10.0.0.1")).await.unwrap();
@@ -109,4 +135,60 @@ async fn controllers_share_tags_and_take_turns() {
     // Deleting it is one operation whatever its size.
     a.delete_tag(Tag { tag_name: "wide".into() }).await.unwrap();
     assert_eq!(a.get_tag(Tag { tag_name: "wide".into() }).await.unwrap_err().code(), Code::NotFound);
+}
+
+async fn onboard(fixture: &Fixture) {
+    let (_, ticket) = fixture.rest("POST", "/tickets", "{}").await;
+    let request = OnBoardConsumerRequest {
+        token: ticket["text"].as_str().unwrap().to_owned(),
+        capacity: Some(Quantity { string: Some("1Mi".to_owned()) }),
+        sources: Vec::new(),
+    };
+    OcsProviderClient::new(fixture.channel().await).on_board_consumer(request).await.unwrap();
+}
+
+/// How many consumers are ready, as this controller tells it.
+async fn ready(fixture: &Fixture) -> usize {
+    let (_, consumers) = fixture.rest("GET", "/consumers", "").await;
+    consumers.as_array().unwrap().iter().filter(|consumer| consumer["phase"] == "Ready").count()
+}
+
+/// How many consumers have volumes on this controller's disk.
+fn volumes(fixture: &Fixture) -> usize {
+    std::fs::read_dir(fixture.dir.path().join("volumes/volumes")).map_or(0, Iterator::count)
+}
+
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let holds = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), holds).await.unwrap_or_else(|_| panic!("not so: {what}"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_controller_that_leads_makes_storage() {
+    let etcd = Etcd::ready().await;
+    let [one, two] = etcd
+        .controllers(|config| config.storage = Some(StorageConfig::nbd("127.0.0.1:0".parse().unwrap())))
+        .await;
+    onboard(&one).await;
+    until("the first makes its own consumer ready", async || ready(&one).await == 1).await;
+    // Taken in by the one that follows, made by the one that leads, without waiting for its next look at everything.
+    onboard(&two).await;
+    until("the leader hears of the other's consumer", async || ready(&two).await == 2).await;
+    assert_eq!((volumes(&one), volumes(&two)), (2, 0));
+
+    let (_, consumers) = one.rest("GET", "/consumers", "").await;
+    let gone = consumers[0]["id"].as_str().unwrap();
+    assert_eq!(two.rest("DELETE", &format!("/consumers/{gone}"), "").await.0, 200);
+    until("the leader takes down what the other put off", async || {
+        ready(&one).await == 1 && volumes(&one) == 1
+    })
+    .await;
+
+    one.stop().await;
+    onboard(&two).await;
+    until("the other takes over", async || ready(&two).await == 2).await;
 }

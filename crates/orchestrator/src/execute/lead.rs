@@ -38,6 +38,12 @@ pub(super) enum Rank {
     Following(Option<String>),
 }
 
+impl Rank {
+    fn works(&self) -> bool {
+        !matches!(self, Self::Following(_))
+    }
+}
+
 impl Orchestrator {
     /// From now on this one works. What is stored is read anew, because others have written it.
     pub async fn lead(&self, fence: Fence) -> Result<(), OrchestratorError> {
@@ -46,7 +52,7 @@ impl Orchestrator {
         *self.subscribed.lock() = None;
         self.failures.lock().clear();
         self.refresh().await?;
-        *self.rank.lock() = Rank::Leading(fence);
+        self.rank.send_replace(Rank::Leading(fence));
         self.changes.send_modify(|count| *count += 1);
         self.wake.notify_one();
         Ok(())
@@ -54,12 +60,28 @@ impl Orchestrator {
 
     /// From now on this one does not write. Whoever asks for a change is told who leads.
     pub fn follow(&self, leader: Option<String>) {
-        *self.rank.lock() = Rank::Following(leader);
+        self.rank.send_replace(Rank::Following(leader));
+    }
+
+    /// Whether this one works: it leads, or nobody else can use the store.
+    pub fn leads(&self) -> bool {
+        self.rank.borrow().works()
+    }
+
+    /// Whether nobody else can use the store.
+    pub fn alone(&self) -> bool {
+        *self.rank.borrow() == Rank::Alone
+    }
+
+    /// Returns once [`Self::leads`] says `leads`. Others whose work only one may do wait for their turn with it.
+    pub async fn until_leads(&self, leads: bool) {
+        // The sender is ours: it cannot be gone.
+        let _ = self.rank.subscribe().wait_for(|rank| rank.works() == leads).await;
     }
 
     /// What writes expect; none if nobody else can write. Refuses while another one leads.
     pub(super) fn fence(&self) -> Result<Option<Fence>, OrchestratorError> {
-        match &*self.rank.lock() {
+        match &*self.rank.borrow() {
             Rank::Alone => Ok(None),
             Rank::Leading(fence) => Ok(Some(fence.clone())),
             Rank::Following(leader) => Err(OrchestratorError::NotLeading { leader: leader.clone() }),

@@ -94,7 +94,7 @@ pub struct Orchestrator {
     /// Memory may not be what is stored: an answer of the store was lost, or somebody else wrote.
     pub(super) stale: AtomicBool,
     /// Whether this orchestrator may write.
-    pub(super) rank: Mutex<Rank>,
+    pub(super) rank: watch::Sender<Rank>,
 }
 
 pub(super) async fn read(store: &Store) -> Result<State, OrchestratorError> {
@@ -140,7 +140,7 @@ impl Orchestrator {
             choosing: tokio::sync::Mutex::default(),
             committing: tokio::sync::RwLock::default(),
             stale: AtomicBool::new(false),
-            rank: Mutex::default(),
+            rank: watch::Sender::default(),
         }))
     }
 

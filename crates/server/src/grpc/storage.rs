@@ -119,7 +119,7 @@ impl storage_server::Storage for Service {
         managed(storage)?;
         let sources = sources(storage, &request.sources)?;
         self.find(storage, id).await?;
-        storage.provider.permit(id, &sources).await.map_err(refuse)?;
+        storage.permit(id, &sources).await.map_err(refuse)?;
         Ok(Response::new(self.find(storage, id).await?))
     }
 

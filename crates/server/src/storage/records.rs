@@ -43,7 +43,7 @@ impl Records for StoreRecords {
     }
 
     async fn consumers(&self) -> Result<Vec<Stored<Consumer>>, RecordsError> {
-        self.list(&below("consumer")).await
+        self.list(&consumers()).await
     }
 
     async fn ticket(&self, hash: &TicketHash) -> Result<Option<Stored<TicketRecord>>, RecordsError> {
@@ -83,8 +83,18 @@ fn below(kind: &str) -> Prefix {
     Prefix::below(&format!("storage/{kind}")).expect("a fixed path is a legal prefix")
 }
 
+/// Where consumers are.
+pub(super) fn consumers() -> Prefix {
+    below("consumer")
+}
+
+/// The consumer a key is of, if it is of one.
+pub(super) fn consumer_of(key: &Key) -> Option<ConsumerId> {
+    consumers().segment_of(key)?.ok()?.parse().ok()
+}
+
 fn consumer_key(id: ConsumerId) -> Key {
-    below("consumer").key(&id.to_string()).expect("a UUID is a legal key")
+    consumers().key(&id.to_string()).expect("a UUID is a legal key")
 }
 
 fn ticket_key(hash: &TicketHash) -> Key {

@@ -342,6 +342,7 @@ async fn the_network_opens_with_the_grant_and_closes_after_it() {
     world.provider.reconcile_all().await.unwrap();
     assert_eq!(world.network.open_for(id), sources(&["10.1.7.7"]));
     world.provider.permit(id, &sources(&["192.0.2.0/24"])).await.unwrap();
+    world.provider.reconcile(id).await.unwrap();
     assert_eq!(world.network.open_for(id), sources(&["192.0.2.0/24"]));
 
     world.provider.offboard(onboarded.id.expose(), ANYBODY).await.unwrap();
