@@ -20,7 +20,7 @@ use wire::trestle::v1::{
     NodeApply, NodeFlush, NodeRemove, NodeStart, ToNode, node_apply, node_start::Mode, to_node,
 };
 
-pub use object::{Content, Difference, Key, Members, Object, member_id};
+pub use object::{Content, Difference, Encoded, Key, Members, Object, member_id};
 
 /// The moment of a controller that a node's state is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -77,17 +77,20 @@ impl Policies {
         let content = &held.get(key)?.content;
         let known = !self.told.insert(key.clone());
         match (content, set_kind(kind)) {
-            (Content::Set(members), Some(kind)) => Some(self.put_set(key, kind, members, difference, known)),
-            (Content::Whole(Body::Policy(policy)), None) => {
-                self.unreadable.remove(key);
-                let policy = Box::new(network_policy(&key.name, policy));
-                Some(Change::PutPolicy { name: key.name.clone(), policy })
+            (Content::Set(members), Some(kind)) => {
+                return Some(self.put_set(key, kind, members, difference, known));
             }
-            _ => {
-                self.unreadable.insert(key.clone(), "its content is not of its kind".to_owned());
-                None
+            (Content::Whole(encoded), None) => {
+                if let Body::Policy(policy) = encoded.body() {
+                    self.unreadable.remove(key);
+                    let policy = Box::new(network_policy(&key.name, &policy));
+                    return Some(Change::PutPolicy { name: key.name.clone(), policy });
+                }
             }
+            _ => {}
         }
+        self.unreadable.insert(key.clone(), "its content is not of its kind".to_owned());
+        None
     }
 
     fn put_set(

@@ -190,10 +190,10 @@ impl ServicesPart {
     fn put(&mut self, held: &Held, key: &Key) {
         let Some(object) = held.get(key) else { return self.remove(key) };
         self.told.insert(key.clone());
-        let Content::Whole(body) = &object.content else {
+        let Content::Whole(encoded) = &object.content else {
             return drop(self.unreadable.insert(key.clone(), "its content is not of its kind".to_owned()));
         };
-        let read = match body {
+        let read = match &encoded.body() {
             Body::Service(service) => read_service(service).map(|(name, service)| {
                 let changed = self.proxy.store().set_service(name, service);
                 self.note_service(changed);

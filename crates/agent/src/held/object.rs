@@ -32,9 +32,24 @@ pub struct Object {
 pub enum Content {
     Set(Members),
     /// Anything that is always sent whole.
-    Whole(Body),
+    Whole(Encoded),
     /// Of a kind this version has no body for.
     Unknown,
+}
+
+/// A body as its bytes. There are many, each is read when it changes, and decoded it is ten times as large.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Encoded(Box<[u8]>);
+
+impl Encoded {
+    fn new(body: Body) -> Self {
+        Self(NodeApply { body: Some(body), ..NodeApply::default() }.encode_to_vec().into())
+    }
+
+    pub fn body(&self) -> Body {
+        let apply = NodeApply::decode(&*self.0).expect("it was encoded here");
+        apply.body.expect("it was encoded with a body")
+    }
 }
 
 /// How an object differs from what it was.
@@ -82,7 +97,7 @@ impl Content {
                 change(&mut members, update);
                 content.become_other(Self::Set(members))
             }
-            (Some(body), content) => content.become_other(Self::Whole(body)),
+            (Some(body), content) => content.become_other(Self::Whole(Encoded::new(body))),
             (None, content) => content.become_other(Self::Unknown),
         }
     }
@@ -122,7 +137,7 @@ impl Object {
                 let put = members.values().cloned().collect();
                 Some(Body::Set(SetUpdate { replace: true, put, removed: Vec::new() }))
             }
-            Content::Whole(body) => Some(body.clone()),
+            Content::Whole(encoded) => Some(encoded.body()),
             Content::Unknown => None,
         };
         NodeApply { kind: key.kind, name: key.name.clone(), hash: self.hash, body }

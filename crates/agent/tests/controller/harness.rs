@@ -195,7 +195,10 @@ impl Part for Recorder {
         let mut objects = self.0.lock().unwrap();
         let whole = |key: &Key| match &view.held.get(key).unwrap().content {
             Content::Set(members) => members.values().map(|member| member.name.clone()).collect(),
-            Content::Whole(Body::Policy(policy)) => BTreeSet::from([policy.generation.to_string()]),
+            Content::Whole(encoded) => match encoded.body() {
+                Body::Policy(policy) => BTreeSet::from([policy.generation.to_string()]),
+                other => BTreeSet::from([format!("{other:?}")]),
+            },
             other => BTreeSet::from([format!("{other:?}")]),
         };
         match changed {
