@@ -1,7 +1,7 @@
 # The verbs of the project. CI calls the same ones.
 
 CARGO ?= cargo
-# make oracle SEED=n makes other histories.
+# make oracle SEED=n makes other histories, make lab-clouds SEED=n other stories.
 SEED ?= 1000
 # The seed of what long tests make up; they say it.
 FRESH := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
@@ -71,8 +71,9 @@ lab: ## Long tests: crashes, large graphs, a million policy changes, 10,000 watc
 dist: ## dist/: the release binary, a Debian package, manual pages and completions
 	scripts/dist
 
-lab-clouds: ## The clouds' official clients drive the simulators; downloads them, and records what they send
+lab-clouds: ## The clouds' official clients drive the simulators; downloads them, and records what they send. Then a thousand random stories: SEED=n for others
 	labs/clouds/run.sh
+	TRESTLE_STORIES=1000 TRESTLE_SEED=$(SEED) $(CARGO) test --release --locked -p cloud-sim --test stories -- --nocapture random resume
 
 live-aws: ## The contract's suite on the AWS account of the environment; costs money
 	$(CARGO) test --locked -p cloud-aws --test contract -- --ignored --nocapture

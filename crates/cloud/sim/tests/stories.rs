@@ -8,14 +8,13 @@ mod attach;
 mod faults;
 #[path = "stories/house.rs"]
 mod house;
+#[path = "stories/random.rs"]
+mod random;
 #[path = "stories/resume.rs"]
 mod resume;
 #[path = "stories/sites.rs"]
 mod sites;
 
-use std::time::Duration;
-
-use cloud_sim::Faults;
 use house::{CLOUDS, House, PING, both, rule};
 use model::Direction;
 
@@ -169,93 +168,5 @@ async fn drift_is_seen_and_mended() {
         assert!(house.joined(a, b), "{seen:?}");
         assert_eq!(house.orchestrator.check().await.unwrap(), vec![]);
         house.end(&[a, b]).await;
-    }
-}
-
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from(self.0 >> 33).unwrap() % bound
-    }
-}
-
-const WORLD: [(&str, usize); 12] = [
-    ("ns.aws.a", 0),
-    ("ns.aws.b", 1),
-    ("ns.gcp.c", 0),
-    ("ns.gcp.d", 1),
-    ("other.gcp.e", 0),
-    ("other.aws.f", 0),
-    ("ns.azure.g", 0),
-    ("ns.azure.h", 1),
-    ("other.azure.i", 0),
-    ("ns.ibm.j", 0),
-    ("ns.ibm.k", 1),
-    ("other.ibm.l", 0),
-];
-
-/// Random joining and parting under faults and restarts: in the end what is permitted is reachable, nothing else is,
-/// and nothing is left over.
-async fn random_story(seed: u64) {
-    let mut dice = Dice(seed);
-    let mut house = House::new(&CLOUDS).await;
-    house.sim.set_faults(Faults { seed, throttle: 30, before: 15, lost: 15, stale: 30, html: 5, failed: 15 });
-    futures::future::join_all(WORLD.iter().map(|(name, region)| house.want(name, *region))).await;
-    if dice.below(2) == 0 {
-        tokio::time::sleep(Duration::from_millis(dice.below(40) as u64)).await;
-        house.restart().await;
-    }
-    house.settle().await;
-    let mut permitted = std::collections::BTreeSet::new();
-    for _ in 0..4 {
-        let (a, b) = (dice.below(WORLD.len()), dice.below(WORLD.len()));
-        if a == b {
-            continue;
-        }
-        let pair = (a.min(b), a.max(b));
-        let (one, other) = (WORLD[pair.0].0, WORLD[pair.1].0);
-        // Asked for, not waited for: the controller may be killed in the middle.
-        for (at, peer) in [(one, other), (other, one)] {
-            let asked = if permitted.contains(&pair) {
-                let names = both(peer).into_iter().map(|rule| rule.name).collect();
-                house.orchestrator.delete_rules(at.parse().unwrap(), names, false).await
-            } else {
-                house.orchestrator.put_rules(at.parse().unwrap(), both(peer), false).await
-            };
-            asked.unwrap();
-        }
-        if !permitted.remove(&pair) {
-            permitted.insert(pair);
-        }
-        if dice.below(3) == 0 {
-            tokio::time::sleep(Duration::from_millis(dice.below(60) as u64)).await;
-            house.restart().await;
-        }
-        house.settle().await;
-        for (a, (one, _)) in WORLD.iter().enumerate() {
-            for (b, (other, _)) in WORLD.iter().enumerate().skip(a + 1) {
-                if house.joined(one, other) != permitted.contains(&(a, b)) {
-                    let why = house.sim.explain(house.address(one), house.address(other), &PING);
-                    panic!("seed {seed}: {one} and {other}: {why}");
-                }
-            }
-        }
-    }
-    for (name, _) in WORLD {
-        house.orchestrator.delete_resource(name.parse().unwrap(), false).await.unwrap();
-    }
-    house.settle().await;
-    assert_eq!(house.sim.left(), Vec::<String>::new(), "seed {seed}");
-    assert_eq!(house.sim.defects(), Vec::<String>::new(), "seed {seed}");
-}
-
-/// `TRESTLE_STORIES=1000 cargo test -p cloud-sim --test stories random` plays more of them.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn random_stories_end_as_permitted() {
-    let count = std::env::var("TRESTLE_STORIES").ok().and_then(|text| text.parse().ok()).unwrap_or(6);
-    for seed in 1..=count {
-        random_story(seed).await;
     }
 }

@@ -105,7 +105,7 @@ impl Default for Book {
 }
 
 impl Book {
-    fn request(&self, request: &Request) -> Result<(), String> {
+    pub fn request(&self, request: &Request) -> Result<(), String> {
         let mut graph = self.graph.lock().unwrap();
         let plan = graph.plan(request).map_err(|err| err.to_string())?;
         graph.apply(plan.writes);
