@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use cloud_api::{At, Cloud, CloudError, CloudErrorKind, Listing, PeeringSpec, ResourceSpec};
+use cloud_api::{At, Attachment, Cloud, CloudError, Listing, PeeringSpec, ResourceSpec};
 use cloud_http::{Clock, Recorder, Turns, auth::Environment};
 use ipnet::Ipv4Net;
 use model::{
@@ -138,11 +138,22 @@ impl Cloud for IbmCloud {
         self.make_resource(&self.at(at), spec).await
     }
 
-    async fn attach_resource(&self, _: &At, _: &Segment, id: &str) -> Result<ResourceState> {
-        let message = format!(
-            "{id} cannot be attached: the IBM Cloud plugin makes instances, it does not take over existing ones"
-        );
-        Err(CloudError::new(CloudErrorKind::Unsupported, message))
+    async fn inspect_attachment(&self, _: &At, id: &str) -> Result<Attachment> {
+        Ok(self.find_instance(id).await?.attachment)
+    }
+
+    async fn adopt_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<()> {
+        let _turn = self.turn(&at.site).await;
+        self.adopt(&self.at(at), region.as_str(), space).await
+    }
+
+    async fn release_network(&self, at: &At, region: &Segment) -> Result<()> {
+        let _turn = self.turn(&at.site).await;
+        self.release(&self.at(at), region.as_str()).await
+    }
+
+    async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState> {
+        self.attach_instance(&self.at(at), name, id).await
     }
 
     async fn delete_resource(&self, at: &At, name: &Segment) -> Result<()> {

@@ -12,7 +12,7 @@ use crate::{
     api::{JOINT, Place, TRANSIT_GATEWAY, is_alive, text},
     cloud::{Ground, IbmCloud, Result},
     names::Names,
-    networks::{Vpc, Vpcs, noted_peerings, whole},
+    networks::{Vpc, Vpcs, noted_peerings},
 };
 
 /// VPCs that IBM attaches to one transit gateway.
@@ -101,7 +101,7 @@ impl IbmCloud {
             Some(_) => vpcs.networks.clone(),
             None => self.peered(ground, &vpcs).await?,
         };
-        networks.retain(|vpc| Some(vpc.region.as_str()) != without);
+        networks.retain(|vpc| Some(vpc.name().as_str()) != without);
         let first = vpcs.gateway.as_ref().or(networks.first());
         let joint = Joint {
             names: &ground.names,
@@ -111,8 +111,8 @@ impl IbmCloud {
             ground,
         };
         let Some(gateway) = &gateway else { return self.join(&joint).await };
-        let spaces = try_join_all(joint.networks.iter().map(|vpc| self.prefixes(vpc))).await?;
-        let mut spaces: Vec<Ipv4Net> = spaces.iter().filter_map(|prefixes| whole(prefixes)).collect();
+        let spaces = try_join_all(joint.networks.iter().map(|vpc| self.space_of(vpc))).await?;
+        let mut spaces: Vec<Ipv4Net> = spaces.into_iter().flatten().collect();
         spaces.sort();
         if spaces.len() > MOST_ADVERTISED {
             return Err(CloudError::conflict(format!(
@@ -131,7 +131,7 @@ impl IbmCloud {
         let peerings: Vec<_> = groups.iter().flat_map(|groups| noted_peerings(ground, groups)).collect();
         let inside = peerings.iter().filter(|name| name.ends().iter().all(|end| end.site == ground.site));
         let regions: Vec<&str> = inside.flat_map(|name| name.ends()).map(|end| end.region.as_str()).collect();
-        Ok(vpcs.networks.iter().filter(|vpc| regions.contains(&vpc.region.as_str())).cloned().collect())
+        Ok(vpcs.networks.iter().filter(|vpc| regions.contains(&vpc.name().as_str())).cloned().collect())
     }
 
     async fn advertise(&self, gateway: &crate::gateway::Gateway, spaces: &[Ipv4Net]) -> Result<()> {

@@ -16,7 +16,9 @@
 //!
 //! IBM's objects have a name of 63 letters and no other text. What does not fit stands in notes ([`notes`]).
 
+mod adopt;
 mod api;
+mod attach;
 mod cloud;
 mod connections;
 mod description;

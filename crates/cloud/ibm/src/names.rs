@@ -34,6 +34,16 @@ impl Names {
         self.named("vpc")
     }
 
+    /// The note in an adopted VPC.
+    pub(crate) fn adopted(&self) -> String {
+        self.named("adopted")
+    }
+
+    /// The note of an attached instance, by the name that it has as a resource.
+    pub(crate) fn attached(&self, instance: &str) -> String {
+        format!("{instance}-att")
+    }
+
     pub(crate) fn gateway_network(&self) -> String {
         self.named("gw-vpc")
     }

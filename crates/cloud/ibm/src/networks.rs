@@ -8,6 +8,7 @@ use model::{PeeringName, Segment, Site};
 use serde_json::{Value, json};
 
 use crate::{
+    adopt::place,
     api::{GROUP, INSTANCE, PREFIX, PUBLIC_GATEWAY, Place, SUBNET, VPC, is_alive, text},
     cloud::{Ground, IbmCloud, Result},
     notes,
@@ -19,6 +20,18 @@ pub(crate) struct Vpc {
     pub(crate) region: String,
     pub(crate) id: String,
     pub(crate) crn: String,
+    /// The block that instances are attached from, if somebody else made it.
+    pub(crate) adopted: Option<Ipv4Net>,
+}
+
+impl Vpc {
+    /// The name of the network: a region's, or an adopted one's.
+    pub(crate) fn name(&self) -> String {
+        match self.adopted {
+            Some(_) => format!("{}-vpc-{}", self.region, self.id),
+            None => self.region.clone(),
+        }
+    }
 }
 
 /// The VPCs of a site: its networks, by region, and the one of its gateway.
@@ -30,7 +43,7 @@ pub(crate) struct Vpcs {
 
 impl Vpcs {
     pub(crate) fn network(&self, region: &str) -> Option<&Vpc> {
-        self.networks.iter().find(|vpc| vpc.region == region)
+        self.networks.iter().find(|vpc| vpc.name() == region)
     }
 }
 
@@ -60,12 +73,15 @@ impl IbmCloud {
         let found = self.api.list(Place::Region(region), &VPC, &ground.within("vpcs")).await?;
         let vpc = |vpc: &Value| {
             let (id, crn) = (text(vpc, "id").to_owned(), text(vpc, "crn").to_owned());
-            Vpc { region: region.to_owned(), id, crn }
+            Vpc { region: region.to_owned(), id, crn, adopted: None }
         };
         let (network, gateway) = (ground.names.network(), ground.names.gateway_network());
         let ours = found.iter().filter(|vpc| is_alive(vpc));
         let ours = ours.filter(|vpc| vpc["name"] == network.as_str() || vpc["name"] == gateway.as_str());
-        Ok(ours.map(|one| (vpc(one), one["name"] == network.as_str())).collect())
+        let mut ours: Vec<(Vpc, bool)> =
+            ours.map(|one| (vpc(one), one["name"] == network.as_str())).collect();
+        ours.extend(self.adopted_in(ground, region).await?.into_iter().map(|vpc| (vpc, true)));
+        Ok(ours)
     }
 
     /// The VPCs of a site, in all regions.
@@ -79,13 +95,14 @@ impl IbmCloud {
                 false => vpcs.gateway = Some(vpc),
             }
         }
-        vpcs.networks.sort_by(|a, b| a.region.cmp(&b.region));
+        vpcs.networks.sort_by_key(Vpc::name);
         Ok(vpcs)
     }
 
     pub(crate) async fn vpc(&self, ground: &Ground, region: &str) -> Result<Option<Vpc>> {
-        let found = self.vpcs_in(ground, region).await?;
-        Ok(found.into_iter().find(|(_, is_network)| *is_network).map(|(vpc, _)| vpc))
+        let found = self.vpcs_in(ground, place(region).0).await?;
+        let is_it = |(vpc, is_network): &(Vpc, bool)| *is_network && vpc.name() == region;
+        Ok(found.into_iter().find(is_it).map(|(vpc, _)| vpc))
     }
 
     pub(crate) async fn need_vpc(&self, ground: &Ground, region: &str) -> Result<Vpc> {
@@ -120,11 +137,19 @@ impl IbmCloud {
         Ok(found.iter().filter_map(|prefix| text(prefix, "cidr").parse().ok()).collect())
     }
 
+    /// The space of a network, if it is whole.
+    pub(crate) async fn space_of(&self, vpc: &Vpc) -> Result<Option<Ipv4Net>> {
+        match vpc.adopted {
+            Some(space) => Ok(Some(space)),
+            None => Ok(whole(&self.prefixes(vpc).await?)),
+        }
+    }
+
     pub(crate) async fn make_vpc(&self, ground: &Ground, region: &str, name: &str) -> Result<Vpc> {
         let body = ground.place(json!({"name": name, "address_prefix_management": "manual"}));
         let made = self.api.make(Place::Region(region), &VPC, &ground.within("vpcs"), &body).await?;
         let (id, crn) = (text(&made, "id").to_owned(), text(&made, "crn").to_owned());
-        Ok(Vpc { region: region.to_owned(), id, crn })
+        Ok(Vpc { region: region.to_owned(), id, crn, adopted: None })
     }
 
     pub(crate) async fn make_prefix(&self, vpc: &Vpc, name: &str, space: Ipv4Net, zone: &str) -> Result<()> {
@@ -221,6 +246,9 @@ impl IbmCloud {
     }
 
     pub(crate) async fn remove_network(&self, ground: &Ground, region: &str) -> Result<()> {
+        if let (_, Some(id)) = place(region) {
+            return Err(CloudError::conflict(format!("{id} is somebody else's; it can only be let go")));
+        }
         let Some(vpc) = self.vpc(ground, region).await? else { return Ok(()) };
         if let Some(instance) = self.instances(&vpc).await?.iter().find(|one| is_alive(one)) {
             return Err(CloudError::conflict(format!(
@@ -259,6 +287,9 @@ impl IbmCloud {
     }
 
     async fn list_network(&self, ground: &Ground, vpc: &Vpc) -> Result<Listing> {
+        if vpc.adopted.is_some() {
+            return self.list_adopted(ground, vpc).await;
+        }
         let nats = async {
             Ok(self
                 .api

@@ -27,7 +27,7 @@ pub(crate) fn state_of(region: &str, instance: &Value) -> Option<ResourceState> 
 }
 
 /// The notes of an instance, the newest first, with their numbers.
-fn notes_of<'g>(ground: &Ground, groups: &'g [Value], instance: &str) -> Vec<(u64, &'g Value)> {
+pub(crate) fn notes_of<'g>(ground: &Ground, groups: &'g [Value], instance: &str) -> Vec<(u64, &'g Value)> {
     let prefix = ground.names.instance_notes(instance);
     let number = |group: &Value| text(group, "name").strip_prefix(&prefix)?.parse().ok();
     let mut found: Vec<_> = groups.iter().filter_map(|group| Some((number(group)?, group))).collect();
@@ -84,7 +84,7 @@ impl IbmCloud {
     }
 
     /// The group of an instance that is still to be made. Rules that an earlier one left are taken out.
-    async fn closed_group(
+    pub(crate) async fn closed_group(
         &self,
         ground: &Ground,
         vpc: &Vpc,
@@ -155,7 +155,10 @@ impl IbmCloud {
     }
 
     async fn remove_from(&self, ground: &Ground, vpc: &Vpc, name: &str) -> Result<()> {
-        let _turn = self.turns.take(&format!("{}/{name}", vpc.region)).await;
+        let _turn = self.turns.take(&format!("{}/{name}", vpc.name())).await;
+        if vpc.adopted.is_some() {
+            return self.let_go(ground, vpc, name).await;
+        }
         let place = Place::Region(&vpc.region);
         let listed = format!("instances?name={name}");
         let (instances, groups) = futures::try_join!(

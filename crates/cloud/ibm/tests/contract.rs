@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use cloud_api::{
     At,
-    conformance::{Subject, run},
+    conformance::{Existing, Subject, run},
 };
 use cloud_http::auth::Environment;
 use cloud_ibm::{IbmCloud, IbmOptions};
-use cloud_sim::{Faults, Sim};
+use cloud_sim::{Faults, Machine, Sim};
 
 fn plugin(sim: &Sim) -> IbmCloud {
     let url = sim.url();
@@ -23,7 +23,7 @@ fn plugin(sim: &Sim) -> IbmCloud {
     IbmCloud::with(&options, key, Some(Arc::clone(&sim.clock) as _), None).unwrap()
 }
 
-fn subject(cloud: &IbmCloud) -> Subject<'_> {
+fn subject(cloud: &IbmCloud, existing: Option<Machine>) -> Subject<'_> {
     let description = |zone: &str| {
         format!(r#"{{"zone":"{zone}","profile":{{"name":"bx2-2x8"}},"image":{{"id":"image-1"}}}}"#)
     };
@@ -35,7 +35,7 @@ fn subject(cloud: &IbmCloud) -> Subject<'_> {
         spaces: ["10.0.0.0/16".parse().unwrap(), "10.1.0.0/16".parse().unwrap()],
         has_nat: true,
         peer: Some("ns.other".parse().unwrap()),
-        existing: None,
+        existing: existing.map(|machine| Existing { id: machine.id, space: machine.space }),
     }
 }
 
@@ -43,9 +43,11 @@ fn subject(cloud: &IbmCloud) -> Subject<'_> {
 async fn the_plugin_keeps_the_contract() {
     let sim = Sim::start().await.unwrap();
     let cloud = plugin(&sim);
-    run(&subject(&cloud)).await.unwrap();
+    let machine = sim.put_machine("ibm");
+    let before = sim.objects();
+    run(&subject(&cloud, Some(machine))).await.unwrap();
     assert_eq!(sim.defects(), Vec::<String>::new());
-    assert_eq!(sim.left(), Vec::<String>::new());
+    assert_eq!(sim.objects(), before);
 }
 
 /// Throttles, objects that fail and cut connections are the plugin's to bear; the contract holds all the same.
@@ -63,8 +65,10 @@ async fn the_contract_holds_on_a_troubled_cloud() {
             ..Faults::default()
         });
         let cloud = plugin(&sim);
-        run(&subject(&cloud)).await.unwrap_or_else(|err| panic!("seed {seed}: {err}"));
-        assert_eq!(sim.left(), Vec::<String>::new(), "seed {seed}");
+        let machine = sim.put_machine("ibm");
+        let before = sim.objects();
+        run(&subject(&cloud, Some(machine))).await.unwrap_or_else(|err| panic!("seed {seed}: {err}"));
+        assert_eq!(sim.objects(), before, "seed {seed}");
     }
 }
 
@@ -74,7 +78,7 @@ async fn the_contract_holds_on_a_troubled_cloud() {
 async fn a_real_account_keeps_the_contract() {
     let options = IbmOptions { owner: Some("trestle-live".to_owned()), ..IbmOptions::default() };
     let cloud = IbmCloud::new(&options).unwrap();
-    let mut subject = subject(&cloud);
+    let mut subject = subject(&cloud, None);
     let images = ["us-south", "eu-de"].map(|region| {
         let variable = format!("TRESTLE_IBM_IMAGE_{}", region.replace('-', "_").to_uppercase());
         std::env::var(&variable).unwrap_or_else(|_| panic!("{variable} names an image of {region} by its id"))

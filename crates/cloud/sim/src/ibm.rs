@@ -5,6 +5,7 @@
 
 mod instances;
 mod links;
+mod machines;
 mod networks;
 mod objects;
 mod schema;

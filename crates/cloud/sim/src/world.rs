@@ -186,6 +186,7 @@ impl Sim {
             match cloud {
                 "aws" => world.aws.put_machine(neighbour, now),
                 "azure" => world.azure.put_machine(neighbour, now),
+                "ibm" => world.ibm.put_machine(neighbour, now),
                 other => panic!("no machine can be put into {other}"),
             }
         };
@@ -197,7 +198,8 @@ impl Sim {
     pub fn objects(&self) -> BTreeMap<String, serde_json::Value> {
         self.pass(Duration::from_secs(7200));
         let world = self.world.lock();
-        world.aws.all_objects().into_iter().chain(world.azure.all_objects()).collect()
+        let azure_and_ibm = world.azure.all_objects().into_iter().chain(world.ibm.all_objects());
+        world.aws.all_objects().into_iter().chain(azure_and_ibm).collect()
     }
 
     /// Puts something on the wire that is no cloud: a site with a gateway of its own.

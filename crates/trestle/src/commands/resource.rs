@@ -49,7 +49,7 @@ pub enum ResourceCommand {
     /// Take over what exists in a cloud: it is closed but for its rules, and is as before once the resource is deleted
     Attach {
         name: String,
-        /// The cloud's own id: netns:NAMESPACE or link:INTERFACE in a Linux cloud, i-… in AWS, /subscriptions/… in Azure
+        /// The cloud's own id: netns:NAMESPACE or link:INTERFACE in a Linux cloud, i-… in AWS, /subscriptions/… in Azure, the instance's in IBM Cloud
         id: String,
         #[command(flatten)]
         change: ChangeArgs,

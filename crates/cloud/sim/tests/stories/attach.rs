@@ -8,7 +8,7 @@ use orchestrator::execute::Outcome;
 use super::house::{House, PING};
 
 /// Clouds that attach machines in their own networks.
-const ATTACHING: [&str; 2] = ["aws", "azure"];
+const ATTACHING: [&str; 3] = ["aws", "azure", "ibm"];
 
 impl House {
     async fn attach(&self, name: &str, machine: &Machine) {
