@@ -1,7 +1,10 @@
-//! The public clouds' plugins on their simulators: requests and simulated time per story, and the plan of a long permit
-//! list.
+//! The public clouds' plugins on their simulators: requests and simulated time per story, the plan of a long permit list,
+//! and a tag that changes under a hundred permit lists.
 
 #![expect(clippy::unwrap_used, reason = "a failed bench stops")]
+
+#[path = "clouds/tag_change.rs"]
+mod tag_change;
 
 use std::{
     collections::BTreeSet,
@@ -14,7 +17,7 @@ use cloud_api::{At, Cloud, ResourceSpec};
 use cloud_aws::{AwsCloud, AwsOptions};
 use cloud_azure::{AzureCloud, AzureOptions};
 use cloud_gcp::{GcpCloud, GcpOptions};
-use cloud_http::auth::Environment;
+use cloud_http::{Clock, auth::Environment};
 use cloud_ibm::{IbmCloud, IbmOptions};
 use cloud_sim::Sim;
 use ipnet::Ipv4Net;
@@ -28,6 +31,7 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(stories());
     runtime.block_on(link_with_ibm());
+    runtime.block_on(tag_change::run());
 }
 
 fn entry(name: &str, targets: &[String]) -> PermitEntry {
@@ -80,15 +84,28 @@ struct Clouds {
     ibm: IbmCloud,
 }
 
+impl Clouds {
+    /// Each with its kind, a VM's description, and a space.
+    fn all(&self) -> [(&dyn Cloud, &'static str, &'static str, &'static str); 4] {
+        [
+            (&self.aws, "aws", AWS_VM, "10.0.0.0/16"),
+            (&self.azure, "azure", AZURE_VM, "10.2.0.0/16"),
+            (&self.gcp, "gcp", GCP_VM, "10.1.0.0/16"),
+            (&self.ibm, "ibm", IBM_VM, "10.3.0.0/16"),
+        ]
+    }
+}
+
 async fn clouds() -> Clouds {
     let sim = Sim::start().await.unwrap();
+    let clock: Arc<dyn Clock> = Arc::clone(&sim.clock) as _;
     let keys = Environment::of([("AWS_ACCESS_KEY_ID", "AKID"), ("AWS_SECRET_ACCESS_KEY", "s")]);
     let regions = Some(vec!["us-east-1".parse().unwrap()]);
     let aws = AwsOptions { endpoint: Some(sim.url()), regions, ..AwsOptions::default() };
-    let aws = AwsCloud::with(&aws, keys.clone(), Some(Arc::clone(&sim.clock) as _), None).unwrap();
+    let aws = AwsCloud::with(&aws, keys.clone(), Some(Arc::clone(&clock)), None).unwrap();
     let endpoint = Some(format!("{}/compute/v1", sim.url()));
     let gcp = GcpOptions { endpoint, token: Some("t".to_owned()), ..GcpOptions::default() };
-    let gcp = GcpCloud::with(&gcp, keys.clone(), Some(Arc::clone(&sim.clock) as _), None).unwrap();
+    let gcp = GcpCloud::with(&gcp, keys.clone(), Some(Arc::clone(&clock)), None).unwrap();
     let azure = AzureOptions {
         endpoint: Some(sim.url()),
         token: Some("t".to_owned()),
@@ -96,7 +113,7 @@ async fn clouds() -> Clouds {
         resource_group: Some("g1".to_owned()),
         ..AzureOptions::default()
     };
-    let azure = AzureCloud::with(&azure, keys.clone(), Some(Arc::clone(&sim.clock) as _), None).unwrap();
+    let azure = AzureCloud::with(&azure, keys.clone(), Some(Arc::clone(&clock)), None).unwrap();
     let url = sim.url();
     let ibm = IbmOptions {
         endpoint: Some(format!("{url}/{{region}}/v1")),
@@ -105,7 +122,7 @@ async fn clouds() -> Clouds {
         ..IbmOptions::default()
     };
     let keys = Environment::of([("IBMCLOUD_API_KEY", "k"), ("IBMCLOUD_IAM_API_ENDPOINT", url.as_str())]);
-    let ibm = IbmCloud::with(&ibm, keys, Some(Arc::clone(&sim.clock) as _), None).unwrap();
+    let ibm = IbmCloud::with(&ibm, keys, Some(Arc::clone(&clock)), None).unwrap();
     Clouds { sim, aws, azure, gcp, ibm }
 }
 
@@ -133,6 +150,17 @@ fn tell(sim: &Sim, story: &str, since: Duration) {
     report(story, "simulated_s", (sim.clock.elapsed() - since).as_secs_f64(), "s");
 }
 
+/// A link whose gateways were asked for `since`, by so many calls, and were `ready`: the first one, with its gateways, and
+/// the second, for which they are there.
+fn tell_link(sim: &Sim, pair: &str, (gateways, since): (usize, Duration), ready: Duration) {
+    let (connections, now) = (sim.take_calls().len(), sim.clock.elapsed());
+    for (story, calls, began) in [("first", gateways + connections, since), ("second", connections, ready)] {
+        let story = format!("clouds.{story}_link_{pair}");
+        report(&story, "calls", calls as f64, "calls");
+        report(&story, "simulated_s", (now - began).as_secs_f64(), "s");
+    }
+}
+
 /// One end of a link, of `count` tunnels; `local` and `remote` are the hosts inside each /30.
 fn spec(
     [own, peer]: [&str; 2],
@@ -158,44 +186,53 @@ fn spec(
 }
 
 async fn stories() {
-    let Clouds { sim, aws, azure, gcp, ibm } = clouds().await;
-    for (story, cloud, kind, description, space) in [
-        ("clouds.first_vm_aws", &aws as &dyn Cloud, "aws", AWS_VM, "10.0.0.0/16"),
-        ("clouds.first_vm_azure", &azure as &dyn Cloud, "azure", AZURE_VM, "10.2.0.0/16"),
-        ("clouds.first_vm_gcp", &gcp as &dyn Cloud, "gcp", GCP_VM, "10.1.0.0/16"),
-        ("clouds.first_vm_ibm", &ibm as &dyn Cloud, "ibm", IBM_VM, "10.3.0.0/16"),
-    ] {
+    let clouds = clouds().await;
+    let sim = &clouds.sim;
+    for (cloud, kind, description, space) in clouds.all() {
         let since = sim.clock.elapsed();
         let made = make(cloud, kind, description, space).await;
-        tell(&sim, story, since);
+        tell(sim, &format!("clouds.first_vm_{kind}"), since);
         let since = sim.clock.elapsed();
         let entries: Vec<PermitEntry> =
             (0..20).map(|n| entry(&format!("e{n}"), &[format!("10.9.{n}.1")])).collect();
         cloud.add_entries(&at(kind), &made.uri, &entries).await.unwrap();
-        tell(&sim, &format!("clouds.add_20_rules_{kind}"), since);
+        tell(sim, &format!("clouds.add_20_rules_{kind}"), since);
     }
+    let Clouds { sim, aws, azure, gcp, .. } = clouds;
     let since = sim.clock.elapsed();
     let (near, far): (GatewayState, GatewayState) = {
         let (aws_at, gcp_at) = (at("aws"), at("gcp"));
         let both = tokio::join!(aws.create_gateway(&aws_at, 64_514), gcp.create_gateway(&gcp_at, 64_515));
         (both.0.unwrap(), both.1.unwrap())
     };
+    let (gateways, ready) = (sim.take_calls().len(), sim.clock.elapsed());
     let addresses = far.addresses.iter().cycle().take(4).copied().collect();
-    aws.create_connections(&at("aws"), &spec(["aws", "gcp"], far.asn, addresses, 0, [1, 2])).await.unwrap();
+    let here = spec(["aws", "gcp"], far.asn, addresses, 0, [1, 2]);
+    aws.create_connections(&at("aws"), &here).await.unwrap();
     let addresses = aws.connection_addresses(&at("aws"), &at("gcp").site).await.unwrap();
-    gcp.create_connections(&at("gcp"), &spec(["gcp", "aws"], near.asn, addresses, 0, [2, 1])).await.unwrap();
-    tell(&sim, "clouds.first_link_aws_gcp", since);
+    let there = spec(["gcp", "aws"], near.asn, addresses, 0, [2, 1]);
+    gcp.create_connections(&at("gcp"), &there).await.unwrap();
+    tell_link(&sim, "aws_gcp", (gateways, since), ready);
+    let since = sim.clock.elapsed();
+    aws.create_connections(&at("aws"), &here).await.unwrap();
+    gcp.create_connections(&at("gcp"), &there).await.unwrap();
+    tell(&sim, "clouds.linked_again_aws_gcp", since);
     let status = gcp.connection_status(&at("gcp"), &at("aws").site).await.unwrap();
     assert_eq!((status.tunnels_up, status.bgp_established), (4, 4));
     // The second link of the one gateway, the first of the other.
     let since = sim.clock.elapsed();
     let azure_gateway = azure.create_gateway(&at("azure"), 64_516).await.unwrap();
+    let (gateways, ready) = (sim.take_calls().len(), sim.clock.elapsed());
     let (a, b) = (at("azure"), at("gcp"));
     let near = spec(["azure", "gcp"], far.asn, far.addresses, 100, [1, 2]);
     let far = spec(["gcp", "azure"], azure_gateway.asn, azure_gateway.addresses, 100, [2, 1]);
     let (one, two) = tokio::join!(azure.create_connections(&a, &near), gcp.create_connections(&b, &far));
     one.and(two).unwrap();
-    tell(&sim, "clouds.first_link_azure_gcp", since);
+    tell_link(&sim, "azure_gcp", (gateways, since), ready);
+    let since = sim.clock.elapsed();
+    let (one, two) = tokio::join!(azure.create_connections(&a, &near), gcp.create_connections(&b, &far));
+    one.and(two).unwrap();
+    tell(&sim, "clouds.linked_again_azure_gcp", since);
     let status = azure.connection_status(&a, &b.site).await.unwrap();
     assert_eq!((status.tunnels_up, status.bgp_established), (2, 2));
 }
@@ -210,6 +247,7 @@ async fn link_with_ibm() {
     let (gcp_at, ibm_at) = (at("gcp"), at("ibm"));
     let (near, far) = tokio::join!(gcp.create_gateway(&gcp_at, 64_514), ibm.create_gateway(&ibm_at, 64_515));
     let (near, far) = (near.unwrap(), far.unwrap());
+    let (gateways, ready) = (sim.take_calls().len(), sim.clock.elapsed());
     let four = |addresses: &[std::net::IpAddr]| addresses.iter().cycle().take(4).copied().collect::<Vec<_>>();
     let towards_ibm = spec(["gcp", "ibm"], far.asn, four(&far.addresses), 0, [1, 2]);
     let towards_gcp = spec(["ibm", "gcp"], near.asn, four(&near.addresses), 0, [2, 1]);
@@ -219,7 +257,7 @@ async fn link_with_ibm() {
     );
     one.unwrap();
     other.unwrap();
-    tell(&sim, "clouds.first_link_gcp_ibm", since);
+    tell_link(&sim, "gcp_ibm", (gateways, since), ready);
     for (cloud, here, there) in [(&gcp as &dyn Cloud, &gcp_at, &ibm_at), (&ibm, &ibm_at, &gcp_at)] {
         let status = cloud.connection_status(here, &there.site).await.unwrap();
         assert_eq!((status.tunnels_up, status.bgp_established), (4, 4));
