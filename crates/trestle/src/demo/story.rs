@@ -129,7 +129,11 @@ pub fn story(can: Abilities) -> Vec<Chapter> {
     chapters.push(pods(can.namespaces));
     chapters.push(service(can.namespaces));
     chapters.push(storage(can.nbd_client));
-    chapters.push(Chapter { title: "How it all is", steps: vec![run_for("status", "ready")] });
+    let mut end = vec![run_for("status", "ready")];
+    if !can.namespaces {
+        end.insert(0, Step::Say("Agents need root, so the nodes below are away."));
+    }
+    chapters.push(Chapter { title: "How it all is", steps: end });
     chapters
 }
 

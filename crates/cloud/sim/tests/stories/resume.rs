@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use cloud_api::{At, Cloud, ResourceSpec};
+use cloud_api::{At, Cloud, CloudError, CloudErrorKind, ResourceSpec};
 use cloud_sim::{Call, Sim};
 use model::{
     CloudTraits, ConnectionSpec, Direction, EntryName, PermitEntry, Ports, Protocol, Secret, Traffic,
@@ -61,11 +61,22 @@ async fn build(cloud: &dyn Cloud, kind: &str) {
 async fn tear(cloud: &dyn Cloud, kind: &str) {
     let at = at(kind);
     let region = cloud.inspect_resource(&at, description(kind, 0)).await.unwrap();
-    cloud.delete_connections(&at, &link(kind).peer).await.unwrap();
-    cloud.delete_gateway(&at).await.unwrap();
-    cloud.delete_nat(&at, &region).await.unwrap();
-    cloud.delete_resource(&at, &"a".parse().unwrap()).await.unwrap();
-    cloud.delete_network(&at, &region).await.unwrap();
+    insist(async || cloud.delete_connections(&at, &link(kind).peer).await).await;
+    insist(async || cloud.delete_gateway(&at).await).await;
+    insist(async || cloud.delete_nat(&at, &region).await).await;
+    insist(async || cloud.delete_resource(&at, &"a".parse().unwrap()).await).await;
+    insist(async || cloud.delete_network(&at, &region).await).await;
+}
+
+/// Asks again while a cloud is still busy with what was begun, as a controller does.
+async fn insist(ask: impl AsyncFn() -> Result<(), CloudError>) {
+    for _ in 0..10 {
+        match ask().await {
+            Ok(()) => return,
+            Err(err) => assert_eq!(err.kind, CloudErrorKind::Unavailable, "{err}"),
+        }
+    }
+    panic!("what was begun does not end");
 }
 
 fn starts(call: &Call) -> bool {
