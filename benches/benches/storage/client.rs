@@ -17,6 +17,8 @@ use rustls::{
 
 /// No run takes longer. One peer answers small reads over TLS 25 times a second, waiting for delayed acknowledgements.
 const LONGEST: Duration = Duration::from_secs(4);
+/// A server that says nothing for this long has stopped.
+const SILENCE: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
@@ -37,7 +39,7 @@ impl Client {
     pub(crate) fn connect(name: &str, address: SocketAddr, certificates: Option<&Path>) -> Result<Self> {
         let mut tcp = TcpStream::connect(address)?;
         tcp.set_nodelay(true)?;
-        tcp.set_read_timeout(Some(Duration::from_secs(60)))?;
+        tcp.set_read_timeout(Some(SILENCE))?;
         let mut greeting = [0; 18];
         tcp.read_exact(&mut greeting)?;
         tcp.write_all(&3u32.to_be_bytes())?;
