@@ -281,7 +281,7 @@ fn what_exists_is_attached_and_commands_run() {
     assert!(code == 1 && error.contains("eth0"), "{error}");
     sh(&format!("ip -n {} link set eth0 down", host.internet));
     let plan = lab.ok(&format!("resource attach lab.old {old} --dry-run"));
-    assert!(plan.contains("create resource default.lab.old") && plan.contains("trestle0"), "{plan}");
+    assert!(plan.contains("attach resource default.lab.old") && plan.contains("trestle0"), "{plan}");
     assert_eq!(lab.ok("resource list -o json"), "[]\n", "nothing has changed");
     lab.ok(&format!("resource attach lab.old {old}"));
     lab.up().ok(&[
