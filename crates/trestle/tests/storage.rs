@@ -243,10 +243,9 @@ impl Drop for Namespaces {
         let listed = Command::new("ip").args(["netns", "list"]).output().unwrap();
         for line in text(&listed.stdout).lines() {
             let name = line.split_whitespace().next().unwrap_or_default();
-            if [format!("trn.{}.", self.0), format!("trr.{}.", self.0)]
-                .iter()
-                .any(|own| name.starts_with(own))
-            {
+            // After the kind comes the mark of the controller's directory.
+            let ours = name.starts_with("trn.") || name.starts_with("trr.");
+            if ours && name.split('.').nth(2) == Some(self.0.as_str()) {
                 let _ = Command::new("ip").args(["netns", "delete", name]).status();
             }
         }
