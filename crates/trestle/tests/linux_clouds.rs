@@ -407,7 +407,9 @@ fn killed_after(pause: u64) {
 
 #[test]
 fn killed_while_a_link_is_made_it_goes_on() {
+    // In the midst of it, and when the jobs are about to end.
     killed_after(400);
+    killed_after(1000);
 }
 
 #[test]

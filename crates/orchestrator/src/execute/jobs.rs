@@ -232,18 +232,23 @@ impl Orchestrator {
                 .as_ref()
                 .is_none_or(|rule| job.objects.contains(&format!("rule/{}/{rule}", problem.resource)))
         };
-        let mut problems = job.resources.iter().filter_map(|name| outlook.problems.get(name)).flatten();
-        if let Some(problem) = problems.find(about) {
-            return Verdict::Failed(problem.to_string());
+        let problems = job.resources.iter().filter_map(|name| outlook.problems.get(name)).flatten();
+        // Without the cloud, nobody knows what is left to do there; what was promised stays promised.
+        let mut absent = None;
+        for problem in problems.filter(about) {
+            match problem.kind.goes_by_itself() {
+                true => absent = Some(problem.to_string()),
+                false => return Verdict::Failed(problem.to_string()),
+            }
         }
         let waiting = job.resources.iter().filter_map(|name| outlook.plan.waiting.get(name)).flatten();
         let acting = job.objects.iter().filter_map(|object| outlook.steps.get(object)).flatten();
         let left: BTreeSet<usize> = waiting.chain(acting).copied().collect();
-        if left.is_empty() {
+        if left.is_empty() && absent.is_none() {
             return Verdict::Done;
         }
         let failures = self.failures.lock();
-        let mut message = String::new();
+        let mut message = absent.unwrap_or_default();
         for id in &left {
             // What a step waits for holds the job up just as well.
             let held = outlook.plan.steps[*id].after.iter().chain([id]);

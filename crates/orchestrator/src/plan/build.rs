@@ -439,7 +439,11 @@ impl<'i> Builder<'i> {
     /// Deletes what is not wanted any more, once no list permits its address through a tag.
     fn remove_resources(&mut self, closing: &[(StepId, BTreeSet<model::Address>)]) {
         for (name, record) in &self.inventory.resources {
-            if self.intent.resources.contains_key(name) || !self.knows(&name.cloud) {
+            if self.intent.resources.contains_key(name) {
+                continue;
+            }
+            if !self.knows(&name.cloud) {
+                self.problem(name, ProblemKind::UnknownCloud { cloud: name.cloud.clone() });
                 continue;
             }
             let address: Option<IpAddr> = record.state.as_ref().map(|state| state.address);
@@ -490,6 +494,16 @@ impl<'i> Builder<'i> {
 
     fn wait_for_paths(&mut self, waiting: &BTreeMap<Path, BTreeSet<&ResourceName>>) {
         for (path, resources) in waiting {
+            let absent = match path {
+                Path::Link(link) => link.ends().into_iter().find(|end| !self.knows(&end.cloud)),
+                // They are of the cloud that the resource is in.
+                Path::Peering(_) | Path::Nat(_) => None,
+            };
+            if let Some(Site { cloud, .. }) = absent {
+                for resource in resources {
+                    self.problem(resource, ProblemKind::UnknownCloud { cloud: cloud.clone() });
+                }
+            }
             let object = Object::Path(path.clone());
             let Some(step) = self.creating.get(&object).or_else(|| self.deleting.get(&object)).copied()
             else {

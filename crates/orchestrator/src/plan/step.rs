@@ -109,7 +109,7 @@ pub struct Problem {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum ProblemKind {
-    #[error("there is no cloud {cloud}; register its plugin")]
+    #[error("the plugin of cloud {cloud} is not there; what is in that cloud waits for it")]
     UnknownCloud { cloud: Segment },
     #[error("{error}")]
     NoSpace { error: NoSpaceLeft },
@@ -133,6 +133,14 @@ pub enum ProblemKind {
     Unplaced { target: Address },
     #[error("{error}")]
     TooManyPieces { error: TooManyPieces },
+}
+
+impl ProblemKind {
+    /// Whether it goes by itself: a plugin comes back, nobody has to want something else. Right after a start, none
+    /// has answered yet.
+    pub fn goes_by_itself(&self) -> bool {
+        matches!(self, Self::UnknownCloud { .. })
+    }
 }
 
 /// What to do, and what cannot be done.

@@ -159,11 +159,13 @@ impl House {
         let tags: Arc<dyn TagBook> = Arc::clone(&book) as _;
         let orchestrator =
             Orchestrator::load(store.clone(), tags, Arc::new(Namespaces), options.clone()).await.unwrap();
+        // As in a real start, plugins answer while the work has begun.
+        let running = tokio::spawn(Arc::clone(&orchestrator).run(CancellationToken::new()));
         for cloud in &clouds {
+            tokio::task::yield_now().await;
             let name = cloud.name().clone();
             orchestrator.add_cloud(name, wrap(Arc::clone(cloud) as _)).await.unwrap();
         }
-        let running = tokio::spawn(Arc::clone(&orchestrator).run(CancellationToken::new()));
         Self { store, book, clouds, orchestrator, options, running, _dir: dir }
     }
 

@@ -115,3 +115,38 @@ async fn a16_calls_carry_the_deployment_of_their_site() {
     let seen = bad.seen.lock();
     assert!(seen.len() >= 4 && seen.iter().all(|at| at.deployment == format!("projects/{}", at.site)));
 }
+
+/// After a start no plugin has answered yet. Nobody loses what they were promised, and nothing is called done.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_wait_for_plugins_that_are_not_there() {
+    let mut house = House::new(&["azure", "gcp"]).await;
+    for (name, region) in [("ns.azure.a", "west"), ("ns.gcp.b", "east"), ("ns.gcp.gone", "east")] {
+        house.create(name, region).await.unwrap();
+    }
+    let clouds = std::mem::take(&mut house.clouds);
+    house.restart(house.store.clone(), |cloud| cloud).await;
+    let mut jobs = Vec::new();
+    for (one, other) in [("ns.azure.a", "ns.gcp.b"), ("ns.gcp.b", "ns.azure.a")] {
+        let asked = house.orchestrator.put_rules(resource(one), both(other), false).await.unwrap();
+        jobs.push(asked.job().unwrap().id);
+    }
+    let asked = house.orchestrator.delete_resource(resource("ns.gcp.gone"), false).await.unwrap();
+    jobs.push(asked.job().unwrap().id);
+    for (which, cloud) in clouds.iter().enumerate() {
+        for id in &jobs {
+            let waits = |message: &str| message.contains("the plugin of cloud");
+            let mut job = house.orchestrator.job(id).unwrap();
+            while !waits(&job.message) && job.state == JobState::Running {
+                job = house.orchestrator.change_of(id, &job).await.unwrap();
+            }
+            assert_eq!(job.state, JobState::Running, "{which} clouds are there: {job:?}");
+        }
+        house.orchestrator.add_cloud(cloud.name().clone(), Arc::clone(cloud) as _).await.unwrap();
+    }
+    house.clouds = clouds;
+    for id in &jobs {
+        assert_eq!(house.orchestrator.wait(id).await.unwrap().state, JobState::Done);
+    }
+    assert!(house.reaches("ns.azure.a", "ns.gcp.b") && house.reaches("ns.gcp.b", "ns.azure.a"));
+    assert_eq!(house.clouds[1].truth(&resource("ns.gcp.gone")), None);
+}
