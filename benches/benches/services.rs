@@ -4,6 +4,8 @@
 //! the kernel holds it. The peer is a ruleset as kube-proxy lays it out (a chain and an anonymous map per service),
 //! loaded by `nft -f`, in the same namespace after ours is gone.
 
+#[path = "services/agent.rs"]
+mod agent_alone;
 #[path = "services/ipvs.rs"]
 mod ipvs;
 #[path = "services/peer.rs"]
@@ -42,10 +44,14 @@ fn run() -> io::Result<()> {
             "services.* NOT MEASURED: no network namespace ({error}); run as root"
         );
     }
+    if std::env::args().any(|arg| arg == agent_alone::WORD) {
+        return agent_alone::run();
+    }
     // `cargo bench --bench services -- ipvs`: that alone.
     if !std::env::args().any(|arg| arg == "ipvs") {
         load("services.cold", 2)?;
         load("services.cold10", 10)?;
+        agent_alone::measure()?;
         peer::measure()?;
     }
     ipvs::measure()
@@ -87,7 +93,7 @@ fn load(bench: &str, endpoints: u32) -> io::Result<()> {
         report(&format!("services.{name}{suffix}"), "ms", millis(took.0), "ms");
         report(&format!("services.{name}{suffix}"), "p99_ms", millis(took.1), "ms");
     }
-    report(&format!("services.memory{suffix}"), "rss_mib", resident()?, "MiB");
+    report(&format!("services.memory{suffix}"), "rss_mib", status("VmRSS:")?, "MiB");
     drop(proxy);
 
     let started = Instant::now();
@@ -155,11 +161,12 @@ fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-fn resident() -> io::Result<f64> {
+/// A figure of this process, in MiB.
+pub fn status(figure: &str) -> io::Result<f64> {
     let status = fs::read_to_string("/proc/self/status")?;
     let kib = status
         .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse::<f64>().ok());
+        .find_map(|line| line.strip_prefix(figure)?.trim().strip_suffix(" kB")?.parse::<f64>().ok());
     Ok(kib.unwrap_or(0.0) / 1024.0)
 }
 

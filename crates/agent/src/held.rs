@@ -11,6 +11,7 @@
 //!
 //! Not here: what objects mean (the parts), the stream (`feed`), the disk (`journal`, which replays through here).
 
+mod gathered;
 mod object;
 
 use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
@@ -20,6 +21,7 @@ use wire::trestle::v1::{
     NodeApply, NodeFlush, NodeRemove, NodeStart, ToNode, node_apply, node_start::Mode, to_node,
 };
 
+pub use gathered::Gathered;
 pub use object::{Content, Difference, Encoded, Key, Members, Object, member_id};
 
 /// The moment of a controller that a node's state is of.
@@ -53,7 +55,8 @@ pub enum Taken {
     Wait(Vec<String>),
     /// A message of a kind this version does not know.
     Skipped,
-    Step(Step),
+    /// What the step changed, and the messages that made it.
+    Step(Step, Gathered),
 }
 
 /// How objects differ from before.
@@ -83,7 +86,7 @@ impl Step {
 pub struct Held {
     objects: BTreeMap<Key, Object>,
     token: Option<Token>,
-    pending: Vec<ToNode>,
+    pending: Gathered,
     /// Whether the stream has said where it starts from.
     started: bool,
 }
@@ -118,7 +121,7 @@ impl Held {
 
     /// A stream begins: whatever an earlier one left unfinished is forgotten.
     pub fn begin(&mut self) {
-        self.pending.clear();
+        self.pending = Gathered::default();
         self.started = false;
     }
 
@@ -143,12 +146,13 @@ impl Held {
             None => Ok(Taken::Skipped),
             Some(to_node::Message::Wait(wait)) => Ok(Taken::Wait(wait.sources.clone())),
             Some(to_node::Message::Flush(flush)) => {
-                let flush = *flush;
-                let pending = std::mem::take(&mut self.pending);
-                self.flush(pending, flush).map(Taken::Step)
+                let mut pending = std::mem::take(&mut self.pending);
+                let step = self.flush(&pending, *flush)?;
+                pending.push(&message);
+                Ok(Taken::Step(step, pending))
             }
             Some(_) => {
-                self.pending.push(message);
+                self.pending.push(&message);
                 Ok(Taken::Pending)
             }
         }
@@ -165,11 +169,11 @@ impl Held {
         Some(std::iter::once(start).chain(applies).chain([flush]).map(say))
     }
 
-    fn flush(&mut self, pending: Vec<ToNode>, flush: NodeFlush) -> Result<Step, Nonsense> {
-        let start = self.check(&pending, flush)?;
+    fn flush(&mut self, pending: &Gathered, flush: NodeFlush) -> Result<Step, Nonsense> {
+        let start = self.check(pending, flush)?;
         let mut step = Step { synced: start.is_some(), ..Step::default() };
         let mut sent = BTreeSet::new();
-        for message in pending {
+        for message in pending.messages() {
             match message.message {
                 Some(to_node::Message::Apply(apply)) => {
                     sent.insert(Key::new(apply.kind, &apply.name));
@@ -195,13 +199,13 @@ impl Held {
     }
 
     /// The start that a step holds, if the step makes sense. Nothing is changed.
-    fn check(&self, pending: &[ToNode], flush: NodeFlush) -> Result<Option<NodeStart>, Nonsense> {
+    fn check(&self, pending: &Gathered, flush: NodeFlush) -> Result<Option<NodeStart>, Nonsense> {
         let mut start = None;
         // Whether an object is a set by now, for those that the step has touched.
         let mut sets = BTreeMap::new();
-        for message in pending {
-            match &message.message {
-                Some(to_node::Message::Start(found)) => start = Some(found.clone()),
+        for message in pending.messages() {
+            match message.message {
+                Some(to_node::Message::Start(found)) => start = Some(found),
                 Some(to_node::Message::Apply(apply)) => {
                     let key = Key::new(apply.kind, &apply.name);
                     let is_set = || sets.get(&key).copied().unwrap_or_else(|| self.is_set(&key));

@@ -24,7 +24,7 @@ use wire::trestle::v1::{ToNode, to_node};
 
 use crate::{
     file,
-    held::{Held, Taken},
+    held::{Gathered, Held, Taken},
 };
 
 const MAGIC: &str = "trestle node state 1";
@@ -123,7 +123,7 @@ impl Journal {
     }
 
     /// Adds the messages of a step. `held` is the state they make.
-    pub fn append(&mut self, messages: &[ToNode], held: &Held) {
+    pub fn append(&mut self, messages: &Gathered, held: &Held) {
         if self.file.is_none() || self.length > SMALL.max(self.rewritten_length * GROWTH) {
             if self.failure.is_none() {
                 self.rewrite(held);
@@ -131,7 +131,7 @@ impl Journal {
             return;
         }
         let mut bytes = Vec::new();
-        messages.iter().for_each(|message| put(&mut bytes, message));
+        messages.encoded().for_each(|message| put(&mut bytes, message));
         let Some(file) = &mut self.file else { return };
         let written = file.seek(SeekFrom::Start(self.length)).and_then(|_| file.write_all(&bytes));
         match written {
@@ -175,7 +175,7 @@ impl Journal {
             let mut bytes = Vec::new();
             for message in messages {
                 bytes.clear();
-                put(&mut bytes, &message);
+                put(&mut bytes, &message.encode_to_vec());
                 out.write_all(&bytes)?;
                 length += bytes.len() as u64;
             }
@@ -204,11 +204,10 @@ fn header() -> String {
     format!("{MAGIC} {}\n", env!("CARGO_PKG_VERSION"))
 }
 
-fn put(out: &mut Vec<u8>, message: &ToNode) {
-    let bytes = message.encode_to_vec();
-    out.extend((bytes.len() as u32).to_le_bytes());
-    out.extend(crc32fast::hash(&bytes).to_le_bytes());
-    out.extend(bytes);
+fn put(out: &mut Vec<u8>, message: &[u8]) {
+    out.extend((message.len() as u32).to_le_bytes());
+    out.extend(crc32fast::hash(message).to_le_bytes());
+    out.extend(message);
 }
 
 struct Read {
@@ -235,7 +234,7 @@ fn read(file: &File) -> io::Result<Read> {
         at += length;
         let is_flush = matches!(message.message, Some(to_node::Message::Flush(_)));
         match held.take(message) {
-            Ok(Taken::Step(_)) if is_flush => whole = at,
+            Ok(Taken::Step(..)) if is_flush => whole = at,
             Ok(_) => {}
             Err(_) => break,
         }

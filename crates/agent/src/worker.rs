@@ -79,8 +79,6 @@ pub struct Worker {
     _lock: std::fs::File,
     parts: Vec<Box<dyn Part>>,
     outcomes: Vec<Outcome>,
-    /// Messages of a step that is not whole.
-    pending: Vec<ToNode>,
     /// What is held and not yet in force.
     due: Option<Step>,
     endpoints_due: bool,
@@ -131,7 +129,6 @@ impl Worker {
             _lock: lock,
             parts,
             outcomes,
-            pending: Vec::new(),
             due: None,
             endpoints_due: false,
             in_force: None,
@@ -153,7 +150,6 @@ impl Worker {
 
     /// A stream is about to begin.
     pub fn open(&mut self) -> Opening {
-        self.pending.clear();
         self.held.begin();
         self.stream = Stream { number: self.stream.number + 1, ..Stream::default() };
         let is_known = self.held.token().is_some() || !self.held.is_empty();
@@ -174,23 +170,20 @@ impl Worker {
         if let Some(to_node::Message::Flush(flush)) = &message.message {
             self.metrics.received_revision.set(i64::try_from(flush.revision).unwrap_or(i64::MAX));
         }
-        match self.held.take(message.clone()) {
-            Ok(Taken::Pending) => self.pending.push(message),
+        match self.held.take(message) {
+            Ok(Taken::Pending) => {}
             Ok(Taken::Wait(sources)) => {
                 info!(?sources, "the controller waits for its sources");
                 self.stream.waiting = sources;
             }
             Ok(Taken::Skipped) => self.stream.skipped += 1,
-            Ok(Taken::Step(step)) => {
-                self.pending.push(message);
-                let messages = std::mem::take(&mut self.pending);
+            Ok(Taken::Step(step, messages)) => {
                 self.journal.append(&messages, &self.held);
                 self.take_step(step);
             }
             Err(nonsense) => {
                 error!(error = %nonsense, "the controller's stream makes no sense; comparing all on the next one");
                 self.held.distrust();
-                self.pending.clear();
                 self.stream.nonsense = Some(nonsense.to_string());
             }
         }

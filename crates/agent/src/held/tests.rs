@@ -197,7 +197,7 @@ proptest! {
                     assert_eq!(node.take(ToNode { message: None }), Ok(Taken::Skipped));
                 }
                 match node.take(message).unwrap() {
-                    Taken::Step(step) => changed = Some(step.changed),
+                    Taken::Step(step, _) => changed = Some(step.changed),
                     _ => assert_eq!(holds(node), before, "nothing takes place before the flush"),
                 }
             }
@@ -360,7 +360,7 @@ proptest! {
         for (number, pair) in states.windows(2).enumerate() {
             let [from, to] = pair else { unreachable!() };
             for message in difference(from, to).into_iter().chain([flush(number as u64 + 1)]) {
-                if let Taken::Step(step) = node.take(message).unwrap() {
+                if let Taken::Step(step, _) = node.take(message).unwrap() {
                     joined.join(step);
                 }
             }

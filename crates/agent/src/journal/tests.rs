@@ -32,8 +32,11 @@ fn flush(revision: u64) -> ToNode {
 
 /// Takes a step in and writes it down, as the agent does.
 fn step(journal: &mut Journal, held: &mut Held, messages: &[ToNode]) {
-    messages.iter().for_each(|message| drop(held.take(message.clone()).unwrap()));
-    journal.append(messages, held);
+    for message in messages {
+        if let Taken::Step(_, gathered) = held.take(message.clone()).unwrap() {
+            journal.append(&gathered, held);
+        }
+    }
 }
 
 fn same(a: &Held, b: &Held) -> bool {
