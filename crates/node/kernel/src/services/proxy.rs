@@ -8,71 +8,40 @@
 //!   ipvs ─► nftables       the table is filled and takes all new connections; IPVS goes when its own are over
 //! ```
 
+mod mode;
+mod planes;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     net::IpAddr,
-    str::FromStr,
     time::{Duration, Instant},
 };
 
-use node_nft::{Family, Limits};
+use node_nft::Limits;
 use node_services::{
     PortId, ServiceEndpointsPatch, ServiceName, Store,
     conntrack::Cleanup,
-    ipvs::{self, ServerId, guard},
+    ipvs::{self, ServerId},
     nftables,
 };
+
+pub use mode::Mode;
 
 use super::{INTERFACE, IpvsError, IpvsProxy, NftablesProxy, Outcome, ProxyError, watch::Watch};
 use crate::{
     conntrack::{Conntrack, ConntrackError},
-    ipvs::{Ipvs, Timeouts},
+    ipvs::Timeouts,
     link::Links,
     netlink::NetlinkError,
-    nft::{Applied, Nft, ReadError, ReconcileError, TableId},
+    nft::{ReadError, ReconcileError},
 };
 
-/// Connections through IPVS are waited for this long after the node has gone over to nftables.
-const LEAVE: Duration = Duration::from_secs(15 * 60);
 /// Between two full comparisons with the kernel lies at least this, and a hundred times what one takes.
 const LOOK: Duration = Duration::from_secs(1);
 const LOOK_SHARE: u32 = 100;
 /// IPVS has nothing that says whether somebody touched it.
 const LOOK_IPVS: Duration = Duration::from_secs(30);
 const DRAIN: Duration = Duration::from_secs(5);
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// Services are none of our business.
-    #[default]
-    None,
-    Nftables,
-    Ipvs,
-}
-
-impl FromStr for Mode {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "none" => Ok(Self::None),
-            "nftables" => Ok(Self::Nftables),
-            "ipvs" => Ok(Self::Ipvs),
-            _ => Err(format!("{text:?} is not one of nftables, ipvs, none")),
-        }
-    }
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::None => "none",
-            Self::Nftables => "nftables",
-            Self::Ipvs => "ipvs",
-        })
-    }
-}
 
 /// What does not change while the proxy runs.
 #[derive(Clone, Debug, Default)]
@@ -406,68 +375,6 @@ impl Proxy {
         }
     }
 
-    fn start_nftables(&mut self) -> Result<Applied, SyncError> {
-        let Settings { rules, limits, .. } = &self.settings;
-        let mut all = Applied::default();
-        let mut proxies = Vec::new();
-        for ipv6 in [false, true] {
-            let (proxy, applied) = NftablesProxy::start(ipv6, rules.clone(), *limits, &self.store)?;
-            all.join(applied);
-            proxies.push(proxy);
-        }
-        self.nftables = proxies;
-        // An earlier run may have ended while its IPVS was on its way out.
-        if self.leaving.is_none() && ipvs_is_ours()? {
-            let (proxy, _) = self.open_ipvs()?;
-            self.leaving = Some((proxy, Instant::now()));
-        }
-        Ok(all)
-    }
-
-    fn start_ipvs(&mut self) -> Result<Outcome, SyncError> {
-        let (proxy, outcome) = match self.leaving.take() {
-            // It is still there: it has only to catch up.
-            Some((mut proxy, _)) => {
-                let outcome = proxy.renew(&self.store)?;
-                (proxy, outcome)
-            }
-            None => self.open_ipvs()?,
-        };
-        self.ipvs = Some(proxy);
-        remove_tables()?;
-        Ok(outcome)
-    }
-
-    fn open_ipvs(&self) -> Result<(IpvsProxy, Outcome), SyncError> {
-        let Settings { rules, ipvs, timeouts, .. } = &self.settings;
-        Ok(IpvsProxy::start_with(ipvs.clone(), rules.clone(), *timeouts, &self.store)?)
-    }
-
-    /// Removes what belongs to planes that do not run.
-    fn remove_other(&mut self) -> Result<(), SyncError> {
-        if self.mode != Mode::Nftables {
-            remove_tables()?;
-        }
-        if self.mode != Mode::Ipvs && self.leaving.is_none() && ipvs_is_ours()? {
-            self.open_ipvs()?.0.stop()?;
-        }
-        Ok(())
-    }
-
-    fn drain(&mut self, now: Instant) -> Result<(), SyncError> {
-        if let Some(proxy) = self.ipvs.as_mut().filter(|proxy| proxy.is_draining()) {
-            proxy.drain()?;
-        }
-        if let Some((mut proxy, since)) = self.leaving.take() {
-            if now - since < LEAVE && proxy.connections()? > 0 {
-                self.leaving = Some((proxy, since));
-            } else {
-                proxy.stop()?;
-            }
-        }
-        Ok(())
-    }
-
     /// Whether somebody may have changed what is ours, and it is time to look.
     fn is_suspicious(&mut self, now: Instant) -> Result<bool, SyncError> {
         let pause = self.pace.looked.map_or(Duration::MAX, |at| now.saturating_duration_since(at));
@@ -510,30 +417,6 @@ impl Commits for Option<Synced> {
 fn clean(cleanup: &Cleanup) -> Result<usize, ConntrackError> {
     let mut conntrack = Conntrack::open().map_err(ConntrackError::Read)?;
     Ok(conntrack.clean(false, cleanup)? + conntrack.clean(true, cleanup)?)
-}
-
-/// Removes the tables of the nftables plane, if they are ours.
-fn remove_tables() -> Result<(), SyncError> {
-    let mut nft = Nft::open().map_err(SyncError::Nft)?;
-    for family in [Family::Ip, Family::Ip6] {
-        let id = TableId::new(family, nftables::TABLE);
-        if nft.glance(&id)?.is_some_and(|table| table.owned) {
-            nft.delete(&id)?;
-        }
-    }
-    Ok(())
-}
-
-/// Whether an earlier run has left servers in IPVS.
-fn ipvs_is_ours() -> Result<bool, SyncError> {
-    let mut nft = Nft::open().map_err(SyncError::Nft)?;
-    for family in [Family::Ip, Family::Ip6] {
-        let table = nft.glance(&TableId::new(family, guard::TABLE))?;
-        if table.is_some_and(|table| table.owned) && Ipvs::open().is_ok() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// What was refused, by the service it belongs to.
