@@ -1,7 +1,7 @@
 //! Services as a part of the agent: what the node holds, told to the service proxy, which keeps the kernel equal.
 //!
 //! In: the view, and the mode somebody asks for ([`Control`]). Out: changes for [`Proxy`], and [`ServicesState`] for those
-//! who answer health checks and draw figures. Holds: the proxy, and which objects it was told.
+//! who answer health checks and draw figures. Holds: the proxy, which knows what it was told.
 //! Not here: which endpoints are used (`node-services`), netlink (`node-kernel`), listeners ([`health`]).
 
 pub mod health;
@@ -127,7 +127,6 @@ pub struct ServicesPart {
     facts: NodeFacts,
     hosts: BTreeSet<IpAddr>,
     looked: Option<Instant>,
-    told: BTreeSet<Key>,
     /// Objects that make no sense.
     unreadable: BTreeMap<Key, String>,
     wanted: watch::Receiver<Wish>,
@@ -153,7 +152,6 @@ impl ServicesPart {
             facts: NodeFacts::default(),
             hosts: BTreeSet::new(),
             looked: None,
-            told: BTreeSet::new(),
             unreadable: BTreeMap::new(),
             wanted: wants,
             wishes: 0,
@@ -170,8 +168,11 @@ impl ServicesPart {
     fn tell(&mut self, held: &Held, changed: Changed<'_>) {
         match changed {
             Changed::All => {
-                let gone: Vec<_> = self.told.iter().filter(|key| held.get(key).is_none()).cloned().collect();
-                gone.iter().for_each(|key| self.remove(key));
+                let told = self.told();
+                told.iter().filter(|key| held.get(key).is_none()).for_each(|key| self.remove(key));
+                if !held.objects().any(|(key, _)| key.kind == i32::from(ObjectKind::NodeFacts)) {
+                    self.facts = NodeFacts::default();
+                }
                 let ours = held.objects().filter(|(key, _)| is_ours(key));
                 let all: Vec<_> = ours.map(|(key, _)| key.clone()).collect();
                 all.iter().for_each(|key| self.put(held, key));
@@ -187,9 +188,16 @@ impl ServicesPart {
         }
     }
 
+    /// The services and slices of which something is known.
+    fn told(&mut self) -> Vec<Key> {
+        let store = self.proxy.store();
+        let slices = store.slices().map(|name| Key::new(ObjectKind::EndpointSlice, name));
+        let told = store.services().map(key_of).chain(slices);
+        told.chain(self.unreadable.keys().cloned()).collect()
+    }
+
     fn put(&mut self, held: &Held, key: &Key) {
         let Some(object) = held.get(key) else { return self.remove(key) };
-        self.told.insert(key.clone());
         let Content::Whole(encoded) = &object.content else {
             return drop(self.unreadable.insert(key.clone(), "its content is not of its kind".to_owned()));
         };
@@ -213,7 +221,6 @@ impl ServicesPart {
     }
 
     fn remove(&mut self, key: &Key) {
-        self.told.remove(key);
         self.unreadable.remove(key);
         match ObjectKind::try_from(key.kind) {
             Ok(ObjectKind::Service) => {
@@ -405,3 +412,6 @@ fn is_link_local(address: IpAddr) -> bool {
         IpAddr::V6(address) => address.is_unicast_link_local(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,12 +12,18 @@ mod output;
 mod paint;
 mod progress;
 
-use std::process::ExitCode;
+use std::{
+    env,
+    os::unix::process::CommandExt as _,
+    process::{Command, ExitCode},
+};
 
 use clap::Parser as _;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+/// How long the allocator keeps memory that was freed; it looks at it before `main`.
+const PURGE_DELAY: &str = "MIMALLOC_PURGE_DELAY";
 
 fn main() -> ExitCode {
     let args = args::Args::parse();
@@ -35,6 +41,24 @@ fn main() -> ExitCode {
 
 fn run(args: args::Args) -> anyhow::Result<()> {
     let args::Args { command, output, connection } = args;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(commands::run(command, output, connection))
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    if matches!(&command, args::Command::Agent(args) if args.is_service()) {
+        // It is on every node, where memory counts, and what it does is done by a thread of its own.
+        give_memory_back_at_once();
+        runtime.worker_threads(1);
+    }
+    runtime.enable_all().build()?.block_on(commands::run(command, output, connection))
+}
+
+/// Begins anew, as the same process, with an allocator that keeps nothing: an agent rests most of the time, and one at
+/// rest would keep for ever what its first step has taken.
+fn give_memory_back_at_once() {
+    if env::var_os(PURGE_DELAY).is_some() {
+        return;
+    }
+    let mut words = env::args_os();
+    if let (Ok(program), Some(name)) = (env::current_exe(), words.next()) {
+        // Returns only if it could not be done; then the agent needs a little more memory.
+        let _ = Command::new(program).arg0(name).args(words).env(PURGE_DELAY, "0").exec();
+    }
 }

@@ -182,6 +182,16 @@ impl Store {
         ports.map(|(id, state)| patch(None, Some(state), id.clone()))
     }
 
+    /// The services that were set.
+    pub fn services(&self) -> impl Iterator<Item = &ServiceName> {
+        self.services.iter().filter(|(_, entry)| entry.service.is_some()).map(|(name, _)| name)
+    }
+
+    /// The slices that were set, by their keys.
+    pub fn slices(&self) -> impl Iterator<Item = &str> {
+        self.slices.keys().map(|key| &**key)
+    }
+
     /// The ports whose service and endpoints the store knows, as the planes were last told.
     pub fn ports(
         &self,

@@ -134,6 +134,13 @@ struct File {
     services: services::ServicesFile,
 }
 
+impl AgentArgs {
+    /// Whether it stays and works, and does not only ask one that does.
+    pub fn is_service(&self) -> bool {
+        self.command.is_none()
+    }
+}
+
 pub async fn run(args: AgentArgs, output: Format, connection: ConnectionArgs) -> anyhow::Result<()> {
     let AgentArgs {
         command,
