@@ -114,6 +114,24 @@ async fn everything(
     cloud.delete_network(other, &regions[0]).await.unwrap();
 }
 
+/// A service of somebody else, behind an address of ours.
+async fn make_and_remove_endpoint(cloud: &dyn Cloud, at: &At, space: &str, description: &str) {
+    let region = cloud.inspect_resource(at, description).await.unwrap();
+    cloud.ensure_network(at, &region, space.parse().unwrap()).await.unwrap();
+    let name: Segment = "e".parse().unwrap();
+    let description = description.to_owned();
+    let spec = ResourceSpec { name: name.clone(), region: region.clone(), description };
+    let made = cloud.create_resource(at, &spec).await.unwrap();
+    for targets in [&["10.9.0.1"][..], &["10.9.0.2"][..]] {
+        cloud.add_entries(at, &made.uri, &[entry("x", targets, Direction::Inbound)]).await.unwrap();
+    }
+    let entries = [entry("x", &["10.9.0.2"], Direction::Inbound)];
+    cloud.delete_entries(at, &made.uri, &entries).await.unwrap();
+    cloud.list(at).await.unwrap();
+    cloud.delete_resource(at, &name).await.unwrap();
+    cloud.delete_network(at, &region).await.unwrap();
+}
+
 /// What exists, on a gateway that is there.
 async fn attach_and_let_go(cloud: &dyn Cloud, at: &At, machine: &Machine) {
     let found = cloud.inspect_attachment(at, &machine.id).await.unwrap();
@@ -249,6 +267,7 @@ async fn ibm_operations_are_the_documented_ones() {
     let options = IbmOptions {
         endpoint: Some(format!("{url}/{{region}}/v1")),
         transit_endpoint: Some(format!("{url}/v1")),
+        private_endpoints: true,
         ..IbmOptions::default()
     };
     let key = Environment::of([("IBMCLOUD_API_KEY", "aSecretKey"), ("IBMCLOUD_IAM_API_ENDPOINT", &url)]);
@@ -262,6 +281,8 @@ async fn ibm_operations_are_the_documented_ones() {
     let machine = sim.put_machine("ibm");
     let before = sim.objects();
     everything(&cloud, &at("ns.ibm", ""), &at("other.ibm", ""), descriptions, Some(machine)).await;
+    let endpoint = r#"{"zone":"us-south-1","target":{"resource_type":"provider_infrastructure_service","name":"ibm-ntp-server"}}"#;
+    make_and_remove_endpoint(&cloud, &at("ns.ibm", ""), "10.3.0.0/16", endpoint).await;
     let documented: BTreeSet<String> =
         documented("ibm.md", "is.").into_iter().chain(documented("ibm.md", "transit.")).collect();
     assert_eq!(*operations.0.lock().unwrap(), documented);

@@ -154,7 +154,7 @@ async fn two_controllers_on_one_account() {
         };
         Box::new(AzureCloud::with(&options, keys(), clock(), None).unwrap()) as Box<dyn Cloud>
     };
-    let ibm = |owner: &str| Box::new(super::house::ibm(&sim, Some(owner))) as Box<dyn Cloud>;
+    let ibm = |owner: &str| Box::new(super::house::ibm(&sim, Some(owner), true)) as Box<dyn Cloud>;
     let owners = ["one", "two"];
     for (kind, [one, two]) in [
         ("aws", owners.map(aws)),

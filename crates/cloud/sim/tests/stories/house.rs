@@ -53,8 +53,13 @@ pub fn deployment(cloud: &str) -> &'static str {
     }
 }
 
-/// A plugin that has just been started.
+/// A plugin that has just been started, with every flag set.
 pub fn plugin(cloud: &str, sim: &Sim) -> Arc<dyn Cloud> {
+    with_endpoints(cloud, sim, true)
+}
+
+/// A plugin whose configuration allows private endpoints, or does not.
+pub fn with_endpoints(cloud: &str, sim: &Sim, private_endpoints: bool) -> Arc<dyn Cloud> {
     let clock = Some(Arc::clone(&sim.clock) as _);
     match cloud {
         "aws" => {
@@ -68,7 +73,7 @@ pub fn plugin(cloud: &str, sim: &Sim) -> Arc<dyn Cloud> {
             let none: [(&str, &str); 0] = [];
             Arc::new(AzureCloud::with(&options, Environment::of(none), clock, None).unwrap())
         }
-        "ibm" => Arc::new(ibm(sim, None)),
+        "ibm" => Arc::new(ibm(sim, None, private_endpoints)),
         _ => {
             let endpoint = Some(format!("{}/compute/v1", sim.url()));
             let options = GcpOptions { endpoint, token: Some("ya29.x".to_owned()), ..GcpOptions::default() };
@@ -79,12 +84,13 @@ pub fn plugin(cloud: &str, sim: &Sim) -> Arc<dyn Cloud> {
 }
 
 /// The IBM plugin, which fetches its tokens from the simulator too.
-pub fn ibm(sim: &Sim, owner: Option<&str>) -> IbmCloud {
+pub fn ibm(sim: &Sim, owner: Option<&str>, private_endpoints: bool) -> IbmCloud {
     let url = sim.url();
     let options = IbmOptions {
         endpoint: Some(format!("{url}/{{region}}/v1")),
         transit_endpoint: Some(format!("{url}/v1")),
         owner: owner.map(str::to_owned),
+        private_endpoints,
         ..IbmOptions::default()
     };
     let key = Environment::of([("IBMCLOUD_API_KEY", "key"), ("IBMCLOUD_IAM_API_ENDPOINT", url.as_str())]);
