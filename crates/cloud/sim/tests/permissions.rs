@@ -132,6 +132,18 @@ async fn make_and_remove_endpoint(cloud: &dyn Cloud, at: &At, space: &str, descr
     cloud.delete_network(at, &region).await.unwrap();
 }
 
+/// Both kinds of endpoints, with a gateway that must not advertise them, in a network that was there before the flag.
+async fn endpoints_beside_instances(before: &GcpCloud, cloud: &GcpCloud, at: &At, instance: &str) {
+    let region = before.inspect_resource(at, instance).await.unwrap();
+    before.ensure_network(at, &region, "10.0.0.0/16".parse().unwrap()).await.unwrap();
+    cloud.create_gateway(at, 64_999).await.unwrap();
+    let attachment = r#"{"url":"projects/p2/regions/us-west1/serviceAttachments/db"}"#;
+    make_and_remove_endpoint(cloud, at, "10.3.0.0/16", attachment).await;
+    make_and_remove_endpoint(cloud, at, "10.4.0.0/16", r#"{"bundle":"all-apis"}"#).await;
+    cloud.delete_gateway(at).await.unwrap();
+    cloud.delete_network(at, &region).await.unwrap();
+}
+
 /// What exists, on a gateway that is there.
 async fn attach_and_let_go(cloud: &dyn Cloud, at: &At, machine: &Machine) {
     let found = cloud.inspect_attachment(at, &machine.id).await.unwrap();
@@ -199,7 +211,8 @@ async fn gcp_permissions_are_the_documented_ones() {
     let sim = Sim::start().await.unwrap();
     let operations = Arc::new(Operations::default());
     let endpoint = Some(format!("{}/compute/v1", sim.url()));
-    let options = GcpOptions { endpoint, token: Some("t".to_owned()), ..GcpOptions::default() };
+    let (token, private_endpoints) = (Some("t".to_owned()), true);
+    let options = GcpOptions { endpoint, token, private_endpoints, ..GcpOptions::default() };
     let none: [(&str, &str); 0] = [];
     let cloud = GcpCloud::with(
         &options,
@@ -213,11 +226,32 @@ async fn gcp_permissions_are_the_documented_ones() {
         r#"{"zone":"europe-west1-b","machineType":"e2-micro","disks":[{"boot":true}]}"#,
     ];
     everything(&cloud, &at("ns.gcp", "p1"), &at("other.gcp", "p1"), descriptions, None).await;
-    let permission =
-        |operation: &String| operation.replace(".insert", ".create").replace(".getRouterStatus", ".get");
+    let options = GcpOptions { private_endpoints: false, ..options };
+    let before =
+        GcpCloud::with(&options, Environment::of(none), Some(Arc::clone(&sim.clock) as _), None).unwrap();
+    endpoints_beside_instances(&before, &cloud, &at("ns.gcp", "p1"), descriptions[0]).await;
+    // Permissions are one for several requests, and one for the rules of a policy.
+    let permission = |operation: &String| {
+        let renamed = [
+            ("ddresses.insert", "ddresses.createInternal"),
+            ("ddresses.delete", "ddresses.deleteInternal"),
+            (".insert", ".create"),
+            (".getRouterStatus", ".get"),
+            (".addRule", ".update"),
+            (".patchRule", ".update"),
+            (".removeRule", ".update"),
+            ("firewallPolicies.addAssociation", "networks.setFirewallPolicy"),
+            ("firewallPolicies.removeAssociation", "networks.setFirewallPolicy"),
+        ];
+        renamed.iter().fold(operation.clone(), |name, (from, to)| name.replace(from, to))
+    };
     let used: BTreeSet<String> = operations.0.lock().unwrap().iter().map(permission).collect();
     // Referring to an object takes a permission on it, which no request names.
-    let referring = |name: &String| name.ends_with(".use") || name == "compute.networks.updatePolicy";
+    let referring = |name: &String| {
+        [".use", ".useInternal", ".pscCreate", ".pscDelete", "networks.updatePolicy"]
+            .iter()
+            .any(|end| name.ends_with(end))
+    };
     let documented: BTreeSet<String> =
         documented("gcp.md", "compute.").into_iter().filter(|name| !referring(name)).collect();
     assert_eq!(used, documented);

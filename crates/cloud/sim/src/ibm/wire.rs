@@ -66,6 +66,7 @@ impl Ibm {
                 network: wire_name(&instance["_vpc"], &instance["zone"]["name"]),
                 routes: None,
                 cut_off: Vec::new(),
+                guard: None,
                 inbound: self.firewall(instance, "inbound"),
                 outbound: self.firewall(instance, "outbound"),
             });

@@ -10,10 +10,16 @@ const HTTPS: Packet = Packet { protocol: 6, src_port: 40_000, dst_port: 443 };
 const TELNET: Packet = Packet { protocol: 6, src_port: 40_000, dst_port: 23 };
 
 /// Descriptions of endpoints, by cloud.
-const SERVICES: [(&str, &str); 1] = [(
-    "ibm",
-    r#"{"zone":"us-south-1","target":{"resource_type":"provider_cloud_service","crn":"crn:v1:bluemix:public:cloud-object-storage:global:::endpoint:s3.direct.us-south"}}"#,
-)];
+const SERVICES: [(&str, &str); 3] = [
+    (
+        "ibm",
+        r#"{"zone":"us-south-1","target":{"resource_type":"provider_cloud_service","crn":"crn:v1:bluemix:public:cloud-object-storage:global:::endpoint:s3.direct.us-south"}}"#,
+    ),
+    ("gcp", ATTACHMENT),
+    ("gcp", r#"{"bundle":"all-apis"}"#),
+];
+
+const ATTACHMENT: &str = r#"{"url":"projects/producer/regions/us-west1/serviceAttachments/db"}"#;
 
 fn https(name: &str, direction: Direction, peer: &str) -> PermitRule {
     let traffic = Traffic::new(direction, Protocol::TCP, Ports::Any, Ports::one(443)).unwrap();
@@ -137,4 +143,52 @@ async fn endpoints_are_behind_a_flag() {
         assert_eq!(off.create_resource(&at, &spec).await.unwrap_err().kind, CloudErrorKind::Unsupported);
     }
     assert_eq!(sim.take_calls(), vec![]);
+}
+
+/// Google has no firewall in front of an endpoint, so there is no way to it but from its own VPC, where the senders are
+/// stopped: not through tunnels, whatever the other cloud lets out, and not from other VPCs, which is said.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_endpoint_of_google_is_reached_from_its_own_network_only() {
+    let [a, e, other, remote] = ["ns.gcp.a", "ns.gcp.e", "other.gcp.x", "ns.aws.r"];
+    // The gateway may come before the endpoints or after them.
+    for gateway_first in [true, false] {
+        let house = House::new(&["gcp", "aws"]).await;
+        tokio::join!(house.create(a, 0), house.create(remote, 0), house.create(other, 0));
+        if gateway_first {
+            house.join(a, remote).await;
+        }
+        let made = house.describe(e, ATTACHMENT).await;
+        house.finish(made).await;
+        house.join(a, remote).await;
+        house.put(remote, vec![rule("any", Direction::Outbound, "10.0.0.0/8")]).await;
+        let wide = vec![https("any", Direction::Inbound, "10.0.0.0/8")];
+        let asked = house.orchestrator.put_rules(e.parse().unwrap(), wide, false).await.unwrap();
+        house.orchestrator.wait(&asked.job().unwrap().id).await.unwrap();
+        house.settle().await;
+        assert!(house.joined(a, remote), "the tunnel is there");
+        let trip = house.sim.trip(house.address(remote), house.address(e), &HTTPS).unwrap();
+        assert!(trip.leaves && !trip.there, "{trip}: and does not lead to the endpoint");
+
+        // Another region's network is advertised all the same.
+        let late = "ns.gcp.late";
+        house.create(late, 1).await;
+        house.join(late, remote).await;
+        house.settle().await;
+        assert!(house.joined(late, remote), "{}", house.why(late, remote));
+        assert!(!house.passes(remote, e, &HTTPS));
+        assert_eq!(house.orchestrator.check().await.unwrap(), vec![]);
+
+        let across = vec![https("x", Direction::Outbound, e)];
+        let asked = house.orchestrator.put_rules(other.parse().unwrap(), across, false).await.unwrap();
+        let ended = house.orchestrator.wait(&asked.job().unwrap().id).await.unwrap();
+        assert_eq!(ended.state, JobState::Failed);
+        assert!(ended.message.contains("another VPC"), "{}", ended.message);
+        house.idle().await;
+        for name in [e, late, a, other, remote] {
+            house.delete(name).await;
+            house.idle().await;
+        }
+        assert_eq!(house.sim.left(), Vec::<String>::new());
+        assert_eq!(house.sim.defects(), Vec::<String>::new());
+    }
 }

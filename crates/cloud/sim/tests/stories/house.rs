@@ -76,7 +76,8 @@ pub fn with_endpoints(cloud: &str, sim: &Sim, private_endpoints: bool) -> Arc<dy
         "ibm" => Arc::new(ibm(sim, None, private_endpoints)),
         _ => {
             let endpoint = Some(format!("{}/compute/v1", sim.url()));
-            let options = GcpOptions { endpoint, token: Some("ya29.x".to_owned()), ..GcpOptions::default() };
+            let token = Some("ya29.x".to_owned());
+            let options = GcpOptions { endpoint, token, private_endpoints, ..GcpOptions::default() };
             let none: [(&str, &str); 0] = [];
             Arc::new(GcpCloud::with(&options, Environment::of(none), clock, None).unwrap())
         }
