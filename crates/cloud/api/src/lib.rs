@@ -21,11 +21,11 @@
 
 pub mod conformance;
 mod contract;
-mod endpoints;
 mod fake;
 pub mod grpc;
+mod kinds;
 pub mod twin;
 
 pub use contract::{At, Attachment, Cloud, CloudError, CloudErrorKind, Listing, PeeringSpec, ResourceSpec};
-pub use endpoints::{endpoints_allowed, only_inbound};
 pub use fake::{Dice, FakeCloud, Faults, Machine, reaches};
+pub use kinds::{endpoints_allowed, no_clusters, only_inbound};

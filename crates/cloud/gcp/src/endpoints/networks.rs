@@ -99,6 +99,9 @@ impl GcpCloud {
         spot: &Spot,
         space: Ipv4Net,
     ) -> Result<()> {
+        if self.endpoint_networks(ground).await?.contains(&(network.clone(), space)) {
+            return Ok(());
+        }
         let (compute, names) = (&self.compute, &ground.names);
         let policy = self.policy(ground).await?;
         let closings = policy.iter().flat_map(rules_in).filter_map(closed);

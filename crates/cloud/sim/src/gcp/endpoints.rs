@@ -250,7 +250,8 @@ fn address(rule: &Value) -> Option<Ipv4Addr> {
 }
 
 fn check_rule(rule: &Value) -> Done {
-    if !["allow", "deny", "goto_next"].iter().any(|action| rule["action"] == *action) {
+    // A rule that allows would pass over the firewalls, which the wire does not know.
+    if !["deny", "goto_next"].iter().any(|action| rule["action"] == *action) {
         return Err(invalid(format!("Invalid value for field 'resource.action': {}", rule["action"])));
     }
     if rule["match"]["layer4Configs"].as_array().is_none_or(Vec::is_empty) {

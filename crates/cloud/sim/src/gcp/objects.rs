@@ -148,11 +148,14 @@ impl Gce {
         Ok(address)
     }
 
-    /// All allowing firewalls go, and all rules of policies that hand over to them.
+    /// All allowing firewalls go, and all rules of policies that hand over to them; and policies are put out of force.
     pub(crate) fn vandalise(&mut self) {
         self.objects.retain(|path, object| !path.contains("/firewalls/") || object["allowed"].is_null());
         for rules in self.objects.values_mut().filter_map(|object| object.get_mut("rules")) {
             rules.as_array_mut().into_iter().for_each(|list| list.retain(|rule| rule["action"] == "deny"));
+        }
+        for bound in self.objects.values_mut().filter_map(|object| object.get_mut("associations")) {
+            *bound = json!([]);
         }
     }
 

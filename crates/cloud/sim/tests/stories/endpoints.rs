@@ -4,22 +4,15 @@ use cloud_api::CloudErrorKind;
 use model::{Direction, Packet, PermitRule, Ports, Protocol, Traffic};
 use orchestrator::execute::{JobState, Outcome};
 
-use super::house::{House, PING, both, plugin, rule, with_endpoints};
+use super::house::{CLOUDS, House, PING, both, plugin, rule, services, with_endpoints};
 
 const HTTPS: Packet = Packet { protocol: 6, src_port: 40_000, dst_port: 443 };
 const TELNET: Packet = Packet { protocol: 6, src_port: 40_000, dst_port: 23 };
 
-/// Descriptions of endpoints, by cloud.
-const SERVICES: [(&str, &str); 3] = [
-    (
-        "ibm",
-        r#"{"zone":"us-south-1","target":{"resource_type":"provider_cloud_service","crn":"crn:v1:bluemix:public:cloud-object-storage:global:::endpoint:s3.direct.us-south"}}"#,
-    ),
-    ("gcp", ATTACHMENT),
-    ("gcp", r#"{"bundle":"all-apis"}"#),
-];
-
-const ATTACHMENT: &str = r#"{"url":"projects/producer/regions/us-west1/serviceAttachments/db"}"#;
+/// Descriptions of endpoints, each with its cloud.
+fn all_services() -> Vec<(&'static str, &'static str)> {
+    CLOUDS.iter().flat_map(|cloud| services(cloud).iter().map(|service| (*cloud, *service))).collect()
+}
 
 fn https(name: &str, direction: Direction, peer: &str) -> PermitRule {
     let traffic = Traffic::new(direction, Protocol::TCP, Ports::Any, Ports::one(443)).unwrap();
@@ -54,7 +47,7 @@ impl House {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_endpoint_is_reached_by_whom_both_ends_permit() {
-    for (cloud, service) in SERVICES {
+    for (cloud, service) in all_services() {
         let mut house = House::new(&[cloud]).await;
         let [a, b, far, e] = ["a", "b", "far", "e"].map(|name| format!("ns.{cloud}.{name}"));
         let (a, b, far, e) = (a.as_str(), b.as_str(), far.as_str(), e.as_str());
@@ -108,7 +101,7 @@ async fn an_endpoint_is_reached_by_whom_both_ends_permit() {
 /// An endpoint opens no connections; a rule that says so would do nothing, and is refused instead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn outbound_rules_of_endpoints_are_refused() {
-    for (cloud, service) in SERVICES {
+    for (cloud, service) in all_services() {
         let house = House::new(&[cloud]).await;
         let [a, e] = ["a", "e"].map(|name| format!("ns.{cloud}.{name}"));
         house.create(&a, 0).await;
@@ -131,7 +124,7 @@ async fn outbound_rules_of_endpoints_are_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endpoints_are_behind_a_flag() {
     let sim = cloud_sim::Sim::start().await.unwrap();
-    for (cloud, service) in SERVICES {
+    for (cloud, service) in all_services() {
         let at = cloud_api::At { site: format!("ns.{cloud}").parse().unwrap(), deployment: "p1".to_owned() };
         let off = with_endpoints(cloud, &sim, false);
         let refused = off.inspect_resource(&at, service).await.unwrap_err();
@@ -157,7 +150,7 @@ async fn an_endpoint_of_google_is_reached_from_its_own_network_only() {
         if gateway_first {
             house.join(a, remote).await;
         }
-        let made = house.describe(e, ATTACHMENT).await;
+        let made = house.describe(e, services("gcp")[0]).await;
         house.finish(made).await;
         house.join(a, remote).await;
         house.put(remote, vec![rule("any", Direction::Outbound, "10.0.0.0/8")]).await;

@@ -44,6 +44,20 @@ pub fn description(cloud: &str, region: usize) -> &'static str {
     }
 }
 
+/// Descriptions of private endpoints, of each kind that a cloud has.
+pub fn services(cloud: &str) -> &'static [&'static str] {
+    match cloud {
+        "gcp" => &[
+            r#"{"url":"projects/producer/regions/us-west1/serviceAttachments/db"}"#,
+            r#"{"bundle":"all-apis"}"#,
+        ],
+        "ibm" => &[
+            r#"{"zone":"us-south-1","target":{"resource_type":"provider_infrastructure_service","name":"ibm-ntp-server"}}"#,
+        ],
+        _ => &[],
+    }
+}
+
 /// Where a namespace is in a cloud.
 pub fn deployment(cloud: &str) -> &'static str {
     match cloud {

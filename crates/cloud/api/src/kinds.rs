@@ -1,7 +1,8 @@
-//! What private endpoints have in common in all clouds: an address that stands for a service of somebody else.
+//! What kinds of resources have in common in all clouds. The description tells the kind, and the plugin reads it.
 //!
-//! An endpoint is a resource like a machine, with two differences: it is made only where the cloud's configuration says
-//! so, and it never opens a connection, so that its permit list speaks of inbound traffic only.
+//! A private endpoint, an address that stands for a service of somebody else, is a resource like a machine with two
+//! differences: it is made only where the cloud's configuration says so, and it never opens a connection, so that its
+//! permit list speaks of inbound traffic only. A managed cluster is no resource yet.
 
 use model::{Direction, PermitEntry};
 
@@ -14,6 +15,17 @@ pub fn endpoints_allowed(flag: bool, cloud: &str) -> Result<(), CloudError> {
         false => Err(CloudError::unsupported(format!(
             "the description is that of a private endpoint, which {cloud} makes only with `private_endpoints: true` in the \
              cloud's configuration (or `trestle plugin … --private-endpoints`)"
+        ))),
+    }
+}
+
+/// Refuses the description of a managed Kubernetes cluster, by the field that tells.
+pub fn no_clusters(field: Option<&&str>, cloud: &str) -> Result<(), CloudError> {
+    match field {
+        None => Ok(()),
+        Some(field) => Err(CloudError::unsupported(format!(
+            "the description has {field} and is that of a managed Kubernetes cluster; in {cloud}, Trestle makes machines and \
+             private endpoints only. See docs/limits.md"
         ))),
     }
 }
@@ -44,6 +56,9 @@ mod tests {
         let refused = endpoints_allowed(false, "IBM Cloud").unwrap_err();
         assert_eq!(refused.kind, CloudErrorKind::Unsupported);
         assert!(refused.message.contains("private_endpoints"), "{refused}");
+        assert!(no_clusters(None, "Azure").is_ok());
+        let refused = no_clusters(Some(&"nodePools"), "Azure").unwrap_err();
+        assert_eq!(refused.kind, CloudErrorKind::Unsupported);
         let entry = |direction| {
             let traffic = Traffic::new(direction, Protocol::TCP, Ports::Any, Ports::one(443)).unwrap();
             let targets = ["10.0.0.1".parse().unwrap()].into();
