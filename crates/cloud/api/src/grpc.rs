@@ -10,7 +10,7 @@ mod server;
 pub use client::RemoteCloud;
 pub use server::PluginService;
 
-use tonic::{Code, Status};
+use tonic::{Code, Status, metadata::MetadataValue};
 
 use crate::{CloudError, CloudErrorKind};
 
@@ -24,8 +24,20 @@ impl From<CloudError> for Status {
             CloudErrorKind::Throttled => Code::ResourceExhausted,
             CloudErrorKind::Unavailable => Code::Unavailable,
         };
-        Status::new(code, error.message)
+        let mut status = Status::new(code, error.message);
+        if code == Code::Unimplemented {
+            status.metadata_mut().insert(REFUSAL, MetadataValue::from_static("unsupported"));
+        }
+        status
     }
+}
+
+/// Says that a cloud refused, where the code alone would say that its plugin does not have the method.
+const REFUSAL: &str = "trestle-refusal";
+
+/// Whether a plugin does not have the method that was called.
+fn is_missing(status: &Status) -> bool {
+    status.code() == Code::Unimplemented && !status.metadata().contains_key(REFUSAL)
 }
 
 impl From<Status> for CloudError {

@@ -23,7 +23,9 @@ pub mod conformance;
 mod contract;
 mod fake;
 pub mod grpc;
+mod kinds;
 pub mod twin;
 
 pub use contract::{At, Attachment, Cloud, CloudError, CloudErrorKind, Listing, PeeringSpec, ResourceSpec};
 pub use fake::{Dice, FakeCloud, Faults, Machine, reaches};
+pub use kinds::{endpoints_allowed, no_clusters, only_inbound};

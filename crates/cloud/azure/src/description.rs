@@ -1,6 +1,6 @@
 //! What a user writes for a machine: Azure's own JSON, with its location. No network settings.
 
-use cloud_api::CloudError;
+use cloud_api::{CloudError, no_clusters};
 use model::Segment;
 use serde_json::{Map, Value, json};
 
@@ -8,6 +8,8 @@ use crate::names::region_of;
 
 /// Fields of a machine that a user may set.
 const FIELDS: [&str; 7] = ["location", "properties", "zones", "identity", "plan", "tags", "extendedLocation"];
+/// Properties of a managed cluster.
+const CLUSTER: [&str; 1] = ["agentPoolProfiles"];
 const SHAPE: &str = r#"is JSON such as {"location": "westus2", "properties": {"hardwareProfile": {"vmSize": "Standard_B1s"}, "storageProfile": {…}, "osProfile": {…}}}"#;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +39,7 @@ impl Description {
         let Some(Value::Object(properties)) = fields.get_mut("properties") else {
             return Err(invalid("has no properties".to_owned()));
         };
+        no_clusters(CLUSTER.iter().find(|name| properties.contains_key(**name)), "Azure")?;
         if properties.contains_key("networkProfile") {
             let why = "sets the network with networkProfile, which Trestle does; leave it out";
             return Err(invalid(why.to_owned()));
@@ -82,5 +85,8 @@ mod tests {
         ] {
             assert!(Description::parse(bad).is_err(), "{bad}");
         }
+        let cluster = r#"{"location":"westus2","properties":{"agentPoolProfiles":[{"count":3}]}}"#;
+        let refused = Description::parse(cluster).unwrap_err();
+        assert_eq!(refused.kind, cloud_api::CloudErrorKind::Unsupported, "{refused}");
     }
 }

@@ -21,6 +21,8 @@ pub struct GcpOptions {
     pub endpoint: Option<String>,
     /// The project of namespaces that name none.
     pub project: Option<String>,
+    /// Whether descriptions of private endpoints are taken.
+    pub private_endpoints: bool,
     /// Marks what this controller made. Two controllers on one project need two owners.
     pub owner: Option<String>,
     /// A token to use as it is, instead of application default credentials.
@@ -105,6 +107,15 @@ impl Place {
     pub(crate) fn object(&self, collection: &str, name: &str) -> String {
         format!("{}/{collection}/{name}", self.0)
     }
+
+    /// Google's name of an operation here: some collections have another one where they are global.
+    fn operation(&self, collection: &str, verb: &str) -> String {
+        match (self.0.ends_with("/global"), collection) {
+            (true, "addresses") => format!("compute.globalAddresses.{verb}"),
+            (true, "forwardingRules") => format!("compute.globalForwardingRules.{verb}"),
+            _ => format!("compute.{collection}.{verb}"),
+        }
+    }
 }
 
 impl Compute {
@@ -165,7 +176,7 @@ impl Compute {
         name: &str,
     ) -> Result<Option<Value>, Failure> {
         let outcome = self
-            .send(&format!("compute.{collection}.get"), Method::GET, &place.object(collection, name), None)
+            .send(&place.operation(collection, "get"), Method::GET, &place.object(collection, name), None)
             .await;
         match outcome {
             Ok(object) => Ok(Some(object)),
@@ -251,7 +262,8 @@ impl Compute {
     ) -> Result<(), Failure> {
         let mut tries = 0;
         loop {
-            let url = format!("{path}?requestId={}", uuid::Uuid::new_v4());
+            let mark = if path.contains('?') { '&' } else { '?' };
+            let url = format!("{path}{mark}requestId={}", uuid::Uuid::new_v4());
             let started = self.send(operation, method.clone(), &url, body).await?;
             match self.end_of(operation, place, started).await? {
                 Ok(()) => return Ok(()),
@@ -313,7 +325,7 @@ impl Compute {
     pub(crate) async fn insert(&self, place: &Place, collection: &str, body: &Value) -> Result<(), Failure> {
         let path = format!("{}/{collection}", place.0);
         match self
-            .change(&format!("compute.{collection}.insert"), Method::POST, place, &path, Some(body))
+            .change(&place.operation(collection, "insert"), Method::POST, place, &path, Some(body))
             .await
         {
             Err(failure) if failure.is(Class::Exists) => Ok(()),
@@ -329,7 +341,7 @@ impl Compute {
         body: &Value,
     ) -> Result<(), Failure> {
         let path = place.object(collection, name);
-        self.change(&format!("compute.{collection}.update"), Method::PATCH, place, &path, Some(body)).await
+        self.change(&place.operation(collection, "update"), Method::PATCH, place, &path, Some(body)).await
     }
 
     pub(crate) async fn put(
@@ -340,7 +352,7 @@ impl Compute {
         body: &Value,
     ) -> Result<(), Failure> {
         let path = place.object(collection, name);
-        self.change(&format!("compute.{collection}.update"), Method::PUT, place, &path, Some(body)).await
+        self.change(&place.operation(collection, "update"), Method::PUT, place, &path, Some(body)).await
     }
 
     pub(crate) async fn act(
@@ -355,10 +367,24 @@ impl Compute {
         self.change(&format!("compute.{collection}.{verb}"), Method::POST, place, &path, Some(body)).await
     }
 
+    /// Changes a firewall policy's rules, or what it is in force for; `which` is a query that says which one.
+    pub(crate) async fn adjust(
+        &self,
+        place: &Place,
+        policy: &str,
+        verb: &str,
+        which: &str,
+        body: Option<&Value>,
+    ) -> Result<(), Failure> {
+        let mark = if which.is_empty() { "" } else { "?" };
+        let path = format!("{}/{verb}{mark}{which}", place.object("firewallPolicies", policy));
+        self.change(&format!("compute.firewallPolicies.{verb}"), Method::POST, place, &path, body).await
+    }
+
     /// Deletes an object. One that is not there is fine.
     pub(crate) async fn delete(&self, place: &Place, collection: &str, name: &str) -> Result<(), Failure> {
         let path = place.object(collection, name);
-        match self.change(&format!("compute.{collection}.delete"), Method::DELETE, place, &path, None).await {
+        match self.change(&place.operation(collection, "delete"), Method::DELETE, place, &path, None).await {
             Err(failure) if failure.is(Class::NotFound) => Ok(()),
             outcome => outcome,
         }

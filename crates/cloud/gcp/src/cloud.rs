@@ -12,7 +12,7 @@ use model::{
 
 use crate::{
     api::{Compute, GcpOptions, Place},
-    description::Description,
+    endpoints::{Spot, resources::parse},
     names::Names,
 };
 
@@ -22,6 +22,7 @@ pub(crate) type Result<T> = std::result::Result<T, CloudError>;
 pub struct GcpCloud {
     pub(crate) compute: Compute,
     pub(crate) owner: String,
+    pub(crate) private_endpoints: bool,
     project: Option<String>,
     pub(crate) turns: Turns,
 }
@@ -69,6 +70,7 @@ impl GcpCloud {
         Ok(Self {
             compute: Compute::new(options, environment, clock, recorder)?,
             owner: options.owner.clone().unwrap_or_else(|| "trestle".to_owned()),
+            private_endpoints: options.private_endpoints,
             project,
             turns: Turns::default(),
         })
@@ -95,6 +97,19 @@ impl GcpCloud {
     fn at(&self, at: &At) -> Result<Ground> {
         self.ground(&at.site, &at.deployment)
     }
+
+    async fn change(
+        &self,
+        ground: &Ground,
+        uri: &str,
+        set: &[PermitEntry],
+        unset: &[PermitEntry],
+    ) -> Result<()> {
+        match parse(uri, &ground.project) {
+            Some(_) => self.change_endpoint_list(ground, uri, set, unset).await,
+            None => self.change_list(ground, uri, set, unset).await,
+        }
+    }
 }
 
 #[async_trait]
@@ -104,7 +119,7 @@ impl Cloud for GcpCloud {
     }
 
     async fn inspect_resource(&self, _: &At, description: &str) -> Result<Segment> {
-        Ok(Description::parse(description)?.region)
+        Ok(self.described(description)?.network().clone())
     }
 
     async fn list(&self, at: &At) -> Result<Listing> {
@@ -113,16 +128,29 @@ impl Cloud for GcpCloud {
 
     async fn ensure_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<()> {
         let _turn = self.turns.take(&at.site.to_string()).await;
-        self.make_network(&self.at(at)?, region, space).await
+        let ground = self.at(at)?;
+        match Spot::of(region.as_str()) {
+            Some(spot) => self.make_endpoint_network(&ground, region, &spot, space).await,
+            None => {
+                self.make_network(&ground, region, space).await?;
+                self.settle_router(&ground).await
+            }
+        }
     }
 
     async fn delete_network(&self, at: &At, region: &Segment) -> Result<()> {
         let _turn = self.turns.take(&at.site.to_string()).await;
-        self.remove_network(&self.at(at)?, region.as_str()).await
+        let ground = self.at(at)?;
+        match Spot::of(region.as_str()) {
+            Some(spot) => self.remove_endpoint_network(&ground, region, &spot).await?,
+            None => self.remove_network(&ground, region.as_str()).await?,
+        }
+        self.settle_router(&ground).await?;
+        self.remove_empty_vpc(&ground).await
     }
 
     async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState> {
-        self.make_resource(&self.at(at)?, spec).await
+        self.make_described(&self.at(at)?, spec).await
     }
 
     async fn attach_resource(&self, _: &At, _: &Segment, id: &str) -> Result<ResourceState> {
@@ -133,19 +161,25 @@ impl Cloud for GcpCloud {
     }
 
     async fn delete_resource(&self, at: &At, name: &Segment) -> Result<()> {
-        self.remove_resource(&self.at(at)?, name).await
+        let ground = self.at(at)?;
+        self.remove_resource(&ground, name).await?;
+        self.remove_endpoint(&ground, name).await
     }
 
     async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>> {
-        self.read_list(&self.at(at)?, uri).await
+        let ground = self.at(at)?;
+        match parse(uri, &ground.project) {
+            Some(_) => self.read_endpoint_list(&ground, uri).await,
+            None => self.read_list(&ground, uri).await,
+        }
     }
 
     async fn add_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<()> {
-        self.change_list(&self.at(at)?, uri, entries, &[]).await
+        self.change(&self.at(at)?, uri, entries, &[]).await
     }
 
     async fn delete_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<()> {
-        self.change_list(&self.at(at)?, uri, &[], entries).await
+        self.change(&self.at(at)?, uri, &[], entries).await
     }
 
     async fn ensure_peering(&self, spec: &PeeringSpec) -> Result<()> {
@@ -157,10 +191,18 @@ impl Cloud for GcpCloud {
     }
 
     async fn ensure_nat(&self, at: &At, region: &Segment) -> Result<()> {
+        if Spot::of(region.as_str()).is_some() {
+            let message =
+                format!("{region} has private endpoints in it, which open no connections and need no NAT");
+            return Err(CloudError::unsupported(message));
+        }
         self.make_nat(&self.at(at)?, region).await
     }
 
     async fn delete_nat(&self, at: &At, region: &Segment) -> Result<()> {
+        if Spot::of(region.as_str()).is_some() {
+            return Ok(());
+        }
         let ground = self.at(at)?;
         let place = ground.region(region.as_str());
         Ok(self.compute.delete(&place, "routers", &ground.names.nat(region.as_str())).await?)
@@ -168,7 +210,11 @@ impl Cloud for GcpCloud {
 
     async fn create_gateway(&self, at: &At, asn: u32) -> Result<GatewayState> {
         let _turn = self.turns.take(&at.site.to_string()).await;
-        self.make_gateway(&self.at(at)?, asn).await
+        let ground = self.at(at)?;
+        let made = self.make_gateway(&ground, asn).await?;
+        // Before it has a tunnel.
+        self.settle_router(&ground).await?;
+        Ok(made)
     }
 
     async fn delete_gateway(&self, at: &At) -> Result<()> {

@@ -6,6 +6,7 @@
 //! ```text
 //!   network     one VPC per site, with a firewall that lets nothing out; one subnet per region
 //!   resource    instance with a network tag of its own
+//!   endpoint    reserved address and forwarding rule; closed at the senders ([`endpoints`])
 //!   permit list firewalls for that tag, one per entry (more if it has more than 256 targets)
 //!   peering     within a site nothing; between sites a VPC peering, and a disabled firewall that remembers who asked
 //!   NAT         router with a NAT, per region
@@ -17,7 +18,9 @@ mod api;
 mod cloud;
 mod connections;
 mod description;
+pub mod endpoints;
 mod gateway;
+mod kinds;
 mod lists;
 mod names;
 mod networks;

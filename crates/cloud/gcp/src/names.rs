@@ -43,6 +43,24 @@ impl Names {
         self.of("vm", name.as_str())
     }
 
+    /// What the names of endpoints begin with: those for Google's APIs have 20 letters and digits at most.
+    pub(crate) fn endpoints(&self) -> String {
+        format!("t{}", hash(&format!("{}/{}", self.owner, self.site), 8))
+    }
+
+    pub(crate) fn endpoint(&self, name: &Segment) -> String {
+        format!("{}{}", self.endpoints(), hash(name.as_str(), 10))
+    }
+
+    pub(crate) fn endpoint_subnet(&self, region: &str) -> String {
+        self.of("eps", region)
+    }
+
+    /// The policy that closes endpoints.
+    pub(crate) fn policy(&self) -> String {
+        format!("{}-endpoints", self.prefix())
+    }
+
     pub(crate) fn nat(&self, region: &str) -> String {
         self.of("nat", region)
     }
@@ -138,6 +156,9 @@ mod tests {
             names.deny(),
             names.subnet("us-west1"),
             names.instance(&long.parse().unwrap()),
+            names.endpoint_subnet("us-west1"),
+            names.policy(),
+            names.endpoint(&long.parse().unwrap()),
             names.nat("us-west1"),
             names.gateway(),
             names.router(),
@@ -151,6 +172,8 @@ mod tests {
                 name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
             );
         }
+        let endpoint = names.endpoint(&long.parse().unwrap());
+        assert!(endpoint.len() <= 20 && !endpoint.contains('-'), "{endpoint}");
         let different: std::collections::BTreeSet<_> = all.iter().collect();
         assert_eq!(different.len(), all.len());
         assert_ne!(names.network(), Names::new("other", &peer).network());

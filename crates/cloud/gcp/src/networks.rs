@@ -26,6 +26,19 @@ impl GcpCloud {
                 ))),
             };
         }
+        self.make_vpc(ground).await?;
+        let mark = names::write(names::Mark { region: Some(region.clone()), ..names.mark() });
+        let mut subnet = json!({"name": name, "network": ground.network(), "ipCidrRange": space.to_string(), "description": mark});
+        if self.private_endpoints {
+            // Endpoints for Google's own APIs are reached from such subnets only.
+            subnet["privateIpGoogleAccess"] = true.into();
+        }
+        Ok(compute.insert(&place, "subnetworks", &subnet).await?)
+    }
+
+    /// The site's VPC, closed.
+    pub(crate) async fn make_vpc(&self, ground: &Ground) -> Result<()> {
+        let (compute, names) = (&self.compute, &ground.names);
         let mark = names::write(names.mark());
         if compute.get(&ground.global(), "networks", &names.network()).await?.is_none() {
             let network = json!({"name": names.network(), "description": mark, "autoCreateSubnetworks": false, "routingConfig": {"routingMode": "GLOBAL"}});
@@ -33,10 +46,7 @@ impl GcpCloud {
         }
         // Nothing gets in by itself; this is so that nothing gets out, before anything is there.
         let deny = json!({"name": names.deny(), "network": ground.network(), "description": mark, "direction": "EGRESS", "priority": 65534, "denied": [{"IPProtocol": "all"}], "destinationRanges": ["0.0.0.0/0"]});
-        compute.insert(&ground.global(), "firewalls", &deny).await?;
-        let mark = names::write(names::Mark { region: Some(region.clone()), ..names.mark() });
-        let subnet = json!({"name": name, "network": ground.network(), "ipCidrRange": space.to_string(), "description": mark});
-        Ok(compute.insert(&place, "subnetworks", &subnet).await?)
+        Ok(compute.insert(&ground.global(), "firewalls", &deny).await?)
     }
 
     pub(crate) async fn subnets(&self, ground: &Ground) -> Result<Vec<(Segment, Ipv4Net)>> {
@@ -54,10 +64,15 @@ impl GcpCloud {
     }
 
     pub(crate) async fn remove_network(&self, ground: &Ground, region: &str) -> Result<()> {
-        let (compute, names) = (&self.compute, &ground.names);
+        let names = &ground.names;
         // Refused by Google while an instance lives in it.
-        compute.delete(&ground.region(region), "subnetworks", &names.subnet(region)).await?;
-        if !self.subnets(ground).await?.is_empty() {
+        Ok(self.compute.delete(&ground.region(region), "subnetworks", &names.subnet(region)).await?)
+    }
+
+    /// The VPC goes with the last of its networks.
+    pub(crate) async fn remove_empty_vpc(&self, ground: &Ground) -> Result<()> {
+        let (compute, names) = (&self.compute, &ground.names);
+        if !self.subnets(ground).await?.is_empty() || self.has_endpoint_networks(ground).await? {
             return Ok(());
         }
         let left = compute.list(&ground.global(), "firewalls", &format!("{}-", names.prefix())).await?;
@@ -78,8 +93,10 @@ impl GcpCloud {
             Ok(compute.list_all(&ground.project, collection, &prefix).await?)
         };
         let markers = async { Ok(compute.list(&ground.global(), "firewalls", &prefix("pm-")).await?) };
-        let (subnets, instances, routers, gateway, tunnels, markers) = try_join!(
-            self.subnets(ground),
+        let (mut subnets, closed, endpoints) =
+            try_join!(self.subnets(ground), self.endpoint_networks(ground), self.endpoints(ground),)?;
+        subnets.extend(closed);
+        let (instances, routers, gateway, tunnels, markers) = try_join!(
             list("instances", prefix("vm-")),
             list("routers", prefix("nat-")),
             self.gateway(ground),
@@ -108,8 +125,8 @@ impl GcpCloud {
         let across =
             mine(markers).into_iter().filter_map(|marker| names::read(&marker)?.peering).collect::<Vec<_>>();
         Ok(Listing {
-            networks: subnets.clone(),
-            resources: mine(instances).iter().filter_map(resource).collect(),
+            networks: subnets,
+            resources: mine(instances).iter().filter_map(resource).chain(endpoints).collect(),
             peerings: inside.chain(across).collect(),
             nats: mine(routers).iter().filter_map(|router| last(&router["region"]).parse().ok()).collect(),
             gateway: gateway.map(|gateway| gateway.state),

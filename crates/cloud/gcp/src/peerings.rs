@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cloud::{GcpCloud, Ground, Result},
+    endpoints::Spot,
     names,
 };
 
@@ -24,6 +25,10 @@ impl GcpCloud {
     pub(crate) async fn make_peering(&self, spec: &PeeringSpec) -> Result<()> {
         let grounds = self.ends(spec)?;
         for (ground, end) in grounds.iter().zip(spec.name.ends()) {
+            if Spot::of(end.region.as_str()).is_some() {
+                self.check_endpoint_peering(ground, spec).await?;
+                continue;
+            }
             let name = ground.names.subnet(end.region.as_str());
             let subnet = self.compute.get(&ground.region(end.region.as_str()), "subnetworks", &name).await?;
             subnet.ok_or_else(|| CloudError::conflict(format!("there is no network {end}")))?;

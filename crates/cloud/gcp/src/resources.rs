@@ -23,14 +23,12 @@ pub(crate) fn state_of(project: &str, instance: &Value) -> Option<ResourceState>
 }
 
 impl GcpCloud {
-    pub(crate) async fn make_resource(&self, ground: &Ground, spec: &ResourceSpec) -> Result<ResourceState> {
-        let description = Description::parse(&spec.description)?;
-        if description.region != spec.region {
-            return Err(CloudError::invalid(format!(
-                "the description is for {}, not {}",
-                description.region, spec.region
-            )));
-        }
+    pub(crate) async fn make_instance(
+        &self,
+        ground: &Ground,
+        spec: &ResourceSpec,
+        description: Description,
+    ) -> Result<ResourceState> {
         let name = ground.names.instance(&spec.name);
         let place = ground.zone(&description.zone);
         if let Some(there) = self.compute.get(&place, "instances", &name).await? {

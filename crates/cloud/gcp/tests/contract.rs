@@ -16,6 +16,7 @@ fn plugin(sim: &Sim) -> GcpCloud {
     let options = GcpOptions {
         endpoint: Some(format!("{}/compute/v1", sim.url())),
         token: Some("ya29.token".to_owned()),
+        private_endpoints: true,
         ..GcpOptions::default()
     };
     let none: [(&str, &str); 0] = [];
@@ -45,6 +46,42 @@ async fn the_plugin_keeps_the_contract() {
     run(&subject(&cloud)).await.unwrap();
     assert_eq!(sim.defects(), Vec::<String>::new());
     assert_eq!(sim.left(), Vec::<String>::new());
+}
+
+/// An endpoint is a resource like another: one of a service, the other of Google's own APIs.
+fn endpoints(cloud: &GcpCloud) -> Subject<'_> {
+    let attachment = r#"{"url":"projects/p2/regions/us-west1/serviceAttachments/db"}"#.to_owned();
+    let bundle = r#"{"bundle":"all-apis"}"#.to_owned();
+    Subject {
+        descriptions: [attachment, bundle],
+        with_network: r#"{"bundle":"all-apis","network":"n"}"#.to_owned(),
+        has_nat: false,
+        // A gateway stands in a network of instances.
+        peer: None,
+        ..subject(cloud)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn endpoints_keep_the_contract() {
+    for seed in 0..=3 {
+        for turned in [false, true] {
+            let sim = Sim::start().await.unwrap();
+            if seed > 0 {
+                let faults =
+                    Faults { throttle: 50, before: 20, lost: 20, html: 10, failed: 30, ..Faults::default() };
+                sim.set_faults(Faults { seed, ..faults });
+            }
+            let cloud = plugin(&sim);
+            let mut subject = endpoints(&cloud);
+            if turned {
+                subject.descriptions.reverse();
+            }
+            run(&subject).await.unwrap_or_else(|err| panic!("seed {seed}: {err}"));
+            assert_eq!(sim.defects(), Vec::<String>::new());
+            assert_eq!(sim.left(), Vec::<String>::new(), "seed {seed}");
+        }
+    }
 }
 
 /// Throttles, failed operations and cut connections are the plugin's to bear; the contract holds all the same.

@@ -26,6 +26,8 @@ pub struct IbmOptions {
     pub resource_group: Option<String>,
     /// Regions to look at; all of the account by default.
     pub regions: Option<Vec<Segment>>,
+    /// Whether descriptions of private endpoints are taken.
+    pub private_endpoints: bool,
     /// Marks what this controller made. Two controllers on one account need two owners.
     pub owner: Option<String>,
     /// PEM file of a CA to trust instead of the machine's.
@@ -73,6 +75,8 @@ pub(crate) const SUBNET: Kind = kind("subnet", "subnets", STATUS);
 pub(crate) const GROUP: Kind = kind("security_group", "security_groups", None);
 pub(crate) const RULE: Kind = kind("security_group_rule", "rules", None);
 pub(crate) const INSTANCE: Kind = kind("instance", "instances", Some(("status", "running")));
+pub(crate) const ENDPOINT_GATEWAY: Kind =
+    kind("endpoint_gateway", "endpoint_gateways", Some(("lifecycle_state", "stable")));
 pub(crate) const PUBLIC_GATEWAY: Kind = kind("public_gateway", "public_gateways", STATUS);
 pub(crate) const IKE: Kind = kind("ike_policy", "ike_policies", None);
 pub(crate) const IPSEC: Kind = kind("ipsec_policy", "ipsec_policies", None);

@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{Api, IbmOptions, Place, text},
-    description::Description,
     names::Names,
 };
 
@@ -23,6 +22,7 @@ pub(crate) type Result<T> = std::result::Result<T, CloudError>;
 pub struct IbmCloud {
     pub(crate) api: Api,
     pub(crate) owner: String,
+    pub(crate) private_endpoints: bool,
     resource_group: Option<String>,
     given_regions: Option<Vec<Segment>>,
     regions: tokio::sync::OnceCell<Vec<String>>,
@@ -70,6 +70,7 @@ impl IbmCloud {
         Ok(Self {
             api: Api::new(options, environment, clock, recorder)?,
             owner: options.owner.clone().unwrap_or_else(|| "trestle".to_owned()),
+            private_endpoints: options.private_endpoints,
             resource_group: options.resource_group.clone(),
             given_regions: options.regions.clone(),
             regions: tokio::sync::OnceCell::new(),
@@ -117,7 +118,7 @@ impl Cloud for IbmCloud {
     }
 
     async fn inspect_resource(&self, _: &At, description: &str) -> Result<Segment> {
-        Ok(Description::parse(description)?.region)
+        Ok(self.described(description)?.region().clone())
     }
 
     async fn list(&self, at: &At) -> Result<Listing> {
@@ -135,7 +136,7 @@ impl Cloud for IbmCloud {
     }
 
     async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState> {
-        self.make_resource(&self.at(at), spec).await
+        self.make_described(&self.at(at), spec).await
     }
 
     async fn inspect_attachment(&self, _: &At, id: &str) -> Result<Attachment> {
@@ -157,7 +158,9 @@ impl Cloud for IbmCloud {
     }
 
     async fn delete_resource(&self, at: &At, name: &Segment) -> Result<()> {
-        self.remove_resource(&self.at(at), name).await
+        let ground = self.at(at);
+        self.remove_resource(&ground, name).await?;
+        self.remove_endpoint(&ground, name).await
     }
 
     async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>> {

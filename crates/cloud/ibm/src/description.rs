@@ -1,6 +1,6 @@
 //! What a user writes for an instance: IBM's own JSON of an instance prototype. No network settings.
 
-use cloud_api::CloudError;
+use cloud_api::{CloudError, no_clusters};
 use model::Segment;
 use serde_json::{Map, Value, json};
 
@@ -15,6 +15,9 @@ const NETWORK: [&str; 6] = [
 ];
 /// Fields that Trestle sets itself.
 const OWN: [&str; 2] = ["name", "resource_group"];
+
+/// Fields of a managed cluster.
+const CLUSTER: [&str; 3] = ["workerPool", "worker_pool", "kubeVersion"];
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Description {
@@ -31,6 +34,7 @@ impl Description {
                      {\"id\": …}, \"keys\": [{\"id\": …}]}";
         let mut fields: Map<String, Value> =
             serde_json::from_str(text).map_err(|err| invalid(format!("{shape}; this is not: {err}")))?;
+        no_clusters(CLUSTER.iter().find(|name| fields.contains_key(**name)), "IBM Cloud")?;
         if let Some(network) = NETWORK.iter().find(|name| fields.contains_key(**name)) {
             return Err(invalid(format!(
                 "sets the network with {network}, which Trestle does; leave it out"
@@ -39,18 +43,9 @@ impl Description {
         if let Some(own) = OWN.iter().find(|name| fields.contains_key(**name)) {
             return Err(invalid(format!("has {own}, which Trestle sets; leave it out")));
         }
-        let zone = match fields.get("zone") {
-            Some(Value::String(zone)) => zone.clone(),
-            Some(zone) => zone["name"].as_str().unwrap_or_default().to_owned(),
-            None => return Err(invalid("names no zone".to_owned())),
-        };
-        let bad = || invalid(format!("has the zone {zone:?}, which is none"));
-        // A zone is its region and a number.
-        let (region, number) = zone.rsplit_once('-').ok_or_else(bad)?;
-        if number.parse::<u8>().is_err() {
-            return Err(bad());
-        }
-        let region = region.parse().map_err(|_| bad())?;
+        let zone = fields.get("zone").ok_or_else(|| invalid("names no zone".to_owned()))?;
+        let (zone, region) =
+            zone_in(zone).ok_or_else(|| invalid(format!("has the zone {zone}, which is none")))?;
         for needed in ["profile", "image"] {
             if !fields.contains_key(needed) {
                 return Err(invalid(format!("has no {needed}")));
@@ -59,6 +54,14 @@ impl Description {
         fields.insert("zone".to_owned(), json!({"name": zone}));
         Ok(Self { zone, region, fields })
     }
+}
+
+/// A zone and its region. A zone is its region and a number, as a text or as an identity.
+pub(crate) fn zone_in(value: &Value) -> Option<(String, Segment)> {
+    let zone = value.as_str().or(value["name"].as_str())?;
+    let (region, number) = zone.rsplit_once('-')?;
+    number.parse::<u8>().ok()?;
+    Some((zone.to_owned(), region.parse().ok()?))
 }
 
 #[cfg(test)]

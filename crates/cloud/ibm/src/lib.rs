@@ -7,6 +7,7 @@
 //! ```text
 //!   network     VPC per site and region; four address prefixes, one per zone and one spare; a subnet per zone in use
 //!   resource    instance in a security group of its own, which has no rules at first
+//!   endpoint    endpoint gateway with one address, in a security group of its own
 //!   permit list rules of that group, and a note that says whose they are
 //!   peering     transit gateway per site, or per pair of sites, that the networks are attached to; a note per peering
 //!   NAT         public gateway per zone in use
@@ -22,8 +23,10 @@ mod attach;
 mod cloud;
 mod connections;
 mod description;
+mod endpoints;
 mod gateway;
 mod joints;
+mod kinds;
 mod lists;
 mod names;
 mod nat;

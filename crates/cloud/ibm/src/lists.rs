@@ -1,6 +1,6 @@
 //! Permit lists: read the group and its note, plan, then change only what differs.
 
-use cloud_api::CloudError;
+use cloud_api::{CloudError, only_inbound};
 use futures::future::try_join_all;
 use model::PermitEntry;
 use serde_json::Value;
@@ -27,7 +27,7 @@ impl IbmCloud {
     async fn list_of(&self, ground: &Ground, uri: &str) -> Result<List> {
         let missing = || CloudError::not_found(format!("there is no resource {uri} in {}", ground.site));
         let (region, instance) = uri.split_once('/').ok_or_else(missing)?;
-        if !ground.names.is_instance(instance) {
+        if !ground.names.is_instance(instance) && !ground.names.is_endpoint(instance) {
             return Err(missing());
         }
         let vpc = self.vpc(ground, region).await?.ok_or_else(missing)?;
@@ -57,6 +57,9 @@ impl IbmCloud {
     ) -> Result<()> {
         let _turn = self.turns.take(uri).await;
         let mut list = self.list_of(ground, uri).await?;
+        if ground.names.is_endpoint(&list.instance) {
+            only_inbound(set)?;
+        }
         let change = plan(&list.rules, &list.note, set, unset)?;
         // A note that does not fit is refused before anything else is.
         for note in change.first.iter().chain(&change.last) {

@@ -65,6 +65,14 @@ impl Names {
         self.of("vm", name.as_str())
     }
 
+    pub(crate) fn endpoint(&self, name: &Segment) -> String {
+        self.of("vpe", name.as_str())
+    }
+
+    pub(crate) fn is_endpoint(&self, name: &str) -> bool {
+        name.starts_with(&self.named("vpe-"))
+    }
+
     pub(crate) fn is_instance(&self, name: &str) -> bool {
         name.starts_with(&self.named("vm-"))
     }
@@ -136,6 +144,7 @@ mod tests {
         let names = Names::new("trestle", &site);
         let peer: Site = "other.aws".parse().unwrap();
         let vm = names.instance(&long.parse().unwrap());
+        let vpe = names.endpoint(&long.parse().unwrap());
         let all = [
             names.network(),
             names.gateway_network(),
@@ -152,6 +161,8 @@ mod tests {
             names.hub(),
             names.joint("us-south"),
             Names::pair("trestle", &site, &peer).hub(),
+            names.group(&vpe),
+            vpe,
         ];
         for name in &all {
             assert!(name.len() <= 63, "{name}");

@@ -257,6 +257,13 @@ impl IbmCloud {
                 text(instance, "name")
             )));
         }
+        if let Some(endpoint) = self.endpoints(ground, &vpc).await?.first() {
+            return Err(CloudError::conflict(format!(
+                "the network {}.{region} has the endpoint gateway {} in it",
+                ground.site,
+                text(endpoint, "name")
+            )));
+        }
         self.settle_hub(ground, Some(region)).await?;
         self.remove_nat(ground, region).await?;
         let place = Place::Region(region);
@@ -296,24 +303,32 @@ impl IbmCloud {
                 .list(Place::Region(&vpc.region), &PUBLIC_GATEWAY, &ground.within("public_gateways"))
                 .await?)
         };
-        let (prefixes, instances, groups, nats) =
-            try_join!(self.prefixes(vpc), self.instances(vpc), self.groups(vpc), nats)?;
+        let (prefixes, instances, endpoints, groups, nats) = try_join!(
+            self.prefixes(vpc),
+            self.instances(vpc),
+            self.endpoints(ground, vpc),
+            self.groups(vpc),
+            nats
+        )?;
         let region: Segment = vpc
             .region
             .parse()
             .map_err(|_| CloudError::invalid(format!("{} is no region's name", vpc.region)))?;
-        let resource = |instance: &Value| {
-            let name = crate::resources::note_of(ground, &groups, text(instance, "name"))?.name;
-            Some((name.parse().ok()?, crate::resources::state_of(&vpc.region, instance)?))
+        let resource = |object: &Value, state: Option<model::ResourceState>| {
+            let name = crate::resources::note_of(ground, &groups, text(object, "name"))?.name;
+            Some((name.parse().ok()?, state?))
         };
         let alive =
             instances.iter().filter(|one| is_alive(one) && ground.names.is_instance(text(one, "name")));
+        let machines = alive.filter_map(|one| resource(one, crate::resources::state_of(&vpc.region, one)));
+        let services =
+            endpoints.iter().filter_map(|one| resource(one, crate::endpoints::state_of(&vpc.region, one)));
         let mine = nats
             .iter()
             .any(|nat| nat["vpc"]["id"] == vpc.id.as_str() && is_alive(nat) && ground.names.owns(nat));
         Ok(Listing {
             networks: whole(&prefixes).map(|space| (region.clone(), space)).into_iter().collect(),
-            resources: alive.filter_map(resource).collect(),
+            resources: machines.chain(services).collect(),
             peerings: noted_peerings(ground, &groups),
             nats: if mine { vec![region] } else { Vec::new() },
             ..Listing::default()

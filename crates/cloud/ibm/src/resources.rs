@@ -47,14 +47,12 @@ pub(crate) fn group_of<'g>(ground: &Ground, groups: &'g [Value], instance: &str)
 }
 
 impl IbmCloud {
-    pub(crate) async fn make_resource(&self, ground: &Ground, spec: &ResourceSpec) -> Result<ResourceState> {
-        let description = Description::parse(&spec.description)?;
-        if description.region != spec.region {
-            return Err(CloudError::invalid(format!(
-                "the description is for {}, not {}",
-                description.region, spec.region
-            )));
-        }
+    pub(crate) async fn make_instance(
+        &self,
+        ground: &Ground,
+        spec: &ResourceSpec,
+        description: Description,
+    ) -> Result<ResourceState> {
         let (name, region) = (ground.names.instance(&spec.name), spec.region.as_str());
         let _turn = self.turns.take(&format!("{region}/{name}")).await;
         let (place, vpc) = (Place::Region(region), self.need_vpc(ground, region).await?);

@@ -17,6 +17,7 @@ fn plugin(sim: &Sim) -> IbmCloud {
     let options = IbmOptions {
         endpoint: Some(format!("{url}/{{region}}/v1")),
         transit_endpoint: Some(format!("{url}/v1")),
+        private_endpoints: true,
         ..IbmOptions::default()
     };
     let key = Environment::of([("IBMCLOUD_API_KEY", "key"), ("IBMCLOUD_IAM_API_ENDPOINT", url.as_str())]);
@@ -48,6 +49,35 @@ async fn the_plugin_keeps_the_contract() {
     run(&subject(&cloud, Some(machine))).await.unwrap();
     assert_eq!(sim.defects(), Vec::<String>::new());
     assert_eq!(sim.objects(), before);
+}
+
+/// An endpoint is a resource like another.
+fn endpoints(cloud: &IbmCloud) -> Subject<'_> {
+    let description = |zone: &str| {
+        let target = r#"{"resource_type":"provider_infrastructure_service","name":"ibm-ntp-server"}"#;
+        format!(r#"{{"zone":"{zone}","target":{target}}}"#)
+    };
+    Subject {
+        descriptions: [description("us-south-1"), description("eu-de-2")],
+        with_network: description("us-south-1").replace("{\"zone\"", "{\"ips\":[],\"zone\""),
+        ..subject(cloud, None)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn endpoints_keep_the_contract() {
+    for seed in 0..=3 {
+        let sim = Sim::start().await.unwrap();
+        if seed > 0 {
+            let faults =
+                Faults { throttle: 50, before: 20, lost: 20, html: 10, failed: 30, ..Faults::default() };
+            sim.set_faults(Faults { seed, ..faults });
+        }
+        let cloud = plugin(&sim);
+        run(&endpoints(&cloud)).await.unwrap_or_else(|err| panic!("seed {seed}: {err}"));
+        assert_eq!(sim.defects(), Vec::<String>::new());
+        assert_eq!(sim.left(), Vec::<String>::new(), "seed {seed}");
+    }
 }
 
 /// Throttles, objects that fail and cut connections are the plugin's to bear; the contract holds all the same.

@@ -1,6 +1,7 @@
 //! Google Compute Engine: JSON over REST, changes as operations.
 
 mod check;
+mod endpoints;
 mod links;
 mod objects;
 mod schema;
@@ -94,6 +95,9 @@ fn target(ask: &Ask<'_>) -> Option<Target> {
         ("operations", Some("global")) => "globalOperations",
         ("operations", Some("regions")) => "regionOperations",
         ("operations", Some("zones")) => "zoneOperations",
+        ("addresses", Some("global")) => "globalAddresses",
+        ("forwardingRules", Some("global")) => "globalForwardingRules",
+        ("firewallPolicies", Some("global")) => "networkFirewallPolicies",
         (other, _) => other,
     };
     found.method = format!("compute.{collection}.{verb}");

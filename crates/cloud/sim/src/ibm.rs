@@ -3,6 +3,7 @@
 //! Paths are `/v1/…`, and `/REGION/v1/…` for regions other than us-south. Objects answer at once and come to their state
 //! later.
 
+mod endpoints;
 mod instances;
 mod links;
 mod machines;

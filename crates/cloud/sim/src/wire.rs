@@ -63,6 +63,14 @@ pub struct Host {
     pub cut_off: Vec<String>,
     pub inbound: Firewall,
     pub outbound: Firewall,
+    /// What comes before `outbound`, if anything does: a packet must pass both.
+    pub guard: Option<Firewall>,
+}
+
+impl Host {
+    fn lets_out(&self, to: Ipv4Addr, packet: &Packet) -> bool {
+        self.guard.as_ref().is_none_or(|guard| guard.passes(to, packet)) && self.outbound.passes(to, packet)
+    }
 }
 
 /// Where a network sends what is not its own.
@@ -218,7 +226,7 @@ impl Wire {
     pub fn trip(&self, from: Ipv4Addr, to: Ipv4Addr, packet: &Packet) -> Option<Trip> {
         let (a, b) = (self.host(from)?, self.host(to)?);
         Some(Trip {
-            leaves: a.outbound.passes(to, packet),
+            leaves: a.lets_out(to, packet),
             enters: b.inbound.passes(from, packet),
             there: self.delivers(a, to, &b.network),
             back: self.delivers(b, from, &a.network),
@@ -261,7 +269,7 @@ impl Wire {
     pub fn reaches_public(&self, from: Ipv4Addr, to: Ipv4Addr, packet: &Packet) -> bool {
         let Some(host) = self.host(from) else { return false };
         let route = self.networks.get(&host.network).and_then(|network| self.route(host, network, to));
-        host.outbound.passes(to, packet) && matches!(route, Some(Way::Hop(Hop::Internet)))
+        host.lets_out(to, packet) && matches!(route, Some(Way::Hop(Hop::Internet)))
     }
 
     /// Whether there is a way from a host to an address in a network, the firewalls aside.
@@ -374,6 +382,7 @@ mod tests {
                 network: name,
                 routes: None,
                 cut_off: Vec::new(),
+                guard: None,
                 inbound: Firewall(vec![any.clone()]),
                 outbound: Firewall(vec![any]),
             });

@@ -114,6 +114,36 @@ async fn everything(
     cloud.delete_network(other, &regions[0]).await.unwrap();
 }
 
+/// A service of somebody else, behind an address of ours.
+async fn make_and_remove_endpoint(cloud: &dyn Cloud, at: &At, space: &str, description: &str) {
+    let region = cloud.inspect_resource(at, description).await.unwrap();
+    cloud.ensure_network(at, &region, space.parse().unwrap()).await.unwrap();
+    let name: Segment = "e".parse().unwrap();
+    let description = description.to_owned();
+    let spec = ResourceSpec { name: name.clone(), region: region.clone(), description };
+    let made = cloud.create_resource(at, &spec).await.unwrap();
+    for targets in [&["10.9.0.1"][..], &["10.9.0.2"][..]] {
+        cloud.add_entries(at, &made.uri, &[entry("x", targets, Direction::Inbound)]).await.unwrap();
+    }
+    let entries = [entry("x", &["10.9.0.2"], Direction::Inbound)];
+    cloud.delete_entries(at, &made.uri, &entries).await.unwrap();
+    cloud.list(at).await.unwrap();
+    cloud.delete_resource(at, &name).await.unwrap();
+    cloud.delete_network(at, &region).await.unwrap();
+}
+
+/// Both kinds of endpoints, with a gateway that must not advertise them, in a network that was there before the flag.
+async fn endpoints_beside_instances(before: &GcpCloud, cloud: &GcpCloud, at: &At, instance: &str) {
+    let region = before.inspect_resource(at, instance).await.unwrap();
+    before.ensure_network(at, &region, "10.0.0.0/16".parse().unwrap()).await.unwrap();
+    cloud.create_gateway(at, 64_999).await.unwrap();
+    let attachment = r#"{"url":"projects/p2/regions/us-west1/serviceAttachments/db"}"#;
+    make_and_remove_endpoint(cloud, at, "10.3.0.0/16", attachment).await;
+    make_and_remove_endpoint(cloud, at, "10.4.0.0/16", r#"{"bundle":"all-apis"}"#).await;
+    cloud.delete_gateway(at).await.unwrap();
+    cloud.delete_network(at, &region).await.unwrap();
+}
+
 /// What exists, on a gateway that is there.
 async fn attach_and_let_go(cloud: &dyn Cloud, at: &At, machine: &Machine) {
     let found = cloud.inspect_attachment(at, &machine.id).await.unwrap();
@@ -181,7 +211,8 @@ async fn gcp_permissions_are_the_documented_ones() {
     let sim = Sim::start().await.unwrap();
     let operations = Arc::new(Operations::default());
     let endpoint = Some(format!("{}/compute/v1", sim.url()));
-    let options = GcpOptions { endpoint, token: Some("t".to_owned()), ..GcpOptions::default() };
+    let (token, private_endpoints) = (Some("t".to_owned()), true);
+    let options = GcpOptions { endpoint, token, private_endpoints, ..GcpOptions::default() };
     let none: [(&str, &str); 0] = [];
     let cloud = GcpCloud::with(
         &options,
@@ -195,11 +226,32 @@ async fn gcp_permissions_are_the_documented_ones() {
         r#"{"zone":"europe-west1-b","machineType":"e2-micro","disks":[{"boot":true}]}"#,
     ];
     everything(&cloud, &at("ns.gcp", "p1"), &at("other.gcp", "p1"), descriptions, None).await;
-    let permission =
-        |operation: &String| operation.replace(".insert", ".create").replace(".getRouterStatus", ".get");
+    let options = GcpOptions { private_endpoints: false, ..options };
+    let before =
+        GcpCloud::with(&options, Environment::of(none), Some(Arc::clone(&sim.clock) as _), None).unwrap();
+    endpoints_beside_instances(&before, &cloud, &at("ns.gcp", "p1"), descriptions[0]).await;
+    // Permissions are one for several requests, and one for the rules of a policy.
+    let permission = |operation: &String| {
+        let renamed = [
+            ("ddresses.insert", "ddresses.createInternal"),
+            ("ddresses.delete", "ddresses.deleteInternal"),
+            (".insert", ".create"),
+            (".getRouterStatus", ".get"),
+            (".addRule", ".update"),
+            (".patchRule", ".update"),
+            (".removeRule", ".update"),
+            ("firewallPolicies.addAssociation", "networks.setFirewallPolicy"),
+            ("firewallPolicies.removeAssociation", "networks.setFirewallPolicy"),
+        ];
+        renamed.iter().fold(operation.clone(), |name, (from, to)| name.replace(from, to))
+    };
     let used: BTreeSet<String> = operations.0.lock().unwrap().iter().map(permission).collect();
     // Referring to an object takes a permission on it, which no request names.
-    let referring = |name: &String| name.ends_with(".use") || name == "compute.networks.updatePolicy";
+    let referring = |name: &String| {
+        [".use", ".useInternal", ".pscCreate", ".pscDelete", "networks.updatePolicy"]
+            .iter()
+            .any(|end| name.ends_with(end))
+    };
     let documented: BTreeSet<String> =
         documented("gcp.md", "compute.").into_iter().filter(|name| !referring(name)).collect();
     assert_eq!(used, documented);
@@ -249,6 +301,7 @@ async fn ibm_operations_are_the_documented_ones() {
     let options = IbmOptions {
         endpoint: Some(format!("{url}/{{region}}/v1")),
         transit_endpoint: Some(format!("{url}/v1")),
+        private_endpoints: true,
         ..IbmOptions::default()
     };
     let key = Environment::of([("IBMCLOUD_API_KEY", "aSecretKey"), ("IBMCLOUD_IAM_API_ENDPOINT", &url)]);
@@ -262,6 +315,8 @@ async fn ibm_operations_are_the_documented_ones() {
     let machine = sim.put_machine("ibm");
     let before = sim.objects();
     everything(&cloud, &at("ns.ibm", ""), &at("other.ibm", ""), descriptions, Some(machine)).await;
+    let endpoint = r#"{"zone":"us-south-1","target":{"resource_type":"provider_infrastructure_service","name":"ibm-ntp-server"}}"#;
+    make_and_remove_endpoint(&cloud, &at("ns.ibm", ""), "10.3.0.0/16", endpoint).await;
     let documented: BTreeSet<String> =
         documented("ibm.md", "is.").into_iter().chain(documented("ibm.md", "transit.")).collect();
     assert_eq!(*operations.0.lock().unwrap(), documented);

@@ -4,6 +4,8 @@
 
 #[path = "stories/attach.rs"]
 mod attach;
+#[path = "stories/endpoints.rs"]
+mod endpoints;
 #[path = "stories/faults.rs"]
 mod faults;
 #[path = "stories/house.rs"]

@@ -111,9 +111,16 @@ impl Job {
 
 /// What a plan means for a job.
 enum Verdict {
-    Waits { left: usize, message: String },
+    Waits {
+        left: usize,
+        message: String,
+    },
     Done,
-    Failed(String),
+    /// With what could not be done, if it was tried.
+    Failed {
+        message: String,
+        object: Option<String>,
+    },
 }
 
 /// A plan, with what jobs ask of it at hand: there may be as many of them as there are steps.
@@ -211,7 +218,12 @@ impl Orchestrator {
         let settled = join_all(running.into_iter().map(|job| async {
             match self.judge(&job, &outlook) {
                 Verdict::Done => self.end_job(job, JobState::Done, String::new()).await,
-                Verdict::Failed(message) => self.end_job(job, JobState::Failed, message).await,
+                Verdict::Failed { message, object } => {
+                    let ended = self.end_job(job, JobState::Failed, message).await;
+                    // What is left to do there is something else now, and later jobs are not judged by this one.
+                    object.into_iter().for_each(|object| drop(self.failures.lock().remove(&object)));
+                    ended
+                }
                 Verdict::Waits { left, message } => self.progress(job, left, message),
             }
         }));
@@ -238,7 +250,7 @@ impl Orchestrator {
         for problem in problems.filter(about) {
             match problem.kind.goes_by_itself() {
                 true => absent = Some(problem.to_string()),
-                false => return Verdict::Failed(problem.to_string()),
+                false => return Verdict::Failed { message: problem.to_string(), object: None },
             }
         }
         let waiting = job.resources.iter().filter_map(|name| outlook.plan.waiting.get(name)).flatten();
@@ -252,9 +264,12 @@ impl Orchestrator {
         for id in &left {
             // What a step waits for holds the job up just as well.
             let held = outlook.plan.steps[*id].after.iter().chain([id]);
-            for failure in held.filter_map(|step| failures.get(&outlook.objects[*step])) {
+            for (object, failure) in held.filter_map(|step| failures.get_key_value(&outlook.objects[*step])) {
                 if failure.is_final {
-                    return Verdict::Failed(failure.message.clone());
+                    return Verdict::Failed {
+                        message: failure.message.clone(),
+                        object: Some(object.clone()),
+                    };
                 }
                 message.clone_from(&failure.message);
             }

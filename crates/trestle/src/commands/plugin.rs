@@ -65,6 +65,9 @@ pub struct PluginArgs {
     /// The Google Cloud project of namespaces that name none
     #[arg(long, value_name = "PROJECT")]
     project: Option<String>,
+    /// Take descriptions of private endpoints, in Google Cloud and IBM Cloud
+    #[arg(long)]
+    private_endpoints: bool,
     /// PEM file of the plugin's certificate
     #[arg(long, value_name = "FILE", requires = "key", required_unless_present = "plaintext_loopback")]
     cert: Option<PathBuf>,
@@ -81,7 +84,7 @@ pub struct PluginArgs {
 
 pub async fn run(args: PluginArgs) -> anyhow::Result<()> {
     let PluginArgs { kind, name, listen, data_dir, cert, key, client_ca, plaintext_loopback, .. } = args;
-    let PluginArgs { endpoint, owner, project, .. } = args;
+    let PluginArgs { endpoint, owner, project, private_endpoints, .. } = args;
     if plaintext_loopback && !listen.ip().is_loopback() {
         bail!("--plaintext-loopback is for loopback addresses, and {listen} is none");
     }
@@ -92,9 +95,14 @@ pub async fn run(args: PluginArgs) -> anyhow::Result<()> {
             Arc::new(AzureCloud::new(&AzureOptions { endpoint, owner, ..AzureOptions::default() })?)
         }
         Kind::Gcp => {
-            Arc::new(GcpCloud::new(&GcpOptions { endpoint, owner, project, ..GcpOptions::default() })?)
+            let options =
+                GcpOptions { endpoint, owner, project, private_endpoints, ..GcpOptions::default() };
+            Arc::new(GcpCloud::new(&options)?)
         }
-        Kind::Ibm => Arc::new(IbmCloud::new(&IbmOptions { endpoint, owner, ..IbmOptions::default() })?),
+        Kind::Ibm => {
+            let options = IbmOptions { endpoint, owner, private_endpoints, ..IbmOptions::default() };
+            Arc::new(IbmCloud::new(&options)?)
+        }
         Kind::Linux => {
             Arc::new(LinuxCloud::open(name.clone(), data_dir, cloud_linux::Options::default()).await?)
         }

@@ -26,6 +26,7 @@ use wire::{
 use super::convert::{
     attachment, deployment, entries, listing, parse, parse_all, resource, site_message, status, texts, traits,
 };
+use super::is_missing;
 use crate::{At, Attachment, Cloud, CloudError, CloudErrorKind, Listing, PeeringSpec, ResourceSpec};
 
 /// The region of resources whose plugin cannot say.
@@ -66,7 +67,7 @@ fn or_without<T>(
 ) -> Result<T, CloudError> {
     match answer {
         Ok(answer) => Ok(answer.into_inner()),
-        Err(status) if status.code() == tonic::Code::Unimplemented => other().ok_or_else(seed_only),
+        Err(status) if is_missing(&status) => other().ok_or_else(seed_only),
         Err(status) => Err(status.into()),
     }
 }
@@ -130,9 +131,7 @@ impl Cloud for RemoteCloud {
                 self.is_extended.store(true, Ordering::Relaxed);
                 traits(answer.get_ref())
             }
-            Err(status) if status.code() == tonic::Code::Unimplemented => {
-                Ok(CloudTraits::of_kind(self.name.as_str()))
-            }
+            Err(status) if is_missing(&status) => Ok(CloudTraits::of_kind(self.name.as_str())),
             Err(status) => Err(status.into()),
         }
     }
@@ -147,7 +146,7 @@ impl Cloud for RemoteCloud {
 
     async fn list(&self, at: &At) -> Result<Listing, CloudError> {
         let answer = self.extension().list_site(site_message(at)).await;
-        if !matches!(&answer, Err(status) if status.code() == tonic::Code::Unimplemented) {
+        if !matches!(&answer, Err(status) if is_missing(status)) {
             return listing(or_without(answer, || None)?);
         }
         let used = self.plugin().get_used_address_spaces(deployment(at, 0)).await?.into_inner();
@@ -303,5 +302,19 @@ impl Cloud for RemoteCloud {
         let answer = self.extension().get_connection_addresses(connection(at, peer)).await;
         let none = || Some(v1::CloudConnectionAddresses { addresses: Vec::new() });
         parse_all("address", &or_without(answer, none)?.addresses)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a plugin refuses must not be taken for what it does not have, which is passed over.
+    #[test]
+    fn a_refusal_is_no_missing_method() {
+        let answer = |status: Status| or_without(Err::<Response<u8>, _>(status), || Some(7));
+        assert_eq!(answer(Status::unimplemented("")), Ok(7));
+        let refusal = CloudError::unsupported("not without its flag");
+        assert_eq!(answer(refusal.clone().into()), Err(refusal));
     }
 }

@@ -42,6 +42,7 @@ impl Ec2 {
                 network: instance["VpcId"].as_str().unwrap_or_default().to_owned(),
                 routes: self.subnet_routes(instance),
                 cut_off: self.cut_off(instance),
+                guard: None,
                 inbound: self.firewall(instance, false),
                 outbound: self.firewall(instance, true),
             });

@@ -149,6 +149,7 @@ impl Azure {
             network: key(vnet),
             routes: None,
             cut_off: Vec::new(),
+            guard: None,
             inbound: firewall("Inbound"),
             outbound: firewall("Outbound"),
         })

@@ -60,6 +60,9 @@ impl Gce {
             "externalVpnGateways" => super::check::external(&object)?,
             "vpnTunnels" => self.check_tunnel(&mut object)?,
             "routers" => self.check_router(request, &mut object)?,
+            "addresses" => self.reserve(request, &mut object)?,
+            "forwardingRules" => self.forwarding_rule(request, &mut object)?,
+            "firewallPolicies" => self.firewall_policy(&mut object),
             _ => return Err(refuse(404, "notFound", "not simulated")),
         }
         object["_until"] = until.into();
@@ -114,18 +117,7 @@ impl Gce {
         {
             return Err(refuse(400, "invalid", "The subnetwork is in another region"));
         }
-        let net: Ipv4Net = subnet["ipCidrRange"]
-            .as_str()
-            .and_then(|text| text.parse().ok())
-            .ok_or_else(|| refuse(500, "backendError", "subnet"))?;
-        let used = subnet["_used"].as_u64().unwrap_or(1) + 1;
-        let address = Ipv4Addr::from(u32::from(net.network()) + u32::try_from(used).unwrap_or(u32::MAX));
-        if !net.contains(&address) {
-            return Err(refuse(400, "invalid", "IP_SPACE_EXHAUSTED"));
-        }
-        if let Some(subnet) = self.objects.get_mut(&path) {
-            subnet["_used"] = used.into();
-        }
+        let address = self.next_address(&path)?;
         let interface = &mut object["networkInterfaces"][0];
         interface["subnetwork"] = subnet["selfLink"].clone();
         interface["network"] = subnet["network"].clone();
@@ -138,9 +130,33 @@ impl Gce {
         Ok(())
     }
 
-    /// All allowing firewalls go.
+    /// The next address of a subnet that is ready.
+    pub(super) fn next_address(&mut self, path: &str) -> Result<Ipv4Addr, Refusal> {
+        let subnet = self.ready(path)?.clone();
+        let net: Ipv4Net = subnet["ipCidrRange"]
+            .as_str()
+            .and_then(|text| text.parse().ok())
+            .ok_or_else(|| refuse(500, "backendError", "subnet"))?;
+        let used = subnet["_used"].as_u64().unwrap_or(1) + 1;
+        let address = Ipv4Addr::from(u32::from(net.network()) + u32::try_from(used).unwrap_or(u32::MAX));
+        if !net.contains(&address) {
+            return Err(refuse(400, "invalid", "IP_SPACE_EXHAUSTED"));
+        }
+        if let Some(subnet) = self.objects.get_mut(path) {
+            subnet["_used"] = used.into();
+        }
+        Ok(address)
+    }
+
+    /// All allowing firewalls go, and all rules of policies that hand over to them; and policies are put out of force.
     pub(crate) fn vandalise(&mut self) {
         self.objects.retain(|path, object| !path.contains("/firewalls/") || object["allowed"].is_null());
+        for rules in self.objects.values_mut().filter_map(|object| object.get_mut("rules")) {
+            rules.as_array_mut().into_iter().for_each(|list| list.retain(|rule| rule["action"] == "deny"));
+        }
+        for bound in self.objects.values_mut().filter_map(|object| object.get_mut("associations")) {
+            *bound = json!([]);
+        }
     }
 
     pub(super) fn of_kind<'g>(
@@ -190,6 +206,7 @@ impl Gce {
                 .iter()
                 .flat_map(|list| object[*list].as_array().into_iter().flatten());
             direct.iter().any(|field| object[*field] == link.as_str())
+                || super::endpoints::uses(object, &link)
                 || interfaces
                     .flat_map(|one| {
                         ["network", "subnetwork", "linkedVpnTunnel"].map(|field| one[field].clone())
@@ -201,6 +218,8 @@ impl Gce {
             .iter()
             .find(|(other, object)| *other != path && refers(object))
             .map(|(user, _)| user.clone());
+        let bound = self.get(path)?["associations"].as_array().is_some_and(|list| !list.is_empty());
+        let user = user.or_else(|| bound.then(|| "an association".to_owned()));
         if let Some(user) = user.or_else(|| peered.then(|| "a peering".to_owned())) {
             let message = format!(
                 "The {} resource '{path}' is already being used by '{user}'",
@@ -220,6 +239,13 @@ impl Gce {
 
     pub(super) fn act(&mut self, request: &Request<'_>, path: &str, until: u64) -> Done {
         match request.target.verb.as_str() {
+            _ if request.target.collection == "firewallPolicies" => self.adjust_policy(request, path, until),
+            "setPrivateIpGoogleAccess" => {
+                let object = self.objects.get_mut(path).ok_or_else(|| refuse(404, "notFound", path))?;
+                object["privateIpGoogleAccess"] = request.body["privateIpGoogleAccess"].clone();
+                object["_until"] = until.into();
+                Ok(())
+            }
             "addPeering" => self.add_peering(request, path, until),
             "removePeering" => self.remove_peering(request, path, until),
             "setTags" => {

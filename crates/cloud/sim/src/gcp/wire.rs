@@ -8,21 +8,21 @@ use serde_json::Value;
 use super::state::{Gce, path_of};
 use crate::wire::{Bgp, Firewall, Gateway, GatewayHop, Hop, Host, Line, Network, Tunnel, Wire};
 
-fn net(value: &Value) -> Option<Ipv4Net> {
+pub(super) fn net(value: &Value) -> Option<Ipv4Net> {
     value.as_str()?.parse().ok()
 }
 
 /// `URL of the network@region`.
-fn wire_name(network: &Value, region: &str) -> String {
+pub(super) fn wire_name(network: &Value, region: &str) -> String {
     format!("{}@{region}", network.as_str().unwrap_or_default())
 }
 
-fn last(value: &Value) -> &str {
+pub(super) fn last(value: &Value) -> &str {
     value.as_str().and_then(|text| text.rsplit('/').next()).unwrap_or_default()
 }
 
 impl Gce {
-    fn is_there(object: &Value) -> bool {
+    pub(super) fn is_there(object: &Value) -> bool {
         object["_until"].is_null()
     }
 
@@ -54,6 +54,7 @@ impl Gce {
                     && router["region"] == subnet["region"]
                     && router["nats"].as_array().is_some_and(|list| !list.is_empty())
             });
+            routes.extend(self.global_routes(subnet));
             if has_nat {
                 routes.push((Ipv4Net::default(), Hop::Internet));
             }
@@ -68,7 +69,8 @@ impl Gce {
                 .filter(|subnet| self.is_global(&router["network"]) || subnet["region"] == router["region"]);
             let routes = advertised.filter_map(|subnet| {
                 let hop = GatewayHop::Network(wire_name(&subnet["network"], last(&subnet["region"])));
-                Some((net(&subnet["ipCidrRange"])?, hop))
+                let space = net(&subnet["ipCidrRange"]).filter(|space| Self::tells(router, *space))?;
+                Some((space, hop))
             });
             let link = router["selfLink"].clone();
             let tunnels = self.of_kind("vpnTunnels").filter(|(_, tunnel)| tunnel["router"] == link);
@@ -79,15 +81,18 @@ impl Gce {
             let interface = &instance["networkInterfaces"][0];
             let zone = last(&instance["zone"]);
             let region = zone.rsplit_once('-').map_or(zone, |(region, _)| region);
+            let address = interface["networkIP"].as_str().and_then(|text| text.parse().ok());
             wire.hosts.push(Host {
-                address: interface["networkIP"].as_str().and_then(|text| text.parse().ok()),
+                address,
                 network: wire_name(&interface["network"], region),
                 routes: None,
                 cut_off: Vec::new(),
                 inbound: self.firewall(instance, "INGRESS"),
                 outbound: self.firewall(instance, "EGRESS"),
+                guard: self.guard(&interface["network"], address),
             });
         }
+        self.join_endpoints(wire);
     }
 
     fn is_global(&self, network: &Value) -> bool {
@@ -95,7 +100,7 @@ impl Gce {
         self.objects.get(&path).is_some_and(|network| network["routingConfig"]["routingMode"] == "GLOBAL")
     }
 
-    fn active_peers(&self, network: &Value) -> Vec<Value> {
+    pub(super) fn active_peers(&self, network: &Value) -> Vec<Value> {
         let path = path_of(network.as_str().unwrap_or_default(), "");
         let peerings = self.objects.get(&path).map(|network| network["peerings"].clone()).unwrap_or_default();
         let active = peerings.as_array().into_iter().flatten().filter(|one| one["state"] == "ACTIVE");
@@ -175,25 +180,34 @@ fn lines(rule: &Value) -> Vec<Line> {
     let ranges =
         if rule["direction"] == "EGRESS" { &rule["destinationRanges"] } else { &rule["sourceRanges"] };
     let peers: Vec<Ipv4Net> = ranges.as_array().into_iter().flatten().filter_map(net).collect();
-    let line = |one: &Value| {
-        let protocol = match one["IPProtocol"].as_str()? {
-            "all" => None,
-            "tcp" => Some(6),
-            "udp" => Some(17),
-            "icmp" => Some(1),
-            "esp" => Some(50),
-            "ah" => Some(51),
-            "sctp" => Some(132),
-            number => Some(number.parse().ok()?),
-        };
-        let port = |text: &str| {
-            let (first, last) = text.split_once('-').unwrap_or((text, text));
-            Some((first.parse().ok()?, last.parse().ok()?))
-        };
-        let ports =
-            one["ports"].as_array().into_iter().flatten().filter_map(|text| port(text.as_str()?)).collect();
-        let priority = u32::try_from(rule["priority"].as_u64()?).ok()?;
-        Some(Line { priority, allow, protocol, ports, src_ports: vec![], peers: peers.clone() })
+    let priority = u32::try_from(rule["priority"].as_u64().unwrap_or_default()).unwrap_or(u32::MAX);
+    let lines = list.as_array().into_iter().flatten();
+    lines.filter_map(|one| line(one, "IPProtocol", priority, allow, &peers)).collect()
+}
+
+/// What a protocol and its ports say, of firewalls and of policies alike.
+pub(super) fn line(
+    one: &Value,
+    protocol: &str,
+    priority: u32,
+    allow: bool,
+    peers: &[Ipv4Net],
+) -> Option<Line> {
+    let protocol = match one[protocol].as_str()? {
+        "all" => None,
+        "tcp" => Some(6),
+        "udp" => Some(17),
+        "icmp" => Some(1),
+        "esp" => Some(50),
+        "ah" => Some(51),
+        "sctp" => Some(132),
+        number => Some(number.parse().ok()?),
     };
-    list.as_array().into_iter().flatten().filter_map(line).collect()
+    let port = |text: &str| {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        Some((first.parse().ok()?, last.parse().ok()?))
+    };
+    let ports =
+        one["ports"].as_array().into_iter().flatten().filter_map(|text| port(text.as_str()?)).collect();
+    Some(Line { priority, allow, protocol, ports, src_ports: vec![], peers: peers.to_vec() })
 }

@@ -24,6 +24,7 @@ fn resource_type(kind: &str) -> &'static str {
         "security_groups/rules" => "security_group_rule",
         "instances" => "instance",
         "public_gateways" => "public_gateway",
+        "endpoint_gateways" => "endpoint_gateway",
         "ike_policies" => "ike_policy",
         "ipsec_policies" => "ipsec_policy",
         "vpn_gateways" => "vpn_gateway",
@@ -178,6 +179,10 @@ impl Ibm {
                 self.public_gateway(request, &mut object)?;
                 30
             }
+            "endpoint_gateways" => {
+                self.endpoint_gateway(request, &mut object)?;
+                100
+            }
             "keys" => {
                 object["public_key"] = request.body["public_key"].clone();
                 object["type"] = "rsa".into();
@@ -247,12 +252,13 @@ impl Ibm {
         };
         match object["_kind"].as_str()? {
             "vpcs" => {
-                let inside =
-                    ["subnets", "instances", "public_gateways"].iter().find_map(|kind| used(kind, "_vpc"));
+                let inside = ["subnets", "instances", "public_gateways", "endpoint_gateways"];
+                let inside = inside.iter().find_map(|kind| used(kind, "_vpc"));
                 inside.or_else(|| self.joint_of(object)).map(|user| ("vpc_in_use", user))
             }
             "subnets" => used("instances", "_subnet")
                 .or_else(|| used("vpn_gateways", "_subnet"))
+                .or_else(|| used("endpoint_gateways", "_subnet"))
                 .map(|user| ("subnet_in_use_network_interface_exists", user)),
             "public_gateways" => {
                 let mut subnets = self.of_kind("subnets");
@@ -261,8 +267,8 @@ impl Ibm {
                     .map(|one| ("public_gateway_in_use", one["name"].to_string()))
             }
             "security_groups" => {
-                let mut instances = self.of_kind("instances");
-                let target = instances.find(|one| {
+                let mut targets = self.of_kind("instances").chain(self.of_kind("endpoint_gateways"));
+                let target = targets.find(|one| {
                     one["_groups"].as_array().is_some_and(|list| list.iter().any(|group| group == id))
                 });
                 let mut rules = self.of_kind("security_groups/rules");
@@ -302,6 +308,7 @@ impl Ibm {
             "subnets" => (5, &["status"]),
             "instances" => (15, &["status", "lifecycle_state"]),
             "public_gateways" => (5, &["status"]),
+            "endpoint_gateways" => (10, &["lifecycle_state"]),
             "vpn_gateways" => (120, &["lifecycle_state"]),
             "transit_gateways" => (5, &["status"]),
             "transit_gateways/connections" => (10, &["status"]),
@@ -347,7 +354,9 @@ impl Ibm {
                 let rules = self.of_kind("security_groups/rules").filter(|rule| rule["_parent"] == *id);
                 shown["rules"] = rules.map(rest::show).collect();
                 let mine = |one: &&Value| one["_groups"].as_array().is_some_and(|list| list.contains(id));
-                shown["targets"] = self.of_kind("instances").filter(mine).map(target).collect();
+                let machines = self.of_kind("instances").filter(mine).map(target);
+                let services = self.of_kind("endpoint_gateways").filter(mine).map(super::endpoints::target);
+                shown["targets"] = machines.chain(services).collect();
             }
             "vpcs/address_prefixes" => {
                 let mut subnets = self.of_kind("subnets").filter(|one| one["_vpc"] == object["_parent"]);

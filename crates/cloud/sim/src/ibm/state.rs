@@ -197,9 +197,10 @@ impl Ibm {
 
     /// Every permit goes, every closed group is opened to everybody, and every tunnel is cut.
     pub(crate) fn vandalise(&mut self) {
-        let instances: Vec<Value> = self.of_kind("instances").cloned().collect();
+        let targets = self.of_kind("instances").chain(self.of_kind("endpoint_gateways"));
+        let targets: Vec<Value> = targets.cloned().collect();
         let is_used = |group: &str| {
-            instances
+            targets
                 .iter()
                 .flat_map(|one| one["_groups"].as_array().into_iter().flatten())
                 .any(|id| id == group)

@@ -13,7 +13,7 @@ fn text(value: &Value) -> &str {
 }
 
 /// `id of the VPC@zone`.
-fn wire_name(vpc: &Value, zone: &Value) -> String {
+pub(super) fn wire_name(vpc: &Value, zone: &Value) -> String {
     format!("{}@{}", text(vpc), text(zone))
 }
 
@@ -66,10 +66,12 @@ impl Ibm {
                 network: wire_name(&instance["_vpc"], &instance["zone"]["name"]),
                 routes: None,
                 cut_off: Vec::new(),
+                guard: None,
                 inbound: self.firewall(instance, "inbound"),
                 outbound: self.firewall(instance, "outbound"),
             });
         }
+        wire.hosts.extend(self.endpoint_hosts());
     }
 
     fn has_nat(&self, zone: &str) -> bool {
@@ -131,7 +133,7 @@ impl Ibm {
         connection["tunnels"].as_array().into_iter().flatten().filter_map(end).collect()
     }
 
-    fn firewall(&self, instance: &Value, direction: &str) -> Firewall {
+    pub(super) fn firewall(&self, instance: &Value, direction: &str) -> Firewall {
         let groups = instance["_groups"].as_array().into_iter().flatten();
         let rules = groups.flat_map(|group| {
             self.of_kind("security_groups/rules").filter(move |rule| rule["_parent"] == *group)

@@ -10,18 +10,34 @@ use cloud_http::auth::Environment;
 use cloud_sim::{Fault, Sim};
 use model::{Direction, EntryName, PermitEntry, Ports, Protocol, Segment, Traffic};
 
-use super::house::{CLOUDS, House, both, deployment, description, plugin};
+use super::house::{CLOUDS, House, both, deployment, description, plugin, services};
 
 fn at(cloud: &str) -> At {
     At { site: format!("ns.{cloud}").parse().unwrap(), deployment: deployment(cloud).to_owned() }
 }
 
 async fn make(cloud: &dyn Cloud, kind: &str) -> Result<model::ResourceState, cloud_api::CloudError> {
-    let region = cloud.inspect_resource(&at(kind), description(kind, 0)).await?;
+    make_as(cloud, kind, description(kind, 0)).await
+}
+
+async fn make_as(
+    cloud: &dyn Cloud,
+    kind: &str,
+    text: &str,
+) -> Result<model::ResourceState, cloud_api::CloudError> {
+    let region = cloud.inspect_resource(&at(kind), text).await?;
     cloud.ensure_network(&at(kind), &region, "10.0.0.0/16".parse().unwrap()).await?;
-    let spec =
-        ResourceSpec { name: "a".parse().unwrap(), region, description: description(kind, 0).to_owned() };
+    let spec = ResourceSpec { name: "a".parse().unwrap(), region, description: text.to_owned() };
     cloud.create_resource(&at(kind), &spec).await
+}
+
+/// A machine, and private endpoints where a cloud has them.
+fn descriptions() -> Vec<(&'static str, &'static str)> {
+    let of_cloud = |cloud: &'static str| {
+        let all = std::iter::once(description(cloud, 0)).chain(services(cloud).iter().copied());
+        all.map(move |text| (cloud, text)).collect::<Vec<_>>()
+    };
+    CLOUDS.into_iter().flat_map(of_cloud).collect()
 }
 
 /// Credentials that ended are fetched again once; wrong ones end in an error that passes when somebody mends them.
@@ -63,7 +79,11 @@ async fn a_permission_that_is_missing_for_one_call() {
 }
 
 async fn clear(cloud: &dyn Cloud, kind: &str) {
-    let region = cloud.inspect_resource(&at(kind), description(kind, 0)).await.unwrap();
+    clear_as(cloud, kind, description(kind, 0)).await;
+}
+
+async fn clear_as(cloud: &dyn Cloud, kind: &str, text: &str) {
+    let region = cloud.inspect_resource(&at(kind), text).await.unwrap();
     cloud.delete_resource(&at(kind), &"a".parse().unwrap()).await.unwrap();
     cloud.delete_network(&at(kind), &region).await.unwrap();
 }
@@ -91,11 +111,11 @@ async fn a_quota_that_is_reached_half_way() {
 /// an answer. The call then says so, or gets over it; done again, it is done once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn any_one_request_may_go_wrong() {
-    for kind in CLOUDS {
+    for (kind, text) in descriptions() {
         let sim = Sim::start().await.unwrap();
         let cloud = plugin(kind, &sim);
-        make(&*cloud, kind).await.unwrap();
-        clear(&*cloud, kind).await;
+        make_as(&*cloud, kind, text).await.unwrap();
+        clear_as(&*cloud, kind, text).await;
         let operations: std::collections::BTreeSet<String> =
             sim.take_calls().into_iter().map(|call| call.operation).collect();
         for operation in operations {
@@ -103,11 +123,13 @@ async fn any_one_request_may_go_wrong() {
                 let sim = Sim::start().await.unwrap();
                 let cloud = plugin(kind, &sim);
                 sim.script(&operation, fault, 1);
-                let made = match make(&*cloud, kind).await {
+                let made = match make_as(&*cloud, kind, text).await {
                     Ok(made) => made,
                     Err(err) => {
                         assert!(err.is_passing(), "{operation} {fault:?}: {err}");
-                        make(&*cloud, kind).await.unwrap_or_else(|err| panic!("{operation} {fault:?}: {err}"))
+                        make_as(&*cloud, kind, text)
+                            .await
+                            .unwrap_or_else(|err| panic!("{operation} {fault:?}: {err}"))
                     }
                 };
                 let listed = cloud.list(&at(kind)).await.unwrap_or_default();
@@ -141,6 +163,7 @@ async fn two_controllers_on_one_account() {
             endpoint,
             owner: Some(owner.to_owned()),
             token: Some("t".to_owned()),
+            private_endpoints: true,
             ..GcpOptions::default()
         };
         Box::new(GcpCloud::with(&options, keys(), clock(), None).unwrap()) as Box<dyn Cloud>
@@ -154,22 +177,23 @@ async fn two_controllers_on_one_account() {
         };
         Box::new(AzureCloud::with(&options, keys(), clock(), None).unwrap()) as Box<dyn Cloud>
     };
-    let ibm = |owner: &str| Box::new(super::house::ibm(&sim, Some(owner))) as Box<dyn Cloud>;
+    let ibm = |owner: &str| Box::new(super::house::ibm(&sim, Some(owner), true)) as Box<dyn Cloud>;
     let owners = ["one", "two"];
-    for (kind, [one, two]) in [
-        ("aws", owners.map(aws)),
-        ("azure", owners.map(azure)),
-        ("gcp", owners.map(gcp)),
-        ("ibm", owners.map(ibm)),
-    ] {
-        let first = make(&*one, kind).await.unwrap();
+    for (kind, text) in descriptions() {
+        let [one, two] = match kind {
+            "aws" => owners.map(aws),
+            "azure" => owners.map(azure),
+            "gcp" => owners.map(gcp),
+            _ => owners.map(ibm),
+        };
+        let first = make_as(&*one, kind, text).await.unwrap();
         assert_eq!(two.list(&at(kind)).await.unwrap(), cloud_api::Listing::default(), "{kind}");
         let err = two.permit_list(&at(kind), &first.uri).await.unwrap_err();
         assert_eq!(err.kind, CloudErrorKind::NotFound, "{kind}");
-        make(&*two, kind).await.unwrap();
-        clear(&*two, kind).await;
+        make_as(&*two, kind, text).await.unwrap();
+        clear_as(&*two, kind, text).await;
         assert_eq!(one.list(&at(kind)).await.unwrap().resources.len(), 1, "{kind}");
-        clear(&*one, kind).await;
+        clear_as(&*one, kind, text).await;
     }
     assert_eq!(sim.left(), Vec::<String>::new());
 }
@@ -199,13 +223,13 @@ async fn a_list_that_is_too_long_changes_nothing() {
 /// Nothing to do is nothing done: a call that finds everything as it should be only reads.
 #[tokio::test]
 async fn what_is_there_is_only_read() {
-    for kind in CLOUDS {
+    for (kind, text) in descriptions() {
         let sim = Sim::start().await.unwrap();
         let cloud = plugin(kind, &sim);
-        make(&*cloud, kind).await.unwrap();
+        make_as(&*cloud, kind, text).await.unwrap();
         sim.take_calls();
-        make(&*cloud, kind).await.unwrap();
-        let reads = ["Describe", "/read", ".get", ".list", ".list_"];
+        make_as(&*cloud, kind, text).await.unwrap();
+        let reads = ["Describe", "/read", ".get", ".list", ".list_", ".aggregatedList"];
         let writes: Vec<_> = sim
             .take_calls()
             .into_iter()

@@ -44,6 +44,20 @@ pub fn description(cloud: &str, region: usize) -> &'static str {
     }
 }
 
+/// Descriptions of private endpoints, of each kind that a cloud has.
+pub fn services(cloud: &str) -> &'static [&'static str] {
+    match cloud {
+        "gcp" => &[
+            r#"{"url":"projects/producer/regions/us-west1/serviceAttachments/db"}"#,
+            r#"{"bundle":"all-apis"}"#,
+        ],
+        "ibm" => &[
+            r#"{"zone":"us-south-1","target":{"resource_type":"provider_infrastructure_service","name":"ibm-ntp-server"}}"#,
+        ],
+        _ => &[],
+    }
+}
+
 /// Where a namespace is in a cloud.
 pub fn deployment(cloud: &str) -> &'static str {
     match cloud {
@@ -53,8 +67,13 @@ pub fn deployment(cloud: &str) -> &'static str {
     }
 }
 
-/// A plugin that has just been started.
+/// A plugin that has just been started, with every flag set.
 pub fn plugin(cloud: &str, sim: &Sim) -> Arc<dyn Cloud> {
+    with_endpoints(cloud, sim, true)
+}
+
+/// A plugin whose configuration allows private endpoints, or does not.
+pub fn with_endpoints(cloud: &str, sim: &Sim, private_endpoints: bool) -> Arc<dyn Cloud> {
     let clock = Some(Arc::clone(&sim.clock) as _);
     match cloud {
         "aws" => {
@@ -68,10 +87,11 @@ pub fn plugin(cloud: &str, sim: &Sim) -> Arc<dyn Cloud> {
             let none: [(&str, &str); 0] = [];
             Arc::new(AzureCloud::with(&options, Environment::of(none), clock, None).unwrap())
         }
-        "ibm" => Arc::new(ibm(sim, None)),
+        "ibm" => Arc::new(ibm(sim, None, private_endpoints)),
         _ => {
             let endpoint = Some(format!("{}/compute/v1", sim.url()));
-            let options = GcpOptions { endpoint, token: Some("ya29.x".to_owned()), ..GcpOptions::default() };
+            let token = Some("ya29.x".to_owned());
+            let options = GcpOptions { endpoint, token, private_endpoints, ..GcpOptions::default() };
             let none: [(&str, &str); 0] = [];
             Arc::new(GcpCloud::with(&options, Environment::of(none), clock, None).unwrap())
         }
@@ -79,12 +99,13 @@ pub fn plugin(cloud: &str, sim: &Sim) -> Arc<dyn Cloud> {
 }
 
 /// The IBM plugin, which fetches its tokens from the simulator too.
-pub fn ibm(sim: &Sim, owner: Option<&str>) -> IbmCloud {
+pub fn ibm(sim: &Sim, owner: Option<&str>, private_endpoints: bool) -> IbmCloud {
     let url = sim.url();
     let options = IbmOptions {
         endpoint: Some(format!("{url}/{{region}}/v1")),
         transit_endpoint: Some(format!("{url}/v1")),
         owner: owner.map(str::to_owned),
+        private_endpoints,
         ..IbmOptions::default()
     };
     let key = Environment::of([("IBMCLOUD_API_KEY", "key"), ("IBMCLOUD_IAM_API_ENDPOINT", url.as_str())]);

@@ -12,7 +12,7 @@ use model::{
     CloudTraits, ConnectionSpec, Direction, EntryName, PermitEntry, Ports, Protocol, Secret, Traffic,
 };
 
-use super::house::{deployment, description, plugin};
+use super::house::{deployment, description, plugin, services};
 
 fn at(kind: &str) -> At {
     At { site: format!("ns.{kind}").parse().unwrap(), deployment: deployment(kind).to_owned() }
@@ -38,6 +38,7 @@ async fn build(cloud: &dyn Cloud, kind: &str) {
     let at = at(kind);
     let region = cloud.inspect_resource(&at, description(kind, 0)).await.unwrap();
     cloud.ensure_network(&at, &region, "10.0.0.0/16".parse().unwrap()).await.unwrap();
+    let home = region.clone();
     let (name, description) = ("a".parse().unwrap(), description(kind, 0).to_owned());
     let vm = cloud
         .create_resource(&at, &ResourceSpec { name, region: region.clone(), description })
@@ -50,7 +51,18 @@ async fn build(cloud: &dyn Cloud, kind: &str) {
         ["10.200.0.4".parse().unwrap()].into(),
         Default::default(),
     );
-    cloud.add_entries(&at, &vm.uri, &[entry.unwrap()]).await.unwrap();
+    let entries = [entry.unwrap()];
+    cloud.add_entries(&at, &vm.uri, &entries).await.unwrap();
+    for (number, service) in services(kind).iter().enumerate() {
+        let region = cloud.inspect_resource(&at, service).await.unwrap();
+        let space =
+            if region == home { "10.0.0.0/16".to_owned() } else { format!("10.{}.0.0/16", number + 1) };
+        cloud.ensure_network(&at, &region, space.parse().unwrap()).await.unwrap();
+        let name = format!("e{number}").parse().unwrap();
+        let spec = ResourceSpec { name, region, description: (*service).to_owned() };
+        let endpoint = cloud.create_resource(&at, &spec).await.unwrap();
+        cloud.add_entries(&at, &endpoint.uri, &entries).await.unwrap();
+    }
     cloud.ensure_nat(&at, &region).await.unwrap();
     cloud.create_gateway(&at, 64_514).await.unwrap();
     cloud.create_bgp_sessions(&at, &link(kind)).await.unwrap();
@@ -65,6 +77,13 @@ async fn tear(cloud: &dyn Cloud, kind: &str) {
     insist(async || cloud.delete_gateway(&at).await).await;
     insist(async || cloud.delete_nat(&at, &region).await).await;
     insist(async || cloud.delete_resource(&at, &"a".parse().unwrap()).await).await;
+    for (number, service) in services(kind).iter().enumerate() {
+        insist(async || cloud.delete_resource(&at, &format!("e{number}").parse().unwrap()).await).await;
+        let of_it = cloud.inspect_resource(&at, service).await.unwrap();
+        if of_it != region {
+            insist(async || cloud.delete_network(&at, &of_it).await).await;
+        }
+    }
     insist(async || cloud.delete_network(&at, &region).await).await;
 }
 

@@ -1,0 +1,117 @@
+//! Kinds of resources: which one a description is of. An instance has a profile and an image, an endpoint has a target.
+
+use cloud_api::{CloudError, ResourceSpec, endpoints_allowed};
+use model::{ResourceState, Segment};
+use serde_json::{Map, Value};
+
+use crate::{
+    cloud::{Ground, IbmCloud, Result},
+    description::{Description, zone_in},
+};
+
+/// Fields of an endpoint that Trestle sets.
+const OWN: [&str; 5] = ["vpc", "ips", "security_groups", "name", "resource_group"];
+
+/// What a description is of.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Described {
+    Instance(Description),
+    Endpoint(EndpointDescription),
+}
+
+/// What a user writes for an endpoint: IBM's own JSON of an endpoint gateway prototype, and the zone of its address.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct EndpointDescription {
+    pub(crate) zone: String,
+    pub(crate) region: Segment,
+    pub(crate) fields: Map<String, Value>,
+}
+
+impl Described {
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        match serde_json::from_str::<Map<String, Value>>(text) {
+            Ok(fields) if fields.contains_key("target") => {
+                EndpointDescription::of(fields).map(Self::Endpoint)
+            }
+            _ => Description::parse(text).map(Self::Instance),
+        }
+    }
+
+    pub(crate) fn region(&self) -> &Segment {
+        match self {
+            Self::Instance(description) => &description.region,
+            Self::Endpoint(description) => &description.region,
+        }
+    }
+}
+
+impl EndpointDescription {
+    fn of(mut fields: Map<String, Value>) -> Result<Self> {
+        let invalid =
+            |what: String| CloudError::invalid(format!("the description of an IBM Cloud endpoint {what}"));
+        if let Some(own) = OWN.iter().find(|name| fields.contains_key(**name)) {
+            return Err(invalid(format!("has {own}, which Trestle sets; leave it out")));
+        }
+        if !fields["target"].is_object() {
+            return Err(invalid(
+                "has a target such as {\"resource_type\": \"provider_cloud_service\", \"crn\": …}".to_owned(),
+            ));
+        }
+        let zone = fields.remove("zone").ok_or_else(|| invalid("names no zone".to_owned()))?;
+        let (zone, region) =
+            zone_in(&zone).ok_or_else(|| invalid(format!("has the zone {zone}, which is none")))?;
+        Ok(Self { zone, region, fields })
+    }
+}
+
+impl IbmCloud {
+    /// A description that the configuration allows.
+    pub(crate) fn described(&self, text: &str) -> Result<Described> {
+        let described = Described::parse(text)?;
+        if matches!(described, Described::Endpoint(_)) {
+            endpoints_allowed(self.private_endpoints, "IBM Cloud")?;
+        }
+        Ok(described)
+    }
+
+    pub(crate) async fn make_described(&self, ground: &Ground, spec: &ResourceSpec) -> Result<ResourceState> {
+        let described = self.described(&spec.description)?;
+        if *described.region() != spec.region {
+            return Err(CloudError::invalid(format!(
+                "the description is for {}, not {}",
+                described.region(),
+                spec.region
+            )));
+        }
+        match described {
+            Described::Instance(description) => self.make_instance(ground, spec, description).await,
+            Described::Endpoint(description) => self.make_endpoint(ground, spec, description).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_description_tells_the_kind() {
+        let endpoint =
+            r#"{"zone":"us-south-2","target":{"resource_type":"provider_cloud_service","crn":"crn:v1:x"}}"#;
+        let Described::Endpoint(read) = Described::parse(endpoint).unwrap() else { panic!("an endpoint") };
+        assert_eq!((read.zone.as_str(), read.region.as_str()), ("us-south-2", "us-south"));
+        assert_eq!(read.fields.keys().collect::<Vec<_>>(), ["target"]);
+        let instance = r#"{"zone":"us-south-2","profile":{"name":"b"},"image":{"id":"i"}}"#;
+        assert!(matches!(Described::parse(instance), Ok(Described::Instance(_))));
+        for bad in [
+            r#"{"target":{"crn":"c"}}"#,
+            r#"{"zone":"us-south","target":{"crn":"c"}}"#,
+            r#"{"zone":"us-south-1","target":"c"}"#,
+            r#"{"zone":"us-south-1","target":{"crn":"c"},"ips":[]}"#,
+            r#"{"zone":"us-south-1","target":{"crn":"c"},"security_groups":[]}"#,
+            r#"{"zone":"us-south-1","target":{"crn":"c"},"vpc":{}}"#,
+        ] {
+            assert!(Described::parse(bad).is_err(), "{bad}");
+        }
+    }
+}
