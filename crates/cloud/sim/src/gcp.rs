@@ -1,6 +1,7 @@
 //! Google Compute Engine: JSON over REST, changes as operations.
 
 mod check;
+mod filter;
 mod links;
 mod objects;
 mod schema;

@@ -91,7 +91,7 @@ impl Ec2 {
         let attached = json!({"NetworkInterfaceId": eni, "SubnetId": subnet_id, "VpcId": subnet["VpcId"], "PrivateIpAddress": address.to_string(), "Groups": groups, "Status": "in-use", "OwnerId": ACCOUNT});
         let object = json!({"InstanceId": id, "ImageId": ask.text("ImageId"), "InstanceType": if ask.text("InstanceType").is_empty() { "m1.small" } else { ask.text("InstanceType") },
             "State": instance_state("pending"), "PrivateIpAddress": address.to_string(), "SubnetId": subnet_id, "VpcId": subnet["VpcId"],
-            "Placement": {"AvailabilityZone": subnet["AvailabilityZone"]}, "SecurityGroups": groups, "NetworkInterfaces": [attached], "ClientToken": token});
+            "Placement": {"AvailabilityZone": subnet["AvailabilityZone"]}, "SecurityGroups": groups, "NetworkInterfaces": [attached], "ClientToken": token, "LaunchTime": "2026-10-01T00:00:00.000Z"});
         let object = self.put(&id, "instance", object, ask);
         let mut interface = attached;
         interface["Attachment"] = json!({"InstanceId": id, "DeviceIndex": 0, "Status": "attached"});

@@ -193,7 +193,7 @@ impl Ec2 {
 
     fn table_owner(&mut self, ask: &Action<'_>) -> Result<&mut Value, Refusal> {
         let table = ask.text("TransitGatewayRouteTableId");
-        let found = self.objects.values_mut().find(|one| {
+        let found = self.objects.find_mut(|one| {
             one["Options"]["AssociationDefaultRouteTableId"] == table && one["_region"] == ask.region
         });
         found.ok_or_else(|| refuse("InvalidRouteTableID.NotFound", format!("{table} does not exist")))
