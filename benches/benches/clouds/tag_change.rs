@@ -21,10 +21,11 @@ pub async fn run() {
     }
 }
 
-/// IBM Cloud gives a VPC a hundred security groups, one of which is not a VM's: there two namespaces share the VMs.
+/// IBM Cloud gives a VPC a hundred security groups, and a VM takes several: there four namespaces share the VMs.
 fn places(kind: &str) -> Vec<At> {
-    let other = At { site: format!("other.{kind}").parse().unwrap(), ..at(kind) };
-    if kind == "ibm" { vec![at(kind), other] } else { vec![at(kind)] }
+    let namespaces: &[&str] = if kind == "ibm" { &["ns", "b", "c", "d"] } else { &["ns"] };
+    let place = |name: &&str| At { site: format!("{name}.{kind}").parse().unwrap(), ..at(kind) };
+    namespaces.iter().map(place).collect()
 }
 
 async fn story(sim: &Sim, cloud: &dyn Cloud, kind: &str, description: &str) {

@@ -7,6 +7,7 @@ use super::{
     Action, Outcome, Refusal, refuse,
     state::{ACCOUNT, Ec2},
 };
+use crate::rest::texts;
 
 const MISSING: &str = "InvalidGroup.NotFound";
 const MOST: usize = 60;
@@ -63,10 +64,6 @@ fn shown(group: &str, rule: &Value) -> Value {
     json!({"SecurityGroupRuleId": rule["id"], "GroupId": group, "GroupOwnerId": ACCOUNT, "IsEgress": rule["egress"],
         "IpProtocol": rule["protocol"], "FromPort": rule["from"].as_i64().unwrap_or(-1), "ToPort": rule["to"].as_i64().unwrap_or(-1),
         "CidrIpv4": rule["cidr"], "Description": rule["description"]})
-}
-
-fn texts(list: &Value) -> Vec<&str> {
-    list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
 fn is_same(a: &Value, b: &Value) -> bool {
@@ -239,7 +236,7 @@ impl Ec2 {
         let filters = ask.input["Filters"].as_array().into_iter().flatten();
         let groups: Vec<&str> = filters
             .filter(|filter| filter["Name"] == "group-id")
-            .flat_map(|filter| filter["Values"].as_array().into_iter().flatten().filter_map(Value::as_str))
+            .flat_map(|filter| texts(&filter["Values"]))
             .collect();
         let mut all = Vec::new();
         for (id, group) in self.all("sg").filter(|(id, group)| {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::{Action, Outcome, Refusal, refuse};
-use crate::objects::Objects;
+use crate::{objects::Objects, rest::texts};
 
 pub(crate) const REGIONS: [&str; 3] = ["eu-west-1", "us-east-1", "us-west-2"];
 pub(crate) const ACCOUNT: &str = "123456789012";
@@ -147,8 +147,7 @@ impl Ec2 {
         missing: &str,
         ask: &Action<'_>,
     ) -> Outcome {
-        let wanted: Vec<&str> =
-            ask.input[ids].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let wanted = texts(&ask.input[ids]);
         let here = |object: &Value| object["_region"] == ask.region;
         for id in &wanted {
             if !self.objects.get(id).is_some_and(here) {
@@ -177,15 +176,8 @@ impl Ec2 {
 
     fn tags(&mut self, set: bool, ask: &Action<'_>) -> Outcome {
         let tags = ask.input["Tags"].as_array().cloned().unwrap_or_default();
-        let ids: Vec<String> = ask.input["Resources"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .map(str::to_owned)
-            .collect();
-        for id in ids {
-            let object = self.get_mut(&id, ask, "InvalidID")?;
+        for id in texts(&ask.input["Resources"]) {
+            let object = self.get_mut(id, ask, "InvalidID")?;
             let mut kept: Vec<Value> = object["Tags"].as_array().cloned().unwrap_or_default();
             kept.retain(|old| !tags.iter().any(|new| new["Key"] == old["Key"]));
             if set {
@@ -228,8 +220,7 @@ fn is_deleted(object: &Value) -> bool {
 /// Whether an object passes all filters of a request.
 fn passes(object: &Value, filters: &Value) -> bool {
     filters.as_array().into_iter().flatten().all(|filter| {
-        let wanted: Vec<&str> =
-            filter["Values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let wanted = texts(&filter["Values"]);
         let name = filter["Name"].as_str().unwrap_or_default();
         let mut found = Vec::new();
         if name == "tag-key" {

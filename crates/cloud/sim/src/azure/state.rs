@@ -204,8 +204,7 @@ impl Azure {
         let uri: http::Uri = id.parse().map_err(|_| bad(format!("{id} is no id")))?;
         let target = Target::parse(id).ok_or_else(|| bad(format!("{id} is no id")))?;
         let (method, headers) = (http::Method::PUT, http::HeaderMap::new());
-        let origin = "http://localhost".to_owned();
-        let ask = Ask { method: &method, uri: &uri, headers: &headers, body: &[], now, origin };
+        let ask = Ask::by_hand(&method, &uri, &headers, now);
         let unknown = || refuse(404, "InvalidResourceType", format!("{} is not simulated", target.kinds()));
         let body = schema::request(schema::find(&ask).ok_or_else(unknown)?, body).map_err(bad)?;
         self.change(&Request { target: &target, ask: &ask, body, fails: false, stale: false }).map(drop)
