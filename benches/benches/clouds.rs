@@ -1,8 +1,10 @@
 //! The public clouds' plugins on their simulators: requests and simulated time per story, the plan of a long permit list,
-//! and a tag that changes under a hundred permit lists.
+//! a tag that changes under a hundred permit lists, and what a plugin process sustains.
 
 #![expect(clippy::unwrap_used, reason = "a failed bench stops")]
 
+#[path = "clouds/sustain.rs"]
+mod sustain;
 #[path = "clouds/tag_change.rs"]
 mod tag_change;
 
@@ -32,6 +34,7 @@ fn main() {
     runtime.block_on(stories());
     runtime.block_on(link_with_ibm());
     runtime.block_on(tag_change::run());
+    runtime.block_on(sustain::run());
 }
 
 fn entry(name: &str, targets: &[String]) -> PermitEntry {
@@ -138,11 +141,15 @@ const GCP_VM: &str = r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[{
 const IBM_VM: &str = r#"{"zone":"us-south-1","profile":{"name":"bx2-2x8"},"image":{"id":"i"}}"#;
 
 async fn make(cloud: &dyn Cloud, kind: &str, description: &str, space: &str) -> ResourceState {
-    let region: Segment = cloud.inspect_resource(&at(kind), description).await.unwrap();
+    make_at(cloud, &at(kind), description, space).await
+}
+
+async fn make_at(cloud: &dyn Cloud, place: &At, description: &str, space: &str) -> ResourceState {
+    let region: Segment = cloud.inspect_resource(place, description).await.unwrap();
     let space: Ipv4Net = space.parse().unwrap();
-    cloud.ensure_network(&at(kind), &region, space).await.unwrap();
+    cloud.ensure_network(place, &region, space).await.unwrap();
     let spec = ResourceSpec { name: "a".parse().unwrap(), region, description: description.to_owned() };
-    cloud.create_resource(&at(kind), &spec).await.unwrap()
+    cloud.create_resource(place, &spec).await.unwrap()
 }
 
 fn tell(sim: &Sim, story: &str, since: Duration) {

@@ -8,6 +8,9 @@ venv=${TRESTLE_VENV:-target/clouds-venv}
 "$venv/bin/pip" install --quiet 'boto3>=1.43' 'google-cloud-compute>=1.40' awscli 'moto[ec2,server]' \
     'azure-mgmt-network>=33' 'azure-mgmt-compute>=39' 'azure-identity>=1.27' \
     'ibm-vpc>=0.30' 'ibm-cloud-networking-services>=0.30'
+# az by itself: it brings versions of its own of the clients above.
+az=${TRESTLE_AZ_VENV:-target/az-venv}
+[ -x "$az/bin/az" ] || { python3 -m venv "$az" && "$az/bin/pip" install --quiet azure-cli; }
 cargo build --locked --quiet -p cloud-sim --example clouds
 out=$(mktemp -d)
 trap 'kill "$sim" 2>/dev/null || true; rm -rf "$out"' EXIT
@@ -25,11 +28,17 @@ drive() { # NAME COMMAND...: what it sends is kept as NAME
     kill "$sim"
     cp "$out/$name.jsonl" "crates/cloud/sim/recordings/$name.jsonl"
 }
-PATH=$PWD/$venv/bin:$PATH
+PATH=$PWD/$venv/bin:$PATH:$PWD/$az/bin
 drive boto3 python labs/clouds/aws.py
 drive aws-cli labs/clouds/aws-cli.sh
 drive azure-mgmt python labs/clouds/azure_mgmt.py
+drive az labs/clouds/az.sh
 drive google-cloud-compute python labs/clouds/gcp.py
+if command -v gcloud > /dev/null; then
+    drive gcloud labs/clouds/gcloud.sh
+else
+    echo 'MISSING: gcloud is in no package index of Python; install the Google Cloud CLI (Debian: google-cloud-cli) to drive the simulated Compute Engine with it' >&2
+fi
 drive ibm-vpc python labs/clouds/ibm.py
 
 # The AWS plugin against a simulation that is not ours.

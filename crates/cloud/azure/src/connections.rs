@@ -229,7 +229,7 @@ impl AzureCloud {
 
     pub(crate) async fn disconnect(&self, ground: &Ground, peer: &Site) -> Result<()> {
         self.remove_tunnels(ground, peer, 0).await?;
-        let Some(gateway) = self.gateway(ground).await? else { return Ok(()) };
+        let Some(gateway) = self.settled_gateway(ground).await? else { return Ok(()) };
         let left = self.connections(ground).await?;
         self.set_sessions(ground, &gateway, &sessions_in_use(left.iter())).await
     }

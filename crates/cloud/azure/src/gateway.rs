@@ -88,14 +88,22 @@ impl AzureCloud {
         Ok(there.is_some_and(|gateway| ground.names.owns(&gateway) && is_made(&gateway)))
     }
 
-    /// The gateway, if all its parts are there.
+    /// The gateway, if all its parts are there and nobody works on it.
     pub(crate) async fn gateway(&self, ground: &Ground) -> Result<Option<Gateway>> {
-        let ids = [ground.gateway(), ground.gateway_address(0), ground.gateway_address(1)];
-        let (gateway, first, second) =
-            try_join!(self.arm.get(&ids[0]), self.arm.get(&ids[1]), self.arm.get(&ids[2]))?;
-        let Some(object) = gateway.filter(|one| ground.names.owns(one) && is_made(one)) else {
+        self.gateway_of(ground, self.arm.get(&ground.gateway()).await?).await
+    }
+
+    /// The gateway, when whoever works on it is done: an earlier controller may have asked for a change.
+    pub(crate) async fn settled_gateway(&self, ground: &Ground) -> Result<Option<Gateway>> {
+        self.gateway_of(ground, self.arm.settled(&ground.gateway()).await?).await
+    }
+
+    async fn gateway_of(&self, ground: &Ground, there: Option<Value>) -> Result<Option<Gateway>> {
+        let Some(object) = there.filter(|one| ground.names.owns(one) && is_made(one)) else {
             return Ok(None);
         };
+        let ids = [ground.gateway_address(0), ground.gateway_address(1)];
+        let (first, second) = try_join!(self.arm.get(&ids[0]), self.arm.get(&ids[1]))?;
         let address = |object: &Option<Value>| -> Option<IpAddr> {
             object.as_ref()?["properties"]["ipAddress"].as_str()?.parse().ok()
         };
@@ -108,7 +116,7 @@ impl AzureCloud {
     }
 
     pub(crate) async fn need_gateway(&self, ground: &Ground) -> Result<Gateway> {
-        self.gateway(ground)
+        self.settled_gateway(ground)
             .await?
             .ok_or_else(|| CloudError::conflict(format!("{} has no gateway", ground.site)))
     }
@@ -169,7 +177,7 @@ impl AzureCloud {
         }
         let missing =
             || CloudError::unavailable(format!("the gateway of {} was made and is not there", ground.site));
-        Ok(self.gateway(ground).await?.ok_or_else(missing)?.state)
+        Ok(self.settled_gateway(ground).await?.ok_or_else(missing)?.state)
     }
 
     async fn gateway_ip(&self, ground: &Ground, region: &str, number: usize) -> Result<Value> {

@@ -100,6 +100,25 @@ async fn addresses(sim: &Sim, cloud: &AzureCloud) -> Vec<String> {
     found
 }
 
+/// Who takes over while a gateway is being changed waits for it, and does not take it for absent.
+#[tokio::test]
+async fn a_gateway_that_is_being_changed_is_waited_for() {
+    let sim = Sim::start().await.unwrap();
+    let killed = plugin(&sim, AzureOptions::default());
+    make(&killed, "westus2").await;
+    killed.create_gateway(&at(), 64_514).await.unwrap();
+    let (one, two) = (link("ns.one", 0, "firstKey"), link("ns.two", 100, "secondKey"));
+    // Three reads, and the change of the gateway, which is carried out after its asker is gone.
+    let (silence, place) = (sim.fall_silent(3, true), at());
+    tokio::select! {
+        done = killed.create_connections(&place, &one) => panic!("it was killed: {done:?}"),
+        () = silence => {}
+    }
+    let last = sim.take_calls().pop().unwrap();
+    assert_eq!(last.operation, "Microsoft.Network/virtualNetworkGateways/write");
+    plugin(&sim, AzureOptions::default()).create_connections(&at(), &two).await.unwrap();
+}
+
 /// B15: the second link of a gateway adds its BGP addresses, and takes away no others when it goes.
 #[tokio::test]
 async fn links_of_one_gateway_do_not_disturb_each_other() {

@@ -86,8 +86,8 @@ pub(crate) fn answer(world: &mut World, ask: &Ask<'_>, fault: Option<Fault>) -> 
             Refusal { status: 500, code: "InternalError".into(), message: defect }
         })
     });
-    let xml =
-        |status, body| Answer { status, content_type: "text/xml;charset=UTF-8", body, ..Answer::default() };
+    let headers = vec![("x-amzn-requestid", schema::REQUEST.to_owned())];
+    let xml = |status, body| Answer { status, content_type: "text/xml;charset=UTF-8", body, headers };
     match rendered {
         Ok(body) => xml(200, body),
         Err(refusal) => xml(refusal.status, schema::error(&refusal.code, &refusal.message)),

@@ -1,6 +1,7 @@
 //! Azure's resource manager: JSON over REST, changes as operations that are polled.
 
 mod check;
+mod deployments;
 mod gateways;
 mod login;
 mod machines;
@@ -9,6 +10,7 @@ mod objects;
 mod schema;
 mod show;
 mod state;
+mod template;
 mod wire;
 
 use serde_json::{Value, json};
@@ -175,25 +177,24 @@ fn run(world: &mut World, ask: &Ask<'_>, fault: Option<Fault>) -> Outcome {
     if is(&target.kind, "locations") {
         return world.azure.operation(&target, ask.now);
     }
-    let operation = schema::find(ask).ok_or_else(missing)?;
     let body: Value = match ask.body {
         [] => Value::Null,
         bytes => serde_json::from_slice(bytes).map_err(|err| {
             refuse(400, "InvalidRequestContent", format!("The request content was invalid: {err}"))
         })?,
     };
+    let (fails, stale) = (fault == Some(Fault::Failed), fault == Some(Fault::Stale));
+    if deployments::is_for(&target) {
+        let request = state::Request { target: &target, ask, body, fails, stale };
+        return world.azure.deployments(&request);
+    }
+    let operation = schema::find(ask).ok_or_else(missing)?;
     let body = schema::request(operation, body).map_err(|text| refuse(400, "InvalidRequestFormat", text))?;
     if is(&target.kind, "connections") || is(&target.kind, "virtualNetworkGateways") {
         let wire = world.wire();
         world.azure.telemetry(&wire);
     }
-    let request = state::Request {
-        target: &target,
-        ask,
-        body,
-        fails: fault == Some(Fault::Failed),
-        stale: fault == Some(Fault::Stale),
-    };
+    let request = state::Request { target: &target, ask, body, fails, stale };
     let before = world.azure.clone();
     let outcome = world.azure.call(&request);
     match &outcome {

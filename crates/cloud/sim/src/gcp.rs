@@ -2,6 +2,7 @@
 
 mod check;
 mod endpoints;
+mod filter;
 mod links;
 mod objects;
 mod schema;

@@ -14,6 +14,7 @@ mod clock;
 mod faults;
 mod gcp;
 mod ibm;
+mod objects;
 mod question;
 mod record;
 mod rest;

@@ -11,6 +11,11 @@ pub(crate) fn parameter(uri: &http::Uri, name: &str) -> Option<String> {
     pairs.into_iter().find(|(key, _)| *key == name).map(|(_, value)| decode(value))
 }
 
+/// The texts in a list.
+pub(crate) fn texts(list: &Value) -> Vec<&str> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
 /// An object without the fields that are the simulator's own, which begin with `_`.
 pub(crate) fn show(object: &Value) -> Value {
     match object {

@@ -48,6 +48,13 @@ pub(crate) struct Ask<'a> {
     pub(crate) origin: String,
 }
 
+impl<'a> Ask<'a> {
+    /// A request that nobody sent, for what somebody does by hand.
+    pub(crate) fn by_hand(method: &'a Method, uri: &'a Uri, headers: &'a HeaderMap, now: u64) -> Self {
+        Self { method, uri, headers, body: &[], now, origin: "http://localhost".to_owned() }
+    }
+}
+
 pub(crate) fn router(shared: Shared) -> Router {
     Router::new().route("/wire", get(question::answer)).fallback(handle).with_state(shared)
 }

@@ -56,6 +56,16 @@ async fn azure_mgmt_requests_are_answered_as_before() {
 }
 
 #[tokio::test]
+async fn requests_of_the_gcloud_command_are_answered_as_before() {
+    assert!(replay("gcloud").await > 80);
+}
+
+#[tokio::test]
+async fn requests_of_the_az_command_are_answered_as_before() {
+    assert!(replay("az").await > 100);
+}
+
+#[tokio::test]
 async fn ibm_vpc_requests_are_answered_as_before() {
     assert!(replay("ibm-vpc").await > 40);
 }

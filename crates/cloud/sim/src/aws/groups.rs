@@ -7,14 +7,28 @@ use super::{
     Action, Outcome, Refusal, refuse,
     state::{ACCOUNT, Ec2},
 };
+use crate::rest::texts;
 
 const MISSING: &str = "InvalidGroup.NotFound";
 const MOST: usize = 60;
 
-/// Flat rules of a request's permissions.
-fn rules(permissions: &Value, egress: bool) -> Result<Vec<Value>, Refusal> {
+/// Flat rules of a request's permissions, or of the one permission that older clients write into the request itself.
+fn rules(input: &Value, egress: bool) -> Result<Vec<Value>, Refusal> {
     let mut rules = Vec::new();
-    for permission in permissions.as_array().into_iter().flatten() {
+    let mut permissions = input["IpPermissions"].as_array().cloned().unwrap_or_default();
+    if !input["CidrIp"].is_null() {
+        let mut one = json!({"IpRanges": [{"CidrIp": input["CidrIp"]}]});
+        for field in ["IpProtocol", "FromPort", "ToPort"] {
+            one[field] = input[field].clone();
+        }
+        permissions.push(one);
+    }
+    for permission in &permissions {
+        let others = ["UserIdGroupPairs", "Ipv6Ranges", "PrefixListIds"];
+        let is_given = |name: &&str| permission[name].as_array().is_some_and(|list| !list.is_empty());
+        if let Some(other) = others.into_iter().find(is_given) {
+            return Err(refuse("UnsupportedOperation", format!("{other} of rules are not simulated.")));
+        }
         let protocol = match permission["IpProtocol"].as_str().unwrap_or_default() {
             "6" => "tcp",
             "17" => "udp",
@@ -43,6 +57,13 @@ fn rules(permissions: &Value, egress: bool) -> Result<Vec<Value>, Refusal> {
         }
     }
     Ok(rules)
+}
+
+/// A rule by itself, with its id.
+fn shown(group: &str, rule: &Value) -> Value {
+    json!({"SecurityGroupRuleId": rule["id"], "GroupId": group, "GroupOwnerId": ACCOUNT, "IsEgress": rule["egress"],
+        "IpProtocol": rule["protocol"], "FromPort": rule["from"].as_i64().unwrap_or(-1), "ToPort": rule["to"].as_i64().unwrap_or(-1),
+        "CidrIpv4": rule["cidr"], "Description": rule["description"]})
 }
 
 fn is_same(a: &Value, b: &Value) -> bool {
@@ -108,7 +129,9 @@ impl Ec2 {
         }
         let id = self.new_id("sg");
         // A new group lets everything out.
-        let open = json!([{"egress": true, "protocol": "-1", "cidr": "0.0.0.0/0", "description": ""}]);
+        let rule = self.new_rule();
+        let open =
+            json!([{"id": rule, "egress": true, "protocol": "-1", "cidr": "0.0.0.0/0", "description": ""}]);
         let object = json!({"GroupId": id, "GroupName": name, "Description": ask.text("Description"), "VpcId": vpc, "OwnerId": ACCOUNT,
             "IpPermissions": [], "IpPermissionsEgress": permissions(&open, true), "_rules": open});
         let object = self.put(&id, "security-group", object, ask);
@@ -138,12 +161,11 @@ impl Ec2 {
         let groups: Vec<String> =
             self.all("sg").filter(|(_, group)| group["_default"] != true).map(|(id, _)| id.clone()).collect();
         for id in groups {
-            let open = json!({"egress": false, "protocol": "tcp", "from": 22, "to": 22, "cidr": "0.0.0.0/0", "description": "by hand"});
+            let rule = self.new_rule();
+            let open = json!({"id": rule, "egress": false, "protocol": "tcp", "from": 22, "to": 22, "cidr": "0.0.0.0/0", "description": "by hand"});
             self.set_rules(&id, vec![open]);
         }
-        for (_, object) in self.objects.iter_mut().filter(|(id, _)| id.starts_with("vpn-")) {
-            object["State"] = "deleted".into();
-        }
+        self.objects.change(|id, _| id.starts_with("vpn-"), |object| object["State"] = "deleted".into());
     }
 
     fn set_rules(&mut self, id: &str, rules: Vec<Value>) {
@@ -158,11 +180,14 @@ impl Ec2 {
     fn authorize(&mut self, egress: bool, ask: &Action<'_>) -> Outcome {
         let id = ask.text("GroupId").to_owned();
         let mut there = self.get(&id, ask, MISSING)?["_rules"].as_array().cloned().unwrap_or_default();
-        for rule in rules(&ask.input["IpPermissions"], egress)? {
+        let mut new = Vec::new();
+        for mut rule in rules(&ask.input, egress)? {
             if there.iter().any(|one| is_same(one, &rule)) {
                 let message = format!("the specified rule \"peer: {}, ALLOW\" already exists", rule["cidr"]);
                 return Err(refuse("InvalidPermission.Duplicate", message));
             }
+            rule["id"] = self.new_rule().into();
+            new.push(shown(&id, &rule));
             there.push(rule);
         }
         if there.iter().filter(|rule| rule["egress"] == egress).count() > MOST {
@@ -172,19 +197,23 @@ impl Ec2 {
             ));
         }
         self.set_rules(&id, there);
-        Ok(json!({"Return": true}))
+        Ok(json!({"Return": true, "SecurityGroupRules": new}))
     }
 
     fn revoke(&mut self, egress: bool, ask: &Action<'_>) -> Outcome {
         let id = ask.text("GroupId").to_owned();
         let mut there = self.get(&id, ask, MISSING)?["_rules"].as_array().cloned().unwrap_or_default();
-        for rule in rules(&ask.input["IpPermissions"], egress)? {
+        let missing = |code: &str| refuse(code, "The specified rule does not exist in this security group.");
+        for rule in rules(&ask.input, egress)? {
             let before = there.len();
             there.retain(|one| !is_same(one, &rule));
             if there.len() == before {
-                let message = "The specified rule does not exist in this security group.";
-                return Err(refuse("InvalidPermission.NotFound", message));
+                return Err(missing("InvalidPermission.NotFound"));
             }
+        }
+        for rule in texts(&ask.input["SecurityGroupRuleIds"]) {
+            let place = there.iter().position(|one| one["id"] == rule && one["egress"] == egress);
+            there.remove(place.ok_or_else(|| missing("InvalidSecurityGroupRuleId.NotFound"))?);
         }
         self.set_rules(&id, there);
         Ok(json!({"Return": true}))
@@ -193,7 +222,7 @@ impl Ec2 {
     fn describe_rules(&mut self, egress: bool, ask: &Action<'_>) -> Outcome {
         let id = ask.text("GroupId").to_owned();
         let mut there = self.get(&id, ask, MISSING)?["_rules"].as_array().cloned().unwrap_or_default();
-        for rule in rules(&ask.input["IpPermissions"], egress)? {
+        for rule in rules(&ask.input, egress)? {
             let found = there.iter_mut().find(|one| is_same(one, &rule));
             found.ok_or_else(|| {
                 refuse("InvalidPermission.NotFound", "The specified rule does not exist.")
@@ -207,17 +236,24 @@ impl Ec2 {
         let filters = ask.input["Filters"].as_array().into_iter().flatten();
         let groups: Vec<&str> = filters
             .filter(|filter| filter["Name"] == "group-id")
-            .flat_map(|filter| filter["Values"].as_array().into_iter().flatten().filter_map(Value::as_str))
+            .flat_map(|filter| texts(&filter["Values"]))
             .collect();
-        let mut shown = Vec::new();
+        let mut all = Vec::new();
         for (id, group) in self.all("sg").filter(|(id, group)| {
             group["_region"] == ask.region && (groups.is_empty() || groups.contains(&id.as_str()))
         }) {
-            for (number, rule) in group["_rules"].as_array().into_iter().flatten().enumerate() {
-                shown.push(json!({"SecurityGroupRuleId": format!("sgr-{}{number:03}", &id[6..]), "GroupId": id, "GroupOwnerId": ACCOUNT, "IsEgress": rule["egress"],
-                    "IpProtocol": rule["protocol"], "FromPort": rule["from"].as_i64().unwrap_or(-1), "ToPort": rule["to"].as_i64().unwrap_or(-1), "CidrIpv4": rule["cidr"], "Description": rule["description"]}));
-            }
+            all.extend(group["_rules"].as_array().into_iter().flatten().map(|rule| shown(id, rule)));
         }
-        Ok(json!({"SecurityGroupRules": shown}))
+        let wanted = texts(&ask.input["SecurityGroupRuleIds"]);
+        all.retain(|rule| {
+            wanted.is_empty() || wanted.contains(&rule["SecurityGroupRuleId"].as_str().unwrap_or_default())
+        });
+        if all.len() < wanted.len() {
+            return Err(refuse(
+                "InvalidSecurityGroupRuleId.NotFound",
+                "A security group rule ID does not exist",
+            ));
+        }
+        Ok(json!({"SecurityGroupRules": all}))
     }
 }

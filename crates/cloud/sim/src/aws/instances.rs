@@ -9,6 +9,7 @@ use super::{
     Action, Outcome, Refusal, refuse,
     state::{ACCOUNT, Ec2},
 };
+use crate::rest::texts;
 
 const MISSING: &str = "InvalidInstanceID.NotFound";
 const NO_INTERFACE: &str = "InvalidNetworkInterfaceID.NotFound";
@@ -91,7 +92,7 @@ impl Ec2 {
         let attached = json!({"NetworkInterfaceId": eni, "SubnetId": subnet_id, "VpcId": subnet["VpcId"], "PrivateIpAddress": address.to_string(), "Groups": groups, "Status": "in-use", "OwnerId": ACCOUNT});
         let object = json!({"InstanceId": id, "ImageId": ask.text("ImageId"), "InstanceType": if ask.text("InstanceType").is_empty() { "m1.small" } else { ask.text("InstanceType") },
             "State": instance_state("pending"), "PrivateIpAddress": address.to_string(), "SubnetId": subnet_id, "VpcId": subnet["VpcId"],
-            "Placement": {"AvailabilityZone": subnet["AvailabilityZone"]}, "SecurityGroups": groups, "NetworkInterfaces": [attached], "ClientToken": token});
+            "Placement": {"AvailabilityZone": subnet["AvailabilityZone"]}, "SecurityGroups": groups, "NetworkInterfaces": [attached], "ClientToken": token, "LaunchTime": "2026-10-01T00:00:00.000Z"});
         let object = self.put(&id, "instance", object, ask);
         let mut interface = attached;
         interface["Attachment"] = json!({"InstanceId": id, "DeviceIndex": 0, "Status": "attached"});
@@ -105,17 +106,10 @@ impl Ec2 {
     }
 
     fn terminate(&mut self, ask: &Action<'_>) -> Outcome {
-        let ids: Vec<String> = ask.input["InstanceIds"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .map(str::to_owned)
-            .collect();
         let mut changes = Vec::new();
-        for id in ids {
+        for id in texts(&ask.input["InstanceIds"]) {
             // A terminated instance may be terminated again.
-            let found = self.objects.get_mut(&id).filter(|one| one["_region"] == ask.region);
+            let found = self.objects.get_mut(id).filter(|one| one["_region"] == ask.region);
             let instance =
                 found.ok_or_else(|| refuse(MISSING, format!("The instance ID '{id}' does not exist")))?;
             let before = instance["State"].clone();
@@ -124,7 +118,7 @@ impl Ec2 {
                 changes.push(
                     json!({"InstanceId": id, "PreviousState": before, "CurrentState": instance["State"]}),
                 );
-                self.later(&id, "terminated", ask.now + 30);
+                self.later(id, "terminated", ask.now + 30);
             }
         }
         Ok(json!({"TerminatingInstances": changes}))
@@ -164,7 +158,7 @@ impl Ec2 {
     /// Groups by their ids, all of one VPC.
     fn groups_of(&self, ids: &Value, vpc: &Value, ask: &Action<'_>) -> Result<Vec<Value>, Refusal> {
         let mut groups = Vec::new();
-        for group in ids.as_array().into_iter().flatten().filter_map(Value::as_str) {
+        for group in texts(ids) {
             let found = self.get(group, ask, "InvalidGroup.NotFound")?;
             if found["VpcId"] != *vpc {
                 let message = "Security group and subnet belong to different networks.";

@@ -168,7 +168,7 @@ impl Ec2 {
             zone => zone.to_owned(),
         };
         let id = self.new_id("subnet");
-        let object = json!({"SubnetId": id, "VpcId": vpc, "CidrBlock": net.to_string(), "AvailabilityZone": zone, "State": "available", "OwnerId": ACCOUNT, "MapPublicIpOnLaunch": false, "_used": 4});
+        let object = json!({"SubnetId": id, "VpcId": vpc, "CidrBlock": net.to_string(), "AvailabilityZone": zone, "State": "available", "OwnerId": ACCOUNT, "MapPublicIpOnLaunch": false, "DefaultForAz": false, "AvailableIpAddressCount": (1_u64 << (32 - net.prefix_len())) - 5, "_used": 4});
         Ok(json!({"Subnet": self.put(&id, "subnet", object, ask)}))
     }
 
@@ -187,11 +187,12 @@ impl Ec2 {
             return Err(refuse("DependencyViolation", message));
         }
         self.objects.remove(&id);
-        for table in self.objects.values_mut().filter(|object| object["RouteTableId"].is_string()) {
+        let forget = |table: &mut Value| {
             if let Some(associations) = table["Associations"].as_array_mut() {
                 associations.retain(|one| one["SubnetId"] != id.as_str());
             }
-        }
+        };
+        self.objects.change(|table, _| table.starts_with("rtb-"), forget);
         Ok(json!({}))
     }
 
@@ -230,11 +231,12 @@ impl Ec2 {
 
     fn disassociate(&mut self, ask: &Action<'_>) -> Outcome {
         let id = ask.text("AssociationId");
-        for (_, table) in self.objects.iter_mut().filter(|(table, _)| table.starts_with("rtb-")) {
+        let forget = |table: &mut Value| {
             if let Some(list) = table["Associations"].as_array_mut() {
                 list.retain(|one| one["RouteTableAssociationId"] != id);
             }
-        }
+        };
+        self.objects.change(|table, _| table.starts_with("rtb-"), forget);
         Ok(json!({}))
     }
 

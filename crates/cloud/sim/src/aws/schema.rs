@@ -128,7 +128,7 @@ fn scalar(kind: &str, shape: &Value, key: &str, text: &str) -> Result<Value, Ref
 pub(super) fn render(action: &str, output: &Value) -> Result<String, String> {
     let mut xml = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<{action}Response xmlns=\"http://ec2.amazonaws.com/doc/2016-11-15/\">\
-         <requestId>5e1a7e00-0000-4000-8000-000000000000</requestId>"
+         <requestId>{REQUEST}</requestId>"
     );
     match api()["operations"][action]["output"].as_str() {
         Some(name) => write_structure(name, output, &mut xml)?,
@@ -188,10 +188,13 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
+/// The id of every request.
+pub(super) const REQUEST: &str = "5e1a7e00-0000-4000-8000-000000000000";
+
 pub(super) fn error(code: &str, message: &str) -> String {
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Response><Errors><Error><Code>{code}</Code><Message>{}</Message></Error></Errors>\
-         <RequestID>5e1a7e00-0000-4000-8000-000000000000</RequestID></Response>",
+         <RequestID>{REQUEST}</RequestID></Response>",
         escape(message)
     )
 }

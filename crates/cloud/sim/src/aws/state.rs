@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::{Action, Outcome, Refusal, refuse};
+use crate::{objects::Objects, rest::texts};
 
 pub(crate) const REGIONS: [&str; 3] = ["eu-west-1", "us-east-1", "us-west-2"];
 pub(crate) const ACCOUNT: &str = "123456789012";
@@ -13,8 +14,10 @@ pub(crate) const ACCOUNT: &str = "123456789012";
 /// what becomes of its state at what time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ec2 {
-    pub(super) objects: BTreeMap<String, Value>,
+    pub(super) objects: Objects,
     pub(super) made: u64,
+    /// Rules are counted apart: they are many, and the ids of recordings are of the others.
+    ruled: u64,
     pub(super) tokens: BTreeMap<String, String>,
 }
 
@@ -51,6 +54,11 @@ impl Ec2 {
     pub(super) fn new_id(&mut self, prefix: &str) -> String {
         self.made += 1;
         format!("{prefix}-{:017x}", 0xa0000 + self.made)
+    }
+
+    pub(super) fn new_rule(&mut self) -> String {
+        self.ruled += 1;
+        format!("sgr-{:017x}", self.ruled)
     }
 
     /// A public address that nobody else has.
@@ -139,11 +147,10 @@ impl Ec2 {
         missing: &str,
         ask: &Action<'_>,
     ) -> Outcome {
-        let wanted: Vec<&str> =
-            ask.input[ids].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let wanted = texts(&ask.input[ids]);
         let here = |object: &Value| object["_region"] == ask.region;
         for id in &wanted {
-            if !self.objects.get(*id).is_some_and(here) {
+            if !self.objects.get(id).is_some_and(here) {
                 return Err(refuse(missing, format!("The ID '{id}' does not exist")));
             }
         }
@@ -169,15 +176,8 @@ impl Ec2 {
 
     fn tags(&mut self, set: bool, ask: &Action<'_>) -> Outcome {
         let tags = ask.input["Tags"].as_array().cloned().unwrap_or_default();
-        let ids: Vec<String> = ask.input["Resources"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .map(str::to_owned)
-            .collect();
-        for id in ids {
-            let object = self.get_mut(&id, ask, "InvalidID")?;
+        for id in texts(&ask.input["Resources"]) {
+            let object = self.get_mut(id, ask, "InvalidID")?;
             let mut kept: Vec<Value> = object["Tags"].as_array().cloned().unwrap_or_default();
             kept.retain(|old| !tags.iter().any(|new| new["Key"] == old["Key"]));
             if set {
@@ -220,8 +220,7 @@ fn is_deleted(object: &Value) -> bool {
 /// Whether an object passes all filters of a request.
 fn passes(object: &Value, filters: &Value) -> bool {
     filters.as_array().into_iter().flatten().all(|filter| {
-        let wanted: Vec<&str> =
-            filter["Values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let wanted = texts(&filter["Values"]);
         let name = filter["Name"].as_str().unwrap_or_default();
         let mut found = Vec::new();
         if name == "tag-key" {
@@ -242,8 +241,22 @@ fn passes(object: &Value, filters: &Value) -> bool {
             };
             collect(object, &path, &mut found);
         }
-        found.iter().any(|value| wanted.contains(&value.as_str()))
+        found.iter().any(|value| wanted.iter().any(|pattern| fits(pattern, value)))
     })
+}
+
+/// Whether a value is as a filter has it, in which `*` stands for anything and `?` for one letter.
+fn fits(pattern: &str, value: &str) -> bool {
+    match (pattern.chars().next(), value.chars().next()) {
+        (None, last) => last.is_none(),
+        (Some('*'), first) => {
+            fits(&pattern[1..], value) || first.is_some_and(|c| fits(pattern, &value[c.len_utf8()..]))
+        }
+        (Some(_), None) => false,
+        (Some(own), Some(c)) => {
+            (own == '?' || own == c) && fits(&pattern[own.len_utf8()..], &value[c.len_utf8()..])
+        }
+    }
 }
 
 fn pascal(kebab: &str) -> String {

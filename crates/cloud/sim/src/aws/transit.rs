@@ -6,6 +6,7 @@ use super::{
     Action, Outcome, Refusal, refuse,
     state::{ACCOUNT, Ec2},
 };
+use crate::rest::texts;
 
 const MISSING: &str = "InvalidTransitGatewayID.NotFound";
 const NO_ATTACHMENT: &str = "InvalidTransitGatewayAttachmentID.NotFound";
@@ -85,7 +86,7 @@ impl Ec2 {
         let (transit, vpc) = (ask.text("TransitGatewayId").to_owned(), ask.text("VpcId").to_owned());
         self.ready_transit(&transit, ask)?;
         self.get(&vpc, ask, "InvalidVpcID.NotFound")?;
-        for subnet in ask.input["SubnetIds"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        for subnet in texts(&ask.input["SubnetIds"]) {
             self.get(subnet, ask, "InvalidSubnetID.NotFound")?;
         }
         if self
@@ -193,7 +194,7 @@ impl Ec2 {
 
     fn table_owner(&mut self, ask: &Action<'_>) -> Result<&mut Value, Refusal> {
         let table = ask.text("TransitGatewayRouteTableId");
-        let found = self.objects.values_mut().find(|one| {
+        let found = self.objects.find_mut(|one| {
             one["Options"]["AssociationDefaultRouteTableId"] == table && one["_region"] == ask.region
         });
         found.ok_or_else(|| refuse("InvalidRouteTableID.NotFound", format!("{table} does not exist")))

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, net::Ipv4Addr};
 
+use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 
 use super::{
@@ -41,15 +42,20 @@ impl Azure {
                 "The number of configurations is wrong.",
             );
         }
-        let mut tunnels = Vec::new();
+        let (mut tunnels, mut defaults) = (Vec::new(), Vec::new());
         for one in &instances {
             let reference = text(&one["properties"]["subnet"]["id"]);
             let (vnet, subnet) = self.subnet(reference)?;
-            let length = text(&subnet["properties"]["addressPrefix"]).rsplit('/').next().map(str::to_owned);
-            let small = length.and_then(|text| text.parse::<u8>().ok()).is_none_or(|length| length > 27);
-            if subnet["name"] != "GatewaySubnet" || small || vnet["location"] != location {
+            let net: Option<Ipv4Net> = text(&subnet["properties"]["addressPrefix"]).parse().ok();
+            let net = net.filter(|net| net.prefix_len() <= 27);
+            let fits = subnet["name"] == "GatewaySubnet" && vnet["location"] == location;
+            let Some(net) = net.filter(|_| fits) else {
                 return bad("InvalidGatewaySubnet", "A gateway needs a GatewaySubnet, /27 or larger.");
-            }
+            };
+            // Two instances have the first addresses that are free, one alone has the last.
+            let first = u32::from(net.network()) + 4 + u32::try_from(defaults.len()).unwrap_or_default();
+            let alone = u32::from(net.broadcast()) - 1;
+            defaults.push(Ipv4Addr::from(if wanted == 2 { first } else { alone }).to_string());
             if self.gateway_in(text(&vnet["id"])).is_some_and(|(other, _)| *other != key(&id)) {
                 return bad("VirtualNetworkAlreadyHasGateway", "A network has one VPN gateway at most.");
             }
@@ -81,14 +87,12 @@ impl Azure {
                     );
                 }
             }
-            let default = format!("100.127.255.{}", 228 + number);
-            peering.push(json!({"ipconfigurationId": own, "defaultBgpIpAddresses": [default], "customBgpIpAddresses": custom, "tunnelIpAddresses": [tunnels[number]]}));
+            peering.push(json!({"ipconfigurationId": own, "defaultBgpIpAddresses": [defaults[number]], "customBgpIpAddresses": custom, "tunnelIpAddresses": [tunnels[number]]}));
         }
         if let Some(there) = there {
             self.check_freed(&id, there, &seen)?;
         }
         let asn = bgp["asn"].as_u64().unwrap_or(65_515);
-        let defaults: Vec<&str> = peering.iter().map(|one| text(&one["defaultBgpIpAddresses"][0])).collect();
         object["properties"]["bgpSettings"] = json!({"asn": asn, "bgpPeeringAddress": defaults.join(","), "peerWeight": 0, "bgpPeeringAddresses": peering});
         Ok(())
     }
@@ -127,7 +131,7 @@ impl Azure {
             return Err(busy(&gateway_id));
         }
         let peer = self.ready(text(&properties["localNetworkGateway2"]["id"]))?;
-        if properties["connectionType"] != "IPsec" {
+        if !is(text(&properties["connectionType"]), "IPsec") {
             return bad("ConnectionTypeNotSupported", "Only IPsec is simulated.");
         }
         let enabled = properties["enableBgp"] == true;

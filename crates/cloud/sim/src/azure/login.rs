@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{Done, Outcome, is, refuse};
-use crate::server::Ask;
+use crate::{rest::parameter, server::Ask};
 
 pub(super) fn is_for(path: &str) -> bool {
     path == "/metadata/endpoints"
@@ -23,7 +23,10 @@ pub(super) fn page(ask: &Ask<'_>) -> Option<Outcome> {
     if path == "/metadata/endpoints" {
         let login = json!({"loginEndpoint": origin, "audiences": ["https://management.azure.com/"], "tenant": "common", "identityProvider": "AAD"});
         let cloud = json!({"name": "AzureCloud", "portal": origin, "authentication": login, "resourceManager": origin, "graph": origin, "gallery": origin, "suffixes": {"storage": "core.windows.net"}});
-        return Some(Ok(Done::now(json!([cloud]))));
+        // Once it was a list of all clouds; now it is the one that was asked.
+        let version = parameter(ask.uri, "api-version").unwrap_or_default();
+        let answer = if version.as_str() < "2022-09-01" { json!([cloud]) } else { cloud };
+        return Some(Ok(Done::now(answer)));
     }
     if path.ends_with("openid-configuration") {
         let tenant = path.trim_matches('/').split('/').next().unwrap_or("common");
@@ -53,7 +56,14 @@ pub(super) fn page(ask: &Ask<'_>) -> Option<Outcome> {
     })))
 }
 
-/// Subscriptions and resource groups: all that are asked for are there.
+fn image(path: &str, location: &str, version: &str) -> serde_json::Value {
+    let disk = json!({"operatingSystem": "Linux"});
+    let about =
+        json!({"osDiskImage": disk, "dataDiskImages": [], "hyperVGeneration": "V2", "architecture": "x64"});
+    json!({"id": format!("{}/{version}", path.trim_end_matches(&format!("/{version}"))), "location": location, "name": version, "properties": about})
+}
+
+/// Subscriptions, resource groups and images: all that are asked for are there.
 pub(super) fn place(ask: &Ask<'_>) -> Option<Outcome> {
     let parts: Vec<&str> = ask.uri.path().trim_matches('/').split('/').collect();
     let subscription = |id: &str| json!({"id": format!("/subscriptions/{id}"), "subscriptionId": id, "tenantId": "00000000-0000-0000-0000-000000000001", "displayName": id, "state": "Enabled"});
@@ -64,6 +74,16 @@ pub(super) fn place(ask: &Ask<'_>) -> Option<Outcome> {
         }
         [s, id] if is(s, "subscriptions") => subscription(id),
         [s, id, g, name] if is(s, "subscriptions") && is(g, "resourceGroups") => group(id, name),
+        [s, _, "providers", c, "locations", location, "publishers", .., "versions"]
+            if is(s, "subscriptions") && is(c, "Microsoft.Compute") =>
+        {
+            json!([image(ask.uri.path(), location, "1.0.0")])
+        }
+        [s, _, "providers", c, "locations", location, "publishers", .., "versions", version]
+            if is(s, "subscriptions") && is(c, "Microsoft.Compute") =>
+        {
+            image(ask.uri.path(), location, version)
+        }
         _ => return None,
     };
     Some(Ok(Done::now(body)))

@@ -2,15 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use http::{HeaderMap, Method, Uri};
 use serde_json::{Value, json};
 
 use super::{
-    Target,
     objects::text,
-    state::{Azure, Request, key},
+    state::{Azure, key},
 };
-use crate::{Machine, server::Ask};
+use crate::Machine;
 
 const GROUP: &str = "/subscriptions/s1/resourceGroups/theirs";
 const LOCATION: &str = "westus2";
@@ -20,20 +18,8 @@ impl Azure {
     fn make(&mut self, now: u64, kind: &str, name: &str, properties: Value) -> String {
         let provider = if kind == "virtualMachines" { "Microsoft.Compute" } else { "Microsoft.Network" };
         let id = format!("{GROUP}/providers/{provider}/{kind}/{name}");
-        let uri: Uri = id.parse().expect("an id is a path");
-        let (method, headers) = (Method::PUT, HeaderMap::new());
-        let ask = Ask {
-            method: &method,
-            uri: &uri,
-            headers: &headers,
-            body: &[],
-            now,
-            origin: "http://localhost".to_owned(),
-        };
-        let target = Target::parse(&id).expect("it is one");
         let body = json!({"location": LOCATION, "tags": {"by": "hand"}, "properties": properties});
-        let request = Request { target: &target, ask: &ask, body, fails: false, stale: false };
-        if let Err(refusal) = self.call(&request) {
+        if let Err(refusal) = self.put_as(&id, body, now) {
             panic!("{id}: {refusal:?}");
         }
         self.settle(u64::MAX);

@@ -62,7 +62,10 @@ fn strip(schema: &Value, value: &mut Value) {
     let schema = resolve(schema);
     match value {
         Value::Object(fields) => {
-            fields.retain(|name, _| schema["properties"][name.as_str()]["readOnly"] != true);
+            // What is null is as if it were not there.
+            fields.retain(|name, value| {
+                !value.is_null() && schema["properties"][name.as_str()]["readOnly"] != true
+            });
             for (name, value) in fields {
                 strip(&schema["properties"][name.as_str()], value);
             }
@@ -78,7 +81,9 @@ fn check(schema: &Value, value: &Value, path: &str, is_request: bool) -> Result<
     match schema["type"].as_str().unwrap_or_default() {
         "object" => {
             let Value::Object(fields) = value else { return wrong("object") };
-            if is_request {
+            // What has an id within another object stands for the object of that id.
+            let refers = path != "body" && fields.contains_key("id");
+            if is_request && !refers {
                 let needed = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
                 let set = |name: &str| schema["properties"][name]["readOnly"] == true;
                 if let Some(name) = needed.into_iter().find(|name| !fields.contains_key(*name) && !set(name))

@@ -40,6 +40,11 @@ impl Azure {
                 named(&mut shown, "ipConfigurations");
             }
             "virtualNetworkGateways" => named(&mut shown, "ipConfigurations"),
+            "virtualMachines" => {
+                // Passwords and what runs first are never shown.
+                let profile = shown["properties"]["osProfile"].as_object_mut().into_iter();
+                profile.for_each(|all| all.retain(|name, _| name != "adminPassword" && name != "customData"));
+            }
             _ => {}
         }
         clean(&shown)

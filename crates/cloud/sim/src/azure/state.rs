@@ -1,11 +1,10 @@
 //! The objects by id, and the operations on them.
 
-use std::collections::BTreeMap;
-
+use imbl::OrdMap;
 use serde_json::{Value, json};
 
-use super::{Done, Outcome, Refusal, Target, busy, is, refuse};
-use crate::server::Ask;
+use super::{Done, Outcome, Refusal, Target, busy, is, refuse, schema};
+use crate::{objects::Objects, server::Ask};
 
 pub(crate) const LOCATIONS: [&str; 4] = ["eastus", "westeurope", "westus", "westus2"];
 /// Objects on one page of a list.
@@ -17,18 +16,19 @@ const LAG: u64 = 2;
 /// an object ends, `_gone` says that it then disappears, `_fails` that it ends badly.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Azure {
-    pub(super) objects: BTreeMap<String, Value>,
+    pub(super) objects: Objects,
     /// As it was before the last change, for lists that come too early; and when that was.
-    before: BTreeMap<String, Value>,
+    before: Objects,
     changed: u64,
-    operations: BTreeMap<String, Operation>,
+    operations: OrdMap<String, Operation>,
+    /// Deployments by id, which are no objects: nothing is left of them.
+    pub(super) deployments: Objects,
     pub(super) made: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Operation {
     until: u64,
-    over: bool,
     failed: bool,
     result: Value,
 }
@@ -66,6 +66,19 @@ fn duration(kinds: &str, method: &str, is_new: bool) -> u64 {
     }
 }
 
+/// How a machine is, as opposed to what it is.
+fn instance_view(machine: &Value) -> Value {
+    let state = machine["properties"]["provisioningState"].as_str().unwrap_or_default();
+    let status = |code: String, text: &str| json!({"code": code, "level": "Info", "displayStatus": text});
+    let provisioning = status(format!("ProvisioningState/{}", state.to_ascii_lowercase()), state);
+    match state {
+        "Succeeded" => {
+            json!({"statuses": [provisioning, status("PowerState/running".to_owned(), "VM running")]})
+        }
+        _ => json!({"statuses": [provisioning]}),
+    }
+}
+
 pub(super) fn key(id: &str) -> String {
     id.to_ascii_lowercase()
 }
@@ -75,7 +88,13 @@ impl Azure {
         let Target { name, child_kind, child, .. } = request.target;
         match (request.ask.method.as_str(), name.is_empty(), child_kind.is_empty(), child.is_empty()) {
             ("GET", true, ..) => self.list(request),
-            ("GET", _, true, _) => self.get(&request.target.id()).map(|object| Done::now(self.show(object))),
+            ("GET", _, true, _) => {
+                let mut shown = self.show(self.get(&request.target.id())?);
+                if parameter(request.ask.uri, "$expand").is_some_and(|what| is(&what, "instanceView")) {
+                    shown["properties"]["instanceView"] = instance_view(&shown);
+                }
+                Ok(Done::now(shown))
+            }
             ("GET", ..) if is(child_kind, "sharedkey") => {
                 let key = self.get(&request.target.id())?["_key"].clone();
                 Ok(Done::now(json!({ "value": key })))
@@ -179,9 +198,21 @@ impl Azure {
         Ok(Done { status, body, headers: self.watch(request, number, method == "DELETE") })
     }
 
+    /// Puts an object as a request would.
+    pub(super) fn put_as(&mut self, id: &str, body: Value, now: u64) -> Result<(), Refusal> {
+        let bad = |text: String| refuse(400, "InvalidRequestFormat", text);
+        let uri: http::Uri = id.parse().map_err(|_| bad(format!("{id} is no id")))?;
+        let target = Target::parse(id).ok_or_else(|| bad(format!("{id} is no id")))?;
+        let (method, headers) = (http::Method::PUT, http::HeaderMap::new());
+        let ask = Ask::by_hand(&method, &uri, &headers, now);
+        let unknown = || refuse(404, "InvalidResourceType", format!("{} is not simulated", target.kinds()));
+        let body = schema::request(schema::find(&ask).ok_or_else(unknown)?, body).map_err(bad)?;
+        self.change(&Request { target: &target, ask: &ask, body, fails: false, stale: false }).map(drop)
+    }
+
     fn start(&mut self, until: u64, failed: bool, result: Value) -> u64 {
         self.made += 1;
-        self.operations.insert(self.made.to_string(), Operation { until, over: false, failed, result });
+        self.operations.insert(self.made.to_string(), Operation { until, failed, result });
         self.made
     }
 
@@ -206,17 +237,18 @@ impl Azure {
     pub(super) fn operation(&self, target: &Target, now: u64) -> Outcome {
         let missing = || refuse(404, "OperationNotFound", "The operation was not found.");
         let operation = self.operations.get(&target.child).ok_or_else(missing)?;
+        let is_over = operation.until <= now;
         let pause = if operation.until.saturating_sub(now) > 60 { "30" } else { "10" };
         let later = vec![("retry-after", pause.to_owned())];
         if is(&target.child_kind, "operations") {
             let error = json!({"code": "InternalServerError", "message": "An error occurred."});
-            return Ok(match (operation.over, operation.failed) {
+            return Ok(match (is_over, operation.failed) {
                 (false, _) => Done { headers: later, ..Done::now(json!({"status": "InProgress"})) },
                 (true, false) => Done::now(json!({"status": "Succeeded"})),
                 (true, true) => Done::now(json!({"status": "Failed", "error": error})),
             });
         }
-        Ok(match (operation.over, &operation.result) {
+        Ok(match (is_over, &operation.result) {
             (false, _) => Done { status: 202, body: Value::Null, headers: later },
             (true, Value::Null) => Done { status: 204, body: Value::Null, headers: Vec::new() },
             (true, result) => Done::now(result.clone()),
@@ -231,9 +263,6 @@ impl Azure {
 
     /// What was under way and is over now.
     pub(crate) fn settle(&mut self, now: u64) {
-        for operation in self.operations.values_mut().filter(|operation| operation.until <= now) {
-            operation.over = true;
-        }
         let is_due = |object: &Value| object["_until"].as_u64().is_some_and(|until| until <= now);
         let gone: Vec<String> = self
             .objects
@@ -244,11 +273,15 @@ impl Azure {
         for id in gone {
             self.vanish(&id);
         }
-        for object in self.objects.values_mut().filter(|object| is_due(object)) {
-            object["_until"] = Value::Null;
-            let state = if object["_fails"] == true { "Failed" } else { "Succeeded" };
-            object["properties"]["provisioningState"] = state.into();
-        }
+        self.objects.change(
+            |_, object| is_due(object),
+            |object| {
+                object["_until"] = Value::Null;
+                let state = if object["_fails"] == true { "Failed" } else { "Succeeded" };
+                object["properties"]["provisioningState"] = state.into();
+            },
+        );
+        self.deploy_on(now);
     }
 
     fn list(&self, request: &Request<'_>) -> Outcome {

@@ -158,9 +158,9 @@ impl Azure {
     /// All rules go, those that deny too, and all connections.
     pub(crate) fn vandalise(&mut self) {
         self.objects.retain(|id, _| !id.contains("/connections/"));
-        for group in self.objects.values_mut().filter(|one| !one["properties"]["securityRules"].is_null()) {
-            group["properties"]["securityRules"] = Vec::<Value>::new().into();
-        }
+        let has_rules = |_: &String, one: &Value| !one["properties"]["securityRules"].is_null();
+        self.objects
+            .change(has_rules, |group| group["properties"]["securityRules"] = Vec::<Value>::new().into());
     }
 }
 

@@ -169,7 +169,14 @@ impl Gce {
 
     pub(super) fn patch(&mut self, request: &Request<'_>, path: &str, until: u64) -> Done {
         let mut object = self.get(path)?.clone();
-        let replaces = request.target.method.ends_with("update");
+        if request.target.method.ends_with("update") {
+            // What a replacement leaves out is no more; these are not the client's to say.
+            let stays = ["id", "kind", "name", "selfLink", "creationTimestamp", "region", "network"];
+            let fields = object.as_object_mut().into_iter();
+            fields.for_each(|all| {
+                all.retain(|name, _| name.starts_with('_') || stays.contains(&name.as_str()))
+            });
+        }
         for (field, value) in request.body.as_object().into_iter().flatten() {
             object[field] = value.clone();
         }
@@ -180,11 +187,6 @@ impl Gce {
         }
         match request.target.collection.as_str() {
             "firewalls" => {
-                if replaces {
-                    for field in ["sourceRanges", "destinationRanges", "allowed", "denied", "targetTags"] {
-                        object[field] = request.body[field].clone();
-                    }
-                }
                 let fields = object.as_object_mut().into_iter();
                 fields.for_each(|fields| fields.retain(|_, value| !value.is_null()));
                 super::check::firewall(&mut object)?;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::{Outcome, Refusal, Target, refuse};
-use crate::{rest::show, server::Ask};
+use super::{Outcome, Refusal, Target, filter::Wanted, refuse};
+use crate::{objects::Objects, rest::show, server::Ask};
 
 pub(crate) const REGIONS: [&str; 3] = ["europe-west1", "us-central1", "us-west1"];
 
@@ -13,8 +13,8 @@ pub(crate) const REGIONS: [&str; 3] = ["europe-west1", "us-central1", "us-west1"
 /// the operation on an object ends, `_gone` says that it then disappears.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gce {
-    pub(super) objects: BTreeMap<String, Value>,
-    pub(super) operations: BTreeMap<String, Value>,
+    pub(super) objects: Objects,
+    pub(super) operations: Objects,
     pub(super) requests: BTreeMap<String, String>,
     pub(super) made: u64,
 }
@@ -67,7 +67,7 @@ impl Gce {
             ("regions" | "zones", verb) => places(target, verb),
             ("operations", "get" | "wait") => self.operation(request),
             ("operations", _) => Ok(json!({"kind": "compute#operationList", "items": []})),
-            (_, "get") => self.get(&request.path(&target.name)).map(show),
+            (_, "get") => self.get(&request.path(&target.name)).map(|object| self.shown(object)),
             (_, "list") => self.list(request),
             (_, "aggregatedList") => self.aggregated(request),
             ("routers", "getRouterStatus") => {
@@ -82,6 +82,18 @@ impl Gce {
         self.objects
             .get(path)
             .ok_or_else(|| refuse(404, "notFound", format!("The resource '{path}' was not found")))
+    }
+
+    /// An object as clients see it: a network with its subnets.
+    fn shown(&self, object: &Value) -> Value {
+        let mut shown = show(object);
+        let subnets = self.of_kind("subnetworks").map(|(_, subnet)| subnet);
+        let inside = |subnet: &&Value| subnet["network"] == object["selfLink"];
+        let links: Vec<Value> = subnets.filter(inside).map(|subnet| subnet["selfLink"].clone()).collect();
+        if object["kind"] == "compute#network" && !links.is_empty() {
+            shown["subnetworks"] = links.into();
+        }
+        shown
     }
 
     /// An object that others may refer to.
@@ -166,34 +178,40 @@ impl Gce {
     pub(crate) fn settle(&mut self, now: u64) {
         let is_due = |object: &Value| object["_until"].as_u64().is_some_and(|until| until <= now);
         self.objects.retain(|_, object| !(is_due(object) && object["_gone"] == true));
-        for object in self.objects.values_mut().filter(|object| is_due(object)) {
-            object["_until"] = Value::Null;
-            if object["kind"] == "compute#instance" {
-                object["status"] = "RUNNING".into();
-            }
-        }
-        for operation in self.operations.values_mut().filter(|operation| is_due(operation)) {
-            operation["_until"] = Value::Null;
-            operation["status"] = "DONE".into();
-            operation["progress"] = 100.into();
-            if operation["_failed"] == true {
-                operation["error"] =
-                    json!({"errors": [{"code": "INTERNAL_ERROR", "message": "Internal error."}]});
-                operation["httpErrorStatusCode"] = 503.into();
-                operation["httpErrorMessage"] = "SERVICE UNAVAILABLE".into();
-            }
-        }
+        self.objects.change(
+            |_, object| is_due(object),
+            |object| {
+                object["_until"] = Value::Null;
+                if object["kind"] == "compute#instance" {
+                    object["status"] = "RUNNING".into();
+                }
+            },
+        );
+        self.operations.change(
+            |_, operation| is_due(operation),
+            |operation| {
+                operation["_until"] = Value::Null;
+                operation["status"] = "DONE".into();
+                operation["progress"] = 100.into();
+                if operation["_failed"] == true {
+                    operation["error"] =
+                        json!({"errors": [{"code": "INTERNAL_ERROR", "message": "Internal error."}]});
+                    operation["httpErrorStatusCode"] = 503.into();
+                    operation["httpErrorMessage"] = "SERVICE UNAVAILABLE".into();
+                }
+            },
+        );
     }
 
     fn list(&self, request: &Request<'_>) -> Outcome {
         let below = request.path("");
         let kind = format!("compute#{}List", request.target.collection.trim_end_matches('s'));
+        let wanted = Wanted::parse(request.parameter("filter").as_deref())?;
         let all: Vec<Value> = self
             .objects
-            .range(below.clone()..)
-            .take_while(|(path, _)| path.starts_with(&below))
-            .filter(|(_, object)| passes(object, request.parameter("filter").as_deref()))
-            .map(|(_, object)| show(object))
+            .below(&below)
+            .filter(|(_, object)| wanted.takes(object))
+            .map(|(_, object)| self.shown(object))
             .collect();
         let size = request.parameter("maxResults").and_then(|text| text.parse().ok()).unwrap_or(500usize);
         let skip = request.parameter("pageToken").and_then(|text| text.parse().ok()).unwrap_or(0usize);
@@ -211,16 +229,17 @@ impl Gce {
     fn aggregated(&self, request: &Request<'_>) -> Outcome {
         let Target { project, collection, .. } = request.target;
         let (start, middle) = (format!("projects/{project}/"), format!("/{collection}/"));
+        let wanted = Wanted::parse(request.parameter("filter").as_deref())?;
         let mut scopes: Map<String, Value> = Map::new();
         for region in REGIONS {
             let warning = json!({"code": "NO_RESULTS_ON_PAGE", "message": "There are no results for scope on this page."});
             scopes.insert(format!("regions/{region}"), json!({"warning": warning}));
         }
-        for (path, object) in &self.objects {
+        for (path, object) in self.objects.iter() {
             let Some((scope, _)) = path.strip_prefix(&start).and_then(|rest| rest.split_once(&middle)) else {
                 continue;
             };
-            if passes(object, request.parameter("filter").as_deref()) {
+            if wanted.takes(object) {
                 let entry = scopes.entry(scope.to_owned()).or_insert_with(|| json!({}));
                 if entry[collection].is_null() {
                     *entry = json!({ collection: [] });
@@ -256,18 +275,6 @@ fn places(target: &Target, verb: &str) -> Outcome {
             json!({"kind": "compute#zoneList", "items": zones.iter().map(|name| zone(name)).collect::<Vec<_>>()}),
         ),
         _ => zones.contains(&target.name).then(|| zone(&target.name)).ok_or_else(missing),
-    }
-}
-
-/// `name eq PREFIX.*` and `name = X`; anything else passes, as a wider answer than was asked for.
-fn passes(object: &Value, filter: Option<&str>) -> bool {
-    let Some(filter) = filter else { return true };
-    let words: Vec<&str> = filter.split_whitespace().collect();
-    let [field, "eq" | "=", pattern] = words.as_slice() else { return true };
-    let (value, pattern) = (object[*field].as_str().unwrap_or_default(), pattern.trim_matches('"'));
-    match pattern.strip_suffix(".*") {
-        Some(prefix) => value.starts_with(prefix.trim_start_matches('(')),
-        None => value == pattern,
     }
 }
 

@@ -190,7 +190,7 @@ impl Ibm {
     pub(super) fn bind(&mut self, request: &Request<'_>, name: &str) -> super::Outcome {
         let group = self.get("security_groups", request.parent())?["id"].clone();
         let wanted = request.id().to_owned();
-        let instance = self.objects.values_mut().find(|one| one["_vni"]["id"] == wanted.as_str());
+        let instance = self.objects.find_mut(|one| one["_vni"]["id"] == wanted.as_str());
         let instance = instance.ok_or_else(|| missing(&wanted))?;
         let mut groups: Vec<Value> = instance["_groups"].as_array().cloned().unwrap_or_default();
         groups.retain(|one| *one != group);

@@ -19,14 +19,7 @@ impl Ibm {
     fn make_by_hand(&mut self, now: u64, path: &str, body: Value) -> String {
         let uri: Uri = format!("/v1/{path}").parse().expect("it is a path");
         let (method, headers) = (Method::POST, HeaderMap::new());
-        let ask = Ask {
-            method: &method,
-            uri: &uri,
-            headers: &headers,
-            body: &[],
-            now,
-            origin: "http://localhost".to_owned(),
-        };
+        let ask = Ask::by_hand(&method, &uri, &headers, now);
         let call = schema::find("POST", path).expect("it is an operation");
         let request = Request { call: &call, region: REGION, ask: &ask, body, fails: false };
         let made = self.call(&request).unwrap_or_else(|refusal| panic!("{path}: {refusal:?}"));

@@ -1,18 +1,16 @@
 //! The account's objects, by id.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
 use super::{Outcome, REGIONS, Refusal, refuse, schema::Call};
-use crate::{rest, server::Ask};
+use crate::{objects::Objects, rest, server::Ask};
 
 /// Fields that begin with `_` are the simulator's own: `_kind` and `_region` say what an object is and where, `_parent`
 /// what it is part of, `_vpc` whose VPC it is in, `_until` when its state changes, `_then` the fields it has then, and
 /// `_gone` that it then disappears.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ibm {
-    pub(super) objects: BTreeMap<String, Value>,
+    pub(super) objects: Objects,
     pub(super) made: u64,
 }
 
@@ -180,13 +178,16 @@ impl Ibm {
     pub(crate) fn settle(&mut self, now: u64) {
         let is_due = |object: &Value| object["_until"].as_u64().is_some_and(|until| until <= now);
         self.objects.retain(|_, object| !(is_due(object) && object["_gone"] == true));
-        for object in self.objects.values_mut().filter(|object| is_due(object)) {
-            object["_until"] = Value::Null;
-            let then = object["_then"].take();
-            for (field, value) in then.as_object().into_iter().flatten() {
-                object[field.as_str()] = value.clone();
-            }
-        }
+        self.objects.change(
+            |_, object| is_due(object),
+            |object| {
+                object["_until"] = Value::Null;
+                let then = object["_then"].take();
+                for (field, value) in then.as_object().into_iter().flatten() {
+                    object[field.as_str()] = value.clone();
+                }
+            },
+        );
     }
 
     /// What is left that somebody made. What goes with a VPC is not told apart from it.

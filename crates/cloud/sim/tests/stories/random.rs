@@ -98,6 +98,11 @@ impl Kind {
     }
 }
 
+/// The namespace and the cloud of a resource.
+fn site(which: usize) -> &'static str {
+    WORLD[which].0.rsplit_once('.').unwrap().0
+}
+
 /// A rule's place: on which resource, outbound or not, and whom it names. One place has one rule.
 type Place = (usize, bool, Peer);
 
@@ -137,6 +142,22 @@ impl Naive {
         self.rules.get(&(from, true, Peer::Public)).is_some_and(|kind| kind.passes(packet))
     }
 
+    /// What is linked by a VPN: each gateway of IBM Cloud with the sites of other clouds that rules on either side name.
+    fn ibm_links(&self) -> BTreeSet<(&'static str, &'static str)> {
+        let mut found = BTreeSet::new();
+        for (at, _, peer) in self.rules.keys() {
+            let named: Vec<usize> = match peer {
+                Peer::Resource(number) => vec![*number],
+                Peer::Tag(tag) => self.members.get(tag).into_iter().flatten().copied().collect(),
+                Peer::Public => Vec::new(),
+            };
+            let both = named.iter().flat_map(|peer| [(*at, *peer), (*peer, *at)]);
+            let sites = both.map(|(one, other)| (site(one), site(other)));
+            found.extend(sites.filter(|(one, other)| one.ends_with(".ibm") && !other.ends_with(".ibm")));
+        }
+        found
+    }
+
     fn pairs(&self) -> Vec<(usize, usize)> {
         let from = self.alive.iter();
         from.flat_map(|a| self.alive.iter().filter(move |b| *b != a).map(move |b| (*a, *b))).collect()
@@ -153,6 +174,9 @@ struct Story {
     /// Whom rules name that were put since the last rest. A rule whose last peer goes before it was ever in force fails
     /// and is taken back; the stories do not go there.
     fresh: BTreeSet<Peer>,
+    /// What was linked with IBM Cloud at some time since the last rest. Its gateways have room for ten tunnels, and a rule
+    /// that needs more fails and is taken back; the stories do not go there.
+    linked: BTreeSet<(&'static str, &'static str)>,
     /// Somebody else changed the clouds: until the next rest the wire may be anything.
     unsure: bool,
     aloud: bool,
@@ -163,7 +187,8 @@ impl Story {
         let house = House::new(&CLOUDS).await;
         let dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5eed);
         let (naive, loose, fresh) = (Naive::default(), BTreeSet::new(), BTreeSet::new());
-        let mut story = Self { seed, dice, house, naive, loose, fresh, unsure: false, aloud };
+        let linked = BTreeSet::new();
+        let mut story = Self { seed, dice, house, naive, loose, fresh, linked, unsure: false, aloud };
         for _ in 0..3 + story.dice.below(3) {
             story.create().await;
         }
@@ -247,6 +272,11 @@ impl Story {
         if matches!(peer, Peer::Tag(tag) if self.naive.members.get(&tag).is_none_or(BTreeSet::is_empty)) {
             return;
         }
+        let mut then = self.naive.clone();
+        then.rules.insert(place, kind);
+        if !self.takes(&then) {
+            return;
+        }
         let peers = [peer.text().parse().unwrap()].into();
         let rule = PermitRule::new(Some(rule_name(place)), kind.traffic(direction(outbound)), peers).unwrap();
         let asked = self.house.orchestrator.put_rules(WORLD[at].0.parse().unwrap(), vec![rule], false).await;
@@ -256,6 +286,21 @@ impl Story {
             self.naive.rules.insert(place, kind);
             self.fresh.insert(peer);
         }
+    }
+
+    /// Whether the gateways have room for what a change would link; if so, it counts as linked.
+    fn takes(&mut self, then: &Naive) -> bool {
+        let mut linked = then.ibm_links();
+        linked.extend(&self.linked);
+        let tunnels = |own: &str| -> usize {
+            let peers = linked.iter().filter(|(one, _)| *one == own);
+            peers.map(|(_, peer)| if peer.ends_with(".azure") { 2 } else { 4 }).sum()
+        };
+        let fits = linked.iter().all(|(own, _)| tunnels(own) <= 10);
+        if fits {
+            self.linked = linked;
+        }
+        fits
     }
 
     async fn take(&mut self, place: Place) {
@@ -310,6 +355,11 @@ impl Story {
     }
 
     fn set_member(&mut self, tag: usize, which: usize, present: bool) {
+        let mut then = self.naive.clone();
+        then.members.entry(tag).or_default().insert(which);
+        if present && !self.takes(&then) {
+            return;
+        }
         let (name, members) = (TAGS[tag].parse().unwrap(), [WORLD[which].0.parse().unwrap()].into());
         let request = match present {
             true => Request::SetGroup { tag: name, members },
@@ -371,6 +421,7 @@ impl Story {
         self.unsure = false;
         self.loose.clear();
         self.fresh.clear();
+        self.linked = self.naive.ibm_links();
         self.widen();
     }
 
