@@ -2,6 +2,7 @@
 
 mod check;
 mod links;
+mod machines;
 mod objects;
 mod schema;
 mod state;
