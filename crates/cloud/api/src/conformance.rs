@@ -33,6 +33,16 @@ pub struct Subject<'c> {
     pub existing: Option<Existing>,
 }
 
+impl<'c> Subject<'c> {
+    /// A cloud with NAT and links, and nothing that exists.
+    pub fn new(cloud: &'c dyn Cloud, at: At, descriptions: [String; 2], with_network: String) -> Self {
+        let spaces = [[10, 0, 0, 0], [10, 1, 0, 0]];
+        let spaces = spaces.map(|first| Ipv4Net::new_assert(first.into(), 16));
+        let peer = Some("ns.other".parse().expect("a legal name"));
+        Self { cloud, at, descriptions, with_network, spaces, has_nat: true, peer, existing: None }
+    }
+}
+
 /// A machine that exists, in an existing network.
 pub struct Existing {
     /// As a user writes it.

@@ -18,16 +18,9 @@ use wire::{
 };
 
 fn subject(cloud: &dyn Cloud) -> Subject<'_> {
-    Subject {
-        cloud,
-        at: at(),
-        descriptions: ["west small".to_owned(), "east small".to_owned()],
-        with_network: "west network".to_owned(),
-        spaces: ["10.0.0.0/16".parse().unwrap(), "10.1.0.0/16".parse().unwrap()],
-        has_nat: true,
-        peer: Some("ns.other".parse().unwrap()),
-        existing: Some(Existing { id: "vm-1".to_owned(), space: space() }),
-    }
+    let descriptions = ["west small".to_owned(), "east small".to_owned()];
+    let existing = Some(Existing { id: "vm-1".to_owned(), space: space() });
+    Subject { existing, ..Subject::new(cloud, at(), descriptions, "west network".to_owned()) }
 }
 
 fn space() -> ipnet::Ipv4Net {

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use cloud_api::{
     At,
-    conformance::{Existing, Subject, run},
+    conformance::{Subject, run},
 };
 use cloud_aws::{AwsCloud, AwsOptions};
 use cloud_http::auth::Environment;
-use cloud_sim::{Faults, Machine, Sim};
+use cloud_sim::{Faults, Sim, keeps_the_contract};
 
 fn plugin(sim: &Sim) -> AwsCloud {
     let options = AwsOptions { endpoint: Some(sim.url()), ..AwsOptions::default() };
@@ -18,42 +18,24 @@ fn plugin(sim: &Sim) -> AwsCloud {
     AwsCloud::with(&options, Environment::of(keys), Some(Arc::clone(&sim.clock) as _), None).unwrap()
 }
 
-fn subject(cloud: &AwsCloud, existing: Option<Machine>) -> Subject<'_> {
+fn subject(cloud: &AwsCloud) -> Subject<'_> {
     let description =
         |region: &str| format!(r#"{{"region":"{region}","ImageId":"ami-1","InstanceType":"t3.micro"}}"#);
-    Subject {
-        cloud,
-        at: At { site: "ns.aws".parse().unwrap(), deployment: String::new() },
-        descriptions: [description("us-east-1"), description("eu-west-1")],
-        with_network: r#"{"region":"us-east-1","ImageId":"ami-1","SubnetId":"subnet-1"}"#.to_owned(),
-        spaces: ["10.0.0.0/16".parse().unwrap(), "10.1.0.0/16".parse().unwrap()],
-        has_nat: true,
-        peer: Some("ns.other".parse().unwrap()),
-        existing: existing.map(|machine| Existing { id: machine.id, space: machine.space }),
-    }
+    let at = At { site: "ns.aws".parse().unwrap(), deployment: String::new() };
+    let with_network = r#"{"region":"us-east-1","ImageId":"ami-1","SubnetId":"subnet-1"}"#.to_owned();
+    Subject::new(cloud, at, [description("us-east-1"), description("eu-west-1")], with_network)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_plugin_keeps_the_contract() {
-    let sim = Sim::start().await.unwrap();
-    let cloud = plugin(&sim);
-    let machine = sim.put_machine("aws");
-    let before = sim.objects();
-    run(&subject(&cloud, Some(machine))).await.unwrap();
-    assert_eq!(sim.defects(), Vec::<String>::new());
-    assert_eq!(sim.objects(), before);
+    keeps_the_contract("aws", Faults::default(), plugin, subject).await;
 }
 
 /// Throttles and stale reads are the plugin's to bear; the contract holds all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_contract_holds_on_a_busy_cloud_whose_reads_lag() {
-    let sim = Sim::start().await.unwrap();
-    sim.set_faults(Faults { seed: 7, throttle: 30, stale: 100, html: 0, ..Faults::default() });
-    let cloud = plugin(&sim);
-    let machine = sim.put_machine("aws");
-    let before = sim.objects();
-    run(&subject(&cloud, Some(machine))).await.unwrap();
-    assert_eq!(sim.objects(), before);
+    let faults = Faults { seed: 7, throttle: 30, stale: 100, ..Faults::default() };
+    keeps_the_contract("aws", faults, plugin, subject).await;
 }
 
 /// On a real account, with credentials from the environment: `make live-aws`. Costs money and takes half an hour.
@@ -64,7 +46,7 @@ async fn a_real_account_keeps_the_contract() {
     let cloud = AwsCloud::new(&options).unwrap();
     let image =
         std::env::var("TRESTLE_LIVE_AMI").expect("TRESTLE_LIVE_AMI names an image that both regions have");
-    let mut subject = subject(&cloud, None);
+    let mut subject = subject(&cloud);
     subject.descriptions = subject.descriptions.map(|text| text.replace("ami-1", &image));
     run(&subject).await.unwrap();
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use cloud_api::{
     At,
-    conformance::{Existing, Subject, run},
+    conformance::{Subject, run},
 };
 use cloud_azure::{AzureCloud, AzureOptions};
 use cloud_http::auth::Environment;
-use cloud_sim::{Faults, Machine, Sim};
+use cloud_sim::{Faults, Sim, keeps_the_contract};
 
 fn plugin(sim: &Sim) -> AzureCloud {
     let options = AzureOptions { endpoint: Some(sim.url()), ..AzureOptions::default() };
@@ -32,43 +32,25 @@ fn description(location: &str, more: &str) -> String {
 
 const KEY: &str = "ssh-rsa AAAA trestle";
 
-fn subject(cloud: &AzureCloud, existing: Option<Machine>) -> Subject<'_> {
-    Subject {
-        cloud,
-        at: At {
-            site: "ns.azure".parse().unwrap(),
-            deployment: "/subscriptions/s1/resourceGroups/g1".to_owned(),
-        },
-        descriptions: [description("westus2", ""), description("westeurope", "")],
-        with_network: description("westus2", r#","networkProfile":{}"#),
-        spaces: ["10.0.0.0/16".parse().unwrap(), "10.1.0.0/16".parse().unwrap()],
-        has_nat: true,
-        peer: Some("ns.other".parse().unwrap()),
-        existing: existing.map(|machine| Existing { id: machine.id, space: machine.space }),
-    }
+fn subject(cloud: &AzureCloud) -> Subject<'_> {
+    let at = At {
+        site: "ns.azure".parse().unwrap(),
+        deployment: "/subscriptions/s1/resourceGroups/g1".to_owned(),
+    };
+    let descriptions = [description("westus2", ""), description("westeurope", "")];
+    Subject::new(cloud, at, descriptions, description("westus2", r#","networkProfile":{}"#))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_plugin_keeps_the_contract() {
-    let sim = Sim::start().await.unwrap();
-    let cloud = plugin(&sim);
-    let machine = sim.put_machine("azure");
-    let before = sim.objects();
-    run(&subject(&cloud, Some(machine))).await.unwrap();
-    assert_eq!(sim.defects(), Vec::<String>::new());
-    assert_eq!(sim.objects(), before);
+    keeps_the_contract("azure", Faults::default(), plugin, subject).await;
 }
 
 /// Throttles, failed operations and cut connections are the plugin's to bear; the contract holds all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_contract_holds_on_a_troubled_cloud() {
-    let sim = Sim::start().await.unwrap();
-    sim.set_faults(Faults { seed: 7, throttle: 50, before: 20, lost: 20, html: 10, failed: 30, stale: 50 });
-    let cloud = plugin(&sim);
-    let machine = sim.put_machine("azure");
-    let before = sim.objects();
-    run(&subject(&cloud, Some(machine))).await.unwrap();
-    assert_eq!(sim.objects(), before);
+    let faults = Faults { seed: 7, throttle: 50, before: 20, lost: 20, html: 10, failed: 30, stale: 50 };
+    keeps_the_contract("azure", faults, plugin, subject).await;
 }
 
 /// On a real subscription, with credentials from the environment: `make live-azure`. Costs money.
@@ -77,7 +59,7 @@ async fn the_contract_holds_on_a_troubled_cloud() {
 async fn a_real_subscription_keeps_the_contract() {
     let options = AzureOptions { owner: Some("trestle-live".to_owned()), ..AzureOptions::default() };
     let cloud = AzureCloud::new(&options).unwrap();
-    let mut subject = subject(&cloud, None);
+    let mut subject = subject(&cloud);
     // AZURE_SUBSCRIPTION_ID and AZURE_RESOURCE_GROUP name the place.
     subject.at.deployment = String::new();
     let key = std::env::var("TRESTLE_SSH_KEY").expect("TRESTLE_SSH_KEY is a public RSA key for the machine");

@@ -66,7 +66,8 @@ fn class(status: u16, code: &str, message: &str) -> Class {
         "rateLimitExceeded" | "userRateLimitExceeded" | "RESOURCE_OPERATION_RATE_EXCEEDED" => {
             Class::Throttled
         }
-        "resourceNotReady" | "conditionNotMet" | "RESOURCE_NOT_READY" => Class::Busy,
+        "conditionNotMet" => Class::Changed,
+        "resourceNotReady" | "RESOURCE_NOT_READY" => Class::Busy,
         _ if message.contains("operation in progress") => Class::Busy,
         "resourceInUseByAnotherResource" | "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE" => Class::InUse,
         "notFound" | "RESOURCE_NOT_FOUND" => Class::NotFound,
@@ -192,8 +193,9 @@ impl Compute {
         collection: &str,
         name: &str,
         verb: &str,
+        query: &str,
     ) -> Result<Value, Failure> {
-        let path = format!("{}/{verb}", place.object(collection, name));
+        let path = format!("{}/{verb}{query}", place.object(collection, name));
         self.send(&format!("compute.{collection}.{verb}"), Method::GET, &path, None).await
     }
 
@@ -408,6 +410,7 @@ mod tests {
                 Class::Busy,
             ),
             (400, "resourceNotReady", "", Class::Busy),
+            (412, "conditionNotMet", "", Class::Changed),
             (400, "resourceInUseByAnotherResource", "", Class::InUse),
             (409, "alreadyExists", "", Class::Exists),
             (404, "notFound", "", Class::NotFound),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use cloud_api::{At, Cloud, CloudError, CloudErrorKind, Listing, PeeringSpec, ResourceSpec};
+use cloud_api::{At, Attachment, Cloud, CloudError, Listing, PeeringSpec, ResourceSpec};
 use cloud_http::{Clock, Recorder, Turns, auth::Environment};
 use ipnet::Ipv4Net;
 use model::{
@@ -48,9 +48,31 @@ impl Ground {
         Place::zone(&self.project, zone)
     }
 
-    /// The reference of the site's VPC.
+    /// The site's own VPC.
+    pub(crate) fn vpc(&self) -> Vpc {
+        Vpc { name: self.names.network(), ground: self.clone() }
+    }
+
+    /// The reference of the site's own VPC.
     pub(crate) fn network(&self) -> String {
-        self.global().object("networks", &self.names.network())
+        self.vpc().path()
+    }
+}
+
+/// A VPC of a site: its own, or one that it adopted.
+#[derive(Clone, Debug)]
+pub(crate) struct Vpc {
+    pub(crate) ground: Ground,
+    pub(crate) name: String,
+}
+
+impl Vpc {
+    pub(crate) fn path(&self) -> String {
+        self.ground.global().object("networks", &self.name)
+    }
+
+    pub(crate) fn is_own(&self) -> bool {
+        self.name == self.ground.names.network()
     }
 }
 
@@ -133,7 +155,7 @@ impl Cloud for GcpCloud {
             Some(spot) => self.make_endpoint_network(&ground, region, &spot, space).await,
             None => {
                 self.make_network(&ground, region, space).await?;
-                self.settle_router(&ground).await
+                self.settle_router(&ground, None).await
             }
         }
     }
@@ -145,19 +167,30 @@ impl Cloud for GcpCloud {
             Some(spot) => self.remove_endpoint_network(&ground, region, &spot).await?,
             None => self.remove_network(&ground, region.as_str()).await?,
         }
-        self.settle_router(&ground).await?;
-        self.remove_empty_vpc(&ground).await
+        self.settle_router(&ground, None).await?;
+        self.remove_vpc(&ground).await
     }
 
     async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState> {
         self.make_described(&self.at(at)?, spec).await
     }
 
-    async fn attach_resource(&self, _: &At, _: &Segment, id: &str) -> Result<ResourceState> {
-        let message = format!(
-            "{id} cannot be attached: the Google Cloud plugin makes instances, it does not take over existing ones"
-        );
-        Err(CloudError::new(CloudErrorKind::Unsupported, message))
+    async fn inspect_attachment(&self, at: &At, id: &str) -> Result<Attachment> {
+        self.inspect_instance(&self.at(at)?, id).await
+    }
+
+    async fn adopt_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<()> {
+        let _turn = self.turns.take(&at.site.to_string()).await;
+        self.adopt(&self.at(at)?, region, space).await
+    }
+
+    async fn release_network(&self, at: &At, region: &Segment) -> Result<()> {
+        let _turn = self.turns.take(&at.site.to_string()).await;
+        self.release(&self.at(at)?, region).await
+    }
+
+    async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState> {
+        self.attach_instance(&self.at(at)?, name, id).await
     }
 
     async fn delete_resource(&self, at: &At, name: &Segment) -> Result<()> {
@@ -210,11 +243,7 @@ impl Cloud for GcpCloud {
 
     async fn create_gateway(&self, at: &At, asn: u32) -> Result<GatewayState> {
         let _turn = self.turns.take(&at.site.to_string()).await;
-        let ground = self.at(at)?;
-        let made = self.make_gateway(&ground, asn).await?;
-        // Before it has a tunnel.
-        self.settle_router(&ground).await?;
-        Ok(made)
+        self.make_gateway(&self.at(at)?, asn).await
     }
 
     async fn delete_gateway(&self, at: &At) -> Result<()> {

@@ -203,7 +203,8 @@ impl GcpCloud {
             return Err(CloudError::not_found(format!("{} has no connection to {peer}", ground.site)));
         }
         let place = ground.region(&gateway.region);
-        let answer = self.compute.ask(&place, "routers", &ground.names.router(), "getRouterStatus").await?;
+        let answer =
+            self.compute.ask(&place, "routers", &ground.names.router(), "getRouterStatus", "").await?;
         let ours = |one: &&Value| tunnels.iter().any(|tunnel| tunnel["name"] == one["name"]);
         let sessions = answer["result"]["bgpPeerStatus"].as_array().into_iter().flatten().filter(ours);
         let up = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);

@@ -1,4 +1,5 @@
-//! The site's gateway: an HA VPN gateway and its router, in the first region of the site. And NAT, a router as well.
+//! The site's gateway: an HA VPN gateway and its router, in the site's own VPC, in the first region of the site, which may
+//! be one of an adopted network. And NAT, a router as well.
 
 use cloud_api::CloudError;
 use cloud_http::Class;
@@ -6,6 +7,7 @@ use model::{GatewayState, Segment};
 use serde_json::{Value, json};
 
 use crate::{
+    adopt::region_of,
     cloud::{GcpCloud, Ground, Result},
     names::{self, last},
 };
@@ -32,17 +34,13 @@ impl GcpCloud {
     pub(crate) async fn make_gateway(&self, ground: &Ground, asn: u32) -> Result<GatewayState> {
         let (compute, names) = (&self.compute, &ground.names);
         if let Some(there) = self.gateway(ground).await? {
+            self.serve_adopted(ground, None).await?;
             return Ok(there.state);
         }
         let half = compute.list_all(&ground.project, "vpnGateways", &names.gateway()).await?;
         let region = match half.iter().find(|one| names.owns(one)) {
             Some(half) => last(&half["region"]).to_owned(),
-            None => {
-                let none = || {
-                    CloudError::conflict(format!("{} has no network for a gateway to stand in", ground.site))
-                };
-                self.subnets(ground).await?.first().ok_or_else(none)?.0.to_string()
-            }
+            None => self.gateway_region(ground).await?,
         };
         let place = ground.region(&region);
         let mark = names::write(names.mark());
@@ -54,7 +52,22 @@ impl GcpCloud {
         )?;
         let missing =
             || CloudError::unavailable(format!("the gateway of {} was made and is not there", ground.site));
-        Ok(self.gateway(ground).await?.ok_or_else(missing)?.state)
+        let made = self.gateway(ground).await?.ok_or_else(missing)?;
+        self.serve_adopted(ground, None).await?;
+        Ok(made.state)
+    }
+
+    /// Where a new gateway stands. A site that has adopted networks only gets a VPC for it.
+    async fn gateway_region(&self, ground: &Ground) -> Result<String> {
+        if let Some((region, _)) = self.subnets(ground).await?.first() {
+            return Ok(region.to_string());
+        }
+        let none =
+            || CloudError::conflict(format!("{} has no network for a gateway to stand in", ground.site));
+        let adopted = self.adopted(ground).await?;
+        let region = adopted.first().and_then(|one| region_of(one.name.as_str())).ok_or_else(none)?;
+        self.make_vpc(ground).await?;
+        Ok(region.to_owned())
     }
 
     pub(crate) async fn need_gateway(&self, ground: &Ground) -> Result<Gateway> {
@@ -63,27 +76,34 @@ impl GcpCloud {
             .ok_or_else(|| CloudError::conflict(format!("{} has no gateway", ground.site)))
     }
 
-    pub(crate) async fn remove_gateway(&self, ground: &Ground) -> Result<()> {
+    /// What there is of a gateway, half made or half gone, with the collection of each part.
+    pub(crate) async fn gateway_parts(&self, ground: &Ground) -> Result<Vec<(&'static str, Value)>> {
         let (compute, names) = (&self.compute, &ground.names);
         let gateways = compute.list_all(&ground.project, "vpnGateways", &names.gateway()).await?;
         let routers = compute.list_all(&ground.project, "routers", &names.router()).await?;
-        for (collection, objects) in [("vpnGateways", gateways), ("routers", routers)] {
-            for object in objects.iter().filter(|object| names.owns(object)) {
-                let place = ground.region(last(&object["region"]));
-                let deleted =
-                    compute.delete(&place, collection, object["name"].as_str().unwrap_or_default()).await;
-                match deleted {
-                    Err(failure) if failure.is(Class::InUse) => {
-                        return Err(CloudError::conflict(format!(
-                            "the gateway of {} has connections: {failure}",
-                            ground.site
-                        )));
-                    }
-                    outcome => outcome?,
+        let gateways = gateways.into_iter().map(|one| ("vpnGateways", one));
+        let all = gateways.chain(routers.into_iter().map(|one| ("routers", one)));
+        Ok(all.filter(|(_, object)| names.owns(object)).collect())
+    }
+
+    pub(crate) async fn remove_gateway(&self, ground: &Ground) -> Result<()> {
+        for (collection, object) in self.gateway_parts(ground).await? {
+            let place = ground.region(last(&object["region"]));
+            let name = object["name"].as_str().unwrap_or_default();
+            match self.compute.delete(&place, collection, name).await {
+                Err(failure) if failure.is(Class::InUse) => {
+                    return Err(CloudError::conflict(format!(
+                        "the gateway of {} has connections: {failure}",
+                        ground.site
+                    )));
                 }
+                outcome => outcome?,
             }
         }
-        Ok(())
+        for adopted in self.adopted(ground).await? {
+            self.part(&ground.vpc(), &adopted.vpc).await?;
+        }
+        self.remove_vpc(ground).await
     }
 
     pub(crate) async fn make_nat(&self, ground: &Ground, region: &Segment) -> Result<()> {

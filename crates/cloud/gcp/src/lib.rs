@@ -4,17 +4,20 @@
 //! every time, and recognised by name and description. Not here: HTTP, credentials, retries (`cloud-http`).
 //!
 //! ```text
-//!   network     one VPC per site, with a firewall that lets nothing out; one subnet per region
-//!   resource    instance with a network tag of its own
+//!   network     one VPC per site, with a firewall that lets nothing out; one subnet per region; or an adopted VPC
+//!   resource    instance with a network tag of its own; or an existing one, closed by two firewalls for a tag of ours
 //!   endpoint    reserved address and forwarding rule; closed at the senders ([`endpoints`])
 //!   permit list firewalls for that tag, one per entry (more if it has more than 256 targets)
-//!   peering     within a site nothing; between sites a VPC peering, and a disabled firewall that remembers who asked
+//!   peering     within a VPC nothing; between two a VPC peering, and a disabled firewall that remembers who asked
 //!   NAT         router with a NAT, per region
 //!   gateway     HA VPN gateway and router
 //!   link        external gateway, a tunnel per address, interfaces and BGP peers on the router
 //! ```
 
+mod adopt;
+mod advertise;
 mod api;
+mod attach;
 mod cloud;
 mod connections;
 mod description;

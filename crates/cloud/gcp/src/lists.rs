@@ -7,9 +7,10 @@ use serde_json::Value;
 
 use crate::{
     api::Place,
+    attach::tag_of,
     cloud::{GcpCloud, Ground, Result},
-    names::hash,
-    rules::{Firewalls, Home, difference, entries_of, firewalls_of},
+    names::{hash, path},
+    rules::{ATTACHED_PRIORITY, Firewalls, Home, PRIORITY, difference, entries_of, firewalls_of},
 };
 
 /// `projects/P/zones/Z/instances/NAME`: the zone and the name.
@@ -21,7 +22,8 @@ fn parse<'u>(uri: &'u str, project: &str) -> Option<(&'u str, &'u str)> {
 }
 
 impl GcpCloud {
-    /// What the names of an instance's firewalls begin with.
+    /// What the names of an instance's firewalls begin with. One that was made is known by its name, which is its tag;
+    /// one that is attached by its path.
     pub(crate) fn list_prefix(&self, ground: &Ground, instance: &str) -> String {
         format!("{}-fw-{}", ground.names.prefix(), hash(instance, 10))
     }
@@ -29,20 +31,26 @@ impl GcpCloud {
     async fn firewalls(&self, ground: &Ground, uri: &str) -> Result<(Home, Firewalls)> {
         let missing = || CloudError::not_found(format!("there is no resource {uri} in {}", ground.site));
         let (zone, name) = parse(uri, &ground.project).ok_or_else(missing)?;
-        let prefix = self.list_prefix(ground, name);
+        let is_made = name.starts_with(&ground.names.prefix());
+        let prefix = self.list_prefix(ground, if is_made { name } else { uri });
         let place = Place::zone(&ground.project, zone);
         let (global, listed) = (ground.global(), format!("{prefix}-"));
         let instance = self.compute.get(&place, "instances", name);
         let firewalls = self.compute.list(&global, "firewalls", &listed);
         let (instance, firewalls) = futures::try_join!(instance, firewalls)?;
-        instance.filter(|instance| ground.names.owns(instance)).ok_or_else(missing)?;
-        let home = Home {
-            owner: self.owner.clone(),
-            site: ground.site.to_string(),
-            prefix,
-            network: ground.network(),
-            tag: name.to_owned(),
+        let instance = instance.ok_or_else(missing)?;
+        let (network, tag, priority) = match is_made {
+            true if ground.names.owns(&instance) => (ground.network(), name.to_owned(), PRIORITY),
+            true => return Err(missing()),
+            false => {
+                let tag = tag_of(ground, uri);
+                let closer = self.compute.get(&global, "firewalls", &format!("{tag}-in")).await?;
+                let closer = closer.filter(|one| ground.names.owns(one)).ok_or_else(missing)?;
+                (path(&closer["network"]).to_owned(), tag, ATTACHED_PRIORITY)
+            }
         };
+        let (owner, site) = (self.owner.clone(), ground.site.to_string());
+        let home = Home { owner, site, prefix, network, tag, priority };
         let named = |firewall: Value| Some((firewall["name"].as_str()?.to_owned(), firewall));
         Ok((home, firewalls.into_iter().filter_map(named).collect()))
     }

@@ -2,6 +2,7 @@
 //! in words what the name hides.
 
 pub(crate) use cloud_http::letters as hash;
+use ipnet::Ipv4Net;
 use model::{NetworkName, PeeringName, Segment, Site};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -23,7 +24,7 @@ impl Names {
         format!("t-{}", hash(&format!("{}/{}", self.owner, self.site), 8))
     }
 
-    fn of(&self, kind: &str, what: &str) -> String {
+    pub(crate) fn of(&self, kind: &str, what: &str) -> String {
         format!("{}-{kind}-{}", self.prefix(), hash(what, 10))
     }
 
@@ -73,10 +74,6 @@ impl Names {
         format!("{}-router", self.prefix())
     }
 
-    pub(crate) fn peer(&self, peer: &Site) -> String {
-        self.of("peer", &peer.to_string())
-    }
-
     pub(crate) fn external(&self, peer: &Site, addresses: &str) -> String {
         format!("{}-{}", self.of("ext", &peer.to_string()), hash(addresses, 6))
     }
@@ -113,6 +110,15 @@ pub(crate) struct Mark {
     pub(crate) peer: Option<Site>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) peering: Option<PeeringName>,
+    /// The two VPCs of a peering that somebody asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pair: Option<String>,
+    /// Of an adopted network: the range that instances are attached from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) space: Option<Ipv4Net>,
+    /// Of an attached instance: which one it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) instance: Option<String>,
     /// Stands for a tunnel's key, which cannot be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<String>,
@@ -136,6 +142,12 @@ pub(crate) fn read(object: &Value) -> Option<Mark> {
 /// A reference's last part.
 pub(crate) fn last(value: &Value) -> &str {
     value.as_str().and_then(|text| text.rsplit('/').next()).unwrap_or_default()
+}
+
+/// A reference without the host that it may begin with: `projects/…`.
+pub(crate) fn path(value: &Value) -> &str {
+    let text = value.as_str().unwrap_or_default();
+    text.find("projects/").map_or(text, |start| &text[start..])
 }
 
 pub(crate) fn network_of(site: &Site, region: &Segment) -> NetworkName {
@@ -162,7 +174,8 @@ mod tests {
             names.nat("us-west1"),
             names.gateway(),
             names.router(),
-            names.peer(&peer),
+            names.of("peer", &peer.to_string()),
+            names.of("att", "projects/p/zones/z/instances/i"),
             names.external(&peer, "1.2.3.4"),
             names.tunnel(&peer, 3),
         ];

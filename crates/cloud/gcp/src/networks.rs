@@ -7,8 +7,9 @@ use model::{PeeringName, Segment};
 use serde_json::{Value, json};
 
 use crate::{
+    adopt::region_of,
     cloud::{GcpCloud, Ground, Result},
-    names::{self, last, network_of},
+    names::{self, last, network_of, path},
 };
 
 impl GcpCloud {
@@ -36,7 +37,7 @@ impl GcpCloud {
         Ok(compute.insert(&place, "subnetworks", &subnet).await?)
     }
 
-    /// The site's VPC, closed.
+    /// The site's own VPC, closed.
     pub(crate) async fn make_vpc(&self, ground: &Ground) -> Result<()> {
         let (compute, names) = (&self.compute, &ground.names);
         let mark = names::write(names.mark());
@@ -64,30 +65,44 @@ impl GcpCloud {
     }
 
     pub(crate) async fn remove_network(&self, ground: &Ground, region: &str) -> Result<()> {
-        let names = &ground.names;
+        if region_of(region).is_some() {
+            return match self.adopted_as(ground, region).await? {
+                Some(_) => Err(CloudError::conflict(format!("{region} is adopted, and somebody else's"))),
+                None => Ok(()),
+            };
+        }
         // Refused by Google while an instance lives in it.
-        Ok(self.compute.delete(&ground.region(region), "subnetworks", &names.subnet(region)).await?)
+        Ok(self.compute.delete(&ground.region(region), "subnetworks", &ground.names.subnet(region)).await?)
     }
 
-    /// The VPC goes with the last of its networks.
-    pub(crate) async fn remove_empty_vpc(&self, ground: &Ground) -> Result<()> {
-        let (compute, names) = (&self.compute, &ground.names);
-        if !self.subnets(ground).await?.is_empty() || self.has_endpoint_networks(ground).await? {
+    /// The site's own VPC, once it has neither networks nor a gateway.
+    pub(crate) async fn remove_vpc(&self, ground: &Ground) -> Result<()> {
+        let (compute, names, global) = (&self.compute, &ground.names, ground.global());
+        if !self.subnets(ground).await?.is_empty()
+            || self.has_endpoint_networks(ground).await?
+            || !self.gateway_parts(ground).await?.is_empty()
+        {
             return Ok(());
         }
-        let left = compute.list(&ground.global(), "firewalls", &format!("{}-", names.prefix())).await?;
-        let ours = left.iter().filter(|firewall| names.owns(firewall));
+        let left = compute.list(&global, "firewalls", &format!("{}-", names.prefix())).await?;
+        let own = ground.network();
+        let ours = left.iter().filter(|one| names.owns(one) && path(&one["network"]) == own);
         let ours: Vec<&str> = ours.filter_map(|firewall| firewall["name"].as_str()).collect();
-        let global = ground.global();
         try_join_all(ours.iter().map(|name| compute.delete(&global, "firewalls", name))).await?;
         Ok(compute.delete(&global, "networks", &names.network()).await?)
     }
 
     pub(crate) async fn list_site(&self, ground: &Ground) -> Result<Listing> {
         let (compute, names) = (&self.compute, &ground.names);
-        if compute.get(&ground.global(), "networks", &names.network()).await?.is_none() {
+        let own = async { Ok(compute.get(&ground.global(), "networks", &names.network()).await?) };
+        let (own, adopted) = try_join!(own, self.adopted(ground))?;
+        if own.is_none() && adopted.is_empty() {
             return Ok(Listing::default());
         }
+        let attached = match adopted.is_empty() {
+            true => Vec::new(),
+            false => self.attached(ground).await?,
+        };
         let prefix = |kind: &str| format!("{}-{kind}", names.prefix());
         let list = |collection: &'static str, prefix: String| async move {
             Ok(compute.list_all(&ground.project, collection, &prefix).await?)
@@ -125,8 +140,11 @@ impl GcpCloud {
         let across =
             mine(markers).into_iter().filter_map(|marker| names::read(&marker)?.peering).collect::<Vec<_>>();
         Ok(Listing {
-            networks: subnets,
-            resources: mine(instances).iter().filter_map(resource).chain(endpoints).collect(),
+            networks: subnets
+                .into_iter()
+                .chain(adopted.into_iter().map(|one| (one.name, one.space)))
+                .collect(),
+            resources: mine(instances).iter().filter_map(resource).chain(endpoints).chain(attached).collect(),
             peerings: inside.chain(across).collect(),
             nats: mine(routers).iter().filter_map(|router| last(&router["region"]).parse().ok()).collect(),
             gateway: gateway.map(|gateway| gateway.state),

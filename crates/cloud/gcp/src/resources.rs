@@ -1,4 +1,5 @@
-//! Resources: instances, each with a network tag that its firewalls are for. Born closed: no firewall names the tag.
+//! Resources that are made: instances, each with a network tag that its firewalls are for. Born closed: no firewall names
+//! the tag.
 
 use cloud_api::{CloudError, ResourceSpec};
 use futures::future::try_join_all;
@@ -57,6 +58,7 @@ impl GcpCloud {
     }
 
     pub(crate) async fn remove_resource(&self, ground: &Ground, name: &Segment) -> Result<()> {
+        self.let_go(ground, name).await?;
         let (compute, wanted) = (&self.compute, ground.names.instance(name));
         let found = compute.list_all(&ground.project, "instances", &wanted).await?;
         for instance in found.iter().filter(|instance| ground.names.owns(instance)) {

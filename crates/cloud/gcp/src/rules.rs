@@ -18,7 +18,11 @@ const MOST_RANGES: usize = 256;
 /// Google's bound on a description.
 const LONGEST: usize = 2048;
 /// Before the firewall that lets nothing out, after what an operator may want to deny.
-const PRIORITY: u32 = 1000;
+pub const PRIORITY: u32 = 1000;
+/// Of an instance that is attached: before the two firewalls that close it, which are before everything of its owner's but
+/// what has this priority too. Of two with the same priority the one that denies decides.
+pub const ATTACHED_PRIORITY: u32 = 0;
+const CLOSING_PRIORITY: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
 struct Note {
@@ -49,6 +53,7 @@ pub struct Home {
     pub network: String,
     /// The resource's network tag.
     pub tag: String,
+    pub priority: u32,
 }
 
 /// Firewalls by name.
@@ -119,7 +124,7 @@ fn firewall(home: &Home, name: &str, entry: &PermitEntry, targets: &[Address]) -
         "network": home.network,
         "description": description,
         "direction": direction,
-        "priority": PRIORITY,
+        "priority": home.priority,
         "disabled": false,
         "allowed": [allowed],
         field: ranges,
@@ -206,13 +211,64 @@ fn read_ports(value: &Value) -> Ports {
         .map_or(Ports::Any, |(first, last)| Ports::Range { first, last })
 }
 
+/// The two firewalls that close whatever has a tag, whatever else there is for it.
+pub fn closing(tag: &str, network: &str, description: &str) -> Firewalls {
+    let both = [("in", "INGRESS", "sourceRanges"), ("out", "EGRESS", "destinationRanges")];
+    let firewall = |(suffix, direction, field): (&str, &str, &str)| {
+        let name = format!("{tag}-{suffix}");
+        let firewall = json!({
+            "name": name,
+            "network": network,
+            "description": description,
+            "direction": direction,
+            "priority": CLOSING_PRIORITY,
+            "disabled": false,
+            "denied": [{"IPProtocol": "all"}],
+            field: ["0.0.0.0/0"],
+            "targetTags": [tag],
+        });
+        (name, firewall)
+    };
+    both.into_iter().map(firewall).collect()
+}
+
+/// What keeps an instance open whatever is closed for it, among the firewalls and policies that Google says are in force
+/// for it. Policies of a network come first or last, as the network has it.
+pub fn opening(effective: &Value, network: &Value) -> Option<String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let is_ours = |firewall: &Value| crate::names::read(firewall).is_some();
+    let firewalls = effective["firewalls"].as_array().into_iter().flatten();
+    let mut firewalls = firewalls.filter(|one| one["disabled"] != true && !is_ours(one));
+    let first = |one: &&Value| !one["allowed"].is_null() && one["priority"] == ATTACHED_PRIORITY;
+    if let Some(firewall) = firewalls.find(first) {
+        return Some(format!("the firewall {} with priority 0; give it 1 or more", text(&firewall["name"])));
+    }
+    let comes_first = |policy: &&Value| match policy["type"].as_str() {
+        Some("NETWORK" | "NETWORK_REGIONAL") => {
+            network["networkFirewallPolicyEnforcementOrder"] == "BEFORE_CLASSIC_FIREWALL"
+        }
+        Some("SYSTEM_GLOBAL" | "SYSTEM_REGIONAL") => false,
+        _ => true,
+    };
+    let decides = |rule: &Value| {
+        rule["disabled"] != true && !matches!(rule["action"].as_str(), Some("deny" | "goto_next") | None)
+    };
+    let policies = effective["firewallPolicys"].as_array().into_iter().flatten();
+    let mut policies = policies.filter(comes_first);
+    let policy = policies.find(|one| one["rules"].as_array().into_iter().flatten().any(decides))?;
+    let name = [&policy["shortName"], &policy["displayName"], &policy["name"]].map(text);
+    let name = name.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
+    Some(format!("the firewall policy {name}, which permits before any firewall of a network is asked"))
+}
+
 /// Fields that make a firewall what it is.
-const FIELDS: [&str; 8] = [
+const FIELDS: [&str; 9] = [
     "description",
     "direction",
     "priority",
     "disabled",
     "allowed",
+    "denied",
     "sourceRanges",
     "destinationRanges",
     "targetTags",
@@ -254,6 +310,7 @@ mod tests {
             prefix: "t-abc-fw-xyz".into(),
             network: "n".into(),
             tag: "tag".into(),
+            priority: PRIORITY,
         }
     }
 
@@ -309,6 +366,46 @@ mod tests {
         assert!(
             firewalls_of(&home(), &[entry("a", Protocol::TCP, &["2001:db8::1".to_owned()], &[])]).is_err()
         );
+    }
+
+    /// Lower numbers come first, and of equals the one that denies.
+    #[test]
+    fn permits_of_an_attached_instance_come_before_what_closes_it_and_that_before_its_owners() {
+        let home = Home { priority: ATTACHED_PRIORITY, ..home() };
+        let targets = ["10.0.0.1".to_owned()];
+        let permits = firewalls_of(&home, &[entry("a", Protocol::TCP, &targets, &[])]).unwrap();
+        let closed = closing("tag", "n", "");
+        assert_eq!(closed.len(), 2);
+        for (permit, close) in permits.values().flat_map(|one| closed.values().map(move |two| (one, two))) {
+            assert!(permit["priority"].as_u64() < close["priority"].as_u64());
+            assert_eq!(permit["targetTags"], close["targetTags"]);
+        }
+    }
+
+    #[test]
+    fn what_could_not_be_closed_is_seen() {
+        let network = json!({"networkFirewallPolicyEnforcementOrder": "AFTER_CLASSIC_FIREWALL"});
+        let first = json!({"networkFirewallPolicyEnforcementOrder": "BEFORE_CLASSIC_FIREWALL"});
+        let rule = |priority: u32, what: &str| json!({"firewalls": [{"name": "f", "priority": priority, what: [{}]}]});
+        let policy = |kind: &str, action: &str| json!({"firewallPolicys": [{"type": kind, "shortName": "p", "rules": [{"action": action}]}]});
+        for (effective, network, opens) in [
+            (json!({}), &network, false),
+            (rule(0, "allowed"), &network, true),
+            (rule(1, "allowed"), &network, false),
+            (rule(0, "denied"), &network, false),
+            (policy("HIERARCHY", "allow"), &network, true),
+            (policy("HIERARCHY", "goto_next"), &network, false),
+            (policy("HIERARCHY", "deny"), &network, false),
+            (policy("HIERARCHY", "apply_security_profile_group"), &network, true),
+            (policy("NETWORK", "allow"), &network, false),
+            (policy("NETWORK", "allow"), &first, true),
+            (policy("SYSTEM_GLOBAL", "allow"), &first, false),
+        ] {
+            assert_eq!(opening(&effective, network).is_some(), opens, "{effective}");
+        }
+        let mut off = rule(0, "allowed");
+        off["firewalls"][0]["disabled"] = true.into();
+        assert_eq!(opening(&off, &network), None);
     }
 
     type Lists = BTreeMap<String, (bool, BTreeSet<u8>, bool)>;

@@ -10,7 +10,7 @@ use cloud_api::{
 };
 use cloud_gcp::{GcpCloud, GcpOptions};
 use cloud_http::auth::Environment;
-use cloud_sim::{Faults, Sim};
+use cloud_sim::{Faults, Sim, keeps_the_contract};
 
 fn plugin(sim: &Sim) -> GcpCloud {
     let options = GcpOptions {
@@ -26,26 +26,19 @@ fn plugin(sim: &Sim) -> GcpCloud {
 fn subject(cloud: &GcpCloud) -> Subject<'_> {
     let description =
         |zone: &str| format!(r#"{{"zone":"{zone}","machineType":"e2-micro","disks":[{{"boot":true}}]}}"#);
-    Subject {
-        cloud,
-        at: At { site: "ns.gcp".parse().unwrap(), deployment: "projects/p1".to_owned() },
-        descriptions: [description("us-west1-a"), description("europe-west1-b")],
-        with_network: r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[],"networkInterfaces":[]}"#
-            .to_owned(),
-        spaces: ["10.0.0.0/16".parse().unwrap(), "10.1.0.0/16".parse().unwrap()],
-        has_nat: true,
-        peer: Some("ns.other".parse().unwrap()),
-        existing: None,
-    }
+    let at = At { site: "ns.gcp".parse().unwrap(), deployment: "projects/p1".to_owned() };
+    let with_network =
+        r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[],"networkInterfaces":[]}"#.to_owned();
+    Subject::new(cloud, at, [description("us-west1-a"), description("europe-west1-b")], with_network)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_plugin_keeps_the_contract() {
-    let sim = Sim::start().await.unwrap();
-    let cloud = plugin(&sim);
-    run(&subject(&cloud)).await.unwrap();
-    assert_eq!(sim.defects(), Vec::<String>::new());
-    assert_eq!(sim.left(), Vec::<String>::new());
+    keeps_the_contract("gcp", Faults::default(), plugin, subject).await;
+}
+
+fn troubles(seed: u64) -> Faults {
+    Faults { seed, throttle: 50, before: 20, lost: 20, html: 10, failed: 30, ..Faults::default() }
 }
 
 /// An endpoint is a resource like another: one of a service, the other of Google's own APIs.
@@ -65,41 +58,25 @@ fn endpoints(cloud: &GcpCloud) -> Subject<'_> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endpoints_keep_the_contract() {
     for seed in 0..=3 {
-        for turned in [false, true] {
-            let sim = Sim::start().await.unwrap();
-            if seed > 0 {
-                let faults =
-                    Faults { throttle: 50, before: 20, lost: 20, html: 10, failed: 30, ..Faults::default() };
-                sim.set_faults(Faults { seed, ..faults });
-            }
-            let cloud = plugin(&sim);
-            let mut subject = endpoints(&cloud);
-            if turned {
-                subject.descriptions.reverse();
-            }
-            run(&subject).await.unwrap_or_else(|err| panic!("seed {seed}: {err}"));
-            assert_eq!(sim.defects(), Vec::<String>::new());
-            assert_eq!(sim.left(), Vec::<String>::new(), "seed {seed}");
-        }
+        let faults = || if seed == 0 { Faults::default() } else { troubles(seed) };
+        keeps_the_contract("gcp", faults(), plugin, endpoints).await;
+        keeps_the_contract("gcp", faults(), plugin, turned).await;
     }
+}
+
+/// The other first.
+fn turned(cloud: &GcpCloud) -> Subject<'_> {
+    let mut subject = endpoints(cloud);
+    subject.descriptions.reverse();
+    subject
 }
 
 /// Throttles, failed operations and cut connections are the plugin's to bear; the contract holds all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_contract_holds_on_a_troubled_cloud() {
-    let sim = Sim::start().await.unwrap();
-    sim.set_faults(Faults {
-        seed: 7,
-        throttle: 50,
-        before: 20,
-        lost: 20,
-        html: 10,
-        failed: 30,
-        ..Faults::default()
-    });
-    let cloud = plugin(&sim);
-    run(&subject(&cloud)).await.unwrap();
-    assert_eq!(sim.left(), Vec::<String>::new());
+    for seed in 1..=4 {
+        keeps_the_contract("gcp", troubles(seed), plugin, subject).await;
+    }
 }
 
 /// On a real project, with credentials from the environment: `make live-gcp`. Costs money.

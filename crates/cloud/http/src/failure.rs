@@ -9,6 +9,8 @@ pub enum Class {
     Throttled,
     /// Something else is at work on the same object. Nothing happened; again after a pause.
     Busy,
+    /// The object is not as the request took it to be. Nothing happened; it has to be read again first.
+    Changed,
     /// The cloud failed. Something may have happened.
     Failed,
     /// Credentials are wrong or stale.
@@ -72,7 +74,7 @@ impl From<Failure> for CloudError {
         let kind = match failure.class() {
             Class::Throttled => CloudErrorKind::Throttled,
             // Wrong credentials are mended by somebody, after which the same call succeeds.
-            Class::Busy | Class::Failed | Class::Unauthenticated | Class::Denied => {
+            Class::Busy | Class::Changed | Class::Failed | Class::Unauthenticated | Class::Denied => {
                 CloudErrorKind::Unavailable
             }
             Class::NotFound => CloudErrorKind::NotFound,

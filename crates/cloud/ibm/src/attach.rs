@@ -18,8 +18,9 @@ use crate::{
     api::{INSTANCE, Place, is_alive, text},
     cloud::{Ground, IbmCloud, Result},
     networks::Vpc,
-    resources::{group_of, note_of, notes_of},
+    resources::{further_groups, group_of, note_of, notes_of},
     rules::Note,
+    spread::MOST_GROUPS,
 };
 
 /// What is noted of an attached instance.
@@ -49,7 +50,8 @@ fn is_ours(name: &str) -> bool {
     name.starts_with("t-") && name.contains("-vm-")
 }
 
-fn targets(group: &Value, interface: &str) -> bool {
+/// Whether a group is on an interface.
+pub(crate) fn targets(group: &Value, interface: &str) -> bool {
     group["targets"].as_array().into_iter().flatten().any(|target| target["id"] == interface)
 }
 
@@ -242,16 +244,30 @@ impl IbmCloud {
             self.write_note(ground, vpc, &groups, wanted, &note).await?;
         }
         let group = self.closed_group(ground, vpc, &groups, wanted).await?;
+        let is_on = group_of(ground, &groups, wanted).is_some_and(|one| targets(one, &noted.interface));
+        let own: Vec<&str> = match is_on {
+            true => further_groups(ground, &groups, wanted).iter().map(|(_, one)| text(one, "id")).collect(),
+            // Its list is empty again, so nothing further is for it.
+            false => Vec::new(),
+        };
+        let on =
+            groups.iter().filter(|other| targets(other, &noted.interface)).map(|other| text(other, "id"));
+        let mut others: Vec<&str> = on.filter(|id| *id != group && !own.contains(id)).collect();
+        // With no room for ours beside the others, one of them goes first.
+        if !is_on && others.len() >= MOST_GROUPS {
+            for id in others.split_off(MOST_GROUPS - 1) {
+                self.bind(vpc, id, &noted.interface, false).await?;
+            }
+        }
         self.bind(vpc, &group, &noted.interface, true).await?;
-        let others = groups.iter().filter(|other| text(other, "id") != group);
-        for other in others.filter(|other| targets(other, &noted.interface)) {
-            self.bind(vpc, text(other, "id"), &noted.interface, false).await?;
+        for id in others {
+            self.bind(vpc, id, &noted.interface, false).await?;
         }
         Ok(())
     }
 
     /// Puts an interface into a group, or takes it out.
-    async fn bind(&self, vpc: &Vpc, group: &str, interface: &str, puts: bool) -> Result<()> {
+    pub(crate) async fn bind(&self, vpc: &Vpc, group: &str, interface: &str, puts: bool) -> Result<()> {
         let path = format!("security_groups/{group}/targets/{interface}");
         let (operation, method) = match puts {
             true => ("create_security_group_target_binding", Method::PUT),
@@ -263,37 +279,62 @@ impl IbmCloud {
         }
     }
 
-    /// Gives an attached instance its groups back, those that are still there, and deletes ours.
+    /// Gives an attached instance its groups back, those that are still there, and deletes ours. Its list's note goes
+    /// before its last group of ours does: without the note, a try that ended half way goes on from there.
     pub(crate) async fn let_go(&self, ground: &Ground, vpc: &Vpc, wanted: &str) -> Result<()> {
         let groups = self.groups(vpc).await?;
         let own = group_of(ground, &groups, wanted);
-        if let (Some(own), Some(noted)) = (own, self.noted(ground, &groups, wanted))
-            && targets(own, &noted.interface)
+        let further: Vec<&Value> =
+            further_groups(ground, &groups, wanted).into_iter().map(|(_, group)| group).collect();
+        let lists = notes_of(ground, &groups, wanted).into_iter().map(|(_, group)| group);
+        let lists: Vec<&Value> = lists.collect();
+        let noted = self.noted(ground, &groups, wanted);
+        if let (Some(own), Some(noted)) = (own, &noted)
+            && (targets(own, &noted.interface) || lists.is_empty())
         {
-            let is_left = |group: &&Value| noted.before.iter().any(|id| id == text(group, "id"));
-            let old: Vec<&Value> = groups.iter().filter(is_left).collect();
-            let others = groups.iter().filter(|group| !ground.names.owns(group));
-            let has_other = others.into_iter().any(|group| targets(group, &noted.interface));
-            if old.is_empty() && !has_other {
-                return Err(CloudError::conflict(format!(
-                    "none of the groups that {} had before ({}) is there any more; put its interface into another group, \
-                     then delete the resource again",
-                    noted.instance,
-                    noted.before.join(", ")
-                )));
+            let back = self.groups_back(ground, &groups, noted)?;
+            for group in further.iter().filter(|group| targets(group, &noted.interface)) {
+                self.bind(vpc, text(group, "id"), &noted.interface, false).await?;
             }
-            for group in old {
-                self.bind(vpc, text(group, "id"), &noted.interface, true).await?;
+            let (now, later) = back.split_at(back.len().min(MOST_GROUPS - 1));
+            for id in now {
+                self.bind(vpc, id, &noted.interface, true).await?;
+            }
+            for group in &lists {
+                self.forget(vpc, group).await?;
             }
             self.bind(vpc, text(own, "id"), &noted.interface, false).await?;
+            for id in later {
+                self.bind(vpc, id, &noted.interface, true).await?;
+            }
+        } else {
+            for group in &lists {
+                self.forget(vpc, group).await?;
+            }
         }
         let note = ground.names.attached(wanted);
-        let notes = notes_of(ground, &groups, wanted).into_iter().map(|(_, group)| group);
         let att = groups.iter().filter(|group| group["name"] == note.as_str());
-        for group in own.into_iter().chain(notes).chain(att) {
+        for group in own.into_iter().chain(further).chain(att) {
             self.forget(vpc, group).await?;
         }
         Ok(())
+    }
+
+    /// The groups that an attached instance is in afterwards: others that it is in now, then those it was in before.
+    fn groups_back(&self, ground: &Ground, groups: &[Value], noted: &Noted) -> Result<Vec<String>> {
+        let others = groups.iter().filter(|group| !ground.names.owns(group));
+        let (mut back, rest): (Vec<&Value>, Vec<&Value>) =
+            others.partition(|group| targets(group, &noted.interface));
+        back.extend(rest.into_iter().filter(|group| noted.before.iter().any(|id| id == text(group, "id"))));
+        match back.is_empty() {
+            true => Err(CloudError::conflict(format!(
+                "none of the groups that {} had before ({}) is there any more; put its interface into another group, \
+                 then delete the resource again",
+                noted.instance,
+                noted.before.join(", ")
+            ))),
+            false => Ok(back.into_iter().map(|group| text(group, "id").to_owned()).collect()),
+        }
     }
 }
 

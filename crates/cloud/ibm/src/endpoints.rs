@@ -11,7 +11,7 @@ use crate::{
     cloud::{Ground, IbmCloud, Result},
     kinds::EndpointDescription,
     networks::Vpc,
-    resources::{group_of, note_of, notes_of},
+    resources::note_of,
     rules::Note,
 };
 
@@ -91,9 +91,6 @@ impl IbmCloud {
                 .await?;
         }
         // The list goes with the resource, so that another of the same name is closed.
-        let own = group_of(ground, &groups, name).into_iter();
-        let notes = notes_of(ground, &groups, name).into_iter().map(|(_, group)| group);
-        try_join_all(own.chain(notes).map(|group| self.forget(vpc, group))).await?;
-        Ok(())
+        self.forget_list(ground, vpc, &groups, name).await
     }
 }

@@ -8,7 +8,7 @@
 //!   network     VPC per site and region; four address prefixes, one per zone and one spare; a subnet per zone in use
 //!   resource    instance in a security group of its own, which has no rules at first
 //!   endpoint    endpoint gateway with one address, in a security group of its own
-//!   permit list rules of that group, and a note that says whose they are
+//!   permit list rules of that group and of up to four more, and a note that says whose they are
 //!   peering     transit gateway per site, or per pair of sites, that the networks are attached to; a note per peering
 //!   NAT         public gateway per zone in use
 //!   gateway     VPC of its own with a route-mode VPN gateway, attached to the site's transit gateway
@@ -35,6 +35,7 @@ pub mod notes;
 mod peerings;
 mod resources;
 pub mod rules;
+pub mod spread;
 
 pub use api::IbmOptions;
 pub use cloud::IbmCloud;

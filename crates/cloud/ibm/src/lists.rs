@@ -1,26 +1,43 @@
-//! Permit lists: read the group and its note, plan, then change only what differs.
+//! Permit lists: read the groups and the note, plan, then change only what differs.
 
 use cloud_api::{CloudError, only_inbound};
 use futures::future::try_join_all;
 use model::PermitEntry;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
-    api::{Place, RULE, text},
+    api::{GROUP, Place, RULE, text},
+    attach::targets,
     cloud::{Ground, IbmCloud, Result},
     networks::Vpc,
-    resources::{group_of, note_of},
-    rules::{Note, Rules, entries_of, plan, rules_in},
+    notes,
+    resources::{further_groups, group_of, note_of, notes_of},
+    rules::{Change, Note, Rule, entries_of, plan, rules_in},
+    spread::{Held, Steps, in_force, spread},
 };
 
-/// A resource's group and its note, as read.
+/// Security groups of a VPC, the one aside that it has from the beginning.
+const MOST_IN_VPC: usize = 100;
+
+/// A resource's groups and its note, as read.
 struct List {
     vpc: Vpc,
     groups: Vec<Value>,
     instance: String,
-    group: String,
-    rules: Rules,
+    /// The interface that the groups are on; empty if there is none yet.
+    interface: String,
+    held: Vec<Held>,
     note: Note,
+}
+
+fn held(number: usize, group: &Value, interface: &str) -> Held {
+    Held {
+        number,
+        id: text(group, "id").to_owned(),
+        is_bound: number == 0 || targets(group, interface),
+        count: group["rules"].as_array().map_or(0, Vec::len),
+        rules: rules_in(group),
+    }
 }
 
 impl IbmCloud {
@@ -32,12 +49,15 @@ impl IbmCloud {
         }
         let vpc = self.vpc(ground, region).await?.ok_or_else(missing)?;
         let groups = self.groups(&vpc).await?;
-        let group = group_of(ground, &groups, instance).ok_or_else(missing)?;
+        let first = group_of(ground, &groups, instance).ok_or_else(missing)?;
+        let interface = text(&first["targets"][0], "id").to_owned();
+        let further = further_groups(ground, &groups, instance);
+        let all = std::iter::once((0, first)).chain(further);
         Ok(List {
-            group: text(group, "id").to_owned(),
-            rules: rules_in(group),
+            held: all.map(|(number, group)| held(number, group, &interface)).collect(),
             note: note_of(ground, &groups, instance).unwrap_or_default(),
             instance: instance.to_owned(),
+            interface,
             groups,
             vpc,
         })
@@ -45,7 +65,7 @@ impl IbmCloud {
 
     pub(crate) async fn read_list(&self, ground: &Ground, uri: &str) -> Result<Vec<PermitEntry>> {
         let list = self.list_of(ground, uri).await?;
-        Ok(entries_of(&list.rules, &list.note))
+        Ok(entries_of(&in_force(&list.held), &list.note))
     }
 
     pub(crate) async fn change_list(
@@ -60,30 +80,30 @@ impl IbmCloud {
         if ground.names.is_endpoint(&list.instance) {
             only_inbound(set)?;
         }
-        let change = plan(&list.rules, &list.note, set, unset)?;
-        // A note that does not fit is refused before anything else is.
-        for note in change.first.iter().chain(&change.last) {
-            crate::notes::write(
-                &format!("the permit list of {}", note.name),
-                &serde_json::to_string(note).unwrap_or_default(),
-            )?;
-        }
+        let change = plan(&in_force(&list.held), &list.note, set, unset)?;
+        let steps = spread(&list.held, &change)?;
+        list.check_room(ground, &change, &steps)?;
+        let place = Place::Region(&list.vpc.region);
+        let abandoned = steps
+            .abandoned
+            .iter()
+            .map(|id| async move { self.api.remove(place, &GROUP, &format!("security_groups/{id}")).await });
+        try_join_all(abandoned).await?;
         if let Some(note) = &change.first {
             self.write_note(ground, &list.vpc, &list.groups, &list.instance, note).await?;
         }
-        let (place, group) = (Place::Region(&list.vpc.region), &list.group);
-        let path = format!("security_groups/{group}/rules");
-        // Opens before it closes: nothing that stays permitted is interrupted.
-        let opened = change.open.iter().map(|rule| {
-            let (path, body) = (&path, rule.write());
-            async move { self.api.make(place, &RULE, path, &body).await }
-        });
-        try_join_all(opened).await?;
-        let closed = change.close.iter().map(|id| {
-            let path = format!("{path}/{id}");
-            async move { self.api.remove(place, &RULE, &path).await }
-        });
-        try_join_all(closed).await?;
+        // Opens before it closes, where there is room for both: nothing that stays permitted is interrupted.
+        if steps.closes_first {
+            self.close_rules(place, &steps.close).await?;
+        }
+        self.open_rules(ground, &list, &steps).await?;
+        if !steps.closes_first {
+            self.close_rules(place, &steps.close).await?;
+        }
+        for id in &steps.empty {
+            self.bind(&list.vpc, id, &list.interface, false).await?;
+            self.api.remove(place, &GROUP, &format!("security_groups/{id}")).await?;
+        }
         if let Some(note) = &change.last {
             if change.first.is_some() {
                 list.groups = self.groups(&list.vpc).await?;
@@ -91,5 +111,63 @@ impl IbmCloud {
             self.write_note(ground, &list.vpc, &list.groups, &list.instance, note).await?;
         }
         Ok(())
+    }
+
+    async fn close_rules(&self, place: Place<'_>, paths: &[String]) -> Result<()> {
+        let closed = paths.iter().map(|path| {
+            let path = format!("security_groups/{path}");
+            async move { self.api.remove(place, &RULE, &path).await }
+        });
+        try_join_all(closed).await.map(drop)
+    }
+
+    /// Rules into the groups that are there, and further groups with theirs.
+    async fn open_rules(&self, ground: &Ground, list: &List, steps: &Steps) -> Result<()> {
+        let place = Place::Region(&list.vpc.region);
+        let pairs = steps.into.iter().flat_map(|(id, rules)| rules.iter().map(move |rule| (id, rule)));
+        let opened = pairs.map(|(id, rule)| {
+            let (path, body) = (format!("security_groups/{id}/rules"), rule.write());
+            async move { self.api.make(place, &RULE, &path, &body).await }
+        });
+        try_join_all(opened).await?;
+        let path = format!("security_groups?vpc.id={}", list.vpc.id);
+        for (number, rules) in &steps.new {
+            let rules: Vec<Value> = rules.iter().map(Rule::write).collect();
+            let name = ground.names.further_group(&list.instance, *number);
+            let body = ground.place(json!({"name": name, "vpc": {"id": list.vpc.id}, "rules": rules}));
+            let made = self.api.make(place, &GROUP, &path, &body).await?;
+            self.bind(&list.vpc, text(&made, "id"), &list.interface, true).await?;
+        }
+        Ok(())
+    }
+}
+
+impl List {
+    /// Refuses, before anything is changed, what IBM would refuse half way.
+    fn check_room(&self, ground: &Ground, change: &Change, steps: &Steps) -> Result<()> {
+        if !steps.new.is_empty() && self.interface.is_empty() {
+            return Err(CloudError::unavailable(format!("{} has no interface yet", self.instance)));
+        }
+        let parts = |note: &Option<Note>| match note {
+            Some(note) => {
+                let (what, text) = note.write();
+                notes::parts(&what, &text).map(|parts| parts.len())
+            }
+            None => Ok(0),
+        };
+        let (first, last) = (parts(&change.first)?, parts(&change.last)?);
+        let old = notes_of(ground, &self.groups, &self.instance).len();
+        let there = self.groups.len() - steps.abandoned.len();
+        let settled = if first > 0 { there - old + first } else { there };
+        let most = (there + first).max(settled + steps.new.len() + last);
+        match most > MOST_IN_VPC + 1 && most > there {
+            true => Err(CloudError::conflict(format!(
+                "the list of {} would take {} more security groups in {}, which has {there}; IBM Cloud gives a VPC {MOST_IN_VPC}",
+                self.note.name,
+                most - there,
+                self.vpc.id
+            ))),
+            false => Ok(()),
+        }
     }
 }

@@ -82,9 +82,31 @@ impl Names {
         format!("{instance}-sg")
     }
 
+    /// Another group of an instance, for a list that is too long for the first.
+    pub(crate) fn further_group(&self, instance: &str, number: usize) -> String {
+        format!("{instance}-sg-{number}")
+    }
+
     /// What the names of an instance's notes begin with.
-    pub(crate) fn instance_notes(&self, instance: &str) -> String {
+    fn instance_notes(&self, instance: &str) -> String {
         format!("{instance}-note-")
+    }
+
+    /// A part of an instance's note: `…-NUMBER`, or `…-NUMBER-PART-COUNT` if it has several.
+    pub(crate) fn instance_note(&self, instance: &str, number: u64, part: usize, count: usize) -> String {
+        let first = format!("{}{number}", self.instance_notes(instance));
+        if count == 1 { first } else { format!("{first}-{part}-{count}") }
+    }
+
+    /// Number, part and count of such a name.
+    pub(crate) fn read_note(&self, instance: &str, name: &str) -> Option<(u64, usize, usize)> {
+        let mut rest = name.strip_prefix(&self.instance_notes(instance))?.splitn(3, '-');
+        let number = rest.next()?.parse().ok()?;
+        match (rest.next(), rest.next()) {
+            (None, _) => Some((number, 0, 1)),
+            (Some(part), Some(count)) => Some((number, part.parse().ok()?, count.parse().ok()?)),
+            _ => None,
+        }
     }
 
     pub(crate) fn peering_note(&self, peering: &PeeringName) -> String {
@@ -145,6 +167,10 @@ mod tests {
         let peer: Site = "other.aws".parse().unwrap();
         let vm = names.instance(&long.parse().unwrap());
         let vpe = names.endpoint(&long.parse().unwrap());
+        for (number, part, count) in [(7, 0, 1), (8, 2, 3)] {
+            let note = names.instance_note(&vm, number, part, count);
+            assert_eq!(names.read_note(&vm, &note), Some((number, part, count)));
+        }
         let all = [
             names.network(),
             names.gateway_network(),
@@ -152,7 +178,9 @@ mod tests {
             names.subnet("us-south-1"),
             names.nat("us-south-1"),
             names.group(&vm),
-            format!("{}{}", names.instance_notes(&vm), u64::MAX),
+            names.further_group(&vm, 4),
+            names.instance_note(&vm, u64::MAX, 0, 1),
+            names.instance_note(&vm, u64::MAX, 4, 5),
             vm,
             names.link_note(&peer),
             names.gateway(),
@@ -160,9 +188,9 @@ mod tests {
             format!("{}9", names.connections(&peer)),
             names.hub(),
             names.joint("us-south"),
-            Names::pair("trestle", &site, &peer).hub(),
             names.group(&vpe),
             vpe,
+            Names::pair("trestle", &site, &peer).hub(),
         ];
         for name in &all {
             assert!(name.len() <= 63, "{name}");
@@ -172,7 +200,8 @@ mod tests {
             assert!(!name.ends_with('-'));
         }
         assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), all.len());
-        assert!(names.owns(&json!({"name": all[0]})) && !names.owns(&json!({"name": all[14]})));
+        let [.., pair] = &all;
+        assert!(names.owns(&json!({"name": all[0]})) && !names.owns(&json!({"name": pair})));
         assert!(!Names::new("other", &site).owns(&json!({"name": all[0]})));
         assert_eq!(Names::pair("o", &site, &peer).hub(), Names::pair("o", &peer, &site).hub());
     }

@@ -3,7 +3,7 @@
 //! An object in IBM Cloud has a name of 63 letters and no description, and an account has room for few tags. So what
 //! must be remembered is written into the names of the rules of a security group that has no targets: it applies to
 //! nothing and permits nothing, is made in one request with all its rules, reads back as it was written, and goes with
-//! its VPC. Its rules name an address that nobody has (RFC 5737), in case somebody puts a target into it.
+//! its VPC. A long one takes several groups. Its rules name an address that nobody has (RFC 5737), in case somebody puts a target into it.
 
 use cloud_api::CloudError;
 use serde_json::{Value, json};
@@ -12,17 +12,40 @@ use serde_json::{Value, json};
 const MOST_RULES: usize = 250;
 /// Bytes in one rule's name: 63 letters, five of them its number, two per byte.
 const BYTES: usize = 29;
-/// The longest note.
+/// The longest note in one group.
 pub const LONGEST: usize = MOST_RULES * BYTES;
+/// Groups that one note may take.
+pub const MOST_PARTS: usize = 5;
+
+fn too_long(what: &str, length: usize, most: usize) -> CloudError {
+    CloudError::conflict(format!(
+        "{what}: names, addresses and tags take {length} characters; what Trestle can keep with IBM Cloud is {most}. Use fewer or \
+         shorter ones"
+    ))
+}
+
+/// A note cut to pieces, each for a group of its own. There is always one.
+pub fn parts<'n>(what: &str, note: &'n str) -> Result<Vec<&'n str>, CloudError> {
+    let mut parts = Vec::new();
+    let mut rest = note;
+    loop {
+        let (part, later) = rest.split_at(rest.floor_char_boundary(LONGEST));
+        parts.push(part);
+        rest = later;
+        if rest.is_empty() {
+            break;
+        }
+    }
+    match parts.len() > MOST_PARTS {
+        true => Err(too_long(what, note.len(), LONGEST * MOST_PARTS)),
+        false => Ok(parts),
+    }
+}
 
 /// The rules that a note is.
 pub fn write(what: &str, note: &str) -> Result<Vec<Value>, CloudError> {
     if note.len() > LONGEST {
-        return Err(CloudError::conflict(format!(
-            "{what}: names, addresses and tags take {} characters; what Trestle can keep with IBM Cloud is {LONGEST}. Use \
-             fewer or shorter ones",
-            note.len()
-        )));
+        return Err(too_long(what, note.len(), LONGEST));
     }
     let rule = |(number, bytes): (usize, &[u8])| {
         let letters: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -81,6 +104,22 @@ mod tests {
                 prop_assert_eq!(read(&torn), None);
             }
         }
+    }
+
+    #[test]
+    fn long_notes_are_cut_where_letters_end() {
+        for (note, count) in [
+            (String::new(), 1),
+            ("y".repeat(LONGEST), 1),
+            (format!("y{}", "ü".repeat(LONGEST)), 3),
+            ("y".repeat(LONGEST * MOST_PARTS), MOST_PARTS),
+        ] {
+            let cut = parts("x", &note).unwrap();
+            assert_eq!(cut.len(), count);
+            assert!(cut.concat() == note);
+            assert!(cut.iter().all(|part| write("x", part).is_ok()));
+        }
+        assert!(parts("x", &"y".repeat(LONGEST * MOST_PARTS + 1)).is_err());
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Resources: instances, each in a security group of its own. Born closed: the group has no rules.
 
+use std::collections::BTreeMap;
+
 use cloud_api::{CloudError, ResourceSpec};
 use futures::future::try_join_all;
 use model::{ResourceState, Segment};
@@ -12,6 +14,7 @@ use crate::{
     networks::Vpc,
     notes,
     rules::Note,
+    spread::MOST_GROUPS,
 };
 
 /// An instance as the contract knows it. Its id is its region and its name, which is one of a kind there.
@@ -26,24 +29,47 @@ pub(crate) fn state_of(region: &str, instance: &Value) -> Option<ResourceState> 
     })
 }
 
-/// The notes of an instance, the newest first, with their numbers.
+/// The notes of an instance, all their parts, the newest first, with their numbers.
 pub(crate) fn notes_of<'g>(ground: &Ground, groups: &'g [Value], instance: &str) -> Vec<(u64, &'g Value)> {
-    let prefix = ground.names.instance_notes(instance);
-    let number = |group: &Value| text(group, "name").strip_prefix(&prefix)?.parse().ok();
+    let number = |group: &Value| Some(ground.names.read_note(instance, text(group, "name"))?.0);
     let mut found: Vec<_> = groups.iter().filter_map(|group| Some((number(group)?, group))).collect();
     found.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
     found
 }
 
-/// What is noted of an instance.
+/// What is noted of an instance: the newest note that is whole.
 pub(crate) fn note_of(ground: &Ground, groups: &[Value], instance: &str) -> Option<Note> {
-    let notes = notes_of(ground, groups, instance);
-    notes.iter().find_map(|(_, group)| serde_json::from_str(&notes::read(group)?).ok())
+    let part = |group: &Value| {
+        let (number, part, count) = ground.names.read_note(instance, text(group, "name"))?;
+        Some(((number, count), (part, notes::read(group)?)))
+    };
+    let mut found: BTreeMap<(u64, usize), BTreeMap<usize, String>> = BTreeMap::new();
+    for (note, (part, text)) in groups.iter().filter_map(part) {
+        found.entry(note).or_default().insert(part, text);
+    }
+    let is_whole = |(count, parts): &(usize, BTreeMap<usize, String>)| parts.keys().copied().eq(0..*count);
+    let whole = found.into_iter().rev().map(|((_, count), parts)| (count, parts)).filter(is_whole);
+    whole
+        .into_iter()
+        .find_map(|(_, parts)| serde_json::from_str(&parts.into_values().collect::<Vec<_>>().concat()).ok())
 }
 
 pub(crate) fn group_of<'g>(ground: &Ground, groups: &'g [Value], instance: &str) -> Option<&'g Value> {
     let name = ground.names.group(instance);
     groups.iter().find(|group| group["name"] == name.as_str())
+}
+
+/// The further groups of an instance's list, with their numbers.
+pub(crate) fn further_groups<'g>(
+    ground: &Ground,
+    groups: &'g [Value],
+    instance: &str,
+) -> Vec<(usize, &'g Value)> {
+    let find = |number: usize| {
+        let name = ground.names.further_group(instance, number);
+        groups.iter().find(|group| group["name"] == name.as_str()).map(|group| (number, group))
+    };
+    (1..MOST_GROUPS).filter_map(find).collect()
 }
 
 impl IbmCloud {
@@ -90,6 +116,9 @@ impl IbmCloud {
         instance: &str,
     ) -> Result<String> {
         let place = Place::Region(&vpc.region);
+        let unused = further_groups(ground, groups, instance).into_iter().map(|(_, group)| group);
+        let unused = unused.filter(|group| group["targets"].as_array().is_none_or(Vec::is_empty));
+        try_join_all(unused.map(|group| self.forget(vpc, group))).await?;
         if let Some(group) = group_of(ground, groups, instance) {
             let id = text(group, "id");
             let has_targets = group["targets"].as_array().is_some_and(|targets| !targets.is_empty());
@@ -118,9 +147,14 @@ impl IbmCloud {
     ) -> Result<()> {
         let old = notes_of(ground, groups, instance);
         let number = old.first().map_or(0, |(number, _)| number + 1);
-        let name = format!("{}{number}", ground.names.instance_notes(instance));
-        let text_of = serde_json::to_string(note).unwrap_or_default();
-        self.note_down(ground, vpc, &name, &format!("the permit list of {}", note.name), &text_of).await?;
+        let (what, whole) = note.write();
+        let parts = notes::parts(&what, &whole)?;
+        try_join_all(parts.iter().enumerate().map(|(part, text)| {
+            let name = ground.names.instance_note(instance, number, part, parts.len());
+            let what = &what;
+            async move { self.note_down(ground, vpc, &name, what, text).await }
+        }))
+        .await?;
         try_join_all(old.iter().map(|(_, group)| self.forget(vpc, group))).await?;
         Ok(())
     }
@@ -167,10 +201,21 @@ impl IbmCloud {
             self.api.remove(place, &INSTANCE, &format!("instances/{}", text(instance, "id"))).await?;
         }
         // The list goes with the resource, so that another of the same name is closed.
-        let own = group_of(ground, &groups, name).into_iter();
-        let notes = notes_of(ground, &groups, name).into_iter().map(|(_, group)| group);
-        try_join_all(own.chain(notes).map(|group| self.forget(vpc, group))).await?;
-        Ok(())
+        self.forget_list(ground, vpc, &groups, name).await
+    }
+
+    /// Deletes all groups of a resource's list, and its notes.
+    pub(crate) async fn forget_list(
+        &self,
+        ground: &Ground,
+        vpc: &Vpc,
+        groups: &[Value],
+        name: &str,
+    ) -> Result<()> {
+        let further = further_groups(ground, groups, name).into_iter().map(|(_, group)| group);
+        let own = group_of(ground, groups, name).into_iter().chain(further);
+        let notes = notes_of(ground, groups, name).into_iter().map(|(_, group)| group);
+        try_join_all(own.chain(notes).map(|group| self.forget(vpc, group))).await.map(drop)
     }
 }
 

@@ -1,6 +1,6 @@
-//! Permit lists as rules of a security group, and the note that goes with them. Pure.
+//! Permit lists as rules of security groups, and the note that goes with them. Pure.
 //!
-//! A group has one rule per direction, protocol, port range and prefix, whatever entries ask for it; two entries may ask
+//! There is one rule per direction, protocol, port range and prefix, whatever entries ask for it; two entries may ask
 //! for the same. The rules say what is permitted; the note says which entries that stands for:
 //!
 //! ```text
@@ -18,6 +18,8 @@ use ipnet::IpNet;
 use model::{Address, Direction, EntryName, PermitEntry, Ports, Protocol, Traffic};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+
+use crate::spread::{MOST_GROUPS, too_many};
 
 /// Rules of one group, both directions together.
 pub const MOST: usize = 250;
@@ -88,13 +90,16 @@ impl Rule {
     }
 }
 
-/// The rules of a group, each with IBM's id of it.
+/// Rules, each with its path below `security_groups/`.
 pub type Rules = BTreeMap<Rule, String>;
 
 /// What a group shows of its rules.
 pub fn rules_in(group: &Value) -> Rules {
     let rules = group["rules"].as_array().into_iter().flatten();
-    rules.filter_map(|rule| Some((Rule::read(rule)?, rule["id"].as_str()?.to_owned()))).collect()
+    let path = |rule: &Value| {
+        Some(format!("{}/rules/{}", group["id"].as_str().unwrap_or_default(), rule["id"].as_str()?))
+    };
+    rules.filter_map(|rule| Some((Rule::read(rule)?, path(rule)?))).collect()
 }
 
 /// The note of a resource: its own name, and its permit list.
@@ -103,6 +108,13 @@ pub struct Note {
     pub name: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub list: Vec<Line>,
+}
+
+impl Note {
+    /// What it is about, and its text.
+    pub fn write(&self) -> (String, String) {
+        (format!("the permit list of {}", self.name), serde_json::to_string(self).unwrap_or_default())
+    }
 }
 
 /// One entry of a list: its name, its traffic, its targets and its tags.
@@ -174,13 +186,10 @@ pub fn rules_of(entries: &[PermitEntry]) -> Result<BTreeSet<Rule>, CloudError> {
         }
         rules.extend(Line::of(entry).rules());
     }
-    if rules.len() > MOST {
-        return Err(CloudError::conflict(format!(
-            "the permit list needs {} rules; an IBM security group holds {MOST}. Permit prefixes instead of single addresses",
-            rules.len()
-        )));
+    match rules.len() > MOST * MOST_GROUPS {
+        true => Err(too_many(rules.len())),
+        false => Ok(rules),
     }
-    Ok(rules)
 }
 
 /// The list that rules stand for, by their note. A rule that is not ours shows as an entry of its own, named after what
@@ -211,7 +220,7 @@ pub struct Change {
     /// The note before any rule comes or goes: nothing that is there is ever without its name.
     pub first: Option<Note>,
     pub open: Vec<Rule>,
-    /// Ids of rules.
+    /// Paths of rules.
     pub close: Vec<String>,
     pub last: Option<Note>,
 }
@@ -309,10 +318,10 @@ mod tests {
 
     #[test]
     fn what_ibm_cannot_do_is_refused_before_the_first_call() {
-        let many: Vec<String> = (0..251).map(|n| format!("10.0.{n}.1")).collect();
+        let many: Vec<String> = (0..1251).map(|n| format!("10.{}.{}.1", n / 250, n % 250)).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         assert_eq!(rules_of(&[entry("a", 80, &many, &[])]).unwrap_err().kind, CloudErrorKind::Conflict);
-        assert!(rules_of(&[entry("a", 80, &many[..250], &[])]).is_ok());
+        assert!(rules_of(&[entry("a", 80, &many[..1250], &[])]).is_ok());
         assert!(rules_of(&[entry("a", 80, &["2001:db8::1"], &[])]).is_err());
         assert!(rules_of(&[entry("a", 0, &["10.0.0.1"], &[])]).is_err());
         let mut from = entry("a", 80, &["10.0.0.1"], &[]);
@@ -335,7 +344,7 @@ mod tests {
         assert_eq!((change.open.len(), change.close.len()), (1, 0));
         let seen = entries_of(&rules, &note);
         let seen: Vec<_> = seen.into_iter().filter(|one| one.name.as_str().starts_with(STRANGE)).collect();
-        assert_eq!(plan(&rules, &note, &[], &seen).unwrap().close, ["hand"]);
+        assert_eq!(plan(&rules, &note, &[], &seen).unwrap().close, ["/rules/hand"]);
     }
 
     type Lists = BTreeMap<String, (u16, BTreeSet<u8>, bool)>;

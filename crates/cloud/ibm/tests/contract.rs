@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use cloud_api::{
     At,
-    conformance::{Existing, Subject, run},
+    conformance::{Subject, run},
 };
 use cloud_http::auth::Environment;
 use cloud_ibm::{IbmCloud, IbmOptions};
-use cloud_sim::{Faults, Machine, Sim};
+use cloud_sim::{Faults, Sim, keeps_the_contract};
 
 fn plugin(sim: &Sim) -> IbmCloud {
     let url = sim.url();
@@ -24,31 +24,22 @@ fn plugin(sim: &Sim) -> IbmCloud {
     IbmCloud::with(&options, key, Some(Arc::clone(&sim.clock) as _), None).unwrap()
 }
 
-fn subject(cloud: &IbmCloud, existing: Option<Machine>) -> Subject<'_> {
+fn subject(cloud: &IbmCloud) -> Subject<'_> {
     let description = |zone: &str| {
         format!(r#"{{"zone":"{zone}","profile":{{"name":"bx2-2x8"}},"image":{{"id":"image-1"}}}}"#)
     };
-    Subject {
-        cloud,
-        at: At { site: "ns.ibm".parse().unwrap(), deployment: String::new() },
-        descriptions: [description("us-south-1"), description("eu-de-2")],
-        with_network: description("us-south-1").replace("{\"zone\"", "{\"vpc\":{\"id\":\"v\"},\"zone\""),
-        spaces: ["10.0.0.0/16".parse().unwrap(), "10.1.0.0/16".parse().unwrap()],
-        has_nat: true,
-        peer: Some("ns.other".parse().unwrap()),
-        existing: existing.map(|machine| Existing { id: machine.id, space: machine.space }),
-    }
+    let at = At { site: "ns.ibm".parse().unwrap(), deployment: String::new() };
+    let with_network = description("us-south-1").replace("{\"zone\"", "{\"vpc\":{\"id\":\"v\"},\"zone\"");
+    Subject::new(cloud, at, [description("us-south-1"), description("eu-de-2")], with_network)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_plugin_keeps_the_contract() {
-    let sim = Sim::start().await.unwrap();
-    let cloud = plugin(&sim);
-    let machine = sim.put_machine("ibm");
-    let before = sim.objects();
-    run(&subject(&cloud, Some(machine))).await.unwrap();
-    assert_eq!(sim.defects(), Vec::<String>::new());
-    assert_eq!(sim.objects(), before);
+    keeps_the_contract("ibm", Faults::default(), plugin, subject).await;
+}
+
+fn troubles(seed: u64) -> Faults {
+    Faults { seed, throttle: 50, before: 20, lost: 20, html: 10, failed: 30, ..Faults::default() }
 }
 
 /// An endpoint is a resource like another.
@@ -60,23 +51,20 @@ fn endpoints(cloud: &IbmCloud) -> Subject<'_> {
     Subject {
         descriptions: [description("us-south-1"), description("eu-de-2")],
         with_network: description("us-south-1").replace("{\"zone\"", "{\"ips\":[],\"zone\""),
-        ..subject(cloud, None)
+        ..subject(cloud)
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endpoints_keep_the_contract() {
     for seed in 0..=3 {
-        let sim = Sim::start().await.unwrap();
-        if seed > 0 {
-            let faults =
-                Faults { throttle: 50, before: 20, lost: 20, html: 10, failed: 30, ..Faults::default() };
-            sim.set_faults(Faults { seed, ..faults });
-        }
-        let cloud = plugin(&sim);
-        run(&endpoints(&cloud)).await.unwrap_or_else(|err| panic!("seed {seed}: {err}"));
-        assert_eq!(sim.defects(), Vec::<String>::new());
-        assert_eq!(sim.left(), Vec::<String>::new(), "seed {seed}");
+        keeps_the_contract(
+            "ibm",
+            if seed == 0 { Faults::default() } else { troubles(seed) },
+            plugin,
+            endpoints,
+        )
+        .await;
     }
 }
 
@@ -84,21 +72,7 @@ async fn endpoints_keep_the_contract() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_contract_holds_on_a_troubled_cloud() {
     for seed in 1..=4 {
-        let sim = Sim::start().await.unwrap();
-        sim.set_faults(Faults {
-            seed,
-            throttle: 50,
-            before: 20,
-            lost: 20,
-            html: 10,
-            failed: 30,
-            ..Faults::default()
-        });
-        let cloud = plugin(&sim);
-        let machine = sim.put_machine("ibm");
-        let before = sim.objects();
-        run(&subject(&cloud, Some(machine))).await.unwrap_or_else(|err| panic!("seed {seed}: {err}"));
-        assert_eq!(sim.objects(), before, "seed {seed}");
+        keeps_the_contract("ibm", troubles(seed), plugin, subject).await;
     }
 }
 
@@ -108,7 +82,7 @@ async fn the_contract_holds_on_a_troubled_cloud() {
 async fn a_real_account_keeps_the_contract() {
     let options = IbmOptions { owner: Some("trestle-live".to_owned()), ..IbmOptions::default() };
     let cloud = IbmCloud::new(&options).unwrap();
-    let mut subject = subject(&cloud, None);
+    let mut subject = subject(&cloud);
     let images = ["us-south", "eu-de"].map(|region| {
         let variable = format!("TRESTLE_IBM_IMAGE_{}", region.replace('-', "_").to_uppercase());
         std::env::var(&variable).unwrap_or_else(|_| panic!("{variable} names an image of {region} by its id"))

@@ -4,6 +4,7 @@ mod check;
 mod endpoints;
 mod filter;
 mod links;
+mod machines;
 mod objects;
 mod schema;
 mod state;

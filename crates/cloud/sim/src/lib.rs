@@ -11,6 +11,7 @@
 mod aws;
 mod azure;
 mod clock;
+mod contract;
 mod faults;
 mod gcp;
 mod ibm;
@@ -23,5 +24,6 @@ pub mod wire;
 mod world;
 
 pub use clock::VirtualClock;
+pub use contract::keeps_the_contract;
 pub use faults::{Fault, Faults};
 pub use world::{Call, Machine, OwnSite, Sim};

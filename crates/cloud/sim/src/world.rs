@@ -186,6 +186,7 @@ impl Sim {
             match cloud {
                 "aws" => world.aws.put_machine(neighbour, now),
                 "azure" => world.azure.put_machine(neighbour, now),
+                "gcp" => world.gcp.put_machine(neighbour, now),
                 "ibm" => world.ibm.put_machine(neighbour, now),
                 other => panic!("no machine can be put into {other}"),
             }
@@ -198,8 +199,19 @@ impl Sim {
     pub fn objects(&self) -> BTreeMap<String, serde_json::Value> {
         self.pass(Duration::from_secs(7200));
         let world = self.world.lock();
-        let azure_and_ibm = world.azure.all_objects().into_iter().chain(world.ibm.all_objects());
-        world.aws.all_objects().into_iter().chain(azure_and_ibm).collect()
+        let all = world.aws.all_objects().into_iter().chain(world.azure.all_objects());
+        all.chain(world.gcp.all_objects()).chain(world.ibm.all_objects()).collect()
+    }
+
+    /// The owner of a Google Cloud project asks for something there, by the path below `compute/v1/`, and waits for it.
+    pub fn ask_google(&self, method: http::Method, path: &str, body: serde_json::Value) -> serde_json::Value {
+        let now = self.clock.now().as_secs();
+        self.world.lock().gcp.do_by_hand(now, method, path, body)
+    }
+
+    /// The firewall policies that an organisation puts before the firewalls of Google Cloud's networks.
+    pub fn set_google_policies(&self, policies: Vec<serde_json::Value>) {
+        self.world.lock().gcp.policies = policies;
     }
 
     /// Puts something on the wire that is no cloud: a site with a gateway of its own.

@@ -95,8 +95,7 @@ pub async fn run(args: PluginArgs) -> anyhow::Result<()> {
             Arc::new(AzureCloud::new(&AzureOptions { endpoint, owner, ..AzureOptions::default() })?)
         }
         Kind::Gcp => {
-            let options =
-                GcpOptions { endpoint, owner, project, private_endpoints, ..GcpOptions::default() };
+            let options = GcpOptions { endpoint, owner, project, private_endpoints, ..GcpOptions::default() };
             Arc::new(GcpCloud::new(&options)?)
         }
         Kind::Ibm => {

@@ -10,6 +10,7 @@ use super::{
     policy::{closed, deny, placed, priority, rules_in},
 };
 use crate::{
+    adopt::region_of,
     cloud::{GcpCloud, Ground, Result},
     names::{self, last},
 };
@@ -23,41 +24,9 @@ fn is_bound(ground: &Ground, policy: &Value) -> bool {
     bound.into_iter().any(|one| one["attachmentTarget"].as_str().is_some_and(|target| target.ends_with(&own)))
 }
 
-/// What a router says of its own networks: those of instances, once there are others.
-fn advertised(asn: &Value, instances: &[(Segment, Ipv4Net)], has_endpoints: bool) -> Value {
-    let range = |(_, space): &(Segment, Ipv4Net)| json!({"range": space.to_string()});
-    match has_endpoints {
-        true => {
-            let ranges: Vec<Value> = instances.iter().map(range).collect();
-            json!({"asn": asn, "advertiseMode": "CUSTOM", "advertisedGroups": [], "advertisedIpRanges": ranges})
-        }
-        false => json!({"asn": asn, "advertiseMode": "DEFAULT"}),
-    }
-}
-
-/// Whether a router says what it should.
-fn says(bgp: &Value, wanted: &Value) -> bool {
-    let mode = |bgp: &Value| bgp["advertiseMode"].as_str().unwrap_or("DEFAULT").to_owned();
-    let list = |bgp: &Value, field: &str| {
-        let mut texts: Vec<String> = bgp[field]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .map(|one| one.get("range").unwrap_or(one).to_string())
-            .collect();
-        texts.sort();
-        texts
-    };
-    mode(bgp) == mode(wanted)
-        && (mode(bgp) == "DEFAULT"
-            || ["advertisedGroups", "advertisedIpRanges"]
-                .iter()
-                .all(|field| list(bgp, field) == list(wanted, field)))
-}
-
 impl GcpCloud {
     /// The regions that have a subnet for endpoints, with its space.
-    async fn endpoint_subnets(&self, ground: &Ground) -> Result<Vec<(String, Ipv4Net)>> {
+    pub(crate) async fn endpoint_subnets(&self, ground: &Ground) -> Result<Vec<(String, Ipv4Net)>> {
         let prefix = format!("{}-eps-", ground.names.prefix());
         let found = self.compute.list_all(&ground.project, "subnetworks", &prefix).await?;
         let ours = found.iter().filter(|subnet| ground.names.owns(subnet));
@@ -81,7 +50,7 @@ impl GcpCloud {
             return Ok(Vec::new());
         }
         let subnets = self.endpoint_subnets(ground).await?;
-        let hidden = subnets.is_empty() || self.unsettled_router(ground, true).await?.is_none();
+        let hidden = subnets.is_empty() || self.unsettled_router(ground, true, None).await?.is_none();
         let is_whole = |(name, space): &(Segment, Ipv4Net)| match Spot::of(name.as_str()) {
             Some(Spot::Region(region)) => hidden && subnets.contains(&(region, *space)),
             Some(Spot::Global) => true,
@@ -117,12 +86,12 @@ impl GcpCloud {
         let place = ground.region(region);
         let name = names.endpoint_subnet(region);
         if compute.get(&place, "subnetworks", &name).await?.is_none() {
-            self.set_router(ground, true).await?;
+            self.set_router(ground, true, None).await?;
             let mark = names::write(names::Mark { region: Some(network.clone()), ..names.mark() });
             let subnet = json!({"name": name, "network": ground.network(), "ipCidrRange": space.to_string(), "description": mark});
             compute.insert(&place, "subnetworks", &subnet).await?;
         }
-        self.set_router(ground, true).await
+        self.set_router(ground, true, None).await
     }
 
     /// Keeps everybody from a space, by a policy that comes before the firewalls.
@@ -194,39 +163,10 @@ impl GcpCloud {
         Ok(compute.delete(&ground.global(), "firewallPolicies", &names.policy()).await?)
     }
 
-    /// What the router should say, if there is one and it says something else: its region and that.
-    async fn unsettled_router(
-        &self,
-        ground: &Ground,
-        has_endpoints: bool,
-    ) -> Result<Option<(String, Value)>> {
-        let Some(gateway) = self.gateway(ground).await? else { return Ok(None) };
-        let (place, name) = (ground.region(&gateway.region), ground.names.router());
-        let router = async { Ok(self.compute.get(&place, "routers", &name).await?) };
-        let (router, subnets) = futures::try_join!(router, self.subnets(ground))?;
-        let Some(router) = router else { return Ok(None) };
-        let wanted = advertised(&router["bgp"]["asn"], &subnets, has_endpoints);
-        Ok((!says(&router["bgp"], &wanted)).then_some((gateway.region, wanted)))
-    }
-
-    async fn set_router(&self, ground: &Ground, has_endpoints: bool) -> Result<()> {
-        // The router has no version, so whoever changes it holds the turn.
-        let _turn = self.turns.take(&format!("router {}", ground.site)).await;
-        let Some((region, bgp)) = self.unsettled_router(ground, has_endpoints).await? else { return Ok(()) };
-        let body = json!({ "bgp": bgp });
-        Ok(self.compute.patch(&ground.region(&region), "routers", &ground.names.router(), &body).await?)
-    }
-
-    /// Lets the router advertise the networks of instances, and those of endpoints not.
-    pub(crate) async fn settle_router(&self, ground: &Ground) -> Result<()> {
-        let has_endpoints = !self.endpoint_subnets(ground).await?.is_empty();
-        self.set_router(ground, has_endpoints).await
-    }
-
     /// Within a site a network of endpoints is joined by being there; beyond it, it cannot be.
     pub(crate) async fn check_endpoint_peering(&self, ground: &Ground, spec: &PeeringSpec) -> Result<()> {
         let [a, b] = spec.name.ends();
-        if a.site != b.site {
+        if a.site != b.site || [a, b].iter().any(|end| region_of(end.region.as_str()).is_some()) {
             return Err(CloudError::unsupported(format!(
                 "the private endpoints of {} cannot be reached from another VPC: Google does not carry that; make an endpoint in \
                  the namespace that needs it",
@@ -240,26 +180,5 @@ impl GcpCloud {
             Some(end) => Err(CloudError::conflict(format!("there is no network {end}"))),
             None => Ok(()),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_router_keeps_endpoints_to_itself() {
-        let nets = [("us-west1".parse().unwrap(), "10.0.0.0/16".parse().unwrap())];
-        let (open, kept) = (advertised(&json!(64512), &nets, false), advertised(&json!(64512), &nets, true));
-        assert!(says(&json!({"asn": 64512}), &open) && !says(&json!({"asn": 64512}), &kept));
-        assert!(says(&kept, &kept) && !says(&kept, &open));
-        // As Google shows it.
-        assert!(says(
-            &json!({"advertiseMode": "CUSTOM", "advertisedIpRanges": [{"range": "10.0.0.0/16", "description": ""}]}),
-            &kept
-        ));
-        let mut wider = kept.clone();
-        wider["advertisedGroups"] = json!(["ALL_SUBNETS"]);
-        assert!(!says(&wider, &kept));
     }
 }

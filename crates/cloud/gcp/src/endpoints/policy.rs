@@ -180,6 +180,7 @@ mod tests {
             prefix: "t-abc-fw-xyz".into(),
             network: "n".into(),
             tag: "t".into(),
+            priority: crate::rules::PRIORITY,
         }
     }
 

@@ -16,7 +16,7 @@ use crate::{
     cloud::{GcpCloud, Ground, Result},
     kinds::Service,
     names::{self, last},
-    rules::Home,
+    rules::{Home, PRIORITY},
 };
 
 /// Where an endpoint's objects are.
@@ -201,6 +201,7 @@ impl GcpCloud {
             prefix: self.list_prefix(ground, &name),
             network: ground.network(),
             tag: name,
+            priority: PRIORITY,
         };
         Ok((policy.unwrap_or_default(), home, state.address))
     }

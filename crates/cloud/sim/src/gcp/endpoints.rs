@@ -233,16 +233,6 @@ impl Gce {
             });
         }
     }
-
-    /// What a router tells its peers of.
-    pub(super) fn tells(router: &Value, space: Ipv4Net) -> bool {
-        let bgp = &router["bgp"];
-        let groups = bgp["advertisedGroups"].as_array().into_iter().flatten();
-        let mut ranges = bgp["advertisedIpRanges"].as_array().into_iter().flatten();
-        bgp["advertiseMode"] != "CUSTOM"
-            || groups.into_iter().any(|group| group == "ALL_SUBNETS")
-            || ranges.any(|one| net(&one["range"]).is_some_and(|range| range.contains(&space)))
-    }
 }
 
 fn address(rule: &Value) -> Option<Ipv4Addr> {

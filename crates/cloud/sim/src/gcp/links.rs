@@ -54,6 +54,17 @@ impl Gce {
                 return bad(format!("{asn} is no private ASN"));
             }
         }
+        let ranges = object["bgp"]["advertisedIpRanges"].as_array().cloned().unwrap_or_default();
+        let groups = object["bgp"]["advertisedGroups"].as_array().is_some_and(|list| !list.is_empty());
+        if object["bgp"]["advertiseMode"] != "CUSTOM" && (groups || !ranges.is_empty()) {
+            return bad("Advertised groups and ranges go with the mode CUSTOM only.".to_owned());
+        }
+        if let Some(range) = ranges.iter().find(|one| {
+            let net = one["range"].as_str().and_then(|text| text.parse::<ipnet::Ipv4Net>().ok());
+            net.is_none_or(|net| net.trunc() != net)
+        }) {
+            return bad(format!("Invalid value for field 'resource.bgp.advertisedIpRanges': '{range}'"));
+        }
         let interfaces = object["interfaces"].as_array().cloned().unwrap_or_default();
         for (number, interface) in interfaces.iter().enumerate() {
             let path =

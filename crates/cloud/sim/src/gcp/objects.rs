@@ -33,9 +33,7 @@ impl Gce {
         // References are answered in full.
         for field in ["network", "subnetwork", "vpnGateway", "peerExternalGateway", "router"] {
             if let Some(reference) = object[field].as_str() {
-                let full = path_of(reference, &target.project);
-                self.ready(&full)?;
-                object[field] = link(&full).into();
+                object[field] = self.ready(&path_of(reference, &target.project))?["selfLink"].clone();
             }
         }
         match target.collection.as_str() {
@@ -124,7 +122,7 @@ impl Gce {
         interface["networkIP"] = address.to_string().into();
         interface["name"] = "nic0".into();
         object["status"] = "PROVISIONING".into();
-        object["tags"]["fingerprint"] = "42WmSpB8rSM=".into();
+        set_tags(object, &request.body["tags"]["items"])?;
         object["labelFingerprint"] = "42WmSpB8rSM=".into();
         object["fingerprint"] = "42WmSpB8rSM=".into();
         Ok(())
@@ -151,11 +149,13 @@ impl Gce {
     /// All allowing firewalls go, and all rules of policies that hand over to them; and policies are put out of force.
     pub(crate) fn vandalise(&mut self) {
         self.objects.retain(|path, object| !path.contains("/firewalls/") || object["allowed"].is_null());
-        for rules in self.objects.values_mut().filter_map(|object| object.get_mut("rules")) {
-            rules.as_array_mut().into_iter().for_each(|list| list.retain(|rule| rule["action"] == "deny"));
-        }
-        for bound in self.objects.values_mut().filter_map(|object| object.get_mut("associations")) {
-            *bound = json!([]);
+        let policies: Vec<String> = self.of_kind("firewallPolicies").map(|(path, _)| path.clone()).collect();
+        for policy in &policies {
+            let Some(policy) = self.objects.get_mut(policy) else { continue };
+            if let Some(rules) = policy["rules"].as_array_mut() {
+                rules.retain(|rule| rule["action"] == "deny");
+            }
+            policy["associations"] = json!([]);
         }
     }
 
@@ -259,7 +259,7 @@ impl Gce {
                         "Supplied fingerprint does not match current tags fingerprint.",
                     ));
                 }
-                object["tags"]["items"] = request.body["items"].clone();
+                set_tags(object, &request.body["items"])?;
                 object["_until"] = until.into();
                 Ok(())
             }
@@ -305,6 +305,9 @@ impl Gce {
         }
         let mut peering = wanted.clone();
         peering["network"] = other_link;
+        for flag in ["exportCustomRoutes", "importCustomRoutes"] {
+            peering[flag] = (wanted[flag] == true).into();
+        }
         peering["state"] = if back { "ACTIVE" } else { "INACTIVE" }.into();
         if let Some(own) = self.objects.get_mut(path) {
             own["peerings"].as_array_mut().into_iter().for_each(|list| list.push(peering.clone()));
@@ -336,4 +339,24 @@ impl Gce {
         self.set_peering_state(&other, &own_link, "INACTIVE");
         Ok(())
     }
+}
+
+/// Sets an instance's tags, and with them the mark of their version. No tags are shown as none.
+fn set_tags(instance: &mut Value, items: &Value) -> Done {
+    let items: Vec<&str> = items.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    if let Some(bad) = items.iter().find(|tag| !super::state::is_name(tag)) {
+        return Err(refuse(400, "invalid", format!("Invalid value for field 'tags.items': '{bad}'")));
+    }
+    if items.len() > 64 {
+        return Err(refuse(400, "invalid", "An instance has 64 tags at most."));
+    }
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for byte in items.join(" ").bytes() {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    instance["tags"] = json!({"fingerprint": format!("{hash:016x}")});
+    if !items.is_empty() {
+        instance["tags"]["items"] = json!(items);
+    }
+    Ok(())
 }

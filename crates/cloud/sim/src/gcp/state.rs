@@ -17,6 +17,8 @@ pub(crate) struct Gce {
     pub(super) operations: Objects,
     pub(super) requests: BTreeMap<String, String>,
     pub(super) made: u64,
+    /// Firewall policies of the organisation. They are shown, and nothing else.
+    pub(crate) policies: Vec<Value>,
 }
 
 pub(crate) struct Request<'r> {
@@ -73,6 +75,15 @@ impl Gce {
             ("routers", "getRouterStatus") => {
                 let router = self.get(&request.path(&target.name))?;
                 Ok(json!({"kind": "compute#routerStatusResponse", "result": router["_status"]}))
+            }
+            ("instances", "getEffectiveFirewalls") => {
+                let instance = self.get(&request.path(&target.name))?;
+                let interface = request.parameter("networkInterface");
+                if instance["networkInterfaces"][0]["name"].as_str() != interface.as_deref() {
+                    return Err(refuse(400, "invalid", "Invalid value for field 'networkInterface'"));
+                }
+                let firewalls: Vec<Value> = self.firewalls_for(instance).map(show).collect();
+                Ok(json!({"firewalls": firewalls, "firewallPolicys": self.policies}))
             }
             _ => self.change(request),
         }
@@ -279,7 +290,7 @@ fn places(target: &Target, verb: &str) -> Outcome {
 }
 
 /// `[a-z]([-a-z0-9]{0,61}[a-z0-9])?`
-fn is_name(name: &str) -> bool {
+pub(super) fn is_name(name: &str) -> bool {
     let bytes = name.as_bytes();
     (1..=63).contains(&bytes.len())
         && bytes[0].is_ascii_lowercase()

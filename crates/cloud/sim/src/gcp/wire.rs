@@ -58,24 +58,20 @@ impl Gce {
             if has_nat {
                 routes.push((Ipv4Net::default(), Hop::Internet));
             }
-            let learns_from = self.routers_of(&subnet["network"], last(&subnet["region"]));
+            let mut learns_from = self.routers_of(&subnet["network"], last(&subnet["region"]));
+            for exporter in self.exporters(&subnet["network"]) {
+                learns_from.extend(self.routers_of(&exporter, last(&subnet["region"])));
+            }
             if let Some(network) = wire.networks.get_mut(&own) {
                 *network = Network { spaces: network.spaces.clone(), routes, learns_from };
             }
         }
         for (path, router) in self.of_kind("routers").filter(|(_, router)| !router["bgp"]["asn"].is_null()) {
-            let mine = subnets.iter().filter(|subnet| subnet["network"] == router["network"]);
-            let advertised = mine
-                .filter(|subnet| self.is_global(&router["network"]) || subnet["region"] == router["region"]);
-            let routes = advertised.filter_map(|subnet| {
-                let hop = GatewayHop::Network(wire_name(&subnet["network"], last(&subnet["region"])));
-                let space = net(&subnet["ipCidrRange"]).filter(|space| Self::tells(router, *space))?;
-                Some((space, hop))
-            });
+            let routes = self.advertised(router, &subnets);
             let link = router["selfLink"].clone();
             let tunnels = self.of_kind("vpnTunnels").filter(|(_, tunnel)| tunnel["router"] == link);
             let tunnels = tunnels.filter_map(|(path, _)| self.tunnel_end(path)).collect();
-            wire.gateways.insert(path.clone(), Gateway { routes: routes.collect(), tunnels });
+            wire.gateways.insert(path.clone(), Gateway { routes, tunnels });
         }
         for (_, instance) in self.of_kind("instances").filter(|(_, one)| one["status"] == "RUNNING") {
             let interface = &instance["networkInterfaces"][0];
@@ -93,6 +89,48 @@ impl Gce {
             });
         }
         self.join_endpoints(wire);
+    }
+
+    /// What a router tells its peers, and where it leads: the subnets of its network, unless it says something else, and
+    /// ranges of its own, which may be those of peered networks.
+    fn advertised(&self, router: &Value, subnets: &[&Value]) -> Vec<(Ipv4Net, GatewayHop)> {
+        let bgp = &router["bgp"];
+        let hop =
+            |subnet: &Value| GatewayHop::Network(wire_name(&subnet["network"], last(&subnet["region"])));
+        let all = bgp["advertiseMode"] != "CUSTOM"
+            || bgp["advertisedGroups"]
+                .as_array()
+                .is_some_and(|groups| groups.contains(&"ALL_SUBNETS".into()));
+        let near = |subnet: &&&Value| {
+            let inside = self.is_global(&router["network"]) || subnet["region"] == router["region"];
+            all && inside && subnet["network"] == router["network"]
+        };
+        let own = subnets.iter().filter(near).filter_map(|one| Some((net(&one["ipCidrRange"])?, hop(one))));
+        let peers = self.active_peers(&router["network"]);
+        let more = bgp["advertisedIpRanges"].as_array().into_iter().flatten();
+        let more = more.filter_map(|one| net(&one["range"])).map(|range| {
+            let holds = |one: &&&Value| {
+                net(&one["ipCidrRange"]).is_some_and(|space| space.contains(&range))
+                    && (one["network"] == router["network"] || peers.contains(&one["network"]))
+            };
+            let nowhere = || GatewayHop::Network(String::new());
+            (range, subnets.iter().find(holds).map_or_else(nowhere, |one| hop(one)))
+        });
+        own.chain(more.filter(|_| bgp["advertiseMode"] == "CUSTOM")).collect()
+    }
+
+    /// Networks whose custom routes a network imports, and that export them.
+    fn exporters(&self, network: &Value) -> Vec<Value> {
+        let exports = |other: &Value| {
+            let other = self.objects.get(&path_of(other.as_str().unwrap_or_default(), ""));
+            let back = other.and_then(|other| other["peerings"].as_array()).into_iter().flatten();
+            back.into_iter().any(|one| one["network"] == *network && one["exportCustomRoutes"] == true)
+        };
+        let path = path_of(network.as_str().unwrap_or_default(), "");
+        let peerings = self.objects.get(&path).and_then(|network| network["peerings"].as_array());
+        let peerings = peerings.into_iter().flatten().filter(|one| one["state"] == "ACTIVE");
+        let imported = peerings.filter(|one| one["importCustomRoutes"] == true);
+        imported.map(|one| one["network"].clone()).filter(exports).collect()
     }
 
     fn is_global(&self, network: &Value) -> bool {
@@ -119,16 +157,7 @@ impl Gce {
 
     /// The lines for one instance, with what Google implies: nothing in, everything out.
     fn firewall(&self, instance: &Value, direction: &str) -> Firewall {
-        let tags = &instance["tags"]["items"];
-        let network = &instance["networkInterfaces"][0]["network"];
-        let applies = |rule: &&Value| {
-            let targets = rule["targetTags"].as_array();
-            let hit = targets.is_none_or(|list| {
-                list.iter().any(|tag| tags.as_array().is_some_and(|tags| tags.contains(tag)))
-            });
-            rule["network"] == *network && rule["direction"] == direction && rule["disabled"] != true && hit
-        };
-        let rules = self.of_kind("firewalls").map(|(_, rule)| rule).filter(applies);
+        let rules = self.firewalls_for(instance).filter(|rule| rule["direction"] == direction);
         let mut lines: Vec<Line> = rules.flat_map(lines).collect();
         lines.push(Line {
             priority: 65_536,
@@ -139,6 +168,19 @@ impl Gce {
             peers: vec![Ipv4Net::default()],
         });
         Firewall(lines)
+    }
+
+    /// The firewalls of an instance's network that are for it.
+    pub(super) fn firewalls_for<'g>(&'g self, instance: &'g Value) -> impl Iterator<Item = &'g Value> {
+        let network = &instance["networkInterfaces"][0]["network"];
+        let has = |tag: &Value| instance["tags"]["items"].as_array().is_some_and(|tags| tags.contains(tag));
+        let applies = move |rule: &&Value| {
+            let targets = rule["targetTags"].as_array();
+            rule["network"] == *network
+                && rule["disabled"] != true
+                && targets.is_none_or(|list| list.iter().any(has))
+        };
+        self.of_kind("firewalls").map(|(_, rule)| rule).filter(applies)
     }
 
     /// A tunnel that is made, as an end on the wire.

@@ -12,6 +12,9 @@ use super::{
 };
 use crate::rest;
 
+/// Security groups of one interface.
+const MOST_GROUPS: usize = 5;
+
 impl Ibm {
     pub(super) fn group(&mut self, request: &Request<'_>, mut object: Value) -> Result<String, Refusal> {
         let vpc = self.own_vpc(request, &request.body["vpc"])?;
@@ -93,6 +96,9 @@ impl Ibm {
                 return Err(refuse(400, "validation_failed", "The security group is in another VPC"));
             }
             groups.push(found["id"].clone());
+        }
+        if groups.len() > MOST_GROUPS {
+            return Err(refuse(400, "over_quota", "An interface is in five security groups at most"));
         }
         if groups.is_empty() {
             groups.push(vpc["default_security_group"]["id"].clone());
@@ -196,6 +202,9 @@ impl Ibm {
         groups.retain(|one| *one != group);
         if name.starts_with("create") {
             groups.push(group);
+            if groups.len() > MOST_GROUPS {
+                return Err(refuse(400, "over_quota", "An interface is in five security groups at most"));
+            }
         } else if groups.is_empty() {
             return Err(refuse(409, "conflict_field", "A target needs at least one security group"));
         }

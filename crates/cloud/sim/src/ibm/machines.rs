@@ -27,7 +27,8 @@ impl Ibm {
         made.1["id"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// An instance in a VPC with blocks in two zones, in two groups, one of them open. A neighbour is in another subnet of
+    /// An instance in a VPC with blocks in two zones, in five groups, which is all it can be in, one of
+    /// them open. A neighbour is in another subnet of
     /// the same zone, and in the VPC's default group.
     pub(crate) fn put_machine(&mut self, neighbour: Option<&Machine>, now: u64) -> Machine {
         let there = neighbour.and_then(|machine| self.objects.get(&machine.id));
@@ -48,7 +49,8 @@ impl Ibm {
         let mut interface = json!({"subnet": {"id": subnet}});
         if is_first {
             let open = json!([{"direction": "inbound", "protocol": "icmp_tcp_udp"}, {"direction": "outbound", "protocol": "icmp_tcp_udp"}]);
-            let groups = [("web", open), ("ssh", json!([]))].map(|(name, rules)| {
+            let groups = ["web", "ssh", "db", "logs", "backup"].map(|name| {
+                let rules = if name == "web" { open.clone() } else { json!([]) };
                 let body = json!({"name": name, "vpc": {"id": vpc}, "rules": rules});
                 json!({"id": self.make_by_hand(now, "security_groups", body)})
             });

@@ -51,17 +51,13 @@ fn fields(kind: &str) -> &'static [&'static str] {
     }
 }
 
-/// Objects whose names must differ have the same scope.
-fn scope(object: &Value) -> String {
-    let of = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
-    let within = match object["_kind"].as_str().unwrap_or_default() {
-        "vpcs" | "instances" | "ike_policies" | "ipsec_policies" | "transit_gateways" | "keys" => {
-            of("_region")
-        }
-        kind if kind.contains('/') => of("_parent"),
-        _ => of("_vpc"),
-    };
-    format!("{} {within} {}", of("_kind"), of("name"))
+/// Names differ, and are counted, among objects of a kind that have this field in common.
+fn scope(kind: &str) -> &'static str {
+    match kind {
+        "vpcs" | "instances" | "ike_policies" | "ipsec_policies" | "transit_gateways" | "keys" => "_region",
+        kind if kind.contains('/') => "_parent",
+        _ => "_vpc",
+    }
 }
 
 /// A reference: some fields of an object.
@@ -125,17 +121,19 @@ impl Ibm {
 
     /// Takes an object in, unless its name is taken or there are too many.
     pub(super) fn keep(&mut self, object: Value, most: usize) -> Result<String, Refusal> {
-        let own = scope(&object);
-        if self.objects.values().any(|other| scope(other) == own) {
-            let message = format!("The name {} is not unique", object["name"]);
-            return Err(refuse(400, "validation_unique_failed", message));
+        let (kind, name) = (&object["_kind"], &object["name"]);
+        let within = scope(kind.as_str().unwrap_or_default());
+        let beside = |other: &&Value| other["_kind"] == *kind && other[within] == object[within];
+        let mut count = 0;
+        for other in self.objects.values().filter(beside) {
+            if other["name"] == *name {
+                let message = format!("The name {name} is not unique");
+                return Err(refuse(400, "validation_unique_failed", message));
+            }
+            count += usize::from(other["_default"] != true);
         }
-        let within = own.rsplit_once(' ').map_or("", |(within, _)| within);
-        let like = self.objects.values().filter(|other| {
-            other["_default"] != true && scope(other).rsplit_once(' ').is_some_and(|(one, _)| one == within)
-        });
-        if like.count() >= most {
-            return Err(refuse(400, "over_quota", format!("The quota of {} is reached", object["_kind"])));
+        if count >= most {
+            return Err(refuse(400, "over_quota", format!("The quota of {kind} is reached")));
         }
         let id = object["id"].as_str().unwrap_or_default().to_owned();
         self.objects.insert(id.clone(), object);

@@ -5,10 +5,7 @@ use std::net::IpAddr;
 use cloud_sim::{Faults, Machine};
 use orchestrator::execute::Outcome;
 
-use super::house::{House, PING};
-
-/// Clouds that attach machines in their own networks.
-const ATTACHING: [&str; 3] = ["aws", "azure", "ibm"];
+use super::house::{CLOUDS, House, PING};
 
 impl House {
     async fn attach(&self, name: &str, machine: &Machine) {
@@ -35,7 +32,7 @@ impl House {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_existing_machine_is_attached_linked_and_let_go() {
-    for cloud in ATTACHING {
+    for cloud in CLOUDS {
         let other = if cloud == "gcp" { "aws" } else { "gcp" };
         let mut house = House::new(&[cloud, other]).await;
         let machine = house.sim.put_machine(cloud);
@@ -88,7 +85,7 @@ async fn an_existing_machine_is_attached_linked_and_let_go() {
 /// Under faults and a restart half way the machine is closed or as before, and in the end as before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attaching_survives_faults_and_restarts() {
-    for cloud in ATTACHING {
+    for cloud in CLOUDS {
         for seed in 1..=3 {
             let other = if cloud == "gcp" { "aws" } else { "gcp" };
             let mut house = House::new(&[cloud, other]).await;
