@@ -158,3 +158,65 @@ async fn what_cannot_be_closed_is_refused_with_the_reason() {
     let err = cloud.attach_resource(&at(), &name(), &machine.id).await.unwrap_err();
     assert!(err.message.contains("the firewall first"), "{err}");
 }
+
+/// Everything that attaching can lead to, on a site that has nothing else.
+async fn build(cloud: &GcpCloud, machine: &Machine, region: &Segment) {
+    cloud.adopt_network(&at(), region, machine.space).await.unwrap();
+    let uri = cloud.attach_resource(&at(), &name(), &machine.id).await.unwrap().uri;
+    let traffic = Traffic::new(Direction::Inbound, Protocol::TCP, Ports::Any, Ports::one(443)).unwrap();
+    let targets = ["10.200.0.4".parse().unwrap()].into();
+    let entry = PermitEntry::new(EntryName::reported("https"), traffic, targets, Default::default()).unwrap();
+    cloud.add_entries(&at(), &uri, &[entry]).await.unwrap();
+    cloud.create_gateway(&at(), 64_514).await.unwrap();
+}
+
+async fn tear(cloud: &GcpCloud, region: &Segment) {
+    cloud.delete_resource(&at(), &name()).await.unwrap();
+    cloud.delete_gateway(&at()).await.unwrap();
+    cloud.release_network(&at(), region).await.unwrap();
+}
+
+/// A plugin is killed at a request, carried out or not; another one finishes, and in the end all is as it was. Every third
+/// request is died at, in one of the two ways in turn; every one in both if `TRESTLE_STORIES` is set.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_that_was_cut_off_is_finished_by_another() {
+    let mut places = None;
+    let all = std::env::var_os("TRESTLE_STORIES").is_some();
+    for (tears, way) in [(false, false), (false, true), (true, false), (true, true)] {
+        if way && !all {
+            continue;
+        }
+        for number in (0..).step_by(if all { 1 } else { 3 }) {
+            let carried_out = way != (number % 2 == 1);
+            let sim = Sim::start().await.unwrap();
+            let machine = sim.put_machine("gcp");
+            let first = plugin(&sim);
+            let region = first.inspect_attachment(&at(), &machine.id).await.unwrap().region;
+            let before = sim.objects();
+            if tears {
+                build(&first, &machine, &region).await;
+            }
+            sim.take_calls();
+            let silence = sim.fall_silent(number, carried_out);
+            let ended = tokio::select! {
+                () = silence => false,
+                () = async { if tears { tear(&first, &region).await } else { build(&first, &machine, &region).await } } => true,
+            };
+            sim.speak_again();
+            drop(first);
+            let second = plugin(&sim);
+            if !tears {
+                build(&second, &machine, &region).await;
+                let listed = second.list(&at()).await.unwrap();
+                assert_eq!((listed.networks.len(), listed.resources.len()), (1, 1), "{number} {carried_out}");
+            }
+            tear(&second, &region).await;
+            assert_eq!(sim.objects(), before, "{tears} {number} {carried_out}");
+            if ended {
+                places = places.max(Some(number));
+                break;
+            }
+        }
+    }
+    assert!(places.is_some_and(|number| number > 20), "there were requests to be killed at: {places:?}");
+}

@@ -8,7 +8,7 @@
 //!
 //! As a resource it has a name like an instance of ours, so that its list is kept as theirs are.
 
-use cloud_api::{Attachment, CloudError};
+use cloud_api::{Attachment, CloudError, CloudErrorKind};
 use http::Method;
 use model::{ExistingNetwork, ResourceState, Segment};
 use serde::{Deserialize, Serialize};
@@ -298,14 +298,14 @@ impl IbmCloud {
             }
             let (now, later) = back.split_at(back.len().min(MOST_GROUPS - 1));
             for id in now {
-                self.bind(vpc, id, &noted.interface, true).await?;
+                self.put_back(vpc, id, &noted.interface).await?;
             }
             for group in &lists {
                 self.forget(vpc, group).await?;
             }
             self.bind(vpc, text(own, "id"), &noted.interface, false).await?;
             for id in later {
-                self.bind(vpc, id, &noted.interface, true).await?;
+                self.put_back(vpc, id, &noted.interface).await?;
             }
         } else {
             for group in &lists {
@@ -318,6 +318,14 @@ impl IbmCloud {
             self.forget(vpc, group).await?;
         }
         Ok(())
+    }
+
+    /// Puts an interface into a group of its owner's. If either is gone by now, so be it.
+    async fn put_back(&self, vpc: &Vpc, group: &str, interface: &str) -> Result<()> {
+        match self.bind(vpc, group, interface, true).await {
+            Err(err) if err.kind == CloudErrorKind::NotFound => Ok(()),
+            outcome => outcome,
+        }
     }
 
     /// The groups that an attached instance is in afterwards: others that it is in now, then those it was in before.

@@ -195,10 +195,18 @@ impl IbmCloud {
         let count = |is: &dyn Fn(&Value) -> bool| {
             u32::try_from(tunnels.iter().filter(|tunnel| is(tunnel)).count()).unwrap_or(u32::MAX)
         };
+        let bgp_established = count(&|tunnel| tunnel["protocol_state"] == "established");
+        let asn = there.iter().find_map(|one| one["peer"]["asn"].as_u64());
+        let routes = match asn.and_then(|asn| u32::try_from(asn).ok()) {
+            // Without the report the rest is still true, and worth more.
+            Some(asn) if bgp_established > 0 => self.learnt(ground, asn).await.unwrap_or_default(),
+            _ => Vec::new(),
+        };
         Ok(ConnectionStatus {
             tunnels: count(&|_| true),
             tunnels_up: count(&|tunnel| tunnel["status"] == "up"),
-            bgp_established: count(&|tunnel| tunnel["protocol_state"] == "established"),
+            bgp_established,
+            routes,
             ..ConnectionStatus::default()
         })
     }

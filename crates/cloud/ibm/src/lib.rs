@@ -33,6 +33,7 @@ mod nat;
 mod networks;
 pub mod notes;
 mod peerings;
+mod reports;
 mod resources;
 pub mod rules;
 pub mod spread;

@@ -168,6 +168,8 @@ mod tests {
                 self.put(&id, rules);
             }
             assert!(self.0.len() <= MOST_GROUPS);
+            let meanwhile = in_force(&self.0);
+            assert!(meanwhile.keys().all(|rule| now.contains_key(rule) || wanted.contains(rule)));
             self.close(&steps.close);
             for id in &steps.empty {
                 assert!(self.0.iter().any(|group| group.id == *id && group.count == 0));

@@ -141,14 +141,20 @@ fn run(world: &mut World, ask: &Ask<'_>, fault: Option<Fault>) -> Outcome {
         let wire = world.wire();
         world.ibm.telemetry(&wire);
     }
+    if call.operation.contains("route_report") {
+        let wire = world.wire();
+        world.ibm.note_routes(&wire);
+    }
     let request = state::Request { call: &call, region, ask, body, fails: fault == Some(Fault::Failed) };
     // A question changes nothing, and a rule is refused before it is taken in. There are many of both.
     let is_whole = ask.method == http::Method::GET || call.kind == "security_groups/rules";
     let before = (!is_whole).then(|| world.ibm.clone());
+    let made = world.ibm.made;
     let outcome = world.ibm.call(&request);
-    match &outcome {
-        Err(_) => world.ibm = before.unwrap_or_else(|| std::mem::take(&mut world.ibm)),
-        Ok((status, answer)) => {
+    match (&outcome, before) {
+        (Err(_), Some(before)) => world.ibm = before,
+        (Err(_), None) => world.ibm.made = made,
+        (Ok((status, answer)), _) => {
             if let Err(defect) = schema::check_response(&call, *status, answer) {
                 world.defects.push(format!("{}: {defect}", call.operation));
             }

@@ -47,6 +47,7 @@ fn fields(kind: &str) -> &'static [&'static str] {
         "vpn_gateways/connections" => &["id", "href", "created_at", "name", "resource_type"],
         "transit_gateways" => &["id", "created_at", "name", "crn", "resource_group"],
         "transit_gateways/connections" => &["id", "created_at", "name"],
+        "transit_gateways/route_reports" => &["id", "created_at"],
         _ => &["id", "href", "created_at", "name", "crn", "resource_type", "resource_group"],
     }
 }
@@ -164,6 +165,7 @@ impl Ibm {
                 100
             }
             "security_groups" => return self.group(request, object),
+            "transit_gateways/route_reports" => return self.route_report(request, object),
             "security_groups/rules" => {
                 self.get("security_groups", request.parent())?;
                 self.rule(&request.body, &mut object)?;
@@ -329,7 +331,7 @@ impl Ibm {
                     && !groups.contains(&one["_parent"])
             });
         }
-        if request.call.kind == "vpn_gateways" {
+        if ["vpn_gateways", "transit_gateways"].contains(&request.call.kind.as_str()) {
             self.objects.retain(|_, one| one["_parent"] != id.as_str());
         }
         if let Some(object) = self.objects.get_mut(&id) {

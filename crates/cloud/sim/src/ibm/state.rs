@@ -149,7 +149,8 @@ impl Ibm {
         }
         let all: Vec<&Value> = self.of_kind(kind).filter(passes).collect();
         let key = kind.rsplit('/').next().unwrap_or_default();
-        if kind == "security_groups/rules" {
+        // These come all at once.
+        if ["security_groups/rules", "transit_gateways/route_reports"].contains(&kind.as_str()) {
             return Ok(json!({ key: all.iter().map(|object| self.shown(object)).collect::<Vec<_>>() }));
         }
         let limit =

@@ -6,6 +6,7 @@ use super::{
     Refusal, refuse,
     state::{Ibm, Request, missing},
 };
+use crate::wire::Wire;
 
 pub(super) fn gateway(request: &Request<'_>, object: &mut Value) {
     for (field, value) in [
@@ -78,6 +79,64 @@ impl Ibm {
             json!({"status": if request.fails { "failed" } else { "attached" }}),
         );
         Ok(())
+    }
+
+    /// Asks for a report, unless one is being written. The last one that is complete stays.
+    pub(super) fn route_report(
+        &mut self,
+        request: &Request<'_>,
+        mut object: Value,
+    ) -> Result<String, Refusal> {
+        let hub = self.get("transit_gateways", request.parent())?;
+        let routes = hub["_routes"].clone();
+        let mine = |one: &&Value| one["_parent"] == request.parent();
+        let there: Vec<&Value> = self.of_kind("transit_gateways/route_reports").filter(mine).collect();
+        let id = |one: &Value| one["id"].as_str().unwrap_or_default().to_owned();
+        if let Some(pending) = there.iter().find(|one| one["status"] == "pending") {
+            return Ok(id(pending));
+        }
+        let old: Vec<String> = there.iter().rev().skip(1).map(|one| id(one)).collect();
+        self.objects.retain(|id, _| !old.contains(id));
+        for (field, value) in
+            [("connections", json!([])), ("overlapping_routes", json!([])), ("status", json!("pending"))]
+        {
+            object[field] = value;
+        }
+        Self::later(request, &mut object, 2, json!({"status": "complete", "connections": routes}));
+        let id = id(&object);
+        self.objects.insert(id.clone(), object);
+        Ok(id)
+    }
+
+    /// Writes down what reports of transit gateways will say.
+    pub(crate) fn note_routes(&mut self, wire: &Wire) {
+        let learnt = |gateway: &str| -> Vec<Value> {
+            let tunnels = wire.gateways.get(gateway).into_iter().flat_map(|gateway| &gateway.tunnels);
+            let sessions = tunnels.filter_map(|end| Some((wire.bgp_peer(end)?, end.bgp?.peer_asn)));
+            let routes = sessions.flat_map(|(peer, asn)| {
+                let routes = wire.gateways[peer].routes.iter().filter(|(net, _)| net.prefix_len() > 0);
+                routes.map(move |(net, _)| json!({"prefix": net.to_string(), "as_path": asn.to_string(), "is_used": true, "local_preference": "100"}))
+            });
+            routes.collect()
+        };
+        let hubs: Vec<String> = self
+            .of_kind("transit_gateways")
+            .filter_map(|hub| hub["id"].as_str().map(str::to_owned))
+            .collect();
+        for hub in hubs {
+            let attached =
+                self.of_kind("transit_gateways/connections").filter(|one| one["_parent"] == hub.as_str());
+            let shown = attached.map(|one| {
+                let network = one["_network"].as_str().unwrap_or_default();
+                let prefixes = self.of_kind("vpcs/address_prefixes").filter(|prefix| prefix["_parent"] == network);
+                let routes: Vec<Value> = prefixes.map(|prefix| json!({"prefix": prefix["cidr"]})).collect();
+                json!({"id": one["id"], "name": one["name"], "type": one["network_type"], "routes": routes, "bgps": learnt(network)})
+            });
+            let shown: Vec<Value> = shown.collect();
+            if let Some(hub) = self.objects.get_mut(&hub) {
+                hub["_routes"] = shown.into();
+            }
+        }
     }
 
     /// What attaches a network to a transit gateway.

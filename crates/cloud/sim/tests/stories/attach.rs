@@ -119,3 +119,29 @@ async fn attaching_survives_faults_and_restarts() {
         }
     }
 }
+
+/// Somebody takes the tag of an attached instance away, which opens it again: the check says so, the fix closes it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attached_instance_that_was_opened_is_closed_again() {
+    let house = House::new(&["gcp"]).await;
+    let machine = house.sim.put_machine("gcp");
+    let other = house.sim.put_neighbour("gcp", &machine);
+    let before = house.sim.objects();
+    let is_open = || house.sim.reaches(IpAddr::V4(other.address), IpAddr::V4(machine.address), &PING);
+    house.attach("ns.gcp.old", &machine).await;
+    assert!(!is_open());
+    let ask = |method: http::Method, path: &str, body| house.sim.ask_google(method, path, body);
+    let fingerprint =
+        ask(http::Method::GET, &machine.id, serde_json::Value::Null)["tags"]["fingerprint"].clone();
+    let tags = serde_json::json!({"items": ["web", "db"], "fingerprint": fingerprint});
+    ask(http::Method::POST, &format!("{}/setTags", machine.id), tags);
+    assert!(is_open());
+    assert!(!house.orchestrator.check().await.unwrap().is_empty());
+    house.orchestrator.fix().await.unwrap();
+    house.settle().await;
+    assert!(!is_open());
+    assert_eq!(house.orchestrator.check().await.unwrap(), vec![]);
+    house.delete("ns.gcp.old").await;
+    house.settle().await;
+    assert_eq!(house.sim.objects(), before);
+}
