@@ -89,23 +89,24 @@ fn priority(rule: &Value) -> u32 {
 
 /// Gives each rule a priority that nobody else of its direction has: the one it had, or the first that is free.
 fn place(rules: &mut Vec<Value>, current: &[Value], wanted: Vec<Value>) {
-    let key = |rule: &Value| (rule["name"].clone(), rule["properties"]["direction"].clone());
-    let had: Vec<_> = current.iter().map(|rule| (key(rule), priority(rule))).collect();
-    let old = |rule: &Value| had.iter().find(|(known, _)| *known == key(rule)).map(|(_, priority)| *priority);
-    let mut taken: BTreeSet<(String, u32)> = BTreeSet::new();
-    let direction = |rule: &Value| rule["properties"]["direction"].as_str().unwrap_or_default().to_owned();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let direction = |rule: &Value| text(&rule["properties"]["direction"]);
+    let key = |rule: &Value| (text(&rule["name"]), direction(rule));
+    let had: BTreeMap<_, u32> = current.iter().map(|rule| (key(rule), priority(rule))).collect();
+    let old = |rule: &Value| had.get(&key(rule)).copied();
+    let mut taken: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
     for rule in rules.iter() {
-        taken.insert((direction(rule), priority(rule)));
+        taken.entry(direction(rule)).or_default().insert(priority(rule));
     }
     for rule in &wanted {
-        taken.extend(old(rule).map(|priority| (direction(rule), priority)));
+        taken.entry(direction(rule)).or_default().extend(old(rule));
     }
     for mut rule in wanted {
-        let free =
-            || (FIRST_PRIORITY..DENY_PRIORITY).find(|number| !taken.contains(&(direction(&rule), *number)));
+        let taken = taken.entry(direction(&rule)).or_default();
+        let free = || (FIRST_PRIORITY..DENY_PRIORITY).find(|number| !taken.contains(number));
         // A thousand rules at most find room in four thousand priorities; more are refused below.
         let number = old(&rule).or_else(free).unwrap_or(DENY_PRIORITY - 1);
-        taken.insert((direction(&rule), number));
+        taken.insert(number);
         rule["properties"]["priority"] = number.into();
         rules.push(rule);
     }

@@ -1,5 +1,7 @@
 //! What creates, changes and deletes have in common, whatever the object.
 
+use std::collections::BTreeMap;
+
 use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 
@@ -341,6 +343,36 @@ impl Ibm {
         Ok(())
     }
 
+    /// Groups with their rules and targets, which are looked for once, however many groups there are.
+    pub(super) fn shown_groups(&self, groups: &[&Value]) -> Vec<Value> {
+        let mut shown: BTreeMap<&str, Value> = BTreeMap::new();
+        let empty = |group: &Value| {
+            let mut shown = rest::show(group);
+            (shown["rules"], shown["targets"]) = (json!([]), json!([]));
+            shown
+        };
+        shown.extend(groups.iter().map(|group| (group["id"].as_str().unwrap_or_default(), empty(group))));
+        let mut add = |group: &Value, field: &str, part: &dyn Fn() -> Value| {
+            let group = group.as_str().and_then(|id| shown.get_mut(id));
+            let list = group.and_then(|group| group[field].as_array_mut());
+            list.into_iter().for_each(|list| list.push(part()));
+        };
+        for rule in self.of_kind("security_groups/rules") {
+            add(&rule["_parent"], "rules", &|| rest::show(rule));
+        }
+        for instance in self.of_kind("instances") {
+            for group in instance["_groups"].as_array().into_iter().flatten() {
+                add(group, "targets", &|| target(instance));
+            }
+        }
+        for endpoint in self.of_kind("endpoint_gateways") {
+            for group in endpoint["_groups"].as_array().into_iter().flatten() {
+                add(group, "targets", &|| super::endpoints::target(endpoint));
+            }
+        }
+        groups.iter().filter_map(|group| shown.remove(group["id"].as_str().unwrap_or_default())).collect()
+    }
+
     /// An object as it is answered: with what others say of it, and without what is the simulator's own.
     pub(super) fn shown(&self, object: &Value) -> Value {
         let mut shown = rest::show(object);
@@ -350,14 +382,7 @@ impl Ibm {
             mine.map(|one| reference(one, &["href", "id", "name", "resource_type"])).collect()
         };
         match object["_kind"].as_str().unwrap_or_default() {
-            "security_groups" => {
-                let rules = self.of_kind("security_groups/rules").filter(|rule| rule["_parent"] == *id);
-                shown["rules"] = rules.map(rest::show).collect();
-                let mine = |one: &&Value| one["_groups"].as_array().is_some_and(|list| list.contains(id));
-                let machines = self.of_kind("instances").filter(mine).map(target);
-                let services = self.of_kind("endpoint_gateways").filter(mine).map(super::endpoints::target);
-                shown["targets"] = machines.chain(services).collect();
-            }
+            "security_groups" => return self.shown_groups(&[object]).remove(0),
             "vpcs/address_prefixes" => {
                 let mut subnets = self.of_kind("subnets").filter(|one| one["_vpc"] == object["_parent"]);
                 let space = net(&object["cidr"]).unwrap_or_default();

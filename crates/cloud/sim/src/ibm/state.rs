@@ -159,7 +159,11 @@ impl Ibm {
         let start = request.parameter("start").unwrap_or_default();
         let id = |object: &Value| object["id"].as_str().unwrap_or_default().to_owned();
         let from = all.iter().position(|object| id(object) >= start).unwrap_or(all.len());
-        let page: Vec<Value> = all[from..].iter().take(limit).map(|object| self.shown(object)).collect();
+        let page = &all[from..all.len().min(from + limit)];
+        let page: Vec<Value> = match kind.as_str() {
+            "security_groups" => self.shown_groups(page),
+            _ => page.iter().map(|object| self.shown(object)).collect(),
+        };
         let path = request.ask.uri.path().split_once("/v1/").map_or("", |(_, path)| path);
         let mut answer = json!({ key: page, "limit": limit, "first": {"href": request.href(&format!("{path}?limit={limit}"))} });
         if kind != "transit_gateways" {
