@@ -61,6 +61,7 @@ fn lists() {
         prefix: "t-abcdefgh-fw-abcdefghij".into(),
         network: "n".into(),
         tag: "t".into(),
+        priority: cloud_gcp::rules::PRIORITY,
     };
     let current = cloud_gcp::rules::firewalls_of(&home, &list(usize::MAX)).unwrap();
     let wanted = list(7);

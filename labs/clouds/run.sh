@@ -19,11 +19,13 @@ drive() { # NAME COMMAND...: what it sends is kept as NAME
     shift
     target/debug/examples/clouds 127.0.0.1:0 120 "$out/$name.jsonl" > "$out/said" &
     sim=$!
-    for _ in 1 2 3 4 5 6 7 8 9 10; do
+    for _ in $(seq 100); do
         grep -q '^AWS' "$out/said" 2>/dev/null && break
         sleep 0.3
     done
     url=$(sed -n 's|^AWS \(.*\)/$|\1|p' "$out/said")
+    # Without an address of ours, some clients would turn to the real cloud.
+    [ -n "$url" ] || { echo "the simulators have not started for $name" >&2; exit 1; }
     "$@" "$url"
     kill "$sim"
     cp "$out/$name.jsonl" "crates/cloud/sim/recordings/$name.jsonl"
