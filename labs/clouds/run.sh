@@ -30,7 +30,7 @@ drive() { # NAME COMMAND...: what it sends is kept as NAME
     kill "$sim"
     cp "$out/$name.jsonl" "crates/cloud/sim/recordings/$name.jsonl"
 }
-PATH=$PWD/$venv/bin:$PATH:$PWD/$az/bin
+PATH=$(realpath "$venv")/bin:$PATH:$(realpath "$az")/bin
 drive boto3 python labs/clouds/aws.py
 drive aws-cli labs/clouds/aws-cli.sh
 drive azure-mgmt python labs/clouds/azure_mgmt.py
