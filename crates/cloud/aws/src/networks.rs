@@ -35,8 +35,8 @@ impl AwsCloud {
     /// can leave, the older counts.
     pub(crate) async fn vpcs_in(&self, site: &Site, region: &str) -> Result<Vec<Vpc>> {
         self.settle(site, "vpc").await;
-        // Both kinds in one request; filters of different tags could only both be passed.
-        let keys = json!([{"Name": "tag-key", "Value": ["trestle:site", "trestle:adopted-by"]}]);
+        // Made and adopted ones in one request: they have different tags, and filters of different tags must all be passed.
+        let keys = json!([{"Name": "tag-key", "Value": ["trestle:*"]}]);
         let found = self.ec2.list(region, "DescribeVpcs", "vpcSet", json!({"Filter": keys})).await?;
         let marks = self.marks(site);
         let vpc = |vpc: &Value| {
