@@ -298,12 +298,12 @@ pub fn difference(current: &Firewalls, wanted: &Firewalls) -> Change {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    fn home() -> Home {
+    pub(crate) fn home() -> Home {
         Home {
             owner: "o".into(),
             site: "ns.gcp".into(),

@@ -172,17 +172,7 @@ mod tests {
     use model::{Direction, EntryName, Ports, Protocol, Traffic};
 
     use super::*;
-
-    fn home() -> Home {
-        Home {
-            owner: "o".into(),
-            site: "ns.gcp".into(),
-            prefix: "t-abc-fw-xyz".into(),
-            network: "n".into(),
-            tag: "t".into(),
-            priority: crate::rules::PRIORITY,
-        }
-    }
+    use crate::rules::tests::home;
 
     fn entry(name: &str, targets: &[&str]) -> PermitEntry {
         let traffic = Traffic::new(Direction::Inbound, Protocol::TCP, Ports::Any, Ports::one(443)).unwrap();
