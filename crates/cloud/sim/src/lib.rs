@@ -11,7 +11,6 @@
 mod aws;
 mod azure;
 mod clock;
-mod contract;
 mod faults;
 mod gcp;
 mod ibm;
@@ -24,6 +23,5 @@ pub mod wire;
 mod world;
 
 pub use clock::VirtualClock;
-pub use contract::keeps_the_contract;
 pub use faults::{Fault, Faults};
 pub use world::{Call, Machine, OwnSite, Sim};

@@ -1,16 +1,14 @@
-//! The contract's suite, on a simulated cloud.
+//! The contract's suite, on a simulated cloud; for the tests of each plugin. Not in the simulators themselves: they know nothing of
+//! the contract.
 
 use cloud_api::{
     Cloud,
     conformance::{Existing, Subject, run},
 };
-
-use crate::{Faults, Sim};
+use cloud_sim::{Faults, Sim};
 
 /// Runs the suite on a plugin, in a cloud that goes wrong as given and has a machine that somebody else made.
-///
-/// # Panics
-/// If a promise is broken, if the cloud is not as it was afterwards, or if it gave an answer that it could not have.
+/// Falls if a promise is broken, if the cloud is not as it was afterwards, or if it gave an answer that it could not have.
 pub async fn keeps_the_contract<C: Cloud>(
     kind: &str,
     faults: Faults,
