@@ -17,7 +17,7 @@ pub struct Packet {
 
 /// Raw sockets of IPv4 hand out the header of the network too, those of IPv6 do not.
 pub fn read(bytes: &[u8], ipv6: bool) -> Option<Packet> {
-    let start = if ipv6 { 0 } else { usize::from(bytes.first()? & 15) * 4 };
+    let start = if ipv6 { 0 } else { header(bytes)? };
     let bytes = bytes.get(start..)?;
     let number = |at: usize| Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
     let tag = u32::from_be_bytes(bytes.get(16..20)?.try_into().ok()?);
@@ -71,11 +71,24 @@ pub fn echo(ipv6: bool, number: u16) -> [u8; 8] {
 
 /// Whether the echo with this number was answered, or refused; none if this is about something else.
 pub fn answered(bytes: &[u8], ipv6: bool, number: u16) -> Option<bool> {
-    let start = if ipv6 { 0 } else { usize::from(bytes.first()? & 15) * 4 };
+    let start = if ipv6 { 0 } else { header(bytes)? };
     let message = bytes.get(start..)?;
+    let is_ours = |echo: &[u8]| echo.get(4..6) == Some(&number.to_be_bytes());
     match (ipv6, message.first()?) {
-        (false, 0) | (true, 129) if message.get(4..6)? == number.to_be_bytes() => Some(true),
-        (false, 3) | (true, 1) => Some(false),
+        (false, 0) | (true, 129) => is_ours(message).then_some(true),
+        // A refusal brings the beginning of what it refuses, which may be somebody else's.
+        (false, 3) | (true, 1) => {
+            let refused = message.get(8..)?;
+            let (protocol, length) =
+                if ipv6 { (refused.get(6)?, 40) } else { (refused.get(9)?, header(refused)?) };
+            let is_echo = *protocol == if ipv6 { 58 } else { 1 };
+            (is_echo && is_ours(refused.get(length..)?)).then_some(false)
+        }
         _ => None,
     }
+}
+
+/// How long a header of IPv4 is.
+fn header(bytes: &[u8]) -> Option<usize> {
+    Some(usize::from(bytes.first()? & 15) * 4)
 }
