@@ -194,7 +194,7 @@ pub fn differences(lab: &Lab, naive: &Naive) -> Vec<String> {
                 let namespaces =
                     [cell.from, cell.to].map(|ip| lab.namespace_of(ip).expect("a host").to_owned());
                 let label = format!("{from} to {to} {probe:?} IPv{}", if ipv6 { 6 } else { 4 });
-                cells.push((label, thread::spawn(move || (expected, cell.fate(&namespaces)))));
+                cells.push((label, thread::spawn(move || (expected, cell.send(&namespaces)))));
             }
         }
     }
@@ -208,7 +208,6 @@ pub fn differences(lab: &Lab, naive: &Naive) -> Vec<String> {
     differences
 }
 
-#[derive(Clone, Copy)]
 struct Cell {
     from: IpAddr,
     to: IpAddr,
@@ -218,19 +217,6 @@ struct Cell {
 }
 
 impl Cell {
-    /// All at once, a busy machine loses packets: what did not arrive and should is asked again. What passed and should
-    /// not is never forgiven.
-    fn fate(self, namespaces: &[String; 2]) -> Fate {
-        let mut seen = self.send(namespaces);
-        for _ in 0..2 {
-            if seen == self.expected || seen == Fate::Passed || self.expected == Fate::Dropped {
-                break;
-            }
-            seen = Self { mark: MARKS.fetch_add(1, Ordering::Relaxed), ..self }.send(namespaces);
-        }
-        seen
-    }
-
     fn send(self, [from_namespace, to_namespace]: &[String; 2]) -> Fate {
         let Self { from, to, probe, expected, mark } = self;
         let patience = patience(expected);
