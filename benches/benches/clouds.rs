@@ -146,7 +146,7 @@ async fn make(cloud: &dyn Cloud, kind: &str, description: &str, space: &str) -> 
 }
 
 async fn make_at(cloud: &dyn Cloud, place: &At, description: &str, space: &str) -> ResourceState {
-    let region: Segment = cloud.inspect_resource(place, description).await.unwrap();
+    let region: Segment = cloud.inspect_resource(place, &"a".parse().unwrap(), description).await.unwrap();
     let space: Ipv4Net = space.parse().unwrap();
     cloud.ensure_network(place, &region, space).await.unwrap();
     let spec = ResourceSpec { name: "a".parse().unwrap(), region, description: description.to_owned() };

@@ -61,7 +61,7 @@ fn world() -> (Intent, Inventory) {
         let region: Segment = "r".parse().unwrap();
         let state = ResourceState { uri: name.to_string(), address, region: region.clone() };
         let network = NetworkName { site: Site::of(&name), region: region.clone() };
-        let leaf = Leaf { uri: None, ip: Some(address.into()) };
+        let leaf = Leaf { uri: None, ip: Some(address) };
         writes.push(Write::Put(Fact::Leaf(name.to_string().parse().unwrap(), leaf)));
         let intended = ResourceIntent { region, description: String::new(), attach: false, adopts: None };
         intent.resources.insert(name.clone(), intended);

@@ -21,6 +21,15 @@ impl Address {
     pub fn net(self) -> IpNet {
         self.0
     }
+
+    /// The address, if it is not a prefix of several.
+    pub fn single(self) -> Option<IpAddr> {
+        (self.0.prefix_len() == self.0.max_prefix_len()).then(|| self.0.addr())
+    }
+
+    pub fn overlaps(self, other: Self) -> bool {
+        self.0.contains(&other.0) || other.0.contains(&self.0)
+    }
 }
 
 impl From<IpAddr> for Address {
@@ -51,7 +60,10 @@ impl FromStr for Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.prefix_len() == self.0.max_prefix_len() { self.0.addr().fmt(f) } else { self.0.fmt(f) }
+        match self.single() {
+            Some(ip) => ip.fmt(f),
+            None => self.0.fmt(f),
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use std::{
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{NameError, ResourceName, Segment};
+use crate::{Address, NameError, ResourceName, Segment};
 
 /// A namespace's part of one cloud.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -284,7 +284,8 @@ impl CloudTraits {
 pub struct ResourceState {
     /// The cloud's own id.
     pub uri: String,
-    pub address: IpAddr,
+    /// A block, if it is a cluster.
+    pub address: Address,
     pub region: Segment,
 }
 

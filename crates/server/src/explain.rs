@@ -22,7 +22,12 @@ use crate::{failure::Failure, parts::Parts};
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub async fn explain(parts: &Parts, request: &ExplainRequest) -> Result<ExplainResponse, Failure> {
-    let query = query(request)?;
+    let mut query = query(request)?;
+    for end in [&mut query.source, &mut query.destination] {
+        if let Some(address) = permit::of_cluster(&parts.orchestrator, end) {
+            *end = Endpoint::Address(address);
+        }
+    }
     let is_entity =
         |end: &Endpoint| matches!(end, Endpoint::Workload { kind: MemberKind::ExternalEntity, .. });
     if is_entity(&query.source) || is_entity(&query.destination) {

@@ -7,7 +7,7 @@ mod attachments;
 
 use std::fmt;
 
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net};
 use model::{
     ConnectionSpec, Direction, EntryName, NetworkName, PeeringName, PermitEntry, Ports, Protocol, Secret,
     Segment, Site, Traffic,
@@ -111,12 +111,14 @@ async fn story(subject: &Subject<'_>) -> Verdict {
 
 async fn inspections(subject: &Subject<'_>) -> Result<[Segment; 2], Violation> {
     let (cloud, at) = (subject.cloud, &subject.at);
-    let first = cloud.inspect_resource(at, &subject.descriptions[0]).await.promised("finds the region")?;
-    let second = cloud.inspect_resource(at, &subject.descriptions[1]).await.promised("finds the region")?;
+    let name = name();
+    let inspect = |description| cloud.inspect_resource(at, &name, description);
+    let first = inspect(&subject.descriptions[0]).await.promised("finds the region")?;
+    let second = inspect(&subject.descriptions[1]).await.promised("finds the region")?;
     check(first != second, "the two descriptions are in two regions")?;
-    let settings = cloud.inspect_resource(at, &subject.with_network).await;
+    let settings = inspect(&subject.with_network).await;
     refused(settings, &[CloudErrorKind::Invalid], "P6: a description with network settings")?;
-    let nonsense = cloud.inspect_resource(at, "").await;
+    let nonsense = inspect("").await;
     refused(nonsense, &[CloudErrorKind::Invalid], "an empty description")?;
     Ok([first, second])
 }
@@ -139,11 +141,12 @@ async fn networks(subject: &Subject<'_>, regions: &[Segment; 2]) -> Verdict {
 
 async fn resources(subject: &Subject<'_>, region: &Segment) -> Result<String, Violation> {
     let (cloud, at) = (subject.cloud, &subject.at);
-    let spec = spec("conf-1", region, &subject.descriptions[0]);
+    let spec =
+        ResourceSpec { name: name(), region: region.clone(), description: subject.descriptions[0].clone() };
     let made = cloud.create_resource(at, &spec).await.promised("makes a resource")?;
     let again = cloud.create_resource(at, &spec).await.promised("makes a resource that is there")?;
     check(made == again, "makes a resource once, whatever the number of calls")?;
-    let inside = matches!(made.address, std::net::IpAddr::V4(ip) if subject.spaces[0].contains(&ip));
+    let inside = IpNet::from(subject.spaces[0]).contains(&made.address.net());
     check(inside, format!("the address {} is in the region's network", made.address))?;
     let list = cloud.permit_list(at, &made.uri).await.promised("reads a permit list")?;
     check(list.is_empty(), format!("P1: a new resource is closed, not {list:?}"))?;
@@ -258,8 +261,7 @@ async fn sweep(subject: &Subject<'_>) -> Verdict {
         }
         cloud.delete_peering(&peering(at, &regions)?).await.promised("deletes a peering")?;
         cloud.delete_nat(at, &regions[0]).await.promised("deletes NAT")?;
-        let name: Segment = "conf-1".parse().expect("a legal name");
-        cloud.delete_resource(at, &name).await.promised("deletes a resource")?;
+        cloud.delete_resource(at, &name()).await.promised("deletes a resource")?;
         for region in &regions {
             cloud.delete_network(at, region).await.promised("deletes a network")?;
         }
@@ -268,9 +270,9 @@ async fn sweep(subject: &Subject<'_>) -> Verdict {
     check(left == crate::Listing::default(), format!("nothing is left, not {left:?}"))
 }
 
-fn spec(name: &str, region: &Segment, description: &str) -> ResourceSpec {
-    let name = name.parse().expect("a legal name");
-    ResourceSpec { name, region: region.clone(), description: description.to_owned() }
+/// Of the resource that is made.
+fn name() -> Segment {
+    "conf-1".parse().expect("a legal name")
 }
 
 fn entry(name: &str, targets: &[&str]) -> PermitEntry {

@@ -134,8 +134,14 @@ pub trait Cloud: Send + Sync + 'static {
     /// The bounds a plan must keep in this cloud.
     async fn describe(&self) -> Result<CloudTraits, CloudError>;
 
-    /// Checks a description before anything is made, and finds the region in it. Refuses network settings.
-    async fn inspect_resource(&self, at: &At, description: &str) -> Result<Segment, CloudError>;
+    /// Checks a description before anything is made, and finds in it the region, or the network of its own that a
+    /// resource of that name and kind lives in. Refuses network settings.
+    async fn inspect_resource(
+        &self,
+        at: &At,
+        name: &Segment,
+        description: &str,
+    ) -> Result<Segment, CloudError>;
 
     /// Everything of the site.
     async fn list(&self, at: &At) -> Result<Listing, CloudError>;

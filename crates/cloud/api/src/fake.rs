@@ -22,7 +22,7 @@ pub use faults::{Dice, Faults};
 use state::State;
 pub use wire::reaches;
 
-use crate::{At, Attachment, Cloud, CloudError, Listing, PeeringSpec, ResourceSpec};
+use crate::{At, Attachment, Cloud, CloudError, Listing, PeeringSpec, ResourceSpec, network_of_cluster};
 
 /// A cloud in memory.
 pub struct FakeCloud {
@@ -142,14 +142,25 @@ impl Cloud for FakeCloud {
         Ok(self.traits.clone())
     }
 
-    /// Descriptions are `region` or `region anything`; `network` in them is a network setting.
-    async fn inspect_resource(&self, _: &At, description: &str) -> Result<Segment, CloudError> {
+    /// Descriptions are `region` or `region anything`; `network` in them is a network setting, `cluster` tells the kind.
+    async fn inspect_resource(
+        &self,
+        _: &At,
+        name: &Segment,
+        description: &str,
+    ) -> Result<Segment, CloudError> {
         let mut words = description.split_whitespace();
         let region = words.next().ok_or_else(|| CloudError::invalid("the description is empty"))?;
-        if words.any(|word| word == "network") {
+        let words: Vec<&str> = words.collect();
+        if words.contains(&"network") {
             return Err(CloudError::invalid("the description carries network settings; leave them out"));
         }
-        region.parse().map_err(|err| CloudError::invalid(format!("the region is not legal: {err}")))
+        let region: Segment =
+            region.parse().map_err(|err| CloudError::invalid(format!("the region is not legal: {err}")))?;
+        match words.contains(&"cluster") {
+            true => network_of_cluster(&region, name),
+            false => Ok(region),
+        }
     }
 
     async fn list(&self, at: &At) -> Result<Listing, CloudError> {
@@ -165,7 +176,7 @@ impl Cloud for FakeCloud {
     }
 
     async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState, CloudError> {
-        self.inspect_resource(at, &spec.description).await?;
+        self.inspect_resource(at, &spec.name, &spec.description).await?;
         self.write("create_resource", |state, _| state.create_resource(&at.site, spec)).await
     }
 

@@ -2,9 +2,14 @@
 //!
 //! A private endpoint, an address that stands for a service of somebody else, is a resource like a machine with two
 //! differences: it is made only where the cloud's configuration says so, and it never opens a connection, so that its
-//! permit list speaks of inbound traffic only. A managed cluster is no resource yet.
+//! permit list speaks of inbound traffic only.
+//!
+//! A managed Kubernetes cluster, too, is made only where the configuration says so. It has a block of addresses where a
+//! machine has one, and a network for itself, so that the block is chosen as those of regions are, and that what its
+//! provider opens inside the cluster is open to nobody else. Its permit list is its border: what passes inside it is
+//! not spoken of. The few services of its provider without which nodes do not come up are open, and in no list.
 
-use model::{Direction, PermitEntry};
+use model::{Direction, PermitEntry, Segment};
 
 use crate::CloudError;
 
@@ -17,6 +22,34 @@ pub fn endpoints_allowed(flag: bool, cloud: &str) -> Result<(), CloudError> {
              cloud's configuration (or `trestle plugin … --private-endpoints`)"
         ))),
     }
+}
+
+/// Refuses to make a cluster unless the configuration has the flag.
+pub fn clusters_allowed(flag: bool, cloud: &str) -> Result<(), CloudError> {
+    match flag {
+        true => Ok(()),
+        false => Err(CloudError::unsupported(format!(
+            "the description is that of a managed Kubernetes cluster, which {cloud} makes only with `kubernetes_clusters: true` \
+             in the cloud's configuration (or `trestle plugin … --kubernetes-clusters`)"
+        ))),
+    }
+}
+
+/// Between region and cluster in the name of a cluster's network. No region has it in its name.
+const K8S: &str = "-k8s-";
+
+/// The network that a cluster has for itself.
+pub fn network_of_cluster(region: &Segment, cluster: &Segment) -> Result<Segment, CloudError> {
+    let name = format!("{region}{K8S}{cluster}");
+    name.parse().map_err(|err| {
+        CloudError::invalid(format!("the cluster {cluster} cannot have a network {name}: {err}"))
+    })
+}
+
+/// The region and the cluster, if a network is a cluster's.
+pub fn cluster_network(network: &Segment) -> Option<(Segment, Segment)> {
+    let (region, cluster) = network.as_str().split_once(K8S)?;
+    Some((region.parse().ok()?, cluster.parse().ok()?))
 }
 
 /// Refuses the description of a managed Kubernetes cluster, by the field that tells.
@@ -59,6 +92,9 @@ mod tests {
         assert!(no_clusters(None, "Azure").is_ok());
         let refused = no_clusters(Some(&"nodePools"), "Azure").unwrap_err();
         assert_eq!(refused.kind, CloudErrorKind::Unsupported);
+        let refused = clusters_allowed(false, "Azure").unwrap_err();
+        assert_eq!(refused.kind, CloudErrorKind::Unsupported);
+        assert!(refused.message.contains("kubernetes_clusters"), "{refused}");
         let entry = |direction| {
             let traffic = Traffic::new(direction, Protocol::TCP, Ports::Any, Ports::one(443)).unwrap();
             let targets = ["10.0.0.1".parse().unwrap()].into();
@@ -67,5 +103,15 @@ mod tests {
         assert!(only_inbound(&[entry(Direction::Inbound)]).is_ok());
         let refused = only_inbound(&[entry(Direction::Inbound), entry(Direction::Outbound)]).unwrap_err();
         assert_eq!(refused.kind, CloudErrorKind::Unsupported);
+    }
+
+    #[test]
+    fn a_clusters_network_names_its_region_and_the_cluster() {
+        let [region, name] = ["us-west1", "a-k8s-b"].map(|text| text.parse::<Segment>().unwrap());
+        let network = network_of_cluster(&region, &name).unwrap();
+        assert_eq!(cluster_network(&network), Some((region.clone(), name)));
+        assert_eq!(cluster_network(&region), None);
+        let long = "x".repeat(125).parse().unwrap();
+        assert_eq!(network_of_cluster(&region, &long).unwrap_err().kind, CloudErrorKind::Invalid);
     }
 }

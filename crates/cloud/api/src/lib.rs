@@ -28,4 +28,6 @@ pub mod twin;
 
 pub use contract::{At, Attachment, Cloud, CloudError, CloudErrorKind, Listing, PeeringSpec, ResourceSpec};
 pub use fake::{Dice, FakeCloud, Faults, Machine, reaches};
-pub use kinds::{endpoints_allowed, no_clusters, only_inbound};
+pub use kinds::{
+    cluster_network, clusters_allowed, endpoints_allowed, network_of_cluster, no_clusters, only_inbound,
+};

@@ -62,6 +62,8 @@ async fn a_cloud_behind_grpc_is_the_cloud_itself() {
     let fake = fake();
     let remote = RemoteCloud::new("azure".parse().unwrap(), serve(Arc::clone(&fake), true).await);
     run(&subject(&remote)).await.unwrap();
+    let clusters = ["west cluster".to_owned(), "east cluster".to_owned()];
+    run(&Subject { descriptions: clusters, ..subject(&remote) }).await.unwrap();
     assert!(fake.is_empty());
     assert_eq!(remote.describe().await, fake.describe().await);
 }
@@ -70,7 +72,7 @@ async fn a_cloud_behind_grpc_is_the_cloud_itself() {
 async fn a_plugin_of_the_seed_alone_can_be_used_and_says_what_it_cannot_do() {
     let fake = fake();
     let remote = RemoteCloud::new("azure".parse().unwrap(), serve(Arc::clone(&fake), false).await);
-    let region = remote.inspect_resource(&at(), "west").await.unwrap();
+    let region = remote.inspect_resource(&at(), &"vm".parse().unwrap(), "west").await.unwrap();
     assert_eq!(region.as_str(), "default");
     // Such a plugin makes its own network when it makes a resource.
     remote.ensure_network(&at(), &region, "10.0.0.0/16".parse().unwrap()).await.unwrap();

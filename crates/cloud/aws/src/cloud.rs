@@ -90,7 +90,7 @@ impl Cloud for AwsCloud {
         Ok(CloudTraits::of_kind("aws"))
     }
 
-    async fn inspect_resource(&self, _: &At, description: &str) -> Result<Segment> {
+    async fn inspect_resource(&self, _: &At, _: &Segment, description: &str) -> Result<Segment> {
         Ok(Description::parse(description)?.region)
     }
 

@@ -25,6 +25,8 @@ pub struct AzureOptions {
     /// The subscription and the resource group of namespaces that name none.
     pub subscription: Option<String>,
     pub resource_group: Option<String>,
+    /// Whether descriptions of managed Kubernetes clusters are taken.
+    pub kubernetes_clusters: bool,
     /// Marks what this controller made. Two controllers on one resource group need two owners.
     pub owner: Option<String>,
     /// Where gateways stand, a /27 or larger that no network may have: 100.127.255.224/27 by default.

@@ -189,7 +189,7 @@ impl Cloud for AzureCloud {
         Ok(CloudTraits::of_kind("azure"))
     }
 
-    async fn inspect_resource(&self, _: &At, description: &str) -> Result<Segment> {
+    async fn inspect_resource(&self, _: &At, _: &Segment, description: &str) -> Result<Segment> {
         Ok(Description::parse(description)?.region)
     }
 

@@ -23,6 +23,8 @@ pub struct GcpOptions {
     pub project: Option<String>,
     /// Whether descriptions of private endpoints are taken.
     pub private_endpoints: bool,
+    /// Whether descriptions of managed Kubernetes clusters are taken.
+    pub kubernetes_clusters: bool,
     /// Marks what this controller made. Two controllers on one project need two owners.
     pub owner: Option<String>,
     /// A token to use as it is, instead of application default credentials.

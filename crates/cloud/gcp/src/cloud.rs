@@ -140,7 +140,7 @@ impl Cloud for GcpCloud {
         Ok(CloudTraits::of_kind("gcp"))
     }
 
-    async fn inspect_resource(&self, _: &At, description: &str) -> Result<Segment> {
+    async fn inspect_resource(&self, _: &At, _: &Segment, description: &str) -> Result<Segment> {
         Ok(self.described(description)?.network().clone())
     }
 

@@ -28,6 +28,8 @@ pub struct IbmOptions {
     pub regions: Option<Vec<Segment>>,
     /// Whether descriptions of private endpoints are taken.
     pub private_endpoints: bool,
+    /// Whether descriptions of managed Kubernetes clusters are taken.
+    pub kubernetes_clusters: bool,
     /// Marks what this controller made. Two controllers on one account need two owners.
     pub owner: Option<String>,
     /// PEM file of a CA to trust instead of the machine's.

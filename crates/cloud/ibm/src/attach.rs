@@ -349,5 +349,5 @@ impl IbmCloud {
 fn state(vpc: &Vpc, wanted: &str, address: std::net::IpAddr) -> Result<ResourceState> {
     let name = vpc.name();
     let region = name.parse().map_err(|err| CloudError::invalid(format!("{name}: {err}")))?;
-    Ok(ResourceState { uri: format!("{name}/{wanted}"), address, region })
+    Ok(ResourceState { uri: format!("{name}/{wanted}"), address: address.into(), region })
 }

@@ -117,7 +117,7 @@ impl Cloud for IbmCloud {
         Ok(CloudTraits::of_kind("ibm"))
     }
 
-    async fn inspect_resource(&self, _: &At, description: &str) -> Result<Segment> {
+    async fn inspect_resource(&self, _: &At, _: &Segment, description: &str) -> Result<Segment> {
         Ok(self.described(description)?.region().clone())
     }
 

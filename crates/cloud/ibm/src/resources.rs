@@ -24,7 +24,7 @@ pub(crate) fn state_of(region: &str, instance: &Value) -> Option<ResourceState> 
     let address = address.parse().ok().filter(|address: &std::net::IpAddr| !address.is_unspecified())?;
     Some(ResourceState {
         uri: format!("{region}/{}", text(instance, "name")),
-        address,
+        address: address.into(),
         region: region.parse().ok()?,
     })
 }

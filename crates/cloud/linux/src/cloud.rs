@@ -152,7 +152,7 @@ impl Inner {
     fn resource_state(&self, name: &ResourceName, resource: &Resource) -> ResourceState {
         ResourceState {
             uri: self.uri(name, resource),
-            address: resource.address.into(),
+            address: std::net::IpAddr::from(resource.address).into(),
             region: resource.region.clone(),
         }
     }
@@ -177,8 +177,13 @@ impl Cloud for LinuxCloud {
         })
     }
 
-    async fn inspect_resource(&self, at: &At, description: &str) -> Result<Segment, CloudError> {
-        self.inner.inspect_resource(at, description).await
+    async fn inspect_resource(
+        &self,
+        at: &At,
+        name: &Segment,
+        description: &str,
+    ) -> Result<Segment, CloudError> {
+        self.inner.inspect_resource(at, name, description).await
     }
 
     async fn list(&self, at: &At) -> Result<Listing, CloudError> {

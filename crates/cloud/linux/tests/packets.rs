@@ -392,7 +392,7 @@ async fn a_command_lives_and_dies_with_its_resource() {
     let description = r#"{"region":"west","command":"while true; do echo served | nc -l -N 80; done"}"#;
     for bad in [r#"{"command":""}"#, r#"{"command":[]}"#, r#"{"command":[""]}"#, r#"{"command":5}"#] {
         assert_eq!(
-            cloud.inspect_resource(&at, bad).await.unwrap_err().kind,
+            cloud.inspect_resource(&at, &"a".parse().unwrap(), bad).await.unwrap_err().kind,
             CloudErrorKind::Invalid,
             "{bad}"
         );
@@ -444,7 +444,7 @@ async fn ipv6_twins_are_judged_as_their_addresses_are() {
     let a = make(&cloud, &at, "a", "west", "10.205.0.0/24").await;
     let b = make(&cloud, &at, "b", "west", "10.205.0.0/24").await;
     let c = make(&cloud, &at, "c", "east", "10.205.1.0/24").await;
-    let twin = |resource: &model::ResourceState| match resource.address {
+    let twin = |resource: &model::ResourceState| match resource.address.net().addr() {
         std::net::IpAddr::V4(address) => cloud_api::twin::twin(address).to_string(),
         std::net::IpAddr::V6(_) => panic!("addresses are of IPv4"),
     };

@@ -240,6 +240,12 @@ impl Sim {
         self.wire().trip(from, to, packet)
     }
 
+    /// The addresses of the hosts in a block.
+    pub fn hosts_in(&self, block: ipnet::IpNet) -> Vec<std::net::IpAddr> {
+        let found = self.wire().hosts.into_iter().filter_map(|host| Some(host.address?.into()));
+        found.filter(|address| block.contains(address)).collect()
+    }
+
     /// The wire as it is now.
     pub fn wire(&self) -> Wire {
         self.pass(Duration::ZERO);

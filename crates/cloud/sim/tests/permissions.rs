@@ -41,8 +41,8 @@ fn entry(name: &str, targets: &[&str], direction: Direction) -> PermitEntry {
 /// Everything a plugin can be asked for.
 async fn everything(cloud: &dyn Cloud, at: &At, other: &At, descriptions: [&str; 2], machine: Machine) {
     let regions: [Segment; 2] = [
-        cloud.inspect_resource(at, descriptions[0]).await.unwrap(),
-        cloud.inspect_resource(at, descriptions[1]).await.unwrap(),
+        cloud.inspect_resource(at, &"a".parse().unwrap(), descriptions[0]).await.unwrap(),
+        cloud.inspect_resource(at, &"a".parse().unwrap(), descriptions[1]).await.unwrap(),
     ];
     let network = |at: &At, region: &Segment| NetworkName { site: at.site.clone(), region: region.clone() };
     for (at, region, space) in [
@@ -108,7 +108,7 @@ async fn everything(cloud: &dyn Cloud, at: &At, other: &At, descriptions: [&str;
 
 /// A service of somebody else, behind an address of ours.
 async fn make_and_remove_endpoint(cloud: &dyn Cloud, at: &At, space: &str, description: &str) {
-    let region = cloud.inspect_resource(at, description).await.unwrap();
+    let region = cloud.inspect_resource(at, &"a".parse().unwrap(), description).await.unwrap();
     cloud.ensure_network(at, &region, space.parse().unwrap()).await.unwrap();
     let name: Segment = "e".parse().unwrap();
     let description = description.to_owned();
@@ -126,7 +126,7 @@ async fn make_and_remove_endpoint(cloud: &dyn Cloud, at: &At, space: &str, descr
 
 /// Both kinds of endpoints, with a gateway that must not advertise them, in a network that was there before the flag.
 async fn endpoints_beside_instances(before: &GcpCloud, cloud: &GcpCloud, at: &At, instance: &str) {
-    let region = before.inspect_resource(at, instance).await.unwrap();
+    let region = before.inspect_resource(at, &"a".parse().unwrap(), instance).await.unwrap();
     before.ensure_network(at, &region, "10.0.0.0/16".parse().unwrap()).await.unwrap();
     cloud.create_gateway(at, 64_999).await.unwrap();
     let attachment = r#"{"url":"projects/p2/regions/us-west1/serviceAttachments/db"}"#;

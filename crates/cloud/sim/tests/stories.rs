@@ -4,6 +4,8 @@
 
 #[path = "stories/attach.rs"]
 mod attach;
+#[path = "stories/clusters.rs"]
+mod clusters;
 #[path = "stories/endpoints.rs"]
 mod endpoints;
 #[path = "stories/faults.rs"]

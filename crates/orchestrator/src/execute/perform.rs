@@ -135,7 +135,7 @@ impl Orchestrator {
         };
         let anywhere = (wanted.attach && wanted.adopts.is_none()) || cloud.knows_only_the_seed();
         self.believe(name, &record, &state, anywhere)?;
-        let leaf = Leaf { uri: Some(state.uri.as_str().into()), ip: Some(state.address.into()) };
+        let leaf = Leaf { uri: Some(state.uri.as_str().into()), ip: Some(state.address) };
         let tagged = self.tags.set_leaf(&tag_of(name), leaf).await;
         tagged.map_err(|message| OrchestratorError::Tags { message })?;
         (record.phase, record.state) = (Phase::Ready, Some(state));
@@ -153,17 +153,17 @@ impl Orchestrator {
     ) -> Done {
         let state = self.state.lock();
         let space = state.inventory.networks.get(&record.network).map(|network| network.space);
-        let is_inside = space.is_some_and(|space| IpNet::from(space).contains(&told.address));
+        let is_inside = space.is_some_and(|space| IpNet::from(space).contains(&told.address.net()));
         let mut others = state.inventory.resources.iter().filter(|(other, _)| *other != name);
-        let holder =
-            others.find(|(_, other)| other.state.as_ref().is_some_and(|state| state.address == told.address));
+        let is_held = |state: &ResourceState| state.address.overlaps(told.address);
+        let holder = others.find(|(_, other)| other.state.as_ref().is_some_and(is_held));
         let why = match (holder, space) {
             // The cloud has given it back, and the record is about to go.
             (Some((other, record)), _) if record.phase == Phase::Removing => {
                 let what = format!("the address {}, which {other} is giving back,", told.address);
                 return Err(OrchestratorError::NotReady { what });
             }
-            (Some((other, _)), _) => format!("that is the address of {other}"),
+            (Some((other, _)), _) => format!("that is of {other}"),
             (None, Some(space)) if !is_inside && !anywhere => format!("its network has {space}"),
             _ => return Ok(()),
         };

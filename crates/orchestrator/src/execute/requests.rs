@@ -125,7 +125,7 @@ impl Orchestrator {
                 (found.region, found.network)
             }
             false => {
-                let inspected = cloud.inspect_resource(&at, &description);
+                let inspected = cloud.inspect_resource(&at, &name.name, &description);
                 (self.call(&site.cloud, "inspect_resource", inspected).await?, None)
             }
         };

@@ -2,11 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
     sync::Arc,
 };
 
-use model::{ResourceName, Segment};
+use model::{Address, ResourceName, Segment};
 use tokio::sync::watch;
 
 use super::Orchestrator;
@@ -33,7 +32,7 @@ impl Orchestrator {
     }
 
     /// Resources that are there and shall stay, with their region and address.
-    pub fn placed(&self) -> Vec<(ResourceName, Segment, IpAddr)> {
+    pub fn placed(&self) -> Vec<(ResourceName, Segment, Address)> {
         let (intent, inventory) = {
             let state = self.state.lock();
             (Arc::clone(&state.intent), Arc::clone(&state.inventory))

@@ -5,7 +5,6 @@ mod links;
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
 };
 
 use ipnet::Ipv4Net;
@@ -270,7 +269,7 @@ impl<'i> Builder<'i> {
         let gone = self.inventory.resources.iter();
         let gone = gone.filter(|(name, _)| !self.intent.resources.contains_key(*name));
         let leaving: BTreeSet<Address> =
-            gone.filter_map(|(_, record)| Some(record.state.as_ref()?.address.into())).collect();
+            gone.filter_map(|(_, record)| Some(record.state.as_ref()?.address)).collect();
         let mut drafts: BTreeMap<&'i ResourceName, Vec<Draft>> = BTreeMap::new();
         for (resource, rules) in resolver.effective() {
             let of_rules = rules.into_iter().map(|effective| resolver.draft(resource, effective));
@@ -446,10 +445,10 @@ impl<'i> Builder<'i> {
                 self.problem(name, ProblemKind::UnknownCloud { cloud: name.cloud.clone() });
                 continue;
             }
-            let address: Option<IpAddr> = record.state.as_ref().map(|state| state.address);
+            let address = record.state.as_ref().map(|state| state.address);
             let after: Vec<_> = closing
                 .iter()
-                .filter(|(_, gone)| address.is_some_and(|address| gone.contains(&address.into())))
+                .filter(|(_, gone)| address.is_some_and(|address| gone.contains(&address)))
                 .map(|(step, _)| *step)
                 .collect();
             let step = self.push(self.end_of_resource(name), after);

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use model::{
-    ResourceName, Segment, TagName,
+    Address, ResourceName, Segment, TagName,
     policy::{
         Object, ObjectId,
         external::{Endpoint, ExternalEntity, ExternalEntitySpec},
@@ -20,9 +20,10 @@ const RESOURCE: &str = "trestle.io/resource";
 /// Before the name of each tag the resource is in. The value is empty.
 const TAG: &str = "tag.trestle.io/";
 
-/// One entity for each resource: `cloud.name` in the resource's namespace.
+/// One entity for each resource: `cloud.name` in the resource's namespace. A cluster is none: policies know addresses
+/// of workloads, and a cluster is the border of many.
 pub fn entities(
-    resources: Vec<(ResourceName, Segment, IpAddr)>,
+    resources: Vec<(ResourceName, Segment, Address)>,
     graph: &Graph,
 ) -> BTreeMap<ObjectId, Object> {
     let entity = |(name, region, address): (ResourceName, Segment, IpAddr)| {
@@ -41,7 +42,8 @@ pub fn entities(
         });
         (object.id(), object)
     };
-    resources.into_iter().map(entity).collect()
+    let single = |(name, region, address): (_, _, Address)| Some((name, region, address.single()?));
+    resources.into_iter().filter_map(single).map(entity).collect()
 }
 
 fn labels(name: &ResourceName, region: &Segment, graph: &Graph) -> Vec<(String, String)> {

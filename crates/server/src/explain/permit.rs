@@ -49,15 +49,31 @@ pub fn decide(
     });
 }
 
+/// An address of the cluster that is asked about: to policies a cluster is no workload, and its addresses are alike.
+pub fn of_cluster(orchestrator: &Orchestrator, end: &Endpoint) -> Option<IpAddr> {
+    let name = named(end)?;
+    let (.., block) = orchestrator.placed().into_iter().find(|(placed, ..)| *placed == name)?;
+    match block.single() {
+        Some(_) => None,
+        None => block.net().hosts().next(),
+    }
+}
+
+fn named(end: &Endpoint) -> Option<ResourceName> {
+    match end {
+        Endpoint::Workload { kind: MemberKind::ExternalEntity, namespace, name } => {
+            format!("{namespace}.{name}").parse().ok()
+        }
+        _ => None,
+    }
+}
+
 fn resource(orchestrator: &Orchestrator, end: &Endpoint) -> Option<ResourceView> {
     let name: ResourceName = match end {
-        Endpoint::Workload { kind: MemberKind::ExternalEntity, namespace, name } => {
-            format!("{namespace}.{name}").parse().ok()?
-        }
-        Endpoint::Workload { .. } => return None,
+        Endpoint::Workload { .. } => named(end)?,
         Endpoint::Address(address) => {
             let placed = orchestrator.placed();
-            placed.into_iter().find(|(_, _, at)| at == address).map(|(name, ..)| name)?
+            placed.into_iter().find(|(_, _, at)| at.net().contains(address)).map(|(name, ..)| name)?
         }
     };
     orchestrator.resource(&name).ok()

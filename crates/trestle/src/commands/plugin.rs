@@ -68,6 +68,9 @@ pub struct PluginArgs {
     /// Take descriptions of private endpoints, in Google Cloud and IBM Cloud
     #[arg(long)]
     private_endpoints: bool,
+    /// Take descriptions of managed Kubernetes clusters, in Azure, Google Cloud and IBM Cloud
+    #[arg(long)]
+    kubernetes_clusters: bool,
     /// PEM file of the plugin's certificate
     #[arg(long, value_name = "FILE", requires = "key", required_unless_present = "plaintext_loopback")]
     cert: Option<PathBuf>,
@@ -84,7 +87,7 @@ pub struct PluginArgs {
 
 pub async fn run(args: PluginArgs) -> anyhow::Result<()> {
     let PluginArgs { kind, name, listen, data_dir, cert, key, client_ca, plaintext_loopback, .. } = args;
-    let PluginArgs { endpoint, owner, project, private_endpoints, .. } = args;
+    let PluginArgs { endpoint, owner, project, private_endpoints, kubernetes_clusters, .. } = args;
     if plaintext_loopback && !listen.ip().is_loopback() {
         bail!("--plaintext-loopback is for loopback addresses, and {listen} is none");
     }
@@ -92,14 +95,28 @@ pub async fn run(args: PluginArgs) -> anyhow::Result<()> {
         Kind::Fake => Arc::new(FakeCloud::new(name.clone())),
         Kind::Aws => Arc::new(AwsCloud::new(&AwsOptions { endpoint, owner, ..AwsOptions::default() })?),
         Kind::Azure => {
-            Arc::new(AzureCloud::new(&AzureOptions { endpoint, owner, ..AzureOptions::default() })?)
+            let options = AzureOptions { endpoint, owner, kubernetes_clusters, ..AzureOptions::default() };
+            Arc::new(AzureCloud::new(&options)?)
         }
         Kind::Gcp => {
-            let options = GcpOptions { endpoint, owner, project, private_endpoints, ..GcpOptions::default() };
+            let options = GcpOptions {
+                endpoint,
+                owner,
+                project,
+                private_endpoints,
+                kubernetes_clusters,
+                ..GcpOptions::default()
+            };
             Arc::new(GcpCloud::new(&options)?)
         }
         Kind::Ibm => {
-            let options = IbmOptions { endpoint, owner, private_endpoints, ..IbmOptions::default() };
+            let options = IbmOptions {
+                endpoint,
+                owner,
+                private_endpoints,
+                kubernetes_clusters,
+                ..IbmOptions::default()
+            };
             Arc::new(IbmCloud::new(&options)?)
         }
         Kind::Linux => {

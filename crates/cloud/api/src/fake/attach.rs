@@ -85,7 +85,7 @@ impl State {
         }
         let resource = Resource {
             network,
-            address: self.machine(id)?.address,
+            address: self.machine(id)?.address.into(),
             description: String::new(),
             permit: BTreeMap::new(),
             machine: Some(id.to_owned()),

@@ -2,17 +2,17 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::{IpAddr, Ipv4Addr},
+    net::IpAddr,
 };
 
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net};
 use model::{
     ConnectionSpec, ConnectionStatus, Direction, EntryName, GatewayState, NetworkName, PeeringName,
     PermitEntry, Ports, Protocol, ResourceName, ResourceState, Segment, Site, Traffic,
 };
 
 use super::{attach::Machine, faults::Dice};
-use crate::{CloudError, Listing, ResourceSpec};
+use crate::{CloudError, Listing, ResourceSpec, cluster_network};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
@@ -33,7 +33,8 @@ pub(super) struct State {
 #[derive(Clone, Debug)]
 pub(super) struct Resource {
     pub(super) network: NetworkName,
-    pub(super) address: Ipv4Addr,
+    /// A block, if it is a cluster.
+    pub(super) address: Ipv4Net,
     pub(super) description: String,
     pub(super) permit: BTreeMap<EntryName, PermitEntry>,
     /// What it is, if it was attached.
@@ -51,7 +52,7 @@ pub(super) fn network(site: &Site, region: &Segment) -> NetworkName {
 pub(super) fn state(name: &ResourceName, resource: &Resource) -> ResourceState {
     ResourceState {
         uri: format!("fake/{name}"),
-        address: IpAddr::V4(resource.address),
+        address: IpNet::V4(resource.address).into(),
         region: resource.network.region.clone(),
     }
 }
@@ -160,9 +161,16 @@ impl State {
         let network = network(site, &spec.region);
         let space = self.networks.get(&network);
         let space = space.ok_or_else(|| CloudError::conflict(format!("there is no network {network}")))?;
-        let used: BTreeSet<Ipv4Addr> = self.resources.values().map(|resource| resource.address).collect();
-        let address = space.hosts().find(|ip| !used.contains(ip));
-        let address = address.ok_or_else(|| CloudError::conflict(format!("network {network} is full")))?;
+        let address = match cluster_network(&spec.region) {
+            // A cluster has its network for itself.
+            Some(_) => *space,
+            None => {
+                let used: BTreeSet<Ipv4Net> =
+                    self.resources.values().map(|resource| resource.address).collect();
+                let address = space.hosts().map(Ipv4Net::from).find(|ip| !used.contains(ip));
+                address.ok_or_else(|| CloudError::conflict(format!("network {network} is full")))?
+            }
+        };
         let description = spec.description.clone();
         let resource = Resource { network, address, description, permit: BTreeMap::new(), machine: None };
         let made = state(&name, &resource);

@@ -13,7 +13,8 @@ pub fn reaches(clouds: &[&FakeCloud], from: &ResourceName, to: &ResourceName, pa
             .state
             .resources
             .get(name)
-            .map(|resource| (resource.network.clone(), resource.address, resource.permit.clone()))
+            // Some address of a cluster stands for all.
+            .map(|resource| (resource.network.clone(), resource.address.network(), resource.permit.clone()))
     };
     let (Some((a_network, a, a_permit)), Some((b_network, b, b_permit))) = (place(from), place(to)) else {
         return false;

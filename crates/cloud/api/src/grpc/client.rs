@@ -136,9 +136,17 @@ impl Cloud for RemoteCloud {
         }
     }
 
-    async fn inspect_resource(&self, at: &At, description: &str) -> Result<Segment, CloudError> {
-        let request =
-            v1::InspectResourceRequest { site: Some(site_message(at)), description: description.to_owned() };
+    async fn inspect_resource(
+        &self,
+        at: &At,
+        name: &Segment,
+        description: &str,
+    ) -> Result<Segment, CloudError> {
+        let request = v1::InspectResourceRequest {
+            site: Some(site_message(at)),
+            description: description.to_owned(),
+            name: name.to_string(),
+        };
         let answer = self.extension().inspect_resource(request).await;
         let guessed = || Some(v1::InspectResourceResponse { region: ONLY_REGION.to_owned() });
         parse("region", &or_without(answer, guessed)?.region)

@@ -65,15 +65,16 @@ impl CloudPlugin for PluginService {
         let at = self.at(request.deployment, &request.namespace)?;
         let description = String::from_utf8(request.description)
             .map_err(|_| CloudError::invalid("the description is not UTF-8 text"))?;
-        let region = match request.region.as_str() {
-            "" => self.cloud.inspect_resource(&at, &description).await?,
-            region => parse("region", region)?,
-        };
         if request.name.is_empty() {
             let message = "the request names no resource; this plugin needs field 16";
             return Err(CloudError::new(CloudErrorKind::Invalid, message).into());
         }
-        let spec = ResourceSpec { name: parse("name", &request.name)?, region, description };
+        let name = parse("name", &request.name)?;
+        let region = match request.region.as_str() {
+            "" => self.cloud.inspect_resource(&at, &name, &description).await?,
+            region => parse("region", region)?,
+        };
+        let spec = ResourceSpec { name, region, description };
         let made = self.cloud.create_resource(&at, &spec).await?;
         let region = made.region.to_string();
         let reply = CreateResourceResponse {
@@ -204,7 +205,8 @@ impl CloudExtension for PluginService {
         request: Request<v1::InspectResourceRequest>,
     ) -> Reply<v1::InspectResourceResponse> {
         let request = request.into_inner();
-        let region = self.cloud.inspect_resource(&at(request.site)?, &request.description).await?;
+        let (at, name) = (at(request.site)?, parse("name", &request.name)?);
+        let region = self.cloud.inspect_resource(&at, &name, &request.description).await?;
         Ok(Response::new(v1::InspectResourceResponse { region: region.to_string() }))
     }
 

@@ -203,7 +203,7 @@ impl GcpCloud {
             tag: name,
             priority: PRIORITY,
         };
-        Ok((policy.unwrap_or_default(), home, state.address))
+        Ok((policy.unwrap_or_default(), home, state.address.net().addr()))
     }
 
     pub(crate) async fn read_endpoint_list(&self, ground: &Ground, uri: &str) -> Result<Vec<PermitEntry>> {

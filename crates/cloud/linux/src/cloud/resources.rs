@@ -13,7 +13,12 @@ use crate::{
 };
 
 impl Inner {
-    pub(crate) async fn inspect_resource(&self, _: &At, description: &str) -> Result<Segment, CloudError> {
+    pub(crate) async fn inspect_resource(
+        &self,
+        _: &At,
+        _: &Segment,
+        description: &str,
+    ) -> Result<Segment, CloudError> {
         let read: Description = serde_json::from_str(description).map_err(|err| {
             CloudError::invalid(format!(
                 "the description is not JSON like {{\"region\":\"west\",\"command\":\"sleep 1000\"}}, without network \
@@ -31,7 +36,7 @@ impl Inner {
         at: &At,
         spec: &ResourceSpec,
     ) -> Result<ResourceState, CloudError> {
-        self.inspect_resource(at, &spec.description).await?;
+        self.inspect_resource(at, &spec.name, &spec.description).await?;
         let _turn = self.turn.lock().await;
         let (name, home) = (full(at, &spec.name), network(at, &spec.region));
         if !names::fits(&self.names.resource(&name)) {

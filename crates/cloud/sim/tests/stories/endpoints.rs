@@ -2,9 +2,9 @@
 
 use cloud_api::CloudErrorKind;
 use model::{Direction, Packet, PermitRule, Ports, Protocol, Traffic};
-use orchestrator::execute::{JobState, Outcome};
+use orchestrator::execute::JobState;
 
-use super::house::{CLOUDS, House, PING, both, plugin, rule, services, with_endpoints};
+use super::house::{CLOUDS, House, PING, both, plugin, rule, services, with_flags};
 
 const HTTPS: Packet = Packet { protocol: 6, src_port: 40_000, dst_port: 443 };
 const TELNET: Packet = Packet { protocol: 6, src_port: 40_000, dst_port: 23 };
@@ -20,11 +20,6 @@ fn https(name: &str, direction: Direction, peer: &str) -> PermitRule {
 }
 
 impl House {
-    async fn describe(&self, name: &str, description: &str) -> Outcome {
-        let text = description.to_owned();
-        self.orchestrator.create_resource(name.parse().unwrap(), text, false, false).await.unwrap()
-    }
-
     fn passes(&self, from: &str, to: &str, packet: &Packet) -> bool {
         self.sim.reaches(self.address(from), self.address(to), packet)
     }
@@ -52,8 +47,7 @@ async fn an_endpoint_is_reached_by_whom_both_ends_permit() {
         let [a, b, far, e] = ["a", "b", "far", "e"].map(|name| format!("ns.{cloud}.{name}"));
         let (a, b, far, e) = (a.as_str(), b.as_str(), far.as_str(), e.as_str());
         tokio::join!(house.create(a, 0), house.create(b, 0), house.create(far, 1));
-        let made = house.describe(e, service).await;
-        house.finish(made).await;
+        house.describe(e, service).await;
         assert!(!house.passes(a, e, &HTTPS), "{cloud}: closed");
         house.put(a, vec![rule("any", Direction::Outbound, "10.0.0.0/8")]).await;
         house.put(b, vec![rule("any", Direction::Outbound, "10.0.0.0/8")]).await;
@@ -91,8 +85,7 @@ async fn an_endpoint_is_reached_by_whom_both_ends_permit() {
         assert!(!house.passes(a, e, &HTTPS) && house.passes(far, e, &HTTPS), "{cloud}: one of two");
         house.delete(e).await;
         house.settle().await;
-        let made = house.describe(e, service).await;
-        house.finish(made).await;
+        house.describe(e, service).await;
         assert!(!house.passes(far, e, &HTTPS), "{cloud}: another of the same name is closed");
         house.end(&[e, a, b, far]).await;
     }
@@ -105,8 +98,7 @@ async fn outbound_rules_of_endpoints_are_refused() {
         let house = House::new(&[cloud]).await;
         let [a, e] = ["a", "e"].map(|name| format!("ns.{cloud}.{name}"));
         house.create(&a, 0).await;
-        let made = house.describe(&e, service).await;
-        house.finish(made).await;
+        house.describe(&e, service).await;
         let rules = vec![rule("out", Direction::Outbound, &a)];
         let asked = house.orchestrator.put_rules(e.parse().unwrap(), rules, false).await.unwrap();
         let ended = house.orchestrator.wait(&asked.job().unwrap().id).await.unwrap();
@@ -126,11 +118,11 @@ async fn endpoints_are_behind_a_flag() {
     let sim = cloud_sim::Sim::start().await.unwrap();
     for (cloud, service) in all_services() {
         let at = cloud_api::At { site: format!("ns.{cloud}").parse().unwrap(), deployment: "p1".to_owned() };
-        let off = with_endpoints(cloud, &sim, false);
-        let refused = off.inspect_resource(&at, service).await.unwrap_err();
+        let off = with_flags(cloud, &sim, false);
+        let refused = off.inspect_resource(&at, &"a".parse().unwrap(), service).await.unwrap_err();
         assert_eq!(refused.kind, CloudErrorKind::Unsupported, "{cloud}");
         assert!(refused.message.contains("private_endpoints"), "{cloud}: {refused}");
-        let region = plugin(cloud, &sim).inspect_resource(&at, service).await.unwrap();
+        let region = plugin(cloud, &sim).inspect_resource(&at, &"a".parse().unwrap(), service).await.unwrap();
         let spec =
             cloud_api::ResourceSpec { name: "e".parse().unwrap(), region, description: service.to_owned() };
         assert_eq!(off.create_resource(&at, &spec).await.unwrap_err().kind, CloudErrorKind::Unsupported);
@@ -150,8 +142,7 @@ async fn an_endpoint_of_google_is_reached_from_its_own_network_only() {
         if gateway_first {
             house.join(a, remote).await;
         }
-        let made = house.describe(e, services("gcp")[0]).await;
-        house.finish(made).await;
+        house.describe(e, services("gcp")[0]).await;
         house.join(a, remote).await;
         house.put(remote, vec![rule("any", Direction::Outbound, "10.0.0.0/8")]).await;
         let wide = vec![https("any", Direction::Inbound, "10.0.0.0/8")];

@@ -25,7 +25,7 @@ async fn make_as(
     kind: &str,
     text: &str,
 ) -> Result<model::ResourceState, cloud_api::CloudError> {
-    let region = cloud.inspect_resource(&at(kind), text).await?;
+    let region = cloud.inspect_resource(&at(kind), &"a".parse().unwrap(), text).await?;
     cloud.ensure_network(&at(kind), &region, "10.0.0.0/16".parse().unwrap()).await?;
     let spec = ResourceSpec { name: "a".parse().unwrap(), region, description: text.to_owned() };
     cloud.create_resource(&at(kind), &spec).await
@@ -83,7 +83,7 @@ async fn clear(cloud: &dyn Cloud, kind: &str) {
 }
 
 async fn clear_as(cloud: &dyn Cloud, kind: &str, text: &str) {
-    let region = cloud.inspect_resource(&at(kind), text).await.unwrap();
+    let region = cloud.inspect_resource(&at(kind), &"a".parse().unwrap(), text).await.unwrap();
     cloud.delete_resource(&at(kind), &"a".parse().unwrap()).await.unwrap();
     cloud.delete_network(&at(kind), &region).await.unwrap();
 }

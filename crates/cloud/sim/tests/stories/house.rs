@@ -11,8 +11,8 @@ use cloud_http::auth::Environment;
 use cloud_ibm::{IbmCloud, IbmOptions};
 use cloud_sim::Sim;
 use model::{
-    Direction, Leaf, Packet, PermitRule, Ports, Protocol, ResourceName, Segment, Site, Subscriber, TagName,
-    Traffic,
+    Address, Direction, Leaf, Packet, PermitRule, Ports, Protocol, ResourceName, Segment, Site, Subscriber,
+    TagName, Traffic,
 };
 use orchestrator::execute::{Deployments, Job, JobState, Options, Orchestrator, Outcome, TagBook};
 use store::{Store, embedded};
@@ -58,6 +58,12 @@ pub fn services(cloud: &str) -> &'static [&'static str] {
     }
 }
 
+/// A description of a managed cluster in the first region and one in the second, if the cloud has clusters.
+pub fn clusters(cloud: &str) -> Option<[&'static str; 2]> {
+    let _ = cloud;
+    None
+}
+
 /// Where a namespace is in a cloud.
 pub fn deployment(cloud: &str) -> &'static str {
     match cloud {
@@ -69,11 +75,12 @@ pub fn deployment(cloud: &str) -> &'static str {
 
 /// A plugin that has just been started, with every flag set.
 pub fn plugin(cloud: &str, sim: &Sim) -> Arc<dyn Cloud> {
-    with_endpoints(cloud, sim, true)
+    with_flags(cloud, sim, true)
 }
 
-/// A plugin whose configuration allows private endpoints, or does not.
-pub fn with_endpoints(cloud: &str, sim: &Sim, private_endpoints: bool) -> Arc<dyn Cloud> {
+/// A plugin whose configuration allows private endpoints and clusters, or does not.
+pub fn with_flags(cloud: &str, sim: &Sim, on: bool) -> Arc<dyn Cloud> {
+    let (private_endpoints, kubernetes_clusters) = (on, on);
     let clock = Some(Arc::clone(&sim.clock) as _);
     match cloud {
         "aws" => {
@@ -83,15 +90,21 @@ pub fn with_endpoints(cloud: &str, sim: &Sim, private_endpoints: bool) -> Arc<dy
         }
         "azure" => {
             let (endpoint, token) = (Some(sim.url()), Some("t".to_owned()));
-            let options = AzureOptions { endpoint, token, ..AzureOptions::default() };
+            let options = AzureOptions { endpoint, token, kubernetes_clusters, ..AzureOptions::default() };
             let none: [(&str, &str); 0] = [];
             Arc::new(AzureCloud::with(&options, Environment::of(none), clock, None).unwrap())
         }
-        "ibm" => Arc::new(ibm(sim, None, private_endpoints)),
+        "ibm" => Arc::new(ibm(sim, None, on)),
         _ => {
             let endpoint = Some(format!("{}/compute/v1", sim.url()));
             let token = Some("ya29.x".to_owned());
-            let options = GcpOptions { endpoint, token, private_endpoints, ..GcpOptions::default() };
+            let options = GcpOptions {
+                endpoint,
+                token,
+                private_endpoints,
+                kubernetes_clusters,
+                ..GcpOptions::default()
+            };
             let none: [(&str, &str); 0] = [];
             Arc::new(GcpCloud::with(&options, Environment::of(none), clock, None).unwrap())
         }
@@ -99,13 +112,14 @@ pub fn with_endpoints(cloud: &str, sim: &Sim, private_endpoints: bool) -> Arc<dy
 }
 
 /// The IBM plugin, which fetches its tokens from the simulator too.
-pub fn ibm(sim: &Sim, owner: Option<&str>, private_endpoints: bool) -> IbmCloud {
+pub fn ibm(sim: &Sim, owner: Option<&str>, on: bool) -> IbmCloud {
     let url = sim.url();
     let options = IbmOptions {
         endpoint: Some(format!("{url}/{{region}}/v1")),
         transit_endpoint: Some(format!("{url}/v1")),
         owner: owner.map(str::to_owned),
-        private_endpoints,
+        private_endpoints: on,
+        kubernetes_clusters: on,
         ..IbmOptions::default()
     };
     let key = Environment::of([("IBMCLOUD_API_KEY", "key"), ("IBMCLOUD_IAM_API_ENDPOINT", url.as_str())]);
@@ -299,9 +313,27 @@ impl House {
         panic!("still not done: {}\n{troubles:?}\n{last:?}", self.orchestrator.plan().unwrap());
     }
 
+    /// A resource's address; of a cluster, the address of some node or Pod.
     pub fn address(&self, name: &str) -> IpAddr {
+        self.addresses(name)[0]
+    }
+
+    /// The addresses of all hosts that a resource consists of.
+    pub fn addresses(&self, name: &str) -> Vec<IpAddr> {
         let name: ResourceName = name.parse().unwrap();
-        self.orchestrator.resource(&name).unwrap().ip.expect("it was made").parse().unwrap()
+        let address: Address =
+            self.orchestrator.resource(&name).unwrap().ip.expect("it was made").parse().unwrap();
+        match address.single() {
+            Some(ip) => vec![ip],
+            None => self.sim.hosts_in(address.net()),
+        }
+    }
+
+    /// Makes what a description is of.
+    pub async fn describe(&self, name: &str, description: &str) {
+        let text = description.to_owned();
+        let asked = self.orchestrator.create_resource(name.parse().unwrap(), text, false, false).await;
+        self.finish(asked.unwrap()).await;
     }
 
     pub fn reaches(&self, from: &str, to: &str) -> bool {

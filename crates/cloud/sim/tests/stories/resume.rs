@@ -36,7 +36,7 @@ fn link(kind: &str) -> ConnectionSpec {
 /// Everything a cloud is asked to make.
 async fn build(cloud: &dyn Cloud, kind: &str) {
     let at = at(kind);
-    let region = cloud.inspect_resource(&at, description(kind, 0)).await.unwrap();
+    let region = cloud.inspect_resource(&at, &"a".parse().unwrap(), description(kind, 0)).await.unwrap();
     cloud.ensure_network(&at, &region, "10.0.0.0/16".parse().unwrap()).await.unwrap();
     let home = region.clone();
     let (name, description) = ("a".parse().unwrap(), description(kind, 0).to_owned());
@@ -54,7 +54,7 @@ async fn build(cloud: &dyn Cloud, kind: &str) {
     let entries = [entry.unwrap()];
     cloud.add_entries(&at, &vm.uri, &entries).await.unwrap();
     for (number, service) in services(kind).iter().enumerate() {
-        let region = cloud.inspect_resource(&at, service).await.unwrap();
+        let region = cloud.inspect_resource(&at, &"a".parse().unwrap(), service).await.unwrap();
         let space =
             if region == home { "10.0.0.0/16".to_owned() } else { format!("10.{}.0.0/16", number + 1) };
         cloud.ensure_network(&at, &region, space.parse().unwrap()).await.unwrap();
@@ -72,14 +72,14 @@ async fn build(cloud: &dyn Cloud, kind: &str) {
 /// And everything it is asked to take away.
 async fn tear(cloud: &dyn Cloud, kind: &str) {
     let at = at(kind);
-    let region = cloud.inspect_resource(&at, description(kind, 0)).await.unwrap();
+    let region = cloud.inspect_resource(&at, &"a".parse().unwrap(), description(kind, 0)).await.unwrap();
     insist(async || cloud.delete_connections(&at, &link(kind).peer).await).await;
     insist(async || cloud.delete_gateway(&at).await).await;
     insist(async || cloud.delete_nat(&at, &region).await).await;
     insist(async || cloud.delete_resource(&at, &"a".parse().unwrap()).await).await;
     for (number, service) in services(kind).iter().enumerate() {
         insist(async || cloud.delete_resource(&at, &format!("e{number}").parse().unwrap()).await).await;
-        let of_it = cloud.inspect_resource(&at, service).await.unwrap();
+        let of_it = cloud.inspect_resource(&at, &"a".parse().unwrap(), service).await.unwrap();
         if of_it != region {
             insist(async || cloud.delete_network(&at, &of_it).await).await;
         }

@@ -68,7 +68,7 @@ async fn every_cloud_links_with_a_site_of_ones_own() {
         let sim = Sim::start().await.unwrap();
         let cloud = plugin(kind, &sim);
         let at = At { site: format!("ns.{kind}").parse().unwrap(), deployment: deployment(kind).to_owned() };
-        let region = cloud.inspect_resource(&at, description(kind, 0)).await.unwrap();
+        let region = cloud.inspect_resource(&at, &"a".parse().unwrap(), description(kind, 0)).await.unwrap();
         cloud.ensure_network(&at, &region, "10.0.0.0/16".parse().unwrap()).await.unwrap();
         let spec = ResourceSpec {
             name: "a".parse().unwrap(),
@@ -102,10 +102,11 @@ async fn every_cloud_links_with_a_site_of_ones_own() {
         let late = cloud.connection_addresses(&at, &link.peer).await.unwrap();
         let addresses = if late.is_empty() { gateway.addresses } else { late };
         let host: IpAddr = [10, 200, 0, 4].into();
-        let joined = || sim.reaches(vm.address, host, &PING) && sim.reaches(host, vm.address, &PING);
+        let address = vm.address.net().addr();
+        let joined = || sim.reaches(address, host, &PING) && sim.reaches(host, address, &PING);
         assert!(!joined(), "{kind}: the other end is not there");
         sim.put_site(SITE, site(&link, gateway.asn, &addresses));
-        assert!(joined(), "{kind}: {}", sim.explain(vm.address, host, &PING));
+        assert!(joined(), "{kind}: {}", sim.explain(address, host, &PING));
         let status = cloud.connection_status(&at, &link.peer).await.unwrap();
         assert_eq!((status.tunnels, status.tunnels_up, status.bgp_established), (2, 2, 2), "{kind}");
         // AWS counts what a tunnel learnt and does not say what it was.

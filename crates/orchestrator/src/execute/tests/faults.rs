@@ -102,7 +102,7 @@ impl Cloud for Mad {
     async fn describe(&self) -> Result<CloudTraits, CloudError> {
         Ok(CloudTraits::default())
     }
-    async fn inspect_resource(&self, _: &At, _: &str) -> Result<Segment, CloudError> {
+    async fn inspect_resource(&self, _: &At, _: &Segment, _: &str) -> Result<Segment, CloudError> {
         Ok("r".parse().unwrap())
     }
     async fn list(&self, _: &At) -> Result<Listing, CloudError> {

@@ -1,6 +1,6 @@
 //! A cloud that answers late, twice, or not what is so; and dies in the midst of a call.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use cloud_api::{At, Attachment, Cloud, CloudError, FakeCloud, Listing, PeeringSpec, ResourceSpec};
@@ -21,7 +21,7 @@ pub enum Meddling {
     /// The process ends when half the work is done: the caller hears that the connection broke.
     Dies,
     /// New resources are said to have this address.
-    Address(IpAddr),
+    Address(model::Address),
     /// Lists are empty.
     Empty,
 }
@@ -100,8 +100,13 @@ impl Cloud for Meddler {
     async fn describe(&self) -> Result<CloudTraits, CloudError> {
         self.inner.describe().await
     }
-    async fn inspect_resource(&self, at: &At, description: &str) -> Result<Segment, CloudError> {
-        self.inner.inspect_resource(at, description).await
+    async fn inspect_resource(
+        &self,
+        at: &At,
+        name: &Segment,
+        description: &str,
+    ) -> Result<Segment, CloudError> {
+        self.inner.inspect_resource(at, name, description).await
     }
     async fn list(&self, at: &At) -> Result<Listing, CloudError> {
         if *self.meddling.lock() == Meddling::Empty {

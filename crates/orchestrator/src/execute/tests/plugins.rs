@@ -71,7 +71,7 @@ async fn an_address_that_cannot_be_is_not_believed() {
     house.create("ns.azure.a", "west").await.unwrap();
     house.create("ns.azure.c", "west").await.unwrap();
     let (a, _) = house.clouds[0].truth(&resource("ns.azure.a")).unwrap();
-    for address in [a.address, "8.8.8.8".parse().unwrap()] {
+    for address in [a.address, "8.8.8.8".parse().unwrap(), "10.0.0.0/8".parse().unwrap()] {
         bad.set(Meddling::Address(address));
         let job = house.create("ns.gcp.b", "east").await.unwrap();
         assert_eq!(job.state, JobState::Failed, "{address}");
@@ -85,6 +85,32 @@ async fn an_address_that_cannot_be_is_not_believed() {
     }
     let refused = house.put("ns.azure.c", both("ns.gcp.b")).await;
     assert!(refused.is_err(), "no tag stands for what was not believed");
+}
+
+/// A cluster has a block of addresses and a network of its own; rules name it as they name a machine.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_is_a_resource_with_a_block_of_addresses() {
+    let house = House::new(&["azure", "gcp"]).await;
+    let [vm, near, far] = ["ns.azure.vm", "ns.azure.k", "ns.gcp.k"];
+    house.create(vm, "west").await.unwrap();
+    house.create(near, "west cluster").await.unwrap();
+    house.create(far, "east cluster").await.unwrap();
+    let views = [vm, near, far].map(|name| house.orchestrator.resource(&resource(name)).unwrap());
+    let at: Vec<_> = views.iter().map(|view| (view.region.as_str(), view.ip.as_deref().unwrap())).collect();
+    assert_eq!(at, [("west", "10.0.0.1"), ("west-k8s-k", "10.1.0.0/16"), ("east-k8s-k", "10.2.0.0/16")]);
+    for (a, b) in [(vm, near), (near, far)] {
+        assert!(!house.reaches(a, b), "{a} and {b}");
+        house.join(a, b).await;
+        assert!(house.reaches(a, b) && house.reaches(b, a), "{a} and {b}");
+    }
+    assert!(!house.reaches(vm, far));
+    let list = house.orchestrator.resource(&resource(vm)).unwrap().permit_list;
+    assert!(list.iter().all(|entry| *entry.targets() == ["10.1.0.0/16".parse().unwrap()].into()), "{list:?}");
+    for name in [near, far, vm] {
+        house.delete(name).await;
+    }
+    house.settle().await;
+    assert!(house.is_empty(), "their networks went with them");
 }
 
 /// A plugin that forgets what it has is told again; nothing is opened, and nothing is lost.

@@ -92,7 +92,7 @@ impl World {
         for (name, record) in &self.inventory.resources {
             if let Some(state) = &record.state {
                 let tag = name.to_string().parse().unwrap();
-                writes.push(Write::Put(Fact::Leaf(tag, Leaf { uri: None, ip: Some(state.address.into()) })));
+                writes.push(Write::Put(Fact::Leaf(tag, Leaf { uri: None, ip: Some(state.address) })));
             }
         }
         for (group, members) in &self.groups {
@@ -168,12 +168,15 @@ impl World {
                 let used: BTreeSet<IpAddr> = inventory
                     .resources
                     .values()
-                    .filter_map(|record| Some(record.state.as_ref()?.address))
+                    .filter_map(|record| Some(record.state.as_ref()?.address.net().addr()))
                     .collect();
                 // The lowest free address: what was just given back comes first.
                 let address = space.hosts().map(IpAddr::V4).find(|ip| !used.contains(ip)).unwrap();
-                let state =
-                    ResourceState { uri: resource.to_string(), address, region: network.region.clone() };
+                let state = ResourceState {
+                    uri: resource.to_string(),
+                    address: address.into(),
+                    region: network.region.clone(),
+                };
                 let record = ResourceRecord {
                     phase: Phase::Ready,
                     network,
@@ -236,8 +239,12 @@ impl World {
         };
         let (Some(a_state), Some(b_state)) = (&a.state, &b.state) else { return false };
         self.joined(&a.network, &b.network)
-            && a.permit.values().any(|entry| entry.permits(Direction::Outbound, b_state.address, &PING))
-            && b.permit.values().any(|entry| entry.permits(Direction::Inbound, a_state.address, &PING))
+            && a.permit
+                .values()
+                .any(|entry| entry.permits(Direction::Outbound, b_state.address.net().addr(), &PING))
+            && b.permit
+                .values()
+                .any(|entry| entry.permits(Direction::Inbound, a_state.address.net().addr(), &PING))
     }
 
     fn joined(&self, a: &NetworkName, b: &NetworkName) -> bool {
@@ -256,7 +263,7 @@ impl World {
     /// The naive model: both ends' rules, resolved by walking the groups.
     pub fn is_permitted(&self, from: &ResourceName, to: &ResourceName) -> bool {
         let address = |name: &ResourceName| {
-            self.inventory.resources.get(name)?.state.as_ref().map(|state| state.address)
+            self.inventory.resources.get(name)?.state.as_ref().map(|state| state.address.net().addr())
         };
         let (Some(a), Some(b)) = (address(from), address(to)) else { return false };
         self.names(from, Direction::Outbound, to, b) && self.names(to, Direction::Inbound, from, a)

@@ -1,0 +1,121 @@
+//! Managed Kubernetes clusters: a block of addresses whose border is a permit list.
+
+use cloud_api::{At, CloudErrorKind, cluster_network};
+use model::Direction;
+
+use super::house::{CLOUDS, House, PING, clusters, deployment, plugin, rule, with_flags};
+
+/// The clouds that have clusters, each with descriptions for two regions.
+fn clouds() -> impl Iterator<Item = (&'static str, [&'static str; 2])> {
+    CLOUDS.into_iter().filter_map(|cloud| Some((cloud, clusters(cloud)?)))
+}
+
+impl House {
+    /// Whether every host of one reaches every host of the other, or none does.
+    fn all_reach(&self, from: &str, to: &str) -> bool {
+        let (sources, targets) = (self.addresses(from), self.addresses(to));
+        assert!(!sources.is_empty() && !targets.is_empty(), "{from} and {to} have hosts");
+        let ways = sources.iter().flat_map(|from| targets.iter().map(move |to| (from, to)));
+        let ways = ways.filter(|(from, to)| from != to);
+        let mut reached = ways.map(|(from, to)| self.sim.reaches(*from, *to, &PING));
+        let first = reached.next().unwrap();
+        assert!(reached.all(|other| other == first), "all hosts of {from} and {to} are alike");
+        first
+    }
+
+    fn all_joined(&self, a: &str, b: &str) -> bool {
+        let (there, back) = (self.all_reach(a, b), self.all_reach(b, a));
+        assert_eq!(there, back, "{a} and {b}");
+        there
+    }
+}
+
+/// Its nodes and Pods reach each other and nobody else; then whom both ends permit, in whatever region or cloud.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_is_closed_until_both_ends_permit() {
+    for (cloud, [near, distant]) in clouds() {
+        let other = if cloud == "gcp" { "aws" } else { "gcp" };
+        let mut house = House::new(&[cloud, other]).await;
+        let [a, k, l, far] = ["a", "k", "l", "far"].map(|name| format!("ns.{cloud}.{name}"));
+        let away = format!("ns.{other}.away");
+        let (a, k, l, far, away) = (a.as_str(), k.as_str(), l.as_str(), far.as_str(), away.as_str());
+        tokio::join!(house.create(a, 0), house.create(away, 0));
+        tokio::join!(house.describe(k, near), house.describe(l, near), house.describe(far, distant));
+        assert!(house.addresses(k).len() > 1, "{cloud}: a cluster has hosts");
+        assert!(house.all_reach(k, k), "{cloud}: what is inside is open");
+        for other in [a, l, far, away] {
+            assert!(!house.sim.reaches(house.address(k), house.address(other), &PING), "{cloud}: {other}");
+            assert!(!house.sim.reaches(house.address(other), house.address(k), &PING), "{cloud}: {other}");
+        }
+        house.join(a, k).await;
+        house.settle().await;
+        assert!(house.all_joined(a, k) && !house.reaches(a, l) && !house.reaches(l, k), "{cloud}: one");
+        house.join(k, far).await;
+        house.join(k, l).await;
+        house.settle().await;
+        assert!(house.all_joined(k, far) && house.all_joined(k, l), "{cloud}: cluster and cluster");
+        assert!(!house.reaches(a, far) && !house.reaches(a, l), "{cloud}: and those only");
+        house.join(k, away).await;
+        house.settle().await;
+        assert!(house.all_joined(k, away) && !house.reaches(a, away), "{cloud}: another cloud");
+
+        house.restart().await;
+        assert_eq!(house.orchestrator.check().await.unwrap(), vec![], "{cloud}: no drift");
+        house.sim.vandalise();
+        assert!(!house.orchestrator.check().await.unwrap().is_empty(), "{cloud}: drift is seen");
+        house.orchestrator.fix().await.unwrap();
+        house.settle().await;
+        assert!(
+            house.all_reach(k, k) && house.all_joined(k, away) && house.all_joined(a, k),
+            "{cloud}: mended"
+        );
+        assert!(!house.reaches(a, l) && !house.reaches(a, away), "{cloud}: and no more than that");
+        assert_eq!(house.orchestrator.check().await.unwrap(), vec![], "{cloud}: mended");
+
+        house.unjoin(a, k).await;
+        house.settle().await;
+        assert!(!house.reaches(a, k) && house.all_joined(k, l), "{cloud}: one of many");
+        house.delete(k).await;
+        house.settle().await;
+        house.describe(k, near).await;
+        assert!(
+            !house.reaches(k, l) && !house.reaches(k, away),
+            "{cloud}: another of the same name is closed"
+        );
+        house.end(&[k, a, l, far, away]).await;
+    }
+}
+
+/// Public addresses are reached by rules that name them, and NAT comes with them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_reaches_public_addresses_that_its_rules_name() {
+    for (cloud, [near, _]) in clouds() {
+        let house = House::new(&[cloud]).await;
+        let k = format!("ns.{cloud}.k");
+        house.describe(&k, near).await;
+        let out = |to: [u8; 4]| {
+            house.addresses(&k).iter().all(|from| house.sim.reaches_public(*from, to.into(), &PING))
+        };
+        assert!(!out([1, 1, 1, 1]), "{cloud}: before");
+        house.put(&k, vec![rule("out", Direction::Outbound, "1.1.1.1")]).await;
+        house.settle().await;
+        assert!(out([1, 1, 1, 1]) && !out([2, 2, 2, 2]), "{cloud}: one");
+        house.end(&[&k]).await;
+    }
+}
+
+/// Without the flag nothing is made, and whoever asks is told the flag's name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clusters_are_behind_a_flag() {
+    let sim = cloud_sim::Sim::start().await.unwrap();
+    for (cloud, [near, _]) in clouds() {
+        let at =
+            At { site: format!("ns.{cloud}").parse().unwrap(), deployment: deployment(cloud).to_owned() };
+        let name = "k".parse().unwrap();
+        let refused = with_flags(cloud, &sim, false).inspect_resource(&at, &name, near).await.unwrap_err();
+        assert_eq!(refused.kind, CloudErrorKind::Unsupported, "{cloud}");
+        assert!(refused.message.contains("kubernetes_clusters"), "{cloud}: {refused}");
+        let network = plugin(cloud, &sim).inspect_resource(&at, &name, near).await.unwrap();
+        assert_eq!(cluster_network(&network).unwrap().1, name, "{cloud}: {network}");
+    }
+}
