@@ -19,6 +19,9 @@ use crate::{
     networks::is_alive,
 };
 
+/// Whose turn it is with customer gateways, which sites share: none is deleted between being found and being used.
+const CUSTOMERS: &str = "customer gateways";
+
 /// Tunnels of one connection: their numbers in the link, and their inside /30s.
 type Tunnels = Vec<(usize, Ipv4Net)>;
 
@@ -85,6 +88,7 @@ impl AwsCloud {
         let _turn = self.turns.take(&format!("{site}/connections")).await;
         let hub = self.need_hub(site).await?;
         let there = self.towards(site, &hub.region, &spec.peer).await?;
+        let customers = self.turns.take(CUSTOMERS).await;
         let mut wanted = Vec::new();
         for (address, tunnels) in &by_address {
             let customer = self.customer(site, &hub, *address, spec).await?;
@@ -107,6 +111,7 @@ impl AwsCloud {
                 None => self.make_connection(site, &hub, customer, tunnels, spec).await?,
             }
         }
+        drop(customers);
         wait(self.ec2.clock(), Pace::QUICK, &format!("the connection of {site} to {}", spec.peer), || async {
             let found = self.towards(site, &hub.region, &spec.peer).await?;
             let ready =
@@ -210,15 +215,25 @@ impl AwsCloud {
         for connection in self.towards(site, &hub.region, peer).await? {
             self.end_connection(site, &hub.region, text(&connection, "vpnConnectionId")).await?;
         }
+        self.end_customers(site, &hub.region, peer).await
+    }
+
+    /// Deletes the customer gateways towards a peer that no connection uses. Other sites of ours may have been given
+    /// the same one, by whichever of them it was made; the last of them deletes it.
+    async fn end_customers(&self, site: &Site, region: &str, peer: &Site) -> Result<()> {
+        let _turn = self.turns.take(CUSTOMERS).await;
         self.settle(site, "customer").await;
-        let filters = json!({"Filter": self.marks(site).filters(&[("peer", &peer.to_string())])});
+        let filters = json!({"Filter": self.marks(site).filters_of_any_site(&[("peer", &peer.to_string())])});
         let customers =
-            self.ec2.list(&hub.region, "DescribeCustomerGateways", "customerGatewaySet", filters).await?;
+            self.ec2.list(region, "DescribeCustomerGateways", "customerGatewaySet", filters).await?;
         for customer in customers.iter().filter(|one| is_alive(one)) {
             let id = text(customer, "customerGatewayId");
-            or_gone(
-                self.ec2.safe(&hub.region, "DeleteCustomerGateway", json!({"CustomerGatewayId": id})).await,
-            )?;
+            let of_it = json!({"Filter": [{"Name": "customer-gateway-id", "Value": [id]}]});
+            let users = self.ec2.list(region, "DescribeVpnConnections", "vpnConnectionSet", of_it).await?;
+            if users.iter().any(is_alive) {
+                continue;
+            }
+            or_gone(self.ec2.safe(region, "DeleteCustomerGateway", json!({"CustomerGatewayId": id})).await)?;
             self.touch(site, "customer");
         }
         Ok(())

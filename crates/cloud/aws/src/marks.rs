@@ -18,10 +18,15 @@ impl Marks<'_> {
     /// Filters that find objects of ours with these further tags.
     pub(crate) fn filters(&self, more: &[(&str, &str)]) -> Value {
         let site = self.site.to_string();
-        let own = [("owner", self.owner), ("site", site.as_str())];
+        let of_site: Vec<_> = [("site", site.as_str())].into_iter().chain(more.iter().copied()).collect();
+        self.filters_of_any_site(&of_site)
+    }
+
+    /// The same, whichever site they were made for.
+    pub(crate) fn filters_of_any_site(&self, more: &[(&str, &str)]) -> Value {
         let filter =
             |(key, value): (&str, &str)| json!({"Name": format!("tag:trestle:{key}"), "Value": [value]});
-        own.into_iter().chain(more.iter().copied()).map(filter).collect()
+        [("owner", self.owner)].into_iter().chain(more.iter().copied()).map(filter).collect()
     }
 
     /// Whether an object was made for the site.
