@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use cloud_sim::{Faults, Machine};
 use orchestrator::execute::Outcome;
 
-use super::house::{CLOUDS, House, PING};
+use super::house::{CLOUDS, House, PING, description};
 
 impl House {
     async fn attach(&self, name: &str, machine: &Machine) {
@@ -102,7 +102,7 @@ async fn attaching_survives_faults_and_restarts() {
                 tries += 1;
                 assert!(tries < 20 && err.is_passing(), "{cloud} {seed}: {err}");
             }
-            house.want(&b, 0).await;
+            house.want(&b, description(other, 0)).await;
             tokio::time::sleep(std::time::Duration::from_millis(10 * seed)).await;
             house.restart().await;
             house.settle().await;

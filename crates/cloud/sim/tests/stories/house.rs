@@ -249,13 +249,18 @@ impl House {
     }
 
     /// Asks for a resource, without waiting.
-    pub async fn want(&self, name: &str, region: usize) -> Outcome {
-        let text = description(name.split('.').nth(1).unwrap(), region).to_owned();
+    pub async fn want(&self, name: &str, description: &str) -> Outcome {
+        let text = description.to_owned();
         self.orchestrator.create_resource(name.parse().unwrap(), text, false, false).await.unwrap()
     }
 
     pub async fn create(&self, name: &str, region: usize) {
-        let outcome = self.want(name, region).await;
+        self.describe(name, description(name.split('.').nth(1).unwrap(), region)).await;
+    }
+
+    /// Makes what a description is of.
+    pub async fn describe(&self, name: &str, description: &str) {
+        let outcome = self.want(name, description).await;
         self.finish(outcome).await;
     }
 
@@ -327,13 +332,6 @@ impl House {
             Some(ip) => vec![ip],
             None => self.sim.hosts_in(address.net()),
         }
-    }
-
-    /// Makes what a description is of.
-    pub async fn describe(&self, name: &str, description: &str) {
-        let text = description.to_owned();
-        let asked = self.orchestrator.create_resource(name.parse().unwrap(), text, false, false).await;
-        self.finish(asked.unwrap()).await;
     }
 
     pub fn reaches(&self, from: &str, to: &str) -> bool {

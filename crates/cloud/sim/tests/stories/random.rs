@@ -17,18 +17,19 @@ use std::{
     time::Duration,
 };
 
-use cloud_sim::Faults;
-use model::{Direction, Packet, PermitRule, Ports, Protocol, Segment, Traffic};
+use cloud_sim::{Faults, wire::Wire};
+use model::{Address, Direction, Packet, PermitRule, Ports, Protocol, Segment, Traffic};
 use tags::Request;
 
-use super::house::{CLOUDS, House, PING};
+use super::house::{CLOUDS, House, PING, clusters, description};
 
 /// Stories told where nobody says how many.
 const STORIES: u64 = 24;
 /// Told at once: a story mostly waits for the clouds' clock.
 const AT_ONCE: usize = 12;
 
-const WORLD: [(&str, usize); 12] = [
+/// Each with its region, or a cluster in the first.
+const WORLD: [(&str, usize); 15] = [
     ("ns.aws.a", 0),
     ("ns.aws.b", 1),
     ("ns.gcp.c", 0),
@@ -41,7 +42,11 @@ const WORLD: [(&str, usize); 12] = [
     ("ns.ibm.j", 0),
     ("ns.ibm.k", 1),
     ("other.ibm.l", 0),
+    ("ns.gcp.m", CLUSTER),
+    ("ns.azure.n", CLUSTER),
+    ("other.ibm.o", CLUSTER),
 ];
+const CLUSTER: usize = usize::MAX;
 const TAGS: [&str; 2] = ["t0", "t1"];
 const PUBLIC: Ipv4Addr = Ipv4Addr::new(1, 1, 1, 1);
 const PACKETS: [Packet; 3] = [
@@ -319,7 +324,13 @@ impl Story {
             return;
         }
         self.say(|| format!("create {name}"));
-        self.house.want(name, region).await;
+        let cloud = name.split('.').nth(1).unwrap();
+        let description = match (region, clusters(cloud)) {
+            (CLUSTER, Some([near, _])) => near,
+            (CLUSTER, None) => return,
+            _ => description(cloud, region),
+        };
+        self.house.want(name, description).await;
         self.naive.alive.insert(which);
     }
 
@@ -428,38 +439,43 @@ impl Story {
     fn compare(&self) {
         let wire = self.house.sim.wire();
         for (a, b) in self.naive.pairs() {
-            let (from, to) = (self.address(a).expect("it was made"), self.address(b).expect("it was made"));
-            for packet in &PACKETS {
-                let (passes, permitted) = (wire.reaches(from, to, packet), self.naive.permits(a, b, packet));
-                if passes != permitted {
-                    let (names, why) = ([WORLD[a].0, WORLD[b].0], wire.explain(from, to, packet));
-                    panic!("seed {}: {names:?} permitted {permitted}, {packet:?}: {why}", self.seed);
+            for (from, to) in ways(&self.hosts(&wire, a), &self.hosts(&wire, b)) {
+                for packet in &PACKETS {
+                    let permitted = self.naive.permits(a, b, packet);
+                    if wire.reaches(from, to, packet) != permitted {
+                        let (names, why) = ([WORLD[a].0, WORLD[b].0], wire.explain(from, to, packet));
+                        panic!("seed {}: {names:?} permitted {permitted}, {packet:?}: {why}", self.seed);
+                    }
                 }
             }
         }
         for at in &self.naive.alive {
-            for packet in &PACKETS {
-                let passes = wire.reaches_public(self.address(*at).expect("it was made"), PUBLIC, packet);
+            let hosts = self.hosts(&wire, *at);
+            assert!(!hosts.is_empty(), "seed {}: {} was made", self.seed, WORLD[*at].0);
+            for (host, packet) in hosts.iter().flat_map(|host| PACKETS.iter().map(move |one| (*host, one))) {
+                let passes = wire.reaches_public(host, PUBLIC, packet);
                 let permitted = self.naive.permits_out(*at, packet);
                 assert_eq!(passes, permitted, "seed {}: {} to {PUBLIC}", self.seed, WORLD[*at].0);
             }
         }
     }
 
-    fn address(&self, which: usize) -> Option<Ipv4Addr> {
-        let found = self.house.orchestrator.resource(&WORLD[which].0.parse().unwrap()).ok()?;
-        match found.ip?.parse().unwrap() {
-            IpAddr::V4(address) => Some(address),
-            IpAddr::V6(_) => None,
-        }
+    /// The addresses on the wire of a resource that was made.
+    fn hosts(&self, wire: &Wire, which: usize) -> Vec<Ipv4Addr> {
+        let found = self.house.orchestrator.resource(&WORLD[which].0.parse().unwrap()).ok();
+        let Some(address) = found.and_then(|view| view.ip) else { return Vec::new() };
+        let address: Address = address.parse().unwrap();
+        let hosts = wire.hosts.iter().filter_map(|host| host.address);
+        hosts.filter(|host| address.net().contains(&IpAddr::V4(*host))).collect()
     }
 
     /// In the midst of it: what passes was asked for at some time since the last rest. Does not end.
     async fn watch(&self) {
         loop {
-            let known: Vec<_> =
-                (0..WORLD.len()).filter_map(|which| Some((which, self.address(which)?))).collect();
             let wire = self.house.sim.wire();
+            let known: Vec<_> = (0..WORLD.len())
+                .flat_map(|which| self.hosts(&wire, which).into_iter().map(move |host| (which, host)))
+                .collect();
             for (a, from) in known.iter().filter(|_| !self.unsure) {
                 for (b, to) in known.iter().filter(|(b, to)| b != a && to != from) {
                     for (number, packet) in PACKETS.iter().enumerate() {
@@ -487,6 +503,10 @@ impl Story {
         assert_eq!(self.house.sim.left(), Vec::<String>::new(), "seed {}", self.seed);
         assert_eq!(self.house.sim.defects(), Vec::<String>::new(), "seed {}", self.seed);
     }
+}
+
+fn ways(from: &[Ipv4Addr], to: &[Ipv4Addr]) -> Vec<(Ipv4Addr, Ipv4Addr)> {
+    from.iter().flat_map(|from| to.iter().map(move |to| (*from, *to))).collect()
 }
 
 fn number(name: &str) -> Option<u64> {
