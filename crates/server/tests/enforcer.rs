@@ -16,11 +16,16 @@ use wire::trestle::v1::{
 };
 
 async fn two_clouds() -> Fixture {
+    clouds_with("west").await
+}
+
+/// One cloud with a machine, and one with what a description is of.
+async fn clouds_with(description: &str) -> Fixture {
     let cloud = |name: &str| CloudConfig { name: name.parse().unwrap(), plugin: PluginConfig::Fake {} };
     let fixture = Fixture::start_with(|config| config.clouds = vec![cloud("a"), cloud("b")]).await;
-    for (cloud, name) in [("a", "web"), ("b", "db")] {
+    for (cloud, name, description) in [("a", "web", "west"), ("b", "db", description)] {
         let path = format!("/namespaces/default/clouds/{cloud}/resources/{name}?wait=true");
-        let body = json!({ "description": "west" }).to_string();
+        let body = json!({ "description": description }).to_string();
         let made = eventually(|| async {
             let (status, body) = fixture.rest("PUT", &path, &body).await;
             (status == StatusCode::OK).then_some(body)
@@ -101,6 +106,30 @@ async fn state(fixture: &Fixture) -> Option<PolicyState> {
 
 async fn realized(fixture: &Fixture) {
     eventually(|| async { state(fixture).await.filter(|state| state.phase == "Realized") }).await;
+}
+
+/// A cluster is a block of addresses: rules name it, explain knows it by name and by any of its addresses. Policies see
+/// addresses and no workload.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_is_permitted_and_explained_as_its_block() {
+    let fixture = clouds_with("west cluster").await;
+    let block = resource(&fixture, "b", "db").await["ip"].as_str().unwrap().to_owned();
+    assert!(block.ends_with(".0.0/16"), "{block}");
+    let before = explain(&fixture).await;
+    assert_eq!(before["allowed"], false, "{before}");
+    permit_rule(&fixture, "a.web", "default.b.db", 1).await;
+    permit_rule(&fixture, "b.db", "default.a.web", 0).await;
+    let explained = explain(&fixture).await;
+    assert_eq!(explained["allowed"], true, "{explained}");
+    let pod = block.replace(".0.0/16", ".7.9");
+    let path = format!("/explain?source=default.a.web&destination={pod}&protocol=tcp&port=5432");
+    let (_, by_address) = fixture.rest("GET", &path, "").await;
+    assert_eq!(by_address["allowed"], true, "{by_address}");
+    let closed = format!("/explain?source=default.a.web&destination={pod}&protocol=tcp&port=22");
+    assert_eq!(fixture.rest("GET", &closed, "").await.1["allowed"], false);
+    // Nothing is selected by this policy, and nothing breaks.
+    apply(&fixture, &policy("Drop")).await;
+    assert_eq!(explain(&fixture).await["allowed"], true);
 }
 
 #[tokio::test(flavor = "multi_thread")]
