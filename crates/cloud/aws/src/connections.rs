@@ -1,7 +1,7 @@
 //! Links: a customer gateway per address of the peer, and a VPN connection of two tunnels to each.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv4Addr},
 };
 
@@ -245,7 +245,8 @@ impl AwsCloud {
         if found.is_empty() {
             return Err(CloudError::not_found(format!("{site} has no connection to {peer}")));
         }
-        let mut status = ConnectionStatus::default();
+        let mut status =
+            ConnectionStatus { routes: self.learnt(&hub, &found).await?, ..ConnectionStatus::default() };
         for connection in &found {
             let used = mark(connection, "tunnels").map(read).unwrap_or_default();
             let ours: Vec<&str> = items(&connection["options"]["tunnelOptionSet"])
@@ -263,6 +264,19 @@ impl AwsCloud {
             }
         }
         Ok(status)
+    }
+
+    /// What the other end tells through these connections.
+    async fn learnt(&self, hub: &Transit, connections: &[Value]) -> Result<Vec<Ipv4Net>> {
+        let ids: Vec<&str> = connections.iter().map(|one| text(one, "vpnConnectionId")).collect();
+        let wanted = json!({
+            "TransitGatewayRouteTableId": hub.table,
+            "Filter": [{"Name": "type", "Value": ["propagated"]}, {"Name": "attachment.resource-id", "Value": ids}],
+        });
+        let found = self.ec2.call(&hub.region, "SearchTransitGatewayRoutes", wanted).await?;
+        let nets = items(&found["routeSet"]).filter_map(|one| text(one, "destinationCidrBlock").parse().ok());
+        let nets: BTreeSet<Ipv4Net> = nets.collect();
+        Ok(nets.into_iter().collect())
     }
 
     /// The outside addresses of a link's tunnels, in the order of the tunnels.

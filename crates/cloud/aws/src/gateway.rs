@@ -27,7 +27,7 @@ pub(crate) struct Transit {
     pub(crate) region: String,
     pub(crate) id: String,
     pub(crate) asn: u32,
-    table: String,
+    pub(crate) table: String,
     ready: bool,
 }
 

@@ -125,7 +125,7 @@ fn run(
         if fault == Some(Fault::Stale) && ask.now <= world.aws_changed + LAG {
             return world.aws_before.clone().call(action, &request);
         }
-        if action == "DescribeVpnConnections" {
+        if matches!(action, "DescribeVpnConnections" | "SearchTransitGatewayRoutes") {
             let wire = world.wire();
             world.aws.telemetry(&wire);
         }

@@ -103,21 +103,21 @@ async fn e4_every_pair_of_clouds() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_sites_linked_with_one_part_in_any_order() {
     let ordered = pairs().into_iter().flat_map(|(one, two)| [(one, two), (two, one)]);
-    for (many, one) in ordered {
+    for (number, (many, one)) in ordered.enumerate() {
         let house = House::new(&[many, one]).await;
         let [a, b, c] = [format!("ns.{many}.a"), format!("other.{many}.b"), format!("ns.{one}.c")];
         tokio::join!(house.create(&a, 0), house.create(&b, 0), house.create(&c, 0));
-        for (first, second) in [(&a, &b), (&b, &a)] {
-            house.join(&a, &c).await;
-            house.join(&b, &c).await;
-            house.settle().await;
-            assert!(house.joined(&a, &c) && house.joined(&b, &c) && !house.joined(&a, &b), "{many} {one}");
-            house.unjoin(first, &c).await;
-            house.settle().await;
-            assert!(!house.joined(first, &c) && house.joined(second, &c), "{many} {one}: one of two");
-            house.unjoin(second, &c).await;
-            house.settle().await;
-        }
+        house.join(&a, &c).await;
+        house.join(&b, &c).await;
+        house.settle().await;
+        assert!(house.joined(&a, &c) && house.joined(&b, &c) && !house.joined(&a, &b), "{many} {one}");
+        // Each cloud meets both orders.
+        let (first, second) = if number / 2 % 2 == 0 { (&a, &b) } else { (&b, &a) };
+        house.unjoin(first, &c).await;
+        house.settle().await;
+        assert!(!house.joined(first, &c) && house.joined(second, &c), "{many} {one}: one of two");
+        house.unjoin(second, &c).await;
+        house.settle().await;
         house.end(&[&a, &b, &c]).await;
     }
 }

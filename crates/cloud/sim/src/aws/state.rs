@@ -218,7 +218,7 @@ fn is_deleted(object: &Value) -> bool {
 }
 
 /// Whether an object passes all filters of a request.
-fn passes(object: &Value, filters: &Value) -> bool {
+pub(super) fn passes(object: &Value, filters: &Value) -> bool {
     filters.as_array().into_iter().flatten().all(|filter| {
         let wanted = texts(&filter["Values"]);
         let name = filter["Name"].as_str().unwrap_or_default();
@@ -237,6 +237,8 @@ fn passes(object: &Value, filters: &Value) -> bool {
                 "instance-state-name" => vec!["State".into(), "Name".into()],
                 "status-code" => vec!["Status".into(), "Code".into()],
                 "ip-address" => vec!["IpAddress".into()],
+                "attachment.resource-type" => vec!["TransitGatewayAttachments".into(), "ResourceType".into()],
+                "attachment.resource-id" => vec!["TransitGatewayAttachments".into(), "ResourceId".into()],
                 _ => name.split('.').map(pascal).collect(),
             };
             collect(object, &path, &mut found);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     Action, Outcome, Refusal, refuse,
-    state::{ACCOUNT, Ec2},
+    state::{ACCOUNT, Ec2, passes},
 };
 use crate::rest::texts;
 
@@ -232,12 +232,22 @@ impl Ec2 {
     }
 
     fn search_routes(&mut self, ask: &Action<'_>) -> Outcome {
-        let routes = self.table_owner(ask)?["_routes"].as_array().cloned().unwrap_or_default();
-        let show = |route: &Value| {
-            let attachment =
+        let owner = self.table_owner(ask)?;
+        let transit = owner["TransitGatewayId"].clone();
+        let routes = owner["_routes"].as_array().cloned().unwrap_or_default();
+        let show = |net: &Value, kind: &str, attachment: Value| json!({"DestinationCidrBlock": net, "Type": kind, "State": "active", "TransitGatewayAttachments": [attachment]});
+        let fixed = routes.iter().map(|route| {
+            let through =
                 json!({"TransitGatewayAttachmentId": route["attachment"], "ResourceType": "peering"});
-            json!({"DestinationCidrBlock": route["net"], "Type": "static", "State": "active", "TransitGatewayAttachments": [attachment]})
-        };
-        Ok(json!({"Routes": routes.iter().map(show).collect::<Vec<_>>(), "AdditionalRoutesAvailable": false}))
+            show(&route["net"], "static", through)
+        });
+        let tunnels = self.all("vpn").filter(|(_, vpn)| vpn["TransitGatewayId"] == transit);
+        let learnt = tunnels.flat_map(|(id, vpn)| {
+            let through = json!({"TransitGatewayAttachmentId": id.replace("vpn-", "tgw-attach-"), "ResourceId": id, "ResourceType": "vpn"});
+            let told = vpn["_told"].as_array().into_iter().flatten();
+            told.map(move |net| show(net, "propagated", through.clone()))
+        });
+        let found = fixed.chain(learnt).filter(|route| passes(route, &ask.input["Filters"]));
+        Ok(json!({"Routes": found.collect::<Vec<_>>(), "AdditionalRoutesAvailable": false}))
     }
 }

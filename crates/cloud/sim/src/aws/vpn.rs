@@ -1,5 +1,7 @@
 //! Customer gateways and VPN connections of two tunnels each.
 
+use std::collections::BTreeSet;
+
 use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 
@@ -176,7 +178,7 @@ impl Ec2 {
         Ok(json!({}))
     }
 
-    /// Fills in how the tunnels are.
+    /// Fills in how the tunnels are, and what their other ends tell.
     pub(super) fn telemetry(&mut self, wire: &Wire) {
         let ids: Vec<String> = self.all("vpn").map(|(id, _)| id.clone()).collect();
         for id in ids {
@@ -184,6 +186,10 @@ impl Ec2 {
             let Some(object) = self.objects.get_mut(&id) else { continue };
             let gateway = object["TransitGatewayId"].as_str().unwrap_or_default().to_owned();
             let learnt = wire.gateways.get(&gateway).map_or(0, |gateway| wire.learnt(gateway).len());
+            let peers = ends.iter().filter_map(|end| wire.gateways.get(wire.bgp_peer(end)?));
+            let told: BTreeSet<String> =
+                peers.flat_map(|peer| &peer.routes).map(|(net, _)| net.to_string()).collect();
+            object["_told"] = told.into_iter().collect();
             let shown = ends.iter().map(|end| {
                 let up = wire.bgp_peer(end).is_some();
                 json!({"OutsideIpAddress": end.local.to_string(), "Status": if up { "UP" } else { "DOWN" }, "AcceptedRouteCount": if up { learnt } else { 0 },

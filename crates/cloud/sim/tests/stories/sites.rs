@@ -109,10 +109,7 @@ async fn every_cloud_links_with_a_site_of_ones_own() {
         assert!(joined(), "{kind}: {}", sim.explain(address, host, &PING));
         let status = cloud.connection_status(&at, &link.peer).await.unwrap();
         assert_eq!((status.tunnels, status.tunnels_up, status.bgp_established), (2, 2, 2), "{kind}");
-        // AWS counts what a tunnel learnt and does not say what it was.
-        if kind != "aws" {
-            assert_eq!(status.routes, ["10.200.0.0/16".parse().unwrap()], "{kind}");
-        }
+        assert_eq!(status.routes, ["10.200.0.0/16".parse().unwrap()], "{kind}");
         // A wrong number at the other end, and everything is down.
         sim.put_site(SITE, site(&link, gateway.asn + 1, &addresses));
         assert!(!joined(), "{kind}");
