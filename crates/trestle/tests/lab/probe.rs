@@ -5,6 +5,7 @@ use std::{
     fmt,
     net::{IpAddr, SocketAddr},
     str::FromStr,
+    sync::atomic::{AtomicU16, Ordering},
     thread,
     time::Duration,
 };
@@ -17,6 +18,8 @@ use tokio::{
 };
 
 use super::{net::Namespace, raw};
+
+static UDP_PORTS: AtomicU16 = AtomicU16::new(10_000);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protocol {
@@ -179,7 +182,14 @@ async fn tcp(address: SocketAddr) -> std::io::Result<()> {
 
 async fn udp(address: SocketAddr, patience: Duration) -> std::io::Result<()> {
     let any: IpAddr = if address.is_ipv6() { "::".parse().unwrap() } else { "0.0.0.0".parse().unwrap() };
-    let socket = UdpSocket::bind((any, 0)).await?;
+    let socket = loop {
+        // Of its own: with a port that chance has chosen before, it would go on with what was permitted then.
+        let port = UDP_PORTS.fetch_add(1, Ordering::Relaxed);
+        match UdpSocket::bind((any, port.max(1024))).await {
+            Err(err) if err.kind() == std::io::ErrorKind::AddrInUse => {}
+            bound => break bound?,
+        }
+    };
     socket.connect(address).await?;
     let mut buffer = [0; 8];
     loop {

@@ -19,6 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(4);
 const SILENCE: Duration = Duration::from_millis(500);
 
 static PINGS: AtomicU16 = AtomicU16::new(1);
+static UDP_PORTS: AtomicU16 = AtomicU16::new(10_000);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -85,7 +86,10 @@ fn tcp(from: IpAddr, to: SocketAddr, patience: Duration) -> Result<(), ErrorKind
 
 fn udp(from: IpAddr, to: SocketAddr, patience: Duration) -> Result<(), ErrorKind> {
     let attempt = || {
-        let socket = bound(from, Type::DGRAM, None)?;
+        // Of its own: with a port that chance has chosen before, it would go on with what was permitted then.
+        let port = UDP_PORTS.fetch_add(1, Ordering::Relaxed);
+        let socket = Socket::new(domain(from), Type::DGRAM, None)?;
+        socket.bind(&SockAddr::from(SocketAddr::new(from, port)))?;
         socket.connect(&to.into())?;
         socket.set_read_timeout(Some(patience))?;
         socket.send(b"who")?;
