@@ -5,11 +5,20 @@ use std::net::Ipv4Addr;
 use ipnet::Ipv4Net;
 use serde_json::Value;
 
-use super::state::{Gce, path_of};
+use super::{
+    links::translates,
+    state::{Gce, path_of},
+};
 use crate::wire::{Bgp, Firewall, Gateway, GatewayHop, Hop, Host, Line, Network, Tunnel, Wire};
 
 pub(super) fn net(value: &Value) -> Option<Ipv4Net> {
     value.as_str()?.parse().ok()
+}
+
+/// All ranges of a subnet.
+pub(super) fn ranges(subnet: &Value) -> Vec<Ipv4Net> {
+    let more = subnet["secondaryIpRanges"].as_array().into_iter().flatten();
+    [subnet].into_iter().chain(more).filter_map(|one| net(&one["ipCidrRange"])).collect()
 }
 
 /// `URL of the network@region`.
@@ -35,7 +44,7 @@ impl Gce {
         for subnet in &subnets {
             let network =
                 wire.networks.entry(wire_name(&subnet["network"], last(&subnet["region"]))).or_default();
-            network.spaces.extend(net(&subnet["ipCidrRange"]));
+            network.spaces.extend(ranges(subnet));
         }
         for subnet in &subnets {
             let own = wire_name(&subnet["network"], last(&subnet["region"]));
@@ -45,19 +54,10 @@ impl Gce {
                 let same = other["network"] == subnet["network"];
                 if (same || active.contains(&other["network"])) && !std::ptr::eq(*other, *subnet) {
                     let hop = Hop::Peer(wire_name(&other["network"], last(&other["region"])));
-                    routes.extend(net(&other["ipCidrRange"]).map(|net| (net, hop)));
+                    routes.extend(ranges(other).into_iter().map(|net| (net, hop.clone())));
                 }
             }
-            let mut routers = self.of_kind("routers").map(|(_, router)| router);
-            let has_nat = routers.any(|router| {
-                router["network"] == subnet["network"]
-                    && router["region"] == subnet["region"]
-                    && router["nats"].as_array().is_some_and(|list| !list.is_empty())
-            });
             routes.extend(self.global_routes(subnet));
-            if has_nat {
-                routes.push((Ipv4Net::default(), Hop::Internet));
-            }
             let mut learns_from = self.routers_of(&subnet["network"], last(&subnet["region"]));
             for exporter in self.exporters(&subnet["network"]) {
                 learns_from.extend(self.routers_of(&exporter, last(&subnet["region"])));
@@ -77,18 +77,42 @@ impl Gce {
             let interface = &instance["networkInterfaces"][0];
             let zone = last(&instance["zone"]);
             let region = zone.rsplit_once('-').map_or(zone, |(region, _)| region);
-            let address = interface["networkIP"].as_str().and_then(|text| text.parse().ok());
-            wire.hosts.push(Host {
-                address,
-                network: wire_name(&interface["network"], region),
-                routes: None,
-                cut_off: Vec::new(),
-                inbound: self.firewall(instance, "INGRESS"),
-                outbound: self.firewall(instance, "EGRESS"),
-                guard: self.guard(&interface["network"], address),
+            let home = wire_name(&interface["network"], region);
+            let routes = self.has_nat(&interface["subnetwork"]).then(|| {
+                let beside = wire.networks.get(&home).map(|network| network.routes.clone());
+                let out = (Ipv4Net::default(), Hop::Internet);
+                beside.unwrap_or_default().into_iter().chain([out]).collect::<Vec<_>>()
             });
+            let node = interface["networkIP"].as_str().and_then(|text| text.parse().ok());
+            // Of a node's range for Pods, one is there.
+            let pods = interface["aliasIpRanges"].as_array().into_iter().flatten();
+            let pods = pods.filter_map(|one| net(&one["ipCidrRange"])?.hosts().nth(1));
+            for address in [node].into_iter().flatten().chain(pods) {
+                wire.hosts.push(Host {
+                    address: Some(address),
+                    network: home.clone(),
+                    routes: routes.clone(),
+                    cut_off: Vec::new(),
+                    inbound: self.firewall(instance, "INGRESS"),
+                    outbound: self.firewall(instance, "EGRESS"),
+                    guard: self.guard(&interface["network"], Some(address)),
+                });
+            }
         }
         self.join_endpoints(wire);
+    }
+
+    /// Whether a subnet has a way to the internet: a NAT of its own, or one for all of its region.
+    fn has_nat(&self, link: &Value) -> bool {
+        let path = path_of(link.as_str().unwrap_or_default(), "");
+        let Some(subnet) = self.objects.get(&path) else { return false };
+        let mut routers = self.of_kind("routers").map(|(_, router)| router);
+        routers.any(|router| {
+            let nats = router["nats"].as_array().into_iter().flatten();
+            let mut wide = nats.filter(|nat| nat["sourceSubnetworkIpRangesToNat"] != "LIST_OF_SUBNETWORKS");
+            let near = router["network"] == subnet["network"] && router["region"] == subnet["region"];
+            near && (wide.next().is_some() || translates(router, link.as_str().unwrap_or_default()))
+        })
     }
 
     /// What a router tells its peers, and where it leads: the subnets of its network, unless it says something else, and
@@ -105,12 +129,13 @@ impl Gce {
             let inside = self.is_global(&router["network"]) || subnet["region"] == router["region"];
             all && inside && subnet["network"] == router["network"]
         };
-        let own = subnets.iter().filter(near).filter_map(|one| Some((net(&one["ipCidrRange"])?, hop(one))));
+        let own = subnets.iter().filter(near);
+        let own = own.flat_map(|one| ranges(one).into_iter().map(move |range| (range, hop(one))));
         let peers = self.active_peers(&router["network"]);
         let more = bgp["advertisedIpRanges"].as_array().into_iter().flatten();
         let more = more.filter_map(|one| net(&one["range"])).map(|range| {
             let holds = |one: &&&Value| {
-                net(&one["ipCidrRange"]).is_some_and(|space| space.contains(&range))
+                ranges(one).iter().any(|space| space.contains(&range) || range.contains(space))
                     && (one["network"] == router["network"] || peers.contains(&one["network"]))
             };
             let nowhere = || GatewayHop::Network(String::new());
