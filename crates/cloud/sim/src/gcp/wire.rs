@@ -11,6 +11,12 @@ use super::{
 };
 use crate::wire::{Bgp, Firewall, Gateway, GatewayHop, Hop, Host, Line, Network, Tunnel, Wire};
 
+/// `restricted.googleapis.com` and `private.googleapis.com`.
+const GOOGLE: [Ipv4Net; 2] = [
+    Ipv4Net::new_assert(Ipv4Addr::new(199, 36, 153, 4), 30),
+    Ipv4Net::new_assert(Ipv4Addr::new(199, 36, 153, 8), 30),
+];
+
 pub(super) fn net(value: &Value) -> Option<Ipv4Net> {
     value.as_str()?.parse().ok()
 }
@@ -78,11 +84,9 @@ impl Gce {
             let zone = last(&instance["zone"]);
             let region = zone.rsplit_once('-').map_or(zone, |(region, _)| region);
             let home = wire_name(&interface["network"], region);
-            let routes = self.has_nat(&interface["subnetwork"]).then(|| {
-                let beside = wire.networks.get(&home).map(|network| network.routes.clone());
-                let out = (Ipv4Net::default(), Hop::Internet);
-                beside.unwrap_or_default().into_iter().chain([out]).collect::<Vec<_>>()
-            });
+            let beside = wire.networks.get(&home).map(|network| network.routes.clone());
+            let routes: Vec<(Ipv4Net, Hop)> =
+                beside.into_iter().flatten().chain(self.ways_out(&interface["subnetwork"])).collect();
             let node = interface["networkIP"].as_str().and_then(|text| text.parse().ok());
             // Of a node's range for Pods, one is there.
             let pods = interface["aliasIpRanges"].as_array().into_iter().flatten();
@@ -91,7 +95,7 @@ impl Gce {
                 wire.hosts.push(Host {
                     address: Some(address),
                     network: home.clone(),
-                    routes: routes.clone(),
+                    routes: Some(routes.clone()),
                     cut_off: Vec::new(),
                     inbound: self.firewall(instance, "INGRESS"),
                     outbound: self.firewall(instance, "EGRESS"),
@@ -102,17 +106,21 @@ impl Gce {
         self.join_endpoints(wire);
     }
 
-    /// Whether a subnet has a way to the internet: a NAT of its own, or one for all of its region.
-    fn has_nat(&self, link: &Value) -> bool {
+    /// Where hosts of a subnet get out without an address of the internet: everywhere by a NAT, of the subnet's own or for all
+    /// of its region; to Google's APIs if the subnet says so.
+    fn ways_out(&self, link: &Value) -> Vec<(Ipv4Net, Hop)> {
         let path = path_of(link.as_str().unwrap_or_default(), "");
-        let Some(subnet) = self.objects.get(&path) else { return false };
+        let Some(subnet) = self.objects.get(&path) else { return Vec::new() };
         let mut routers = self.of_kind("routers").map(|(_, router)| router);
-        routers.any(|router| {
+        let has_nat = routers.any(|router| {
             let nats = router["nats"].as_array().into_iter().flatten();
             let mut wide = nats.filter(|nat| nat["sourceSubnetworkIpRangesToNat"] != "LIST_OF_SUBNETWORKS");
             let near = router["network"] == subnet["network"] && router["region"] == subnet["region"];
             near && (wide.next().is_some() || translates(router, link.as_str().unwrap_or_default()))
-        })
+        });
+        let to_google = GOOGLE.map(|net| (net, Hop::Internet));
+        let to_google = to_google.into_iter().filter(|_| subnet["privateIpGoogleAccess"] == true);
+        to_google.chain(has_nat.then_some((Ipv4Net::default(), Hop::Internet))).collect()
     }
 
     /// What a router tells its peers, and where it leads: the subnets of its network, unless it says something else, and
