@@ -1,10 +1,15 @@
-"""google-cloud-compute against the simulated Compute Engine: everything a plugin needs, and refusals."""
+"""google-cloud-compute against the simulated Compute Engine: everything a plugin needs, and refusals. Then clusters, by
+google-cloud-container, and zones of names, by google-api-python-client."""
 import sys
 import time
 
+import google_auth_httplib2
+import httplib2
 from google.api_core import exceptions
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import compute_v1 as gce
+from google.cloud import container_v1 as gke
+from googleapiclient import discovery, errors
 
 host = sys.argv[1].removeprefix("http://")
 project, region, zone = "p1", "us-west1", "us-west1-a"
@@ -126,3 +131,84 @@ done(routers.update_unary(project=project, region=region, router="router", route
 done(instances.delete_unary(project=project, zone=zone, instance="vm1"))
 done(firewalls.delete_unary(project=project, firewall="web"))
 print("google-cloud-compute", gce.__version__, "is content")
+
+dns = discovery.build("dns", "v1", client_options={"api_endpoint": sys.argv[1]}, static_discovery=True,
+                      http=google_auth_httplib2.AuthorizedHttp(Token(), http=httplib2.Http()))
+network = f"https://www.googleapis.com/compute/v1/projects/{project}/global/networks/net2"
+record = {"name": "gcr.io.", "type": "A", "ttl": 300, "rrdatas": ["199.36.153.4"]}
+zone_of = {"name": "names", "dnsName": "gcr.io.", "description": "d", "visibility": "private",
+           "privateVisibilityConfig": {"networks": [{"networkUrl": network}]}}
+named = {"project": project, "managedZone": "names"}
+
+
+def refuses(status, request):
+    try:
+        request.execute()
+    except errors.HttpError as refusal:
+        assert refusal.resp.status == status, refusal
+        return
+    raise AssertionError(f"{status} was expected")
+
+
+dns.managedZones().create(project=project, body=zone_of).execute()
+refuses(409, dns.managedZones().create(project=project, body=zone_of))
+dns.changes().create(**named, body={"additions": [record]}).execute()
+refuses(409, dns.changes().create(**named, body={"additions": [record]}))
+rrsets = dns.resourceRecordSets().list(**named).execute()["rrsets"]
+assert sorted(one["type"] for one in rrsets) == ["A", "NS", "SOA"], rrsets
+refuses(400, dns.managedZones().delete(**named))
+refused(exceptions.BadRequest, networks.delete_unary, project=project, network="net2")
+dns.changes().create(**named, body={"deletions": [record]}).execute()
+refuses(404, dns.changes().create(**named, body={"deletions": [record]}))
+dns.managedZones().delete(**named).execute()
+refuses(404, dns.managedZones().get(**named))
+assert dns.managedZones().list(project=project).execute()["managedZones"] == []
+
+clusters = client(gke.ClusterManagerClient)
+parent = f"projects/{project}/locations/{region}"
+pods = [gce.SubnetworkSecondaryRange(range_name=name, ip_cidr_range=range_) for name, range_ in
+        (("pods", "10.4.128.0/17"), ("services", "10.4.64.0/18"))]
+subnet = gce.Subnetwork(name="k8s", network="global/networks/net1", ip_cidr_range="10.4.0.0/18", secondary_ip_ranges=pods)
+done(subnets.insert_unary(project=project, region=region, subnetwork_resource=subnet))
+wanted = gke.Cluster(
+    name="one", network="net1", subnetwork="k8s", initial_node_count=1, node_config=gke.NodeConfig(tags=["mine"]),
+    ip_allocation_policy=gke.IPAllocationPolicy(
+        use_ip_aliases=True, cluster_secondary_range_name="pods", services_secondary_range_name="services"),
+    network_config=gke.NetworkConfig(default_enable_private_nodes=True),
+    control_plane_endpoints_config=gke.ControlPlaneEndpointsConfig(
+        ip_endpoints_config=gke.ControlPlaneEndpointsConfig.IPEndpointsConfig(enabled=True, enable_public_endpoint=False)))
+
+
+def ended(operation):
+    """Kubernetes Engine has no request that waits."""
+    for _ in range(400):
+        operation = clusters.get_operation(name=f"{parent}/operations/{operation.name}")
+        if operation.status == gke.Operation.Status.DONE:
+            assert not operation.error.message, operation
+            return
+        time.sleep(0.2)
+    raise AssertionError("the operation does not end")
+
+
+making = clusters.create_cluster(parent=parent, cluster=wanted)
+assert clusters.get_cluster(name=f"{parent}/clusters/one").status == gke.Cluster.Status.PROVISIONING
+refused(exceptions.Conflict, clusters.create_cluster, parent=parent, cluster=wanted)
+refused(exceptions.BadRequest, clusters.delete_cluster, name=f"{parent}/clusters/one")
+ended(making)
+made = clusters.get_cluster(name=f"{parent}/clusters/one")
+assert made.status == gke.Cluster.Status.RUNNING and made.cluster_ipv4_cidr == "10.4.128.0/17", made
+assert made.endpoint.startswith("10.4.0.") and list(made.node_pools[0].config.tags) == ["mine"], made
+nodes = [one for _, scope in instances.aggregated_list(project=project) for one in scope.instances]
+assert len(nodes) == 2 and all("mine" in node.tags.items for node in nodes), nodes
+everywhere = clusters.list_clusters(parent=f"projects/{project}/locations/-")
+assert [one.name for one in everywhere.clusters] == ["one"] and not everywhere.missing_zones
+assert not clusters.list_clusters(parent=f"projects/{project}/locations/europe-west1").clusters
+refused(exceptions.NotFound, clusters.get_cluster, name=f"{parent}/clusters/two")
+wanted.name = "two"
+refused(exceptions.BadRequest, clusters.create_cluster, parent=parent, cluster=wanted)
+refused(exceptions.BadRequest, subnets.delete_unary, project=project, region=region, subnetwork="k8s")
+ended(clusters.delete_cluster(name=f"{parent}/clusters/one"))
+refused(exceptions.NotFound, clusters.get_cluster, name=f"{parent}/clusters/one")
+assert not any(scope.instances for _, scope in instances.aggregated_list(project=project))
+done(subnets.delete_unary(project=project, region=region, subnetwork="k8s"))
+print("google-cloud-container", gke.__version__, "is content")

@@ -15,7 +15,7 @@ use model::Segment;
 use serde_json::{Value, json};
 
 use crate::{
-    cloud::{GcpCloud, Ground, Result, Vpc},
+    cloud::{GcpCloud, Ground, Result, Vpc, is_cluster},
     names::{self, Mark, hash, last, path},
 };
 
@@ -27,9 +27,10 @@ pub(crate) struct Adopted {
     pub(crate) space: Ipv4Net,
 }
 
-/// The region of an adopted network's name; none if it is a region itself.
+/// The region of an adopted network's name; none if it is a region itself, or a cluster's network.
 pub(crate) fn region_of(name: &str) -> Option<&str> {
-    name.split_once("-vpc-").map(|(region, _)| region)
+    let (region, _) = name.split_once("-vpc-")?;
+    (!is_cluster(name)).then_some(region)
 }
 
 /// What the VPC of a subnet is called once it is adopted from there.
@@ -80,9 +81,7 @@ impl GcpCloud {
         if region_of(name).is_some() {
             return Ok(self.adopted_as(ground, name).await?.map(|adopted| adopted.vpc));
         }
-        let subnet =
-            self.compute.get(&ground.region(name), "subnetworks", &ground.names.subnet(name)).await?;
-        Ok(subnet.map(|_| ground.vpc()))
+        Ok(self.subnet(ground, name).await?.map(|_| ground.vpc()))
     }
 
     pub(crate) async fn adopt(&self, ground: &Ground, name: &Segment, space: Ipv4Net) -> Result<()> {
@@ -169,6 +168,7 @@ mod tests {
         assert_eq!(name, name_of(&subnet("https://compute.googleapis.com/compute/v1/")).unwrap());
         assert_eq!(region_of(name.as_str()), Some("us-west1"));
         assert_eq!(region_of("us-west1"), None);
+        assert_eq!(region_of("us-west1-k8s-my-vpc-cluster"), None);
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! What the site's router tells its peers: the networks of instances, made and adopted, and never those of endpoints.
+//! What the site's router tells its peers: the networks of instances and clusters, made and adopted, and never those of endpoints.
 
+use cloud_api::cluster_network;
 use futures::try_join;
 use ipnet::Ipv4Net;
 use model::Segment;
@@ -10,17 +11,17 @@ use crate::cloud::{GcpCloud, Ground, Result};
 /// Networks that a router may tell of.
 #[derive(Debug, Default)]
 struct Networks {
-    /// In the site's own VPC, of instances.
+    /// In the site's own VPC, of instances and clusters.
     own: Vec<Ipv4Net>,
     adopted: Vec<Ipv4Net>,
-    /// There are others in the VPC, that nobody is to be told of.
-    has_endpoints: bool,
+    /// The subnets of the VPC are not what is to be told: some are of endpoints, or are parts of a cluster's space.
+    is_picky: bool,
 }
 
-/// The router's part on BGP. All that is in its VPC goes without saying, unless endpoints are.
+/// The router's part on BGP. All that is in its VPC goes without saying, unless it is to be picked.
 fn advertisement(asn: &Value, networks: &Networks) -> Value {
-    let Networks { own, adopted, has_endpoints } = networks;
-    let (mode, groups, spaces): (_, &[&str], Vec<&Ipv4Net>) = match (has_endpoints, adopted.is_empty()) {
+    let Networks { own, adopted, is_picky } = networks;
+    let (mode, groups, spaces): (_, &[&str], Vec<&Ipv4Net>) = match (is_picky, adopted.is_empty()) {
         (true, _) => ("CUSTOM", &[], own.iter().chain(adopted).collect()),
         (false, false) => ("CUSTOM", &["ALL_SUBNETS"], adopted.iter().collect()),
         (false, true) => ("DEFAULT", &[], Vec::new()),
@@ -57,9 +58,10 @@ impl GcpCloud {
         let router = async { Ok(self.compute.get(&place, "routers", &name).await?) };
         let (router, own, adopted) = try_join!(router, self.subnets(ground), self.adopted(ground))?;
         let Some(router) = router else { return Ok(None) };
+        let is_picky = has_endpoints || own.iter().any(|(name, _)| cluster_network(name).is_some());
         let own = own.into_iter().map(|(_, space)| space).collect();
         let adopted = adopted.into_iter().filter(|one| Some(&one.name) != leaving);
-        let networks = Networks { own, adopted: adopted.map(|one| one.space).collect(), has_endpoints };
+        let networks = Networks { own, adopted: adopted.map(|one| one.space).collect(), is_picky };
         let wanted = advertisement(&router["bgp"]["asn"], &networks);
         Ok((!says(&router["bgp"], &wanted)).then_some((gateway.region, wanted)))
     }
@@ -89,9 +91,9 @@ impl GcpCloud {
 mod tests {
     use super::*;
 
-    fn told(adopted: &[&str], has_endpoints: bool) -> Value {
+    fn told(adopted: &[&str], is_picky: bool) -> Value {
         let spaces = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
-        let networks = Networks { own: spaces(&["10.0.0.0/16"]), adopted: spaces(adopted), has_endpoints };
+        let networks = Networks { own: spaces(&["10.0.0.0/16"]), adopted: spaces(adopted), is_picky };
         advertisement(&json!(64_512), &networks)
     }
 

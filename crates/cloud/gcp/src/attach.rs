@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use crate::{
     adopt::{name_of, range, ranges},
     cloud::{GcpCloud, Ground, Result, Vpc},
+    lists::named,
     names::{self, Mark, last, path},
     rules::{Change, Firewalls, closing, difference, opening},
 };
@@ -194,10 +195,10 @@ impl GcpCloud {
         Ok(self.compute.ask(&ground.zone(zone), "instances", name, "getEffectiveFirewalls", &query).await?)
     }
 
-    async fn closers(&self, ground: &Ground, what: &str) -> Result<Firewalls> {
+    /// Firewalls of ours that are no entries of a list, by what their names begin with.
+    pub(crate) async fn closers(&self, ground: &Ground, what: &str) -> Result<Firewalls> {
         let found = self.compute.list(&ground.global(), "firewalls", what).await?;
-        let named = |firewall: Value| Some((firewall["name"].as_str()?.to_owned(), firewall));
-        Ok(found.into_iter().filter(|one| ground.names.owns(one)).filter_map(named).collect())
+        Ok(named(found.into_iter().filter(|one| ground.names.owns(one)).collect()))
     }
 
     /// What is attached, or was about to be, by the firewalls that close it.
@@ -277,16 +278,10 @@ impl GcpCloud {
             }
         }
         let one = Attached { name: name.clone(), network, uri };
-        let (tag, global) = (tag_of(ground, &one.uri), ground.global());
+        let tag = tag_of(ground, &one.uri);
         let current = self.closers(ground, &format!("{tag}-")).await?;
         let change = difference(&current, &wanted(ground, &found.vpc, &one));
-        for firewall in &change.insert {
-            self.compute.insert(&global, "firewalls", firewall).await?;
-        }
-        for firewall in &change.update {
-            let name = firewall["name"].as_str().unwrap_or_default();
-            self.compute.put(&global, "firewalls", name, firewall).await?;
-        }
+        self.apply(ground, &change).await?;
         self.retag(ground, &one.uri, |tags| {
             if !tags.contains(&tag) {
                 tags.push(tag.clone());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use cloud_api::{At, Attachment, Cloud, CloudError, Listing, PeeringSpec, ResourceSpec};
+use cloud_api::{At, Attachment, Cloud, CloudError, Listing, PeeringSpec, ResourceSpec, cluster_network};
 use cloud_http::{Clock, Recorder, Turns, auth::Environment};
 use ipnet::Ipv4Net;
 use model::{
@@ -11,8 +11,11 @@ use model::{
 };
 
 use crate::{
-    api::{Compute, GcpOptions, Place},
+    api::{Compute, Place},
+    container::Container,
+    dns::Dns,
     endpoints::{Spot, resources::parse},
+    google::{Apis, GcpOptions},
     names::Names,
 };
 
@@ -21,8 +24,11 @@ pub(crate) type Result<T> = std::result::Result<T, CloudError>;
 /// Google Cloud, any number of projects.
 pub struct GcpCloud {
     pub(crate) compute: Compute,
+    pub(crate) container: Container,
+    pub(crate) dns: Dns,
     pub(crate) owner: String,
     pub(crate) private_endpoints: bool,
+    pub(crate) kubernetes_clusters: bool,
     project: Option<String>,
     pub(crate) turns: Turns,
 }
@@ -35,6 +41,17 @@ pub(crate) struct Ground {
     pub(crate) names: Names,
 }
 
+/// Whether a network is a cluster's.
+pub(crate) fn is_cluster(network: &str) -> bool {
+    network.parse().is_ok_and(|name| cluster_network(&name).is_some())
+}
+
+/// The region that a network of ours is in: a network is called after its region, or after a cluster there.
+pub(crate) fn region_of(network: &str) -> String {
+    let cluster = network.parse().ok().and_then(|name| cluster_network(&name));
+    cluster.map_or_else(|| network.to_owned(), |(region, _)| region.to_string())
+}
+
 impl Ground {
     pub(crate) fn global(&self) -> Place {
         Place::global(&self.project)
@@ -42,6 +59,11 @@ impl Ground {
 
     pub(crate) fn region(&self, region: &str) -> Place {
         Place::region(&self.project, region)
+    }
+
+    /// The place of a network: a region, or that of a cluster's network.
+    pub(crate) fn place_of(&self, network: &str) -> Place {
+        self.region(&region_of(network))
     }
 
     pub(crate) fn zone(&self, zone: &str) -> Place {
@@ -89,10 +111,14 @@ impl GcpCloud {
         recorder: Option<Arc<dyn Recorder>>,
     ) -> Result<Self> {
         let project = options.project.clone().or_else(|| environment.get("GOOGLE_CLOUD_PROJECT"));
+        let Apis { compute, container, dns } = Apis::open(options, environment, clock, recorder)?;
         Ok(Self {
-            compute: Compute::new(options, environment, clock, recorder)?,
+            compute: Compute::new(compute),
+            container: Container::new(container),
+            dns: Dns::new(dns),
             owner: options.owner.clone().unwrap_or_else(|| "trestle".to_owned()),
             private_endpoints: options.private_endpoints,
+            kubernetes_clusters: options.kubernetes_clusters,
             project,
             turns: Turns::default(),
         })
@@ -140,8 +166,8 @@ impl Cloud for GcpCloud {
         Ok(CloudTraits::of_kind("gcp"))
     }
 
-    async fn inspect_resource(&self, _: &At, _: &Segment, description: &str) -> Result<Segment> {
-        Ok(self.described(description)?.network().clone())
+    async fn inspect_resource(&self, _: &At, name: &Segment, description: &str) -> Result<Segment> {
+        self.described(description)?.network(name)
     }
 
     async fn list(&self, at: &At) -> Result<Listing> {
@@ -196,6 +222,7 @@ impl Cloud for GcpCloud {
     async fn delete_resource(&self, at: &At, name: &Segment) -> Result<()> {
         let ground = self.at(at)?;
         self.remove_resource(&ground, name).await?;
+        self.remove_cluster(&ground, name).await?;
         self.remove_endpoint(&ground, name).await
     }
 
@@ -237,7 +264,7 @@ impl Cloud for GcpCloud {
             return Ok(());
         }
         let ground = self.at(at)?;
-        let place = ground.region(region.as_str());
+        let place = ground.place_of(region.as_str());
         Ok(self.compute.delete(&place, "routers", &ground.names.nat(region.as_str())).await?)
     }
 

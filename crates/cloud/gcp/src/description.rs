@@ -1,6 +1,6 @@
 //! What a user writes for an instance: Compute Engine's own JSON, and the zone. No network settings.
 
-use cloud_api::{CloudError, no_clusters};
+use cloud_api::CloudError;
 use model::Segment;
 use serde_json::{Map, Value};
 
@@ -8,9 +8,6 @@ use serde_json::{Map, Value};
 const NETWORK: [&str; 4] = ["networkInterfaces", "tags", "canIpForward", "privateIpv6GoogleAccess"];
 /// Fields that Trestle sets itself, or that only Google sets.
 const OWN: [&str; 6] = ["name", "description", "id", "selfLink", "kind", "status"];
-
-/// Fields of a managed cluster.
-const CLUSTER: [&str; 3] = ["cluster", "nodePools", "initialNodeCount"];
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Description {
@@ -27,7 +24,6 @@ impl Description {
             "is JSON such as {\"zone\": \"us-west1-a\", \"machineType\": \"e2-micro\", \"disks\": […]}";
         let mut fields: Map<String, Value> =
             serde_json::from_str(text).map_err(|err| invalid(format!("{shape}; this is not: {err}")))?;
-        no_clusters(CLUSTER.iter().find(|name| fields.contains_key(**name)), "Google Cloud")?;
         if let Some(network) = NETWORK.iter().find(|name| fields.contains_key(**name)) {
             return Err(invalid(format!(
                 "sets the network with {network}, which Trestle does; leave it out"
@@ -77,7 +73,6 @@ mod tests {
             r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[],"networkInterfaces":[]}"#,
             r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[],"tags":{}}"#,
             r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[],"name":"x"}"#,
-            r#"{"cluster":{"initialNodeCount":3}}"#,
         ] {
             assert!(Description::parse(bad).is_err(), "{bad}");
         }

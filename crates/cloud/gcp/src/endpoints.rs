@@ -20,6 +20,8 @@ pub(crate) mod resources;
 
 use model::Segment;
 
+use crate::cloud::is_cluster;
+
 const SUFFIX: &str = "-endpoints";
 const GLOBAL: &str = "global";
 
@@ -33,6 +35,9 @@ pub(crate) enum Spot {
 impl Spot {
     /// The spot of a network's name; none for a network of instances.
     pub(crate) fn of(network: &str) -> Option<Self> {
+        if is_cluster(network) {
+            return None;
+        }
         Some(match network.strip_suffix(SUFFIX)? {
             GLOBAL => Self::Global,
             region => Self::Region(region.to_owned()),
@@ -45,5 +50,16 @@ impl Spot {
             Self::Global => GLOBAL,
         };
         format!("{place}{SUFFIX}").parse().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_may_be_called_after_endpoints() {
+        assert_eq!(Spot::of("us-west1-endpoints"), Some(Spot::Region("us-west1".to_owned())));
+        assert_eq!(Spot::of("us-west1-k8s-my-endpoints"), None);
     }
 }

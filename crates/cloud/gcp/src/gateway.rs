@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{
     adopt::region_of,
-    cloud::{GcpCloud, Ground, Result},
+    cloud::{self, GcpCloud, Ground, Result},
     names::{self, last},
 };
 
@@ -59,8 +59,8 @@ impl GcpCloud {
 
     /// Where a new gateway stands. A site that has adopted networks only gets a VPC for it.
     async fn gateway_region(&self, ground: &Ground) -> Result<String> {
-        if let Some((region, _)) = self.subnets(ground).await?.first() {
-            return Ok(region.to_string());
+        if let Some((network, _)) = self.subnets(ground).await?.first() {
+            return Ok(cloud::region_of(network.as_str()));
         }
         let none =
             || CloudError::conflict(format!("{} has no network for a gateway to stand in", ground.site));
@@ -106,20 +106,45 @@ impl GcpCloud {
         self.remove_vpc(ground).await
     }
 
-    pub(crate) async fn make_nat(&self, ground: &Ground, region: &Segment) -> Result<()> {
-        let (names, place) = (&ground.names, ground.region(region.as_str()));
-        let subnet = self.compute.get(&place, "subnetworks", &names.subnet(region.as_str())).await?;
-        subnet
-            .ok_or_else(|| CloudError::conflict(format!("there is no network {}.{region}", ground.site)))?;
-        let name = names.nat(region.as_str());
+    pub(crate) async fn make_nat(&self, ground: &Ground, network: &Segment) -> Result<()> {
+        let (names, place) = (&ground.names, ground.place_of(network.as_str()));
+        let none = || CloudError::conflict(format!("there is no network {}.{network}", ground.site));
+        self.subnet(ground, network.as_str()).await?.ok_or_else(none)?;
+        let name = names.nat(network.as_str());
         if self.compute.get(&place, "routers", &name).await?.is_some() {
             return Ok(());
         }
-        let mark = names::Mark { region: Some(region.clone()), ..names.mark() };
-        let nat = json!({"name": "nat", "natIpAllocateOption": "AUTO_ONLY", "sourceSubnetworkIpRangesToNat": "ALL_SUBNETWORKS_ALL_IP_RANGES"});
-        let router = json!({"name": name, "network": ground.network(), "description": names::write(mark), "nats": [nat]});
+        self.narrow_nats(ground, &cloud::region_of(network.as_str())).await?;
+        let mark = names::Mark { region: Some(network.clone()), ..names.mark() };
+        let nats = [nat_of(ground, network.as_str())];
+        let router = json!({"name": name, "network": ground.network(), "description": names::write(mark), "nats": nats});
         Ok(self.compute.insert(&place, "routers", &router).await?)
     }
+
+    /// A NAT for all subnets of a region, as Trestle made them before it had several there, would keep others out; it is for its
+    /// own from now on.
+    async fn narrow_nats(&self, ground: &Ground, region: &str) -> Result<()> {
+        let place = ground.region(region);
+        let name = ground.names.nat(region);
+        let Some(router) = self.compute.get(&place, "routers", &name).await? else { return Ok(()) };
+        let is_wide = router["nats"][0]["sourceSubnetworkIpRangesToNat"] == "ALL_SUBNETWORKS_ALL_IP_RANGES";
+        if !is_wide || !ground.names.owns(&router) {
+            return Ok(());
+        }
+        let body = json!({"nats": [nat_of(ground, region)]});
+        Ok(self.compute.patch(&place, "routers", &name, &body).await?)
+    }
+}
+
+/// NAT for one network, all ranges of its subnet.
+fn nat_of(ground: &Ground, network: &str) -> Value {
+    let subnet = ground.place_of(network).object("subnetworks", &ground.names.subnet(network));
+    json!({
+        "name": "nat",
+        "natIpAllocateOption": "AUTO_ONLY",
+        "sourceSubnetworkIpRangesToNat": "LIST_OF_SUBNETWORKS",
+        "subnetworks": [{"name": subnet, "sourceIpRangesToNat": ["ALL_IP_RANGES"]}],
+    })
 }
 
 fn addresses(gateway: &Value) -> Vec<std::net::IpAddr> {

@@ -1,11 +1,13 @@
-//! Kinds of resources: which one a description is of. An instance has a zone; an endpoint has a `url` or a `bundle`.
+//! Kinds of resources: which one a description is of. An instance has a zone; an endpoint has a `url` or a `bundle`; a cluster
+//! has a `cluster`.
 
-use cloud_api::{CloudError, ResourceSpec, endpoints_allowed};
+use cloud_api::{CloudError, ResourceSpec, clusters_allowed, endpoints_allowed, network_of_cluster};
 use model::{ResourceState, Segment};
 use serde_json::{Map, Value};
 
 use crate::{
     cloud::{GcpCloud, Ground, Result},
+    clusters::description::{ClusterDescription, TELLING},
     description::Description,
     endpoints::Spot,
 };
@@ -15,6 +17,7 @@ use crate::{
 pub(crate) enum Described {
     Instance(Description),
     Endpoint(Service),
+    Cluster(ClusterDescription),
 }
 
 /// What an endpoint stands for: a service attachment of a region, or a bundle of Google's own APIs.
@@ -34,14 +37,19 @@ impl Described {
             Ok(fields) if fields.contains_key("url") || fields.contains_key("bundle") => {
                 Service::of(&fields).map(Self::Endpoint)
             }
+            Ok(fields) if TELLING.iter().any(|name| fields.contains_key(*name)) => {
+                ClusterDescription::parse(fields).map(Self::Cluster)
+            }
             _ => Description::parse(text).map(Self::Instance),
         }
     }
 
-    pub(crate) fn network(&self) -> &Segment {
+    /// The network that a resource of a name is to be in.
+    pub(crate) fn network(&self, name: &Segment) -> Result<Segment> {
         match self {
-            Self::Instance(description) => &description.region,
-            Self::Endpoint(service) => &service.network,
+            Self::Instance(description) => Ok(description.region.clone()),
+            Self::Endpoint(service) => Ok(service.network.clone()),
+            Self::Cluster(cluster) => network_of_cluster(&cluster.region, name),
         }
     }
 }
@@ -83,24 +91,27 @@ impl GcpCloud {
     /// A description that the configuration allows.
     pub(crate) fn described(&self, text: &str) -> Result<Described> {
         let described = Described::parse(text)?;
-        if matches!(described, Described::Endpoint(_)) {
-            endpoints_allowed(self.private_endpoints, "Google Cloud")?;
+        match described {
+            Described::Instance(_) => {}
+            Described::Endpoint(_) => endpoints_allowed(self.private_endpoints, "Google Cloud")?,
+            Described::Cluster(_) => clusters_allowed(self.kubernetes_clusters, "Google Cloud")?,
         }
         Ok(described)
     }
 
     pub(crate) async fn make_described(&self, ground: &Ground, spec: &ResourceSpec) -> Result<ResourceState> {
         let described = self.described(&spec.description)?;
-        if *described.network() != spec.region {
+        let network = described.network(&spec.name)?;
+        if network != spec.region {
             return Err(CloudError::invalid(format!(
-                "the description is for {}, not {}",
-                described.network(),
+                "the description is for {network}, not {}",
                 spec.region
             )));
         }
         match described {
             Described::Instance(description) => self.make_instance(ground, spec, description).await,
             Described::Endpoint(service) => self.make_endpoint(ground, &spec.name, &service).await,
+            Described::Cluster(cluster) => self.make_cluster(ground, spec, &cluster).await,
         }
     }
 }
@@ -114,6 +125,7 @@ mod tests {
         let read = |text: &str| match Described::parse(text).unwrap() {
             Described::Endpoint(service) => (service.network.to_string(), service.target),
             Described::Instance(description) => (description.region.to_string(), "vm".to_owned()),
+            Described::Cluster(cluster) => (cluster.region.to_string(), cluster.location),
         };
         let attachment = "projects/p/regions/us-west1/serviceAttachments/s";
         for url in [attachment.to_owned(), format!("https://www.googleapis.com/compute/v1/{attachment}")] {
@@ -123,7 +135,10 @@ mod tests {
         assert_eq!(read(r#"{"bundle":"vpc-sc"}"#), ("global-endpoints".to_owned(), "vpc-sc".to_owned()));
         let instance = r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[]}"#;
         assert_eq!(read(instance), ("us-west1".to_owned(), "vm".to_owned()));
+        let cluster = r#"{"location":"us-west1-b","cluster":{"initialNodeCount":1}}"#;
+        assert_eq!(read(cluster), ("us-west1".to_owned(), "us-west1-b".to_owned()));
         for bad in [
+            r#"{"nodePools":[],"location":"us-west1"}"#,
             r#"{"url":7}"#,
             r#"{"url":"https://example.com"}"#,
             r#"{"url":"projects/p/global/serviceAttachments/s"}"#,

@@ -1,15 +1,16 @@
-//! The Google Cloud plugin: Compute Engine's networks, instances, firewalls and HA VPN.
+//! The Google Cloud plugin: Compute Engine's networks, instances, firewalls and HA VPN, and Kubernetes clusters.
 //!
-//! In: calls of the `Cloud` contract. Out: Compute Engine requests. Holds: nothing but locks; what is there is read
+//! In: calls of the `Cloud` contract. Out: requests to Compute Engine, and for clusters to GKE and Cloud DNS. Holds: nothing but locks; what is there is read
 //! every time, and recognised by name and description. Not here: HTTP, credentials, retries (`cloud-http`).
 //!
 //! ```text
 //!   network     one VPC per site, with a firewall that lets nothing out; one subnet per region; or an adopted VPC
 //!   resource    instance with a network tag of its own; or an existing one, closed by two firewalls for a tag of ours
 //!   endpoint    reserved address and forwarding rule; closed at the senders ([`endpoints`])
+//!   cluster     GKE cluster in a subnet of its own, behind firewalls for a tag that its nodes have ([`clusters`])
 //!   permit list firewalls for that tag, one per entry (more if it has more than 256 targets)
 //!   peering     within a VPC nothing; between two a VPC peering, and a disabled firewall that remembers who asked
-//!   NAT         router with a NAT, per region
+//!   NAT         router with a NAT, per network
 //!   gateway     HA VPN gateway and router
 //!   link        external gateway, a tunnel per address, interfaces and BGP peers on the router
 //! ```
@@ -19,10 +20,14 @@ mod advertise;
 mod api;
 mod attach;
 mod cloud;
+mod clusters;
 mod connections;
+mod container;
 mod description;
+mod dns;
 pub mod endpoints;
 mod gateway;
+mod google;
 mod kinds;
 mod lists;
 mod names;
@@ -31,5 +36,5 @@ mod peerings;
 mod resources;
 pub mod rules;
 
-pub use api::GcpOptions;
 pub use cloud::GcpCloud;
+pub use google::GcpOptions;

@@ -9,8 +9,9 @@ use crate::{
     api::Place,
     attach::tag_of,
     cloud::{GcpCloud, Ground, Result},
+    clusters,
     names::{hash, path},
-    rules::{ATTACHED_PRIORITY, Firewalls, Home, PRIORITY, difference, entries_of, firewalls_of},
+    rules::{ATTACHED_PRIORITY, Change, Firewalls, Home, PRIORITY, difference, entries_of, firewalls_of},
 };
 
 /// `projects/P/zones/Z/instances/NAME`: the zone and the name.
@@ -21,6 +22,12 @@ fn parse<'u>(uri: &'u str, project: &str) -> Option<(&'u str, &'u str)> {
     }
 }
 
+/// Firewalls by their names.
+pub(crate) fn named(firewalls: Vec<Value>) -> Firewalls {
+    let named = |firewall: Value| Some((firewall["name"].as_str()?.to_owned(), firewall));
+    firewalls.into_iter().filter_map(named).collect()
+}
+
 impl GcpCloud {
     /// What the names of an instance's firewalls begin with. One that was made is known by its name, which is its tag;
     /// one that is attached by its path.
@@ -28,7 +35,23 @@ impl GcpCloud {
         format!("{}-fw-{}", ground.names.prefix(), hash(instance, 10))
     }
 
+    /// Where the list of a cluster belongs: to the tag of its nodes, before what fences it.
+    async fn cluster_firewalls(&self, ground: &Ground, uri: &str, tag: &str) -> Result<(Home, Firewalls)> {
+        let missing = || CloudError::not_found(format!("there is no resource {uri} in {}", ground.site));
+        let (global, prefix) = (ground.global(), self.list_prefix(ground, tag));
+        let listed = format!("{prefix}-");
+        let firewalls = async { Ok(self.compute.list(&global, "firewalls", &listed).await?) };
+        let (cluster, firewalls) = futures::try_join!(self.container.get(uri), firewalls)?;
+        cluster.filter(|cluster| ground.names.owns(cluster)).ok_or_else(missing)?;
+        let (owner, site, tag) = (self.owner.clone(), ground.site.to_string(), tag.to_owned());
+        let home = Home { owner, site, prefix, network: ground.network(), tag, priority: ATTACHED_PRIORITY };
+        Ok((home, named(firewalls)))
+    }
+
     async fn firewalls(&self, ground: &Ground, uri: &str) -> Result<(Home, Firewalls)> {
+        if let Some(tag) = clusters::parse(uri, &ground.project) {
+            return self.cluster_firewalls(ground, uri, tag).await;
+        }
         let missing = || CloudError::not_found(format!("there is no resource {uri} in {}", ground.site));
         let (zone, name) = parse(uri, &ground.project).ok_or_else(missing)?;
         let is_made = name.starts_with(&ground.names.prefix());
@@ -51,8 +74,7 @@ impl GcpCloud {
         };
         let (owner, site) = (self.owner.clone(), ground.site.to_string());
         let home = Home { owner, site, prefix, network, tag, priority };
-        let named = |firewall: Value| Some((firewall["name"].as_str()?.to_owned(), firewall));
-        Ok((home, firewalls.into_iter().filter_map(named).collect()))
+        Ok((home, named(firewalls)))
     }
 
     pub(crate) async fn read_list(&self, ground: &Ground, uri: &str) -> Result<Vec<PermitEntry>> {
@@ -72,7 +94,11 @@ impl GcpCloud {
         let there = entries_of(current.values()).into_iter();
         let kept = there.filter(|entry| !replaced(entry) && !unset.contains(entry));
         let list: Vec<PermitEntry> = kept.chain(set.iter().cloned()).collect();
-        let change = difference(&current, &firewalls_of(&home, &list)?);
+        self.apply(ground, &difference(&current, &firewalls_of(&home, &list)?)).await
+    }
+
+    /// Changes firewalls: what opens or closes anew first, what goes last.
+    pub(crate) async fn apply(&self, ground: &Ground, change: &Change) -> Result<()> {
         let (compute, global) = (&self.compute, ground.global());
         let opens = change.insert.iter().map(|firewall| compute.insert(&global, "firewalls", firewall));
         try_join_all(opens).await?;

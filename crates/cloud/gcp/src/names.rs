@@ -44,6 +44,11 @@ impl Names {
         self.of("vm", name.as_str())
     }
 
+    /// A cluster's name, which is the network tag of its nodes too: 25 letters of the 40 that GKE takes.
+    pub(crate) fn cluster(&self, name: &Segment) -> String {
+        self.of("k8s", name.as_str())
+    }
+
     /// What the names of endpoints begin with: those for Google's APIs have 20 letters and digits at most.
     pub(crate) fn endpoints(&self) -> String {
         format!("t{}", hash(&format!("{}/{}", self.owner, self.site), 8))
@@ -113,7 +118,7 @@ pub(crate) struct Mark {
     /// The two VPCs of a peering that somebody asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pair: Option<String>,
-    /// Of an adopted network: the range that instances are attached from.
+    /// Of an adopted network: the range that instances are attached from. Of a cluster's network: all of its ranges together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) space: Option<Ipv4Net>,
     /// Of an attached instance: which one it is.
@@ -168,6 +173,7 @@ mod tests {
             names.deny(),
             names.subnet("us-west1"),
             names.instance(&long.parse().unwrap()),
+            names.cluster(&long.parse().unwrap()),
             names.endpoint_subnet("us-west1"),
             names.policy(),
             names.endpoint(&long.parse().unwrap()),

@@ -1,6 +1,6 @@
-//! Networks: the site's VPC, closed, and a subnet per region. And what a site consists of.
+//! Networks: the site's VPC, closed, and a subnet per region and per cluster. And what a site consists of.
 
-use cloud_api::{CloudError, Listing};
+use cloud_api::{CloudError, Listing, cluster_network};
 use futures::{future::try_join_all, try_join};
 use ipnet::Ipv4Net;
 use model::{PeeringName, Segment};
@@ -8,33 +8,63 @@ use serde_json::{Value, json};
 
 use crate::{
     adopt::region_of,
-    cloud::{GcpCloud, Ground, Result},
+    cloud::{GcpCloud, Ground, Result, is_cluster},
+    clusters::space::{Ranges, whole},
     names::{self, last, network_of, path},
 };
 
 impl GcpCloud {
-    pub(crate) async fn make_network(&self, ground: &Ground, region: &Segment, space: Ipv4Net) -> Result<()> {
-        let (compute, names) = (&self.compute, &ground.names);
-        let name = names.subnet(region.as_str());
-        let place = ground.region(region.as_str());
-        if let Some(subnet) = compute.get(&place, "subnetworks", &name).await? {
-            return match subnet["ipCidrRange"].as_str() == Some(&space.to_string()) {
-                true => Ok(()),
-                false => Err(CloudError::conflict(format!(
-                    "the network {}.{region} has the space {}, not {space}",
-                    ground.site,
-                    subnet["ipCidrRange"].as_str().unwrap_or_default()
-                ))),
-            };
+    /// The subnet of a network of ours.
+    pub(crate) async fn subnet(&self, ground: &Ground, network: &str) -> Result<Option<Value>> {
+        let place = ground.place_of(network);
+        Ok(self.compute.get(&place, "subnetworks", &ground.names.subnet(network)).await?)
+    }
+
+    /// A subnet: of a region, or of a cluster, whose space is divided and whose VPC knows the way to Google's APIs.
+    pub(crate) async fn make_network(
+        &self,
+        ground: &Ground,
+        network: &Segment,
+        space: Ipv4Net,
+    ) -> Result<()> {
+        let of_cluster = cluster_network(network).is_some();
+        let ranges = if of_cluster { Some(Ranges::of(space)?) } else { None };
+        let there = self.subnet(ground, network.as_str()).await?;
+        match there.as_ref().map(whole) {
+            Some(Some(other)) if other != space => {
+                return Err(CloudError::conflict(format!(
+                    "the network {}.{network} has the space {other}, not {space}",
+                    ground.site
+                )));
+            }
+            Some(_) if !of_cluster => return Ok(()),
+            _ => self.make_vpc(ground).await?,
         }
-        self.make_vpc(ground).await?;
-        let mark = names::write(names::Mark { region: Some(region.clone()), ..names.mark() });
-        let mut subnet = json!({"name": name, "network": ground.network(), "ipCidrRange": space.to_string(), "description": mark});
-        if self.private_endpoints {
-            // Endpoints for Google's own APIs are reached from such subnets only.
+        if of_cluster {
+            self.make_zones(ground).await?;
+        }
+        if there.is_some() {
+            return Ok(());
+        }
+        let names = &ground.names;
+        let mark = names::Mark { region: Some(network.clone()), ..names.mark() };
+        let mut subnet = json!({"name": names.subnet(network.as_str()), "network": ground.network()});
+        let mark = match ranges {
+            Some(ranges) => {
+                ranges.put_in(&mut subnet);
+                names::Mark { space: Some(space), ..mark }
+            }
+            None => {
+                subnet["ipCidrRange"] = space.to_string().into();
+                mark
+            }
+        };
+        subnet["description"] = names::write(mark).into();
+        if self.private_endpoints || of_cluster {
+            // Google's own APIs are reached from such subnets only, by their endpoints and by private addresses alike.
             subnet["privateIpGoogleAccess"] = true.into();
         }
-        Ok(compute.insert(&place, "subnetworks", &subnet).await?)
+        Ok(self.compute.insert(&ground.place_of(network.as_str()), "subnetworks", &subnet).await?)
     }
 
     /// The site's own VPC, closed.
@@ -57,10 +87,28 @@ impl GcpCloud {
             .iter()
             .filter(|subnet| ground.names.owns(subnet))
             .filter_map(|subnet| {
-                Some((last(&subnet["region"]).parse().ok()?, subnet["ipCidrRange"].as_str()?.parse().ok()?))
+                let named = names::read(subnet).and_then(|mark| mark.region);
+                let name = named.or_else(|| last(&subnet["region"]).parse().ok())?;
+                Some((name, whole(subnet)?))
             })
             .collect();
         subnets.sort();
+        Ok(subnets)
+    }
+
+    /// Those that are all that they should be: one of a cluster only with the names of Google's APIs beside it, and if the
+    /// router, where there is one, says the whole of its space.
+    async fn whole_subnets(&self, ground: &Ground) -> Result<Vec<(Segment, Ipv4Net)>> {
+        let mut subnets = self.subnets(ground).await?;
+        if !subnets.iter().any(|(name, _)| cluster_network(name).is_some()) {
+            return Ok(subnets);
+        }
+        let has_endpoints = !self.endpoint_subnets(ground).await?.is_empty();
+        let (zones, unsettled) =
+            try_join!(self.has_zones(ground), self.unsettled_router(ground, has_endpoints, None))?;
+        if !zones || unsettled.is_some() {
+            subnets.retain(|(name, _)| cluster_network(name).is_none());
+        }
         Ok(subnets)
     }
 
@@ -71,8 +119,15 @@ impl GcpCloud {
                 None => Ok(()),
             };
         }
-        // Refused by Google while an instance lives in it.
-        Ok(self.compute.delete(&ground.region(region), "subnetworks", &ground.names.subnet(region)).await?)
+        // Refused by Google while an instance or a cluster lives in it.
+        let name = ground.names.subnet(region);
+        self.compute.delete(&ground.place_of(region), "subnetworks", &name).await?;
+        if !is_cluster(region)
+            || self.subnets(ground).await?.iter().any(|(name, _)| is_cluster(name.as_str()))
+        {
+            return Ok(());
+        }
+        self.remove_zones(ground).await
     }
 
     /// The site's own VPC, once it has neither networks nor a gateway.
@@ -109,7 +164,8 @@ impl GcpCloud {
         };
         let markers = async { Ok(compute.list(&ground.global(), "firewalls", &prefix("pm-")).await?) };
         let (mut subnets, closed, endpoints) =
-            try_join!(self.subnets(ground), self.endpoint_networks(ground), self.endpoints(ground),)?;
+            try_join!(self.whole_subnets(ground), self.endpoint_networks(ground), self.endpoints(ground),)?;
+        let clusters = self.clusters(ground, &subnets).await?;
         subnets.extend(closed);
         let (instances, routers, gateway, tunnels, markers) = try_join!(
             list("instances", prefix("vm-")),
@@ -144,9 +200,15 @@ impl GcpCloud {
                 .into_iter()
                 .chain(adopted.into_iter().map(|one| (one.name, one.space)))
                 .collect(),
-            resources: mine(instances).iter().filter_map(resource).chain(endpoints).chain(attached).collect(),
+            resources: mine(instances)
+                .iter()
+                .filter_map(resource)
+                .chain(endpoints)
+                .chain(clusters)
+                .chain(attached)
+                .collect(),
             peerings: inside.chain(across).collect(),
-            nats: mine(routers).iter().filter_map(|router| last(&router["region"]).parse().ok()).collect(),
+            nats: mine(routers).iter().filter_map(|router| names::read(router)?.region).collect(),
             gateway: gateway.map(|gateway| gateway.state),
             connections,
         })

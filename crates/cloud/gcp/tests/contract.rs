@@ -19,8 +19,11 @@ use contract::keeps_the_contract;
 fn plugin(sim: &Sim) -> GcpCloud {
     let options = GcpOptions {
         endpoint: Some(format!("{}/compute/v1", sim.url())),
+        container_endpoint: Some(format!("{}/v1", sim.url())),
+        dns_endpoint: Some(format!("{}/dns/v1", sim.url())),
         token: Some("ya29.token".to_owned()),
         private_endpoints: true,
+        kubernetes_clusters: true,
         ..GcpOptions::default()
     };
     let none: [(&str, &str); 0] = [];
@@ -65,6 +68,28 @@ async fn endpoints_keep_the_contract() {
         let faults = || if seed == 0 { Faults::default() } else { troubles(seed) };
         keeps_the_contract("gcp", faults(), plugin, endpoints).await;
         keeps_the_contract("gcp", faults(), plugin, turned).await;
+    }
+}
+
+/// A cluster is a resource like another, with a network of its own.
+fn clusters(cloud: &GcpCloud) -> Subject<'_> {
+    let described =
+        |location: &str, cluster: &str| format!(r#"{{"location":"{location}","cluster":{cluster}}}"#);
+    Subject {
+        descriptions: [
+            described("us-west1", r#"{"initialNodeCount":1}"#),
+            described("europe-west1-b", r#"{"autopilot":{"enabled":true}}"#),
+        ],
+        with_network: described("us-west1", r#"{"initialNodeCount":1,"subnetwork":"s"}"#),
+        ..subject(cloud)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clusters_keep_the_contract() {
+    for seed in 0..=3 {
+        let faults = || if seed == 0 { Faults::default() } else { troubles(seed) };
+        keeps_the_contract("gcp", faults(), plugin, clusters).await;
     }
 }
 

@@ -1,6 +1,7 @@
-//! Google Compute Engine: JSON over REST, changes as operations.
+//! Google Compute Engine, Kubernetes Engine and Cloud DNS: JSON over REST, changes as operations.
 
 mod check;
+mod clusters;
 mod endpoints;
 mod filter;
 mod links;
@@ -9,6 +10,7 @@ mod objects;
 mod schema;
 mod state;
 mod wire;
+mod zones;
 
 use serde_json::{Value, json};
 
@@ -34,23 +36,25 @@ pub(crate) fn refuse(status: u16, reason: &'static str, message: impl Into<Strin
     Refusal { status, reason, message: message.into() }
 }
 
-/// A path below `/compute/v1/`, taken apart.
+/// A path below one of the prefixes, taken apart.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Target {
     pub(crate) project: String,
-    /// `global`, `regions/R`, `zones/Z`, `aggregated`.
+    /// `global`, `regions/R`, `zones/Z`, `aggregated`; of clusters `locations/L`; of zones of names `dns`.
     pub(crate) scope: String,
     pub(crate) collection: String,
     pub(crate) name: String,
     pub(crate) verb: String,
-    /// `compute.networks.insert`.
+    /// `compute.networks.insert`, `container.projects.locations.clusters.create`.
     pub(crate) method: String,
 }
 
 const PREFIX: &str = "/compute/v1/";
+const CONTAINER: &str = "/v1/projects/";
+const DNS: &str = "/dns/v1/projects/";
 
 pub(crate) fn is_for(ask: &Ask<'_>) -> bool {
-    ask.uri.path().starts_with(PREFIX)
+    [PREFIX, CONTAINER, DNS].iter().any(|prefix| ask.uri.path().starts_with(prefix))
 }
 
 /// When the operation ends that a request waits for.
@@ -60,6 +64,62 @@ pub(crate) fn waits_for(uri: &http::Uri, gce: &Gce) -> Option<u64> {
 }
 
 fn target(ask: &Ask<'_>) -> Option<Target> {
+    let path = ask.uri.path();
+    match (path.strip_prefix(CONTAINER), path.strip_prefix(DNS)) {
+        (Some(rest), _) => container_target(ask.method.as_str(), rest),
+        (_, Some(rest)) => dns_target(ask.method.as_str(), rest),
+        _ => compute_target(ask),
+    }
+}
+
+/// `P/locations/L/clusters/N`, `P/locations/L/operations/N`.
+fn container_target(method: &str, rest: &str) -> Option<Target> {
+    let parts: Vec<&str> = rest.split('/').collect();
+    let (project, location, collection, name) = match parts.as_slice() {
+        [project, "locations", location, collection] => (project, location, collection, ""),
+        [project, "locations", location, collection, name] => (project, location, collection, *name),
+        _ => return None,
+    };
+    let verb = match (method, name.is_empty()) {
+        ("GET", true) => "list",
+        ("POST", true) => "create",
+        ("GET", false) => "get",
+        ("DELETE", false) => "delete",
+        _ => return None,
+    };
+    Some(Target {
+        project: (*project).to_owned(),
+        scope: format!("locations/{location}"),
+        collection: (*collection).to_owned(),
+        name: name.to_owned(),
+        verb: String::new(),
+        method: format!("container.projects.locations.{collection}.{verb}"),
+    })
+}
+
+/// `P/managedZones/Z/changes`, `P/managedZones/Z/rrsets`.
+fn dns_target(method: &str, rest: &str) -> Option<Target> {
+    let parts: Vec<&str> = rest.split('/').collect();
+    let (project, name, operation) = match (method, parts.as_slice()) {
+        ("GET", [project, "managedZones"]) => (project, "", "managedZones.list"),
+        ("POST", [project, "managedZones"]) => (project, "", "managedZones.create"),
+        ("GET", [project, "managedZones", name]) => (project, *name, "managedZones.get"),
+        ("DELETE", [project, "managedZones", name]) => (project, *name, "managedZones.delete"),
+        ("GET", [project, "managedZones", name, "rrsets"]) => (project, *name, "resourceRecordSets.list"),
+        ("POST", [project, "managedZones", name, "changes"]) => (project, *name, "changes.create"),
+        _ => return None,
+    };
+    Some(Target {
+        project: (*project).to_owned(),
+        scope: "dns".to_owned(),
+        collection: "managedZones".to_owned(),
+        name: name.to_owned(),
+        verb: String::new(),
+        method: format!("dns.{operation}"),
+    })
+}
+
+fn compute_target(ask: &Ask<'_>) -> Option<Target> {
     let parts: Vec<&str> = ask.uri.path().strip_prefix(PREFIX)?.split('/').collect();
     let own = |text: &str| text.to_owned();
     let of = |project: &str, scope: String, rest: &[&str]| Target {
@@ -113,17 +173,35 @@ pub(crate) fn operation(ask: &Ask<'_>) -> String {
 pub(crate) fn answer(world: &mut World, ask: &Ask<'_>, fault: Option<Fault>) -> Answer {
     let outcome = run(world, ask, fault);
     let (status, body) = match outcome {
+        Ok(Value::Null) => {
+            return Answer { status: 204, content_type: "application/json", ..Answer::default() };
+        }
         Ok(body) => (200, body),
         Err(refusal) => {
             let errors = json!([{"domain": "global", "reason": refusal.reason, "message": refusal.message}]);
-            (
-                refusal.status,
-                json!({"error": {"code": refusal.status, "message": refusal.message, "errors": errors}}),
-            )
+            let mut error = json!({"code": refusal.status, "message": refusal.message, "errors": errors});
+            if ask.uri.path().starts_with(CONTAINER) {
+                error["status"] = word(refusal.status, refusal.reason).into();
+            }
+            (refusal.status, json!({ "error": error }))
         }
     };
     let content_type = "application/json; charset=UTF-8";
     Answer { status, content_type, body: body.to_string(), ..Answer::default() }
+}
+
+/// How younger APIs of Google name a refusal.
+fn word(status: u16, reason: &str) -> &'static str {
+    match (status, reason) {
+        (_, "failedPrecondition") => "FAILED_PRECONDITION",
+        (_, "rateLimitExceeded" | "quotaExceeded") => "RESOURCE_EXHAUSTED",
+        (401, _) => "UNAUTHENTICATED",
+        (403, _) => "PERMISSION_DENIED",
+        (404, _) => "NOT_FOUND",
+        (409, _) => "ALREADY_EXISTS",
+        (500.., _) => "UNAVAILABLE",
+        _ => "INVALID_ARGUMENT",
+    }
 }
 
 fn run(world: &mut World, ask: &Ask<'_>, fault: Option<Fault>) -> Outcome {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{
     Refusal, refuse,
     state::{Gce, Request, path_of},
-    wire::{last, line, net, wire_name},
+    wire::{last, line, net, ranges, wire_name},
 };
 use crate::wire::{Firewall, Hop, Host, Line, Network, Wire};
 
@@ -43,8 +43,7 @@ impl Gce {
                 let address = address.ok_or_else(|| invalid("A global internal address must be given."))?;
                 let mut subnets =
                     self.of_kind("subnetworks").filter(|(_, one)| one["network"] == object["network"]);
-                if subnets.any(|(_, one)| net(&one["ipCidrRange"]).is_some_and(|net| net.contains(&address)))
-                {
+                if subnets.any(|(_, one)| ranges(one).iter().any(|net| net.contains(&address))) {
                     return Err(invalid("The address is within a subnetwork of the network."));
                 }
                 let taken =
@@ -212,9 +211,9 @@ impl Gce {
                 place.spaces.extend(address(rule).map(Ipv4Net::from));
                 let own = subnets.iter().filter(|one| one["network"] == *network);
                 place.routes = own
-                    .filter_map(|one| {
+                    .flat_map(|one| {
                         let hop = Hop::Peer(wire_name(network, last(&one["region"])));
-                        Some((net(&one["ipCidrRange"])?, hop))
+                        ranges(one).into_iter().map(move |range| (range, hop.clone()))
                     })
                     .collect();
             }
@@ -224,7 +223,7 @@ impl Gce {
                 let far = one["network"] == *network && last(&one["region"]) != region && !near;
                 peers.contains(&one["network"]) || far
             });
-            let refused = refused.filter_map(|one| net(&one["ipCidrRange"])).collect();
+            let refused = refused.flat_map(|one| ranges(one)).collect();
             wire.hosts.push(Host {
                 address: address(rule),
                 network: home,

@@ -10,6 +10,13 @@ use super::{
 };
 use crate::wire::Wire;
 
+/// Whether a router has a NAT for a subnet that it names.
+pub(super) fn translates(router: &Value, subnet: &str) -> bool {
+    let nats = router["nats"].as_array().into_iter().flatten();
+    let mut named = nats.flat_map(|nat| nat["subnetworks"].as_array().into_iter().flatten());
+    named.any(|one| one["name"] == subnet)
+}
+
 impl Gce {
     pub(super) fn check_tunnel(&mut self, object: &mut Value) -> Result<(), Refusal> {
         let bad = |message: &str| Err(refuse(400, "invalid", message));
@@ -91,15 +98,43 @@ impl Gce {
             if nat["natIpAllocateOption"].is_null() || nat["sourceSubnetworkIpRangesToNat"].is_null() {
                 return bad("A NAT needs natIpAllocateOption and sourceSubnetworkIpRangesToNat.".to_owned());
             }
-            let own = request.path(object["name"].as_str().unwrap_or_default());
-            let other = self.of_kind("routers").any(|(path, router)| {
-                *path != own
-                    && router["network"] == object["network"]
-                    && router["region"] == object["region"]
-                    && router["nats"].as_array().is_some_and(|list| !list.is_empty())
-            });
-            if other {
-                return bad("There is another NAT for all subnetworks of that network and region.".to_owned());
+        }
+        self.check_nats(request, object)
+    }
+
+    /// Subnets have one NAT each.
+    fn check_nats(&self, request: &Request<'_>, object: &mut Value) -> Result<(), Refusal> {
+        let bad = |message: &str| Err(refuse(400, "invalid", message));
+        let mut links = Vec::new();
+        for nat in object.get_mut("nats").and_then(Value::as_array_mut).into_iter().flatten() {
+            let listed = nat["sourceSubnetworkIpRangesToNat"] == "LIST_OF_SUBNETWORKS";
+            let subnets = nat["subnetworks"].as_array().cloned().unwrap_or_default();
+            if listed == subnets.is_empty() {
+                return bad("A NAT for a list of subnetworks has one, and no other NAT has.");
+            }
+            for (place, subnet) in subnets.iter().enumerate() {
+                if subnet["sourceIpRangesToNat"].as_array().is_none_or(Vec::is_empty) {
+                    return bad("A subnetwork of a NAT needs sourceIpRangesToNat.");
+                }
+                let path = path_of(subnet["name"].as_str().unwrap_or_default(), &request.target.project);
+                let link = self.ready(&path)?["selfLink"].clone();
+                nat["subnetworks"][place]["name"] = link.clone();
+                links.push(link);
+            }
+        }
+        let own = request.path(object["name"].as_str().unwrap_or_default());
+        let beside = |path: &String, other: &Value| {
+            *path != own && other["network"] == object["network"] && other["region"] == object["region"]
+        };
+        let others = self.of_kind("routers").filter(|(path, other)| beside(path, other));
+        for nat in others.flat_map(|(_, other)| other["nats"].as_array().into_iter().flatten()) {
+            let is_wide = |nat: &Value| nat["sourceSubnetworkIpRangesToNat"] != "LIST_OF_SUBNETWORKS";
+            let mut own = object["nats"].as_array().into_iter().flatten().peekable();
+            let (any, wide) = (own.peek().is_some(), own.any(is_wide));
+            let shares =
+                nat["subnetworks"].as_array().into_iter().flatten().any(|one| links.contains(&one["name"]));
+            if any && (wide || is_wide(nat) || shares) {
+                return bad("There is another NAT for the same subnetworks of that network and region.");
             }
         }
         Ok(())

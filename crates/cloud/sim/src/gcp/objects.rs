@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::{
     Refusal, refuse,
     state::{Gce, Request, path_of},
+    wire::ranges,
 };
 
 type Done = Result<(), Refusal>;
@@ -82,9 +83,16 @@ impl Gce {
             let peers = network["peerings"].as_array().into_iter().flatten();
             near.extend(peers.filter_map(|peering| peering["network"].as_str().map(str::to_owned)));
         }
+        let wanted = ranges(object);
+        let apart = |a: &Ipv4Net, b: &Ipv4Net| !a.contains(b) && !b.contains(a);
+        for (place, range) in wanted.iter().enumerate() {
+            let whole = range.trunc() == *range && range.prefix_len() <= 29;
+            if !whole || !wanted[place + 1..].iter().all(|other| apart(range, other)) {
+                return Err(refuse(400, "invalid", "Invalid value for field 'resource.secondaryIpRanges'"));
+            }
+        }
         for (path, other) in self.of_kind("subnetworks") {
-            let there: Option<Ipv4Net> = other["ipCidrRange"].as_str().and_then(|text| text.parse().ok());
-            let overlaps = there.is_some_and(|there| there.contains(&net) || net.contains(&there));
+            let overlaps = ranges(other).iter().any(|there| !wanted.iter().all(|net| apart(there, net)));
             if overlaps && near.iter().any(|network| other["network"] == network.as_str()) {
                 return Err(refuse(400, "invalid", format!("IP space of '{path}' conflicts with {net}")));
             }
@@ -209,6 +217,9 @@ impl Gce {
                 .flat_map(|list| object[*list].as_array().into_iter().flatten());
             direct.iter().any(|field| object[*field] == link.as_str())
                 || super::endpoints::uses(object, &link)
+                || super::clusters::uses(object, &link)
+                || super::zones::uses(object, &link)
+                || super::links::translates(object, &link)
                 || interfaces
                     .flat_map(|one| {
                         ["network", "subnetwork", "linkedVpnTunnel"].map(|field| one[field].clone())
@@ -285,7 +296,7 @@ impl Gce {
         let back = other["peerings"].as_array().into_iter().flatten().any(|one| one["network"] == own_link);
         let subnets = |link: &Value| -> Vec<Ipv4Net> {
             let inside = self.of_kind("subnetworks").filter(|(_, subnet)| subnet["network"] == *link);
-            inside.filter_map(|(_, subnet)| subnet["ipCidrRange"].as_str()?.parse().ok()).collect()
+            inside.flat_map(|(_, subnet)| ranges(subnet)).collect()
         };
         let (near, far) = (subnets(&own_link), subnets(&other_link));
         if near.iter().any(|a| far.iter().any(|b| a.contains(b) || b.contains(a))) {

@@ -4,30 +4,43 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-fn api() -> &'static Value {
-    static API: OnceLock<Value> = OnceLock::new();
-    API.get_or_init(|| {
-        serde_json::from_str(include_str!("../../schemas/gcp/compute.json")).expect("the file is JSON")
-    })
+const COMPUTE: &str = include_str!("../../schemas/gcp/compute.json");
+const CONTAINER: &str = include_str!("../../schemas/gcp/container.json");
+const DNS: &str = include_str!("../../schemas/gcp/dns.json");
+
+/// The description of the API that a method is of.
+fn api(method: &str) -> &'static Value {
+    static APIS: [OnceLock<Value>; 3] = [OnceLock::new(), OnceLock::new(), OnceLock::new()];
+    let (place, text) = match method.split('.').next() {
+        Some("container") => (1, CONTAINER),
+        Some("dns") => (2, DNS),
+        _ => (0, COMPUTE),
+    };
+    APIS[place].get_or_init(|| serde_json::from_str(text).expect("the file is JSON"))
 }
 
 pub(super) fn check_request(method: &str, body: &Value) -> Result<(), String> {
-    let known = api()["methods"].get(method).ok_or_else(|| format!("{method} is not simulated"))?;
+    let api = api(method);
+    let known = api["methods"].get(method).ok_or_else(|| format!("{method} is not simulated"))?;
     match (known["request"].as_str(), body) {
-        (Some(name), body) if !body.is_null() => check(&api()["schemas"][name], body, name),
+        (Some(name), body) if !body.is_null() => check(api, &api["schemas"][name], body, name),
         (Some(name), _) => Err(format!("a {name} is needed")),
         (None, _) => Ok(()),
     }
 }
 
 pub(super) fn check_response(method: &str, body: &Value) -> Result<(), String> {
-    let name = api()["methods"][method]["response"].as_str().unwrap_or_default();
-    check(&api()["schemas"][name], body, name)
+    let api = api(method);
+    match api["methods"][method]["response"].as_str() {
+        Some(name) => check(api, &api["schemas"][name], body, name),
+        None if body.is_null() => Ok(()),
+        None => Err(format!("{method} answers nothing, not {body}")),
+    }
 }
 
-fn check(schema: &Value, value: &Value, path: &str) -> Result<(), String> {
+fn check(api: &Value, schema: &Value, value: &Value, path: &str) -> Result<(), String> {
     if let Some(name) = schema["$ref"].as_str() {
-        return check(&api()["schemas"][name], value, path);
+        return check(api, &api["schemas"][name], value, path);
     }
     let wrong = |kind: &str| Err(format!("{path} must be a {kind}, not {value}"));
     match schema["type"].as_str().unwrap_or_default() {
@@ -36,7 +49,7 @@ fn check(schema: &Value, value: &Value, path: &str) -> Result<(), String> {
             for (name, value) in fields {
                 let below = format!("{path}.{name}");
                 match (schema["properties"].get(name), schema.get("additionalProperties")) {
-                    (Some(property), _) | (None, Some(property)) => check(property, value, &below)?,
+                    (Some(property), _) | (None, Some(property)) => check(api, property, value, &below)?,
                     (None, None) => return Err(format!("Unknown name \"{name}\" at {path}")),
                 }
             }
@@ -44,7 +57,7 @@ fn check(schema: &Value, value: &Value, path: &str) -> Result<(), String> {
         }
         "array" => {
             let Value::Array(items) = value else { return wrong("list") };
-            items.iter().try_for_each(|item| check(&schema["items"], item, path))
+            items.iter().try_for_each(|item| check(api, &schema["items"], item, path))
         }
         "string" => {
             let Value::String(text) = value else { return wrong("string") };

@@ -64,6 +64,11 @@ fn duration(method: &str) -> u64 {
 impl Gce {
     pub(super) fn call(&mut self, request: &Request<'_>) -> Outcome {
         let target = request.target;
+        match target.method.split('.').next() {
+            Some("container") => return self.call_container(request),
+            Some("dns") => return self.call_dns(request),
+            _ => {}
+        }
         match (target.collection.as_str(), target.method.rsplit('.').next().unwrap_or_default()) {
             ("projects", "get") => Ok(json!({"kind": "compute#project", "name": target.project, "id": "1"})),
             ("regions" | "zones", verb) => places(target, verb),
@@ -189,6 +194,8 @@ impl Gce {
     pub(crate) fn settle(&mut self, now: u64) {
         let is_due = |object: &Value| object["_until"].as_u64().is_some_and(|until| until <= now);
         self.objects.retain(|_, object| !(is_due(object) && object["_gone"] == true));
+        self.objects
+            .change(|path, object| is_due(object) && path.contains("/clusters/"), super::clusters::settle);
         self.objects.change(
             |_, object| is_due(object),
             |object| {
@@ -202,6 +209,9 @@ impl Gce {
             |_, operation| is_due(operation),
             |operation| {
                 operation["_until"] = Value::Null;
+                if operation["_of_cluster"] == true {
+                    return super::clusters::end(operation);
+                }
                 operation["status"] = "DONE".into();
                 operation["progress"] = 100.into();
                 if operation["_failed"] == true {

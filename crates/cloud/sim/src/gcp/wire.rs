@@ -5,11 +5,26 @@ use std::net::Ipv4Addr;
 use ipnet::Ipv4Net;
 use serde_json::Value;
 
-use super::state::{Gce, path_of};
+use super::{
+    links::translates,
+    state::{Gce, path_of},
+};
 use crate::wire::{Bgp, Firewall, Gateway, GatewayHop, Hop, Host, Line, Network, Tunnel, Wire};
+
+/// `restricted.googleapis.com` and `private.googleapis.com`.
+const GOOGLE: [Ipv4Net; 2] = [
+    Ipv4Net::new_assert(Ipv4Addr::new(199, 36, 153, 4), 30),
+    Ipv4Net::new_assert(Ipv4Addr::new(199, 36, 153, 8), 30),
+];
 
 pub(super) fn net(value: &Value) -> Option<Ipv4Net> {
     value.as_str()?.parse().ok()
+}
+
+/// All ranges of a subnet.
+pub(super) fn ranges(subnet: &Value) -> Vec<Ipv4Net> {
+    let more = subnet["secondaryIpRanges"].as_array().into_iter().flatten();
+    [subnet].into_iter().chain(more).filter_map(|one| net(&one["ipCidrRange"])).collect()
 }
 
 /// `URL of the network@region`.
@@ -35,7 +50,7 @@ impl Gce {
         for subnet in &subnets {
             let network =
                 wire.networks.entry(wire_name(&subnet["network"], last(&subnet["region"]))).or_default();
-            network.spaces.extend(net(&subnet["ipCidrRange"]));
+            network.spaces.extend(ranges(subnet));
         }
         for subnet in &subnets {
             let own = wire_name(&subnet["network"], last(&subnet["region"]));
@@ -45,19 +60,10 @@ impl Gce {
                 let same = other["network"] == subnet["network"];
                 if (same || active.contains(&other["network"])) && !std::ptr::eq(*other, *subnet) {
                     let hop = Hop::Peer(wire_name(&other["network"], last(&other["region"])));
-                    routes.extend(net(&other["ipCidrRange"]).map(|net| (net, hop)));
+                    routes.extend(ranges(other).into_iter().map(|net| (net, hop.clone())));
                 }
             }
-            let mut routers = self.of_kind("routers").map(|(_, router)| router);
-            let has_nat = routers.any(|router| {
-                router["network"] == subnet["network"]
-                    && router["region"] == subnet["region"]
-                    && router["nats"].as_array().is_some_and(|list| !list.is_empty())
-            });
             routes.extend(self.global_routes(subnet));
-            if has_nat {
-                routes.push((Ipv4Net::default(), Hop::Internet));
-            }
             let mut learns_from = self.routers_of(&subnet["network"], last(&subnet["region"]));
             for exporter in self.exporters(&subnet["network"]) {
                 learns_from.extend(self.routers_of(&exporter, last(&subnet["region"])));
@@ -77,18 +83,44 @@ impl Gce {
             let interface = &instance["networkInterfaces"][0];
             let zone = last(&instance["zone"]);
             let region = zone.rsplit_once('-').map_or(zone, |(region, _)| region);
-            let address = interface["networkIP"].as_str().and_then(|text| text.parse().ok());
-            wire.hosts.push(Host {
-                address,
-                network: wire_name(&interface["network"], region),
-                routes: None,
-                cut_off: Vec::new(),
-                inbound: self.firewall(instance, "INGRESS"),
-                outbound: self.firewall(instance, "EGRESS"),
-                guard: self.guard(&interface["network"], address),
-            });
+            let home = wire_name(&interface["network"], region);
+            let beside = wire.networks.get(&home).map(|network| network.routes.clone());
+            let routes: Vec<(Ipv4Net, Hop)> =
+                beside.into_iter().flatten().chain(self.ways_out(&interface["subnetwork"])).collect();
+            let node = interface["networkIP"].as_str().and_then(|text| text.parse().ok());
+            // Of a node's range for Pods, one is there.
+            let pods = interface["aliasIpRanges"].as_array().into_iter().flatten();
+            let pods = pods.filter_map(|one| net(&one["ipCidrRange"])?.hosts().nth(1));
+            for address in [node].into_iter().flatten().chain(pods) {
+                wire.hosts.push(Host {
+                    address: Some(address),
+                    network: home.clone(),
+                    routes: Some(routes.clone()),
+                    cut_off: Vec::new(),
+                    inbound: self.firewall(instance, "INGRESS"),
+                    outbound: self.firewall(instance, "EGRESS"),
+                    guard: self.guard(&interface["network"], Some(address)),
+                });
+            }
         }
         self.join_endpoints(wire);
+    }
+
+    /// Where hosts of a subnet get out without an address of the internet: everywhere by a NAT, of the subnet's own or for all
+    /// of its region; to Google's APIs if the subnet says so.
+    fn ways_out(&self, link: &Value) -> Vec<(Ipv4Net, Hop)> {
+        let path = path_of(link.as_str().unwrap_or_default(), "");
+        let Some(subnet) = self.objects.get(&path) else { return Vec::new() };
+        let mut routers = self.of_kind("routers").map(|(_, router)| router);
+        let has_nat = routers.any(|router| {
+            let nats = router["nats"].as_array().into_iter().flatten();
+            let mut wide = nats.filter(|nat| nat["sourceSubnetworkIpRangesToNat"] != "LIST_OF_SUBNETWORKS");
+            let near = router["network"] == subnet["network"] && router["region"] == subnet["region"];
+            near && (wide.next().is_some() || translates(router, link.as_str().unwrap_or_default()))
+        });
+        let to_google = GOOGLE.map(|net| (net, Hop::Internet));
+        let to_google = to_google.into_iter().filter(|_| subnet["privateIpGoogleAccess"] == true);
+        to_google.chain(has_nat.then_some((Ipv4Net::default(), Hop::Internet))).collect()
     }
 
     /// What a router tells its peers, and where it leads: the subnets of its network, unless it says something else, and
@@ -105,12 +137,13 @@ impl Gce {
             let inside = self.is_global(&router["network"]) || subnet["region"] == router["region"];
             all && inside && subnet["network"] == router["network"]
         };
-        let own = subnets.iter().filter(near).filter_map(|one| Some((net(&one["ipCidrRange"])?, hop(one))));
+        let own = subnets.iter().filter(near);
+        let own = own.flat_map(|one| ranges(one).into_iter().map(move |range| (range, hop(one))));
         let peers = self.active_peers(&router["network"]);
         let more = bgp["advertisedIpRanges"].as_array().into_iter().flatten();
         let more = more.filter_map(|one| net(&one["range"])).map(|range| {
             let holds = |one: &&&Value| {
-                net(&one["ipCidrRange"]).is_some_and(|space| space.contains(&range))
+                ranges(one).iter().any(|space| space.contains(&range) || range.contains(space))
                     && (one["network"] == router["network"] || peers.contains(&one["network"]))
             };
             let nowhere = || GatewayHop::Network(String::new());

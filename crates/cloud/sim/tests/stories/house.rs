@@ -60,8 +60,13 @@ pub fn services(cloud: &str) -> &'static [&'static str] {
 
 /// A description of a managed cluster in the first region and one in the second, if the cloud has clusters.
 pub fn clusters(cloud: &str) -> Option<[&'static str; 2]> {
-    let _ = cloud;
-    None
+    match cloud {
+        "gcp" => Some([
+            r#"{"location":"us-west1","cluster":{"initialNodeCount":1}}"#,
+            r#"{"location":"europe-west1-b","cluster":{"nodePools":[{"name":"p","initialNodeCount":1}]}}"#,
+        ]),
+        _ => None,
+    }
 }
 
 /// Where a namespace is in a cloud.
@@ -100,6 +105,8 @@ pub fn with_flags(cloud: &str, sim: &Sim, on: bool) -> Arc<dyn Cloud> {
             let token = Some("ya29.x".to_owned());
             let options = GcpOptions {
                 endpoint,
+                container_endpoint: Some(format!("{}/v1", sim.url())),
+                dns_endpoint: Some(format!("{}/dns/v1", sim.url())),
                 token,
                 private_endpoints,
                 kubernetes_clusters,

@@ -1,0 +1,150 @@
+//! Names of Google's APIs in a site's VPC, as long as there is a network for clusters in it: three private zones that lead to
+//! addresses which are reached without the internet. Without them a node, which has no way to the internet, finds neither its images nor
+//! Google's APIs.
+
+use cloud_http::{Class, encode_component};
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::{
+    cloud::{GcpCloud, Ground, Result},
+    google::Api,
+    names,
+};
+
+/// The domains, and the name in each that has addresses; all others are called that.
+const DOMAINS: [(&str, &str); 3] =
+    [("googleapis.com.", "restricted.googleapis.com."), ("gcr.io.", "gcr.io."), ("pkg.dev.", "pkg.dev.")];
+/// Of `restricted.googleapis.com`; see the fence of clusters.
+const ADDRESSES: [&str; 4] = ["199.36.153.4", "199.36.153.5", "199.36.153.6", "199.36.153.7"];
+/// Seconds.
+const TTL: u32 = 300;
+
+pub(crate) struct Dns(Api);
+
+impl Dns {
+    pub(crate) fn new(api: Api) -> Self {
+        Self(api)
+    }
+
+    async fn create(&self, operation: &str, path: &str, body: &Value) -> Result<()> {
+        match self.0.send(operation, Method::POST, path, Some(body)).await {
+            Err(failure) if failure.is(Class::Exists) => Ok(()),
+            outcome => Ok(outcome.map(drop)?),
+        }
+    }
+
+    /// Asks for something to go. What is not there is fine.
+    async fn leave(&self, operation: &str, method: Method, path: &str, body: Option<&Value>) -> Result<()> {
+        match self.0.send(operation, method, path, body).await {
+            Err(failure) if failure.is(Class::NotFound) => Ok(()),
+            outcome => Ok(outcome.map(drop)?),
+        }
+    }
+
+    /// All pages of a list.
+    async fn list(&self, operation: &str, path: &str, field: &str) -> Result<Vec<Value>> {
+        let (mut found, mut token) = (Vec::new(), String::new());
+        loop {
+            let url = match token.is_empty() {
+                true => path.to_owned(),
+                false => format!("{path}?pageToken={}", encode_component(&token)),
+            };
+            let page = self.0.send(operation, Method::GET, &url, None).await?;
+            found.extend(page[field].as_array().cloned().unwrap_or_default());
+            token = page["nextPageToken"].as_str().unwrap_or_default().to_owned();
+            if token.is_empty() {
+                return Ok(found);
+            }
+        }
+    }
+}
+
+fn zone_name(ground: &Ground, domain: &str) -> String {
+    ground.names.of("dns", domain)
+}
+
+fn records(domain: &str, named: &str) -> Value {
+    let record = |name: String, kind: &str, data: Value| json!({"name": name, "type": kind, "ttl": TTL, "rrdatas": data});
+    json!([
+        record(named.to_owned(), "A", json!(ADDRESSES)),
+        record(format!("*.{domain}"), "CNAME", json!([named])),
+    ])
+}
+
+/// What Cloud DNS keeps in a zone by itself.
+fn is_fixed(record: &Value) -> bool {
+    matches!(record["type"].as_str(), Some("NS" | "SOA"))
+}
+
+impl GcpCloud {
+    fn zones_path(ground: &Ground) -> String {
+        format!("projects/{}/managedZones", ground.project)
+    }
+
+    /// Makes the zones, and what is in them.
+    pub(crate) async fn make_zones(&self, ground: &Ground) -> Result<()> {
+        let network = format!("https://www.googleapis.com/compute/v1/{}", ground.network());
+        for (domain, named) in DOMAINS {
+            let (zones, name) = (Self::zones_path(ground), zone_name(ground, domain));
+            let zone = json!({
+                "name": name,
+                "dnsName": domain,
+                "description": names::write(ground.names.mark()),
+                "visibility": "private",
+                "privateVisibilityConfig": {"networks": [{"networkUrl": network}]},
+            });
+            self.dns.create("dns.managedZones.create", &zones, &zone).await?;
+            let changes = format!("{zones}/{name}/changes");
+            let change = json!({"additions": records(domain, named)});
+            self.dns.create("dns.changes.create", &changes, &change).await?;
+        }
+        Ok(())
+    }
+
+    async fn zones(&self, ground: &Ground) -> Result<Vec<Value>> {
+        let found = self.dns.list("dns.managedZones.list", &Self::zones_path(ground), "managedZones").await?;
+        Ok(found.into_iter().filter(|zone| ground.names.owns(zone)).collect())
+    }
+
+    pub(crate) async fn has_zones(&self, ground: &Ground) -> Result<bool> {
+        let found = self.zones(ground).await?;
+        let is_there = |domain: &str| found.iter().any(|zone| zone["name"] == zone_name(ground, domain));
+        Ok(DOMAINS.iter().all(|(domain, _)| is_there(domain)))
+    }
+
+    pub(crate) async fn remove_zones(&self, ground: &Ground) -> Result<()> {
+        for zone in self.zones(ground).await? {
+            let path = format!("{}/{}", Self::zones_path(ground), zone["name"].as_str().unwrap_or_default());
+            let inside =
+                self.dns.list("dns.resourceRecordSets.list", &format!("{path}/rrsets"), "rrsets").await?;
+            let inside: Vec<&Value> = inside.iter().filter(|record| !is_fixed(record)).collect();
+            if !inside.is_empty() {
+                let change = json!({ "deletions": inside });
+                self.dns
+                    .leave("dns.changes.create", Method::POST, &format!("{path}/changes"), Some(&change))
+                    .await?;
+            }
+            self.dns.leave("dns.managedZones.delete", Method::DELETE, &path, None).await?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ipnet::Ipv4Net;
+
+    use super::*;
+
+    #[test]
+    fn names_lead_where_the_fence_is_open() {
+        let open: Ipv4Net = crate::clusters::fence::GOOGLE.parse().unwrap();
+        assert!(ADDRESSES.iter().all(|text| open.contains(&text.parse::<std::net::Ipv4Addr>().unwrap())));
+        for (domain, named) in DOMAINS {
+            assert!(named.ends_with(domain));
+            let records = records(domain, named);
+            assert_eq!(records[1]["rrdatas"], json!([records[0]["name"]]));
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Google's APIs: where they are, how they word refusals, and one request to one of them.
+
+use std::sync::Arc;
+
+use cloud_api::CloudError;
+use cloud_http::{
+    Answer, Class, Client, Clock, Dialect, Failure, HttpTransport, Parts, Rates, Recorder, Reply, Request,
+    SystemClock,
+    auth::{Bearer, Environment, FixedToken, TokenSource, google::GoogleTokens},
+};
+use http::Method;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// How the plugin is set up.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GcpOptions {
+    /// Where Compute Engine is, with its path: `https://compute.googleapis.com/compute/v1` by default.
+    pub endpoint: Option<String>,
+    /// Where the API of Kubernetes clusters is: `https://container.googleapis.com/v1` by default.
+    pub container_endpoint: Option<String>,
+    /// Where Cloud DNS is: `https://dns.googleapis.com/dns/v1` by default.
+    pub dns_endpoint: Option<String>,
+    /// The project of namespaces that name none.
+    pub project: Option<String>,
+    /// Whether descriptions of private endpoints are taken.
+    pub private_endpoints: bool,
+    /// Whether descriptions of managed Kubernetes clusters are taken.
+    pub kubernetes_clusters: bool,
+    /// Marks what this controller made. Two controllers on one project need two owners.
+    pub owner: Option<String>,
+    /// A token to use as it is, instead of application default credentials.
+    #[serde(skip)]
+    pub token: Option<String>,
+    /// PEM file of a CA to trust instead of the machine's.
+    pub ca: Option<std::path::PathBuf>,
+}
+
+const COMPUTE: &str = "https://compute.googleapis.com/compute/v1";
+const CONTAINER: &str = "https://container.googleapis.com/v1";
+const DNS: &str = "https://dns.googleapis.com/dns/v1";
+const NO_CONTENT: u16 = 204;
+const RATES: Rates = Rates { read: 20.0, write: 20.0 };
+
+/// The APIs of Google Cloud that the plugin speaks to.
+pub(crate) struct Apis {
+    pub(crate) compute: Api,
+    pub(crate) container: Api,
+    pub(crate) dns: Api,
+}
+
+/// One of them. All share the credentials, the pace and the patience of one client.
+pub(crate) struct Api {
+    client: Arc<Client>,
+    endpoint: String,
+}
+
+struct GoogleDialect;
+
+impl Dialect for GoogleDialect {
+    fn judge(&self, reply: &Reply) -> Option<Answer> {
+        let body: Option<Value> = serde_json::from_slice(&reply.body).ok();
+        if reply.status == NO_CONTENT || reply.status < 300 && body.is_some() {
+            return None;
+        }
+        let error = body.map(|body| body["error"].clone()).unwrap_or_default();
+        let message = error["message"].as_str().unwrap_or_default().to_owned();
+        // Younger APIs have a status where older ones have a reason; some have both.
+        let code = error["errors"][0]["reason"].as_str().or_else(|| error["status"].as_str());
+        let code = code.unwrap_or_default().to_owned();
+        let class = class(reply.status, &code, &message);
+        if code.is_empty() && message.is_empty() {
+            let start: String = reply.text().chars().take(80).collect();
+            return Some(Answer { class, code: "no Google answer".into(), message: start });
+        }
+        Some(Answer { class, code, message })
+    }
+}
+
+/// Of refusals, and of operations that ended badly.
+pub(crate) fn class(status: u16, code: &str, message: &str) -> Class {
+    match code {
+        "rateLimitExceeded"
+        | "userRateLimitExceeded"
+        | "RESOURCE_OPERATION_RATE_EXCEEDED"
+        | "RESOURCE_EXHAUSTED" => Class::Throttled,
+        "conditionNotMet" => Class::Changed,
+        "resourceNotReady" | "RESOURCE_NOT_READY" => Class::Busy,
+        _ if message.contains("operation in progress") || message.contains("incompatible operation") => {
+            Class::Busy
+        }
+        "resourceInUseByAnotherResource" | "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE" => Class::InUse,
+        "notFound" | "RESOURCE_NOT_FOUND" => Class::NotFound,
+        "alreadyExists" | "RESOURCE_ALREADY_EXISTS" => Class::Exists,
+        "quotaExceeded" | "QUOTA_EXCEEDED" | "limitExceeded" | "IP_SPACE_EXHAUSTED" => Class::Limit,
+        "ZONE_RESOURCE_POOL_EXHAUSTED" => Class::Limit,
+        "INTERNAL_ERROR" | "backendError" | "internalError" => Class::Failed,
+        "forbidden" => Class::Denied,
+        _ => match status {
+            401 => Class::Unauthenticated,
+            403 => Class::Denied,
+            404 => Class::NotFound,
+            409 => Class::Exists,
+            429 => Class::Throttled,
+            200..300 | 500.. => Class::Failed,
+            _ => Class::Invalid,
+        },
+    }
+}
+
+impl Apis {
+    pub(crate) fn open(
+        options: &GcpOptions,
+        environment: Environment,
+        clock: Option<Arc<dyn Clock>>,
+        recorder: Option<Arc<dyn Recorder>>,
+    ) -> Result<Self, CloudError> {
+        let transport = || {
+            HttpTransport::new(options.ca.as_deref())
+                .map_err(|err| CloudError::invalid(format!("Google Cloud: {err}")))
+        };
+        // The same variables that gcloud takes; the one for clusters has no version in it.
+        let set = |name: &str| environment.get(&format!("CLOUDSDK_API_ENDPOINT_OVERRIDES_{name}"));
+        let chosen = |option: &Option<String>, set: Option<String>, default: &str| {
+            let endpoint = option.clone().or(set);
+            endpoint.as_deref().unwrap_or(default).trim_end_matches('/').to_owned()
+        };
+        let versioned = set("CONTAINER").map(|root| format!("{}/v1", root.trim_end_matches('/')));
+        let compute = chosen(&options.endpoint, set("COMPUTE"), COMPUTE);
+        let container = chosen(&options.container_endpoint, versioned, CONTAINER);
+        let dns = chosen(&options.dns_endpoint, set("DNS"), DNS);
+        let clock = clock.unwrap_or_else(|| Arc::new(SystemClock));
+        let source: Arc<dyn TokenSource> = match &options.token {
+            Some(token) => Arc::new(FixedToken(token.clone())),
+            None if environment.get("CLOUDSDK_AUTH_ACCESS_TOKEN").is_some() => {
+                Arc::new(FixedToken(environment.get("CLOUDSDK_AUTH_ACCESS_TOKEN").unwrap_or_default()))
+            }
+            None => Arc::new(GoogleTokens::new(environment, Arc::new(transport()?), Arc::clone(&clock))),
+        };
+        let signer = Bearer::new(source, Arc::clone(&clock));
+        let mut parts = Parts::new(transport()?, Arc::new(signer), Arc::new(GoogleDialect), RATES);
+        (parts.clock, parts.recorder) = (clock, recorder);
+        let client = Arc::new(Client::new(parts));
+        let api = |endpoint: String| Api { client: Arc::clone(&client), endpoint };
+        Ok(Self { compute: api(compute), container: api(container), dns: api(dns) })
+    }
+}
+
+impl Api {
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        self.client.clock()
+    }
+
+    /// One request. An answer without content is null.
+    pub(crate) async fn send(
+        &self,
+        operation: &str,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, Failure> {
+        let scope = path.split('/').take(4).collect::<Vec<_>>().join("/");
+        let mut request =
+            Request::new(operation, method, format!("{}/{path}", self.endpoint)).scope(scope).safe();
+        if let Some(body) = body {
+            request = request.body("application/json", body.to_string());
+        }
+        let reply = self.client.call(request).await?;
+        let unreadable = |err: serde_json::Error| Failure::Unreadable {
+            operation: operation.to_owned(),
+            message: err.to_string(),
+        };
+        if reply.status == NO_CONTENT {
+            return Ok(Value::Null);
+        }
+        serde_json::from_slice(&reply.body).map_err(unreadable)
+    }
+
+    /// Asks for an object; none if there is no such.
+    pub(crate) async fn find(&self, operation: &str, path: &str) -> Result<Option<Value>, Failure> {
+        match self.send(operation, Method::GET, path, None).await {
+            Ok(object) => Ok(Some(object)),
+            Err(failure) if failure.is(Class::NotFound) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_have_their_classes() {
+        for (status, code, message, expected) in [
+            (403, "rateLimitExceeded", "", Class::Throttled),
+            (403, "quotaExceeded", "", Class::Limit),
+            (403, "forbidden", "", Class::Denied),
+            (
+                400,
+                "badRequest",
+                "There is a peering operation in progress on the local or peer network.",
+                Class::Busy,
+            ),
+            (400, "resourceNotReady", "", Class::Busy),
+            (412, "conditionNotMet", "", Class::Changed),
+            (400, "resourceInUseByAnotherResource", "", Class::InUse),
+            (409, "alreadyExists", "", Class::Exists),
+            (404, "notFound", "", Class::NotFound),
+            (401, "authError", "", Class::Unauthenticated),
+            (503, "backendError", "", Class::Failed),
+            (400, "invalid", "", Class::Invalid),
+            (502, "", "", Class::Failed),
+            (
+                400,
+                "failedPrecondition",
+                "Cluster is running incompatible operation operation-1.",
+                Class::Busy,
+            ),
+            (429, "RESOURCE_EXHAUSTED", "", Class::Throttled),
+            (404, "NOT_FOUND", "", Class::NotFound),
+            (409, "ALREADY_EXISTS", "", Class::Exists),
+        ] {
+            assert_eq!(class(status, code, message), expected, "{code} {message}");
+        }
+    }
+}
