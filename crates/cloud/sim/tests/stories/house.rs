@@ -60,8 +60,13 @@ pub fn services(cloud: &str) -> &'static [&'static str] {
 
 /// A description of a managed cluster in the first region and one in the second, if the cloud has clusters.
 pub fn clusters(cloud: &str) -> Option<[&'static str; 2]> {
-    let _ = cloud;
-    None
+    match cloud {
+        "ibm" => Some([
+            r#"{"zone":"us-south-1","workerPool":{"flavor":"bx2.4x16","workerCount":2}}"#,
+            r#"{"workerPool":{"flavor":"bx2.4x16","zones":[{"id":"eu-de-1"},{"id":"eu-de-3"}]}}"#,
+        ]),
+        _ => None,
+    }
 }
 
 /// Where a namespace is in a cloud.
@@ -117,6 +122,7 @@ pub fn ibm(sim: &Sim, owner: Option<&str>, on: bool) -> IbmCloud {
     let options = IbmOptions {
         endpoint: Some(format!("{url}/{{region}}/v1")),
         transit_endpoint: Some(format!("{url}/v1")),
+        containers_endpoint: Some(format!("{url}/global")),
         owner: owner.map(str::to_owned),
         private_endpoints: on,
         kubernetes_clusters: on,
