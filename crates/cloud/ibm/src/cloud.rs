@@ -166,9 +166,10 @@ impl Cloud for IbmCloud {
 
     async fn delete_resource(&self, at: &At, name: &Segment) -> Result<()> {
         let ground = self.at(at);
-        self.remove_resource(&ground, name).await?;
-        self.remove_endpoint(&ground, name).await?;
-        self.remove_cluster(&ground, name).await
+        let vpcs = self.vpcs(&ground).await?;
+        self.remove_resource(&ground, &vpcs, name).await?;
+        self.remove_endpoint(&ground, &vpcs, name).await?;
+        self.remove_cluster(&ground, &vpcs, name).await
     }
 
     async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>> {

@@ -13,6 +13,8 @@
 mod border;
 mod description;
 
+use std::time::Duration;
+
 use cloud_api::{CloudError, ResourceSpec};
 use cloud_http::{Class, Pace, Progress, wait};
 use futures::{future::try_join_all, try_join};
@@ -22,7 +24,7 @@ use model::{ResourceState, Segment};
 use serde_json::{Value, json};
 
 pub(crate) use self::{
-    border::{check_space, check_targets, opened, workers_group},
+    border::{balancers_group, check_space, check_targets, opened, shut, workers_group},
     description::ClusterDescription,
 };
 use crate::{
@@ -32,13 +34,16 @@ use crate::{
     networks::parts,
     resources::note_of,
     rules::Note,
-    vpcs::Vpc,
+    vpcs::{Vpc, Vpcs},
 };
 
 /// Groups of ours that workers are in.
 const GROUPS: usize = 4;
 /// Addresses of a zone that are not for workers: IBM's five, and endpoint gateways and load balancers.
 const KEPT: u64 = 21;
+
+/// Before a cluster is looked for again that failed, or is not seen yet.
+const PAUSE: Duration = Duration::from_secs(10);
 
 /// Refuses a name that a cluster's VPC cannot have.
 pub(crate) fn check_name(name: &Segment) -> Result<()> {
@@ -67,9 +72,10 @@ fn is_ready(cluster: &Value) -> bool {
     is_alive(cluster) && !has_failed(cluster) && !unfinished
 }
 
-/// Whether a cluster is in a VPC.
+/// Whether a cluster is in a VPC, or does not say yet where it is.
 pub(crate) fn is_in(cluster: &Value, vpc: &Vpc) -> bool {
-    cluster["vpcs"].as_array().is_some_and(|vpcs| vpcs.iter().any(|id| *id == vpc.id.as_str()))
+    let vpcs = cluster["vpcs"].as_array().map(Vec::as_slice).unwrap_or_default();
+    vpcs.is_empty() || vpcs.iter().any(|id| *id == vpc.id.as_str())
 }
 
 /// A cluster as the contract knows it: its workers are anywhere in its network.
@@ -138,6 +144,7 @@ impl IbmCloud {
             if self.until_ready(ground, &vpc, &name).await? {
                 return state_of(&vpc, &name, space);
             }
+            self.api.clock().sleep(PAUSE).await;
         }
         Err(CloudError::unavailable(format!("IBM Cloud did not make the cluster {name}")))
     }
@@ -218,8 +225,7 @@ impl IbmCloud {
     }
 
     /// A cluster, its list, and what IBM made for it and leaves behind. Its network stays until it is asked to go.
-    pub(crate) async fn remove_cluster(&self, ground: &Ground, name: &Segment) -> Result<()> {
-        let vpcs = self.vpcs(ground).await?;
+    pub(crate) async fn remove_cluster(&self, ground: &Ground, vpcs: &Vpcs, name: &Segment) -> Result<()> {
         let homes: Vec<&Vpc> =
             vpcs.networks.iter().filter(|vpc| vpc.cluster() == Some(name.as_str())).collect();
         let name = ground.names.cluster(name.as_str());

@@ -27,18 +27,11 @@ struct List {
     /// The interface that the groups are on; empty if there is none yet, and of a cluster.
     interface: String,
     held: Vec<Held>,
-    /// What IBM's own group of a cluster's workers opens.
+    /// What IBM's own groups of a cluster open.
     opened: Rules,
+    /// The id of the one of a cluster's load balancers; empty if there is none.
+    balancers: String,
     note: Note,
-}
-
-impl List {
-    /// The rules that apply.
-    fn in_force(&self) -> Rules {
-        let mut all = self.opened.clone();
-        all.extend(in_force(&self.held));
-        all
-    }
 }
 
 fn held(number: usize, group: &Value, is_bound: bool) -> Held {
@@ -71,10 +64,12 @@ impl IbmCloud {
         let is_bound = |number: usize, group: &Value| {
             number == 0 || vpc.cluster().is_some() || targets(group, &interface)
         };
-        let workers = clusters::workers_group(&groups, &vpc).filter(|_| vpc.cluster().is_some());
+        let provided = [clusters::workers_group(&groups, &vpc), clusters::balancers_group(&groups)];
+        let provided = provided.map(|group| group.filter(|_| vpc.cluster().is_some()));
         Ok(List {
             held: all.map(|(number, group)| held(number, group, is_bound(number, group))).collect(),
-            opened: workers.map(clusters::opened).unwrap_or_default(),
+            opened: provided.iter().flatten().flat_map(|group| clusters::opened(group)).collect(),
+            balancers: provided[1].map(|group| text(group, "id").to_owned()).unwrap_or_default(),
             note: note_of(ground, &groups, instance).unwrap_or_default(),
             instance: instance.to_owned(),
             interface,
@@ -116,6 +111,7 @@ impl IbmCloud {
         if let Some(note) = &change.first {
             self.write_note(ground, &list.vpc, &list.groups, &list.instance, note).await?;
         }
+        self.shut_balancers(&list, &steps.close).await?;
         // Opens before it closes, where there is room for both: nothing that stays permitted is interrupted.
         if steps.closes_first {
             self.close_rules(place, &steps.close).await?;
@@ -135,6 +131,18 @@ impl IbmCloud {
             self.write_note(ground, &list.vpc, &list.groups, &list.instance, note).await?;
         }
         Ok(())
+    }
+
+    /// Puts rules that let in nobody in the place of those of load balancers that are to go.
+    async fn shut_balancers(&self, list: &List, close: &[String]) -> Result<()> {
+        let own = format!("{}/", list.balancers);
+        let going = list.opened.iter().filter(|(_, path)| path.starts_with(&own) && close.contains(path));
+        let path = format!("security_groups/{}/rules", list.balancers);
+        let shut = going.map(|(rule, _)| {
+            let (path, body) = (&path, clusters::shut(rule).write());
+            async move { self.api.make(Place::Region(&list.vpc.region), &RULE, path, &body).await }
+        });
+        try_join_all(shut).await.map(drop)
     }
 
     async fn close_rules(&self, place: Place<'_>, paths: &[String]) -> Result<()> {
@@ -167,6 +175,13 @@ impl IbmCloud {
 }
 
 impl List {
+    /// The rules that apply.
+    fn in_force(&self) -> Rules {
+        let mut all = self.opened.clone();
+        all.extend(in_force(&self.held));
+        all
+    }
+
     /// Refuses, before anything is changed, what IBM would refuse half way.
     fn check_room(&self, ground: &Ground, change: &Change, steps: &Steps) -> Result<()> {
         if !steps.new.is_empty() && self.interface.is_empty() {

@@ -14,7 +14,7 @@ use crate::{
     notes,
     rules::Note,
     spread::MOST_GROUPS,
-    vpcs::Vpc,
+    vpcs::{Vpc, Vpcs},
 };
 
 /// An instance as the contract knows it. Its id is its region and its name, which is one of a kind there.
@@ -189,9 +189,8 @@ impl IbmCloud {
         self.api.remove(Place::Region(&vpc.region), &GROUP, &path).await
     }
 
-    pub(crate) async fn remove_resource(&self, ground: &Ground, name: &Segment) -> Result<()> {
+    pub(crate) async fn remove_resource(&self, ground: &Ground, vpcs: &Vpcs, name: &Segment) -> Result<()> {
         let wanted = ground.names.instance(name);
-        let vpcs = self.vpcs(ground).await?;
         let own = vpcs.networks.iter().filter(|vpc| vpc.cluster().is_none());
         try_join_all(own.map(|vpc| self.remove_from(ground, vpc, &wanted))).await?;
         Ok(())

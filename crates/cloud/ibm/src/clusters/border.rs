@@ -1,9 +1,13 @@
-//! What IBM's own group of a cluster's workers opens. Pure.
+//! What IBM's own groups of a cluster open. Pure.
 //!
 //! IBM puts workers into a group `kube-CLUSTER` that opens the inside of the cluster and the services that workers need.
 //! None of that is the permit list's. What opens the cluster to others, or lets it out to everybody, is: the pings that
 //! IBM lets in from everywhere, what IBM adds when somebody takes its outbound protection away, and what somebody adds by
 //! hand. It shows as entries that are not ours, and goes as they do.
+//!
+//! The group `kube-lbaas-CLUSTER` of load balancers, which somebody inside makes, lets in everybody. What it lets in goes
+//! likewise, but for one rule per port: IBM writes the open one anew where there is none. It names the Pods, who are no
+//! callers from outside.
 
 use cloud_api::{CloudError, CloudErrorKind};
 use ipnet::Ipv4Net;
@@ -49,6 +53,16 @@ pub(crate) fn check_targets(entries: &[PermitEntry]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// IBM's group of the load balancers, among the groups of a cluster's VPC.
+pub(crate) fn balancers_group(groups: &[Value]) -> Option<&Value> {
+    groups.iter().find(|group| text(group, "name").starts_with("kube-lbaas-"))
+}
+
+/// What takes the place of a rule of the load balancers' group.
+pub(crate) fn shut(rule: &Rule) -> Rule {
+    Rule { prefix: ipnet::IpNet::from(PODS).into(), ..rule.clone() }
 }
 
 /// IBM's group of the workers, among the groups of a cluster's VPC.
@@ -112,6 +126,7 @@ mod tests {
         let names =
             ["kube-vpegw-c1", "kube-lbaas-c1", "kube-r006-1", "kube-vpegw-r006-1", "other", "kube-c1"];
         let groups: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
+        assert_eq!(balancers_group(&groups), Some(&groups[1]));
         assert_eq!(workers_group(&groups, &vpc), groups.last());
         assert_eq!(workers_group(&groups[..5], &vpc), None);
     }
