@@ -103,7 +103,7 @@ impl Vpcs {
         self.networks.iter().find(|vpc| vpc.name() == name)
     }
 
-    /// The networks that are of Trestle's making, of regions or of clusters.
+    /// The networks of regions: neither clusters' nor adopted ones.
     pub(crate) fn of_regions(&self) -> impl Iterator<Item = &Vpc> {
         self.networks.iter().filter(|vpc| vpc.home == Home::Region)
     }

@@ -319,6 +319,7 @@ impl Ibm {
         };
         if fields.is_empty() {
             self.objects.retain(|one, object| *one != id && object["_parent"] != id.as_str());
+            self.reopen_balancers(&object);
             return Ok(());
         }
         if request.call.kind == "vpcs" {
