@@ -43,6 +43,12 @@ else
     echo 'MISSING: gcloud is in no package index of Python; install the Google Cloud CLI (Debian: google-cloud-cli) to drive the simulated Compute Engine with it' >&2
 fi
 drive ibm-vpc python labs/clouds/ibm.py
+if command -v go > /dev/null; then
+    (cd labs/clouds/ibm-containers && go build -o "$out/ibm-containers" .)
+    drive bluemix-go "$out/ibm-containers"
+else
+    echo 'MISSING: the client of IBM Cloud Kubernetes Service is in Go (1.22 or later), and there is none here' >&2
+fi
 
 # The AWS plugin against a simulation that is not ours.
 moto_server -H 127.0.0.1 -p 15055 > "$out/moto" 2>&1 &

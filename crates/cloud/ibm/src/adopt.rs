@@ -15,31 +15,21 @@ use crate::{
     api::{GROUP, Place, VPC, is_alive, text},
     attach::Noted,
     cloud::{Ground, IbmCloud, Result},
-    networks::{Vpc, noted_peerings},
+    names::is_network,
+    networks::noted_peerings,
     notes,
+    vpcs::{Home, Vpc, place},
 };
 
 /// Where gateways' VPCs are.
 const GATEWAYS: Ipv4Net = Ipv4Net::new_assert(std::net::Ipv4Addr::new(192, 168, 128, 0), 17);
-
-/// The region of a network's name, and the VPC if it is an adopted one's.
-pub(crate) fn place(name: &str) -> (&str, Option<&str>) {
-    match name.split_once("-vpc-") {
-        Some((region, id)) => (region, Some(id)),
-        None => (name, None),
-    }
-}
 
 impl IbmCloud {
     /// The VPCs of a region that a site has adopted, by their notes.
     pub(crate) async fn adopted_in(&self, ground: &Ground, region: &str) -> Result<Vec<Vpc>> {
         let groups = self.api.list(Place::Region(region), &GROUP, &ground.within("security_groups")).await?;
         let name = ground.names.adopted();
-        let vpc = |note: &Value| {
-            let (id, crn) = (text(&note["vpc"], "id").to_owned(), text(&note["vpc"], "crn").to_owned());
-            let adopted = notes::read(note)?.parse().ok()?;
-            Some(Vpc { region: region.to_owned(), id, crn, adopted: Some(adopted) })
-        };
+        let vpc = |note: &Value| Some(Vpc::adopt(region, &note["vpc"], notes::read(note)?.parse().ok()?));
         Ok(groups.iter().filter(|group| group["name"] == name.as_str()).filter_map(vpc).collect())
     }
 
@@ -47,10 +37,9 @@ impl IbmCloud {
     pub(crate) async fn existing_vpc(&self, region: &str, id: &str) -> Result<Option<(Vpc, Vec<Ipv4Net>)>> {
         let found = self.api.get(Place::Region(region), &VPC, &format!("vpcs/{id}")).await?;
         let Some(found) = found.filter(is_alive) else { return Ok(None) };
-        let (id, crn) = (text(&found, "id").to_owned(), text(&found, "crn").to_owned());
-        let vpc = Vpc { region: region.to_owned(), id, crn, adopted: None };
+        let vpc = Vpc::read(region, &found, Home::Adopted(id.to_owned()));
         let blocks = self.prefixes(&vpc).await?;
-        if text(&found, "name").starts_with("t-") && text(&found, "name").ends_with("vpc") {
+        if is_network(text(&found, "name")) {
             return Err(CloudError::conflict(format!("{} is a network that Trestle made itself", vpc.id)));
         }
         let overlap =
@@ -65,16 +54,16 @@ impl IbmCloud {
     }
 
     pub(crate) async fn adopt(&self, ground: &Ground, name: &str, space: Ipv4Net) -> Result<()> {
-        let (region, Some(id)) = place(name) else {
+        let (region, Home::Adopted(id)) = place(name) else {
             return Err(CloudError::invalid(format!("{name} names no VPC to adopt")));
         };
         let gone = || CloudError::not_found(format!("there is no VPC {id} in {region}"));
-        let (vpc, blocks) = self.existing_vpc(region, id).await?.ok_or_else(gone)?;
+        let (vpc, blocks) = self.existing_vpc(region, &id).await?.ok_or_else(gone)?;
         if !blocks.contains(&space) {
             return Err(CloudError::conflict(format!("the VPC {id} has {blocks:?}, and not {space}")));
         }
         let there = self.vpc(ground, name).await?;
-        if let Some(other) = there.as_ref().and_then(|vpc| vpc.adopted).filter(|other| *other != space) {
+        if let Some(other) = there.as_ref().and_then(Vpc::adopted).filter(|other| *other != space) {
             return Err(CloudError::conflict(format!("the network {}.{name} has {other}", ground.site)));
         }
         if there.is_none() {
@@ -88,7 +77,7 @@ impl IbmCloud {
     }
 
     pub(crate) async fn release(&self, ground: &Ground, name: &str) -> Result<()> {
-        let Some(vpc) = self.vpc(ground, name).await?.filter(|vpc| vpc.adopted.is_some()) else {
+        let Some(vpc) = self.vpc(ground, name).await?.filter(|vpc| vpc.adopted().is_some()) else {
             return Ok(());
         };
         let groups = self.groups(&vpc).await?;
@@ -108,7 +97,7 @@ impl IbmCloud {
         let name = vpc.name();
         let name = name.parse().map_err(|err| CloudError::invalid(format!("{name}: {err}")))?;
         Ok(Listing {
-            networks: vpc.adopted.map(|space| (name, space)).into_iter().collect(),
+            networks: vpc.adopted().map(|space| (name, space)).into_iter().collect(),
             resources: self.attached_in(ground, vpc, &groups).await?,
             peerings: noted_peerings(ground, &groups),
             ..Listing::default()
@@ -120,16 +109,5 @@ impl IbmCloud {
         let name = ground.names.attached(instance);
         let note = groups.iter().find(|group| group["name"] == name.as_str())?;
         serde_json::from_str(&notes::read(note)?).ok()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_networks_tell_region_and_vpc() {
-        assert_eq!(place("us-south"), ("us-south", None));
-        assert_eq!(place("us-south-vpc-r006-1-2"), ("us-south", Some("r006-1-2")));
     }
 }

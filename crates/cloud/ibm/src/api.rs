@@ -1,4 +1,4 @@
-//! One request to IBM's VPC or transit gateway API, and what it takes until an object is there or gone.
+//! One request to IBM's VPC, transit gateway or Kubernetes Service API, and what it takes until an object is there or gone.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,6 +22,8 @@ pub struct IbmOptions {
     pub endpoint: Option<String>,
     /// Where the transit gateway API is.
     pub transit_endpoint: Option<String>,
+    /// Where the Kubernetes Service's API is.
+    pub containers_endpoint: Option<String>,
     /// The resource group, by id, of namespaces that name none; the account's default one otherwise.
     pub resource_group: Option<String>,
     /// Regions to look at; all of the account by default.
@@ -38,6 +40,7 @@ pub struct IbmOptions {
 
 const ENDPOINT: &str = "https://{region}.iaas.cloud.ibm.com/v1";
 const TRANSIT: &str = "https://transit.cloud.ibm.com/v1";
+const CONTAINERS: &str = "https://containers.cloud.ibm.com/global";
 /// The date whose behaviour is asked for: BGP, names of rules, and `icmp_tcp_udp` for what was `all`.
 const VERSION: &str = "2026-09-15";
 const RATES: Rates = Rates { read: 10.0, write: 10.0 };
@@ -51,6 +54,8 @@ const PAGE: &str = "100";
 pub(crate) enum Place<'p> {
     Region(&'p str),
     Transit,
+    /// The Kubernetes Service's, which is told a resource group in a header.
+    Containers(Option<&'p str>),
 }
 
 /// A kind of object: how its operations are called, and how it says that it is ready.
@@ -128,8 +133,11 @@ impl Dialect for IbmDialect {
         if reply.status < 300 && (body.is_some() || reply.body.is_empty()) {
             return None;
         }
-        let error = body.map(|body| body["errors"][0].clone()).unwrap_or_default();
-        let (code, message) = (text(&error, "code").to_owned(), text(&error, "message").to_owned());
+        let body = body.unwrap_or_default();
+        // The Kubernetes Service has its refusals for themselves, and another word for the message.
+        let error = if body["errors"].is_array() { &body["errors"][0] } else { &body };
+        let message = [text(error, "message"), text(error, "description")].concat();
+        let code = text(error, "code").to_owned();
         let class = class(reply.status, &code);
         if code.is_empty() && message.is_empty() {
             let start: String = reply.text().chars().take(80).collect();
@@ -162,6 +170,7 @@ pub(crate) struct Api {
     client: Client,
     endpoint: String,
     transit: String,
+    containers: String,
 }
 
 impl Api {
@@ -182,12 +191,13 @@ impl Api {
         };
         let endpoint = chosen(&options.endpoint, "IBMCLOUD_IS_NG_API_ENDPOINT", ENDPOINT);
         let transit = chosen(&options.transit_endpoint, "IBMCLOUD_TG_API_ENDPOINT", TRANSIT);
+        let containers = chosen(&options.containers_endpoint, "IBMCLOUD_CS_API_ENDPOINT", CONTAINERS);
         let clock = clock.unwrap_or_else(|| Arc::new(SystemClock));
         let tokens = IbmTokens::new(environment, Arc::new(transport()?), Arc::clone(&clock));
         let signer = Bearer::new(Arc::new(tokens), Arc::clone(&clock));
         let mut parts = Parts::new(transport()?, Arc::new(signer), Arc::new(IbmDialect), RATES);
         (parts.clock, parts.recorder) = (clock, recorder);
-        Ok(Self { client: Client::new(parts), endpoint, transit })
+        Ok(Self { client: Client::new(parts), endpoint, transit, containers })
     }
 
     pub(crate) fn clock(&self) -> &dyn Clock {
@@ -203,18 +213,22 @@ impl Api {
         path: &str,
         body: Option<&Value>,
     ) -> Result<Value, Failure> {
-        let (base, service, generation) = match place {
-            Place::Region(region) => (self.endpoint.replace("{region}", region), "is", "&generation=2"),
-            Place::Transit => (self.transit.clone(), "transit", ""),
-        };
         let mark = if path.contains('?') { '&' } else { '?' };
-        let url = format!("{base}/{path}{mark}version={VERSION}{generation}");
-        let scope = match place {
-            Place::Region(region) => region,
-            Place::Transit => "transit",
+        let (service, scope, url) = match place {
+            Place::Region(region) => {
+                let base = self.endpoint.replace("{region}", region);
+                ("is", region, format!("{base}/{path}{mark}version={VERSION}&generation=2"))
+            }
+            Place::Transit => {
+                ("transit", "transit", format!("{}/{path}{mark}version={VERSION}", self.transit))
+            }
+            Place::Containers(_) => ("containers", "containers", format!("{}/{path}", self.containers)),
         };
         let operation = format!("{service}.{operation}");
         let mut request = Request::new(&operation, method, url).scope(scope).safe();
+        if let Place::Containers(Some(group)) = place {
+            request.header(http::HeaderName::from_static("x-auth-resource-group"), group);
+        }
         if let Some(body) = body {
             request = request.body("application/json", body.to_string());
         }
@@ -403,6 +417,13 @@ mod tests {
         assert_eq!(class(403, "not_authorized"), Class::Denied);
         assert_eq!(class(429, ""), Class::Throttled);
         assert_eq!(class(400, "validation_invalid"), Class::Invalid);
+        let known = Reply {
+            status: 409,
+            headers: Default::default(),
+            body: r#"{"code":"E0007","description":"exists"}"#.into(),
+        };
+        let known = IbmDialect.judge(&known).unwrap();
+        assert_eq!((known.class, known.message.as_str()), (Class::InUse, "exists"));
         let html = Reply { status: 200, headers: Default::default(), body: "<html>".into() };
         assert_eq!(IbmDialect.judge(&html).unwrap().class, Class::Failed);
     }

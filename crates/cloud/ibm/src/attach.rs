@@ -17,10 +17,10 @@ use serde_json::Value;
 use crate::{
     api::{INSTANCE, Place, is_alive, text},
     cloud::{Ground, IbmCloud, Result},
-    networks::Vpc,
     resources::{further_groups, group_of, note_of, notes_of},
     rules::Note,
     spread::MOST_GROUPS,
+    vpcs::Vpc,
 };
 
 /// What is noted of an attached instance.

@@ -23,6 +23,7 @@ pub struct IbmCloud {
     pub(crate) api: Api,
     pub(crate) owner: String,
     pub(crate) private_endpoints: bool,
+    pub(crate) kubernetes_clusters: bool,
     resource_group: Option<String>,
     given_regions: Option<Vec<Segment>>,
     regions: tokio::sync::OnceCell<Vec<String>>,
@@ -44,6 +45,11 @@ impl Ground {
             body["resource_group"] = json!({"id": id});
         }
         body
+    }
+
+    /// The Kubernetes Service, told the resource group.
+    pub(crate) fn containers(&self) -> Place<'_> {
+        Place::Containers(self.group.as_deref())
     }
 
     /// A collection of which only the resource group's objects are asked for.
@@ -71,6 +77,7 @@ impl IbmCloud {
             api: Api::new(options, environment, clock, recorder)?,
             owner: options.owner.clone().unwrap_or_else(|| "trestle".to_owned()),
             private_endpoints: options.private_endpoints,
+            kubernetes_clusters: options.kubernetes_clusters,
             resource_group: options.resource_group.clone(),
             given_regions: options.regions.clone(),
             regions: tokio::sync::OnceCell::new(),
@@ -117,8 +124,8 @@ impl Cloud for IbmCloud {
         Ok(CloudTraits::of_kind("ibm"))
     }
 
-    async fn inspect_resource(&self, _: &At, _: &Segment, description: &str) -> Result<Segment> {
-        Ok(self.described(description)?.region().clone())
+    async fn inspect_resource(&self, _: &At, name: &Segment, description: &str) -> Result<Segment> {
+        self.described(description)?.network(name)
     }
 
     async fn list(&self, at: &At) -> Result<Listing> {
@@ -159,8 +166,10 @@ impl Cloud for IbmCloud {
 
     async fn delete_resource(&self, at: &At, name: &Segment) -> Result<()> {
         let ground = self.at(at);
-        self.remove_resource(&ground, name).await?;
-        self.remove_endpoint(&ground, name).await
+        let vpcs = self.vpcs(&ground).await?;
+        self.remove_resource(&ground, &vpcs, name).await?;
+        self.remove_endpoint(&ground, &vpcs, name).await?;
+        self.remove_cluster(&ground, &vpcs, name).await
     }
 
     async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>> {

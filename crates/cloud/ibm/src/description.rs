@@ -1,6 +1,6 @@
 //! What a user writes for an instance: IBM's own JSON of an instance prototype. No network settings.
 
-use cloud_api::{CloudError, no_clusters};
+use cloud_api::CloudError;
 use model::Segment;
 use serde_json::{Map, Value, json};
 
@@ -16,8 +16,8 @@ const NETWORK: [&str; 6] = [
 /// Fields that Trestle sets itself.
 const OWN: [&str; 2] = ["name", "resource_group"];
 
-/// Fields of a managed cluster.
-const CLUSTER: [&str; 3] = ["workerPool", "worker_pool", "kubeVersion"];
+/// Fields of a managed cluster whose worker pool is not where it should be.
+const CLUSTER: [&str; 2] = ["worker_pool", "kubeVersion"];
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Description {
@@ -34,7 +34,11 @@ impl Description {
                      {\"id\": …}, \"keys\": [{\"id\": …}]}";
         let mut fields: Map<String, Value> =
             serde_json::from_str(text).map_err(|err| invalid(format!("{shape}; this is not: {err}")))?;
-        no_clusters(CLUSTER.iter().find(|name| fields.contains_key(**name)), "IBM Cloud")?;
+        if let Some(field) = CLUSTER.iter().find(|name| fields.contains_key(**name)) {
+            return Err(invalid(format!(
+                "has {field}, which instances do not; a managed Kubernetes cluster is described with a workerPool"
+            )));
+        }
         if let Some(network) = NETWORK.iter().find(|name| fields.contains_key(**name)) {
             return Err(invalid(format!(
                 "sets the network with {network}, which Trestle does; leave it out"

@@ -10,9 +10,9 @@ use crate::{
     api::{ENDPOINT_GATEWAY, Place, is_alive, text},
     cloud::{Ground, IbmCloud, Result},
     kinds::EndpointDescription,
-    networks::Vpc,
     resources::note_of,
     rules::Note,
+    vpcs::{Vpc, Vpcs},
 };
 
 /// An endpoint as the contract knows it. Its id is its region and its name, as an instance's is.
@@ -69,11 +69,9 @@ impl IbmCloud {
         state_of(region, &made).ok_or_else(none)
     }
 
-    pub(crate) async fn remove_endpoint(&self, ground: &Ground, name: &Segment) -> Result<()> {
+    pub(crate) async fn remove_endpoint(&self, ground: &Ground, vpcs: &Vpcs, name: &Segment) -> Result<()> {
         let wanted = ground.names.endpoint(name);
-        let vpcs = self.vpcs(ground).await?;
-        let own = vpcs.networks.iter().filter(|vpc| vpc.adopted.is_none());
-        try_join_all(own.map(|vpc| self.remove_endpoint_from(ground, vpc, &wanted))).await?;
+        try_join_all(vpcs.of_regions().map(|vpc| self.remove_endpoint_from(ground, vpc, &wanted))).await?;
         Ok(())
     }
 

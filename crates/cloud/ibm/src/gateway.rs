@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use crate::{
     api::{CONNECTION, IKE, IPSEC, Place, SUBNET, VPC, VPN_GATEWAY, is_alive, text},
     cloud::{Ground, IbmCloud, Result},
-    networks::{Vpc, noted_links},
+    networks::noted_links,
+    vpcs::{Home, Vpc},
 };
 
 pub(crate) struct Gateway {
@@ -122,7 +123,7 @@ impl IbmCloud {
         let (names, place, space) = (&ground.names, Place::Region(region), space(ground));
         let vpc = match vpc {
             Some(vpc) => vpc,
-            None => self.make_vpc(ground, region, &names.gateway_network()).await?,
+            None => self.make_vpc(ground, region, &names.gateway_network(), Home::Region).await?,
         };
         let zones = self.zones(region).await?;
         if self.prefixes(&vpc).await?.is_empty() {

@@ -12,7 +12,8 @@ use crate::{
     api::{JOINT, Place, TRANSIT_GATEWAY, is_alive, text},
     cloud::{Ground, IbmCloud, Result},
     names::Names,
-    networks::{Vpc, Vpcs, noted_peerings},
+    networks::noted_peerings,
+    vpcs::{Vpc, Vpcs},
 };
 
 /// VPCs that IBM attaches to one transit gateway.

@@ -1,11 +1,13 @@
-//! Kinds of resources: which one a description is of. An instance has a profile and an image, an endpoint has a target.
+//! Kinds of resources: which one a description is of. An instance has a profile and an image, an endpoint has a target, a
+//! cluster has a worker pool.
 
-use cloud_api::{CloudError, ResourceSpec, endpoints_allowed};
+use cloud_api::{CloudError, ResourceSpec, clusters_allowed, endpoints_allowed, network_of_cluster};
 use model::{ResourceState, Segment};
 use serde_json::{Map, Value};
 
 use crate::{
     cloud::{Ground, IbmCloud, Result},
+    clusters::ClusterDescription,
     description::{Description, zone_in},
 };
 
@@ -17,6 +19,7 @@ const OWN: [&str; 5] = ["vpc", "ips", "security_groups", "name", "resource_group
 pub(crate) enum Described {
     Instance(Description),
     Endpoint(EndpointDescription),
+    Cluster(ClusterDescription),
 }
 
 /// What a user writes for an endpoint: IBM's own JSON of an endpoint gateway prototype, and the zone of its address.
@@ -33,14 +36,22 @@ impl Described {
             Ok(fields) if fields.contains_key("target") => {
                 EndpointDescription::of(fields).map(Self::Endpoint)
             }
+            Ok(fields) if fields.contains_key("workerPool") => {
+                ClusterDescription::of(fields).map(Self::Cluster)
+            }
             _ => Description::parse(text).map(Self::Instance),
         }
     }
 
-    pub(crate) fn region(&self) -> &Segment {
+    /// The network that a resource of a name is to be in.
+    pub(crate) fn network(&self, name: &Segment) -> Result<Segment> {
         match self {
-            Self::Instance(description) => &description.region,
-            Self::Endpoint(description) => &description.region,
+            Self::Instance(description) => Ok(description.region.clone()),
+            Self::Endpoint(description) => Ok(description.region.clone()),
+            Self::Cluster(description) => {
+                crate::clusters::check_name(name)?;
+                network_of_cluster(&description.region, name)
+            }
         }
     }
 }
@@ -68,24 +79,27 @@ impl IbmCloud {
     /// A description that the configuration allows.
     pub(crate) fn described(&self, text: &str) -> Result<Described> {
         let described = Described::parse(text)?;
-        if matches!(described, Described::Endpoint(_)) {
-            endpoints_allowed(self.private_endpoints, "IBM Cloud")?;
+        match described {
+            Described::Instance(_) => {}
+            Described::Endpoint(_) => endpoints_allowed(self.private_endpoints, "IBM Cloud")?,
+            Described::Cluster(_) => clusters_allowed(self.kubernetes_clusters, "IBM Cloud")?,
         }
         Ok(described)
     }
 
     pub(crate) async fn make_described(&self, ground: &Ground, spec: &ResourceSpec) -> Result<ResourceState> {
         let described = self.described(&spec.description)?;
-        if *described.region() != spec.region {
+        let network = described.network(&spec.name)?;
+        if network != spec.region {
             return Err(CloudError::invalid(format!(
-                "the description is for {}, not {}",
-                described.region(),
+                "the description is for {network}, not {}",
                 spec.region
             )));
         }
         match described {
             Described::Instance(description) => self.make_instance(ground, spec, description).await,
             Described::Endpoint(description) => self.make_endpoint(ground, spec, description).await,
+            Described::Cluster(description) => self.make_cluster(ground, spec, description).await,
         }
     }
 }

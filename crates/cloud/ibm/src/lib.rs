@@ -1,6 +1,6 @@
 //! The IBM Cloud plugin: VPCs, instances, security groups, transit gateways and VPN gateways with BGP.
 //!
-//! In: calls of the `Cloud` contract. Out: requests to IBM's VPC and transit gateway APIs. Holds: locks and the list of
+//! In: calls of the `Cloud` contract. Out: requests to IBM's VPC, transit gateway and Kubernetes Service APIs. Holds: locks and the list of
 //! regions; what is there is read every time and recognised by its name. Not here: HTTP, credentials, retries
 //! (`cloud-http`).
 //!
@@ -8,6 +8,7 @@
 //!   network     VPC per site and region; four address prefixes, one per zone and one spare; a subnet per zone in use
 //!   resource    instance in a security group of its own, which has no rules at first
 //!   endpoint    endpoint gateway with one address, in a security group of its own
+//!   cluster     IBM's managed Kubernetes in a VPC of its own, its workers in four groups of ours
 //!   permit list rules of that group and of up to four more, and a note that says whose they are
 //!   peering     transit gateway per site, or per pair of sites, that the networks are attached to; a note per peering
 //!   NAT         public gateway per zone in use
@@ -21,6 +22,7 @@ mod adopt;
 mod api;
 mod attach;
 mod cloud;
+mod clusters;
 mod connections;
 mod description;
 mod endpoints;
@@ -37,6 +39,7 @@ mod reports;
 mod resources;
 pub mod rules;
 pub mod spread;
+mod vpcs;
 
 pub use api::IbmOptions;
 pub use cloud::IbmCloud;

@@ -9,11 +9,11 @@ use crate::{
     api::{GROUP, Place, RULE, text},
     attach::targets,
     cloud::{Ground, IbmCloud, Result},
-    networks::Vpc,
-    notes,
+    clusters, notes,
     resources::{further_groups, group_of, note_of, notes_of},
-    rules::{Change, Note, Rule, entries_of, plan, rules_in},
-    spread::{Held, Steps, in_force, spread},
+    rules::{Change, Note, Rule, Rules, entries_of, plan, rules_in},
+    spread::{Held, Room, Steps, in_force, spread},
+    vpcs::Vpc,
 };
 
 /// Security groups of a VPC, the one aside that it has from the beginning.
@@ -24,17 +24,21 @@ struct List {
     vpc: Vpc,
     groups: Vec<Value>,
     instance: String,
-    /// The interface that the groups are on; empty if there is none yet.
+    /// The interface that the groups are on; empty if there is none yet, and of a cluster.
     interface: String,
     held: Vec<Held>,
+    /// What IBM's own groups of a cluster open.
+    opened: Rules,
+    /// The id of the one of a cluster's load balancers; empty if there is none.
+    balancers: String,
     note: Note,
 }
 
-fn held(number: usize, group: &Value, interface: &str) -> Held {
+fn held(number: usize, group: &Value, is_bound: bool) -> Held {
     Held {
         number,
         id: text(group, "id").to_owned(),
-        is_bound: number == 0 || targets(group, interface),
+        is_bound,
         count: group["rules"].as_array().map_or(0, Vec::len),
         rules: rules_in(group),
     }
@@ -44,7 +48,10 @@ impl IbmCloud {
     async fn list_of(&self, ground: &Ground, uri: &str) -> Result<List> {
         let missing = || CloudError::not_found(format!("there is no resource {uri} in {}", ground.site));
         let (region, instance) = uri.split_once('/').ok_or_else(missing)?;
-        if !ground.names.is_instance(instance) && !ground.names.is_endpoint(instance) {
+        let names = &ground.names;
+        if ![names.is_instance(instance), names.is_endpoint(instance), names.is_cluster(instance)]
+            .contains(&true)
+        {
             return Err(missing());
         }
         let vpc = self.vpc(ground, region).await?.ok_or_else(missing)?;
@@ -53,8 +60,16 @@ impl IbmCloud {
         let interface = text(&first["targets"][0], "id").to_owned();
         let further = further_groups(ground, &groups, instance);
         let all = std::iter::once((0, first)).chain(further);
+        // A cluster's workers are in all of them from the beginning, and are no targets that a group would name.
+        let is_bound = |number: usize, group: &Value| {
+            number == 0 || vpc.cluster().is_some() || targets(group, &interface)
+        };
+        let provided = [clusters::workers_group(&groups, &vpc), clusters::balancers_group(&groups)];
+        let provided = provided.map(|group| group.filter(|_| vpc.cluster().is_some()));
         Ok(List {
-            held: all.map(|(number, group)| held(number, group, &interface)).collect(),
+            held: all.map(|(number, group)| held(number, group, is_bound(number, group))).collect(),
+            opened: provided.iter().flatten().flat_map(|group| clusters::opened(group)).collect(),
+            balancers: provided[1].map(|group| text(group, "id").to_owned()).unwrap_or_default(),
             note: note_of(ground, &groups, instance).unwrap_or_default(),
             instance: instance.to_owned(),
             interface,
@@ -65,7 +80,7 @@ impl IbmCloud {
 
     pub(crate) async fn read_list(&self, ground: &Ground, uri: &str) -> Result<Vec<PermitEntry>> {
         let list = self.list_of(ground, uri).await?;
-        Ok(entries_of(&in_force(&list.held), &list.note))
+        Ok(entries_of(&list.in_force(), &list.note))
     }
 
     pub(crate) async fn change_list(
@@ -80,8 +95,12 @@ impl IbmCloud {
         if ground.names.is_endpoint(&list.instance) {
             only_inbound(set)?;
         }
-        let change = plan(&in_force(&list.held), &list.note, set, unset)?;
-        let steps = spread(&list.held, &change)?;
+        let is_cluster = list.vpc.cluster().is_some();
+        if is_cluster {
+            clusters::check_targets(set)?;
+        }
+        let change = plan(&list.in_force(), &list.note, set, unset)?;
+        let steps = spread(&list.held, &change, if is_cluster { Room::Fixed } else { Room::Grows })?;
         list.check_room(ground, &change, &steps)?;
         let place = Place::Region(&list.vpc.region);
         let abandoned = steps
@@ -92,6 +111,7 @@ impl IbmCloud {
         if let Some(note) = &change.first {
             self.write_note(ground, &list.vpc, &list.groups, &list.instance, note).await?;
         }
+        self.shut_balancers(&list, &steps.close).await?;
         // Opens before it closes, where there is room for both: nothing that stays permitted is interrupted.
         if steps.closes_first {
             self.close_rules(place, &steps.close).await?;
@@ -111,6 +131,18 @@ impl IbmCloud {
             self.write_note(ground, &list.vpc, &list.groups, &list.instance, note).await?;
         }
         Ok(())
+    }
+
+    /// Puts rules that let in nobody in the place of those of load balancers that are to go.
+    async fn shut_balancers(&self, list: &List, close: &[String]) -> Result<()> {
+        let own = format!("{}/", list.balancers);
+        let going = list.opened.iter().filter(|(_, path)| path.starts_with(&own) && close.contains(path));
+        let path = format!("security_groups/{}/rules", list.balancers);
+        let shut = going.map(|(rule, _)| {
+            let (path, body) = (&path, clusters::shut(rule).write());
+            async move { self.api.make(Place::Region(&list.vpc.region), &RULE, path, &body).await }
+        });
+        try_join_all(shut).await.map(drop)
     }
 
     async fn close_rules(&self, place: Place<'_>, paths: &[String]) -> Result<()> {
@@ -143,6 +175,13 @@ impl IbmCloud {
 }
 
 impl List {
+    /// The rules that apply.
+    fn in_force(&self) -> Rules {
+        let mut all = self.opened.clone();
+        all.extend(in_force(&self.held));
+        all
+    }
+
     /// Refuses, before anything is changed, what IBM would refuse half way.
     fn check_room(&self, ground: &Ground, change: &Change, steps: &Steps) -> Result<()> {
         if !steps.new.is_empty() && self.interface.is_empty() {

@@ -5,6 +5,21 @@ use cloud_http::letters;
 use model::{PeeringName, Segment, Site};
 use serde_json::Value;
 
+/// What the name of a cluster's VPC begins with, after owner and site.
+const CLUSTERS: &str = "k8s-";
+/// What is left of the 63 letters of a VPC's name.
+pub(crate) const MOST_IN_CLUSTER_NAME: usize = 44;
+
+/// Whether a VPC's name is one that this plugin gives, for whichever owner and site.
+pub(crate) fn is_network(name: &str) -> bool {
+    let rest = name.strip_prefix("t-").and_then(|rest| rest.split_at_checked(12));
+    let what = rest.and_then(|(site, rest)| Some((site, rest.strip_prefix('-')?)));
+    what.is_some_and(|(site, what)| {
+        site.bytes().all(|byte| byte.is_ascii_alphanumeric())
+            && (["vpc", "gw-vpc"].contains(&what) || what.starts_with(CLUSTERS))
+    })
+}
+
 /// The names of a site's objects: `t-SITE-KIND-WHAT`, 63 letters at most.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
@@ -32,6 +47,16 @@ impl Names {
 
     pub(crate) fn network(&self) -> String {
         self.named("vpc")
+    }
+
+    /// The VPC of a cluster, by the cluster's name as a resource, which is in it as it is.
+    pub(crate) fn cluster_network(&self, cluster: &str) -> String {
+        format!("{}-{CLUSTERS}{cluster}", self.prefix)
+    }
+
+    /// The cluster whose VPC has a name.
+    pub(crate) fn cluster_of<'n>(&self, vpc: &'n str) -> Option<&'n str> {
+        vpc.strip_prefix(&self.named(CLUSTERS))
     }
 
     /// The note in an adopted VPC.
@@ -71,6 +96,15 @@ impl Names {
 
     pub(crate) fn is_endpoint(&self, name: &str) -> bool {
         name.starts_with(&self.named("vpe-"))
+    }
+
+    /// A cluster by its name as a resource. 31 letters; IBM gives a cluster 32.
+    pub(crate) fn cluster(&self, name: &str) -> String {
+        self.of("iks", name)
+    }
+
+    pub(crate) fn is_cluster(&self, name: &str) -> bool {
+        name.starts_with(&self.named("iks-"))
     }
 
     pub(crate) fn is_instance(&self, name: &str) -> bool {
@@ -167,6 +201,12 @@ mod tests {
         let peer: Site = "other.aws".parse().unwrap();
         let vm = names.instance(&long.parse().unwrap());
         let vpe = names.endpoint(&long.parse().unwrap());
+        let iks = names.cluster(&long);
+        assert!(iks.len() <= 32 && names.is_cluster(&iks) && !names.is_instance(&iks));
+        let network = names.cluster_network(&"k".repeat(MOST_IN_CLUSTER_NAME));
+        assert_eq!(names.cluster_of(&network).map(str::len), Some(MOST_IN_CLUSTER_NAME));
+        assert!([&network, &names.network(), &names.gateway_network()].iter().all(|name| is_network(name)));
+        assert!(!["t-shirts-vpc", "t-aaaaaaaaaaaa-sub-x", "my-vpc"].iter().any(|name| is_network(name)));
         for (number, part, count) in [(7, 0, 1), (8, 2, 3)] {
             let note = names.instance_note(&vm, number, part, count);
             assert_eq!(names.read_note(&vm, &note), Some((number, part, count)));
@@ -190,6 +230,10 @@ mod tests {
             names.joint("us-south"),
             names.group(&vpe),
             vpe,
+            names.further_group(&iks, 3),
+            names.instance_note(&iks, u64::MAX, 4, 5),
+            iks,
+            network,
             Names::pair("trestle", &site, &peer).hub(),
         ];
         for name in &all {

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use crate::{
     api::{PUBLIC_GATEWAY, Place, is_alive, text},
     cloud::{Ground, IbmCloud, Result},
-    networks::Vpc,
+    vpcs::Vpc,
 };
 
 impl IbmCloud {
     /// Our public gateways of a VPC.
-    async fn nats(&self, ground: &Ground, vpc: &Vpc) -> Result<Vec<Value>> {
+    pub(crate) async fn nats(&self, ground: &Ground, vpc: &Vpc) -> Result<Vec<Value>> {
         let path = ground.within("public_gateways");
         let found = self.api.list(Place::Region(&vpc.region), &PUBLIC_GATEWAY, &path).await?;
         let ours =
@@ -22,7 +22,7 @@ impl IbmCloud {
     }
 
     async fn make_nat_in(&self, ground: &Ground, vpc: &Vpc, there: &[Value], zone: &str) -> Result<String> {
-        let name = ground.names.nat(zone);
+        let name = ground.names.nat(&vpc.corner(zone));
         if let Some(nat) =
             there.iter().find(|nat| nat["name"] == name.as_str() && PUBLIC_GATEWAY.is_ready(nat))
         {
@@ -43,19 +43,19 @@ impl IbmCloud {
         self.make_nat_in(ground, vpc, &there, zone).await.map(Some)
     }
 
-    pub(crate) async fn make_nat(&self, ground: &Ground, region: &str) -> Result<()> {
-        let vpc = self.need_vpc(ground, region).await?;
+    pub(crate) async fn make_nat(&self, ground: &Ground, network: &str) -> Result<()> {
+        let vpc = self.need_vpc(ground, network).await?;
         let _turn = self.turns.take(&format!("subnets {}", vpc.id)).await;
         let (there, subnets) = futures::try_join!(self.nats(ground, &vpc), self.subnets(&vpc))?;
         let mut zones: Vec<String> =
             subnets.iter().map(|subnet| text(&subnet["zone"], "name").to_owned()).collect();
         if zones.is_empty() {
             // The first subnet finds out from it that there is NAT.
-            zones.extend(self.zones(region).await?.into_iter().take(1));
+            zones.extend(self.zones(&vpc.region).await?.into_iter().take(1));
         }
         zones.sort();
         zones.dedup();
-        let place = Place::Region(region);
+        let place = Place::Region(&vpc.region);
         try_join_all(zones.iter().map(|zone| {
             let (vpc, there, subnets) = (&vpc, &there, &subnets);
             async move {
@@ -75,14 +75,14 @@ impl IbmCloud {
         Ok(())
     }
 
-    pub(crate) async fn remove_nat(&self, ground: &Ground, region: &str) -> Result<()> {
-        let Some(vpc) = self.vpc(ground, region).await? else { return Ok(()) };
+    pub(crate) async fn remove_nat(&self, ground: &Ground, network: &str) -> Result<()> {
+        let Some(vpc) = self.vpc(ground, network).await? else { return Ok(()) };
         let _turn = self.turns.take(&format!("subnets {}", vpc.id)).await;
         let there = self.nats(ground, &vpc).await?;
         if there.is_empty() {
             return Ok(());
         }
-        let place = Place::Region(region);
+        let place = Place::Region(&vpc.region);
         let subnets = self.subnets(&vpc).await?;
         for subnet in subnets.iter().filter(|subnet| !subnet["public_gateway"].is_null()) {
             let path = format!("subnets/{}/public_gateway", text(subnet, "id"));

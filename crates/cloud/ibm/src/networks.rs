@@ -1,51 +1,18 @@
-//! Networks: a VPC per region, its space divided among the zones. And what a site consists of.
+//! Networks: a VPC per region or cluster, its space divided among the zones. And what a site consists of.
 
 use cloud_api::{CloudError, Listing};
 use cloud_http::Class;
 use futures::{future::try_join_all, try_join};
 use ipnet::Ipv4Net;
-use model::{PeeringName, Segment, Site};
+use model::{PeeringName, ResourceState, Segment, Site};
 use serde_json::{Value, json};
 
 use crate::{
-    adopt::place,
-    api::{GROUP, INSTANCE, PREFIX, PUBLIC_GATEWAY, Place, SUBNET, VPC, is_alive, text},
+    api::{GROUP, INSTANCE, PREFIX, Place, SUBNET, VPC, is_alive, text},
     cloud::{Ground, IbmCloud, Result},
-    notes,
+    clusters, notes,
+    vpcs::{Home, Vpc, place},
 };
-
-/// A VPC of a site.
-#[derive(Clone, Debug)]
-pub(crate) struct Vpc {
-    pub(crate) region: String,
-    pub(crate) id: String,
-    pub(crate) crn: String,
-    /// The block that instances are attached from, if somebody else made it.
-    pub(crate) adopted: Option<Ipv4Net>,
-}
-
-impl Vpc {
-    /// The name of the network: a region's, or an adopted one's.
-    pub(crate) fn name(&self) -> String {
-        match self.adopted {
-            Some(_) => format!("{}-vpc-{}", self.region, self.id),
-            None => self.region.clone(),
-        }
-    }
-}
-
-/// The VPCs of a site: its networks, by region, and the one of its gateway.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Vpcs {
-    pub(crate) networks: Vec<Vpc>,
-    pub(crate) gateway: Option<Vpc>,
-}
-
-impl Vpcs {
-    pub(crate) fn network(&self, region: &str) -> Option<&Vpc> {
-        self.networks.iter().find(|vpc| vpc.name() == region)
-    }
-}
 
 /// A network's space in four: one part for each of three zones, and one that is kept.
 pub(crate) fn parts(space: Ipv4Net) -> Result<Vec<Ipv4Net>> {
@@ -69,47 +36,6 @@ pub(crate) fn whole(prefixes: &[Ipv4Net]) -> Option<Ipv4Net> {
 }
 
 impl IbmCloud {
-    async fn vpcs_in(&self, ground: &Ground, region: &str) -> Result<Vec<(Vpc, bool)>> {
-        let found = self.api.list(Place::Region(region), &VPC, &ground.within("vpcs")).await?;
-        let vpc = |vpc: &Value| {
-            let (id, crn) = (text(vpc, "id").to_owned(), text(vpc, "crn").to_owned());
-            Vpc { region: region.to_owned(), id, crn, adopted: None }
-        };
-        let (network, gateway) = (ground.names.network(), ground.names.gateway_network());
-        let ours = found.iter().filter(|vpc| is_alive(vpc));
-        let ours = ours.filter(|vpc| vpc["name"] == network.as_str() || vpc["name"] == gateway.as_str());
-        let mut ours: Vec<(Vpc, bool)> =
-            ours.map(|one| (vpc(one), one["name"] == network.as_str())).collect();
-        ours.extend(self.adopted_in(ground, region).await?.into_iter().map(|vpc| (vpc, true)));
-        Ok(ours)
-    }
-
-    /// The VPCs of a site, in all regions.
-    pub(crate) async fn vpcs(&self, ground: &Ground) -> Result<Vpcs> {
-        let regions = self.regions().await?;
-        let found = try_join_all(regions.iter().map(|region| self.vpcs_in(ground, region))).await?;
-        let mut vpcs = Vpcs::default();
-        for (vpc, is_network) in found.into_iter().flatten() {
-            match is_network {
-                true => vpcs.networks.push(vpc),
-                false => vpcs.gateway = Some(vpc),
-            }
-        }
-        vpcs.networks.sort_by_key(Vpc::name);
-        Ok(vpcs)
-    }
-
-    pub(crate) async fn vpc(&self, ground: &Ground, region: &str) -> Result<Option<Vpc>> {
-        let found = self.vpcs_in(ground, place(region).0).await?;
-        let is_it = |(vpc, is_network): &(Vpc, bool)| *is_network && vpc.name() == region;
-        Ok(found.into_iter().find(is_it).map(|(vpc, _)| vpc))
-    }
-
-    pub(crate) async fn need_vpc(&self, ground: &Ground, region: &str) -> Result<Vpc> {
-        let none = || CloudError::conflict(format!("there is no network {}.{region}", ground.site));
-        self.vpc(ground, region).await?.ok_or_else(none)
-    }
-
     /// The zones of a region, in order.
     pub(crate) async fn zones(&self, region: &str) -> Result<Vec<String>> {
         let (place, path) = (Place::Region(region), format!("regions/{region}/zones"));
@@ -139,17 +65,22 @@ impl IbmCloud {
 
     /// The space of a network, if it is whole.
     pub(crate) async fn space_of(&self, vpc: &Vpc) -> Result<Option<Ipv4Net>> {
-        match vpc.adopted {
+        match vpc.adopted() {
             Some(space) => Ok(Some(space)),
             None => Ok(whole(&self.prefixes(vpc).await?)),
         }
     }
 
-    pub(crate) async fn make_vpc(&self, ground: &Ground, region: &str, name: &str) -> Result<Vpc> {
+    pub(crate) async fn make_vpc(
+        &self,
+        ground: &Ground,
+        region: &str,
+        name: &str,
+        home: Home,
+    ) -> Result<Vpc> {
         let body = ground.place(json!({"name": name, "address_prefix_management": "manual"}));
         let made = self.api.make(Place::Region(region), &VPC, &ground.within("vpcs"), &body).await?;
-        let (id, crn) = (text(&made, "id").to_owned(), text(&made, "crn").to_owned());
-        Ok(Vpc { region: region.to_owned(), id, crn, adopted: None })
+        Ok(Vpc::read(region, &made, home))
     }
 
     pub(crate) async fn make_prefix(&self, vpc: &Vpc, name: &str, space: Ipv4Net, zone: &str) -> Result<()> {
@@ -158,23 +89,31 @@ impl IbmCloud {
         self.api.make(Place::Region(&vpc.region), &PREFIX, &path, &body).await.map(drop)
     }
 
-    pub(crate) async fn make_network(&self, ground: &Ground, region: &str, space: Ipv4Net) -> Result<()> {
+    pub(crate) async fn make_network(&self, ground: &Ground, network: &str, space: Ipv4Net) -> Result<()> {
         let wanted = parts(space)?;
+        let (region, home) = place(network);
+        if let Home::Cluster(_) = &home {
+            clusters::check_space(space)?;
+        }
         let vpcs = self.vpcs(ground).await?;
-        let there = match vpcs.network(region) {
+        let there = match vpcs.network(network) {
             Some(vpc) => self.prefixes(vpc).await?,
             None => Vec::new(),
         };
         if let Some(other) = there.iter().find(|prefix| !wanted.contains(prefix)) {
             let message =
-                format!("the network {}.{region} has {other} in its space, not {space}", ground.site);
+                format!("the network {}.{network} has {other} in its space, not {space}", ground.site);
             return Err(CloudError::conflict(message));
         }
         if there.len() < wanted.len() {
             let zones = self.zones(region).await?;
-            let vpc = match vpcs.network(region) {
-                Some(vpc) => vpc.clone(),
-                None => self.make_vpc(ground, region, &ground.names.network()).await?,
+            let vpc = match (vpcs.network(network), &home) {
+                (Some(vpc), _) => vpc.clone(),
+                (None, Home::Cluster(cluster)) => {
+                    let name = ground.names.cluster_network(cluster);
+                    self.make_vpc(ground, region, &name, home).await?
+                }
+                (None, _) => self.make_vpc(ground, region, &ground.names.network(), home).await?,
             };
             let missing = wanted.iter().enumerate().filter(|(_, part)| !there.contains(part));
             try_join_all(missing.map(|(number, part)| {
@@ -218,7 +157,7 @@ impl IbmCloud {
         };
         let number = number.ok_or_else(unknown)?;
         let unfinished =
-            || CloudError::conflict(format!("the network {}.{} is not whole", ground.site, vpc.region));
+            || CloudError::conflict(format!("the network {}.{} is not whole", ground.site, vpc.name()));
         let part = parts(whole(&prefixes).ok_or_else(unfinished)?)?[number];
         let mut body = ground.place(json!({
             "name": name,
@@ -245,28 +184,20 @@ impl IbmCloud {
         Ok(self.api.list(Place::Region(&vpc.region), &GROUP, &path).await?)
     }
 
-    pub(crate) async fn remove_network(&self, ground: &Ground, region: &str) -> Result<()> {
-        if let (_, Some(id)) = place(region) {
+    pub(crate) async fn remove_network(&self, ground: &Ground, network: &str) -> Result<()> {
+        if let (_, Home::Adopted(id)) = place(network) {
             return Err(CloudError::conflict(format!("{id} is somebody else's; it can only be let go")));
         }
-        let Some(vpc) = self.vpc(ground, region).await? else { return Ok(()) };
-        if let Some(instance) = self.instances(&vpc).await?.iter().find(|one| is_alive(one)) {
+        let Some(vpc) = self.vpc(ground, network).await? else { return Ok(()) };
+        if let Some(user) = self.user_of(ground, &vpc).await? {
             return Err(CloudError::conflict(format!(
-                "the network {}.{region} has the instance {} in it",
-                ground.site,
-                text(instance, "name")
+                "the network {}.{network} has the {user} in it",
+                ground.site
             )));
         }
-        if let Some(endpoint) = self.endpoints(ground, &vpc).await?.first() {
-            return Err(CloudError::conflict(format!(
-                "the network {}.{region} has the endpoint gateway {} in it",
-                ground.site,
-                text(endpoint, "name")
-            )));
-        }
-        self.settle_hub(ground, Some(region)).await?;
-        self.remove_nat(ground, region).await?;
-        let place = Place::Region(region);
+        self.settle_hub(ground, Some(network)).await?;
+        self.remove_nat(ground, network).await?;
+        let place = Place::Region(&vpc.region);
         let subnets = self.subnets(&vpc).await?;
         try_join_all(subnets.iter().filter(|subnet| ground.names.owns(subnet)).map(|subnet| async move {
             self.api.remove(place, &SUBNET, &format!("subnets/{}", text(subnet, "id"))).await
@@ -274,6 +205,20 @@ impl IbmCloud {
         .await?;
         // Groups and address prefixes go with it.
         self.api.remove(place, &VPC, &format!("vpcs/{}", vpc.id)).await
+    }
+
+    /// What lives in a network of ours, if anything does.
+    async fn user_of(&self, ground: &Ground, vpc: &Vpc) -> Result<Option<String>> {
+        if let Some(cluster) = vpc.cluster() {
+            let found = self.find_cluster(ground, &ground.names.cluster(cluster)).await?;
+            let found = found.filter(|one| clusters::is_alive(one) && clusters::is_in(one, vpc));
+            return Ok(found.map(|one| format!("cluster {}", text(&one, "name"))));
+        }
+        if let Some(instance) = self.instances(vpc).await?.iter().find(|one| is_alive(one)) {
+            return Ok(Some(format!("instance {}", text(instance, "name"))));
+        }
+        let endpoints = self.endpoints(ground, vpc).await?;
+        Ok(endpoints.first().map(|endpoint| format!("endpoint gateway {}", text(endpoint, "name"))))
     }
 
     pub(crate) async fn list_site(&self, ground: &Ground) -> Result<Listing> {
@@ -294,28 +239,36 @@ impl IbmCloud {
     }
 
     async fn list_network(&self, ground: &Ground, vpc: &Vpc) -> Result<Listing> {
-        if vpc.adopted.is_some() {
+        if vpc.adopted().is_some() {
             return self.list_adopted(ground, vpc).await;
         }
-        let nats = async {
-            Ok(self
-                .api
-                .list(Place::Region(&vpc.region), &PUBLIC_GATEWAY, &ground.within("public_gateways"))
-                .await?)
+        let (space, groups, nats) = try_join!(self.space_of(vpc), self.groups(vpc), self.nats(ground, vpc))?;
+        let resources = match vpc.cluster() {
+            Some(cluster) => self.list_cluster(ground, vpc, cluster, space).await?,
+            None => self.list_resources(ground, vpc, &groups).await?,
         };
-        let (prefixes, instances, endpoints, groups, nats) = try_join!(
-            self.prefixes(vpc),
-            self.instances(vpc),
-            self.endpoints(ground, vpc),
-            self.groups(vpc),
-            nats
-        )?;
-        let region: Segment = vpc
-            .region
-            .parse()
-            .map_err(|_| CloudError::invalid(format!("{} is no region's name", vpc.region)))?;
-        let resource = |object: &Value, state: Option<model::ResourceState>| {
-            let name = crate::resources::note_of(ground, &groups, text(object, "name"))?.name;
+        let name = vpc.name();
+        let name: Segment =
+            name.parse().map_err(|_| CloudError::invalid(format!("{name} is no network's name")))?;
+        Ok(Listing {
+            networks: space.map(|space| (name.clone(), space)).into_iter().collect(),
+            resources,
+            peerings: noted_peerings(ground, &groups),
+            nats: if nats.is_empty() { Vec::new() } else { vec![name] },
+            ..Listing::default()
+        })
+    }
+
+    /// The instances and endpoints of a region's network.
+    async fn list_resources(
+        &self,
+        ground: &Ground,
+        vpc: &Vpc,
+        groups: &[Value],
+    ) -> Result<Vec<(Segment, ResourceState)>> {
+        let (instances, endpoints) = try_join!(self.instances(vpc), self.endpoints(ground, vpc))?;
+        let resource = |object: &Value, state: Option<ResourceState>| {
+            let name = crate::resources::note_of(ground, groups, text(object, "name"))?.name;
             Some((name.parse().ok()?, state?))
         };
         let alive =
@@ -323,16 +276,7 @@ impl IbmCloud {
         let machines = alive.filter_map(|one| resource(one, crate::resources::state_of(&vpc.region, one)));
         let services =
             endpoints.iter().filter_map(|one| resource(one, crate::endpoints::state_of(&vpc.region, one)));
-        let mine = nats
-            .iter()
-            .any(|nat| nat["vpc"]["id"] == vpc.id.as_str() && is_alive(nat) && ground.names.owns(nat));
-        Ok(Listing {
-            networks: whole(&prefixes).map(|space| (region.clone(), space)).into_iter().collect(),
-            resources: machines.chain(services).collect(),
-            peerings: noted_peerings(ground, &groups),
-            nats: if mine { vec![region] } else { Vec::new() },
-            ..Listing::default()
-        })
+        Ok(machines.chain(services).collect())
     }
 }
 

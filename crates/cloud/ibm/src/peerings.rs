@@ -82,7 +82,7 @@ impl IbmCloud {
             let vpcs = if end.site == a.site { &near } else { &far };
             let none = || CloudError::conflict(format!("there is no network {end}"));
             let vpc = vpcs.network(end.region.as_str()).ok_or_else(none)?;
-            if !networks.iter().any(|one: &crate::networks::Vpc| one.id == vpc.id) {
+            if !networks.iter().any(|one: &crate::vpcs::Vpc| one.id == vpc.id) {
                 networks.push(vpc.clone());
             }
         }

@@ -11,10 +11,10 @@ use crate::{
     api::{GROUP, INSTANCE, Place, RULE, is_alive, text},
     cloud::{Ground, IbmCloud, Result},
     description::Description,
-    networks::Vpc,
     notes,
     rules::Note,
     spread::MOST_GROUPS,
+    vpcs::{Vpc, Vpcs},
 };
 
 /// An instance as the contract knows it. Its id is its region and its name, which is one of a kind there.
@@ -115,11 +115,22 @@ impl IbmCloud {
         groups: &[Value],
         instance: &str,
     ) -> Result<String> {
-        let place = Place::Region(&vpc.region);
         let unused = further_groups(ground, groups, instance).into_iter().map(|(_, group)| group);
         let unused = unused.filter(|group| group["targets"].as_array().is_none_or(Vec::is_empty));
         try_join_all(unused.map(|group| self.forget(vpc, group))).await?;
-        if let Some(group) = group_of(ground, groups, instance) {
+        self.empty_group(ground, vpc, groups, &ground.names.group(instance)).await
+    }
+
+    /// The group of a name, without rules: those of one that is there and on nothing are taken out.
+    pub(crate) async fn empty_group(
+        &self,
+        ground: &Ground,
+        vpc: &Vpc,
+        groups: &[Value],
+        name: &str,
+    ) -> Result<String> {
+        let place = Place::Region(&vpc.region);
+        if let Some(group) = groups.iter().find(|group| group["name"] == name) {
             let id = text(group, "id");
             let has_targets = group["targets"].as_array().is_some_and(|targets| !targets.is_empty());
             let rules = group["rules"].as_array().into_iter().flatten().filter(|_| !has_targets);
@@ -130,8 +141,7 @@ impl IbmCloud {
             .await?;
             return Ok(id.to_owned());
         }
-        let body =
-            ground.place(json!({"name": ground.names.group(instance), "vpc": {"id": vpc.id}, "rules": []}));
+        let body = ground.place(json!({"name": name, "vpc": {"id": vpc.id}, "rules": []}));
         let path = format!("security_groups?vpc.id={}", vpc.id);
         Ok(text(&self.api.make(place, &GROUP, &path, &body).await?, "id").to_owned())
     }
@@ -179,16 +189,16 @@ impl IbmCloud {
         self.api.remove(Place::Region(&vpc.region), &GROUP, &path).await
     }
 
-    pub(crate) async fn remove_resource(&self, ground: &Ground, name: &Segment) -> Result<()> {
+    pub(crate) async fn remove_resource(&self, ground: &Ground, vpcs: &Vpcs, name: &Segment) -> Result<()> {
         let wanted = ground.names.instance(name);
-        let vpcs = self.vpcs(ground).await?;
-        try_join_all(vpcs.networks.iter().map(|vpc| self.remove_from(ground, vpc, &wanted))).await?;
+        let own = vpcs.networks.iter().filter(|vpc| vpc.cluster().is_none());
+        try_join_all(own.map(|vpc| self.remove_from(ground, vpc, &wanted))).await?;
         Ok(())
     }
 
     async fn remove_from(&self, ground: &Ground, vpc: &Vpc, name: &str) -> Result<()> {
         let _turn = self.turns.take(&format!("{}/{name}", vpc.name())).await;
-        if vpc.adopted.is_some() {
+        if vpc.adopted().is_some() {
             return self.let_go(ground, vpc, name).await;
         }
         let place = Place::Region(&vpc.region);

@@ -187,7 +187,7 @@ pub fn rules_of(entries: &[PermitEntry]) -> Result<BTreeSet<Rule>, CloudError> {
         rules.extend(Line::of(entry).rules());
     }
     match rules.len() > MOST * MOST_GROUPS {
-        true => Err(too_many(rules.len())),
+        true => Err(too_many(rules.len(), MOST_GROUPS)),
         false => Ok(rules),
     }
 }

@@ -30,6 +30,15 @@ pub struct Held {
     pub rules: Rules,
 }
 
+/// Whether further groups may come and go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// As many as an interface takes.
+    Grows,
+    /// Those that are there, and no others: a cluster's workers keep the groups that they were made with.
+    Fixed,
+}
+
 /// How a change is made, in this order, but that what is not wanted goes before what is new where there is no room for
 /// both.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,7 +66,7 @@ pub fn in_force(held: &[Held]) -> Rules {
 }
 
 /// Where the rules of a change come and go.
-pub fn spread(held: &[Held], change: &Change) -> Result<Steps, CloudError> {
+pub fn spread(held: &[Held], change: &Change, room: Room) -> Result<Steps, CloudError> {
     let (bound, abandoned): (Vec<&Held>, Vec<&Held>) = held.iter().partition(|group| group.is_bound);
     // A rule that is in two groups is not needed in the second.
     let once = in_force(held);
@@ -65,10 +74,10 @@ pub fn spread(held: &[Held], change: &Change) -> Result<Steps, CloudError> {
     let twice = paths.filter(|(rule, path)| once.get(*rule) != Some(*path)).map(|(_, path)| path.clone());
     let close: BTreeSet<String> = change.close.iter().cloned().chain(twice).collect();
     let closed_in = |group: &Held| group.rules.values().filter(|path| close.contains(*path)).count();
-    let room = |group: &Held, closes_first: bool| {
+    let free_in = |group: &Held, closes_first: bool| {
         MOST.saturating_sub(group.count) + if closes_first { closed_in(group) } else { 0 }
     };
-    let free: usize = bound.iter().map(|group| room(group, false)).sum();
+    let free: usize = bound.iter().map(|group| free_in(group, false)).sum();
     let closes_first = change.open.len() > free;
 
     let mut open = change.open.iter().cloned();
@@ -78,8 +87,9 @@ pub fn spread(held: &[Held], change: &Change) -> Result<Steps, CloudError> {
         ..Steps::default()
     };
     for group in &bound {
-        let rules: Vec<Rule> = open.by_ref().take(room(group, closes_first)).collect();
-        if rules.is_empty() && group.number > 0 && group.count == closed_in(group) {
+        let rules: Vec<Rule> = open.by_ref().take(free_in(group, closes_first)).collect();
+        let may_go = room == Room::Grows && group.number > 0;
+        if rules.is_empty() && may_go && group.count == closed_in(group) {
             steps.empty.push(group.id.clone());
         }
         if !rules.is_empty() {
@@ -87,13 +97,14 @@ pub fn spread(held: &[Held], change: &Change) -> Result<Steps, CloudError> {
         }
     }
     let taken: BTreeSet<usize> = bound.iter().map(|group| group.number).collect();
-    let mut numbers = (1..MOST_GROUPS).filter(|number| !taken.contains(number));
+    let most = if room == Room::Grows { MOST_GROUPS } else { bound.len() };
+    let mut numbers = (1..MOST_GROUPS).filter(|number| room == Room::Grows && !taken.contains(number));
     let mut rest: Vec<Rule> = open.collect();
     while !rest.is_empty() {
         let later = rest.split_off(MOST.min(rest.len()));
         let number = numbers.next().ok_or_else(|| {
             let there: usize = bound.iter().map(|group| group.count - closed_in(group)).sum();
-            too_many(there + change.open.len())
+            too_many(there + change.open.len(), most)
         })?;
         steps.new.push((number, std::mem::replace(&mut rest, later)));
     }
@@ -102,10 +113,10 @@ pub fn spread(held: &[Held], change: &Change) -> Result<Steps, CloudError> {
 }
 
 /// What is said of a list that does not fit.
-pub fn too_many(rules: usize) -> CloudError {
+pub fn too_many(rules: usize, groups: usize) -> CloudError {
     CloudError::conflict(format!(
-        "the permit list needs {rules} rules; the {MOST_GROUPS} security groups that IBM Cloud gives an interface hold {MOST} \
-         each. Permit prefixes instead of single addresses"
+        "the permit list needs {rules} rules; the {groups} security groups that IBM Cloud gives it hold {MOST} each. Permit \
+         prefixes instead of single addresses"
     ))
 }
 
@@ -154,7 +165,7 @@ mod tests {
             let open = wanted.iter().filter(|rule| !now.contains_key(*rule)).cloned().collect();
             let gone = now.iter().filter(|(rule, _)| !wanted.contains(*rule));
             let close = gone.map(|(_, path)| path.clone()).collect();
-            let steps = spread(&self.0, &Change { open, close, ..Change::default() })?;
+            let steps = spread(&self.0, &Change { open, close, ..Change::default() }, Room::Grows)?;
             self.0.retain(|group| !steps.abandoned.contains(&group.id));
             if steps.closes_first {
                 self.close(&steps.close);
@@ -226,6 +237,24 @@ mod tests {
         groups.put("g2", &[rule(1)]);
         groups.bring(&rules([1])).unwrap();
         assert_eq!(groups.places(), [(rule(1), 0)].into());
+    }
+
+    #[test]
+    fn where_groups_stay_none_comes_and_none_goes() {
+        let bound =
+            |number: usize| Held { number, id: format!("g{number}"), is_bound: true, ..Held::default() };
+        let mut groups = Groups((0..4).map(bound).collect());
+        let opens = |rules: BTreeSet<Rule>| Change { open: rules.into_iter().collect(), ..Change::default() };
+        let steps = spread(&groups.0, &opens(rules(0..1000)), Room::Fixed).unwrap();
+        assert_eq!((steps.into.len(), steps.new.len()), (4, 0));
+        for (id, rules) in &steps.into {
+            groups.put(id, rules);
+        }
+        let refused = spread(&groups.0, &opens(rules(1000..1001)), Room::Fixed).unwrap_err();
+        assert!(refused.message.contains("1001 rules; the 4"), "{refused}");
+        let close = in_force(&groups.0).into_values().collect();
+        let steps = spread(&groups.0, &Change { close, ..Change::default() }, Room::Fixed).unwrap();
+        assert!(steps.empty.is_empty() && steps.close.len() == 1000);
     }
 
     proptest! {

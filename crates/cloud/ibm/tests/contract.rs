@@ -21,7 +21,9 @@ fn plugin(sim: &Sim) -> IbmCloud {
     let options = IbmOptions {
         endpoint: Some(format!("{url}/{{region}}/v1")),
         transit_endpoint: Some(format!("{url}/v1")),
+        containers_endpoint: Some(format!("{url}/global")),
         private_endpoints: true,
+        kubernetes_clusters: true,
         ..IbmOptions::default()
     };
     let key = Environment::of([("IBMCLOUD_API_KEY", "key"), ("IBMCLOUD_IAM_API_ENDPOINT", url.as_str())]);
@@ -69,6 +71,26 @@ async fn endpoints_keep_the_contract() {
             endpoints,
         )
         .await;
+    }
+}
+
+/// And a cluster is one, with a network of its own.
+fn clusters(cloud: &IbmCloud) -> Subject<'_> {
+    let description =
+        |zone: &str| format!(r#"{{"zone":"{zone}","workerPool":{{"flavor":"bx2.4x16","workerCount":2}}}}"#);
+    Subject {
+        descriptions: [description("us-south-1"), description("eu-de-2")],
+        with_network: description("us-south-1")
+            .replace("{\"zone\"", "{\"podSubnet\":\"10.9.0.0/16\",\"zone\""),
+        ..subject(cloud)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clusters_keep_the_contract() {
+    for seed in 0..=3 {
+        let faults = if seed == 0 { Faults::default() } else { troubles(seed) };
+        keeps_the_contract("ibm", faults, plugin, clusters).await;
     }
 }
 

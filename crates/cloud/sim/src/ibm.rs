@@ -1,8 +1,9 @@
-//! IBM Cloud: the VPC API of each region, the transit gateway API, and IAM's tokens.
+//! IBM Cloud: the VPC API of each region, the transit gateway API, the Kubernetes Service's, and IAM's tokens.
 //!
-//! Paths are `/v1/…`, and `/REGION/v1/…` for regions other than us-south. Objects answer at once and come to their state
+//! Paths are `/v1/…`, `/REGION/v1/…` for regions other than us-south, and `/global/…` for clusters. Objects answer at once and come to their state
 //! later.
 
+mod clusters;
 mod endpoints;
 mod instances;
 mod links;
@@ -44,11 +45,17 @@ pub(crate) fn refuse(status: u16, code: &'static str, message: impl Into<String>
     Refusal { status, code, message: message.into() }
 }
 
-/// Region and path below `/v1`, if the request is for IBM.
+/// What the Kubernetes Service's paths begin with.
+const CONTAINERS: &str = "/global/";
+
+/// Region and path below `/v1`, or below `/global`, if the request is for IBM.
 fn place<'a>(ask: &'a Ask<'_>) -> Option<(&'static str, &'a str)> {
     let path = ask.uri.path();
     if let Some(rest) = path.strip_prefix("/v1/") {
         return Some(("us-south", rest));
+    }
+    if let Some(rest) = path.strip_prefix(CONTAINERS) {
+        return ["v1/", "v2/"].iter().any(|version| rest.starts_with(version)).then_some(("us-south", rest));
     }
     let (region, rest) = path.strip_prefix('/')?.split_once("/v1/")?;
     REGIONS.iter().find(|known| **known == region).map(|known| (*known, rest))
@@ -68,7 +75,11 @@ fn render(status: u16, body: &Value) -> Answer {
     Answer { status, content_type: "application/json; charset=utf-8", body, ..Answer::default() }
 }
 
-fn refusal(refusal: &Refusal) -> Answer {
+fn refusal(ask: &Ask<'_>, refusal: &Refusal) -> Answer {
+    if ask.uri.path().starts_with(CONTAINERS) {
+        let error = json!({"incidentID": "sim", "code": refusal.code, "description": refusal.message, "type": "General"});
+        return render(refusal.status, &error);
+    }
     let error =
         json!({"code": refusal.code, "message": refusal.message, "more_info": "https://cloud.ibm.com/docs"});
     render(refusal.status, &json!({"errors": [error], "trace": "sim"}))
@@ -107,7 +118,7 @@ fn is_authorized(ask: &Ask<'_>) -> bool {
 pub(crate) fn answer(world: &mut World, ask: &Ask<'_>, fault: Option<Fault>) -> Answer {
     match run(world, ask, fault) {
         Ok((status, body)) => render(status, &body),
-        Err(refused) => refusal(&refused),
+        Err(refused) => refusal(ask, &refused),
     }
 }
 

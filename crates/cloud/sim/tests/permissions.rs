@@ -124,6 +124,20 @@ async fn make_and_remove_endpoint(cloud: &dyn Cloud, at: &At, space: &str, descr
     cloud.delete_network(at, &region).await.unwrap();
 }
 
+/// A cluster of IBM's, which is in a network of its own.
+async fn cluster_comes_and_goes(cloud: &IbmCloud, at: &At, description: &str) {
+    let name: Segment = "k".parse().unwrap();
+    let region = cloud.inspect_resource(at, &name, description).await.unwrap();
+    cloud.ensure_network(at, &region, "10.4.0.0/16".parse().unwrap()).await.unwrap();
+    let description = description.to_owned();
+    let spec = ResourceSpec { name: name.clone(), region: region.clone(), description };
+    let made = cloud.create_resource(at, &spec).await.unwrap();
+    cloud.add_entries(at, &made.uri, &[entry("x", &["10.9.0.1"], Direction::Outbound)]).await.unwrap();
+    cloud.list(at).await.unwrap();
+    cloud.delete_resource(at, &name).await.unwrap();
+    cloud.delete_network(at, &region).await.unwrap();
+}
+
 /// Both kinds of endpoints, with a gateway that must not advertise them, in a network that was there before the flag.
 async fn endpoints_beside_instances(before: &GcpCloud, cloud: &GcpCloud, at: &At, instance: &str) {
     let region = before.inspect_resource(at, &"a".parse().unwrap(), instance).await.unwrap();
@@ -327,7 +341,9 @@ async fn ibm_operations_are_the_documented_ones() {
     let options = IbmOptions {
         endpoint: Some(format!("{url}/{{region}}/v1")),
         transit_endpoint: Some(format!("{url}/v1")),
+        containers_endpoint: Some(format!("{url}/global")),
         private_endpoints: true,
+        kubernetes_clusters: true,
         ..IbmOptions::default()
     };
     let key = Environment::of([("IBMCLOUD_API_KEY", "aSecretKey"), ("IBMCLOUD_IAM_API_ENDPOINT", &url)]);
@@ -343,8 +359,13 @@ async fn ibm_operations_are_the_documented_ones() {
     everything(&cloud, &at("ns.ibm", ""), &at("other.ibm", ""), descriptions, machine).await;
     let endpoint = r#"{"zone":"us-south-1","target":{"resource_type":"provider_infrastructure_service","name":"ibm-ntp-server"}}"#;
     make_and_remove_endpoint(&cloud, &at("ns.ibm", ""), "10.3.0.0/16", endpoint).await;
+    // Without clusters, the Kubernetes Service is never asked.
+    assert!(!operations.0.lock().unwrap().iter().any(|name| name.starts_with("containers.")));
+    let cluster = r#"{"zone":"us-south-1","workerPool":{"flavor":"bx2.4x16"}}"#;
+    cluster_comes_and_goes(&cloud, &at("ns.ibm", ""), cluster).await;
+    let services = ["is.", "transit.", "containers."];
     let documented: BTreeSet<String> =
-        documented("ibm.md", "is.").into_iter().chain(documented("ibm.md", "transit.")).collect();
+        services.iter().flat_map(|service| documented("ibm.md", service)).collect();
     assert_eq!(*operations.0.lock().unwrap(), documented);
     assert_eq!(sim.objects(), before);
 }

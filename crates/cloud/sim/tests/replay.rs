@@ -66,6 +66,11 @@ async fn requests_of_the_az_command_are_answered_as_before() {
 }
 
 #[tokio::test]
+async fn bluemix_go_requests_are_answered_as_before() {
+    assert!(replay("bluemix-go").await > 20);
+}
+
+#[tokio::test]
 async fn ibm_vpc_requests_are_answered_as_before() {
     assert!(replay("ibm-vpc").await > 40);
 }

@@ -118,6 +118,7 @@ fn drivers(sim: &Sim) -> anyhow::Result<[(&'static str, Arc<dyn Cloud>); 4]> {
     let ibm = IbmOptions {
         endpoint: Some(format!("{url}/{{region}}/v1")),
         transit_endpoint: Some(format!("{url}/v1")),
+        containers_endpoint: Some(format!("{url}/global")),
         ..IbmOptions::default()
     };
     Ok([

@@ -72,9 +72,11 @@ impl Ibm {
         Ok(())
     }
 
-    /// Endpoints as hosts: they answer whom their groups let in, and open nothing.
+    /// Endpoints as hosts: they answer whom their groups let in, and open nothing. Those that IBM made for a cluster are
+    /// IBM's, and in groups that only the cluster's workers are let into.
     pub(super) fn endpoint_hosts(&self) -> Vec<Host> {
         let ready = self.of_kind("endpoint_gateways").filter(|one| one["lifecycle_state"] == "stable");
+        let ready = ready.filter(|one| one["_provided"] != true);
         let host = |one: &Value| Host {
             address: one["ips"][0]["address"].as_str().and_then(|text| text.parse().ok()),
             network: super::wire::wire_name(&one["_vpc"], &one["_zone"]),

@@ -15,7 +15,7 @@ use crate::rest;
 
 pub(super) type Made = Result<Value, Refusal>;
 
-const CREATED: &str = "2026-10-01T00:00:00.000Z";
+pub(super) const CREATED: &str = "2026-10-01T00:00:00.000Z";
 
 /// IBM's word for an object of a kind, as in CRNs and `resource_type`.
 fn resource_type(kind: &str) -> &'static str {
@@ -254,13 +254,14 @@ impl Ibm {
         };
         match object["_kind"].as_str()? {
             "vpcs" => {
-                let inside = ["subnets", "instances", "public_gateways", "endpoint_gateways"];
+                let inside = ["subnets", "instances", "public_gateways", "endpoint_gateways", "workers"];
                 let inside = inside.iter().find_map(|kind| used(kind, "_vpc"));
                 inside.or_else(|| self.joint_of(object)).map(|user| ("vpc_in_use", user))
             }
             "subnets" => used("instances", "_subnet")
                 .or_else(|| used("vpn_gateways", "_subnet"))
                 .or_else(|| used("endpoint_gateways", "_subnet"))
+                .or_else(|| used("workers", "_subnet"))
                 .map(|user| ("subnet_in_use_network_interface_exists", user)),
             "public_gateways" => {
                 let mut subnets = self.of_kind("subnets");
@@ -269,8 +270,8 @@ impl Ibm {
                     .map(|one| ("public_gateway_in_use", one["name"].to_string()))
             }
             "security_groups" => {
-                let mut targets = self.of_kind("instances").chain(self.of_kind("endpoint_gateways"));
-                let target = targets.find(|one| {
+                let kinds = ["instances", "endpoint_gateways", "workers"];
+                let target = kinds.iter().flat_map(|kind| self.of_kind(kind)).find(|one| {
                     one["_groups"].as_array().is_some_and(|list| list.iter().any(|group| group == id))
                 });
                 let mut rules = self.of_kind("security_groups/rules");
@@ -318,6 +319,7 @@ impl Ibm {
         };
         if fields.is_empty() {
             self.objects.retain(|one, object| *one != id && object["_parent"] != id.as_str());
+            self.reopen_balancers(&object);
             return Ok(());
         }
         if request.call.kind == "vpcs" {

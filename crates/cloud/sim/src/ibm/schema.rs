@@ -7,7 +7,7 @@ use serde_json::Value;
 /// An operation that a request asks for.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
-    /// `is.create_vpc`, `transit.create_transit_gateway`.
+    /// `is.create_vpc`, `transit.create_transit_gateway`, `containers.vpc_create_cluster`.
     pub(super) operation: String,
     /// The path's fixed parts: `vpcs/address_prefixes`.
     pub(super) kind: String,
@@ -17,13 +17,14 @@ pub(super) struct Call {
     api: &'static Value,
 }
 
-fn apis() -> &'static [(&'static str, Value); 2] {
-    static APIS: OnceLock<[(&str, Value); 2]> = OnceLock::new();
+fn apis() -> &'static [(&'static str, Value); 3] {
+    static APIS: OnceLock<[(&str, Value); 3]> = OnceLock::new();
     APIS.get_or_init(|| {
         let read = |text: &str| serde_json::from_str(text).expect("the file is JSON");
         [
             ("is", read(include_str!("../../schemas/ibm/vpc.json"))),
             ("transit", read(include_str!("../../schemas/ibm/transit.json"))),
+            ("containers", read(include_str!("../../schemas/ibm/containers.json"))),
         ]
     })
 }

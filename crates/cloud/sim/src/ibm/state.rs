@@ -43,9 +43,9 @@ impl Request<'_> {
         format!("{}{region}/v1/{path}", self.ask.origin)
     }
 
-    /// Where the object is found: the transit API is one for all regions.
+    /// Where the object is found: APIs other than the VPC's are one for all regions.
     pub(super) fn home(&self) -> &'static str {
-        if self.call.operation.starts_with("transit.") { "global" } else { self.region }
+        if self.call.operation.starts_with("is.") { self.region } else { "global" }
     }
 }
 
@@ -57,6 +57,7 @@ impl Ibm {
     pub(super) fn call(&mut self, request: &Request<'_>) -> Outcome {
         let name = request.call.operation.split_once('.').map_or("", |(_, name)| name);
         match name {
+            _ if request.call.operation.starts_with("containers.") => self.clusters(request, name),
             "list_regions" => Ok((200, regions(request))),
             "list_region_zones" => zones(request).map(|zones| (200, json!({"zones": zones}))),
             "get_region_zone" => {
@@ -203,19 +204,27 @@ impl Ibm {
 
     /// Every permit goes, every closed group is opened to everybody, and every tunnel is cut.
     pub(crate) fn vandalise(&mut self) {
-        let targets = self.of_kind("instances").chain(self.of_kind("endpoint_gateways"));
-        let targets: Vec<Value> = targets.cloned().collect();
+        let kinds = ["instances", "endpoint_gateways", "workers"];
+        let targets: Vec<Value> = kinds.iter().flat_map(|kind| self.of_kind(kind)).cloned().collect();
+        // IBM's own of clusters aside, which nobody gets rid of for long.
+        let is_ibms = |group: &str| {
+            let name = self.objects.get(group).and_then(|group| group["name"].as_str());
+            name.is_some_and(|name| name.starts_with("kube-"))
+        };
         let is_used = |group: &str| {
             targets
                 .iter()
                 .flat_map(|one| one["_groups"].as_array().into_iter().flatten())
-                .any(|id| id == group)
+                .any(|id| id == group && !is_ibms(group))
         };
-        self.objects.retain(|_, object| {
-            let rule = object["_kind"] == "security_groups/rules"
-                && is_used(object["_parent"].as_str().unwrap_or_default());
-            !(rule || object["_kind"] == "vpn_gateways/connections")
-        });
+        let doomed: Vec<String> = self
+            .of_kind("security_groups/rules")
+            .filter(|rule| is_used(rule["_parent"].as_str().unwrap_or_default()))
+            .filter_map(|rule| rule["id"].as_str().map(str::to_owned))
+            .collect();
+        self.objects
+            .retain(|id, object| !(doomed.contains(id) || object["_kind"] == "vpn_gateways/connections"));
+        self.reset_groups();
     }
 }
 

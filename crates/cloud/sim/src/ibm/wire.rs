@@ -72,6 +72,7 @@ impl Ibm {
             });
         }
         wire.hosts.extend(self.endpoint_hosts());
+        self.worker_hosts(wire);
     }
 
     fn has_nat(&self, zone: &str) -> bool {
@@ -148,11 +149,13 @@ impl Ibm {
         let host = text(&remote["address"]).parse::<Ipv4Addr>().ok().map(Ipv4Net::from);
         let peers: Vec<Ipv4Net> = match host.or_else(|| net(&remote["cidr_block"])) {
             Some(space) => vec![space],
-            None => self
-                .of_kind("instances")
+            None => ["instances", "workers"]
+                .iter()
+                .flat_map(|kind| self.of_kind(kind))
                 .filter(|one| one["_groups"].as_array().is_some_and(|list| list.contains(&remote["id"])))
                 .filter_map(|one| {
-                    text(&one["primary_network_attachment"]["primary_ip"]["address"]).parse::<Ipv4Addr>().ok()
+                    let own = one.pointer("/primary_network_attachment/primary_ip/address");
+                    text(own.unwrap_or(&one["address"])).parse::<Ipv4Addr>().ok()
                 })
                 .map(Ipv4Net::from)
                 .collect(),

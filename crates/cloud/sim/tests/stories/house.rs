@@ -65,6 +65,10 @@ pub fn clusters(cloud: &str) -> Option<[&'static str; 2]> {
             r#"{"location":"us-west1","cluster":{"initialNodeCount":1}}"#,
             r#"{"location":"europe-west1-b","cluster":{"nodePools":[{"name":"p","initialNodeCount":1}]}}"#,
         ]),
+        "ibm" => Some([
+            r#"{"zone":"us-south-1","workerPool":{"flavor":"bx2.4x16","workerCount":2}}"#,
+            r#"{"workerPool":{"flavor":"bx2.4x16","zones":[{"id":"eu-de-1"},{"id":"eu-de-3"}]}}"#,
+        ]),
         _ => None,
     }
 }
@@ -124,6 +128,7 @@ pub fn ibm(sim: &Sim, owner: Option<&str>, on: bool) -> IbmCloud {
     let options = IbmOptions {
         endpoint: Some(format!("{url}/{{region}}/v1")),
         transit_endpoint: Some(format!("{url}/v1")),
+        containers_endpoint: Some(format!("{url}/global")),
         owner: owner.map(str::to_owned),
         private_endpoints: on,
         kubernetes_clusters: on,
