@@ -90,7 +90,8 @@ impl Simulated {
     }
 }
 
-/// The plugins, with the simulators' clock: waiting for a gateway takes no time.
+/// The plugins, with the simulators' clock, so that waiting for a gateway takes no time, and with every kind of resource
+/// that they can make.
 fn drivers(sim: &Sim) -> anyhow::Result<[(&'static str, Arc<dyn Cloud>); 4]> {
     let (url, clock) = (sim.url(), || Some(Arc::clone(&sim.clock) as _));
     let endpoint = Some(url.clone());
@@ -107,18 +108,25 @@ fn drivers(sim: &Sim) -> anyhow::Result<[(&'static str, Arc<dyn Cloud>); 4]> {
         token: token(),
         subscription: Some("demo".to_owned()),
         resource_group: Some("demo".to_owned()),
+        kubernetes_clusters: true,
         ..AzureOptions::default()
     };
     let gcp = GcpOptions {
         endpoint: Some(format!("{url}/compute/v1")),
+        container_endpoint: Some(format!("{url}/v1")),
+        dns_endpoint: Some(format!("{url}/dns/v1")),
         token: token(),
         project: Some("demo".to_owned()),
+        private_endpoints: true,
+        kubernetes_clusters: true,
         ..GcpOptions::default()
     };
     let ibm = IbmOptions {
         endpoint: Some(format!("{url}/{{region}}/v1")),
         transit_endpoint: Some(format!("{url}/v1")),
         containers_endpoint: Some(format!("{url}/global")),
+        private_endpoints: true,
+        kubernetes_clusters: true,
         ..IbmOptions::default()
     };
     Ok([
