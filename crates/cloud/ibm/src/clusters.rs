@@ -64,7 +64,8 @@ pub(crate) fn is_alive(cluster: &Value) -> bool {
 }
 
 fn has_failed(cluster: &Value) -> bool {
-    ["deploy_failed", "delete_failed", "aborted"].contains(&text(cluster, "state"))
+    let state = text(cluster, "state");
+    state.ends_with("failed") || state == "aborted"
 }
 
 fn is_ready(cluster: &Value) -> bool {
@@ -328,6 +329,27 @@ mod tests {
         assert_eq!(body["disableOutboundTrafficProtection"], json!(false));
         let pool = json!({"flavor": "f", "name": "default", "workerCount": 2, "vpcID": "r006-1", "zones": [{"id": "us-south-1", "subnetID": "s1"}]});
         assert_eq!(body["workerPool"], pool);
+    }
+
+    #[test]
+    fn states_tell_what_is_to_be_done() {
+        let told = |state: &str| {
+            let cluster = json!({"state": state});
+            (is_ready(&cluster), has_failed(&cluster), is_alive(&cluster))
+        };
+        for state in ["requested", "deploying", "pending"] {
+            assert_eq!(told(state), (false, false, true), "{state}");
+        }
+        for state in ["normal", "warning", "critical", "updating"] {
+            assert_eq!(told(state), (true, false, true), "{state}");
+        }
+        for state in ["deploy_failed", "delete_failed", "aborted"] {
+            assert_eq!(told(state), (false, true, true), "{state}");
+        }
+        assert_eq!(told("deleting"), (false, false, false));
+        let vpc = Vpc::read("us-south", &json!({"id": "r006-1"}), Home::Cluster("k".to_owned()));
+        let is_here = |vpcs: Value| is_in(&json!({"vpcs": vpcs}), &vpc);
+        assert!(is_here(json!(["r006-1"])) && is_here(json!([])) && !is_here(json!(["r006-2"])));
     }
 
     #[test]

@@ -255,6 +255,30 @@ async fn what_is_there_stays_without_the_flag() {
     assert_eq!((sim.left(), sim.defects()), (vec![], vec![]));
 }
 
+/// A region's NAT and a cluster's, in one zone, are told from each other also when an answer is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_region_and_a_cluster_have_nat_of_their_own() {
+    let sim = Sim::start().await.unwrap();
+    let cloud = plugin(&sim, true);
+    let machine = make(&cloud, "a", "10.0.0.0/16", MACHINE).await.unwrap();
+    let cluster = make(&cloud, "k", "10.1.0.0/16", CLUSTER).await.unwrap();
+    for made in [&machine, &cluster] {
+        sim.script("is.create_public_gateway", Fault::Lost, 1);
+        cloud.ensure_nat(&at(), &made.region).await.unwrap();
+        let out = entry("out", Direction::Outbound, Protocol::ICMP, &["1.1.1.1".to_owned()]);
+        cloud.add_entries(&at(), &made.uri, &[out]).await.unwrap();
+        assert!(sim.reaches_public(workers(&sim, made)[0], [1, 1, 1, 1].into(), &PING), "{}", made.region);
+    }
+    let mut nats = cloud.list(&at()).await.unwrap().nats;
+    nats.sort();
+    assert_eq!(nats, [machine.region.clone(), cluster.region.clone()]);
+    cloud.delete_nat(&at(), &machine.region).await.unwrap();
+    assert!(sim.reaches_public(workers(&sim, &cluster)[0], [1, 1, 1, 1].into(), &PING));
+    remove(&cloud, "k", "us-south-k8s-k").await;
+    remove(&cloud, "a", "us-south").await;
+    assert_eq!((sim.left(), sim.defects()), (vec![], vec![]));
+}
+
 /// What cannot be is refused before anything is made.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_and_spaces_that_do_not_fit_are_refused() {
