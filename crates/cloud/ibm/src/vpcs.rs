@@ -7,7 +7,7 @@
 //! ```
 
 use cloud_api::CloudError;
-use futures::future::try_join_all;
+use futures::{future::try_join_all, try_join};
 use ipnet::Ipv4Net;
 use serde_json::Value;
 
@@ -110,8 +110,8 @@ impl Vpcs {
 }
 
 impl IbmCloud {
-    /// The VPCs of a site in a region, each with whether it is a network.
-    async fn vpcs_in(&self, ground: &Ground, region: &str) -> Result<Vec<(Vpc, bool)>> {
+    /// The VPCs that were made for a site in a region, each with whether it is a network.
+    async fn made_in(&self, ground: &Ground, region: &str) -> Result<Vec<(Vpc, bool)>> {
         let found = self.api.list(Place::Region(region), &VPC, &ground.within("vpcs")).await?;
         let (network, gateway) = (ground.names.network(), ground.names.gateway_network());
         let ours = found.iter().filter(|vpc| is_alive(vpc)).filter_map(|vpc| {
@@ -120,9 +120,14 @@ impl IbmCloud {
             let home = cluster.or_else(|| (name == network || name == gateway).then_some(Home::Region))?;
             Some((Vpc::read(region, vpc, home), name != gateway))
         });
-        let mut ours: Vec<(Vpc, bool)> = ours.collect();
-        ours.extend(self.adopted_in(ground, region).await?.into_iter().map(|vpc| (vpc, true)));
-        Ok(ours)
+        Ok(ours.collect())
+    }
+
+    /// The VPCs of a site in a region, those adopted too, each with whether it is a network.
+    async fn vpcs_in(&self, ground: &Ground, region: &str) -> Result<Vec<(Vpc, bool)>> {
+        let (mut made, adopted) = try_join!(self.made_in(ground, region), self.adopted_in(ground, region))?;
+        made.extend(adopted.into_iter().map(|vpc| (vpc, true)));
+        Ok(made)
     }
 
     /// The VPCs of a site, in all regions.
@@ -141,9 +146,14 @@ impl IbmCloud {
     }
 
     pub(crate) async fn vpc(&self, ground: &Ground, region: &str) -> Result<Option<Vpc>> {
-        let found = self.vpcs_in(ground, place(region).0).await?;
-        let is_it = |(vpc, is_network): &(Vpc, bool)| *is_network && vpc.name() == region;
-        Ok(found.into_iter().find(is_it).map(|(vpc, _)| vpc))
+        let networks = match place(region) {
+            (at, Home::Adopted(_)) => self.adopted_in(ground, at).await?,
+            (at, _) => {
+                let made = self.made_in(ground, at).await?.into_iter();
+                made.filter_map(|(vpc, is_network)| is_network.then_some(vpc)).collect()
+            }
+        };
+        Ok(networks.into_iter().find(|vpc| vpc.name() == region))
     }
 
     pub(crate) async fn need_vpc(&self, ground: &Ground, region: &str) -> Result<Vpc> {
