@@ -4,12 +4,15 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use cloud_api::{At, Cloud, CloudErrorKind, ResourceSpec, cluster_network};
+use cloud_api::{At, Cloud, CloudErrorKind, PeeringSpec, ResourceSpec, cluster_network};
 use cloud_gcp::{GcpCloud, GcpOptions};
 use cloud_http::{HttpTransport, Request, Transport as _, auth::Environment};
 use cloud_sim::{Fault, Sim};
 use http::Method;
-use model::{Direction, EntryName, Packet, PermitEntry, Ports, Protocol, ResourceState, Segment, Traffic};
+use model::{
+    Direction, EntryName, NetworkName, Packet, PeeringName, PermitEntry, Ports, Protocol, ResourceState,
+    Segment, Traffic,
+};
 use serde_json::{Value, json};
 
 const PING: Packet = Packet { protocol: 1, src_port: 0, dst_port: 0 };
@@ -25,6 +28,7 @@ fn plugin(sim: &Sim) -> GcpCloud {
         dns_endpoint: Some(format!("{url}/dns/v1")),
         token: Some("t".to_owned()),
         kubernetes_clusters: true,
+        private_endpoints: true,
         ..GcpOptions::default()
     };
     let none: [(&str, &str); 0] = [];
@@ -59,10 +63,19 @@ async fn remove(cloud: &GcpCloud, resource: &str, region: &Segment) {
     cloud.delete_network(&at(), region).await.unwrap();
 }
 
+fn entry(direction: Direction, target: &str) -> PermitEntry {
+    let traffic = Traffic::new(direction, Protocol::Any, Ports::Any, Ports::Any).unwrap();
+    let (name, targets) =
+        (EntryName::reported(format!("{direction} {target}")), [target.parse().unwrap()].into());
+    PermitEntry::new(name, traffic, targets, Default::default()).unwrap()
+}
+
 fn outbound(target: &str) -> PermitEntry {
-    let traffic = Traffic::new(Direction::Outbound, Protocol::Any, Ports::Any, Ports::Any).unwrap();
-    let targets = [target.parse().unwrap()].into();
-    PermitEntry::new(EntryName::reported("out"), traffic, targets, Default::default()).unwrap()
+    entry(Direction::Outbound, target)
+}
+
+fn inbound(target: &str) -> PermitEntry {
+    entry(Direction::Inbound, target)
 }
 
 /// The firewalls of a project that a name begins with.
@@ -122,6 +135,47 @@ async fn what_is_opened_from_inside_stays_behind_the_fence() {
     cloud.delete_nat(&at(), &cluster.region).await.unwrap();
     remove(&cloud, "k", &cluster.region).await;
     remove(&cloud, "vm", &vm.region).await;
+    assert_eq!((sim.left(), sim.defects()), (vec![], vec![]));
+}
+
+/// Whom both lists permit reaches every node and Pod: across a peering of VPCs, and at an endpoint.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_meets_other_sites_and_endpoints() {
+    let sim = Sim::start().await.unwrap();
+    let cloud = plugin(&sim);
+    let cluster = make(&cloud, "k", CLUSTER, "10.4.0.0/16").await;
+    let hosts = sim.hosts_in(cluster.address.net());
+    let other = At { site: "other.gcp".parse().unwrap(), deployment: "p1".to_owned() };
+    let far = name("us-west1");
+    cloud.ensure_network(&other, &far, "10.5.0.0/16".parse().unwrap()).await.unwrap();
+    let vm = cloud.create_resource(&other, &spec("vm", &far, INSTANCE)).await.unwrap();
+    let ends = [(&at(), &cluster.region), (&other, &far)]
+        .map(|(at, region)| NetworkName { site: at.site.clone(), region: region.clone() });
+    let [a, b] = ends;
+    let peering =
+        PeeringSpec { name: PeeringName::new(a, b).unwrap(), deployments: ["p1", "p1"].map(str::to_owned) };
+    cloud.ensure_peering(&peering).await.unwrap();
+    let peer = vm.address.net().addr();
+    let ways = || hosts.iter().all(|host| sim.reaches(*host, peer, &PING) && sim.reaches(peer, *host, &PING));
+    let both = |target: &str| [inbound(target), outbound(target)];
+    cloud.add_entries(&other, &vm.uri, &both("10.4.0.0/16")).await.unwrap();
+    assert!(!hosts.iter().any(|host| sim.reaches(*host, peer, &PING) || sim.reaches(peer, *host, &PING)));
+    cloud.add_entries(&at(), &cluster.uri, &both(&peer.to_string())).await.unwrap();
+    assert!(ways());
+
+    let service = r#"{"url":"projects/p2/regions/us-west1/serviceAttachments/db"}"#;
+    let endpoint = make(&cloud, "e", service, "10.6.0.0/16").await;
+    let target = endpoint.address.net().addr();
+    cloud.add_entries(&at(), &cluster.uri, &[outbound(&target.to_string())]).await.unwrap();
+    assert!(!hosts.iter().any(|host| sim.reaches(*host, target, &HTTPS)), "its own list says nothing");
+    cloud.add_entries(&at(), &endpoint.uri, &[inbound("10.4.0.0/16")]).await.unwrap();
+    assert!(hosts.iter().all(|host| sim.reaches(*host, target, &HTTPS)) && ways());
+
+    remove(&cloud, "e", &endpoint.region).await;
+    cloud.delete_peering(&peering).await.unwrap();
+    remove(&cloud, "k", &cluster.region).await;
+    cloud.delete_resource(&other, &name("vm")).await.unwrap();
+    cloud.delete_network(&other, &far).await.unwrap();
     assert_eq!((sim.left(), sim.defects()), (vec![], vec![]));
 }
 
