@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use cloud_api::{At, Cloud, CloudErrorKind, PeeringSpec, ResourceSpec, cluster_network};
 use cloud_gcp::{GcpCloud, GcpOptions};
@@ -86,7 +86,12 @@ fn firewalls(sim: &Sim, start: &str) -> Vec<Value> {
 }
 
 async fn ask_dns(sim: &Sim, method: Method, path: &str, body: Value) -> Value {
-    let url = format!("{}/dns/v1/projects/p1/managedZones{path}", sim.url());
+    ask(sim, method, &format!("dns/v1/projects/p1/managedZones{path}"), body).await
+}
+
+/// What somebody asks for by hand.
+async fn ask(sim: &Sim, method: Method, path: &str, body: Value) -> Value {
+    let url = format!("{}/{path}", sim.url());
     let mut request = Request::new("by hand", method, url);
     request.header(http::header::AUTHORIZATION, "Bearer x");
     request.body = if body.is_null() { String::new() } else { body.to_string() }.into();
@@ -195,6 +200,30 @@ async fn a_cluster_that_failed_is_made_anew_or_reported() {
     assert!(failed.message.contains("have registered"), "{failed}");
     assert_eq!(cloud.list(&at()).await.unwrap().resources, []);
     remove(&cloud, "k", &region).await;
+    assert_eq!((sim.left(), sim.defects()), (vec![], vec![]));
+}
+
+/// A pool that somebody adds by hand without the cluster's tag is outside the fence: the cluster is not as it should be.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_outside_the_fence_are_seen() {
+    let sim = Sim::start().await.unwrap();
+    let cloud = plugin(&sim);
+    let cluster = make(&cloud, "k", CLUSTER, "10.4.0.0/16").await;
+    let (pools, tag) = (format!("v1/{}/nodePools", cluster.uri), cluster.uri.rsplit('/').next().unwrap());
+    let pool = |name: &str, tags: &[&str]| json!({"nodePool": {"name": name, "config": {"tags": tags}}});
+    let listed = async || cloud.list(&at()).await.unwrap().resources.len();
+    ask(&sim, Method::POST, &pools, pool("tagged", &[tag])).await;
+    sim.pass(Duration::from_secs(600));
+    assert_eq!(listed().await, 1);
+    ask(&sim, Method::POST, &pools, pool("bare", &["mine"])).await;
+    assert_eq!(listed().await, 0);
+    let seen = cloud.create_resource(&at(), &spec("k", &cluster.region, CLUSTER)).await.unwrap_err();
+    assert_eq!(seen.kind, CloudErrorKind::Conflict);
+    assert!(seen.message.contains("bare") && seen.message.contains(tag), "{seen}");
+    sim.pass(Duration::from_secs(600));
+    ask(&sim, Method::DELETE, &format!("{pools}/bare"), Value::Null).await;
+    assert_eq!(listed().await, 1);
+    remove(&cloud, "k", &cluster.region).await;
     assert_eq!((sim.left(), sim.defects()), (vec![], vec![]));
 }
 
