@@ -207,6 +207,12 @@ refused(exceptions.NotFound, clusters.get_cluster, name=f"{parent}/clusters/two"
 wanted.name = "two"
 refused(exceptions.BadRequest, clusters.create_cluster, parent=parent, cluster=wanted)
 refused(exceptions.BadRequest, subnets.delete_unary, project=project, region=region, subnetwork="k8s")
+pool = gke.NodePool(name="more", initial_node_count=1, config=gke.NodeConfig(tags=["mine"]))
+growing = clusters.create_node_pool(parent=f"{parent}/clusters/one", node_pool=pool)
+refused(exceptions.BadRequest, clusters.delete_cluster, name=f"{parent}/clusters/one")
+ended(growing)
+assert [one.name for one in clusters.get_cluster(name=f"{parent}/clusters/one").node_pools] == ["default-pool", "more"]
+ended(clusters.delete_node_pool(name=f"{parent}/clusters/one/nodePools/more"))
 ended(clusters.delete_cluster(name=f"{parent}/clusters/one"))
 refused(exceptions.NotFound, clusters.get_cluster, name=f"{parent}/clusters/one")
 assert not any(scope.instances for _, scope in instances.aggregated_list(project=project))

@@ -66,6 +66,17 @@ impl GcpCloud {
         Ok((!says(&router["bgp"], &wanted)).then_some((gateway.region, wanted)))
     }
 
+    /// The spaces that the router tells of in so many words; none if there is no router.
+    pub(crate) async fn told(&self, ground: &Ground) -> Result<Option<Vec<Ipv4Net>>> {
+        let Some(gateway) = self.gateway(ground).await? else { return Ok(None) };
+        let place = ground.region(&gateway.region);
+        let router = self.compute.get(&place, "routers", &ground.names.router()).await?;
+        Ok(router.map(|router| {
+            let ranges = router["bgp"]["advertisedIpRanges"].as_array().into_iter().flatten();
+            ranges.filter_map(|one| one["range"].as_str()?.parse().ok()).collect()
+        }))
+    }
+
     pub(crate) async fn set_router(
         &self,
         ground: &Ground,

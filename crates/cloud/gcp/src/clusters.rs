@@ -54,6 +54,11 @@ fn is_busy(cluster: &Value) -> bool {
     matches!(cluster["status"].as_str(), Some("PROVISIONING" | "STOPPING" | "STATUS_UNSPECIFIED") | None)
 }
 
+/// Whether a cluster is there and being changed, by whomever; Google takes no other change meanwhile.
+fn is_changing(cluster: &Value) -> bool {
+    is_busy(cluster) || cluster["status"] == "RECONCILING"
+}
+
 /// Why a cluster is none, if Google has given up on it.
 fn failure(cluster: &Value) -> Option<String> {
     if cluster["status"] != "ERROR" {
@@ -87,12 +92,12 @@ impl GcpCloud {
         Ok(difference(&current, &self.wanted_fence(ground, name, space)))
     }
 
-    /// A cluster once it is not on its way any more; none if it is gone.
-    async fn settled(&self, path: &str) -> Result<Option<Value>> {
+    /// A cluster once it is not at work any more; none if it is gone.
+    async fn settled(&self, path: &str, is_at_work: fn(&Value) -> bool) -> Result<Option<Value>> {
         let clock = self.compute.clock();
         wait(clock, Pace::SLOW, &format!("the cluster {path}"), || async {
             let found = self.container.get(path).await?;
-            let busy = found.as_ref().is_some_and(is_busy);
+            let busy = found.as_ref().is_some_and(is_at_work);
             Ok(if busy { Progress::Pending } else { Progress::Done(found) })
         })
         .await
@@ -116,7 +121,7 @@ impl GcpCloud {
         let body = described.body(&tag, &names::write(mark), &ground.names.network(), &subnet);
         let mut last = format!("the cluster {} was asked for and is not there", spec.name);
         for _ in 0..STEPS {
-            match self.settled(&path).await? {
+            match self.settled(&path, is_busy).await? {
                 None => self.container.create(ground, &described.location, &body).await?,
                 Some(cluster) if !ground.names.owns(&cluster) => {
                     return Err(CloudError::conflict(format!("{path} is there and is somebody else's")));
@@ -208,7 +213,7 @@ impl GcpCloud {
     async fn remove_at(&self, path: &str) -> Result<()> {
         let _turn = self.turns.take(path).await;
         for _ in 0..STEPS {
-            match self.settled(path).await? {
+            match self.settled(path, is_changing).await? {
                 None => return Ok(()),
                 Some(_) => self.container.delete(path).await?,
             }
@@ -237,6 +242,7 @@ mod tests {
         ] {
             let cluster = json!({"status": status, "statusMessage": "no quota"});
             assert_eq!((is_busy(&cluster), failure(&cluster).is_some()), (busy, failed), "{status}");
+            assert_eq!(is_changing(&cluster), busy || status == "RECONCILING");
         }
         assert_eq!(failure(&json!({"status": "ERROR", "statusMessage": "no quota"})).unwrap(), "no quota");
     }

@@ -103,12 +103,9 @@ impl GcpCloud {
         if !subnets.iter().any(|(name, _)| cluster_network(name).is_some()) {
             return Ok(subnets);
         }
-        let has_endpoints = !self.endpoint_subnets(ground).await?.is_empty();
-        let (zones, unsettled) =
-            try_join!(self.has_zones(ground), self.unsettled_router(ground, has_endpoints, None))?;
-        if !zones || unsettled.is_some() {
-            subnets.retain(|(name, _)| cluster_network(name).is_none());
-        }
+        let (zones, told) = try_join!(self.has_zones(ground), self.told(ground))?;
+        let is_told = |space: &Ipv4Net| told.as_ref().is_none_or(|told| told.contains(space));
+        subnets.retain(|(name, space)| cluster_network(name).is_none() || zones && is_told(space));
         Ok(subnets)
     }
 

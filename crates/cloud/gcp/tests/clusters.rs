@@ -2,14 +2,17 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use cloud_api::{At, Cloud, CloudErrorKind, ResourceSpec, cluster_network};
+use cloud_api::{At, Cloud, CloudErrorKind, PeeringSpec, ResourceSpec, cluster_network};
 use cloud_gcp::{GcpCloud, GcpOptions};
 use cloud_http::{HttpTransport, Request, Transport as _, auth::Environment};
 use cloud_sim::{Fault, Sim};
 use http::Method;
-use model::{Direction, EntryName, Packet, PermitEntry, Ports, Protocol, ResourceState, Segment, Traffic};
+use model::{
+    Direction, EntryName, NetworkName, Packet, PeeringName, PermitEntry, Ports, Protocol, ResourceState,
+    Segment, Traffic,
+};
 use serde_json::{Value, json};
 
 const PING: Packet = Packet { protocol: 1, src_port: 0, dst_port: 0 };
@@ -25,6 +28,7 @@ fn plugin(sim: &Sim) -> GcpCloud {
         dns_endpoint: Some(format!("{url}/dns/v1")),
         token: Some("t".to_owned()),
         kubernetes_clusters: true,
+        private_endpoints: true,
         ..GcpOptions::default()
     };
     let none: [(&str, &str); 0] = [];
@@ -59,10 +63,19 @@ async fn remove(cloud: &GcpCloud, resource: &str, region: &Segment) {
     cloud.delete_network(&at(), region).await.unwrap();
 }
 
+fn entry(direction: Direction, target: &str) -> PermitEntry {
+    let traffic = Traffic::new(direction, Protocol::Any, Ports::Any, Ports::Any).unwrap();
+    let (name, targets) =
+        (EntryName::reported(format!("{direction} {target}")), [target.parse().unwrap()].into());
+    PermitEntry::new(name, traffic, targets, Default::default()).unwrap()
+}
+
 fn outbound(target: &str) -> PermitEntry {
-    let traffic = Traffic::new(Direction::Outbound, Protocol::Any, Ports::Any, Ports::Any).unwrap();
-    let targets = [target.parse().unwrap()].into();
-    PermitEntry::new(EntryName::reported("out"), traffic, targets, Default::default()).unwrap()
+    entry(Direction::Outbound, target)
+}
+
+fn inbound(target: &str) -> PermitEntry {
+    entry(Direction::Inbound, target)
 }
 
 /// The firewalls of a project that a name begins with.
@@ -73,7 +86,12 @@ fn firewalls(sim: &Sim, start: &str) -> Vec<Value> {
 }
 
 async fn ask_dns(sim: &Sim, method: Method, path: &str, body: Value) -> Value {
-    let url = format!("{}/dns/v1/projects/p1/managedZones{path}", sim.url());
+    ask(sim, method, &format!("dns/v1/projects/p1/managedZones{path}"), body).await
+}
+
+/// What somebody asks for by hand.
+async fn ask(sim: &Sim, method: Method, path: &str, body: Value) -> Value {
+    let url = format!("{}/{path}", sim.url());
     let mut request = Request::new("by hand", method, url);
     request.header(http::header::AUTHORIZATION, "Bearer x");
     request.body = if body.is_null() { String::new() } else { body.to_string() }.into();
@@ -125,6 +143,47 @@ async fn what_is_opened_from_inside_stays_behind_the_fence() {
     assert_eq!((sim.left(), sim.defects()), (vec![], vec![]));
 }
 
+/// Whom both lists permit reaches every node and Pod: across a peering of VPCs, and at an endpoint.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_meets_other_sites_and_endpoints() {
+    let sim = Sim::start().await.unwrap();
+    let cloud = plugin(&sim);
+    let cluster = make(&cloud, "k", CLUSTER, "10.4.0.0/16").await;
+    let hosts = sim.hosts_in(cluster.address.net());
+    let other = At { site: "other.gcp".parse().unwrap(), deployment: "p1".to_owned() };
+    let far = name("us-west1");
+    cloud.ensure_network(&other, &far, "10.5.0.0/16".parse().unwrap()).await.unwrap();
+    let vm = cloud.create_resource(&other, &spec("vm", &far, INSTANCE)).await.unwrap();
+    let ends = [(&at(), &cluster.region), (&other, &far)]
+        .map(|(at, region)| NetworkName { site: at.site.clone(), region: region.clone() });
+    let [a, b] = ends;
+    let peering =
+        PeeringSpec { name: PeeringName::new(a, b).unwrap(), deployments: ["p1", "p1"].map(str::to_owned) };
+    cloud.ensure_peering(&peering).await.unwrap();
+    let peer = vm.address.net().addr();
+    let ways = || hosts.iter().all(|host| sim.reaches(*host, peer, &PING) && sim.reaches(peer, *host, &PING));
+    let both = |target: &str| [inbound(target), outbound(target)];
+    cloud.add_entries(&other, &vm.uri, &both("10.4.0.0/16")).await.unwrap();
+    assert!(!hosts.iter().any(|host| sim.reaches(*host, peer, &PING) || sim.reaches(peer, *host, &PING)));
+    cloud.add_entries(&at(), &cluster.uri, &both(&peer.to_string())).await.unwrap();
+    assert!(ways());
+
+    let service = r#"{"url":"projects/p2/regions/us-west1/serviceAttachments/db"}"#;
+    let endpoint = make(&cloud, "e", service, "10.6.0.0/16").await;
+    let target = endpoint.address.net().addr();
+    cloud.add_entries(&at(), &cluster.uri, &[outbound(&target.to_string())]).await.unwrap();
+    assert!(!hosts.iter().any(|host| sim.reaches(*host, target, &HTTPS)), "its own list says nothing");
+    cloud.add_entries(&at(), &endpoint.uri, &[inbound("10.4.0.0/16")]).await.unwrap();
+    assert!(hosts.iter().all(|host| sim.reaches(*host, target, &HTTPS)) && ways());
+
+    remove(&cloud, "e", &endpoint.region).await;
+    cloud.delete_peering(&peering).await.unwrap();
+    remove(&cloud, "k", &cluster.region).await;
+    cloud.delete_resource(&other, &name("vm")).await.unwrap();
+    cloud.delete_network(&other, &far).await.unwrap();
+    assert_eq!((sim.left(), sim.defects()), (vec![], vec![]));
+}
+
 /// A cluster that did not come up is removed and asked for again; one that never does is reported, and goes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_that_failed_is_made_anew_or_reported() {
@@ -141,6 +200,30 @@ async fn a_cluster_that_failed_is_made_anew_or_reported() {
     assert!(failed.message.contains("have registered"), "{failed}");
     assert_eq!(cloud.list(&at()).await.unwrap().resources, []);
     remove(&cloud, "k", &region).await;
+    assert_eq!((sim.left(), sim.defects()), (vec![], vec![]));
+}
+
+/// A pool that somebody adds by hand without the cluster's tag is outside the fence: the cluster is not as it should be.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_outside_the_fence_are_seen() {
+    let sim = Sim::start().await.unwrap();
+    let cloud = plugin(&sim);
+    let cluster = make(&cloud, "k", CLUSTER, "10.4.0.0/16").await;
+    let (pools, tag) = (format!("v1/{}/nodePools", cluster.uri), cluster.uri.rsplit('/').next().unwrap());
+    let pool = |name: &str, tags: &[&str]| json!({"nodePool": {"name": name, "config": {"tags": tags}}});
+    let listed = async || cloud.list(&at()).await.unwrap().resources.len();
+    ask(&sim, Method::POST, &pools, pool("tagged", &[tag])).await;
+    sim.pass(Duration::from_secs(600));
+    assert_eq!(listed().await, 1);
+    ask(&sim, Method::POST, &pools, pool("bare", &["mine"])).await;
+    assert_eq!(listed().await, 0);
+    let seen = cloud.create_resource(&at(), &spec("k", &cluster.region, CLUSTER)).await.unwrap_err();
+    assert_eq!(seen.kind, CloudErrorKind::Conflict);
+    assert!(seen.message.contains("bare") && seen.message.contains(tag), "{seen}");
+    sim.pass(Duration::from_secs(600));
+    ask(&sim, Method::DELETE, &format!("{pools}/bare"), Value::Null).await;
+    assert_eq!(listed().await, 1);
+    remove(&cloud, "k", &cluster.region).await;
     assert_eq!((sim.left(), sim.defects()), (vec![], vec![]));
 }
 

@@ -72,28 +72,35 @@ fn target(ask: &Ask<'_>) -> Option<Target> {
     }
 }
 
-/// `P/locations/L/clusters/N`, `P/locations/L/operations/N`.
+/// `P/locations/L/clusters/N`, `P/locations/L/operations/N`; of a cluster's pools `P/locations/L/clusters/N/nodePools/P`.
 fn container_target(method: &str, rest: &str) -> Option<Target> {
     let parts: Vec<&str> = rest.split('/').collect();
-    let (project, location, collection, name) = match parts.as_slice() {
-        [project, "locations", location, collection] => (project, location, collection, ""),
-        [project, "locations", location, collection, name] => (project, location, collection, *name),
+    let (project, location, collection, name, below) = match parts.as_slice() {
+        [project, "locations", location, collection] => (project, location, collection, "", None),
+        [project, "locations", location, collection, name] => (project, location, collection, *name, None),
+        [project, "locations", location, "clusters", name, "nodePools"] => {
+            (project, location, &"clusters", *name, Some(""))
+        }
+        [project, "locations", location, "clusters", name, "nodePools", pool] => {
+            (project, location, &"clusters", *name, Some(*pool))
+        }
         _ => return None,
     };
-    let verb = match (method, name.is_empty()) {
+    let verb = match (method, below.unwrap_or(name).is_empty()) {
         ("GET", true) => "list",
         ("POST", true) => "create",
         ("GET", false) => "get",
         ("DELETE", false) => "delete",
         _ => return None,
     };
+    let of = if below.is_some() { ".nodePools" } else { "" };
     Some(Target {
         project: (*project).to_owned(),
         scope: format!("locations/{location}"),
         collection: (*collection).to_owned(),
         name: name.to_owned(),
-        verb: String::new(),
-        method: format!("container.projects.locations.{collection}.{verb}"),
+        verb: below.unwrap_or_default().to_owned(),
+        method: format!("container.projects.locations.{collection}{of}.{verb}"),
     })
 }
 

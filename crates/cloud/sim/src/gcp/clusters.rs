@@ -108,6 +108,9 @@ impl Gce {
     pub(super) fn call_container(&mut self, request: &Request<'_>) -> Outcome {
         let target = request.target;
         let path = request.path(&target.name);
+        if target.method.contains(".nodePools.") {
+            return self.change_pools(request, &path);
+        }
         match (target.collection.as_str(), target.method.rsplit('.').next().unwrap_or_default()) {
             ("clusters", "create") => self.create_cluster(request),
             ("clusters", "get") => self.objects.get(&path).map(show).ok_or_else(|| missing(&path)),
@@ -329,12 +332,48 @@ impl Gce {
         Ok(())
     }
 
-    fn delete_cluster(&mut self, request: &Request<'_>, path: &str) -> Outcome {
+    /// A cluster that can be changed.
+    fn idle(&self, path: &str) -> Result<&Value, Refusal> {
         let cluster = self.objects.get(path).ok_or_else(|| missing(path))?;
-        if !cluster["_until"].is_null() {
-            let message = format!("Cluster is running incompatible operation {}.", cluster["_operation"]);
-            return Err(refuse(400, "failedPrecondition", message));
+        match cluster["_until"].is_null() {
+            true => Ok(cluster),
+            false => {
+                let message = format!("Cluster is running incompatible operation {}.", cluster["_operation"]);
+                Err(refuse(400, "failedPrecondition", message))
+            }
         }
+    }
+
+    /// A pool comes, without nodes as yet, or goes.
+    fn change_pools(&mut self, request: &Request<'_>, path: &str) -> Outcome {
+        let mut cluster = self.idle(path)?.clone();
+        let mut pools = cluster["nodePools"].as_array().cloned().unwrap_or_default();
+        let kind =
+            if request.target.method.ends_with("create") { "CREATE_NODE_POOL" } else { "DELETE_NODE_POOL" };
+        match request.target.verb.as_str() {
+            "" => {
+                let mut pool = request.body["nodePool"].clone();
+                if pools.iter().any(|other| other["name"] == pool["name"]) {
+                    return Err(refuse(409, "alreadyExists", format!("Already exists: {}.", pool["name"])));
+                }
+                pool["status"] = "RUNNING".into();
+                pools.push(pool);
+            }
+            name => {
+                let place = pools.iter().position(|pool| pool["name"] == name);
+                pools.remove(place.ok_or_else(|| missing(name))?);
+            }
+        }
+        let until = request.ask.now + MAKING;
+        cluster["nodePools"] = pools.into();
+        cluster["status"] = "RECONCILING".into();
+        cluster["_until"] = until.into();
+        self.objects.insert(path.to_owned(), cluster);
+        Ok(self.begin(request, kind, path, until))
+    }
+
+    fn delete_cluster(&mut self, request: &Request<'_>, path: &str) -> Outcome {
+        let cluster = self.idle(path)?;
         let (until, link) = (request.ask.now + REMOVING, cluster["selfLink"].clone());
         self.objects.change(
             |other, object| other == path || object["_cluster"] == link,
