@@ -121,6 +121,8 @@ async fn a_cluster_is_permitted_and_explained_as_its_block() {
     permit_rule(&fixture, "b.db", "default.a.web", 0).await;
     let explained = explain(&fixture).await;
     assert_eq!(explained["allowed"], true, "{explained}");
+    assert_eq!(explained["destination"]["workloads"][0], "cluster default.b.db", "{explained}");
+    assert_eq!(explained["destination"]["enforced_on"][0], "cloud/b", "{explained}");
     let pod = block.replace(".0.0/16", ".7.9");
     let path = format!("/explain?source=default.a.web&destination={pod}&protocol=tcp&port=5432");
     let (_, by_address) = fixture.rest("GET", &path, "").await;

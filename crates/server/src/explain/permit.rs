@@ -10,6 +10,8 @@ use orchestrator::execute::{Orchestrator, ResourceView};
 use policy::explain::{Endpoint, Explanation, Query, Side, Stage};
 use wire::trestle::v1::{ExplainResponse, ExplainedSide, ExplainedStep};
 
+use crate::enforcer::span_key;
+
 /// Replaces the engine's default, which is open, by what the permit lists in force say.
 pub fn decide(
     orchestrator: &Orchestrator,
@@ -23,6 +25,14 @@ pub fn decide(
         let name = end.as_ref().map(|resource| resource.name.to_string());
         name.or_else(|| address.map(|address| address.to_string())).unwrap_or_default()
     });
+    for (told, end) in [&mut response.source, &mut response.destination].into_iter().zip(&ends) {
+        let (Some(told), Some(resource)) = (told.as_mut(), end) else { continue };
+        // A cluster, which the engine does not know.
+        if told.workloads.is_empty() {
+            told.workloads.push(format!("cluster {}", resource.name));
+            told.enforced_on = vec![span_key(&resource.name.cloud)];
+        }
+    }
     let sides = [
         (Direction::Outbound, &ends[0], destination.address, &explanation.egress, &mut response.egress),
         (Direction::Inbound, &ends[1], source.address, &explanation.ingress, &mut response.ingress),
