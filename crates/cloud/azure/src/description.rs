@@ -1,30 +1,37 @@
 //! What a user writes for a machine: Azure's own JSON, with its location. No network settings.
 
-use cloud_api::{CloudError, no_clusters};
+use cloud_api::CloudError;
 use model::Segment;
 use serde_json::{Map, Value, json};
 
 use crate::names::region_of;
 
-/// Fields of a machine that a user may set.
-const FIELDS: [&str; 7] = ["location", "properties", "zones", "identity", "plan", "tags", "extendedLocation"];
-/// Properties of a managed cluster.
-const CLUSTER: [&str; 1] = ["agentPoolProfiles"];
-const SHAPE: &str = r#"is JSON such as {"location": "westus2", "properties": {"hardwareProfile": {"vmSize": "Standard_B1s"}, "storageProfile": {…}, "osProfile": {…}}}"#;
-
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Description {
-    pub(crate) region: Segment,
-    pub(crate) fields: Map<String, Value>,
+/// What all descriptions have: a location, properties, tags.
+pub(crate) struct Frame {
+    /// What is described.
+    pub(crate) what: &'static str,
+    /// Fields that a user may set.
+    pub(crate) fields: &'static [&'static str],
+    pub(crate) shape: &'static str,
 }
 
-impl Description {
-    pub(crate) fn parse(text: &str) -> Result<Self, CloudError> {
-        let invalid =
-            |what: String| CloudError::invalid(format!("the description of an Azure virtual machine {what}"));
-        let mut fields: Map<String, Value> =
-            serde_json::from_str(text).map_err(|err| invalid(format!("{SHAPE}; this is not: {err}")))?;
-        if let Some(strange) = fields.keys().find(|name| !FIELDS.contains(&name.as_str())) {
+const MACHINE: Frame = Frame {
+    what: "an Azure virtual machine",
+    fields: &["location", "properties", "zones", "identity", "plan", "tags", "extendedLocation"],
+    shape: r#"is JSON such as {"location": "westus2", "properties": {"hardwareProfile": {"vmSize": "Standard_B1s"}, "storageProfile": {…}, "osProfile": {…}}}"#,
+};
+
+pub(crate) fn invalid(what: &str, fault: impl std::fmt::Display) -> CloudError {
+    CloudError::invalid(format!("the description of {what} {fault}"))
+}
+
+impl Frame {
+    /// The region, and all fields.
+    pub(crate) fn read(&self, text: &str) -> Result<(Segment, Map<String, Value>), CloudError> {
+        let invalid = |fault: String| invalid(self.what, fault);
+        let mut fields: Map<String, Value> = serde_json::from_str(text)
+            .map_err(|err| invalid(format!("{}; this is not: {err}", self.shape)))?;
+        if let Some(strange) = fields.keys().find(|name| !self.fields.contains(&name.as_str())) {
             return Err(invalid(format!("has {strange}, which Trestle sets or Azure does not know")));
         }
         let region = fields.get("location").and_then(Value::as_str).and_then(region_of);
@@ -36,16 +43,32 @@ impl Description {
         {
             return Err(invalid(format!("has the tag {key}, which is Trestle's own")));
         }
+        match fields.get("properties") {
+            Some(Value::Object(_)) => Ok((region, fields)),
+            _ => Err(invalid("has no properties".to_owned())),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Description {
+    pub(crate) region: Segment,
+    pub(crate) fields: Map<String, Value>,
+}
+
+impl Description {
+    pub(crate) fn parse(text: &str) -> Result<Self, CloudError> {
+        let (region, mut fields) = MACHINE.read(text)?;
+        let invalid = |fault: &str| invalid(MACHINE.what, fault);
         let Some(Value::Object(properties)) = fields.get_mut("properties") else {
-            return Err(invalid("has no properties".to_owned()));
+            return Err(invalid("has no properties"));
         };
-        no_clusters(CLUSTER.iter().find(|name| properties.contains_key(**name)), "Azure")?;
         if properties.contains_key("networkProfile") {
             let why = "sets the network with networkProfile, which Trestle does; leave it out";
-            return Err(invalid(why.to_owned()));
+            return Err(invalid(why));
         }
         if !properties.get("hardwareProfile").is_some_and(Value::is_object) {
-            return Err(invalid("has no hardwareProfile in its properties".to_owned()));
+            return Err(invalid("has no hardwareProfile in its properties"));
         }
         // Disks go with the machine, so that nothing is left when it is deleted.
         if let Some(Value::Object(storage)) = properties.get_mut("storageProfile") {
@@ -85,8 +108,5 @@ mod tests {
         ] {
             assert!(Description::parse(bad).is_err(), "{bad}");
         }
-        let cluster = r#"{"location":"westus2","properties":{"agentPoolProfiles":[{"count":3}]}}"#;
-        let refused = Description::parse(cluster).unwrap_err();
-        assert_eq!(refused.kind, cloud_api::CloudErrorKind::Unsupported, "{refused}");
     }
 }

@@ -60,8 +60,13 @@ pub fn services(cloud: &str) -> &'static [&'static str] {
 
 /// A description of a managed cluster in the first region and one in the second, if the cloud has clusters.
 pub fn clusters(cloud: &str) -> Option<[&'static str; 2]> {
-    let _ = cloud;
-    None
+    match cloud {
+        "azure" => Some([
+            r#"{"location":"westus2","identity":{"type":"UserAssigned","userAssignedIdentities":{"/subscriptions/s1/resourceGroups/g1/providers/Microsoft.ManagedIdentity/userAssignedIdentities/aks":{}}},"properties":{"agentPoolProfiles":[{"name":"nodes","mode":"System","count":1,"vmSize":"Standard_D2s_v5"}]}}"#,
+            r#"{"location":"westeurope","identity":{"type":"UserAssigned","userAssignedIdentities":{"/subscriptions/s1/resourceGroups/g1/providers/Microsoft.ManagedIdentity/userAssignedIdentities/aks":{}}},"properties":{"agentPoolProfiles":[{"name":"nodes","mode":"System","count":1,"vmSize":"Standard_D2s_v5"}]}}"#,
+        ]),
+        _ => None,
+    }
 }
 
 /// Where a namespace is in a cloud.
