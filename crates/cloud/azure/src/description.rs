@@ -35,6 +35,8 @@ impl Frame {
             return Err(invalid(format!("has {strange}, which Trestle sets or Azure does not know")));
         }
         let region = fields.get("location").and_then(Value::as_str).and_then(region_of);
+        // What is behind a dash says which network of a location is meant.
+        let region = region.filter(|region| !region.as_str().contains('-'));
         let region = region.ok_or_else(|| invalid("names no location".to_owned()))?;
         fields.insert("location".to_owned(), region.as_str().into());
         let tags = fields.get("tags").and_then(Value::as_object).into_iter().flatten();
@@ -100,6 +102,7 @@ mod tests {
             "{}",
             r#"{"location":"westus2"}"#,
             r#"{"location":"","properties":{"hardwareProfile":{}}}"#,
+            r#"{"location":"westus2-k8s-k","properties":{"hardwareProfile":{}}}"#,
             r#"{"properties":{"hardwareProfile":{}}}"#,
             r#"{"location":"westus2","properties":{}}"#,
             r#"{"location":"westus2","name":"x","properties":{"hardwareProfile":{}}}"#,

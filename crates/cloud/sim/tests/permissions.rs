@@ -108,9 +108,9 @@ async fn everything(cloud: &dyn Cloud, at: &At, other: &At, descriptions: [&str;
 
 /// A service of somebody else, behind an address of ours.
 async fn make_and_remove_endpoint(cloud: &dyn Cloud, at: &At, space: &str, description: &str) {
-    let region = cloud.inspect_resource(at, &"a".parse().unwrap(), description).await.unwrap();
-    cloud.ensure_network(at, &region, space.parse().unwrap()).await.unwrap();
     let name: Segment = "e".parse().unwrap();
+    let region = cloud.inspect_resource(at, &name, description).await.unwrap();
+    cloud.ensure_network(at, &region, space.parse().unwrap()).await.unwrap();
     let description = description.to_owned();
     let spec = ResourceSpec { name: name.clone(), region: region.clone(), description };
     let made = cloud.create_resource(at, &spec).await.unwrap();
@@ -164,9 +164,14 @@ async fn many_rules_and_zones(cloud: &AwsCloud, at: &At) {
 }
 
 fn documented(page: &str, prefix: &str) -> BTreeSet<String> {
+    documented_below(page, "## Permissions", prefix)
+}
+
+/// In the first block below a heading.
+fn documented_below(page: &str, heading: &str, prefix: &str) -> BTreeSet<String> {
     let path = format!("{}/../../../docs/clouds/{page}", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).unwrap();
-    let (_, section) = text.split_once("## Permissions").unwrap();
+    let (_, section) = text.split_once(heading).unwrap();
     let block = section.split("```").nth(1).unwrap();
     let words = block.split(|letter: char| !letter.is_ascii_alphanumeric() && !":./_".contains(letter));
     words.filter(|word| word.starts_with(prefix)).map(str::to_owned).collect()
@@ -284,6 +289,24 @@ async fn azure_permissions_are_the_documented_ones() {
     let documented: BTreeSet<String> =
         documented("azure.md", "Microsoft.").into_iter().filter(|name| !referring(name)).collect();
     assert_eq!(used, documented);
+    assert_eq!(sim.objects(), before);
+
+    // Clusters take a few more, which nobody needs who has none.
+    let operations = Arc::new(Operations::default());
+    let options = AzureOptions { kubernetes_clusters: true, ..options };
+    let cloud = AzureCloud::with(
+        &options,
+        Environment::of(none),
+        Some(Arc::clone(&sim.clock) as _),
+        Some(Arc::clone(&operations) as _),
+    )
+    .unwrap();
+    let cluster = r#"{"location":"westus2","identity":{"type":"UserAssigned","userAssignedIdentities":{"/i":{}}},"properties":{"agentPoolProfiles":[{"name":"nodes","mode":"System"}]}}"#;
+    make_and_remove_endpoint(&cloud, &at("ns.azure", group), "10.3.0.0/16", cluster).await;
+    let more: BTreeSet<String> = operations.0.lock().unwrap().difference(&used).cloned().collect();
+    let documented = documented_below("azure.md", "### Further permissions", "Microsoft.");
+    let referring = |name: &String| name.ends_with("/assign/action");
+    assert_eq!(more, documented.into_iter().filter(|name| !referring(name)).collect());
     assert_eq!(sim.objects(), before);
 }
 

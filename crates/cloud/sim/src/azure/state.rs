@@ -177,11 +177,13 @@ impl Azure {
             // It stays as it was.
             self.objects = before.clone();
         }
+        // What failed once and fails again has not come to be.
+        let was_failed = there.as_ref().is_some_and(|there| there["_fails"] == true);
         let starves = is_new && self.starves(&id);
         if let Some(object) = self.objects.get_mut(&key(&id)) {
             object["_until"] = until.into();
             object["_gone"] = (deletes && !request.fails).into();
-            object["_fails"] = ((request.fails || starves) && is_new).into();
+            object["_fails"] = ((request.fails || starves) && (is_new || was_failed)).into();
             let state = match (deletes, is_new && is(&target.kind, CLUSTERS)) {
                 (true, _) => "Deleting",
                 (false, true) => "Creating",

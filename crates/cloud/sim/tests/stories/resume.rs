@@ -9,10 +9,10 @@ use std::{collections::BTreeMap, net::IpAddr};
 use cloud_api::{At, Cloud, CloudError, CloudErrorKind, ResourceSpec};
 use cloud_sim::{Call, Sim};
 use model::{
-    CloudTraits, ConnectionSpec, Direction, EntryName, PermitEntry, Ports, Protocol, Secret, Traffic,
+    CloudTraits, ConnectionSpec, Direction, EntryName, PermitEntry, Ports, Protocol, Secret, Segment, Traffic,
 };
 
-use super::house::{deployment, description, plugin, services};
+use super::house::{clusters, deployment, description, plugin, services};
 
 fn at(kind: &str) -> At {
     At { site: format!("ns.{kind}").parse().unwrap(), deployment: deployment(kind).to_owned() }
@@ -63,6 +63,14 @@ async fn build(cloud: &dyn Cloud, kind: &str) {
         let endpoint = cloud.create_resource(&at, &spec).await.unwrap();
         cloud.add_entries(&at, &endpoint.uri, &entries).await.unwrap();
     }
+    if let Some([cluster, _]) = clusters(kind) {
+        let name: Segment = "k".parse().unwrap();
+        let region = cloud.inspect_resource(&at, &name, cluster).await.unwrap();
+        cloud.ensure_network(&at, &region, "10.64.0.0/16".parse().unwrap()).await.unwrap();
+        let spec = ResourceSpec { name, region, description: cluster.to_owned() };
+        let cluster = cloud.create_resource(&at, &spec).await.unwrap();
+        cloud.add_entries(&at, &cluster.uri, &entries).await.unwrap();
+    }
     cloud.ensure_nat(&at, &region).await.unwrap();
     cloud.create_gateway(&at, 64_514).await.unwrap();
     cloud.create_bgp_sessions(&at, &link(kind)).await.unwrap();
@@ -83,6 +91,12 @@ async fn tear(cloud: &dyn Cloud, kind: &str) {
         if of_it != region {
             insist(async || cloud.delete_network(&at, &of_it).await).await;
         }
+    }
+    if let Some([cluster, _]) = clusters(kind) {
+        let name: Segment = "k".parse().unwrap();
+        let region = cloud.inspect_resource(&at, &name, cluster).await.unwrap();
+        insist(async || cloud.delete_resource(&at, &name).await).await;
+        insist(async || cloud.delete_network(&at, &region).await).await;
     }
     insist(async || cloud.delete_network(&at, &region).await).await;
 }
