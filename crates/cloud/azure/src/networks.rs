@@ -37,7 +37,15 @@ pub(crate) fn listed<'o>(object: &'o Value, field: &str) -> impl Iterator<Item =
 }
 
 /// Fields of a subnet that only Azure sets.
-const READ_ONLY: [&str; 4] = ["provisioningState", "ipConfigurations", "privateEndpoints", "purpose"];
+const READ_ONLY: [&str; 7] = [
+    "ipConfigurationProfiles",
+    "ipConfigurations",
+    "privateEndpoints",
+    "provisioningState",
+    "purpose",
+    "resourceNavigationLinks",
+    "serviceAssociationLinks",
+];
 
 /// A subnet as it is sent to be written again, as it is.
 pub(crate) fn rewritten(subnet: &Value) -> Value {
