@@ -14,7 +14,7 @@ use ipnet::Ipv4Net;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::names::kind;
+use crate::names::{kind, whole};
 
 /// How the plugin is set up.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -276,6 +276,10 @@ impl Arm {
                         && matches!(failure.class(), Class::Failed | Class::Busy | Class::Throttled) =>
                 {
                     self.clock().sleep(Duration::from_secs(2 * u64::from(tries))).await;
+                    if failure.is(Class::Busy) {
+                        // Perhaps with what was asked for here, and whose answer got lost.
+                        self.settled(whole(id)).await?;
+                    }
                     tries += 1;
                 }
                 outcome => return outcome,

@@ -32,6 +32,11 @@ impl Ground {
     }
 }
 
+fn is_there(cluster: &Value) -> bool {
+    let state = cluster["properties"]["provisioningState"].as_str().unwrap_or_default();
+    !NOT_THERE.contains(&state)
+}
+
 /// A cluster as the contract knows it.
 fn state_of(ground: &Ground, cluster: &Value, vnet: &Vnet) -> Option<ResourceState> {
     Some(ResourceState {
@@ -69,6 +74,7 @@ impl AzureCloud {
             }
         };
         self.guard(ground, &ids).await?;
+        self.open_border(ground, network).await?;
         let unreadable =
             || CloudError::unavailable(format!("the cluster {}.{} has no name yet", ground.site, spec.name));
         state_of(ground, &cluster, &vnet).ok_or_else(unreadable)
@@ -84,10 +90,7 @@ impl AzureCloud {
         if !vnets.iter().any(|vnet| cluster_network(&vnet.region).is_some()) {
             return Ok(Vec::new());
         }
-        let there = |cluster: &&Value| {
-            let state = cluster["properties"]["provisioningState"].as_str().unwrap_or_default();
-            ground.names.owns(cluster) && !NOT_THERE.contains(&state)
-        };
+        let there = |cluster: &&Value| ground.names.owns(cluster) && is_there(cluster);
         let resource = |cluster: &Value| {
             let network = tag(cluster, NETWORK)?;
             let vnet = vnets.iter().find(|vnet| vnet.region.as_str() == network)?;

@@ -134,7 +134,7 @@ impl AzureCloud {
             }
         };
         // Whichever came first: a network uses the site's gateway.
-        match self.has_gateway(ground).await? {
+        match self.has_gateway(ground).await? && self.may_join(ground, region).await? {
             true => self.join_hub(ground, region, &vnet).await,
             false => Ok(()),
         }

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc};
+use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc, time::Duration};
 
 use cloud_api::{At, Cloud as _, CloudErrorKind, ResourceSpec};
 use cloud_azure::{AzureCloud, AzureOptions};
@@ -68,7 +68,7 @@ async fn tool(sim: &Sim, id: &str, body: Option<Value>) -> Value {
     request.header(http::header::AUTHORIZATION, "Bearer x");
     let reply = HttpTransport::new(None).unwrap().send(&request).await.unwrap();
     assert!(reply.status < 300, "{}", reply.text());
-    sim.pass(std::time::Duration::from_secs(10));
+    sim.pass(Duration::from_secs(10));
     serde_json::from_slice(&reply.body).unwrap()
 }
 
@@ -109,6 +109,44 @@ async fn the_api_server_is_behind_the_permit_list_too() {
     }
 }
 
+/// While AKS makes a cluster, its API server is not guarded; so nobody is led to it, until it is.
+#[tokio::test]
+async fn a_cluster_that_is_being_made_is_on_no_gateway() {
+    let sim = Sim::start().await.unwrap();
+    let killed = plugin(&sim);
+    killed.ensure_network(&at(), &"westus2".parse().unwrap(), "10.1.0.0/16".parse().unwrap()).await.unwrap();
+    killed.create_gateway(&at(), 64_514).await.unwrap();
+    let (place, spec) = (at(), spec("westus2"));
+    killed.ensure_network(&place, &spec.region, "10.0.0.0/16".parse().unwrap()).await.unwrap();
+    sim.take_calls();
+    let making = async { killed.create_resource(&place, &spec).await };
+    let asked = async {
+        let is_write = |call: &cloud_sim::Call| call.operation.ends_with("managedClusters/write");
+        for _ in 0..10_000 {
+            if sim.take_calls().iter().any(is_write) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        panic!("it is not asked for");
+    };
+    tokio::select! {
+        done = making => panic!("it is asked for before it is made: {done:?}"),
+        () = asked => {}
+    }
+    assert!(lets_in(&sim), "AKS has switched the group off");
+    let joined = || sim.wire().networks.values().filter(|network| !network.learns_from.is_empty()).count();
+    assert_eq!(joined(), 2, "the hub and the region's network");
+    // Neither by who looks after the gateway, nor by who looks after the network.
+    let cloud = plugin(&sim);
+    cloud.create_gateway(&place, 64_514).await.unwrap();
+    cloud.ensure_network(&place, &spec.region, "10.0.0.0/16".parse().unwrap()).await.unwrap();
+    assert_eq!((lets_in(&sim), joined()), (true, 2));
+    cloud.create_resource(&place, &spec).await.unwrap();
+    assert!(!lets_in(&sim));
+    assert_eq!(joined(), 3);
+}
+
 /// NAT comes and goes, and the subnet stays in its group all the while.
 #[tokio::test]
 async fn nat_leaves_the_border_alone() {
@@ -118,7 +156,7 @@ async fn nat_leaves_the_border_alone() {
     let before = tool(&sim, &subnet(&made), None).await["properties"].clone();
     let network = spec("westus2").region;
     cloud.ensure_nat(&at(), &network).await.unwrap();
-    assert_eq!(cloud.list(&at()).await.unwrap().nats, [network.clone()]);
+    assert_eq!(cloud.list(&at()).await.unwrap().nats, std::slice::from_ref(&network));
     assert!(!lets_in(&sim) && cloud.permit_list(&at(), &made.uri).await.unwrap().is_empty());
     cloud.delete_nat(&at(), &network).await.unwrap();
     assert_eq!(tool(&sim, &subnet(&made), None).await["properties"], before);
@@ -175,6 +213,19 @@ async fn a_cluster_that_failed_is_asked_for_again() {
     cloud.delete_resource(&at(), &name()).await.unwrap();
     sim.script("managedClusters/write", Fault::Failed, 4);
     cloud.create_resource(&at(), &spec).await.unwrap_err();
+    remove(&cloud, "westus2").await;
+    assert_eq!(sim.left(), Vec::<String>::new());
+}
+
+/// Azure is busy with what was asked for, longer than anybody repeats a question.
+#[tokio::test]
+async fn a_cluster_whose_answer_got_lost_is_waited_for() {
+    let sim = Sim::start().await.unwrap();
+    let cloud = plugin(&sim);
+    for operation in ["managedClusters/write", "managedClusters/delete"] {
+        sim.script(operation, Fault::Lost, 1);
+    }
+    make(&cloud, "westus2").await;
     remove(&cloud, "westus2").await;
     assert_eq!(sim.left(), Vec::<String>::new());
 }

@@ -6,11 +6,13 @@
 //!   10.4.128.0/17    the cluster's services, which no route leads to
 //! ```
 
-use cloud_api::CloudError;
+use cloud_api::{CloudError, cluster_network};
+use futures::try_join;
 use ipnet::Ipv4Net;
 use model::Segment;
 use serde_json::{Value, json};
 
+use super::is_there;
 use crate::{
     adopt::NETWORK,
     cloud::{AzureCloud, Ground, Result},
@@ -145,7 +147,31 @@ impl AzureCloud {
     pub(crate) async fn close_border(&self, ground: &Ground, layout: &Layout) -> Result<()> {
         let ids = Border::of(ground, layout.network.as_str());
         self.close(ground, layout, &ids).await?;
-        self.guard(ground, &ids).await
+        self.guard(ground, &ids).await?;
+        let _turn = self.networks_turn(&ground.site).await;
+        self.leave_hub(ground, &layout.network).await
+    }
+
+    /// Lets a cluster's network use the gateway, now that all that is in it is guarded.
+    pub(crate) async fn open_border(&self, ground: &Ground, network: &Segment) -> Result<()> {
+        let _turn = self.networks_turn(&ground.site).await;
+        let ids = Border::of(ground, network.as_str());
+        match self.arm.get(&ids.vnet).await? {
+            Some(vnet) if self.has_gateway(ground).await? => self.join_hub(ground, network, &vnet).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a network may use the gateway. A cluster's may not while the cluster is made: see `guard`.
+    pub(crate) async fn may_join(&self, ground: &Ground, network: &Segment) -> Result<bool> {
+        if cluster_network(network).is_none() {
+            return Ok(true);
+        }
+        let ids = Border::of(ground, network.as_str());
+        let subnet = ids.subnet();
+        let (cluster, subnet) = try_join!(self.arm.get(&ids.cluster), self.arm.get(&subnet))?;
+        let is_guarded = subnet.is_some_and(|subnet| ids.guards(&subnet));
+        Ok(is_guarded && cluster.is_some_and(|cluster| is_there(&cluster)))
     }
 
     /// Puts a cluster's subnet into its group, if it is not in it. AKS switches the group off for private endpoints when
