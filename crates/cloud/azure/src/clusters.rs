@@ -12,7 +12,7 @@ use model::{ResourceState, Segment};
 use serde_json::Value;
 
 pub(crate) use description::ClusterDescription;
-pub(crate) use network::{BLOCK, Border, check_space, halves, whole};
+pub(crate) use network::{BLOCK, Border, check_space, halves, space_of};
 
 use crate::{
     adopt::NETWORK,

@@ -12,7 +12,7 @@ use crate::{
     adopt::{NETWORK, adopted_names, is_adopted},
     api::is_made,
     cloud::{AzureCloud, Ground, Result},
-    clusters::{Border, check_space, halves, whole},
+    clusters::{Border, check_space, halves, space_of},
     names::{NAME, is_same_id, peer_of, region_of, tag},
     resources::state_of,
 };
@@ -284,7 +284,7 @@ pub(crate) fn vnet_of(ground: &Ground, object: &Value) -> Option<Vnet> {
     let ours = object["name"].as_str()?.starts_with(&prefix) && ground.names.owns(object);
     let block: Ipv4Net = object["properties"]["addressSpace"]["addressPrefixes"][0].as_str()?.parse().ok()?;
     let region = network_of(object)?;
-    let space = if cluster_network(&region).is_some() { whole(block)? } else { block };
+    let space = if cluster_network(&region).is_some() { space_of(block)? } else { block };
     (ours && is_made(object)).then(|| Vnet { region, space, block, object: object.clone() })
 }
 

@@ -30,6 +30,8 @@ const RESERVED: [Ipv4Net; 4] = [
     Ipv4Net::new_assert(std::net::Ipv4Addr::new(172, 31, 0, 0), 16),
     Ipv4Net::new_assert(std::net::Ipv4Addr::new(192, 0, 2, 0), 24),
 ];
+/// The block of a cluster's nodes and Pods, in the tags of the group that guards it.
+pub(crate) const BLOCK: &str = "trestle-block";
 /// How a subnet's security group also holds for private endpoints, such as the API server's.
 const POLICIES: &str = "privateEndpointNetworkPolicies";
 const GUARDED: [&str; 2] = ["NetworkSecurityGroupEnabled", "Enabled"];
@@ -108,30 +110,35 @@ pub(crate) fn halves(space: Ipv4Net) -> (Ipv4Net, Ipv4Net) {
 }
 
 /// The space that a cluster's network was asked for with, by the block that its virtual network has.
-pub(crate) fn whole(block: Ipv4Net) -> Option<Ipv4Net> {
+pub(crate) fn space_of(block: Ipv4Net) -> Option<Ipv4Net> {
     block.supernet()
 }
 
 impl AzureCloud {
-    /// Makes the group that guards a cluster's subnet, closed. One that is there has not been in force since it was
-    /// last closed, if there is no cluster.
-    async fn close(&self, ground: &Ground, layout: &Layout, border_ids: &Border) -> Result<()> {
-        let rules = border(layout.block);
-        let tags = [(NETWORK, layout.network.as_str()), (BLOCK, &layout.block.to_string())];
+    /// Makes the group that guards a cluster's subnet, closed, unless one is there that fits.
+    async fn close(
+        &self,
+        ground: &Ground,
+        layout: &Layout,
+        ids: &Border,
+        fits: impl Fn(&[Value]) -> bool,
+    ) -> Result<()> {
+        let block = layout.block.to_string();
+        let tags = [(NETWORK, layout.network.as_str()), (BLOCK, block.as_str())];
         let body = json!({
             "location": layout.location.as_str(),
             "tags": ground.names.tags(&tags),
-            "properties": {"securityRules": rules},
+            "properties": {"securityRules": border(layout.block)},
         });
         let fits = |group: &Value| {
-            let same = |rules: &[Value]| is_same(rules, &border(layout.block));
-            tag(group, BLOCK) == Some(&layout.block.to_string())
-                && group["properties"]["securityRules"].as_array().is_some_and(|rules| same(rules))
+            let rules = group["properties"]["securityRules"].as_array();
+            tag(group, BLOCK) == Some(block.as_str()) && rules.is_some_and(|rules| fits(rules))
         };
-        self.ensure(ground, &border_ids.group, &body, fits).await.map(drop)
+        self.ensure(ground, &ids.group, &body, fits).await.map(drop)
     }
 
-    /// Makes the group of a cluster's network, and says how the subnet is put into it.
+    /// Makes the group of a cluster's network, and says how the subnet is put into it. If there is one, a cluster may live
+    /// in it, and its list stays.
     pub(crate) async fn close_network(
         &self,
         ground: &Ground,
@@ -139,14 +146,14 @@ impl AzureCloud {
         subnet: Value,
     ) -> Result<Value> {
         let ids = Border::of(ground, layout.network.as_str());
-        self.close(ground, layout, &ids).await?;
+        self.close(ground, layout, &ids, |_| true).await?;
         Ok(ids.guarded(subnet))
     }
 
-    /// Closes what a new cluster is made in.
+    /// Closes what a new cluster is made in: the list of the last one there goes.
     pub(crate) async fn close_border(&self, ground: &Ground, layout: &Layout) -> Result<()> {
-        let ids = Border::of(ground, layout.network.as_str());
-        self.close(ground, layout, &ids).await?;
+        let (ids, closed) = (Border::of(ground, layout.network.as_str()), border(layout.block));
+        self.close(ground, layout, &ids, |rules| is_same(rules, &closed)).await?;
         self.guard(ground, &ids).await?;
         let _turn = self.networks_turn(&ground.site).await;
         self.leave_hub(ground, &layout.network).await
@@ -200,9 +207,6 @@ impl AzureCloud {
     }
 }
 
-/// The block of a cluster's nodes and Pods, in the tags of the group that guards it.
-pub(crate) const BLOCK: &str = "trestle-block";
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,7 +216,7 @@ mod tests {
         let space: Ipv4Net = "10.4.0.0/16".parse().unwrap();
         let (block, services) = halves(space);
         assert_eq!((block.to_string(), services.to_string()), ("10.4.0.0/17".into(), "10.4.128.0/17".into()));
-        assert_eq!(whole(block), Some(space));
+        assert_eq!(space_of(block), Some(space));
         assert!(check_space(space).is_ok());
         for bad in ["10.0.0.0/8", "10.0.0.0/25", "172.30.0.0/16", "172.16.0.0/12"] {
             assert!(check_space(bad.parse().unwrap()).is_err(), "{bad}");
