@@ -72,10 +72,11 @@ fn lists() {
     report("clouds.plan_1000", "ms", started.elapsed().as_secs_f64() * 1e3, "ms");
     // As many as a group of Azure has room for.
     let most = |changed: usize| list(changed).into_iter().take(998).collect::<Vec<_>>();
-    let current = cloud_azure::rules::rules_of(&[], &most(usize::MAX)).unwrap();
+    let closed = cloud_azure::rules::closed();
+    let current = cloud_azure::rules::rules_of(&[], &most(usize::MAX), &closed).unwrap();
     let wanted = most(7);
     let started = Instant::now();
-    let rules = cloud_azure::rules::rules_of(&current, &wanted).unwrap();
+    let rules = cloud_azure::rules::rules_of(&current, &wanted, &closed).unwrap();
     assert!(!cloud_azure::rules::is_same(&current, &rules) && rules.len() == 1000);
     report("clouds.plan_998_azure", "ms", started.elapsed().as_secs_f64() * 1e3, "ms");
 }

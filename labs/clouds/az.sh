@@ -1,6 +1,6 @@
 #!/bin/sh
 # The az command against the simulated Azure: networks, a security group, a VM, a peering, NAT, a VPN gateway with a
-# connection, and away again. Usage: az.sh URL, with `az`, `python3` and `openssl` in the PATH.
+# connection, a managed cluster, and away again. Usage: az.sh URL, with `az`, `python3` and `openssl` in the PATH.
 set -eu
 home=$(mktemp -d)
 cd "$(dirname "$0")"
@@ -108,4 +108,23 @@ run network nic delete --name nic
 run network nsg delete --name nsg
 for n in 1 2; do run network vnet delete --name "v$n"; done
 is '' "$(get '[].name' network vnet list)"
+
+# `aks create` would ask for roles and for what nodes may be; the request it sends in the end is this one.
+run network vnet create --name v4 --address-prefixes 10.4.0.0/17 --subnet-name default --subnet-prefixes 10.4.0.0/17
+subnet=$(get id network vnet subnet show --vnet-name v4 --name default)
+cat > cluster << END
+{"location": "westus2", "identity": {"type": "SystemAssigned"}, "properties": {"dnsPrefix": "k",
+ "agentPoolProfiles": [{"name": "nodes", "mode": "System", "count": 1, "vmSize": "Standard_D2s_v5", "vnetSubnetID": "$subnet"}],
+ "networkProfile": {"networkPlugin": "azure", "serviceCidr": "10.4.128.0/17", "dnsServiceIP": "10.4.128.10"},
+ "apiServerAccessProfile": {"enablePrivateCluster": true}}}
+END
+run rest --method put --body @cluster \
+    --url "$url${subnet%/Microsoft.Network*}/Microsoft.ContainerService/managedClusters/k?api-version=2024-09-01"
+run aks wait --name k --created --interval 2
+is k "$(get '[].name' aks list)"
+is 'Succeeded true' "$(get '[provisioningState, apiServerAccessProfile.enablePrivateCluster]' aks show --name k | paste -sd' ')"
+refused InUseSubnetCannotBeDeleted network vnet delete --name v4
+run aks delete --name k --yes
+is '' "$(get '[].name' aks list)"
+run network vnet delete --name v4
 echo "az $(az version --query '"azure-cli"' --output tsv) is content"

@@ -1,4 +1,4 @@
-"""azure-mgmt-network, azure-mgmt-compute and azure-identity against the simulated Azure, and refusals."""
+"""azure-mgmt-network, -compute, -containerservice and azure-identity against the simulated Azure, and refusals."""
 import os
 import sys
 import time
@@ -8,6 +8,7 @@ from azure.core.pipeline.policies import SansIOHTTPPolicy
 from azure.core.pipeline.transport import RequestsTransport
 from azure.identity import ManagedIdentityCredential
 from azure.mgmt.compute import ComputeManagementClient
+from azure.mgmt.containerservice import ContainerServiceClient
 from azure.mgmt.network import NetworkManagementClient, __version__
 
 url, group = sys.argv[1], "g1"
@@ -207,4 +208,64 @@ made(groups.begin_delete(group, "nsg"))
 for name in ("v1", "v2"):
     made(vnets.begin_delete(group, name))
 assert list(vnets.list(group)) == [] == list(network.network_interfaces.list(group))
+
+clusters = client(ContainerServiceClient, Token).managed_clusters
+
+
+def outbound(tag, priority, access="Allow"):
+    return rule(f"out-{priority}", priority, direction="Outbound", access=access, protocol="Tcp" if tag != "*" else "*",
+                destinationPortRange="443" if tag != "*" else "*", sourceAddressPrefixes=[], sourceAddressPrefix="*",
+                destinationAddressPrefix=tag)
+
+
+def pool(**more):
+    return {"name": "nodes", "mode": "System", "count": 2, "vmSize": "Standard_D2s_v5", "vnetSubnetID": subnet, **more}
+
+
+def cluster(services="10.4.128.0/17", pools=None, **more):
+    return {"location": "westus2", "identity": {"type": "SystemAssigned"}, "properties": {
+        "dnsPrefix": "k", "agentPoolProfiles": pools or [pool()], "apiServerAccessProfile": {"enablePrivateCluster": True},
+        "networkProfile": {"networkPlugin": "azure", "serviceCidr": services, "dnsServiceIP": services.replace(".0/17", ".10")}},
+        **more}
+
+
+tags = ("MicrosoftContainerRegistry", "AzureFrontDoor.FirstParty", "AzureActiveDirectory", "AzureResourceManager")
+allowed = [outbound(tag, 200 + number) for number, tag in enumerate(tags)]
+closed = made(groups.begin_create_or_update(group, "closed", {"location": "westus2", "properties": {
+    "securityRules": [outbound("*", 4096, access="Deny")]}}))
+vnet = made(vnets.begin_create_or_update(group, "v4", {"location": "westus2", "properties": {
+    "addressSpace": {"addressPrefixes": ["10.4.0.0/17"]}, "subnets": [{"name": "default", "properties": {
+        "addressPrefix": "10.4.0.0/17", "networkSecurityGroup": {"id": closed.id},
+        "privateEndpointNetworkPolicies": "NetworkSecurityGroupEnabled"}}]}}))
+subnet = vnet.subnets[0].id
+assert [one.id for one in groups.get(group, "closed").subnets] == [subnet]
+refused("InUseNetworkSecurityGroupCannotBeDeleted", groups.begin_delete, group, "closed")
+create = clusters.begin_create_or_update
+refused("ServiceCidrOverlapExistingSubnetsCidr", create, group, "k", cluster("10.4.0.0/17"))
+refused("MissingSystemPool", create, group, "k", cluster(pools=[pool(mode="User")]))
+refused("InvalidParameter", create, group, "k", cluster(pools=[pool(name="Nodes-1")]))
+refused("InvalidParameter", create, group, "k", cluster(identity=None))
+refused("InsufficientSubnetSize", create, group, "k", cluster(pools=[pool(count=1000, maxPods=250)]))
+try:
+    made(create(group, "k", cluster()))
+    raise AssertionError("nodes that reach nothing do not come up")
+except HttpResponseError:
+    assert clusters.get(group, "k").provisioning_state == "Failed"
+made(clusters.begin_delete(group, "k"))
+made(groups.begin_create_or_update(group, "closed", {"location": "westus2", "properties": {
+    "securityRules": [*allowed, outbound("*", 4096, access="Deny")]}}))
+k = made(create(group, "k", cluster()))
+assert k.provisioning_state == "Succeeded" and k.power_state.code == "Running" and k.private_fqdn, k
+assert k.node_resource_group == "MC_g1_k_westus2" and k.agent_pool_profiles[0].max_pods == 30, k
+assert [one.name for one in clusters.list_by_resource_group(group)] == ["k"] == [one.name for one in clusters.list()]
+inside = subnets.get(group, "v4", "default")
+assert inside.private_endpoint_network_policies == "Disabled" and inside.ip_configurations, inside
+refused("InUseSubnetCannotBeDeleted", vnets.begin_delete, group, "v4")
+refused("PropertyChangeNotAllowed", create, group, "k", cluster("10.5.128.0/17"))
+assert made(create(group, "k", cluster(pools=[pool(count=3)]))).agent_pool_profiles[0].count == 3
+assert made(clusters.begin_update_tags(group, "k", {"tags": {"a": "b"}})).tags == {"a": "b"}
+made(clusters.begin_delete(group, "k"))
+made(vnets.begin_delete(group, "v4"))
+made(groups.begin_delete(group, "closed"))
+assert list(clusters.list()) == []
 print("azure-mgmt-network", __version__, "is content")

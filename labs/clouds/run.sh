@@ -7,7 +7,7 @@ venv=${TRESTLE_VENV:-target/clouds-venv}
 [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
 "$venv/bin/pip" install --quiet 'boto3>=1.43' 'google-cloud-compute>=1.40' 'google-cloud-container>=2.60' \
     'google-api-python-client>=2.190' awscli 'moto[ec2,server]' \
-    'azure-mgmt-network>=33' 'azure-mgmt-compute>=39' 'azure-identity>=1.27' \
+    'azure-mgmt-network>=33' 'azure-mgmt-compute>=39' 'azure-mgmt-containerservice>=41' 'azure-identity>=1.27' \
     'ibm-vpc>=0.30' 'ibm-cloud-networking-services>=0.30'
 # az by itself: it brings versions of its own of the clients above.
 az=${TRESTLE_AZ_VENV:-target/az-venv}

@@ -28,9 +28,9 @@ pub(crate) const NETWORK: &str = "trestle-network";
 /// What Azure keeps in a tag.
 pub(crate) const LONGEST_TAG: usize = 256;
 
-/// Whether a network's name is an adopted one's.
+/// Whether a network's name is an adopted one's. A cluster's begins with its region too, and no region has a dash.
 pub(crate) fn is_adopted(region: &str) -> bool {
-    region.contains("-vnet-")
+    region.split_once("-vnet-").is_some_and(|(region, _)| !region.contains('-'))
 }
 
 /// What a virtual network is called once it is adopted.
@@ -83,7 +83,7 @@ impl AzureCloud {
         for marker in groups.iter().filter(|group| ground.names.owns(group) && is_made(group)) {
             let Some((region, id, space)) = adopted(marker) else { continue };
             if let Some(object) = self.arm.get(id).await?.filter(|vnet| blocks(vnet).contains(&space)) {
-                found.push(Vnet { region, space, object });
+                found.push(Vnet { region, space, block: space, object });
             }
         }
         Ok(found)
@@ -155,6 +155,6 @@ mod tests {
             name("/subscriptions/s/resourcegroups/g/providers/microsoft.network/virtualnetworks/v")
         );
         assert!(one.as_str().starts_with("westus2-vnet-") && is_adopted(one.as_str()));
-        assert!(!is_adopted("westus2"));
+        assert!(!is_adopted("westus2") && !is_adopted("westus2-k8s-a-vnet-b"));
     }
 }

@@ -14,7 +14,7 @@ use ipnet::Ipv4Net;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::names::kind;
+use crate::names::{kind, whole};
 
 /// How the plugin is set up.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -50,7 +50,11 @@ const TRIES: u32 = 4;
 
 /// The version of the API that a provider is asked in.
 fn version(kind: &str) -> &'static str {
-    if kind.starts_with("Microsoft.Compute/") { "2024-07-01" } else { "2024-05-01" }
+    match kind.split('/').next() {
+        Some("Microsoft.Compute") => "2024-07-01",
+        Some("Microsoft.ContainerService") => "2024-09-01",
+        _ => "2024-05-01",
+    }
 }
 
 pub(crate) struct Arm {
@@ -99,6 +103,7 @@ fn class(status: u16, code: &str) -> Class {
         | "OperationPreempted"
         | "PreconditionFailed" => Class::Busy,
         "QuotaExceeded" | "OperationNotAllowed" | "SkuNotAvailable" | "SubnetIsFull" => Class::Limit,
+        "ErrCode_InsufficientVCPUQuota" | "InsufficientSubnetSize" => Class::Limit,
         _ if code.ends_with("AllocationFailed") || code.ends_with("LimitReached") => Class::Limit,
         _ if code.starts_with("InUse") || code.ends_with("InUse") => Class::InUse,
         _ if code.ends_with("CannotBeDeleted") => Class::InUse,
@@ -271,6 +276,10 @@ impl Arm {
                         && matches!(failure.class(), Class::Failed | Class::Busy | Class::Throttled) =>
                 {
                     self.clock().sleep(Duration::from_secs(2 * u64::from(tries))).await;
+                    if failure.is(Class::Busy) {
+                        // Perhaps with what was asked for here, and whose answer got lost.
+                        self.settled(whole(id)).await?;
+                    }
                     tries += 1;
                 }
                 outcome => return outcome,
@@ -334,9 +343,10 @@ impl Arm {
     }
 }
 
-/// Gateways take most of an hour, everything else minutes.
+/// Gateways take most of an hour, upgrades of clusters too, everything else minutes.
 fn pace(id: &str) -> Pace {
-    if kind(id).starts_with("Microsoft.Network/virtualNetworkGateways") { Pace::SLOW } else { Pace::QUICK }
+    let slow = ["Microsoft.Network/virtualNetworkGateways", "Microsoft.ContainerService/managedClusters"];
+    if slow.iter().any(|slow| kind(id).starts_with(slow)) { Pace::SLOW } else { Pace::QUICK }
 }
 
 fn late<T>(id: &str, err: &CloudError) -> Result<T, Failure> {

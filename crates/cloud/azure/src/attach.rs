@@ -277,8 +277,7 @@ impl AzureCloud {
     }
 
     /// Gives an attached machine its group back, and deletes ours.
-    pub(crate) async fn let_go(&self, ground: &Ground, name: &Segment) -> Result<()> {
-        let groups = self.arm.list(&ground.group, GROUPS).await?;
+    pub(crate) async fn let_go(&self, ground: &Ground, name: &Segment, groups: &[Value]) -> Result<()> {
         let of_it = |group: &&Value| {
             ground.names.owns(group)
                 && tag(group, NAME) == Some(name.as_str())

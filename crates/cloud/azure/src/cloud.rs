@@ -13,7 +13,6 @@ use serde_json::Value;
 
 use crate::{
     api::{Arm, AzureOptions, is_made},
-    description::Description,
     names::Names,
 };
 
@@ -33,6 +32,8 @@ pub struct AzureCloud {
     /// `/subscriptions/S/resourceGroups/G` of namespaces that name none.
     group: Option<String>,
     pub(crate) turns: Turns,
+    /// Whether descriptions of clusters are taken.
+    pub(crate) makes_clusters: bool,
 }
 
 /// A site, with its resource group and its names.
@@ -90,6 +91,7 @@ impl AzureCloud {
             zones,
             group: group.transpose()?,
             turns: Turns::default(),
+            makes_clusters: options.kubernetes_clusters,
         })
     }
 
@@ -189,8 +191,8 @@ impl Cloud for AzureCloud {
         Ok(CloudTraits::of_kind("azure"))
     }
 
-    async fn inspect_resource(&self, _: &At, _: &Segment, description: &str) -> Result<Segment> {
-        Ok(Description::parse(description)?.region)
+    async fn inspect_resource(&self, _: &At, name: &Segment, description: &str) -> Result<Segment> {
+        self.described(description)?.network(name)
     }
 
     async fn list(&self, at: &At) -> Result<Listing> {

@@ -1,16 +1,56 @@
 //! What a user writes for a machine: Azure's own JSON, with its location. No network settings.
 
-use cloud_api::{CloudError, no_clusters};
+use cloud_api::CloudError;
 use model::Segment;
 use serde_json::{Map, Value, json};
 
 use crate::names::region_of;
 
-/// Fields of a machine that a user may set.
-const FIELDS: [&str; 7] = ["location", "properties", "zones", "identity", "plan", "tags", "extendedLocation"];
-/// Properties of a managed cluster.
-const CLUSTER: [&str; 1] = ["agentPoolProfiles"];
-const SHAPE: &str = r#"is JSON such as {"location": "westus2", "properties": {"hardwareProfile": {"vmSize": "Standard_B1s"}, "storageProfile": {…}, "osProfile": {…}}}"#;
+/// What all descriptions have: a location, properties, tags.
+pub(crate) struct Frame {
+    /// What is described.
+    pub(crate) what: &'static str,
+    /// Fields that a user may set.
+    pub(crate) fields: &'static [&'static str],
+    pub(crate) shape: &'static str,
+}
+
+const MACHINE: Frame = Frame {
+    what: "an Azure virtual machine",
+    fields: &["location", "properties", "zones", "identity", "plan", "tags", "extendedLocation"],
+    shape: r#"is JSON such as {"location": "westus2", "properties": {"hardwareProfile": {"vmSize": "Standard_B1s"}, "storageProfile": {…}, "osProfile": {…}}}"#,
+};
+
+pub(crate) fn invalid(what: &str, fault: impl std::fmt::Display) -> CloudError {
+    CloudError::invalid(format!("the description of {what} {fault}"))
+}
+
+impl Frame {
+    /// The region, and all fields.
+    pub(crate) fn read(&self, text: &str) -> Result<(Segment, Map<String, Value>), CloudError> {
+        let invalid = |fault: String| invalid(self.what, fault);
+        let mut fields: Map<String, Value> = serde_json::from_str(text)
+            .map_err(|err| invalid(format!("{}; this is not: {err}", self.shape)))?;
+        if let Some(strange) = fields.keys().find(|name| !self.fields.contains(&name.as_str())) {
+            return Err(invalid(format!("has {strange}, which Trestle sets or Azure does not know")));
+        }
+        let region = fields.get("location").and_then(Value::as_str).and_then(region_of);
+        // What is behind a dash says which network of a location is meant.
+        let region = region.filter(|region| !region.as_str().contains('-'));
+        let region = region.ok_or_else(|| invalid("names no location".to_owned()))?;
+        fields.insert("location".to_owned(), region.as_str().into());
+        let tags = fields.get("tags").and_then(Value::as_object).into_iter().flatten();
+        if let Some((key, _)) =
+            tags.into_iter().find(|(key, _)| key.to_ascii_lowercase().starts_with("trestle-"))
+        {
+            return Err(invalid(format!("has the tag {key}, which is Trestle's own")));
+        }
+        match fields.get("properties") {
+            Some(Value::Object(_)) => Ok((region, fields)),
+            _ => Err(invalid("has no properties".to_owned())),
+        }
+    }
+}
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Description {
@@ -20,32 +60,17 @@ pub(crate) struct Description {
 
 impl Description {
     pub(crate) fn parse(text: &str) -> Result<Self, CloudError> {
-        let invalid =
-            |what: String| CloudError::invalid(format!("the description of an Azure virtual machine {what}"));
-        let mut fields: Map<String, Value> =
-            serde_json::from_str(text).map_err(|err| invalid(format!("{SHAPE}; this is not: {err}")))?;
-        if let Some(strange) = fields.keys().find(|name| !FIELDS.contains(&name.as_str())) {
-            return Err(invalid(format!("has {strange}, which Trestle sets or Azure does not know")));
-        }
-        let region = fields.get("location").and_then(Value::as_str).and_then(region_of);
-        let region = region.ok_or_else(|| invalid("names no location".to_owned()))?;
-        fields.insert("location".to_owned(), region.as_str().into());
-        let tags = fields.get("tags").and_then(Value::as_object).into_iter().flatten();
-        if let Some((key, _)) =
-            tags.into_iter().find(|(key, _)| key.to_ascii_lowercase().starts_with("trestle-"))
-        {
-            return Err(invalid(format!("has the tag {key}, which is Trestle's own")));
-        }
+        let (region, mut fields) = MACHINE.read(text)?;
+        let invalid = |fault: &str| invalid(MACHINE.what, fault);
         let Some(Value::Object(properties)) = fields.get_mut("properties") else {
-            return Err(invalid("has no properties".to_owned()));
+            return Err(invalid("has no properties"));
         };
-        no_clusters(CLUSTER.iter().find(|name| properties.contains_key(**name)), "Azure")?;
         if properties.contains_key("networkProfile") {
             let why = "sets the network with networkProfile, which Trestle does; leave it out";
-            return Err(invalid(why.to_owned()));
+            return Err(invalid(why));
         }
         if !properties.get("hardwareProfile").is_some_and(Value::is_object) {
-            return Err(invalid("has no hardwareProfile in its properties".to_owned()));
+            return Err(invalid("has no hardwareProfile in its properties"));
         }
         // Disks go with the machine, so that nothing is left when it is deleted.
         if let Some(Value::Object(storage)) = properties.get_mut("storageProfile") {
@@ -77,6 +102,7 @@ mod tests {
             "{}",
             r#"{"location":"westus2"}"#,
             r#"{"location":"","properties":{"hardwareProfile":{}}}"#,
+            r#"{"location":"westus2-k8s-k","properties":{"hardwareProfile":{}}}"#,
             r#"{"properties":{"hardwareProfile":{}}}"#,
             r#"{"location":"westus2","properties":{}}"#,
             r#"{"location":"westus2","name":"x","properties":{"hardwareProfile":{}}}"#,
@@ -85,8 +111,5 @@ mod tests {
         ] {
             assert!(Description::parse(bad).is_err(), "{bad}");
         }
-        let cluster = r#"{"location":"westus2","properties":{"agentPoolProfiles":[{"count":3}]}}"#;
-        let refused = Description::parse(cluster).unwrap_err();
-        assert_eq!(refused.kind, cloud_api::CloudErrorKind::Unsupported, "{refused}");
     }
 }

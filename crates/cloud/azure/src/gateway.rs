@@ -173,7 +173,9 @@ impl AzureCloud {
         // Networks that are made from now on see the gateway; these were there before.
         let _turn = self.networks_turn(&ground.site).await;
         for vnet in self.vnets(ground).await? {
-            self.join_hub(ground, &vnet.region, &vnet.object).await?;
+            if self.may_join(ground, &vnet.region).await? {
+                self.join_hub(ground, &vnet.region, &vnet.object).await?;
+            }
         }
         let missing =
             || CloudError::unavailable(format!("the gateway of {} was made and is not there", ground.site));

@@ -5,7 +5,8 @@
 //!
 //! ```text
 //!   network     virtual network per site and region, one subnet, no way out by itself
-//!   resource    machine, interface, and a security group that is closed before the interface exists
+//!   resource    machine, interface, and a security group that is closed before the interface exists;
+//!               or a managed cluster, in a network of its own with a subnet that is in such a group
 //!   permit list the group's rules, all of them in one request
 //!   peering     a peering at each side
 //!   NAT         NAT gateway with a public address, set on the subnet
@@ -17,10 +18,12 @@ mod adopt;
 mod api;
 mod attach;
 mod cloud;
+mod clusters;
 mod connections;
 mod description;
 mod gateway;
 mod hub;
+mod kinds;
 mod lists;
 mod names;
 mod nat;

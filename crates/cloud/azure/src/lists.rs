@@ -1,32 +1,47 @@
 //! Permit lists: read the security group, plan, and write all its rules in one request if they differ.
 
 use cloud_api::CloudError;
+use futures::try_join;
+use ipnet::Ipv4Net;
 use model::{Direction, PermitEntry};
 use serde_json::{Value, json};
 
 use crate::{
     attach::INTERFACE,
     cloud::{AzureCloud, Ground, Result},
+    clusters::{BLOCK, Border},
     names::{is_same_id, tag},
     networks::listed,
     resources::Objects,
-    rules::{entries_of, is_same, open_entry, rules_of},
+    rules::{border, closed, entries_of, is_same, open_entry, rules_of},
 };
+
+/// What a security group is set on.
+enum Holder {
+    /// The interface of a machine that was made.
+    Made(Objects),
+    /// The interface of one that is attached.
+    Attached(String),
+    /// The subnet of a cluster.
+    Cluster(Border),
+}
 
 /// A security group, and whether it is in force.
 struct Group {
-    objects: Objects,
+    id: String,
+    holder: Holder,
     object: Value,
     rules: Vec<Value>,
+    /// The rules that are there whatever the list.
+    base: Vec<Value>,
     applies: bool,
-    is_attached: bool,
 }
 
 impl Group {
     fn entries(&self) -> Vec<PermitEntry> {
-        let mut entries = entries_of(&self.rules);
+        let mut entries = entries_of(&self.rules, &self.base);
         if !self.applies {
-            // Somebody took the interface out of its group: everything passes.
+            // Somebody took the interface or the subnet out of its group: everything passes.
             let open = [("in", Direction::Inbound), ("out", Direction::Outbound)];
             entries.extend(open.iter().filter_map(|(name, direction)| {
                 open_entry(&format!("no security group {name}"), *direction)
@@ -36,23 +51,46 @@ impl Group {
     }
 }
 
+fn missing(ground: &Ground, uri: &str) -> CloudError {
+    CloudError::not_found(format!("there is no resource {uri} in {}", ground.site))
+}
+
 impl AzureCloud {
     async fn group(&self, ground: &Ground, uri: &str) -> Result<Group> {
-        let missing = || CloudError::not_found(format!("there is no resource {uri} in {}", ground.site));
+        if let Some(ids) = Border::of_uri(ground, uri) {
+            return self.border_group(ground, uri, ids).await;
+        }
         let made = Objects::of_uri(ground, uri);
-        let is_attached = made.is_none();
         let id = made.as_ref().map_or_else(|| self.attached_group(ground, uri), |made| made.group.clone());
         let object = self.arm.settled(&id).await?;
-        let object = object.filter(|group| ground.names.owns(group)).ok_or_else(missing)?;
-        let objects = made.unwrap_or_else(|| Objects {
-            machine: uri.to_owned(),
-            interface: tag(&object, INTERFACE).unwrap_or_default().to_owned(),
-            group: id,
-        });
-        let applies =
-            listed(&object, "networkInterfaces").any(|one| is_same_id(&one["id"], &objects.interface));
+        let object = object.filter(|group| ground.names.owns(group)).ok_or_else(|| missing(ground, uri))?;
+        let attached = || tag(&object, INTERFACE).unwrap_or_default().to_owned();
+        let interface = made.as_ref().map_or_else(attached, |made| made.interface.clone());
+        let applies = listed(&object, "networkInterfaces").any(|one| is_same_id(&one["id"], &interface));
+        let holder = made.map_or(Holder::Attached(interface), Holder::Made);
         let rules = listed(&object, "securityRules").cloned().collect();
-        Ok(Group { objects, object, rules, applies, is_attached })
+        Ok(Group { id, holder, object, rules, base: closed(), applies })
+    }
+
+    /// The group around a cluster, which is there before it and after it.
+    async fn border_group(&self, ground: &Ground, uri: &str, ids: Border) -> Result<Group> {
+        let subnet_id = ids.subnet();
+        let (cluster, object, subnet) =
+            try_join!(self.arm.get(&ids.cluster), self.arm.settled(&ids.group), self.arm.get(&subnet_id))?;
+        let none = || missing(ground, uri);
+        cluster.filter(|cluster| ground.names.owns(cluster)).ok_or_else(none)?;
+        let object = object.filter(|group| ground.names.owns(group)).ok_or_else(none)?;
+        let block: Option<Ipv4Net> = tag(&object, BLOCK).and_then(|text| text.parse().ok());
+        let unread = || {
+            CloudError::conflict(format!(
+                "{} has lost its tag {BLOCK}; set it to the subnet's prefix",
+                ids.group
+            ))
+        };
+        let base = border(block.ok_or_else(unread)?);
+        let applies = subnet.is_some_and(|subnet| ids.guards(&subnet));
+        let rules = listed(&object, "securityRules").cloned().collect();
+        Ok(Group { id: ids.group.clone(), holder: Holder::Cluster(ids), object, rules, base, applies })
     }
 
     pub(crate) async fn read_list(&self, ground: &Ground, uri: &str) -> Result<Vec<PermitEntry>> {
@@ -71,21 +109,21 @@ impl AzureCloud {
         let replaced = |entry: &PermitEntry| set.iter().any(|new| new.name == entry.name);
         let kept = group.entries().into_iter().filter(|entry| !replaced(entry) && !unset.contains(entry));
         let list: Vec<PermitEntry> = kept.chain(set.iter().cloned()).collect();
-        let rules = rules_of(&group.rules, &list)?;
+        let rules = rules_of(&group.rules, &list, &group.base)?;
         if !is_same(&group.rules, &rules) {
             let body = json!({
                 "location": group.object["location"],
                 "tags": group.object["tags"],
                 "properties": {"securityRules": rules.iter().map(sent).collect::<Vec<_>>()},
             });
-            self.arm.put(&group.objects.group, &body).await?;
+            self.arm.put(&group.id, &body).await?;
         }
-        if !group.applies && group.is_attached {
-            self.reattach(&group.objects.interface, &group.objects.group).await?;
-        } else if !group.applies {
-            self.put_in_group(ground, &group.objects).await?;
+        match &group.holder {
+            _ if group.applies => Ok(()),
+            Holder::Made(objects) => self.put_in_group(ground, objects).await,
+            Holder::Attached(interface) => self.reattach(interface, &group.id).await,
+            Holder::Cluster(ids) => self.guard(ground, ids).await,
         }
-        Ok(())
     }
 
     /// Puts the interface back into its group.

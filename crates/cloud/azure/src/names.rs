@@ -12,6 +12,13 @@ pub(crate) fn kind(id: &str) -> String {
     parts.iter().take(1).chain(types).copied().collect::<Vec<_>>().join("/")
 }
 
+/// The id of the object that an id is of, or of a part of.
+pub(crate) fn whole(id: &str) -> &str {
+    let provider = id.rfind("/providers/").map_or(0, |at| at + "/providers/".len());
+    let end = id[provider..].match_indices('/').nth(2).map_or(id.len(), |(at, _)| provider + at);
+    &id[..end]
+}
+
 /// The names of a site's objects: `t-SITE-KIND-WHAT`, 40 letters at most. And their tags.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
@@ -134,6 +141,8 @@ mod tests {
             ),
         ] {
             assert_eq!(kind(&format!("{group}{id}")), expected);
+            let parent: Vec<&str> = id.splitn(4, '/').take(3).collect();
+            assert_eq!(whole(&format!("{group}{id}")), format!("{group}{}", parent.join("/")));
         }
     }
 

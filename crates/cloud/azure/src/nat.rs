@@ -1,58 +1,70 @@
 //! NAT: a gateway with a public address, set on a network's subnet.
 
-use cloud_api::CloudError;
+use cloud_api::{CloudError, cluster_network};
 use model::Segment;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
+    adopt::NETWORK,
     cloud::{AzureCloud, Ground, Result},
     gateway::public_address,
     names::is_same_id,
-    networks::{SUBNET, listed, subnet},
+    networks::{SUBNET, listed, location_of, rewritten},
 };
 
-/// The ids of a region's NAT gateway, its address, and the subnet it is for.
-fn ids(ground: &Ground, region: &str) -> [String; 3] {
+/// The ids of a network's NAT gateway, its address, and the subnet it is for.
+fn ids(ground: &Ground, network: &str) -> [String; 3] {
     [
-        ground.network_id("natGateways", &ground.names.of("nat", region)),
-        ground.network_id("publicIPAddresses", &ground.names.of("natip", region)),
-        format!("{}/subnets/{SUBNET}", ground.vnet(region)),
+        ground.network_id("natGateways", &ground.names.of("nat", network)),
+        ground.network_id("publicIPAddresses", &ground.names.of("natip", network)),
+        format!("{}/subnets/{SUBNET}", ground.vnet(network)),
     ]
 }
 
+/// A subnet with another NAT gateway, or none; everything else of it stays.
+fn with_nat(subnet: &Value, nat: Option<&str>) -> Value {
+    let mut body = rewritten(subnet);
+    if let Some(properties) = body["properties"].as_object_mut() {
+        match nat {
+            Some(nat) => properties.insert("natGateway".to_owned(), json!({"id": nat})),
+            None => properties.remove("natGateway"),
+        };
+    }
+    body
+}
+
 impl AzureCloud {
-    pub(crate) async fn make_nat(&self, ground: &Ground, region: &Segment) -> Result<()> {
-        let [nat, address, subnet_id] = ids(ground, region.as_str());
-        let none = || CloudError::conflict(format!("there is no network {}.{region}", ground.site));
-        let vnet = self.owned(ground, &ground.vnet(region.as_str())).await?.ok_or_else(none)?;
-        let public = public_address(ground, region.as_str(), &[]);
+    pub(crate) async fn make_nat(&self, ground: &Ground, network: &Segment) -> Result<()> {
+        let [nat, address, subnet_id] = ids(ground, network.as_str());
+        let none = || CloudError::conflict(format!("there is no network {}.{network}", ground.site));
+        let vnet = self.owned(ground, &ground.vnet(network.as_str())).await?.ok_or_else(none)?;
+        let location = location_of(network);
+        let public = public_address(ground, location.as_str(), &[]);
         self.ensure(ground, &address, &public, |_| true).await?;
+        // The location alone says which network it is, but for a cluster's.
+        let more = [(NETWORK, network.as_str())];
+        let more = if cluster_network(network).is_some() { &more[..] } else { &[] };
         let body = json!({
-            "location": region.as_str(),
-            "tags": ground.names.tags(&[]),
+            "location": location.as_str(),
+            "tags": ground.names.tags(more),
             "sku": {"name": "Standard"},
             "properties": {"publicIpAddresses": [{"id": address}], "idleTimeoutInMinutes": 4},
         });
         self.ensure(ground, &nat, &body, |_| true).await?;
-        let has =
-            listed(&vnet, "subnets").any(|one| is_same_id(&one["properties"]["natGateway"]["id"], &nat));
-        if has {
+        let subnet = listed(&vnet, "subnets").find(|one| one["name"] == SUBNET).ok_or_else(none)?;
+        if is_same_id(&subnet["properties"]["natGateway"]["id"], &nat) {
             return Ok(());
         }
-        let space = vnet["properties"]["addressSpace"]["addressPrefixes"][0].as_str();
-        let space = space.and_then(|text| text.parse().ok()).ok_or_else(none)?;
-        self.arm.put(&subnet_id, &subnet(space, Some(&nat))).await?;
+        self.arm.put(&subnet_id, &with_nat(subnet, Some(&nat))).await?;
         Ok(())
     }
 
-    pub(crate) async fn remove_nat(&self, ground: &Ground, region: &Segment) -> Result<()> {
-        let [nat, address, subnet_id] = ids(ground, region.as_str());
+    pub(crate) async fn remove_nat(&self, ground: &Ground, network: &Segment) -> Result<()> {
+        let [nat, address, subnet_id] = ids(ground, network.as_str());
         if let Some(there) = self.arm.settled(&subnet_id).await?
             && is_same_id(&there["properties"]["natGateway"]["id"], &nat)
         {
-            let space = there["properties"]["addressPrefix"].as_str().and_then(|text| text.parse().ok());
-            let unreadable = || CloudError::unavailable(format!("{subnet_id} has no address prefix"));
-            self.arm.put(&subnet_id, &subnet(space.ok_or_else(unreadable)?, None)).await?;
+            self.arm.put(&subnet_id, &with_nat(&there, None)).await?;
         }
         self.remove(ground, &nat).await?;
         self.remove(ground, &address).await

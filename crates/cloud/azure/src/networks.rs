@@ -1,17 +1,18 @@
-//! Networks: a virtual network per region, with one subnet. And what a site consists of.
+//! Networks: a virtual network per region, and one per cluster, each with one subnet. And what a site consists of.
 
 use std::collections::BTreeSet;
 
-use cloud_api::{CloudError, Listing};
+use cloud_api::{CloudError, Listing, cluster_network};
 use futures::try_join;
 use ipnet::Ipv4Net;
 use model::{NetworkName, PeeringName, Segment, Site};
 use serde_json::{Value, json};
 
 use crate::{
-    adopt::{adopted_names, is_adopted},
+    adopt::{NETWORK, adopted_names, is_adopted},
     api::is_made,
     cloud::{AzureCloud, Ground, Result},
+    clusters::{Border, check_space, halves, space_of},
     names::{NAME, is_same_id, peer_of, region_of, tag},
     resources::state_of,
 };
@@ -24,7 +25,9 @@ pub(crate) const GROUPS: &str = "Microsoft.Network/networkSecurityGroups";
 /// A virtual network of the site that is not the hub.
 pub(crate) struct Vnet {
     pub(crate) region: Segment,
+    /// What it was asked for with, and the part of that which it has addresses of.
     pub(crate) space: Ipv4Net,
+    pub(crate) block: Ipv4Net,
     pub(crate) object: Value,
 }
 
@@ -33,13 +36,52 @@ pub(crate) fn listed<'o>(object: &'o Value, field: &str) -> impl Iterator<Item =
     object["properties"][field].as_array().into_iter().flatten()
 }
 
-/// The subnet as it should be, with or without NAT.
-pub(crate) fn subnet(space: Ipv4Net, nat: Option<&str>) -> Value {
-    let mut properties = json!({"addressPrefix": space.to_string(), "defaultOutboundAccess": false});
-    if let Some(nat) = nat {
-        properties["natGateway"] = json!({"id": nat});
+/// Fields of a subnet that only Azure sets.
+const READ_ONLY: [&str; 7] = [
+    "ipConfigurationProfiles",
+    "ipConfigurations",
+    "privateEndpoints",
+    "provisioningState",
+    "purpose",
+    "resourceNavigationLinks",
+    "serviceAssociationLinks",
+];
+
+/// A subnet as it is sent to be written again, as it is.
+pub(crate) fn rewritten(subnet: &Value) -> Value {
+    let mut properties = subnet["properties"].clone();
+    if let Some(properties) = properties.as_object_mut() {
+        properties.retain(|name, _| !READ_ONLY.contains(&name.as_str()));
     }
-    json!({"name": SUBNET, "properties": properties})
+    json!({"name": subnet["name"], "properties": properties})
+}
+
+/// Where a network is.
+pub(crate) fn location_of(network: &Segment) -> Segment {
+    cluster_network(network).map_or_else(|| network.clone(), |(region, _)| region)
+}
+
+/// What a network is to be like.
+pub(crate) struct Layout {
+    pub(crate) network: Segment,
+    pub(crate) location: Segment,
+    /// The addresses of the virtual network and its subnet.
+    pub(crate) block: Ipv4Net,
+}
+
+impl Layout {
+    pub(crate) fn of(network: &Segment, space: Ipv4Net) -> Result<Self> {
+        let location = location_of(network);
+        let block = match cluster_network(network) {
+            Some(_) => check_space(space).map(|()| halves(space).0)?,
+            None => space,
+        };
+        Ok(Self { network: network.clone(), location, block })
+    }
+
+    fn is_cluster(&self) -> bool {
+        self.network != self.location
+    }
 }
 
 pub(crate) fn overlap(a: Ipv4Net, b: Ipv4Net) -> bool {
@@ -59,15 +101,16 @@ impl AzureCloud {
                 self.gateway_space
             )));
         }
+        let layout = Layout::of(region, space)?;
         let id = ground.vnet(region.as_str());
         let vnet = match self.owned(ground, &id).await? {
             Some(there) if is_made(&there) => {
-                let have = there["properties"]["addressSpace"]["addressPrefixes"][0].as_str();
-                if have != Some(&space.to_string()) {
+                let have = vnet_of(ground, &there).map(|vnet| vnet.space);
+                if have != Some(space) {
+                    let have = have.map(|space| space.to_string()).unwrap_or_default();
                     return Err(CloudError::conflict(format!(
-                        "the network {}.{region} has the space {}, not {space}",
+                        "the network {}.{region} has the space {have}, not {space}",
                         ground.site,
-                        have.unwrap_or_default()
                     )));
                 }
                 there
@@ -75,16 +118,23 @@ impl AzureCloud {
             // Not there, or its making failed. One that is there has its subnet, and is never written again: that
             // would take away what others put in.
             _ => {
+                let block = layout.block.to_string();
+                let mut subnet = json!({"name": SUBNET, "properties": {"addressPrefix": block, "defaultOutboundAccess": false}});
+                let mut tags = ground.names.tags(&[]);
+                if layout.is_cluster() {
+                    tags[NETWORK] = region.as_str().into();
+                    subnet = self.close_network(ground, &layout, subnet).await?;
+                }
                 let body = json!({
-                    "location": region.as_str(),
-                    "tags": ground.names.tags(&[]),
-                    "properties": {"addressSpace": {"addressPrefixes": [space.to_string()]}, "subnets": [subnet(space, None)]},
+                    "location": layout.location.as_str(),
+                    "tags": tags,
+                    "properties": {"addressSpace": {"addressPrefixes": [block]}, "subnets": [subnet]},
                 });
                 self.arm.put(&id, &body).await?
             }
         };
         // Whichever came first: a network uses the site's gateway.
-        match self.has_gateway(ground).await? {
+        match self.has_gateway(ground).await? && self.may_join(ground, region).await? {
             true => self.join_hub(ground, region, &vnet).await,
             false => Ok(()),
         }
@@ -105,9 +155,13 @@ impl AzureCloud {
                 format!("the network {}.{region} is somebody else's; it can only be let go", ground.site);
             return Err(CloudError::conflict(message));
         }
+        if cluster_network(region).is_some() {
+            self.check_empty(ground, region).await?;
+        }
         let id = ground.vnet(region.as_str());
         let Some(vnet) = self.owned(ground, &id).await? else {
-            return self.leave_hub(ground, region).await;
+            self.leave_hub(ground, region).await?;
+            return self.remove_border(ground, region).await;
         };
         // Before it is taken off the gateway, not after.
         let used = listed(&vnet, "subnets").any(|subnet| listed(subnet, "ipConfigurations").next().is_some());
@@ -118,7 +172,16 @@ impl AzureCloud {
             )));
         }
         self.leave_hub(ground, region).await?;
-        Ok(self.arm.delete(&id).await?)
+        self.arm.delete(&id).await?;
+        self.remove_border(ground, region).await
+    }
+
+    /// Deletes the group that a cluster's subnet was in.
+    async fn remove_border(&self, ground: &Ground, region: &Segment) -> Result<()> {
+        match cluster_network(region) {
+            Some(_) => self.remove(ground, &Border::of(ground, region.as_str()).group).await,
+            None => Ok(()),
+        }
     }
 
     pub(crate) async fn list_site(&self, ground: &Ground) -> Result<Listing> {
@@ -138,6 +201,7 @@ impl AzureCloud {
             list("Microsoft.Network/connections"),
         )?;
         let mut networks = vnets_of(ground, &vnets);
+        let clusters = self.clusters(ground, &networks).await?;
         networks.extend(adopted);
         let names = adopted_names(ground, &groups);
         let mine = |objects: &[Value]| -> Vec<Value> {
@@ -159,13 +223,10 @@ impl AzureCloud {
                 .iter()
                 .filter_map(resource)
                 .chain(attached.into_iter().map(|one| (one.name, one.state)))
+                .chain(clusters)
                 .collect(),
             peerings: self.peerings_of(ground, &networks, &vnets, &names).await?,
-            nats: mine(&nats)
-                .iter()
-                .filter(|nat| subnet_has_nat(nat))
-                .filter_map(|nat| region_of(nat["location"].as_str()?))
-                .collect(),
+            nats: mine(&nats).iter().filter(|nat| subnet_has_nat(nat)).filter_map(network_of).collect(),
             networks: networks.iter().map(|vnet| (vnet.region.clone(), vnet.space)).collect(),
             gateway: gateway.map(|gateway| gateway.state),
             connections: peers.into_iter().collect(),
@@ -200,8 +261,7 @@ impl AzureCloud {
                     None => self.arm.get(id).await?,
                 };
                 let far = far.and_then(|far| {
-                    let region = region_of(far["location"].as_str()?)?;
-                    Some(NetworkName { site: ground.names.owns_site(&far)?, region })
+                    Some(NetworkName { site: ground.names.owns_site(&far)?, region: network_of(&far)? })
                 });
                 found.extend(far.and_then(|far| PeeringName::new(near, far).ok()));
             }
@@ -210,15 +270,26 @@ impl AzureCloud {
     }
 }
 
-fn vnets_of(ground: &Ground, objects: &[Value]) -> Vec<Vnet> {
+/// The network that an object of ours is, or is for: a tag says so, or it is the one of its location.
+fn network_of(object: &Value) -> Option<Segment> {
+    match tag(object, NETWORK) {
+        Some(network) => network.parse().ok(),
+        None => region_of(object["location"].as_str()?),
+    }
+}
+
+/// A virtual network as one of the site's, if it is and is made.
+pub(crate) fn vnet_of(ground: &Ground, object: &Value) -> Option<Vnet> {
     let prefix = format!("{}-net-", ground.names.prefix());
-    let vnet = |object: &Value| {
-        let ours = object["name"].as_str()?.starts_with(&prefix) && ground.names.owns(object);
-        let space = object["properties"]["addressSpace"]["addressPrefixes"][0].as_str()?.parse().ok()?;
-        let region = region_of(object["location"].as_str()?)?;
-        (ours && is_made(object)).then(|| Vnet { region, space, object: object.clone() })
-    };
-    let mut vnets: Vec<Vnet> = objects.iter().filter_map(vnet).collect();
+    let ours = object["name"].as_str()?.starts_with(&prefix) && ground.names.owns(object);
+    let block: Ipv4Net = object["properties"]["addressSpace"]["addressPrefixes"][0].as_str()?.parse().ok()?;
+    let region = network_of(object)?;
+    let space = if cluster_network(&region).is_some() { space_of(block)? } else { block };
+    (ours && is_made(object)).then(|| Vnet { region, space, block, object: object.clone() })
+}
+
+fn vnets_of(ground: &Ground, objects: &[Value]) -> Vec<Vnet> {
+    let mut vnets: Vec<Vnet> = objects.iter().filter_map(|object| vnet_of(ground, object)).collect();
     vnets.sort_by(|a, b| a.region.cmp(&b.region));
     vnets
 }

@@ -10,7 +10,7 @@ use crate::{
     cloud::{AzureCloud, Ground, Result},
     description::Description,
     names::{NAME, is_same_id, region_of},
-    networks::SUBNET,
+    networks::{GROUPS, SUBNET},
     rules::{closed, is_same},
 };
 
@@ -59,14 +59,12 @@ pub(crate) fn state_of(ground: &Ground, machine: &Value, interface: &Value) -> O
 }
 
 impl AzureCloud {
-    pub(crate) async fn make_resource(&self, ground: &Ground, spec: &ResourceSpec) -> Result<ResourceState> {
-        let description = Description::parse(&spec.description)?;
-        if description.region != spec.region {
-            return Err(CloudError::invalid(format!(
-                "the description is for {}, not {}",
-                description.region, spec.region
-            )));
-        }
+    pub(crate) async fn make_machine(
+        &self,
+        ground: &Ground,
+        spec: &ResourceSpec,
+        description: Description,
+    ) -> Result<ResourceState> {
         let objects = Objects::of(ground, spec.name.as_str());
         let machine = match self.owned(ground, &objects.machine).await? {
             Some(machine) if is_made(&machine) => machine,
@@ -114,7 +112,9 @@ impl AzureCloud {
     }
 
     pub(crate) async fn remove_resource(&self, ground: &Ground, name: &Segment) -> Result<()> {
-        self.let_go(ground, name).await?;
+        let groups = self.arm.list(&ground.group, GROUPS).await?;
+        self.let_go(ground, name, &groups).await?;
+        self.remove_clusters(ground, name, &groups).await?;
         let objects = Objects::of(ground, name.as_str());
         // The machine takes its interface along, unless it never came to be.
         self.remove(ground, &objects.machine).await?;

@@ -2,8 +2,8 @@
 //!
 //! An entry is one rule with all its targets. The rule's description holds the entry's own name and tags; where that is
 //! longer than Azure keeps, the entry has more rules that permit the same and hold the rest. A rule keeps its priority
-//! for as long as it lives. Two more rules deny everything else, below all others: Azure's own defaults would let
-//! networks that are peered in, and everything out.
+//! for as long as it lives. Below all others come rules that every list of a kind of resource has, and that are no entries
+//! (`base`): they deny everything else.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,11 +20,10 @@ const MOST_PREFIXES: usize = 4000;
 /// Azure's bound on a rule's description.
 const LONGEST: usize = 140;
 const FIRST_PRIORITY: u32 = 100;
-/// The last there is.
-const DENY_PRIORITY: u32 = 4096;
+/// The first that entries never have.
+const BASE_PRIORITY: u32 = 4080;
 /// What entries that nobody here made are called, before the rule's own name.
 const STRANGE: &str = "not-ours ";
-const DENY: [(&str, Direction); 2] = [("t-deny-in", Direction::Inbound), ("t-deny-out", Direction::Outbound)];
 
 /// Targets that the rule names itself: all, or some by their place in the ordered targets.
 #[derive(Debug, Serialize, Deserialize)]
@@ -45,27 +44,20 @@ fn words(direction: Direction) -> (&'static str, &'static str, &'static str) {
     }
 }
 
-fn deny(name: &str, direction: Direction) -> Value {
-    json!({"name": name, "properties": {
-        "description": "Nothing passes that no rule of Trestle permits.",
-        "direction": words(direction).0, "access": "Deny", "priority": DENY_PRIORITY, "protocol": "*",
-        "sourcePortRange": "*", "destinationPortRange": "*", "sourceAddressPrefix": "*", "destinationAddressPrefix": "*",
-    }})
-}
-
-/// The rules of a group that lets nothing through.
-pub fn closed() -> Vec<Value> {
-    DENY.iter().map(|(name, direction)| deny(name, *direction)).collect()
-}
-
-/// The rules that entries need, given the rules that are there. What somebody else put there stays, unless it is an
-/// entry to delete. Refused if Azure cannot express the entries or has no room for them.
-pub fn rules_of(current: &[Value], entries: &[PermitEntry]) -> Result<Vec<Value>, CloudError> {
+/// The rules that entries need, given the rules that are there and those that always are. What somebody else put there
+/// stays, unless it is an entry to delete. Refused if Azure cannot express the entries or has no room for them.
+pub fn rules_of(
+    current: &[Value],
+    entries: &[PermitEntry],
+    base: &[Value],
+) -> Result<Vec<Value>, CloudError> {
     let strange = |name: &str| entries.iter().any(|entry| entry.name.as_str() == format!("{STRANGE}{name}"));
     let is_deny = |rule: &Value| rule["properties"]["access"] == "Deny";
+    let place_of = |rule: &Value| (rule["properties"]["direction"].clone(), priority(rule));
+    let is_in_place = |rule: &Value| base.iter().any(|own| place_of(own) == place_of(rule));
     let mut rules: Vec<Value> = current
         .iter()
-        .filter(|rule| !is_ours(rule) && priority(rule) != DENY_PRIORITY)
+        .filter(|rule| !is_ours(rule) && !is_in_place(rule))
         .filter(|rule| is_deny(rule) || strange(rule["name"].as_str().unwrap_or_default()))
         .cloned()
         .collect();
@@ -74,7 +66,7 @@ pub fn rules_of(current: &[Value], entries: &[PermitEntry]) -> Result<Vec<Value>
         wanted.extend(rules_of_entry(entry)?);
     }
     place(&mut rules, current, wanted);
-    rules.extend(closed());
+    rules.extend_from_slice(base);
     check_room(&rules)?;
     Ok(rules)
 }
@@ -103,9 +95,9 @@ fn place(rules: &mut Vec<Value>, current: &[Value], wanted: Vec<Value>) {
     }
     for mut rule in wanted {
         let taken = taken.entry(direction(&rule)).or_default();
-        let free = || (FIRST_PRIORITY..DENY_PRIORITY).find(|number| !taken.contains(number));
+        let free = || (FIRST_PRIORITY..BASE_PRIORITY).find(|number| !taken.contains(number));
         // A thousand rules at most find room in four thousand priorities; more are refused below.
-        let number = old(&rule).or_else(free).unwrap_or(DENY_PRIORITY - 1);
+        let number = old(&rule).or_else(free).unwrap_or(BASE_PRIORITY - 1);
         taken.insert(number);
         rule["properties"]["priority"] = number.into();
         rules.push(rule);
@@ -192,12 +184,15 @@ fn range(ports: Ports) -> String {
     }
 }
 
-/// The list that rules stand for. A rule of somebody else that lets something through shows under its own name, and a
-/// missing rule that denies the rest shows as what Azure then lets through.
-pub fn entries_of(rules: &[Value]) -> Vec<PermitEntry> {
+/// The list that rules stand for, apart from those that always are. A rule of somebody else that lets something through
+/// shows under its own name. So does one of ours that is missing: one that denies the rest, as what Azure then lets
+/// through; another, as itself.
+pub fn entries_of(rules: &[Value], base: &[Value]) -> Vec<PermitEntry> {
     let mut parts: BTreeMap<(&str, String), BTreeMap<usize, &Value>> = BTreeMap::new();
     let mut entries = Vec::new();
-    for rule in rules.iter().filter(|rule| rule["properties"]["access"] == "Allow") {
+    let is_base = |rule: &&Value| base.iter().any(|own| shape(own, true) == shape(rule, true));
+    let told = rules.iter().filter(|rule| rule["properties"]["access"] == "Allow" && !is_base(rule));
+    for rule in told {
         let name = rule["name"].as_str().unwrap_or_default();
         let numbered = name.rsplit_once('-').and_then(|(base, number)| Some((base, number.parse().ok()?)));
         match numbered {
@@ -217,11 +212,16 @@ pub fn entries_of(rules: &[Value]) -> Vec<PermitEntry> {
             Err(_) => entries.extend(strange_entry(rule["name"].as_str().unwrap_or_default(), rule)),
         }
     }
-    for (name, direction) in DENY {
-        let wanted = shape(&deny(name, direction), true);
-        if !rules.iter().any(|rule| shape(rule, true) == wanted) {
-            entries.extend(open_entry(&format!("missing {name}"), direction));
+    for own in base {
+        let wanted = shape(own, true);
+        if rules.iter().any(|rule| shape(rule, true) == wanted) {
+            continue;
         }
+        let name = format!("missing {}", own["name"].as_str().unwrap_or_default());
+        entries.extend(match own["properties"]["access"] == "Deny" {
+            true => open_entry(&name, traffic(own).direction),
+            false => strange_entry(&name, own),
+        });
     }
     entries
 }
@@ -331,6 +331,10 @@ pub fn is_same(current: &[Value], wanted: &[Value]) -> bool {
     };
     current.len() == wanted.len() && shapes(current) == shapes(wanted)
 }
+
+mod base;
+
+pub use base::{border, closed};
 
 #[cfg(test)]
 mod tests;

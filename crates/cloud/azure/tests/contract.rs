@@ -17,7 +17,8 @@ use cloud_sim::{Faults, Sim};
 use contract::keeps_the_contract;
 
 fn plugin(sim: &Sim) -> AzureCloud {
-    let options = AzureOptions { endpoint: Some(sim.url()), ..AzureOptions::default() };
+    let endpoint = Some(sim.url());
+    let options = AzureOptions { endpoint, kubernetes_clusters: true, ..AzureOptions::default() };
     // The token comes from the simulated token endpoint.
     let principal = [
         ("AZURE_TENANT_ID", "t1".to_owned()),
@@ -34,27 +35,42 @@ fn description(location: &str, more: &str) -> String {
     )
 }
 
+fn cluster(location: &str, more: &str) -> String {
+    let identity =
+        "/subscriptions/s1/resourceGroups/g1/providers/Microsoft.ManagedIdentity/userAssignedIdentities/aks";
+    format!(
+        r#"{{"location":"{location}","identity":{{"type":"UserAssigned","userAssignedIdentities":{{"{identity}":{{}}}}}},"properties":{{"agentPoolProfiles":[{{"name":"nodes","mode":"System","count":2,"vmSize":"Standard_D2s_v5"}}]{more}}}}}"#
+    )
+}
+
 const KEY: &str = "ssh-rsa AAAA trestle";
 
+fn at() -> At {
+    At { site: "ns.azure".parse().unwrap(), deployment: "/subscriptions/s1/resourceGroups/g1".to_owned() }
+}
+
 fn subject(cloud: &AzureCloud) -> Subject<'_> {
-    let at = At {
-        site: "ns.azure".parse().unwrap(),
-        deployment: "/subscriptions/s1/resourceGroups/g1".to_owned(),
-    };
     let descriptions = [description("westus2", ""), description("westeurope", "")];
-    Subject::new(cloud, at, descriptions, description("westus2", r#","networkProfile":{}"#))
+    Subject::new(cloud, at(), descriptions, description("westus2", r#","networkProfile":{}"#))
+}
+
+fn clusters(cloud: &AzureCloud) -> Subject<'_> {
+    let descriptions = [cluster("westus2", ""), cluster("westeurope", "")];
+    Subject::new(cloud, at(), descriptions, cluster("westus2", r#","networkProfile":{}"#))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_plugin_keeps_the_contract() {
     keeps_the_contract("azure", Faults::default(), plugin, subject).await;
+    keeps_the_contract("azure", Faults::default(), plugin, clusters).await;
 }
 
 /// Throttles, failed operations and cut connections are the plugin's to bear; the contract holds all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_contract_holds_on_a_troubled_cloud() {
     let faults = Faults { seed: 7, throttle: 50, before: 20, lost: 20, html: 10, failed: 30, stale: 50 };
-    keeps_the_contract("azure", faults, plugin, subject).await;
+    keeps_the_contract("azure", faults.clone(), plugin, subject).await;
+    keeps_the_contract("azure", faults, plugin, clusters).await;
 }
 
 /// On a real subscription, with credentials from the environment: `make live-azure`. Costs money.

@@ -1,6 +1,7 @@
 //! Azure's resource manager: JSON over REST, changes as operations that are polled.
 
 mod check;
+mod clusters;
 mod deployments;
 mod gateways;
 mod login;

@@ -331,6 +331,24 @@ async fn azure_permissions_are_the_documented_ones() {
         documented("azure.md", "Microsoft.").into_iter().filter(|name| !referring(name)).collect();
     assert_eq!(used, documented);
     assert_eq!(sim.objects(), before);
+
+    // Clusters take a few more, which nobody needs who has none.
+    let operations = Arc::new(Operations::default());
+    let options = AzureOptions { kubernetes_clusters: true, ..options };
+    let cloud = AzureCloud::with(
+        &options,
+        Environment::of(none),
+        Some(Arc::clone(&sim.clock) as _),
+        Some(Arc::clone(&operations) as _),
+    )
+    .unwrap();
+    let cluster = r#"{"location":"westus2","identity":{"type":"UserAssigned","userAssignedIdentities":{"/i":{}}},"properties":{"agentPoolProfiles":[{"name":"nodes","mode":"System"}]}}"#;
+    make_and_remove_endpoint(&cloud, &at("ns.azure", group), "10.3.0.0/16", cluster).await;
+    let more: BTreeSet<String> = operations.0.lock().unwrap().difference(&used).cloned().collect();
+    let documented = documented_below("azure.md", "### Further permissions", "Microsoft.");
+    let referring = |name: &String| name.ends_with("/assign/action");
+    assert_eq!(more, documented.into_iter().filter(|name| !referring(name)).collect());
+    assert_eq!(sim.objects(), before);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,6 +2,14 @@ use proptest::prelude::*;
 
 use super::*;
 
+fn rules_of(current: &[Value], entries: &[PermitEntry]) -> Result<Vec<Value>, CloudError> {
+    super::rules_of(current, entries, &closed())
+}
+
+fn entries_of(rules: &[Value]) -> Vec<PermitEntry> {
+    super::entries_of(rules, &closed())
+}
+
 fn entry(name: &str, protocol: Protocol, targets: &[String], tags: &[String]) -> PermitEntry {
     let ports = if protocol == Protocol::TCP { Ports::Range { first: 80, last: 90 } } else { Ports::Any };
     let traffic = Traffic::new(Direction::Outbound, protocol, Ports::Any, ports).unwrap();
@@ -139,5 +147,38 @@ proptest! {
         prop_assert!(is_same(&rules_of(&wanted, &list(&b)).unwrap(), &wanted));
         let places: BTreeSet<String> = wanted.iter().map(|rule| format!("{} {}", rule["properties"]["direction"], priority(rule))).collect();
         prop_assert_eq!(places.len(), wanted.len());
+    }
+}
+
+/// What lets a cluster work inside is told as no entry, and no entry takes its place; who touches it is seen.
+#[test]
+fn the_inside_of_a_cluster_is_in_no_list() {
+    let base = border("10.4.0.0/17".parse().unwrap());
+    assert_eq!(super::entries_of(&base, &base), []);
+    let many: Vec<PermitEntry> =
+        (0..900).map(|n| entry(&format!("e{n}"), Protocol::Any, &one(1), &[])).collect();
+    let rules = super::rules_of(&base, &many, &base).unwrap();
+    let mut places = BTreeSet::new();
+    assert!(rules.iter().all(|rule| places.insert(format!(
+        "{} {}",
+        rule["properties"]["direction"],
+        priority(rule)
+    ))));
+    assert!(rules.iter().filter(|rule| priority(rule) >= BASE_PRIORITY).all(|rule| base.contains(rule)));
+    assert_eq!(super::entries_of(&rules, &base).len(), 900);
+    assert!(is_same(&super::rules_of(&rules, &[], &base).unwrap(), &base));
+
+    let names = |rules: &[Value]| -> Vec<String> {
+        super::entries_of(rules, &base).iter().map(|entry| entry.name.to_string()).collect()
+    };
+    assert_eq!(names(&base[1..]), ["not-ours missing t-inside-in"]);
+    let mut wide = base.clone();
+    wide[0]["properties"]["sourceAddressPrefix"] = "*".into();
+    assert_eq!(names(&wide), ["not-ours t-inside-in", "not-ours missing t-inside-in"]);
+    for broken in [&base[1..], &wide, &[]] {
+        assert!(is_same(
+            &super::rules_of(broken, &super::entries_of(broken, &base)[1..], &base).unwrap(),
+            &base
+        ));
     }
 }

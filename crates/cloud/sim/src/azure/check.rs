@@ -12,6 +12,18 @@ use super::{
 };
 
 const SERVICE_TAGS: [&str; 4] = ["*", "VirtualNetwork", "AzureLoadBalancer", "Internet"];
+/// Services of Azure that rules may name, and some of their addresses.
+const SERVICES: [(&str, &str); 4] = [
+    ("MicrosoftContainerRegistry", "204.79.197.219/32"),
+    ("AzureFrontDoor.FirstParty", "13.107.208.0/24"),
+    ("AzureActiveDirectory", "20.190.128.0/18"),
+    ("AzureResourceManager", "20.37.53.0/24"),
+];
+
+/// The addresses of a service that rules may name.
+pub(super) fn service(tag: &str) -> Option<Ipv4Net> {
+    SERVICES.iter().find(|(name, _)| *name == tag).and_then(|(_, net)| net.parse().ok())
+}
 
 fn both<'r>(properties: &'r Value, field: &str, plural: &str) -> Vec<&'r str> {
     let listed = properties[plural].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -60,6 +72,7 @@ pub(super) fn group(object: &mut Value) -> Result<(), Refusal> {
             let all = both(properties, &fields[0], &fields[1]);
             let legal = |text: &&str| {
                 SERVICE_TAGS.contains(text)
+                    || service(text).is_some()
                     || text.parse::<Ipv4Addr>().is_ok()
                     || text.parse::<Ipv4Net>().is_ok()
             };

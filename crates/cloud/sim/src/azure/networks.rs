@@ -1,6 +1,6 @@
 //! Networks, interfaces, addresses, NAT, machines, and peerings.
 
-use std::net::Ipv4Addr;
+use std::{collections::BTreeSet, net::Ipv4Addr};
 
 use ipnet::Ipv4Net;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ pub(super) fn spaces(vnet: &Value) -> Vec<Ipv4Net> {
     prefixes.filter_map(|text| text.as_str()?.parse().ok()).collect()
 }
 
-fn overlap(a: &[Ipv4Net], b: &[Ipv4Net]) -> bool {
+pub(super) fn overlap(a: &[Ipv4Net], b: &[Ipv4Net]) -> bool {
     a.iter().any(|a| b.iter().any(|b| a.contains(b) || b.contains(a)))
 }
 
@@ -27,6 +27,12 @@ fn overlap(a: &[Ipv4Net], b: &[Ipv4Net]) -> bool {
 pub(super) fn parts(subnet: &str) -> Option<(&str, &str)> {
     let at = subnet.to_ascii_lowercase().find("/subnets/")?;
     Some((&subnet[..at], &subnet[at + "/subnets/".len()..]))
+}
+
+/// The addresses of a subnet that can be had: Azure keeps the first four and the last.
+pub(super) fn hosts(subnet: &Value) -> impl Iterator<Item = Ipv4Addr> {
+    let net: Option<Ipv4Net> = text(&subnet["properties"]["addressPrefix"]).parse().ok();
+    net.into_iter().flat_map(|net| net.hosts().skip(3))
 }
 
 impl Azure {
@@ -65,8 +71,10 @@ impl Azure {
                 ));
             }
             taken.push(net);
-            if let Some(nat) = subnet["properties"]["natGateway"]["id"].as_str() {
-                self.ready(nat)?;
+            for user in ["natGateway", "networkSecurityGroup"] {
+                if let Some(used) = subnet["properties"][user]["id"].as_str() {
+                    self.ready(used)?;
+                }
             }
         }
         // What a replaced network lacks is deleted, unless it is in use.
@@ -123,18 +131,20 @@ impl Azure {
         Ok(())
     }
 
-    /// Azure keeps the first four addresses of a subnet and the last.
     fn free_address(&self, reference: &str, subnet: &Value) -> Result<Ipv4Addr, Refusal> {
         let full = || refuse(400, "SubnetIsFull", "Subnet does not have enough capacity.");
-        let net: Ipv4Net = text(&subnet["properties"]["addressPrefix"]).parse().map_err(|_| full())?;
-        let used: Vec<&str> = self
+        let used = self.used(reference);
+        hosts(subnet).find(|host| !used.contains(&host.to_string())).ok_or_else(full)
+    }
+
+    /// The addresses of a subnet that somebody has.
+    pub(super) fn used(&self, reference: &str) -> BTreeSet<String> {
+        let interfaces = self
             .of_kind("networkInterfaces")
             .map(|(_, interface)| &interface["properties"]["ipConfigurations"][0]["properties"])
             .filter(|one| is(text(&one["subnet"]["id"]), reference))
-            .map(|one| text(&one["privateIPAddress"]))
-            .collect();
-        let mut hosts = net.hosts().skip(3);
-        hosts.find(|host| !used.contains(&host.to_string().as_str())).ok_or_else(full)
+            .map(|one| text(&one["privateIPAddress"]).to_owned());
+        interfaces.chain(self.used_by_clusters(reference)).collect()
     }
 
     pub(super) fn check_address(&self, object: &mut Value, there: Option<&Value>) -> Checked {

@@ -3,12 +3,15 @@
 use serde_json::{Value, json};
 
 use super::{
-    Done, Outcome, Refusal, Target, is, refuse,
+    Done, Outcome, Refusal, Target,
+    clusters::CLUSTERS,
+    is, refuse,
     state::{Azure, LOCATIONS, Request, key},
 };
 
+const PROVIDERS: [&str; 3] = ["Microsoft.Network", "Microsoft.Compute", "Microsoft.ContainerService"];
 /// Kinds as Azure writes them.
-const KINDS: [&str; 9] = [
+const KINDS: [&str; 10] = [
     "virtualNetworks",
     "networkSecurityGroups",
     "networkInterfaces",
@@ -18,6 +21,7 @@ const KINDS: [&str; 9] = [
     "localNetworkGateways",
     "connections",
     "virtualMachines",
+    CLUSTERS,
 ];
 
 pub(super) fn text(value: &Value) -> &str {
@@ -62,8 +66,8 @@ impl Azure {
             ));
         }
         let kind = KINDS.iter().find(|known| is(known, kind)).copied().unwrap_or_default();
-        let is_network = is(provider, "Microsoft.Network");
-        let provider = if is_network { "Microsoft.Network" } else { "Microsoft.Compute" };
+        let provider = PROVIDERS.iter().find(|known| is(known, provider)).copied().unwrap_or_default();
+        let is_network = provider == "Microsoft.Network";
         self.made += 1;
         object["id"] = there.map_or_else(|| id.into(), |there| there["id"].clone());
         object["name"] = there.map_or_else(|| name.as_str().into(), |there| there["name"].clone());
@@ -86,9 +90,13 @@ impl Azure {
             "localNetworkGateways" => super::check::peer(&object)?,
             "connections" => self.check_connection(&mut object, there)?,
             "virtualMachines" => self.check_machine(&mut object)?,
+            CLUSTERS => self.check_cluster(&mut object, there)?,
             _ => return Err(refuse(404, "InvalidResourceType", format!("{kind} is not simulated"))),
         }
         self.objects.insert(key(id), object);
+        if kind == CLUSTERS && there.is_none() {
+            self.put_endpoint(id);
+        }
         Ok(Value::Null)
     }
 

@@ -82,7 +82,7 @@ impl Azure {
                 .filter(|one| is(text(&one["properties"]["subnet"]["id"]), subnet))
                 .map(move |one| json!({"id": format!("{}/ipConfigurations/{}", text(&holder["id"]), text(&one["name"]))}))
         });
-        inside.collect()
+        inside.chain(self.nodes_in(subnet)).collect()
     }
 
     fn show_group(&self, shown: &mut Value) {
@@ -102,6 +102,17 @@ impl Azure {
             .collect();
         if !users.is_empty() {
             shown["properties"]["networkInterfaces"] = users.into();
+        }
+        let subnets: Vec<Value> = self
+            .of_kind("virtualNetworks")
+            .flat_map(|(_, vnet)| listed(vnet, "subnets").map(move |subnet| (vnet, subnet)))
+            .filter(|(_, one)| {
+                is(text(&one["properties"]["networkSecurityGroup"]["id"]), text(&parent["id"]))
+            })
+            .map(|(vnet, one)| json!({"id": format!("{}/subnets/{}", text(&vnet["id"]), text(&one["name"]))}))
+            .collect();
+        if !subnets.is_empty() {
+            shown["properties"]["subnets"] = subnets.into();
         }
     }
 }

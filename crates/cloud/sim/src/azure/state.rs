@@ -3,7 +3,7 @@
 use imbl::OrdMap;
 use serde_json::{Value, json};
 
-use super::{Done, Outcome, Refusal, Target, busy, is, refuse, schema};
+use super::{Done, Outcome, Refusal, Target, busy, clusters::CLUSTERS, is, refuse, schema};
 use crate::{objects::Objects, server::Ask};
 
 pub(crate) const LOCATIONS: [&str; 4] = ["eastus", "westeurope", "westus", "westus2"];
@@ -56,6 +56,7 @@ fn duration(kinds: &str, method: &str, is_new: bool) -> u64 {
         "microsoft.network/virtualnetworkgateways" => [1500, 180, 600],
         "microsoft.network/connections" => [30, 20, 20],
         "microsoft.compute/virtualmachines" => [40, 15, 60],
+        "microsoft.containerservice/managedclusters" => [400, 120, 300],
         "microsoft.network/natgateways" => [10, 5, 10],
         _ => [3, 3, 5],
     };
@@ -176,15 +177,22 @@ impl Azure {
             // It stays as it was.
             self.objects = before.clone();
         }
+        // What failed once and fails again has not come to be.
+        let was_failed = there.as_ref().is_some_and(|there| there["_fails"] == true);
+        let starves = is_new && self.starves(&id);
         if let Some(object) = self.objects.get_mut(&key(&id)) {
             object["_until"] = until.into();
             object["_gone"] = (deletes && !request.fails).into();
-            object["_fails"] = (request.fails && is_new).into();
-            let state = if deletes { "Deleting" } else { "Updating" };
+            object["_fails"] = ((request.fails || starves) && (is_new || was_failed)).into();
+            let state = match (deletes, is_new && is(&target.kind, CLUSTERS)) {
+                (true, _) => "Deleting",
+                (false, true) => "Creating",
+                (false, false) => "Updating",
+            };
             object["properties"]["provisioningState"] = state.into();
         }
         (self.before, self.changed) = (before, ask.now);
-        let number = self.start(until, request.fails, Value::Null);
+        let number = self.start(until, request.fails || starves, Value::Null);
         let status = match (method, is_new) {
             ("DELETE", _) => 202,
             (_, true) => 201,

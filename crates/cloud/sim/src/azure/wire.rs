@@ -6,7 +6,8 @@ use ipnet::Ipv4Net;
 use serde_json::Value;
 
 use super::{
-    check::range,
+    check::{range, service},
+    clusters::CLUSTERS,
     is,
     networks::{parts, spaces},
     objects::{listed, text},
@@ -41,7 +42,7 @@ impl Azure {
                 let nat = self.objects.get(&key(text(&subnet["properties"]["natGateway"]["id"])));
                 nat.is_some_and(|nat| listed(nat, "publicIpAddresses").next().is_some())
             });
-            if has_nat {
+            if has_nat || self.has_outbound_cluster(id) {
                 routes.push((Ipv4Net::default(), Hop::Internet));
             }
             wire.networks.insert(id.clone(), Network { spaces: spaces(vnet), routes, learns_from });
@@ -56,6 +57,10 @@ impl Azure {
             if let Some(interface) = self.objects.get(&key(interface)) {
                 wire.hosts.extend(self.host(interface));
             }
+        }
+        let clusters = self.of_kind(CLUSTERS).filter(|(_, one)| is_there(one) && one["_fails"] != true);
+        for (_, cluster) in clusters {
+            wire.hosts.extend(self.cluster_hosts(cluster));
         }
     }
 
@@ -171,6 +176,7 @@ fn line(priority: u32, allow: bool, prefixes: &[String]) -> Line {
             "*" | "Internet" => vec![Ipv4Net::default()],
             "VirtualNetwork" => private.iter().filter_map(|net| net.parse().ok()).collect(),
             "AzureLoadBalancer" => Vec::new(),
+            other if service(other).is_some() => service(other).into_iter().collect(),
             other => other
                 .parse()
                 .ok()
@@ -184,7 +190,7 @@ fn line(priority: u32, allow: bool, prefixes: &[String]) -> Line {
 }
 
 /// A group's own rules, and below them those that every group has.
-fn lines(group: &Value, direction: &str) -> Vec<Line> {
+pub(super) fn lines(group: &Value, direction: &str) -> Vec<Line> {
     let own = listed(group, "securityRules").filter(|rule| rule["properties"]["direction"] == direction);
     let mut lines: Vec<Line> = own.filter_map(rule_line).collect();
     let near = ["VirtualNetwork".to_owned()];

@@ -10,7 +10,7 @@ use cloud_http::auth::Environment;
 use cloud_sim::{Fault, Sim};
 use model::{Direction, EntryName, PermitEntry, Ports, Protocol, Segment, Traffic};
 
-use super::house::{CLOUDS, House, both, deployment, description, plugin, services};
+use super::house::{CLOUDS, House, both, clusters, deployment, description, plugin, services};
 
 fn at(cloud: &str) -> At {
     At { site: format!("ns.{cloud}").parse().unwrap(), deployment: deployment(cloud).to_owned() }
@@ -31,10 +31,11 @@ async fn make_as(
     cloud.create_resource(&at(kind), &spec).await
 }
 
-/// A machine, and private endpoints where a cloud has them.
+/// A machine, and private endpoints and a cluster where a cloud has them.
 fn descriptions() -> Vec<(&'static str, &'static str)> {
     let of_cloud = |cloud: &'static str| {
         let all = std::iter::once(description(cloud, 0)).chain(services(cloud).iter().copied());
+        let all = all.chain(clusters(cloud).map(|[near, _]| near));
         all.map(move |text| (cloud, text)).collect::<Vec<_>>()
     };
     CLOUDS.into_iter().flat_map(of_cloud).collect()
@@ -173,6 +174,7 @@ async fn two_controllers_on_one_account() {
             endpoint: Some(sim.url()),
             owner: Some(owner.to_owned()),
             token: Some("t".to_owned()),
+            kubernetes_clusters: true,
             ..AzureOptions::default()
         };
         Box::new(AzureCloud::with(&options, keys(), clock(), None).unwrap()) as Box<dyn Cloud>

@@ -69,6 +69,10 @@ pub fn clusters(cloud: &str) -> Option<[&'static str; 2]> {
             r#"{"zone":"us-south-1","workerPool":{"flavor":"bx2.4x16","workerCount":2}}"#,
             r#"{"workerPool":{"flavor":"bx2.4x16","zones":[{"id":"eu-de-1"},{"id":"eu-de-3"}]}}"#,
         ]),
+        "azure" => Some([
+            r#"{"location":"westus2","identity":{"type":"UserAssigned","userAssignedIdentities":{"/subscriptions/s1/resourceGroups/g1/providers/Microsoft.ManagedIdentity/userAssignedIdentities/aks":{}}},"properties":{"agentPoolProfiles":[{"name":"nodes","mode":"System","count":1,"vmSize":"Standard_D2s_v5"}]}}"#,
+            r#"{"location":"westeurope","identity":{"type":"UserAssigned","userAssignedIdentities":{"/subscriptions/s1/resourceGroups/g1/providers/Microsoft.ManagedIdentity/userAssignedIdentities/aks":{}}},"properties":{"agentPoolProfiles":[{"name":"nodes","mode":"System","count":1,"vmSize":"Standard_D2s_v5"}]}}"#,
+        ]),
         _ => None,
     }
 }
