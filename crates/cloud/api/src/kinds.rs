@@ -10,6 +10,7 @@
 //! not spoken of. The few services of its provider without which nodes do not come up are open, and in no list.
 
 use model::{Direction, PermitEntry, Segment};
+use serde_json::Value;
 
 use crate::CloudError;
 
@@ -52,15 +53,16 @@ pub fn cluster_network(network: &Segment) -> Option<(Segment, Segment)> {
     Some((region.parse().ok()?, cluster.parse().ok()?))
 }
 
-/// Refuses the description of a managed Kubernetes cluster, by the field that tells.
-pub fn no_clusters(field: Option<&&str>, cloud: &str) -> Result<(), CloudError> {
-    match field {
-        None => Ok(()),
-        Some(field) => Err(CloudError::unsupported(format!(
-            "the description has {field} and is that of a managed Kubernetes cluster; in {cloud}, Trestle makes machines and \
-             private endpoints only. See docs/limits.md"
-        ))),
-    }
+/// The name of a field, without what clouds do not look at: to them `podSubnetID`, `podSubnetId` and `pod_subnet_id` are one.
+fn plain(name: &str) -> String {
+    name.chars().filter(|letter| *letter != '_').map(|letter| letter.to_ascii_lowercase()).collect()
+}
+
+/// The first of an object's fields that is one of these, however it is spelled.
+pub fn field_among<'o>(object: &'o Value, names: &[&str]) -> Option<&'o str> {
+    let wanted: Vec<String> = names.iter().map(|name| plain(name)).collect();
+    let mut fields = object.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
+    fields.find(|name| wanted.contains(&plain(name)))
 }
 
 /// Refuses entries that an endpoint cannot mean anything by.
@@ -80,6 +82,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use model::{EntryName, Ports, Protocol, Traffic};
+    use serde_json::json;
 
     use super::*;
     use crate::CloudErrorKind;
@@ -89,9 +92,6 @@ mod tests {
         let refused = endpoints_allowed(false, "IBM Cloud").unwrap_err();
         assert_eq!(refused.kind, CloudErrorKind::Unsupported);
         assert!(refused.message.contains("private_endpoints"), "{refused}");
-        assert!(no_clusters(None, "Azure").is_ok());
-        let refused = no_clusters(Some(&"nodePools"), "Azure").unwrap_err();
-        assert_eq!(refused.kind, CloudErrorKind::Unsupported);
         let refused = clusters_allowed(false, "Azure").unwrap_err();
         assert_eq!(refused.kind, CloudErrorKind::Unsupported);
         assert!(refused.message.contains("kubernetes_clusters"), "{refused}");
@@ -103,6 +103,19 @@ mod tests {
         assert!(only_inbound(&[entry(Direction::Inbound)]).is_ok());
         let refused = only_inbound(&[entry(Direction::Inbound), entry(Direction::Outbound)]).unwrap_err();
         assert_eq!(refused.kind, CloudErrorKind::Unsupported);
+    }
+
+    #[test]
+    fn a_field_is_found_however_it_is_spelled() {
+        let names = ["networkConfig", "podSubnetID"];
+        for (object, found) in [
+            (json!({"name": 1, "network_config": 2}), Some("network_config")),
+            (json!({"podsubnetid": 1}), Some("podsubnetid")),
+            (json!({"networkConfiguration": 1}), None),
+            (json!(["networkConfig"]), None),
+        ] {
+            assert_eq!(field_among(&object, &names), found, "{object}");
+        }
     }
 
     #[test]

@@ -29,5 +29,5 @@ pub mod twin;
 pub use contract::{At, Attachment, Cloud, CloudError, CloudErrorKind, Listing, PeeringSpec, ResourceSpec};
 pub use fake::{Dice, FakeCloud, Faults, Machine, reaches};
 pub use kinds::{
-    cluster_network, clusters_allowed, endpoints_allowed, network_of_cluster, no_clusters, only_inbound,
+    cluster_network, clusters_allowed, endpoints_allowed, field_among, network_of_cluster, only_inbound,
 };

@@ -448,7 +448,10 @@ impl<'i> Builder<'i> {
             let address = record.state.as_ref().map(|state| state.address);
             let after: Vec<_> = closing
                 .iter()
-                .filter(|(_, gone)| address.is_some_and(|address| gone.contains(&address)))
+                // A list may name a part of a cluster's block.
+                .filter(|(_, gone)| {
+                    address.is_some_and(|address| gone.iter().any(|one| one.overlaps(address)))
+                })
                 .map(|(step, _)| *step)
                 .collect();
             let step = self.push(self.end_of_resource(name), after);
