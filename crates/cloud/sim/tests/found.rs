@@ -114,3 +114,73 @@ async fn passwords_are_not_shown() {
     let shown = put("Microsoft.Compute/virtualMachines", machine).await;
     assert!(shown.contains("adminUsername") && !shown.contains("hush"), "{shown}");
 }
+
+/// The Go client of EC2 started two at once, and looked for them by zone and by the net they are in.
+#[tokio::test]
+async fn instances_of_ec2_that_start_together_are_one_reservation() {
+    let sim = Sim::start().await.unwrap();
+    let vpc = ec2(&sim, "CreateVpc&CidrBlock=10.0.0.0/16").await.1;
+    let subnet = format!("CreateSubnet&CidrBlock=10.0.0.0/28&VpcId={}", between(&vpc, "<vpcId>"));
+    let subnet = ec2(&sim, &subnet).await.1;
+    let (id, zone) = (between(&subnet, "<subnetId>"), between(&subnet, "<availabilityZone>"));
+    let run = |least: u8, most: u8| {
+        format!("RunInstances&ImageId=ami-1&SubnetId={id}&MinCount={least}&MaxCount={most}")
+    };
+    let made = ec2(&sim, &run(1, 2)).await.1;
+    assert_eq!(made.matches("<instanceId>").count(), 2, "{made}");
+    assert_eq!(ec2(&sim, &run(2, 1)).await.0, 400);
+    // Eleven addresses are for machines, and two are taken.
+    assert_eq!(ec2(&sim, &run(10, 10)).await.0, 400);
+    let rest = ec2(&sim, &run(1, 10)).await.1;
+    assert_eq!(rest.matches("<instanceId>").count(), 9, "{rest}");
+    let by = format!("DescribeInstances&Filter.1.Name=availability-zone&Filter.1.Value.1={zone}");
+    let found = ec2(&sim, &by).await.1;
+    assert_eq!(found.matches("<reservationId>").count(), 2, "{found}");
+    assert_eq!(between(&found, "<architecture>"), "x86_64");
+    let nets = ec2(&sim, "DescribeVpcs&Filter.1.Name=cidr&Filter.1.Value.1=10.0.0.0/16").await.1;
+    assert_eq!(nets.matches("<vpcId>").count(), 1, "{nets}");
+}
+
+/// The Go client of EC2 looked for what the other end of a VPN connection has to be told.
+#[tokio::test]
+async fn a_vpn_connection_of_ec2_says_how_the_other_end_is_set_up() {
+    let sim = Sim::start().await.unwrap();
+    let hub = ec2(&sim, "CreateTransitGateway&Options.AmazonSideAsn=64520").await.1;
+    let hub = between(&hub, "<transitGatewayId>");
+    sim.pass(Duration::from_secs(600));
+    let customer = ec2(&sim, "CreateCustomerGateway&Type=ipsec.1&BgpAsn=64999&IpAddress=34.1.2.3").await.1;
+    let customer = between(&customer, "<customerGatewayId>");
+    let tunnel = "Options.TunnelOptions.1";
+    let tunnel = format!("{tunnel}.TunnelInsideCidr=169.254.21.0/30&{tunnel}.PreSharedKey=abcdefgh");
+    let ends = format!("Type=ipsec.1&TransitGatewayId={hub}&CustomerGatewayId={customer}");
+    let made = ec2(&sim, &format!("CreateVpnConnection&{ends}&{tunnel}")).await.1;
+    let shown = ec2(&sim, "DescribeVpnConnections").await.1;
+    for answer in [made, shown.clone()] {
+        for part in ["34.1.2.3", "169.254.21.2", "64520", "pre_shared_key&gt;abcdefgh"] {
+            assert!(between(&answer, "<customerGatewayConfiguration>").contains(part), "{part}: {answer}");
+        }
+    }
+    let id = between(&shown, "<vpnConnectionId>");
+    assert_eq!(ec2(&sim, &format!("DeleteVpnConnection&VpnConnectionId={id}")).await.0, 200);
+    let gone = ec2(&sim, "DescribeVpnConnections").await.1;
+    assert!(!gone.contains("customerGatewayConfiguration"), "{gone}");
+    assert_eq!(sim.defects(), Vec::<String>::new());
+}
+
+/// The Go client of Azure's resource manager asked whether a group exists, what is in it, and deleted it.
+#[tokio::test]
+async fn what_is_in_a_resource_group_is_listed_and_goes_with_it() {
+    let sim = Sim::start().await.unwrap();
+    let group = "/subscriptions/s1/resourcegroups/g1";
+    let net = format!("{group}/providers/Microsoft.Network/virtualNetworks/v1?api-version=2024-05-01");
+    let body =
+        r#"{"location": "westus2", "properties": {"addressSpace": {"addressPrefixes": ["10.0.0.0/16"]}}}"#;
+    assert_eq!(send(&sim, Method::PUT, &net, body).await.0, 201);
+    assert_eq!(send(&sim, Method::HEAD, group, "").await.0, 204);
+    for list in [format!("{group}/resources"), "/subscriptions/s1/resourcegroups".to_owned()] {
+        let all: Value = serde_json::from_str(&send(&sim, Method::GET, &list, "").await.1).unwrap();
+        assert_eq!(all["value"].as_array().map(Vec::len), Some(1), "{all}");
+    }
+    assert_eq!(send(&sim, Method::DELETE, group, "").await.0, 202);
+    assert_eq!(send(&sim, Method::GET, &net, "").await.0, 404);
+}

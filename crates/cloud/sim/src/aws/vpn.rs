@@ -3,7 +3,7 @@
 use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 
-use super::{Action, Outcome, Refusal, refuse, state::Ec2};
+use super::{Action, Outcome, Refusal, configuration::configuration, refuse, state::Ec2};
 use crate::wire::Wire;
 
 const MISSING: &str = "InvalidVpnConnectionID.NotFound";
@@ -52,7 +52,11 @@ impl Ec2 {
             "DeleteCustomerGateway" => self.delete_customer(ask),
             "CreateVpnConnection" => self.create_connection(ask),
             "DescribeVpnConnections" => {
-                self.describe("vpn", "VpnConnectionIds", "VpnConnections", MISSING, ask)
+                self.describe("vpn", "VpnConnectionIds", "VpnConnections", MISSING, ask).map(|mut found| {
+                    let each = found["VpnConnections"].as_array_mut().into_iter().flatten();
+                    each.for_each(|connection| self.configure(connection));
+                    found
+                })
             }
             "ModifyVpnTunnelOptions" => self.modify_tunnel(ask),
             "DeleteVpnConnection" => self.delete_connection(ask),
@@ -135,9 +139,23 @@ impl Ec2 {
         }
         let object = json!({"VpnConnectionId": id, "CustomerGatewayId": customer, "TransitGatewayId": transit, "Type": "ipsec.1", "State": "pending", "Category": "VPN",
             "Options": {"StaticRoutesOnly": ask.input["Options"]["StaticRoutesOnly"] == true, "TunnelOptions": tunnels}, "Routes": [], "VgwTelemetry": []});
-        let object = self.put(&id, "vpn-connection", object, ask);
+        let mut object = self.put(&id, "vpn-connection", object, ask);
         self.later(&id, "available", ask.now + 240);
+        self.configure(&mut object);
         Ok(json!({"VpnConnection": object}))
+    }
+
+    /// Adds what the other end needs to know, while there is something to set up.
+    fn configure(&self, connection: &mut Value) {
+        let find = |field: &str| self.objects.get(connection[field].as_str()?);
+        if let ("pending" | "available", Some(customer), Some(transit)) = (
+            connection["State"].as_str().unwrap_or_default(),
+            find("CustomerGatewayId"),
+            find("TransitGatewayId"),
+        ) {
+            let text = configuration(connection, customer, transit);
+            connection["CustomerGatewayConfiguration"] = text.into();
+        }
     }
 
     fn modify_tunnel(&mut self, ask: &Action<'_>) -> Outcome {
@@ -163,8 +181,9 @@ impl Ec2 {
             }
         }
         object["State"] = "pending".into();
-        let shown = object.clone();
+        let mut shown = object.clone();
         self.later(&id, "available", ask.now + 120);
+        self.configure(&mut shown);
         Ok(json!({"VpnConnection": shown}))
     }
 
