@@ -42,6 +42,11 @@ else
     echo 'MISSING: gcloud is in no package index of Python; install the Google Cloud CLI (Debian: google-cloud-cli) to drive the simulated Compute Engine with it' >&2
 fi
 drive ibm-vpc python labs/clouds/ibm.py
+if command -v go > /dev/null; then
+    for cloud in aws azure gcp ibm; do drive "$cloud-go" labs/clouds/go/run.sh "$cloud"; done
+else
+    echo 'MISSING: go; install Go 1.26 or later to drive the simulators with the clouds'"'"' Go clients' >&2
+fi
 
 # The AWS plugin against a simulation that is not ours.
 moto_server -H 127.0.0.1 -p 15055 > "$out/moto" 2>&1 &

@@ -8,6 +8,7 @@ mod machines;
 mod objects;
 mod schema;
 mod state;
+mod status;
 mod wire;
 
 use serde_json::{Value, json};

@@ -4,6 +4,7 @@
 //! later.
 
 mod endpoints;
+mod images;
 mod instances;
 mod links;
 mod machines;

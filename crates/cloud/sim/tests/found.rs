@@ -184,3 +184,42 @@ async fn what_is_in_a_resource_group_is_listed_and_goes_with_it() {
     assert_eq!(send(&sim, Method::DELETE, group, "").await.0, 202);
     assert_eq!(send(&sim, Method::GET, &net, "").await.0, 404);
 }
+
+/// The Go client of Compute Engine changed a subnet, listed addresses, and asked how a VPN gateway is.
+#[tokio::test]
+async fn a_subnet_is_patched_and_a_vpn_gateway_says_how_it_is() {
+    let sim = Sim::start().await.unwrap();
+    let ask = async |method: Method, path: &str, body: Value| {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let (status, text) = send(&sim, method, &format!("/compute/v1/projects/p1/{path}"), &body).await;
+        (status, serde_json::from_str::<Value>(&text).unwrap())
+    };
+    ask(Method::POST, "global/networks", json!({"name": "n", "autoCreateSubnetworks": false})).await;
+    let subnet = json!({"name": "s", "network": "global/networks/n", "ipCidrRange": "10.1.0.0/16"});
+    ask(Method::POST, "regions/us-west1/subnetworks", subnet).await;
+    let path = "regions/us-west1/subnetworks/s";
+    assert_eq!(ask(Method::PATCH, path, json!({"privateIpGoogleAccess": true})).await.0, 412);
+    let print = ask(Method::GET, path, Value::Null).await.1["fingerprint"].clone();
+    let patch = json!({"privateIpGoogleAccess": true, "fingerprint": print});
+    assert_eq!(ask(Method::PATCH, path, patch).await.0, 200);
+    assert_eq!(ask(Method::GET, path, Value::Null).await.1["privateIpGoogleAccess"], true);
+    let none = ask(Method::GET, "regions/us-west1/addresses", Value::Null).await;
+    assert_eq!((none.0, &none.1["kind"]), (200, &json!("compute#addressList")));
+    let gateway = json!({"name": "g", "network": "global/networks/n"});
+    ask(Method::POST, "regions/us-west1/vpnGateways", gateway).await;
+    let status = ask(Method::GET, "regions/us-west1/vpnGateways/g/getStatus", Value::Null).await.1;
+    assert_eq!(status, json!({"result": {"vpnConnections": []}}));
+    assert_eq!(sim.defects(), Vec::<String>::new());
+}
+
+/// The Go client of IBM Cloud looked for an image to start from.
+#[tokio::test]
+async fn ibm_cloud_has_images() {
+    let sim = Sim::start().await.unwrap();
+    let list = "/v1/images?version=2026-01-27&generation=2";
+    let all: Value = serde_json::from_str(&send(&sim, Method::GET, list, "").await.1).unwrap();
+    let name = all["images"][0]["name"].as_str().unwrap();
+    let one = send(&sim, Method::GET, &format!("{list}&name={name}"), "").await.1;
+    assert_eq!(serde_json::from_str::<Value>(&one).unwrap()["total_count"], 1);
+    assert_eq!(sim.defects(), Vec::<String>::new());
+}
