@@ -148,7 +148,8 @@ async fn a_vpn_connection_of_ec2_says_how_the_other_end_is_set_up() {
     let hub = ec2(&sim, "CreateTransitGateway&Options.AmazonSideAsn=64520").await.1;
     let hub = between(&hub, "<transitGatewayId>");
     sim.pass(Duration::from_secs(600));
-    let customer = ec2(&sim, "CreateCustomerGateway&Type=ipsec.1&BgpAsn=64999&IpAddress=34.1.2.3").await.1;
+    // The Java client's way to name the address.
+    let customer = ec2(&sim, "CreateCustomerGateway&Type=ipsec.1&BgpAsn=64999&PublicIp=34.1.2.3").await.1;
     let customer = between(&customer, "<customerGatewayId>");
     let tunnel = "Options.TunnelOptions.1";
     let tunnel = format!("{tunnel}.TunnelInsideCidr=169.254.21.0/30&{tunnel}.PreSharedKey=abcdefgh");

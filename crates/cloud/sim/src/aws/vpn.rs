@@ -69,7 +69,8 @@ impl Ec2 {
         if asn <= 0 {
             return Err(refuse("InvalidParameterValue", "The value for BgpAsn is invalid."));
         }
-        let ip = ask.text("IpAddress").to_owned();
+        // Older clients call it so.
+        let ip = ask.input["IpAddress"].as_str().unwrap_or_else(|| ask.text("PublicIp")).to_owned();
         if ip.parse::<std::net::Ipv4Addr>().is_err() {
             return Err(refuse("InvalidParameterValue", format!("{ip} is no address")));
         }
