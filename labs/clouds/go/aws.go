@@ -55,6 +55,11 @@ func aws(url string) {
 	_, err = client.CreateVpc(ctx, &ec2.CreateVpcInput{CidrBlock: to("10.0.0.0/16"), DryRun: to(true)})
 	refused("DryRunOperation", err)
 
+	must(client.ModifyVpcAttribute(ctx, &ec2.ModifyVpcAttributeInput{VpcId: vpc.VpcId, EnableDnsHostnames: &types.AttributeBooleanValue{Value: to(true)}}))
+	for _, name := range []types.VpcAttributeName{types.VpcAttributeNameEnableDnsHostnames, types.VpcAttributeNameEnableDnsSupport} {
+		attribute := must(client.DescribeVpcAttribute(ctx, &ec2.DescribeVpcAttributeInput{VpcId: vpc.VpcId, Attribute: name}))
+		that(attribute.EnableDnsHostnames != nil && *attribute.EnableDnsHostnames.Value || attribute.EnableDnsSupport != nil && *attribute.EnableDnsSupport.Value, name)
+	}
 	subnet := must(client.CreateSubnet(ctx, &ec2.CreateSubnetInput{VpcId: vpc.VpcId, CidrBlock: to("10.0.0.0/24"), AvailabilityZone: to("us-east-1b")})).Subnet
 	check(ec2.NewSubnetAvailableWaiter(client).Wait(ctx, &ec2.DescribeSubnetsInput{SubnetIds: []string{*subnet.SubnetId}}, patience))
 	is("us-east-1b", *subnet.AvailabilityZone)
@@ -88,6 +93,7 @@ func aws(url string) {
 	here := &ec2.DescribeInstancesInput{InstanceIds: []string{*vm, *twin}}
 	quick := func(o *ec2.InstanceRunningWaiterOptions) { o.MinDelay, o.MaxDelay = time.Second/2, time.Second }
 	running := must(ec2.NewInstanceRunningWaiter(client, quick).WaitForOutput(ctx, here, patience))
+	check(ec2.NewInstanceStatusOkWaiter(client).Wait(ctx, &ec2.DescribeInstanceStatusInput{InstanceIds: []string{*vm, *twin}}, patience))
 	instance := running.Reservations[0].Instances[0]
 	is("10.0.0.4", *instance.PrivateIpAddress)
 	is(*group, *instance.SecurityGroups[0].GroupId)

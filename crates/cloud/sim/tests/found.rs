@@ -139,6 +139,15 @@ async fn instances_of_ec2_that_start_together_are_one_reservation() {
     assert_eq!(between(&found, "<architecture>"), "x86_64");
     let nets = ec2(&sim, "DescribeVpcs&Filter.1.Name=cidr&Filter.1.Value.1=10.0.0.0/16").await.1;
     assert_eq!(nets.matches("<vpcId>").count(), 1, "{nets}");
+    let well = ec2(&sim, "DescribeInstanceStatus&MaxResults=5").await.1;
+    assert_eq!(well.matches("<instanceStatus><details>").count(), 5, "{well}");
+    let vpc = between(&vpc, "<vpcId>");
+    let set = format!("ModifyVpcAttribute&VpcId={vpc}&EnableDnsHostnames.Value=true");
+    assert_eq!(ec2(&sim, &set).await.0, 200);
+    assert_eq!(ec2(&sim, &format!("{set}&EnableDnsSupport.Value=true")).await.0, 400);
+    let names = ec2(&sim, &format!("DescribeVpcAttribute&VpcId={vpc}&Attribute=enableDnsHostnames")).await.1;
+    assert!(names.contains("<enableDnsHostnames><value>true"), "{names}");
+    assert_eq!(sim.defects(), Vec::<String>::new());
 }
 
 /// The Go client of EC2 looked for what the other end of a VPN connection has to be told.

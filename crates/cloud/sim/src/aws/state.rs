@@ -26,7 +26,8 @@ type Answers = fn(&mut Ec2, &str, &Action<'_>) -> Option<Outcome>;
 
 impl Ec2 {
     pub(super) fn call(&mut self, action: &str, ask: &Action<'_>) -> Outcome {
-        let answers: [Answers; 5] = [Self::network, Self::groups, Self::instances, Self::transit, Self::vpn];
+        let answers: [Answers; 6] =
+            [Self::network, Self::groups, Self::instances, Self::transit, Self::vpn, Self::attributes];
         if ask.input["DryRun"] == true {
             return Err(Refusal {
                 status: 412,
