@@ -44,10 +44,11 @@ else
 fi
 drive ibm-vpc python labs/clouds/ibm.py
 if command -v go > /dev/null; then
+    for cloud in aws azure gcp ibm; do drive "$cloud-go" labs/clouds/go/run.sh "$cloud"; done
     (cd labs/clouds/ibm-containers && go build -o "$out/ibm-containers" .)
     drive bluemix-go "$out/ibm-containers"
 else
-    echo 'MISSING: the client of IBM Cloud Kubernetes Service is in Go (1.22 or later), and there is none here' >&2
+    echo 'MISSING: go; install Go 1.26 or later to drive the simulators with the clouds'"'"' Go clients' >&2
 fi
 
 # The AWS plugin against a simulation that is not ours.

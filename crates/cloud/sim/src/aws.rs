@@ -1,5 +1,7 @@
 //! EC2: query requests in, XML out.
 
+mod attributes;
+mod configuration;
 mod groups;
 mod instances;
 mod machines;

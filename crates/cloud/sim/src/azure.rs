@@ -4,6 +4,7 @@ mod check;
 mod clusters;
 mod deployments;
 mod gateways;
+mod groups;
 mod login;
 mod machines;
 mod networks;
@@ -170,7 +171,7 @@ fn run(world: &mut World, ask: &Ask<'_>, fault: Option<Fault>) -> Outcome {
     }
     world.azure.settle(ask.now);
     let missing = || refuse(404, "InvalidResourceType", format!("{} is not simulated", ask.uri.path()));
-    if let Some(done) = login::place(ask) {
+    if let Some(done) = world.azure.groups(ask).or_else(|| login::place(ask)) {
         return done;
     }
     let target = Target::parse(ask.uri.path()).ok_or_else(missing)?;
@@ -188,6 +189,9 @@ fn run(world: &mut World, ask: &Ask<'_>, fault: Option<Fault>) -> Outcome {
     if deployments::is_for(&target) {
         let request = state::Request { target: &target, ask, body, fails, stale };
         return world.azure.deployments(&request);
+    }
+    if is(&target.child_kind, "instanceView") {
+        return world.azure.view(&target);
     }
     let operation = schema::find(ask).ok_or_else(missing)?;
     let body = schema::request(operation, body).map_err(|text| refuse(400, "InvalidRequestFormat", text))?;

@@ -9,6 +9,7 @@ mod machines;
 mod objects;
 mod schema;
 mod state;
+mod status;
 mod wire;
 mod zones;
 

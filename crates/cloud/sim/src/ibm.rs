@@ -5,6 +5,7 @@
 
 mod clusters;
 mod endpoints;
+mod images;
 mod instances;
 mod links;
 mod machines;

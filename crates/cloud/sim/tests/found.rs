@@ -114,3 +114,122 @@ async fn passwords_are_not_shown() {
     let shown = put("Microsoft.Compute/virtualMachines", machine).await;
     assert!(shown.contains("adminUsername") && !shown.contains("hush"), "{shown}");
 }
+
+/// The Go client of EC2 started two at once, and looked for them by zone and by the net they are in.
+#[tokio::test]
+async fn instances_of_ec2_that_start_together_are_one_reservation() {
+    let sim = Sim::start().await.unwrap();
+    let vpc = ec2(&sim, "CreateVpc&CidrBlock=10.0.0.0/16").await.1;
+    let subnet = format!("CreateSubnet&CidrBlock=10.0.0.0/28&VpcId={}", between(&vpc, "<vpcId>"));
+    let subnet = ec2(&sim, &subnet).await.1;
+    let (id, zone) = (between(&subnet, "<subnetId>"), between(&subnet, "<availabilityZone>"));
+    let run = |least: u8, most: u8| {
+        format!("RunInstances&ImageId=ami-1&SubnetId={id}&MinCount={least}&MaxCount={most}")
+    };
+    let made = ec2(&sim, &run(1, 2)).await.1;
+    assert_eq!(made.matches("<instanceId>").count(), 2, "{made}");
+    assert_eq!(ec2(&sim, &run(2, 1)).await.0, 400);
+    // Eleven addresses are for machines, and two are taken.
+    assert_eq!(ec2(&sim, &run(10, 10)).await.0, 400);
+    let rest = ec2(&sim, &run(1, 10)).await.1;
+    assert_eq!(rest.matches("<instanceId>").count(), 9, "{rest}");
+    let by = format!("DescribeInstances&Filter.1.Name=availability-zone&Filter.1.Value.1={zone}");
+    let found = ec2(&sim, &by).await.1;
+    assert_eq!(found.matches("<reservationId>").count(), 2, "{found}");
+    assert_eq!(between(&found, "<architecture>"), "x86_64");
+    let nets = ec2(&sim, "DescribeVpcs&Filter.1.Name=cidr&Filter.1.Value.1=10.0.0.0/16").await.1;
+    assert_eq!(nets.matches("<vpcId>").count(), 1, "{nets}");
+    let well = ec2(&sim, "DescribeInstanceStatus&MaxResults=5").await.1;
+    assert_eq!(well.matches("<instanceStatus><details>").count(), 5, "{well}");
+    let vpc = between(&vpc, "<vpcId>");
+    let set = format!("ModifyVpcAttribute&VpcId={vpc}&EnableDnsHostnames.Value=true");
+    assert_eq!(ec2(&sim, &set).await.0, 200);
+    assert_eq!(ec2(&sim, &format!("{set}&EnableDnsSupport.Value=true")).await.0, 400);
+    let names = ec2(&sim, &format!("DescribeVpcAttribute&VpcId={vpc}&Attribute=enableDnsHostnames")).await.1;
+    assert!(names.contains("<enableDnsHostnames><value>true"), "{names}");
+    assert_eq!(sim.defects(), Vec::<String>::new());
+}
+
+/// The Go client of EC2 looked for what the other end of a VPN connection has to be told.
+#[tokio::test]
+async fn a_vpn_connection_of_ec2_says_how_the_other_end_is_set_up() {
+    let sim = Sim::start().await.unwrap();
+    let hub = ec2(&sim, "CreateTransitGateway&Options.AmazonSideAsn=64520").await.1;
+    let hub = between(&hub, "<transitGatewayId>");
+    sim.pass(Duration::from_secs(600));
+    // The Java client's way to name the address.
+    let customer = ec2(&sim, "CreateCustomerGateway&Type=ipsec.1&BgpAsn=64999&PublicIp=34.1.2.3").await.1;
+    let customer = between(&customer, "<customerGatewayId>");
+    let tunnel = "Options.TunnelOptions.1";
+    let tunnel = format!("{tunnel}.TunnelInsideCidr=169.254.21.0/30&{tunnel}.PreSharedKey=abcdefgh");
+    let ends = format!("Type=ipsec.1&TransitGatewayId={hub}&CustomerGatewayId={customer}");
+    let made = ec2(&sim, &format!("CreateVpnConnection&{ends}&{tunnel}")).await.1;
+    let shown = ec2(&sim, "DescribeVpnConnections").await.1;
+    for answer in [made, shown.clone()] {
+        for part in ["34.1.2.3", "169.254.21.2", "64520", "pre_shared_key&gt;abcdefgh"] {
+            assert!(between(&answer, "<customerGatewayConfiguration>").contains(part), "{part}: {answer}");
+        }
+    }
+    let id = between(&shown, "<vpnConnectionId>");
+    assert_eq!(ec2(&sim, &format!("DeleteVpnConnection&VpnConnectionId={id}")).await.0, 200);
+    let gone = ec2(&sim, "DescribeVpnConnections").await.1;
+    assert!(!gone.contains("customerGatewayConfiguration"), "{gone}");
+    assert_eq!(sim.defects(), Vec::<String>::new());
+}
+
+/// The Go client of Azure's resource manager asked whether a group exists, what is in it, and deleted it.
+#[tokio::test]
+async fn what_is_in_a_resource_group_is_listed_and_goes_with_it() {
+    let sim = Sim::start().await.unwrap();
+    let group = "/subscriptions/s1/resourcegroups/g1";
+    let net = format!("{group}/providers/Microsoft.Network/virtualNetworks/v1?api-version=2024-05-01");
+    let body =
+        r#"{"location": "westus2", "properties": {"addressSpace": {"addressPrefixes": ["10.0.0.0/16"]}}}"#;
+    assert_eq!(send(&sim, Method::PUT, &net, body).await.0, 201);
+    assert_eq!(send(&sim, Method::HEAD, group, "").await.0, 204);
+    for list in [format!("{group}/resources"), "/subscriptions/s1/resourcegroups".to_owned()] {
+        let all: Value = serde_json::from_str(&send(&sim, Method::GET, &list, "").await.1).unwrap();
+        assert_eq!(all["value"].as_array().map(Vec::len), Some(1), "{all}");
+    }
+    assert_eq!(send(&sim, Method::DELETE, group, "").await.0, 202);
+    assert_eq!(send(&sim, Method::GET, &net, "").await.0, 404);
+}
+
+/// The Go client of Compute Engine changed a subnet, listed addresses, and asked how a VPN gateway is.
+#[tokio::test]
+async fn a_subnet_is_patched_and_a_vpn_gateway_says_how_it_is() {
+    let sim = Sim::start().await.unwrap();
+    let ask = async |method: Method, path: &str, body: Value| {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let (status, text) = send(&sim, method, &format!("/compute/v1/projects/p1/{path}"), &body).await;
+        (status, serde_json::from_str::<Value>(&text).unwrap())
+    };
+    ask(Method::POST, "global/networks", json!({"name": "n", "autoCreateSubnetworks": false})).await;
+    let subnet = json!({"name": "s", "network": "global/networks/n", "ipCidrRange": "10.1.0.0/16"});
+    ask(Method::POST, "regions/us-west1/subnetworks", subnet).await;
+    let path = "regions/us-west1/subnetworks/s";
+    assert_eq!(ask(Method::PATCH, path, json!({"privateIpGoogleAccess": true})).await.0, 412);
+    let print = ask(Method::GET, path, Value::Null).await.1["fingerprint"].clone();
+    let patch = json!({"privateIpGoogleAccess": true, "fingerprint": print});
+    assert_eq!(ask(Method::PATCH, path, patch).await.0, 200);
+    assert_eq!(ask(Method::GET, path, Value::Null).await.1["privateIpGoogleAccess"], true);
+    let none = ask(Method::GET, "regions/us-west1/addresses", Value::Null).await;
+    assert_eq!((none.0, &none.1["kind"]), (200, &json!("compute#addressList")));
+    let gateway = json!({"name": "g", "network": "global/networks/n"});
+    ask(Method::POST, "regions/us-west1/vpnGateways", gateway).await;
+    let status = ask(Method::GET, "regions/us-west1/vpnGateways/g/getStatus", Value::Null).await.1;
+    assert_eq!(status, json!({"result": {"vpnConnections": []}}));
+    assert_eq!(sim.defects(), Vec::<String>::new());
+}
+
+/// The Go client of IBM Cloud looked for an image to start from.
+#[tokio::test]
+async fn ibm_cloud_has_images() {
+    let sim = Sim::start().await.unwrap();
+    let list = "/v1/images?version=2026-01-27&generation=2";
+    let all: Value = serde_json::from_str(&send(&sim, Method::GET, list, "").await.1).unwrap();
+    let name = all["images"][0]["name"].as_str().unwrap();
+    let one = send(&sim, Method::GET, &format!("{list}&name={name}"), "").await.1;
+    assert_eq!(serde_json::from_str::<Value>(&one).unwrap()["total_count"], 1);
+    assert_eq!(sim.defects(), Vec::<String>::new());
+}

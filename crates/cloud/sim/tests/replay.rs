@@ -41,6 +41,13 @@ async fn boto3_requests_are_answered_as_before() {
 }
 
 #[tokio::test]
+async fn requests_of_the_go_clients_are_answered_as_before() {
+    for name in ["aws-go", "azure-go", "gcp-go", "ibm-go"] {
+        assert!(replay(name).await > 80, "{name}");
+    }
+}
+
+#[tokio::test]
 async fn requests_of_the_aws_command_are_answered_as_before() {
     assert!(replay("aws-cli").await > 30);
 }

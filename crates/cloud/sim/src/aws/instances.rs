@@ -26,20 +26,33 @@ pub(super) fn instance_state(name: &str) -> Value {
     json!({"Code": code, "Name": name})
 }
 
+fn reservation(instances: Vec<Value>) -> Value {
+    let id = instances.first().and_then(|one| one["_reservation"].as_str()).unwrap_or("r-0");
+    json!({"ReservationId": id, "OwnerId": ACCOUNT, "Groups": [], "Instances": instances})
+}
+
 impl Ec2 {
     pub(super) fn instances(&mut self, action: &str, ask: &Action<'_>) -> Option<Outcome> {
         Some(match action {
             "RunInstances" => self.run_instances(ask),
-            "DescribeInstances" => self.describe("i", "InstanceIds", "Instances", MISSING, ask).map(|mut found| {
-                let each = found["Instances"].take();
-                let reservation = |instance: &Value| json!({"ReservationId": "r-0", "OwnerId": ACCOUNT, "Instances": [instance]});
-                let list: Vec<Value> = each.as_array().into_iter().flatten().map(reservation).collect();
-                let mut answer = json!({"Reservations": list});
-                if let Some(token) = found.get("NextToken") {
-                    answer["NextToken"] = token.clone();
-                }
-                answer
-            }),
+            "DescribeInstances" => {
+                self.describe("i", "InstanceIds", "Instances", MISSING, ask).map(|found| {
+                    let mut list: Vec<Value> = Vec::new();
+                    for instance in found["Instances"].as_array().into_iter().flatten() {
+                        let together =
+                            list.iter_mut().find(|one| one["ReservationId"] == instance["_reservation"]);
+                        match together.and_then(|one| one["Instances"].as_array_mut()) {
+                            Some(instances) => instances.push(instance.clone()),
+                            None => list.push(reservation(vec![instance.clone()])),
+                        }
+                    }
+                    let mut answer = json!({"Reservations": list});
+                    if let Some(token) = found.get("NextToken") {
+                        answer["NextToken"] = token.clone();
+                    }
+                    answer
+                })
+            }
             "DescribeNetworkInterfaces" => {
                 self.describe("eni", "NetworkInterfaceIds", "NetworkInterfaces", NO_INTERFACE, ask)
             }
@@ -50,16 +63,45 @@ impl Ec2 {
     }
 
     fn run_instances(&mut self, ask: &Action<'_>) -> Outcome {
-        let token = ask.text("ClientToken").to_owned();
-        let answer = |instance: Value| {
-            Ok(json!({"ReservationId": "r-0", "OwnerId": ACCOUNT, "Instances": [instance]}))
-        };
-        if let Some(there) = self.tokens.get(&token).filter(|_| !token.is_empty()) {
-            return answer(self.objects.get(there).cloned().unwrap_or_else(|| json!({"InstanceId": there})));
+        let token = ask.text("ClientToken");
+        if let Some(there) = self.tokens.get(token).filter(|_| !token.is_empty()) {
+            let show = |id| self.objects.get(id).cloned().unwrap_or_else(|| json!({ "InstanceId": id }));
+            return Ok(reservation(there.split(' ').map(show).collect()));
         }
         if ask.text("ImageId").is_empty() {
             return Err(refuse("MissingParameter", "The request must contain the parameter ImageId"));
         }
+        let (least, most) = (ask.input["MinCount"].as_u64(), ask.input["MaxCount"].as_u64());
+        let (least, most) = (least.unwrap_or(1), most.unwrap_or(1));
+        if least < 1 || most < least {
+            return Err(refuse(
+                "InvalidParameterValue",
+                "MaxCount must be at least MinCount, and MinCount 1",
+            ));
+        }
+        let mut instances = Vec::new();
+        for index in 0..most {
+            match self.launch(index, ask) {
+                Ok(instance) => instances.push(instance),
+                // As many as fit, if that is enough.
+                Err(_) if index >= least => break,
+                Err(refusal) => return Err(refusal),
+            }
+        }
+        let ids: Vec<String> =
+            instances.iter().filter_map(|one| one["InstanceId"].as_str()).map(str::to_owned).collect();
+        // What is started together is one reservation.
+        let name = ids.first().map_or_else(String::new, |id| id.replacen("i-", "r-", 1));
+        for (id, instance) in ids.iter().zip(&mut instances) {
+            instance["_reservation"] = name.as_str().into();
+            self.objects.insert(id.clone(), instance.clone());
+            self.later(id, "running", ask.now + 20);
+        }
+        self.tokens.insert(token.to_owned(), ids.join(" "));
+        Ok(reservation(instances))
+    }
+
+    fn launch(&mut self, index: u64, ask: &Action<'_>) -> Result<Value, Refusal> {
         let interface = &ask.input["NetworkInterfaces"][0];
         let subnet_id =
             interface["SubnetId"].as_str().or(ask.input["SubnetId"].as_str()).unwrap_or_default().to_owned();
@@ -75,6 +117,28 @@ impl Ec2 {
                 self.all("sg").find(|(_, one)| one["_default"] == true && one["VpcId"] == subnet["VpcId"]);
             groups.extend(default.map(|(id, one)| json!({"GroupId": id, "GroupName": one["GroupName"]})));
         }
+        let address = self.next_address(&subnet_id, &subnet)?;
+        let name = format!("ip-{}.ec2.internal", address.to_string().replace('.', "-"));
+        let (id, eni) = (self.new_id("i"), self.new_id("eni"));
+        let attached = json!({"NetworkInterfaceId": eni, "SubnetId": subnet_id, "VpcId": subnet["VpcId"], "PrivateIpAddress": address.to_string(), "PrivateDnsName": name,
+            "PrivateIpAddresses": [{"Primary": true, "PrivateIpAddress": address.to_string(), "PrivateDnsName": name}],
+            "Groups": groups, "Status": "in-use", "OwnerId": ACCOUNT, "SourceDestCheck": true, "InterfaceType": "interface",
+            "Attachment": {"DeviceIndex": 0, "Status": "attached", "DeleteOnTermination": true, "AttachmentId": eni.replace("eni", "eni-attach")}});
+        let object = json!({"InstanceId": id, "ImageId": ask.text("ImageId"), "InstanceType": if ask.text("InstanceType").is_empty() { "m1.small" } else { ask.text("InstanceType") },
+            "State": instance_state("pending"), "PrivateIpAddress": address.to_string(), "SubnetId": subnet_id, "VpcId": subnet["VpcId"],
+            "Placement": {"AvailabilityZone": subnet["AvailabilityZone"], "Tenancy": "default"}, "SecurityGroups": groups, "NetworkInterfaces": [attached], "ClientToken": ask.text("ClientToken"), "LaunchTime": "2026-10-01T00:00:00.000Z",
+            "AmiLaunchIndex": index, "Architecture": "x86_64", "Hypervisor": "xen", "VirtualizationType": "hvm", "RootDeviceType": "ebs", "RootDeviceName": "/dev/xvda",
+            "PrivateDnsName": name, "PublicDnsName": "", "StateTransitionReason": "", "PlatformDetails": "Linux/UNIX", "Monitoring": {"State": "disabled"}, "SourceDestCheck": true, "EbsOptimized": false});
+        let object = self.put(&id, "instance", object, ask);
+        let mut interface = attached;
+        interface["Attachment"]["InstanceId"] = id.as_str().into();
+        interface["AvailabilityZone"] = subnet["AvailabilityZone"].clone();
+        interface["_region"] = ask.region.into();
+        self.objects.insert(eni, interface);
+        Ok(object)
+    }
+
+    fn next_address(&mut self, id: &str, subnet: &Value) -> Result<Ipv4Addr, Refusal> {
         let net: Ipv4Net = subnet["CidrBlock"]
             .as_str()
             .unwrap_or_default()
@@ -85,24 +149,10 @@ impl Ec2 {
         if !net.contains(&address) || address == net.broadcast() {
             return Err(refuse("InsufficientFreeAddressesInSubnet", "There are not enough free addresses."));
         }
-        if let Some(subnet) = self.objects.get_mut(&subnet_id) {
+        if let Some(subnet) = self.objects.get_mut(id) {
             subnet["_used"] = (used + 1).into();
         }
-        let (id, eni) = (self.new_id("i"), self.new_id("eni"));
-        let attached = json!({"NetworkInterfaceId": eni, "SubnetId": subnet_id, "VpcId": subnet["VpcId"], "PrivateIpAddress": address.to_string(), "Groups": groups, "Status": "in-use", "OwnerId": ACCOUNT});
-        let object = json!({"InstanceId": id, "ImageId": ask.text("ImageId"), "InstanceType": if ask.text("InstanceType").is_empty() { "m1.small" } else { ask.text("InstanceType") },
-            "State": instance_state("pending"), "PrivateIpAddress": address.to_string(), "SubnetId": subnet_id, "VpcId": subnet["VpcId"],
-            "Placement": {"AvailabilityZone": subnet["AvailabilityZone"]}, "SecurityGroups": groups, "NetworkInterfaces": [attached], "ClientToken": token, "LaunchTime": "2026-10-01T00:00:00.000Z"});
-        let object = self.put(&id, "instance", object, ask);
-        let mut interface = attached;
-        interface["Attachment"] = json!({"InstanceId": id, "DeviceIndex": 0, "Status": "attached"});
-        interface["AvailabilityZone"] = subnet["AvailabilityZone"].clone();
-        interface["InterfaceType"] = "interface".into();
-        interface["_region"] = ask.region.into();
-        self.objects.insert(eni, interface);
-        self.later(&id, "running", ask.now + 20);
-        self.tokens.insert(token, id);
-        answer(object)
+        Ok(address)
     }
 
     fn terminate(&mut self, ask: &Action<'_>) -> Outcome {

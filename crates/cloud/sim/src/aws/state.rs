@@ -26,7 +26,8 @@ type Answers = fn(&mut Ec2, &str, &Action<'_>) -> Option<Outcome>;
 
 impl Ec2 {
     pub(super) fn call(&mut self, action: &str, ask: &Action<'_>) -> Outcome {
-        let answers: [Answers; 5] = [Self::network, Self::groups, Self::instances, Self::transit, Self::vpn];
+        let answers: [Answers; 6] =
+            [Self::network, Self::groups, Self::instances, Self::transit, Self::vpn, Self::attributes];
         if ask.input["DryRun"] == true {
             return Err(Refusal {
                 status: 412,
@@ -120,14 +121,13 @@ impl Ec2 {
     }
 
     pub(super) fn get(&self, id: &str, ask: &Action<'_>, code: &str) -> Result<&Value, Refusal> {
-        let found =
-            self.objects.get(id).filter(|object| object["_region"] == ask.region && !is_deleted(object));
+        let found = self.objects.get(id).filter(|object| is_in(object, ask.region) && !is_deleted(object));
         found.ok_or_else(|| refuse(code, format!("The ID '{id}' does not exist")))
     }
 
     pub(super) fn get_mut(&mut self, id: &str, ask: &Action<'_>, code: &str) -> Result<&mut Value, Refusal> {
         let found =
-            self.objects.get_mut(id).filter(|object| object["_region"] == ask.region && !is_deleted(object));
+            self.objects.get_mut(id).filter(|object| is_in(object, ask.region) && !is_deleted(object));
         found.ok_or_else(|| refuse(code, format!("The ID '{id}' does not exist")))
     }
 
@@ -148,7 +148,7 @@ impl Ec2 {
         ask: &Action<'_>,
     ) -> Outcome {
         let wanted = texts(&ask.input[ids]);
-        let here = |object: &Value| object["_region"] == ask.region;
+        let here = |object: &Value| is_in(object, ask.region);
         for id in &wanted {
             if !self.objects.get(id).is_some_and(here) {
                 return Err(refuse(missing, format!("The ID '{id}' does not exist")));
@@ -211,6 +211,11 @@ impl Ec2 {
     }
 }
 
+/// A VPC peering is in the regions of both its ends.
+fn is_in(object: &Value, region: &str) -> bool {
+    object["_region"] == region || object["AccepterVpcInfo"]["Region"] == region
+}
+
 fn is_deleted(object: &Value) -> bool {
     let state =
         object["State"].as_str().or(object["State"]["Name"].as_str()).or(object["Status"]["Code"].as_str());
@@ -223,9 +228,10 @@ pub(super) fn passes(object: &Value, filters: &Value) -> bool {
         let wanted = texts(&filter["Values"]);
         let name = filter["Name"].as_str().unwrap_or_default();
         let mut found = Vec::new();
-        if name == "tag-key" {
+        if let "tag-key" | "tag-value" = name {
+            let field = if name == "tag-key" { "Key" } else { "Value" };
             let tags = object["Tags"].as_array().into_iter().flatten();
-            found.extend(tags.filter_map(|tag| tag["Key"].as_str().map(str::to_owned)));
+            found.extend(tags.filter_map(|tag| tag[field].as_str().map(str::to_owned)));
         } else if let Some(key) = name.strip_prefix("tag:") {
             let tags = object["Tags"].as_array().into_iter().flatten();
             found.extend(
@@ -233,18 +239,36 @@ pub(super) fn passes(object: &Value, filters: &Value) -> bool {
                     .filter_map(|tag| tag["Value"].as_str().map(str::to_owned)),
             );
         } else {
-            let path: Vec<String> = match name {
-                "instance-state-name" => vec!["State".into(), "Name".into()],
-                "status-code" => vec!["Status".into(), "Code".into()],
-                "ip-address" => vec!["IpAddress".into()],
-                "attachment.resource-type" => vec!["TransitGatewayAttachments".into(), "ResourceType".into()],
-                "attachment.resource-id" => vec!["TransitGatewayAttachments".into(), "ResourceId".into()],
-                _ => name.split('.').map(pascal).collect(),
-            };
-            collect(object, &path, &mut found);
+            for path in paths(name) {
+                collect(object, &path, &mut found);
+            }
         }
         found.iter().any(|value| wanted.iter().any(|pattern| fits(pattern, value)))
     })
+}
+
+/// Where the values are that a filter looks at: under its own name, for all that are not so.
+fn paths(name: &str) -> Vec<Vec<String>> {
+    let others: &[&str] = match name {
+        "instance-state-name" => &["State.Name"],
+        "instance-state-code" => &["State.Code"],
+        "status-code" => &["Status.Code"],
+        "cidr" => &["CidrBlock"],
+        "cidr-block-association.cidr-block" => &["CidrBlockAssociationSet.CidrBlock"],
+        "availability-zone" => &["AvailabilityZone", "Placement.AvailabilityZone"],
+        "group-id" => &["GroupId", "Groups.GroupId"],
+        "group-name" => &["GroupName", "Groups.GroupName"],
+        "instance.group-id" => &["SecurityGroups.GroupId"],
+        "instance.group-name" => &["SecurityGroups.GroupName"],
+        "addresses.private-ip-address" => &["PrivateIpAddresses.PrivateIpAddress"],
+        "ip-permission.cidr" => &["IpPermissions.IpRanges.CidrIp"],
+        "ip-permission.protocol" => &["IpPermissions.IpProtocol"],
+        "attachment.resource-type" => &["TransitGatewayAttachments.ResourceType"],
+        "attachment.resource-id" => &["TransitGatewayAttachments.ResourceId"],
+        "egress.ip-permission.cidr" => &["IpPermissionsEgress.IpRanges.CidrIp"],
+        _ => return vec![name.split('.').map(pascal).collect()],
+    };
+    others.iter().map(|path| path.split('.').map(str::to_owned).collect()).collect()
 }
 
 /// Whether a value is as a filter has it, in which `*` stands for anything and `?` for one letter.

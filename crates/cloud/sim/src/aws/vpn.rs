@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 
-use super::{Action, Outcome, Refusal, refuse, state::Ec2};
+use super::{Action, Outcome, Refusal, configuration::configuration, refuse, state::Ec2};
 use crate::wire::Wire;
 
 const MISSING: &str = "InvalidVpnConnectionID.NotFound";
@@ -54,7 +54,11 @@ impl Ec2 {
             "DeleteCustomerGateway" => self.delete_customer(ask),
             "CreateVpnConnection" => self.create_connection(ask),
             "DescribeVpnConnections" => {
-                self.describe("vpn", "VpnConnectionIds", "VpnConnections", MISSING, ask)
+                self.describe("vpn", "VpnConnectionIds", "VpnConnections", MISSING, ask).map(|mut found| {
+                    let each = found["VpnConnections"].as_array_mut().into_iter().flatten();
+                    each.for_each(|connection| self.configure(connection));
+                    found
+                })
             }
             "ModifyVpnTunnelOptions" => self.modify_tunnel(ask),
             "DeleteVpnConnection" => self.delete_connection(ask),
@@ -67,7 +71,8 @@ impl Ec2 {
         if asn <= 0 {
             return Err(refuse("InvalidParameterValue", "The value for BgpAsn is invalid."));
         }
-        let ip = ask.text("IpAddress").to_owned();
+        // Older clients call it so.
+        let ip = ask.input["IpAddress"].as_str().unwrap_or_else(|| ask.text("PublicIp")).to_owned();
         if ip.parse::<std::net::Ipv4Addr>().is_err() {
             return Err(refuse("InvalidParameterValue", format!("{ip} is no address")));
         }
@@ -137,9 +142,23 @@ impl Ec2 {
         }
         let object = json!({"VpnConnectionId": id, "CustomerGatewayId": customer, "TransitGatewayId": transit, "Type": "ipsec.1", "State": "pending", "Category": "VPN",
             "Options": {"StaticRoutesOnly": ask.input["Options"]["StaticRoutesOnly"] == true, "TunnelOptions": tunnels}, "Routes": [], "VgwTelemetry": []});
-        let object = self.put(&id, "vpn-connection", object, ask);
+        let mut object = self.put(&id, "vpn-connection", object, ask);
         self.later(&id, "available", ask.now + 240);
+        self.configure(&mut object);
         Ok(json!({"VpnConnection": object}))
+    }
+
+    /// Adds what the other end needs to know, while there is something to set up.
+    fn configure(&self, connection: &mut Value) {
+        let find = |field: &str| self.objects.get(connection[field].as_str()?);
+        if let ("pending" | "available", Some(customer), Some(transit)) = (
+            connection["State"].as_str().unwrap_or_default(),
+            find("CustomerGatewayId"),
+            find("TransitGatewayId"),
+        ) {
+            let text = configuration(connection, customer, transit);
+            connection["CustomerGatewayConfiguration"] = text.into();
+        }
     }
 
     fn modify_tunnel(&mut self, ask: &Action<'_>) -> Outcome {
@@ -165,8 +184,9 @@ impl Ec2 {
             }
         }
         object["State"] = "pending".into();
-        let shown = object.clone();
+        let mut shown = object.clone();
         self.later(&id, "available", ask.now + 120);
+        self.configure(&mut shown);
         Ok(json!({"VpnConnection": shown}))
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Done, Outcome, is, refuse};
+use super::{Done, Outcome, groups::group, is, refuse};
 use crate::{rest::parameter, server::Ask};
 
 pub(super) fn is_for(path: &str) -> bool {
@@ -67,7 +67,6 @@ fn image(path: &str, location: &str, version: &str) -> serde_json::Value {
 pub(super) fn place(ask: &Ask<'_>) -> Option<Outcome> {
     let parts: Vec<&str> = ask.uri.path().trim_matches('/').split('/').collect();
     let subscription = |id: &str| json!({"id": format!("/subscriptions/{id}"), "subscriptionId": id, "tenantId": "00000000-0000-0000-0000-000000000001", "displayName": id, "state": "Enabled"});
-    let group = |subscription: &str, name: &str| json!({"id": format!("/subscriptions/{subscription}/resourceGroups/{name}"), "name": name, "type": "Microsoft.Resources/resourceGroups", "location": "westus2", "properties": {"provisioningState": "Succeeded"}});
     let body = match parts.as_slice() {
         [s] if is(s, "subscriptions") => {
             json!({"value": [subscription("00000000-0000-0000-0000-000000000002")], "count": {"type": "Total", "value": 1}})

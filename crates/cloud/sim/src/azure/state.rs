@@ -106,6 +106,11 @@ impl Azure {
         }
     }
 
+    /// How a machine is, asked for by itself.
+    pub(super) fn view(&self, target: &Target) -> Outcome {
+        self.get(&target.id()).map(|machine| Done::now(instance_view(machine)))
+    }
+
     pub(super) fn get(&self, id: &str) -> Result<&Value, Refusal> {
         let missing = || {
             let what = id.split("/providers/").nth(1).unwrap_or(id);
@@ -218,7 +223,7 @@ impl Azure {
         self.change(&Request { target: &target, ask: &ask, body, fails: false, stale: false }).map(drop)
     }
 
-    fn start(&mut self, until: u64, failed: bool, result: Value) -> u64 {
+    pub(super) fn start(&mut self, until: u64, failed: bool, result: Value) -> u64 {
         self.made += 1;
         self.operations.insert(self.made.to_string(), Operation { until, failed, result });
         self.made

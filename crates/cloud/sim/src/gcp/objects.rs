@@ -200,6 +200,9 @@ impl Gce {
                 super::check::firewall(&mut object)?;
             }
             "routers" => self.check_router(request, &mut object)?,
+            "subnetworks" if request.body["fingerprint"] != self.get(path)?["fingerprint"] => {
+                return Err(refuse(412, "conditionNotMet", "Fingerprint is not up to date."));
+            }
             _ => {}
         }
         object["_until"] = until.into();

@@ -81,6 +81,9 @@ impl Gce {
                 let router = self.get(&request.path(&target.name))?;
                 Ok(json!({"kind": "compute#routerStatusResponse", "result": router["_status"]}))
             }
+            ("vpnGateways", "getStatus") => {
+                self.get(&request.path(&target.name)).map(|gateway| self.gateway_status(gateway))
+            }
             ("instances", "getEffectiveFirewalls") => {
                 let instance = self.get(&request.path(&target.name))?;
                 let interface = request.parameter("networkInterface");
@@ -226,7 +229,7 @@ impl Gce {
 
     fn list(&self, request: &Request<'_>) -> Outcome {
         let below = request.path("");
-        let kind = format!("compute#{}List", request.target.collection.trim_end_matches('s'));
+        let kind = format!("compute#{}List", singular(&request.target.collection));
         let wanted = Wanted::parse(request.parameter("filter").as_deref())?;
         let all: Vec<Value> = self
             .objects
@@ -268,7 +271,7 @@ impl Gce {
                 entry[collection].as_array_mut().into_iter().for_each(|list| list.push(show(object)));
             }
         }
-        let kind = format!("compute#{}AggregatedList", collection.trim_end_matches('s'));
+        let kind = format!("compute#{}AggregatedList", singular(collection));
         let link = format!("{}/compute/v1/{start}aggregated/{collection}", request.ask.origin);
         Ok(
             json!({"kind": kind, "id": format!("{start}aggregated/{collection}"), "items": scopes, "selfLink": link}),
@@ -296,6 +299,13 @@ fn places(target: &Target, verb: &str) -> Outcome {
             json!({"kind": "compute#zoneList", "items": zones.iter().map(|name| zone(name)).collect::<Vec<_>>()}),
         ),
         _ => zones.contains(&target.name).then(|| zone(&target.name)).ok_or_else(missing),
+    }
+}
+
+fn singular(collection: &str) -> &str {
+    match collection {
+        "addresses" => "address",
+        other => other.trim_end_matches('s'),
     }
 }
 

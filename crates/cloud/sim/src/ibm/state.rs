@@ -64,6 +64,7 @@ impl Ibm {
                 let found = zones(request)?.into_iter().find(|zone| zone["name"] == request.id());
                 found.map(|zone| (200, zone)).ok_or_else(|| missing(request.id()))
             }
+            "list_images" => Ok((200, super::images::images(request))),
             "list_gateway_locations" => {
                 let one = |name: &&str| json!({"name": name, "billing_location": "us", "type": "region"});
                 Ok((200, json!({"locations": REGIONS.iter().map(one).collect::<Vec<_>>()})))
