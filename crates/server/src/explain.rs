@@ -23,9 +23,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 pub async fn explain(parts: &Parts, request: &ExplainRequest) -> Result<ExplainResponse, Failure> {
     let mut query = query(request)?;
-    for end in [&mut query.source, &mut query.destination] {
-        if let Some(address) = permit::of_cluster(&parts.orchestrator, end) {
-            *end = Endpoint::Address(address);
+    let mut blocks = [None; 2];
+    for (end, block) in [&mut query.source, &mut query.destination].into_iter().zip(&mut blocks) {
+        if let Some((of_it, first)) = permit::of_cluster(&parts.orchestrator, end) {
+            *block = Some(of_it);
+            *end = Endpoint::Address(first);
         }
     }
     let is_entity =
@@ -39,7 +41,7 @@ pub async fn explain(parts: &Parts, request: &ExplainRequest) -> Result<ExplainR
     match parts.policy.explain(&query) {
         Ok(explanation) => {
             let mut response = reply(&explanation);
-            permit::decide(&parts.orchestrator, &query, &explanation, &mut response);
+            permit::decide(&parts.orchestrator, &query, blocks, &explanation, &mut response);
             Ok(response)
         }
         Err(err @ ExplainError::Unknown(_)) => Err(Failure::from_error(Code::NotFound, &err)),

@@ -12,9 +12,12 @@
 
 mod permit;
 
-use std::{collections::HashMap, net::IpAddr, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
-use model::policy::output::{MemberKind, Protocol};
+use model::{
+    Address,
+    policy::output::{MemberKind, Protocol},
+};
 use orchestrator::execute::ResourceView;
 use policy::{
     Engine,
@@ -50,6 +53,8 @@ pub struct End {
     pub place: (PlaceKind, String),
     pub group: String,
     endpoint: Endpoint,
+    /// The addresses of a resource: one, or a cluster's.
+    block: Option<Address>,
     resource: Option<Arc<ResourceView>>,
 }
 
@@ -126,6 +131,7 @@ fn of_workload(workload: Workload) -> Option<End> {
         place: (PlaceKind::Namespace, namespace.clone()),
         group: app(&workload),
         endpoint: Endpoint::Workload { kind: member.kind, namespace, name },
+        block: None,
         resource: None,
     })
 }
@@ -145,14 +151,17 @@ fn app(workload: &Workload) -> String {
     }
 }
 
-/// Resources without an address reach nobody yet.
+/// Resources without an address reach nobody yet. Policies are asked about the first address of a cluster, lists about
+/// all of its block.
 fn of_resource(view: ResourceView) -> Option<End> {
-    let address: IpAddr = view.ip.as_deref()?.parse().ok()?;
+    let address: Address = view.ip.as_deref()?.parse().ok()?;
+    let first = address.single().or_else(|| address.net().hosts().next())?;
     Some(End {
         name: view.name.to_string(),
         place: (PlaceKind::Site, format!("{}.{}", view.name.namespace, view.name.cloud)),
         group: view.region.to_string(),
-        endpoint: Endpoint::Address(address),
+        endpoint: Endpoint::Address(first),
+        block: Some(address),
         resource: Some(Arc::new(view)),
     })
 }
@@ -311,20 +320,13 @@ fn open_ports(engine: &Engine, source: &End, destination: &End, protocol: Protoc
         .fold(ports, |ports, (local, remote, direction)| match &local.resource {
             None => ports,
             Some(resource) => {
-                let addresses = addresses(engine, remote);
-                // Of several addresses the first is taken, as `explain` does.
-                let peer = addresses.first();
-                let open = peer.map(|peer| permitted(&resource.permit_list, direction, *peer, protocol));
+                // Of several addresses of a workload the first is taken, as `explain` does.
+                let first = || engine.addresses(&remote.endpoint).first().map(|address| (*address).into());
+                let peer = remote.block.or_else(first);
+                let open = peer.map(|peer| permitted(&resource.permit_list, direction, peer, protocol));
                 ports.intersect(&open.unwrap_or_default())
             }
         })
-}
-
-fn addresses(engine: &Engine, end: &End) -> Vec<IpAddr> {
-    match &end.endpoint {
-        Endpoint::Address(address) => vec![*address],
-        workload @ Endpoint::Workload { .. } => engine.addresses(workload),
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use model::{
-    Direction, Packet, ResourceName,
+    Address, Direction, Packet, PermitEntry, ResourceName,
     policy::output::{MemberKind, Protocol},
 };
 use orchestrator::execute::{Orchestrator, ResourceView};
@@ -12,10 +12,12 @@ use wire::trestle::v1::{ExplainResponse, ExplainedSide, ExplainedStep};
 
 use crate::enforcer::span_key;
 
-/// Replaces the engine's default, which is open, by what the permit lists in force say.
+/// Replaces the engine's default, which is open, by what the permit lists in force say. Ends that are clusters come with
+/// their blocks, all of which must be permitted.
 pub fn decide(
     orchestrator: &Orchestrator,
     query: &Query,
+    blocks: [Option<Address>; 2],
     explanation: &Explanation,
     response: &mut ExplainResponse,
 ) {
@@ -40,6 +42,7 @@ pub fn decide(
     let (mut notes, mut remedies) = (Vec::new(), Vec::new());
     for (place, (direction, end, peer, side, said)) in sides.into_iter().enumerate() {
         let (Some(resource), Some(peer), Some(said)) = (end, peer, said.as_mut()) else { continue };
+        let peer = blocks[1 - place].unwrap_or(peer.into());
         let found = permitting(resource, direction, peer, &packet(query));
         if side.steps.last().is_some_and(|step| step.stage == Stage::Default) {
             put(said, resource, found.clone());
@@ -59,13 +62,13 @@ pub fn decide(
     });
 }
 
-/// An address of the cluster that is asked about: to policies a cluster is no workload, and its addresses are alike.
-pub fn of_cluster(orchestrator: &Orchestrator, end: &Endpoint) -> Option<IpAddr> {
+/// The block of the cluster that is asked about, and an address of it: to policies a cluster is no workload.
+pub fn of_cluster(orchestrator: &Orchestrator, end: &Endpoint) -> Option<(Address, IpAddr)> {
     let name = named(end)?;
     let (.., block) = orchestrator.placed().into_iter().find(|(placed, ..)| *placed == name)?;
     match block.single() {
         Some(_) => None,
-        None => block.net().hosts().next(),
+        None => Some((block, block.net().hosts().next()?)),
     }
 }
 
@@ -93,10 +96,14 @@ fn resource(orchestrator: &Orchestrator, end: &Endpoint) -> Option<ResourceView>
 fn permitting(
     resource: &ResourceView,
     direction: Direction,
-    peer: IpAddr,
+    peer: Address,
     packet: &Packet,
 ) -> Option<String> {
-    let entry = resource.permit_list.iter().find(|entry| entry.permits(direction, peer, packet))?;
+    let covers = |entry: &&PermitEntry| {
+        entry.traffic.covers(direction, packet)
+            && entry.targets().iter().any(|target| target.net().contains(&peer.net()))
+    };
+    let entry = resource.permit_list.iter().find(covers)?;
     let tags: Vec<&str> = entry.tags.iter().map(String::as_str).collect();
     Some(format!("rule {} of {} ({}): {}", entry.name, resource.name, entry.traffic, tags.join(", ")))
 }

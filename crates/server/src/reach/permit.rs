@@ -1,12 +1,10 @@
 //! Permit lists, asked which ports they open.
 
-use std::net::IpAddr;
-
-use model::{Direction, PermitEntry, Ports, policy::output::Protocol};
+use model::{Address, Direction, PermitEntry, Ports, policy::output::Protocol};
 use policy::explain::PortSet;
 
-/// The ports that a permit list opens to or from a peer, whatever port the connection comes from.
-pub fn permitted(list: &[PermitEntry], direction: Direction, peer: IpAddr, protocol: Protocol) -> PortSet {
+/// The ports that a permit list opens to or from all of a peer, whatever port the connection comes from.
+pub fn permitted(list: &[PermitEntry], direction: Direction, peer: Address, protocol: Protocol) -> PortSet {
     let entries = list.iter().filter(|entry| {
         let traffic = &entry.traffic;
         let of_protocol = match traffic.protocol {
@@ -16,7 +14,7 @@ pub fn permitted(list: &[PermitEntry], direction: Direction, peer: IpAddr, proto
         traffic.direction == direction
             && of_protocol
             && traffic.src_ports == Ports::Any
-            && entry.targets().iter().any(|target| target.net().contains(&peer))
+            && entry.targets().iter().any(|target| target.net().contains(&peer.net()))
     });
     PortSet::new(entries.map(|entry| match entry.traffic.dst_ports {
         Ports::Any => (1, u16::MAX),
@@ -25,9 +23,9 @@ pub fn permitted(list: &[PermitEntry], direction: Direction, peer: IpAddr, proto
 }
 
 /// IANA's number.
-fn protocol_number(protocol: Protocol, peer: IpAddr) -> u8 {
+fn protocol_number(protocol: Protocol, peer: Address) -> u8 {
     match protocol {
-        Protocol::Icmp if peer.is_ipv6() => 58,
+        Protocol::Icmp if peer.net().addr().is_ipv6() => 58,
         Protocol::Icmp => 1,
         Protocol::Igmp => 2,
         Protocol::Tcp => 6,

@@ -103,6 +103,24 @@ fn groups_say_how_many_of_their_pairs_are_open() {
     assert_eq!(cell("site:default.a/vm", "site:default.a/vm"), (0, 0, 0, String::new()));
 }
 
+/// A cluster is reached where all of its block is.
+#[test]
+fn a_cluster_is_an_end_like_a_machine() {
+    let engine = shop();
+    let some = (Direction::Outbound, "10.3.0.0/24", Ports::Any);
+    let all = (Direction::Outbound, "10.3.0.0/16", Ports::one(443));
+    let machine = resource("default.a.vm", "10.1.0.1", &[some, all]);
+    let cluster = resource("default.b.k", "10.3.0.0/16", &[(Direction::Inbound, "10.1.0.1", Ports::Any)]);
+    let ends = ends(Vec::new(), vec![machine, cluster]);
+    let groups = groups(&ends, Level::End, None);
+    let traffic = Traffic { protocol: Protocol::Tcp, port: None };
+    let mut matrix = Matrix::new(&engine, &ends, traffic, &[&groups]);
+    let there = matrix.cell(&engine, &groups[0], &groups[1]);
+    assert_eq!((there.pairs, there.partly, there.ports.unwrap().to_string()), (1, 1, "443".into()));
+    let back = matrix.cell(&engine, &groups[1], &groups[0]);
+    assert_eq!((back.pairs, back.open, back.partly), (1, 0, 0));
+}
+
 #[test]
 fn every_level_counts_the_same_pairs() {
     for port in [None, Some(5432), Some(22)] {

@@ -416,8 +416,8 @@ impl Story {
             () = self.watch() => {}
         }
         self.house.sim.set_faults(Faults::default());
-        // Reads that lag have caught up.
-        self.house.sim.pass(Duration::from_secs(5));
+        // Reads that lag have caught up, and what a plugin has found after a kill has booted.
+        self.house.sim.pass(Duration::from_secs(600));
         for _ in 0..5 {
             let drift = self.house.orchestrator.fix().await.unwrap();
             assert!(drift.is_empty() || self.unsure, "seed {}: drift {drift:?}", self.seed);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use model::{Direction, PermitRule};
+use model::{Direction, PermitEntry, PermitRule};
 
 use super::world::{World, resource, rule, segment};
 use crate::plan::{Action, Phase, ProblemKind};
@@ -204,6 +204,29 @@ fn an_address_is_given_back_only_after_the_lists_that_named_it_are_closed() {
     world.settle();
     world.join("ns.azure.a", "ns.azure.b");
     world.settle();
+    world.unwant("ns.azure.b");
+    let plan = world.plan();
+    let delete = plan.steps.iter().find(|step| matches!(step.action, Action::DeleteResource { .. })).unwrap();
+    assert!(matches!(plan.steps[*delete.after.first().unwrap()].action, Action::Close { .. }), "{plan}");
+}
+
+/// A policy may have cut the block of a cluster: lists that name a piece of it are closed first, too.
+#[test]
+fn a_block_is_given_back_only_after_the_lists_that_named_a_part_of_it_are_closed() {
+    let mut world = World::new(&TWO);
+    for name in ["ns.azure.a", "ns.azure.b"] {
+        world.want(name, "r");
+    }
+    world.settle();
+    world.join("ns.azure.a", "ns.azure.b");
+    world.settle();
+    let record = world.inventory.resources.get_mut(&resource("ns.azure.b")).unwrap();
+    record.state.as_mut().unwrap().address = "10.9.0.0/16".parse().unwrap();
+    let record = world.inventory.resources.get_mut(&resource("ns.azure.a")).unwrap();
+    for entry in record.permit.values_mut() {
+        let part = ["10.9.128.0/17".parse().unwrap()].into();
+        *entry = PermitEntry::new(entry.name.clone(), entry.traffic, part, entry.tags.clone()).unwrap();
+    }
     world.unwant("ns.azure.b");
     let plan = world.plan();
     let delete = plan.steps.iter().find(|step| matches!(step.action, Action::DeleteResource { .. })).unwrap();
