@@ -18,6 +18,7 @@ trap 'kill "$sim" 2>/dev/null || true; rm -rf "$out"' EXIT
 drive() { # NAME COMMAND...: what it sends is kept as NAME
     name=$1
     shift
+    rm -f "$out/said" # or the last one's words would be taken for this one's
     target/debug/examples/clouds 127.0.0.1:0 120 "$out/$name.jsonl" > "$out/said" &
     sim=$!
     for _ in $(seq 100); do
