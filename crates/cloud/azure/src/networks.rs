@@ -201,7 +201,7 @@ impl AzureCloud {
             list("Microsoft.Network/connections"),
         )?;
         let mut networks = vnets_of(ground, &vnets);
-        let clusters = self.clusters(ground, &networks).await?;
+        let clusters = self.clusters(ground, &networks, &groups).await?;
         networks.extend(adopted);
         let names = adopted_names(ground, &groups);
         let mine = |objects: &[Value]| -> Vec<Value> {

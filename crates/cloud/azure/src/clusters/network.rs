@@ -12,12 +12,11 @@ use ipnet::Ipv4Net;
 use model::Segment;
 use serde_json::{Value, json};
 
-use super::is_there;
 use crate::{
     adopt::NETWORK,
     cloud::{AzureCloud, Ground, Result},
     names::{is_same_id, tag},
-    networks::{Layout, SUBNET, overlap, rewritten},
+    networks::{Layout, SUBNET, listed, overlap, rewritten},
     rules::{border, is_same},
 };
 
@@ -32,6 +31,9 @@ const RESERVED: [Ipv4Net; 4] = [
 ];
 /// The block of a cluster's nodes and Pods, in the tags of the group that guards it.
 pub(crate) const BLOCK: &str = "trestle-block";
+/// In the tags of the same group: the cluster came up, and all that is in the subnet is guarded since. The next cluster
+/// begins without.
+const UP: &str = "trestle-up";
 /// How a subnet's security group also holds for private endpoints, such as the API server's.
 const POLICIES: &str = "privateEndpointNetworkPolicies";
 const GUARDED: [&str; 2] = ["NetworkSecurityGroupEnabled", "Enabled"];
@@ -85,6 +87,11 @@ impl Border {
     }
 }
 
+/// Whether the group around a cluster says that the cluster came up.
+pub(super) fn says_up(group: &Value) -> bool {
+    tag(group, UP).is_some()
+}
+
 /// Refuses spaces that AKS could not use.
 pub(crate) fn check_space(space: Ipv4Net) -> Result<()> {
     if !SIZES.contains(&space.prefix_len()) {
@@ -121,7 +128,7 @@ impl AzureCloud {
         ground: &Ground,
         layout: &Layout,
         ids: &Border,
-        fits: impl Fn(&[Value]) -> bool,
+        fits: impl Fn(&Value) -> bool,
     ) -> Result<()> {
         let block = layout.block.to_string();
         let tags = [(NETWORK, layout.network.as_str()), (BLOCK, block.as_str())];
@@ -130,10 +137,7 @@ impl AzureCloud {
             "tags": ground.names.tags(&tags),
             "properties": {"securityRules": border(layout.block)},
         });
-        let fits = |group: &Value| {
-            let rules = group["properties"]["securityRules"].as_array();
-            tag(group, BLOCK) == Some(block.as_str()) && rules.is_some_and(|rules| fits(rules))
-        };
+        let fits = |group: &Value| tag(group, BLOCK) == Some(block.as_str()) && fits(group);
         self.ensure(ground, &ids.group, &body, fits).await.map(drop)
     }
 
@@ -153,7 +157,11 @@ impl AzureCloud {
     /// Closes what a new cluster is made in: the list of the last one there goes.
     pub(crate) async fn close_border(&self, ground: &Ground, layout: &Layout) -> Result<()> {
         let (ids, closed) = (Border::of(ground, layout.network.as_str()), border(layout.block));
-        self.close(ground, layout, &ids, |rules| is_same(rules, &closed)).await?;
+        let fits = |group: &Value| {
+            let rules = group["properties"]["securityRules"].as_array();
+            !says_up(group) && rules.is_some_and(|rules| is_same(rules, &closed))
+        };
+        self.close(ground, layout, &ids, fits).await?;
         self.guard(ground, &ids).await?;
         let _turn = self.networks_turn(&ground.site).await;
         self.leave_hub(ground, &layout.network).await
@@ -178,7 +186,26 @@ impl AzureCloud {
         let subnet = ids.subnet();
         let (cluster, subnet) = try_join!(self.arm.get(&ids.cluster), self.arm.get(&subnet))?;
         let is_guarded = subnet.is_some_and(|subnet| ids.guards(&subnet));
-        Ok(is_guarded && cluster.is_some_and(|cluster| is_there(&cluster)))
+        Ok(is_guarded && cluster.is_some() && self.came_up(&ids).await?)
+    }
+
+    /// Whether the cluster that is there, or was the last one there, came up.
+    pub(crate) async fn came_up(&self, ids: &Border) -> Result<bool> {
+        Ok(self.arm.get(&ids.group).await?.is_some_and(|group| says_up(&group)))
+    }
+
+    /// Writes down that a cluster came up.
+    pub(crate) async fn note_up(&self, ids: &Border) -> Result<()> {
+        // As whoever changes the permit list, which is in the same object.
+        let _turn = self.turns.take(&ids.cluster).await;
+        let gone = || CloudError::not_found(format!("there is no security group {}", ids.group));
+        let mut group = self.arm.settled(&ids.group).await?.ok_or_else(gone)?;
+        if says_up(&group) {
+            return Ok(());
+        }
+        group["tags"][UP] = "yes".into();
+        let rules: Vec<Value> = listed(&group, "securityRules").cloned().collect();
+        self.write_group(&ids.group, &group, &rules).await
     }
 
     /// Puts a cluster's subnet into its group, if it is not in it. AKS switches the group off for private endpoints when
