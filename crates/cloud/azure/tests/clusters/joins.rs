@@ -1,5 +1,9 @@
 //! What a cluster's network is joined with: nothing while AKS makes the cluster, and its API server is not guarded.
 
+use cloud_api::PeeringSpec;
+use cloud_sim::wire::Hop;
+use model::{NetworkName, PeeringName};
+
 use super::*;
 
 const OTHER: &str = "10.1.0.0/16";
@@ -41,6 +45,19 @@ fn joined(sim: &Sim) -> usize {
     sim.wire().networks.values().filter(|network| !network.learns_from.is_empty()).count()
 }
 
+/// The ways from one network to another, each way counted.
+fn ways(sim: &Sim) -> usize {
+    let networks = sim.wire().networks;
+    let routes = networks.values().flat_map(|network| &network.routes);
+    routes.filter(|(_, hop)| matches!(hop, Hop::Peer(_))).count()
+}
+
+fn peering() -> PeeringSpec {
+    let end = |region| NetworkName { site: at().site, region };
+    let name = PeeringName::new(end(beside()), end(spec("westus2").region)).unwrap();
+    PeeringSpec { name, deployments: [at().deployment, at().deployment] }
+}
+
 /// While AKS makes a cluster, its API server is not guarded; so nobody is led to it, until it is.
 #[tokio::test]
 async fn a_cluster_that_is_being_made_is_on_no_gateway() {
@@ -58,6 +75,51 @@ async fn a_cluster_that_is_being_made_is_on_no_gateway() {
     cloud.create_resource(&at(), &spec("westus2")).await.unwrap();
     assert!(!lets_in(&sim));
     assert_eq!(joined(&sim), 3);
+}
+
+/// And no other network gets there by a peering.
+#[tokio::test]
+async fn a_cluster_that_is_being_made_has_no_peering() {
+    let sim = Sim::start().await.unwrap();
+    let cloud = plugin(&sim);
+    make_networks(&cloud).await;
+    // There is nobody yet whom it would lead to.
+    cloud.ensure_peering(&peering()).await.unwrap();
+    assert_eq!(ways(&sim), 2);
+    ask_and_die(&sim).await;
+    assert_eq!(ways(&sim), 0);
+    let early = cloud.ensure_peering(&peering()).await.unwrap_err();
+    assert_eq!((early.kind, ways(&sim)), (CloudErrorKind::Unavailable, 0), "{early}");
+    cloud.create_resource(&at(), &spec("westus2")).await.unwrap();
+    cloud.ensure_peering(&peering()).await.unwrap();
+    assert_eq!((lets_in(&sim), ways(&sim)), (false, 2));
+    cloud.delete_peering(&peering()).await.unwrap();
+    remove(&cloud, "westus2").await;
+    cloud.delete_network(&at(), &beside()).await.unwrap();
+    assert_eq!(sim.left(), Vec::<String>::new());
+}
+
+/// Somebody deleted a cluster that was joined with others: they are kept away until the next one is guarded.
+#[tokio::test]
+async fn a_cluster_that_is_made_anew_is_joined_when_it_is_guarded() {
+    let sim = Sim::start().await.unwrap();
+    let cloud = plugin(&sim);
+    make_networks(&cloud).await;
+    let made = cloud.create_resource(&at(), &spec("westus2")).await.unwrap();
+    cloud.create_gateway(&at(), 64_514).await.unwrap();
+    cloud.ensure_peering(&peering()).await.unwrap();
+    let before = ways(&sim);
+    assert_eq!((joined(&sim), before), (3, 6), "each with the hub, and with each other");
+    by_tool(&sim.url(), http::Method::DELETE, &made.uri, None).await;
+    sim.pass(Duration::from_secs(600));
+    ask_and_die(&sim).await;
+    assert_eq!((joined(&sim), ways(&sim)), (2, 2), "the other with the hub");
+    assert_eq!(cloud.list(&at()).await.unwrap().peerings, [], "it is seen that it does not work");
+    let early = cloud.ensure_peering(&peering()).await.unwrap_err();
+    assert_eq!((early.kind, ways(&sim)), (CloudErrorKind::Unavailable, 2), "{early}");
+    cloud.create_resource(&at(), &spec("westus2")).await.unwrap();
+    assert_eq!((lets_in(&sim), joined(&sim), ways(&sim)), (false, 3, before));
+    assert_eq!(cloud.list(&at()).await.unwrap().peerings, [peering().name]);
 }
 
 /// NAT comes and goes, and the subnet stays in its group all the while.
