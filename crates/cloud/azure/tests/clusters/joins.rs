@@ -1,8 +1,10 @@
 //! What a cluster's network is joined with: nothing while AKS makes the cluster, and its API server is not guarded.
 
+use async_trait::async_trait;
 use cloud_api::PeeringSpec;
 use cloud_sim::wire::Hop;
 use model::{NetworkName, PeeringName};
+use tokio::sync::Mutex;
 
 use super::*;
 
@@ -135,4 +137,43 @@ async fn nat_leaves_the_border_alone() {
     assert!(!lets_in(&sim) && cloud.permit_list(&at(), &made.uri).await.unwrap().is_empty());
     cloud.delete_nat(&at(), &network).await.unwrap();
     assert_eq!(tool(&sim, &subnet(&made), None).await["properties"], before);
+}
+
+/// A clock that lets somebody else in when it is first waited for.
+struct Meanwhile {
+    clock: Arc<dyn Clock>,
+    origin: String,
+    write: Mutex<Option<(String, Value)>>,
+}
+
+#[async_trait]
+impl Clock for Meanwhile {
+    fn now(&self) -> Duration {
+        self.clock.now()
+    }
+
+    async fn sleep(&self, pause: Duration) {
+        if let Some((id, body)) = self.write.lock().await.take() {
+            by_tool(&self.origin, http::Method::PUT, &id, Some(body)).await;
+        }
+        self.clock.sleep(pause).await;
+    }
+}
+
+/// Making NAT takes a while, and what others write to the subnet meanwhile stays.
+#[tokio::test]
+async fn nat_takes_back_nothing() {
+    let sim = Sim::start().await.unwrap();
+    let made = make(&plugin(&sim), "westus2").await;
+    let guarded = tool(&sim, &subnet(&made), None).await;
+    let mut open = guarded.clone();
+    open["properties"]["privateEndpointNetworkPolicies"] = "Disabled".into();
+    tool(&sim, &subnet(&made), Some(open)).await;
+    let write = Mutex::new(Some((subnet(&made), guarded)));
+    let clock = Arc::new(Meanwhile { clock: Arc::clone(&sim.clock) as _, origin: sim.url(), write });
+    let cloud = plugin_with(&sim, Arc::clone(&clock) as _);
+    cloud.ensure_nat(&at(), &spec("westus2").region).await.unwrap();
+    assert!(clock.write.lock().await.is_none(), "somebody wrote");
+    assert_eq!(cloud.list(&at()).await.unwrap().nats, [spec("westus2").region]);
+    assert!(!lets_in(&sim));
 }
