@@ -7,6 +7,7 @@ use model::{Direction, PermitEntry};
 use serde_json::{Value, json};
 
 use crate::{
+    adopt::NETWORK,
     attach::INTERFACE,
     cloud::{AzureCloud, Ground, Result},
     clusters::{BLOCK, Border},
@@ -117,7 +118,14 @@ impl AzureCloud {
             _ if group.applies => Ok(()),
             Holder::Made(objects) => self.put_in_group(ground, objects).await,
             Holder::Attached(interface) => self.reattach(interface, &group.id).await,
-            Holder::Cluster(ids) => self.guard(ground, ids).await,
+            Holder::Cluster(ids) => {
+                self.guard(ground, ids).await?;
+                // Whoever joined networks meanwhile has left this one out.
+                match tag(&group.object, NETWORK).and_then(|network| network.parse().ok()) {
+                    Some(network) => self.open_border(ground, &network).await,
+                    None => Ok(()),
+                }
+            }
         }
     }
 

@@ -124,6 +124,22 @@ async fn a_cluster_that_is_made_anew_is_joined_when_it_is_guarded() {
     assert_eq!(cloud.list(&at()).await.unwrap().peerings, [peering().name]);
 }
 
+/// A subnet that was out of its group when the gateway came is joined once it is back in it.
+#[tokio::test]
+async fn a_cluster_that_is_guarded_again_uses_the_gateway() {
+    let sim = Sim::start().await.unwrap();
+    let cloud = plugin(&sim);
+    let made = make(&cloud, "westus2").await;
+    let mut open = tool(&sim, &subnet(&made), None).await;
+    open["properties"]["privateEndpointNetworkPolicies"] = "Disabled".into();
+    tool(&sim, &subnet(&made), Some(open)).await;
+    cloud.create_gateway(&at(), 64_514).await.unwrap();
+    assert_eq!((lets_in(&sim), joined(&sim)), (true, 1), "the hub alone");
+    let seen = cloud.permit_list(&at(), &made.uri).await.unwrap();
+    cloud.delete_entries(&at(), &made.uri, &seen).await.unwrap();
+    assert_eq!((lets_in(&sim), joined(&sim)), (false, 2));
+}
+
 /// NAT comes and goes, and the subnet stays in its group all the while.
 #[tokio::test]
 async fn nat_leaves_the_border_alone() {
