@@ -12,6 +12,7 @@ use model::{ResourceState, Segment};
 use serde_json::Value;
 
 pub(crate) use description::ClusterDescription;
+use network::says_up;
 pub(crate) use network::{BLOCK, Border, check_space, halves, space_of};
 
 use crate::{
@@ -24,7 +25,9 @@ use crate::{
 
 const CLUSTERS: &str = "Microsoft.ContainerService/managedClusters";
 /// States in which a cluster is not there, or no longer. AKS works on clusters by itself, to upgrade and to scale them.
-const NOT_THERE: [&str; 4] = ["Creating", "Deleting", "Failed", "Canceled"];
+const NOT_THERE: [&str; 2] = ["Creating", "Deleting"];
+/// What AKS says of a cluster that it could not make, and of one that runs and that it could not change.
+const FAILED: [&str; 2] = ["Failed", "Canceled"];
 
 impl Ground {
     pub(crate) fn cluster_id(&self, name: &str) -> String {
@@ -32,9 +35,9 @@ impl Ground {
     }
 }
 
-fn is_there(cluster: &Value) -> bool {
+fn is_there(cluster: &Value, came_up: bool) -> bool {
     let state = cluster["properties"]["provisioningState"].as_str().unwrap_or_default();
-    !NOT_THERE.contains(&state)
+    !NOT_THERE.contains(&state) && (came_up || !FAILED.contains(&state))
 }
 
 /// A cluster as the contract knows it.
@@ -60,8 +63,11 @@ impl AzureCloud {
         let vnet = self.owned(ground, &ids.vnet).await?.and_then(|vnet| vnet_of(ground, &vnet));
         let vnet = vnet.ok_or_else(none)?;
         description.check_room(vnet.block)?;
-        let cluster = match self.owned(ground, &ids.cluster).await? {
-            Some(cluster) if is_made(&cluster) => cluster,
+        let there = self.owned(ground, &ids.cluster).await?;
+        let came_up = self.came_up(&ids).await?;
+        let cluster = match there {
+            // What AKS could not do to one that ran is its owners' to mend: it has changed since it was described.
+            Some(cluster) if came_up || is_made(&cluster) => cluster,
             there => {
                 // One that is there and whose making failed may have nodes, and has its list.
                 match there {
@@ -74,23 +80,31 @@ impl AzureCloud {
             }
         };
         self.guard(ground, &ids).await?;
+        self.note_up(&ids).await?;
         self.open_border(ground, network).await?;
         let unreadable =
             || CloudError::unavailable(format!("the cluster {}.{} has no name yet", ground.site, spec.name));
         state_of(ground, &cluster, &vnet).ok_or_else(unreadable)
     }
 
-    /// The clusters of a site, by the networks that it has for them.
+    /// The clusters of a site, by the networks that it has for them and the groups that guard these.
     pub(crate) async fn clusters(
         &self,
         ground: &Ground,
         vnets: &[Vnet],
+        groups: &[Value],
     ) -> Result<Vec<(Segment, ResourceState)>> {
         // Who has none needs no permission to look.
         if !vnets.iter().any(|vnet| cluster_network(&vnet.region).is_some()) {
             return Ok(Vec::new());
         }
-        let there = |cluster: &&Value| ground.names.owns(cluster) && is_there(cluster);
+        let came_up = |cluster: &Value| {
+            let network = tag(cluster, NETWORK);
+            groups
+                .iter()
+                .any(|group| ground.names.owns(group) && tag(group, NETWORK) == network && says_up(group))
+        };
+        let there = |cluster: &&Value| ground.names.owns(cluster) && is_there(cluster, came_up(cluster));
         let resource = |cluster: &Value| {
             let network = tag(cluster, NETWORK)?;
             let vnet = vnets.iter().find(|vnet| vnet.region.as_str() == network)?;

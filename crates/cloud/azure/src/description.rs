@@ -1,6 +1,6 @@
 //! What a user writes for a machine: Azure's own JSON, with its location. No network settings.
 
-use cloud_api::CloudError;
+use cloud_api::{CloudError, field_among};
 use model::Segment;
 use serde_json::{Map, Value, json};
 
@@ -62,13 +62,13 @@ impl Description {
     pub(crate) fn parse(text: &str) -> Result<Self, CloudError> {
         let (region, mut fields) = MACHINE.read(text)?;
         let invalid = |fault: &str| invalid(MACHINE.what, fault);
+        if let Some(name) = fields.get("properties").and_then(|all| field_among(all, &["networkProfile"])) {
+            let why = format!("sets the network with {name}, which Trestle does; leave it out");
+            return Err(invalid(&why));
+        }
         let Some(Value::Object(properties)) = fields.get_mut("properties") else {
             return Err(invalid("has no properties"));
         };
-        if properties.contains_key("networkProfile") {
-            let why = "sets the network with networkProfile, which Trestle does; leave it out";
-            return Err(invalid(why));
-        }
         if !properties.get("hardwareProfile").is_some_and(Value::is_object) {
             return Err(invalid("has no hardwareProfile in its properties"));
         }
@@ -108,6 +108,7 @@ mod tests {
             r#"{"location":"westus2","name":"x","properties":{"hardwareProfile":{}}}"#,
             r#"{"location":"westus2","tags":{"Trestle-owner":"x"},"properties":{"hardwareProfile":{}}}"#,
             r#"{"location":"westus2","properties":{"hardwareProfile":{},"networkProfile":{}}}"#,
+            r#"{"location":"westus2","properties":{"hardwareProfile":{},"NetworkProfile":{}}}"#,
         ] {
             assert!(Description::parse(bad).is_err(), "{bad}");
         }

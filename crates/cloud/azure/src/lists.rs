@@ -7,6 +7,7 @@ use model::{Direction, PermitEntry};
 use serde_json::{Value, json};
 
 use crate::{
+    adopt::NETWORK,
     attach::INTERFACE,
     cloud::{AzureCloud, Ground, Result},
     clusters::{BLOCK, Border},
@@ -111,19 +112,31 @@ impl AzureCloud {
         let list: Vec<PermitEntry> = kept.chain(set.iter().cloned()).collect();
         let rules = rules_of(&group.rules, &list, &group.base)?;
         if !is_same(&group.rules, &rules) {
-            let body = json!({
-                "location": group.object["location"],
-                "tags": group.object["tags"],
-                "properties": {"securityRules": rules.iter().map(sent).collect::<Vec<_>>()},
-            });
-            self.arm.put(&group.id, &body).await?;
+            self.write_group(&group.id, &group.object, &rules).await?;
         }
         match &group.holder {
             _ if group.applies => Ok(()),
             Holder::Made(objects) => self.put_in_group(ground, objects).await,
             Holder::Attached(interface) => self.reattach(interface, &group.id).await,
-            Holder::Cluster(ids) => self.guard(ground, ids).await,
+            Holder::Cluster(ids) => {
+                self.guard(ground, ids).await?;
+                // Whoever joined networks meanwhile has left this one out.
+                match tag(&group.object, NETWORK).and_then(|network| network.parse().ok()) {
+                    Some(network) => self.open_border(ground, &network).await,
+                    None => Ok(()),
+                }
+            }
         }
+    }
+
+    /// Writes a group with the tags that it has here, and these rules.
+    pub(crate) async fn write_group(&self, id: &str, group: &Value, rules: &[Value]) -> Result<()> {
+        let body = json!({
+            "location": group["location"],
+            "tags": group["tags"],
+            "properties": {"securityRules": rules.iter().map(sent).collect::<Vec<_>>()},
+        });
+        Ok(self.arm.put(id, &body).await.map(drop)?)
     }
 
     /// Puts the interface back into its group.

@@ -9,7 +9,7 @@ use crate::{
     cloud::{AzureCloud, Ground, Result},
     gateway::public_address,
     names::is_same_id,
-    networks::{SUBNET, listed, location_of, rewritten},
+    networks::{SUBNET, location_of, rewritten},
 };
 
 /// The ids of a network's NAT gateway, its address, and the subnet it is for.
@@ -37,7 +37,7 @@ impl AzureCloud {
     pub(crate) async fn make_nat(&self, ground: &Ground, network: &Segment) -> Result<()> {
         let [nat, address, subnet_id] = ids(ground, network.as_str());
         let none = || CloudError::conflict(format!("there is no network {}.{network}", ground.site));
-        let vnet = self.owned(ground, &ground.vnet(network.as_str())).await?.ok_or_else(none)?;
+        self.owned(ground, &ground.vnet(network.as_str())).await?.ok_or_else(none)?;
         let location = location_of(network);
         let public = public_address(ground, location.as_str(), &[]);
         self.ensure(ground, &address, &public, |_| true).await?;
@@ -51,11 +51,12 @@ impl AzureCloud {
             "properties": {"publicIpAddresses": [{"id": address}], "idleTimeoutInMinutes": 4},
         });
         self.ensure(ground, &nat, &body, |_| true).await?;
-        let subnet = listed(&vnet, "subnets").find(|one| one["name"] == SUBNET).ok_or_else(none)?;
+        // As it is now: others, AKS among them, write to it while the gateway is made.
+        let subnet = self.arm.settled(&subnet_id).await?.ok_or_else(none)?;
         if is_same_id(&subnet["properties"]["natGateway"]["id"], &nat) {
             return Ok(());
         }
-        self.arm.put(&subnet_id, &with_nat(subnet, Some(&nat))).await?;
+        self.arm.put(&subnet_id, &with_nat(&subnet, Some(&nat))).await?;
         Ok(())
     }
 

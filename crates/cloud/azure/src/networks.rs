@@ -14,6 +14,7 @@ use crate::{
     cloud::{AzureCloud, Ground, Result},
     clusters::{Border, check_space, halves, space_of},
     names::{NAME, is_same_id, peer_of, region_of, tag},
+    peerings::is_open,
     resources::state_of,
 };
 
@@ -201,7 +202,7 @@ impl AzureCloud {
             list("Microsoft.Network/connections"),
         )?;
         let mut networks = vnets_of(ground, &vnets);
-        let clusters = self.clusters(ground, &networks).await?;
+        let clusters = self.clusters(ground, &networks, &groups).await?;
         networks.extend(adopted);
         let names = adopted_names(ground, &groups);
         let mine = |objects: &[Value]| -> Vec<Value> {
@@ -233,7 +234,7 @@ impl AzureCloud {
         })
     }
 
-    /// Peerings that were asked for and are up, by the networks they join. A network of another resource group is
+    /// Peerings that were asked for and are open, by the networks they join. A network of another resource group is
     /// asked for its name.
     async fn peerings_of(
         &self,
@@ -243,12 +244,9 @@ impl AzureCloud {
         adopted: &[(String, NetworkName)],
     ) -> Result<Vec<PeeringName>> {
         let mut found = BTreeSet::new();
-        let prefix = format!("{}-peer-", ground.names.prefix());
         for vnet in networks {
-            let ours = listed(&vnet.object, "virtualNetworkPeerings").filter(|peering| {
-                let named = peering["name"].as_str().is_some_and(|name| name.starts_with(&prefix));
-                named && peering["properties"]["peeringState"] == "Connected"
-            });
+            let ours = listed(&vnet.object, "virtualNetworkPeerings")
+                .filter(|peering| ground.is_asked_for(peering) && is_open(peering));
             for peering in ours {
                 let Some(id) = peering["properties"]["remoteVirtualNetwork"]["id"].as_str() else { continue };
                 let near = NetworkName { site: ground.site.clone(), region: vnet.region.clone() };
@@ -271,7 +269,7 @@ impl AzureCloud {
 }
 
 /// The network that an object of ours is, or is for: a tag says so, or it is the one of its location.
-fn network_of(object: &Value) -> Option<Segment> {
+pub(crate) fn network_of(object: &Value) -> Option<Segment> {
     match tag(object, NETWORK) {
         Some(network) => network.parse().ok(),
         None => region_of(object["location"].as_str()?),

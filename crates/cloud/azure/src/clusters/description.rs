@@ -4,7 +4,7 @@ use ipnet::Ipv4Net;
 use model::Segment;
 use serde_json::{Map, Value, json};
 
-use cloud_api::CloudError;
+use cloud_api::{CloudError, field_among};
 
 use crate::{
     cloud::Result,
@@ -33,6 +33,8 @@ const POOL: [&str; 6] = [
     "nodePublicIPPrefixID",
     "networkProfile",
 ];
+/// Properties in which others are looked for.
+const LISTS: [&str; 2] = ["agentPoolProfiles", "addonProfiles"];
 /// Addons that need, or make, further subnets, which no permit list guards.
 const ADDONS: [&str; 2] = ["aciConnectorLinux", "ingressApplicationGateway"];
 /// Pods that a node has addresses for if nothing else is said.
@@ -51,16 +53,19 @@ impl ClusterDescription {
         let (region, fields) = FRAME.read(text)?;
         let refused = |what: String| Err(invalid(FRAME.what, what));
         let properties = &fields["properties"];
-        let field = |object: &Value, names: &[&'static str]| {
-            names.iter().find(|name| object.get(**name).is_some()).copied()
-        };
+        // Azure does not tell upper from lower case in names of fields: what is spelled otherwise would not be looked at.
+        let mut names = properties.as_object().into_iter().flat_map(|all| all.keys());
+        let other = |name: &&String| LISTS.iter().any(|list| list.eq_ignore_ascii_case(name) && list != name);
+        if let Some(name) = names.find(other) {
+            return refused(format!("has {name}, which is one of {} in other letters", LISTS.join(" and ")));
+        }
         let pools = properties["agentPoolProfiles"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let network =
-            field(properties, &NETWORK).or_else(|| pools.iter().find_map(|pool| field(pool, &POOL)));
+        let network = field_among(properties, &NETWORK)
+            .or_else(|| pools.iter().find_map(|pool| field_among(pool, &POOL)));
         if let Some(name) = network {
             return refused(format!("sets the network with {name}, which Trestle does; leave it out"));
         }
-        if let Some(name) = field(&properties["addonProfiles"], &ADDONS) {
+        if let Some(name) = field_among(&properties["addonProfiles"], &ADDONS) {
             return refused(format!(
                 "has the addon {name}, whose subnets would be outside of the permit list"
             ));
@@ -180,6 +185,11 @@ mod tests {
             NETWORK.iter().map(|name| text("", &format!(r#","{name}":{{}}"#))).collect();
         bad.extend(POOL.iter().map(|name| text(&format!(r#","{name}":"x""#), "")));
         bad.extend(ADDONS.iter().map(|name| text("", &format!(r#","addonProfiles":{{"{name}":{{}}}}"#))));
+        bad.push(text(r#","VnetSubnetId":"/s""#, ""));
+        bad.push(text("", r#","NETWORKPROFILE":{}"#));
+        bad.push(text("", r#","addonProfiles":{"ACIConnectorLinux":{}}"#));
+        bad.push(text("", r#","AddonProfiles":{}"#));
+        bad.push(text("", r#","AgentPoolProfiles":[]"#));
         bad.push(text("", "").replace(own, r#""identity":{"type":"SystemAssigned"}"#));
         bad.push(text("", "").replace(&format!("{own},"), ""));
         bad.push(text("", "").replace(r#"{"name":"p","count":2}"#, ""));

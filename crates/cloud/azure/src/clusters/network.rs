@@ -12,12 +12,11 @@ use ipnet::Ipv4Net;
 use model::Segment;
 use serde_json::{Value, json};
 
-use super::is_there;
 use crate::{
     adopt::NETWORK,
     cloud::{AzureCloud, Ground, Result},
     names::{is_same_id, tag},
-    networks::{Layout, SUBNET, overlap, rewritten},
+    networks::{Layout, SUBNET, listed, overlap, rewritten},
     rules::{border, is_same},
 };
 
@@ -32,6 +31,13 @@ const RESERVED: [Ipv4Net; 4] = [
 ];
 /// The block of a cluster's nodes and Pods, in the tags of the group that guards it.
 pub(crate) const BLOCK: &str = "trestle-block";
+/// In the tags of the same group, how far the cluster is that is there, or was the last one there. None was ever asked
+/// for if they do not say.
+const STAGE: &str = "trestle-cluster";
+/// AKS may be at work on a cluster that is not guarded yet.
+const MAKING: &str = "making";
+/// It came up, and all that is in the subnet is guarded since.
+const UP: &str = "up";
 /// How a subnet's security group also holds for private endpoints, such as the API server's.
 const POLICIES: &str = "privateEndpointNetworkPolicies";
 const GUARDED: [&str; 2] = ["NetworkSecurityGroupEnabled", "Enabled"];
@@ -85,6 +91,11 @@ impl Border {
     }
 }
 
+/// Whether the group around a cluster says that the cluster came up.
+pub(super) fn says_up(group: &Value) -> bool {
+    tag(group, STAGE) == Some(UP)
+}
+
 /// Refuses spaces that AKS could not use.
 pub(crate) fn check_space(space: Ipv4Net) -> Result<()> {
     if !SIZES.contains(&space.prefix_len()) {
@@ -121,19 +132,18 @@ impl AzureCloud {
         ground: &Ground,
         layout: &Layout,
         ids: &Border,
-        fits: impl Fn(&[Value]) -> bool,
+        stage: Option<&str>,
+        fits: impl Fn(&Value) -> bool,
     ) -> Result<()> {
         let block = layout.block.to_string();
-        let tags = [(NETWORK, layout.network.as_str()), (BLOCK, block.as_str())];
+        let mut tags = vec![(NETWORK, layout.network.as_str()), (BLOCK, block.as_str())];
+        tags.extend(stage.map(|stage| (STAGE, stage)));
         let body = json!({
             "location": layout.location.as_str(),
             "tags": ground.names.tags(&tags),
             "properties": {"securityRules": border(layout.block)},
         });
-        let fits = |group: &Value| {
-            let rules = group["properties"]["securityRules"].as_array();
-            tag(group, BLOCK) == Some(block.as_str()) && rules.is_some_and(|rules| fits(rules))
-        };
+        let fits = |group: &Value| tag(group, BLOCK) == Some(block.as_str()) && fits(group);
         self.ensure(ground, &ids.group, &body, fits).await.map(drop)
     }
 
@@ -146,39 +156,81 @@ impl AzureCloud {
         subnet: Value,
     ) -> Result<Value> {
         let ids = Border::of(ground, layout.network.as_str());
-        self.close(ground, layout, &ids, |_| true).await?;
+        self.close(ground, layout, &ids, None, |_| true).await?;
         Ok(ids.guarded(subnet))
     }
 
     /// Closes what a new cluster is made in: the list of the last one there goes.
     pub(crate) async fn close_border(&self, ground: &Ground, layout: &Layout) -> Result<()> {
         let (ids, closed) = (Border::of(ground, layout.network.as_str()), border(layout.block));
-        self.close(ground, layout, &ids, |rules| is_same(rules, &closed)).await?;
+        let fits = |group: &Value| {
+            let rules = group["properties"]["securityRules"].as_array();
+            tag(group, STAGE) == Some(MAKING) && rules.is_some_and(|rules| is_same(rules, &closed))
+        };
+        self.close(ground, layout, &ids, Some(MAKING), fits).await?;
         self.guard(ground, &ids).await?;
         let _turn = self.networks_turn(&ground.site).await;
-        self.leave_hub(ground, &layout.network).await
-    }
-
-    /// Lets a cluster's network use the gateway, now that all that is in it is guarded.
-    pub(crate) async fn open_border(&self, ground: &Ground, network: &Segment) -> Result<()> {
-        let _turn = self.networks_turn(&ground.site).await;
-        let ids = Border::of(ground, network.as_str());
+        self.leave_hub(ground, &layout.network).await?;
         match self.arm.get(&ids.vnet).await? {
-            Some(vnet) if self.has_gateway(ground).await? => self.join_hub(ground, network, &vnet).await,
-            _ => Ok(()),
+            Some(vnet) => self.set_peerings(ground, &vnet, false).await,
+            None => Ok(()),
         }
     }
 
-    /// Whether a network may use the gateway. A cluster's may not while the cluster is made: see `guard`.
+    /// Joins a cluster's network with the gateway and with those that are peered with it, now that all that is in it is
+    /// guarded.
+    pub(crate) async fn open_border(&self, ground: &Ground, network: &Segment) -> Result<()> {
+        let _turn = self.networks_turn(&ground.site).await;
+        let ids = Border::of(ground, network.as_str());
+        let Some(vnet) = self.arm.get(&ids.vnet).await? else { return Ok(()) };
+        if !self.may_join(ground, network).await? {
+            return Ok(());
+        }
+        if self.has_gateway(ground).await? {
+            self.join_hub(ground, network, &vnet).await?;
+        }
+        self.set_peerings(ground, &vnet, true).await
+    }
+
+    /// Whether a network may use the gateway. A cluster's may not before the cluster is made: see `guard`.
     pub(crate) async fn may_join(&self, ground: &Ground, network: &Segment) -> Result<bool> {
         if cluster_network(network).is_none() {
             return Ok(true);
         }
         let ids = Border::of(ground, network.as_str());
+        let is_there = self.arm.get(&ids.cluster).await?.is_some();
+        Ok(is_there && self.came_up(&ids).await? && self.may_peer(ground, network).await?)
+    }
+
+    /// Whether a network may be joined with others. A cluster's may not while the cluster is made; nobody is in it before.
+    pub(crate) async fn may_peer(&self, ground: &Ground, network: &Segment) -> Result<bool> {
+        if cluster_network(network).is_none() {
+            return Ok(true);
+        }
+        let ids = Border::of(ground, network.as_str());
         let subnet = ids.subnet();
-        let (cluster, subnet) = try_join!(self.arm.get(&ids.cluster), self.arm.get(&subnet))?;
+        let (group, subnet) = try_join!(self.arm.get(&ids.group), self.arm.get(&subnet))?;
         let is_guarded = subnet.is_some_and(|subnet| ids.guards(&subnet));
-        Ok(is_guarded && cluster.is_some_and(|cluster| is_there(&cluster)))
+        Ok(is_guarded && group.is_some_and(|group| tag(&group, STAGE) != Some(MAKING)))
+    }
+
+    /// Whether the cluster that is there, or was the last one there, came up.
+    pub(crate) async fn came_up(&self, ids: &Border) -> Result<bool> {
+        Ok(self.arm.get(&ids.group).await?.is_some_and(|group| says_up(&group)))
+    }
+
+    /// Writes down that a cluster came up.
+    pub(crate) async fn note_up(&self, ids: &Border) -> Result<()> {
+        // As whoever changes the permit list, which is in the same object.
+        let _turn = self.turns.take(&ids.cluster).await;
+        let gone = || CloudError::not_found(format!("there is no security group {}", ids.group));
+        let mut group = self.arm.settled(&ids.group).await?.ok_or_else(gone)?;
+        if says_up(&group) {
+            return Ok(());
+        }
+        group["tags"][STAGE] = UP.into();
+        let rules: Vec<Value> = listed(&group, "securityRules").cloned().collect();
+        self.write_group(&ids.group, &group, &rules).await
     }
 
     /// Puts a cluster's subnet into its group, if it is not in it. AKS switches the group off for private endpoints when

@@ -13,7 +13,8 @@ const PAGE: usize = 25;
 const LAG: u64 = 2;
 
 /// Objects by id in lower case. Fields that begin with `_` are the simulator's own: `_until` is when the operation on
-/// an object ends, `_gone` says that it then disappears, `_fails` that it ends badly.
+/// an object ends, `_gone` says that it then disappears, `_fails` that it ends badly, `_breaks` that what runs then
+/// runs on and is said to have failed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Azure {
     pub(super) objects: Objects,
@@ -189,6 +190,8 @@ impl Azure {
             object["_until"] = until.into();
             object["_gone"] = (deletes && !request.fails).into();
             object["_fails"] = ((request.fails || starves) && (is_new || was_failed)).into();
+            let may_break = is(&target.kind, CLUSTERS) && !is_new && !was_failed;
+            object["_breaks"] = (request.fails && may_break).into();
             let state = match (deletes, is_new && is(&target.kind, CLUSTERS)) {
                 (true, _) => "Deleting",
                 (false, true) => "Creating",
@@ -290,7 +293,8 @@ impl Azure {
             |_, object| is_due(object),
             |object| {
                 object["_until"] = Value::Null;
-                let state = if object["_fails"] == true { "Failed" } else { "Succeeded" };
+                let failed = object["_fails"] == true || object["_breaks"] == true;
+                let state = if failed { "Failed" } else { "Succeeded" };
                 object["properties"]["provisioningState"] = state.into();
             },
         );

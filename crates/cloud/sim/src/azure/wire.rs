@@ -58,7 +58,9 @@ impl Azure {
                 wire.hosts.extend(self.host(interface));
             }
         }
-        let clusters = self.of_kind(CLUSTERS).filter(|(_, one)| is_there(one) && one["_fails"] != true);
+        // One that AKS could not change runs on.
+        let clusters =
+            self.of_kind(CLUSTERS).filter(|(_, one)| one["_gone"] != true && one["_fails"] != true);
         for (_, cluster) in clusters {
             wire.hosts.extend(self.cluster_hosts(cluster));
         }
