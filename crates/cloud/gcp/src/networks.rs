@@ -75,6 +75,9 @@ impl GcpCloud {
             let network = json!({"name": names.network(), "description": mark, "autoCreateSubnetworks": false, "routingConfig": {"routingMode": "GLOBAL"}});
             compute.insert(&ground.global(), "networks", &network).await?;
         }
+        if compute.get(&ground.global(), "firewalls", &names.deny()).await?.is_some() {
+            return Ok(());
+        }
         // Nothing gets in by itself; this is so that nothing gets out, before anything is there.
         let deny = json!({"name": names.deny(), "network": ground.network(), "description": mark, "direction": "EGRESS", "priority": 65534, "denied": [{"IPProtocol": "all"}], "destinationRanges": ["0.0.0.0/0"]});
         Ok(compute.insert(&ground.global(), "firewalls", &deny).await?)

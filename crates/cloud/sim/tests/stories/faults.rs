@@ -162,9 +162,12 @@ async fn two_controllers_on_one_account() {
         let endpoint = Some(format!("{}/compute/v1", sim.url()));
         let options = GcpOptions {
             endpoint,
+            container_endpoint: Some(format!("{}/v1", sim.url())),
+            dns_endpoint: Some(format!("{}/dns/v1", sim.url())),
             owner: Some(owner.to_owned()),
             token: Some("t".to_owned()),
             private_endpoints: true,
+            kubernetes_clusters: true,
             ..GcpOptions::default()
         };
         Box::new(GcpCloud::with(&options, keys(), clock(), None).unwrap()) as Box<dyn Cloud>
