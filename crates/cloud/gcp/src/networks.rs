@@ -101,8 +101,11 @@ impl GcpCloud {
 
     /// Those that are all that they should be: one of a cluster only with the names of Google's APIs beside it, and if the
     /// router, where there is one, says the whole of its space.
-    async fn whole_subnets(&self, ground: &Ground) -> Result<Vec<(Segment, Ipv4Net)>> {
-        let mut subnets = self.subnets(ground).await?;
+    async fn whole_subnets(
+        &self,
+        ground: &Ground,
+        mut subnets: Vec<(Segment, Ipv4Net)>,
+    ) -> Result<Vec<(Segment, Ipv4Net)>> {
         if !subnets.iter().any(|(name, _)| cluster_network(name).is_some()) {
             return Ok(subnets);
         }
@@ -163,9 +166,10 @@ impl GcpCloud {
             Ok(compute.list_all(&ground.project, collection, &prefix).await?)
         };
         let markers = async { Ok(compute.list(&ground.global(), "firewalls", &prefix("pm-")).await?) };
-        let (mut subnets, closed, endpoints) =
-            try_join!(self.whole_subnets(ground), self.endpoint_networks(ground), self.endpoints(ground),)?;
-        let clusters = self.clusters(ground, &subnets).await?;
+        let (all, closed, endpoints) =
+            try_join!(self.subnets(ground), self.endpoint_networks(ground), self.endpoints(ground),)?;
+        let clusters = self.clusters(ground, &all).await?;
+        let mut subnets = self.whole_subnets(ground, all).await?;
         subnets.extend(closed);
         let (instances, routers, gateway, tunnels, markers) = try_join!(
             list("instances", prefix("vm-")),

@@ -344,7 +344,7 @@ impl Gce {
         }
     }
 
-    /// A pool comes, without nodes as yet, or goes.
+    /// A pool comes, without nodes as yet, or goes. A change that fails leaves a cluster in error that was running.
     fn change_pools(&mut self, request: &Request<'_>, path: &str) -> Outcome {
         let mut cluster = self.idle(path)?.clone();
         let mut pools = cluster["nodePools"].as_array().cloned().unwrap_or_default();
@@ -368,6 +368,7 @@ impl Gce {
         cluster["nodePools"] = pools.into();
         cluster["status"] = "RECONCILING".into();
         cluster["_until"] = until.into();
+        cluster["_failed"] = request.fails.into();
         self.objects.insert(path.to_owned(), cluster);
         Ok(self.begin(request, kind, path, until))
     }
@@ -401,7 +402,7 @@ impl Gce {
         let operation = json!({
             "name": id, "operationType": kind, "status": "RUNNING", "location": location, "zone": location, "selfLink": link,
             "targetLink": format!("{origin}/v1/{path}"), "startTime": TIME,
-            "_until": until, "_failed": request.fails && kind == "CREATE_CLUSTER", "_of_cluster": true,
+            "_until": until, "_failed": request.fails && kind != "DELETE_CLUSTER", "_of_cluster": true,
         });
         if let Some(object) = self.objects.get_mut(path) {
             object["_operation"] = id.clone().into();
@@ -419,6 +420,8 @@ pub(super) fn settle(cluster: &mut Value) {
         let message = "All cluster resources were brought up, but: only 0 nodes out of 1 have registered.";
         cluster["statusMessage"] = message.into();
         cluster["conditions"] = json!([{"message": message, "canonicalCode": "INTERNAL"}]);
+    } else if let Value::Object(fields) = cluster {
+        fields.retain(|name, _| name != "statusMessage" && name != "conditions");
     }
     for pool in cluster["nodePools"].as_array_mut().into_iter().flatten() {
         pool["status"] = if failed { "ERROR" } else { "RUNNING" }.into();
