@@ -9,8 +9,8 @@
 //!   list      firewalls for the tag, before those that deny
 //! ```
 //!
-//! The fence is there before the cluster is, and goes after it. A cluster that is not fenced, or has nodes without the tag, is
-//! not listed, so that it is found and mended.
+//! The fence is there before the cluster is, and goes after it. Where it has gaps, or nodes have no tag, the list says so with
+//! entries that nobody asked for; who changes the list closes the gaps.
 //!
 //! A note beside the fence (a disabled firewall) says that a cluster is being made. With it, a cluster in error never was up, and is
 //! removed; without it, somebody may have work in it, and it is left alone.
@@ -23,14 +23,14 @@ use cloud_api::{CloudError, ResourceSpec, cluster_network};
 use cloud_http::{Pace, Progress, wait};
 use futures::future::try_join_all;
 use ipnet::{IpNet, Ipv4Net};
-use model::{ResourceState, Segment};
+use model::{PermitEntry, ResourceState, Segment};
 use serde_json::Value;
 
 use crate::{
     cloud::{GcpCloud, Ground, Result},
     clusters::{
         description::ClusterDescription,
-        fence::{fence, untagged},
+        fence::{fence, gaps_told, untagged, untagged_told},
     },
     names::{self, Mark},
     rules::{Change, Firewalls, difference},
@@ -77,6 +77,15 @@ fn failure(cluster: &Value) -> Option<String> {
     Some(told.unwrap_or("Google does not say why").to_owned())
 }
 
+/// What is around a cluster.
+pub(crate) struct Around {
+    /// What its fence lacks.
+    pub(crate) gaps: Change,
+    /// What is wrong, as entries that nobody asked for.
+    pub(crate) told: Vec<PermitEntry>,
+    is_making: bool,
+}
+
 fn own_path(ground: &Ground, cluster: &Value) -> Option<String> {
     Some(path_of(ground, cluster["location"].as_str()?, cluster["name"].as_str()?))
 }
@@ -94,12 +103,24 @@ impl GcpCloud {
         fence(&ground.names.cluster(name), &ground.network(), &mark, space)
     }
 
-    /// What a cluster's fence lacks, and whether the cluster is being made.
-    async fn gaps(&self, ground: &Ground, name: &Segment, space: Ipv4Net) -> Result<(Change, bool)> {
+    async fn around(&self, ground: &Ground, name: &Segment, space: Ipv4Net) -> Result<Around> {
         let tag = ground.names.cluster(name);
         let mut current = self.closers(ground, &format!("{tag}-")).await?;
         let is_making = current.remove(&making(&tag)).is_some();
-        Ok((difference(&current, &self.wanted_fence(ground, name, space)), is_making))
+        let wanted = self.wanted_fence(ground, name, space);
+        Ok(Around { gaps: difference(&current, &wanted), told: gaps_told(&current, &wanted), is_making })
+    }
+
+    /// What is not as it should be at the border of a cluster of ours, other than its list.
+    pub(crate) async fn border(&self, ground: &Ground, cluster: &Value) -> Result<Around> {
+        let none =
+            || CloudError::conflict(format!("the cluster {} does not say whose it is", cluster["name"]));
+        let (name, region) =
+            names::read(cluster).and_then(|mark| mark.name.zip(mark.region)).ok_or_else(none)?;
+        let space = self.cluster_space(ground, &region).await?;
+        let mut around = self.around(ground, &name, space).await?;
+        around.told.extend(untagged_told(cluster, &ground.names.cluster(&name)));
+        Ok(around)
     }
 
     /// A cluster once it is not at work any more; none if it is gone.
@@ -123,7 +144,7 @@ impl GcpCloud {
         let tag = ground.names.cluster(&spec.name);
         let path = path_of(ground, &described.location, &tag);
         let _turn = self.turns.take(&path).await;
-        let (gaps, mut is_making) = self.gaps(ground, &spec.name, space).await?;
+        let Around { gaps, mut is_making, .. } = self.around(ground, &spec.name, space).await?;
         self.apply(ground, &gaps).await?;
         let mark =
             Mark { name: Some(spec.name.clone()), region: Some(spec.region.clone()), ..ground.names.mark() };
@@ -189,7 +210,7 @@ impl GcpCloud {
         space: Ipv4Net,
     ) -> Result<ResourceState> {
         let tag = ground.names.cluster(&spec.name);
-        if let Some(pool) = untagged(cluster, &tag) {
+        if let Some(pool) = untagged(cluster, &tag).first() {
             return Err(CloudError::conflict(format!(
                 "the nodes of {pool} in the cluster {} have no network tag {tag}, and no list of its cluster is for them; add \
                  it to their pool, or remove the pool",
@@ -219,10 +240,7 @@ impl GcpCloud {
             };
             let space = networks.iter().find(|(network, _)| *network == region).map(|(_, space)| *space);
             let (Some(space), Some(uri)) = (space, own_path(ground, cluster)) else { continue };
-            let is_whole = !is_busy(cluster)
-                && untagged(cluster, &ground.names.cluster(&name)).is_none()
-                && self.gaps(ground, &name, space).await?.0 == Change::default();
-            if is_whole {
+            if !is_busy(cluster) {
                 found.push((name, ResourceState { uri, address: IpNet::from(space).into(), region }));
             }
         }

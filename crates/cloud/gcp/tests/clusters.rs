@@ -241,26 +241,68 @@ async fn a_cluster_that_was_up_is_left_alone() {
     assert_eq!((sim.left(), sim.defects()), (vec![], vec![]));
 }
 
-/// A pool that somebody adds by hand without the cluster's tag is outside the fence: the cluster is not as it should be.
+/// A pool that somebody adds by hand without the cluster's tag is outside the fence: the list says so, and stays in force.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_outside_the_fence_are_seen() {
+async fn nodes_outside_the_fence_are_told() {
     let sim = Sim::start().await.unwrap();
     let cloud = plugin(&sim);
     let cluster = make(&cloud, "k", CLUSTER, "10.4.0.0/16").await;
     let (pools, tag) = (format!("v1/{}/nodePools", cluster.uri), cluster.uri.rsplit('/').next().unwrap());
     let pool = |name: &str, tags: &[&str]| json!({"nodePool": {"name": name, "config": {"tags": tags}}});
-    let listed = async || cloud.list(&at()).await.unwrap().resources.len();
+    let list = async || cloud.permit_list(&at(), &cluster.uri).await.unwrap();
+    let there = [outbound("10.9.0.1")];
+    cloud.add_entries(&at(), &cluster.uri, &there).await.unwrap();
     ask(&sim, Method::POST, &pools, pool("tagged", &[tag])).await;
     sim.pass(Duration::from_secs(600));
-    assert_eq!(listed().await, 1);
+    assert_eq!(list().await, there);
     ask(&sim, Method::POST, &pools, pool("bare", &["mine"])).await;
-    assert_eq!(listed().await, 0);
+    assert_eq!(cloud.list(&at()).await.unwrap().resources, [(name("k"), cluster.clone())]);
+    let told = list().await;
+    assert_eq!((told.len(), &told[0]), (3, &there[0]));
+    let of_pool = |entry: &PermitEntry| {
+        entry.name.as_str().starts_with("not-ours ") && entry.name.as_str().contains("bare")
+    };
+    assert!(told[1..].iter().all(of_pool), "{told:?}");
     let seen = cloud.create_resource(&at(), &spec("k", &cluster.region, CLUSTER)).await.unwrap_err();
     assert_eq!(seen.kind, CloudErrorKind::Conflict);
     assert!(seen.message.contains("bare") && seen.message.contains(tag), "{seen}");
+    cloud.delete_entries(&at(), &cluster.uri, &told).await.unwrap();
+    assert_eq!(list().await, told[1..], "what was asked for is closed");
     sim.pass(Duration::from_secs(600));
     ask(&sim, Method::DELETE, &format!("{pools}/bare"), Value::Null).await;
-    assert_eq!(listed().await, 1);
+    assert_eq!(list().await, []);
+    remove(&cloud, "k", &cluster.region).await;
+    assert_eq!((sim.left(), sim.defects()), (vec![], vec![]));
+}
+
+/// Gaps in the fence are told as entries, and closed by whatever changes the list next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn gaps_in_the_fence_are_told_and_closed() {
+    let sim = Sim::start().await.unwrap();
+    let cloud = plugin(&sim);
+    let cluster = make(&cloud, "k", CLUSTER, "10.4.0.0/16").await;
+    let tag = cluster.uri.rsplit('/').next().unwrap();
+    let fence = || {
+        let shown = |mut one: Value| (one["name"].take(), one["denied"].take(), one["disabled"].take());
+        firewalls(&sim, tag).into_iter().map(shown).collect::<Vec<_>>()
+    };
+    let whole = fence();
+    for (suffix, change) in [("out", None), ("from", None), ("in", Some(json!({"disabled": true})))] {
+        let path = format!("projects/p1/global/firewalls/{tag}-{suffix}");
+        match change {
+            None => sim.ask_google(Method::DELETE, &path, Value::Null),
+            Some(change) => sim.ask_google(Method::PATCH, &path, change),
+        };
+    }
+    assert_eq!(cloud.list(&at()).await.unwrap().resources, [(name("k"), cluster.clone())]);
+    let told = cloud.permit_list(&at(), &cluster.uri).await.unwrap();
+    let names: Vec<&str> = told.iter().map(|entry| entry.name.as_str()).collect();
+    let wanted = ["missing TAG-from", "missing TAG-out", "TAG-in"]
+        .map(|text| format!("not-ours {}", text.replace("TAG", tag)));
+    assert_eq!(names, wanted);
+    cloud.delete_entries(&at(), &cluster.uri, &told).await.unwrap();
+    assert_eq!(cloud.permit_list(&at(), &cluster.uri).await.unwrap(), []);
+    assert_eq!(fence(), whole);
     remove(&cloud, "k", &cluster.region).await;
     assert_eq!((sim.left(), sim.defects()), (vec![], vec![]));
 }

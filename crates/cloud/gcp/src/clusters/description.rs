@@ -213,7 +213,7 @@ mod tests {
         let body = |cluster: &str| {
             let text = format!(r#"{{"location":"us-west1","cluster":{cluster}}}"#);
             let body = parse(&text).unwrap().body("t", "m", "n", "s");
-            assert_eq!(super::super::fence::untagged(&body, "t"), None, "{body}");
+            assert_eq!(super::super::fence::untagged(&body, "t"), Vec::<String>::new(), "{body}");
             assert_eq!(body["networkConfig"]["defaultEnablePrivateNodes"], true);
             assert_eq!(
                 body["controlPlaneEndpointsConfig"]["ipEndpointsConfig"]["enablePublicEndpoint"],
