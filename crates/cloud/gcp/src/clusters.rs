@@ -15,25 +15,23 @@
 //! A note beside the fence (a disabled firewall) says that a cluster is being made. With it, a cluster in error never was up, and is
 //! removed; without it, somebody may have work in it, and it is left alone.
 
+mod border;
 pub(crate) mod description;
 pub(crate) mod fence;
 pub(crate) mod space;
 
+pub(crate) use border::Around;
 use cloud_api::{CloudError, ResourceSpec, cluster_network};
 use cloud_http::{Pace, Progress, wait};
 use futures::future::try_join_all;
 use ipnet::{IpNet, Ipv4Net};
-use model::{PermitEntry, ResourceState, Segment};
+use model::{ResourceState, Segment};
 use serde_json::Value;
 
 use crate::{
     cloud::{GcpCloud, Ground, Result},
-    clusters::{
-        description::ClusterDescription,
-        fence::{fence, gaps_told, untagged, untagged_told},
-    },
+    clusters::{border::making, description::ClusterDescription, fence::untagged},
     names::{self, Mark},
-    rules::{Change, Firewalls, difference},
 };
 
 /// How often a cluster is looked at anew while it is made or removed.
@@ -62,11 +60,6 @@ fn is_changing(cluster: &Value) -> bool {
     is_busy(cluster) || cluster["status"] == "RECONCILING"
 }
 
-/// The name of the note that says that a cluster is being made.
-fn making(tag: &str) -> String {
-    format!("{tag}-making")
-}
-
 /// What Google says is wrong with a cluster in error.
 fn failure(cluster: &Value) -> Option<String> {
     if cluster["status"] != "ERROR" {
@@ -77,52 +70,11 @@ fn failure(cluster: &Value) -> Option<String> {
     Some(told.unwrap_or("Google does not say why").to_owned())
 }
 
-/// What is around a cluster.
-pub(crate) struct Around {
-    /// What its fence lacks.
-    pub(crate) gaps: Change,
-    /// What is wrong, as entries that nobody asked for.
-    pub(crate) told: Vec<PermitEntry>,
-    is_making: bool,
-}
-
 fn own_path(ground: &Ground, cluster: &Value) -> Option<String> {
     Some(path_of(ground, cluster["location"].as_str()?, cluster["name"].as_str()?))
 }
 
 impl GcpCloud {
-    /// The space of a cluster's network.
-    async fn cluster_space(&self, ground: &Ground, network: &Segment) -> Result<Ipv4Net> {
-        let none = || CloudError::conflict(format!("there is no network {}.{network}", ground.site));
-        let subnet = self.subnet(ground, network.as_str()).await?.ok_or_else(none)?;
-        space::whole(&subnet).ok_or_else(none)
-    }
-
-    fn wanted_fence(&self, ground: &Ground, name: &Segment, space: Ipv4Net) -> Firewalls {
-        let mark = names::write(Mark { name: Some(name.clone()), ..ground.names.mark() });
-        fence(&ground.names.cluster(name), &ground.network(), &mark, space)
-    }
-
-    async fn around(&self, ground: &Ground, name: &Segment, space: Ipv4Net) -> Result<Around> {
-        let tag = ground.names.cluster(name);
-        let mut current = self.closers(ground, &format!("{tag}-")).await?;
-        let is_making = current.remove(&making(&tag)).is_some();
-        let wanted = self.wanted_fence(ground, name, space);
-        Ok(Around { gaps: difference(&current, &wanted), told: gaps_told(&current, &wanted), is_making })
-    }
-
-    /// What is not as it should be at the border of a cluster of ours, other than its list.
-    pub(crate) async fn border(&self, ground: &Ground, cluster: &Value) -> Result<Around> {
-        let none =
-            || CloudError::conflict(format!("the cluster {} does not say whose it is", cluster["name"]));
-        let (name, region) =
-            names::read(cluster).and_then(|mark| mark.name.zip(mark.region)).ok_or_else(none)?;
-        let space = self.cluster_space(ground, &region).await?;
-        let mut around = self.around(ground, &name, space).await?;
-        around.told.extend(untagged_told(cluster, &ground.names.cluster(&name)));
-        Ok(around)
-    }
-
     /// A cluster once it is not at work any more; none if it is gone.
     async fn settled(&self, path: &str, is_at_work: fn(&Value) -> bool) -> Result<Option<Value>> {
         let clock = self.compute.clock();

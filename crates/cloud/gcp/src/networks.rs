@@ -7,7 +7,7 @@ use model::{PeeringName, Segment};
 use serde_json::{Value, json};
 
 use crate::{
-    adopt::region_of,
+    adopt::adopted_region,
     cloud::{GcpCloud, Ground, Result, is_cluster},
     clusters::space::{Ranges, whole},
     names::{self, last, network_of, path},
@@ -116,7 +116,7 @@ impl GcpCloud {
     }
 
     pub(crate) async fn remove_network(&self, ground: &Ground, region: &str) -> Result<()> {
-        if region_of(region).is_some() {
+        if adopted_region(region).is_some() {
             return match self.adopted_as(ground, region).await? {
                 Some(_) => Err(CloudError::conflict(format!("{region} is adopted, and somebody else's"))),
                 None => Ok(()),

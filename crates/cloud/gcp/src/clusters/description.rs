@@ -57,7 +57,7 @@ fn invalid(what: impl Into<String>) -> CloudError {
 }
 
 /// The region of a location: of `us-west1-a` it is `us-west1`, of `us-west1` too.
-fn region_of(location: &str) -> Option<Segment> {
+fn region_at(location: &str) -> Option<Segment> {
     let (start, end) = location.rsplit_once('-')?;
     let is_zone = end.len() == 1 && end.bytes().all(|byte| byte.is_ascii_lowercase()) && start.contains('-');
     let region = if is_zone { start } else { location };
@@ -77,7 +77,7 @@ impl ClusterDescription {
             return Err(invalid(format!("has {other} beside location and cluster; it is {SHAPE}")));
         }
         let bad = || invalid(format!("has the location {location}, which is neither region nor zone"));
-        let region = region_of(&location).ok_or_else(bad)?;
+        let region = region_at(&location).ok_or_else(bad)?;
         // To Google no pools and an empty list of them are the same.
         if cluster.get(POOLS).and_then(Value::as_array).is_some_and(Vec::is_empty) {
             cluster.remove(POOLS);
