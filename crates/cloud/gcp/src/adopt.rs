@@ -28,7 +28,7 @@ pub(crate) struct Adopted {
 }
 
 /// The region of an adopted network's name; none if it is a region itself, or a cluster's network.
-pub(crate) fn region_of(name: &str) -> Option<&str> {
+pub(crate) fn adopted_region(name: &str) -> Option<&str> {
     let (region, _) = name.split_once("-vpc-")?;
     (!is_cluster(name)).then_some(region)
 }
@@ -78,14 +78,14 @@ impl GcpCloud {
 
     /// The VPC of a network, made or adopted; none if there is no such network.
     pub(crate) async fn vpc_of(&self, ground: &Ground, name: &str) -> Result<Option<Vpc>> {
-        if region_of(name).is_some() {
+        if adopted_region(name).is_some() {
             return Ok(self.adopted_as(ground, name).await?.map(|adopted| adopted.vpc));
         }
         Ok(self.subnet(ground, name).await?.map(|_| ground.vpc()))
     }
 
     pub(crate) async fn adopt(&self, ground: &Ground, name: &Segment, space: Ipv4Net) -> Result<()> {
-        let Some(region) = region_of(name.as_str()) else {
+        let Some(region) = adopted_region(name.as_str()) else {
             return Err(CloudError::invalid(format!("{name} names no VPC to adopt")));
         };
         // The name has a hash, so the VPC is looked for among those that have subnets there.
@@ -166,9 +166,9 @@ mod tests {
     fn a_vpc_is_called_the_same_however_it_is_written() {
         let name = name_of(&subnet("https://www.googleapis.com/compute/v1/")).unwrap();
         assert_eq!(name, name_of(&subnet("https://compute.googleapis.com/compute/v1/")).unwrap());
-        assert_eq!(region_of(name.as_str()), Some("us-west1"));
-        assert_eq!(region_of("us-west1"), None);
-        assert_eq!(region_of("us-west1-k8s-my-vpc-cluster"), None);
+        assert_eq!(adopted_region(name.as_str()), Some("us-west1"));
+        assert_eq!(adopted_region("us-west1"), None);
+        assert_eq!(adopted_region("us-west1-k8s-my-vpc-cluster"), None);
     }
 
     #[test]

@@ -9,13 +9,18 @@
 //!   list      firewalls for the tag, before those that deny
 //! ```
 //!
-//! The fence is there before the cluster is, and goes after it. A cluster that is not fenced, or has nodes without the tag, is
-//! not listed, so that it is found and mended.
+//! The fence is there before the cluster is, and goes after it. Where it has gaps, or nodes have no tag, the list says so with
+//! entries that nobody asked for; who changes the list closes the gaps.
+//!
+//! A note beside the fence (a disabled firewall) says that a cluster is being made. With it, a cluster in error never was up, and is
+//! removed; without it, somebody may have work in it, and it is left alone.
 
+mod border;
 pub(crate) mod description;
 pub(crate) mod fence;
 pub(crate) mod space;
 
+pub(crate) use border::Around;
 use cloud_api::{CloudError, ResourceSpec, cluster_network};
 use cloud_http::{Pace, Progress, wait};
 use futures::future::try_join_all;
@@ -25,15 +30,11 @@ use serde_json::Value;
 
 use crate::{
     cloud::{GcpCloud, Ground, Result},
-    clusters::{
-        description::ClusterDescription,
-        fence::{fence, untagged},
-    },
+    clusters::{border::making, description::ClusterDescription, fence::untagged},
     names::{self, Mark},
-    rules::{Change, Firewalls, difference},
 };
 
-/// How often a cluster is looked at anew while it is made or removed: one that failed is removed and asked for again.
+/// How often a cluster is looked at anew while it is made or removed.
 const STEPS: usize = 8;
 
 /// The path of a cluster, which is its id.
@@ -59,7 +60,7 @@ fn is_changing(cluster: &Value) -> bool {
     is_busy(cluster) || cluster["status"] == "RECONCILING"
 }
 
-/// Why a cluster is none, if Google has given up on it.
+/// What Google says is wrong with a cluster in error.
 fn failure(cluster: &Value) -> Option<String> {
     if cluster["status"] != "ERROR" {
         return None;
@@ -74,24 +75,6 @@ fn own_path(ground: &Ground, cluster: &Value) -> Option<String> {
 }
 
 impl GcpCloud {
-    /// The space of a cluster's network.
-    async fn cluster_space(&self, ground: &Ground, network: &Segment) -> Result<Ipv4Net> {
-        let none = || CloudError::conflict(format!("there is no network {}.{network}", ground.site));
-        let subnet = self.subnet(ground, network.as_str()).await?.ok_or_else(none)?;
-        space::whole(&subnet).ok_or_else(none)
-    }
-
-    fn wanted_fence(&self, ground: &Ground, name: &Segment, space: Ipv4Net) -> Firewalls {
-        let mark = names::write(Mark { name: Some(name.clone()), ..ground.names.mark() });
-        fence(&ground.names.cluster(name), &ground.network(), &mark, space)
-    }
-
-    /// What a cluster's fence lacks.
-    async fn gaps(&self, ground: &Ground, name: &Segment, space: Ipv4Net) -> Result<Change> {
-        let current = self.closers(ground, &format!("{}-", ground.names.cluster(name))).await?;
-        Ok(difference(&current, &self.wanted_fence(ground, name, space)))
-    }
-
     /// A cluster once it is not at work any more; none if it is gone.
     async fn settled(&self, path: &str, is_at_work: fn(&Value) -> bool) -> Result<Option<Value>> {
         let clock = self.compute.clock();
@@ -113,29 +96,61 @@ impl GcpCloud {
         let tag = ground.names.cluster(&spec.name);
         let path = path_of(ground, &described.location, &tag);
         let _turn = self.turns.take(&path).await;
-        let gaps = self.gaps(ground, &spec.name, space).await?;
+        let Around { gaps, mut is_making, .. } = self.around(ground, &spec.name, space).await?;
         self.apply(ground, &gaps).await?;
         let mark =
             Mark { name: Some(spec.name.clone()), region: Some(spec.region.clone()), ..ground.names.mark() };
         let subnet = ground.names.subnet(spec.region.as_str());
-        let body = described.body(&tag, &names::write(mark), &ground.names.network(), &subnet);
-        let mut last = format!("the cluster {} was asked for and is not there", spec.name);
+        let body = described.body(&tag, &names::write(mark.clone()), &ground.names.network(), &subnet);
         for _ in 0..STEPS {
             match self.settled(&path, is_busy).await? {
-                None => self.container.create(ground, &described.location, &body).await?,
+                None => {
+                    if !is_making {
+                        self.note(&ground.vpc(), &making(&tag), mark.clone()).await?;
+                        is_making = true;
+                    }
+                    self.container.create(ground, &described.location, &body).await?;
+                }
                 Some(cluster) if !ground.names.owns(&cluster) => {
                     return Err(CloudError::conflict(format!("{path} is there and is somebody else's")));
                 }
-                Some(cluster) => match failure(&cluster) {
-                    Some(reason) => {
-                        last = format!("the cluster {} could not be made: {reason}", spec.name);
-                        self.container.delete(&path).await?;
+                Some(cluster) => {
+                    if let Some(reason) = failure(&cluster) {
+                        return Err(self.given_up(&spec.name, &path, &reason, is_making).await?);
                     }
-                    None => return self.tagged(ground, &cluster, spec, space),
-                },
+                    let state = self.tagged(ground, &cluster, spec, space)?;
+                    if is_making {
+                        self.compute.delete(&ground.global(), "firewalls", &making(&tag)).await?;
+                    }
+                    return Ok(state);
+                }
             }
         }
-        Err(CloudError::unavailable(format!("{last}; look at {path} in Google's console")))
+        Err(CloudError::unavailable(format!(
+            "the cluster {} was asked for and is not there; look at {path} in Google's console",
+            spec.name
+        )))
+    }
+
+    /// A cluster in error: removed if it never was up, so that it can be asked for again; otherwise left as it is.
+    async fn given_up(
+        &self,
+        name: &Segment,
+        path: &str,
+        reason: &str,
+        is_making: bool,
+    ) -> Result<CloudError> {
+        if is_making {
+            self.container.delete(path).await?;
+            return Ok(CloudError::conflict(format!(
+                "Google could not make the cluster {name}, and it is removed again: {reason}; look at {path} among the operations in \
+                 Google's console"
+            )));
+        }
+        Ok(CloudError::conflict(format!(
+            "the cluster {name} is in error: {reason}. It is not replaced, since it may be in use; mend {path} in Google's \
+             console, or delete the resource"
+        )))
     }
 
     /// A cluster that the fence is around, all of it.
@@ -147,7 +162,7 @@ impl GcpCloud {
         space: Ipv4Net,
     ) -> Result<ResourceState> {
         let tag = ground.names.cluster(&spec.name);
-        if let Some(pool) = untagged(cluster, &tag) {
+        if let Some(pool) = untagged(cluster, &tag).first() {
             return Err(CloudError::conflict(format!(
                 "the nodes of {pool} in the cluster {} have no network tag {tag}, and no list of its cluster is for them; add \
                  it to their pool, or remove the pool",
@@ -159,7 +174,7 @@ impl GcpCloud {
         Ok(ResourceState { uri, address: IpNet::from(space).into(), region: spec.region.clone() })
     }
 
-    /// The clusters that are as they should be, given the networks of a site. Asked for only where there is a network for one.
+    /// The clusters that are there, in error or not, given the networks of a site. Asked for only where there is a network for one.
     pub(crate) async fn clusters(
         &self,
         ground: &Ground,
@@ -177,11 +192,7 @@ impl GcpCloud {
             };
             let space = networks.iter().find(|(network, _)| *network == region).map(|(_, space)| *space);
             let (Some(space), Some(uri)) = (space, own_path(ground, cluster)) else { continue };
-            let is_there = !is_busy(cluster) && failure(cluster).is_none();
-            let is_whole = is_there
-                && untagged(cluster, &ground.names.cluster(&name)).is_none()
-                && self.gaps(ground, &name, space).await? == Change::default();
-            if is_whole {
+            if !is_busy(cluster) {
                 found.push((name, ResourceState { uri, address: IpNet::from(space).into(), region }));
             }
         }

@@ -1,6 +1,6 @@
 //! What a user writes for an instance: Compute Engine's own JSON, and the zone. No network settings.
 
-use cloud_api::CloudError;
+use cloud_api::{CloudError, field_among};
 use model::Segment;
 use serde_json::{Map, Value};
 
@@ -24,12 +24,13 @@ impl Description {
             "is JSON such as {\"zone\": \"us-west1-a\", \"machineType\": \"e2-micro\", \"disks\": […]}";
         let mut fields: Map<String, Value> =
             serde_json::from_str(text).map_err(|err| invalid(format!("{shape}; this is not: {err}")))?;
-        if let Some(network) = NETWORK.iter().find(|name| fields.contains_key(**name)) {
+        let described = Value::Object(fields.clone());
+        if let Some(network) = field_among(&described, &NETWORK) {
             return Err(invalid(format!(
                 "sets the network with {network}, which Trestle does; leave it out"
             )));
         }
-        if let Some(own) = OWN.iter().find(|name| fields.contains_key(**name)) {
+        if let Some(own) = field_among(&described, &OWN) {
             return Err(invalid(format!("has {own}, which Trestle sets; leave it out")));
         }
         let zone = match fields.remove("zone") {
@@ -72,6 +73,7 @@ mod tests {
             r#"{"zone":"us-west1-a","machineType":"e2-micro"}"#,
             r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[],"networkInterfaces":[]}"#,
             r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[],"tags":{}}"#,
+            r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[],"network_interfaces":[]}"#,
             r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[],"name":"x"}"#,
         ] {
             assert!(Description::parse(bad).is_err(), "{bad}");

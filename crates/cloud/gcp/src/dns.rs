@@ -64,12 +64,27 @@ fn zone_name(ground: &Ground, domain: &str) -> String {
     ground.names.of("dns", domain)
 }
 
-fn records(domain: &str, named: &str) -> Value {
+fn records(domain: &str, named: &str) -> Vec<Value> {
     let record = |name: String, kind: &str, data: Value| json!({"name": name, "type": kind, "ttl": TTL, "rrdatas": data});
-    json!([
+    vec![
         record(named.to_owned(), "A", json!(ADDRESSES)),
         record(format!("*.{domain}"), "CNAME", json!([named])),
-    ])
+    ]
+}
+
+/// What turns a zone's records into the wanted ones; none if they are there. Others in the zone stay.
+fn change(there: &[Value], wanted: &[Value]) -> Option<Value> {
+    let same =
+        |one: &Value, other: &Value, fields: &[&str]| fields.iter().all(|name| one[*name] == other[*name]);
+    let is_there = |new: &&Value| there.iter().any(|old| same(old, new, &["name", "type", "ttl", "rrdatas"]));
+    let (_, new): (Vec<&Value>, Vec<&Value>) = wanted.iter().partition(is_there);
+    let is_replaced = |old: &&Value| new.iter().any(|new| same(old, new, &["name", "type"]));
+    let old: Vec<&Value> = there.iter().filter(is_replaced).collect();
+    match (new.is_empty(), old.is_empty()) {
+        (true, _) => None,
+        (false, true) => Some(json!({ "additions": new })),
+        (false, false) => Some(json!({ "additions": new, "deletions": old })),
+    }
 }
 
 /// What Cloud DNS keeps in a zone by itself.
@@ -82,24 +97,32 @@ impl GcpCloud {
         format!("projects/{}/managedZones", ground.project)
     }
 
-    /// Makes the zones, and what is in them.
+    /// Makes the zones, and what is in them; what is as it should be is only read.
     pub(crate) async fn make_zones(&self, ground: &Ground) -> Result<()> {
         let network = format!("https://www.googleapis.com/compute/v1/{}", ground.network());
+        let there = self.zones(ground).await?;
         for (domain, named) in DOMAINS {
             let (zones, name) = (Self::zones_path(ground), zone_name(ground, domain));
-            let zone = json!({
-                "name": name,
-                "dnsName": domain,
-                "description": names::write(ground.names.mark()),
-                "visibility": "private",
-                "privateVisibilityConfig": {"networks": [{"networkUrl": network}]},
-            });
-            self.dns.create("dns.managedZones.create", &zones, &zone).await?;
-            let changes = format!("{zones}/{name}/changes");
-            let change = json!({"additions": records(domain, named)});
-            self.dns.create("dns.changes.create", &changes, &change).await?;
+            if !there.iter().any(|zone| zone["name"] == name) {
+                let zone = json!({
+                    "name": name,
+                    "dnsName": domain,
+                    "description": names::write(ground.names.mark()),
+                    "visibility": "private",
+                    "privateVisibilityConfig": {"networks": [{"networkUrl": network}]},
+                });
+                self.dns.create("dns.managedZones.create", &zones, &zone).await?;
+            }
+            let path = format!("{zones}/{name}");
+            if let Some(change) = change(&self.records_in(&path).await?, &records(domain, named)) {
+                self.dns.create("dns.changes.create", &format!("{path}/changes"), &change).await?;
+            }
         }
         Ok(())
+    }
+
+    async fn records_in(&self, zone: &str) -> Result<Vec<Value>> {
+        self.dns.list("dns.resourceRecordSets.list", &format!("{zone}/rrsets"), "rrsets").await
     }
 
     async fn zones(&self, ground: &Ground) -> Result<Vec<Value>> {
@@ -116,8 +139,7 @@ impl GcpCloud {
     pub(crate) async fn remove_zones(&self, ground: &Ground) -> Result<()> {
         for zone in self.zones(ground).await? {
             let path = format!("{}/{}", Self::zones_path(ground), zone["name"].as_str().unwrap_or_default());
-            let inside =
-                self.dns.list("dns.resourceRecordSets.list", &format!("{path}/rrsets"), "rrsets").await?;
+            let inside = self.records_in(&path).await?;
             let inside: Vec<&Value> = inside.iter().filter(|record| !is_fixed(record)).collect();
             if !inside.is_empty() {
                 let change = json!({ "deletions": inside });
@@ -146,5 +168,17 @@ mod tests {
             let records = records(domain, named);
             assert_eq!(records[1]["rrdatas"], json!([records[0]["name"]]));
         }
+    }
+
+    #[test]
+    fn only_records_that_differ_are_changed() {
+        let wanted = records("gcr.io.", "gcr.io.");
+        let fixed = json!({"name": "gcr.io.", "type": "NS", "ttl": 1, "rrdatas": ["n."]});
+        let (mut all, mut part) = (wanted.clone(), vec![fixed.clone(), wanted[0].clone()]);
+        all.push(fixed);
+        assert_eq!(change(&all, &wanted), None);
+        assert_eq!(change(&part, &wanted), Some(json!({"additions": [wanted[1]]})));
+        part[1]["rrdatas"] = json!(["10.0.0.1"]);
+        assert_eq!(change(&part, &wanted), Some(json!({"additions": wanted, "deletions": [part[1]]})));
     }
 }

@@ -7,7 +7,7 @@ use model::{GatewayState, Segment};
 use serde_json::{Value, json};
 
 use crate::{
-    adopt::region_of,
+    adopt::adopted_region,
     cloud::{self, GcpCloud, Ground, Result},
     names::{self, last},
 };
@@ -65,7 +65,7 @@ impl GcpCloud {
         let none =
             || CloudError::conflict(format!("{} has no network for a gateway to stand in", ground.site));
         let adopted = self.adopted(ground).await?;
-        let region = adopted.first().and_then(|one| region_of(one.name.as_str())).ok_or_else(none)?;
+        let region = adopted.first().and_then(|one| adopted_region(one.name.as_str())).ok_or_else(none)?;
         self.make_vpc(ground).await?;
         Ok(region.to_owned())
     }

@@ -9,7 +9,7 @@ use crate::{
     api::Place,
     attach::tag_of,
     cloud::{GcpCloud, Ground, Result},
-    clusters,
+    clusters::{self, Around},
     names::{hash, path},
     rules::{ATTACHED_PRIORITY, Change, Firewalls, Home, PRIORITY, difference, entries_of, firewalls_of},
 };
@@ -28,6 +28,14 @@ pub(crate) fn named(firewalls: Vec<Value>) -> Firewalls {
     firewalls.into_iter().filter_map(named).collect()
 }
 
+/// A resource's list as it is, and where it belongs.
+struct Found {
+    home: Home,
+    firewalls: Firewalls,
+    /// What is around it, if it is a cluster.
+    around: Option<Around>,
+}
+
 impl GcpCloud {
     /// What the names of an instance's firewalls begin with. One that was made is known by its name, which is its tag;
     /// one that is attached by its path.
@@ -36,19 +44,20 @@ impl GcpCloud {
     }
 
     /// Where the list of a cluster belongs: to the tag of its nodes, before what fences it.
-    async fn cluster_firewalls(&self, ground: &Ground, uri: &str, tag: &str) -> Result<(Home, Firewalls)> {
+    async fn cluster_firewalls(&self, ground: &Ground, uri: &str, tag: &str) -> Result<Found> {
         let missing = || CloudError::not_found(format!("there is no resource {uri} in {}", ground.site));
         let (global, prefix) = (ground.global(), self.list_prefix(ground, tag));
         let listed = format!("{prefix}-");
         let firewalls = async { Ok(self.compute.list(&global, "firewalls", &listed).await?) };
         let (cluster, firewalls) = futures::try_join!(self.container.get(uri), firewalls)?;
-        cluster.filter(|cluster| ground.names.owns(cluster)).ok_or_else(missing)?;
+        let cluster = cluster.filter(|cluster| ground.names.owns(cluster)).ok_or_else(missing)?;
+        let around = Some(self.border(ground, &cluster).await?);
         let (owner, site, tag) = (self.owner.clone(), ground.site.to_string(), tag.to_owned());
         let home = Home { owner, site, prefix, network: ground.network(), tag, priority: ATTACHED_PRIORITY };
-        Ok((home, named(firewalls)))
+        Ok(Found { home, firewalls: named(firewalls), around })
     }
 
-    async fn firewalls(&self, ground: &Ground, uri: &str) -> Result<(Home, Firewalls)> {
+    async fn found(&self, ground: &Ground, uri: &str) -> Result<Found> {
         if let Some(tag) = clusters::parse(uri, &ground.project) {
             return self.cluster_firewalls(ground, uri, tag).await;
         }
@@ -74,11 +83,14 @@ impl GcpCloud {
         };
         let (owner, site) = (self.owner.clone(), ground.site.to_string());
         let home = Home { owner, site, prefix, network, tag, priority };
-        Ok((home, named(firewalls)))
+        Ok(Found { home, firewalls: named(firewalls), around: None })
     }
 
     pub(crate) async fn read_list(&self, ground: &Ground, uri: &str) -> Result<Vec<PermitEntry>> {
-        Ok(entries_of(self.firewalls(ground, uri).await?.1.values()))
+        let Found { firewalls, around, .. } = self.found(ground, uri).await?;
+        let mut entries = entries_of(firewalls.values());
+        entries.extend(around.into_iter().flat_map(|around| around.told));
+        Ok(entries)
     }
 
     pub(crate) async fn change_list(
@@ -89,12 +101,16 @@ impl GcpCloud {
         unset: &[PermitEntry],
     ) -> Result<()> {
         let _turn = self.turns.take(uri).await;
-        let (home, current) = self.firewalls(ground, uri).await?;
+        let Found { home, firewalls: current, around } = self.found(ground, uri).await?;
         let replaced = |entry: &PermitEntry| set.iter().any(|new| new.name == entry.name);
         let there = entries_of(current.values()).into_iter();
         let kept = there.filter(|entry| !replaced(entry) && !unset.contains(entry));
         let list: Vec<PermitEntry> = kept.chain(set.iter().cloned()).collect();
-        self.apply(ground, &difference(&current, &firewalls_of(&home, &list)?)).await
+        let change = difference(&current, &firewalls_of(&home, &list)?);
+        if let Some(around) = around {
+            self.apply(ground, &around.gaps).await?;
+        }
+        self.apply(ground, &change).await
     }
 
     /// Changes firewalls: what opens or closes anew first, what goes last.

@@ -7,7 +7,7 @@ use model::{PeeringName, Segment};
 use serde_json::{Value, json};
 
 use crate::{
-    adopt::region_of,
+    adopt::adopted_region,
     cloud::{GcpCloud, Ground, Result, is_cluster},
     clusters::space::{Ranges, whole},
     names::{self, last, network_of, path},
@@ -75,6 +75,9 @@ impl GcpCloud {
             let network = json!({"name": names.network(), "description": mark, "autoCreateSubnetworks": false, "routingConfig": {"routingMode": "GLOBAL"}});
             compute.insert(&ground.global(), "networks", &network).await?;
         }
+        if compute.get(&ground.global(), "firewalls", &names.deny()).await?.is_some() {
+            return Ok(());
+        }
         // Nothing gets in by itself; this is so that nothing gets out, before anything is there.
         let deny = json!({"name": names.deny(), "network": ground.network(), "description": mark, "direction": "EGRESS", "priority": 65534, "denied": [{"IPProtocol": "all"}], "destinationRanges": ["0.0.0.0/0"]});
         Ok(compute.insert(&ground.global(), "firewalls", &deny).await?)
@@ -98,8 +101,11 @@ impl GcpCloud {
 
     /// Those that are all that they should be: one of a cluster only with the names of Google's APIs beside it, and if the
     /// router, where there is one, says the whole of its space.
-    async fn whole_subnets(&self, ground: &Ground) -> Result<Vec<(Segment, Ipv4Net)>> {
-        let mut subnets = self.subnets(ground).await?;
+    async fn whole_subnets(
+        &self,
+        ground: &Ground,
+        mut subnets: Vec<(Segment, Ipv4Net)>,
+    ) -> Result<Vec<(Segment, Ipv4Net)>> {
         if !subnets.iter().any(|(name, _)| cluster_network(name).is_some()) {
             return Ok(subnets);
         }
@@ -110,7 +116,7 @@ impl GcpCloud {
     }
 
     pub(crate) async fn remove_network(&self, ground: &Ground, region: &str) -> Result<()> {
-        if region_of(region).is_some() {
+        if adopted_region(region).is_some() {
             return match self.adopted_as(ground, region).await? {
                 Some(_) => Err(CloudError::conflict(format!("{region} is adopted, and somebody else's"))),
                 None => Ok(()),
@@ -160,9 +166,10 @@ impl GcpCloud {
             Ok(compute.list_all(&ground.project, collection, &prefix).await?)
         };
         let markers = async { Ok(compute.list(&ground.global(), "firewalls", &prefix("pm-")).await?) };
-        let (mut subnets, closed, endpoints) =
-            try_join!(self.whole_subnets(ground), self.endpoint_networks(ground), self.endpoints(ground),)?;
-        let clusters = self.clusters(ground, &subnets).await?;
+        let (all, closed, endpoints) =
+            try_join!(self.subnets(ground), self.endpoint_networks(ground), self.endpoints(ground),)?;
+        let clusters = self.clusters(ground, &all).await?;
+        let mut subnets = self.whole_subnets(ground, all).await?;
         subnets.extend(closed);
         let (instances, routers, gateway, tunnels, markers) = try_join!(
             list("instances", prefix("vm-")),

@@ -116,7 +116,7 @@ impl GcpCloud {
         let grounds = self.ends(spec)?;
         let mut vpcs = Vec::new();
         for (ground, end) in grounds.iter().zip(spec.name.ends()) {
-            let adopted = crate::adopt::region_of(end.region.as_str()).is_some();
+            let adopted = crate::adopt::adopted_region(end.region.as_str()).is_some();
             let vpc = match adopted {
                 true => self.vpc_of(ground, end.region.as_str()).await?,
                 false => Some(ground.vpc()),

@@ -23,6 +23,8 @@ pub const PRIORITY: u32 = 1000;
 /// what has this priority too. Of two with the same priority the one that denies decides.
 pub const ATTACHED_PRIORITY: u32 = 0;
 const CLOSING_PRIORITY: u32 = 1;
+/// What the names of entries begin with that nobody here asked for.
+pub const STRANGE: &str = "not-ours ";
 
 #[derive(Serialize, Deserialize)]
 struct Note {
@@ -153,11 +155,7 @@ pub fn entries_of<'f>(firewalls: impl IntoIterator<Item = &'f Value>) -> Vec<Per
             continue;
         }
         let note = firewall["description"].as_str().and_then(|text| serde_json::from_str::<Note>(text).ok());
-        let direction = match firewall["direction"].as_str() {
-            Some("EGRESS") => Direction::Outbound,
-            _ => Direction::Inbound,
-        };
-        let field = if direction == Direction::Outbound { "destinationRanges" } else { "sourceRanges" };
+        let (direction, field) = side(firewall);
         let ranges = firewall[field].as_array().into_iter().flatten();
         // In the order in which they were written, whatever Google made of it.
         let mut targets: Vec<Address> = ranges.filter_map(|range| range.as_str()?.parse().ok()).collect();
@@ -171,7 +169,7 @@ pub fn entries_of<'f>(firewalls: impl IntoIterator<Item = &'f Value>) -> Vec<Per
             };
             let name = match &note {
                 Some(note) => note.trestle.entry.clone(),
-                None => format!("not-ours {}", firewall["name"].as_str().unwrap_or_default()),
+                None => format!("{STRANGE}{}", firewall["name"].as_str().unwrap_or_default()),
             };
             let (entry, tags) = found.entry((name, traffic)).or_default();
             entry.extend(&targets);
@@ -187,6 +185,14 @@ pub fn entries_of<'f>(firewalls: impl IntoIterator<Item = &'f Value>) -> Vec<Per
         PermitEntry::new(EntryName::reported(name), traffic, targets, tags)
     };
     found.into_iter().filter_map(entry).collect()
+}
+
+/// A firewall's direction, and the field with the ranges of the other side.
+pub fn side(firewall: &Value) -> (Direction, &'static str) {
+    match firewall["direction"].as_str() {
+        Some("EGRESS") => (Direction::Outbound, "destinationRanges"),
+        _ => (Direction::Inbound, "sourceRanges"),
+    }
 }
 
 fn read_protocol(value: &Value) -> Protocol {

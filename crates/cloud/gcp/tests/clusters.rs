@@ -184,45 +184,125 @@ async fn a_cluster_meets_other_sites_and_endpoints() {
     assert_eq!((sim.left(), sim.defects()), (vec![], vec![]));
 }
 
-/// A cluster that did not come up is removed and asked for again; one that never does is reported, and goes.
+/// A cluster that did not come up is removed and reported in Google's own words, also by who finds it; asked for again, it is
+/// made.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_that_failed_is_made_anew_or_reported() {
+async fn a_cluster_that_did_not_come_up_is_removed_and_reported() {
     let sim = Sim::start().await.unwrap();
     let cloud = plugin(&sim);
     let region = network_for(&cloud, "k", CLUSTER, "10.4.0.0/16").await;
+    let ask_for = async || plugin(&sim).create_resource(&at(), &spec("k", &region, CLUSTER)).await;
+    let asked = || sim.take_calls().iter().filter(|call| call.operation.ends_with("clusters.create")).count();
     sim.script("clusters.create", Fault::Failed, 2);
-    let made = cloud.create_resource(&at(), &spec("k", &region, CLUSTER)).await.unwrap();
+    sim.script("clusters.delete", Fault::Denied, 1);
+    let denied = ask_for().await.unwrap_err();
+    assert!(denied.message.contains("clusters.delete"), "{denied}");
+    for _ in 0..2 {
+        let failed = ask_for().await.unwrap_err();
+        assert_eq!(failed.kind, CloudErrorKind::Conflict);
+        assert!(failed.message.contains("have registered"), "{failed}");
+        assert_eq!(asked(), 1, "not again in the same call");
+        assert_eq!(cloud.list(&at()).await.unwrap().resources, []);
+    }
+    let made = ask_for().await.unwrap();
     assert_eq!(cloud.list(&at()).await.unwrap().resources, [(name("k"), made)]);
-    cloud.delete_resource(&at(), &name("k")).await.unwrap();
-    sim.script("clusters.create", Fault::Failed, 100);
-    let failed = cloud.create_resource(&at(), &spec("k", &region, CLUSTER)).await.unwrap_err();
-    assert_eq!(failed.kind, CloudErrorKind::Unavailable);
-    assert!(failed.message.contains("have registered"), "{failed}");
-    assert_eq!(cloud.list(&at()).await.unwrap().resources, []);
+    assert_eq!(firewalls(&sim, "t-").len(), 6, "the fence and the firewall of the VPC, and no note");
     remove(&cloud, "k", &region).await;
     assert_eq!((sim.left(), sim.defects()), (vec![], vec![]));
 }
 
-/// A pool that somebody adds by hand without the cluster's tag is outside the fence: the cluster is not as it should be.
+/// A cluster that was running and is in error now is somebody's: it stays listed, keeps its list, and is never replaced.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_outside_the_fence_are_seen() {
+async fn a_cluster_that_was_up_is_left_alone() {
+    let sim = Sim::start().await.unwrap();
+    let cloud = plugin(&sim);
+    let cluster = make(&cloud, "k", CLUSTER, "10.4.0.0/16").await;
+    let tag = cluster.uri.rsplit('/').next().unwrap();
+    cloud.add_entries(&at(), &cluster.uri, &[outbound("10.9.0.1")]).await.unwrap();
+    sim.script("nodePools.create", Fault::Failed, 1);
+    let pool = json!({"nodePool": {"name": "more", "config": {"tags": [tag]}}});
+    ask(&sim, Method::POST, &format!("v1/{}/nodePools", cluster.uri), pool).await;
+    sim.pass(Duration::from_secs(600));
+    let seen = ask(&sim, Method::GET, &format!("v1/{}", cluster.uri), Value::Null).await;
+    assert_eq!(seen["status"], "ERROR");
+    sim.take_calls();
+    assert_eq!(cloud.list(&at()).await.unwrap().resources, [(name("k"), cluster.clone())]);
+    assert_eq!(cloud.permit_list(&at(), &cluster.uri).await.unwrap(), [outbound("10.9.0.1")]);
+    let refused = cloud.create_resource(&at(), &spec("k", &cluster.region, CLUSTER)).await.unwrap_err();
+    assert_eq!(refused.kind, CloudErrorKind::Conflict);
+    assert!(refused.message.contains("have registered"), "{refused}");
+    let reads = |call: &cloud_sim::Call| {
+        [".get", ".list", "aggregatedList"].iter().any(|verb| call.operation.contains(verb))
+    };
+    assert!(sim.take_calls().iter().all(reads));
+    cloud.delete_entries(&at(), &cluster.uri, &[outbound("10.9.0.1")]).await.unwrap();
+    assert_eq!(cloud.permit_list(&at(), &cluster.uri).await.unwrap(), []);
+    remove(&cloud, "k", &cluster.region).await;
+    assert_eq!((sim.left(), sim.defects()), (vec![], vec![]));
+}
+
+/// A pool that somebody adds by hand without the cluster's tag is outside the fence: the list says so, and stays in force.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_outside_the_fence_are_told() {
     let sim = Sim::start().await.unwrap();
     let cloud = plugin(&sim);
     let cluster = make(&cloud, "k", CLUSTER, "10.4.0.0/16").await;
     let (pools, tag) = (format!("v1/{}/nodePools", cluster.uri), cluster.uri.rsplit('/').next().unwrap());
     let pool = |name: &str, tags: &[&str]| json!({"nodePool": {"name": name, "config": {"tags": tags}}});
-    let listed = async || cloud.list(&at()).await.unwrap().resources.len();
+    let list = async || cloud.permit_list(&at(), &cluster.uri).await.unwrap();
+    let there = [outbound("10.9.0.1")];
+    cloud.add_entries(&at(), &cluster.uri, &there).await.unwrap();
     ask(&sim, Method::POST, &pools, pool("tagged", &[tag])).await;
     sim.pass(Duration::from_secs(600));
-    assert_eq!(listed().await, 1);
+    assert_eq!(list().await, there);
     ask(&sim, Method::POST, &pools, pool("bare", &["mine"])).await;
-    assert_eq!(listed().await, 0);
+    assert_eq!(cloud.list(&at()).await.unwrap().resources, [(name("k"), cluster.clone())]);
+    let told = list().await;
+    assert_eq!((told.len(), &told[0]), (3, &there[0]));
+    let of_pool = |entry: &PermitEntry| {
+        entry.name.as_str().starts_with("not-ours ") && entry.name.as_str().contains("bare")
+    };
+    assert!(told[1..].iter().all(of_pool), "{told:?}");
     let seen = cloud.create_resource(&at(), &spec("k", &cluster.region, CLUSTER)).await.unwrap_err();
     assert_eq!(seen.kind, CloudErrorKind::Conflict);
     assert!(seen.message.contains("bare") && seen.message.contains(tag), "{seen}");
+    cloud.delete_entries(&at(), &cluster.uri, &told).await.unwrap();
+    assert_eq!(list().await, told[1..], "what was asked for is closed");
     sim.pass(Duration::from_secs(600));
     ask(&sim, Method::DELETE, &format!("{pools}/bare"), Value::Null).await;
-    assert_eq!(listed().await, 1);
+    assert_eq!(list().await, []);
+    remove(&cloud, "k", &cluster.region).await;
+    assert_eq!((sim.left(), sim.defects()), (vec![], vec![]));
+}
+
+/// Gaps in the fence are told as entries, and closed by whatever changes the list next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn gaps_in_the_fence_are_told_and_closed() {
+    let sim = Sim::start().await.unwrap();
+    let cloud = plugin(&sim);
+    let cluster = make(&cloud, "k", CLUSTER, "10.4.0.0/16").await;
+    let tag = cluster.uri.rsplit('/').next().unwrap();
+    let fence = || {
+        let shown = |mut one: Value| (one["name"].take(), one["denied"].take(), one["disabled"].take());
+        firewalls(&sim, tag).into_iter().map(shown).collect::<Vec<_>>()
+    };
+    let whole = fence();
+    for (suffix, change) in [("out", None), ("from", None), ("in", Some(json!({"disabled": true})))] {
+        let path = format!("projects/p1/global/firewalls/{tag}-{suffix}");
+        match change {
+            None => sim.ask_google(Method::DELETE, &path, Value::Null),
+            Some(change) => sim.ask_google(Method::PATCH, &path, change),
+        };
+    }
+    assert_eq!(cloud.list(&at()).await.unwrap().resources, [(name("k"), cluster.clone())]);
+    let told = cloud.permit_list(&at(), &cluster.uri).await.unwrap();
+    let names: Vec<&str> = told.iter().map(|entry| entry.name.as_str()).collect();
+    let wanted = ["missing TAG-from", "missing TAG-out", "TAG-in"]
+        .map(|text| format!("not-ours {}", text.replace("TAG", tag)));
+    assert_eq!(names, wanted);
+    cloud.delete_entries(&at(), &cluster.uri, &told).await.unwrap();
+    assert_eq!(cloud.permit_list(&at(), &cluster.uri).await.unwrap(), []);
+    assert_eq!(fence(), whole);
     remove(&cloud, "k", &cluster.region).await;
     assert_eq!((sim.left(), sim.defects()), (vec![], vec![]));
 }

@@ -7,6 +7,7 @@ mod filter;
 mod links;
 mod machines;
 mod objects;
+mod pools;
 mod schema;
 mod state;
 mod status;

@@ -1,6 +1,6 @@
 //! What a user writes for a cluster: where it is, and GKE's own JSON of it. No network settings.
 
-use cloud_api::CloudError;
+use cloud_api::{CloudError, field_among};
 use model::Segment;
 use serde_json::{Map, Value, json};
 
@@ -34,6 +34,11 @@ const INSIDE: [&str; 7] = [
 ];
 /// Tags of nodes, by which firewalls find them.
 const TAGS: [&str; 3] = ["tags", "networkTags", "resourceManagerTags"];
+/// Fields that are looked into, or that tags are put in. Google takes other spellings of them, which would pass by that.
+const READ: [&str; 5] = ["networkConfig", "nodeConfig", "nodePoolAutoConfig", "autopilot", "autoscaling"];
+const POOLS: &str = "nodePools";
+/// Switches inside these that say which nodes there are.
+const SWITCHES: [(&str, &str); 2] = [("autopilot", "enabled"), ("autoscaling", "enableNodeAutoprovisioning")];
 /// Fields that Trestle sets itself, or that only Google sets.
 const OWN: [&str; 8] = ["name", "description", "id", "selfLink", "status", "location", "zone", "endpoint"];
 
@@ -44,7 +49,7 @@ pub(crate) struct ClusterDescription {
     /// A region or a zone.
     pub(crate) location: String,
     pub(crate) region: Segment,
-    fields: Map<String, Value>,
+    fields: Value,
 }
 
 fn invalid(what: impl Into<String>) -> CloudError {
@@ -52,7 +57,7 @@ fn invalid(what: impl Into<String>) -> CloudError {
 }
 
 /// The region of a location: of `us-west1-a` it is `us-west1`, of `us-west1` too.
-fn region_of(location: &str) -> Option<Segment> {
+fn region_at(location: &str) -> Option<Segment> {
     let (start, end) = location.rsplit_once('-')?;
     let is_zone = end.len() == 1 && end.bytes().all(|byte| byte.is_ascii_lowercase()) && start.contains('-');
     let region = if is_zone { start } else { location };
@@ -62,7 +67,7 @@ fn region_of(location: &str) -> Option<Segment> {
 
 impl ClusterDescription {
     pub(crate) fn parse(mut fields: Map<String, Value>) -> Result<Self, CloudError> {
-        let Some(Value::Object(cluster)) = fields.remove("cluster") else {
+        let Some(Value::Object(mut cluster)) = fields.remove("cluster") else {
             return Err(invalid(format!("is JSON such as {SHAPE}; this has no cluster in it")));
         };
         let Some(Value::String(location)) = fields.remove("location") else {
@@ -72,14 +77,20 @@ impl ClusterDescription {
             return Err(invalid(format!("has {other} beside location and cluster; it is {SHAPE}")));
         }
         let bad = || invalid(format!("has the location {location}, which is neither region nor zone"));
-        let region = region_of(&location).ok_or_else(bad)?;
+        let region = region_at(&location).ok_or_else(bad)?;
+        // To Google no pools and an empty list of them are the same.
+        if cluster.get(POOLS).and_then(Value::as_array).is_some_and(Vec::is_empty) {
+            cluster.remove(POOLS);
+        }
+        let cluster = Value::Object(cluster);
+        check_shape(&cluster)?;
         check(&cluster)?;
         Ok(Self { location, region, fields: cluster })
     }
 
     /// The cluster to ask for: private nodes with our tag, in our subnet, and a control plane that only they reach.
     pub(crate) fn body(&self, tag: &str, mark: &str, network: &str, subnet: &str) -> Value {
-        let mut cluster = Value::Object(self.fields.clone());
+        let mut cluster = self.fields.clone();
         cluster["name"] = tag.into();
         cluster["description"] = mark.into();
         cluster["network"] = network.into();
@@ -121,46 +132,66 @@ impl ClusterDescription {
     }
 }
 
-/// Refuses what is not the user's to say.
-fn check(cluster: &Map<String, Value>) -> Result<(), CloudError> {
-    let network =
-        |what: &str| invalid(format!("sets the network with {what}, which Trestle does; leave it out"));
-    if let Some(field) = NETWORK.iter().find(|name| cluster.contains_key(**name)) {
-        return Err(network(field));
+fn pools(cluster: &Value) -> impl Iterator<Item = &Value> {
+    cluster[POOLS].as_array().into_iter().flatten()
+}
+
+/// One of these fields, spelled in another way.
+fn misspelled(object: &Value, names: &[&str]) -> Option<String> {
+    let mut others = object.clone();
+    if let Value::Object(fields) = &mut others {
+        fields.retain(|name, _| !names.contains(&name.as_str()));
     }
-    if let Some(own) = OWN.iter().find(|name| cluster.contains_key(**name)) {
-        return Err(invalid(format!("has {own}, which Trestle or Google sets; leave it out")));
+    field_among(&others, names).map(str::to_owned)
+}
+
+/// Refuses what cannot be looked into.
+fn check_shape(cluster: &Value) -> Result<(), CloudError> {
+    let at_top = [READ.as_slice(), &[POOLS]].concat();
+    let in_switches = SWITCHES.iter().map(|(object, switch)| misspelled(&cluster[*object], &[*switch]));
+    let in_pools = pools(cluster).map(|pool| misspelled(pool, &["config"]));
+    let mut all = std::iter::once(misspelled(cluster, &at_top)).chain(in_switches).chain(in_pools);
+    if let Some(odd) = all.find_map(|found| found) {
+        return Err(invalid(format!("has {odd}; write it as Google's documentation of the JSON does")));
     }
-    let keys = |value: Option<&Value>| -> Vec<String> {
-        value.and_then(Value::as_object).into_iter().flatten().map(|(name, _)| name.clone()).collect()
-    };
-    let of_network = keys(cluster.get("networkConfig"));
-    if let Some(other) = of_network.iter().find(|name| !INSIDE.contains(&name.as_str())) {
-        return Err(network(&format!("networkConfig.{other}")));
-    }
-    let pools: Vec<&Value> =
-        cluster.get("nodePools").and_then(Value::as_array).into_iter().flatten().collect();
-    if pools.iter().any(|pool| !pool["networkConfig"].is_null()) {
-        return Err(network("networkConfig of a pool"));
-    }
-    let configs = pools.iter().map(|pool| &pool["config"]);
-    let configs =
-        configs.chain(["nodeConfig", "nodePoolAutoConfig"].iter().filter_map(|name| cluster.get(*name)));
-    for config in configs {
-        if let Some(tags) = keys(Some(config)).iter().find(|name| TAGS.contains(&name.as_str())) {
-            return Err(network(&format!("{tags} of nodes")));
-        }
-    }
-    let objects = ["networkConfig", "nodeConfig", "nodePoolAutoConfig", "autopilot", "autoscaling"];
-    let is_odd = |name: &&&str| cluster.get(**name).is_some_and(|value| !value.is_object());
-    if let Some(odd) = objects.iter().find(is_odd) {
+    if let Some(odd) = READ.iter().find(|name| cluster.get(**name).is_some_and(|value| !value.is_object())) {
         return Err(invalid(format!("has a {odd} that is no object")));
     }
-    let pools_are_objects =
-        pools.iter().all(|pool| pool.is_object() && (pool["config"].is_null() || pool["config"].is_object()));
-    match pools_are_objects && cluster.get("nodePools").is_none_or(Value::is_array) {
+    let is_odd = |(object, switch): &&(&str, &str)| {
+        cluster[*object].get(*switch).is_some_and(|value| !value.is_boolean())
+    };
+    if let Some((object, switch)) = SWITCHES.iter().find(is_odd) {
+        return Err(invalid(format!("has {object}.{switch} that is neither true nor false")));
+    }
+    let is_pool = |pool: &Value| pool.is_object() && (pool["config"].is_null() || pool["config"].is_object());
+    match cluster.get(POOLS).is_none_or(Value::is_array) && pools(cluster).all(is_pool) {
         true => Ok(()),
         false => Err(invalid("has nodePools that are no list of pools")),
+    }
+}
+
+/// Refuses what is not the user's to say.
+fn check(cluster: &Value) -> Result<(), CloudError> {
+    let network =
+        |what: &str| Err(invalid(format!("sets the network with {what}, which Trestle does; leave it out")));
+    if let Some(field) = field_among(cluster, &NETWORK) {
+        return network(field);
+    }
+    if let Some(own) = field_among(cluster, &OWN) {
+        return Err(invalid(format!("has {own}, which Trestle or Google sets; leave it out")));
+    }
+    let mut of_network = cluster["networkConfig"].as_object().into_iter().flatten();
+    if let Some((other, _)) = of_network.find(|(name, _)| !INSIDE.contains(&name.as_str())) {
+        return network(&format!("networkConfig.{other}"));
+    }
+    if let Some(field) = pools(cluster).find_map(|pool| field_among(pool, &["networkConfig"])) {
+        return network(&format!("{field} of a pool"));
+    }
+    let configs = pools(cluster).map(|pool| &pool["config"]);
+    let mut configs = configs.chain([&cluster["nodeConfig"], &cluster["nodePoolAutoConfig"]]);
+    match configs.find_map(|config| field_among(config, &TAGS)) {
+        Some(tags) => network(&format!("{tags} of nodes")),
+        None => Ok(()),
     }
 }
 
@@ -202,10 +233,27 @@ mod tests {
             r#"{"nodePools":{}}"#,
             r#"{"nodePoolAutoConfig":{"networkTags":{}}}"#,
             r#"{"name":"x"}"#,
+            // As Google takes them too.
+            r#"{"ip_allocation_policy":{}}"#,
+            r#"{"private_cluster_config":{}}"#,
+            r#"{"network_config":{"enable_multi_networking":true}}"#,
+            r#"{"networkConfig":{"default_enable_private_nodes":false}}"#,
+            r#"{"initialNodeCount":1,"node_config":{"tags":["x"]}}"#,
+            r#"{"initialNodeCount":1,"nodeConfig":{},"node_config":{"tags":["x"]}}"#,
+            r#"{"nodeConfig":{"resource_manager_tags":{}}}"#,
+            r#"{"node_pools":[{"name":"a"}]}"#,
+            r#"{"nodePools":[{"name":"a","network_config":{"enable_private_nodes":false}}]}"#,
+            r#"{"nodePools":[{"name":"a","Config":{"tags":["x"]}}]}"#,
+            r#"{"node_pool_auto_config":{}}"#,
+            r#"{"autopilot":{"Enabled":true}}"#,
+            r#"{"autopilot":{"enabled":"true"}}"#,
+            r#"{"initialNodeCount":1,"autoscaling":{"enable_node_autoprovisioning":true}}"#,
         ] {
             let text = format!(r#"{{"location":"us-west1","cluster":{inside}}}"#);
             assert!(parse(&text).is_err(), "{inside}");
         }
+        let fine = r#"{"location":"us-west1","cluster":{"initialNodeCount":1,"resourceLabels":{"network":"x"},"release_channel":{}}}"#;
+        assert!(parse(fine).is_ok());
     }
 
     #[test]
@@ -213,7 +261,7 @@ mod tests {
         let body = |cluster: &str| {
             let text = format!(r#"{{"location":"us-west1","cluster":{cluster}}}"#);
             let body = parse(&text).unwrap().body("t", "m", "n", "s");
-            assert_eq!(super::super::fence::untagged(&body, "t"), None, "{body}");
+            assert_eq!(super::super::fence::untagged(&body, "t"), Vec::<String>::new(), "{body}");
             assert_eq!(body["networkConfig"]["defaultEnablePrivateNodes"], true);
             assert_eq!(
                 body["controlPlaneEndpointsConfig"]["ipEndpointsConfig"]["enablePublicEndpoint"],
@@ -222,7 +270,9 @@ mod tests {
             assert!(body.as_object().unwrap().values().all(|value| !value.is_null()), "{body}");
             body
         };
-        assert_eq!(body(r#"{"initialNodeCount":1}"#)["nodeConfig"]["tags"], json!(["t"]));
+        for one in [r#"{"initialNodeCount":1}"#, r#"{"initialNodeCount":1,"nodePools":[]}"#] {
+            assert_eq!(body(one)["nodeConfig"]["tags"], json!(["t"]), "{one}");
+        }
         let pools = body(r#"{"nodePools":[{"name":"a"},{"name":"b","config":{"machineType":"e2-small"}}]}"#);
         assert_eq!(pools["nodePools"][1]["config"], json!({"machineType": "e2-small", "tags": ["t"]}));
         assert_eq!(pools["nodeConfig"], Value::Null);

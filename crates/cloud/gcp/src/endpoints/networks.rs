@@ -10,7 +10,7 @@ use super::{
     policy::{closed, deny, placed, priority, rules_in},
 };
 use crate::{
-    adopt::region_of,
+    adopt::adopted_region,
     cloud::{GcpCloud, Ground, Result},
     names::{self, last},
 };
@@ -166,7 +166,7 @@ impl GcpCloud {
     /// Within a site a network of endpoints is joined by being there; beyond it, it cannot be.
     pub(crate) async fn check_endpoint_peering(&self, ground: &Ground, spec: &PeeringSpec) -> Result<()> {
         let [a, b] = spec.name.ends();
-        if a.site != b.site || [a, b].iter().any(|end| region_of(end.region.as_str()).is_some()) {
+        if a.site != b.site || [a, b].iter().any(|end| adopted_region(end.region.as_str()).is_some()) {
             return Err(CloudError::unsupported(format!(
                 "the private endpoints of {} cannot be reached from another VPC: Google does not carry that; make an endpoint in \
                  the namespace that needs it",

@@ -1,31 +1,29 @@
-//! Kubernetes Engine: clusters, what Google makes for one by itself, and operations. A node is an instance with a range of its
-//! own for Pods; the control plane has an address in the subnet, and is no host of the wire.
-
-use std::net::Ipv4Addr;
+//! Kubernetes Engine: clusters, what Google makes for one by itself, and operations. The control plane has an address in the
+//! subnet, and is no host of the wire.
 
 use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 
 use super::{
-    Outcome, Refusal, refuse,
+    Outcome, Refusal,
+    pools::{PODS_OF_NODE, pools},
+    refuse,
     state::{Gce, REGIONS, Request, is_name, path_of},
     wire::net,
 };
 use crate::rest::show;
 
-const LONGEST_NAME: usize = 40;
+pub(super) const LONGEST_NAME: usize = 40;
 /// Seconds.
-const MAKING: u64 = 300;
+pub(super) const MAKING: u64 = 300;
 const REMOVING: u64 = 180;
-/// The addresses for Pods that a node gets.
-const PODS_OF_NODE: u8 = 24;
-const TIME: &str = "2026-10-01T00:00:00+00:00";
+pub(super) const TIME: &str = "2026-10-01T00:00:00+00:00";
 
-fn invalid(message: impl Into<String>) -> Refusal {
+pub(super) fn invalid(message: impl Into<String>) -> Refusal {
     refuse(400, "badRequest", message)
 }
 
-fn missing(path: &str) -> Refusal {
+pub(super) fn missing(path: &str) -> Refusal {
     refuse(404, "notFound", format!("Not found: {path}."))
 }
 
@@ -57,51 +55,10 @@ fn reference(value: &Value, project: &str, place: &str, collection: &str) -> Str
     }
 }
 
-fn hash(text: &str) -> String {
+pub(super) fn hash(text: &str) -> String {
     let hash =
         text.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     format!("{hash:08x}")
-}
-
-/// Pools as Google shows them, with the nodes of each.
-fn pools(cluster: &mut Value) -> Result<Vec<(String, u64)>, Refusal> {
-    let given = cluster["nodePools"].as_array().cloned().unwrap_or_default();
-    let (count, config) = (cluster["initialNodeCount"].as_u64(), cluster["nodeConfig"].clone());
-    let autopilot = cluster["autopilot"]["enabled"] == true;
-    let pools = match (given.is_empty(), count) {
-        (false, None) if !autopilot => given,
-        (true, Some(count)) if count > 0 && !autopilot => {
-            let config = if config.is_null() { json!({}) } else { config };
-            vec![json!({"name": "default-pool", "initialNodeCount": count, "config": config})]
-        }
-        (true, None) if autopilot => {
-            let tags = cluster["nodePoolAutoConfig"]["networkTags"]["tags"].clone();
-            let config = if tags.is_null() { json!({}) } else { json!({ "tags": tags }) };
-            vec![json!({"name": "default-pool", "initialNodeCount": 1, "config": config})]
-        }
-        _ => {
-            return Err(invalid(
-                "Cluster.initial_node_count must be greater than zero, or node_pools be given, and not both.",
-            ));
-        }
-    };
-    let sizes = pools.iter().map(|pool| {
-        let name = pool["name"].as_str().unwrap_or_default();
-        match is_name(name) && name.len() <= LONGEST_NAME {
-            true => Ok((name.to_owned(), pool["initialNodeCount"].as_u64().unwrap_or(0))),
-            false => Err(invalid(format!("Invalid value for field \"node_pool.name\": \"{name}\"."))),
-        }
-    });
-    let sizes = sizes.collect::<Result<Vec<_>, _>>()?;
-    cluster["nodePools"] = pools
-        .into_iter()
-        .map(|mut pool| {
-            pool["status"] = "PROVISIONING".into();
-            pool["version"] = "1.34.1-gke.1".into();
-            pool
-        })
-        .collect();
-    Ok(sizes)
 }
 
 impl Gce {
@@ -182,16 +139,7 @@ impl Gce {
         cluster["networkConfig"]["subnetwork"] = subnet.clone().into();
         self.own_firewalls(request, &cluster, &found, pods, &id)?;
         if !request.fails {
-            let mut number = 0;
-            for (pool, count) in &sizes {
-                for zone in zones
-                    .iter()
-                    .flat_map(|zone| std::iter::repeat_n(zone, usize::try_from(*count).unwrap_or(0)))
-                {
-                    self.place_node(request, &cluster, &subnet, (pool, zone, number), until)?;
-                    number += 1;
-                }
-            }
+            self.place_nodes(request, &cluster, &subnet, &sizes, until)?;
         }
         self.objects.insert(path.clone(), cluster);
         Ok(self.begin(request, "CREATE_CLUSTER", &path, until))
@@ -288,52 +236,8 @@ impl Gce {
         Ok(())
     }
 
-    /// A node: an instance with the cluster's tags and those of its pool, and a range for Pods.
-    fn place_node(
-        &mut self,
-        request: &Request<'_>,
-        cluster: &Value,
-        subnet: &str,
-        (pool, zone, number): (&str, &str, u32),
-        until: u64,
-    ) -> Result<(), Refusal> {
-        let (project, origin) = (&request.target.project, &request.ask.origin);
-        let name = cluster["name"].as_str().unwrap_or_default();
-        let id = hash(cluster["selfLink"].as_str().unwrap_or_default());
-        let path = request.path(name);
-        let name_of_node = format!("gke-{name}-{pool}-{id}-{number:04}");
-        let pods = net(&cluster["clusterIpv4Cidr"]).ok_or_else(|| invalid("Pods"))?;
-        let start = u32::from(pods.network()) + (number << (32 - u32::from(PODS_OF_NODE)));
-        let own = Ipv4Net::new(Ipv4Addr::from(start), PODS_OF_NODE).map_err(|_| invalid("Pods"))?;
-        if !pods.contains(&own) {
-            return Err(invalid("The range for Pods has no room for another node."));
-        }
-        let address = self.next_address(subnet)?;
-        let all = cluster["nodePools"].as_array().into_iter().flatten();
-        let config = all
-            .into_iter()
-            .find(|one| one["name"] == pool)
-            .map(|one| one["config"].clone())
-            .unwrap_or_default();
-        let mut tags = vec![json!(format!("gke-{name}-{}-node", hash(&path)))];
-        tags.extend(config["tags"].as_array().cloned().unwrap_or_default());
-        let node = format!("projects/{project}/zones/{zone}/instances/{name_of_node}");
-        let instance = json!({
-            "kind": "compute#instance", "name": name_of_node, "id": (8_000_000 + self.made + u64::from(number)).to_string(),
-            "selfLink": format!("{origin}/compute/v1/{node}"), "zone": format!("{origin}/compute/v1/projects/{project}/zones/{zone}"),
-            "status": "PROVISIONING", "creationTimestamp": TIME, "tags": {"items": tags, "fingerprint": "1"},
-            "networkInterfaces": [{
-                "name": "nic0", "network": cluster["_network"], "subnetwork": cluster["_subnet"], "networkIP": address.to_string(),
-                "aliasIpRanges": [{"ipCidrRange": own.to_string(), "subnetworkRangeName": cluster["ipAllocationPolicy"]["clusterSecondaryRangeName"]}],
-            }],
-            "_cluster": cluster["selfLink"], "_until": until,
-        });
-        self.objects.insert(node, instance);
-        Ok(())
-    }
-
     /// A cluster that can be changed.
-    fn idle(&self, path: &str) -> Result<&Value, Refusal> {
+    pub(super) fn idle(&self, path: &str) -> Result<&Value, Refusal> {
         let cluster = self.objects.get(path).ok_or_else(|| missing(path))?;
         match cluster["_until"].is_null() {
             true => Ok(cluster),
@@ -342,34 +246,6 @@ impl Gce {
                 Err(refuse(400, "failedPrecondition", message))
             }
         }
-    }
-
-    /// A pool comes, without nodes as yet, or goes.
-    fn change_pools(&mut self, request: &Request<'_>, path: &str) -> Outcome {
-        let mut cluster = self.idle(path)?.clone();
-        let mut pools = cluster["nodePools"].as_array().cloned().unwrap_or_default();
-        let kind =
-            if request.target.method.ends_with("create") { "CREATE_NODE_POOL" } else { "DELETE_NODE_POOL" };
-        match request.target.verb.as_str() {
-            "" => {
-                let mut pool = request.body["nodePool"].clone();
-                if pools.iter().any(|other| other["name"] == pool["name"]) {
-                    return Err(refuse(409, "alreadyExists", format!("Already exists: {}.", pool["name"])));
-                }
-                pool["status"] = "RUNNING".into();
-                pools.push(pool);
-            }
-            name => {
-                let place = pools.iter().position(|pool| pool["name"] == name);
-                pools.remove(place.ok_or_else(|| missing(name))?);
-            }
-        }
-        let until = request.ask.now + MAKING;
-        cluster["nodePools"] = pools.into();
-        cluster["status"] = "RECONCILING".into();
-        cluster["_until"] = until.into();
-        self.objects.insert(path.to_owned(), cluster);
-        Ok(self.begin(request, kind, path, until))
     }
 
     fn delete_cluster(&mut self, request: &Request<'_>, path: &str) -> Outcome {
@@ -389,7 +265,7 @@ impl Gce {
     }
 
     /// The operation that a request starts.
-    fn begin(&mut self, request: &Request<'_>, kind: &str, path: &str, until: u64) -> Value {
+    pub(super) fn begin(&mut self, request: &Request<'_>, kind: &str, path: &str, until: u64) -> Value {
         self.made += 1;
         let (id, location) =
             (format!("operation-{}", self.made), request.target.scope.trim_start_matches("locations/"));
@@ -401,7 +277,7 @@ impl Gce {
         let operation = json!({
             "name": id, "operationType": kind, "status": "RUNNING", "location": location, "zone": location, "selfLink": link,
             "targetLink": format!("{origin}/v1/{path}"), "startTime": TIME,
-            "_until": until, "_failed": request.fails && kind == "CREATE_CLUSTER", "_of_cluster": true,
+            "_until": until, "_failed": request.fails && kind != "DELETE_CLUSTER", "_of_cluster": true,
         });
         if let Some(object) = self.objects.get_mut(path) {
             object["_operation"] = id.clone().into();
@@ -419,6 +295,8 @@ pub(super) fn settle(cluster: &mut Value) {
         let message = "All cluster resources were brought up, but: only 0 nodes out of 1 have registered.";
         cluster["statusMessage"] = message.into();
         cluster["conditions"] = json!([{"message": message, "canonicalCode": "INTERNAL"}]);
+    } else if let Value::Object(fields) = cluster {
+        fields.retain(|name, _| name != "statusMessage" && name != "conditions");
     }
     for pool in cluster["nodePools"].as_array_mut().into_iter().flatten() {
         pool["status"] = if failed { "ERROR" } else { "RUNNING" }.into();

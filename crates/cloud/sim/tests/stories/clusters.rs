@@ -1,6 +1,8 @@
 //! Managed Kubernetes clusters: a block of addresses whose border is a permit list.
 
 use cloud_api::{At, CloudErrorKind, cluster_network};
+use cloud_http::{HttpTransport, Request, Transport as _};
+use cloud_sim::Fault;
 use model::Direction;
 
 use super::house::{CLOUDS, House, PING, clusters, deployment, plugin, rule, with_flags};
@@ -102,6 +104,38 @@ async fn a_cluster_reaches_public_addresses_that_its_rules_name() {
         assert!(out([1, 1, 1, 1]) && !out([2, 2, 2, 2]), "{cloud}: one");
         house.end(&[&k]).await;
     }
+}
+
+/// A cluster that was running and breaks is somebody's: the check that nobody attends leaves it alone, and its list still rules.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_breaks_is_left_alone_in_google_cloud() {
+    let house = House::new(&["gcp"]).await;
+    let (a, k) = ("ns.gcp.a", "ns.gcp.k");
+    tokio::join!(house.create(a, 0), house.describe(k, clusters("gcp").unwrap()[0]));
+    house.join(a, k).await;
+    let at = At { site: "ns.gcp".parse().unwrap(), deployment: deployment("gcp").to_owned() };
+    let listed = plugin("gcp", &house.sim).list(&at).await.unwrap().resources;
+    let (_, cluster) = listed.into_iter().find(|(name, _)| name.as_str() == "k").unwrap();
+    let url = format!("{}/v1/{}/nodePools", house.sim.url(), cluster.uri);
+    let mut request = Request::new("by hand", http::Method::POST, url);
+    request.header(http::header::AUTHORIZATION, "Bearer x");
+    let tag = cluster.uri.rsplit('/').next().unwrap();
+    let pool = serde_json::json!({"nodePool": {"name": "more", "config": {"tags": [tag]}}});
+    request.body = pool.to_string().into();
+    house.sim.script("nodePools.create", Fault::Failed, 1);
+    assert_eq!(HttpTransport::new(None).unwrap().send(&request).await.unwrap().status, 200);
+    house.sim.pass(std::time::Duration::from_secs(600));
+    house.sim.take_calls();
+    assert_eq!(house.orchestrator.fix().await.unwrap(), vec![]);
+    house.settle().await;
+    let touched = house.sim.take_calls().into_iter().find(|call| {
+        ["create", "insert", "delete", "update"].iter().any(|verb| call.operation.ends_with(verb))
+    });
+    assert_eq!(touched, None);
+    assert!(house.all_joined(a, k));
+    house.unjoin(a, k).await;
+    assert!(!house.all_joined(a, k));
+    house.end(&[a, k]).await;
 }
 
 /// Without the flag nothing is made, and whoever asks is told the flag's name.

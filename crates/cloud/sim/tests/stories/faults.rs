@@ -162,9 +162,12 @@ async fn two_controllers_on_one_account() {
         let endpoint = Some(format!("{}/compute/v1", sim.url()));
         let options = GcpOptions {
             endpoint,
+            container_endpoint: Some(format!("{}/v1", sim.url())),
+            dns_endpoint: Some(format!("{}/dns/v1", sim.url())),
             owner: Some(owner.to_owned()),
             token: Some("t".to_owned()),
             private_endpoints: true,
+            kubernetes_clusters: true,
             ..GcpOptions::default()
         };
         Box::new(GcpCloud::with(&options, keys(), clock(), None).unwrap()) as Box<dyn Cloud>
@@ -231,7 +234,7 @@ async fn what_is_there_is_only_read() {
         make_as(&*cloud, kind, text).await.unwrap();
         sim.take_calls();
         make_as(&*cloud, kind, text).await.unwrap();
-        let reads = ["Describe", "/read", ".get", ".list", ".list_", ".aggregatedList"];
+        let reads = ["Describe", "/read", ".get", "_get_", ".list", ".list_", ".aggregatedList"];
         let writes: Vec<_> = sim
             .take_calls()
             .into_iter()
