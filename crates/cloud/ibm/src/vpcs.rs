@@ -7,7 +7,7 @@
 //! ```
 
 use cloud_api::CloudError;
-use futures::{future::try_join_all, try_join};
+use futures::future::try_join_all;
 use ipnet::Ipv4Net;
 use serde_json::Value;
 
@@ -123,10 +123,11 @@ impl IbmCloud {
         Ok(ours.collect())
     }
 
-    /// The VPCs of a site in a region, those adopted too, each with whether it is a network.
+    /// The VPCs of a site in a region, those adopted too, each with whether it is a network. One request after the other:
+    /// with credentials that do not work, a region is asked once.
     async fn vpcs_in(&self, ground: &Ground, region: &str) -> Result<Vec<(Vpc, bool)>> {
-        let (mut made, adopted) = try_join!(self.made_in(ground, region), self.adopted_in(ground, region))?;
-        made.extend(adopted.into_iter().map(|vpc| (vpc, true)));
+        let mut made = self.made_in(ground, region).await?;
+        made.extend(self.adopted_in(ground, region).await?.into_iter().map(|vpc| (vpc, true)));
         Ok(made)
     }
 
