@@ -91,10 +91,8 @@ impl IbmCloud {
 
     pub(crate) async fn make_network(&self, ground: &Ground, network: &str, space: Ipv4Net) -> Result<()> {
         let wanted = parts(space)?;
+        clusters::check_space(space)?;
         let (region, home) = place(network);
-        if let Home::Cluster(_) = &home {
-            clusters::check_space(space)?;
-        }
         let vpcs = self.vpcs(ground).await?;
         let there = match vpcs.network(network) {
             Some(vpc) => self.prefixes(vpc).await?,
