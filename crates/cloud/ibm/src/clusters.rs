@@ -359,7 +359,7 @@ mod tests {
     /// Without groups of the request's own, IBM would put workers into the VPC's default group, which lets everything out.
     #[test]
     fn a_request_is_closed_and_private() {
-        let vpc = Vpc::read("us-south", &json!({"id": "r006-1"}), Home::Cluster("k".to_owned()));
+        let vpc = Vpc::read("us-south", &json!({"id": "r006-1"}), Home::of_cluster("us-south", "k").unwrap());
         let groups = ["g0", "g1", "g2", "g3"].map(str::to_owned);
         let body = request(&vpc, "t-x-iks-y", &description(2), &groups, &["s1".to_owned()]);
         assert_eq!(body["securityGroupIDs"], json!(["cluster", "g0", "g1", "g2", "g3"]));
@@ -388,7 +388,7 @@ mod tests {
             assert_eq!(told(state), (false, true, true), "{state}");
         }
         assert_eq!(told("deleting"), (false, false, false));
-        let vpc = Vpc::read("us-south", &json!({"id": "r006-1"}), Home::Cluster("k".to_owned()));
+        let vpc = Vpc::read("us-south", &json!({"id": "r006-1"}), Home::of_cluster("us-south", "k").unwrap());
         let is_here = |vpcs: Value| is_in(&json!({"vpcs": vpcs}), &vpc);
         assert!(is_here(json!(["r006-1"])) && is_here(json!([])) && !is_here(json!(["r006-2"])));
     }

@@ -107,8 +107,8 @@ impl IbmCloud {
             let zones = self.zones(region).await?;
             let vpc = match (vpcs.network(network), &home) {
                 (Some(vpc), _) => vpc.clone(),
-                (None, Home::Cluster(cluster)) => {
-                    let name = ground.names.cluster_network(cluster);
+                (None, Home::Cluster(cluster, _)) => {
+                    let name = ground.names.cluster_network(cluster.as_str());
                     self.make_vpc(ground, region, &name, home).await?
                 }
                 (None, _) => self.make_vpc(ground, region, &ground.names.network(), home).await?,

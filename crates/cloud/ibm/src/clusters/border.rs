@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn the_workers_group_is_told_from_the_others() {
-        let vpc = Vpc::read("us-south", &json!({"id": "r006-1"}), Home::Cluster("k".to_owned()));
+        let vpc = Vpc::read("us-south", &json!({"id": "r006-1"}), Home::of_cluster("us-south", "k").unwrap());
         let names =
             ["kube-vpegw-c1", "kube-lbaas-c1", "kube-r006-1", "kube-vpegw-r006-1", "other", "kube-c1"];
         let groups: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
