@@ -15,6 +15,7 @@ use crate::{
     api::{GROUP, Place, VPC, is_alive, text},
     attach::Noted,
     cloud::{Ground, IbmCloud, Result},
+    clusters::check_space,
     names::is_network,
     networks::noted_peerings,
     notes,
@@ -42,6 +43,7 @@ impl IbmCloud {
         if is_network(text(&found, "name")) {
             return Err(CloudError::conflict(format!("{} is a network that Trestle made itself", vpc.id)));
         }
+        blocks.iter().try_for_each(|block| check_space(*block))?;
         let overlap =
             |block: &&Ipv4Net| block.contains(&GATEWAYS.network()) || GATEWAYS.contains(&block.network());
         match blocks.iter().find(overlap) {

@@ -20,11 +20,12 @@ use cloud_http::{Class, Pace, Progress, wait};
 use futures::{future::try_join_all, try_join};
 use http::Method;
 use ipnet::Ipv4Net;
-use model::{ResourceState, Segment};
+use model::{Direction, ResourceState, Segment};
 use serde_json::{Value, json};
 
+use self::border::shut;
 pub(crate) use self::{
-    border::{balancers_group, check_space, check_targets, opened, shut, workers_group},
+    border::{balancers_group, check_space, check_targets, opened, workers_group},
     description::ClusterDescription,
 };
 use crate::{
@@ -33,7 +34,7 @@ use crate::{
     names::MOST_IN_CLUSTER_NAME,
     networks::parts,
     resources::note_of,
-    rules::Note,
+    rules::{Note, Rule},
     vpcs::{Vpc, Vpcs},
 };
 
@@ -42,7 +43,7 @@ const GROUPS: usize = 4;
 /// Addresses of a zone that are not for workers: IBM's five, and endpoint gateways and load balancers.
 const KEPT: u64 = 21;
 
-/// Before a cluster is looked for again that failed, or is not seen yet.
+/// Before a cluster is looked for again that is not seen yet.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// Refuses a name that a cluster's VPC cannot have.
@@ -66,6 +67,16 @@ pub(crate) fn is_alive(cluster: &Value) -> bool {
 fn has_failed(cluster: &Value) -> bool {
     let state = text(cluster, "state");
     state.ends_with("failed") || state == "aborted"
+}
+
+/// What IBM says of a cluster that failed.
+fn failure(name: &str, cluster: &Value) -> CloudError {
+    let told = [text(&cluster["lifecycle"], "masterStatus"), text(cluster, "masterStatus")];
+    let told = told.into_iter().find(|told| !told.is_empty()).unwrap_or("no reason is given");
+    CloudError::conflict(format!(
+        "IBM Cloud failed to make the cluster {name}, which is {}: {told}",
+        text(cluster, "state")
+    ))
 }
 
 fn is_ready(cluster: &Value) -> bool {
@@ -182,7 +193,8 @@ impl IbmCloud {
         }
     }
 
-    /// Waits for a cluster, and closes what IBM opens meanwhile. Answers whether it is there.
+    /// Waits for a cluster, and closes what IBM opens meanwhile. Answers whether it is there. One that fails is left for
+    /// whoever asks for it again, or to go: its reasons seldom pass by themselves, and each time takes IBM up to an hour.
     async fn until_ready(&self, ground: &Ground, vpc: &Vpc, name: &str) -> Result<bool> {
         let what = format!("the cluster {name}");
         wait(self.api.clock(), Pace::SLOW, &what, || async {
@@ -190,22 +202,44 @@ impl IbmCloud {
             self.close_border(vpc).await?;
             Ok(match self.find_cluster(ground, name).await? {
                 Some(cluster) if is_ready(&cluster) => Progress::Done(true),
-                Some(cluster) if !has_failed(&cluster) && is_alive(&cluster) => Progress::Pending,
+                Some(cluster) if has_failed(&cluster) => return Err(failure(name, &cluster)),
+                Some(cluster) if is_alive(&cluster) => Progress::Pending,
                 _ => Progress::Done(false),
             })
         })
         .await
     }
 
-    /// Takes out of IBM's group of the workers what opens it to others.
+    /// Takes out of IBM's groups of the workers and the load balancers what opens them to others.
     async fn close_border(&self, vpc: &Vpc) -> Result<()> {
         let groups = self.groups(vpc).await?;
-        let open = workers_group(&groups, vpc).map(opened).unwrap_or_default();
+        let mut open = workers_group(&groups, vpc).map(opened).unwrap_or_default();
+        if let Some(balancers) = balancers_group(&groups) {
+            let theirs = opened(balancers);
+            self.shut_balancers(vpc, text(balancers, "id"), theirs.keys()).await?;
+            open.extend(theirs);
+        }
         try_join_all(open.into_values().map(|path| async move {
             self.api.remove(Place::Region(&vpc.region), &RULE, &format!("security_groups/{path}")).await
         }))
         .await
         .map(drop)
+    }
+
+    /// Puts rules that let in nobody in the place of those of a load balancers' group that are to go.
+    pub(crate) async fn shut_balancers(
+        &self,
+        vpc: &Vpc,
+        group: &str,
+        going: impl Iterator<Item = &Rule>,
+    ) -> Result<()> {
+        let path = format!("security_groups/{group}/rules");
+        let inbound = going.filter(|rule| rule.direction == Direction::Inbound);
+        let shut = inbound.map(|rule| {
+            let (path, body) = (&path, shut(rule).write());
+            async move { self.api.make(Place::Region(&vpc.region), &RULE, path, &body).await }
+        });
+        try_join_all(shut).await.map(drop)
     }
 
     /// Deletes a cluster and waits until it is gone, with its workers.
@@ -257,8 +291,15 @@ impl IbmCloud {
     }
 }
 
-/// Refuses more workers than a zone has addresses for.
+/// Refuses more workers than a zone has addresses for, or than Pods do.
 fn check_size(description: &ClusterDescription, space: Ipv4Net) -> Result<()> {
+    let (all, most) =
+        (description.workers.saturating_mul(description.zones.len() as u64), border::most_workers());
+    if all > most {
+        return Err(CloudError::invalid(format!(
+            "{all} workers are too many for a cluster in IBM Cloud: the addresses of its Pods do for {most}"
+        )));
+    }
     let zone = parts(space)?[0];
     let room = (1u64 << (32 - zone.prefix_len())).saturating_sub(KEPT);
     match description.workers > room {
@@ -318,7 +359,7 @@ mod tests {
     /// Without groups of the request's own, IBM would put workers into the VPC's default group, which lets everything out.
     #[test]
     fn a_request_is_closed_and_private() {
-        let vpc = Vpc::read("us-south", &json!({"id": "r006-1"}), Home::Cluster("k".to_owned()));
+        let vpc = Vpc::read("us-south", &json!({"id": "r006-1"}), Home::of_cluster("us-south", "k").unwrap());
         let groups = ["g0", "g1", "g2", "g3"].map(str::to_owned);
         let body = request(&vpc, "t-x-iks-y", &description(2), &groups, &["s1".to_owned()]);
         assert_eq!(body["securityGroupIDs"], json!(["cluster", "g0", "g1", "g2", "g3"]));
@@ -347,7 +388,7 @@ mod tests {
             assert_eq!(told(state), (false, true, true), "{state}");
         }
         assert_eq!(told("deleting"), (false, false, false));
-        let vpc = Vpc::read("us-south", &json!({"id": "r006-1"}), Home::Cluster("k".to_owned()));
+        let vpc = Vpc::read("us-south", &json!({"id": "r006-1"}), Home::of_cluster("us-south", "k").unwrap());
         let is_here = |vpcs: Value| is_in(&json!({"vpcs": vpcs}), &vpc);
         assert!(is_here(json!(["r006-1"])) && is_here(json!([])) && !is_here(json!(["r006-2"])));
     }
@@ -357,6 +398,9 @@ mod tests {
         let space = "10.0.0.0/24".parse().unwrap();
         assert!(check_size(&description(43), space).is_ok());
         assert!(check_size(&description(44), space).is_err());
+        let wide = "10.0.0.0/16".parse().unwrap();
+        assert!(check_size(&description(512), wide).is_ok());
+        assert!(check_size(&description(513), wide).is_err());
         for (name, fits) in [("web-1", true), ("Web", false), ("a_b", false), ("a-", false)] {
             assert_eq!(check_name(&name.parse().unwrap()).is_ok(), fits, "{name}");
         }

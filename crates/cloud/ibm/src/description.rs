@@ -1,6 +1,6 @@
 //! What a user writes for an instance: IBM's own JSON of an instance prototype. No network settings.
 
-use cloud_api::CloudError;
+use cloud_api::{CloudError, field_among};
 use model::Segment;
 use serde_json::{Map, Value, json};
 
@@ -32,21 +32,23 @@ impl Description {
             |what: String| CloudError::invalid(format!("the description of an IBM Cloud instance {what}"));
         let shape = "is JSON such as {\"zone\": {\"name\": \"us-south-1\"}, \"profile\": {\"name\": \"bx2-2x8\"}, \"image\": \
                      {\"id\": …}, \"keys\": [{\"id\": …}]}";
-        let mut fields: Map<String, Value> =
+        let fields: Map<String, Value> =
             serde_json::from_str(text).map_err(|err| invalid(format!("{shape}; this is not: {err}")))?;
         if let Some(field) = CLUSTER.iter().find(|name| fields.contains_key(**name)) {
             return Err(invalid(format!(
                 "has {field}, which instances do not; a managed Kubernetes cluster is described with a workerPool"
             )));
         }
-        if let Some(network) = NETWORK.iter().find(|name| fields.contains_key(**name)) {
+        let given = Value::Object(fields);
+        if let Some(network) = field_among(&given, &NETWORK) {
             return Err(invalid(format!(
                 "sets the network with {network}, which Trestle does; leave it out"
             )));
         }
-        if let Some(own) = OWN.iter().find(|name| fields.contains_key(**name)) {
+        if let Some(own) = field_among(&given, &OWN) {
             return Err(invalid(format!("has {own}, which Trestle sets; leave it out")));
         }
+        let Value::Object(mut fields) = given else { return Err(invalid(shape.to_owned())) };
         let zone = fields.get("zone").ok_or_else(|| invalid("names no zone".to_owned()))?;
         let (zone, region) =
             zone_in(zone).ok_or_else(|| invalid(format!("has the zone {zone}, which is none")))?;
@@ -91,6 +93,8 @@ mod tests {
             with(r#","vpc":{"id":"v"}"#),
             with(r#","primary_network_attachment":{}"#),
             with(r#","name":"x""#),
+            with(r#","VPC":{"id":"v"}"#),
+            with(r#","networkInterfaces":[]"#),
             with("").replace("us-south-1", "nowhere"),
             with("").replace("us-south-1", "us-south"),
             with("").replace("profile", "profil"),

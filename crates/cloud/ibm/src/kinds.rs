@@ -1,7 +1,9 @@
 //! Kinds of resources: which one a description is of. An instance has a profile and an image, an endpoint has a target, a
 //! cluster has a worker pool.
 
-use cloud_api::{CloudError, ResourceSpec, clusters_allowed, endpoints_allowed, network_of_cluster};
+use cloud_api::{
+    CloudError, ResourceSpec, clusters_allowed, endpoints_allowed, field_among, network_of_cluster,
+};
 use model::{ResourceState, Segment};
 use serde_json::{Map, Value};
 
@@ -57,17 +59,18 @@ impl Described {
 }
 
 impl EndpointDescription {
-    fn of(mut fields: Map<String, Value>) -> Result<Self> {
+    fn of(fields: Map<String, Value>) -> Result<Self> {
         let invalid =
             |what: String| CloudError::invalid(format!("the description of an IBM Cloud endpoint {what}"));
-        if let Some(own) = OWN.iter().find(|name| fields.contains_key(**name)) {
+        let given = Value::Object(fields);
+        if let Some(own) = field_among(&given, &OWN) {
             return Err(invalid(format!("has {own}, which Trestle sets; leave it out")));
         }
-        if !fields["target"].is_object() {
-            return Err(invalid(
-                "has a target such as {\"resource_type\": \"provider_cloud_service\", \"crn\": …}".to_owned(),
-            ));
-        }
+        let shape = "has a target such as {\"resource_type\": \"provider_cloud_service\", \"crn\": …}";
+        let mut fields = match given {
+            Value::Object(fields) if fields["target"].is_object() => fields,
+            _ => return Err(invalid(shape.to_owned())),
+        };
         let zone = fields.remove("zone").ok_or_else(|| invalid("names no zone".to_owned()))?;
         let (zone, region) =
             zone_in(&zone).ok_or_else(|| invalid(format!("has the zone {zone}, which is none")))?;
@@ -124,6 +127,8 @@ mod tests {
             r#"{"zone":"us-south-1","target":{"crn":"c"},"ips":[]}"#,
             r#"{"zone":"us-south-1","target":{"crn":"c"},"security_groups":[]}"#,
             r#"{"zone":"us-south-1","target":{"crn":"c"},"vpc":{}}"#,
+            r#"{"zone":"us-south-1","target":{"crn":"c"},"VPC":{}}"#,
+            r#"{"zone":"us-south-1","target":{"crn":"c"},"SecurityGroups":[]}"#,
         ] {
             assert!(Described::parse(bad).is_err(), "{bad}");
         }

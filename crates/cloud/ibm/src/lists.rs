@@ -111,7 +111,7 @@ impl IbmCloud {
         if let Some(note) = &change.first {
             self.write_note(ground, &list.vpc, &list.groups, &list.instance, note).await?;
         }
-        self.shut_balancers(&list, &steps.close).await?;
+        self.shut_balancers(&list.vpc, &list.balancers, list.shutting(&steps.close)).await?;
         // Opens before it closes, where there is room for both: nothing that stays permitted is interrupted.
         if steps.closes_first {
             self.close_rules(place, &steps.close).await?;
@@ -131,18 +131,6 @@ impl IbmCloud {
             self.write_note(ground, &list.vpc, &list.groups, &list.instance, note).await?;
         }
         Ok(())
-    }
-
-    /// Puts rules that let in nobody in the place of those of load balancers that are to go.
-    async fn shut_balancers(&self, list: &List, close: &[String]) -> Result<()> {
-        let own = format!("{}/", list.balancers);
-        let going = list.opened.iter().filter(|(_, path)| path.starts_with(&own) && close.contains(path));
-        let path = format!("security_groups/{}/rules", list.balancers);
-        let shut = going.map(|(rule, _)| {
-            let (path, body) = (&path, clusters::shut(rule).write());
-            async move { self.api.make(Place::Region(&list.vpc.region), &RULE, path, &body).await }
-        });
-        try_join_all(shut).await.map(drop)
     }
 
     async fn close_rules(&self, place: Place<'_>, paths: &[String]) -> Result<()> {
@@ -180,6 +168,14 @@ impl List {
         let mut all = self.opened.clone();
         all.extend(in_force(&self.held));
         all
+    }
+
+    /// The rules of a cluster's load balancers that are to go.
+    fn shutting<'l>(&'l self, close: &'l [String]) -> impl Iterator<Item = &'l Rule> {
+        let own = format!("{}/", self.balancers);
+        let going =
+            self.opened.iter().filter(move |(_, path)| path.starts_with(&own) && close.contains(path));
+        going.map(|(rule, _)| rule)
     }
 
     /// Refuses, before anything is changed, what IBM would refuse half way.

@@ -91,10 +91,8 @@ impl IbmCloud {
 
     pub(crate) async fn make_network(&self, ground: &Ground, network: &str, space: Ipv4Net) -> Result<()> {
         let wanted = parts(space)?;
+        clusters::check_space(space)?;
         let (region, home) = place(network);
-        if let Home::Cluster(_) = &home {
-            clusters::check_space(space)?;
-        }
         let vpcs = self.vpcs(ground).await?;
         let there = match vpcs.network(network) {
             Some(vpc) => self.prefixes(vpc).await?,
@@ -109,8 +107,8 @@ impl IbmCloud {
             let zones = self.zones(region).await?;
             let vpc = match (vpcs.network(network), &home) {
                 (Some(vpc), _) => vpc.clone(),
-                (None, Home::Cluster(cluster)) => {
-                    let name = ground.names.cluster_network(cluster);
+                (None, Home::Cluster(cluster, _)) => {
+                    let name = ground.names.cluster_network(cluster.as_str());
                     self.make_vpc(ground, region, &name, home).await?
                 }
                 (None, _) => self.make_vpc(ground, region, &ground.names.network(), home).await?,

@@ -6,9 +6,10 @@
 //!   us-south-vpc-r006-…   as it is called   somebody else's, adopted
 //! ```
 
-use cloud_api::CloudError;
-use futures::{future::try_join_all, try_join};
+use cloud_api::{CloudError, cluster_network, network_of_cluster};
+use futures::future::try_join_all;
 use ipnet::Ipv4Net;
+use model::Segment;
 use serde_json::Value;
 
 use crate::{
@@ -20,20 +21,35 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Home {
     Region,
-    Cluster(String),
+    /// A cluster by its name, and the name of its network.
+    Cluster(Segment, Segment),
     /// Somebody else's VPC, by its id.
     Adopted(String),
 }
 
+/// Between region and VPC in the name of an adopted network.
+const ADOPTED: &str = "-vpc-";
+
+impl Home {
+    /// Of a cluster in a region.
+    pub(crate) fn of_cluster(region: &str, cluster: &str) -> Option<Self> {
+        let (region, cluster) = (region.parse().ok()?, cluster.parse().ok()?);
+        let network = network_of_cluster(&region, &cluster).ok()?;
+        Some(Self::Cluster(cluster, network))
+    }
+}
+
 /// The region of a network's name, and whose it is.
 pub(crate) fn place(name: &str) -> (&str, Home) {
-    let at = |mark: &str| name.find(mark).map(|at| (at, at + mark.len()));
-    match (at("-vpc-"), at("-k8s-")) {
-        (Some((end, start)), other) if other.is_none_or(|(other, _)| end < other) => {
-            (&name[..end], Home::Adopted(name[start..].to_owned()))
-        }
-        (_, Some((end, start))) => (&name[..end], Home::Cluster(name[start..].to_owned())),
-        _ => (name, Home::Region),
+    let cluster = name.parse().ok().and_then(|network: Segment| Some((cluster_network(&network)?, network)));
+    if let Some(((region, cluster), network)) = cluster
+        && !region.as_str().contains(ADOPTED)
+    {
+        return (&name[..region.as_str().len()], Home::Cluster(cluster, network));
+    }
+    match name.split_once(ADOPTED) {
+        Some((region, id)) => (region, Home::Adopted(id.to_owned())),
+        None => (name, Home::Region),
     }
 }
 
@@ -68,7 +84,7 @@ impl Vpc {
     /// The cluster whose network it is.
     pub(crate) fn cluster(&self) -> Option<&str> {
         match &self.home {
-            Home::Cluster(name) => Some(name),
+            Home::Cluster(cluster, _) => Some(cluster.as_str()),
             _ => None,
         }
     }
@@ -77,15 +93,15 @@ impl Vpc {
     pub(crate) fn name(&self) -> String {
         match &self.home {
             Home::Region => self.region.clone(),
-            Home::Cluster(cluster) => format!("{}-k8s-{cluster}", self.region),
-            Home::Adopted(id) => format!("{}-vpc-{id}", self.region),
+            Home::Cluster(_, network) => network.to_string(),
+            Home::Adopted(id) => format!("{}{ADOPTED}{id}", self.region),
         }
     }
 
     /// What tells a zone of this VPC from the same zone of others of the site.
     pub(crate) fn corner(&self, zone: &str) -> String {
         match &self.home {
-            Home::Cluster(cluster) => format!("{zone} {cluster}"),
+            Home::Cluster(cluster, _) => format!("{zone} {cluster}"),
             _ => zone.to_owned(),
         }
     }
@@ -116,17 +132,18 @@ impl IbmCloud {
         let (network, gateway) = (ground.names.network(), ground.names.gateway_network());
         let ours = found.iter().filter(|vpc| is_alive(vpc)).filter_map(|vpc| {
             let name = text(vpc, "name");
-            let cluster = ground.names.cluster_of(name).map(|cluster| Home::Cluster(cluster.to_owned()));
+            let cluster = ground.names.cluster_of(name).and_then(|cluster| Home::of_cluster(region, cluster));
             let home = cluster.or_else(|| (name == network || name == gateway).then_some(Home::Region))?;
             Some((Vpc::read(region, vpc, home), name != gateway))
         });
         Ok(ours.collect())
     }
 
-    /// The VPCs of a site in a region, those adopted too, each with whether it is a network.
+    /// The VPCs of a site in a region, those adopted too, each with whether it is a network. One request after the other:
+    /// with credentials that do not work, a region is asked once.
     async fn vpcs_in(&self, ground: &Ground, region: &str) -> Result<Vec<(Vpc, bool)>> {
-        let (mut made, adopted) = try_join!(self.made_in(ground, region), self.adopted_in(ground, region))?;
-        made.extend(adopted.into_iter().map(|vpc| (vpc, true)));
+        let mut made = self.made_in(ground, region).await?;
+        made.extend(self.adopted_in(ground, region).await?.into_iter().map(|vpc| (vpc, true)));
         Ok(made)
     }
 
@@ -168,7 +185,7 @@ mod tests {
 
     #[test]
     fn names_of_networks_tell_region_and_home() {
-        let cluster = |name: &str| Home::Cluster(name.to_owned());
+        let cluster = |name: &str| Home::of_cluster("us-south", name).unwrap();
         let adopted = |id: &str| Home::Adopted(id.to_owned());
         assert_eq!(place("us-south"), ("us-south", Home::Region));
         assert_eq!(place("us-south-vpc-r006-1-2"), ("us-south", adopted("r006-1-2")));

@@ -125,8 +125,9 @@ async fn what_ibm_opens_to_everybody_is_closed() {
     assert_eq!((sim.left(), sim.defects()), (vec![], vec![]));
 }
 
-/// Load balancers that somebody inside makes are in a group of IBM's that lets in everybody. That, too, is seen and goes,
-/// and leaves a rule for the port, without which IBM would write the open one again.
+/// Load balancers are in a group of IBM's that lets in everybody. IBM's own for Ingress is shut while the cluster is made;
+/// what those open that somebody inside makes is seen and goes. A rule for the port is left, without which IBM would
+/// write the open one again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_load_balancers_open_is_seen_and_goes() {
     let sim = Sim::start().await.unwrap();
@@ -140,21 +141,57 @@ async fn what_load_balancers_open_is_seen_and_goes() {
             .unwrap()
             .clone()
     };
+    let let_in = || {
+        let rules = group()["rules"].as_array().unwrap().clone();
+        let mut let_in: Vec<(u64, String)> = rules
+            .iter()
+            .map(|rule| {
+                let from = rule["remote"]["cidr_block"].as_str().unwrap().to_owned();
+                (rule["port_min"].as_u64().unwrap(), from)
+            })
+            .collect();
+        let_in.sort();
+        let_in
+    };
+    let shut = |port: u64| (port, "198.18.0.0/16".to_owned());
+    assert_eq!(let_in(), [shut(80), shut(443)]);
     let path = format!(
         "/v1/security_groups/{}/rules?version=2026-09-15&generation=2",
         group()["id"].as_str().unwrap()
     );
-    ask(&sim, &path, r#"{"direction":"inbound","protocol":"tcp","port_min":443,"port_max":443}"#).await;
+    ask(&sim, &path, r#"{"direction":"inbound","protocol":"tcp","port_min":8443,"port_max":8443}"#).await;
     let seen = cloud.permit_list(&at(), &cluster.uri).await.unwrap();
-    assert_eq!((seen.len(), seen[0].traffic.dst_ports), (1, Ports::one(443)), "{seen:?}");
+    assert_eq!((seen.len(), seen[0].traffic.dst_ports), (1, Ports::one(8443)), "{seen:?}");
     // Others' entries come and go without it.
     cloud.add_entries(&at(), &cluster.uri, &[many(0..2)]).await.unwrap();
     cloud.delete_entries(&at(), &cluster.uri, &seen).await.unwrap();
     assert_eq!(cloud.permit_list(&at(), &cluster.uri).await.unwrap(), [many(0..2)]);
-    let rules = group()["rules"].as_array().unwrap().clone();
-    assert_eq!((rules.len(), &rules[0]["port_min"]), (1, &443.into()), "{rules:?}");
-    assert_eq!(rules[0]["remote"]["cidr_block"], "172.17.0.0/18");
+    assert_eq!(let_in(), [shut(80), shut(443), shut(8443)]);
     remove(&cloud, "k", "us-south-k8s-k").await;
+    assert_eq!((sim.left(), sim.defects()), (vec![], vec![]));
+}
+
+/// A network may be where IBM puts the Pods of clusters unless it is told otherwise. It is outside all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_network_is_taken_for_pods() {
+    let sim = Sim::start().await.unwrap();
+    let cloud = plugin(&sim, true);
+    let machine = make(&cloud, "a", "172.17.0.0/18", MACHINE).await.unwrap();
+    let cluster = make(&cloud, "k", "10.1.0.0/16", CLUSTER).await.unwrap();
+    let network = |region: &Segment| NetworkName { site: at().site, region: region.clone() };
+    let name = PeeringName::new(network(&machine.region), network(&cluster.region)).unwrap();
+    let peering = PeeringSpec { name, deployments: [at().deployment, at().deployment] };
+    cloud.ensure_peering(&peering).await.unwrap();
+    let out = entry("out", Direction::Outbound, Protocol::Any, &["10.1.0.0/16".to_owned()]);
+    cloud.add_entries(&at(), &machine.uri, &[out]).await.unwrap();
+    let (from, to) = (machine.address.single().unwrap(), workers(&sim, &cluster)[0]);
+    assert!(!sim.reaches(from, to, &PING));
+    let let_in = entry("in", Direction::Inbound, Protocol::ICMP, &["172.17.0.0/18".to_owned()]);
+    cloud.add_entries(&at(), &cluster.uri, &[let_in]).await.unwrap();
+    assert!(sim.reaches(from, to, &PING));
+    cloud.delete_peering(&peering).await.unwrap();
+    remove(&cloud, "k", "us-south-k8s-k").await;
+    remove(&cloud, "a", "us-south").await;
     assert_eq!((sim.left(), sim.defects()), (vec![], vec![]));
 }
 
@@ -166,7 +203,7 @@ async fn workers_are_in_the_groups_they_were_made_with() {
     let cluster = make(&cloud, "k", "10.1.0.0/16", CLUSTER).await.unwrap();
     let objects = sim.objects();
     let info = objects.values().find(|one| one["provider"] == "vpc-gen2").unwrap();
-    assert_eq!((&info["resourceGroup"], &info["podSubnet"]), (&"group-7".into(), &"172.17.0.0/18".into()));
+    assert_eq!((&info["resourceGroup"], &info["podSubnet"]), (&"group-7".into(), &"198.18.0.0/16".into()));
     assert_eq!(info["serviceEndpoints"]["publicServiceEndpointEnabled"], false);
     // The default group lets everything out. Nothing gets out.
     let hosts = workers(&sim, &cluster);
@@ -202,7 +239,7 @@ async fn workers_are_in_the_groups_they_were_made_with() {
     let refused = cloud.add_entries(&at(), &cluster.uri, &[many(0..1001)]).await.unwrap_err();
     assert_eq!(refused.kind, CloudErrorKind::Conflict);
     assert!(refused.message.contains("1001 rules; the 4 security groups"), "{refused}");
-    let inside = entry("pods", Direction::Outbound, Protocol::TCP, &["172.17.3.0/24".to_owned()]);
+    let inside = entry("pods", Direction::Outbound, Protocol::TCP, &["198.18.3.0/24".to_owned()]);
     let refused = cloud.add_entries(&at(), &cluster.uri, &[inside]).await.unwrap_err();
     assert_eq!(refused.kind, CloudErrorKind::Unsupported, "{refused}");
     cloud.delete_nat(&at(), &cluster.region).await.unwrap();
@@ -210,21 +247,29 @@ async fn workers_are_in_the_groups_they_were_made_with() {
     assert_eq!((sim.left(), sim.defects()), (vec![], vec![]));
 }
 
-/// A cluster that fails is deleted and asked for again; one that keeps failing is told of, and goes like any other.
+/// A cluster that fails is told of with IBM's reason, once per call. It is made anew when it is asked for again, and goes
+/// like any other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_that_failed_is_made_anew() {
+async fn a_cluster_that_failed_is_told_of_and_made_anew() {
     let sim = Sim::start().await.unwrap();
     let cloud = plugin(&sim, true);
-    sim.script("containers.vpc_create_cluster", Fault::Failed, 1);
+    sim.script("containers.vpc_create_cluster", Fault::Failed, 2);
+    for _ in 0..2 {
+        sim.take_calls();
+        let refused = make(&cloud, "k", "10.1.0.0/16", CLUSTER).await.unwrap_err();
+        assert_eq!(refused.kind, CloudErrorKind::Conflict, "{refused}");
+        assert!(refused.message.contains("-iks-") && refused.message.contains("no capacity"), "{refused}");
+        let calls = sim.take_calls().into_iter().map(|call| call.operation);
+        assert_eq!(calls.filter(|call| call == "containers.vpc_create_cluster").count(), 1);
+    }
     make(&cloud, "k", "10.1.0.0/16", CLUSTER).await.unwrap();
     let ended = sim.take_calls().into_iter().filter(|call| call.operation == "containers.remove_cluster");
     assert_eq!(ended.count(), 1);
     remove(&cloud, "k", "us-south-k8s-k").await;
     assert_eq!(sim.left(), Vec::<String>::new());
 
-    sim.script("containers.vpc_create_cluster", Fault::Failed, 100);
-    let refused = make(&cloud, "k", "10.1.0.0/16", CLUSTER).await.unwrap_err();
-    assert!(refused.is_passing() && refused.message.contains("-iks-"), "{refused}");
+    sim.script("containers.vpc_create_cluster", Fault::Failed, 1);
+    make(&cloud, "k", "10.1.0.0/16", CLUSTER).await.unwrap_err();
     remove(&cloud, "k", "us-south-k8s-k").await;
     assert_eq!(sim.left(), Vec::<String>::new());
     sim.script("containers.vpc_create_cluster", Fault::Quota, 1);
@@ -288,8 +333,10 @@ async fn names_and_spaces_that_do_not_fit_are_refused() {
         let refused = make(&cloud, name, "10.1.0.0/16", CLUSTER).await.unwrap_err();
         assert_eq!(refused.kind, CloudErrorKind::Invalid, "{name}: {refused}");
     }
-    let refused = make(&cloud, "k", "172.17.0.0/16", CLUSTER).await.unwrap_err();
-    assert_eq!(refused.kind, CloudErrorKind::Invalid, "{refused}");
+    for description in [CLUSTER, MACHINE] {
+        let refused = make(&cloud, "k", "198.18.0.0/20", description).await.unwrap_err();
+        assert_eq!(refused.kind, CloudErrorKind::Invalid, "{refused}");
+    }
     assert_eq!(sim.left(), Vec::<String>::new());
     let crowded = CLUSTER.replace('2', "90").replace("bx90", "bx2");
     let refused = make(&cloud, "k", "10.1.0.0/24", &crowded).await.unwrap_err();

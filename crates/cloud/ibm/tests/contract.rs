@@ -89,7 +89,8 @@ fn clusters(cloud: &IbmCloud) -> Subject<'_> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clusters_keep_the_contract() {
     for seed in 0..=3 {
-        let faults = if seed == 0 { Faults::default() } else { troubles(seed) };
+        // A cluster that failed is told of, and not made anew in the same call.
+        let faults = if seed == 0 { Faults::default() } else { Faults { failed: 0, ..troubles(seed) } };
         keeps_the_contract("ibm", faults, plugin, clusters).await;
     }
 }

@@ -1,11 +1,12 @@
 //! What IBM's own groups of a cluster open. Pure.
 //!
 //! IBM puts workers into a group `kube-CLUSTER` that opens the inside of the cluster and the services that workers need.
-//! None of that is the permit list's. What opens the cluster to others, or lets it out to everybody, is: the pings that
-//! IBM lets in from everywhere, what IBM adds when somebody takes its outbound protection away, and what somebody adds by
-//! hand. It shows as entries that are not ours, and goes as they do.
+//! None of that is the permit list's. What opens the cluster to others, or lets it out to anybody else, is: the pings that
+//! IBM lets in from everywhere, what IBM adds when somebody takes its outbound protection away, the way to public addresses
+//! of Ingress, and what somebody adds by hand. It shows as entries that are not ours, and goes as they do.
 //!
-//! The group `kube-lbaas-CLUSTER` of load balancers, which somebody inside makes, lets in everybody. What it lets in goes
+//! The group `kube-lbaas-CLUSTER` of load balancers, which IBM makes for Ingress and somebody inside for Services, lets in
+//! everybody. What it lets in goes
 //! likewise, but for one rule per port: IBM writes the open one anew where there is none. It names the Pods, who are no
 //! callers from outside.
 
@@ -21,16 +22,34 @@ use crate::{
     vpcs::Vpc,
 };
 
-/// Where Pods and Services are, in every cluster: IBM's own choice for a VPC's first cluster. Nobody outside sees them.
-pub(crate) const PODS: Ipv4Net = Ipv4Net::new_assert(std::net::Ipv4Addr::new(172, 17, 0, 0), 18);
-pub(crate) const SERVICES: Ipv4Net = Ipv4Net::new_assert(std::net::Ipv4Addr::new(172, 21, 0, 0), 16);
+/// Where Pods and Services are, in every cluster. Nobody outside sees them. Of the blocks that IBM takes, these are the
+/// ones that are nobody's: IBM's own choice, 172.17.0.0/18, may be a network's, which would then be let into every cluster.
+pub(crate) const PODS: Ipv4Net = block([198, 18, 0, 0], 16);
+pub(crate) const SERVICES: Ipv4Net = block([198, 19, 0, 0], 16);
+/// Addresses of Pods that IBM gives a worker.
+const PODS_OF_WORKER: u64 = 128;
 
-/// Refuses a space that is not told from the inside of a cluster.
+/// Where IBM's group lets workers out to, besides members of groups: Pods, name servers and provisioning, IBM's services
+/// on its private network, and the instance's metadata.
+const NEEDED: [Ipv4Net; 4] =
+    [PODS, block([161, 26, 0, 0], 16), block([166, 8, 0, 0], 14), block([169, 254, 169, 254], 32)];
+
+const fn block(first: [u8; 4], length: u8) -> Ipv4Net {
+    Ipv4Net::new_assert(std::net::Ipv4Addr::new(first[0], first[1], first[2], first[3]), length)
+}
+
+/// Workers of a cluster, by the addresses of its Pods.
+pub(crate) fn most_workers() -> u64 {
+    (1 << (32 - PODS.prefix_len())) / PODS_OF_WORKER
+}
+
+/// Refuses a network's space that is not told from the inside of a cluster.
 pub(crate) fn check_space(space: Ipv4Net) -> Result<()> {
     match [PODS, SERVICES].iter().find(|inside| inside.contains(&space) || space.contains(*inside)) {
         None => Ok(()),
         Some(inside) => Err(CloudError::invalid(format!(
-            "{space} cannot be the network of a cluster in IBM Cloud: {inside} is in the cluster itself"
+            "{space} cannot be a network in IBM Cloud: {inside} is inside every Kubernetes cluster, which would take the \
+             network for its own"
         ))),
     }
 }
@@ -77,11 +96,12 @@ pub(crate) fn workers_group<'g>(groups: &'g [Value], vpc: &Vpc) -> Option<&'g Va
 
 /// The rules of IBM's group that the permit list is to speak of.
 pub(crate) fn opened(group: &Value) -> Rules {
-    let everybody: Address = ipnet::IpNet::from(Ipv4Net::default()).into();
-    let inside: Address = ipnet::IpNet::from(PODS).into();
-    let told = |rule: &Rule| match rule.direction {
-        Direction::Inbound => rule.prefix != inside,
-        Direction::Outbound => rule.prefix == everybody,
+    let told = |rule: &Rule| {
+        let known = match rule.direction {
+            Direction::Inbound => std::slice::from_ref(&PODS),
+            Direction::Outbound => &NEEDED,
+        };
+        !known.iter().any(|net| ipnet::IpNet::from(*net).contains(&rule.prefix.net()))
     };
     let rules = group["rules"].as_array().into_iter().flatten();
     let read = |rule: &Value| {
@@ -107,22 +127,30 @@ mod tests {
         let mut ping = rule("ping", "inbound", "icmp", json!({"cidr_block": "0.0.0.0/0"}));
         ping["type"] = 8.into();
         let rules = json!([
-            rule("pods", "inbound", "icmp_tcp_udp", json!({"cidr_block": "172.17.0.0/18"})),
+            rule("pods", "inbound", "icmp_tcp_udp", json!({"cidr_block": "198.18.0.0/16"})),
+            rule("to-pods", "outbound", "icmp_tcp_udp", json!({"cidr_block": "198.18.0.0/16"})),
+            rule("services", "outbound", "icmp_tcp_udp", json!({"cidr_block": "166.8.0.0/14"})),
+            rule("metadata", "outbound", "icmp_tcp_udp", json!({"address": "169.254.169.254"})),
             rule("self", "inbound", "icmp_tcp_udp", json!({"id": "kube"})),
             rule("dns", "outbound", "icmp_tcp_udp", json!({"cidr_block": "161.26.0.0/16"})),
             rule("iam", "outbound", "icmp_tcp_udp", json!({"address": "166.9.0.1"})),
             ping,
             rule("port", "inbound", "tcp", json!({"address": "10.0.0.4"})),
             rule("all", "outbound", "icmp_tcp_udp", json!({"cidr_block": "0.0.0.0/0"})),
+            rule("half", "outbound", "icmp_tcp_udp", json!({"cidr_block": "0.0.0.0/1"})),
+            rule("near", "outbound", "tcp", json!({"cidr_block": "10.0.0.0/8"})),
+            rule("alb", "outbound", "tcp", json!({"address": "169.63.1.1"})),
+            rule("wider", "outbound", "tcp", json!({"cidr_block": "166.8.0.0/13"})),
         ]);
         let mut paths: Vec<String> = opened(&json!({"id": "g", "rules": rules})).into_values().collect();
         paths.sort();
-        assert_eq!(paths, ["g/rules/all", "g/rules/ping", "g/rules/port"]);
+        let told = ["alb", "all", "half", "near", "ping", "port", "wider"];
+        assert_eq!(paths, told.map(|id| format!("g/rules/{id}")));
     }
 
     #[test]
     fn the_workers_group_is_told_from_the_others() {
-        let vpc = Vpc::read("us-south", &json!({"id": "r006-1"}), Home::Cluster("k".to_owned()));
+        let vpc = Vpc::read("us-south", &json!({"id": "r006-1"}), Home::of_cluster("us-south", "k").unwrap());
         let names =
             ["kube-vpegw-c1", "kube-lbaas-c1", "kube-r006-1", "kube-vpegw-r006-1", "other", "kube-c1"];
         let groups: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
@@ -135,9 +163,11 @@ mod tests {
     fn a_network_is_not_where_pods_are() {
         for (space, fits) in [
             ("10.0.0.0/16", true),
-            ("172.16.0.0/12", false),
-            ("172.17.16.0/20", false),
-            ("172.20.0.0/16", true),
+            ("172.16.0.0/12", true),
+            ("198.16.0.0/12", false),
+            ("198.18.16.0/20", false),
+            ("198.19.0.0/16", false),
+            ("198.20.0.0/16", true),
         ] {
             assert_eq!(check_space(space.parse().unwrap()).is_ok(), fits, "{space}");
         }

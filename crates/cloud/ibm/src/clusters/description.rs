@@ -1,6 +1,6 @@
 //! What a user writes for a cluster: IBM's own JSON of a request for one, with a zone or several. No network settings.
 
-use cloud_api::{CloudError, CloudErrorKind};
+use cloud_api::{CloudError, CloudErrorKind, field_among};
 use model::Segment;
 use serde_json::{Map, Value};
 
@@ -17,6 +17,9 @@ const NETWORK: [&str; 5] = [
 const NETWORK_OF_POOL: [&str; 2] = ["vpcID", "securityGroupIDs"];
 /// Fields that Trestle sets itself.
 const OWN: [&str; 2] = ["name", "provider"];
+/// Fields that Trestle reads.
+const READ: [&str; 3] = ["workerPool", "kubeVersion", "zone"];
+const READ_OF_POOL: [&str; 4] = ["flavor", "workerCount", "zones", "name"];
 /// The first version of Kubernetes whose clusters are closed to the outside unless somebody opens them.
 const FIRST: (u32, u32) = (1, 30);
 
@@ -37,17 +40,9 @@ fn invalid(what: impl std::fmt::Display) -> CloudError {
 impl ClusterDescription {
     pub(crate) fn of(mut fields: Map<String, Value>) -> Result<Self> {
         let shape = "has a workerPool such as {\"flavor\": \"bx2.4x16\", \"workerCount\": 2}";
+        check_fields(&fields, &NETWORK, &OWN, &READ)?;
         let Some(Value::Object(mut pool)) = fields.remove("workerPool") else { return Err(invalid(shape)) };
-        let network = NETWORK.iter().find(|name| fields.contains_key(**name));
-        let network = network.or_else(|| NETWORK_OF_POOL.iter().find(|name| pool.contains_key(**name)));
-        if let Some(network) = network {
-            return Err(invalid(format!(
-                "sets the network with {network}, which Trestle does; leave it out"
-            )));
-        }
-        if let Some(own) = OWN.iter().find(|name| fields.contains_key(**name)) {
-            return Err(invalid(format!("has {own}, which Trestle sets; leave it out")));
-        }
+        check_fields(&pool, &NETWORK_OF_POOL, &[], &READ_OF_POOL)?;
         check_version(fields.get("kubeVersion"))?;
         if !pool.get("flavor").is_some_and(Value::is_string) {
             return Err(invalid(shape));
@@ -64,6 +59,27 @@ impl ClusterDescription {
     }
 }
 
+/// Refuses fields that Trestle sets, and such as IBM takes for those that Trestle reads, in another spelling: IBM would
+/// take either of the two.
+fn check_fields(fields: &Map<String, Value>, network: &[&str], own: &[&str], read: &[&str]) -> Result<()> {
+    let others = fields.iter().filter(|(name, _)| !read.contains(&name.as_str()));
+    let others = others.map(|(name, value)| (name.clone(), value.clone())).collect();
+    if let Some(network) = field_among(&others, network) {
+        return Err(sets_network(network));
+    }
+    if let Some(own) = field_among(&others, own) {
+        return Err(invalid(format!("has {own}, which Trestle sets; leave it out")));
+    }
+    match field_among(&others, read) {
+        None => Ok(()),
+        Some(other) => Err(invalid(format!("has {other}; it is one of {}, spelled so", read.join(", ")))),
+    }
+}
+
+fn sets_network(field: &str) -> CloudError {
+    invalid(format!("sets the network with {field}, which Trestle does; leave it out"))
+}
+
 /// The zones, all of one region: `zone`, or `zones` of the pool.
 fn zones_in(zone: Option<Value>, zones: Option<Value>) -> Result<(Vec<String>, Segment)> {
     let given = match (zone, zones) {
@@ -74,8 +90,8 @@ fn zones_in(zone: Option<Value>, zones: Option<Value>) -> Result<(Vec<String>, S
     };
     let (mut names, mut regions) = (Vec::new(), Vec::new());
     for zone in &given {
-        if zone.get("subnetID").is_some() {
-            return Err(invalid("sets the network with subnetID, which Trestle does; leave it out"));
+        if let Some(subnet) = field_among(zone, &["subnetID"]) {
+            return Err(sets_network(subnet));
         }
         let named = zone.get("id").unwrap_or(zone);
         let (name, region) =
@@ -146,6 +162,16 @@ mod tests {
             r#"{"zone":"us-south-1","podSubnet":"10.0.0.0/16","workerPool":{"flavor":"f"}}"#,
             r#"{"zone":"us-south-1","disableOutboundTrafficProtection":true,"workerPool":{"flavor":"f"}}"#,
             r#"{"zone":"us-south-1","name":"n","workerPool":{"flavor":"f"}}"#,
+            r#"{"zone":"us-south-1","podsubnet":"10.0.0.0/16","workerPool":{"flavor":"f"}}"#,
+            r#"{"zone":"us-south-1","DisablePublicServiceEndpoint":false,"workerPool":{"flavor":"f"}}"#,
+            r#"{"zone":"us-south-1","workerPool":{"flavor":"f","VPCID":"v"}}"#,
+            r#"{"zone":"us-south-1","workerPool":{"flavor":"f","SecurityGroupIDs":[]}}"#,
+            r#"{"workerPool":{"flavor":"f","zones":[{"id":"us-south-1","SubnetID":"s"}]}}"#,
+            r#"{"zone":"us-south-1","Name":"n","workerPool":{"flavor":"f"}}"#,
+            r#"{"zone":"us-south-1","workerPool":{"flavor":"f"},"WorkerPool":{"vpcID":"v"}}"#,
+            r#"{"zone":"us-south-1","workerPool":{"flavor":"f","Zones":[{"id":"us-south-1","subnetID":"s"}]}}"#,
+            r#"{"zone":"us-south-1","workerPool":{"flavor":"f","WorkerCount":1000}}"#,
+            r#"{"zone":"us-south-1","KubeVersion":"1.29.9","workerPool":{"flavor":"f"}}"#,
             r#"{"zone":"us-south-1","kubeVersion":"1.29.9","workerPool":{"flavor":"f"}}"#,
             r#"{"zone":"us-south-1","kubeVersion":"new","workerPool":{"flavor":"f"}}"#,
         ] {

@@ -3,11 +3,12 @@
 
 mod provided;
 
+use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 
 use super::{
     Outcome, REGIONS, Refusal,
-    objects::CREATED,
+    objects::{CREATED, net},
     refuse,
     state::{Ibm, Request},
 };
@@ -24,6 +25,13 @@ const GOES: u64 = 600;
 /// Where Pods and Services are unless the request says otherwise.
 const PODS: &str = "172.17.0.0/18";
 const SERVICES: &str = "172.21.0.0/16";
+/// Where a request may have them, from the first address to the last.
+const ALLOWED: [([u8; 4], [u8; 4]); 4] = [
+    ([172, 17, 0, 0], [172, 17, 255, 255]),
+    ([172, 21, 0, 0], [172, 31, 255, 255]),
+    ([192, 168, 0, 0], [192, 168, 254, 255]),
+    ([198, 18, 0, 0], [198, 19, 255, 255]),
+];
 
 fn bad(message: impl Into<String>) -> Refusal {
     refuse(400, "E0002", message)
@@ -82,6 +90,7 @@ impl Ibm {
         let vpc = self.get("vpcs", text(&pool["vpcID"])).map_err(|_| bad("The VPC is not known"))?.clone();
         let region = REGIONS.iter().find(|one| vpc["_region"] == **one).ok_or_else(|| bad("no region"))?;
         let zones = self.zones_of(pool, &vpc)?;
+        self.check_blocks(body, &zones)?;
         let count = pool["workerCount"].as_u64().filter(|count| (1..=1000).contains(count));
         let count = count.ok_or_else(|| bad("workerCount is at least 1"))?;
         let number = self.number();
@@ -97,7 +106,10 @@ impl Ibm {
         }
         let mut object = self.described(request, &id, &vpc, &zones);
         let then = match request.fails {
-            true => json!({"state": "deploy_failed"}),
+            true => {
+                let lifecycle = json!({"masterStatus": "There is no capacity for the workers.", "masterState": "deploy_failed"});
+                json!({"state": "deploy_failed", "lifecycle": lifecycle})
+            }
             false => {
                 let lifecycle =
                     json!({"masterStatus": "Ready", "masterHealth": "normal", "masterState": "deployed"});
@@ -127,6 +139,29 @@ impl Ibm {
         match zones.is_empty() {
             true => Err(bad("A worker pool has a zone at least")),
             false => Ok(zones),
+        }
+    }
+
+    /// Pods and Services are in blocks that IBM has for them, and overlap neither each other nor the workers' subnets.
+    fn check_blocks(&self, body: &Value, zones: &[(String, String)]) -> Result<(), Refusal> {
+        let block = |field: &str, usual: &str, longest: u8| {
+            let text = body[field].as_str().filter(|text| !text.is_empty()).unwrap_or(usual);
+            let block: Option<Ipv4Net> = text.parse().ok();
+            let allowed = |block: &Ipv4Net| {
+                let (first, last) = (block.network(), block.broadcast());
+                let within =
+                    |(from, to): &([u8; 4], [u8; 4])| first.octets() >= *from && last.octets() <= *to;
+                block.prefix_len() <= longest && ALLOWED.iter().any(within)
+            };
+            block.filter(allowed).ok_or_else(|| bad(format!("The {field} {text} is not allowed")))
+        };
+        let (pods, services) = (block("podSubnet", PODS, 23)?, block("serviceSubnet", SERVICES, 24)?);
+        let overlap = |a: &Ipv4Net, b: &Ipv4Net| a.contains(b) || b.contains(a);
+        let workers =
+            zones.iter().filter_map(|(_, subnet)| net(&self.objects.get(subnet)?["ipv4_cidr_block"]));
+        match overlap(&pods, &services) || workers.into_iter().any(|one| overlap(&one, &pods)) {
+            true => Err(bad("The podSubnet overlaps the serviceSubnet or a subnet of the workers")),
+            false => Ok(()),
         }
     }
 

@@ -114,7 +114,7 @@ async fn insist(ask: impl AsyncFn() -> Result<(), CloudError>) {
 
 fn starts(call: &Call) -> bool {
     // `/action` of Azure is a question that takes a while; nothing is changed by it.
-    let reads = ["Describe", "/read", "/action", ".get", ".list", "List", "Operations"];
+    let reads = ["Describe", "/read", "/action", ".get", "_get_", ".list", "List", "Operations"];
     call.status < 300 && !reads.iter().any(|read| call.operation.contains(read))
 }
 

@@ -4,7 +4,8 @@
 //!   kube-CLUSTER         the workers' group: opens the inside, IBM's own services, and pings from everybody
 //!   kube-vpegw-CLUSTER   the group of the endpoint gateway of the cluster's master; both go with the cluster
 //!   kube-vpegw-VPC       the group of endpoint gateways that clusters of a VPC share; these stay
-//!   kube-lbaas-CLUSTER   the group of load balancers, of which there are none here; a port that was open in it stays so
+//!   kube-lbaas-CLUSTER   the group of load balancers: opens the ports of Ingress, which IBM makes one for, to everybody,
+//!                        and again where no rule is left for a port. Load balancers themselves are not simulated.
 //! ```
 
 use serde_json::{Value, json};
@@ -17,6 +18,9 @@ use crate::ibm::{
 
 /// Services of IBM's that workers need: the control plane's and the cloud service endpoints', and instance metadata.
 const NEEDED: [&str; 3] = ["161.26.0.0/16", "166.8.0.0/14", "169.254.169.254/32"];
+
+/// The ports of the load balancer that Ingress has from the beginning.
+const INGRESS: [u16; 2] = [80, 443];
 
 /// What IBM itself asks its VPC API for.
 pub(super) struct Hand<'h> {
@@ -63,7 +67,7 @@ impl Ibm {
             }
             ids.push(group);
         }
-        let [kube, master, _, shared] = [0, 1, 2, 3].map(|number| ids[number].clone());
+        let [kube, master, balancers, shared] = [0, 1, 2, 3].map(|number| ids[number].clone());
         let pods =
             json!({"cidr_block": body["podSubnet"].as_str().filter(|net| !net.is_empty()).unwrap_or(PODS)});
         for (direction, remote) in [
@@ -82,6 +86,10 @@ impl Ibm {
         }
         let ping = json!({"direction": "inbound", "protocol": "icmp", "type": 8, "remote": {"cidr_block": "0.0.0.0/0"}});
         let ping = hand.make(self, &format!("security_groups/{kube}/rules"), ping)?;
+        for port in INGRESS {
+            let rule = json!({"direction": "inbound", "protocol": "tcp", "port_min": port, "port_max": port, "remote": {"cidr_block": "0.0.0.0/0"}});
+            hand.make(self, &format!("security_groups/{balancers}/rules"), rule)?;
+        }
         for gateway in [&master, &shared] {
             hand.open(self, gateway, "inbound", json!({"id": kube}))?;
         }
