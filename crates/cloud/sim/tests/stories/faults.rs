@@ -231,7 +231,7 @@ async fn what_is_there_is_only_read() {
         make_as(&*cloud, kind, text).await.unwrap();
         sim.take_calls();
         make_as(&*cloud, kind, text).await.unwrap();
-        let reads = ["Describe", "/read", ".get", ".list", ".list_", ".aggregatedList"];
+        let reads = ["Describe", "/read", ".get", "_get_", ".list", ".list_", ".aggregatedList"];
         let writes: Vec<_> = sim
             .take_calls()
             .into_iter()
