@@ -26,6 +26,18 @@ pub struct ResourceSpec {
     pub description: String,
 }
 
+impl ResourceSpec {
+    /// Refuses to make a resource in another network than its description is for.
+    pub fn check_network(&self, network: &Segment) -> Result<(), CloudError> {
+        match *network == self.region {
+            true => Ok(()),
+            false => {
+                Err(CloudError::invalid(format!("the description is for {network}, not {}", self.region)))
+            }
+        }
+    }
+}
+
 /// Something that exists and can be attached. See [`Cloud::inspect_attachment`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attachment {

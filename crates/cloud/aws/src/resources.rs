@@ -1,6 +1,6 @@
 //! Resources: instances, each in a security group of its own that is closed before the instance exists.
 
-use cloud_api::{CloudError, ResourceSpec};
+use cloud_api::ResourceSpec;
 use cloud_http::{Pace, Progress, wait};
 use futures::future::try_join_all;
 use model::{ResourceState, Segment, Site};
@@ -56,12 +56,7 @@ impl AwsCloud {
     pub(crate) async fn make_resource(&self, site: &Site, spec: &ResourceSpec) -> Result<ResourceState> {
         let description = Description::parse(&spec.description)?;
         let (region, name) = (spec.region.as_str(), spec.name.as_str());
-        if description.region != spec.region {
-            return Err(CloudError::invalid(format!(
-                "the description is for {}, not {region}",
-                description.region
-            )));
-        }
+        spec.check_network(&description.region)?;
         let there = self.instances(site, region, &[("name", name)]).await?;
         let id = match there.first() {
             Some(instance) => text(instance, "instanceId").to_owned(),

@@ -1,6 +1,6 @@
 //! Kinds of resources: which one a description is of. A managed Kubernetes cluster has pools of nodes.
 
-use cloud_api::{CloudError, ResourceSpec, clusters_allowed, network_of_cluster};
+use cloud_api::{ResourceSpec, clusters_allowed, network_of_cluster};
 use model::{ResourceState, Segment};
 use serde_json::Value;
 
@@ -48,13 +48,7 @@ impl AzureCloud {
 
     pub(crate) async fn make_resource(&self, ground: &Ground, spec: &ResourceSpec) -> Result<ResourceState> {
         let described = self.described(&spec.description)?;
-        let network = described.network(&spec.name)?;
-        if network != spec.region {
-            return Err(CloudError::invalid(format!(
-                "the description is for {network}, not {}",
-                spec.region
-            )));
-        }
+        spec.check_network(&described.network(&spec.name)?)?;
         match described {
             Described::Machine(description) => self.make_machine(ground, spec, description).await,
             Described::Cluster(description) => self.make_cluster(ground, spec, description).await,

@@ -101,13 +101,7 @@ impl GcpCloud {
 
     pub(crate) async fn make_described(&self, ground: &Ground, spec: &ResourceSpec) -> Result<ResourceState> {
         let described = self.described(&spec.description)?;
-        let network = described.network(&spec.name)?;
-        if network != spec.region {
-            return Err(CloudError::invalid(format!(
-                "the description is for {network}, not {}",
-                spec.region
-            )));
-        }
+        spec.check_network(&described.network(&spec.name)?)?;
         match described {
             Described::Instance(description) => self.make_instance(ground, spec, description).await,
             Described::Endpoint(service) => self.make_endpoint(ground, &spec.name, &service).await,
