@@ -163,7 +163,7 @@ impl Orchestrator {
                 let what = format!("the address {}, which {other} is giving back,", told.address);
                 return Err(OrchestratorError::NotReady { what });
             }
-            (Some((other, _)), _) => format!("that is of {other}"),
+            (Some((other, _)), _) => format!("that overlaps the address of {other}"),
             (None, Some(space)) if !is_inside && !anywhere => format!("its network has {space}"),
             _ => return Ok(()),
         };

@@ -29,9 +29,10 @@ pub fn decide(
     });
     for (told, end) in [&mut response.source, &mut response.destination].into_iter().zip(&ends) {
         let (Some(told), Some(resource)) = (told.as_mut(), end) else { continue };
-        // A cluster, which the engine does not know.
-        if told.workloads.is_empty() {
-            told.workloads.push(format!("cluster {}", resource.name));
+        let address = resource.ip.as_deref().and_then(|ip| ip.parse::<Address>().ok());
+        // The engine knows no clusters. It may not know a new machine yet either, which is none.
+        if address.is_some_and(|address| address.single().is_none()) {
+            told.workloads = vec![format!("cluster {}", resource.name)];
             told.enforced_on = vec![span_key(&resource.name.cloud)];
         }
     }

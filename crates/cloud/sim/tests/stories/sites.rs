@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use cloud_api::{At, ResourceSpec};
 use cloud_sim::{
-    OwnSite, Sim,
+    Fault, OwnSite, Sim,
     wire::{Bgp, Firewall, Gateway, GatewayHop, Host, Line, Network, Tunnel},
 };
 use model::{
@@ -110,6 +110,15 @@ async fn every_cloud_links_with_a_site_of_ones_own() {
         let status = cloud.connection_status(&at, &link.peer).await.unwrap();
         assert_eq!((status.tunnels, status.tunnels_up, status.bgp_established), (2, 2, 2), "{kind}");
         assert_eq!(status.routes, ["10.200.0.0/16".parse().unwrap()], "{kind}");
+        if kind == "aws" {
+            sim.script("SearchTransitGatewayRoutes", Fault::Denied, 1);
+            let unseen = cloud.connection_status(&at, &link.peer).await.unwrap();
+            assert_eq!(
+                (unseen.tunnels_up, unseen.routes),
+                (2, vec![]),
+                "tunnels without the right to see routes"
+            );
+        }
         // A wrong number at the other end, and everything is down.
         sim.put_site(SITE, site(&link, gateway.asn + 1, &addresses));
         assert!(!joined(), "{kind}");
