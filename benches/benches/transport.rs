@@ -122,7 +122,7 @@ async fn snapshot(agents: &mut Agents, count: usize) -> Outcome<()> {
 
 /// The controller starts over with the same objects; agents come back with their digests.
 async fn restart(controller: Controller, config: Config, agents: &mut Agents, last: i64) -> Outcome<()> {
-    controller.stop().await;
+    controller.stop().await?;
     let controller = loop {
         match Controller::start_with(config.clone(), &[SOURCE]).await {
             Ok(controller) => break controller,

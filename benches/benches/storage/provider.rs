@@ -71,7 +71,7 @@ pub(crate) fn measure() -> Result<()> {
         let nbd = controller.nbd_addr().context("volumes are served here")?;
         first_byte(&admin, &channel, nbd, dir.path()).await?;
         many(&admin, &channel).await?;
-        controller.stop().await;
+        controller.stop().await?;
         Ok(())
     })
 }

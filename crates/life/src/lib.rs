@@ -10,6 +10,7 @@
 //!   spawn_to_end   ends by itself once stopping        ends earlier: fault     panics: fault, in all of them
 //!   thread         the same, on a thread of its own    ends earlier: fault
 //!   spawn_once     may end whenever it likes
+//!   spawn_guest    serves one caller: may end whenever it likes, and its panic is no fault
 //! ```
 //!
 //! Not here: what is to be stopped in which order, exit codes, signals.
@@ -94,6 +95,18 @@ impl Life {
     /// Runs a task that may end at any time. It is not cut short: one that can last has to look at `stopping`.
     pub fn spawn_once(&self, name: impl Into<Name>, task: impl Future<Output = ()> + Send + 'static) {
         self.start(name.into(), Ends::AnyTime, task);
+    }
+
+    /// Serves one caller until that one is done or the process stops. A panic harms this caller alone, and is logged.
+    pub fn spawn_guest(&self, name: impl Into<Name>, task: impl Future<Output = ()> + Send + 'static) {
+        let (name, stop) = (name.into(), self.stopping());
+        let served = name.clone();
+        self.start(name, Ends::AnyTime, async move {
+            let task = stop.run_until_cancelled_owned(fault::caught(task));
+            if let Some(Err(reason)) = task.await {
+                error!(task = &*served, %reason, "a caller is left alone; the others are served");
+            }
+        });
     }
 
     /// Runs a thread that ends by itself once the process stops, and not before.

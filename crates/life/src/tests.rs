@@ -73,6 +73,18 @@ async fn a_panic_is_a_fault_with_its_text_and_its_place() {
 }
 
 #[tokio::test]
+async fn a_panic_while_one_caller_is_served_is_no_fault() {
+    let life = Life::default();
+    life.spawn_guest("guest", async { panic!("a bad guest") });
+    while !life.running().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((life.fault(), life.is_stopping()), (None, false));
+    life.spawn_guest("stays", pending());
+    assert_eq!(timeout(SOON, life.end()).await.unwrap(), Ok(()));
+}
+
+#[tokio::test]
 async fn a_panic_while_stopping_is_a_fault_too() {
     let life = Life::default();
     let stopping = life.stopping();

@@ -2,13 +2,13 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use ipnet::{IpNet, Ipv4Net};
+use drivers::{
+    CertificateFiles, CloudConfig, NodesConfig, ServicesConfig, ServicesConfigError, StorageConfig, StoreKind,
+};
+use ipnet::Ipv4Net;
 use model::{Role, Segment};
 use orchestrator::plan::{PoolError, Pools};
 use serde::Deserialize;
-use services::allot::{NodePorts, ParseNodePortsError, Ranges, RangesError};
-
-use crate::{storage::StorageConfig, tls::CertificateFiles};
 
 /// The configuration of a controller. Every key has a default but `data_dir`.
 #[derive(Clone, Debug, Deserialize)]
@@ -48,71 +48,26 @@ pub struct Config {
     /// Where Services get addresses and node ports.
     #[serde(default)]
     pub services: ServicesConfig,
+    /// The page's files, from whoever starts the controller: a change of the page is no change of this room.
+    #[serde(skip, default = "no_page")]
+    pub page: Page,
 }
 
-/// Ranges for Services that come without addresses and node ports.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ServicesConfig {
-    /// Of both families, if there are to be Services of both; the first names the family of those that do not say.
-    /// Empty: no addresses are allotted.
-    pub cluster_prefixes: Vec<IpNet>,
-    /// First and last, as in `30000-32767`.
-    pub node_ports: String,
+/// A file of the page.
+#[derive(Clone, Copy, Debug)]
+pub struct PageFile {
+    /// Its media type.
+    pub kind: &'static str,
+    /// Changes with its content: an `ETag`.
+    pub tag: &'static str,
+    pub bytes: &'static [u8],
 }
 
-impl Default for ServicesConfig {
-    fn default() -> Self {
-        let prefix = Ipv4Net::new_assert([10, 96, 0, 0].into(), 12);
-        Self { cluster_prefixes: vec![prefix.into()], node_ports: NodePorts::default().to_string() }
-    }
-}
+/// Finds a file of the page by its name. `index.html` is the document that `/` answers with.
+pub type Page = fn(&str) -> Option<PageFile>;
 
-impl ServicesConfig {
-    pub fn ranges(&self) -> Result<Ranges, ConfigError> {
-        let node_ports = self.node_ports.parse().map_err(|error| ConfigError::NodePorts { error })?;
-        Ranges::new(self.cluster_prefixes.clone(), node_ports)
-            .map_err(|error| ConfigError::ClusterPrefixes { error })
-    }
-}
-
-/// A cloud and where its plugin is.
-#[derive(Clone, Debug, Deserialize)]
-pub struct CloudConfig {
-    pub name: Segment,
-    #[serde(flatten)]
-    pub plugin: PluginConfig,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PluginConfig {
-    /// Network namespaces of this machine. Needs root.
-    Linux {
-        /// Where its resources reach public addresses.
-        #[serde(default)]
-        uplink: cloud_linux::Uplink,
-    },
-    /// A plugin in its own process, at this URL.
-    Remote {
-        url: String,
-        /// PEM file of the CA that the plugin's certificate is from; needed for `https`.
-        #[serde(default)]
-        ca: Option<PathBuf>,
-        /// Client certificate to show to the plugin.
-        #[serde(default)]
-        client: Option<CertificateFiles>,
-    },
-    /// An AWS account; see docs/clouds/aws.md.
-    Aws(cloud_aws::AwsOptions),
-    /// Azure; see docs/clouds/azure.md.
-    Azure(cloud_azure::AzureOptions),
-    /// Google Cloud; see docs/clouds/gcp.md.
-    Gcp(cloud_gcp::GcpOptions),
-    /// IBM Cloud; see docs/clouds/ibm.md.
-    Ibm(cloud_ibm::IbmOptions),
-    /// A cloud in memory, to try things out. It forgets everything when the controller stops.
-    Fake {},
+fn no_page() -> Page {
+    |_| None
 }
 
 fn default_pools() -> Vec<Ipv4Net> {
@@ -138,52 +93,6 @@ impl Default for Listen {
             watch: SocketAddr::from(([127, 0, 0, 1], 8443)),
         }
     }
-}
-
-/// Which store.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StoreKind {
-    /// In the data directory.
-    #[default]
-    Embedded,
-    /// Shared, for several controllers.
-    Etcd(EtcdConfig),
-}
-
-/// How to reach etcd.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct EtcdConfig {
-    /// `http://` or `https://` URLs; tried in turn.
-    pub endpoints: Vec<String>,
-    /// All keys are below this.
-    #[serde(default = "default_etcd_prefix")]
-    pub prefix: String,
-    /// PEM file of the CA that etcd's certificates are from.
-    #[serde(default)]
-    pub ca: Option<PathBuf>,
-    /// Client certificate for etcd.
-    #[serde(default)]
-    pub client: Option<CertificateFiles>,
-    /// Operations in one transaction: what etcd's `--max-txn-ops` says.
-    #[serde(default = "default_max_txn_ops")]
-    pub max_txn_ops: usize,
-    /// Bytes in one request: what etcd's `--max-request-bytes` says.
-    #[serde(default = "default_max_request_bytes")]
-    pub max_request_bytes: usize,
-}
-
-fn default_max_txn_ops() -> usize {
-    128
-}
-
-fn default_max_request_bytes() -> usize {
-    1_572_864
-}
-
-fn default_etcd_prefix() -> String {
-    "/trestle/".to_owned()
 }
 
 /// Bounds on what callers may use.
@@ -212,34 +121,6 @@ impl Default for LimitsConfig {
     }
 }
 
-/// How node streams are served.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct NodesConfig {
-    pub duplicate: DuplicateNode,
-    /// Seconds after which a node that takes no byte, although there are some, is cut.
-    pub stall_seconds: u64,
-    /// Snapshots and other large steps sent at once.
-    pub max_snapshots: usize,
-}
-
-/// Which of two connections with the same node id is served.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DuplicateNode {
-    /// The newest: a half-dead connection must not lock a node out.
-    #[default]
-    Newest,
-    /// The one that exists, as the seed has it.
-    Existing,
-}
-
-impl Default for NodesConfig {
-    fn default() -> Self {
-        Self { duplicate: DuplicateNode::Newest, stall_seconds: 120, max_snapshots: 64 }
-    }
-}
-
 impl LimitsConfig {
     pub fn request_timeout(&self) -> Duration {
         Duration::from_secs(self.request_timeout_seconds)
@@ -263,10 +144,8 @@ pub enum ConfigError {
     DuplicateCloud { name: Segment },
     #[error("`address_pools` cannot be used: {error}")]
     Pools { error: PoolError },
-    #[error("`services.cluster_prefixes` cannot be used: {error}")]
-    ClusterPrefixes { error: RangesError },
-    #[error("`services.node_ports` cannot be used: {error}")]
-    NodePorts { error: ParseNodePortsError },
+    #[error(transparent)]
+    Services(#[from] ServicesConfigError),
     #[error("`limits.{key}` is 0")]
     ZeroLimit { key: &'static str },
     #[error("`nodes.stall_seconds` or `nodes.max_snapshots` is 0: no node could be served")]
@@ -290,6 +169,7 @@ impl Config {
             clouds: Vec::new(),
             address_pools: default_pools(),
             services: ServicesConfig::default(),
+            page: no_page(),
         }
     }
 

@@ -22,33 +22,26 @@ use crate::{
         gate::{self, Gate},
     },
     audit::Audit,
-    blocking::blocking,
     config::{Config, ConfigError},
-    enforcer::Enforcer,
     grpc,
-    life::Life,
     limits::{self, Limits},
     listen::Listener,
     metrics::Metrics,
-    namespaces::{NamespaceError, Namespaces},
     news::News,
-    objects::Objects,
-    open_store::{OpenStoreError, open_store},
-    orchestration,
     parts::Parts,
-    pki::{Pki, PkiError},
-    policy::{Consumer, Follower, Policy},
-    private_file, rest,
-    services::Services,
-    storage::{Storage, StorageError},
-    tags::Tags,
+    rest, revocation,
     tls::{Tls, TlsError},
-    transport::Transport,
     watch_api,
 };
+use drivers::{
+    Drivers, DriversError, OpenStoreError, blocking, open_store,
+    pki::{Pki, PkiError},
+    private_file,
+    transport::Transport,
+};
+use life::{Fault, Life};
+use orchestrator::plan::Pools;
 
-/// How long the first state may take to load before the start is given up.
-const LOAD: Duration = Duration::from_secs(60);
 /// How long the login link that a start prints can be used.
 const FIRST_LOGIN: Duration = Duration::from_secs(3600);
 /// How often readiness is told to gRPC health watchers.
@@ -78,18 +71,10 @@ pub enum StartError {
         #[source]
         err: io::Error,
     },
-    #[error("cannot provide storage")]
-    Storage(#[from] StorageError),
-    #[error("the initial state did not load within {LOAD:?}; see the log for what the store answers")]
-    Load,
-    #[error("cannot set up the clouds")]
-    Clouds(#[from] orchestration::CloudsError),
-    #[error("cannot enter the addresses and node ports that Services have")]
-    Allotments(#[source] crate::objects::ObjectsError),
+    #[error(transparent)]
+    Drivers(#[from] DriversError),
     #[error("cannot make the first token")]
     FirstToken(#[source] CredentialsError),
-    #[error("cannot make the default namespace")]
-    Namespace(#[source] NamespaceError),
 }
 
 /// A running controller.
@@ -116,67 +101,52 @@ impl Controller {
         let http = bind("http", config.listen.http).await?;
         let grpc = bind("grpc", config.listen.grpc).await?;
         let watch = bind("watch", config.listen.watch).await?;
-        let store = open_store(&config).await?;
+        let store = open_store(&config.store, &data_dir).await?;
         let pki = Arc::new(Pki::open(&data_dir.join("pki"), OffsetDateTime::from(SystemTime::now()))?);
         let audit = Arc::new(Audit::open(&data_dir).map_err(in_data_dir)?);
         let life = Life::default();
-        let metrics = Metrics::new();
-        let tags = Tags::start(store.clone(), Arc::clone(&metrics), &life);
-        let namespaces = Namespaces::new(store.clone());
-        let orchestrator =
-            orchestration::load(&config, store.clone(), Arc::clone(&tags), namespaces.clone()).await?;
-        let objects = Objects::new(store.clone(), config.services.ranges()?);
-        objects.adopt_allotments().await.map_err(StartError::Allotments)?;
-        let names = config.certificate_names(host_name().as_deref());
-        let storage = match &config.storage {
-            Some(storage) => {
-                let (store, pki, orchestrator) = (store.clone(), Arc::clone(&pki), Arc::clone(&orchestrator));
-                let started = Storage::start(storage, &data_dir, names, store, pki, orchestrator, &life);
-                Some(Arc::new(started.await?))
-            }
-            None => None,
+        let options = drivers::Options {
+            data_dir: data_dir.clone(),
+            store: store.clone(),
+            kind: config.store.clone(),
+            pki: Arc::clone(&pki),
+            pools: Pools::new(config.address_pools.clone()).map_err(|error| ConfigError::Pools { error })?,
+            ranges: config.services.ranges().map_err(ConfigError::from)?,
+            nodes: config.nodes.clone(),
+            sources,
+            storage: config.storage.clone(),
+            names: config.certificate_names(host_name().as_deref()),
         };
-        let cache = Arc::new(watch::Cache::new(first_revision()));
+        let mut drivers = Drivers::start(options, &life).await?;
         let credentials = Arc::new(Credentials::start(store.clone(), Arc::clone(&pki), &life));
-        let transport = Transport::start(&config.nodes, sources, &credentials, &life);
-        let enforcer = Enforcer::default();
-        let consumers: Vec<Box<dyn Consumer>> = vec![
-            Box::new(watch_api::Feed(Arc::clone(&cache))),
-            transport.policy_consumer(),
-            Box::new(enforcer.feed()),
-        ];
-        let services = Services::new();
-        let followers: Vec<Box<dyn Follower>> = vec![services.follower(transport.services_source())];
+        let (hub, known) = (Arc::clone(&drivers.transport.hub), Arc::clone(&credentials));
+        life.spawn("revocation", async move { revocation::end_revoked(&hub, &known).await });
         let parts = Parts {
-            storage,
-            policy: Policy::start(&objects, consumers, followers, &life),
-            enforced: enforcer.reached(),
-            services,
-            watch: cache,
-            objects,
-            tags,
-            namespaces,
-            orchestrator,
-            transport,
+            storage: drivers.storage.clone(),
+            policy: Arc::clone(&drivers.policy),
+            enforced: drivers.enforced.clone(),
+            services: Arc::clone(&drivers.services),
+            watch: Arc::clone(&drivers.watch),
+            objects: drivers.objects.clone(),
+            tags: Arc::clone(&drivers.tags),
+            namespaces: drivers.namespaces.clone(),
+            orchestrator: Arc::clone(&drivers.orchestrator),
+            transport: Arc::clone(&drivers.transport),
             credentials,
             config: Arc::new(config),
             store,
             audit,
             pki,
-            metrics,
+            metrics: Metrics::new(),
             news: News::new(),
             started_at: Timestamp::now(),
-            life,
+            life: life.clone(),
         };
-        load(&parts).await?;
+        drivers.loaded().await;
+        parts.credentials.loaded().await;
         ensure_first_token(&parts).await?;
-        parts.namespaces.ensure_default().await.map_err(StartError::Namespace)?;
-        enforcer.start(&parts).await;
-        orchestration::run(&parts).await?;
+        drivers.run(&parts.config.clouds, leader_name(&parts.config), &life).await?;
         News::start(&parts);
-        if let Some(storage) = &parts.storage {
-            storage.run(&parts.life);
-        }
         Self::serve(parts, http, grpc, watch)
     }
 
@@ -199,10 +169,10 @@ impl Controller {
         };
         if let Some(tls) = &tls {
             let tls = Arc::clone(tls);
-            parts.life.spawn(async move { tls.keep_fresh().await });
+            parts.life.spawn("certificate of the listeners", async move { tls.keep_fresh().await });
         }
         let health = HealthReporter::new();
-        parts.life.spawn_to_end(tell_health(parts.clone(), health.clone()));
+        parts.life.spawn_to_end("health", tell_health(parts.clone(), health.clone()));
         let connections = Arc::new(Semaphore::new(parts.config.limits.max_connections));
         let guard = Guard::new(&parts);
         let routers = [
@@ -219,7 +189,7 @@ impl Controller {
                 connections: Arc::clone(&connections),
                 metrics: Arc::clone(&parts.metrics),
             };
-            parts.life.spawn_to_end(listener.serve(parts.life.stopping()));
+            parts.life.spawn_to_end(format!("listener {name}"), listener.serve(parts.life.stopping()));
         }
         info!(http = %http_addr, grpc = %grpc_addr, watch = %watch_addr, "the controller serves");
         Ok(Self { parts, http: http_addr, grpc: grpc_addr, watch: watch_addr })
@@ -261,12 +231,29 @@ impl Controller {
         &self.parts.transport
     }
 
-    /// Stops accepting, lets calls finish, ends streams, and closes the store.
-    pub async fn stop(self) {
+    /// Returns when one of the controller's tasks is gone. It is not ready then, and can only be stopped.
+    pub async fn faulted(&self) -> Fault {
+        self.parts.life.faulted().await
+    }
+
+    /// The names of the tasks that run; each is missed when it is gone.
+    pub fn tasks(&self) -> Vec<life::Name> {
+        self.parts.life.running()
+    }
+
+    /// For tests: makes the tasks of a name panic.
+    #[doc(hidden)]
+    pub fn kill(&self, task: &str) -> bool {
+        self.parts.life.kill(task)
+    }
+
+    /// Stops accepting, lets calls finish, ends streams, and closes the store. The fault, if there was one.
+    pub async fn stop(self) -> Result<(), Fault> {
         info!("the controller stops");
-        self.parts.life.end().await;
+        let ended = self.parts.life.end().await;
         // The last handle on the store is in here; closing it waits for its writer.
         blocking(move || drop(self.parts)).await;
+        ended
     }
 }
 
@@ -304,22 +291,6 @@ impl Guard {
 
 async fn bind(listener: &'static str, addr: SocketAddr) -> Result<TcpListener, StartError> {
     TcpListener::bind(addr).await.map_err(|err| StartError::Listen { listener, addr, err })
-}
-
-/// Waits until everything stored is read.
-async fn load(parts: &Parts) -> Result<(), StartError> {
-    let loaded = async {
-        while !(parts.tags.is_synced() && parts.credentials.is_synced() && parts.policy.is_synced()) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(LOAD, loaded).await.map_err(|_| StartError::Load)
-}
-
-/// Where revisions of the watch API start: later than any of an earlier process, as long as the clock does not go back.
-fn first_revision() -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_micros()).unwrap_or(u64::MAX / 2)
 }
 
 fn token_path(data_dir: &Path) -> PathBuf {
@@ -368,7 +339,13 @@ async fn set_health(health: &HealthReporter, status: ServingStatus) {
     }
 }
 
-pub(crate) fn host_name() -> Option<String> {
+/// What people are told to go to while this controller leads.
+fn leader_name(config: &Config) -> String {
+    let host = host_name().unwrap_or_else(|| "a host without a name".to_owned());
+    format!("the controller on {host} with gRPC at {}, process {}", config.listen.grpc, std::process::id())
+}
+
+fn host_name() -> Option<String> {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     let name = name.trim();
     // Names that no certificate can carry are left out rather than failing the start.

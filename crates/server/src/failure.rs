@@ -2,6 +2,9 @@
 //!
 //! In: the typed errors of the rooms. Out: a gRPC status, or RFC 9457 problem JSON with the same code.
 
+mod codes;
+pub mod store_failure;
+
 use std::error::Error;
 
 use axum::{
@@ -9,6 +12,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
+pub use drivers::chain;
 use serde::Serialize;
 use tonic::{Code, Status};
 use utoipa::ToSchema;
@@ -40,18 +44,6 @@ impl Failure {
     pub fn invalid(error: &dyn Error) -> Self {
         Self::from_error(Code::InvalidArgument, error)
     }
-}
-
-/// An error and its sources as one line: `what was attempted: why it failed: what lay below`.
-pub fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(below) = source {
-        text.push_str(": ");
-        text.push_str(&below.to_string());
-        source = below.source();
-    }
-    text
 }
 
 impl From<Failure> for Status {

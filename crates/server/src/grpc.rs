@@ -78,7 +78,7 @@ pub fn router(parts: &Parts, health: HealthReporter) -> Router {
         .build_v1()
         .expect("the descriptors are made by the build");
     let hub = Arc::clone(&parts.transport.hub);
-    let feed = Feed { hub: Arc::clone(&hub), audit: Arc::clone(&parts.audit) };
+    let feed = Feed { hub: Arc::clone(&hub), audit: Arc::clone(&parts.audit), life: parts.life.clone() };
     Routes::new(TagServiceServer::new(tags::Service(parts.tags.clone())).max_decoding_message_size(max))
         .add_service(
             TagEventsServer::new(tags::EventService {
@@ -118,7 +118,7 @@ pub fn router(parts: &Parts, health: HealthReporter) -> Router {
         .add_service(
             SetsServer::new(local_sets::Service {
                 services: parts.services.clone(),
-                stop: parts.life.stopping(),
+                life: parts.life.clone(),
             })
             .max_decoding_message_size(max),
         )

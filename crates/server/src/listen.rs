@@ -27,9 +27,9 @@ use tracing::{debug, info, warn};
 use crate::{
     access::{Peer, PeerCertificate},
     metrics::Metrics,
-    pki,
     tls::Tls,
 };
+use drivers::pki;
 
 /// Time for a TLS handshake, for the first byte of a plaintext connection, and for a request's header.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -11,7 +11,8 @@ use prometheus_client::{
 };
 use tonic::Code;
 
-use crate::{access::table, failure::code_name, storage::StorageStats};
+use crate::{access::table, failure::code_name};
+use drivers::{storage::StorageStats, tags::TagStats};
 
 mod figures;
 mod nodes;
@@ -40,9 +41,9 @@ pub struct Metrics {
     pub connections: Gauge,
     pub connections_refused: Counter,
     pub handshake_failures: Counter,
-    pub tags: Gauge,
-    pub tag_revision: Gauge,
-    pub tag_queue: Gauge,
+    tags: Gauge,
+    tag_revision: Gauge,
+    tag_queue: Gauge,
     pub tag_watchers: Gauge,
     pub watchers: Gauge,
     nodes: Figures<::transport::Stats>,
@@ -121,6 +122,13 @@ impl Metrics {
         set(&self.store_queue, health.queued as u64);
         set(&self.store_bytes, health.size_bytes);
         set(&self.store_refusing, u64::from(health.refusing_writes.is_some()));
+    }
+
+    pub fn observe_tags(&self, stats: &TagStats) {
+        let set = |gauge: &Gauge, value: u64| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        set(&self.tags, stats.tags as u64);
+        set(&self.tag_revision, stats.revision.0);
+        set(&self.tag_queue, stats.queued as u64);
     }
 
     pub fn observe_nodes(&self, stats: &::transport::Stats) {

@@ -15,7 +15,8 @@ use futures::StreamExt as _;
 use store::{Prefix, Revision, Store, WatchFrom};
 use tokio::sync::watch;
 
-use crate::{parts::Parts, random};
+use crate::parts::Parts;
+use drivers::random;
 
 /// How often what has no counter is looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -80,7 +81,7 @@ pub struct News {
 
 impl News {
     pub fn new() -> Arc<Self> {
-        let epoch = crate::pki::hex(&random::bytes::<8>());
+        let epoch = drivers::pki::hex(&random::bytes::<8>());
         Arc::new(Self { epoch, versions: watch::Sender::new([1; Noun::ALL.len()]) })
     }
 
@@ -102,19 +103,25 @@ impl News {
         let life = &parts.life;
         let news = || Arc::clone(&parts.news);
         let (tags, told) = (Arc::clone(&parts.tags), news());
-        life.spawn(async move {
+        life.spawn("news: tags", async move {
             let mut seen = Revision(0);
             loop {
                 seen = tags.later_than(seen).await;
                 told.raise(&[Noun::Tags]);
             }
         });
-        life.spawn(news().follow(parts.policy.changes(), &[Noun::Objects]));
-        life.spawn(news().follow(parts.orchestrator.changes(), &[Noun::Resources, Noun::Jobs]));
-        life.spawn(news().follow(parts.audit.changes(), &[Noun::Audit]));
-        life.spawn(news().follow_store(parts.store.clone(), "namespaces", Noun::Namespaces));
-        life.spawn(news().follow_store(parts.store.clone(), "storage", Noun::Storage));
-        life.spawn(look(parts.clone()));
+        life.spawn("news: objects", news().follow(parts.policy.changes(), &[Noun::Objects]));
+        life.spawn(
+            "news: resources",
+            news().follow(parts.orchestrator.changes(), &[Noun::Resources, Noun::Jobs]),
+        );
+        life.spawn("news: audit", news().follow(parts.audit.changes(), &[Noun::Audit]));
+        life.spawn(
+            "news: namespaces",
+            news().follow_store(parts.store.clone(), "namespaces", Noun::Namespaces),
+        );
+        life.spawn("news: storage", news().follow_store(parts.store.clone(), "storage", Noun::Storage));
+        life.spawn("news: nodes", look(parts.clone()));
     }
 
     async fn follow<T>(self: Arc<Self>, mut changes: watch::Receiver<T>, nouns: &'static [Noun]) {

@@ -16,7 +16,8 @@ use model::{Role, policy::Kind};
 use tonic::Code;
 use wire::trestle::v1::{NodeObject, NodeObjectError, NodeStatus};
 
-use crate::{failure::Failure, objects, parts::Parts, store_failure, transport::SEED};
+use crate::{failure::Failure, failure::store_failure, parts::Parts};
+use drivers::{objects, transport::SEED};
 
 /// Every node there is, by name.
 pub async fn list(parts: &Parts) -> Result<Vec<NodeStatus>, Failure> {

@@ -3,27 +3,17 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use model::Segment;
 use orchestrator::execute::Orchestrator;
 use store::Store;
 
 use crate::{
-    access::Credentials,
-    audit::Audit,
-    config::Config,
-    failure::chain,
-    life::Life,
-    metrics::Metrics,
-    namespaces::{NamespaceError, Namespaces},
-    news::News,
-    objects::Objects,
-    pki::Pki,
-    policy::Policy,
-    services::Services,
-    storage::Storage,
-    tags::Tags,
-    transport::Transport,
+    access::Credentials, audit::Audit, config::Config, failure::chain, metrics::Metrics, news::News,
 };
+use drivers::{
+    namespaces::Namespaces, objects::Objects, pki::Pki, policy::Policy, services::Services, storage::Storage,
+    tags::Tags, transport::Transport,
+};
+use life::Life;
 
 /// Handles on everything; cheap to clone.
 #[derive(Clone)]
@@ -51,19 +41,12 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Deletes a namespace that holds no resources.
-    pub async fn delete_namespace(&self, name: &Segment) -> Result<(), NamespaceError> {
-        let mut names = self.orchestrator.resources().into_iter().map(|resource| resource.name);
-        if let Some(resource) = names.find(|resource| resource.namespace == *name) {
-            return Err(NamespaceError::NotEmpty { name: name.clone(), resource });
-        }
-        self.namespaces.delete(name).await
-    }
-
     /// Why the controller cannot serve; empty if it can.
     pub async fn not_ready(&self) -> Vec<String> {
         let mut reasons = Vec::new();
-        if self.life.is_stopping() {
+        if let Some(fault) = self.life.fault() {
+            reasons.push(format!("the controller cannot go on: {fault}"));
+        } else if self.life.is_stopping() {
             reasons.push("the controller is stopping".to_owned());
         }
         if !self.credentials.is_synced() {

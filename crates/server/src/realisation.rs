@@ -8,10 +8,8 @@ use model::policy::{ObjectId, output::Identifier};
 use watch::Realisation;
 use wire::trestle::v1::ObjectKind;
 
-use crate::{
-    parts::Parts,
-    transport::{NODE, objects},
-};
+use crate::parts::Parts;
+use drivers::transport::{NODE, objects};
 
 /// By the object that the policy was made from.
 pub fn realisations(parts: &Parts) -> HashMap<ObjectId, Realisation> {

@@ -18,25 +18,16 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
     server::WebPkiClientVerifier,
 };
-use serde::Deserialize;
 use time::OffsetDateTime;
 use tracing::{error, info};
 
-use crate::{
-    failure::chain,
+use drivers::{
+    CertificateFiles, chain,
     pki::{Pki, PkiError},
 };
 
 /// How often certificates are looked at. Renewal starts a month ahead, so an hour late is early.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
-
-/// Certificate files brought by the user instead of the local CA's.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CertificateFiles {
-    pub certificate: PathBuf,
-    pub key: PathBuf,
-}
 
 /// Why TLS could not be set up.
 #[derive(Debug, thiserror::Error)]

@@ -12,8 +12,6 @@ mod reports;
 mod resources;
 mod status;
 
-use std::sync::Arc;
-
 use axum::{
     Json, Router,
     extract::DefaultBodyLimit,
@@ -22,24 +20,11 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::{get, post},
 };
-use model::{Role, policy::output::Update};
+use model::Role;
 use tonic::Code;
-use watch::{Cache, GROUP, Resource, VERSION, discovery};
+use watch::{GROUP, Resource, VERSION, discovery};
 
-use crate::{access::Caller, failure::Failure, parts::Parts, policy::Consumer};
-
-/// Tells the cache what the engine computes.
-pub struct Feed(pub Arc<Cache>);
-
-impl Consumer for Feed {
-    fn apply(&mut self, updates: &[Update]) {
-        self.0.apply(updates.iter().cloned());
-    }
-
-    fn synced(&mut self) {
-        self.0.set_synced();
-    }
-}
+use crate::{access::Caller, failure::Failure, parts::Parts};
 
 fn path(resource: &str) -> String {
     format!("/apis/{GROUP}/{VERSION}/{resource}")

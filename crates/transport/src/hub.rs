@@ -12,12 +12,12 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use life::Life;
 use parking_lot::{Mutex, RwLock};
 use tokio::{
     sync::{Notify, Semaphore},
     time::Instant,
 };
-use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::{
@@ -108,7 +108,7 @@ pub struct Source {
 
 impl Hub {
     /// `sources` are all that must be in sync before any node is told anything. With none, no node ever is.
-    pub fn start(core: Core, sources: &[&str], options: Options, stop: CancellationToken) -> Arc<Self> {
+    pub fn start(core: Core, sources: &[&str], options: Options, life: &Life) -> Arc<Self> {
         let hub = Arc::new(Self {
             core: RwLock::new(core),
             registry: Mutex::default(),
@@ -120,9 +120,9 @@ impl Hub {
             changed: Notify::new(),
         });
         let (pacing, watching) = (Arc::clone(&hub), Arc::clone(&hub));
-        let stopped = stop.clone();
-        tokio::spawn(async move { stopped.run_until_cancelled(pacing.pace()).await });
-        tokio::spawn(async move {
+        life.spawn("hub: pace", async move { pacing.pace().await });
+        let stop = life.stopping();
+        life.spawn_to_end("hub: watch", async move {
             stop.run_until_cancelled(watching.watch()).await;
             watching.end_all(&End::stopping());
         });

@@ -180,7 +180,7 @@ async fn clean(home: Home, mut world: World) -> anyhow::Result<()> {
                 tracing::error!(error = format!("{err:#}"), "what was attached may not have been given back");
             }
         }
-        controller.stop().await;
+        controller.stop().await?;
     }
     let dir = home.dir().display().to_string();
     home.leave().await.with_context(|| {

@@ -62,7 +62,7 @@ impl Harness {
     /// Another controller on the same data and the same port; not in sync.
     pub async fn restart(self) -> Self {
         let (dir, port) = (Arc::clone(&self.dir), self.controller.grpc_addr().port());
-        self.controller.stop().await;
+        self.controller.stop().await.expect("no task is missing");
         Self::start(dir, port).await
     }
 

@@ -15,13 +15,13 @@ use tokio::sync::watch;
 use tonic::Code;
 
 use super::{Credential, PeerCertificate, session::SESSION};
-use crate::{
-    failure::Failure,
-    life::Life,
-    mirror::Mirror,
+use crate::{failure::Failure, failure::store_failure};
+use drivers::{
+    Mirror,
     pki::{Issued, Pki, PkiError, hex},
-    random, store_failure,
+    random,
 };
+use life::Life;
 
 /// How long a certificate is valid unless asked otherwise.
 const CERTIFICATE_TTL: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -104,6 +104,12 @@ impl Credentials {
     }
 
     /// Whether the stored credentials are known. Before that nobody is let in.
+    /// Waits until everything stored is read.
+    pub async fn loaded(&self) {
+        self.tokens.reach(Revision(0)).await;
+        self.certificates.reach(Revision(0)).await;
+    }
+
     pub fn is_synced(&self) -> bool {
         self.tokens.is_synced() && self.certificates.is_synced()
     }

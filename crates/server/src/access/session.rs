@@ -23,7 +23,8 @@ use store::{TransactError, Transaction};
 use tonic::Code;
 
 use super::credentials::{Credentials, CredentialsError, NewToken, after, hash, json, key, prefix};
-use crate::{failure::Failure, pki::hex, random};
+use crate::failure::Failure;
+use drivers::{pki::hex, random};
 
 /// How long a session lasts.
 pub const SESSION: Duration = Duration::from_secs(12 * 3600);

@@ -10,7 +10,7 @@ use orchestrator::execute::{Orchestrator, ResourceView};
 use policy::explain::{Endpoint, Explanation, Query, Side, Stage};
 use wire::trestle::v1::{ExplainResponse, ExplainedSide, ExplainedStep};
 
-use crate::enforcer::span_key;
+use drivers::span::span_key;
 
 /// Replaces the engine's default, which is open, by what the permit lists in force say. Ends that are clusters come with
 /// their blocks, all of which must be permitted.

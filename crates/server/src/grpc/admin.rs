@@ -7,7 +7,9 @@ use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use tonic::{Code, Request, Response, Status};
 use wire::trestle::v1::{self, BackupChunk, BackupRequest, GetStatusRequest, admin_server};
 
-use crate::{config::StoreKind, failure::Failure, parts::Parts, store_failure};
+use drivers::StoreKind;
+
+use crate::{failure::Failure, failure::store_failure, parts::Parts};
 
 /// Size of the pieces a backup is sent in, well below what every gRPC client accepts.
 const CHUNK: usize = 1 << 20;

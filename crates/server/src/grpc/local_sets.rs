@@ -1,26 +1,27 @@
 //! `localv1.Sets` on KPNG's wire: services as one node sees them.
 
+mod view;
+
 use std::{pin::Pin, sync::Arc};
 
 use futures::Stream;
+use life::Life;
 use model::Role;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 use wire::localv1::{OpItem, WatchReq, sets_server::Sets};
 
-use crate::{
-    access::Caller,
-    services::{Due, Services, local::LocalView},
-};
+use self::view::LocalView;
+use crate::access::Caller;
+use drivers::services::{Due, Services};
 
 /// Items on their way to a slow reader; more wait in the catalogue, as the newest state.
 const QUEUE: usize = 256;
 
 pub(super) struct Service {
     pub services: Arc<Services>,
-    pub stop: CancellationToken,
+    pub life: Life,
 }
 
 #[tonic::async_trait]
@@ -34,8 +35,8 @@ impl Sets for Service {
         let caller = request.extensions().get::<Caller>().cloned();
         let (items, stream) = mpsc::channel(QUEUE);
         let watch = Watch { services: Arc::clone(&self.services), caller, items };
-        let (requests, stop) = (request.into_inner(), self.stop.clone());
-        tokio::spawn(async move {
+        let (requests, stop) = (request.into_inner(), self.life.stopping());
+        self.life.spawn_guest("proxy on KPNG's wire", async move {
             let items = watch.items.clone();
             let end = match stop.run_until_cancelled(watch.serve(requests)).await {
                 Some(Ok(())) => return,

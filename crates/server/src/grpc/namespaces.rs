@@ -39,7 +39,9 @@ impl namespaces_server::Namespaces for Service {
     ) -> Reply<DeleteNamespaceResponse> {
         let name = name(&request.get_ref().name)?;
         audit::object(&name);
-        self.0.delete_namespace(&name).await.map_err(Failure::from)?;
+        drivers::orchestration::delete_namespace(&self.0.orchestrator, &self.0.namespaces, &name)
+            .await
+            .map_err(Failure::from)?;
         Ok(Response::new(DeleteNamespaceResponse {}))
     }
 }

@@ -16,6 +16,7 @@ use std::{
 use ::transport::{DialectId, Digest, End, FeedBody, Hub, Revision};
 use bytes::Bytes;
 use inbound::Inbound;
+use life::Life;
 use prost::Message as _;
 use tokio::sync::oneshot;
 use tonic::{Code, Status, body::Body, codegen::Service, server::NamedService};
@@ -27,14 +28,15 @@ use wire::{
 use crate::{
     access::{Caller, Peer},
     audit::Audit,
-    transport::{NODE, SEED},
 };
+use drivers::transport::{NODE, SEED};
 
 /// What both services need.
 #[derive(Clone)]
 pub(super) struct Feed {
     pub hub: Arc<Hub>,
     pub audit: Arc<Audit>,
+    pub life: Life,
 }
 
 /// What tells one node stream from the other.
@@ -146,7 +148,7 @@ impl<P: Protocol> Stream<P> {
         };
         let (answer, opened) = oneshot::channel();
         let inbound = Inbound::new(self.feed.clone(), operation, caller, peer, body);
-        tokio::spawn(inbound.serve::<P>(answer));
+        self.feed.life.spawn_guest("node stream", inbound.serve::<P>(answer));
         let mut response = http::Response::new(Body::new(FeedBody::new(Arc::clone(&self.feed.hub), opened)));
         let kind = http::HeaderValue::from_static("application/grpc");
         response.headers_mut().insert(http::header::CONTENT_TYPE, kind);

@@ -15,10 +15,12 @@ use wire::trestle::v1::{
 
 use crate::{
     audit,
+    failure::store_failure,
     failure::{Failure, chain},
+};
+use drivers::{
     objects::{self, Applied, Document, Objects, ObjectsError, Outcome, Stored},
     policy::Policy,
-    store_failure,
 };
 
 type Reply<T> = Result<Response<T>, Status>;

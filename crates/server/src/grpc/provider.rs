@@ -11,7 +11,8 @@ use wire::provider_raw::{
     ocs_provider_server::OcsProvider,
 };
 
-use crate::{access::Caller, failure::Failure, storage::Storage};
+use crate::{access::Caller, failure::Failure};
+use drivers::storage::Storage;
 
 type Reply<T> = Result<Response<T>, Status>;
 

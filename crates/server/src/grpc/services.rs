@@ -8,7 +8,8 @@ use wire::trestle::v1::{
     ListServicesResponse, ServiceState, services_server,
 };
 
-use crate::services::{Services, view};
+use crate::services_view as view;
+use drivers::services::Services;
 
 pub(super) struct Service(pub Arc<Services>);
 

@@ -15,7 +15,8 @@ use wire::trestle::v1::{
 };
 
 use super::provider::refuse;
-use crate::{audit, failure::Failure, storage::Storage};
+use crate::{audit, failure::Failure};
+use drivers::storage::Storage;
 
 type Reply<T> = Result<Response<T>, Status>;
 

@@ -17,11 +17,9 @@ use wire::{
     trestle::v1::{self, TagDifference, TagEvent, WatchSubscriberRequest, tag_events_server::TagEvents},
 };
 
-use crate::{
-    audit,
-    blocking::blocking,
-    failure::Failure,
-    metrics::Metrics,
+use crate::{audit, failure::Failure, metrics::Metrics};
+use drivers::{
+    blocking,
     tags::{Heard, Tags, Watching, mapping, set},
 };
 

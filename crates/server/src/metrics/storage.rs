@@ -1,7 +1,7 @@
 //! Numbers of the storage provider.
 
 use super::figures::Figure;
-use crate::storage::StorageStats;
+use drivers::storage::StorageStats;
 
 pub(super) const FIGURES: &[Figure<StorageStats>] = &[
     ("storage_consumers_configuring", "Consumers whose storage is being made", |stats| stats.configuring),

@@ -16,12 +16,12 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::rules::RuleBody;
 use crate::{
-    config::StoreKind,
+    failure::store_failure,
     failure::{Failure, Problem},
-    objects::read_entry,
     parts::Parts,
-    store_failure,
 };
+use drivers::StoreKind;
+use drivers::objects::read_entry;
 
 /// The controller as a whole.
 #[derive(Debug, Serialize, ToSchema)]
@@ -183,7 +183,7 @@ pub(super) struct Workload {
 /// All workloads, sorted by namespace, kind and name.
 #[utoipa::path(get, path = "/workloads", tag = "policies", responses((status = 200, body = Vec<Workload>)))]
 pub(super) async fn workloads(State(parts): State<Parts>) -> Json<Vec<Workload>> {
-    let list = crate::blocking::blocking(move || {
+    let list = drivers::blocking(move || {
         let mut list: Vec<Workload> = parts.policy.workloads().into_iter().filter_map(workload).collect();
         list.sort_by(|a, b| (&a.namespace, a.kind, &a.name).cmp(&(&b.namespace, b.kind, &b.name)));
         list
@@ -230,7 +230,7 @@ pub(super) async fn objects(
     let mut snapshot = parts.objects.snapshot(Some(kind)).await?;
     let mut documents = Vec::new();
     while let Some(page) = snapshot.pages.next().await {
-        let page = page.map_err(crate::objects::ObjectsError::Read)?;
+        let page = page.map_err(drivers::objects::ObjectsError::Read)?;
         documents.extend(page.iter().filter_map(read_entry).map(|stored| stored.document.json().clone()));
     }
     Ok(Json(documents))

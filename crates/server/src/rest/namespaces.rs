@@ -89,7 +89,7 @@ pub(super) async fn delete(
 ) -> Result<Json<Done>, Failure> {
     let namespace = name(&namespace)?;
     audit::object(&namespace);
-    parts.delete_namespace(&namespace).await?;
+    drivers::orchestration::delete_namespace(&parts.orchestrator, &parts.namespaces, &namespace).await?;
     Ok(Json(Done {}))
 }
 

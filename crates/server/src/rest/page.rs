@@ -1,7 +1,7 @@
 //! The page, and what every reply of this listener tells browsers.
 
 use axum::{
-    extract::Request,
+    extract::{Request, State},
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
     middleware::Next,
     response::{IntoResponse, Response},
@@ -9,7 +9,11 @@ use axum::{
 use tonic::Code;
 
 use super::body::Path;
-use crate::failure::{Failure, Problem};
+use crate::{
+    config::{Page, PageFile},
+    failure::{Failure, Problem},
+    parts::Parts,
+};
 
 /// Everything comes from here, nothing is written into the document, nobody frames it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -37,8 +41,8 @@ pub(super) async fn guard(request: Request, next: Next) -> Response {
 
 /// The page.
 #[utoipa::path(get, path = "/", tag = "system", security(()), responses((status = 200, content_type = "text/html")))]
-pub(super) async fn index(headers: HeaderMap) -> Response {
-    serve(page::index(), &headers)
+pub(super) async fn index(State(parts): State<Parts>, headers: HeaderMap) -> Result<Response, Failure> {
+    find(parts.config.page, "index.html", &headers)
 }
 
 /// A file of the page.
@@ -46,13 +50,21 @@ pub(super) async fn index(headers: HeaderMap) -> Response {
     (status = 200),
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
-pub(super) async fn file(Path(name): Path<String>, headers: HeaderMap) -> Result<Response, Failure> {
+pub(super) async fn file(
+    State(parts): State<Parts>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    find(parts.config.page, &name, &headers)
+}
+
+fn find(page: Page, name: &str, asked: &HeaderMap) -> Result<Response, Failure> {
     let unknown = || Failure::new(Code::NotFound, format!("the page has no file {name:?}"));
-    Ok(serve(page::file(&name).ok_or_else(unknown)?, &headers))
+    Ok(serve(page(name).ok_or_else(unknown)?, asked))
 }
 
 /// Browsers ask each time, and are told when they have it already.
-fn serve(file: &'static page::File, asked: &HeaderMap) -> Response {
+fn serve(file: PageFile, asked: &HeaderMap) -> Response {
     let headers =
         [(header::CONTENT_TYPE, file.kind), (header::ETAG, file.tag), (header::CACHE_CONTROL, "no-cache")];
     let known = asked.get(header::IF_NONE_MATCH).is_some_and(|tag| tag.as_bytes() == file.tag.as_bytes());

@@ -9,12 +9,12 @@ use tonic::Code;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::{
-    blocking::blocking,
     explain,
     failure::{Failure, Problem},
     parts::Parts,
     reach::{Cell, Group, Level, MOST_ENDS, MOST_GROUPS, Matrix, PlaceKind, Traffic, ends, groups, overview},
 };
+use drivers::blocking;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

@@ -12,7 +12,7 @@ use wire::trestle::v1::{self, ExplainServiceRequest, explain_service_response::O
 use crate::{
     failure::{Failure, Problem},
     parts::Parts,
-    services::view,
+    services_view as view,
 };
 
 /// A service that nodes balance.

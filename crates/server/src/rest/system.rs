@@ -62,6 +62,7 @@ pub(super) async fn metrics(State(parts): State<Parts>) -> Response {
     if let Ok(health) = parts.store.health().await {
         parts.metrics.observe_store(&health);
     }
+    parts.metrics.observe_tags(&parts.tags.stats());
     parts.metrics.observe_nodes(&parts.transport.hub.stats());
     if let Some(storage) = &parts.storage {
         parts.metrics.observe_storage(&storage.stats().await);

@@ -20,9 +20,11 @@ use wire::{
 use super::body::{Body, Done, Path};
 use crate::{
     audit,
-    blocking::blocking,
     failure::{Failure, Problem},
     parts::Parts,
+};
+use drivers::{
+    blocking,
     tags::{mapping, set},
 };
 

@@ -16,7 +16,8 @@ use tonic::Code;
 use watch::{Encoding, NotSynced, Resource, View, encoding_for};
 
 use super::own_node;
-use crate::{access::Caller, failure::Failure, parts::Parts, random};
+use crate::{access::Caller, failure::Failure, parts::Parts};
+use drivers::random;
 
 /// How long a watch lasts if the client does not say: between one and two of these, so that not all end at once.
 const LONGEST: u64 = 7200;

@@ -57,7 +57,7 @@ impl Fixture {
 
     /// Stops the controller and hands back its directory.
     pub async fn stop(self) -> TempDir {
-        self.controller.stop().await;
+        self.controller.stop().await.expect("no task is missing");
         self.dir
     }
 

@@ -67,7 +67,7 @@ impl Harness {
     }
 
     pub async fn stop(self) {
-        self.controller.stop().await;
+        self.controller.stop().await.expect("no task is missing");
     }
 
     pub fn publish(&self, changes: impl IntoIterator<Item = Change>) {

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use model::Role;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::json;
-use server::{Config, Controller, Listen, StorageConfig, private_file};
+use server::{Config, Controller, Listen, PageFile, StorageConfig, private_file};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
@@ -42,13 +42,20 @@ pub fn config(args: &UpArgs, data_dir: PathBuf) -> Config {
     config.listen = Listen { http: args.http, grpc: args.grpc, watch: args.watch };
     (config.plaintext_loopback, config.anonymous_role) = (args.plaintext_loopback, args.anonymous_role);
     config.storage = Some(StorageConfig::nbd(args.nbd));
+    config.page = page_file;
     config
 }
 
 pub async fn serve(path: &Path) -> anyhow::Result<()> {
-    let config = config_file::load(path)?;
+    let mut config = config_file::load(path)?;
+    config.page = page_file;
     log_to_stderr("info,rustls=error");
     run(config, async |_| Ok(())).await
+}
+
+/// The page that is in this binary.
+fn page_file(name: &str) -> Option<PageFile> {
+    ::page::file(name).map(|file| PageFile { kind: file.kind, tag: file.tag, bytes: file.bytes })
 }
 
 /// Serves until asked to stop.
@@ -65,9 +72,9 @@ async fn run(
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
+        _ = controller.faulted() => {}
     }
-    controller.stop().await;
-    Ok(())
+    Ok(controller.stop().await?)
 }
 
 /// Every connection needs a file descriptor, and the usual soft limit is 1024.

@@ -1,0 +1,154 @@
+//! All drivers of a controller, wired: who tells whom.
+
+use std::{path::PathBuf, sync::Arc, time::SystemTime};
+
+use ::services::allot::Ranges;
+use life::Life;
+use orchestrator::{execute::Orchestrator, plan::Pools};
+use store::Store;
+use tokio::sync::watch;
+
+use crate::{
+    config::{CloudConfig, NodesConfig, StoreKind},
+    enforcer::{Enforcer, Rooms},
+    namespaces::{NamespaceError, Namespaces},
+    objects::{Objects, ObjectsError},
+    orchestration::{self, CloudsError},
+    pki::Pki,
+    policy::{Consumer, Follower, Policy, WatchFeed},
+    services::Services,
+    storage::{Storage, StorageConfig, StorageError},
+    tags::Tags,
+    transport::Transport,
+};
+
+/// What drivers are told at start.
+pub struct Options<'a> {
+    pub data_dir: PathBuf,
+    pub store: Store,
+    pub kind: StoreKind,
+    pub pki: Arc<Pki>,
+    pub pools: Pools,
+    pub ranges: Ranges,
+    pub nodes: NodesConfig,
+    /// Further sources of objects for nodes, which somebody else drives.
+    pub sources: &'a [&'a str],
+    pub storage: Option<StorageConfig>,
+    /// Names and addresses this controller is reached by, for certificates.
+    pub names: Vec<String>,
+}
+
+/// Why drivers did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum DriversError {
+    #[error("cannot provide storage")]
+    Storage(#[from] StorageError),
+    #[error("cannot set up the clouds")]
+    Clouds(#[from] CloudsError),
+    #[error("cannot enter the addresses and node ports that Services have")]
+    Allotments(#[source] ObjectsError),
+    #[error("cannot make the default namespace")]
+    Namespace(#[source] NamespaceError),
+}
+
+/// Handles on everything that runs.
+pub struct Drivers {
+    pub store: Store,
+    pub tags: Arc<Tags>,
+    pub namespaces: Namespaces,
+    pub orchestrator: Arc<Orchestrator>,
+    pub objects: Objects,
+    pub policy: Arc<Policy>,
+    /// How far the policy engine knows the resources, in the orchestrator's count of changes.
+    pub enforced: watch::Receiver<u64>,
+    pub services: Arc<Services>,
+    pub watch: Arc<::watch::Cache>,
+    pub transport: Arc<Transport>,
+    pub storage: Option<Arc<Storage>>,
+    enforcer: Enforcer,
+    kind: StoreKind,
+    data_dir: PathBuf,
+}
+
+impl Drivers {
+    /// Starts to follow what is stored. Nothing is made true before [`Self::run`].
+    pub async fn start(options: Options<'_>, life: &Life) -> Result<Self, DriversError> {
+        let Options { data_dir, store, kind, pki, pools, ranges, nodes, sources, storage, names } = options;
+        let tags = Tags::start(store.clone(), life);
+        let namespaces = Namespaces::new(store.clone());
+        let orchestrator =
+            orchestration::load(pools, store.clone(), Arc::clone(&tags), namespaces.clone()).await?;
+        let objects = Objects::new(store.clone(), ranges);
+        objects.adopt_allotments().await.map_err(DriversError::Allotments)?;
+        let storage = match storage {
+            Some(config) => {
+                let (store, orchestrator) = (store.clone(), Arc::clone(&orchestrator));
+                let started = Storage::start(&config, &data_dir, names, store, pki, orchestrator, life);
+                Some(Arc::new(started.await?))
+            }
+            None => None,
+        };
+        let cache = Arc::new(::watch::Cache::new(first_revision()));
+        let transport = Transport::start(&nodes, sources, life);
+        let enforcer = Enforcer::default();
+        let consumers: Vec<Box<dyn Consumer>> = vec![
+            Box::new(WatchFeed(Arc::clone(&cache))),
+            transport.policy_consumer(),
+            Box::new(enforcer.feed()),
+        ];
+        let services = Services::new();
+        let followers: Vec<Box<dyn Follower>> = vec![services.follower(transport.services_source())];
+        Ok(Self {
+            policy: Policy::start(&objects, consumers, followers, life),
+            enforced: enforcer.reached(),
+            store,
+            tags,
+            namespaces,
+            orchestrator,
+            objects,
+            services,
+            watch: cache,
+            transport,
+            storage,
+            enforcer,
+            kind,
+            data_dir,
+        })
+    }
+
+    /// Waits until everything stored is read, however long that takes.
+    pub async fn loaded(&self) {
+        self.tags.loaded().await;
+        self.policy.loaded().await;
+    }
+
+    /// Starts to make things true, once everything is loaded. `name` is what people are told to go to while this
+    /// controller leads.
+    pub async fn run(
+        &mut self,
+        clouds: &[CloudConfig],
+        name: String,
+        life: &Life,
+    ) -> Result<(), DriversError> {
+        self.namespaces.ensure_default().await.map_err(DriversError::Namespace)?;
+        let rooms = Rooms {
+            orchestrator: Arc::clone(&self.orchestrator),
+            tags: Arc::clone(&self.tags),
+            policy: Arc::clone(&self.policy),
+            watch: Arc::clone(&self.watch),
+        };
+        std::mem::take(&mut self.enforcer).start(rooms, life).await;
+        orchestration::add_clouds(&self.orchestrator, clouds, &self.data_dir, life).await?;
+        orchestration::run(Arc::clone(&self.orchestrator), &self.store, &self.kind, name, life);
+        if let Some(storage) = &self.storage {
+            storage.run(life);
+        }
+        Ok(())
+    }
+}
+
+/// Where revisions of the watch API start: later than any of an earlier process, as long as the clock does not go back.
+fn first_revision() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_micros()).unwrap_or(u64::MAX / 2)
+}

@@ -1,0 +1,48 @@
+//! What runs a controller: one driver for each concern, each with its own state and a narrow handle on it.
+//!
+//! ```text
+//!   store ── watch ──► tags ───────────────┐
+//!     ▲        │                           ▼
+//!     │        ├─────► policy ─► transport, watch, enforcer ─► orchestrator ─► clouds
+//!     │        │          └────► services ─► transport              │
+//!     │        └─────► mirror (tokens, certificates)                ▼
+//!     └── objects, namespaces, storage ◄───────────────────────── leader
+//! ```
+//!
+//! In: an open store, and what each driver is told at start ([`Options`]). Out: handles ([`Drivers`]) to ask and to change
+//! things by. Holds: in-memory states that are functions of the store's watch. Every task is one of [`life::Life`]: a
+//! driver that is gone ends the process.
+//!
+//! Not here: who may ask, and how (`server`); what a policy, a tag or a volume is (their own rooms).
+
+mod blocking;
+mod config;
+mod drivers;
+pub mod enforcer;
+mod error;
+mod leader;
+mod mirror;
+pub mod namespaces;
+pub mod objects;
+mod open_store;
+pub mod orchestration;
+pub mod pki;
+pub mod policy;
+pub mod private_file;
+pub mod random;
+pub mod services;
+pub mod span;
+pub mod storage;
+pub mod tags;
+pub mod transport;
+
+pub use blocking::blocking;
+pub use config::{
+    CertificateFiles, CloudConfig, DuplicateNode, EtcdConfig, NodesConfig, PluginConfig, ServicesConfig,
+    ServicesConfigError, StoreKind,
+};
+pub use drivers::{Drivers, DriversError, Options};
+pub use error::chain;
+pub use mirror::Mirror;
+pub use open_store::{OpenStoreError, RestoreStoreError, open_store, restore_store};
+pub use storage::StorageConfig;

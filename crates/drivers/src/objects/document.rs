@@ -1,0 +1,203 @@
+//! Documents: JSON as users wrote it, and the object it describes.
+
+use model::policy::{Object, ObjectId, TypeMeta, UnknownKind, output::Problem, validate};
+use serde::{Deserialize as _, Serialize};
+use serde_json::{Map, Value, json};
+use store::{Entry, ReadError};
+
+use super::parse_error;
+
+/// A document that describes a valid object.
+#[derive(Clone, Debug)]
+pub struct Document {
+    object: Object,
+    id: ObjectId,
+    json: Value,
+}
+
+/// Why a document was not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum DocumentError {
+    #[error("it is not JSON")]
+    Json(#[source] serde_json::Error),
+    #[error(transparent)]
+    Kind(#[from] UnknownKind),
+    #[error("{kind} {name:?} does not have the shape of its kind: {text}")]
+    Shape { kind: String, name: String, text: String },
+    #[error("{id}: {}", list(problems))]
+    Invalid { id: ObjectId, problems: Vec<Problem> },
+}
+
+fn list(problems: &[Problem]) -> String {
+    problems
+        .iter()
+        .map(|problem| format!("{}: {}", problem.path, problem.message))
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
+impl Document {
+    /// Reads and validates. Fields that decide nothing here are kept as they are.
+    pub fn read(bytes: &[u8]) -> Result<Self, DocumentError> {
+        let mut json: Value = serde_json::from_slice(bytes).map_err(DocumentError::Json)?;
+        let types = TypeMeta::deserialize(&json).unwrap_or_default();
+        let kind = types.kind()?;
+        if kind.is_namespaced() {
+            // As kubectl does.
+            let namespace = metadata(&mut json).entry("namespace").or_insert_with(|| "default".into());
+            if namespace.as_str() == Some("") {
+                *namespace = "default".into();
+            }
+        }
+        let object = parse(&json)?;
+        let problems = validate(&object);
+        let id = object.id();
+        if !problems.is_empty() {
+            return Err(DocumentError::Invalid { id, problems });
+        }
+        Ok(Self { object, id, json })
+    }
+
+    pub fn id(&self) -> &ObjectId {
+        &self.id
+    }
+
+    pub fn object(&self) -> &Object {
+        &self.object
+    }
+
+    pub fn json(&self) -> &Value {
+        &self.json
+    }
+
+    /// The document without what the store fills in and what clusters add on export.
+    pub(super) fn essence(&self) -> Value {
+        let mut json = self.json.clone();
+        let metadata = metadata(&mut json);
+        for field in
+            ["uid", "generation", "resourceVersion", "creationTimestamp", "managedFields", "selfLink"]
+        {
+            metadata.remove(field);
+        }
+        json
+    }
+
+    /// The same document with another `spec`.
+    pub(super) fn with_spec(&self, change: impl FnOnce(&mut Map<String, Value>)) -> Self {
+        let mut json = self.json.clone();
+        if let Some(spec) = json.get_mut("spec").and_then(Value::as_object_mut) {
+            change(spec);
+        }
+        let object =
+            parse(&json).expect("fields of the right type were added to a document that has its shape");
+        Self { object, id: self.id.clone(), json }
+    }
+
+    /// The same document under an identity of its own.
+    pub(super) fn identified(&self, uid: &str, generation: i64) -> Self {
+        let mut json = self.json.clone();
+        let fields = metadata(&mut json);
+        fields.insert("uid".to_owned(), uid.into());
+        fields.insert("generation".to_owned(), generation.into());
+        for field in ["resourceVersion", "creationTimestamp", "managedFields", "selfLink"] {
+            fields.remove(field);
+        }
+        let mut object = self.object.clone();
+        let metadata = object.metadata_mut();
+        uid.clone_into(&mut metadata.uid);
+        metadata.generation = generation;
+        Self { object, id: self.id.clone(), json }
+    }
+}
+
+fn parse(json: &Value) -> Result<Object, DocumentError> {
+    let types = TypeMeta::deserialize(json).unwrap_or_default();
+    let kind = types.kind()?;
+    kind.deserialize(json).map_err(|err| DocumentError::Shape {
+        kind: types.kind,
+        name: json["metadata"]["name"].as_str().unwrap_or_default().chars().take(64).collect(),
+        text: err.to_string(),
+    })
+}
+
+fn metadata(json: &mut Value) -> &mut Map<String, Value> {
+    if !json.is_object() {
+        *json = json!({});
+    }
+    let fields = json.as_object_mut().expect("made one above");
+    let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
+    if !metadata.is_object() {
+        *metadata = json!({});
+    }
+    metadata.as_object_mut().expect("made one above")
+}
+
+/// A document with what the store keeps beside it.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// The set it was applied with; empty for none.
+    pub set: String,
+    pub document: Document,
+}
+
+#[derive(Serialize, serde::Deserialize)]
+struct Envelope {
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    set: String,
+    document: Value,
+}
+
+impl Stored {
+    pub fn id(&self) -> &ObjectId {
+        &self.document.id
+    }
+
+    pub fn read(entry: &Entry) -> Result<Self, ReadError> {
+        let envelope: Envelope =
+            serde_json::from_slice(&entry.value).map_err(|err| parse_error(entry, err))?;
+        // What was valid when it was stored is taken as it is: the engine fails closed on what it cannot enforce.
+        let object = parse(&envelope.document).map_err(|err| parse_error(entry, err))?;
+        let id = object.id();
+        Ok(Self { set: envelope.set, document: Document { object, id, json: envelope.document } })
+    }
+
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let envelope = Envelope { set: self.set.clone(), document: self.document.json.clone() };
+        serde_json::to_vec(&envelope).expect("JSON values have no odd keys")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::policy::Kind;
+
+    use super::*;
+
+    #[test]
+    fn a_document_without_namespace_is_in_default() {
+        let document =
+            Document::read(br#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}"#).unwrap();
+        let default = ObjectId { kind: Kind::Pod, namespace: "default".into(), name: "a".into() };
+        assert_eq!(document.id(), &default);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, part) in [
+            ("", "not JSON"),
+            ("[]", "kind"),
+            ("null", "kind"),
+            (r#"{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}"#, "Secret"),
+            (r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","labels":5}}"#, "shape"),
+            (r#"{"apiVersion":"v1","kind":"Pod","metadata":7}"#, "metadata.name"),
+            (
+                r#"{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy","metadata":{"name":"a"},"spec":
+                   {"ingress":[{"from":[{"ipBlock":{"cidr":"10.0.0.0/8","except":["11.0.0.0/9"]}}]}]}}"#,
+                "spec.ingress[0].from[0].ipBlock.except[0]",
+            ),
+        ] {
+            let error = crate::error::chain(&Document::read(text.as_bytes()).unwrap_err());
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! The orchestrator in its house: its tags, its namespaces, its clouds.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use ::tags::{Graph, Request};
+use async_trait::async_trait;
+use cloud_api::{Cloud, CloudError, FakeCloud, grpc::RemoteCloud};
+use life::Life;
+use model::{Leaf, Segment, Site, Subscriber, TagName};
+use orchestrator::{
+    execute::{Deployments, Options, Orchestrator, OrchestratorError, TagBook},
+    plan::Pools,
+};
+use parking_lot::Mutex;
+use store::{Revision, Store};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+use tracing::{info, warn};
+
+use crate::{
+    config::{CloudConfig, PluginConfig, StoreKind},
+    error::chain,
+    leader::Leader,
+    namespaces::{NamespaceError, Namespaces},
+    tags::{TagError, Tags},
+};
+
+/// How often the clouds are compared with what was made.
+const CHECK_EVERY: Duration = Duration::from_secs(300);
+/// Pause before a plugin that does not answer is asked again.
+const PLUGIN_RETRY: Duration = Duration::from_secs(2);
+
+/// Why the clouds could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum CloudsError {
+    #[error("cannot load what was made")]
+    Load(#[source] OrchestratorError),
+    #[error("cannot use the Linux cloud {cloud}")]
+    Linux {
+        cloud: Segment,
+        #[source]
+        err: CloudError,
+    },
+    #[error("cannot use the public cloud {cloud}")]
+    Public {
+        cloud: Segment,
+        #[source]
+        err: CloudError,
+    },
+    #[error("the plugin of cloud {cloud} is at {url:?}, which cannot be used")]
+    Url {
+        cloud: Segment,
+        url: String,
+        #[source]
+        err: tonic::transport::Error,
+    },
+    #[error("cannot read {}", path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        err: io::Error,
+    },
+}
+
+/// Reads what is stored. Nothing happens yet.
+pub async fn load(
+    pools: Pools,
+    store: Store,
+    tags: Arc<Tags>,
+    namespaces: Namespaces,
+) -> Result<Arc<Orchestrator>, CloudsError> {
+    let options =
+        Options { pools, check_every: Some(CHECK_EVERY), awaits_policies: true, ..Options::default() };
+    let book = Book { tags, seen: Mutex::new(Revision(0)) };
+    let loaded = Orchestrator::load(store, Arc::new(book), Arc::new(Sites(namespaces)), options).await;
+    loaded.map_err(CloudsError::Load)
+}
+
+/// Makes the configured clouds known, each as soon as it answers.
+pub async fn add_clouds(
+    orchestrator: &Arc<Orchestrator>,
+    clouds: &[CloudConfig],
+    data_dir: &Path,
+    life: &Life,
+) -> Result<(), CloudsError> {
+    for config in clouds {
+        let cloud = open(config, data_dir).await?;
+        let (orchestrator, name) = (Arc::clone(orchestrator), config.name.clone());
+        let (task, stopping) = (format!("clouds: {name}"), life.stopping());
+        life.spawn_once(task, async move {
+            let added = async {
+                while let Err(err) = orchestrator.add_cloud(name.clone(), Arc::clone(&cloud)).await {
+                    warn!(cloud = %name, error = chain(&err), "a plugin does not answer and is asked again");
+                    tokio::time::sleep(PLUGIN_RETRY).await;
+                }
+                info!(cloud = %name, "a cloud is ready");
+            };
+            stopping.run_until_cancelled(added).await;
+        });
+    }
+    Ok(())
+}
+
+/// Starts the work: at once on a store of our own, in turns with others on a shared one.
+pub fn run(orchestrator: Arc<Orchestrator>, store: &Store, kind: &StoreKind, name: String, life: &Life) {
+    match kind {
+        // Its file is locked: nobody else can work on it.
+        StoreKind::Embedded => life.spawn_to_end("orchestrator", orchestrator.run(life.stopping())),
+        StoreKind::Etcd(_) => {
+            let leader = Leader::new(store.clone(), orchestrator, name);
+            life.spawn_to_end("orchestrator", leader.run(life.stopping()));
+        }
+    }
+}
+
+/// Deletes a namespace that holds no resources.
+pub async fn delete_namespace(
+    orchestrator: &Orchestrator,
+    namespaces: &Namespaces,
+    name: &Segment,
+) -> Result<(), NamespaceError> {
+    let mut names = orchestrator.resources().into_iter().map(|resource| resource.name);
+    if let Some(resource) = names.find(|resource| resource.namespace == *name) {
+        return Err(NamespaceError::NotEmpty { name: name.clone(), resource });
+    }
+    namespaces.delete(name).await
+}
+
+async fn open(config: &CloudConfig, data_dir: &Path) -> Result<Arc<dyn Cloud>, CloudsError> {
+    let name = config.name.clone();
+    match &config.plugin {
+        PluginConfig::Aws(options) => {
+            let opened = cloud_aws::AwsCloud::new(options);
+            Ok(Arc::new(opened.map_err(|err| CloudsError::Public { cloud: name, err })?))
+        }
+        PluginConfig::Azure(options) => {
+            let opened = cloud_azure::AzureCloud::new(options);
+            Ok(Arc::new(opened.map_err(|err| CloudsError::Public { cloud: name, err })?))
+        }
+        PluginConfig::Gcp(options) => {
+            let opened = cloud_gcp::GcpCloud::new(options);
+            Ok(Arc::new(opened.map_err(|err| CloudsError::Public { cloud: name, err })?))
+        }
+        PluginConfig::Ibm(options) => {
+            let opened = cloud_ibm::IbmCloud::new(options);
+            Ok(Arc::new(opened.map_err(|err| CloudsError::Public { cloud: name, err })?))
+        }
+        PluginConfig::Fake {} => Ok(Arc::new(FakeCloud::new(name))),
+        PluginConfig::Linux { uplink } => {
+            let opened = cloud_linux::LinuxCloud::open(
+                name.clone(),
+                data_dir.join("linux"),
+                cloud_linux::Options { uplink: uplink.clone() },
+            )
+            .await;
+            Ok(Arc::new(opened.map_err(|err| CloudsError::Linux { cloud: name, err })?))
+        }
+        PluginConfig::Remote { url, ca, client } => {
+            let bad = |err| CloudsError::Url { cloud: name.clone(), url: url.clone(), err };
+            let mut endpoint = Endpoint::from_shared(url.clone())
+                .map_err(bad)?
+                .connect_timeout(Duration::from_secs(5))
+                .http2_keep_alive_interval(Duration::from_secs(20))
+                .keep_alive_while_idle(true);
+            if let Some(ca) = ca {
+                let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(ca)?));
+                if let Some(client) = client {
+                    tls = tls.identity(Identity::from_pem(read(&client.certificate)?, read(&client.key)?));
+                }
+                endpoint = endpoint.tls_config(tls).map_err(bad)?;
+            }
+            Ok(Arc::new(RemoteCloud::new(name, endpoint.connect_lazy())))
+        }
+    }
+}
+
+fn read(path: &PathBuf) -> Result<Vec<u8>, CloudsError> {
+    fs::read(path).map_err(|err| CloudsError::Read { path: path.clone(), err })
+}
+
+/// The controller's tags, as the orchestrator asks for them.
+struct Book {
+    tags: Arc<Tags>,
+    /// The revision of the last change that was told.
+    seen: Mutex<Revision>,
+}
+
+impl Book {
+    async fn ask(&self, request: Request) -> Result<(), String> {
+        self.tags.request(request).await.map_err(|err| chain(&err))
+    }
+}
+
+#[async_trait]
+impl TagBook for Book {
+    fn graph(&self) -> Option<Graph> {
+        self.tags.snapshot().ok().map(|snapshot| snapshot.graph.clone())
+    }
+
+    async fn changed(&self) {
+        let seen = *self.seen.lock();
+        let now = self.tags.later_than(seen).await;
+        *self.seen.lock() = now;
+    }
+
+    async fn set_leaf(&self, tag: &TagName, leaf: Leaf) -> Result<(), String> {
+        self.ask(Request::SetLeaf { tag: tag.clone(), leaf }).await
+    }
+
+    async fn delete(&self, tag: &TagName) -> Result<(), String> {
+        match self.tags.request(Request::DeleteTag { tag: tag.clone() }).await {
+            Ok(()) | Err(TagError::Refused(::tags::RequestError::NotFound(_))) => Ok(()),
+            Err(err) => Err(chain(&err)),
+        }
+    }
+
+    async fn subscribe(&self, tag: &TagName, subscriber: &Subscriber) -> Result<(), String> {
+        self.ask(Request::Subscribe { tag: tag.clone(), subscriber: subscriber.clone() }).await
+    }
+
+    async fn unsubscribe(&self, tag: &TagName, subscriber: &Subscriber) -> Result<(), String> {
+        self.ask(Request::Unsubscribe { tag: tag.clone(), subscriber: subscriber.clone() }).await
+    }
+}
+
+/// The controller's namespaces, as the orchestrator asks for them.
+struct Sites(Namespaces);
+
+#[async_trait]
+impl Deployments for Sites {
+    async fn deployment(&self, site: &Site) -> Result<Option<String>, String> {
+        match self.0.get(&site.namespace).await {
+            Ok(namespace) => {
+                let id =
+                    namespace.deployments.get(&site.cloud).map(|deployment| deployment.as_str().to_owned());
+                Ok(Some(id.unwrap_or_default()))
+            }
+            Err(NamespaceError::NotFound { .. }) => Ok(None),
+            Err(err) => Err(chain(&err)),
+        }
+    }
+
+    async fn has_namespace(&self, namespace: &Segment) -> Result<bool, String> {
+        match self.0.get(namespace).await {
+            Ok(_) => Ok(true),
+            Err(NamespaceError::NotFound { .. }) => Ok(false),
+            Err(err) => Err(chain(&err)),
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! The policy engine, driven: objects from the store in, updates to its consumers out.
+//!
+//! ```text
+//!   store ── watch objects/ ──► driver ── Event ──► Engine ── Update ──► states, consumers
+//!                                  ▲                  ▲
+//!   derived objects ───────────────┘               explain, view
+//! ```
+//!
+//! Objects that other parts of the controller derive (resources of clouds, as entities) come in beside the stored ones.
+//! A stored object of the same name wins.
+//!
+//! One task is the engine's only writer. It takes in all that is ready, then drains, so that a burst of changes gives
+//! one set of updates. Before the first complete state nothing is told to consumers: an empty engine must not look
+//! like an empty cluster. Not here: how objects are stored (`objects`), what they mean (`policy`).
+
+mod state;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::{FutureExt as _, StreamExt as _};
+use life::Life;
+use model::policy::{Object, ObjectId, output::Update};
+use parking_lot::Mutex;
+use policy::{
+    Engine, Event as EngineEvent, View,
+    explain::{ExplainError, Explanation, Query, Workload},
+};
+use store::{Event, Revision, Watch};
+use tokio::sync::{mpsc, oneshot, watch};
+use tracing::warn;
+
+pub use state::{PolicyState, States};
+
+use crate::{
+    error::chain,
+    objects::{self, Objects},
+    span,
+};
+
+/// Pause before a lost watch is started over.
+const RETRY: Duration = Duration::from_millis(500);
+/// Events taken in before the engine is drained, so that consumers hear something during a long load.
+const BATCH: usize = 16_384;
+
+/// Who is told what the engine computes. Called by one task, in order.
+pub trait Consumer: Send {
+    fn apply(&mut self, updates: &[Update]);
+
+    /// The first complete state has been told.
+    fn synced(&mut self);
+}
+
+/// Who follows the objects themselves, beside the engine. Called by the same task, in order.
+pub trait Follower: Send {
+    fn apply(&mut self, object: &Object);
+
+    fn delete(&mut self, id: &ObjectId);
+
+    /// What was said since the last call belongs together.
+    fn flush(&mut self);
+
+    /// The first complete state has been told.
+    fn synced(&mut self);
+}
+
+/// Tells the cache of the watch API what the engine computes.
+pub struct WatchFeed(pub Arc<::watch::Cache>);
+
+impl Consumer for WatchFeed {
+    fn apply(&mut self, updates: &[Update]) {
+        self.0.apply(updates.iter().cloned());
+    }
+
+    fn synced(&mut self) {
+        self.0.set_synced();
+    }
+}
+
+/// The engine of one controller.
+pub struct Policy {
+    engine: Mutex<Engine>,
+    states: Mutex<States>,
+    /// The revision the engine has reached; none before the first complete state.
+    reached: watch::Sender<Option<Revision>>,
+    derived: mpsc::UnboundedSender<Derived>,
+}
+
+/// A change of derived objects.
+struct Derived {
+    apply: Vec<Object>,
+    delete: Vec<ObjectId>,
+    /// Told when the engine and its consumers have it.
+    done: oneshot::Sender<()>,
+}
+
+impl Policy {
+    pub fn start(
+        objects: &Objects,
+        consumers: Vec<Box<dyn Consumer>>,
+        followers: Vec<Box<dyn Follower>>,
+        life: &Life,
+    ) -> Arc<Self> {
+        let (derived, derivations) = mpsc::unbounded_channel();
+        let policy = Arc::new(Self {
+            engine: Mutex::new(Engine::new()),
+            states: Mutex::default(),
+            reached: watch::Sender::new(None),
+            derived,
+        });
+        let driver = Driver {
+            policy: Arc::clone(&policy),
+            objects: objects.clone(),
+            consumers,
+            followers,
+            known: BTreeSet::new(),
+            derived: BTreeMap::new(),
+            derivations,
+        };
+        life.spawn("policy: engine", driver.run());
+        policy
+    }
+
+    pub fn is_synced(&self) -> bool {
+        self.reached.borrow().is_some()
+    }
+
+    /// Waits for the first complete state.
+    pub async fn loaded(&self) {
+        self.reach(Revision(0)).await;
+    }
+
+    /// Waits until a change of objects is in the engine and with its consumers.
+    pub async fn reach(&self, revision: Revision) {
+        let mut reached = self.reached.subscribe();
+        // The sender lives in self, so the wait cannot fail.
+        let _ = reached.wait_for(|at| at.is_some_and(|at| at >= revision)).await;
+    }
+
+    /// Puts and takes away objects that are not stored. Returns when the engine and its consumers have them.
+    pub async fn derive(&self, apply: Vec<Object>, delete: Vec<ObjectId>) {
+        let (done, is_done) = oneshot::channel();
+        // Without a driver the controller is stopping, and nobody waits for anything.
+        if self.derived.send(Derived { apply, delete, done }).is_ok() {
+            let _ = is_done.await;
+        }
+    }
+
+    /// What one span key should have.
+    pub fn view_of(&self, key: &str) -> View {
+        self.engine.lock().view_of_node(key)
+    }
+
+    pub fn explain(&self, query: &Query) -> Result<Explanation, ExplainError> {
+        self.engine.lock().explain(query)
+    }
+
+    /// Asks the engine something it has no word for here. Short: changes wait meanwhile.
+    pub fn ask<T>(&self, question: impl FnOnce(&Engine) -> T) -> T {
+        question(&self.engine.lock())
+    }
+
+    /// Changes when the engine has taken in a change of objects.
+    pub fn changes(&self) -> watch::Receiver<Option<Revision>> {
+        self.reached.subscribe()
+    }
+
+    /// Every workload, in no order. Resources of clouds are not among them: they speak for themselves.
+    pub fn workloads(&self) -> Vec<Workload> {
+        let is_resource =
+            |workload: &Workload| workload.member.node.as_ref().is_some_and(|key| span::is_cloud(key));
+        self.ask(|engine| engine.workloads().filter(|workload| !is_resource(workload)).collect())
+    }
+
+    /// All policies with their state, sorted.
+    pub fn list(&self) -> Vec<(ObjectId, PolicyState)> {
+        self.states.lock().list()
+    }
+}
+
+struct Driver {
+    policy: Arc<Policy>,
+    objects: Objects,
+    consumers: Vec<Box<dyn Consumer>>,
+    followers: Vec<Box<dyn Follower>>,
+    /// What the engine holds, to find out what is gone when a watch starts over.
+    known: BTreeSet<ObjectId>,
+    derived: BTreeMap<ObjectId, Object>,
+    derivations: mpsc::UnboundedReceiver<Derived>,
+}
+
+impl Driver {
+    async fn run(mut self) {
+        loop {
+            let watch = self.objects.watch(None);
+            self.follow(watch).await;
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    async fn follow(&mut self, mut watch: Watch) {
+        let mut listed = None;
+        loop {
+            let event = tokio::select! {
+                event = watch.next() => event,
+                Some(derived) = self.derivations.recv() => {
+                    self.take_derived(derived);
+                    continue;
+                }
+            };
+            let Some(event) = event else { return };
+            let mut reached = self.take(event, &mut listed);
+            // Whatever else is ready belongs to the same set of updates.
+            for _ in 0..BATCH {
+                let Some(Some(event)) = watch.next().now_or_never() else { break };
+                reached = self.take(event, &mut listed).or(reached);
+            }
+            self.drain();
+            if let Some(revision) = reached {
+                self.tell(revision);
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Takes in one event; the revision the engine has then reached, if that is a whole state.
+    fn take(
+        &mut self,
+        event: Result<Event, store::WatchError>,
+        listed: &mut Option<BTreeSet<ObjectId>>,
+    ) -> Option<Revision> {
+        match event {
+            Ok(Event::Init { .. }) => {
+                *listed = Some(BTreeSet::new());
+                None
+            }
+            Ok(Event::Apply(entry)) => {
+                let stored = objects::read_entry(&entry)?;
+                let id = stored.id().clone();
+                self.policy.engine.lock().handle_event(EngineEvent::Apply(stored.document.object()));
+                self.followers.iter_mut().for_each(|follower| follower.apply(stored.document.object()));
+                self.policy.states.lock().seen(&id, stored.document.object().metadata().generation);
+                self.known.insert(id.clone());
+                match listed {
+                    Some(listed) => {
+                        listed.insert(id);
+                        None
+                    }
+                    None => Some(entry.modified),
+                }
+            }
+            Ok(Event::InitDone { revision }) => {
+                let listed = listed.take().unwrap_or_default();
+                let gone: Vec<_> = self.known.difference(&listed).cloned().collect();
+                gone.iter().for_each(|id| self.delete(id));
+                Some(revision)
+            }
+            Ok(Event::Delete { key, revision }) => {
+                if let Some(id) = objects::read_key(&key) {
+                    self.delete(&id);
+                }
+                Some(revision)
+            }
+            Err(err) => {
+                warn!(error = chain(&err), "the watch on objects was lost and is started over");
+                None
+            }
+        }
+    }
+
+    fn delete(&mut self, id: &ObjectId) {
+        self.known.remove(id);
+        let event = match self.derived.get(id) {
+            Some(object) => EngineEvent::Apply(object),
+            None => EngineEvent::Delete(id),
+        };
+        self.policy.engine.lock().handle_event(event);
+        self.followers.iter_mut().for_each(|follower| follower.delete(id));
+        self.policy.states.lock().gone(id);
+    }
+
+    fn take_derived(&mut self, Derived { apply, delete, done }: Derived) {
+        for object in apply {
+            let id = object.id();
+            if !self.known.contains(&id) {
+                self.policy.engine.lock().handle_event(EngineEvent::Apply(&object));
+            }
+            self.derived.insert(id, object);
+        }
+        for id in delete {
+            if self.derived.remove(&id).is_some() && !self.known.contains(&id) {
+                self.policy.engine.lock().handle_event(EngineEvent::Delete(&id));
+            }
+        }
+        self.drain();
+        // Whoever asked may have gone.
+        let _ = done.send(());
+    }
+
+    fn drain(&mut self) {
+        self.followers.iter_mut().for_each(|follower| follower.flush());
+        let mut updates = Vec::new();
+        {
+            let mut engine = self.policy.engine.lock();
+            while let Some(update) = engine.poll_update() {
+                updates.push(update);
+            }
+        }
+        if updates.is_empty() {
+            return;
+        }
+        self.policy.states.lock().apply(&updates);
+        self.consumers.iter_mut().for_each(|consumer| consumer.apply(&updates));
+    }
+
+    fn tell(&mut self, revision: Revision) {
+        let first = self.policy.reached.borrow().is_none();
+        if first {
+            self.consumers.iter_mut().for_each(|consumer| consumer.synced());
+            self.followers.iter_mut().for_each(|follower| follower.synced());
+        }
+        self.policy.reached.send_replace(Some(revision));
+    }
+}

@@ -1,0 +1,160 @@
+//! Services on the controller: follows objects, tells nodes, and answers questions.
+//!
+//! ```text
+//!   objects ─► Follower ─► Catalog ─► changes ─┬─► transport: every node
+//!                             ▲                └─► subscriptions: proxies that speak KPNG (`localv1.Sets`)
+//!                          list, get, explain
+//! ```
+//!
+//! Not here: what changes (`services::Catalog`), how nodes are reached (`transport`).
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Weak},
+};
+
+use ::services::{
+    Catalog, Change,
+    explain::{Explanation, Query, explain},
+};
+use ::transport::{Source, SpanChange};
+use model::{
+    policy::{Object, ObjectId},
+    service::ServiceName,
+};
+use node_services::evaluate::NotUnderstood;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::Notify;
+use wire::{
+    service::node_service,
+    trestle::v1::{NodeEndpointSlice, NodeFacts, ObjectKind},
+};
+
+use crate::{policy::Follower, transport::objects};
+
+/// The services of one controller.
+#[derive(Default)]
+pub struct Services {
+    catalog: RwLock<Catalog>,
+    subscriptions: Mutex<Vec<Weak<Subscription>>>,
+}
+
+/// What one reader has not looked at yet. Bounded by the number of services, however slow the reader is.
+#[derive(Default)]
+pub struct Subscription {
+    due: Mutex<Due>,
+    pub changed: Notify,
+}
+
+/// Services to look at again.
+#[derive(Debug, Default)]
+pub struct Due {
+    pub services: BTreeSet<ServiceName>,
+    /// Nodes whose zone may have changed.
+    pub nodes: BTreeSet<String>,
+}
+
+impl Services {
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Who the driver of objects tells, and through which nodes are told.
+    pub fn follower(self: &Arc<Self>, source: Source) -> Box<dyn Follower> {
+        Box::new(Feed { services: Arc::clone(self), source })
+    }
+
+    /// Reads the state; changes wait meanwhile.
+    pub fn read<T>(&self, ask: impl FnOnce(&Catalog) -> T) -> T {
+        ask(&self.catalog.read())
+    }
+
+    pub fn explain(&self, query: &Query) -> Result<Explanation, NotUnderstood> {
+        explain(&self.catalog.read(), query)
+    }
+
+    /// From now on; a reader looks at everything first.
+    pub fn subscribe(&self) -> Arc<Subscription> {
+        let subscription = Arc::new(Subscription::default());
+        let mut all = self.subscriptions.lock();
+        all.retain(|one| one.strong_count() > 0);
+        all.push(Arc::downgrade(&subscription));
+        subscription
+    }
+
+    fn tell(&self, changes: &[Change]) {
+        let subscriptions: Vec<_> = self.subscriptions.lock().iter().filter_map(Weak::upgrade).collect();
+        for subscription in subscriptions {
+            subscription.due.lock().add(changes);
+            subscription.changed.notify_one();
+        }
+    }
+}
+
+impl Subscription {
+    pub fn take(&self) -> Due {
+        std::mem::take(&mut *self.due.lock())
+    }
+}
+
+impl Due {
+    fn add(&mut self, changes: &[Change]) {
+        for change in changes {
+            match change {
+                Change::Service(name, _) | Change::Slice { service: name, .. } => {
+                    self.services.insert(name.clone());
+                }
+                Change::Node(name, _) => {
+                    self.nodes.insert(name.clone());
+                }
+            }
+        }
+    }
+}
+
+struct Feed {
+    services: Arc<Services>,
+    source: Source,
+}
+
+impl Follower for Feed {
+    fn apply(&mut self, object: &Object) {
+        self.services.catalog.write().apply(object);
+    }
+
+    fn delete(&mut self, id: &ObjectId) {
+        self.services.catalog.write().delete(id);
+    }
+
+    fn flush(&mut self) {
+        let changes = self.services.catalog.write().take_changes();
+        if !changes.is_empty() {
+            self.source.publish(changes.iter().map(publication));
+            self.services.tell(&changes);
+        }
+    }
+
+    fn synced(&mut self) {
+        self.source.synced();
+    }
+}
+
+fn publication(change: &Change) -> ::transport::Change {
+    match change {
+        Change::Node(name, Some(facts)) => {
+            let span = SpanChange::Nodes([Arc::from(name.as_str())].into());
+            objects::put(ObjectKind::NodeFacts, name, &NodeFacts::from(facts), span)
+        }
+        Change::Node(name, None) => objects::remove(ObjectKind::NodeFacts, name),
+        Change::Slice { key, slice: Some(slice), .. } => {
+            let message = NodeEndpointSlice::from(&**slice);
+            objects::put(ObjectKind::EndpointSlice, key, &message, SpanChange::Everyone)
+        }
+        Change::Slice { key, slice: None, .. } => objects::remove(ObjectKind::EndpointSlice, key),
+        Change::Service(name, Some(service)) => {
+            let message = node_service(name, service);
+            objects::put(ObjectKind::Service, &name.to_string(), &message, SpanChange::Everyone)
+        }
+        Change::Service(name, None) => objects::remove(ObjectKind::Service, &name.to_string()),
+    }
+}

@@ -1,0 +1,186 @@
+//! Tags as a service: requests in, facts in the store, and the graph that follows them.
+//!
+//! ```text
+//!   callers ─ Request ─► writer ─ one transaction per batch ─► store
+//!      ▲                  │ judges each on top of the last        │ watch
+//!      └──── replies ─────┘                                       ▼
+//!   readers ◄─ snapshot ─ current graph ◄────────────────────  follower ─ Change ─► events ─► watchers
+//! ```
+//!
+//! In: requests, and every committed transaction below `tags/`, also of other controllers. Out: snapshots of the
+//! graph, and for each subscriber its effective changes, once. Holds: the graph at one revision.
+//!
+//! Every transaction replaces `tags/guard` and requires it unchanged, so that writers anywhere take turns: no two
+//! of them can each add half of a cycle. The guard is a transaction's last write and thus its end in the watch.
+
+mod convert;
+mod events;
+mod follow;
+mod keys;
+mod write;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use life::Life;
+use model::Subscriber;
+use store::{Revision, Store};
+use tags::{Graph, Request, RequestError};
+use tokio::sync::{mpsc, oneshot, watch};
+
+pub use convert::{mapping, set};
+pub use events::{Heard, TooOld, Watching};
+
+/// Requests that may wait for the writer. More than a thousand waiting means seconds of delay; callers beyond
+/// that wait for a place, bounded by their own deadline.
+const QUEUE: usize = 1024;
+/// Changes whose effect is still to be computed. When full, the follower waits, and with it the writers.
+const CHANGES: usize = 1024;
+
+/// The graph as of one revision.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    pub graph: Graph,
+    /// The last transaction in it.
+    pub revision: Revision,
+    /// The transaction that last replaced the guard; 0 if there is none.
+    guard: Revision,
+}
+
+/// Why a request did not come true.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum TagError {
+    #[error(transparent)]
+    Refused(#[from] RequestError),
+    #[error("cannot write tags to the store")]
+    Store(#[source] store::TransactError),
+    #[error("cannot read tags from the store")]
+    Read(#[source] store::ReadError),
+    #[error("other controllers kept changing tags meanwhile; try again")]
+    Busy,
+    #[error("the controller is stopping")]
+    Stopping,
+    #[error("tags are not loaded yet; try again in a second")]
+    NotLoaded,
+}
+
+/// The tags of one controller.
+pub struct Tags {
+    current: ArcSwap<Snapshot>,
+    /// The revision `current` has reached; none before the first complete state.
+    reached: watch::Sender<Option<Revision>>,
+    requests: mpsc::Sender<Job>,
+    events: events::Events,
+    /// Requests that wait for the writer.
+    queued: AtomicUsize,
+}
+
+/// Figures of the tags.
+#[derive(Clone, Copy, Debug)]
+pub struct TagStats {
+    pub tags: usize,
+    /// The revision the graph has reached.
+    pub revision: Revision,
+    /// Requests that wait for the writer.
+    pub queued: usize,
+}
+
+/// One request and where its verdict goes.
+struct Job {
+    request: Request,
+    verdict: oneshot::Sender<Result<(), TagError>>,
+}
+
+impl Tags {
+    /// Starts to follow and to write.
+    pub fn start(store: Store, life: &Life) -> Arc<Self> {
+        let (requests, jobs) = mpsc::channel(QUEUE);
+        let (changes_tx, changes_rx) = mpsc::channel(CHANGES);
+        let tags = Arc::new(Self {
+            current: ArcSwap::default(),
+            reached: watch::Sender::new(None),
+            requests,
+            events: events::Events::new(),
+            queued: AtomicUsize::new(0),
+        });
+        life.spawn("tags: follower", follow::run(Arc::clone(&tags), store.clone(), changes_tx));
+        life.spawn("tags: writer", write::run(Arc::clone(&tags), store, jobs));
+        life.spawn("tags: events", events::run(Arc::clone(&tags), changes_rx));
+        tags
+    }
+
+    pub fn is_synced(&self) -> bool {
+        self.reached.borrow().is_some()
+    }
+
+    /// The graph as it is. Taking it costs nothing and holds nobody up.
+    pub fn snapshot(&self) -> Result<Arc<Snapshot>, TagError> {
+        if self.is_synced() { Ok(self.current.load_full()) } else { Err(TagError::NotLoaded) }
+    }
+
+    pub fn stats(&self) -> TagStats {
+        let snapshot = self.current.load();
+        TagStats {
+            tags: snapshot.graph.name_count(),
+            revision: snapshot.revision,
+            queued: self.queued.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Makes a request come true, durably. What is read afterwards shows it.
+    pub async fn request(&self, request: Request) -> Result<(), TagError> {
+        if !self.is_synced() {
+            return Err(TagError::NotLoaded);
+        }
+        let (verdict, answer) = oneshot::channel();
+        self.requests.send(Job { request, verdict }).await.map_err(|_| TagError::Stopping)?;
+        answer.await.map_err(|_| TagError::Stopping)?
+    }
+
+    /// The effective changes of one subscriber from now on, or after a revision.
+    pub async fn watch(&self, subscriber: Subscriber, after: Option<Revision>) -> Result<Watching, TooOld> {
+        self.events.watch(subscriber, after).await
+    }
+
+    /// Waits until the graph is at a later revision than this one, and says at which.
+    pub async fn later_than(&self, seen: Revision) -> Revision {
+        let mut reached = self.reached.subscribe();
+        match reached.wait_for(|at| at.is_some_and(|at| at > seen)).await {
+            Ok(at) => at.unwrap_or(seen),
+            // The sender lives in self, so the wait cannot fail.
+            Err(_) => seen,
+        }
+    }
+
+    /// Waits for the first complete state.
+    pub async fn loaded(&self) {
+        self.reach(Revision(0)).await;
+    }
+
+    async fn reach(&self, revision: Revision) {
+        let mut reached = self.reached.subscribe();
+        // The sender lives in self, so the wait cannot fail.
+        let _ = reached.wait_for(|at| at.is_some_and(|at| at >= revision)).await;
+    }
+
+    /// Waits until a snapshot that turned out to be old is not the current one any more.
+    async fn leave(&self, old: &Snapshot, guard: Option<Revision>) {
+        match guard {
+            Some(guard) if guard > old.revision => self.reach(guard).await,
+            // The guard is gone, or was there before: the news is on its way or has just come.
+            _ => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+
+    fn publish(&self, snapshot: Snapshot) {
+        let revision = snapshot.revision;
+        self.current.store(Arc::new(snapshot));
+        self.reached.send_replace(Some(revision));
+    }
+}

@@ -1,0 +1,77 @@
+//! The writer: judges requests and stores what they ask for, many to a transaction.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use store::{Revision, Store, TransactError};
+use tags::Batch;
+use tokio::sync::mpsc;
+
+use super::{Job, TagError, Tags, keys};
+
+/// Requests judged together. Their facts share one fsync.
+const BATCH: usize = 512;
+/// Tries before a batch gives way to other controllers' writes.
+const TRIES: usize = 32;
+
+pub(super) async fn run(tags: Arc<Tags>, store: Store, mut jobs: mpsc::Receiver<Job>) {
+    let mut batch = Vec::with_capacity(BATCH);
+    while jobs.recv_many(&mut batch, BATCH).await > 0 {
+        tags.queued.store(jobs.len(), Ordering::Relaxed);
+        let results = write(&tags, &store, &batch).await;
+        // Together they may be too large for one transaction although each alone is not.
+        if batch.len() > 1 && results.iter().any(is_too_large) {
+            for job in batch.drain(..) {
+                let mut result = write(&tags, &store, std::slice::from_ref(&job)).await;
+                answer(job, result.pop().unwrap_or(Err(TagError::Stopping)));
+            }
+            continue;
+        }
+        batch.drain(..).zip(results).for_each(|(job, result)| answer(job, result));
+    }
+}
+
+fn is_too_large(result: &Result<(), TagError>) -> bool {
+    matches!(result, Err(TagError::Store(TransactError::TooLarge { .. })))
+}
+
+fn answer(job: Job, result: Result<(), TagError>) {
+    // A caller that went away wants no answer.
+    let _ = job.verdict.send(result);
+}
+
+/// Judges the requests in order and commits all that are accepted. One verdict per request.
+async fn write(tags: &Tags, store: &Store, jobs: &[Job]) -> Vec<Result<(), TagError>> {
+    for _ in 0..TRIES {
+        let snapshot = tags.current.load_full();
+        let mut batch = Batch::new(&snapshot.graph);
+        let verdicts: Vec<_> =
+            jobs.iter().map(|job| batch.add(&job.request).map_err(TagError::from)).collect();
+        let plan = batch.finish();
+        if plan.is_empty() {
+            // No commit proves that the verdicts rest on the newest state, so ask.
+            match store.get(&keys::guard()).await {
+                Ok(guard) => match guard.map_or(Revision(0), |entry| entry.modified) {
+                    newest if newest == snapshot.guard => return verdicts,
+                    newest => tags.leave(&snapshot, Some(newest)).await,
+                },
+                Err(err) => return jobs.iter().map(|_| Err(TagError::Read(err.clone()))).collect(),
+            }
+            continue;
+        }
+        match store.transact(keys::transaction(plan, snapshot.guard)).await {
+            Ok(committed) => {
+                tags.reach(committed.revision).await;
+                return verdicts;
+            }
+            // Another controller was first: judge again on what it left.
+            Err(TransactError::Conflict { found, .. }) => tags.leave(&snapshot, found).await,
+            Err(err) => return all(verdicts, &TagError::Store(err)),
+        }
+    }
+    jobs.iter().map(|_| Err(TagError::Busy)).collect()
+}
+
+/// Nothing was stored: what was accepted fails with this, what was refused stays refused.
+fn all(verdicts: Vec<Result<(), TagError>>, error: &TagError) -> Vec<Result<(), TagError>> {
+    verdicts.into_iter().map(|verdict| verdict.and_then(|()| Err(error.clone()))).collect()
+}

@@ -1,0 +1,99 @@
+//! The code of each error of the drivers.
+
+use cloud_api::CloudErrorKind;
+use drivers::{namespaces::NamespaceError, objects::ObjectsError, tags::TagError};
+use orchestrator::execute::OrchestratorError;
+use services::allot::AllotError;
+use tags::RequestError;
+use tonic::Code;
+
+use super::{Failure, store_failure};
+
+impl From<ObjectsError> for Failure {
+    fn from(error: ObjectsError) -> Self {
+        match &error {
+            ObjectsError::NotFound { .. } => Failure::from_error(Code::NotFound, &error),
+            ObjectsError::Twice(_) => Failure::from_error(Code::InvalidArgument, &error),
+            ObjectsError::Allot(AllotError::Taken { .. }) => Failure::from_error(Code::AlreadyExists, &error),
+            ObjectsError::Allot(AllotError::Exhausted { .. }) => {
+                Failure::from_error(Code::ResourceExhausted, &error)
+            }
+            ObjectsError::Allot(AllotError::NoFamily { .. }) => {
+                Failure::from_error(Code::FailedPrecondition, &error)
+            }
+            ObjectsError::Busy => Failure::from_error(Code::Aborted, &error),
+            ObjectsError::Read(err) => store_failure::read(&error, err),
+            ObjectsError::Write(err) => store_failure::transact(&error, err),
+        }
+    }
+}
+
+impl From<NamespaceError> for Failure {
+    fn from(error: NamespaceError) -> Self {
+        match &error {
+            NamespaceError::NotFound { .. } => Failure::from_error(Code::NotFound, &error),
+            NamespaceError::NotEmpty { .. } => Failure::from_error(Code::FailedPrecondition, &error),
+            NamespaceError::DeleteDefault => Failure::from_error(Code::FailedPrecondition, &error),
+            NamespaceError::Read(err) => store_failure::read(&error, err),
+            NamespaceError::Write { err, .. } => store_failure::transact(&error, err),
+        }
+    }
+}
+
+impl From<TagError> for Failure {
+    fn from(error: TagError) -> Self {
+        match &error {
+            TagError::Refused(refused) => Failure::from_error(refusal_code(refused), &error),
+            TagError::Store(err) => store_failure::transact(&error, err),
+            TagError::Read(err) => store_failure::read(&error, err),
+            TagError::Busy => Failure::from_error(Code::Aborted, &error),
+            TagError::Stopping | TagError::NotLoaded => Failure::from_error(Code::Unavailable, &error),
+        }
+    }
+}
+
+fn refusal_code(refused: &RequestError) -> Code {
+    match refused {
+        RequestError::NotFound(_) | RequestError::MemberNotFound { .. } | RequestError::NotAMember { .. } => {
+            Code::NotFound
+        }
+        RequestError::Kind { .. } | RequestError::Cycle { .. } => Code::FailedPrecondition,
+        RequestError::EmptyLeaf { .. } => Code::InvalidArgument,
+    }
+}
+
+impl From<OrchestratorError> for Failure {
+    fn from(error: OrchestratorError) -> Self {
+        use OrchestratorError as E;
+        let code = match &error {
+            E::UnknownResource { .. }
+            | E::UnknownTag { .. }
+            | E::UnknownRule { .. }
+            | E::UnknownLink { .. }
+            | E::UnknownJob { .. }
+            | E::UnknownCloud { .. }
+            | E::UnknownNamespace { .. } => Code::NotFound,
+            E::ResourceExists { .. } | E::TagExists { .. } => Code::AlreadyExists,
+            E::JobEnded { .. } | E::Leaving { .. } | E::Problem(_) => Code::FailedPrecondition,
+            E::Cloud { err, .. } => match err.kind {
+                CloudErrorKind::Invalid => Code::InvalidArgument,
+                CloudErrorKind::NotFound => Code::NotFound,
+                CloudErrorKind::Conflict => Code::FailedPrecondition,
+                CloudErrorKind::Unsupported => Code::Unimplemented,
+                CloudErrorKind::Throttled => Code::ResourceExhausted,
+                // Not UNAVAILABLE, which says that this controller cannot be reached and that nothing happened.
+                CloudErrorKind::Unavailable => Code::Unknown,
+            },
+            E::NoSpace(_) => Code::ResourceExhausted,
+            E::Superseded => Code::Aborted,
+            E::Timeout { .. } => Code::DeadlineExceeded,
+            E::Write(err) => return store_failure::transact(&error, err),
+            E::Read(err) => return store_failure::read(&error, err),
+            // Another controller can do it at once, this one perhaps in a few seconds.
+            E::NotLeading { .. } => Code::FailedPrecondition,
+            E::Tags { .. } | E::Namespaces { .. } | E::NotLoaded | E::NotReady { .. } => Code::Unavailable,
+            E::Panicked { .. } | E::Unbelievable { .. } => Code::Internal,
+        };
+        Failure::from_error(code, &error)
+    }
+}
