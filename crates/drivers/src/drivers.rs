@@ -15,7 +15,7 @@ use crate::{
     objects::{Objects, ObjectsError},
     orchestration::{self, CloudsError},
     pki::Pki,
-    policy::{Consumer, Follower, Policy, WatchFeed},
+    policy::{Consumer, ObjectFollower, Policy, WatchFeed},
     services::Services,
     storage::{Storage, StorageConfig, StorageError},
     tags::Tags,
@@ -97,7 +97,7 @@ impl Drivers {
             Box::new(enforcer.feed()),
         ];
         let services = Services::new();
-        let followers: Vec<Box<dyn Follower>> = vec![services.follower(transport.services_source())];
+        let followers: Vec<Box<dyn ObjectFollower>> = vec![services.follower(transport.services_source())];
         Ok(Self {
             policy: Policy::start(&objects, consumers, followers, life),
             enforced: enforcer.reached(),

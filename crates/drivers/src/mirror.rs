@@ -4,37 +4,32 @@
 //! An entry that does not parse is left out and logged, so it grants nothing; a lost watch is started over,
 //! and meanwhile the last state serves.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
-use futures::StreamExt as _;
 use life::Life;
 use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
-use store::{Entry, Event, Key, Prefix, Revision, Store, Watch, WatchFrom};
+use store::{
+    Entry, Key, Prefix, Revision, Store,
+    follow::{Follower, Progress, Step},
+};
 use tokio::sync::watch;
 use tracing::warn;
-
-use crate::error::chain;
-
-/// Pause before a lost watch is started over.
-const RETRY: Duration = Duration::from_millis(500);
 
 /// Values of one type below one prefix, by the last segment of their key.
 pub struct Mirror<T> {
     values: RwLock<BTreeMap<String, Arc<T>>>,
-    /// The revision the values have reached; none before the first complete state.
-    reached: watch::Sender<Option<Revision>>,
+    progress: Progress,
 }
 
 impl<T: DeserializeOwned + Send + Sync + 'static> Mirror<T> {
     /// Starts to follow `prefix`.
     pub fn start(store: Store, prefix: Prefix, life: &Life) -> Arc<Self> {
-        let mirror = Arc::new(Self { values: RwLock::default(), reached: watch::Sender::new(None) });
+        let task = format!("mirror of {prefix}");
+        let follower = Follower::new(store, prefix);
+        let mirror = Arc::new(Self { values: RwLock::default(), progress: follower.progress() });
         let following = Arc::clone(&mirror);
-        life.spawn(
-            format!("mirror of {}", prefix.as_str()),
-            async move { following.follow(store, prefix).await },
-        );
+        life.spawn(task, async move { following.follow(follower).await });
         mirror
     }
 
@@ -48,49 +43,35 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Mirror<T> {
     }
 
     pub fn is_synced(&self) -> bool {
-        self.reached.borrow().is_some()
+        self.progress.reached().is_some()
     }
 
     /// The revision the values have reached, to wait for the next.
     pub fn changes(&self) -> watch::Receiver<Option<Revision>> {
-        self.reached.subscribe()
+        self.progress.changes()
     }
 
     /// Waits until a transaction that touched the prefix is seen here.
     pub async fn reach(&self, revision: Revision) {
-        let mut reached = self.reached.subscribe();
-        // The sender lives in self, so the wait cannot fail.
-        let _ = reached.wait_for(|at| at.is_some_and(|at| at >= revision)).await;
+        self.progress.reach(revision).await;
     }
 
-    async fn follow(&self, store: Store, prefix: Prefix) {
-        loop {
-            self.follow_once(store.watch(&prefix, WatchFrom::Start)).await;
-            tokio::time::sleep(RETRY).await;
-        }
-    }
-
-    async fn follow_once(&self, mut watch: Watch) {
+    async fn follow(&self, mut follower: Follower) {
         let mut loading = None;
-        while let Some(event) = watch.next().await {
-            match event {
-                Ok(Event::Init { .. }) => loading = Some(BTreeMap::new()),
-                Ok(Event::Apply(entry)) => match &mut loading {
+        loop {
+            match follower.next().await {
+                Step::Begin => loading = Some(BTreeMap::new()),
+                Step::Apply(entry) => match &mut loading {
                     Some(values) => put(values, &entry),
-                    None => {
-                        put(&mut self.values.write(), &entry);
-                        self.reached.send_replace(Some(entry.modified));
-                    }
+                    None => put(&mut self.values.write(), &entry),
                 },
-                Ok(Event::InitDone { revision }) => {
-                    *self.values.write() = loading.take().unwrap_or_default();
-                    self.reached.send_replace(Some(revision));
+                Step::Delete { key, .. } => drop(self.values.write().remove(&name(&key))),
+                Step::Complete { revision } => {
+                    if let Some(values) = loading.take() {
+                        *self.values.write() = values;
+                    }
+                    follower.took_in(revision);
                 }
-                Ok(Event::Delete { key, revision }) => {
-                    self.values.write().remove(&name(&key));
-                    self.reached.send_replace(Some(revision));
-                }
-                Err(err) => warn!(error = chain(&err), "a watch on the store was lost and is started over"),
             }
         }
     }

@@ -12,6 +12,7 @@ mod allotments;
 mod difference;
 mod document;
 mod plan;
+mod unreadable;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,10 +21,14 @@ use std::{
 
 use futures::StreamExt as _;
 use model::policy::{Kind, ObjectId};
-use store::{Entry, Key, Prefix, ReadError, Revision, Store, TransactError, Transaction, Watch, WatchFrom};
+use store::{
+    Entry, Key, Prefix, ReadError, Revision, Store, TransactError, Transaction, Watch, WatchFrom,
+    follow::Follower,
+};
 
 pub use document::{Document, Stored};
 pub use plan::{Applied, Outcome};
+pub use unreadable::Unreadable;
 
 use allotments::Allotments;
 use plan::Found;
@@ -129,6 +134,11 @@ impl Objects {
         self.store.snapshot(&of_kind(kind)).await.map_err(ObjectsError::Read)
     }
 
+    /// All objects, for as long as somebody follows.
+    pub fn follow(&self) -> Follower {
+        Follower::new(self.store.clone(), prefix())
+    }
+
     pub fn watch(&self, kind: Option<Kind>) -> Watch {
         self.store.watch(&of_kind(kind), WatchFrom::Start)
     }
@@ -144,8 +154,7 @@ impl Objects {
             let mut found = BTreeMap::new();
             for id in ids.clone() {
                 if let Some(entry) = self.store.get(&key(id)).await.map_err(ObjectsError::Read)? {
-                    let stored = Stored::read(&entry).map_err(ObjectsError::Read)?;
-                    found.insert(id.clone(), (stored, entry.modified));
+                    found.insert(id.clone(), (Stored::read(&entry).ok(), entry.modified));
                 }
             }
             let allotments = if ids.clone().any(|id| id.kind == Kind::Service) {
@@ -213,15 +222,22 @@ pub fn read_key(key: &Key) -> Option<ObjectId> {
     Some(ObjectId { kind: Kind::from_name(kind)?, namespace: namespace.to_owned(), name: key.name().ok()? })
 }
 
-/// Reads an entry of a watch or a snapshot; none, with a warning, if it makes no sense.
+/// What an entry of a watch holds; none if its key is no object's.
+pub fn read(entry: &Entry) -> Option<Result<Stored, Box<Unreadable>>> {
+    let err = match Stored::read(entry) {
+        Ok(stored) => return Some(Ok(stored)),
+        Err(err) => err,
+    };
+    let id = read_key(&entry.key)?;
+    let document = document::raw(entry).unwrap_or_default();
+    let unreadable = Unreadable::new(id, &document, chain(&err));
+    tracing::warn!(key = entry.key.as_str(), "{}", unreadable.told());
+    Some(Err(Box::new(unreadable)))
+}
+
+/// Reads an entry of a snapshot; none if it cannot be read, which the policy driver tells ([`read`]).
 pub fn read_entry(entry: &Entry) -> Option<Stored> {
-    match Stored::read(entry) {
-        Ok(stored) => Some(stored),
-        Err(err) => {
-            tracing::warn!(key = entry.key.as_str(), error = chain(&err), "a stored object is left out");
-            None
-        }
-    }
+    Stored::read(entry).ok()
 }
 
 /// For errors about one object.

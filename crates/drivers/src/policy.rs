@@ -17,11 +17,13 @@ mod state;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
 };
 
-use futures::{FutureExt as _, StreamExt as _};
+use futures::FutureExt as _;
 use life::Life;
 use model::policy::{Object, ObjectId, output::Update};
 use parking_lot::Mutex;
@@ -29,20 +31,19 @@ use policy::{
     Engine, Event as EngineEvent, View,
     explain::{ExplainError, Explanation, Query, Workload},
 };
-use store::{Event, Revision, Watch};
+use store::{
+    Revision,
+    follow::{Follower, Progress, Step},
+};
 use tokio::sync::{mpsc, oneshot, watch};
-use tracing::warn;
 
 pub use state::{PolicyState, States};
 
 use crate::{
-    error::chain,
     objects::{self, Objects},
     span,
 };
 
-/// Pause before a lost watch is started over.
-const RETRY: Duration = Duration::from_millis(500);
 /// Events taken in before the engine is drained, so that consumers hear something during a long load.
 const BATCH: usize = 16_384;
 
@@ -55,7 +56,7 @@ pub trait Consumer: Send {
 }
 
 /// Who follows the objects themselves, beside the engine. Called by the same task, in order.
-pub trait Follower: Send {
+pub trait ObjectFollower: Send {
     fn apply(&mut self, object: &Object);
 
     fn delete(&mut self, id: &ObjectId);
@@ -84,8 +85,9 @@ impl Consumer for WatchFeed {
 pub struct Policy {
     engine: Mutex<Engine>,
     states: Mutex<States>,
-    /// The revision the engine has reached; none before the first complete state.
-    reached: watch::Sender<Option<Revision>>,
+    progress: Progress,
+    /// Objects told since the state was last told anew: how far a start is.
+    read: AtomicUsize,
     derived: mpsc::UnboundedSender<Derived>,
 }
 
@@ -101,22 +103,25 @@ impl Policy {
     pub fn start(
         objects: &Objects,
         consumers: Vec<Box<dyn Consumer>>,
-        followers: Vec<Box<dyn Follower>>,
+        followers: Vec<Box<dyn ObjectFollower>>,
         life: &Life,
     ) -> Arc<Self> {
         let (derived, derivations) = mpsc::unbounded_channel();
+        let objects = objects.follow();
         let policy = Arc::new(Self {
             engine: Mutex::new(Engine::new()),
             states: Mutex::default(),
-            reached: watch::Sender::new(None),
+            progress: objects.progress(),
+            read: AtomicUsize::new(0),
             derived,
         });
         let driver = Driver {
             policy: Arc::clone(&policy),
-            objects: objects.clone(),
+            objects,
             consumers,
             followers,
             known: BTreeSet::new(),
+            listed: None,
             derived: BTreeMap::new(),
             derivations,
         };
@@ -125,7 +130,7 @@ impl Policy {
     }
 
     pub fn is_synced(&self) -> bool {
-        self.reached.borrow().is_some()
+        self.progress.reached().is_some()
     }
 
     /// Waits for the first complete state.
@@ -135,9 +140,7 @@ impl Policy {
 
     /// Waits until a change of objects is in the engine and with its consumers.
     pub async fn reach(&self, revision: Revision) {
-        let mut reached = self.reached.subscribe();
-        // The sender lives in self, so the wait cannot fail.
-        let _ = reached.wait_for(|at| at.is_some_and(|at| at >= revision)).await;
+        self.progress.reach(revision).await;
     }
 
     /// Puts and takes away objects that are not stored. Returns when the engine and its consumers have them.
@@ -165,7 +168,7 @@ impl Policy {
 
     /// Changes when the engine has taken in a change of objects.
     pub fn changes(&self) -> watch::Receiver<Option<Revision>> {
-        self.reached.subscribe()
+        self.progress.changes()
     }
 
     /// Every workload, in no order. Resources of clouds are not among them: they speak for themselves.
@@ -173,6 +176,16 @@ impl Policy {
         let is_resource =
             |workload: &Workload| workload.member.node.as_ref().is_some_and(|key| span::is_cloud(key));
         self.ask(|engine| engine.workloads().filter(|workload| !is_resource(workload)).collect())
+    }
+
+    /// How many objects were read since the state was last told anew.
+    pub fn objects_read(&self) -> usize {
+        self.read.load(Relaxed)
+    }
+
+    /// What is told of stored objects that cannot be read, sorted by object.
+    pub fn unreadable(&self) -> Vec<String> {
+        self.states.lock().unreadables()
     }
 
     /// All policies with their state, sorted.
@@ -183,11 +196,13 @@ impl Policy {
 
 struct Driver {
     policy: Arc<Policy>,
-    objects: Objects,
+    objects: Follower,
     consumers: Vec<Box<dyn Consumer>>,
-    followers: Vec<Box<dyn Follower>>,
-    /// What the engine holds, to find out what is gone when a watch starts over.
+    followers: Vec<Box<dyn ObjectFollower>>,
+    /// What the engine holds, to find out what is gone when the state is told anew.
     known: BTreeSet<ObjectId>,
+    /// What the state that is being told holds; none between states.
+    listed: Option<BTreeSet<ObjectId>>,
     derived: BTreeMap<ObjectId, Object>,
     derivations: mpsc::UnboundedReceiver<Derived>,
 }
@@ -195,28 +210,18 @@ struct Driver {
 impl Driver {
     async fn run(mut self) {
         loop {
-            let watch = self.objects.watch(None);
-            self.follow(watch).await;
-            tokio::time::sleep(RETRY).await;
-        }
-    }
-
-    async fn follow(&mut self, mut watch: Watch) {
-        let mut listed = None;
-        loop {
-            let event = tokio::select! {
-                event = watch.next() => event,
+            let step = tokio::select! {
+                step = self.objects.next() => step,
                 Some(derived) = self.derivations.recv() => {
                     self.take_derived(derived);
                     continue;
                 }
             };
-            let Some(event) = event else { return };
-            let mut reached = self.take(event, &mut listed);
+            let mut reached = self.take(step);
             // Whatever else is ready belongs to the same set of updates.
             for _ in 0..BATCH {
-                let Some(Some(event)) = watch.next().now_or_never() else { break };
-                reached = self.take(event, &mut listed).or(reached);
+                let Some(step) = self.objects.next().now_or_never() else { break };
+                reached = self.take(step).or(reached);
             }
             self.drain();
             if let Some(revision) = reached {
@@ -226,48 +231,50 @@ impl Driver {
         }
     }
 
-    /// Takes in one event; the revision the engine has then reached, if that is a whole state.
-    fn take(
-        &mut self,
-        event: Result<Event, store::WatchError>,
-        listed: &mut Option<BTreeSet<ObjectId>>,
-    ) -> Option<Revision> {
-        match event {
-            Ok(Event::Init { .. }) => {
-                *listed = Some(BTreeSet::new());
-                None
+    /// Takes in one step; the revision the engine has then reached, if that is a whole state.
+    fn take(&mut self, step: Step) -> Option<Revision> {
+        match step {
+            Step::Begin => {
+                self.listed = Some(BTreeSet::new());
+                self.policy.read.store(0, Relaxed);
             }
-            Ok(Event::Apply(entry)) => {
-                let stored = objects::read_entry(&entry)?;
-                let id = stored.id().clone();
-                self.policy.engine.lock().handle_event(EngineEvent::Apply(stored.document.object()));
-                self.followers.iter_mut().for_each(|follower| follower.apply(stored.document.object()));
-                self.policy.states.lock().seen(&id, stored.document.object().metadata().generation);
-                self.known.insert(id.clone());
-                match listed {
-                    Some(listed) => {
-                        listed.insert(id);
-                        None
-                    }
-                    None => Some(entry.modified),
+            Step::Apply(entry) => {
+                self.policy.read.fetch_add(1, Relaxed);
+                match objects::read(&entry)? {
+                    Ok(stored) => self.apply(stored.id(), Some(stored.document.object()), None),
+                    Err(told) => self.apply(&told.id, told.stand_in.as_ref(), Some(told.told())),
                 }
             }
-            Ok(Event::InitDone { revision }) => {
-                let listed = listed.take().unwrap_or_default();
-                let gone: Vec<_> = self.known.difference(&listed).cloned().collect();
-                gone.iter().for_each(|id| self.delete(id));
-                Some(revision)
-            }
-            Ok(Event::Delete { key, revision }) => {
+            Step::Delete { key, .. } => {
                 if let Some(id) = objects::read_key(&key) {
                     self.delete(&id);
                 }
-                Some(revision)
             }
-            Err(err) => {
-                warn!(error = chain(&err), "the watch on objects was lost and is started over");
-                None
+            Step::Complete { revision } => {
+                if let Some(listed) = self.listed.take() {
+                    let gone: Vec<_> = self.known.difference(&listed).cloned().collect();
+                    gone.iter().for_each(|id| self.delete(id));
+                }
+                return Some(revision);
             }
+        }
+        None
+    }
+
+    /// Takes in an object, or what stands in for one that cannot be read, with what is told of it.
+    fn apply(&mut self, id: &ObjectId, object: Option<&Object>, unreadable: Option<String>) {
+        match object {
+            Some(object) => {
+                self.policy.engine.lock().handle_event(EngineEvent::Apply(object));
+                self.followers.iter_mut().for_each(|follower| follower.apply(object));
+                self.policy.states.lock().seen(id, object.metadata().generation);
+            }
+            None => self.delete(id),
+        }
+        self.policy.states.lock().unreadable(id, unreadable);
+        self.known.insert(id.clone());
+        if let Some(listed) = &mut self.listed {
+            listed.insert(id.clone());
         }
     }
 
@@ -317,11 +324,11 @@ impl Driver {
     }
 
     fn tell(&mut self, revision: Revision) {
-        let first = self.policy.reached.borrow().is_none();
+        let first = self.policy.progress.reached().is_none();
         if first {
             self.consumers.iter_mut().for_each(|consumer| consumer.synced());
             self.followers.iter_mut().for_each(|follower| follower.synced());
         }
-        self.policy.reached.send_replace(Some(revision));
+        self.objects.took_in(revision);
     }
 }

@@ -1,7 +1,7 @@
 //! Services on the controller: follows objects, tells nodes, and answers questions.
 //!
 //! ```text
-//!   objects ─► Follower ─► Catalog ─► changes ─┬─► transport: every node
+//!   objects ─► ObjectFollower ─► Catalog ─► changes ─┬─► transport: every node
 //!                             ▲                └─► subscriptions: proxies that speak KPNG (`localv1.Sets`)
 //!                          list, get, explain
 //! ```
@@ -30,7 +30,7 @@ use wire::{
     trestle::v1::{NodeEndpointSlice, NodeFacts, ObjectKind},
 };
 
-use crate::{policy::Follower, transport::objects};
+use crate::{policy::ObjectFollower, transport::objects};
 
 /// The services of one controller.
 #[derive(Default)]
@@ -60,7 +60,7 @@ impl Services {
     }
 
     /// Who the driver of objects tells, and through which nodes are told.
-    pub fn follower(self: &Arc<Self>, source: Source) -> Box<dyn Follower> {
+    pub fn follower(self: &Arc<Self>, source: Source) -> Box<dyn ObjectFollower> {
         Box::new(Feed { services: Arc::clone(self), source })
     }
 
@@ -117,7 +117,7 @@ struct Feed {
     source: Source,
 }
 
-impl Follower for Feed {
+impl ObjectFollower for Feed {
     fn apply(&mut self, object: &Object) {
         self.services.catalog.write().apply(object);
     }

@@ -11,8 +11,10 @@ use std::{
     time::Duration,
 };
 
-use futures::StreamExt as _;
-use store::{Prefix, Revision, Store, WatchFrom};
+use store::{
+    Prefix, Revision, Store,
+    follow::{Follower, Step},
+};
 use tokio::sync::watch;
 
 use crate::parts::Parts;
@@ -20,8 +22,6 @@ use drivers::random;
 
 /// How often what has no counter is looked at.
 const LOOK: Duration = Duration::from_secs(1);
-/// Pause before a lost watch is started over.
-const RETRY: Duration = Duration::from_millis(500);
 
 /// What can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,12 +133,11 @@ impl News {
 
     async fn follow_store(self: Arc<Self>, store: Store, path: &'static str, noun: Noun) {
         let prefix = Prefix::below(path).expect("a fixed path is a legal prefix");
+        let mut follower = Follower::new(store, prefix);
         loop {
-            let mut events = store.watch(&prefix, WatchFrom::Start);
-            while let Some(Ok(_)) = events.next().await {
+            if let Step::Complete { .. } = follower.next().await {
                 self.raise(&[noun]);
             }
-            tokio::time::sleep(RETRY).await;
         }
     }
 }

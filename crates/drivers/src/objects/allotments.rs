@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use services::allot::{AllotError, Allotted, Claim, Ranges, Taken, Wish, allot, asked};
 use store::{Key, Prefix, ReadError, Revision, Store, TransactError, Transaction};
 
-use super::{Document, Found, ObjectsError, Stored, key, of_kind, plan::Write, read_entry};
+use super::{Document, Found, ObjectsError, Stored, key, of_kind, plan::Write, read_entry, read_key};
 
 /// Entries put right in one transaction: few enough for any store.
 const BATCH: usize = 40;
@@ -62,7 +62,8 @@ impl Allotments {
         let mut wishes = Vec::new();
         for document in documents {
             if let Object::Service(service) = document.object() {
-                let before = found.get(document.id()).and_then(|(stored, _)| spec(stored.document.object()));
+                let stored = found.get(document.id()).and_then(|(stored, _)| stored.as_ref());
+                let before = stored.and_then(|stored| spec(stored.document.object()));
                 wishes.push(Wish { name: name_of(document.id()), wanted: &service.spec, before });
             }
         }
@@ -120,7 +121,12 @@ pub(super) async fn adopt(store: &Store) -> Result<usize, ObjectsError> {
     let (mut wanted, mut present) = (Taken::new(), BTreeSet::new());
     let mut snapshot = store.snapshot(&of_kind(Some(Kind::Service))).await.map_err(ObjectsError::Read)?;
     while let Some(page) = snapshot.pages.next().await {
-        for stored in page.map_err(ObjectsError::Read)?.iter().filter_map(read_entry) {
+        for entry in page.map_err(ObjectsError::Read)? {
+            let Some(stored) = read_entry(&entry) else {
+                // What it has stays its own: it may only be this version that cannot read it.
+                present.extend(read_key(&entry.key).map(|id| name_of(&id)));
+                continue;
+            };
             let (id, claims) = (stored.id().clone(), claims_of(&stored));
             for claim in claims {
                 // Pages come in the order of names: the first by name has it, as on nodes.

@@ -140,6 +140,11 @@ pub struct Stored {
     pub document: Document,
 }
 
+/// The document of an entry as it is, if it is JSON at all.
+pub(super) fn raw(entry: &Entry) -> Option<Value> {
+    serde_json::from_slice::<Envelope>(&entry.value).ok().map(|envelope| envelope.document)
+}
+
 #[derive(Serialize, serde::Deserialize)]
 struct Envelope {
     #[serde(default, skip_serializing_if = "String::is_empty")]

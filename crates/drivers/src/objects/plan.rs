@@ -43,22 +43,27 @@ impl Write {
     }
 }
 
-pub(super) type Found = BTreeMap<ObjectId, (Stored, Revision)>;
+/// What is stored of the objects in question; none of an object that cannot be read, which may be replaced and deleted.
+pub(super) type Found = BTreeMap<ObjectId, (Option<Stored>, Revision)>;
 
 pub(super) fn apply(documents: &[Document], set: &str, found: &Found) -> Plan {
     let mut plan = Plan { applied: Vec::with_capacity(documents.len()), writes: Vec::new() };
     for document in documents {
-        let current = found.get(document.id()).map(|(stored, _)| stored);
+        let current = found.get(document.id()).map(|(stored, _)| stored.as_ref());
         let (outcome, stored) = match current {
             None => (Outcome::Created, Some(created(document, set))),
-            Some(current) => match replaced(current, document, set) {
+            Some(None) => (Outcome::Configured, Some(created(document, set))),
+            Some(Some(current)) => match replaced(current, document, set) {
                 Some(stored) => (Outcome::Configured, Some(stored)),
                 None => (Outcome::Unchanged, None),
             },
         };
         let difference = match outcome {
             Outcome::Unchanged => String::new(),
-            _ => difference(current.map(|stored| stored.document.essence()), Some(document.essence())),
+            _ => difference(
+                current.flatten().map(|stored| stored.document.essence()),
+                Some(document.essence()),
+            ),
         };
         plan.applied.push(Applied { id: document.id().clone(), outcome, difference });
         plan.writes.extend(stored.map(|stored| Write::Put(Box::new(stored))));
@@ -70,7 +75,7 @@ pub(super) fn delete(ids: &[ObjectId], found: &Found) -> Result<Plan, ObjectsErr
     let mut plan = Plan { applied: Vec::with_capacity(ids.len()), writes: Vec::new() };
     for id in ids {
         let (stored, _) = found.get(id).ok_or_else(|| ObjectsError::NotFound { id: id.clone() })?;
-        let difference = difference(Some(stored.document.essence()), None);
+        let difference = difference(stored.as_ref().map(|stored| stored.document.essence()), None);
         plan.applied.push(Applied { id: id.clone(), outcome: Outcome::Deleted, difference });
         plan.writes.push(Write::Delete(id.clone()));
     }

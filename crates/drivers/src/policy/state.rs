@@ -21,6 +21,8 @@ pub struct PolicyState {
 #[derive(Default)]
 pub struct States {
     policies: BTreeMap<ObjectId, PolicyState>,
+    /// Stored objects that cannot be read, of any kind, and what is told of each.
+    unreadable: BTreeMap<ObjectId, String>,
 }
 
 impl States {
@@ -32,6 +34,19 @@ impl States {
 
     pub(super) fn gone(&mut self, id: &ObjectId) {
         self.policies.remove(id);
+        self.unreadable.remove(id);
+    }
+
+    /// Whether an object can be read, and what is told if not.
+    pub(super) fn unreadable(&mut self, id: &ObjectId, told: Option<String>) {
+        match told {
+            Some(told) => drop(self.unreadable.insert(id.clone(), told)),
+            None => drop(self.unreadable.remove(id)),
+        }
+    }
+
+    pub(super) fn unreadables(&self) -> Vec<String> {
+        self.unreadable.values().cloned().collect()
     }
 
     pub(super) fn apply(&mut self, updates: &[Update]) {
@@ -67,6 +82,13 @@ impl States {
     }
 
     pub(super) fn list(&self) -> Vec<(ObjectId, PolicyState)> {
-        self.policies.iter().map(|(id, state)| (id.clone(), state.clone())).collect()
+        let with_problem = |(id, state): (&ObjectId, &PolicyState)| {
+            let mut state = state.clone();
+            if let Some(told) = self.unreadable.get(id) {
+                state.problems.insert(0, Problem::new("", told.clone()));
+            }
+            (id.clone(), state)
+        };
+        self.policies.iter().map(with_problem).collect()
     }
 }

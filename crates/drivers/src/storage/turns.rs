@@ -7,19 +7,15 @@
 //! A turn that ends leaves its work where it is: every step may be repeated, and whoever leads next looks at all of it.
 //! What such a step still writes fails if another controller wrote the record meanwhile.
 
-use std::{future, sync::Arc, time::Duration};
+use std::{future, sync::Arc};
 
-use futures::StreamExt as _;
-use store::{Event, WatchFrom};
+use store::follow::{Follower, Step};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{Storage, permits, records};
 use crate::error::chain;
-
-/// Pause before the store is watched again.
-const RETRY: Duration = Duration::from_secs(1);
 
 /// Takes every turn of this controller until `stop`.
 pub(super) async fn run(storage: Arc<Storage>, stop: CancellationToken) {
@@ -58,17 +54,14 @@ async fn listen(storage: &Storage, listening: oneshot::Sender<()>) {
         drop(listening.take());
         return future::pending().await;
     }
+    let mut follower = Follower::new(storage.store.clone(), records::consumers());
     loop {
-        let mut events = storage.store.watch(&records::consumers(), WatchFrom::Start);
-        while let Some(Ok(event)) = events.next().await {
-            match event {
-                Event::InitDone { .. } => drop(listening.take()),
-                Event::Apply(entry) if listening.is_none() => {
-                    records::consumer_of(&entry.key).into_iter().for_each(|id| storage.provider.wake(id));
-                }
-                Event::Init { .. } | Event::Apply(_) | Event::Delete { .. } => {}
+        match follower.next().await {
+            Step::Apply(entry) if listening.is_none() => {
+                records::consumer_of(&entry.key).into_iter().for_each(|id| storage.provider.wake(id));
             }
+            Step::Complete { .. } => drop(listening.take()),
+            Step::Begin | Step::Apply(_) | Step::Delete { .. } => {}
         }
-        tokio::time::sleep(RETRY).await;
     }
 }

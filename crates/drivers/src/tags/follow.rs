@@ -1,11 +1,9 @@
 //! The follower: turns the store's watch into the current graph.
-//!
-//! It applies whole transactions: writes are gathered until the guard, or until a revision ends without one.
+//! It applies whole transactions.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc};
 
-use futures::StreamExt as _;
-use store::{Event, Revision, Store, Watch, WatchFrom};
+use store::{Revision, Store, follow::Step};
 use tags::{Change, Write};
 use tokio::sync::mpsc;
 use tracing::warn;
@@ -16,9 +14,6 @@ use super::{
 };
 use crate::error::chain;
 
-/// Pause before a lost watch is started over.
-const RETRY: Duration = Duration::from_millis(500);
-
 /// What the follower tells of each transaction.
 pub(super) struct Followed {
     pub revision: Revision,
@@ -26,11 +21,21 @@ pub(super) struct Followed {
 }
 
 pub(super) async fn run(tags: Arc<Tags>, store: Store, changes: mpsc::Sender<Followed>) {
+    let mut steps = store::follow::Follower::new(store, keys::prefix());
     let mut follower =
         Follower { tags, changes, snapshot: Snapshot::default(), gathered: Gathered::default() };
+    let mut loading = false;
     loop {
-        follower.follow(store.watch(&keys::prefix(), WatchFrom::Start)).await;
-        tokio::time::sleep(RETRY).await;
+        match steps.next().await {
+            Step::Begin => {
+                loading = true;
+                follower.gathered = Gathered::default();
+            }
+            Step::Apply(entry) => follower.gathered.take(entry.modified, keys::put(&entry)),
+            Step::Delete { key, revision } => follower.gathered.take(revision, keys::deleted(&key)),
+            Step::Complete { .. } if std::mem::take(&mut loading) => follower.load().await,
+            Step::Complete { .. } => follower.apply().await,
+        }
     }
 }
 
@@ -51,8 +56,7 @@ struct Gathered {
 }
 
 impl Gathered {
-    /// Takes in what was told; true if that ends a transaction.
-    fn take(&mut self, revision: Revision, told: Result<Told, Strange>) -> bool {
+    fn take(&mut self, revision: Revision, told: Result<Told, Strange>) {
         self.revision = self.revision.max(revision);
         match told {
             Ok(Told::Write(write)) => self.writes.push(write),
@@ -60,41 +64,10 @@ impl Gathered {
             Ok(Told::GuardGone) => self.guard = Some(Revision(0)),
             Err(err) => warn!(error = chain(&err), "a stored object is not a tag and is left out"),
         }
-        self.guard.is_some()
     }
 }
 
 impl Follower {
-    async fn follow(&mut self, mut watch: Watch) {
-        self.gathered = Gathered::default();
-        let mut loading = false;
-        while let Some(event) = watch.next().await {
-            match event {
-                Ok(Event::Init { .. }) => loading = true,
-                Ok(Event::Apply(entry)) if loading => {
-                    self.gathered.take(entry.modified, keys::put(&entry));
-                }
-                Ok(Event::InitDone { .. }) => {
-                    loading = false;
-                    self.load().await;
-                }
-                Ok(Event::Apply(entry)) => self.told(entry.modified, keys::put(&entry)).await,
-                Ok(Event::Delete { key, revision }) => self.told(revision, keys::deleted(&key)).await,
-                Err(err) => warn!(error = chain(&err), "the watch on tags was lost and is started over"),
-            }
-        }
-    }
-
-    async fn told(&mut self, revision: Revision, told: Result<Told, Strange>) {
-        if revision != self.gathered.revision && !self.gathered.writes.is_empty() {
-            // The end of a transaction by somebody who does not know the guard.
-            self.apply().await;
-        }
-        if self.gathered.take(revision, told) {
-            self.apply().await;
-        }
-    }
-
     /// Takes what was gathered as the whole state: what it does not mention does not exist.
     async fn load(&mut self) {
         let listed: BTreeSet<_> = self.gathered.writes.iter().map(Write::key).collect();
