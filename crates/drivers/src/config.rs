@@ -112,6 +112,13 @@ pub struct EtcdConfig {
     /// Bytes in one request: what etcd's `--max-request-bytes` says.
     #[serde(default = "default_max_request_bytes")]
     pub max_request_bytes: usize,
+    /// Seconds for which etcd may not be read before nodes and callers are sent to other controllers.
+    #[serde(default = "default_max_staleness_seconds")]
+    pub max_staleness_seconds: u64,
+}
+
+fn default_max_staleness_seconds() -> u64 {
+    5
 }
 
 fn default_max_txn_ops() -> usize {

@@ -116,12 +116,6 @@ impl Drivers {
         })
     }
 
-    /// Waits until everything stored is read, however long that takes.
-    pub async fn loaded(&self) {
-        self.tags.loaded().await;
-        self.policy.loaded().await;
-    }
-
     /// Starts to make things true, once everything is loaded. `name` is what people are told to go to while this
     /// controller leads.
     pub async fn run(

@@ -51,6 +51,11 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Mirror<T> {
         self.progress.changes()
     }
 
+    /// How far this follows the store.
+    pub fn progress(&self) -> Progress {
+        self.progress.clone()
+    }
+
     /// Waits until a transaction that touched the prefix is seen here.
     pub async fn reach(&self, revision: Revision) {
         self.progress.reach(revision).await;

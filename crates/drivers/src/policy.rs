@@ -133,9 +133,9 @@ impl Policy {
         self.progress.reached().is_some()
     }
 
-    /// Waits for the first complete state.
-    pub async fn loaded(&self) {
-        self.reach(Revision(0)).await;
+    /// How far the engine follows the store.
+    pub fn progress(&self) -> Progress {
+        self.progress.clone()
     }
 
     /// Waits until a change of objects is in the engine and with its consumers.

@@ -30,9 +30,12 @@ use std::{
 use arc_swap::ArcSwap;
 use life::Life;
 use model::Subscriber;
-use store::{Revision, Store};
+use store::{
+    Revision, Store,
+    follow::{Follower, Progress},
+};
 use tags::{Graph, Request, RequestError};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 
 pub use convert::{mapping, set};
 pub use events::{Heard, TooOld, Watching};
@@ -73,8 +76,7 @@ pub enum TagError {
 /// The tags of one controller.
 pub struct Tags {
     current: ArcSwap<Snapshot>,
-    /// The revision `current` has reached; none before the first complete state.
-    reached: watch::Sender<Option<Revision>>,
+    progress: Progress,
     requests: mpsc::Sender<Job>,
     events: events::Events,
     /// Requests that wait for the writer.
@@ -102,26 +104,32 @@ impl Tags {
     pub fn start(store: Store, life: &Life) -> Arc<Self> {
         let (requests, jobs) = mpsc::channel(QUEUE);
         let (changes_tx, changes_rx) = mpsc::channel(CHANGES);
+        let follower = Follower::new(store.clone(), keys::prefix());
         let tags = Arc::new(Self {
+            progress: follower.progress(),
             current: ArcSwap::default(),
-            reached: watch::Sender::new(None),
             requests,
             events: events::Events::new(),
             queued: AtomicUsize::new(0),
         });
-        life.spawn("tags: follower", follow::run(Arc::clone(&tags), store.clone(), changes_tx));
+        life.spawn("tags: follower", follow::run(Arc::clone(&tags), follower, changes_tx));
         life.spawn("tags: writer", write::run(Arc::clone(&tags), store, jobs));
         life.spawn("tags: events", events::run(Arc::clone(&tags), changes_rx));
         tags
     }
 
     pub fn is_synced(&self) -> bool {
-        self.reached.borrow().is_some()
+        self.progress.reached().is_some()
     }
 
     /// The graph as it is. Taking it costs nothing and holds nobody up.
     pub fn snapshot(&self) -> Result<Arc<Snapshot>, TagError> {
         if self.is_synced() { Ok(self.current.load_full()) } else { Err(TagError::NotLoaded) }
+    }
+
+    /// How far the graph follows the store.
+    pub fn progress(&self) -> Progress {
+        self.progress.clone()
     }
 
     pub fn stats(&self) -> TagStats {
@@ -150,7 +158,7 @@ impl Tags {
 
     /// Waits until the graph is at a later revision than this one, and says at which.
     pub async fn later_than(&self, seen: Revision) -> Revision {
-        let mut reached = self.reached.subscribe();
+        let mut reached = self.progress.changes();
         match reached.wait_for(|at| at.is_some_and(|at| at > seen)).await {
             Ok(at) => at.unwrap_or(seen),
             // The sender lives in self, so the wait cannot fail.
@@ -158,15 +166,8 @@ impl Tags {
         }
     }
 
-    /// Waits for the first complete state.
-    pub async fn loaded(&self) {
-        self.reach(Revision(0)).await;
-    }
-
     async fn reach(&self, revision: Revision) {
-        let mut reached = self.reached.subscribe();
-        // The sender lives in self, so the wait cannot fail.
-        let _ = reached.wait_for(|at| at.is_some_and(|at| at >= revision)).await;
+        self.progress.reach(revision).await;
     }
 
     /// Waits until a snapshot that turned out to be old is not the current one any more.
@@ -179,8 +180,6 @@ impl Tags {
     }
 
     fn publish(&self, snapshot: Snapshot) {
-        let revision = snapshot.revision;
         self.current.store(Arc::new(snapshot));
-        self.reached.send_replace(Some(revision));
     }
 }

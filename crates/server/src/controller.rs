@@ -30,11 +30,12 @@ use crate::{
     news::News,
     parts::Parts,
     rest, revocation,
+    serving::{self, Serving},
     tls::{Tls, TlsError},
     watch_api,
 };
 use drivers::{
-    Drivers, DriversError, OpenStoreError, blocking, open_store,
+    Drivers, DriversError, OpenStoreError, StoreKind, blocking, open_store,
     pki::{Pki, PkiError},
     private_file,
     transport::Transport,
@@ -73,6 +74,8 @@ pub enum StartError {
     },
     #[error(transparent)]
     Drivers(#[from] DriversError),
+    #[error("the controller cannot go on")]
+    Fault(#[source] Fault),
     #[error("cannot make the first token")]
     FirstToken(#[source] CredentialsError),
 }
@@ -121,7 +124,20 @@ impl Controller {
         let credentials = Arc::new(Credentials::start(store.clone(), Arc::clone(&pki), &life));
         let (hub, known) = (Arc::clone(&drivers.transport.hub), Arc::clone(&credentials));
         life.spawn("revocation", async move { revocation::end_revoked(&hub, &known).await });
+        let followers = [drivers.tags.progress(), drivers.policy.progress()];
+        let rooms = serving::Rooms {
+            store: store.clone(),
+            policy: Arc::clone(&drivers.policy),
+            hub: Arc::clone(&drivers.transport.hub),
+            followers: followers.into_iter().chain(credentials.progress()).collect(),
+        };
+        let bound = match &config.store {
+            StoreKind::Embedded => None,
+            StoreKind::Etcd(etcd) => Some(Duration::from_secs(etcd.max_staleness_seconds)),
+        };
+        let serving = Serving::start(rooms, bound, &life);
         let parts = Parts {
+            serving,
             storage: drivers.storage.clone(),
             policy: Arc::clone(&drivers.policy),
             enforced: drivers.enforced.clone(),
@@ -142,12 +158,19 @@ impl Controller {
             started_at: Timestamp::now(),
             life: life.clone(),
         };
-        drivers.loaded().await;
-        parts.credentials.loaded().await;
-        ensure_first_token(&parts).await?;
+        // Callers are answered from here on, if only with how far the start is.
+        let controller = Self::serve(parts, http, grpc, watch)?;
+        let parts = &controller.parts;
+        tokio::select! {
+            () = parts.serving.load() => {}
+            fault = life.faulted() => return Err(StartError::Fault(fault)),
+        }
+        ensure_first_token(parts).await?;
         drivers.run(&parts.config.clouds, leader_name(&parts.config), &life).await?;
-        News::start(&parts);
-        Self::serve(parts, http, grpc, watch)
+        News::start(parts);
+        parts.serving.begin();
+        info!("everything stored is read; callers are served");
+        Ok(controller)
     }
 
     fn serve(
@@ -191,7 +214,7 @@ impl Controller {
             };
             parts.life.spawn_to_end(format!("listener {name}"), listener.serve(parts.life.stopping()));
         }
-        info!(http = %http_addr, grpc = %grpc_addr, watch = %watch_addr, "the controller serves");
+        info!(http = %http_addr, grpc = %grpc_addr, watch = %watch_addr, "the controller listens");
         Ok(Self { parts, http: http_addr, grpc: grpc_addr, watch: watch_addr })
     }
 
@@ -271,6 +294,7 @@ impl Guard {
                 credentials: Arc::clone(&parts.credentials),
                 audit: Arc::clone(&parts.audit),
                 metrics: Arc::clone(&parts.metrics),
+                serving: Arc::clone(&parts.serving),
                 anonymous: parts.config.anonymous_role,
                 secure: !parts.config.plaintext_loopback,
             }),
@@ -322,7 +346,7 @@ async fn tell_health(parts: Parts, health: HealthReporter) {
     let mut told = None;
     let stopping = parts.life.stopping();
     while !stopping.is_cancelled() {
-        let ready = parts.not_ready().await.is_empty();
+        let ready = parts.serving.not_ready().await.is_empty();
         if told != Some(ready) {
             told = Some(ready);
             set_health(&health, if ready { ServingStatus::Serving } else { ServingStatus::NotServing }).await;

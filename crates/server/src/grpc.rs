@@ -84,7 +84,7 @@ pub fn router(parts: &Parts, health: HealthReporter) -> Router {
             TagEventsServer::new(tags::EventService {
                 tags: parts.tags.clone(),
                 metrics: parts.metrics.clone(),
-                stop: parts.life.stopping(),
+                serving: parts.serving.clone(),
             })
             .max_decoding_message_size(max),
         )
@@ -105,7 +105,7 @@ pub fn router(parts: &Parts, health: HealthReporter) -> Router {
             ObjectsServer::new(objects::Service {
                 objects: parts.objects.clone(),
                 policy: parts.policy.clone(),
-                stop: parts.life.stopping(),
+                serving: parts.serving.clone(),
             })
             .max_decoding_message_size(max),
         )
@@ -118,6 +118,7 @@ pub fn router(parts: &Parts, health: HealthReporter) -> Router {
         .add_service(
             SetsServer::new(local_sets::Service {
                 services: parts.services.clone(),
+                serving: parts.serving.clone(),
                 life: parts.life.clone(),
             })
             .max_decoding_message_size(max),

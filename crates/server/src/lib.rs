@@ -27,6 +27,7 @@ mod realisation;
 mod rest;
 mod revocation;
 mod services_view;
+mod serving;
 mod tls;
 pub mod views;
 mod watch_api;

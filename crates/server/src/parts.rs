@@ -7,7 +7,7 @@ use orchestrator::execute::Orchestrator;
 use store::Store;
 
 use crate::{
-    access::Credentials, audit::Audit, config::Config, failure::chain, metrics::Metrics, news::News,
+    access::Credentials, audit::Audit, config::Config, metrics::Metrics, news::News, serving::Serving,
 };
 use drivers::{
     namespaces::Namespaces, objects::Objects, pki::Pki, policy::Policy, services::Services, storage::Storage,
@@ -37,31 +37,6 @@ pub struct Parts {
     pub metrics: Arc<Metrics>,
     pub news: Arc<News>,
     pub started_at: Timestamp,
+    pub serving: Arc<Serving>,
     pub life: Life,
-}
-
-impl Parts {
-    /// Why the controller cannot serve; empty if it can.
-    pub async fn not_ready(&self) -> Vec<String> {
-        let mut reasons = Vec::new();
-        if let Some(fault) = self.life.fault() {
-            reasons.push(format!("the controller cannot go on: {fault}"));
-        } else if self.life.is_stopping() {
-            reasons.push("the controller is stopping".to_owned());
-        }
-        if !self.credentials.is_synced() {
-            reasons.push("tokens and certificates are not loaded yet".to_owned());
-        }
-        if !self.tags.is_synced() {
-            reasons.push("tags are not loaded yet".to_owned());
-        }
-        if !self.policy.is_synced() {
-            reasons.push("objects are not loaded yet".to_owned());
-        }
-        match self.store.health().await {
-            Ok(health) => reasons.extend(health.refusing_writes),
-            Err(err) => reasons.push(chain(&err)),
-        }
-        reasons
-    }
 }

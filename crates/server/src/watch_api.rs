@@ -97,7 +97,7 @@ pub fn speak_kubernetes(router: Router) -> Router {
 }
 
 async fn readyz(axum::extract::State(parts): axum::extract::State<Parts>) -> Response {
-    let problems = parts.not_ready().await;
+    let problems = parts.serving.not_ready().await;
     if problems.is_empty() {
         return "ok".into_response();
     }

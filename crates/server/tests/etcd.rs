@@ -11,13 +11,15 @@ use std::{
 };
 
 use harness::{Fixture, group, leaf};
+use rustix::process::{Pid, Signal};
 use server::{Config, EtcdConfig, StorageConfig, StoreKind};
 use tempfile::TempDir;
 use tonic::Code;
 use wire::{
     k8s::io::apimachinery::pkg::api::resource::Quantity,
     provider::{OnBoardConsumerRequest, ocs_provider_client::OcsProviderClient},
-    tagservicepb::{Tag, TagMapping},
+    tagservicepb::{ListTagsRequest, Tag, TagMapping},
+    trestle::v1::{ListObjectsRequest, objects_client::ObjectsClient},
 };
 
 /// An etcd of our own on free ports, gone when dropped.
@@ -53,6 +55,7 @@ impl Etcd {
             client: None,
             max_txn_ops: 128,
             max_request_bytes: 1_572_864,
+            max_staleness_seconds: 2,
         })
     }
 }
@@ -93,6 +96,51 @@ impl Drop for Etcd {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+impl Etcd {
+    fn signal(&self, signal: Signal) {
+        rustix::process::kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+}
+
+/// A controller that cannot read its store speaks for it no longer than it may be stale, and serves again afterwards.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_without_its_store_refuses_and_says_since_when() {
+    let etcd = Etcd::ready().await;
+    let fixture = etcd.controller(tempfile::tempdir().unwrap(), |_| {}).await;
+    let mut objects = ObjectsClient::new(fixture.admin().await);
+    let mut watch = objects.watch_objects(ListObjectsRequest::default()).await.unwrap().into_inner();
+    watch.message().await.unwrap().expect("the state is told");
+
+    etcd.signal(Signal::STOP);
+    let ended = async {
+        loop {
+            if let Err(status) = watch.message().await {
+                return status;
+            }
+        }
+    };
+    let ended = tokio::time::timeout(Duration::from_secs(20), ended).await.expect("the stream ends");
+    assert_eq!(ended.code(), Code::Unavailable, "{ended:?}");
+    // Answered from memory before; an old answer is worse than none.
+    let refused = fixture.tags().await.list_tags(ListTagsRequest::default()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable);
+    assert!(refused.message().contains("has not read it since"), "{}", refused.message());
+    let (status, body) = fixture.rest("GET", "/readyz", "").await;
+    assert_eq!(status, 503);
+    assert!(body.to_string().contains("has not read it since"), "{body}");
+    assert_eq!(fixture.rest("GET", "/healthz", "").await.0, 200);
+
+    etcd.signal(Signal::CONT);
+    let served = async {
+        while fixture.tags().await.list_tags(ListTagsRequest::default()).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), served).await.expect("it serves again");
+    objects.watch_objects(ListObjectsRequest::default()).await.unwrap();
+    fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use store::{Revision, Store, follow::Step};
+use store::{Revision, follow::Step};
 use tags::{Change, Write};
 use tokio::sync::mpsc;
 use tracing::warn;
@@ -20,8 +20,11 @@ pub(super) struct Followed {
     pub change: Change,
 }
 
-pub(super) async fn run(tags: Arc<Tags>, store: Store, changes: mpsc::Sender<Followed>) {
-    let mut steps = store::follow::Follower::new(store, keys::prefix());
+pub(super) async fn run(
+    tags: Arc<Tags>,
+    mut steps: store::follow::Follower,
+    changes: mpsc::Sender<Followed>,
+) {
     let mut follower =
         Follower { tags, changes, snapshot: Snapshot::default(), gathered: Gathered::default() };
     let mut loading = false;
@@ -33,8 +36,12 @@ pub(super) async fn run(tags: Arc<Tags>, store: Store, changes: mpsc::Sender<Fol
             }
             Step::Apply(entry) => follower.gathered.take(entry.modified, keys::put(&entry)),
             Step::Delete { key, revision } => follower.gathered.take(revision, keys::deleted(&key)),
-            Step::Complete { .. } if std::mem::take(&mut loading) => follower.load().await,
-            Step::Complete { .. } => follower.apply().await,
+            Step::Complete { revision } => {
+                let followed = if std::mem::take(&mut loading) { follower.load() } else { follower.apply() };
+                steps.took_in(revision);
+                // Nobody listens any more only when the controller stops.
+                let _ = follower.changes.send(followed).await;
+            }
         }
     }
 }
@@ -69,22 +76,21 @@ impl Gathered {
 
 impl Follower {
     /// Takes what was gathered as the whole state: what it does not mention does not exist.
-    async fn load(&mut self) {
+    fn load(&mut self) -> Followed {
         let listed: BTreeSet<_> = self.gathered.writes.iter().map(Write::key).collect();
         let known = self.snapshot.graph.facts().map(|fact| fact.key());
         let gone: Vec<_> = known.filter(|key| !listed.contains(key)).map(Write::Delete).collect();
         self.gathered.writes.extend(gone);
         self.gathered.guard.get_or_insert(Revision(0));
-        self.apply().await;
+        self.apply()
     }
 
-    async fn apply(&mut self) {
+    fn apply(&mut self) -> Followed {
         let Gathered { writes, revision, guard } = std::mem::take(&mut self.gathered);
         let change = self.snapshot.graph.apply(writes);
         self.snapshot.revision = revision;
         self.snapshot.guard = guard.unwrap_or(self.snapshot.guard);
         self.tags.publish(self.snapshot.clone());
-        // Nobody listens any more only when the controller stops.
-        let _ = self.changes.send(Followed { revision, change }).await;
+        Followed { revision, change }
     }
 }

@@ -9,7 +9,7 @@ use aws_lc_rs::{constant_time, digest};
 use jiff::{SignedDuration, Timestamp};
 use model::{Secret, Subject};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use store::{Key, Prefix, ReadError, Revision, Store, TransactError, Transaction};
+use store::{Key, Prefix, ReadError, Revision, Store, TransactError, Transaction, follow::Progress};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tonic::Code;
@@ -104,10 +104,9 @@ impl Credentials {
     }
 
     /// Whether the stored credentials are known. Before that nobody is let in.
-    /// Waits until everything stored is read.
-    pub async fn loaded(&self) {
-        self.tokens.reach(Revision(0)).await;
-        self.certificates.reach(Revision(0)).await;
+    /// How far what is known of them follows the store.
+    pub fn progress(&self) -> [Progress; 2] {
+        [self.tokens.progress(), self.certificates.progress()]
     }
 
     pub fn is_synced(&self) -> bool {

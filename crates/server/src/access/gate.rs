@@ -28,6 +28,7 @@ use crate::{
     audit::{self, Audit, Record},
     failure::{Failure, FailureCode, chain, code_name},
     metrics::Metrics,
+    serving::Serving,
 };
 
 /// What the gate needs to decide.
@@ -35,6 +36,7 @@ pub struct Gate {
     pub credentials: Arc<Credentials>,
     pub audit: Arc<Audit>,
     pub metrics: Arc<Metrics>,
+    pub serving: Arc<Serving>,
     /// The role of callers who do not say who they are. Only ever set where every listener is plaintext loopback.
     pub anonymous: Option<Role>,
     /// Listeners speak TLS, and so cookies are only ever sent over it.
@@ -52,6 +54,9 @@ pub async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, next: Nex
         let unknown = Failure::new(Code::Unimplemented, format!("there is no operation {operation}"));
         return refuse(unknown, is_grpc);
     };
+    if let Some(refusal) = gate.serving.refusal(rule.operation, rule.who.admits(None)) {
+        return refuse(refusal, is_grpc);
+    }
     let peer = request.extensions().get::<Peer>().map(|peer| peer.addr);
     let caller = gate.authenticate(&request);
     let subject =

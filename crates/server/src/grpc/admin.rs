@@ -21,7 +21,7 @@ impl admin_server::Admin for Service {
     async fn get_status(&self, _: Request<GetStatusRequest>) -> Result<Response<v1::Status>, Status> {
         let revision = self.0.store.revision().await;
         let revision = revision.map_err(|err| store_failure::read(&err, &err))?;
-        let problems = self.0.not_ready().await;
+        let problems = self.0.serving.not_ready().await;
         Ok(Response::new(v1::Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             store: match self.0.config.store {
@@ -32,6 +32,7 @@ impl admin_server::Admin for Service {
             started_at: self.0.started_at.as_second(),
             ready: problems.is_empty(),
             problems,
+            attention: self.0.policy.unreadable(),
         }))
     }
 

@@ -13,7 +13,10 @@ use tonic::{Request, Response, Status, Streaming};
 use wire::localv1::{OpItem, WatchReq, sets_server::Sets};
 
 use self::view::LocalView;
-use crate::access::Caller;
+use crate::{
+    access::Caller,
+    serving::{self, Serving},
+};
 use drivers::services::{Due, Services};
 
 /// Items on their way to a slow reader; more wait in the catalogue, as the newest state.
@@ -21,6 +24,7 @@ const QUEUE: usize = 256;
 
 pub(super) struct Service {
     pub services: Arc<Services>,
+    pub serving: Arc<Serving>,
     pub life: Life,
 }
 
@@ -35,13 +39,13 @@ impl Sets for Service {
         let caller = request.extensions().get::<Caller>().cloned();
         let (items, stream) = mpsc::channel(QUEUE);
         let watch = Watch { services: Arc::clone(&self.services), caller, items };
-        let (requests, stop) = (request.into_inner(), self.life.stopping());
+        let (requests, stop) = (request.into_inner(), self.serving.streams());
         self.life.spawn_guest("proxy on KPNG's wire", async move {
             let items = watch.items.clone();
             let end = match stop.run_until_cancelled(watch.serve(requests)).await {
                 Some(Ok(())) => return,
                 Some(Err(status)) => status,
-                None => Status::unavailable("the controller is stopping; watch again"),
+                None => serving::ended(),
             };
             // Whoever has gone needs no reason.
             let _ = items.send(Err(end)).await;

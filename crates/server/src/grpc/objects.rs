@@ -5,7 +5,6 @@ use std::{pin::Pin, sync::Arc};
 use futures::{Stream, StreamExt as _, stream};
 use model::policy::{Kind, ObjectId};
 use store::Event;
-use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Response, Status};
 use wire::trestle::v1::{
     self, ApplyObjectsRequest, ApplyObjectsResponse, DeleteObjectsRequest, DeleteObjectsResponse,
@@ -17,6 +16,7 @@ use crate::{
     audit,
     failure::store_failure,
     failure::{Failure, chain},
+    serving::{self, Serving},
 };
 use drivers::{
     objects::{self, Applied, Document, Objects, ObjectsError, Outcome, Stored},
@@ -32,7 +32,7 @@ const MAX_PROBLEMS: usize = 20;
 pub(super) struct Service {
     pub objects: Objects,
     pub policy: Arc<Policy>,
-    pub stop: CancellationToken,
+    pub serving: Arc<Serving>,
 }
 
 #[tonic::async_trait]
@@ -100,9 +100,8 @@ impl objects_server::Objects for Service {
             let told = tell(event, &namespace);
             async move { told }
         });
-        let stop = self.stop.clone();
-        let stopping = Status::unavailable("the controller is stopping; watch again");
-        let end = stream::once(async move { Err(stopping) });
+        let stop = self.serving.streams();
+        let end = stream::once(async { Err(serving::ended()) });
         Ok(Response::new(Box::pin(events.take_until(stop.cancelled_owned()).chain(end))))
     }
 }

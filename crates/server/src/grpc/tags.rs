@@ -6,7 +6,6 @@ use ::tags::{Difference, Request as TagRequest, ResolvedMember};
 use futures::{Stream, StreamExt as _, stream};
 use model::{Subscriber, TagName};
 use store::Revision;
-use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Response, Status};
 use wire::{
     tags::{tag_members, tag_value},
@@ -17,7 +16,12 @@ use wire::{
     trestle::v1::{self, TagDifference, TagEvent, WatchSubscriberRequest, tag_events_server::TagEvents},
 };
 
-use crate::{audit, failure::Failure, metrics::Metrics};
+use crate::{
+    audit,
+    failure::Failure,
+    metrics::Metrics,
+    serving::{self, Serving},
+};
 use drivers::{
     blocking,
     tags::{Heard, Tags, Watching, mapping, set},
@@ -133,7 +137,7 @@ fn resolved(member: &ResolvedMember) -> v1::ResolvedMember {
 pub(super) struct EventService {
     pub tags: Arc<Tags>,
     pub metrics: Arc<Metrics>,
-    pub stop: CancellationToken,
+    pub serving: Arc<Serving>,
 }
 
 #[tonic::async_trait]
@@ -157,10 +161,8 @@ impl TagEvents for EventService {
                 Err(err) => Some((Err(Failure::from_error(Code::OutOfRange, &err).into()), None)),
             }
         });
-        let stopping = Status::unavailable("the controller is stopping; watch again");
-        let end = stream::once(async move { Err(stopping) });
-        let stop = self.stop.clone();
-        let events = events.take_until(async move { stop.cancelled().await }).chain(end);
+        let end = stream::once(async { Err(serving::ended()) });
+        let events = events.take_until(self.serving.streams().cancelled_owned()).chain(end);
         Ok(Response::new(Box::pin(stream::once(async move { Ok(start) }).chain(events))))
     }
 }

@@ -49,7 +49,7 @@ pub(super) async fn events(
     if parts.news.followers() >= MOST {
         return Err(Failure::new(Code::ResourceExhausted, "too many pages follow this controller already"));
     }
-    let stopping = parts.life.stopping();
+    let stopping = parts.serving.streams();
     let reader = Reader { changes: parts.news.subscribe(), told: [0; Noun::ALL.len()], caller, parts };
     let events = events_of(reader).take_until(stopping.cancelled_owned());
     let headers =

@@ -34,6 +34,8 @@ pub(super) struct Status {
     ready: bool,
     /// Why it cannot serve; empty if it can.
     problems: Vec<String>,
+    /// What is wrong although it serves.
+    attention: Vec<String>,
     /// Whether storage is provided to other clusters.
     storage: bool,
 }
@@ -45,7 +47,7 @@ pub(super) struct Status {
 ))]
 pub(super) async fn status(State(parts): State<Parts>) -> Result<Json<Status>, Failure> {
     let revision = parts.store.revision().await.map_err(|err| store_failure::read(&err, &err))?;
-    let problems = parts.not_ready().await;
+    let problems = parts.serving.not_ready().await;
     Ok(Json(Status {
         version: env!("CARGO_PKG_VERSION"),
         store: match parts.config.store {
@@ -56,6 +58,7 @@ pub(super) async fn status(State(parts): State<Parts>) -> Result<Json<Status>, F
         started_at: parts.started_at.to_string(),
         ready: problems.is_empty(),
         problems,
+        attention: parts.policy.unreadable(),
         storage: parts.storage.is_some(),
     }))
 }

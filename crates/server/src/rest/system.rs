@@ -47,7 +47,7 @@ pub(super) async fn healthz() -> &'static str {
     (status = 503, body = Readiness),
 ))]
 pub(super) async fn readyz(State(parts): State<Parts>) -> Response {
-    let problems = parts.not_ready().await;
+    let problems = parts.serving.not_ready().await;
     let ready = problems.is_empty();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(Readiness { ready, problems })).into_response()

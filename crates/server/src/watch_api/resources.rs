@@ -60,7 +60,7 @@ fn stream(
     lasts: Duration,
 ) -> Response {
     let counted = Counted::new(&parts.metrics.watchers);
-    let stopping = parts.life.stopping();
+    let stopping = parts.serving.streams();
     let end = async move {
         let _ = tokio::time::timeout(lasts, stopping.cancelled()).await;
     };

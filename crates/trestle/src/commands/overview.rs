@@ -60,9 +60,13 @@ impl Overview {
         let mut policies = PoliciesClient::new(connection.clone()).max_decoding_message_size(MAX_MESSAGE);
         let mut nodes = NodesClient::new(connection.clone()).max_decoding_message_size(MAX_MESSAGE);
         let mut storage = StorageClient::new(connection);
+        let status = admin.get_status(GetStatusRequest {}).await?.into_inner();
+        if !status.ready {
+            // Nothing else would be answered for sure, and what is wrong is said.
+            return Ok(Self { status, ..Self::default() });
+        }
         let [mut clouds, mut resources, mut links, mut jobs] = std::array::from_fn(|_| orchestrator.clone());
-        let (status, clouds, resources, links, jobs, policies, nodes) = tokio::try_join!(
-            admin.get_status(GetStatusRequest {}),
+        let (clouds, resources, links, jobs, policies, nodes) = tokio::try_join!(
             clouds.list_clouds(ListCloudsRequest {}),
             resources.list_resources(ListResourcesRequest { namespace: String::new() }),
             links.list_links(ListLinksRequest {}),
@@ -76,7 +80,7 @@ impl Overview {
             Err(status) => return Err(status).context("cannot ask for consumers"),
         };
         Ok(Self {
-            status: status.into_inner(),
+            status,
             clouds: clouds.into_inner().clouds,
             resources: resources.into_inner().resources,
             links: links.into_inner().links,
@@ -138,6 +142,9 @@ impl Overview {
         let mut found: Vec<Trouble> = Vec::new();
         found.extend(self.status.problems.iter().map(|problem| {
             trouble(format!("the controller is not ready: {problem}"), "trestle store --help".to_owned())
+        }));
+        found.extend(self.status.attention.iter().map(|what| {
+            trouble(what.clone(), "trestle apply -f FILE, or trestle delete KIND NAME".to_owned())
         }));
         for node in &self.nodes {
             let look = format!("trestle node get {}", node.name);

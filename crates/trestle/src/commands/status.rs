@@ -40,7 +40,9 @@ pub async fn run(output: Format, connection: Connection) -> anyhow::Result<()> {
 fn screen(overview: &Overview, now: Timestamp) -> String {
     let tone = if overview.status.ready { Tone::Good } else { Tone::Bad };
     let mut text = format!("{}\n\n", paint(&overview.headline(now), tone));
-    for line in overview.lines() {
+    // Of a controller that is not ready nothing else was asked.
+    let lines = if overview.status.ready { overview.lines() } else { Vec::new() };
+    for line in lines {
         let _ = writeln!(text, "  {:<11}{:>6}   {}", line.noun, line.count, line.detail);
     }
     let troubles = overview.troubles(now);
