@@ -13,6 +13,7 @@ use std::{
 const ARROWS: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("wire", &["model"]),
+    ("life", &[]),
     ("store", &[]),
     ("tags", &["model"]),
     ("policy", &["model"]),
