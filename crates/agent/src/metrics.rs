@@ -127,11 +127,11 @@ impl Metrics {
         set(&self.applied_revision, applied);
         set(&self.lag, u64::try_from(self.received_revision.get()).unwrap_or(0).saturating_sub(applied));
         set(&self.unapplied, self.unapplied().unwrap_or_default().as_millis() as u64);
-        let (alive, gone) = (connection.is_alive(), connection.gone_for().unwrap_or_default());
-        set(&self.connected, alive.into());
-        set(&self.disconnected, gone.as_millis() as u64);
+        let gone = connection.gone_for();
+        set(&self.connected, gone.is_none().into());
+        set(&self.disconnected, gone.unwrap_or_default().as_millis() as u64);
         set(&self.worker_silence, worker.silence().as_millis() as u64);
-        set(&self.synced, (state.synced && alive).into());
+        set(&self.synced, (state.synced && gone.is_none()).into());
         set(&self.objects, state.objects as u64);
         set(&self.errors, (state.errors.len() + state.failures.len()) as u64);
         set(&self.endpoints, state.endpoints as u64);

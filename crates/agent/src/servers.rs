@@ -10,8 +10,8 @@ use crate::backoff::Backoff;
 
 /// A controller's neighbours are tried almost at once, and yet not by all its nodes in the same moment.
 const HASTE: Duration = Duration::from_millis(300);
-/// How long a controller may take to let a node in: TCP, TLS, and the answer to the call, each. Longer with each round
-/// in which all have failed, since it may be that they are slow because everybody comes back at once.
+/// How long a controller may take to let a node in: for TCP with TLS, and for the answer to the call. Longer with
+/// each round in which all have failed: it may be that they are slow because everybody comes back at once.
 const ATTEMPT: Duration = Duration::from_secs(4);
 const LONGEST_ATTEMPT: Duration = Duration::from_secs(15);
 

@@ -78,12 +78,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Whether the controller is there: a stream is open, and was heard within the time in which a mute one is found.
-    pub fn is_alive(&self) -> bool {
-        self.gone_for().is_none()
-    }
-
-    /// For how long no controller was heard; none while one is there.
+    /// For how long no controller was heard; none while one is there: a stream is open, and something came on it within
+    /// the time in which a mute one is found.
     pub fn gone_for(&self) -> Option<Duration> {
         let age = self.heard.age();
         (!self.open || age >= ALIVE).then_some(age)

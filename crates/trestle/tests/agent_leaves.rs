@@ -207,7 +207,7 @@ impl Drop for Hole {
 fn controllers_that_die_or_fall_silent_are_left_in_time_and_what_is_in_force_stays() {
     let mut lab = Lab::new();
     let port = |controller: &Serve| controller.grpc.rsplit(':').next().unwrap().to_owned();
-    lab.leaves("a controller that is halted", |it| Halted::new(it));
+    lab.leaves("a controller that is halted", Halted::new);
     lab.leaves("a controller that is not heard", |it| Hole::new(&format!("tcp sport {}", port(it))));
     lab.leaves("a controller that does not hear", |it| Hole::new(&format!("tcp dport {}", port(it))));
     let current = lab.current();

@@ -6,7 +6,7 @@
 
 use std::{
     io,
-    path::{Path, PathBuf},
+    path::Path,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
@@ -80,7 +80,7 @@ fn endpoint(uplink: &Uplink, server: &str) -> Result<Endpoint, StreamError> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, StreamError> {
-    std::fs::read(path).map_err(|source| StreamError::File { path: PathBuf::from(path), source })
+    std::fs::read(path).map_err(|source| StreamError::File { path: path.to_owned(), source })
 }
 
 /// A stream whose every byte that comes in is a sign of life.

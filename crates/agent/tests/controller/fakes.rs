@@ -105,6 +105,7 @@ pub struct Line {
 struct Mute {
     to: AtomicBool,
     from: AtomicBool,
+    connections: AtomicUsize,
 }
 
 impl Line {
@@ -132,6 +133,11 @@ impl Line {
         self.mute.from.store(from, Relaxed);
     }
 
+    /// How often somebody has called.
+    pub fn connections(&self) -> usize {
+        self.mute.connections.load(Relaxed)
+    }
+
     /// As `kill -9` does: connections are closed, and nobody listens any more.
     pub fn cut(&self) {
         self.tasks.lock().unwrap().drain(..).for_each(|task| task.abort());
@@ -148,6 +154,7 @@ async fn forward(listener: TcpListener, to: SocketAddr, mute: Arc<Mute>) {
     let mut connections = JoinSet::new();
     loop {
         let (near, _) = listener.accept().await.unwrap();
+        mute.connections.fetch_add(1, Relaxed);
         let mute = Arc::clone(&mute);
         connections.spawn(async move {
             let Ok(far) = TcpStream::connect(to).await else { return };

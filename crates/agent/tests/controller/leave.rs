@@ -102,10 +102,15 @@ async fn a_controller_that_does_not_hear_any_more_is_left() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_controller_that_is_mute_from_the_start_holds_nobody_up() {
     let lines = vec![Line::new().await, Line::new().await];
-    lines[0].mute(true, true);
+    lines.iter().for_each(|line| line.mute(true, true));
     let before = Instant::now();
     let lab = Lab::new(lines).await;
+    let tried = |line: &&Line| line.connections() > 0;
+    eventually("a first try", || lab.lines.iter().any(|line| tried(&line))).await;
+    let other = lab.lines.iter().find(|line| !tried(line)).unwrap();
+    other.mute(false, false);
     lab.synced().await;
+    assert_eq!(lab.line().url(), other.url());
     assert!(before.elapsed() <= BOUND, "{:?}", before.elapsed());
     lab.agent.stop().await.unwrap();
 }
