@@ -3,9 +3,10 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use axum::Router;
-use tokio::{net::TcpListener, sync::watch, task::JoinSet};
-use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use life::{Fault, Life};
+use tokio::{net::TcpListener, sync::watch};
+use tokio_util::sync::DropGuard;
+use tracing::{error, info, warn};
 
 use crate::{
     feed::{Feed, Uplink},
@@ -44,6 +45,8 @@ pub enum AgentError {
     Socket(#[from] local::ListenError),
     #[error(transparent)]
     Health(#[from] health::ListenError),
+    #[error("cannot start the worker's thread")]
+    Thread(#[source] std::io::Error),
     #[error("cannot enforce what an earlier run knew: {0}")]
     Boot(String),
 }
@@ -60,14 +63,13 @@ pub fn boot(config: &Config, parts: Vec<Box<dyn Part>>) -> Result<State, AgentEr
     }
 }
 
-/// A running agent.
+/// A running agent. Dropped, it stops without waiting for its end.
 pub struct Agent {
     local: Local,
     health: Option<SocketAddr>,
-    stop: CancellationToken,
-    tasks: JoinSet<()>,
-    worker: std::thread::JoinHandle<()>,
+    life: Life,
     socket: PathBuf,
+    _stops: DropGuard,
 }
 
 impl Agent {
@@ -79,36 +81,38 @@ impl Agent {
         let metrics = Metrics::new();
         let mut worker = Worker::load(&config.uplink.node, &config.data_dir, parts, Arc::clone(&metrics))?;
         worker.begin();
-        let (worker, thread) = worker::start(worker, Arc::clone(&metrics));
-        let (connection, connections) = watch::channel(Connection::default());
-        let node: Arc<str> = config.uplink.node.as_str().into();
-        let services = config.services.clone();
-        let local = Local { node, worker: worker.clone(), connection: connections, services };
-        let stop = CancellationToken::new();
-        let mut tasks = JoinSet::new();
         let socket = local::listen(&config.socket)?;
-        tasks.spawn(serve_socket(socket, local.clone(), stop.clone()));
-        let mut health = None;
-        if let Some(address) = config.health {
-            let listener = bind(address).await?;
-            health = listener.local_addr().ok();
-            let router = health::router(local.clone(), Arc::clone(&metrics));
-            tasks.spawn(serve_health(listener, router, stop.clone()));
+        let health = bind(config.health).await?;
+        let services_health = bind(config.services_health).await?;
+        let life = Life::default();
+        let stops = life.stopping().drop_guard();
+        let worker = worker::start(&life, worker, Arc::clone(&metrics)).map_err(AgentError::Thread)?;
+        let (connection, connections) = watch::channel(Connection::default());
+        let local = Local {
+            node: config.uplink.node.as_str().into(),
+            worker: worker.clone(),
+            connection: connections,
+            services: config.services.clone(),
+            life: life.clone(),
+        };
+        let served = axum::serve(socket, local::router(local.clone()));
+        life.spawn_to_end(
+            "local API",
+            noted(served.with_graceful_shutdown(life.stopping().cancelled_owned())),
+        );
+        let health_addr = health.as_ref().and_then(|listener| listener.local_addr().ok());
+        if let Some(listener) = health {
+            serve(&life, "health", listener, health::router(local.clone(), Arc::clone(&metrics)));
         }
-        if let Some(services) = &config.services {
-            tasks.spawn(serve_checks(services.clone(), stop.clone()));
+        if let Some(services) = config.services {
+            life.spawn_to_end("health of services", serve_checks(services.clone(), life.stopping()));
+            if let Some(listener) = services_health {
+                serve(&life, "health of the proxy", listener, services::health::router(services));
+            }
         }
-        if let (Some(services), Some(address)) = (&config.services, config.services_health) {
-            let router = services::health::router(services.clone());
-            tasks.spawn(serve_health(bind(address).await?, router, stop.clone()));
-        }
-        let feed = Feed { uplink: config.uplink, worker, connection, metrics };
-        let stopped = stop.clone();
-        tasks.spawn(async move {
-            stopped.run_until_cancelled_owned(feed.run()).await;
-        });
+        life.spawn("feed", Feed { uplink: config.uplink, worker, connection, metrics }.run());
         info!(node = &*local.node, socket = %config.socket.display(), "the agent runs");
-        Ok(Self { local, health, stop, tasks, worker: thread, socket: config.socket })
+        Ok(Self { local, health: health_addr, life, socket: config.socket, _stops: stops })
     }
 
     pub fn local(&self) -> &Local {
@@ -120,35 +124,39 @@ impl Agent {
         self.health
     }
 
-    /// Stops all but the kernel, which keeps enforcing.
-    pub async fn stop(self) {
-        let Self { local, stop, mut tasks, worker, socket, .. } = self;
-        stop.cancel();
-        while tasks.join_next().await.is_some() {}
-        // The last handle: the worker finishes what it has, and ends.
+    /// Its tasks.
+    pub fn life(&self) -> &Life {
+        &self.life
+    }
+
+    /// Stops all but the kernel, which keeps enforcing. An error if a part of the agent was lost before or meanwhile.
+    pub async fn stop(self) -> Result<(), Fault> {
+        let Self { local, life, socket, _stops: stops, .. } = self;
+        drop(stops);
+        // The last handle but those of tasks: when these have ended the worker finishes what it has, and ends.
         drop(local);
-        let joined = tokio::task::spawn_blocking(move || worker.join()).await;
-        if !matches!(joined, Ok(Ok(()))) {
-            error!("the worker fell; see above");
+        let ended = life.end().await;
+        if let Err(error) = std::fs::remove_file(&socket) {
+            warn!(path = %socket.display(), %error, "cannot remove the socket");
         }
-        let _ = std::fs::remove_file(socket);
+        ended
     }
 }
 
-async fn bind(address: SocketAddr) -> Result<TcpListener, health::ListenError> {
-    TcpListener::bind(address).await.map_err(|source| health::ListenError { address, source })
+async fn bind(address: Option<SocketAddr>) -> Result<Option<TcpListener>, health::ListenError> {
+    let Some(address) = address else { return Ok(None) };
+    let bound = TcpListener::bind(address).await;
+    Ok(Some(bound.map_err(|source| health::ListenError { address, source })?))
 }
 
-async fn serve_health(listener: TcpListener, router: Router, stop: CancellationToken) {
-    let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned());
-    if let Err(err) = served.await {
-        error!(error = %err, "the health listener failed");
-    }
+fn serve(life: &Life, name: &'static str, listener: TcpListener, router: Router) {
+    let served = axum::serve(listener, router).with_graceful_shutdown(life.stopping().cancelled_owned());
+    life.spawn_to_end(name, noted(served));
 }
 
-async fn serve_socket(listener: tokio::net::UnixListener, local: Local, stop: CancellationToken) {
-    let served = axum::serve(listener, local::router(local)).with_graceful_shutdown(stop.cancelled_owned());
+/// A listener's end, and why.
+async fn noted(served: impl IntoFuture<Output = std::io::Result<()>>) {
     if let Err(err) = served.await {
-        error!(error = %err, "the local listener failed");
+        error!(error = %err, "a listener failed");
     }
 }

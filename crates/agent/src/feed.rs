@@ -1,44 +1,35 @@
 //! The stream from a controller: connects, hands messages to the worker, reports what is in force.
 //!
 //! In: [`Uplink`], the worker's state. Out: messages to the worker, reports to the controller. Holds: one stream at a
-//! time. A stream that ends, for whatever reason, is followed by another, after a wait that grows and spreads; until
-//! then the worker keeps in force what it has.
+//! time. A stream that ends, for whatever reason, is followed by another, from another controller if there is one, after
+//! a wait that grows and spreads; until then the worker keeps in force what it has.
+//! Not here: which controller is next ([`crate::servers`]), how a mute one is noticed ([`link`]).
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+pub mod link;
+
+use std::{convert::Infallible, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{mpsc, watch},
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{
-    Code, Status, Streaming,
-    transport::{Certificate, ClientTlsConfig, Endpoint, Identity},
-};
+use tonic::{Code, Status, Streaming};
 use tracing::{debug, error, info, warn};
 use wire::trestle::v1::{
     FromNode, NodeHello, NodeReport, ToNode, from_node, node_feed_client::NodeFeedClient,
 };
 
 use crate::{
-    backoff::Backoff,
     metrics::Metrics,
+    servers::Servers,
     status::{Connection, State},
     worker::{Gone, Handle, Opening},
 };
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Both ends notice a peer that is gone without a word.
-const KEEPALIVE: Duration = Duration::from_secs(30);
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
-/// What may be on its way to a node that is busy. The connection's is larger: by it h2 measures how many small frames
-/// it bears unread.
-const STREAM_WINDOW: u32 = 256 << 10;
-const CONNECTION_WINDOW: u32 = 1 << 20;
+/// A controller that has not brought the node to its present and says nothing for so long is left for another, if there
+/// is one: it waits for sources that may not come.
+const SILENCE: Duration = Duration::from_secs(30);
 /// A controller cuts its messages to an eighth of the default; this leaves room for single large policies.
 const MAX_MESSAGE: usize = 16 << 20;
 /// Reports that only say how far the node has come are spread over this time.
@@ -48,7 +39,7 @@ const REPORT_WITHIN: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug, Default)]
 pub struct Uplink {
     pub node: String,
-    /// Tried one after the other.
+    /// The node is connected to one of them, whichever; if that fails, to another.
     pub servers: Vec<String>,
     pub ca: Option<PathBuf>,
     /// Certificate and key.
@@ -70,6 +61,10 @@ enum StreamError {
     NoCa(String),
     #[error("cannot reach the controller at {0}")]
     Connect(String, #[source] tonic::transport::Error),
+    #[error("the controller at {0} has not answered within {1:?}")]
+    Mute(String, Duration),
+    #[error("the controller is not in sync with its sources and has said nothing for {SILENCE:?}")]
+    Silent,
     #[error("the controller ended the stream")]
     Ended(#[source] Box<Status>),
     #[error("the controller closed the stream")]
@@ -102,22 +97,22 @@ pub struct Feed {
 
 impl Feed {
     pub async fn run(self) {
-        let mut backoff = Backoff::default();
-        for turn in 0.. {
-            let server = &self.uplink.servers[turn % self.uplink.servers.len()];
-            let Err(error) = self.stream(server, &mut backoff).await;
+        let mut servers = Servers::new(self.uplink.servers.len());
+        loop {
+            let number = servers.next(fastrand::f64());
+            let server = &self.uplink.servers[number];
+            let Err(error) = self.stream(server, &mut servers).await;
             if let StreamError::Gone(_) = error {
                 return;
             }
             self.note_end(server, &error);
-            // Another agent has this node's name, or this one may not have it: soon is of no use.
-            if let Some(Code::Aborted | Code::PermissionDenied | Code::Unauthenticated) = error.code() {
-                backoff.discourage();
-            }
             if self.worker.lost().await.is_err() {
                 return;
             }
-            sleep(backoff.next(fastrand::f64())).await;
+            // Another agent has this node's name, or this one may not have it.
+            let soon_is_no_use =
+                matches!(error.code(), Some(Code::Aborted | Code::PermissionDenied | Code::Unauthenticated));
+            sleep(servers.fail(number, soon_is_no_use, fastrand::f64())).await;
         }
     }
 
@@ -134,36 +129,34 @@ impl Feed {
             _ => warn!(server, error = text, "no stream from the controller; what is in force stays"),
         }
         self.connection.send_modify(|connection| {
-            connection.connected = false;
+            connection.open = false;
             connection.last_error = text;
         });
     }
 
     /// One stream, from its opening to its end.
-    async fn stream(
-        &self,
-        server: &str,
-        backoff: &mut Backoff,
-    ) -> Result<std::convert::Infallible, StreamError> {
-        let endpoint = endpoint(&self.uplink, server)?;
-        let connect = endpoint.connect().await;
-        let channel = connect.map_err(|source| StreamError::Connect(server.to_owned(), source))?;
+    async fn stream(&self, server: &str, servers: &mut Servers) -> Result<Infallible, StreamError> {
+        let patience = servers.patience();
+        let (channel, heard) = link::connect(&self.uplink, server, patience).await?;
+        // The worker may be busy, which is not the controller's fault.
         let opening = self.worker.open().await?;
         let (reports, outgoing) = mpsc::channel(4);
         let number = opening.stream;
         let hello = hello(&self.uplink.node, opening);
-        // The channel has room, and its reader is held here.
-        let _ = reports.try_send(FromNode { message: Some(from_node::Message::Hello(hello)) });
+        let hello = FromNode { message: Some(from_node::Message::Hello(hello)) };
+        reports.try_send(hello).expect("the channel has room, and its reader is held here");
         let mut client = NodeFeedClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
-        let stream = client.connect(ReceiverStream::new(outgoing)).await?.into_inner();
+        let call = timeout(patience, client.connect(ReceiverStream::new(outgoing))).await;
+        let stream = call.map_err(|_| StreamError::Mute(server.to_owned(), patience))??.into_inner();
         debug!(server, stream = number, "stream opened");
         self.metrics.connects.inc();
         self.connection.send_modify(|connection| {
-            connection.connected = true;
+            connection.open = true;
+            connection.heard = heard;
             connection.connects += 1;
             server.clone_into(&mut connection.server);
         });
-        self.follow(stream, number, Reporter::new(reports), backoff).await
+        self.follow(stream, number, Reporter::new(reports), servers).await
     }
 
     async fn follow(
@@ -171,13 +164,17 @@ impl Feed {
         mut stream: Streaming<ToNode>,
         number: u64,
         mut reporter: Reporter,
-        backoff: &mut Backoff,
-    ) -> Result<std::convert::Infallible, StreamError> {
+        servers: &mut Servers,
+    ) -> Result<Infallible, StreamError> {
         let mut state = self.worker.state();
+        let mut silent = Instant::now() + SILENCE;
         loop {
             tokio::select! {
                 message = stream.message() => match message? {
-                    Some(message) => self.worker.take(message).await?,
+                    Some(message) => {
+                        self.worker.take(message).await?;
+                        silent = Instant::now() + SILENCE;
+                    }
                     None => return Err(StreamError::Closed),
                 },
                 changed = state.changed() => {
@@ -189,11 +186,14 @@ impl Feed {
                     if now.synced && !reporter.synced {
                         info!(revision = now.token.map(|token| token.revision), "in sync with the controller");
                         self.connection.send_modify(|connection| connection.last_error.clear());
-                        backoff.reset();
+                        servers.synced();
                     }
                     reporter.note(&now);
                 }
                 () = reporter.due() => reporter.send(&state.borrow()),
+                () = sleep_until(silent), if servers.has_other() && !reporter.synced => {
+                    return Err(StreamError::Silent);
+                }
             }
         }
     }
@@ -259,33 +259,6 @@ fn hello(node: &str, opening: Opening) -> NodeHello {
         digest: opening.digest,
         version: env!("CARGO_PKG_VERSION").to_owned(),
     }
-}
-
-/// Certificates are read anew for each connection, so that renewed ones are used without a restart.
-fn endpoint(uplink: &Uplink, server: &str) -> Result<Endpoint, StreamError> {
-    let endpoint = Endpoint::from_shared(server.to_owned())
-        .map_err(|source| StreamError::Url(server.to_owned(), source))?
-        .connect_timeout(CONNECT_TIMEOUT)
-        .tcp_nodelay(true)
-        .tcp_keepalive(Some(KEEPALIVE))
-        .http2_keep_alive_interval(KEEPALIVE)
-        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-        .keep_alive_while_idle(true)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW);
-    if !server.starts_with("https://") {
-        return Ok(endpoint);
-    }
-    let ca = uplink.ca.as_deref().ok_or_else(|| StreamError::NoCa(server.to_owned()))?;
-    let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(ca)?));
-    if let Some((certificate, key)) = &uplink.identity {
-        tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
-    }
-    endpoint.tls_config(tls).map_err(|source| StreamError::Connect(server.to_owned(), source))
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, StreamError> {
-    std::fs::read(path).map_err(|source| StreamError::File { path: path.to_owned(), source })
 }
 
 /// An error and what caused it, in one line.

@@ -25,15 +25,23 @@ pub fn router(local: Local, metrics: Arc<Metrics>) -> Router {
     let figures = move |Shared(local): Shared<Local>| async move {
         let state = local.worker.state().borrow().clone();
         let services = local.services.as_ref().map(|services| services.metrics.render()).unwrap_or_default();
-        let text = services + &metrics.render(&state, &local.connection.borrow(), local.worker.queued());
+        let text = services + &metrics.render(&state, &local.connection.borrow(), &local.worker);
         let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
         ([(header::CONTENT_TYPE, kind)], text)
     };
     Router::new()
-        .route("/healthz", get(async || "ok"))
+        .route("/healthz", get(healthy))
         .route("/readyz", get(ready))
         .route("/metrics", get(figures))
         .with_state(local)
+}
+
+/// Healthy: all of the agent is there and moves. Otherwise it should be started again.
+async fn healthy(Shared(local): Shared<Local>) -> Response {
+    match local.ailment() {
+        None => "ok".into_response(),
+        Some(ailment) => (StatusCode::SERVICE_UNAVAILABLE, ailment).into_response(),
+    }
 }
 
 /// Ready: what a controller last said is in force. Whether one is connected does not matter: a node must not be taken

@@ -23,6 +23,8 @@ pub mod local;
 mod metrics;
 pub mod part;
 mod policy;
+mod pulse;
+mod servers;
 pub mod services;
 mod status;
 pub mod worker;

@@ -30,6 +30,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, put},
 };
+use life::Life;
 use node_kernel::services::Mode;
 use serde::{Deserialize, Serialize};
 use tokio::{net::UnixListener, sync::watch};
@@ -59,12 +60,25 @@ pub struct Local {
     pub worker: Handle,
     pub connection: watch::Receiver<Connection>,
     pub services: Option<Services>,
+    pub life: Life,
 }
 
 impl Local {
     pub fn status(&self) -> StatusView {
         let state = self.worker.state().borrow().clone();
-        StatusView::new(&self.node, &state, &self.connection.borrow())
+        let mut status = StatusView::new(&self.node, &state, &self.connection.borrow());
+        if let Some(ailment) = self.ailment() {
+            status.ready = false;
+            status.failures.push(ailment);
+        }
+        status
+    }
+
+    /// Why the agent does not do its work, if so, whatever was in force before.
+    pub fn ailment(&self) -> Option<String> {
+        let fault = self.life.fault().map(|fault| fault.to_string());
+        let stopping = || self.life.is_stopping().then(|| "the agent stops".to_owned());
+        fault.or_else(|| self.worker.ailment()).or_else(stopping)
     }
 }
 

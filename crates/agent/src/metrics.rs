@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use prometheus_client::{
@@ -11,7 +11,10 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::status::{Connection, State};
+use crate::{
+    status::{Connection, State},
+    worker::Handle,
+};
 
 /// Every metric of an agent.
 pub struct Metrics {
@@ -28,6 +31,8 @@ pub struct Metrics {
     lag: Gauge,
     unapplied: Gauge,
     connected: Gauge,
+    disconnected: Gauge,
+    worker_silence: Gauge,
     synced: Gauge,
     objects: Gauge,
     errors: Gauge,
@@ -72,7 +77,15 @@ impl Default for Metrics {
             applied_revision: gauge("applied_revision", "Revision in force"),
             lag: gauge("revision_lag", "Revisions received and not in force"),
             unapplied: gauge("unapplied_milliseconds", "Age of the oldest change that is not in force"),
-            connected: gauge("connected", "1 while a stream is open"),
+            connected: gauge("connected", "1 while a controller is heard"),
+            disconnected: gauge(
+                "disconnected_milliseconds",
+                "Time since a controller was heard; 0 while one is",
+            ),
+            worker_silence: gauge(
+                "worker_silence_milliseconds",
+                "Time since the worker was last seen at work",
+            ),
             synced: gauge("synced", "1 while the node is at the controller's present"),
             objects: gauge("objects", "Objects held"),
             errors: gauge("object_errors", "Objects and parts that are not in force"),
@@ -102,22 +115,29 @@ impl Metrics {
         *self.oldest.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
+    /// Age of the oldest change that is not in force.
+    pub fn unapplied(&self) -> Option<Duration> {
+        self.oldest.lock().unwrap_or_else(PoisonError::into_inner).map(|since| since.elapsed())
+    }
+
     /// The text of `/metrics`.
-    pub fn render(&self, state: &State, connection: &Connection, queued: usize) -> String {
+    pub fn render(&self, state: &State, connection: &Connection, worker: &Handle) -> String {
         let set = |gauge: &Gauge, value: u64| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         let applied = state.token.map(|token| token.revision).unwrap_or_default();
-        let oldest = *self.oldest.lock().unwrap_or_else(PoisonError::into_inner);
         set(&self.applied_revision, applied);
         set(&self.lag, u64::try_from(self.received_revision.get()).unwrap_or(0).saturating_sub(applied));
-        set(&self.unapplied, oldest.map_or(0, |since| since.elapsed().as_millis() as u64));
-        set(&self.connected, connection.connected.into());
-        set(&self.synced, state.synced.into());
+        set(&self.unapplied, self.unapplied().unwrap_or_default().as_millis() as u64);
+        let gone = connection.gone_for();
+        set(&self.connected, gone.is_none().into());
+        set(&self.disconnected, gone.unwrap_or_default().as_millis() as u64);
+        set(&self.worker_silence, worker.silence().as_millis() as u64);
+        set(&self.synced, (state.synced && gone.is_none()).into());
         set(&self.objects, state.objects as u64);
         set(&self.errors, (state.errors.len() + state.failures.len()) as u64);
         set(&self.endpoints, state.endpoints as u64);
         set(&self.closed, state.closed as u64);
         set(&self.journal_bytes, state.journal_bytes);
-        set(&self.queue, queued as u64);
+        set(&self.queue, worker.queued() as u64);
         let mut out = String::new();
         text::encode(&mut out, &self.registry).expect("writing to a String cannot fail");
         out

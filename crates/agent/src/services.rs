@@ -31,6 +31,7 @@ use pending::Pending;
 use crate::{
     held::{Content, Difference, Held, Key},
     part::{Changed, Outcome, Part, View},
+    pulse::Pulse,
 };
 
 const KINDS: &[ObjectKind] = &[ObjectKind::NodeFacts, ObjectKind::EndpointSlice, ObjectKind::Service];
@@ -91,12 +92,19 @@ struct Wish {
 pub struct Services {
     wanted: watch::Sender<Wish>,
     state: watch::Receiver<Arc<ServicesState>>,
+    /// Beats while the part is looked after, also if there is nothing to do.
+    pulse: Pulse,
     pub metrics: Arc<ServicesMetrics>,
 }
 
 impl Services {
     pub fn state(&self) -> watch::Receiver<Arc<ServicesState>> {
         self.state.clone()
+    }
+
+    /// Whether the kernel holds what it should, or did a while ago, and somebody sees to it that it does.
+    fn is_well(&self) -> bool {
+        self.state.borrow().is_well(Instant::now(), self.pulse.age())
     }
 
     /// Goes over to another plane; the state when that is done or was refused.
@@ -132,6 +140,7 @@ pub struct ServicesPart {
     wanted: watch::Receiver<Wish>,
     wishes: u64,
     state: watch::Sender<Arc<ServicesState>>,
+    pulse: Pulse,
     refused_mode: Option<String>,
     metrics: Arc<ServicesMetrics>,
     pending: Pending,
@@ -146,6 +155,7 @@ impl ServicesPart {
         let (wanted, wants) = watch::channel(Wish { mode: settings.mode, number: 0 });
         let (state, states) = watch::channel(Arc::new(ServicesState::default()));
         let metrics = Arc::new(ServicesMetrics::default());
+        let pulse = Pulse::default();
         let part = Self {
             proxy: Proxy::new(settings.proxy.clone(), settings.mode, Store::default()),
             settings,
@@ -156,13 +166,14 @@ impl ServicesPart {
             wanted: wants,
             wishes: 0,
             state,
+            pulse: pulse.clone(),
             refused_mode: None,
             metrics: Arc::clone(&metrics),
             pending: Pending::new(SystemTime::now()),
             refused: 0,
             last: Outcome::default(),
         };
-        (part, Services { wanted, state: states, metrics })
+        (part, Services { wanted, state: states, pulse, metrics })
     }
 
     fn tell(&mut self, held: &Held, changed: Changed<'_>) {
@@ -355,6 +366,7 @@ impl Part for ServicesPart {
     }
 
     fn apply(&mut self, view: &View<'_>, changed: Changed<'_>) -> Outcome {
+        self.pulse.beat();
         let started = Instant::now();
         self.tell(view.held, changed);
         self.metrics.queue(&self.pending);
@@ -363,6 +375,7 @@ impl Part for ServicesPart {
     }
 
     fn mend(&mut self, view: &View<'_>) -> Option<Outcome> {
+        self.pulse.beat();
         let wish = *self.wanted.borrow_and_update();
         if wish.number != self.wishes {
             self.wishes = wish.number;

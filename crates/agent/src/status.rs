@@ -1,9 +1,16 @@
 //! The agent as others see it: the controller through reports, people through `trestle agent status`.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use wire::trestle::v1::{NodeObjectError, NodeReport};
 
-use crate::held::{Key, Token};
+use crate::{
+    feed::link::ALIVE,
+    held::{Key, Token},
+    pulse::Pulse,
+};
 
 /// What the worker has made true, and what not.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -58,13 +65,25 @@ impl State {
 const MAX_ERRORS: usize = 100;
 
 /// The connection to the controller.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Connection {
-    pub connected: bool,
+    /// A stream is open, for all that is known.
+    pub open: bool,
+    /// When the controller of the last stream was last heard; the agent's start, if there was none.
+    pub heard: Pulse,
     pub server: String,
     /// Why the last stream ended, or could not be opened.
     pub last_error: String,
     pub connects: u64,
+}
+
+impl Connection {
+    /// For how long no controller was heard; none while one is there: a stream is open, and something came on it within
+    /// the time in which a mute one is found.
+    pub fn gone_for(&self) -> Option<Duration> {
+        let age = self.heard.age();
+        (!self.open || age >= ALIVE).then_some(age)
+    }
 }
 
 /// Both together, as `trestle agent status` shows them.
@@ -73,7 +92,11 @@ pub struct StatusView {
     pub node: String,
     pub version: String,
     pub ready: bool,
+    /// A controller was heard within the last seconds.
     pub connected: bool,
+    /// When a controller was last heard, if none is there: what is in force is of then.
+    #[serde(default)]
+    pub disconnected_since: Option<String>,
     pub synced: bool,
     pub server: String,
     pub revision: Option<u64>,
@@ -100,12 +123,14 @@ impl StatusView {
             name: key.name.clone(),
             message: message.clone(),
         };
+        let gone = connection.gone_for();
         Self {
             node: node.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ready: state.is_in_force(),
-            connected: connection.connected,
-            synced: state.synced,
+            connected: gone.is_none(),
+            disconnected_since: gone.map(ago),
+            synced: state.synced && gone.is_none(),
             server: connection.server.clone(),
             revision: state.token.map(|token| token.revision),
             objects: state.objects,
@@ -116,5 +141,54 @@ impl StatusView {
             errors: state.errors.iter().map(error).collect(),
             last_error: connection.last_error.clone(),
         }
+    }
+}
+
+/// A time as people write it, from an age, which is certain also if somebody has set the clock.
+fn ago(age: Duration) -> String {
+    let now = Timestamp::now();
+    now.checked_sub(age).unwrap_or(now).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    fn heard(seconds: u64) -> Pulse {
+        Pulse::since(
+            Instant::now().checked_sub(Duration::from_secs(seconds)).expect("the machine runs that long"),
+        )
+    }
+
+    #[test]
+    fn a_stream_on_which_nothing_is_heard_is_no_connection() {
+        let synced = State { synced: true, token: Some(Token { epoch: 1, revision: 7 }), ..State::default() };
+        let view = |open, seconds| {
+            let connection = Connection { open, heard: heard(seconds), ..Connection::default() };
+            let view = StatusView::new("n", &synced, &connection);
+            (view.ready, view.connected, view.synced, view.disconnected_since.is_some())
+        };
+        assert_eq!(view(true, 3), (true, true, true, false));
+        assert_eq!(view(true, 9), (true, false, false, true), "open, and mute");
+        assert_eq!(view(false, 1), (true, false, false, true));
+    }
+
+    #[test]
+    fn since_when_nobody_was_heard_is_told_by_the_clock_on_the_wall() {
+        let connection = Connection { heard: heard(60), ..Connection::default() };
+        let view = StatusView::new("n", &State::default(), &connection);
+        let since: Timestamp = view.disconnected_since.expect("nobody is there").parse().expect("a time");
+        let age = Timestamp::now().duration_since(since).as_secs();
+        assert!((59..120).contains(&age), "{age}");
+    }
+
+    #[test]
+    fn a_pulse_beats() {
+        let pulse = heard(60);
+        assert!(pulse.age() >= Duration::from_secs(60));
+        pulse.beat();
+        assert!(pulse.age() < Duration::from_secs(30));
     }
 }

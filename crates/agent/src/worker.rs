@@ -242,8 +242,10 @@ impl Worker {
         self.in_force = self.held.token();
         self.metrics.steps.inc();
         self.metrics.step_seconds.observe(started.elapsed().as_secs_f64());
-        self.metrics.note_applied();
         self.plan_retry();
+        if self.retry.is_none() {
+            self.metrics.note_applied();
+        }
     }
 
     fn plan_retry(&mut self) {

@@ -4,9 +4,15 @@
 
 #[path = "controller/churn.rs"]
 mod churn;
+#[path = "controller/fakes.rs"]
+mod fakes;
 #[path = "controller/faults.rs"]
 mod faults;
 #[path = "controller/harness.rs"]
 mod harness;
+#[path = "controller/leave.rs"]
+mod leave;
 #[path = "controller/life.rs"]
 mod life;
+#[path = "controller/supervision.rs"]
+mod supervision;

@@ -21,9 +21,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Connection (default: the controller started by `trestle up`)")]
 pub struct ConnectionArgs {
-    /// URL of the controller's gRPC listener, e.g. https://127.0.0.1:8081
+    /// URL of the controller's gRPC listener, e.g. https://127.0.0.1:8081; `trestle agent` takes several, once per controller
     #[arg(long, global = true, env = "TRESTLE_SERVER", value_name = "URL")]
-    pub server: Option<String>,
+    pub server: Vec<String>,
     /// PEM file of the CA that the controller's certificate is from
     #[arg(long, global = true, env = "TRESTLE_CA", value_name = "FILE")]
     pub ca: Option<PathBuf>,
@@ -57,13 +57,17 @@ pub type Connection = InterceptedService<Channel, Bearer>;
 impl ConnectionArgs {
     pub async fn connect(self) -> anyhow::Result<Connection> {
         let context = ContextFile::load()?;
-        if self.server.is_none() && context.is_none() {
-            bail!("no controller is known: start one with `trestle up`, or name one with --server");
-        }
+        let server = match self.server.as_slice() {
+            [] if context.is_none() => {
+                bail!("no controller is known: start one with `trestle up`, or name one with --server")
+            }
+            [] => None,
+            [server] => Some(server.clone()),
+            _ => bail!("a command is for one controller: give --server once"),
+        };
         // A server named by hand is not given the token of another one.
-        let context =
-            if self.server.is_some() { ContextFile::default() } else { context.unwrap_or_default() };
-        let url = self.server.unwrap_or(context.grpc);
+        let context = if server.is_some() { ContextFile::default() } else { context.unwrap_or_default() };
+        let url = server.unwrap_or(context.grpc);
         let token = match self.token_file.or(context.token_file) {
             Some(path) if self.cert.is_none() => Some(context::read_token(&path)?),
             _ => None,

@@ -16,6 +16,7 @@ use std::{
     env,
     os::unix::process::CommandExt as _,
     process::{Command, ExitCode},
+    time::Duration,
 };
 
 use clap::Parser as _;
@@ -24,6 +25,8 @@ use clap::Parser as _;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// How long the allocator keeps memory that was freed; it looks at it before `main`.
 const PURGE_DELAY: &str = "MIMALLOC_PURGE_DELAY";
+/// How long calls that block have to come back when all else is done.
+const LAST_WORK: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
     let args = args::Args::parse();
@@ -47,7 +50,11 @@ fn run(args: args::Args) -> anyhow::Result<()> {
         give_memory_back_at_once();
         runtime.worker_threads(1);
     }
-    runtime.enable_all().build()?.block_on(commands::run(command, output, connection))
+    let runtime = runtime.enable_all().build()?;
+    let done = runtime.block_on(commands::run(command, output, connection));
+    // What still runs on a thread may be stuck, and must not keep a process that has ended from ending.
+    runtime.shutdown_timeout(LAST_WORK);
+    done
 }
 
 /// Begins anew, as the same process, with an allocator that keeps nothing: an agent rests most of the time, and one at

@@ -65,7 +65,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cloud-ibm",
         ],
     ),
-    ("agent", &["model", "wire", "transport", "node-policy", "node-services", "node-kernel"]),
+    ("agent", &["model", "wire", "life", "transport", "node-policy", "node-services", "node-kernel"]),
     (
         "trestle",
         &[

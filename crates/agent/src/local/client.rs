@@ -79,8 +79,6 @@ impl Client {
         let stream = UnixStream::connect(&self.socket).await;
         let stream = stream.map_err(|source| ClientError::Connect { path: self.socket.clone(), source })?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-        // Ends by itself, with the connection.
-        tokio::spawn(connection);
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -88,9 +86,14 @@ impl Client {
             .header("content-type", "application/json")
             .body(Full::new(Bytes::from(serde_json::to_vec(body)?)))
             .expect("paths are escaped");
-        let response = sender.send_request(request).await?;
-        let status = response.status();
-        let bytes = response.into_body().collect().await?.to_bytes();
+        let exchange = async move {
+            let response = sender.send_request(request).await?;
+            let status = response.status();
+            Ok::<_, hyper::Error>((status, response.into_body().collect().await?.to_bytes()))
+        };
+        // The connection ends when the exchange does; how it does is of no matter to an answer that is whole.
+        let (answer, _) = tokio::join!(exchange, connection);
+        let (status, bytes) = answer?;
         if status.is_success() {
             return Ok(serde_json::from_slice(&bytes)?);
         }

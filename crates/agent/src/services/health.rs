@@ -12,6 +12,7 @@ use std::{
     collections::BTreeMap,
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    panic::resume_unwind,
     time::{Duration, Instant},
 };
 
@@ -27,7 +28,7 @@ use node_services::HealthCheck;
 use serde_json::json;
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::{Services, ServicesState};
 
@@ -38,9 +39,10 @@ const RETRY: Duration = Duration::from_secs(10);
 const WEIGHT: HeaderName = HeaderName::from_static("x-load-balancing-endpoint-weight");
 
 impl ServicesState {
-    fn is_well(&self, now: Instant) -> bool {
+    /// `silence`: for how long nobody has looked after the kernel. What was well then need not be now.
+    pub(super) fn is_well(&self, now: Instant, silence: Duration) -> bool {
         let recent = |at: Instant| now.saturating_duration_since(at) < PATIENCE;
-        self.healthy || self.updated.is_some_and(recent)
+        (self.healthy && silence < PATIENCE) || self.updated.is_some_and(recent)
     }
 
     /// Of several services with one port the first by name has it.
@@ -53,7 +55,7 @@ impl ServicesState {
     }
 }
 
-/// Keeps one listener per health-check node port, until told to stop.
+/// Keeps one listener per health-check node port, until told to stop. Ends before only if one of them is lost.
 pub async fn serve_checks(services: Services, stop: CancellationToken) {
     let mut state = services.state();
     let mut open: BTreeMap<u16, CancellationToken> = BTreeMap::new();
@@ -79,7 +81,8 @@ pub async fn serve_checks(services: Services, stop: CancellationToken) {
                     open.insert(port, ends.clone());
                     let router = Router::new().fallback(get(check)).with_state((services.clone(), port));
                     servers.spawn(async move {
-                        axum::serve(listener, router).with_graceful_shutdown(ends.cancelled_owned()).await
+                        let served = axum::serve(listener, router);
+                        (port, served.with_graceful_shutdown(ends.clone().cancelled_owned()).await, ends)
                     });
                 }
                 Err(error) => {
@@ -93,10 +96,22 @@ pub async fn serve_checks(services: Services, stop: CancellationToken) {
             changed = state.changed() => if changed.is_err() { break },
             () = tokio::time::sleep(pause) => {}
             () = stop.cancelled() => break,
+            Some(ended) = servers.join_next() => match ended {
+                Ok((_, Ok(()), ends)) if ends.is_cancelled() => {}
+                Ok((port, served, _)) => {
+                    error!(port, error = ?served.err(), "the listener for the health of a service has ended");
+                    return;
+                }
+                Err(fallen) => resume_unwind(fallen.into_panic()),
+            },
         }
     }
     open.values().for_each(CancellationToken::cancel);
-    while servers.join_next().await.is_some() {}
+    while let Some(ended) = servers.join_next().await {
+        if let Err(fallen) = ended {
+            resume_unwind(fallen.into_panic());
+        }
+    }
 }
 
 /// Both families at once, or the older one where there is only that.
@@ -113,7 +128,7 @@ async fn check(Shared((services, port)): Shared<(Services, u16)>) -> Response {
     let state = services.state().borrow().clone();
     let ports = state.ports();
     let Some(check) = ports.get(&port) else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
-    let well = state.is_well(Instant::now());
+    let well = services.is_well();
     let code = match check.local_endpoints > 0 && well {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
@@ -131,7 +146,7 @@ pub fn router(services: Services) -> Router {
     let answer = |livez: bool| {
         move |Shared(services): Shared<Services>| async move {
             let state = services.state().borrow().clone();
-            let well = state.is_well(Instant::now());
+            let well = services.is_well();
             let good = well && (livez || !state.node_leaving);
             let code = if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
             services.metrics.answered(livez, code.as_u16());

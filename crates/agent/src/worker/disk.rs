@@ -7,6 +7,7 @@ use std::{
 };
 
 use rustix::fs::{FlockOperation, flock};
+use tracing::warn;
 
 use super::LoadError;
 use crate::{
@@ -32,7 +33,15 @@ pub fn lock(dir: &Path) -> Result<File, LoadError> {
 
 pub fn read_registry(path: &Path) -> io::Result<Endpoints> {
     match std::fs::read(path) {
-        Ok(bytes) => Ok(serde_json::from_slice::<Vec<Endpoint>>(&bytes)?.into_iter().collect()),
+        Ok(bytes) => {
+            let read = serde_json::from_slice::<Vec<Endpoint>>(&bytes)?;
+            let count = read.len();
+            let endpoints: Endpoints = read.into_iter().collect();
+            if endpoints.len() < count {
+                warn!(path = %path.display(), "the local registry has Pods that cannot be, or that stand in each other's place; they are left out");
+            }
+            Ok(endpoints)
+        }
         Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(Endpoints::default()),
         Err(err) => Err(err),
     }

@@ -145,9 +145,11 @@ fn a_part_that_fails_is_tried_again_whole_and_reported() {
     let mut worker = load(dir.path(), &part);
     worker.open();
     part.0.fails.store(true, Relaxed);
+    worker.metrics.note_received();
     [start(), policy("p"), flush(5)].into_iter().for_each(|message| worker.take(message));
     worker.settle();
     assert_eq!(worker.state().report().errors[0].message, "the kernel says no");
+    assert!(worker.metrics.unapplied().is_some(), "it came, and is not in force");
     worker.take(policy("q"));
     worker.take(flush(6));
     worker.settle();
@@ -157,7 +159,7 @@ fn a_part_that_fails_is_tried_again_whole_and_reported() {
         part.calls(),
         ["all: 1 objects, 0/0 closed", "all: 2 objects, 0/0 closed", "all: 2 objects, 0/0 closed"]
     );
-    assert!(worker.state().is_in_force());
+    assert!(worker.state().is_in_force() && worker.metrics.unapplied().is_none());
 }
 
 #[test]

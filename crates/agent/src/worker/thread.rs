@@ -1,10 +1,12 @@
 //! The worker's thread, and the handle by which others speak to it.
 
 use std::{
+    io,
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use life::Life;
 use tokio::sync::{mpsc, oneshot, watch};
 use wire::trestle::v1::ToNode;
 
@@ -13,6 +15,7 @@ use crate::{
     endpoints::{Attachment, Endpoint, Pod},
     held::{Content, Key},
     metrics::Metrics,
+    pulse::Pulse,
     status::State,
 };
 
@@ -22,6 +25,8 @@ const QUEUE: usize = 1024;
 /// Steps that are taken in before they are made true, when they come that fast.
 const MERGE: usize = 64;
 const TICK: Duration = Duration::from_millis(500);
+/// The worker comes round at every tick. If it has not for so long it is stuck: no step takes nearly as much.
+const STUCK: Duration = Duration::from_secs(60);
 
 enum Command {
     Open(oneshot::Sender<Opening>),
@@ -45,7 +50,7 @@ pub struct HeldObject {
 
 /// The worker has stopped.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the agent is stopping")]
+#[error("the agent's worker is gone: the agent stops")]
 pub struct Gone;
 
 /// Speaks to the worker; cheap to clone. The worker stops when the last handle is gone.
@@ -53,19 +58,21 @@ pub struct Gone;
 pub struct Handle {
     commands: mpsc::Sender<Command>,
     state: watch::Receiver<Arc<State>>,
+    pulse: Pulse,
 }
 
 /// Runs a worker on a thread of its own.
-pub fn start(worker: Worker, metrics: Arc<Metrics>) -> (Handle, std::thread::JoinHandle<()>) {
+pub fn start(life: &Life, worker: Worker, metrics: Arc<Metrics>) -> io::Result<Handle> {
     let (commands, inbox) = mpsc::channel(QUEUE);
     let (publish, state) = watch::channel(Arc::new(worker.state()));
-    let run = move || {
+    let pulse = Pulse::default();
+    let beating = pulse.clone();
+    life.thread("worker", move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         let runtime = runtime.expect("a timer needs no more than memory");
-        runtime.block_on(work(worker, inbox, &publish, &metrics));
-    };
-    let thread = std::thread::Builder::new().name("worker".into()).spawn(run);
-    (Handle { commands, state }, thread.expect("a process can start a thread"))
+        runtime.block_on(work(worker, inbox, &publish, &metrics, &beating));
+    })?;
+    Ok(Handle { commands, state, pulse })
 }
 
 async fn work(
@@ -73,11 +80,13 @@ async fn work(
     mut inbox: mpsc::Receiver<Command>,
     publish: &watch::Sender<Arc<State>>,
     metrics: &Metrics,
+    pulse: &Pulse,
 ) {
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut steps = 0;
     loop {
+        pulse.beat();
         tokio::select! {
             command = inbox.recv() => {
                 let Some(command) = command else { break };
@@ -138,6 +147,20 @@ impl Handle {
     /// The state, and a way to wait for another.
     pub fn state(&self) -> watch::Receiver<Arc<State>> {
         self.state.clone()
+    }
+
+    /// Time since the worker was last seen at work.
+    pub fn silence(&self) -> Duration {
+        self.pulse.age()
+    }
+
+    /// What is wrong with the worker, if something is: it is gone, or stuck.
+    pub fn ailment(&self) -> Option<String> {
+        if self.commands.is_closed() {
+            return Some("the worker is gone".to_owned());
+        }
+        let silence = self.silence();
+        (silence >= STUCK).then(|| format!("the worker is stuck for {} s", silence.as_secs()))
     }
 
     /// Messages that wait to be taken in.

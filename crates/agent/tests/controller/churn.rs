@@ -93,7 +93,7 @@ async fn live(node: Node, until: Instant, seed: u64) -> Agent {
         }
         tokio::time::sleep(pause).await;
         // Half of them go properly, half just go.
-        if random.bool() { agent.stop().await } else { drop(agent) }
+        if random.bool() { agent.stop().await.unwrap() } else { drop(agent) }
     }
 }
 
@@ -146,7 +146,7 @@ async fn agents_that_come_and_go_end_with_what_they_should_hold() {
         let held: BTreeSet<_> =
             agent.local().worker.objects().await.unwrap().into_iter().map(|object| object.name).collect();
         assert_eq!(held, expected.into_keys().collect());
-        agent.stop().await;
+        agent.stop().await.unwrap();
     }
     let harness = Arc::new(harness);
     eventually("all streams closed", || harness.controller.transport().hub.stats().sessions == 0).await;

@@ -36,7 +36,7 @@ async fn a_revoked_certificate_ends_the_stream_and_not_the_protection() {
     harness.publish([policy("p", 2, SpanChange::Keep)]);
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(node.part.members("p").unwrap(), ["1"]);
-    agent.stop().await;
+    agent.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,7 +49,7 @@ async fn a_node_with_anothers_name_is_told_so() {
     eventually("the refusal", || agent.local().status().last_error.contains("may not connect as node n2"))
         .await;
     assert!(harness.session("n2").is_none());
-    agent.stop().await;
+    agent.stop().await.unwrap();
 }
 
 /// Says one script per connection, and remembers the hellos.
@@ -139,6 +139,6 @@ async fn a_controller_that_talks_nonsense_is_asked_again_and_believed_only_in_wh
     assert_eq!(tokens[..5], [(None, 0); 5]);
     assert_eq!(tokens[5], (Some(5), 128), "resumes from the step that was whole");
     assert_eq!(tokens[6], (None, 128), "after nonsense all is compared");
-    agent.stop().await;
+    agent.stop().await.unwrap();
     serving.abort();
 }

@@ -51,7 +51,7 @@ async fn an_agent_follows_and_reports() {
         assert!(text.contains(line), "{line}\n{text}");
     }
     assert_eq!((get(&agent, "/readyz").await.0, get(&agent, "/healthz").await.0), (200, 200));
-    agent.stop().await;
+    agent.stop().await.unwrap();
     assert!(!node.dir.join("socket").exists());
     eventually("the disconnect", || !harness.session("n1").unwrap().connected).await;
 }
@@ -76,7 +76,7 @@ async fn an_agent_begins_where_it_ended() {
     assert_eq!(get(&agent, "/readyz").await.0, 200, "a node is ready without a controller");
     let status = agent.local().status();
     assert!(!status.connected && !status.synced);
-    agent.stop().await;
+    agent.stop().await.unwrap();
 
     let mut again = node.clone();
     again.part = Default::default();
@@ -91,7 +91,7 @@ async fn an_agent_begins_where_it_ended() {
     assert_eq!(again.part.objects(), before);
     let sent = harness.session("n1").unwrap().bytes_sent;
     assert!(sent < 200, "{sent} bytes for a node that has it all");
-    agent.stop().await;
+    agent.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -113,7 +113,7 @@ async fn pods_are_attached_by_whoever_may_open_the_socket() {
     let bad = Attachment { interface: "a b".into(), ..attachment.clone() };
     let refused = local.attach(&pod, &bad).await.unwrap_err().to_string();
     assert!(refused.contains("cannot be an interface"), "{refused}");
-    agent.stop().await;
+    agent.stop().await.unwrap();
     assert!(local.status().await.unwrap_err().to_string().contains("are you root"));
 
     let agent = node.start().await;
@@ -121,5 +121,5 @@ async fn pods_are_attached_by_whoever_may_open_the_socket() {
     assert!(local.detach(&pod, None).await.unwrap());
     assert!(!local.detach(&pod, None).await.unwrap());
     assert!(local.endpoints().await.unwrap().is_empty());
-    agent.stop().await;
+    agent.stop().await.unwrap();
 }

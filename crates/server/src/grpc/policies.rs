@@ -33,8 +33,8 @@ impl policies_server::Policies for Service {
                 name: id.name,
                 generation: state.generation,
                 span: u32::try_from(state.span.len()).unwrap_or(u32::MAX),
-                problems: told
-                    .map_or(state.problems, |told| told.problems)
+                problems: state
+                    .problems
                     .into_iter()
                     .map(|problem| PolicyProblem { path: problem.path, message: problem.message })
                     .collect(),

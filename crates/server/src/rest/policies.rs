@@ -70,8 +70,8 @@ pub(super) async fn list(State(parts): State<Parts>) -> Json<Vec<PolicyState>> {
             name: id.name,
             generation: state.generation,
             span: state.span.iter().map(ToString::to_string).collect(),
-            problems: told
-                .map_or(state.problems, |told| told.problems)
+            problems: state
+                .problems
                 .into_iter()
                 .map(|p| FieldProblem { path: p.path, message: p.message })
                 .collect(),

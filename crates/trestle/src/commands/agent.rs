@@ -5,6 +5,7 @@ mod services;
 use std::{
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
+    pin::pin,
 };
 
 use agent::{
@@ -40,6 +41,7 @@ const HEALTH: &str = "127.0.0.1:8082";
 On the node, as root:
   trestle agent --node node-1 --server https://controller:8081 \\
     --ca node-1.ca.pem --cert node-1.pem --key node-1.key
+  trestle agent … --server https://one:8081 --server https://two:8081    # goes over when one does not answer
   trestle agent attach shop/web-1 --interface veth1 --address 10.0.0.7
   trestle agent status
 What it was told last is kept on disk and in force before the controller is reached. See docs/agent.md."
@@ -162,7 +164,7 @@ pub async fn run(args: AgentArgs, output: Format, connection: ConnectionArgs) ->
     let identity = connection.cert.or(file.cert).zip(connection.key.or(file.key));
     let uplink = Uplink {
         node: node.or(file.node).unwrap_or_else(host_name),
-        servers: connection.server.map_or(file.servers, |server| vec![server]),
+        servers: if connection.server.is_empty() { file.servers } else { connection.server },
         ca: connection.ca.or(file.ca),
         identity,
     };
@@ -205,15 +207,25 @@ async fn serve(config: Config, parts: Vec<Box<dyn Part>>, file: Option<&Path>) -
     let agent = Agent::start(config, parts).await?;
     let health = agent.health_addr().map(|addr| format!(", health on http://{addr}")).unwrap_or_default();
     print(&format!("Agent of node {node} runs{health}"))?;
+    let life = agent.life().clone();
+    let mut ends = pin!(async {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = life.faulted() => {}
+        }
+    });
     loop {
         tokio::select! {
-            _ = interrupt.recv() => break,
-            _ = terminate.recv() => break,
-            _ = hangup.recv() => reload(file, services.as_ref()).await,
+            () = &mut ends => break,
+            _ = hangup.recv() => tokio::select! {
+                () = &mut ends => break,
+                () = reload(file, services.as_ref()) => {}
+            },
         }
     }
-    agent.stop().await;
-    Ok(())
+    // Whoever started it starts it again.
+    agent.stop().await.context("the agent has lost a part of itself and ends; what is in force stays")
 }
 
 /// Reads the configuration again, for what may change while the agent runs: the mode of services.
@@ -306,7 +318,10 @@ impl Rows for AgentStatus {
         let answer = |is: bool| if is { "yes" } else { "no" }.to_owned();
         let errors = status.errors.iter().map(|error| format!("{}: {}", error.name, error.message));
         let waiting = status.waiting.iter().map(|source| format!("the controller waits for {source}"));
-        let last = (!status.connected && !status.last_error.is_empty()).then(|| status.last_error.clone());
+        let last = status.disconnected_since.as_ref().map(|since| match status.last_error.as_str() {
+            "" => format!("no controller was heard since {since}"),
+            error => format!("no controller was heard since {since}: {error}"),
+        });
         let problems: Vec<_> =
             status.failures.iter().cloned().chain(last).chain(waiting).chain(errors).collect();
         vec![
@@ -358,7 +373,69 @@ impl Rows for ObjectView {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use agent::part::{Changed, Outcome, View};
+    use clap::Parser as _;
+
     use super::*;
+
+    #[test]
+    fn several_controllers_are_named_on_the_command_line() {
+        let line =
+            ["trestle", "agent", "--server", "https://one:1", "--node", "n", "--server", "https://two:2"];
+        let args = crate::args::Args::parse_from(line);
+        assert_eq!(args.connection.server, ["https://one:1", "https://two:2"]);
+    }
+
+    #[tokio::test]
+    async fn a_command_is_for_one_controller() {
+        let server = vec!["http://127.0.0.1:1".to_owned(), "http://127.0.0.1:2".to_owned()];
+        let refused = ConnectionArgs { server, ..ConnectionArgs::default() }.connect().await;
+        assert!(refused.err().unwrap().to_string().contains("one controller"));
+    }
+
+    /// A part that falls when it is looked after.
+    struct Falls;
+
+    impl Part for Falls {
+        fn name(&self) -> &'static str {
+            "falls"
+        }
+
+        fn kinds(&self) -> &'static [ObjectKind] {
+            &[]
+        }
+
+        fn apply(&mut self, _: &View<'_>, _: Changed<'_>) -> Outcome {
+            Outcome::default()
+        }
+
+        fn mend(&mut self, _: &View<'_>) -> Option<Outcome> {
+            panic!("the part has fallen")
+        }
+    }
+
+    /// It ends, so that it is started again, and says why as its last word.
+    #[tokio::test]
+    async fn an_agent_whose_worker_has_fallen_ends_with_the_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        let registry = r#"[{"pod": "ns/a", "interface": "v1", "closed": true}]"#;
+        std::fs::create_dir(dir.path().join("data")).unwrap();
+        std::fs::write(dir.path().join("data/endpoints.json"), registry).unwrap();
+        let config = Config {
+            uplink: Uplink { servers: vec!["http://127.0.0.1:1".into()], ..Uplink::default() },
+            data_dir: dir.path().join("data"),
+            socket: dir.path().join("socket"),
+            health: None,
+            services: None,
+            services_health: None,
+        };
+        let ended = tokio::time::timeout(Duration::from_secs(30), serve(config, vec![Box::new(Falls)], None));
+        let error = ended.await.expect("it ends by itself").unwrap_err();
+        let text = format!("{error:#}");
+        assert!(text.contains("what is in force stays: worker panicked: the part has fallen, at "), "{text}");
+    }
 
     #[test]
     fn the_example_file_is_read_and_unknown_keys_are_not() {

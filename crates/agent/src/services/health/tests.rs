@@ -9,12 +9,15 @@ use tokio::{
 };
 
 use super::*;
-use crate::services::{ServicesMetrics, Wish};
+use crate::{
+    pulse::Pulse,
+    services::{ServicesMetrics, Wish},
+};
 
 fn services(state: ServicesState) -> (Services, watch::Sender<Arc<ServicesState>>) {
     let (wanted, _) = watch::channel(Wish { mode: Mode::Nftables, number: 0 });
     let (told, state) = watch::channel(Arc::new(state));
-    (Services { wanted, state, metrics: Arc::new(ServicesMetrics::default()) }, told)
+    (Services { wanted, state, pulse: Pulse::default(), metrics: Arc::new(ServicesMetrics::default()) }, told)
 }
 
 fn state(checks: &[(&str, u16, usize)]) -> ServicesState {
@@ -110,8 +113,16 @@ async fn the_proxy_says_how_it_is_and_livez_does_not_ask_about_the_node() {
 fn trouble_is_borne_for_as_long_as_it_lasts_and_no_longer() {
     let then = Instant::now();
     let ill = ServicesState { healthy: false, updated: Some(then), ..state(&[]) };
-    assert!(ill.is_well(then) && ill.is_well(then + PATIENCE - Duration::from_millis(1)));
-    assert!(!ill.is_well(then + PATIENCE));
+    let is_well = |state: &ServicesState, now| state.is_well(now, Duration::ZERO);
+    assert!(is_well(&ill, then) && is_well(&ill, then + PATIENCE - Duration::from_millis(1)));
+    assert!(!is_well(&ill, then + PATIENCE));
     let never = ServicesState { healthy: false, ..state(&[]) };
-    assert!(!never.is_well(then));
+    assert!(!is_well(&never, then));
+}
+
+#[test]
+fn what_was_well_when_somebody_last_looked_is_not_well_for_ever() {
+    let (now, well) = (Instant::now(), state(&[]));
+    assert!(well.is_well(now, PATIENCE - Duration::from_millis(1)));
+    assert!(!well.is_well(now, PATIENCE), "the worker is stuck, or gone");
 }
