@@ -106,10 +106,13 @@ impl Lab {
         format!("v{}", self.links)
     }
 
-    /// The last host is the way to everything else.
+    /// The last host is the way to everything else, and says that there is none.
     pub fn gateway(&self) {
+        let (_, namespace) = self.hosts.last().expect("there is a host");
         run(&format!(
-            "ip route add default via 169.254.{0}.2; ip route add default via fd00:ffff:{0}::2",
+            "ip route add default via 169.254.{0}.2; ip route add default via fd00:ffff:{0}::2
+             ip netns exec {namespace} sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1
+             ip -n {namespace} rule add iif eth0 unreachable; ip -n {namespace} -6 rule add iif eth0 unreachable",
             self.links
         ));
     }
