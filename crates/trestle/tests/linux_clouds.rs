@@ -6,6 +6,8 @@
     reason = "a test may fail where it stands, and tells how it went"
 )]
 
+#[path = "linux/forwarding.rs"]
+mod forwarding;
 mod harness;
 #[path = "linux/machine.rs"]
 mod machine;

@@ -1,6 +1,10 @@
 //! The only place that opens connections: HTTP/1.1 over TCP, TLS by rustls where the URL says so.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::Path,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -11,7 +15,7 @@ use hyper_util::{
     rt::TokioExecutor,
 };
 use rustls::{
-    ClientConfig, RootCertStore,
+    ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier,
     pki_types::{CertificateDer, pem::PemObject as _},
 };
 
@@ -37,30 +41,44 @@ pub struct HttpTransport {
 }
 
 impl HttpTransport {
-    /// Trusts what the machine trusts, and the certificates of a PEM file besides.
+    /// Trusts what the machine trusts, or the certificates of a PEM file instead.
     pub fn new(extra_ca: Option<&Path>) -> Result<Self, TransportError> {
-        let told = |err: &dyn std::fmt::Display| TransportError(format!("cannot set up TLS: {err}"));
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|err| told(&err))?;
-        let config = match extra_ca {
-            None => builder.with_native_roots().map_err(|err| told(&err))?.with_no_client_auth(),
-            Some(path) => {
-                let mut roots = RootCertStore::empty();
-                let certificates = CertificateDer::pem_file_iter(path).map_err(|err| told(&err))?;
-                for certificate in certificates {
-                    roots.add(certificate.map_err(|err| told(&err))?).map_err(|err| told(&err))?;
-                }
-                builder.with_root_certificates(roots).with_no_client_auth()
-            }
-        };
+        let config = extra_ca.map_or_else(trusting_the_machine, trusting)?;
         let connector =
             HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1().build();
         let client =
             Client::builder(TokioExecutor::new()).pool_idle_timeout(Duration::from_secs(20)).build(connector);
         Ok(Self { client })
     }
+}
+
+/// Read once: a machine trusts hundreds of certificates, and clouds are opened often.
+fn trusting_the_machine() -> Result<ClientConfig, TransportError> {
+    static CONFIG: OnceLock<ClientConfig> = OnceLock::new();
+    if let Some(config) = CONFIG.get() {
+        return Ok(config.clone());
+    }
+    let config = builder()?.with_native_roots().map_err(|err| cannot(&err))?.with_no_client_auth();
+    Ok(CONFIG.get_or_init(|| config).clone())
+}
+
+fn trusting(certificates: &Path) -> Result<ClientConfig, TransportError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(certificates).map_err(|err| cannot(&err))? {
+        roots.add(certificate.map_err(|err| cannot(&err))?).map_err(|err| cannot(&err))?;
+    }
+    Ok(builder()?.with_root_certificates(roots).with_no_client_auth())
+}
+
+fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, TransportError> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|err| cannot(&err))
+}
+
+fn cannot(err: &dyn std::fmt::Display) -> TransportError {
+    TransportError(format!("cannot set up TLS: {err}"))
 }
 
 #[async_trait]

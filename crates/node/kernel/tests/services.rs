@@ -25,7 +25,7 @@ use node_kernel::{conntrack::Conntrack, nft::Applied, services::NftablesProxy};
 use node_nft::Limits;
 use node_services::{Protocol, Service, Store, cases::port, conntrack::Cleanup, nftables::Config};
 use states::{
-    BOTH, CLIENT, LOCAL, ONLY_LOCAL, POD, Plane, REMOTE, check, everywhere, http, http_slice,
+    BOTH, CLIENT, Family, LOCAL, ONLY_LOCAL, POD, Plane, REMOTE, check, everywhere, http, http_slice,
     in_both_families, lab, name, play, rules, slice, store,
 };
 
@@ -60,21 +60,30 @@ impl Plane for Nftables {
 
 #[test]
 fn packets_go_where_every_case_says() {
-    in_namespace(|| {
+    let [ipv4, _] = in_both_families();
+    packets_go_where_cases_say(ipv4);
+}
+
+#[test]
+fn packets_go_where_every_case_says_in_ipv6() {
+    let [_, ipv6] = in_both_families();
+    packets_go_where_cases_say(ipv6);
+}
+
+fn packets_go_where_cases_say((cases, node, config, ipv6): Family) {
+    in_namespace(move || {
         let lab = lab();
-        for (cases, node, config, ipv6) in in_both_families() {
-            for case in cases {
-                let mut plane = Nftables { proxy: None, config: config.clone(), ipv6 };
-                play(&lab, &case, node.clone(), &mut plane, |row| &row.expected);
-                let mut proxy = plane.proxy.expect("it was started");
-                assert_eq!(
-                    proxy.reconcile(&Store::default()).expect("the kernel answers"),
-                    Applied::default(),
-                    "{}",
-                    case.name
-                );
-                proxy.stop().expect("the table can go");
-            }
+        for case in cases {
+            let mut plane = Nftables { proxy: None, config: config.clone(), ipv6 };
+            play(&lab, &case, node.clone(), &mut plane, |row| &row.expected);
+            let mut proxy = plane.proxy.expect("it was started");
+            assert_eq!(
+                proxy.reconcile(&Store::default()).expect("the kernel answers"),
+                Applied::default(),
+                "{}",
+                case.name
+            );
+            proxy.stop().expect("the table can go");
         }
         assert_eq!(run("nft list ruleset"), "");
     });

@@ -5,10 +5,9 @@
 //! ```
 //!
 //! In the host's own namespace there are then one interface and one nftables table, both with the mark in their
-//! names, and forwarding is switched on. They go with the last NAT; forwarding is switched off again only if it was
-//! switched on here.
+//! names, and forwarding is on ([`forwarding`]). They go with the last NAT.
 
-use std::{fs, net::Ipv4Addr};
+use std::net::Ipv4Addr;
 
 use cloud_api::CloudError;
 use node_kernel::nft::{Nft, TableId};
@@ -22,7 +21,10 @@ use crate::{
     tables::Tables,
 };
 
-const FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
+mod forwarding;
+
+/// The interface at the far end is called this, and its mark.
+const FAR: &str = "tru";
 
 /// Where public addresses are reached from the exchange.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -57,7 +59,7 @@ impl Underlay {
 
     /// The interface at the far end.
     fn far(&self) -> String {
-        format!("tru{}", self.names.mark())
+        format!("{FAR}{}", self.names.mark())
     }
 
     /// A /30 of its own for each mark, in shared address space that the blocks do not use.
@@ -90,7 +92,6 @@ impl Underlay {
                 }
                 run_with(&["ip", "-batch", "-"], &far_lines).await?;
                 self.host_rules(true).await?;
-                self.host_forwarding(true)?;
             }
         }
         let lines = [
@@ -111,20 +112,22 @@ impl Underlay {
         }
         if self.uplink == Uplink::Host {
             self.host_rules(false).await?;
-            self.host_forwarding(false)?;
         }
         Ok(())
     }
 
-    /// The table in the host's namespace: nothing but the translation of what comes from the uplink.
+    /// The table in the host's namespace: nothing but the translation of what comes from the uplink. Forwarding comes and
+    /// goes with it.
     async fn host_rules(&self, wanted: bool) -> Result<(), CloudError> {
         let name = format!("trestle-{}", self.names.mark());
         let source = self.addresses()[1];
         let done = tokio::task::spawn_blocking(move || {
-            let mut nft = Nft::open().map_err(|err| err.to_string())?;
+            let refused =
+                |err: &dyn std::fmt::Display| CloudError::unavailable(format!("nftables of the host: {err}"));
+            let mut nft = Nft::open().map_err(|err| refused(&err))?;
             if !wanted {
-                let gone = nft.delete(&TableId::new(Family::Ip, name));
-                return gone.map(drop).map_err(|err| err.to_string());
+                nft.delete(&TableId::new(Family::Ip, name)).map_err(|err| refused(&err))?;
+                return forwarding::release(&mut nft);
             }
             let mut table = Table::new(Family::Ip, name);
             let translate = Chain::base(ChainKind::Nat, Hook::Postrouting, 100, Policy::Accept).rule(
@@ -134,37 +137,11 @@ impl Underlay {
                     .masquerade(),
             );
             table.chain("postrouting", translate);
-            nft.reconcile(&table, Live::Atomic, Limits::default()).map(drop).map_err(|err| err.to_string())
+            nft.reconcile(&table, Live::Atomic, Limits::default()).map_err(|err| refused(&err))?;
+            forwarding::claim(&mut nft)
         });
-        let done = done.await.unwrap_or_else(|_| Err("the call has panicked".to_owned()));
-        done.map_err(|err| CloudError::unavailable(format!("nftables of the host: {err}")))
+        done.await.unwrap_or_else(|_| Err(CloudError::unavailable("a call of nftables has panicked")))
     }
-
-    /// A file remembers that forwarding was off before.
-    fn host_forwarding(&self, wanted: bool) -> Result<(), CloudError> {
-        let note = self.dir.join("forwarding-was-off");
-        let io = |err: std::io::Error| CloudError::unavailable(format!("cannot set {FORWARD}: {err}"));
-        let is_on = fs::read_to_string(FORWARD).map_err(io)?.trim() == "1";
-        match (wanted, is_on, note.exists()) {
-            (true, false, _) => {
-                fs::write(&note, "").map_err(io)?;
-                fs::write(FORWARD, "1").map_err(io)
-            }
-            (false, _, true) => {
-                if !others_forward() {
-                    fs::write(FORWARD, "0").map_err(io)?;
-                }
-                fs::remove_file(&note).map_err(io)
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Whether another controller's way out is there, which needs forwarding too.
-fn others_forward() -> bool {
-    let links = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
-    links.into_iter().any(|link| link.file_name().to_string_lossy().starts_with("tru"))
 }
 
 async fn is_host_link(name: &str) -> bool {

@@ -58,7 +58,8 @@ pub fn answered(endpoints: &[&str], masqueraded: bool) -> Fate {
 impl Lab {
     /// Call it within a namespace of the test's own.
     pub fn new() -> Self {
-        run("sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.ipv4.conf.all.rp_filter=0
+        run("sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.ipv4.conf.all.rp_filter=0 \
+                net.ipv4.conf.default.rp_filter=0
              ip addr add 192.168.0.2/32 dev lo; ip addr add fd00:168::2/128 dev lo nodad
              ip addr add fd00::c0a8:2/128 dev lo nodad");
         Self { hosts: Vec::new(), links: 0 }
@@ -106,10 +107,13 @@ impl Lab {
         format!("v{}", self.links)
     }
 
-    /// The last host is the way to everything else.
+    /// The last host is the way to everything else, and says that there is none.
     pub fn gateway(&self) {
+        let (_, namespace) = self.hosts.last().expect("there is a host");
         run(&format!(
-            "ip route add default via 169.254.{0}.2; ip route add default via fd00:ffff:{0}::2",
+            "ip route add default via 169.254.{0}.2; ip route add default via fd00:ffff:{0}::2
+             ip netns exec {namespace} sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1
+             ip -n {namespace} rule add iif eth0 unreachable; ip -n {namespace} -6 rule add iif eth0 unreachable",
             self.links
         ));
     }

@@ -112,7 +112,10 @@ fn agrees(seen: &Fate, expected: &Expected) -> bool {
     }
 }
 
-pub fn in_both_families() -> [(Vec<Case>, Node, Config, bool); 2] {
+/// The cases of a family, on which node, under which rules, and whether it is IPv6.
+pub type Family = (Vec<Case>, Node, Config, bool);
+
+pub fn in_both_families() -> [Family; 2] {
     let v6 = cases::all().into_iter().map(Case::in_ipv6).collect();
     [(cases::all(), node(), rules(), false), (v6, cases::node_in_ipv6(), cases::rules_in_ipv6(), true)]
 }
