@@ -74,6 +74,8 @@ impl Drivers {
     /// Starts to follow what is stored. Nothing is made true before [`Self::run`].
     pub async fn start(options: Options<'_>, life: &Life) -> Result<Self, DriversError> {
         let Options { data_dir, store, kind, pki, pools, ranges, nodes, sources, storage, names } = options;
+        let writing = store.clone();
+        life.spawn("store", async move { writing.failed().await });
         let tags = Tags::start(store.clone(), life);
         let namespaces = Namespaces::new(store.clone());
         let orchestrator =

@@ -88,7 +88,7 @@ pub async fn add_clouds(
     life: &Life,
 ) -> Result<(), CloudsError> {
     for config in clouds {
-        let cloud = open(config, data_dir).await?;
+        let cloud = open(config, data_dir, life).await?;
         let (orchestrator, name) = (Arc::clone(orchestrator), config.name.clone());
         let (task, stopping) = (format!("clouds: {name}"), life.stopping());
         life.spawn_once(task, async move {
@@ -130,7 +130,7 @@ pub async fn delete_namespace(
     namespaces.delete(name).await
 }
 
-async fn open(config: &CloudConfig, data_dir: &Path) -> Result<Arc<dyn Cloud>, CloudsError> {
+async fn open(config: &CloudConfig, data_dir: &Path, life: &Life) -> Result<Arc<dyn Cloud>, CloudsError> {
     let name = config.name.clone();
     match &config.plugin {
         PluginConfig::Aws(options) => {
@@ -157,7 +157,9 @@ async fn open(config: &CloudConfig, data_dir: &Path) -> Result<Arc<dyn Cloud>, C
                 cloud_linux::Options { uplink: uplink.clone() },
             )
             .await;
-            Ok(Arc::new(opened.map_err(|err| CloudsError::Linux { cloud: name, err })?))
+            let cloud = opened.map_err(|err| CloudsError::Linux { cloud: name.clone(), err })?;
+            life.spawn(format!("clouds: daemons of {name}"), cloud.unsupervised());
+            Ok(Arc::new(cloud))
         }
         PluginConfig::Remote { url, ca, client } => {
             let bad = |err| CloudsError::Url { cloud: name.clone(), url: url.clone(), err };

@@ -35,7 +35,7 @@ use std::{
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use redb::ReadableTable as _;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Semaphore, oneshot, watch as tokio_watch};
 
 pub use open::OpenError;
 pub use restore::restore;
@@ -112,6 +112,8 @@ struct Embedded {
     jobs: Option<mpsc::Sender<Job>>,
     places: Arc<Semaphore>,
     writer: Option<thread::JoinHandle<()>>,
+    /// Closed when the writer is gone.
+    running: tokio_watch::Receiver<()>,
     trouble: Arc<Mutex<Option<String>>>,
     options: Options,
 }
@@ -151,10 +153,16 @@ impl Embedded {
             lost: None,
         };
         let thread = thread::Builder::new().name("store-writer".to_owned());
-        let handle = thread.spawn(move || writer.run()).map_err(open::io_error(&path))?;
+        let (runs, running) = tokio_watch::channel(());
+        let write = move || {
+            // Dropped with the thread, also if it panics.
+            let _runs = runs;
+            writer.run();
+        };
+        let handle = thread.spawn(write).map_err(open::io_error(&path))?;
         let shared = Arc::new(Shared { db, feed, snapshot_time: options.snapshot_time });
         let places = Arc::new(Semaphore::new(options.queue_depth.clamp(1, Semaphore::MAX_PERMITS)));
-        Ok(Self { shared, jobs: Some(jobs_tx), places, writer: Some(handle), trouble, options })
+        Ok(Self { shared, jobs: Some(jobs_tx), places, writer: Some(handle), running, trouble, options })
     }
 
     /// Queues a request and waits for its answer. An error is for the case that the writer is gone.
@@ -241,6 +249,11 @@ impl Backend for Embedded {
 
     async fn compact(&self, revision: Revision) -> Result<(), CompactError> {
         self.ask(|answer| Request::Compact { revision, answer }).await.map_err(CompactError::Write)?
+    }
+
+    async fn failed(&self) {
+        let mut running = self.running.clone();
+        while running.changed().await.is_ok() {}
     }
 
     async fn health(&self) -> Result<Health, ReadError> {

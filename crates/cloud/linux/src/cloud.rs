@@ -19,7 +19,7 @@ use model::{
     ResourceState, Segment, Site,
 };
 use parking_lot::{Mutex, RwLock};
-use tokio::task::JoinHandle;
+use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
     command::Ended,
@@ -46,6 +46,8 @@ pub struct Options {
 pub struct LinuxCloud {
     inner: Arc<Inner>,
     supervisor: JoinHandle<()>,
+    /// Closed when the supervisor is gone.
+    supervised: watch::Receiver<()>,
     /// Keeps other processes away from the same state.
     _lock: std::fs::File,
 }
@@ -105,8 +107,19 @@ impl LinuxCloud {
             tables: Tables::default(),
         });
         inner.repair().await?;
-        let supervisor = tokio::spawn(supervise::run(Arc::downgrade(&inner)));
-        Ok(Self { inner, supervisor, _lock: lock })
+        let (runs, supervised) = watch::channel(());
+        let supervising = supervise::run(Arc::downgrade(&inner));
+        let supervisor = tokio::spawn(async move {
+            supervising.await;
+            drop(runs);
+        });
+        Ok(Self { inner, supervisor, supervised, _lock: lock })
+    }
+
+    /// Returns when nobody looks after the daemons any more: the cloud was dropped, or its supervisor panicked.
+    pub fn unsupervised(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut supervised = self.supervised.clone();
+        async move { while supervised.changed().await.is_ok() {} }
     }
 }
 

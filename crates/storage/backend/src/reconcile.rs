@@ -6,7 +6,7 @@
 //! Killed between any two steps, the next run reads the record and the storage again and plans the rest. The record
 //! goes last on the way out and first on the way in, so storage without a record never comes from a crash.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::StreamExt as _;
 use storage_provider::{
@@ -200,12 +200,13 @@ impl<R: Records, B: Backend> Provider<R, B> {
                 };
                 next_resync = Instant::now() + wait;
             }
-            let due: Vec<_> = self.due.lock().drain().collect();
+            let due = self.take_due(Instant::now());
             self.look_at(due).await;
+            let next = self.first_retry().map_or(next_resync, |retry| retry.min(next_resync));
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.wake.notified() => {}
-                () = tokio::time::sleep_until(next_resync) => {}
+                () = tokio::time::sleep_until(next) => {}
             }
         }
     }
@@ -224,15 +225,24 @@ impl<R: Records, B: Backend> Provider<R, B> {
         looks.await;
     }
 
-    fn retry_later(self: &Arc<Self>, id: ConsumerId, failures: u32, wait: Duration) {
-        // Weak: a waiting retry must not keep a stopped provider alive.
-        let provider = Arc::downgrade(self);
-        tokio::spawn(async move {
-            tokio::time::sleep(wait).await;
-            if let Some(provider) = provider.upgrade() {
-                provider.due.lock().entry(id).or_insert(failures);
-                provider.wake.notify_one();
+    fn retry_later(&self, id: ConsumerId, failures: u32, wait: Duration) {
+        self.retries.lock().insert(id, (Instant::now() + wait, failures));
+    }
+
+    fn first_retry(&self) -> Option<Instant> {
+        self.retries.lock().values().map(|(at, _)| *at).min()
+    }
+
+    /// Who was woken, and whose wait is over, with how often it has failed. Who is woken need not wait.
+    fn take_due(&self, now: Instant) -> HashMap<ConsumerId, u32> {
+        let mut due: HashMap<_, _> = std::mem::take(&mut *self.due.lock());
+        self.retries.lock().retain(|id, (at, failures)| {
+            let waits = *at > now && !due.contains_key(id);
+            if !waits {
+                due.entry(*id).or_insert(*failures);
             }
+            waits
         });
+        due
     }
 }

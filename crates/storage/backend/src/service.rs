@@ -12,7 +12,10 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use model::Secret;
 use parking_lot::{Mutex, RwLock};
 use storage_provider::{Consumer, ConsumerId, IdSealer, KeyRing, Quantity, Refusal};
-use tokio::sync::{Notify, OwnedMutexGuard};
+use tokio::{
+    sync::{Notify, OwnedMutexGuard},
+    time::Instant,
+};
 
 use crate::{backend::Backend, network::Network, records::Records};
 
@@ -72,6 +75,8 @@ pub struct Provider<R, B> {
     working: Mutex<HashMap<ConsumerId, Arc<tokio::sync::Mutex<()>>>>,
     /// Consumers to look at soon. A set: a consumer named twice is looked at once.
     pub(crate) due: Mutex<HashMap<ConsumerId, u32>>,
+    /// Consumers to look at again: when, and how often that has failed.
+    pub(crate) retries: Mutex<HashMap<ConsumerId, (Instant, u32)>>,
     pub(crate) wake: Notify,
 }
 
@@ -89,6 +94,7 @@ impl<R: Records, B: Backend> Provider<R, B> {
             books: tokio::sync::Mutex::new(()),
             working: Mutex::default(),
             due: Mutex::default(),
+            retries: Mutex::default(),
             wake: Notify::new(),
         }
     }

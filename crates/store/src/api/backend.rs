@@ -44,6 +44,11 @@ pub trait Backend: Send + Sync + 'static {
     /// [`super::WatchError::Compacted`]. The current state stays.
     async fn compact(&self, revision: Revision) -> Result<(), CompactError>;
 
+    /// Returns when the store in this process cannot go on, which it never should: its writer is gone.
+    async fn failed(&self) {
+        std::future::pending().await
+    }
+
     /// Proves that the store answers, and says where it stands.
     async fn health(&self) -> Result<Health, ReadError>;
 }

@@ -9,6 +9,7 @@ use cloud_azure::{AzureCloud, AzureOptions};
 use cloud_gcp::{GcpCloud, GcpOptions};
 use cloud_ibm::{IbmCloud, IbmOptions};
 use cloud_linux::LinuxCloud;
+use life::Life;
 use model::Segment;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -91,6 +92,7 @@ pub async fn run(args: PluginArgs) -> anyhow::Result<()> {
     if plaintext_loopback && !listen.ip().is_loopback() {
         bail!("--plaintext-loopback is for loopback addresses, and {listen} is none");
     }
+    let life = Life::default();
     let cloud: Arc<dyn Cloud> = match kind {
         Kind::Fake => Arc::new(FakeCloud::new(name.clone())),
         Kind::Aws => Arc::new(AwsCloud::new(&AwsOptions { endpoint, owner, ..AwsOptions::default() })?),
@@ -120,7 +122,9 @@ pub async fn run(args: PluginArgs) -> anyhow::Result<()> {
             Arc::new(IbmCloud::new(&options)?)
         }
         Kind::Linux => {
-            Arc::new(LinuxCloud::open(name.clone(), data_dir, cloud_linux::Options::default()).await?)
+            let cloud = LinuxCloud::open(name.clone(), data_dir, cloud_linux::Options::default()).await?;
+            life.spawn("daemons", cloud.unsupervised());
+            Arc::new(cloud)
         }
     };
     let mut server = Server::builder();
@@ -135,11 +139,14 @@ pub async fn run(args: PluginArgs) -> anyhow::Result<()> {
     print(&format!("Cloud {name} listens on {}", listener.local_addr()?))?;
     let router = router(server, name, cloud);
     let stop = async {
-        // Without the signal there is nothing to wait for; the process is then ended by force.
-        let _ = tokio::signal::ctrl_c().await;
+        tokio::select! {
+            // Without the signal there is nothing to wait for; the process is then ended by force.
+            _ = tokio::signal::ctrl_c() => {}
+            _ = life.faulted() => {}
+        }
     };
     router.serve_with_incoming_shutdown(TcpListenerStream::new(listener), stop).await?;
-    Ok(())
+    Ok(life.end().await?)
 }
 
 /// A cloud, served.
