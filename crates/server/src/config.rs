@@ -8,7 +8,7 @@ use orchestrator::plan::{PoolError, Pools};
 use serde::Deserialize;
 use services::allot::{NodePorts, ParseNodePortsError, Ranges, RangesError};
 
-use crate::{storage::StorageConfig, tls::CertificateFiles};
+use crate::{audit::WhenUnwritable, storage::StorageConfig, tls::CertificateFiles};
 
 /// The configuration of a controller. Every key has a default but `data_dir`.
 #[derive(Clone, Debug, Deserialize)]
@@ -38,6 +38,8 @@ pub struct Config {
     #[serde(default)]
     pub limits: LimitsConfig,
     #[serde(default)]
+    pub audit: AuditConfig,
+    #[serde(default)]
     pub nodes: NodesConfig,
     /// The clouds there are.
     #[serde(default)]
@@ -48,6 +50,14 @@ pub struct Config {
     /// Where Services get addresses and node ports.
     #[serde(default)]
     pub services: ServicesConfig,
+}
+
+/// How calls are recorded.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AuditConfig {
+    /// What becomes of writes while their records cannot be written.
+    pub when_unwritable: WhenUnwritable,
 }
 
 /// Ranges for Services that come without addresses and node ports.
@@ -286,6 +296,7 @@ impl Config {
             store: StoreKind::Embedded,
             storage: None,
             limits: LimitsConfig::default(),
+            audit: AuditConfig::default(),
             nodes: NodesConfig::default(),
             clouds: Vec::new(),
             address_pools: default_pools(),

@@ -13,6 +13,7 @@
 pub mod access;
 pub mod audit;
 mod blocking;
+mod changes;
 mod config;
 mod controller;
 mod enforcer;
@@ -48,9 +49,10 @@ pub mod transport;
 pub mod views;
 mod watch_api;
 
+pub use audit::WhenUnwritable;
 pub use config::{
-    CloudConfig, Config, ConfigError, DuplicateNode, EtcdConfig, LimitsConfig, Listen, NodesConfig,
-    PluginConfig, StoreKind,
+    AuditConfig, CloudConfig, Config, ConfigError, DuplicateNode, EtcdConfig, LimitsConfig, Listen,
+    NodesConfig, PluginConfig, StoreKind,
 };
 pub use controller::{Controller, StartError};
 pub use open_store::{OpenStoreError, RestoreStoreError, restore_store};

@@ -2,7 +2,9 @@
 
 use std::{
     fs, io,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use store::{
@@ -10,10 +12,15 @@ use store::{
     backup::{RestoreError, Restored},
     embedded, etcd,
 };
+use tonic::Code;
 
 use crate::{
+    audit::{Audit, Call},
     blocking::blocking,
     config::{Config, EtcdConfig, StoreKind},
+    failure::chain,
+    metrics::Metrics,
+    private_file,
 };
 
 /// Operations and bytes one transaction may have: whole tags of a million members.
@@ -44,6 +51,8 @@ pub enum RestoreStoreError {
     Target(#[from] OpenStoreError),
     #[error("cannot restore the backup")]
     Restore(#[source] RestoreError),
+    #[error("nothing was restored, because it cannot be put on record in {}: {why}", path.display())]
+    Record { path: PathBuf, why: String },
 }
 
 pub async fn open_store(config: &Config) -> Result<Store, OpenStoreError> {
@@ -63,6 +72,40 @@ pub async fn restore_store(
     backup: &Path,
     replace: bool,
 ) -> Result<Restored, RestoreStoreError> {
+    let audit = open_audit(config)?;
+    let call =
+        Call::new(Arc::clone(&audit), None, String::new(), "store restore", backup.display().to_string());
+    call.begin().map_err(|failure| unrecorded(config, failure.message))?;
+    let restored = restore(config, backup, replace).await;
+    let (code, note) = match &restored {
+        Ok(restored) => {
+            (Code::Ok, format!("{} entries at revision {}", restored.entries, restored.revision.0))
+        }
+        Err(err) => (Code::FailedPrecondition, chain(err)),
+    };
+    call.conclude(code, &format!("by user {} of this machine; {note}", user())).await;
+    drop(call);
+    // The last handle; closing it waits for what is written.
+    blocking(move || drop(audit)).await;
+    restored
+}
+
+fn open_audit(config: &Config) -> Result<Arc<Audit>, RestoreStoreError> {
+    let opened = private_file::create_dir(&config.data_dir)
+        .and_then(|()| Audit::open(&config.data_dir, config.audit.when_unwritable, Metrics::new()));
+    opened.map(Arc::new).map_err(|err| unrecorded(config, err.to_string()))
+}
+
+fn unrecorded(config: &Config, why: String) -> RestoreStoreError {
+    RestoreStoreError::Record { path: config.data_dir.clone(), why }
+}
+
+/// The user this process belongs to, as a number.
+fn user() -> String {
+    fs::metadata("/proc/self").map_or_else(|_| "unknown".to_owned(), |data| data.uid().to_string())
+}
+
+async fn restore(config: &Config, backup: &Path, replace: bool) -> Result<Restored, RestoreStoreError> {
     let restored = match &config.store {
         StoreKind::Embedded => {
             let (dir, backup) = (directory(config), backup.to_owned());

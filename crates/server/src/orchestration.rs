@@ -173,7 +173,7 @@ struct Book {
 
 impl Book {
     async fn ask(&self, request: Request) -> Result<(), String> {
-        self.tags.request(request).await.map_err(|err| chain(&err))
+        self.tags.request(request).await.map(drop).map_err(|err| chain(&err))
     }
 }
 
@@ -195,7 +195,7 @@ impl TagBook for Book {
 
     async fn delete(&self, tag: &TagName) -> Result<(), String> {
         match self.tags.request(Request::DeleteTag { tag: tag.clone() }).await {
-            Ok(()) | Err(TagError::Refused(::tags::RequestError::NotFound(_))) => Ok(()),
+            Ok(_) | Err(TagError::Refused(::tags::RequestError::NotFound(_))) => Ok(()),
             Err(err) => Err(chain(&err)),
         }
     }

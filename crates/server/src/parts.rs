@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use model::Segment;
+use model::{Segment, change::Change};
 use orchestrator::execute::Orchestrator;
 use store::Store;
 
@@ -52,7 +52,7 @@ pub struct Parts {
 
 impl Parts {
     /// Deletes a namespace that holds no resources.
-    pub async fn delete_namespace(&self, name: &Segment) -> Result<(), NamespaceError> {
+    pub async fn delete_namespace(&self, name: &Segment) -> Result<Change, NamespaceError> {
         let mut names = self.orchestrator.resources().into_iter().map(|resource| resource.name);
         if let Some(resource) = names.find(|resource| resource.namespace == *name) {
             return Err(NamespaceError::NotEmpty { name: name.clone(), resource });
@@ -75,6 +75,7 @@ impl Parts {
         if !self.policy.is_synced() {
             reasons.push("objects are not loaded yet".to_owned());
         }
+        reasons.extend(self.audit.trouble());
         match self.store.health().await {
             Ok(health) => reasons.extend(health.refusing_writes),
             Err(err) => reasons.push(chain(&err)),

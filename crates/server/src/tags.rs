@@ -13,6 +13,7 @@
 //! Every transaction replaces `tags/guard` and requires it unchanged, so that writers anywhere take turns: no two
 //! of them can each add half of a cycle. The guard is a transaction's last write and thus its end in the watch.
 
+mod change;
 mod convert;
 mod events;
 mod follow;
@@ -22,7 +23,7 @@ mod write;
 use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
-use model::Subscriber;
+use model::{Subscriber, change::Change};
 use store::{Revision, Store};
 use tags::{Graph, Request, RequestError};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -101,7 +102,7 @@ pub struct Tags {
 /// One request and where its verdict goes.
 struct Job {
     request: Request,
-    verdict: oneshot::Sender<Result<(), TagError>>,
+    verdict: oneshot::Sender<Result<Change, TagError>>,
 }
 
 impl Tags {
@@ -131,8 +132,8 @@ impl Tags {
         if self.is_synced() { Ok(self.current.load_full()) } else { Err(TagError::NotLoaded) }
     }
 
-    /// Makes a request come true, durably. What is read afterwards shows it.
-    pub async fn request(&self, request: Request) -> Result<(), TagError> {
+    /// Makes a request come true, durably. What is read afterwards shows it. Says what it did.
+    pub async fn request(&self, request: Request) -> Result<Change, TagError> {
         if !self.is_synced() {
             return Err(TagError::NotLoaded);
         }

@@ -4,10 +4,12 @@
 //!   listener ─ Peer ─► limits ─► gate ─ Caller ─► handler
 //!                                 │ authenticate: token, else session, else certificate, else anonymous if configured
 //!                                 │ admit:        the operation's line in the table
-//!                                 └ audit:        writes with their result, and all refusals
+//!                                 └ carry out:    writes in a task of their own, on record before and after
 //! ```
+//!
+//! Refusals are on record too.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
     extract::{MatchedPath, Request, State},
@@ -18,15 +20,15 @@ use axum::{
 use jiff::Timestamp;
 use model::{Role, Secret, Subject};
 use tonic::{Code, Status};
-use tracing::error;
 
 use super::{
-    Caller, Credential, Credentials, Peer, Proof, session,
+    Caller, Credential, Credentials, Peer, Proof, recorded, session,
     table::{self, Effect},
 };
 use crate::{
-    audit::{self, Audit, Record},
-    failure::{Failure, FailureCode, chain, code_name},
+    audit::{Audit, Phase, Record},
+    failure::{Failure, FailureCode, code_name},
+    life::Life,
     metrics::Metrics,
 };
 
@@ -39,6 +41,10 @@ pub struct Gate {
     pub anonymous: Option<Role>,
     /// Listeners speak TLS, and so cookies are only ever sent over it.
     pub secure: bool,
+    /// Longest body of a call that writes.
+    pub max_body: usize,
+    /// Has not ended before the calls that write have.
+    pub life: Life,
 }
 
 /// Axum middleware for gRPC and REST routers alike.
@@ -52,22 +58,33 @@ pub async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, next: Nex
         let unknown = Failure::new(Code::Unimplemented, format!("there is no operation {operation}"));
         return refuse(unknown, is_grpc);
     };
-    let peer = request.extensions().get::<Peer>().map(|peer| peer.addr);
+    let peer = request.extensions().get::<Peer>().map(|peer| peer.addr.to_string()).unwrap_or_default();
     let caller = gate.authenticate(&request);
     let subject =
         caller.as_ref().ok().and_then(|caller| caller.as_ref()).map(|caller| caller.subject.clone());
     if let Err(failure) = gate.admit(rule, &caller) {
-        gate.record(peer, subject, rule.operation, String::new(), failure.code);
+        gate.refused(peer, subject, rule.operation, failure.code);
         return refuse(failure, is_grpc);
     }
     if let Ok(Some(caller)) = caller {
         request.extensions_mut().insert(caller);
     }
-    let (response, object) = audit::observe(next.run(request)).await;
-    if rule.effect == Effect::Write {
-        gate.record(peer, subject, rule.operation, object, result_code(&response));
+    match rule.effect {
+        Effect::Read | Effect::Report => next.run(request).await,
+        Effect::Write | Effect::Export => match recorded::take_in(request, gate.max_body).await {
+            Ok(request) => {
+                recorded::carry_out(gate, recorded::Asked { peer, subject, rule, is_grpc }, request, next)
+                    .await
+            }
+            Err(failure) => {
+                // Who hung up has asked for nothing.
+                if failure.code != Code::Cancelled {
+                    gate.refused(peer, subject, rule.operation, failure.code);
+                }
+                refuse(failure, is_grpc)
+            }
+        },
     }
-    response
 }
 
 impl Gate {
@@ -127,26 +144,10 @@ impl Gate {
         })
     }
 
-    fn record(
-        &self,
-        peer: Option<SocketAddr>,
-        caller: Option<Subject>,
-        operation: &str,
-        object: String,
-        code: Code,
-    ) {
-        let record = Record {
-            time: Timestamp::now(),
-            caller,
-            peer: peer.map(|addr| addr.to_string()).unwrap_or_default(),
-            operation: operation.to_owned(),
-            object,
-            result: code_name(code).to_owned(),
-        };
-        if let Err(err) = self.audit.append(record) {
-            self.metrics.audit_failures.inc();
-            error!(operation, error = chain(&err), "cannot write the audit record");
-        }
+    fn refused(&self, peer: String, caller: Option<Subject>, operation: &str, code: Code) {
+        let result = code_name(code).to_owned();
+        let record = Record::event(Timestamp::now(), operation, String::new());
+        self.audit.refused(Record { phase: Phase::Refusal, caller, peer, result, ..record });
     }
 }
 

@@ -72,8 +72,7 @@ pub(super) async fn set(
         deployments.push((name(&deployment.name)?, deployment.deployment));
     }
     let namespace = Namespace::new(name(&namespace)?, deployments).map_err(|err| Failure::invalid(&err))?;
-    audit::object(&namespace.name);
-    parts.namespaces.set(&namespace).await?;
+    audit::changed(parts.namespaces.set(&namespace).await?);
     Ok(Json(Done {}))
 }
 
@@ -88,8 +87,7 @@ pub(super) async fn delete(
     Path(namespace): Path<String>,
 ) -> Result<Json<Done>, Failure> {
     let namespace = name(&namespace)?;
-    audit::object(&namespace);
-    parts.delete_namespace(&namespace).await?;
+    audit::changed(parts.delete_namespace(&namespace).await?);
     Ok(Json(Done {}))
 }
 
