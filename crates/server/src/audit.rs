@@ -42,7 +42,7 @@ pub use query::Query;
 use query::{Found, Search};
 pub use record::{Phase, Record};
 pub use request::named;
-pub use verify::{Finding, Report};
+pub use verify::{Finding, Place, Report};
 
 use crate::{failure::Failure, metrics::Metrics};
 
