@@ -41,6 +41,12 @@ impl Limits {
 #[derive(Clone)]
 pub struct Place(#[expect(dead_code, reason = "it is given back when dropped")] Arc<OwnedSemaphorePermit>);
 
+impl Place {
+    pub fn new(permit: OwnedSemaphorePermit) -> Self {
+        Self(Arc::new(permit))
+    }
+}
+
 /// Axum middleware around everything else. A stream counts until it starts, not until it ends.
 pub async fn keep(State(limits): State<Arc<Limits>>, request: Request, next: Next) -> Response {
     let is_grpc = is_grpc(&request);
@@ -68,7 +74,7 @@ async fn run(
         Some(asked) => asked.min(limits.timeout),
         None => limits.timeout,
     };
-    let place = Place(Arc::new(permit));
+    let place = Place::new(permit);
     request.extensions_mut().insert(place.clone());
     let call = AssertUnwindSafe(next.run(request)).catch_unwind();
     match tokio::time::timeout(timeout, call).await {

@@ -29,6 +29,7 @@ use crate::{
     audit::{Audit, Phase, Record},
     failure::{Failure, FailureCode, code_name},
     life::Life,
+    limits::Place,
     metrics::Metrics,
 };
 
@@ -50,6 +51,8 @@ pub struct Gate {
 /// Axum middleware for gRPC and REST routers alike.
 pub async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
     let is_grpc = is_grpc(&request);
+    // Not for handlers: a stream would keep it for as long as it lasts.
+    let place = request.extensions_mut().remove::<Place>();
     let Some(operation) = operation(&request, is_grpc) else {
         // No route: there is nothing to guard, and the router answers that it does not exist.
         return next.run(request).await;
@@ -73,8 +76,8 @@ pub async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, next: Nex
         Effect::Read | Effect::Report => next.run(request).await,
         Effect::Write | Effect::Export => match recorded::take_in(request, gate.max_body).await {
             Ok(request) => {
-                recorded::carry_out(gate, recorded::Asked { peer, subject, rule, is_grpc }, request, next)
-                    .await
+                let asked = recorded::Asked { peer, subject, rule, is_grpc, place };
+                recorded::carry_out(gate, asked, request, next).await
             }
             Err(failure) => {
                 // Who hung up has asked for nothing.

@@ -41,6 +41,8 @@ pub struct Asked {
     pub subject: Option<Subject>,
     pub rule: &'static Rule,
     pub is_grpc: bool,
+    /// Its place among the calls in flight.
+    pub place: Option<Place>,
 }
 
 /// Reads the body with the caller: one who hangs up before its end has asked for nothing.
@@ -65,13 +67,11 @@ pub async fn take_in(request: Request, max: usize) -> Result<Request, Failure> {
 }
 
 /// Carries a call out, on record. If the returned future is dropped, the call goes on.
-pub async fn carry_out(gate: Arc<Gate>, asked: Asked, mut request: Request, next: Next) -> Response {
+pub async fn carry_out(gate: Arc<Gate>, asked: Asked, request: Request, next: Next) -> Response {
     let is_grpc = asked.is_grpc;
-    let place = request.extensions_mut().remove::<Place>();
     let (answer, answered) = oneshot::channel();
     let life = gate.life.clone();
     life.spawn_to_end(async move {
-        let _place = place;
         let response = on_record(&gate, asked, request, next, &answer).await;
         // A caller that went away wants no answer.
         let _ = answer.send(response);
@@ -88,7 +88,7 @@ async fn on_record(
     next: Next,
     answer: &oneshot::Sender<Response>,
 ) -> Response {
-    let Asked { peer, subject, rule, is_grpc } = asked;
+    let Asked { peer, subject, rule, is_grpc, place: _place } = asked;
     let object = object_of(rule, is_grpc, &mut request).await;
     // Callers who prove themselves by what is in the request are on record once they have.
     let is_proven = subject.is_some() || rule.who != Who::Anyone;
@@ -132,3 +132,6 @@ async fn object_of(rule: &Rule, is_grpc: bool, request: &mut Request) -> String 
     *request.body_mut() = body.into();
     object
 }
+
+#[cfg(test)]
+mod tests;

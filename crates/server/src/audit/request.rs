@@ -148,3 +148,50 @@ fn list(names: Vec<String>) -> String {
     let named = names.into_iter().take(MAX_NAMES).collect::<Vec<_>>().join(", ");
     if more == 0 { named } else { format!("{named} and {more} more") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::table::{Effect, TABLE};
+
+    fn framed(message: &impl Message) -> Vec<u8> {
+        let message = message.encode_to_vec();
+        [&[0, 0, 0, 0, 0], message.as_slice()].concat()
+    }
+
+    #[test]
+    fn requests_name_what_they_act_on() {
+        let tag = TagMapping { tag_name: "web".into(), ..TagMapping::default() };
+        assert_eq!(named("tagservicepb.TagService/SetTag", &framed(&tag)).unwrap(), "web");
+        let token = CreateTokenRequest { name: "alice".into(), role: 3, ttl_seconds: None };
+        assert_eq!(named("trestle.v1.Access/CreateToken", &framed(&token)).unwrap(), "viewer/alice");
+        let on = Some(RuleHolder { holder: Some(Holder::Resource("default.aws.vm".into())) });
+        let rules = DeleteRulesRequest { on, names: vec!["a".into(), "b".into()], dry_run: false };
+        let rules = named("trestle.v1.Orchestrator/DeleteRules", &framed(&rules)).unwrap();
+        assert_eq!(rules, "default.aws.vm: a, b");
+        let pod =
+            |n| format!(r#"{{"kind":"Pod","metadata":{{"namespace":"x","name":"p{n}"}}}}"#).into_bytes();
+        let documents = (0..30).map(pod).collect();
+        let apply = v1::ApplyObjectsRequest { documents, ..v1::ApplyObjectsRequest::default() };
+        let applied = named("trestle.v1.Objects/ApplyObjects", &framed(&apply)).unwrap();
+        assert!(applied.starts_with("Pod x/p0, Pod x/p1, ") && applied.ends_with("Pod x/p19 and 10 more"));
+    }
+
+    #[test]
+    fn no_request_is_too_strange_to_be_read() {
+        for rule in TABLE.iter().filter(|rule| matches!(rule.effect, Effect::Write | Effect::Export)) {
+            for body in [&[][..], &[0], &[1, 0, 0, 0, 0, 9], &[0, 0, 0, 0, 0], &[0, 0, 0, 0, 0, 0xff, 0xff]] {
+                named(rule.operation, body);
+            }
+        }
+    }
+
+    #[test]
+    fn what_proves_a_caller_is_never_named() {
+        // As onboarding has it: a string in the first field.
+        let ticket = Tag { tag_name: "secret".into() };
+        for rule in TABLE.iter().filter(|rule| rule.operation.starts_with("provider.")) {
+            assert_eq!(named(rule.operation, &framed(&ticket)), None, "{}", rule.operation);
+        }
+    }
+}

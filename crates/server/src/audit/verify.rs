@@ -3,12 +3,13 @@
 //! In: lines with their places, oldest first, and the head that was kept beside them. Out: what was found. Holds: the
 //! end of the chain so far. Not here: reading files (`files`).
 //!
-//! A chain cannot tell a log that was rewritten from some line to its end together with its head: for that the head
-//! must be kept elsewhere.
+//! A chain has no key, so it cannot tell a log that was rewritten from some line to its end together with its head, nor
+//! records that were added after the head: for that the head must be kept elsewhere.
 
 use std::fmt;
 
-use serde::Serialize;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize, de::IgnoredAny};
 
 use super::chain::{Head, Link, START};
 
@@ -85,14 +86,12 @@ impl Verifier {
     /// The next line, without its newline.
     pub fn line(&mut self, place: Place, line: &[u8]) {
         let Some(link) = Link::read(line) else {
-            match &self.last {
-                // Versions before the chain wrote lines without links.
-                None => self.earlier += 1,
-                Some(_) => {
-                    self.strange += 1;
-                    self.alarm(place, "", "the line is no record: it was changed or inserted".to_owned());
-                }
+            if self.last.is_none() && is_of_earlier_version(line) {
+                self.earlier += 1;
+                return;
             }
+            self.strange += 1;
+            self.alarm(place, "", "the line is no record: it was changed or inserted".to_owned());
             return;
         };
         self.report.records += 1;
@@ -121,6 +120,10 @@ impl Verifier {
         let Expected::Whole { is_rotated_out, .. } = self.expected else { return };
         if link.n == 1 && link.prev != START {
             let text = "the first record follows another one, which is gone".to_owned();
+            self.alarm(place.clone(), &link.id, text);
+        }
+        if link.n > 1 && self.earlier > 0 {
+            let text = "lines without a link stand before this one: they were inserted".to_owned();
             self.alarm(place.clone(), &link.id, text);
         }
         if link.n > 1 && !is_rotated_out {
@@ -175,6 +178,13 @@ impl Verifier {
                     );
                     self.alarm(end, "", text);
                 }
+                Some(head) if head.count < last.count => {
+                    let text = format!(
+                        "{} records stand after the head: written just now, left by a crash, or added by somebody",
+                        last.count - head.count
+                    );
+                    self.notice(end, text);
+                }
                 None if self.report.records > 0 => {
                     let text = "the head is gone: whether newest records were removed cannot be told";
                     self.alarm(end, "", text.to_owned());
@@ -193,6 +203,22 @@ impl Verifier {
     fn notice(&mut self, place: Place, text: String) {
         self.report.findings.push(Finding { alarm: false, place, id: String::new(), text });
     }
+}
+
+/// Versions before the chain wrote records without links.
+fn is_of_earlier_version(line: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Unlinked {
+        #[serde(rename = "time")]
+        _time: Timestamp,
+        #[serde(rename = "operation")]
+        _operation: String,
+        #[serde(default)]
+        n: Option<IgnoredAny>,
+        #[serde(default)]
+        prev: Option<IgnoredAny>,
+    }
+    serde_json::from_slice::<Unlinked>(line).is_ok_and(|line| line.n.is_none() && line.prev.is_none())
 }
 
 #[cfg(test)]

@@ -100,10 +100,9 @@ fn what_a_crash_leaves_is_no_alarm() {
     let (mut whole, _) = files(&[4, 4]);
     let newest = Link::read(&whole[1][1]).unwrap().head(&whole[1][1]);
     let report = verify_with(&whole, Some(newest.clone()), 17);
-    assert!(
-        report.is_sound() && report.findings.len() == 1,
-        "lines after the head, and a torn one: {report:?}"
-    );
+    let told: Vec<_> = report.findings.iter().map(|finding| finding.text.as_str()).collect();
+    assert!(report.is_sound() && told.len() == 2, "{told:?}");
+    assert!(told[0].contains("torn") && told[1].contains("2 records stand after the head"), "{told:?}");
     // A line that was on the disk is not torn by a crash.
     whole[1].truncate(1);
     assert!(!verify_with(&whole, Some(newest), 17).is_sound());
@@ -149,10 +148,11 @@ fn edit(lines: &mut Vec<Vec<u8>>, edit: &Edit) {
             lines.insert(to % (count + 1), line);
         }
         Edit::Forge(after) => {
-            let before = &lines[after % count];
+            let after = after % count;
+            let before = &lines[after];
             let Some(link) = Link::read(before) else { return };
             let (forged, _) = chain::link(&link.head(before), r#"{"id":"forged"}"#);
-            lines.insert(after % count + 1, forged.into_bytes());
+            lines.insert(after + 1, forged.into_bytes());
         }
         Edit::Replace(at) => {
             let Some(Link { n, prev, .. }) = Link::read(&lines[at % count]) else { return };
@@ -177,6 +177,9 @@ proptest! {
             }
         }
         let report = verify(&vec![lines.clone()], &head);
-        prop_assert_eq!(report.is_sound(), lines == written, "{:?}: {:#?}", edits, report);
+        // What is only added at the end is no different from records written after the head was kept.
+        if lines == written || !lines.starts_with(&written) {
+            prop_assert_eq!(report.is_sound(), lines == written, "{:?}: {:#?}", edits, report);
+        }
     }
 }
