@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{Namespace, ResourceName, Segment};
+use model::{Namespace, ResourceName, Segment, change::Change};
 use store::{Entry, Prefix, ReadError, Store, TransactError, Transaction};
 
 /// The namespace that is always there.
@@ -63,23 +63,45 @@ impl Namespaces {
         }
     }
 
-    /// Creates a namespace or replaces its deployments.
-    pub async fn set(&self, namespace: &Namespace) -> Result<(), NamespaceError> {
-        let transaction = Transaction::new().put(key(&namespace.name), json(namespace));
-        let written = self.store.transact(transaction).await;
-        written.map_err(|err| NamespaceError::Write { name: namespace.name.clone(), err })?;
-        Ok(())
+    /// Creates a namespace or replaces its deployments. Says what that changed.
+    pub async fn set(&self, namespace: &Namespace) -> Result<Change, NamespaceError> {
+        let name = &namespace.name;
+        self.replace(name, Some(json(namespace))).await
     }
 
-    pub async fn delete(&self, name: &Segment) -> Result<(), NamespaceError> {
+    pub async fn delete(&self, name: &Segment) -> Result<Change, NamespaceError> {
         if name.as_str() == DEFAULT {
             return Err(NamespaceError::DeleteDefault);
         }
-        let key = key(name);
-        match self.store.transact(Transaction::new().expect_present(key.clone()).delete(key)).await {
-            Ok(_) => Ok(()),
-            Err(TransactError::Conflict { .. }) => Err(NamespaceError::NotFound { name: name.clone() }),
-            Err(err) => Err(NamespaceError::Write { name: name.clone(), err }),
+        self.replace(name, None).await
+    }
+
+    /// Reads what is there and replaces it, if nobody else did meanwhile.
+    async fn replace(&self, name: &Segment, new: Option<Vec<u8>>) -> Result<Change, NamespaceError> {
+        loop {
+            let key = key(name);
+            let old = self.store.get(&key).await.map_err(NamespaceError::Read)?;
+            if old.is_none() && new.is_none() {
+                return Err(NamespaceError::NotFound { name: name.clone() });
+            }
+            let transaction = match &old {
+                Some(entry) => Transaction::new().expect_modified_at(key.clone(), entry.modified),
+                None => Transaction::new().expect_absent(key.clone()),
+            };
+            let transaction = match &new {
+                Some(value) => transaction.put(key, value.clone()),
+                None => transaction.delete(key),
+            };
+            match self.store.transact(transaction).await {
+                Ok(_) => {
+                    let value = |bytes: &[u8]| serde_json::from_slice(bytes).ok();
+                    let (before, after) =
+                        (old.and_then(|entry| value(&entry.value)), new.as_deref().and_then(value));
+                    return Ok(Change::between(format!("namespace {name}"), before.as_ref(), after.as_ref()));
+                }
+                Err(TransactError::Conflict { .. }) => {}
+                Err(err) => return Err(NamespaceError::Write { name: name.clone(), err }),
+            }
         }
     }
 }

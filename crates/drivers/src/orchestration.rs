@@ -11,7 +11,7 @@ use ::tags::{Graph, Request};
 use async_trait::async_trait;
 use cloud_api::{Cloud, CloudError, FakeCloud, grpc::RemoteCloud};
 use life::Life;
-use model::{Leaf, Segment, Site, Subscriber, TagName};
+use model::{Leaf, Segment, Site, Subscriber, TagName, change::Change};
 use orchestrator::{
     execute::{Deployments, Options, Orchestrator, OrchestratorError, TagBook},
     plan::Pools,
@@ -122,7 +122,7 @@ pub async fn delete_namespace(
     orchestrator: &Orchestrator,
     namespaces: &Namespaces,
     name: &Segment,
-) -> Result<(), NamespaceError> {
+) -> Result<Change, NamespaceError> {
     let mut names = orchestrator.resources().into_iter().map(|resource| resource.name);
     if let Some(resource) = names.find(|resource| resource.namespace == *name) {
         return Err(NamespaceError::NotEmpty { name: name.clone(), resource });
@@ -193,7 +193,7 @@ struct Book {
 
 impl Book {
     async fn ask(&self, request: Request) -> Result<(), String> {
-        self.tags.request(request).await.map_err(|err| chain(&err))
+        self.tags.request(request).await.map(drop).map_err(|err| chain(&err))
     }
 }
 
@@ -215,7 +215,7 @@ impl TagBook for Book {
 
     async fn delete(&self, tag: &TagName) -> Result<(), String> {
         match self.tags.request(Request::DeleteTag { tag: tag.clone() }).await {
-            Ok(()) | Err(TagError::Refused(::tags::RequestError::NotFound(_))) => Ok(()),
+            Ok(_) | Err(TagError::Refused(::tags::RequestError::NotFound(_))) => Ok(()),
             Err(err) => Err(chain(&err)),
         }
     }

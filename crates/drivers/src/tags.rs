@@ -13,6 +13,7 @@
 //! Every transaction replaces `tags/guard` and requires it unchanged, so that writers anywhere take turns: no two
 //! of them can each add half of a cycle. The guard is a transaction's last write and thus its end in the watch.
 
+mod change;
 mod convert;
 mod events;
 mod follow;
@@ -29,7 +30,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use life::Life;
-use model::Subscriber;
+use model::{Subscriber, change::Change};
 use store::{
     Revision, Store,
     follow::{Follower, Progress},
@@ -96,7 +97,7 @@ pub struct TagStats {
 /// One request and where its verdict goes.
 struct Job {
     request: Request,
-    verdict: oneshot::Sender<Result<(), TagError>>,
+    verdict: oneshot::Sender<Result<Change, TagError>>,
 }
 
 impl Tags {
@@ -141,8 +142,8 @@ impl Tags {
         }
     }
 
-    /// Makes a request come true, durably. What is read afterwards shows it.
-    pub async fn request(&self, request: Request) -> Result<(), TagError> {
+    /// Makes a request come true, durably. What is read afterwards shows it. Says what it did.
+    pub async fn request(&self, request: Request) -> Result<Change, TagError> {
         if !self.is_synced() {
             return Err(TagError::NotLoaded);
         }

@@ -6,6 +6,7 @@
 //! This room is pure: no I/O, no clock, no randomness.
 
 mod address;
+pub mod change;
 mod cloud;
 mod name;
 mod namespace;

@@ -5,8 +5,10 @@
 //! [`table`]; one that has none is refused.
 
 mod caller;
+pub mod changes;
 mod credentials;
 pub mod gate;
+mod recorded;
 pub mod session;
 pub mod table;
 

@@ -1,189 +1,161 @@
-//! The audit log: one line of JSON for every call that writes, and for every call refused.
+//! The record: what every call that writes was about to do and how it ended, and which calls were refused.
 //!
-//! In: records from the gate, after the call and before its reply. Out: the newest records, for those who ask.
-//! Holds: the open file `audit.log`; at [`ROTATE_AT`] it becomes `audit.log.1` and so on, the oldest is deleted.
-//! A record that cannot be written is counted and logged as an error: the call it records has happened.
+//! ```text
+//!   gate ─ intent ──► log ─► effect ─► outcome ─► log         one id; each line holds the hash of the line before
+//!        ─ refusal ─► log, so many a minute for each caller
+//!        ─ refusal of a stranger ─► strangers.log, a sample
+//! ```
+//!
+//! In: records from the gate. Out: records for those who ask, and whether the log is as it was written. Holds: the open
+//! log, what could not be written yet, and a thread that brings lines to the disk.
+//!
+//! An intent is in the file before the call has an effect, and on the disk before its reply: the disk is waited for
+//! while the call is carried out. If an intent cannot be written the call is refused, unless the configuration says
+//! otherwise. An outcome that cannot be written is held until it can.
 
-use std::{
-    cell::RefCell,
-    collections::VecDeque,
-    fs::{self, File, OpenOptions},
-    io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
-    path::{Path, PathBuf},
-};
+mod call;
+mod chain;
+mod files;
+mod keeper;
+mod log;
+mod query;
+mod quota;
+mod record;
+mod request;
+mod strangers;
+#[cfg(test)]
+mod tests;
+mod verify;
+
+use std::{io, path::Path, sync::Arc, thread::JoinHandle};
 
 use jiff::Timestamp;
-use model::Subject;
-use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use tokio::sync::watch;
+use tonic::Code;
 
-/// Size at which the file is rotated, and how many old ones are kept.
-const ROTATE_AT: u64 = 64 << 20;
-const KEEP: usize = 8;
-/// Records kept in memory to answer queries; older ones are in the files.
-const RECENT: usize = 1000;
+pub use call::{Call, begin, changed, note, object};
+pub use chain::Head;
+pub use files::{Opened, verify_file};
+use keeper::Shared;
+pub use query::Query;
+use query::{Found, Search};
+pub use record::{Phase, Record};
+pub use request::named;
+pub use verify::{Finding, Place, Report};
 
-/// One audited call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-pub struct Record {
-    #[schema(value_type = String)]
-    pub time: Timestamp,
-    /// Who called; absent if the caller was not known.
-    #[schema(value_type = Option<Object>)]
-    pub caller: Option<Subject>,
-    /// The address the call came from.
-    pub peer: String,
-    pub operation: String,
-    /// What the call acted on, where the request names it.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub object: String,
-    /// The gRPC code, for example `OK`.
-    pub result: String,
+use crate::{failure::Failure, metrics::Metrics};
+
+/// What a call says that only asked what it would do.
+pub const DRY_RUN: &str = "a dry run: nothing was changed";
+
+/// What becomes of writes whose record cannot be written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenUnwritable {
+    /// They are refused, before they have an effect.
+    #[default]
+    Refuse,
+    /// They are carried out. What is lost is counted.
+    Continue,
 }
 
 /// The log of one data directory.
 pub struct Audit {
-    inner: Mutex<Inner>,
-    /// Counts records.
-    changes: watch::Sender<u64>,
+    shared: Arc<Shared>,
+    keeper: Option<JoinHandle<()>>,
 }
 
-struct Inner {
-    path: PathBuf,
-    file: File,
-    size: u64,
-    recent: VecDeque<Record>,
-}
+/// Where an intent is in the log; none if it could not be written and that is allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position(Option<u64>);
 
 impl Audit {
-    /// Opens the log and reads its newest records.
-    pub fn open(dir: &Path) -> io::Result<Self> {
-        let path = dir.join("audit.log");
-        let (mut file, mut size) = append_to(&path)?;
-        let text = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
-        // A line torn by a crash must not swallow the next one.
-        if !text.is_empty() && !text.ends_with('\n') {
-            file.write_all(b"\n")?;
-            size += 1;
-        }
-        let mut recent: VecDeque<Record> =
-            text.lines().rev().filter_map(|line| serde_json::from_str(line).ok()).take(RECENT).collect();
-        recent.make_contiguous().reverse();
-        Ok(Self { inner: Mutex::new(Inner { path, file, size, recent }), changes: watch::Sender::new(0) })
+    /// Opens the log. That needs no room on the disk: if records cannot be written, [`Self::trouble`] says so.
+    pub fn open(dir: &Path, when_unwritable: WhenUnwritable, metrics: Arc<Metrics>) -> io::Result<Self> {
+        let shared = Arc::new(Shared::new(dir, when_unwritable, metrics));
+        let keeping = Arc::clone(&shared);
+        let keeper = std::thread::Builder::new().name("audit".to_owned()).spawn(move || keeping.keep())?;
+        Ok(Self { shared, keeper: Some(keeper) })
     }
 
-    pub fn append(&self, record: Record) -> io::Result<()> {
-        let mut line = serde_json::to_vec(&record)?;
-        line.push(b'\n');
-        let mut inner = self.inner.lock();
-        if inner.recent.len() == RECENT {
-            inner.recent.pop_front();
-        }
-        inner.recent.push_back(record);
-        self.changes.send_modify(|count| *count += 1);
-        if inner.size >= ROTATE_AT {
-            inner.rotate()?;
-        }
-        inner.file.write_all(&line)?;
-        inner.size += line.len() as u64;
-        Ok(())
+    /// Writes down that the controller starts.
+    pub fn start(&self) {
+        self.shared.start();
+    }
+
+    /// Writes down what is about to happen. If that fails, it must not happen.
+    pub fn intend(&self, record: Record) -> Result<Position, Failure> {
+        self.shared.intend(record).map(Position).map_err(|why| Failure::new(Code::Unavailable, why))
+    }
+
+    /// Writes down what has happened. What cannot be written now is written as soon as it can.
+    pub fn conclude(&self, record: Record) {
+        self.shared.conclude(record.lines());
+    }
+
+    /// Waits until an intent is on the disk.
+    pub async fn durable(&self, position: Position) {
+        let Position(Some(count)) = position else { return };
+        // The sender lives in self, so the wait cannot fail.
+        let _ = self.shared.synced.subscribe().wait_for(|synced| *synced >= count).await;
+    }
+
+    /// A call that was not carried out.
+    pub fn refused(&self, record: Record) {
+        self.shared.refused(record, Timestamp::now());
+    }
+
+    /// Why writes are refused for want of a record; none if they are not.
+    pub fn trouble(&self) -> Option<String> {
+        self.shared.trouble()
+    }
+
+    pub fn head(&self) -> Head {
+        self.shared.head()
     }
 
     /// Changes with every record.
     pub fn changes(&self) -> watch::Receiver<u64> {
-        self.changes.subscribe()
+        self.shared.changes.subscribe()
     }
 
-    /// The newest records, newest first.
-    pub fn newest(&self, limit: usize) -> Vec<Record> {
-        self.inner.lock().recent.iter().rev().take(limit).cloned().collect()
-    }
-}
-
-impl Inner {
-    fn rotate(&mut self) -> io::Result<()> {
-        let numbered = |n: usize| self.path.with_added_extension(n.to_string());
-        for n in (1..KEEP).rev() {
-            if numbered(n).exists() {
-                fs::rename(numbered(n), numbered(n + 1))?;
+    /// The newest records that match, newest first. Reads files: not for threads that serve others.
+    pub fn find(&self, query: Query, limit: usize) -> io::Result<Vec<Record>> {
+        let mut search = Search::new(query);
+        let mut records = Vec::new();
+        for line in self.opened()?.newest_first() {
+            let Ok(record) = serde_json::from_slice(&line?) else { continue };
+            match search.line(record) {
+                Found::Record(record) => records.push(*record),
+                Found::Nothing => {}
+                Found::End => break,
+            }
+            if records.len() >= limit {
+                break;
             }
         }
-        fs::rename(&self.path, numbered(1))?;
-        (self.file, self.size) = append_to(&self.path)?;
-        Ok(())
+        Ok(records)
+    }
+
+    /// Whether the log is as it was written. Reads all of it: not for threads that serve others.
+    pub fn verify(&self) -> io::Result<Report> {
+        // What this process knows of the end is newer than the file that it is kept in.
+        let head = self.head();
+        self.opened()?.verify_against(Some(head))
+    }
+
+    fn opened(&self) -> io::Result<Opened> {
+        Opened::open(&self.shared.dir)
     }
 }
 
-fn append_to(path: &Path) -> io::Result<(File, u64)> {
-    let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
-    let size = file.metadata()?.len();
-    Ok((file, size))
-}
-
-tokio::task_local! {
-    static OBJECT: RefCell<String>;
-}
-
-/// Runs a call and returns what it said it acted on, beside its result.
-pub async fn observe<T>(call: impl Future<Output = T>) -> (T, String) {
-    OBJECT
-        .scope(RefCell::default(), async {
-            let result = call.await;
-            (result, OBJECT.with(RefCell::take))
-        })
-        .await
-}
-
-/// Says what the running call acts on, for its audit record.
-pub fn object(name: impl std::fmt::Display) {
-    // Outside an observed call, as in a unit test of a handler, there is no record to put it in.
-    let _ = OBJECT.try_with(|object| *object.borrow_mut() = name.to_string());
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn record(n: usize) -> Record {
-        Record {
-            time: Timestamp::UNIX_EPOCH,
-            caller: None,
-            peer: "127.0.0.1:1".into(),
-            operation: "x/Y".into(),
-            object: n.to_string(),
-            result: "OK".into(),
+impl Drop for Audit {
+    fn drop(&mut self) {
+        self.shared.stop();
+        if let Some(keeper) = self.keeper.take() {
+            // A keeper that panicked has nothing more to write.
+            let _ = keeper.join();
         }
-    }
-
-    #[test]
-    fn records_survive_a_restart_newest_first() {
-        let dir = tempfile::tempdir().unwrap();
-        let audit = Audit::open(dir.path()).unwrap();
-        (0..3).for_each(|n| audit.append(record(n)).unwrap());
-        drop(audit);
-        let audit = Audit::open(dir.path()).unwrap();
-        assert_eq!(audit.newest(2), [record(2), record(1)]);
-    }
-
-    #[test]
-    fn a_torn_last_line_hides_no_other() {
-        let dir = tempfile::tempdir().unwrap();
-        Audit::open(dir.path()).unwrap().append(record(7)).unwrap();
-        let mut file = OpenOptions::new().append(true).open(dir.path().join("audit.log")).unwrap();
-        file.write_all(b"{\"time\":\"20").unwrap();
-        Audit::open(dir.path()).unwrap().append(record(8)).unwrap();
-        assert_eq!(Audit::open(dir.path()).unwrap().newest(9), [record(8), record(7)]);
-    }
-
-    #[test]
-    fn a_full_file_is_rotated() {
-        let dir = tempfile::tempdir().unwrap();
-        let audit = Audit::open(dir.path()).unwrap();
-        audit.inner.lock().size = ROTATE_AT;
-        audit.append(record(1)).unwrap();
-        assert!(dir.path().join("audit.log.1").exists());
-        assert_eq!(audit.inner.lock().size, fs::metadata(dir.path().join("audit.log")).unwrap().len());
     }
 }

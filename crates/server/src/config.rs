@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+use crate::audit::WhenUnwritable;
 use drivers::{
     CertificateFiles, CloudConfig, NodesConfig, ServicesConfig, ServicesConfigError, StorageConfig, StoreKind,
 };
@@ -38,6 +39,8 @@ pub struct Config {
     #[serde(default)]
     pub limits: LimitsConfig,
     #[serde(default)]
+    pub audit: AuditConfig,
+    #[serde(default)]
     pub nodes: NodesConfig,
     /// The clouds there are.
     #[serde(default)]
@@ -51,6 +54,14 @@ pub struct Config {
     /// The page's files, from whoever starts the controller: a change of the page is no change of this room.
     #[serde(skip, default = "no_page")]
     pub page: Page,
+}
+
+/// How calls are recorded.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AuditConfig {
+    /// What becomes of writes while their records cannot be written.
+    pub when_unwritable: WhenUnwritable,
 }
 
 /// A file of the page.
@@ -165,6 +176,7 @@ impl Config {
             store: StoreKind::Embedded,
             storage: None,
             limits: LimitsConfig::default(),
+            audit: AuditConfig::default(),
             nodes: NodesConfig::default(),
             clouds: Vec::new(),
             address_pools: default_pools(),

@@ -18,10 +18,10 @@ use tracing::{info, warn};
 
 use crate::{
     access::{
-        Credentials, CredentialsError,
+        Credentials, CredentialsError, changes,
         gate::{self, Gate},
     },
-    audit::Audit,
+    audit::{Audit, Record},
     config::{Config, ConfigError},
     grpc,
     limits::{self, Limits},
@@ -106,8 +106,11 @@ impl Controller {
         let watch = bind("watch", config.listen.watch).await?;
         let store = open_store(&config.store, &data_dir).await?;
         let pki = Arc::new(Pki::open(&data_dir.join("pki"), OffsetDateTime::from(SystemTime::now()))?);
-        let audit = Arc::new(Audit::open(&data_dir).map_err(in_data_dir)?);
         let life = Life::default();
+        let metrics = Metrics::new();
+        let audit = Audit::open(&data_dir, config.audit.when_unwritable, Arc::clone(&metrics));
+        let audit = Arc::new(audit.map_err(in_data_dir)?);
+        audit.start();
         let options = drivers::Options {
             data_dir: data_dir.clone(),
             store: store.clone(),
@@ -128,6 +131,7 @@ impl Controller {
         let rooms = serving::Rooms {
             store: store.clone(),
             policy: Arc::clone(&drivers.policy),
+            audit: Arc::clone(&audit),
             hub: Arc::clone(&drivers.transport.hub),
             followers: followers.into_iter().chain(credentials.progress()).collect(),
         };
@@ -153,7 +157,7 @@ impl Controller {
             store,
             audit,
             pki,
-            metrics: Metrics::new(),
+            metrics,
             news: News::new(),
             started_at: Timestamp::now(),
             life: life.clone(),
@@ -246,7 +250,11 @@ impl Controller {
 
     /// A code with which a browser may begin one session as the first administrator.
     pub async fn login(&self) -> Result<Secret, CredentialsError> {
-        self.parts.credentials.create_login(first_administrator(), FIRST_LOGIN).await
+        let login = self.parts.credentials.create_login(first_administrator(), FIRST_LOGIN).await?;
+        let mut record = Record::event(Timestamp::now(), "controller login link", String::new());
+        record.object = first_administrator().to_string();
+        self.parts.audit.conclude(record);
+        Ok(login)
     }
 
     /// What sources publish through.
@@ -289,14 +297,17 @@ struct Guard {
 impl Guard {
     fn new(parts: &Parts) -> Self {
         let limits = &parts.config.limits;
+        let serving = Arc::clone(&parts.serving);
         Self {
             gate: Arc::new(Gate {
                 credentials: Arc::clone(&parts.credentials),
                 audit: Arc::clone(&parts.audit),
                 metrics: Arc::clone(&parts.metrics),
-                serving: Arc::clone(&parts.serving),
+                refusal: Arc::new(move |operation, anyone| serving.refusal(operation, anyone)),
                 anonymous: parts.config.anonymous_role,
                 secure: !parts.config.plaintext_loopback,
+                max_body: limits.max_message_bytes,
+                life: parts.life.clone(),
             }),
             limits: Arc::new(Limits::new(
                 limits.max_in_flight,
@@ -333,6 +344,10 @@ async fn ensure_first_token(parts: &Parts) -> Result<(), StartError> {
     }
     let made =
         parts.credentials.create_token(first_administrator(), None).await.map_err(StartError::FirstToken)?;
+    let mut record = Record::event(Timestamp::now(), "controller first token", String::new());
+    record.object = first_administrator().to_string();
+    record.changes = vec![changes::token(&made.id, None, Some(&made.record))];
+    parts.audit.conclude(record);
     private_file::write(&path, made.token.expose().as_bytes())
         .map_err(|err| StartError::DataDir { path, err })
 }

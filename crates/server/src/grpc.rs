@@ -2,6 +2,7 @@
 
 mod access;
 mod admin;
+pub(crate) mod audit;
 mod controller;
 mod local_sets;
 mod namespaces;

@@ -11,6 +11,7 @@
 
 pub mod access;
 pub mod audit;
+mod changes;
 mod config;
 mod controller;
 mod explain;
@@ -25,6 +26,7 @@ mod parts;
 mod reach;
 mod realisation;
 mod rest;
+mod restore;
 mod revocation;
 mod services_view;
 mod serving;
@@ -32,12 +34,14 @@ mod tls;
 pub mod views;
 mod watch_api;
 
-pub use config::{Config, ConfigError, LimitsConfig, Listen, Page, PageFile};
+pub use audit::WhenUnwritable;
+pub use config::{AuditConfig, Config, ConfigError, LimitsConfig, Listen, Page, PageFile};
 pub use controller::{Controller, StartError};
 pub use drivers::{
     CertificateFiles, CloudConfig, DuplicateNode, EtcdConfig, NodesConfig, OpenStoreError, PluginConfig,
-    RestoreStoreError, StorageConfig, StoreKind, pki, private_file, restore_store,
+    StorageConfig, StoreKind, pki, private_file,
     storage::{BackendConfig, CephTarget, EndpointConfig, NbdConfig, PermitConfig},
     transport,
 };
+pub use restore::{RestoreError, restore_store};
 pub use tls::TlsError;

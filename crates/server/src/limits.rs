@@ -1,6 +1,6 @@
 //! What one request may cost: bounds on calls in flight and on time, and a panic that harms no other call.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use axum::{
     extract::{Request, State},
@@ -8,26 +8,42 @@ use axum::{
     response::Response,
 };
 use futures::FutureExt as _;
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
 use tonic::Code;
 use tracing::error;
 
 use crate::{
-    access::gate::{is_grpc, operation, refuse, result_code},
+    access::{
+        gate::{is_grpc, operation, refuse, result_code},
+        table::{self, Effect},
+    },
     failure::Failure,
     metrics::Metrics,
 };
 
 /// The bounds, and what is used of them.
 pub struct Limits {
-    in_flight: Semaphore,
+    in_flight: Arc<Semaphore>,
     timeout: Duration,
     metrics: Arc<Metrics>,
 }
 
 impl Limits {
     pub fn new(max_in_flight: usize, timeout: Duration, metrics: Arc<Metrics>) -> Self {
-        Self { in_flight: Semaphore::new(max_in_flight), timeout, metrics }
+        Self { in_flight: Arc::new(Semaphore::new(max_in_flight)), timeout, metrics }
+    }
+}
+
+/// A call's place among those in flight, on its request: whoever goes on with the call when its caller is gone keeps it.
+#[derive(Clone)]
+pub struct Place(#[expect(dead_code, reason = "it is given back when dropped")] Arc<OwnedSemaphorePermit>);
+
+impl Place {
+    pub fn new(permit: OwnedSemaphorePermit) -> Self {
+        Self(Arc::new(permit))
     }
 }
 
@@ -36,13 +52,19 @@ pub async fn keep(State(limits): State<Arc<Limits>>, request: Request, next: Nex
     let is_grpc = is_grpc(&request);
     let operation = operation(&request, is_grpc);
     let started = Instant::now();
-    let response = run(&limits, request, next, is_grpc).await;
+    let response = run(&limits, request, next, is_grpc, operation.as_deref()).await;
     limits.metrics.observe_request(operation.as_deref(), result_code(&response), started.elapsed());
     response
 }
 
-async fn run(limits: &Limits, request: Request, next: Next, is_grpc: bool) -> Response {
-    let Ok(_permit) = limits.in_flight.try_acquire() else {
+async fn run(
+    limits: &Limits,
+    mut request: Request,
+    next: Next,
+    is_grpc: bool,
+    operation: Option<&str>,
+) -> Response {
+    let Ok(permit) = Arc::clone(&limits.in_flight).try_acquire_owned() else {
         return refuse(
             Failure::new(Code::Unavailable, "too many calls at once; try again in a second"),
             is_grpc,
@@ -52,21 +74,29 @@ async fn run(limits: &Limits, request: Request, next: Next, is_grpc: bool) -> Re
         Some(asked) => asked.min(limits.timeout),
         None => limits.timeout,
     };
+    let place = Place::new(permit);
+    request.extensions_mut().insert(place.clone());
     let call = AssertUnwindSafe(next.run(request)).catch_unwind();
     match tokio::time::timeout(timeout, call).await {
         Ok(Ok(response)) => response,
-        Ok(Err(panic)) => {
-            let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
-            let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-            limits.metrics.panics.inc();
-            error!(panic = text, "a call panicked");
-            refuse(Failure::new(Code::Internal, "the call failed inside the server; see its log"), is_grpc)
-        }
+        Ok(Err(panic)) => panicked(&limits.metrics, &*panic, is_grpc),
         Err(_) => {
-            let text = format!("the call took longer than {timeout:?}");
+            let mut text = format!("the call took longer than {timeout:?}");
+            if operation.and_then(table::rule).is_some_and(|rule| rule.effect == Effect::Write) {
+                text.push_str("; it goes on, and the audit log will tell how it ended");
+            }
             refuse(Failure::new(Code::DeadlineExceeded, text), is_grpc)
         }
     }
+}
+
+/// The answer to a call that panicked.
+pub fn panicked(metrics: &Metrics, panic: &(dyn Any + Send), is_grpc: bool) -> Response {
+    let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+    metrics.panics.inc();
+    error!(panic = text, "a call panicked");
+    refuse(Failure::new(Code::Internal, "the call failed inside the server; see its log"), is_grpc)
 }
 
 /// The deadline a gRPC caller set: up to eight digits and a unit.

@@ -38,6 +38,8 @@ pub struct Metrics {
     seconds: Family<Operation, Histogram>,
     pub panics: Counter,
     pub audit_failures: Counter,
+    pub audit_left_out: Counter,
+    pub stranger_refusals: Counter,
     pub connections: Gauge,
     pub connections_refused: Counter,
     pub handshake_failures: Counter,
@@ -71,6 +73,10 @@ impl Default for Metrics {
         };
         let panics = counter("panics", "Calls that panicked");
         let audit_failures = counter("audit_failures", "Audit records that could not be written");
+        let audit_left_out =
+            counter("audit_left_out", "Refusals of known callers that the audit log only counts");
+        let stranger_refusals =
+            counter("stranger_refusals", "Calls refused because the caller did not say, or prove, who it is");
         let connections_refused = counter("connections_refused", "Connections closed at once: too many open");
         let handshake_failures = counter("handshake_failures", "TLS handshakes that failed or took too long");
         let mut gauge = |name, help| {
@@ -87,6 +93,8 @@ impl Default for Metrics {
             seconds,
             panics,
             audit_failures,
+            audit_left_out,
+            stranger_refusals,
             connections: gauge("connections", "Open connections"),
             connections_refused,
             handshake_failures,

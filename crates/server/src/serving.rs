@@ -26,7 +26,7 @@ use tonic::{Code, Status};
 use tracing::{info, warn};
 use transport::{End, Hub};
 
-use crate::failure::Failure;
+use crate::{audit::Audit, failure::Failure};
 
 /// How often the store is read, and what was read is judged: a fraction of the bound.
 const SHARE: u32 = 8;
@@ -49,6 +49,7 @@ pub fn ended() -> Status {
 pub struct Rooms {
     pub store: Store,
     pub policy: Arc<Policy>,
+    pub audit: Arc<Audit>,
     pub hub: Arc<Hub>,
     /// How far those who follow the store are.
     pub followers: Vec<Progress>,
@@ -164,6 +165,7 @@ impl Serving {
             }
             Standing::Serving => {}
         }
+        reasons.extend(self.rooms.audit.trouble());
         match self.rooms.store.health().await {
             Ok(health) => reasons.extend(health.refusing_writes),
             Err(err) => reasons.push(chain(&err)),

@@ -218,7 +218,8 @@ async fn a_full_disk_refuses_writes_and_heals() {
         }
     }
     let refused = refused.expect("a disk of 12 MiB fills up");
-    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
+    // Whichever notices first: the store, or the record of what is about to be stored.
+    assert!([Code::ResourceExhausted, Code::Unavailable].contains(&refused.code()), "{refused:?}");
     assert_eq!(fixture.rest("GET", "/tags/before", "").await.0, StatusCode::OK, "reads go on");
 
     std::fs::remove_file(&ballast).unwrap();

@@ -8,8 +8,8 @@ use model::Role;
 use crate::{
     client::ConnectionArgs,
     commands::{
-        access, agent, job, link, namespace, node, object, page, plugin, policy, resource, rule, service,
-        storage, store, tag,
+        access, agent, audit, job, link, namespace, node, object, page, plugin, policy, resource, rule,
+        service, storage, store, tag,
     },
     output::Format,
 };
@@ -113,15 +113,8 @@ pub enum Command {
     /// Client certificates, for machines
     #[command(subcommand)]
     Cert(access::CertCommand),
-    /// The newest records of the audit log, newest first
-    #[command(after_help = "Examples:
-  trestle audit --limit 50
-  trestle audit -o json | jq '.[] | select(.result != \"OK\")'")]
-    Audit {
-        /// At most this many
-        #[arg(long, default_value_t = 20)]
-        limit: u32,
-    },
+    /// Who did what: the newest records of the audit log, newest first
+    Audit(audit::AuditArgs),
     /// One screen: what runs, what is unhealthy, what to do
     #[command(after_help = "Examples:
   trestle status

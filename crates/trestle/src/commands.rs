@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod agent;
+pub mod audit;
 pub mod check;
 pub mod job;
 pub mod link;
@@ -82,9 +83,7 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         Command::Store(command) => during("Copying", store::run(command, output, connection)).await,
         Command::Token(command) => access::token(command, output, connection.connect().await?).await,
         Command::Cert(command) => access::cert(command, output, connection.connect().await?).await,
-        Command::Audit { limit } => {
-            during("Reading", access::audit(limit, output, connection.connect().await?)).await
-        }
+        Command::Audit(args) => during("Reading", audit::run(args, output, connection)).await,
         Command::Top => top::run(connection.connect().await?).await,
         Command::Status => {
             during("Reading", Box::pin(status::run(output, connection.connect().await?))).await

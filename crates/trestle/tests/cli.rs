@@ -99,6 +99,40 @@ fn certificates_tokens_and_the_audit_log() {
     let audit = up.ok(&["audit", "--limit", "2"]);
     assert!(audit.contains("trestle.v1.Access/RevokeToken") && audit.contains("admin/admin"), "{audit}");
     assert_eq!(audit.lines().count(), 3);
+    let revoked = ["audit", "--operation", "RevokeToken", "--since", "1h", "--caller", "admin", "-o", "json"];
+    let revoked: serde_json::Value = serde_json::from_str(&up.ok(&revoked)).unwrap();
+    assert_eq!(revoked[0]["changes"][0]["what"], "deleted");
+    let shown = up.ok(&["audit", "show", revoked[0]["id"].as_str().unwrap()]);
+    assert!(shown.contains(" intent ") && shown.contains(" outcome "), "{shown}");
+    assert!(shown.contains("subject.name: bob → (none)"), "{shown}");
+    assert_eq!(up.ok(&["audit", "--until", "1h"]).lines().count(), 1, "nothing is an hour old");
+    assert_eq!(up.run(&["audit", "show", "nope"]).status.code(), Some(3));
+}
+
+#[test]
+fn a_log_that_was_tampered_with_is_found_with_and_without_a_controller() {
+    let up = Up::start(&[]);
+    up.ok(&["tag", "set", "a", "--ip", "10.0.0.1"]);
+    up.ok(&["tag", "set", "a", "--ip", "10.0.0.2"]);
+    let sound = up.ok(&["audit", "verify"]);
+    assert!(sound.contains("The log is as it was written"), "{sound}");
+    let head = up.ok(&["audit", "head"]);
+    let hash = head.trim().rsplit(' ').next().unwrap();
+    assert!(hash.len() == 64 && sound.contains(hash), "{head}");
+    let path = up.path("data/audit.log");
+    let log = std::fs::read_to_string(&path).unwrap();
+    let lines: Vec<&str> = log.split_inclusive('\n').collect();
+    // Everything but one outcome in the middle.
+    let at = lines.iter().position(|line| line.contains("10.0.0.1")).unwrap();
+    std::fs::write(&path, [&lines[..at], &lines[at + 1..]].concat().concat()).unwrap();
+    let dir = up.path("data");
+    for place in [vec![], vec!["--data-dir", dir.to_str().unwrap()], vec![path.to_str().unwrap()]] {
+        let found = up.run(&[&["audit", "verify"], &place[..]].concat());
+        let told = text(&found.stdout);
+        assert_eq!(found.status.code(), Some(1), "{told}");
+        let line = format!("audit.log:{}: record {} is missing", at + 1, at + 1);
+        assert!(told.contains(&line), "{told}");
+    }
 }
 
 #[test]

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use model::policy::ObjectId;
+use model::{
+    change::{Change, What, compare, digest},
+    policy::ObjectId,
+};
 use store::Revision;
 
-use super::{Document, ObjectsError, Stored, difference::difference};
+use super::{Document, ObjectsError, Stored, difference::text};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -22,6 +25,8 @@ pub struct Applied {
     pub outcome: Outcome,
     /// Line by line; empty if nothing changes.
     pub difference: String,
+    /// The same for the record, with digests of the document as it is stored.
+    pub change: Change,
 }
 
 pub(super) struct Plan {
@@ -58,14 +63,7 @@ pub(super) fn apply(documents: &[Document], set: &str, found: &Found) -> Plan {
                 None => (Outcome::Unchanged, None),
             },
         };
-        let difference = match outcome {
-            Outcome::Unchanged => String::new(),
-            _ => difference(
-                current.flatten().map(|stored| stored.document.essence()),
-                Some(document.essence()),
-            ),
-        };
-        plan.applied.push(Applied { id: document.id().clone(), outcome, difference });
+        plan.applied.push(applied(document.id(), outcome, current.flatten(), stored.as_ref()));
         plan.writes.extend(stored.map(|stored| Write::Put(Box::new(stored))));
     }
     plan
@@ -75,11 +73,31 @@ pub(super) fn delete(ids: &[ObjectId], found: &Found) -> Result<Plan, ObjectsErr
     let mut plan = Plan { applied: Vec::with_capacity(ids.len()), writes: Vec::new() };
     for id in ids {
         let (stored, _) = found.get(id).ok_or_else(|| ObjectsError::NotFound { id: id.clone() })?;
-        let difference = difference(stored.as_ref().map(|stored| stored.document.essence()), None);
-        plan.applied.push(Applied { id: id.clone(), outcome: Outcome::Deleted, difference });
+        plan.applied.push(applied(id, Outcome::Deleted, stored.as_ref(), None));
         plan.writes.push(Write::Delete(id.clone()));
     }
     Ok(plan)
+}
+
+/// From what is stored and what will be. An object that is set anew may differ in nothing that users write.
+fn applied(id: &ObjectId, outcome: Outcome, old: Option<&Stored>, new: Option<&Stored>) -> Applied {
+    let what = match outcome {
+        Outcome::Created => What::Created,
+        Outcome::Configured => What::Changed,
+        Outcome::Unchanged => What::Unchanged,
+        Outcome::Deleted => What::Deleted,
+    };
+    let digest = |stored: Option<&Stored>| stored.map(|stored| digest(stored.document.json()));
+    let (before, after) = (digest(old), digest(new));
+    if outcome == Outcome::Unchanged {
+        let change = Change { before, ..Change::named(id, what) };
+        return Applied { id: id.clone(), outcome, difference: String::new(), change };
+    }
+    let essence = |stored: Option<&Stored>| stored.map(|stored| stored.document.essence());
+    let fields = compare(essence(old).as_ref(), essence(new).as_ref());
+    let difference = text(&fields);
+    let change = Change { before, after, ..Change::named(id, what).with_fields(fields) };
+    Applied { id: id.clone(), outcome, difference, change }
 }
 
 fn created(document: &Document, set: &str) -> Stored {

@@ -2,11 +2,12 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
+use model::change::Change;
 use store::{Revision, Store, TransactError};
 use tags::Batch;
 use tokio::sync::mpsc;
 
-use super::{Job, TagError, Tags, keys};
+use super::{Job, TagError, Tags, change::change, keys};
 
 /// Requests judged together. Their facts share one fsync.
 const BATCH: usize = 512;
@@ -30,22 +31,21 @@ pub(super) async fn run(tags: Arc<Tags>, store: Store, mut jobs: mpsc::Receiver<
     }
 }
 
-fn is_too_large(result: &Result<(), TagError>) -> bool {
+fn is_too_large(result: &Result<Change, TagError>) -> bool {
     matches!(result, Err(TagError::Store(TransactError::TooLarge { .. })))
 }
 
-fn answer(job: Job, result: Result<(), TagError>) {
+fn answer(job: Job, result: Result<Change, TagError>) {
     // A caller that went away wants no answer.
     let _ = job.verdict.send(result);
 }
 
 /// Judges the requests in order and commits all that are accepted. One verdict per request.
-async fn write(tags: &Tags, store: &Store, jobs: &[Job]) -> Vec<Result<(), TagError>> {
+async fn write(tags: &Tags, store: &Store, jobs: &[Job]) -> Vec<Result<Change, TagError>> {
     for _ in 0..TRIES {
         let snapshot = tags.current.load_full();
         let mut batch = Batch::new(&snapshot.graph);
-        let verdicts: Vec<_> =
-            jobs.iter().map(|job| batch.add(&job.request).map_err(TagError::from)).collect();
+        let verdicts: Vec<_> = jobs.iter().map(|job| judge(&mut batch, job)).collect();
         let plan = batch.finish();
         if plan.is_empty() {
             // No commit proves that the verdicts rest on the newest state, so ask.
@@ -71,7 +71,15 @@ async fn write(tags: &Tags, store: &Store, jobs: &[Job]) -> Vec<Result<(), TagEr
     jobs.iter().map(|_| Err(TagError::Busy)).collect()
 }
 
+/// What the request will have done, if the batch is stored.
+fn judge(batch: &mut Batch, job: &Job) -> Result<Change, TagError> {
+    // A clone of the graph shares everything with it.
+    let before = batch.graph().clone();
+    batch.add(&job.request)?;
+    Ok(change(&job.request, &before, batch.graph()))
+}
+
 /// Nothing was stored: what was accepted fails with this, what was refused stays refused.
-fn all(verdicts: Vec<Result<(), TagError>>, error: &TagError) -> Vec<Result<(), TagError>> {
-    verdicts.into_iter().map(|verdict| verdict.and_then(|()| Err(error.clone()))).collect()
+fn all(verdicts: Vec<Result<Change, TagError>>, error: &TagError) -> Vec<Result<Change, TagError>> {
+    verdicts.into_iter().map(|verdict| verdict.and_then(|_| Err(error.clone()))).collect()
 }

@@ -183,6 +183,14 @@ impl Credentials {
         self.tokens.list()
     }
 
+    pub fn token(&self, id: &str) -> Option<Arc<TokenRecord>> {
+        self.tokens.get(id)
+    }
+
+    pub fn certificate(&self, serial: &str) -> Option<Arc<CertificateRecord>> {
+        self.certificates.get(serial)
+    }
+
     pub fn certificates(&self) -> Vec<(String, Arc<CertificateRecord>)> {
         self.certificates.list()
     }

@@ -4,10 +4,12 @@
 //!   listener ─ Peer ─► limits ─► gate ─ Caller ─► handler
 //!                                 │ authenticate: token, else session, else certificate, else anonymous if configured
 //!                                 │ admit:        the operation's line in the table
-//!                                 └ audit:        writes with their result, and all refusals
+//!                                 └ carry out:    writes in a task of their own, on record before and after
 //! ```
+//!
+//! Refusals are on record too.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
     extract::{MatchedPath, Request, State},
@@ -16,36 +18,46 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use jiff::Timestamp;
+use life::Life;
 use model::{Role, Secret, Subject};
 use tonic::{Code, Status};
-use tracing::error;
 
 use super::{
-    Caller, Credential, Credentials, Peer, Proof, session,
+    Caller, Credential, Credentials, Peer, Proof, recorded, session,
     table::{self, Effect},
 };
 use crate::{
-    audit::{self, Audit, Record},
-    failure::{Failure, FailureCode, chain, code_name},
+    audit::{Audit, Phase, Record},
+    failure::{Failure, FailureCode, code_name},
+    limits::Place,
     metrics::Metrics,
-    serving::Serving,
 };
+
+/// Why callers of an operation are not served, if so.
+pub type Refusal = Arc<dyn Fn(&str, bool) -> Option<Failure> + Send + Sync>;
 
 /// What the gate needs to decide.
 pub struct Gate {
     pub credentials: Arc<Credentials>,
     pub audit: Arc<Audit>,
     pub metrics: Arc<Metrics>,
-    pub serving: Arc<Serving>,
+    /// Whether callers of an operation are served now; its second argument says that anyone may call it.
+    pub refusal: Refusal,
     /// The role of callers who do not say who they are. Only ever set where every listener is plaintext loopback.
     pub anonymous: Option<Role>,
     /// Listeners speak TLS, and so cookies are only ever sent over it.
     pub secure: bool,
+    /// Longest body of a call that writes.
+    pub max_body: usize,
+    /// Has not ended before the calls that write have.
+    pub life: Life,
 }
 
 /// Axum middleware for gRPC and REST routers alike.
 pub async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
     let is_grpc = is_grpc(&request);
+    // Not for handlers: a stream would keep it for as long as it lasts.
+    let place = request.extensions_mut().remove::<Place>();
     let Some(operation) = operation(&request, is_grpc) else {
         // No route: there is nothing to guard, and the router answers that it does not exist.
         return next.run(request).await;
@@ -54,25 +66,36 @@ pub async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, next: Nex
         let unknown = Failure::new(Code::Unimplemented, format!("there is no operation {operation}"));
         return refuse(unknown, is_grpc);
     };
-    if let Some(refusal) = gate.serving.refusal(rule.operation, rule.who.admits(None)) {
+    if let Some(refusal) = (gate.refusal)(rule.operation, rule.who.admits(None)) {
         return refuse(refusal, is_grpc);
     }
-    let peer = request.extensions().get::<Peer>().map(|peer| peer.addr);
+    let peer = request.extensions().get::<Peer>().map(|peer| peer.addr.to_string()).unwrap_or_default();
     let caller = gate.authenticate(&request);
     let subject =
         caller.as_ref().ok().and_then(|caller| caller.as_ref()).map(|caller| caller.subject.clone());
     if let Err(failure) = gate.admit(rule, &caller) {
-        gate.record(peer, subject, rule.operation, String::new(), failure.code);
+        gate.refused(peer, subject, rule.operation, failure.code);
         return refuse(failure, is_grpc);
     }
     if let Ok(Some(caller)) = caller {
         request.extensions_mut().insert(caller);
     }
-    let (response, object) = audit::observe(next.run(request)).await;
-    if rule.effect == Effect::Write {
-        gate.record(peer, subject, rule.operation, object, result_code(&response));
+    match rule.effect {
+        Effect::Read | Effect::Report => next.run(request).await,
+        Effect::Write | Effect::Export => match recorded::take_in(request, gate.max_body).await {
+            Ok(request) => {
+                let asked = recorded::Asked { peer, subject, rule, is_grpc, place };
+                recorded::carry_out(gate, asked, request, next).await
+            }
+            Err(failure) => {
+                // Who hung up has asked for nothing.
+                if failure.code != Code::Cancelled {
+                    gate.refused(peer, subject, rule.operation, failure.code);
+                }
+                refuse(failure, is_grpc)
+            }
+        },
     }
-    response
 }
 
 impl Gate {
@@ -132,26 +155,10 @@ impl Gate {
         })
     }
 
-    fn record(
-        &self,
-        peer: Option<SocketAddr>,
-        caller: Option<Subject>,
-        operation: &str,
-        object: String,
-        code: Code,
-    ) {
-        let record = Record {
-            time: Timestamp::now(),
-            caller,
-            peer: peer.map(|addr| addr.to_string()).unwrap_or_default(),
-            operation: operation.to_owned(),
-            object,
-            result: code_name(code).to_owned(),
-        };
-        if let Err(err) = self.audit.append(record) {
-            self.metrics.audit_failures.inc();
-            error!(operation, error = chain(&err), "cannot write the audit record");
-        }
+    fn refused(&self, peer: String, caller: Option<Subject>, operation: &str, code: Code) {
+        let result = code_name(code).to_owned();
+        let record = Record::event(Timestamp::now(), operation, String::new());
+        self.audit.refused(Record { phase: Phase::Refusal, caller, peer, result, ..record });
     }
 }
 

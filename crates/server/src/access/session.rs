@@ -58,8 +58,13 @@ impl Credentials {
         Ok(Secret::new(format!("{id}-{secret}")))
     }
 
-    /// Trades a code for a session. A code works once, at whichever controller it is shown first.
-    pub async fn redeem_login(&self, code: &Secret) -> Result<(Subject, NewToken), Failure> {
+    /// Trades a code for a session. A code works once, at whichever controller it is shown first. `proven` hears whose it
+    /// is before it is used up, and may still refuse.
+    pub async fn redeem_login(
+        &self,
+        code: &Secret,
+        proven: impl FnOnce(&Subject) -> Result<(), Failure>,
+    ) -> Result<(Subject, NewToken), Failure> {
         let unknown = || {
             let text = "the login link was used already, or has expired; make a new one with `trestle page`";
             Failure::new(Code::Unauthenticated, text)
@@ -69,6 +74,7 @@ impl Credentials {
         let Some((record, at)) = self.read::<LoginRecord>(&key).await? else { return Err(unknown()) };
         constant_time::verify_slices_are_equal(hash(secret).as_bytes(), record.hash.as_bytes())
             .map_err(|_| unknown())?;
+        proven(&record.subject)?;
         let used = Transaction::new().expect_modified_at(key.clone(), at).delete(key);
         match self.store().transact(used).await {
             Ok(_) if Timestamp::now() < record.expires_at => {}

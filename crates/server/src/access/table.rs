@@ -16,11 +16,13 @@ pub enum Who {
     Roles(&'static [Role]),
 }
 
-/// Whether a call changes anything. Calls that do are audited.
+/// Whether a call changes anything. Calls that do are on record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     Read,
     Write,
+    /// It hands out everything there is, secrets too, and is on record like a write.
+    Export,
     /// A machine says what it observed: intent stays as it is, and there is nothing to audit.
     Report,
 }
@@ -49,6 +51,10 @@ const fn read(operation: &'static str, who: Who) -> Rule {
 
 const fn write(operation: &'static str, who: Who) -> Rule {
     Rule { operation, who, effect: Effect::Write }
+}
+
+const fn export(operation: &'static str, who: Who) -> Rule {
+    Rule { operation, who, effect: Effect::Export }
 }
 
 const fn report(operation: &'static str, who: Who) -> Rule {
@@ -208,6 +214,7 @@ pub const TABLE: &[Rule] = &[
     read("trestle.v1.Access/WhoAmI", Who::Known),
     write("trestle.v1.Access/CreateLogin", READERS),
     read("trestle.v1.Access/ListAudit", ADMINS),
+    read("trestle.v1.Access/VerifyAudit", ADMINS),
     read("GET /audit", ADMINS),
     // Nodes.
     read("trestle.v1.NodeFeed/Connect", NODES),
@@ -217,7 +224,7 @@ pub const TABLE: &[Rule] = &[
     read("GET /nodes/{node}", READERS),
     // The controller itself.
     read("trestle.v1.Admin/GetStatus", READERS),
-    read("trestle.v1.Admin/Backup", ADMINS),
+    export("trestle.v1.Admin/Backup", ADMINS),
     read("GET /", Who::Anyone),
     read("GET /page/{file}", Who::Anyone),
     write("POST /session", Who::Anyone),

@@ -8,17 +8,21 @@ use tonic::{Code, Request, Response, Status};
 use wire::{
     access::role,
     trestle::v1::{
-        self, AuditRecord, CertificateInfo, CreateLoginRequest, CreateLoginResponse, CreateTokenRequest,
+        self, CertificateInfo, CreateLoginRequest, CreateLoginResponse, CreateTokenRequest,
         CreateTokenResponse, Identity, IssueCertificateRequest, IssueCertificateResponse, ListAuditRequest,
         ListAuditResponse, ListCertificatesRequest, ListCertificatesResponse, ListTokensRequest,
         ListTokensResponse, RevokeCertificateRequest, RevokeCertificateResponse, RevokeTokenRequest,
-        RevokeTokenResponse, TokenInfo, WhoAmIRequest, access_server,
+        RevokeTokenResponse, TokenInfo, VerifyAuditRequest, VerifyAuditResponse, WhoAmIRequest,
+        access_server,
     },
 };
 
+use super::audit as wire_audit;
+use drivers::blocking;
+
 use crate::{
-    access::{Caller, CertificateRecord, Credentials, Proof, TokenRecord},
-    audit::{self, Audit, Record},
+    access::{Caller, CertificateRecord, Credentials, Proof, TokenRecord, changes},
+    audit::{self, Audit},
     failure::Failure,
 };
 
@@ -40,9 +44,9 @@ impl access_server::Access for Service {
     async fn create_token(&self, request: Request<CreateTokenRequest>) -> Reply<CreateTokenResponse> {
         let request = request.into_inner();
         let subject = subject(&request.name, request.role)?;
-        audit::object(&subject);
         let made =
             self.credentials.create_token(subject, ttl(request.ttl_seconds)).await.map_err(Failure::from)?;
+        audit::changed(changes::token(&made.id, None, Some(&made.record)));
         let info = Some(token_info(made.id, &made.record));
         Ok(Response::new(CreateTokenResponse { info, secret: made.token.expose().to_owned() }))
     }
@@ -68,8 +72,10 @@ impl access_server::Access for Service {
     }
 
     async fn revoke_token(&self, request: Request<RevokeTokenRequest>) -> Reply<RevokeTokenResponse> {
-        audit::object(&request.get_ref().id);
-        self.credentials.revoke_token(&request.get_ref().id).await.map_err(Failure::from)?;
+        let id = &request.get_ref().id;
+        let before = self.credentials.token(id);
+        self.credentials.revoke_token(id).await.map_err(Failure::from)?;
+        audit::changed(changes::token(id, before.as_deref(), None));
         Ok(Response::new(RevokeTokenResponse {}))
     }
 
@@ -79,9 +85,9 @@ impl access_server::Access for Service {
     ) -> Reply<IssueCertificateResponse> {
         let request = request.into_inner();
         let subject = subject(&request.name, request.role)?;
-        audit::object(&subject);
         let issued = self.credentials.issue_certificate(subject, ttl(request.ttl_seconds)).await;
         let (issued, record) = issued.map_err(Failure::from)?;
+        audit::changed(changes::certificate(&issued.serial, None, Some(&record)));
         Ok(Response::new(IssueCertificateResponse {
             info: Some(certificate_info(issued.serial, &record)),
             certificate_pem: issued.certificate_pem,
@@ -104,8 +110,11 @@ impl access_server::Access for Service {
         &self,
         request: Request<RevokeCertificateRequest>,
     ) -> Reply<RevokeCertificateResponse> {
-        audit::object(&request.get_ref().serial);
-        self.credentials.revoke_certificate(&request.get_ref().serial).await.map_err(Failure::from)?;
+        let serial = &request.get_ref().serial;
+        let before = self.credentials.certificate(serial);
+        self.credentials.revoke_certificate(serial).await.map_err(Failure::from)?;
+        let after = self.credentials.certificate(serial);
+        audit::changed(changes::certificate(serial, before.as_deref(), after.as_deref()));
         Ok(Response::new(RevokeCertificateResponse {}))
     }
 
@@ -120,13 +129,31 @@ impl access_server::Access for Service {
     }
 
     async fn list_audit(&self, request: Request<ListAuditRequest>) -> Reply<ListAuditResponse> {
-        let limit = match request.get_ref().limit {
+        let request = request.into_inner();
+        let limit = match request.limit {
             0 => AUDIT_LIMIT,
             limit => limit,
         };
-        let records = self.audit.newest(limit as usize).into_iter().map(audit_record).collect();
+        let query = wire_audit::query(request)?;
+        let audit = Arc::clone(&self.audit);
+        let found = blocking(move || audit.find(query, limit as usize)).await;
+        let found = found.map_err(|err| unreadable(&err))?;
+        let records = found.into_iter().map(wire_audit::record).collect();
         Ok(Response::new(ListAuditResponse { records }))
     }
+
+    async fn verify_audit(&self, request: Request<VerifyAuditRequest>) -> Reply<VerifyAuditResponse> {
+        if request.get_ref().head_only {
+            return Ok(Response::new(wire_audit::head(self.audit.head())));
+        }
+        let audit = Arc::clone(&self.audit);
+        let report = blocking(move || audit.verify()).await.map_err(|err| unreadable(&err))?;
+        Ok(Response::new(wire_audit::report(report)))
+    }
+}
+
+fn unreadable(err: &std::io::Error) -> Failure {
+    Failure::new(Code::Internal, format!("the audit log cannot be read: {err}"))
 }
 
 fn subject(name: &str, number: i32) -> Result<Subject, Failure> {
@@ -157,18 +184,5 @@ fn certificate_info(serial: String, record: &CertificateRecord) -> CertificateIn
         not_before: record.not_before.as_second(),
         not_after: record.not_after.as_second(),
         revoked: record.revoked,
-    }
-}
-
-fn audit_record(record: Record) -> AuditRecord {
-    let role = record.caller.as_ref().map_or(v1::Role::Unspecified, |caller| caller.role.into());
-    AuditRecord {
-        time: record.time.to_string(),
-        role: role as i32,
-        name: record.caller.map(|caller| caller.name.to_string()).unwrap_or_default(),
-        peer: record.peer,
-        operation: record.operation,
-        object: record.object,
-        result: record.result,
     }
 }

@@ -1,6 +1,9 @@
 //! `invisinetspb.Controller`: what plugins ask of the controller, on the seed's wire.
 
-use model::{LinkName, Segment, Site};
+use model::{
+    LinkName, Segment, Site,
+    change::{Change, What},
+};
 use orchestrator::execute::{JobState, Outcome};
 use tonic::{Code, Request, Response, Status};
 use wire::invisinetspb::{
@@ -18,9 +21,9 @@ pub(super) struct Service(pub Parts);
 impl controller_server::Controller for Service {
     async fn find_unused_address_space(&self, request: Request<Namespace>) -> Reply<AddressSpace> {
         let namespace = name(&request.get_ref().namespace)?;
-        audit::object(&namespace);
         self.0.namespaces.get(&namespace).await.map_err(Failure::from)?;
         let space = self.0.orchestrator.find_unused_space(&namespace).await.map_err(Failure::from)?;
+        audit::changed(Change::named(format!("address space {space}"), What::Created));
         Ok(Response::new(AddressSpace { address: space.to_string() }))
     }
 
@@ -46,7 +49,7 @@ impl controller_server::Controller for Service {
         let a = Site { namespace: name(&request.cloud_a_namespace)?, cloud: name(&request.cloud_a)? };
         let b = Site { namespace: name(&request.cloud_b_namespace)?, cloud: name(&request.cloud_b)? };
         let link = LinkName::new(a, b).map_err(|err| Failure::invalid(&err))?;
-        audit::object(&link);
+        audit::changed(super::orchestrator::link_change(&link, What::Created));
         let orchestrator = &self.0.orchestrator;
         let Outcome::Job(job) = orchestrator.connect(link, false).await.map_err(Failure::from)? else {
             return Err(Status::internal("a plan where a job was asked for"));

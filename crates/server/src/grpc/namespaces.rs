@@ -28,8 +28,7 @@ impl namespaces_server::Namespaces for Service {
 
     async fn set_namespace(&self, request: Request<v1::Namespace>) -> Reply<v1::Namespace> {
         let namespace = Namespace::try_from(request.into_inner()).map_err(|err| Failure::invalid(&err))?;
-        audit::object(&namespace.name);
-        self.0.namespaces.set(&namespace).await.map_err(Failure::from)?;
+        audit::changed(self.0.namespaces.set(&namespace).await.map_err(Failure::from)?);
         Ok(Response::new(namespace.into()))
     }
 
@@ -38,10 +37,9 @@ impl namespaces_server::Namespaces for Service {
         request: Request<DeleteNamespaceRequest>,
     ) -> Reply<DeleteNamespaceResponse> {
         let name = name(&request.get_ref().name)?;
-        audit::object(&name);
-        drivers::orchestration::delete_namespace(&self.0.orchestrator, &self.0.namespaces, &name)
-            .await
-            .map_err(Failure::from)?;
+        let deleted =
+            drivers::orchestration::delete_namespace(&self.0.orchestrator, &self.0.namespaces, &name).await;
+        audit::changed(deleted.map_err(Failure::from)?);
         Ok(Response::new(DeleteNamespaceResponse {}))
     }
 }

@@ -13,7 +13,7 @@ use wire::trestle::v1::{
 };
 
 use crate::{
-    audit,
+    audit::{self, DRY_RUN},
     failure::store_failure,
     failure::{Failure, chain},
     serving::{self, Serving},
@@ -39,21 +39,17 @@ pub(super) struct Service {
 impl objects_server::Objects for Service {
     async fn apply_objects(&self, request: Request<ApplyObjectsRequest>) -> Reply<ApplyObjectsResponse> {
         let request = request.into_inner();
-        audit::object(format!("{} documents", request.documents.len()));
         let documents = documents(&request.documents)?;
         let applied = self.objects.apply(&documents, &request.set, request.dry_run).await;
-        let applied = self.settled(applied).await?;
+        let applied = self.settled(applied, request.dry_run).await?;
         Ok(Response::new(ApplyObjectsResponse { applied }))
     }
 
     async fn delete_objects(&self, request: Request<DeleteObjectsRequest>) -> Reply<DeleteObjectsResponse> {
         let request = request.into_inner();
         let ids = request.objects.into_iter().map(object_id).collect::<Result<Vec<_>, _>>()?;
-        audit::object(match ids.as_slice() {
-            [id] => id.to_string(),
-            ids => format!("{} objects", ids.len()),
-        });
-        let applied = self.settled(self.objects.delete(&ids, request.dry_run).await).await?;
+        let applied = self.objects.delete(&ids, request.dry_run).await;
+        let applied = self.settled(applied, request.dry_run).await?;
         Ok(Response::new(DeleteObjectsResponse { applied }))
     }
 
@@ -63,9 +59,9 @@ impl objects_server::Objects for Service {
             let text = "name the set to prune; without one, everything would be deleted";
             return Err(Failure::new(Code::InvalidArgument, text).into());
         }
-        audit::object(format!("set {}", request.set));
         let keep = request.keep.into_iter().map(object_id).collect::<Result<Vec<_>, _>>()?;
-        let applied = self.settled(self.objects.prune(&request.set, &keep, request.dry_run).await).await?;
+        let applied = self.objects.prune(&request.set, &keep, request.dry_run).await;
+        let applied = self.settled(applied, request.dry_run).await?;
         Ok(Response::new(PruneObjectsResponse { applied }))
     }
 
@@ -107,12 +103,17 @@ impl objects_server::Objects for Service {
 }
 
 impl Service {
-    /// The reply to a change, given when the engine has taken it in.
+    /// The reply to a change, which is put on record, given when the engine has taken it in.
     async fn settled(
         &self,
         result: Result<(Vec<Applied>, store::Revision), ObjectsError>,
+        dry_run: bool,
     ) -> Result<Vec<v1::Applied>, Failure> {
         let (applied, revision) = result?;
+        match dry_run {
+            true => audit::note(DRY_RUN),
+            false => applied.iter().for_each(|applied| audit::changed(applied.change.clone())),
+        }
         self.policy.reach(revision).await;
         Ok(applied.into_iter().map(wire_applied).collect())
     }

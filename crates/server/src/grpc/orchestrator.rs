@@ -3,7 +3,10 @@
 use std::{fmt::Display, pin::Pin, str::FromStr};
 
 use futures::{Stream, stream};
-use model::{LinkName, PermitRule, ResourceName, Segment, Site};
+use model::{
+    LinkName, PermitRule, ResourceName, Segment, Site,
+    change::{Change, What},
+};
 use orchestrator::execute::{Job, JobState, LinkView, Outcome, ResourceView, RuleHolder as On};
 use tonic::{Request, Response, Status};
 use wire::{
@@ -18,7 +21,12 @@ use wire::{
     },
 };
 
-use crate::{audit, failure::Failure, parts::Parts};
+use crate::{
+    audit,
+    changes::{changing, resource_asked, rules_changed, rules_of},
+    failure::Failure,
+    parts::Parts,
+};
 
 type Reply<T> = Result<Response<T>, Status>;
 
@@ -39,17 +47,17 @@ impl orchestrator_server::Orchestrator for Service {
     ) -> Reply<v1::ChangeOutcome> {
         let request = request.into_inner();
         let name: ResourceName = parse(&request.name)?;
-        audit::object(&name);
-        let made =
-            self.0.orchestrator.create_resource(name, request.description, request.attach, request.dry_run);
-        outcome(made.await.map_err(Failure::from)?)
+        let (orchestrator, description) = (&self.0.orchestrator, request.description);
+        let asked = resource_asked(&name, &description);
+        let made = orchestrator.create_resource(name, description, request.attach, request.dry_run).await;
+        outcome(changing(made.map_err(Failure::from)?, asked))
     }
 
     async fn delete_resource(&self, request: Request<ResourceRequest>) -> Reply<v1::ChangeOutcome> {
         let name: ResourceName = parse(&request.get_ref().name)?;
-        audit::object(&name);
+        let gone = Change::named(format!("resource {name}"), What::Deleted);
         let deleted = self.0.orchestrator.delete_resource(name, request.get_ref().dry_run).await;
-        outcome(deleted.map_err(Failure::from)?)
+        outcome(changing(deleted.map_err(Failure::from)?, gone))
     }
 
     async fn get_resource(&self, request: Request<ResourceRequest>) -> Reply<ResourceInfo> {
@@ -69,15 +77,18 @@ impl orchestrator_server::Orchestrator for Service {
         let PutRulesRequest { on, rules, dry_run } = request.into_inner();
         let rules = rules.iter().map(permit_rule).collect::<Result<Vec<PermitRule>, _>>();
         let rules = rules.map_err(|err| Failure::invalid(&err))?;
-        let put = self.0.orchestrator.put_rules_on(&holder(on)?, rules, dry_run).await;
-        outcome(put.map_err(Failure::from)?)
+        let (on, before) = rules_of(&self.0, holder(on)?);
+        let put = self.0.orchestrator.put_rules_on(&on, rules, dry_run).await.map_err(Failure::from)?;
+        outcome(changing(put, rules_changed(&self.0, on, before)))
     }
 
     async fn delete_rules(&self, request: Request<DeleteRulesRequest>) -> Reply<v1::ChangeOutcome> {
         let DeleteRulesRequest { on, names, dry_run } = request.into_inner();
         let names = names.iter().map(|name| parse(name)).collect::<Result<Vec<Segment>, _>>()?;
-        let deleted = self.0.orchestrator.delete_rules_on(&holder(on)?, names, dry_run).await;
-        outcome(deleted.map_err(Failure::from)?)
+        let (on, before) = rules_of(&self.0, holder(on)?);
+        let deleted = self.0.orchestrator.delete_rules_on(&on, names, dry_run).await;
+        let deleted = deleted.map_err(Failure::from)?;
+        outcome(changing(deleted, rules_changed(&self.0, on, before)))
     }
 
     async fn list_rules(&self, request: Request<RuleHolder>) -> Reply<ListRulesResponse> {
@@ -90,20 +101,20 @@ impl orchestrator_server::Orchestrator for Service {
 
     async fn create_link(&self, request: Request<LinkRequest>) -> Reply<v1::ChangeOutcome> {
         let (link, dry_run) = link(request.get_ref())?;
-        audit::object(&link);
-        outcome(self.0.orchestrator.connect(link, dry_run).await.map_err(Failure::from)?)
+        let made = link_change(&link, What::Created);
+        outcome(changing(self.0.orchestrator.connect(link, dry_run).await.map_err(Failure::from)?, made))
     }
 
     async fn delete_link(&self, request: Request<LinkRequest>) -> Reply<v1::ChangeOutcome> {
         let (link, dry_run) = link(request.get_ref())?;
-        audit::object(&link);
-        outcome(self.0.orchestrator.disconnect(link, dry_run).await.map_err(Failure::from)?)
+        let gone = link_change(&link, What::Deleted);
+        outcome(changing(self.0.orchestrator.disconnect(link, dry_run).await.map_err(Failure::from)?, gone))
     }
 
     async fn rotate_link(&self, request: Request<LinkRequest>) -> Reply<v1::ChangeOutcome> {
         let (link, dry_run) = link(request.get_ref())?;
-        audit::object(&link);
-        outcome(self.0.orchestrator.rotate(link, dry_run).await.map_err(Failure::from)?)
+        let rotated = link_change(&link, What::Changed);
+        outcome(changing(self.0.orchestrator.rotate(link, dry_run).await.map_err(Failure::from)?, rotated))
     }
 
     async fn list_links(&self, _: Request<ListLinksRequest>) -> Reply<ListLinksResponse> {
@@ -131,14 +142,19 @@ impl orchestrator_server::Orchestrator for Service {
 
     async fn cancel_job(&self, request: Request<JobRequest>) -> Reply<JobInfo> {
         let job = self.0.orchestrator.cancel(&request.get_ref().id).await.map_err(Failure::from)?;
+        audit::changed(Change::named(format!("job {}: {}", job.id, job.what), What::Changed));
         Ok(Response::new(job_info(&job)))
     }
 
     async fn check_clouds(&self, request: Request<CheckCloudsRequest>) -> Reply<CheckCloudsResponse> {
         let orchestrator = &self.0.orchestrator;
-        let drifts =
-            if request.get_ref().fix { orchestrator.fix().await } else { orchestrator.check().await };
-        let drifts = drifts.map_err(Failure::from)?.into_iter();
+        let fix = request.get_ref().fix;
+        let drifts = if fix { orchestrator.fix().await } else { orchestrator.check().await };
+        let drifts = drifts.map_err(Failure::from)?.into_iter().inspect(|drift| {
+            if fix && drift.mendable {
+                audit::changed(Change::named(&drift.object, What::Changed));
+            }
+        });
         let drifts = drifts.map(|drift| DriftInfo {
             object: drift.object,
             what: drift.what,
@@ -158,11 +174,11 @@ fn holder(message: Option<RuleHolder>) -> Result<On, Failure> {
         Some(Holder::Tag(tag)) => On::Tag(parse(&tag)?),
         None => return Err(Failure::new(tonic::Code::InvalidArgument, "name a resource or a tag")),
     };
-    match &on {
-        On::Resource(name) => audit::object(name),
-        On::Tag(tag) => audit::object(tag),
-    }
     Ok(on)
+}
+
+pub(crate) fn link_change(link: &LinkName, what: What) -> Change {
+    Change::named(format!("link {link}"), what)
 }
 
 fn link(request: &LinkRequest) -> Result<(LinkName, bool), Failure> {

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use model::Role;
-use storage_provider::Refusal;
+use model::{
+    Role,
+    change::{Change, What},
+};
+use storage_provider::{ConsumerId, Refusal};
 use tonic::{Code, Request, Response, Status};
 use wire::provider_raw::{
     OffBoardConsumerRequest, OffBoardConsumerResponse, OnBoardConsumerRequest, OnBoardConsumerResponse,
@@ -11,8 +14,9 @@ use wire::provider_raw::{
     ocs_provider_server::OcsProvider,
 };
 
-use crate::{access::Caller, failure::Failure};
 use drivers::storage::Storage;
+
+use crate::{access::Caller, audit, failure::Failure};
 
 type Reply<T> = Result<Response<T>, Status>;
 
@@ -27,10 +31,14 @@ impl OcsProvider for Service {
         let client = client(&request);
         let message = request.into_inner();
         let caller = storage_backend::Caller { client: client.as_deref() };
+        if self.provider()?.is_good(&message.token) {
+            audit::begin(None)?;
+        }
         let onboarded =
             self.provider()?.onboard(&message.token, &message.capacity, &message.sources, caller).await;
         let onboarded = onboarded.map_err(refuse)?;
-        crate::audit::object(onboarded.consumer);
+        audit::object(onboarded.consumer);
+        audit::changed(Change::named(format!("consumer {}", onboarded.consumer), What::Created));
         let storage_consumer_uuid = onboarded.id.expose().to_owned();
         Ok(Response::new(OnBoardConsumerResponse {
             storage_consumer_uuid,
@@ -62,9 +70,12 @@ impl OcsProvider for Service {
         let client = client(&request);
         let message = request.into_inner();
         let caller = storage_backend::Caller { client: client.as_deref() };
+        let id = self.proven(&message.storage_consumer_uuid).await?;
         let granted =
             self.provider()?.update_capacity(&message.storage_consumer_uuid, &message.capacity, caller).await;
-        Ok(Response::new(UpdateCapacityResponse { granted_capacity: granted.map_err(refuse)? }))
+        let granted_capacity = granted.map_err(refuse)?;
+        audit::changed(Change::named(format!("consumer {id}"), What::Changed));
+        Ok(Response::new(UpdateCapacityResponse { granted_capacity }))
     }
 
     async fn offboard_consumer(
@@ -73,8 +84,10 @@ impl OcsProvider for Service {
     ) -> Reply<OffBoardConsumerResponse> {
         let client = client(&request);
         let caller = storage_backend::Caller { client: client.as_deref() };
+        let id = self.proven(&request.get_ref().storage_consumer_uuid).await?;
         let done = self.provider()?.offboard(&request.get_ref().storage_consumer_uuid, caller).await;
         done.map_err(refuse)?;
+        audit::changed(Change::named(format!("consumer {id}"), What::Deleted));
         Ok(Response::new(OffBoardConsumerResponse {}))
     }
 
@@ -87,6 +100,14 @@ impl OcsProvider for Service {
 }
 
 impl Service {
+    /// Whose sealed id it is; the call is on record from then on.
+    async fn proven(&self, sealed: &str) -> Result<ConsumerId, Failure> {
+        let id = self.provider()?.consumer_of(sealed).await.map_err(refuse)?;
+        audit::object(id);
+        audit::begin(None)?;
+        Ok(id)
+    }
+
     fn provider(
         &self,
     ) -> Result<

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use model::change::{Change, What};
 use storage_backend::Usage;
 use storage_provider::{
     Capacity, CapacityForm, Consumer, ConsumerId, Phase, Sources, TicketRecord, TicketStatus,
@@ -58,7 +59,7 @@ impl storage_server::Storage for Service {
         let storage = enabled(&self.0)?;
         let sources = sources(storage, &request.sources)?;
         let minted = storage.provider.create_ticket(lifetime, limit, sources).await.map_err(refuse)?;
-        audit::object(&minted.record.id);
+        audit::changed(ticket_change(&minted.record.id, What::Created));
         let ticket = Some(ticket(&minted.record));
         Ok(Response::new(CreateTicketResponse { ticket, text: minted.text.expose().to_owned() }))
     }
@@ -72,9 +73,11 @@ impl storage_server::Storage for Service {
 
     async fn revoke_ticket(&self, request: Request<RevokeTicketRequest>) -> Reply<RevokeTicketResponse> {
         let id = request.into_inner().id;
-        audit::object(&id);
         match enabled(&self.0)?.provider.revoke_ticket(&id).await.map_err(refuse)? {
-            true => Ok(Response::new(RevokeTicketResponse {})),
+            true => {
+                audit::changed(ticket_change(&id, What::Changed));
+                Ok(Response::new(RevokeTicketResponse {}))
+            }
             false => Err(Failure::new(Code::NotFound, format!("there is no ticket {id:?}")).into()),
         }
     }
@@ -82,7 +85,7 @@ impl storage_server::Storage for Service {
     async fn rotate_ticket_key(&self, _: Request<RotateTicketKeyRequest>) -> Reply<RotateTicketKeyResponse> {
         let rotated = enabled(&self.0)?.rotate_ticket_key(Duration::from_secs(LONGEST));
         let key = rotated.map_err(|err| Failure::from_error(Code::Internal, &err))?;
-        audit::object(&key);
+        audit::changed(Change::named(format!("ticket key {key}"), What::Created));
         Ok(Response::new(RotateTicketKeyResponse { key }))
     }
 
@@ -107,20 +110,20 @@ impl storage_server::Storage for Service {
     async fn resize_consumer(&self, request: Request<ResizeConsumerRequest>) -> Reply<v1::Consumer> {
         let request = request.into_inner();
         let (storage, id) = (enabled(&self.0)?, consumer_id(&request.id)?);
-        audit::object(id);
-        self.find(storage, id).await?;
+        let before = stored(storage, id).await?;
         storage.provider.resize(id, &request.capacity).await.map_err(refuse)?;
+        audit::changed(consumer_change(&before, &stored(storage, id).await?));
         Ok(Response::new(self.find(storage, id).await?))
     }
 
     async fn permit_consumer(&self, request: Request<PermitConsumerRequest>) -> Reply<v1::Consumer> {
         let request = request.into_inner();
         let (storage, id) = (enabled(&self.0)?, consumer_id(&request.id)?);
-        audit::object(id);
         managed(storage)?;
         let sources = sources(storage, &request.sources)?;
-        self.find(storage, id).await?;
+        let before = stored(storage, id).await?;
         storage.permit(id, &sources).await.map_err(refuse)?;
+        audit::changed(consumer_change(&before, &stored(storage, id).await?));
         Ok(Response::new(self.find(storage, id).await?))
     }
 
@@ -129,22 +132,34 @@ impl storage_server::Storage for Service {
         request: Request<OffboardConsumerRequest>,
     ) -> Reply<OffboardConsumerResponse> {
         let (storage, id) = (enabled(&self.0)?, consumer_id(&request.get_ref().id)?);
-        audit::object(id);
         self.find(storage, id).await?;
         storage.provider.put_off(id).await.map_err(refuse)?;
+        audit::changed(Change::named(format!("consumer {id}"), What::Deleted));
         Ok(Response::new(OffboardConsumerResponse {}))
     }
 }
 
 impl Service {
     async fn find(&self, storage: &Storage, id: ConsumerId) -> Result<v1::Consumer, Failure> {
-        let found = storage.provider.consumer(id).await;
-        let found = found.map_err(|err| Failure::from_error(Code::Unavailable, &err))?;
-        let found =
-            found.ok_or_else(|| Failure::new(Code::NotFound, format!("there is no consumer {id}")))?;
+        let found = stored(storage, id).await?;
         let usage = storage.provider.usage(id).await.ok();
         Ok(consumer(found, usage))
     }
+}
+
+async fn stored(storage: &Storage, id: ConsumerId) -> Result<Consumer, Failure> {
+    let found = storage.provider.consumer(id).await;
+    let found = found.map_err(|err| Failure::from_error(Code::Unavailable, &err))?;
+    found.ok_or_else(|| Failure::new(Code::NotFound, format!("there is no consumer {id}")))
+}
+
+fn ticket_change(id: &str, what: What) -> Change {
+    Change::named(format!("ticket {id}"), what)
+}
+
+pub(super) fn consumer_change(before: &Consumer, after: &Consumer) -> Change {
+    let shown = |consumer: &Consumer| serde_json::to_value(consumer).unwrap_or_default();
+    Change::between(format!("consumer {}", after.id), Some(&shown(before)), Some(&shown(after)))
 }
 
 /// Addresses are taken only where something comes of them.

@@ -36,7 +36,7 @@ impl TagService for Service {
     async fn set_tag(&self, request: Request<TagMapping>) -> Reply<BasicResponse> {
         let (tag, value) = tag_value(request.into_inner()).map_err(|err| Failure::invalid(&err))?;
         let message = format!("Created/updated tag: {tag}");
-        self.ask(&tag.clone(), set(tag, value), message).await
+        self.ask(set(tag, value), message).await
     }
 
     async fn get_tag(&self, request: Request<Tag>) -> Reply<TagMapping> {
@@ -62,25 +62,25 @@ impl TagService for Service {
     async fn delete_tag_member(&self, request: Request<TagMapping>) -> Reply<BasicResponse> {
         let (tag, members) = tag_members(request.into_inner()).map_err(|err| Failure::invalid(&err))?;
         let message = format!("Deleted members from tag: {tag}");
-        self.ask(&tag.clone(), TagRequest::DeleteMembers { tag, members }, message).await
+        self.ask(TagRequest::DeleteMembers { tag, members }, message).await
     }
 
     async fn delete_tag(&self, request: Request<Tag>) -> Reply<BasicResponse> {
         let tag = tag_name(&request.get_ref().tag_name)?;
         let message = format!("Deleted tag: {tag}");
-        self.ask(&tag.clone(), TagRequest::DeleteTag { tag }, message).await
+        self.ask(TagRequest::DeleteTag { tag }, message).await
     }
 
     async fn subscribe(&self, request: Request<Subscription>) -> Reply<BasicResponse> {
         let (tag, subscriber) = subscription(request.get_ref())?;
         let message = format!("Subscribed {subscriber} to tag {tag}");
-        self.ask(&tag.clone(), TagRequest::Subscribe { tag, subscriber }, message).await
+        self.ask(TagRequest::Subscribe { tag, subscriber }, message).await
     }
 
     async fn unsubscribe(&self, request: Request<Subscription>) -> Reply<BasicResponse> {
         let (tag, subscriber) = subscription(request.get_ref())?;
         let message = format!("Unsubscribed {subscriber} from tag {tag}");
-        self.ask(&tag.clone(), TagRequest::Unsubscribe { tag, subscriber }, message).await
+        self.ask(TagRequest::Unsubscribe { tag, subscriber }, message).await
     }
 
     async fn get_subscribers(&self, request: Request<Tag>) -> Reply<SubscriberList> {
@@ -104,9 +104,8 @@ impl TagService for Service {
 }
 
 impl Service {
-    async fn ask(&self, tag: &TagName, request: TagRequest, message: String) -> Reply<BasicResponse> {
-        audit::object(tag);
-        self.0.request(request).await.map_err(Failure::from)?;
+    async fn ask(&self, request: TagRequest, message: String) -> Reply<BasicResponse> {
+        audit::changed(self.0.request(request).await.map_err(Failure::from)?);
         Ok(Response::new(BasicResponse { success: true, message }))
     }
 }

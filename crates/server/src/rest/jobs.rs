@@ -8,6 +8,7 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse as _, Response},
 };
+use model::change::{Change, What};
 use orchestrator::{
     execute::{Job, JobState, Outcome},
     plan::Plan,
@@ -148,6 +149,7 @@ pub(super) async fn cancel(
     State(parts): State<Parts>,
     Path(id): Path<String>,
 ) -> Result<Json<JobBody>, Failure> {
-    audit::object(&id);
-    Ok(Json(JobBody::from(&parts.orchestrator.cancel(&id).await?)))
+    let job = parts.orchestrator.cancel(&id).await?;
+    audit::changed(Change::named(format!("job {}: {}", job.id, job.what), What::Changed));
+    Ok(Json(JobBody::from(&job)))
 }

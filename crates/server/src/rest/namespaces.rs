@@ -72,8 +72,7 @@ pub(super) async fn set(
         deployments.push((name(&deployment.name)?, deployment.deployment));
     }
     let namespace = Namespace::new(name(&namespace)?, deployments).map_err(|err| Failure::invalid(&err))?;
-    audit::object(&namespace.name);
-    parts.namespaces.set(&namespace).await?;
+    audit::changed(parts.namespaces.set(&namespace).await?);
     Ok(Json(Done {}))
 }
 
@@ -88,8 +87,9 @@ pub(super) async fn delete(
     Path(namespace): Path<String>,
 ) -> Result<Json<Done>, Failure> {
     let namespace = name(&namespace)?;
-    audit::object(&namespace);
-    drivers::orchestration::delete_namespace(&parts.orchestrator, &parts.namespaces, &namespace).await?;
+    let deleted =
+        drivers::orchestration::delete_namespace(&parts.orchestrator, &parts.namespaces, &namespace).await?;
+    audit::changed(deleted);
     Ok(Json(Done {}))
 }
 

@@ -5,7 +5,10 @@ use axum::{
     extract::{Query, State},
     response::{IntoResponse as _, Response},
 };
-use model::ResourceName;
+use model::{
+    ResourceName,
+    change::{Change, What},
+};
 use orchestrator::execute::ResourceView;
 use serde::{Deserialize, Serialize};
 use tonic::Code;
@@ -19,6 +22,7 @@ use super::{
 };
 use crate::{
     audit,
+    changes::{changing, resource_asked},
     failure::{Failure, Problem},
     parts::Parts,
 };
@@ -155,7 +159,9 @@ async fn create(
     how: &How,
 ) -> Result<Response, Failure> {
     audit::object(&name);
+    let asked = resource_asked(&name, &description);
     let outcome = parts.orchestrator.create_resource(name.clone(), description, attach, how.dry_run).await?;
+    let outcome = changing(outcome, asked);
     let made = || Ok(Json(ResourceBody::from(parts.orchestrator.resource(&name)?)).into_response());
     answer(parts, outcome, how.wait, made).await
 }
@@ -173,7 +179,7 @@ pub(super) async fn delete(
     Query(how): Query<How>,
 ) -> Result<Response, Failure> {
     let name = resource_name(&path)?;
-    audit::object(&name);
-    let outcome = parts.orchestrator.delete_resource(name, how.dry_run).await?;
+    let gone = Change::named(format!("resource {name}"), What::Deleted);
+    let outcome = changing(parts.orchestrator.delete_resource(name, how.dry_run).await?, gone);
     answer(&parts, outcome, how.wait, || Ok(Json(Done {}).into_response())).await
 }

@@ -6,6 +6,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use model::{PermitEntry, PermitRule, ResourceName, Segment, TagName};
+use orchestrator::execute::RuleHolder;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use wire::{invisinetspb::PermitListRule, permit::permit_rule};
@@ -16,7 +17,7 @@ use super::{
     resources::resource_name,
 };
 use crate::{
-    audit,
+    changes::{changing, rules_changed, rules_of},
     failure::{Failure, Problem},
     parts::Parts,
 };
@@ -172,8 +173,18 @@ async fn put_rules(
     rules: Vec<PermitRule>,
     how: &How,
 ) -> Result<Response, Failure> {
-    audit::object(&name);
-    let outcome = parts.orchestrator.put_rules(name, rules, how.dry_run).await?;
+    put_on(parts, RuleHolder::Resource(name), rules, how).await
+}
+
+async fn put_on(
+    parts: &Parts,
+    on: RuleHolder,
+    rules: Vec<PermitRule>,
+    how: &How,
+) -> Result<Response, Failure> {
+    let (on, before) = rules_of(parts, on);
+    let outcome = parts.orchestrator.put_rules_on(&on, rules, how.dry_run).await?;
+    let outcome = changing(outcome, rules_changed(parts, on, before));
     answer(parts, outcome, how.wait, || Ok(Json(Done {}).into_response())).await
 }
 
@@ -217,8 +228,13 @@ async fn delete_rules(
     rules: &[String],
     how: &How,
 ) -> Result<Response, Failure> {
-    audit::object(&name);
-    let outcome = parts.orchestrator.delete_rules(name, segments(rules)?, how.dry_run).await?;
+    delete_on(parts, RuleHolder::Resource(name), rules, how).await
+}
+
+async fn delete_on(parts: &Parts, on: RuleHolder, rules: &[String], how: &How) -> Result<Response, Failure> {
+    let (on, before) = rules_of(parts, on);
+    let outcome = parts.orchestrator.delete_rules_on(&on, segments(rules)?, how.dry_run).await?;
+    let outcome = changing(outcome, rules_changed(parts, on, before));
     answer(parts, outcome, how.wait, || Ok(Json(Done {}).into_response())).await
 }
 
@@ -254,10 +270,8 @@ pub(super) async fn post_on_tag(
     Body(rules): Body<Vec<RuleBody>>,
 ) -> Result<Response, Failure> {
     let tag = tag_name(&tag)?;
-    audit::object(&tag);
     let rules = rules.into_iter().map(|rule| rule.rule(None)).collect::<Result<Vec<_>, _>>()?;
-    let outcome = parts.orchestrator.put_tag_rules(tag, rules, how.dry_run).await?;
-    answer(&parts, outcome, how.wait, || Ok(Json(Done {}).into_response())).await
+    put_on(&parts, RuleHolder::Tag(tag), rules, &how).await
 }
 
 /// Take rules off a tag.
@@ -273,7 +287,5 @@ pub(super) async fn delete_on_tag(
     Body(names): Body<Vec<String>>,
 ) -> Result<Response, Failure> {
     let tag = tag_name(&tag)?;
-    audit::object(&tag);
-    let outcome = parts.orchestrator.delete_tag_rules(tag, segments(&names)?, how.dry_run).await?;
-    answer(&parts, outcome, how.wait, || Ok(Json(Done {}).into_response())).await
+    delete_on(&parts, RuleHolder::Tag(tag), &names, &how).await
 }

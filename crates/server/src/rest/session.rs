@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use super::body::{Body, Done};
 use crate::{
     access::{
-        Caller, Credential, NewToken,
+        Caller, Credential, NewToken, changes,
         session::{SESSION, cookie, cookie_name},
     },
     audit,
@@ -59,19 +59,22 @@ pub(super) async fn begin(
     uri: Uri,
     Body(Login { code, token }): Body<Login>,
 ) -> Result<Response, Failure> {
+    let proven = |subject: &Subject| audit::begin(Some(subject));
     let (subject, made) = match (code.is_empty(), token.is_empty()) {
-        (false, true) => parts.credentials.redeem_login(&Secret::new(code)).await?,
+        (false, true) => parts.credentials.redeem_login(&Secret::new(code), proven).await?,
         (true, false) => {
             let token = Secret::new(token.trim());
             let (subject, _) = parts.credentials.check_token(&token, Timestamp::now())?;
             for_people(&subject)?;
+            proven(&subject)?;
             let made = parts.credentials.create_session(subject.clone()).await?;
             (subject, made)
         }
         _ => return Err(Failure::new(Code::InvalidArgument, "give a `code` or a `token`")),
     };
+    let NewToken { token, id, record } = made;
     audit::object(&subject);
-    let NewToken { token, .. } = made;
+    audit::changed(changes::token(&id, None, Some(&record)));
     let cookie = set_cookie(&parts, &headers, &uri, token.expose(), SESSION.as_secs());
     Ok(([(header::SET_COOKIE, cookie)], Json(Identity::new(&subject, "session"))).into_response())
 }
@@ -88,8 +91,10 @@ pub(super) async fn end(
 ) -> Result<Response, Failure> {
     let secure = !parts.config.plaintext_loopback;
     if let (Some(Credential::Token(id)), Some(_)) = (&caller.credential, cookie(&request, secure)) {
-        audit::object(id);
+        audit::object(&caller.subject);
+        let before = parts.credentials.token(id);
         parts.credentials.revoke_token(id).await?;
+        audit::changed(changes::token(id, before.as_deref(), None));
     }
     let gone = set_cookie(&parts, request.headers(), request.uri(), "", 0);
     Ok(([(header::SET_COOKIE, gone)], Json(Done {})).into_response())

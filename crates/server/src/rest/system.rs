@@ -10,9 +10,12 @@ use serde::{Deserialize, Serialize};
 use tonic::Code;
 use utoipa::{IntoParams, ToSchema, openapi::OpenApi};
 
+use drivers::blocking;
+
 use crate::{
-    audit::Record,
+    audit::{self, Record},
     failure::{Failure, Problem},
+    grpc::audit::time,
     parts::Parts,
 };
 
@@ -76,9 +79,29 @@ pub(super) async fn metrics(State(parts): State<Parts>) -> Response {
 pub(super) struct AuditQuery {
     /// At most this many; default 100.
     limit: Option<usize>,
+    /// All lines of one call, its intent too.
+    #[serde(default)]
+    id: String,
+    /// A name, a role and a name as in `admin/alice`, or `unknown`.
+    #[serde(default)]
+    caller: String,
+    /// A part of an object's name, in the request or among what changed.
+    #[serde(default)]
+    object: String,
+    /// A part of the operation's name.
+    #[serde(default)]
+    operation: String,
+    /// A code such as `OK`.
+    #[serde(default)]
+    result: String,
+    /// RFC 3339.
+    #[serde(default)]
+    since: String,
+    #[serde(default)]
+    until: String,
 }
 
-/// The newest audit records, newest first.
+/// The newest audit records that match, newest first; one for each call.
 #[utoipa::path(get, path = "/audit", tag = "system", params(AuditQuery), responses(
     (status = 200, body = Vec<Record>),
     (status = "default", body = Problem, content_type = "application/problem+json"),
@@ -88,7 +111,13 @@ pub(super) async fn audit(
     query: Result<Query<AuditQuery>, QueryRejection>,
 ) -> Result<Json<Vec<Record>>, Failure> {
     let Query(query) = query.map_err(|err| Failure::new(Code::InvalidArgument, err.body_text()))?;
-    Ok(Json(parts.audit.newest(query.limit.unwrap_or(100))))
+    let AuditQuery { limit, id, caller, object, operation, result, since, until } = query;
+    let (since, until) = (time("since", &since)?, time("until", &until)?);
+    let query = audit::Query { id, caller, object, operation, result, since, until };
+    let found = blocking(move || parts.audit.find(query, limit.unwrap_or(100))).await;
+    found
+        .map(Json)
+        .map_err(|err| Failure::new(Code::Internal, format!("the audit log cannot be read: {err}")))
 }
 
 /// This document.

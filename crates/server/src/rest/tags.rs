@@ -97,7 +97,7 @@ pub(super) async fn delete(
     Path(tag): Path<String>,
 ) -> Result<Json<Done>, Failure> {
     let tag = name(&tag)?;
-    ask(&parts, &tag.clone(), Request::DeleteTag { tag }).await
+    ask(&parts, Request::DeleteTag { tag }).await
 }
 
 /// Each distinct leaf and literal below a tag, once, sorted.
@@ -138,7 +138,7 @@ pub(super) async fn apply_members(
     }
     body.name = tag;
     let (tag, value) = tag_value(body.into()).map_err(|err| Failure::invalid(&err))?;
-    ask(&parts, &tag.clone(), set(tag, value)).await
+    ask(&parts, set(tag, value)).await
 }
 
 /// Remove a member from a group. A prefix is written with `%2F` for its slash.
@@ -153,7 +153,7 @@ pub(super) async fn delete_member(
 ) -> Result<Json<Done>, Failure> {
     let mapping = TagMapping { tag_name: tag, child_tags: vec![member], uri: None, ip: None };
     let (tag, members) = tag_members(mapping).map_err(|err| Failure::invalid(&err))?;
-    ask(&parts, &tag.clone(), Request::DeleteMembers { tag, members }).await
+    ask(&parts, Request::DeleteMembers { tag, members }).await
 }
 
 /// Who is told when the tag changes.
@@ -182,7 +182,7 @@ pub(super) async fn subscribe(
     Path((tag, subscriber)): Path<(String, String)>,
 ) -> Result<Json<Done>, Failure> {
     let (tag, subscriber) = (name(&tag)?, subscriber_name(&subscriber)?);
-    ask(&parts, &tag.clone(), Request::Subscribe { tag, subscriber }).await
+    ask(&parts, Request::Subscribe { tag, subscriber }).await
 }
 
 /// Tell it no more.
@@ -196,12 +196,11 @@ pub(super) async fn unsubscribe(
     Path((tag, subscriber)): Path<(String, String)>,
 ) -> Result<Json<Done>, Failure> {
     let (tag, subscriber) = (name(&tag)?, subscriber_name(&subscriber)?);
-    ask(&parts, &tag.clone(), Request::Unsubscribe { tag, subscriber }).await
+    ask(&parts, Request::Unsubscribe { tag, subscriber }).await
 }
 
-async fn ask(parts: &Parts, tag: &TagName, request: Request) -> Result<Json<Done>, Failure> {
-    audit::object(tag);
-    parts.tags.request(request).await?;
+async fn ask(parts: &Parts, request: Request) -> Result<Json<Done>, Failure> {
+    audit::changed(parts.tags.request(request).await?);
     Ok(Json(Done {}))
 }
 

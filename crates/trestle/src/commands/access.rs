@@ -1,4 +1,4 @@
-//! `trestle token`, `cert`, `audit` and `whoami`.
+//! `trestle token`, `cert` and `whoami`.
 
 use std::{fs, path::PathBuf};
 
@@ -8,9 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 use model::Role;
 use serde::Serialize;
 use wire::trestle::v1::{
-    self, CreateTokenRequest, IssueCertificateRequest, ListAuditRequest, ListCertificatesRequest,
-    ListTokensRequest, RevokeCertificateRequest, RevokeTokenRequest, WhoAmIRequest,
-    access_client::AccessClient,
+    self, CreateTokenRequest, IssueCertificateRequest, ListCertificatesRequest, ListTokensRequest,
+    RevokeCertificateRequest, RevokeTokenRequest, WhoAmIRequest, access_client::AccessClient,
 };
 
 use crate::{
@@ -122,11 +121,6 @@ pub async fn cert(command: CertCommand, output: Format, connection: Connection) 
     }
 }
 
-pub async fn audit(limit: u32, output: Format, connection: Connection) -> anyhow::Result<()> {
-    let reply = AccessClient::new(connection).list_audit(ListAuditRequest { limit }).await?.into_inner();
-    output.list(&reply.records.into_iter().map(Record::from).collect::<Vec<_>>())
-}
-
 pub async fn whoami(output: Format, connection: Connection) -> anyhow::Result<()> {
     let me = AccessClient::new(connection).who_am_i(WhoAmIRequest {}).await?.into_inner();
     let role = role_name(me.role);
@@ -134,7 +128,7 @@ pub async fn whoami(output: Format, connection: Connection) -> anyhow::Result<()
     output.done(&format!("{} ({role}, by {})", me.name, me.proof), &data)
 }
 
-fn role_name(number: i32) -> String {
+pub fn role_name(number: i32) -> String {
     wire::access::role(number).map_or_else(|_| format!("role {number}"), |role| role.to_string())
 }
 
@@ -199,34 +193,5 @@ impl Rows for Certificate {
             self.not_after.clone(),
             state.to_owned(),
         ]
-    }
-}
-
-#[derive(Debug, Serialize)]
-struct Record {
-    time: String,
-    caller: String,
-    peer: String,
-    operation: String,
-    object: String,
-    result: String,
-}
-
-impl From<v1::AuditRecord> for Record {
-    fn from(record: v1::AuditRecord) -> Self {
-        let caller = match record.name.as_str() {
-            "" => "unknown".to_owned(),
-            name => format!("{}/{name}", role_name(record.role)),
-        };
-        let v1::AuditRecord { time, peer, operation, object, result, .. } = record;
-        Self { time, caller, peer, operation, object, result }
-    }
-}
-
-impl Rows for Record {
-    const HEADER: &'static [&'static str] = &["time", "caller", "operation", "object", "result"];
-
-    fn row(&self) -> Vec<String> {
-        [&self.time, &self.caller, &self.operation, &self.object, &self.result].map(Clone::clone).to_vec()
     }
 }

@@ -44,7 +44,7 @@ pub async fn run(command: StoreCommand, output: Format, connection: ConnectionAr
                 (None, Some(dir)) => Config::in_dir(dir),
                 (None, None) => Config::in_dir(context::default_data_dir()?),
             };
-            let restored = server::restore_store(&config.store, &config.data_dir, &file, replace).await?;
+            let restored = server::restore_store(&config, &file, replace).await?;
             let text = format!("Restored {} entries from {}", restored.entries, file.display());
             output.done(
                 &text,

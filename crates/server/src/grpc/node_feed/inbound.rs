@@ -9,14 +9,14 @@ use jiff::Timestamp;
 use prost::Message as _;
 use tokio::{sync::oneshot, time::timeout};
 use tonic::{Code, body::Body};
-use tracing::{debug, error};
+use tracing::debug;
 use wire::trestle::v1::{FromNode, NodeReport, from_node};
 
 use super::{Feed, Hello, Protocol, invalid};
 use crate::{
     access::{Caller, Peer, Proof},
-    audit::Record,
-    failure::{chain, code_name},
+    audit::{Phase, Record},
+    failure::code_name,
 };
 
 /// Longest message a node may send: room for reports with all the errors that are kept.
@@ -145,17 +145,15 @@ impl Inbound {
     }
 
     fn record(&self, name: &str, code: Code) {
-        let record = Record {
-            time: Timestamp::now(),
+        let record = Record::event(Timestamp::now(), &self.operation, String::new());
+        self.feed.audit.refused(Record {
+            phase: Phase::Refusal,
             caller: Some(self.caller.subject.clone()),
             peer: self.peer.addr.to_string(),
-            operation: self.operation.clone(),
             object: name.to_owned(),
             result: code_name(code).to_owned(),
-        };
-        if let Err(err) = self.feed.audit.append(record) {
-            error!(operation = self.operation, error = chain(&err), "cannot write the audit record");
-        }
+            ..record
+        });
     }
 }
 

@@ -221,6 +221,18 @@ impl<R: Records, B: Backend> Provider<R, B> {
     }
 
     /// The consumer a sealed id names. An id that opens but names nobody is as unknown as one that does not open.
+    /// Whether a ticket is one that could be onboarded with, as far as it says itself.
+    pub fn is_good(&self, token: &str) -> bool {
+        let Ok(ticket) = TicketText::parse(token) else { return false };
+        let now = self.now();
+        ticket.verify(&self.keys.read(), now).is_ok_and(|ticket| ticket.check_at(now).is_ok())
+    }
+
+    /// Whose sealed id it is.
+    pub async fn consumer_of(&self, id: &str) -> Result<ConsumerId, Refusal> {
+        Ok(self.find(id).await?.value.id)
+    }
+
     async fn find(&self, id: &str) -> Result<Stored<Consumer>, Refusal> {
         let id = self.sealer.open(id)?;
         self.records.consumer(id).await.map_err(provider_fault)?.ok_or(Refusal::UnknownConsumer)

@@ -1,0 +1,137 @@
+//! Calls on record: carried out in a task of their own, from the intent to the outcome.
+//!
+//! In: an admitted call. Out: its response. A caller who hangs up, or whose deadline passes, ends its own waiting and
+//! nothing else: the call goes on to its end, keeps its place among those in flight, and its outcome says how it really
+//! ended. At the stop of the controller calls get time to end, then they are cut, and that is on record too.
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use axum::{
+    RequestExt as _,
+    body::{self, HttpBody as _},
+    extract::{RawPathParams, Request},
+    http::StatusCode,
+    middleware::Next,
+    response::Response,
+};
+use futures::FutureExt as _;
+use http_body_util::LengthLimitError;
+use model::Subject;
+use tokio::sync::oneshot;
+use tonic::Code;
+
+use super::{
+    gate::{Gate, refuse, result_code},
+    table::{Rule, Who},
+};
+use crate::{
+    audit::{self, Call},
+    failure::Failure,
+    limits::{self, Place},
+};
+
+/// Time calls get to end when the controller stops: as long as connections get.
+const DRAIN: Duration = Duration::from_secs(10);
+/// Before a gRPC message: whether it is compressed, and its length.
+const PREFIX: usize = 5;
+
+/// An admitted call.
+pub struct Asked {
+    pub peer: String,
+    pub subject: Option<Subject>,
+    pub rule: &'static Rule,
+    pub is_grpc: bool,
+    /// Its place among the calls in flight.
+    pub place: Option<Place>,
+}
+
+/// Reads the body with the caller: one who hangs up before its end has asked for nothing.
+pub async fn take_in(request: Request, max: usize) -> Result<Request, Failure> {
+    let (parts, body) = request.into_parts();
+    let max = max + PREFIX;
+    let too_large = || {
+        let text = format!("the request is larger than {max} bytes");
+        Failure::new(Code::ResourceExhausted, text).with_status(StatusCode::PAYLOAD_TOO_LARGE)
+    };
+    if body.size_hint().lower() > max as u64 {
+        return Err(too_large());
+    }
+    let body = body::to_bytes(body, max).await.map_err(|err| {
+        let inner = std::error::Error::source(&err);
+        match inner.is_some_and(|inner| inner.is::<LengthLimitError>()) {
+            true => too_large(),
+            false => Failure::new(Code::Cancelled, format!("the request did not arrive whole: {err}")),
+        }
+    })?;
+    Ok(Request::from_parts(parts, body.into()))
+}
+
+/// Carries a call out, on record. If the returned future is dropped, the call goes on.
+pub async fn carry_out(gate: Arc<Gate>, asked: Asked, request: Request, next: Next) -> Response {
+    let is_grpc = asked.is_grpc;
+    let (answer, answered) = oneshot::channel();
+    let life = gate.life.clone();
+    life.spawn_once("write on record", async move {
+        let response = on_record(&gate, asked, request, next, &answer).await;
+        // A caller that went away wants no answer.
+        let _ = answer.send(response);
+    });
+    answered.await.unwrap_or_else(|_| {
+        refuse(Failure::new(Code::Internal, "the call failed inside the server; see its log"), is_grpc)
+    })
+}
+
+async fn on_record(
+    gate: &Gate,
+    asked: Asked,
+    mut request: Request,
+    next: Next,
+    answer: &oneshot::Sender<Response>,
+) -> Response {
+    let Asked { peer, subject, rule, is_grpc, place: _place } = asked;
+    let object = object_of(rule, is_grpc, &mut request).await;
+    // Callers who prove themselves by what is in the request are on record once they have.
+    let is_proven = subject.is_some() || rule.who != Who::Anyone;
+    let call = Call::new(Arc::clone(&gate.audit), subject, peer, rule.operation, object);
+    if is_proven && let Err(failure) = call.begin() {
+        return refuse(failure, is_grpc);
+    }
+    let handler = AssertUnwindSafe(Arc::clone(&call).observe(next.run(request))).catch_unwind();
+    let cut = async {
+        gate.life.stopping().cancelled().await;
+        tokio::time::sleep(DRAIN).await;
+    };
+    let (response, mut note) = tokio::select! {
+        ended = handler => match ended {
+            Ok(response) => (response, String::new()),
+            Err(panic) => (limits::panicked(&gate.metrics, &*panic, is_grpc), "it panicked".to_owned()),
+        },
+        () = cut => {
+            let text = "the controller stopped before the call ended";
+            (refuse(Failure::new(Code::Unavailable, text), is_grpc), text.to_owned())
+        }
+    };
+    if answer.is_closed() {
+        note.push_str(if note.is_empty() { "" } else { "; " });
+        note.push_str("the caller was gone before it ended");
+    }
+    call.conclude(result_code(&response), &note).await;
+    response
+}
+
+/// What the request names: for REST the values in its path, for gRPC what its message says.
+async fn object_of(rule: &Rule, is_grpc: bool, request: &mut Request) -> String {
+    if !is_grpc {
+        let Ok(values) = request.extract_parts::<RawPathParams>().await else { return String::new() };
+        return values.iter().map(|(_, value)| value).collect::<Vec<_>>().join("/");
+    }
+    // The body was taken in, so reading it waits for nothing.
+    let body = std::mem::take(request.body_mut());
+    let body = body::to_bytes(body, usize::MAX).await.unwrap_or_default();
+    let object = audit::named(rule.operation, &body).unwrap_or_default();
+    *request.body_mut() = body.into();
+    object
+}
+
+#[cfg(test)]
+mod tests;
