@@ -19,8 +19,11 @@ use std::{
     sync::Arc,
 };
 
+use allotments::Allotments;
 use futures::StreamExt as _;
 use model::policy::{Kind, ObjectId};
+use plan::Found;
+use services::allot::{AllotError, Ranges};
 use store::{
     Entry, Key, Prefix, ReadError, Revision, Store, TransactError, Transaction, Watch, WatchFrom,
     follow::Follower,
@@ -29,10 +32,6 @@ use store::{
 pub use document::{Document, Stored};
 pub use plan::{Applied, Outcome};
 pub use unreadable::Unreadable;
-
-use allotments::Allotments;
-use plan::Found;
-use services::allot::{AllotError, Ranges};
 
 use crate::error::chain;
 

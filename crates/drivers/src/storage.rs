@@ -23,6 +23,8 @@ use std::{
 use life::Life;
 use model::{Ports, Role, Subject};
 use orchestrator::execute::Orchestrator;
+use permits::Permits;
+use records::StoreRecords;
 use serde::Deserialize;
 use storage_backend::{Backend, Network, Provider, ProviderConfig};
 use storage_ceph::{CephBackend, CephConfig, Target};
@@ -36,9 +38,7 @@ use time::OffsetDateTime;
 use tracing::error;
 
 pub use keys::{KeysError, KeysFile};
-use permits::Permits;
 pub use permits::{EndpointConfig, PermitConfig};
-use records::StoreRecords;
 pub use stats::StorageStats;
 
 use crate::{

@@ -15,6 +15,7 @@ use ::transport::{Core, DialectId, Duplicate, Hub, Options, Source};
 use life::Life;
 
 pub use self::{node_dialect::NodeDialect, seed_dialect::SeedDialect};
+
 use crate::{
     config::{DuplicateNode, NodesConfig},
     policy::Consumer,

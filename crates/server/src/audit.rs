@@ -30,6 +30,8 @@ mod verify;
 use std::{io, path::Path, sync::Arc, thread::JoinHandle};
 
 use jiff::Timestamp;
+use keeper::Shared;
+use query::{Found, Search};
 use serde::Deserialize;
 use tokio::sync::watch;
 use tonic::Code;
@@ -37,9 +39,7 @@ use tonic::Code;
 pub use call::{Call, begin, changed, note, object};
 pub use chain::Head;
 pub use files::{Opened, verify_file};
-use keeper::Shared;
 pub use query::Query;
-use query::{Found, Search};
 pub use record::{Phase, Record};
 pub use request::named;
 pub use verify::{Finding, Place, Report};

@@ -1,10 +1,10 @@
 //! What calls of the orchestrator changed, for the record: the same for gRPC and REST.
 
 use model::{PermitRule, ResourceName, change::Change};
-use orchestrator::execute::{Outcome, RuleHolder};
+use orchestrator::execute::{Orchestrator, Outcome, RuleHolder};
 use serde_json::Value;
 
-use crate::{audit, parts::Parts};
+use crate::audit;
 
 /// Puts a change on record, if it is to come about and was not only asked for.
 pub fn changing(outcome: Outcome, change: Change) -> Outcome {
@@ -25,16 +25,16 @@ pub fn resource_asked(name: &ResourceName, description: &str) -> Change {
 }
 
 /// What has rules, and those it has, to be compared with those it will have.
-pub fn rules_of(parts: &Parts, on: RuleHolder) -> (RuleHolder, Vec<PermitRule>) {
+pub fn rules_of(orchestrator: &Orchestrator, on: RuleHolder) -> (RuleHolder, Vec<PermitRule>) {
     let rules = match &on {
-        RuleHolder::Resource(name) => parts.orchestrator.rules(name).unwrap_or_default(),
-        RuleHolder::Tag(tag) => parts.orchestrator.tag_rules(tag),
+        RuleHolder::Resource(name) => orchestrator.rules(name).unwrap_or_default(),
+        RuleHolder::Tag(tag) => orchestrator.tag_rules(tag),
     };
     (on, rules)
 }
 
-pub fn rules_changed(parts: &Parts, on: RuleHolder, before: Vec<PermitRule>) -> Change {
-    let (on, after) = rules_of(parts, on);
+pub fn rules_changed(orchestrator: &Orchestrator, on: RuleHolder, before: Vec<PermitRule>) -> Change {
+    let (on, after) = rules_of(orchestrator, on);
     Change::between(format!("rules of {on}"), Some(&by_name(before)), Some(&by_name(after)))
 }
 

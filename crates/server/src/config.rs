@@ -2,7 +2,6 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use crate::audit::WhenUnwritable;
 use drivers::{
     CertificateFiles, CloudConfig, NodesConfig, ServicesConfig, ServicesConfigError, StorageConfig, StoreKind,
 };
@@ -10,6 +9,8 @@ use ipnet::Ipv4Net;
 use model::{Role, Segment};
 use orchestrator::plan::{PoolError, Pools};
 use serde::Deserialize;
+
+use crate::audit::WhenUnwritable;
 
 /// The configuration of a controller. Every key has a default but `data_dir`.
 #[derive(Clone, Debug, Deserialize)]

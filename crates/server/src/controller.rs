@@ -1,52 +1,39 @@
 //! Start and stop of a controller.
 
 use std::{
-    fs, io,
+    io,
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
-use axum::{Router, middleware};
-use jiff::Timestamp;
-use model::{Role, Secret, Subject};
-use time::OffsetDateTime;
-use tokio::{net::TcpListener, sync::Semaphore};
-use tonic_health::{ServingStatus, server::HealthReporter};
-use tracing::{info, warn};
-
-use crate::{
-    access::{
-        Credentials, CredentialsError, changes,
-        gate::{self, Gate},
-    },
-    audit::{Audit, Record},
-    config::{Config, ConfigError},
-    grpc,
-    limits::{self, Limits},
-    listen::Listener,
-    metrics::Metrics,
-    news::News,
-    parts::Parts,
-    rest, revocation,
-    serving::{self, Serving},
-    tls::{Tls, TlsError},
-    watch_api,
-};
 use drivers::{
-    Drivers, DriversError, OpenStoreError, StoreKind, blocking, open_store,
+    Drivers, DriversError, OpenStoreError, blocking, open_store,
     pki::{Pki, PkiError},
     private_file,
     transport::Transport,
 };
+use jiff::Timestamp;
 use life::{Fault, Life};
+use model::{Role, Secret, Subject};
 use orchestrator::plan::Pools;
+use store::Store;
+use time::OffsetDateTime;
+use tokio::net::TcpListener;
+use tracing::{info, warn};
+
+use crate::{
+    access::{CredentialsError, changes},
+    audit::{Audit, Record},
+    config::{Config, ConfigError},
+    front::{Addresses, Front, Sockets, host_name},
+    metrics::Metrics,
+    tls::TlsError,
+};
 
 /// How long the login link that a start prints can be used.
 const FIRST_LOGIN: Duration = Duration::from_secs(3600);
-/// How often readiness is told to gRPC health watchers.
-const HEALTH_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Why a controller did not start.
 #[derive(Debug, thiserror::Error)]
@@ -82,10 +69,9 @@ pub enum StartError {
 
 /// A running controller.
 pub struct Controller {
-    parts: Parts,
-    http: SocketAddr,
-    grpc: SocketAddr,
-    watch: SocketAddr,
+    front: Front,
+    drivers: Drivers,
+    addresses: Addresses,
 }
 
 impl Controller {
@@ -101,9 +87,11 @@ impl Controller {
         let in_data_dir = |err| StartError::DataDir { path: data_dir.clone(), err };
         private_file::create_dir(&data_dir).map_err(in_data_dir)?;
         // Sockets first: a port that is taken is known before anything is opened.
-        let http = bind("http", config.listen.http).await?;
-        let grpc = bind("grpc", config.listen.grpc).await?;
-        let watch = bind("watch", config.listen.watch).await?;
+        let sockets = Sockets {
+            http: bind("http", config.listen.http).await?,
+            grpc: bind("grpc", config.listen.grpc).await?,
+            watch: bind("watch", config.listen.watch).await?,
+        };
         let store = open_store(&config.store, &data_dir).await?;
         let pki = Arc::new(Pki::open(&data_dir.join("pki"), OffsetDateTime::from(SystemTime::now()))?);
         let life = Life::default();
@@ -111,217 +99,106 @@ impl Controller {
         let audit = Audit::open(&data_dir, config.audit.when_unwritable, Arc::clone(&metrics));
         let audit = Arc::new(audit.map_err(in_data_dir)?);
         audit.start();
-        let options = drivers::Options {
-            data_dir: data_dir.clone(),
-            store: store.clone(),
-            kind: config.store.clone(),
-            pki: Arc::clone(&pki),
-            pools: Pools::new(config.address_pools.clone()).map_err(|error| ConfigError::Pools { error })?,
-            ranges: config.services.ranges().map_err(ConfigError::from)?,
-            nodes: config.nodes.clone(),
-            sources,
-            storage: config.storage.clone(),
-            names: config.certificate_names(host_name().as_deref()),
-        };
-        let mut drivers = Drivers::start(options, &life).await?;
-        let credentials = Arc::new(Credentials::start(store.clone(), Arc::clone(&pki), &life));
-        let (hub, known) = (Arc::clone(&drivers.transport.hub), Arc::clone(&credentials));
-        life.spawn("revocation", async move { revocation::end_revoked(&hub, &known).await });
-        let followers = [drivers.tags.progress(), drivers.policy.progress()];
-        let rooms = serving::Rooms {
-            store: store.clone(),
-            policy: Arc::clone(&drivers.policy),
-            audit: Arc::clone(&audit),
-            hub: Arc::clone(&drivers.transport.hub),
-            followers: followers.into_iter().chain(credentials.progress()).collect(),
-        };
-        let bound = match &config.store {
-            StoreKind::Embedded => None,
-            StoreKind::Etcd(etcd) => Some(Duration::from_secs(etcd.max_staleness_seconds)),
-        };
-        let serving = Serving::start(rooms, bound, &life);
-        let parts = Parts {
-            serving,
-            storage: drivers.storage.clone(),
-            policy: Arc::clone(&drivers.policy),
-            enforced: drivers.enforced.clone(),
-            services: Arc::clone(&drivers.services),
-            watch: Arc::clone(&drivers.watch),
-            objects: drivers.objects.clone(),
-            tags: Arc::clone(&drivers.tags),
-            namespaces: drivers.namespaces.clone(),
-            orchestrator: Arc::clone(&drivers.orchestrator),
-            transport: Arc::clone(&drivers.transport),
-            credentials,
-            config: Arc::new(config),
-            store,
-            audit,
-            pki,
-            metrics,
-            news: News::new(),
-            started_at: Timestamp::now(),
-            life: life.clone(),
-        };
+        let mut drivers = Drivers::start(options(&config, sources, store, &pki)?, &life).await?;
+        let front = Front::new(config, pki, audit, metrics, &drivers, life);
         // Callers are answered from here on, if only with how far the start is.
-        let controller = Self::serve(parts, http, grpc, watch)?;
-        let parts = &controller.parts;
+        let addresses = front.serve(&drivers, sockets)?;
         tokio::select! {
-            () = parts.serving.load() => {}
-            fault = life.faulted() => return Err(StartError::Fault(fault)),
+            () = front.serving.load() => {}
+            fault = front.life.faulted() => return Err(StartError::Fault(fault)),
         }
-        ensure_first_token(parts).await?;
-        drivers.run(&parts.config.clouds, leader_name(&parts.config), &life).await?;
-        News::start(parts);
-        parts.serving.begin();
+        ensure_first_token(&front).await?;
+        drivers.run(&front.config.clouds, leader_name(&front.config), &front.life).await?;
+        front.begin(&drivers);
         info!("everything stored is read; callers are served");
-        Ok(controller)
-    }
-
-    fn serve(
-        parts: Parts,
-        http: TcpListener,
-        grpc: TcpListener,
-        watch: TcpListener,
-    ) -> Result<Self, StartError> {
-        let addr = |listener: &TcpListener, asked| listener.local_addr().unwrap_or(asked);
-        let listen = &parts.config.listen;
-        let (http_addr, grpc_addr, watch_addr) =
-            (addr(&http, listen.http), addr(&grpc, listen.grpc), addr(&watch, listen.watch));
-        let tls = match parts.config.plaintext_loopback {
-            true => None,
-            false => {
-                let names = parts.config.certificate_names(host_name().as_deref());
-                Some(Arc::new(Tls::new(Arc::clone(&parts.pki), names, parts.config.tls.clone())?))
-            }
-        };
-        if let Some(tls) = &tls {
-            let tls = Arc::clone(tls);
-            parts.life.spawn("certificate of the listeners", async move { tls.keep_fresh().await });
-        }
-        let health = HealthReporter::new();
-        parts.life.spawn_to_end("health", tell_health(parts.clone(), health.clone()));
-        let connections = Arc::new(Semaphore::new(parts.config.limits.max_connections));
-        let guard = Guard::new(&parts);
-        let routers = [
-            ("http", http, rest::for_browsers(guard.around(rest::router(&parts)))),
-            ("grpc", grpc, guard.around(grpc::router(&parts, health))),
-            ("watch", watch, watch_api::speak_kubernetes(guard.around(watch_api::router(&parts)))),
-        ];
-        for (name, socket, router) in routers {
-            let listener = Listener {
-                name,
-                socket,
-                tls: tls.clone(),
-                router,
-                connections: Arc::clone(&connections),
-                metrics: Arc::clone(&parts.metrics),
-            };
-            parts.life.spawn_to_end(format!("listener {name}"), listener.serve(parts.life.stopping()));
-        }
-        info!(http = %http_addr, grpc = %grpc_addr, watch = %watch_addr, "the controller listens");
-        Ok(Self { parts, http: http_addr, grpc: grpc_addr, watch: watch_addr })
+        Ok(Self { front, drivers, addresses })
     }
 
     pub fn http_addr(&self) -> SocketAddr {
-        self.http
+        self.addresses.http
     }
 
     pub fn grpc_addr(&self) -> SocketAddr {
-        self.grpc
+        self.addresses.grpc
     }
 
     pub fn watch_addr(&self) -> SocketAddr {
-        self.watch
+        self.addresses.watch
     }
 
     /// Where the NBD server listens, if volumes are served by this process.
     pub fn nbd_addr(&self) -> Option<SocketAddr> {
-        self.parts.storage.as_ref()?.nbd_addr()
+        self.drivers.storage.as_ref()?.nbd_addr()
     }
 
     pub fn ca_path(&self) -> PathBuf {
-        self.parts.pki.ca_path()
+        self.front.pki.ca_path()
     }
 
     /// Where the first administrator's token is.
     pub fn token_path(&self) -> PathBuf {
-        token_path(&self.parts.config.data_dir)
+        token_path(&self.front.config.data_dir)
     }
 
     /// A code with which a browser may begin one session as the first administrator.
     pub async fn login(&self) -> Result<Secret, CredentialsError> {
-        let login = self.parts.credentials.create_login(first_administrator(), FIRST_LOGIN).await?;
+        let login = self.front.credentials.create_login(first_administrator(), FIRST_LOGIN).await?;
         let mut record = Record::event(Timestamp::now(), "controller login link", String::new());
         record.object = first_administrator().to_string();
-        self.parts.audit.conclude(record);
+        self.front.audit.conclude(record);
         Ok(login)
     }
 
     /// What sources publish through.
     pub fn transport(&self) -> &Arc<Transport> {
-        &self.parts.transport
+        &self.drivers.transport
     }
 
     /// Returns when one of the controller's tasks is gone. It is not ready then, and can only be stopped.
     pub async fn faulted(&self) -> Fault {
-        self.parts.life.faulted().await
+        self.front.life.faulted().await
     }
 
     /// The names of the tasks that run; each is missed when it is gone.
     pub fn tasks(&self) -> Vec<life::Name> {
-        self.parts.life.running()
+        self.front.life.running()
     }
 
     /// For tests: makes the tasks of a name panic.
     #[doc(hidden)]
     pub fn kill(&self, task: &str) -> bool {
-        self.parts.life.kill(task)
+        self.front.life.kill(task)
     }
 
     /// Stops accepting, lets calls finish, ends streams, and closes the store. The fault, if there was one.
     pub async fn stop(self) -> Result<(), Fault> {
         info!("the controller stops");
-        let ended = self.parts.life.end().await;
+        let ended = self.front.life.end().await;
         // The last handle on the store is in here; closing it waits for its writer.
-        blocking(move || drop(self.parts)).await;
+        blocking(move || drop((self.front, self.drivers))).await;
         ended
     }
 }
 
-/// What is put around every router.
-struct Guard {
-    gate: Arc<Gate>,
-    limits: Arc<Limits>,
-}
-
-impl Guard {
-    fn new(parts: &Parts) -> Self {
-        let limits = &parts.config.limits;
-        let serving = Arc::clone(&parts.serving);
-        Self {
-            gate: Arc::new(Gate {
-                credentials: Arc::clone(&parts.credentials),
-                audit: Arc::clone(&parts.audit),
-                metrics: Arc::clone(&parts.metrics),
-                refusal: Arc::new(move |operation, anyone| serving.refusal(operation, anyone)),
-                anonymous: parts.config.anonymous_role,
-                secure: !parts.config.plaintext_loopback,
-                max_body: limits.max_message_bytes,
-                life: parts.life.clone(),
-            }),
-            limits: Arc::new(Limits::new(
-                limits.max_in_flight,
-                limits.request_timeout(),
-                Arc::clone(&parts.metrics),
-            )),
-        }
-    }
-
-    fn around(&self, router: Router) -> Router {
-        router
-            .layer(middleware::from_fn_with_state(Arc::clone(&self.gate), gate::pass))
-            .layer(middleware::from_fn_with_state(Arc::clone(&self.limits), limits::keep))
-    }
+/// What the configuration comes to for the drivers.
+fn options<'a>(
+    config: &Config,
+    sources: &'a [&'a str],
+    store: Store,
+    pki: &Arc<Pki>,
+) -> Result<drivers::Options<'a>, ConfigError> {
+    Ok(drivers::Options {
+        data_dir: config.data_dir.clone(),
+        store,
+        kind: config.store.clone(),
+        pki: Arc::clone(pki),
+        pools: Pools::new(config.address_pools.clone()).map_err(|error| ConfigError::Pools { error })?,
+        ranges: config.services.ranges()?,
+        nodes: config.nodes.clone(),
+        sources,
+        storage: config.storage.clone(),
+        names: config.certificate_names(host_name().as_deref()),
+    })
 }
 
 async fn bind(listener: &'static str, addr: SocketAddr) -> Result<TcpListener, StartError> {
@@ -333,9 +210,9 @@ fn token_path(data_dir: &Path) -> PathBuf {
 }
 
 /// Makes an administrator's token if nobody has one, so that somebody can make the others.
-async fn ensure_first_token(parts: &Parts) -> Result<(), StartError> {
-    let path = token_path(&parts.config.data_dir);
-    let someone = parts.credentials.tokens().iter().any(|(_, token)| token.subject.role == Role::Admin);
+async fn ensure_first_token(front: &Front) -> Result<(), StartError> {
+    let path = token_path(&front.config.data_dir);
+    let someone = front.credentials.tokens().iter().any(|(_, token)| token.subject.role == Role::Admin);
     if someone {
         if !path.exists() {
             warn!("administrators have tokens, but {} is not here", path.display());
@@ -343,11 +220,11 @@ async fn ensure_first_token(parts: &Parts) -> Result<(), StartError> {
         return Ok(());
     }
     let made =
-        parts.credentials.create_token(first_administrator(), None).await.map_err(StartError::FirstToken)?;
+        front.credentials.create_token(first_administrator(), None).await.map_err(StartError::FirstToken)?;
     let mut record = Record::event(Timestamp::now(), "controller first token", String::new());
     record.object = first_administrator().to_string();
     record.changes = vec![changes::token(&made.id, None, Some(&made.record))];
-    parts.audit.conclude(record);
+    front.audit.conclude(record);
     private_file::write(&path, made.token.expose().as_bytes())
         .map_err(|err| StartError::DataDir { path, err })
 }
@@ -356,38 +233,8 @@ fn first_administrator() -> Subject {
     Subject { role: Role::Admin, name: "admin".parse().expect("it is a legal name") }
 }
 
-/// Tells gRPC health watchers what `/readyz` says.
-async fn tell_health(parts: Parts, health: HealthReporter) {
-    let mut told = None;
-    let stopping = parts.life.stopping();
-    while !stopping.is_cancelled() {
-        let ready = parts.serving.not_ready().await.is_empty();
-        if told != Some(ready) {
-            told = Some(ready);
-            set_health(&health, if ready { ServingStatus::Serving } else { ServingStatus::NotServing }).await;
-        }
-        stopping.run_until_cancelled(tokio::time::sleep(HEALTH_INTERVAL)).await;
-    }
-    set_health(&health, ServingStatus::NotServing).await;
-}
-
-async fn set_health(health: &HealthReporter, status: ServingStatus) {
-    // The empty name stands for the server as a whole.
-    for service in std::iter::once(&"").chain(grpc::SERVED) {
-        health.set_service_status(service, status).await;
-    }
-}
-
 /// What people are told to go to while this controller leads.
 fn leader_name(config: &Config) -> String {
     let host = host_name().unwrap_or_else(|| "a host without a name".to_owned());
     format!("the controller on {host} with gRPC at {}, process {}", config.listen.grpc, std::process::id())
-}
-
-fn host_name() -> Option<String> {
-    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
-    let name = name.trim();
-    // Names that no certificate can carry are left out rather than failing the start.
-    let legal = !name.is_empty() && name.split('.').all(|label| label.parse::<model::Segment>().is_ok());
-    legal.then(|| name.to_owned())
 }

@@ -4,47 +4,61 @@
 
 mod permit;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use drivers::policy::Policy;
 use model::{
     ResourceName,
     policy::output::{Action, MemberKind, Protocol},
 };
+use orchestrator::execute::Orchestrator;
 use policy::explain::{
     End, Endpoint, ExplainError, Explanation, Miss, Outcome, Query, RuleRef, Side, Stage, Step,
 };
+use tokio::sync::watch;
 use tonic::Code;
 use wire::trestle::v1::{ExplainRequest, ExplainResponse, ExplainedEnd, ExplainedSide, ExplainedStep};
 
-use crate::{failure::Failure, parts::Parts};
+use crate::failure::Failure;
 
 /// How long a resource that has just been made may take to be known to the engine.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-pub async fn explain(parts: &Parts, request: &ExplainRequest) -> Result<ExplainResponse, Failure> {
-    let mut query = query(request)?;
-    let mut blocks = [None; 2];
-    for (end, block) in [&mut query.source, &mut query.destination].into_iter().zip(&mut blocks) {
-        if let Some((of_it, first)) = permit::of_cluster(&parts.orchestrator, end) {
-            *block = Some(of_it);
-            *end = Endpoint::Address(first);
+/// Who knows what decides.
+#[derive(Clone)]
+pub struct Explainer {
+    pub orchestrator: Arc<Orchestrator>,
+    pub policy: Arc<Policy>,
+    /// How far the policy engine knows the resources, in the orchestrator's count of changes.
+    pub enforced: watch::Receiver<u64>,
+}
+
+impl Explainer {
+    pub async fn explain(&self, request: &ExplainRequest) -> Result<ExplainResponse, Failure> {
+        let mut query = query(request)?;
+        let mut blocks = [None; 2];
+        for (end, block) in [&mut query.source, &mut query.destination].into_iter().zip(&mut blocks) {
+            if let Some((of_it, first)) = permit::of_cluster(&self.orchestrator, end) {
+                *block = Some(of_it);
+                *end = Endpoint::Address(first);
+            }
         }
-    }
-    let is_entity =
-        |end: &Endpoint| matches!(end, Endpoint::Workload { kind: MemberKind::ExternalEntity, .. });
-    if is_entity(&query.source) || is_entity(&query.destination) {
-        let now = *parts.orchestrator.changes().borrow();
-        let mut enforced = parts.enforced.clone();
-        // Late or not: what the engine knows then is explained.
-        let _ = tokio::time::timeout(PATIENCE, enforced.wait_for(|reached| *reached >= now)).await;
-    }
-    match parts.policy.explain(&query) {
-        Ok(explanation) => {
-            let mut response = reply(&explanation);
-            permit::decide(&parts.orchestrator, &query, blocks, &explanation, &mut response);
-            Ok(response)
+        let is_entity =
+            |end: &Endpoint| matches!(end, Endpoint::Workload { kind: MemberKind::ExternalEntity, .. });
+        if is_entity(&query.source) || is_entity(&query.destination) {
+            let now = *self.orchestrator.changes().borrow();
+            let mut enforced = self.enforced.clone();
+            // Late or not: what the engine knows then is explained.
+            let _ = tokio::time::timeout(PATIENCE, enforced.wait_for(|reached| *reached >= now)).await;
         }
-        Err(err @ ExplainError::Unknown(_)) => Err(Failure::from_error(Code::NotFound, &err)),
+        match self.policy.explain(&query) {
+            Ok(explanation) => {
+                let mut response = reply(&explanation);
+                permit::decide(&self.orchestrator, &query, blocks, &explanation, &mut response);
+                Ok(response)
+            }
+            Err(err @ ExplainError::Unknown(_)) => Err(Failure::from_error(Code::NotFound, &err)),
+        }
     }
 }
 

@@ -12,10 +12,11 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-pub use drivers::chain;
 use serde::Serialize;
 use tonic::{Code, Status};
 use utoipa::ToSchema;
+
+pub use drivers::chain;
 
 /// A failed call.
 #[derive(Clone, Debug, PartialEq, Eq)]

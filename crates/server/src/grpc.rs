@@ -18,13 +18,21 @@ pub(crate) mod tags;
 
 use std::sync::Arc;
 
+use ::orchestrator::execute::Orchestrator;
 use axum::Router;
+use drivers::{
+    namespaces::Namespaces, objects::Objects, policy::Policy, services::Services, storage::Storage,
+    tags::Tags,
+};
+use life::Life;
 use node_feed::{DataplaneEvents, Feed, NodeFeed, Stream};
+use store::Store;
 use tonic::service::Routes;
 use tonic_health::{
     pb::health_server::HealthServer,
     server::{HealthReporter, HealthService},
 };
+use transport::Hub;
 use wire::{
     invisinetspb::controller_server::{self, ControllerServer},
     localv1::sets_server::{self, SetsServer},
@@ -46,7 +54,33 @@ use wire::{
     },
 };
 
-use crate::parts::Parts;
+use crate::{
+    about::About, access::Credentials, audit::Audit, explain::Explainer, metrics::Metrics, nodes::Nodes,
+    realisation::Realisations, serving::Serving,
+};
+
+/// What the services are about; each is given what it needs.
+pub struct Rooms {
+    pub about: About,
+    pub store: Store,
+    pub tags: Arc<Tags>,
+    pub namespaces: Namespaces,
+    pub orchestrator: Arc<Orchestrator>,
+    pub objects: Objects,
+    pub policy: Arc<Policy>,
+    pub explainer: Explainer,
+    pub realisations: Realisations,
+    pub services: Arc<Services>,
+    pub storage: Option<Arc<Storage>>,
+    pub nodes: Nodes,
+    pub hub: Arc<Hub>,
+    pub credentials: Arc<Credentials>,
+    pub ca_pem: String,
+    pub audit: Arc<Audit>,
+    pub metrics: Arc<Metrics>,
+    pub serving: Arc<Serving>,
+    pub life: Life,
+}
 
 /// The full names of all services served, also those that come from elsewhere.
 pub const SERVED: &[&str] = &[
@@ -71,67 +105,87 @@ pub const SERVED: &[&str] = &[
 ];
 
 /// The router of the gRPC listener.
-pub fn router(parts: &Parts, health: HealthReporter) -> Router {
-    let max = parts.config.limits.max_message_bytes;
+pub fn router(rooms: Rooms, health: HealthReporter, max: usize) -> Router {
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(wire::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()
         .expect("the descriptors are made by the build");
-    let hub = Arc::clone(&parts.transport.hub);
-    let feed = Feed { hub: Arc::clone(&hub), audit: Arc::clone(&parts.audit), life: parts.life.clone() };
-    Routes::new(TagServiceServer::new(tags::Service(parts.tags.clone())).max_decoding_message_size(max))
+    let feed =
+        Feed { hub: Arc::clone(&rooms.hub), audit: Arc::clone(&rooms.audit), life: rooms.life.clone() };
+    Routes::new(TagServiceServer::new(tags::Service(rooms.tags.clone())).max_decoding_message_size(max))
         .add_service(
             TagEventsServer::new(tags::EventService {
-                tags: parts.tags.clone(),
-                metrics: parts.metrics.clone(),
-                serving: parts.serving.clone(),
+                tags: rooms.tags.clone(),
+                metrics: rooms.metrics.clone(),
+                serving: rooms.serving.clone(),
             })
             .max_decoding_message_size(max),
         )
-        .add_service(NamespacesServer::new(namespaces::Service(parts.clone())).max_decoding_message_size(max))
+        .add_service(
+            NamespacesServer::new(namespaces::Service {
+                orchestrator: rooms.orchestrator.clone(),
+                namespaces: rooms.namespaces.clone(),
+            })
+            .max_decoding_message_size(max),
+        )
         .add_service(
             AccessServer::new(access::Service {
-                credentials: parts.credentials.clone(),
-                audit: parts.audit.clone(),
-                ca_pem: parts.pki.ca_pem().to_owned(),
+                credentials: rooms.credentials.clone(),
+                audit: rooms.audit.clone(),
+                ca_pem: rooms.ca_pem.clone(),
             })
             .max_decoding_message_size(max),
         )
-        .add_service(ControllerServer::new(controller::Service(parts.clone())).max_decoding_message_size(max))
         .add_service(
-            OrchestratorServer::new(orchestrator::Service(parts.clone())).max_decoding_message_size(max),
+            ControllerServer::new(controller::Service {
+                orchestrator: rooms.orchestrator.clone(),
+                namespaces: rooms.namespaces.clone(),
+            })
+            .max_decoding_message_size(max),
+        )
+        .add_service(
+            OrchestratorServer::new(orchestrator::Service(rooms.orchestrator.clone()))
+                .max_decoding_message_size(max),
         )
         .add_service(
             ObjectsServer::new(objects::Service {
-                objects: parts.objects.clone(),
-                policy: parts.policy.clone(),
-                serving: parts.serving.clone(),
+                objects: rooms.objects.clone(),
+                policy: rooms.policy.clone(),
+                serving: rooms.serving.clone(),
             })
             .max_decoding_message_size(max),
         )
         .add_service(
-            PoliciesServer::new(policies::Service { parts: parts.clone() }).max_decoding_message_size(max),
+            PoliciesServer::new(policies::Service {
+                policy: rooms.policy.clone(),
+                realisations: rooms.realisations.clone(),
+                explainer: rooms.explainer.clone(),
+            })
+            .max_decoding_message_size(max),
         )
         .add_service(
-            ServicesServer::new(services::Service(parts.services.clone())).max_decoding_message_size(max),
+            ServicesServer::new(services::Service(rooms.services.clone())).max_decoding_message_size(max),
         )
         .add_service(
             SetsServer::new(local_sets::Service {
-                services: parts.services.clone(),
-                serving: parts.serving.clone(),
-                life: parts.life.clone(),
+                services: rooms.services.clone(),
+                serving: rooms.serving.clone(),
+                life: rooms.life.clone(),
             })
             .max_decoding_message_size(max),
         )
         .add_service(
-            StorageServer::new(storage::Service(parts.storage.clone())).max_decoding_message_size(max),
+            StorageServer::new(storage::Service(rooms.storage.clone())).max_decoding_message_size(max),
         )
         .add_service(
-            OcsProviderServer::new(provider::Service(parts.storage.clone())).max_decoding_message_size(max),
+            OcsProviderServer::new(provider::Service(rooms.storage.clone())).max_decoding_message_size(max),
         )
-        .add_service(AdminServer::new(admin::Service(parts.clone())).max_decoding_message_size(max))
-        .add_service(NodesServer::new(nodes::Service(parts.clone())).max_decoding_message_size(max))
+        .add_service(
+            AdminServer::new(admin::Service { about: rooms.about.clone(), store: rooms.store.clone() })
+                .max_decoding_message_size(max),
+        )
+        .add_service(NodesServer::new(nodes::Service(rooms.nodes.clone())).max_decoding_message_size(max))
         .add_service(Stream::<NodeFeed>::new(feed.clone()))
         .add_service(Stream::<DataplaneEvents>::new(feed))
         .add_service(HealthServer::new(HealthService::from_health_reporter(health)))

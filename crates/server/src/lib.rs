@@ -9,6 +9,7 @@
 //!
 //! Not here: what keeps state and makes it true (`drivers`), how objects are kept (`store`), the command line (`trestle`).
 
+mod about;
 pub mod access;
 pub mod audit;
 mod changes;
@@ -16,13 +17,13 @@ mod config;
 mod controller;
 mod explain;
 pub mod failure;
+mod front;
 mod grpc;
 mod limits;
 mod listen;
 mod metrics;
 mod news;
 mod nodes;
-mod parts;
 mod reach;
 mod realisation;
 mod rest;

@@ -7,6 +7,7 @@
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, extract::Request};
+use drivers::pki;
 use hyper::body::Incoming;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -29,7 +30,6 @@ use crate::{
     metrics::Metrics,
     tls::Tls,
 };
-use drivers::pki;
 
 /// Time for a TLS handshake, for the first byte of a plaintext connection, and for a request's header.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -4,6 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use drivers::{storage::StorageStats, tags::TagStats};
 use prometheus_client::{
     encoding::{EncodeLabelSet, text},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -12,7 +13,6 @@ use prometheus_client::{
 use tonic::Code;
 
 use crate::{access::table, failure::code_name};
-use drivers::{storage::StorageStats, tags::TagStats};
 
 mod figures;
 mod nodes;

@@ -11,14 +11,15 @@ use std::{
     time::Duration,
 };
 
+use drivers::{policy::Policy, random, tags::Tags};
+use life::Life;
+use orchestrator::execute::Orchestrator;
 use store::{
     Prefix, Revision, Store,
     follow::{Follower, Step},
 };
 use tokio::sync::watch;
-
-use crate::parts::Parts;
-use drivers::random;
+use transport::Hub;
 
 /// How often what has no counter is looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -69,6 +70,15 @@ impl Noun {
     }
 }
 
+/// Whose changes are told.
+pub struct Rooms {
+    pub tags: Arc<Tags>,
+    pub policy: Arc<Policy>,
+    pub orchestrator: Arc<Orchestrator>,
+    pub hub: Arc<Hub>,
+    pub watch: Arc<::watch::Cache>,
+}
+
 /// The version of each noun, in the order of [`Noun::ALL`].
 pub type Versions = [u64; Noun::ALL.len()];
 
@@ -99,10 +109,9 @@ impl News {
     }
 
     /// Starts to listen to the rooms.
-    pub fn start(parts: &Parts) {
-        let life = &parts.life;
-        let news = || Arc::clone(&parts.news);
-        let (tags, told) = (Arc::clone(&parts.tags), news());
+    pub fn start(self: &Arc<Self>, rooms: Rooms, audit: watch::Receiver<u64>, store: &Store, life: &Life) {
+        let news = || Arc::clone(self);
+        let (tags, told) = (Arc::clone(&rooms.tags), news());
         life.spawn("news: tags", async move {
             let mut seen = Revision(0);
             loop {
@@ -110,18 +119,15 @@ impl News {
                 told.raise(&[Noun::Tags]);
             }
         });
-        life.spawn("news: objects", news().follow(parts.policy.changes(), &[Noun::Objects]));
+        life.spawn("news: objects", news().follow(rooms.policy.changes(), &[Noun::Objects]));
         life.spawn(
             "news: resources",
-            news().follow(parts.orchestrator.changes(), &[Noun::Resources, Noun::Jobs]),
+            news().follow(rooms.orchestrator.changes(), &[Noun::Resources, Noun::Jobs]),
         );
-        life.spawn("news: audit", news().follow(parts.audit.changes(), &[Noun::Audit]));
-        life.spawn(
-            "news: namespaces",
-            news().follow_store(parts.store.clone(), "namespaces", Noun::Namespaces),
-        );
-        life.spawn("news: storage", news().follow_store(parts.store.clone(), "storage", Noun::Storage));
-        life.spawn("news: nodes", look(parts.clone()));
+        life.spawn("news: audit", news().follow(audit, &[Noun::Audit]));
+        life.spawn("news: namespaces", news().follow_store(store.clone(), "namespaces", Noun::Namespaces));
+        life.spawn("news: storage", news().follow_store(store.clone(), "storage", Noun::Storage));
+        life.spawn("news: nodes", look(news(), rooms));
     }
 
     async fn follow<T>(self: Arc<Self>, mut changes: watch::Receiver<T>, nouns: &'static [Noun]) {
@@ -143,27 +149,27 @@ impl News {
 }
 
 /// Looks at what has no counter, while anybody follows.
-async fn look(parts: Parts) {
+async fn look(news: Arc<News>, rooms: Rooms) {
     let (mut nodes, mut reports, mut troubles) = (0, 0, 0);
     loop {
         tokio::time::sleep(LOOK).await;
-        if parts.news.followers() == 0 {
+        if news.followers() == 0 {
             continue;
         }
         let tell = |noun, before: &mut u64, now| {
             if std::mem::replace(before, now) != now {
-                parts.news.raise(&[noun]);
+                news.raise(&[noun]);
             }
         };
-        let seen = of_nodes(&parts);
+        let seen = of_nodes(&rooms.hub);
         tell(Noun::Nodes, &mut nodes, seen);
-        tell(Noun::Realisation, &mut reports, digest(&(seen, parts.watch.reports())));
-        tell(Noun::Resources, &mut troubles, digest(&parts.orchestrator.troubles()));
+        tell(Noun::Realisation, &mut reports, digest(&(seen, rooms.watch.reports())));
+        tell(Noun::Resources, &mut troubles, digest(&rooms.orchestrator.troubles()));
     }
 }
 
-fn of_nodes(parts: &Parts) -> u64 {
-    let sessions = parts.transport.hub.sessions();
+fn of_nodes(hub: &Hub) -> u64 {
+    let sessions = hub.sessions();
     let seen = sessions.iter().map(|session| {
         let revisions = (session.revision.0, session.sent.0, session.applied.map(|applied| applied.0));
         (&session.name, session.connected, revisions, session.errors.len(), session.lag.as_secs())

@@ -6,59 +6,80 @@
 
 use std::{
     collections::BTreeSet,
+    sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use ::transport::{HeldObject, Key, SessionView};
+use ::transport::{HeldObject, Hub, Key, SessionView};
+use drivers::{
+    objects::{self, Objects},
+    transport::SEED,
+};
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use model::{Role, policy::Kind};
 use tonic::Code;
 use wire::trestle::v1::{NodeObject, NodeObjectError, NodeStatus};
 
-use crate::{failure::Failure, failure::store_failure, parts::Parts};
-use drivers::{objects, transport::SEED};
+use crate::{
+    access::Credentials,
+    failure::{Failure, store_failure},
+};
 
-/// Every node there is, by name.
-pub async fn list(parts: &Parts) -> Result<Vec<NodeStatus>, Failure> {
-    let mut nodes: Vec<_> = parts.transport.hub.sessions().into_iter().map(status).collect();
-    let seen: BTreeSet<String> = nodes.iter().map(|node| node.name.clone()).collect();
-    let others = known(parts).await?.into_iter().filter(|name| !seen.contains(name));
-    nodes.extend(others.map(unseen));
-    nodes.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(nodes)
+/// Where nodes are known from.
+#[derive(Clone)]
+pub struct Nodes {
+    pub hub: Arc<Hub>,
+    pub credentials: Arc<Credentials>,
+    pub objects: Objects,
 }
 
-/// One node, with the objects it is meant to hold.
-pub async fn get(parts: &Parts, name: &str) -> Result<(NodeStatus, Vec<NodeObject>), Failure> {
-    let (session, held) = (parts.transport.hub.session(name), parts.transport.hub.held(name));
-    let status = match session.map(status) {
-        Some(status) => status,
-        None if held.is_some() || known(parts).await?.contains(name) => unseen(name.to_owned()),
-        None => {
-            let text = format!(
-                "there is no node {name}: it never connected, has no certificate, and nothing is meant for it"
-            );
-            return Err(Failure::new(Code::NotFound, text));
-        }
-    };
-    Ok((status, held.unwrap_or_default().into_iter().map(object).collect()))
-}
-
-/// Nodes that are known although they may never have connected.
-async fn known(parts: &Parts) -> Result<BTreeSet<String>, Failure> {
-    let now = Timestamp::now();
-    let certificates = parts.credentials.certificates().into_iter();
-    let mut names: BTreeSet<String> = certificates
-        .filter(|(_, record)| record.subject.role == Role::Node && !record.revoked && now < record.not_after)
-        .map(|(_, record)| record.subject.name.to_string())
-        .collect();
-    let mut snapshot = parts.objects.snapshot(Some(Kind::Node)).await?;
-    while let Some(page) = snapshot.pages.next().await {
-        let entries = page.map_err(|err| store_failure::read(&err, &err))?;
-        names.extend(entries.iter().filter_map(objects::read_entry).map(|stored| stored.id().name.clone()));
+impl Nodes {
+    /// Every node there is, by name.
+    pub async fn list(&self) -> Result<Vec<NodeStatus>, Failure> {
+        let mut nodes: Vec<_> = self.hub.sessions().into_iter().map(status).collect();
+        let seen: BTreeSet<String> = nodes.iter().map(|node| node.name.clone()).collect();
+        let others = self.known().await?.into_iter().filter(|name| !seen.contains(name));
+        nodes.extend(others.map(unseen));
+        nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(nodes)
     }
-    Ok(names)
+
+    /// One node, with the objects it is meant to hold.
+    pub async fn get(&self, name: &str) -> Result<(NodeStatus, Vec<NodeObject>), Failure> {
+        let (session, held) = (self.hub.session(name), self.hub.held(name));
+        let status = match session.map(status) {
+            Some(status) => status,
+            None if held.is_some() || self.known().await?.contains(name) => unseen(name.to_owned()),
+            None => {
+                let text = format!(
+                    "there is no node {name}: it never connected, has no certificate, and nothing is meant for it"
+                );
+                return Err(Failure::new(Code::NotFound, text));
+            }
+        };
+        Ok((status, held.unwrap_or_default().into_iter().map(object).collect()))
+    }
+
+    /// Nodes that are known although they may never have connected.
+    async fn known(&self) -> Result<BTreeSet<String>, Failure> {
+        let now = Timestamp::now();
+        let certificates = self.credentials.certificates().into_iter();
+        let mut names: BTreeSet<String> = certificates
+            .filter(|(_, record)| {
+                record.subject.role == Role::Node && !record.revoked && now < record.not_after
+            })
+            .map(|(_, record)| record.subject.name.to_string())
+            .collect();
+        let mut snapshot = self.objects.snapshot(Some(Kind::Node)).await?;
+        while let Some(page) = snapshot.pages.next().await {
+            let entries = page.map_err(|err| store_failure::read(&err, &err))?;
+            names.extend(
+                entries.iter().filter_map(objects::read_entry).map(|stored| stored.id().name.clone()),
+            );
+        }
+        Ok(names)
+    }
 }
 
 fn unseen(name: String) -> NodeStatus {

@@ -1,27 +1,34 @@
 //! How far nodes are with each policy, whichever way they speak: stock agents report each policy to the watch API, clouds
 //! do as they do, and agents of the node protocol acknowledge revisions and name what they could not.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
-use ::transport::SessionView;
+use ::transport::{Hub, SessionView};
+use drivers::transport::{NODE, objects};
 use model::policy::{ObjectId, output::Identifier};
-use watch::Realisation;
+use watch::{Cache, Realisation};
 use wire::trestle::v1::ObjectKind;
 
-use crate::parts::Parts;
-use drivers::transport::{NODE, objects};
+/// Who knows how far nodes are.
+#[derive(Clone)]
+pub struct Realisations {
+    pub hub: Arc<Hub>,
+    pub watch: Arc<Cache>,
+}
 
-/// By the object that the policy was made from.
-pub fn realisations(parts: &Parts) -> HashMap<ObjectId, Realisation> {
-    let sessions = parts.transport.hub.sessions();
-    let told: HashMap<&str, &SessionView> = sessions
-        .iter()
-        .filter(|session| session.dialect == NODE)
-        .map(|session| (&*session.name, session))
-        .collect();
-    let of_session = |node: &str, policy: &Identifier| acknowledged(told.get(node)?, policy);
-    let realisations = parts.watch.realisations(&of_session).into_iter();
-    realisations.map(|realisation| (realisation.source.clone(), realisation)).collect()
+impl Realisations {
+    /// By the object that the policy was made from.
+    pub fn all(&self) -> HashMap<ObjectId, Realisation> {
+        let sessions = self.hub.sessions();
+        let told: HashMap<&str, &SessionView> = sessions
+            .iter()
+            .filter(|session| session.dialect == NODE)
+            .map(|session| (&*session.name, session))
+            .collect();
+        let of_session = |node: &str, policy: &Identifier| acknowledged(told.get(node)?, policy);
+        let realisations = self.watch.realisations(&of_session).into_iter();
+        realisations.map(|realisation| (realisation.source.clone(), realisation)).collect()
+    }
 }
 
 /// A node that has applied all that concerns it has this policy too, unless it said that it could not. One that is behind

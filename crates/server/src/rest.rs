@@ -15,7 +15,7 @@ mod reachability;
 mod resources;
 mod rules;
 mod services;
-mod session;
+pub mod session;
 mod storage;
 mod system;
 mod tags;
@@ -24,18 +24,54 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    extract::DefaultBodyLimit,
+    extract::{DefaultBodyLimit, FromRef},
     http::{Method, StatusCode, Uri},
     middleware,
 };
+use drivers::{
+    namespaces::Namespaces, objects::Objects, policy::Policy, services::Services, storage::Storage,
+    tags::Tags,
+};
+use orchestrator::execute::Orchestrator;
+use store::Store;
 use tonic::Code;
+use transport::Hub;
 use utoipa::{
     Modify, OpenApi,
     openapi::security::{Http, HttpAuthScheme, SecurityScheme},
 };
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::{failure::Failure, parts::Parts};
+use self::session::Secure;
+use crate::{
+    about::About, access::Credentials, audit::Audit, config::Page, explain::Explainer, failure::Failure,
+    metrics::Metrics, news::News, nodes::Nodes, realisation::Realisations, serving::Serving,
+};
+
+/// What the routes are about; each takes what it needs.
+#[derive(Clone, FromRef)]
+pub struct App {
+    pub about: About,
+    pub store: Store,
+    pub tags: Arc<Tags>,
+    pub namespaces: Namespaces,
+    pub orchestrator: Arc<Orchestrator>,
+    pub objects: Objects,
+    pub policy: Arc<Policy>,
+    pub explainer: Explainer,
+    pub realisations: Realisations,
+    pub services: Arc<Services>,
+    pub storage: Option<Arc<Storage>>,
+    pub nodes: Nodes,
+    pub hub: Arc<Hub>,
+    pub credentials: Arc<Credentials>,
+    pub audit: Arc<Audit>,
+    pub metrics: Arc<Metrics>,
+    pub news: Arc<News>,
+    pub serving: Arc<Serving>,
+    pub page: Page,
+    pub secure: Secure,
+}
 
 #[derive(OpenApi)]
 #[openapi(
@@ -65,7 +101,7 @@ impl Modify for Bearer {
     }
 }
 
-fn routes() -> OpenApiRouter<Parts> {
+fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(Document::openapi())
         .routes(routes!(tags::list))
         .routes(routes!(tags::get, tags::delete))
@@ -129,7 +165,7 @@ pub fn for_browsers(router: Router) -> Router {
 }
 
 /// The router of the HTTP listener.
-pub fn router(parts: &Parts) -> Router {
+pub fn router(app: App, max_bytes: usize) -> Router {
     let (router, _) = routes().split_for_parts();
     router
         .fallback(|method: Method, uri: Uri| async move {
@@ -145,9 +181,9 @@ pub fn router(parts: &Parts) -> Router {
             )
             .with_status(StatusCode::METHOD_NOT_ALLOWED)
         })
-        .layer(DefaultBodyLimit::max(parts.config.limits.max_message_bytes))
+        .layer(DefaultBodyLimit::max(max_bytes))
         .layer(middleware::from_fn_with_state(Arc::<delta::Versions>::default(), delta::tell))
-        .with_state(parts.clone())
+        .with_state(app)
 }
 
 #[cfg(test)]

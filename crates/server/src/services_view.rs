@@ -4,6 +4,7 @@ use ::services::{
     Entry,
     explain::{Explanation, Plane, Query, frontend_name},
 };
+use drivers::services::Services;
 use ipnet::IpNet;
 use model::service::{
     IngressMode, Protocol, Service, ServiceKind, ServiceName, Slice, SliceEndpoint, parse_address,
@@ -16,7 +17,6 @@ use wire::trestle::v1::{
 };
 
 use crate::failure::Failure;
-use drivers::services::Services;
 
 /// Services of a namespace, or all.
 pub fn list(services: &Services, namespace: &str) -> Vec<ServiceState> {

@@ -12,6 +12,10 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use drivers::{
+    CertificateFiles, chain,
+    pki::{Pki, PkiError},
+};
 use model::Secret;
 use rustls::{
     RootCertStore, ServerConfig,
@@ -20,11 +24,6 @@ use rustls::{
 };
 use time::OffsetDateTime;
 use tracing::{error, info};
-
-use drivers::{
-    CertificateFiles, chain,
-    pki::{Pki, PkiError},
-};
 
 /// How often certificates are looked at. Renewal starts a month ahead, so an hour late is early.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);

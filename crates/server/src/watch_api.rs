@@ -12,26 +12,38 @@ mod reports;
 mod resources;
 mod status;
 
+use std::sync::Arc;
+
 use axum::{
     Json, Router,
-    extract::DefaultBodyLimit,
+    extract::{DefaultBodyLimit, FromRef, State},
     http::{Method, StatusCode, Uri},
     middleware,
     response::{IntoResponse as _, Response},
     routing::{get, post},
 };
+use drivers::policy::Policy;
 use model::Role;
 use tonic::Code;
-use watch::{GROUP, Resource, VERSION, discovery};
+use watch::{Cache, GROUP, Resource, VERSION, discovery};
 
-use crate::{access::Caller, failure::Failure, parts::Parts};
+use crate::{access::Caller, failure::Failure, metrics::Metrics, serving::Serving};
+
+/// What the routes are about; each takes what it needs.
+#[derive(Clone, FromRef)]
+pub struct App {
+    pub policy: Arc<Policy>,
+    pub watch: Arc<Cache>,
+    pub metrics: Arc<Metrics>,
+    pub serving: Arc<Serving>,
+}
 
 fn path(resource: &str) -> String {
     format!("/apis/{GROUP}/{VERSION}/{resource}")
 }
 
 /// The routes of the watch listener.
-fn routes() -> Vec<(&'static str, String, axum::routing::MethodRouter<Parts>)> {
+fn routes() -> Vec<(&'static str, String, axum::routing::MethodRouter<App>)> {
     let mut routes = vec![
         ("GET", "/healthz".to_owned(), get(|| async { "ok" })),
         ("GET", "/livez".to_owned(), get(|| async { "ok" })),
@@ -74,7 +86,7 @@ pub fn operations() -> Vec<String> {
 }
 
 /// The router of the watch listener.
-pub fn router(parts: &Parts) -> Router {
+pub fn router(app: App, max_bytes: usize) -> Router {
     let mut router = Router::new();
     for (_, path, route) in routes() {
         router = router.route(&path, route);
@@ -87,8 +99,8 @@ pub fn router(parts: &Parts) -> Router {
             Failure::new(Code::Unimplemented, format!("{} does not take {method}", uri.path()))
                 .with_status(StatusCode::METHOD_NOT_ALLOWED)
         })
-        .layer(DefaultBodyLimit::max(parts.config.limits.max_message_bytes))
-        .with_state(parts.clone())
+        .layer(DefaultBodyLimit::max(max_bytes))
+        .with_state(app)
 }
 
 /// Put around everything else, so that every failure is told in the client's own way.
@@ -96,8 +108,8 @@ pub fn speak_kubernetes(router: Router) -> Router {
     router.layer(middleware::map_response(status::as_status))
 }
 
-async fn readyz(axum::extract::State(parts): axum::extract::State<Parts>) -> Response {
-    let problems = parts.serving.not_ready().await;
+async fn readyz(State(serving): State<Arc<Serving>>) -> Response {
+    let problems = serving.not_ready().await;
     if problems.is_empty() {
         return "ok".into_response();
     }

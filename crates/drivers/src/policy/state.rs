@@ -1,12 +1,14 @@
 //! What each policy comes to: its generation, its span, and what is wrong with it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use model::policy::{
     ObjectId,
     output::{Change, PolicyUpdate, Problem, StatusUpdate, Update},
 };
-use std::sync::Arc;
 
 /// One policy as users see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

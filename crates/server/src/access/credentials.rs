@@ -6,7 +6,13 @@
 use std::{sync::Arc, time::Duration};
 
 use aws_lc_rs::{constant_time, digest};
+use drivers::{
+    Mirror,
+    pki::{Issued, Pki, PkiError, hex},
+    random,
+};
 use jiff::{SignedDuration, Timestamp};
+use life::Life;
 use model::{Secret, Subject};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use store::{Key, Prefix, ReadError, Revision, Store, TransactError, Transaction, follow::Progress};
@@ -15,13 +21,7 @@ use tokio::sync::watch;
 use tonic::Code;
 
 use super::{Credential, PeerCertificate, session::SESSION};
-use crate::{failure::Failure, failure::store_failure};
-use drivers::{
-    Mirror,
-    pki::{Issued, Pki, PkiError, hex},
-    random,
-};
-use life::Life;
+use crate::failure::{Failure, store_failure};
 
 /// How long a certificate is valid unless asked otherwise.
 const CERTIFICATE_TTL: Duration = Duration::from_secs(365 * 24 * 3600);

@@ -16,6 +16,7 @@ use axum::{
     extract::Request,
     http::{HeaderMap, Uri, header},
 };
+use drivers::{pki::hex, random};
 use jiff::Timestamp;
 use model::{Secret, Subject};
 use serde::{Deserialize, Serialize};
@@ -24,7 +25,6 @@ use tonic::Code;
 
 use super::credentials::{Credentials, CredentialsError, NewToken, after, hash, json, key, prefix};
 use crate::failure::Failure;
-use drivers::{pki::hex, random};
 
 /// How long a session lasts.
 pub const SESSION: Duration = Duration::from_secs(12 * 3600);

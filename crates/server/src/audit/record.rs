@@ -1,10 +1,9 @@
 //! One line of the log, and its bounds.
 
+use drivers::{pki::hex, random};
 use jiff::Timestamp;
 use model::{Subject, change::Change};
 use serde::{Deserialize, Serialize};
-
-use drivers::{pki::hex, random};
 
 /// Changes in one line; a call that changes more has several.
 const MAX_CHANGES: usize = 500;

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use drivers::span::span_key;
 use model::{
     Address, Direction, Packet, PermitEntry, ResourceName,
     policy::output::{MemberKind, Protocol},
@@ -9,8 +10,6 @@ use model::{
 use orchestrator::execute::{Orchestrator, ResourceView};
 use policy::explain::{Endpoint, Explanation, Query, Side, Stage};
 use wire::trestle::v1::{ExplainResponse, ExplainedSide, ExplainedStep};
-
-use drivers::span::span_key;
 
 /// Replaces the engine's default, which is open, by what the permit lists in force say. Ends that are clusters come with
 /// their blocks, all of which must be permitted.

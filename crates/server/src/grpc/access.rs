@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use drivers::blocking;
 use jiff::Timestamp;
 use model::Subject;
 use tonic::{Code, Request, Response, Status};
@@ -18,8 +19,6 @@ use wire::{
 };
 
 use super::audit as wire_audit;
-use drivers::blocking;
-
 use crate::{
     access::{Caller, CertificateRecord, Credentials, Proof, TokenRecord, changes},
     audit::{self, Audit},

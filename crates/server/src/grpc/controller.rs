@@ -1,28 +1,34 @@
 //! `invisinetspb.Controller`: what plugins ask of the controller, on the seed's wire.
 
+use std::sync::Arc;
+
+use drivers::namespaces::Namespaces;
 use model::{
     LinkName, Segment, Site,
     change::{Change, What},
 };
-use orchestrator::execute::{JobState, Outcome};
+use orchestrator::execute::{JobState, Orchestrator, Outcome};
 use tonic::{Code, Request, Response, Status};
 use wire::invisinetspb::{
     AddressSpace, AddressSpaceMapping, AddressSpaceMappingList, BasicResponse, ConnectCloudsRequest,
     Namespace, controller_server,
 };
 
-use crate::{audit, failure::Failure, parts::Parts};
+use crate::{audit, failure::Failure};
 
 type Reply<T> = Result<Response<T>, Status>;
 
-pub(super) struct Service(pub Parts);
+pub(super) struct Service {
+    pub orchestrator: Arc<Orchestrator>,
+    pub namespaces: Namespaces,
+}
 
 #[tonic::async_trait]
 impl controller_server::Controller for Service {
     async fn find_unused_address_space(&self, request: Request<Namespace>) -> Reply<AddressSpace> {
         let namespace = name(&request.get_ref().namespace)?;
-        self.0.namespaces.get(&namespace).await.map_err(Failure::from)?;
-        let space = self.0.orchestrator.find_unused_space(&namespace).await.map_err(Failure::from)?;
+        self.namespaces.get(&namespace).await.map_err(Failure::from)?;
+        let space = self.orchestrator.find_unused_space(&namespace).await.map_err(Failure::from)?;
         audit::changed(Change::named(format!("address space {space}"), What::Created));
         Ok(Response::new(AddressSpace { address: space.to_string() }))
     }
@@ -33,7 +39,7 @@ impl controller_server::Controller for Service {
             "" => None,
             text => Some(name(text)?),
         };
-        let spaces = self.0.orchestrator.used_spaces(namespace.as_ref());
+        let spaces = self.orchestrator.used_spaces(namespace.as_ref());
         let mapping = |(site, spaces): (Site, Vec<ipnet::Ipv4Net>)| AddressSpaceMapping {
             address_spaces: spaces.iter().map(ToString::to_string).collect(),
             cloud: site.cloud.to_string(),
@@ -50,7 +56,7 @@ impl controller_server::Controller for Service {
         let b = Site { namespace: name(&request.cloud_b_namespace)?, cloud: name(&request.cloud_b)? };
         let link = LinkName::new(a, b).map_err(|err| Failure::invalid(&err))?;
         audit::changed(super::orchestrator::link_change(&link, What::Created));
-        let orchestrator = &self.0.orchestrator;
+        let orchestrator = &self.orchestrator;
         let Outcome::Job(job) = orchestrator.connect(link, false).await.map_err(Failure::from)? else {
             return Err(Status::internal("a plan where a job was asked for"));
         };

@@ -4,6 +4,7 @@ mod view;
 
 use std::{pin::Pin, sync::Arc};
 
+use drivers::services::{Due, Services};
 use futures::Stream;
 use life::Life;
 use model::Role;
@@ -17,7 +18,6 @@ use crate::{
     access::Caller,
     serving::{self, Serving},
 };
-use drivers::services::{Due, Services};
 
 /// Items on their way to a slow reader; more wait in the catalogue, as the newest state.
 const QUEUE: usize = 256;

@@ -1,34 +1,41 @@
 //! `trestle.v1.Namespaces`.
 
+use std::sync::Arc;
+
+use drivers::namespaces::Namespaces;
 use model::{Namespace, Segment};
+use orchestrator::execute::Orchestrator;
 use tonic::{Request, Response, Status};
 use wire::trestle::v1::{
     self, DeleteNamespaceRequest, DeleteNamespaceResponse, GetNamespaceRequest, ListNamespacesRequest,
     ListNamespacesResponse, namespaces_server,
 };
 
-use crate::{audit, failure::Failure, parts::Parts};
+use crate::{audit, failure::Failure};
 
 type Reply<T> = Result<Response<T>, Status>;
 
-pub(super) struct Service(pub Parts);
+pub(super) struct Service {
+    pub orchestrator: Arc<Orchestrator>,
+    pub namespaces: Namespaces,
+}
 
 #[tonic::async_trait]
 impl namespaces_server::Namespaces for Service {
     async fn list_namespaces(&self, _: Request<ListNamespacesRequest>) -> Reply<ListNamespacesResponse> {
-        let namespaces = self.0.namespaces.list().await.map_err(Failure::from)?;
+        let namespaces = self.namespaces.list().await.map_err(Failure::from)?;
         let namespaces = namespaces.into_iter().map(Into::into).collect();
         Ok(Response::new(ListNamespacesResponse { namespaces }))
     }
 
     async fn get_namespace(&self, request: Request<GetNamespaceRequest>) -> Reply<v1::Namespace> {
         let name = name(&request.get_ref().name)?;
-        Ok(Response::new(self.0.namespaces.get(&name).await.map_err(Failure::from)?.into()))
+        Ok(Response::new(self.namespaces.get(&name).await.map_err(Failure::from)?.into()))
     }
 
     async fn set_namespace(&self, request: Request<v1::Namespace>) -> Reply<v1::Namespace> {
         let namespace = Namespace::try_from(request.into_inner()).map_err(|err| Failure::invalid(&err))?;
-        audit::changed(self.0.namespaces.set(&namespace).await.map_err(Failure::from)?);
+        audit::changed(self.namespaces.set(&namespace).await.map_err(Failure::from)?);
         Ok(Response::new(namespace.into()))
     }
 
@@ -38,7 +45,7 @@ impl namespaces_server::Namespaces for Service {
     ) -> Reply<DeleteNamespaceResponse> {
         let name = name(&request.get_ref().name)?;
         let deleted =
-            drivers::orchestration::delete_namespace(&self.0.orchestrator, &self.0.namespaces, &name).await;
+            drivers::orchestration::delete_namespace(&self.orchestrator, &self.namespaces, &name).await;
         audit::changed(deleted.map_err(Failure::from)?);
         Ok(Response::new(DeleteNamespaceResponse {}))
     }

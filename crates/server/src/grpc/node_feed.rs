@@ -15,6 +15,7 @@ use std::{
 
 use ::transport::{DialectId, Digest, End, FeedBody, Hub, Revision};
 use bytes::Bytes;
+use drivers::transport::{NODE, SEED};
 use inbound::Inbound;
 use life::Life;
 use prost::Message as _;
@@ -29,7 +30,6 @@ use crate::{
     access::{Caller, Peer},
     audit::Audit,
 };
-use drivers::transport::{NODE, SEED};
 
 /// What both services need.
 #[derive(Clone)]

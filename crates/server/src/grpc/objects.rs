@@ -2,6 +2,10 @@
 
 use std::{pin::Pin, sync::Arc};
 
+use drivers::{
+    objects::{self, Applied, Document, Objects, ObjectsError, Outcome, Stored},
+    policy::Policy,
+};
 use futures::{Stream, StreamExt as _, stream};
 use model::policy::{Kind, ObjectId};
 use store::Event;
@@ -14,13 +18,8 @@ use wire::trestle::v1::{
 
 use crate::{
     audit::{self, DRY_RUN},
-    failure::store_failure,
-    failure::{Failure, chain},
+    failure::{Failure, chain, store_failure},
     serving::{self, Serving},
-};
-use drivers::{
-    objects::{self, Applied, Document, Objects, ObjectsError, Outcome, Stored},
-    policy::Policy,
 };
 
 type Reply<T> = Result<Response<T>, Status>;

@@ -1,13 +1,13 @@
 //! `trestle.v1.Orchestrator`: resources, rules, links and jobs.
 
-use std::{fmt::Display, pin::Pin, str::FromStr};
+use std::{fmt::Display, pin::Pin, str::FromStr, sync::Arc};
 
 use futures::{Stream, stream};
 use model::{
     LinkName, PermitRule, ResourceName, Segment, Site,
     change::{Change, What},
 };
-use orchestrator::execute::{Job, JobState, LinkView, Outcome, ResourceView, RuleHolder as On};
+use orchestrator::execute::{Job, JobState, LinkView, Orchestrator, Outcome, ResourceView, RuleHolder as On};
 use tonic::{Request, Response, Status};
 use wire::{
     invisinetspb::PermitListRule,
@@ -25,19 +25,18 @@ use crate::{
     audit,
     changes::{changing, resource_asked, rules_changed, rules_of},
     failure::Failure,
-    parts::Parts,
 };
 
 type Reply<T> = Result<Response<T>, Status>;
 
-pub(super) struct Service(pub Parts);
+pub(super) struct Service(pub Arc<Orchestrator>);
 
 #[tonic::async_trait]
 impl orchestrator_server::Orchestrator for Service {
     type WatchJobStream = Pin<Box<dyn Stream<Item = Result<JobInfo, Status>> + Send>>;
 
     async fn list_clouds(&self, _: Request<ListCloudsRequest>) -> Reply<ListCloudsResponse> {
-        let clouds = self.0.orchestrator.cloud_names().iter().map(ToString::to_string).collect();
+        let clouds = self.0.cloud_names().iter().map(ToString::to_string).collect();
         Ok(Response::new(ListCloudsResponse { clouds }))
     }
 
@@ -47,7 +46,7 @@ impl orchestrator_server::Orchestrator for Service {
     ) -> Reply<v1::ChangeOutcome> {
         let request = request.into_inner();
         let name: ResourceName = parse(&request.name)?;
-        let (orchestrator, description) = (&self.0.orchestrator, request.description);
+        let (orchestrator, description) = (&self.0, request.description);
         let asked = resource_asked(&name, &description);
         let made = orchestrator.create_resource(name, description, request.attach, request.dry_run).await;
         outcome(changing(made.map_err(Failure::from)?, asked))
@@ -56,18 +55,18 @@ impl orchestrator_server::Orchestrator for Service {
     async fn delete_resource(&self, request: Request<ResourceRequest>) -> Reply<v1::ChangeOutcome> {
         let name: ResourceName = parse(&request.get_ref().name)?;
         let gone = Change::named(format!("resource {name}"), What::Deleted);
-        let deleted = self.0.orchestrator.delete_resource(name, request.get_ref().dry_run).await;
+        let deleted = self.0.delete_resource(name, request.get_ref().dry_run).await;
         outcome(changing(deleted.map_err(Failure::from)?, gone))
     }
 
     async fn get_resource(&self, request: Request<ResourceRequest>) -> Reply<ResourceInfo> {
         let name: ResourceName = parse(&request.get_ref().name)?;
-        Ok(Response::new(resource_info(self.0.orchestrator.resource(&name).map_err(Failure::from)?)))
+        Ok(Response::new(resource_info(self.0.resource(&name).map_err(Failure::from)?)))
     }
 
     async fn list_resources(&self, request: Request<ListResourcesRequest>) -> Reply<ListResourcesResponse> {
         let namespace = &request.get_ref().namespace;
-        let resources = self.0.orchestrator.resources().into_iter();
+        let resources = self.0.resources().into_iter();
         let wanted =
             resources.filter(|view| namespace.is_empty() || view.name.namespace.as_str() == namespace);
         Ok(Response::new(ListResourcesResponse { resources: wanted.map(resource_info).collect() }))
@@ -78,7 +77,7 @@ impl orchestrator_server::Orchestrator for Service {
         let rules = rules.iter().map(permit_rule).collect::<Result<Vec<PermitRule>, _>>();
         let rules = rules.map_err(|err| Failure::invalid(&err))?;
         let (on, before) = rules_of(&self.0, holder(on)?);
-        let put = self.0.orchestrator.put_rules_on(&on, rules, dry_run).await.map_err(Failure::from)?;
+        let put = self.0.put_rules_on(&on, rules, dry_run).await.map_err(Failure::from)?;
         outcome(changing(put, rules_changed(&self.0, on, before)))
     }
 
@@ -86,15 +85,15 @@ impl orchestrator_server::Orchestrator for Service {
         let DeleteRulesRequest { on, names, dry_run } = request.into_inner();
         let names = names.iter().map(|name| parse(name)).collect::<Result<Vec<Segment>, _>>()?;
         let (on, before) = rules_of(&self.0, holder(on)?);
-        let deleted = self.0.orchestrator.delete_rules_on(&on, names, dry_run).await;
+        let deleted = self.0.delete_rules_on(&on, names, dry_run).await;
         let deleted = deleted.map_err(Failure::from)?;
         outcome(changing(deleted, rules_changed(&self.0, on, before)))
     }
 
     async fn list_rules(&self, request: Request<RuleHolder>) -> Reply<ListRulesResponse> {
         let rules = match holder(Some(request.into_inner()))? {
-            On::Resource(name) => self.0.orchestrator.rules(&name).map_err(Failure::from)?,
-            On::Tag(tag) => self.0.orchestrator.tag_rules(&tag),
+            On::Resource(name) => self.0.rules(&name).map_err(Failure::from)?,
+            On::Tag(tag) => self.0.tag_rules(&tag),
         };
         Ok(Response::new(ListRulesResponse { rules: rules.iter().map(PermitListRule::from).collect() }))
     }
@@ -102,35 +101,35 @@ impl orchestrator_server::Orchestrator for Service {
     async fn create_link(&self, request: Request<LinkRequest>) -> Reply<v1::ChangeOutcome> {
         let (link, dry_run) = link(request.get_ref())?;
         let made = link_change(&link, What::Created);
-        outcome(changing(self.0.orchestrator.connect(link, dry_run).await.map_err(Failure::from)?, made))
+        outcome(changing(self.0.connect(link, dry_run).await.map_err(Failure::from)?, made))
     }
 
     async fn delete_link(&self, request: Request<LinkRequest>) -> Reply<v1::ChangeOutcome> {
         let (link, dry_run) = link(request.get_ref())?;
         let gone = link_change(&link, What::Deleted);
-        outcome(changing(self.0.orchestrator.disconnect(link, dry_run).await.map_err(Failure::from)?, gone))
+        outcome(changing(self.0.disconnect(link, dry_run).await.map_err(Failure::from)?, gone))
     }
 
     async fn rotate_link(&self, request: Request<LinkRequest>) -> Reply<v1::ChangeOutcome> {
         let (link, dry_run) = link(request.get_ref())?;
         let rotated = link_change(&link, What::Changed);
-        outcome(changing(self.0.orchestrator.rotate(link, dry_run).await.map_err(Failure::from)?, rotated))
+        outcome(changing(self.0.rotate(link, dry_run).await.map_err(Failure::from)?, rotated))
     }
 
     async fn list_links(&self, _: Request<ListLinksRequest>) -> Reply<ListLinksResponse> {
-        let links = self.0.orchestrator.links().await;
+        let links = self.0.links().await;
         Ok(Response::new(ListLinksResponse { links: links.into_iter().map(link_info).collect() }))
     }
 
     async fn list_jobs(&self, _: Request<ListJobsRequest>) -> Reply<ListJobsResponse> {
-        let jobs = self.0.orchestrator.jobs().iter().map(job_info).collect();
+        let jobs = self.0.jobs().iter().map(job_info).collect();
         Ok(Response::new(ListJobsResponse { jobs }))
     }
 
     async fn watch_job(&self, request: Request<JobRequest>) -> Reply<Self::WatchJobStream> {
         let id = request.into_inner().id;
-        let first = self.0.orchestrator.job(&id).map_err(Failure::from)?;
-        let orchestrator = std::sync::Arc::clone(&self.0.orchestrator);
+        let first = self.0.job(&id).map_err(Failure::from)?;
+        let orchestrator = std::sync::Arc::clone(&self.0);
         let watched = stream::unfold(Some((orchestrator, id, first, true)), |state| async {
             let (orchestrator, id, last, is_first) = state?;
             let job = if is_first { last } else { orchestrator.change_of(&id, &last).await.ok()? };
@@ -141,13 +140,13 @@ impl orchestrator_server::Orchestrator for Service {
     }
 
     async fn cancel_job(&self, request: Request<JobRequest>) -> Reply<JobInfo> {
-        let job = self.0.orchestrator.cancel(&request.get_ref().id).await.map_err(Failure::from)?;
+        let job = self.0.cancel(&request.get_ref().id).await.map_err(Failure::from)?;
         audit::changed(Change::named(format!("job {}: {}", job.id, job.what), What::Changed));
         Ok(Response::new(job_info(&job)))
     }
 
     async fn check_clouds(&self, request: Request<CheckCloudsRequest>) -> Reply<CheckCloudsResponse> {
-        let orchestrator = &self.0.orchestrator;
+        let orchestrator = &self.0;
         let fix = request.get_ref().fix;
         let drifts = if fix { orchestrator.fix().await } else { orchestrator.check().await };
         let drifts = drifts.map_err(Failure::from)?.into_iter().inspect(|drift| {

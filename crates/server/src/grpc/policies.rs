@@ -1,5 +1,8 @@
 //! `trestle.v1.Policies`.
 
+use std::sync::Arc;
+
+use drivers::policy::Policy;
 use tonic::{Request, Response, Status};
 use watch::Phase;
 use wire::trestle::v1::{
@@ -7,19 +10,21 @@ use wire::trestle::v1::{
     PolicyState, policies_server,
 };
 
-use crate::{explain, parts::Parts, realisation::realisations};
+use crate::{explain::Explainer, realisation::Realisations};
 
 type Reply<T> = Result<Response<T>, Status>;
 
 pub(super) struct Service {
-    pub parts: Parts,
+    pub policy: Arc<Policy>,
+    pub realisations: Realisations,
+    pub explainer: Explainer,
 }
 
 #[tonic::async_trait]
 impl policies_server::Policies for Service {
     async fn list_policies(&self, _: Request<ListPoliciesRequest>) -> Reply<ListPoliciesResponse> {
-        let mut realisations = realisations(&self.parts);
-        let policies = self.parts.policy.list().into_iter().map(|(id, state)| {
+        let mut realisations = self.realisations.all();
+        let policies = self.policy.list().into_iter().map(|(id, state)| {
             let told = realisations.remove(&id);
             let failures = told.iter().flat_map(|told| &told.failures);
             let failures = failures
@@ -45,6 +50,6 @@ impl policies_server::Policies for Service {
 
     async fn explain(&self, request: Request<ExplainRequest>) -> Reply<ExplainResponse> {
         let request = request.into_inner();
-        Ok(Response::new(explain::explain(&self.parts, &request).await?))
+        Ok(Response::new(self.explainer.explain(&request).await?))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use drivers::storage::Storage;
 use model::{
     Role,
     change::{Change, What},
@@ -13,8 +14,6 @@ use wire::provider_raw::{
     StorageConfigRequest, StorageConfigResponse, UpdateCapacityRequest, UpdateCapacityResponse,
     ocs_provider_server::OcsProvider,
 };
-
-use drivers::storage::Storage;
 
 use crate::{access::Caller, audit, failure::Failure};
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use drivers::services::Services;
 use tonic::{Request, Response, Status};
 use wire::trestle::v1::{
     ExplainServiceRequest, ExplainServiceResponse, GetServiceRequest, ListServicesRequest,
@@ -9,7 +10,6 @@ use wire::trestle::v1::{
 };
 
 use crate::services_view as view;
-use drivers::services::Services;
 
 pub(super) struct Service(pub Arc<Services>);
 

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use drivers::storage::Storage;
 use model::change::{Change, What};
 use storage_backend::Usage;
 use storage_provider::{
@@ -17,7 +18,6 @@ use wire::trestle::v1::{
 
 use super::provider::refuse;
 use crate::{audit, failure::Failure};
-use drivers::storage::Storage;
 
 type Reply<T> = Result<Response<T>, Status>;
 

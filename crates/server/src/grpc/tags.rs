@@ -3,6 +3,10 @@
 use std::{pin::Pin, sync::Arc};
 
 use ::tags::{Difference, Request as TagRequest, ResolvedMember};
+use drivers::{
+    blocking,
+    tags::{Heard, Tags, Watching, mapping, set},
+};
 use futures::{Stream, StreamExt as _, stream};
 use model::{Subscriber, TagName};
 use store::Revision;
@@ -21,10 +25,6 @@ use crate::{
     failure::Failure,
     metrics::Metrics,
     serving::{self, Serving},
-};
-use drivers::{
-    blocking,
-    tags::{Heard, Tags, Watching, mapping, set},
 };
 
 type Reply<T> = Result<Response<T>, Status>;

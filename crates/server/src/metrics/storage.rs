@@ -1,7 +1,8 @@
 //! Numbers of the storage provider.
 
-use super::figures::Figure;
 use drivers::storage::StorageStats;
+
+use super::figures::Figure;
 
 pub(super) const FIGURES: &[Figure<StorageStats>] = &[
     ("storage_consumers_configuring", "Consumers whose storage is being made", |stats| stats.configuring),

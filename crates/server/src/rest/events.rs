@@ -4,7 +4,7 @@
 //! told. A reader that comes back compares: what differs it reads anew. Events are made when the connection takes
 //! them, from the versions as they are then, so a slow reader gets one event for all that it missed.
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     extract::{Extension, State},
@@ -21,10 +21,10 @@ use tokio::{sync::watch, time::timeout};
 use tonic::Code;
 
 use crate::{
-    access::Caller,
+    access::{Caller, Credentials},
     failure::{Failure, Problem},
-    news::{Noun, Versions},
-    parts::Parts,
+    news::{News, Noun, Versions},
+    serving::Serving,
 };
 
 /// Changes that come within this time are one event.
@@ -43,14 +43,16 @@ const MOST: usize = 512;
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn events(
-    State(parts): State<Parts>,
+    State(news): State<Arc<News>>,
+    State(credentials): State<Arc<Credentials>>,
+    State(serving): State<Arc<Serving>>,
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, Failure> {
-    if parts.news.followers() >= MOST {
+    if news.followers() >= MOST {
         return Err(Failure::new(Code::ResourceExhausted, "too many pages follow this controller already"));
     }
-    let stopping = parts.serving.streams();
-    let reader = Reader { changes: parts.news.subscribe(), told: [0; Noun::ALL.len()], caller, parts };
+    let stopping = serving.streams();
+    let reader = Reader { changes: news.subscribe(), told: [0; Noun::ALL.len()], caller, news, credentials };
     let events = events_of(reader).take_until(stopping.cancelled_owned());
     let headers =
         [(header::CACHE_CONTROL, "no-store"), (header::HeaderName::from_static("x-accel-buffering"), "no")];
@@ -58,7 +60,8 @@ pub(super) async fn events(
 }
 
 struct Reader {
-    parts: Parts,
+    news: Arc<News>,
+    credentials: Arc<Credentials>,
     caller: Caller,
     changes: watch::Receiver<Versions>,
     told: Versions,
@@ -88,7 +91,7 @@ fn events_of(reader: Reader) -> impl Stream<Item = Result<Event, Infallible>> {
 impl Reader {
     /// A session that ended, or a token that was revoked, ends the stream too.
     fn may_read(&self) -> bool {
-        let usable = |credential| self.parts.credentials.is_usable(credential, Timestamp::now());
+        let usable = |credential| self.credentials.is_usable(credential, Timestamp::now());
         self.caller.credential.as_ref().is_none_or(usable)
     }
 
@@ -96,6 +99,6 @@ impl Reader {
         let changed = Noun::ALL.iter().zip(now.iter().zip(&self.told)).filter(|(_, (now, told))| now != told);
         let versions: Map<String, Value> =
             changed.map(|(noun, (now, _))| (noun.as_str().to_owned(), json!(now))).collect();
-        Event::default().data(json!({ "epoch": self.parts.news.epoch, "versions": versions }).to_string())
+        Event::default().data(json!({ "epoch": self.news.epoch, "versions": versions }).to_string())
     }
 }

@@ -1,14 +1,22 @@
 //! What there is, whole: `/status`, `/clouds`, `/resources`, `/links`, `/workloads`, `/objects`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{
     Json,
     extract::{Query, State, rejection::QueryRejection},
 };
+use drivers::{
+    objects::{Objects, read_entry},
+    policy::Policy,
+    storage::Storage,
+};
 use futures::StreamExt as _;
-use model::{ConnectionStatus, policy::Kind, policy::output::MemberKind};
-use orchestrator::execute::{LinkView, ResourceView};
+use model::{
+    ConnectionStatus,
+    policy::{Kind, output::MemberKind},
+};
+use orchestrator::execute::{LinkView, Orchestrator, ResourceView};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tonic::Code;
@@ -16,12 +24,9 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::rules::RuleBody;
 use crate::{
-    failure::store_failure,
+    about::{About, Told},
     failure::{Failure, Problem},
-    parts::Parts,
 };
-use drivers::StoreKind;
-use drivers::objects::read_entry;
 
 /// The controller as a whole.
 #[derive(Debug, Serialize, ToSchema)]
@@ -45,28 +50,27 @@ pub(super) struct Status {
     (status = 200, body = Status),
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
-pub(super) async fn status(State(parts): State<Parts>) -> Result<Json<Status>, Failure> {
-    let revision = parts.store.revision().await.map_err(|err| store_failure::read(&err, &err))?;
-    let problems = parts.serving.not_ready().await;
+pub(super) async fn status(
+    State(about): State<About>,
+    State(provider): State<Option<Arc<Storage>>>,
+) -> Result<Json<Status>, Failure> {
+    let Told { version, store, revision, started_at, problems, attention } = about.tell().await?;
     Ok(Json(Status {
-        version: env!("CARGO_PKG_VERSION"),
-        store: match parts.config.store {
-            StoreKind::Embedded => "embedded",
-            StoreKind::Etcd(_) => "etcd",
-        },
-        revision: revision.0,
-        started_at: parts.started_at.to_string(),
+        version,
+        store,
+        revision,
+        started_at: started_at.to_string(),
         ready: problems.is_empty(),
         problems,
-        attention: parts.policy.unreadable(),
-        storage: parts.storage.is_some(),
+        attention,
+        storage: provider.is_some(),
     }))
 }
 
 /// The clouds there are, by name.
 #[utoipa::path(get, path = "/clouds", tag = "resources", responses((status = 200, body = Vec<String>)))]
-pub(super) async fn clouds(State(parts): State<Parts>) -> Json<Vec<String>> {
-    Json(parts.orchestrator.cloud_names().iter().map(ToString::to_string).collect())
+pub(super) async fn clouds(State(orchestrator): State<Arc<Orchestrator>>) -> Json<Vec<String>> {
+    Json(orchestrator.cloud_names().iter().map(ToString::to_string).collect())
 }
 
 /// A resource with the permit list it has now.
@@ -101,8 +105,8 @@ impl From<ResourceView> for FullResource {
 
 /// The resources of all namespaces in all clouds.
 #[utoipa::path(get, path = "/resources", tag = "resources", responses((status = 200, body = Vec<FullResource>)))]
-pub(super) async fn resources(State(parts): State<Parts>) -> Json<Vec<FullResource>> {
-    Json(parts.orchestrator.resources().into_iter().map(Into::into).collect())
+pub(super) async fn resources(State(orchestrator): State<Arc<Orchestrator>>) -> Json<Vec<FullResource>> {
+    Json(orchestrator.resources().into_iter().map(Into::into).collect())
 }
 
 /// One end of a link.
@@ -165,8 +169,8 @@ impl From<LinkView> for Link {
 
 /// All links, with how their ends are.
 #[utoipa::path(get, path = "/links", tag = "resources", responses((status = 200, body = Vec<Link>)))]
-pub(super) async fn links(State(parts): State<Parts>) -> Json<Vec<Link>> {
-    Json(parts.orchestrator.links().await.into_iter().map(Into::into).collect())
+pub(super) async fn links(State(orchestrator): State<Arc<Orchestrator>>) -> Json<Vec<Link>> {
+    Json(orchestrator.links().await.into_iter().map(Into::into).collect())
 }
 
 /// A Pod, external entity or Node, as policies see it.
@@ -185,9 +189,9 @@ pub(super) struct Workload {
 
 /// All workloads, sorted by namespace, kind and name.
 #[utoipa::path(get, path = "/workloads", tag = "policies", responses((status = 200, body = Vec<Workload>)))]
-pub(super) async fn workloads(State(parts): State<Parts>) -> Json<Vec<Workload>> {
+pub(super) async fn workloads(State(policy): State<Arc<Policy>>) -> Json<Vec<Workload>> {
     let list = drivers::blocking(move || {
-        let mut list: Vec<Workload> = parts.policy.workloads().into_iter().filter_map(workload).collect();
+        let mut list: Vec<Workload> = policy.workloads().into_iter().filter_map(workload).collect();
         list.sort_by(|a, b| (&a.namespace, a.kind, &a.name).cmp(&(&b.namespace, b.kind, &b.name)));
         list
     });
@@ -224,13 +228,13 @@ pub(super) struct ObjectsQuery {
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn objects(
-    State(parts): State<Parts>,
+    State(objects): State<Objects>,
     query: Result<Query<ObjectsQuery>, QueryRejection>,
 ) -> Result<Json<Vec<Value>>, Failure> {
     let Query(query) = query.map_err(|err| Failure::new(Code::InvalidArgument, err.body_text()))?;
     let unknown = || Failure::new(Code::InvalidArgument, format!("{:?} is no kind of object", query.kind));
     let kind = Kind::from_name(&query.kind).ok_or_else(unknown)?;
-    let mut snapshot = parts.objects.snapshot(Some(kind)).await?;
+    let mut snapshot = objects.snapshot(Some(kind)).await?;
     let mut documents = Vec::new();
     while let Some(page) = snapshot.pages.next().await {
         let page = page.map_err(drivers::objects::ObjectsError::Read)?;

@@ -1,6 +1,6 @@
 //! `/jobs`, and how every route answers that starts one.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json,
@@ -10,7 +10,7 @@ use axum::{
 };
 use model::change::{Change, What};
 use orchestrator::{
-    execute::{Job, JobState, Outcome},
+    execute::{Job, JobState, Orchestrator, Outcome},
     plan::Plan,
 };
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,6 @@ use super::body::Path;
 use crate::{
     audit,
     failure::{Failure, Problem},
-    parts::Parts,
 };
 
 /// How long a caller that asked for it is kept waiting.
@@ -85,7 +84,7 @@ impl From<&Plan> for PlanBody {
 
 /// Answers 202 with the job; 200 with the plan of a dry run; 200 with `done` for a caller that waited.
 pub(super) async fn answer(
-    parts: &Parts,
+    orchestrator: &Arc<Orchestrator>,
     outcome: Outcome,
     wait: bool,
     done: impl FnOnce() -> Result<Response, Failure>,
@@ -97,7 +96,7 @@ pub(super) async fn answer(
     if !wait {
         return Ok(accepted(&job));
     }
-    match tokio::time::timeout(WAIT, parts.orchestrator.wait(&job.id)).await {
+    match tokio::time::timeout(WAIT, orchestrator.wait(&job.id)).await {
         Err(_) => Ok(accepted(&job)),
         Ok(ended) => {
             let ended = ended?;
@@ -118,8 +117,8 @@ fn accepted(job: &Job) -> Response {
 
 /// All jobs, oldest first.
 #[utoipa::path(get, path = "/jobs", tag = "jobs", responses((status = 200, body = Vec<JobBody>)))]
-pub(super) async fn list(State(parts): State<Parts>) -> Json<Vec<JobBody>> {
-    Json(parts.orchestrator.jobs().iter().map(JobBody::from).collect())
+pub(super) async fn list(State(orchestrator): State<Arc<Orchestrator>>) -> Json<Vec<JobBody>> {
+    Json(orchestrator.jobs().iter().map(JobBody::from).collect())
 }
 
 /// One job; with `wait`, when it has ended.
@@ -128,16 +127,16 @@ pub(super) async fn list(State(parts): State<Parts>) -> Json<Vec<JobBody>> {
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn get(
-    State(parts): State<Parts>,
+    State(orchestrator): State<Arc<Orchestrator>>,
     Path(id): Path<String>,
     Query(how): Query<How>,
 ) -> Result<Json<JobBody>, Failure> {
     if how.wait
-        && let Ok(job) = tokio::time::timeout(WAIT, parts.orchestrator.wait(&id)).await
+        && let Ok(job) = tokio::time::timeout(WAIT, orchestrator.wait(&id)).await
     {
         return Ok(Json(JobBody::from(&job?)));
     }
-    Ok(Json(JobBody::from(&parts.orchestrator.job(&id)?)))
+    Ok(Json(JobBody::from(&orchestrator.job(&id)?)))
 }
 
 /// Cancel a job: what it wanted is taken back.
@@ -146,10 +145,10 @@ pub(super) async fn get(
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn cancel(
-    State(parts): State<Parts>,
+    State(orchestrator): State<Arc<Orchestrator>>,
     Path(id): Path<String>,
 ) -> Result<Json<JobBody>, Failure> {
-    let job = parts.orchestrator.cancel(&id).await?;
+    let job = orchestrator.cancel(&id).await?;
     audit::changed(Change::named(format!("job {}: {}", job.id, job.what), What::Changed));
     Ok(Json(JobBody::from(&job)))
 }

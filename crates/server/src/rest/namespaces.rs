@@ -1,9 +1,11 @@
 //! `/namespaces`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{Json, extract::State};
+use drivers::namespaces::Namespaces;
 use model::{Namespace, Segment};
+use orchestrator::execute::Orchestrator;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -11,7 +13,6 @@ use super::body::{Body, Done, Path};
 use crate::{
     audit,
     failure::{Failure, Problem},
-    parts::Parts,
 };
 
 /// Where a namespace lives in one cloud. Keys are capitalised, as clients of the seed project expect them.
@@ -32,9 +33,9 @@ pub(super) struct CloudDeployment {
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn list(
-    State(parts): State<Parts>,
+    State(namespaces): State<Namespaces>,
 ) -> Result<Json<BTreeMap<String, Vec<CloudDeployment>>>, Failure> {
-    let namespaces = parts.namespaces.list().await?;
+    let namespaces = namespaces.list().await?;
     Ok(Json(
         namespaces
             .into_iter()
@@ -50,10 +51,10 @@ pub(super) async fn list(
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn get(
-    State(parts): State<Parts>,
+    State(namespaces): State<Namespaces>,
     Path(namespace): Path<String>,
 ) -> Result<Json<Vec<CloudDeployment>>, Failure> {
-    Ok(Json(deployments(&parts.namespaces.get(&name(&namespace)?).await?)))
+    Ok(Json(deployments(&namespaces.get(&name(&namespace)?).await?)))
 }
 
 /// Create a namespace, or replace its deployments.
@@ -63,7 +64,7 @@ pub(super) async fn get(
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn set(
-    State(parts): State<Parts>,
+    State(namespaces): State<Namespaces>,
     Path(namespace): Path<String>,
     Body(body): Body<Vec<CloudDeployment>>,
 ) -> Result<Json<Done>, Failure> {
@@ -72,7 +73,7 @@ pub(super) async fn set(
         deployments.push((name(&deployment.name)?, deployment.deployment));
     }
     let namespace = Namespace::new(name(&namespace)?, deployments).map_err(|err| Failure::invalid(&err))?;
-    audit::changed(parts.namespaces.set(&namespace).await?);
+    audit::changed(namespaces.set(&namespace).await?);
     Ok(Json(Done {}))
 }
 
@@ -83,12 +84,12 @@ pub(super) async fn set(
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn delete(
-    State(parts): State<Parts>,
+    State(orchestrator): State<Arc<Orchestrator>>,
+    State(namespaces): State<Namespaces>,
     Path(namespace): Path<String>,
 ) -> Result<Json<Done>, Failure> {
     let namespace = name(&namespace)?;
-    let deleted =
-        drivers::orchestration::delete_namespace(&parts.orchestrator, &parts.namespaces, &namespace).await?;
+    let deleted = drivers::orchestration::delete_namespace(&orchestrator, &namespaces, &namespace).await?;
     audit::changed(deleted);
     Ok(Json(Done {}))
 }

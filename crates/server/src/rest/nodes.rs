@@ -8,8 +8,7 @@ use wire::trestle::v1::{NodeObject, NodeObjectError, NodeStatus};
 use super::body::Path;
 use crate::{
     failure::{Failure, Problem},
-    nodes,
-    parts::Parts,
+    nodes::Nodes,
 };
 
 /// A node: its connection, what it has applied, and what it could not.
@@ -74,8 +73,8 @@ pub(super) struct Object {
     (status = 200, body = Vec<Node>),
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
-pub(super) async fn list(State(parts): State<Parts>) -> Result<Json<Vec<Node>>, Failure> {
-    Ok(Json(nodes::list(&parts).await?.into_iter().map(Node::from).collect()))
+pub(super) async fn list(State(nodes): State<Nodes>) -> Result<Json<Vec<Node>>, Failure> {
+    Ok(Json(nodes.list().await?.into_iter().map(Node::from).collect()))
 }
 
 /// One node, with the objects it is meant to hold.
@@ -84,10 +83,10 @@ pub(super) async fn list(State(parts): State<Parts>) -> Result<Json<Vec<Node>>, 
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn get(
-    State(parts): State<Parts>,
+    State(nodes): State<Nodes>,
     Path(name): Path<String>,
 ) -> Result<Json<WholeNode>, Failure> {
-    let (status, objects) = nodes::get(&parts, &name).await?;
+    let (status, objects) = nodes.get(&name).await?;
     Ok(Json(WholeNode { node: status.into(), objects: objects.into_iter().map(Object::from).collect() }))
 }
 

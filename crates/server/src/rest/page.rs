@@ -12,7 +12,6 @@ use super::body::Path;
 use crate::{
     config::{Page, PageFile},
     failure::{Failure, Problem},
-    parts::Parts,
 };
 
 /// Everything comes from here, nothing is written into the document, nobody frames it.
@@ -41,8 +40,8 @@ pub(super) async fn guard(request: Request, next: Next) -> Response {
 
 /// The page.
 #[utoipa::path(get, path = "/", tag = "system", security(()), responses((status = 200, content_type = "text/html")))]
-pub(super) async fn index(State(parts): State<Parts>, headers: HeaderMap) -> Result<Response, Failure> {
-    find(parts.config.page, "index.html", &headers)
+pub(super) async fn index(State(page): State<Page>, headers: HeaderMap) -> Result<Response, Failure> {
+    find(page, "index.html", &headers)
 }
 
 /// A file of the page.
@@ -51,11 +50,11 @@ pub(super) async fn index(State(parts): State<Parts>, headers: HeaderMap) -> Res
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn file(
-    State(parts): State<Parts>,
+    State(page): State<Page>,
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    find(parts.config.page, &name, &headers)
+    find(page, &name, &headers)
 }
 
 fn find(page: Page, name: &str, asked: &HeaderMap) -> Result<Response, Failure> {

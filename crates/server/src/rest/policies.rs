@@ -1,9 +1,12 @@
 //! `/policies` and `/explain`.
 
+use std::sync::Arc;
+
 use axum::{
     Json,
     extract::{Query, State, rejection::QueryRejection},
 };
+use drivers::policy::Policy;
 use serde::{Deserialize, Serialize};
 use tonic::Code;
 use utoipa::{IntoParams, ToSchema};
@@ -11,10 +14,9 @@ use watch::Phase;
 use wire::trestle::v1::{self, ExplainRequest};
 
 use crate::{
-    explain,
+    explain::Explainer,
     failure::{Failure, Problem},
-    parts::Parts,
-    realisation::realisations,
+    realisation::Realisations,
 };
 
 /// A policy and what it comes to.
@@ -54,9 +56,12 @@ pub(super) struct FieldProblem {
     (status = 200, body = Vec<PolicyState>),
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
-pub(super) async fn list(State(parts): State<Parts>) -> Json<Vec<PolicyState>> {
-    let mut realisations = realisations(&parts);
-    let policies = parts.policy.list().into_iter().map(|(id, state)| {
+pub(super) async fn list(
+    State(policy): State<Arc<Policy>>,
+    State(realisations): State<Realisations>,
+) -> Json<Vec<PolicyState>> {
+    let mut realisations = realisations.all();
+    let policies = policy.list().into_iter().map(|(id, state)| {
         let told = realisations.remove(&id);
         let failures = told.iter().flat_map(|told| &told.failures);
         let failures =
@@ -135,12 +140,12 @@ pub(super) struct Step {
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn explain(
-    State(parts): State<Parts>,
+    State(explainer): State<Explainer>,
     query: Result<Query<ExplainQuery>, QueryRejection>,
 ) -> Result<Json<Explanation>, Failure> {
     let Query(query) = query.map_err(|err| Failure::new(Code::InvalidArgument, err.body_text()))?;
     let ExplainQuery { source, destination, protocol, port } = query;
-    let reply = explain::explain(&parts, &ExplainRequest { source, destination, protocol, port }).await?;
+    let reply = explainer.explain(&ExplainRequest { source, destination, protocol, port }).await?;
     Ok(Json(Explanation {
         allowed: reply.allowed,
         source: end(reply.source),

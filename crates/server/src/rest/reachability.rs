@@ -1,9 +1,13 @@
 //! `/reachability`: who can reach whom, groups against groups.
 
+use std::sync::Arc;
+
 use axum::{
     Json,
     extract::{Query, State, rejection::QueryRejection},
 };
+use drivers::{blocking, policy::Policy};
+use orchestrator::execute::{Orchestrator, ResourceView};
 use serde::{Deserialize, Serialize};
 use tonic::Code;
 use utoipa::{IntoParams, ToSchema};
@@ -11,10 +15,8 @@ use utoipa::{IntoParams, ToSchema};
 use crate::{
     explain,
     failure::{Failure, Problem},
-    parts::Parts,
     reach::{Cell, Group, Level, MOST_ENDS, MOST_GROUPS, Matrix, PlaceKind, Traffic, ends, groups, overview},
 };
-use drivers::blocking;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -100,7 +102,8 @@ impl From<Cell> for ReachCell {
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn reachability(
-    State(parts): State<Parts>,
+    State(policy): State<Arc<Policy>>,
+    State(orchestrator): State<Arc<Orchestrator>>,
     query: Result<Query<ReachabilityQuery>, QueryRejection>,
 ) -> Result<Json<Reachability>, Failure> {
     let Query(query) = query.map_err(|err| Failure::new(Code::InvalidArgument, err.body_text()))?;
@@ -115,11 +118,17 @@ pub(super) async fn reachability(
             return Err(Failure::new(Code::InvalidArgument, text));
         }
     };
-    Ok(Json(blocking(move || matrix(&parts, &query, level, traffic)).await))
+    Ok(Json(blocking(move || matrix(&policy, orchestrator.resources(), &query, level, traffic)).await))
 }
 
-fn matrix(parts: &Parts, query: &ReachabilityQuery, level: Option<Level>, traffic: Traffic) -> Reachability {
-    let ends = ends(parts.policy.workloads(), parts.orchestrator.resources());
+fn matrix(
+    policy: &Policy,
+    resources: Vec<ResourceView>,
+    query: &ReachabilityQuery,
+    level: Option<Level>,
+    traffic: Traffic,
+) -> Reachability {
+    let ends = ends(policy.workloads(), resources);
     let level = level.unwrap_or_else(|| overview(&ends));
     let most = if level == Level::End { MOST_ENDS } else { MOST_GROUPS };
     let mut left_out = 0;
@@ -133,11 +142,10 @@ fn matrix(parts: &Parts, query: &ReachabilityQuery, level: Option<Level>, traffi
         groups
     };
     let (sources, destinations) = (side(query.source.as_ref()), side(query.destination.as_ref()));
-    let mut matrix =
-        parts.policy.ask(|engine| Matrix::new(engine, &ends, traffic, &[&sources, &destinations]));
+    let mut matrix = policy.ask(|engine| Matrix::new(engine, &ends, traffic, &[&sources, &destinations]));
     // The engine is let go between rows, so that changes do not wait for the whole matrix.
     let row = |from: &Group| {
-        parts.policy.ask(|engine| {
+        policy.ask(|engine| {
             destinations.iter().map(|to| ReachCell::from(matrix.cell(engine, from, to))).collect()
         })
     };

@@ -1,5 +1,7 @@
 //! `/namespaces/{namespace}/clouds/{cloud}/resources`.
 
+use std::sync::Arc;
+
 use axum::{
     Json,
     extract::{Query, State},
@@ -9,7 +11,7 @@ use model::{
     ResourceName,
     change::{Change, What},
 };
-use orchestrator::execute::ResourceView;
+use orchestrator::execute::{Orchestrator, ResourceView};
 use serde::{Deserialize, Serialize};
 use tonic::Code;
 use utoipa::ToSchema;
@@ -24,7 +26,6 @@ use crate::{
     audit,
     changes::{changing, resource_asked},
     failure::{Failure, Problem},
-    parts::Parts,
 };
 
 /// A resource to make: its description, as a string of the cloud's own form.
@@ -89,12 +90,12 @@ pub(super) fn resource_name(
 #[utoipa::path(get, path = "/namespaces/{namespace}/clouds/{cloud}/resources", tag = "resources",
     params(("namespace" = String, Path), ("cloud" = String, Path)), responses((status = 200, body = Vec<ResourceBody>)))]
 pub(super) async fn list(
-    State(parts): State<Parts>,
+    State(orchestrator): State<Arc<Orchestrator>>,
     Path((namespace, cloud)): Path<(String, String)>,
 ) -> Json<Vec<ResourceBody>> {
     let here =
         |view: &ResourceView| view.name.namespace.as_str() == namespace && view.name.cloud.as_str() == cloud;
-    Json(parts.orchestrator.resources().into_iter().filter(here).map(ResourceBody::from).collect())
+    Json(orchestrator.resources().into_iter().filter(here).map(ResourceBody::from).collect())
 }
 
 /// One resource.
@@ -104,10 +105,10 @@ pub(super) async fn list(
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn get(
-    State(parts): State<Parts>,
+    State(orchestrator): State<Arc<Orchestrator>>,
     Path(path): Path<(String, String, String)>,
 ) -> Result<Json<ResourceBody>, Failure> {
-    Ok(Json(parts.orchestrator.resource(&resource_name(&path)?)?.into()))
+    Ok(Json(orchestrator.resource(&resource_name(&path)?)?.into()))
 }
 
 /// Create a resource.
@@ -119,12 +120,12 @@ pub(super) async fn get(
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn put(
-    State(parts): State<Parts>,
+    State(orchestrator): State<Arc<Orchestrator>>,
     Path(path): Path<(String, String, String)>,
     Query(how): Query<How>,
     Body(body): Body<Description>,
 ) -> Result<Response, Failure> {
-    create(&parts, resource_name(&path)?, body.description, false, &how).await
+    create(&orchestrator, resource_name(&path)?, body.description, false, &how).await
 }
 
 /// Create or attach a resource.
@@ -135,7 +136,7 @@ pub(super) async fn put(
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn post(
-    State(parts): State<Parts>,
+    State(orchestrator): State<Arc<Orchestrator>>,
     Path((namespace, cloud)): Path<(String, String)>,
     Query(how): Query<How>,
     Body(body): Body<NewResource>,
@@ -148,11 +149,11 @@ pub(super) async fn post(
     let last = body.id.rsplit('/').next().unwrap_or_default().to_owned();
     let name = if body.name.is_empty() { last } else { body.name };
     let name = resource_name(&(namespace, cloud, name))?;
-    create(&parts, name, if attach { body.id } else { body.description }, attach, &how).await
+    create(&orchestrator, name, if attach { body.id } else { body.description }, attach, &how).await
 }
 
 async fn create(
-    parts: &Parts,
+    orchestrator: &Arc<Orchestrator>,
     name: ResourceName,
     description: String,
     attach: bool,
@@ -160,10 +161,10 @@ async fn create(
 ) -> Result<Response, Failure> {
     audit::object(&name);
     let asked = resource_asked(&name, &description);
-    let outcome = parts.orchestrator.create_resource(name.clone(), description, attach, how.dry_run).await?;
+    let outcome = orchestrator.create_resource(name.clone(), description, attach, how.dry_run).await?;
     let outcome = changing(outcome, asked);
-    let made = || Ok(Json(ResourceBody::from(parts.orchestrator.resource(&name)?)).into_response());
-    answer(parts, outcome, how.wait, made).await
+    let made = || Ok(Json(ResourceBody::from(orchestrator.resource(&name)?)).into_response());
+    answer(orchestrator, outcome, how.wait, made).await
 }
 
 /// Delete a resource with its rules.
@@ -174,12 +175,12 @@ async fn create(
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn delete(
-    State(parts): State<Parts>,
+    State(orchestrator): State<Arc<Orchestrator>>,
     Path(path): Path<(String, String, String)>,
     Query(how): Query<How>,
 ) -> Result<Response, Failure> {
     let name = resource_name(&path)?;
     let gone = Change::named(format!("resource {name}"), What::Deleted);
-    let outcome = changing(parts.orchestrator.delete_resource(name, how.dry_run).await?, gone);
-    answer(&parts, outcome, how.wait, || Ok(Json(Done {}).into_response())).await
+    let outcome = changing(orchestrator.delete_resource(name, how.dry_run).await?, gone);
+    answer(&orchestrator, outcome, how.wait, || Ok(Json(Done {}).into_response())).await
 }

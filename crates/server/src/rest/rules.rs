@@ -1,12 +1,14 @@
 //! Rules of resources and of tags.
 
+use std::sync::Arc;
+
 use axum::{
     Json,
     extract::{Query, State},
     response::{IntoResponse as _, Response},
 };
 use model::{PermitEntry, PermitRule, ResourceName, Segment, TagName};
-use orchestrator::execute::RuleHolder;
+use orchestrator::execute::{Orchestrator, RuleHolder};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use wire::{invisinetspb::PermitListRule, permit::permit_rule};
@@ -19,7 +21,6 @@ use super::{
 use crate::{
     changes::{changing, rules_changed, rules_of},
     failure::{Failure, Problem},
-    parts::Parts,
 };
 
 /// A rule. Peers are `tags`, each a tag, an address or a prefix; `targets` are found by the controller.
@@ -99,12 +100,12 @@ type Resource = (String, String, String);
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn list(
-    State(parts): State<Parts>,
+    State(orchestrator): State<Arc<Orchestrator>>,
     Path(path): Path<Resource>,
 ) -> Result<Json<Vec<RuleBody>>, Failure> {
     let name = resource_name(&path)?;
-    let rules = parts.orchestrator.rules(&name)?;
-    let in_force = parts.orchestrator.resource(&name)?.permit_list;
+    let rules = orchestrator.rules(&name)?;
+    let in_force = orchestrator.resource(&name)?.permit_list;
     let with_targets = |rule: &PermitRule| {
         let mut shown = RuleBody::from(PermitListRule::from(rule));
         let entry = in_force.iter().find(|entry| entry.name.as_str() == rule.name.as_str());
@@ -123,12 +124,12 @@ pub(super) async fn list(
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn post(
-    State(parts): State<Parts>,
+    State(orchestrator): State<Arc<Orchestrator>>,
     Path(path): Path<Resource>,
     Query(how): Query<How>,
     Body(body): Body<RuleBody>,
 ) -> Result<Response, Failure> {
-    put_rules(&parts, resource_name(&path)?, vec![body.rule(None)?], &how).await
+    put_rules(&orchestrator, resource_name(&path)?, vec![body.rule(None)?], &how).await
 }
 
 /// Add or replace the rule of this name.
@@ -140,13 +141,13 @@ pub(super) async fn post(
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn put(
-    State(parts): State<Parts>,
+    State(orchestrator): State<Arc<Orchestrator>>,
     Path((namespace, cloud, resource, rule)): Path<(String, String, String, String)>,
     Query(how): Query<How>,
     Body(body): Body<RuleBody>,
 ) -> Result<Response, Failure> {
     let name = resource_name(&(namespace, cloud, resource))?;
-    put_rules(&parts, name, vec![body.rule(Some(&rule))?], &how).await
+    put_rules(&orchestrator, name, vec![body.rule(Some(&rule))?], &how).await
 }
 
 /// Add or replace several rules.
@@ -158,34 +159,34 @@ pub(super) async fn put(
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn apply(
-    State(parts): State<Parts>,
+    State(orchestrator): State<Arc<Orchestrator>>,
     Path(path): Path<Resource>,
     Query(how): Query<How>,
     Body(body): Body<Vec<RuleBody>>,
 ) -> Result<Response, Failure> {
     let rules = body.into_iter().map(|rule| rule.rule(None)).collect::<Result<Vec<_>, _>>()?;
-    put_rules(&parts, resource_name(&path)?, rules, &how).await
+    put_rules(&orchestrator, resource_name(&path)?, rules, &how).await
 }
 
 async fn put_rules(
-    parts: &Parts,
+    orchestrator: &Arc<Orchestrator>,
     name: ResourceName,
     rules: Vec<PermitRule>,
     how: &How,
 ) -> Result<Response, Failure> {
-    put_on(parts, RuleHolder::Resource(name), rules, how).await
+    put_on(orchestrator, RuleHolder::Resource(name), rules, how).await
 }
 
 async fn put_on(
-    parts: &Parts,
+    orchestrator: &Arc<Orchestrator>,
     on: RuleHolder,
     rules: Vec<PermitRule>,
     how: &How,
 ) -> Result<Response, Failure> {
-    let (on, before) = rules_of(parts, on);
-    let outcome = parts.orchestrator.put_rules_on(&on, rules, how.dry_run).await?;
-    let outcome = changing(outcome, rules_changed(parts, on, before));
-    answer(parts, outcome, how.wait, || Ok(Json(Done {}).into_response())).await
+    let (on, before) = rules_of(orchestrator, on);
+    let outcome = orchestrator.put_rules_on(&on, rules, how.dry_run).await?;
+    let outcome = changing(outcome, rules_changed(orchestrator, on, before));
+    answer(orchestrator, outcome, how.wait, || Ok(Json(Done {}).into_response())).await
 }
 
 /// Delete a rule.
@@ -197,12 +198,12 @@ async fn put_on(
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn delete(
-    State(parts): State<Parts>,
+    State(orchestrator): State<Arc<Orchestrator>>,
     Path((namespace, cloud, resource, rule)): Path<(String, String, String, String)>,
     Query(how): Query<How>,
 ) -> Result<Response, Failure> {
     let name = resource_name(&(namespace, cloud, resource))?;
-    delete_rules(&parts, name, &[rule], &how).await
+    delete_rules(&orchestrator, name, &[rule], &how).await
 }
 
 /// Delete several rules.
@@ -214,28 +215,33 @@ pub(super) async fn delete(
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn delete_many(
-    State(parts): State<Parts>,
+    State(orchestrator): State<Arc<Orchestrator>>,
     Path(path): Path<Resource>,
     Query(how): Query<How>,
     Body(names): Body<Vec<String>>,
 ) -> Result<Response, Failure> {
-    delete_rules(&parts, resource_name(&path)?, &names, &how).await
+    delete_rules(&orchestrator, resource_name(&path)?, &names, &how).await
 }
 
 async fn delete_rules(
-    parts: &Parts,
+    orchestrator: &Arc<Orchestrator>,
     name: ResourceName,
     rules: &[String],
     how: &How,
 ) -> Result<Response, Failure> {
-    delete_on(parts, RuleHolder::Resource(name), rules, how).await
+    delete_on(orchestrator, RuleHolder::Resource(name), rules, how).await
 }
 
-async fn delete_on(parts: &Parts, on: RuleHolder, rules: &[String], how: &How) -> Result<Response, Failure> {
-    let (on, before) = rules_of(parts, on);
-    let outcome = parts.orchestrator.delete_rules_on(&on, segments(rules)?, how.dry_run).await?;
-    let outcome = changing(outcome, rules_changed(parts, on, before));
-    answer(parts, outcome, how.wait, || Ok(Json(Done {}).into_response())).await
+async fn delete_on(
+    orchestrator: &Arc<Orchestrator>,
+    on: RuleHolder,
+    rules: &[String],
+    how: &How,
+) -> Result<Response, Failure> {
+    let (on, before) = rules_of(orchestrator, on);
+    let outcome = orchestrator.delete_rules_on(&on, segments(rules)?, how.dry_run).await?;
+    let outcome = changing(outcome, rules_changed(orchestrator, on, before));
+    answer(orchestrator, outcome, how.wait, || Ok(Json(Done {}).into_response())).await
 }
 
 fn segments(names: &[String]) -> Result<Vec<Segment>, Failure> {
@@ -250,10 +256,10 @@ fn tag_name(text: &str) -> Result<TagName, Failure> {
 #[utoipa::path(get, path = "/tags/{tag}/rules", tag = "tags", params(("tag" = String, Path)),
     responses((status = 200, body = Vec<RuleBody>)))]
 pub(super) async fn list_on_tag(
-    State(parts): State<Parts>,
+    State(orchestrator): State<Arc<Orchestrator>>,
     Path(tag): Path<String>,
 ) -> Result<Json<Vec<RuleBody>>, Failure> {
-    let rules = parts.orchestrator.tag_rules(&tag_name(&tag)?);
+    let rules = orchestrator.tag_rules(&tag_name(&tag)?);
     Ok(Json(rules.iter().map(|rule| RuleBody::from(PermitListRule::from(rule))).collect()))
 }
 
@@ -264,14 +270,14 @@ pub(super) async fn list_on_tag(
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn post_on_tag(
-    State(parts): State<Parts>,
+    State(orchestrator): State<Arc<Orchestrator>>,
     Path(tag): Path<String>,
     Query(how): Query<How>,
     Body(rules): Body<Vec<RuleBody>>,
 ) -> Result<Response, Failure> {
     let tag = tag_name(&tag)?;
     let rules = rules.into_iter().map(|rule| rule.rule(None)).collect::<Result<Vec<_>, _>>()?;
-    put_on(&parts, RuleHolder::Tag(tag), rules, &how).await
+    put_on(&orchestrator, RuleHolder::Tag(tag), rules, &how).await
 }
 
 /// Take rules off a tag.
@@ -281,11 +287,11 @@ pub(super) async fn post_on_tag(
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn delete_on_tag(
-    State(parts): State<Parts>,
+    State(orchestrator): State<Arc<Orchestrator>>,
     Path(tag): Path<String>,
     Query(how): Query<How>,
     Body(names): Body<Vec<String>>,
 ) -> Result<Response, Failure> {
     let tag = tag_name(&tag)?;
-    delete_on(&parts, RuleHolder::Tag(tag), &names, &how).await
+    delete_on(&orchestrator, RuleHolder::Tag(tag), &names, &how).await
 }

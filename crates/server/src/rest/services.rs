@@ -1,9 +1,12 @@
 //! `/services`.
 
+use std::sync::Arc;
+
 use axum::{
     Json,
     extract::{Path, Query, State, rejection::QueryRejection},
 };
+use drivers::services::Services;
 use serde::{Deserialize, Serialize};
 use tonic::Code;
 use utoipa::{IntoParams, ToSchema};
@@ -11,7 +14,6 @@ use wire::trestle::v1::{self, ExplainServiceRequest, explain_service_response::O
 
 use crate::{
     failure::{Failure, Problem},
-    parts::Parts,
     services_view as view,
 };
 
@@ -107,11 +109,11 @@ pub(super) struct ListQuery {
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn list(
-    State(parts): State<Parts>,
+    State(services): State<Arc<Services>>,
     query: Result<Query<ListQuery>, QueryRejection>,
 ) -> Result<Json<Vec<ServiceState>>, Failure> {
     let Query(query) = query.map_err(|err| Failure::new(Code::InvalidArgument, err.body_text()))?;
-    let services = view::list(&parts.services, &query.namespace);
+    let services = view::list(&services, &query.namespace);
     Ok(Json(services.into_iter().map(ServiceState::from).collect()))
 }
 
@@ -122,10 +124,10 @@ pub(super) async fn list(
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn get(
-    State(parts): State<Parts>,
+    State(services): State<Arc<Services>>,
     Path((namespace, name)): Path<(String, String)>,
 ) -> Result<Json<ServiceState>, Failure> {
-    Ok(Json(view::get(&parts.services, &namespace, &name)?.into()))
+    Ok(Json(view::get(&services, &namespace, &name)?.into()))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -182,7 +184,7 @@ pub(super) struct JudgedEndpoint {
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn explain(
-    State(parts): State<Parts>,
+    State(services): State<Arc<Services>>,
     query: Result<Query<ExplainQuery>, QueryRejection>,
 ) -> Result<Json<Explanation>, Failure> {
     let Query(query) = query.map_err(|err| Failure::new(Code::InvalidArgument, err.body_text()))?;
@@ -190,7 +192,7 @@ pub(super) async fn explain(
     let prefixes = pod_prefixes.split(',').filter(|text| !text.is_empty()).map(str::to_owned).collect();
     let request =
         ExplainServiceRequest { address, port, protocol, node, from, plane, pod_prefixes: prefixes };
-    let reply = view::explain(&parts.services, &request)?;
+    let reply = view::explain(&services, &request)?;
     let outcome = match reply.outcome() {
         Outcome::Balanced => "balanced",
         Outcome::Rejected => "rejected",

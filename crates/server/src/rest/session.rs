@@ -1,5 +1,7 @@
 //! `/session` and `/whoami`: how a browser becomes somebody, and who it is.
 
+use std::sync::Arc;
+
 use axum::{
     Json,
     extract::{Extension, Request, State},
@@ -15,12 +17,11 @@ use utoipa::ToSchema;
 use super::body::{Body, Done};
 use crate::{
     access::{
-        Caller, Credential, NewToken, changes,
+        Caller, Credential, Credentials, NewToken, changes,
         session::{SESSION, cookie, cookie_name},
     },
     audit,
     failure::{Failure, Problem},
-    parts::Parts,
 };
 
 /// What proves who the browser's user is: the code of a login link, or a bearer token.
@@ -54,20 +55,21 @@ impl Identity {
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn begin(
-    State(parts): State<Parts>,
+    State(credentials): State<Arc<Credentials>>,
+    State(secure): State<Secure>,
     headers: HeaderMap,
     uri: Uri,
     Body(Login { code, token }): Body<Login>,
 ) -> Result<Response, Failure> {
     let proven = |subject: &Subject| audit::begin(Some(subject));
     let (subject, made) = match (code.is_empty(), token.is_empty()) {
-        (false, true) => parts.credentials.redeem_login(&Secret::new(code), proven).await?,
+        (false, true) => credentials.redeem_login(&Secret::new(code), proven).await?,
         (true, false) => {
             let token = Secret::new(token.trim());
-            let (subject, _) = parts.credentials.check_token(&token, Timestamp::now())?;
+            let (subject, _) = credentials.check_token(&token, Timestamp::now())?;
             for_people(&subject)?;
             proven(&subject)?;
-            let made = parts.credentials.create_session(subject.clone()).await?;
+            let made = credentials.create_session(subject.clone()).await?;
             (subject, made)
         }
         _ => return Err(Failure::new(Code::InvalidArgument, "give a `code` or a `token`")),
@@ -75,7 +77,7 @@ pub(super) async fn begin(
     let NewToken { token, id, record } = made;
     audit::object(&subject);
     audit::changed(changes::token(&id, None, Some(&record)));
-    let cookie = set_cookie(&parts, &headers, &uri, token.expose(), SESSION.as_secs());
+    let cookie = set_cookie(secure, &headers, &uri, token.expose(), SESSION.as_secs());
     Ok(([(header::SET_COOKIE, cookie)], Json(Identity::new(&subject, "session"))).into_response())
 }
 
@@ -85,18 +87,18 @@ pub(super) async fn begin(
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn end(
-    State(parts): State<Parts>,
+    State(credentials): State<Arc<Credentials>>,
+    State(secure): State<Secure>,
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, Failure> {
-    let secure = !parts.config.plaintext_loopback;
-    if let (Some(Credential::Token(id)), Some(_)) = (&caller.credential, cookie(&request, secure)) {
+    if let (Some(Credential::Token(id)), Some(_)) = (&caller.credential, cookie(&request, secure.0)) {
         audit::object(&caller.subject);
-        let before = parts.credentials.token(id);
-        parts.credentials.revoke_token(id).await?;
+        let before = credentials.token(id);
+        credentials.revoke_token(id).await?;
         audit::changed(changes::token(id, before.as_deref(), None));
     }
-    let gone = set_cookie(&parts, request.headers(), request.uri(), "", 0);
+    let gone = set_cookie(secure, request.headers(), request.uri(), "", 0);
     Ok(([(header::SET_COOKIE, gone)], Json(Done {})).into_response())
 }
 
@@ -109,6 +111,10 @@ pub(super) async fn whoami(Extension(caller): Extension<Caller>) -> Json<Identit
     Json(Identity::new(&caller.subject, caller.proof.as_str()))
 }
 
+/// Whether listeners speak TLS, and so cookies are only ever sent over it.
+#[derive(Clone, Copy)]
+pub struct Secure(pub bool);
+
 fn for_people(subject: &Subject) -> Result<(), Failure> {
     match subject.role {
         Role::Admin | Role::Operator | Role::Viewer => Ok(()),
@@ -119,8 +125,13 @@ fn for_people(subject: &Subject) -> Result<(), Failure> {
     }
 }
 
-fn set_cookie(parts: &Parts, headers: &HeaderMap, uri: &Uri, value: &str, seconds: u64) -> HeaderValue {
-    let secure = !parts.config.plaintext_loopback;
+fn set_cookie(
+    Secure(secure): Secure,
+    headers: &HeaderMap,
+    uri: &Uri,
+    value: &str,
+    seconds: u64,
+) -> HeaderValue {
     let name = cookie_name(headers, uri, secure);
     let flag = if secure { "; Secure" } else { "" };
     let text = format!("{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{flag}");

@@ -1,6 +1,9 @@
 //! `/tickets` and `/consumers`: the calls of `trestle.v1.Storage`, as REST.
 
+use std::sync::Arc;
+
 use axum::{Json, extract::State};
+use drivers::storage::Storage;
 use serde::{Deserialize, Serialize};
 use tonic::Request;
 use utoipa::ToSchema;
@@ -14,7 +17,6 @@ use super::body::{Body, Done, Path};
 use crate::{
     failure::{Failure, Problem},
     grpc::storage::Service,
-    parts::Parts,
     views::{Consumer, Ticket},
 };
 
@@ -58,8 +60,10 @@ pub(super) struct NewSources {
     (status = 200, body = Vec<Ticket>),
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
-pub(super) async fn list_tickets(State(parts): State<Parts>) -> Result<Json<Vec<Ticket>>, Failure> {
-    let reply = service(&parts).list_tickets(Request::new(ListTicketsRequest {})).await?.into_inner();
+pub(super) async fn list_tickets(
+    State(storage): State<Option<Arc<Storage>>>,
+) -> Result<Json<Vec<Ticket>>, Failure> {
+    let reply = service(&storage).list_tickets(Request::new(ListTicketsRequest {})).await?.into_inner();
     Ok(Json(reply.tickets.into_iter().map(Into::into).collect()))
 }
 
@@ -69,11 +73,11 @@ pub(super) async fn list_tickets(State(parts): State<Parts>) -> Result<Json<Vec<
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn create_ticket(
-    State(parts): State<Parts>,
+    State(storage): State<Option<Arc<Storage>>>,
     Body(NewTicket { lifetime_seconds, limit, sources }): Body<NewTicket>,
 ) -> Result<Json<MadeTicket>, Failure> {
     let request = CreateTicketRequest { lifetime_seconds, limit, sources };
-    let reply = service(&parts).create_ticket(Request::new(request)).await?.into_inner();
+    let reply = service(&storage).create_ticket(Request::new(request)).await?.into_inner();
     Ok(Json(MadeTicket { ticket: reply.ticket.unwrap_or_default().into(), text: reply.text }))
 }
 
@@ -83,10 +87,10 @@ pub(super) async fn create_ticket(
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn revoke_ticket(
-    State(parts): State<Parts>,
+    State(storage): State<Option<Arc<Storage>>>,
     Path(id): Path<String>,
 ) -> Result<Json<Done>, Failure> {
-    service(&parts).revoke_ticket(Request::new(RevokeTicketRequest { id })).await?;
+    service(&storage).revoke_ticket(Request::new(RevokeTicketRequest { id })).await?;
     Ok(Json(Done {}))
 }
 
@@ -95,8 +99,10 @@ pub(super) async fn revoke_ticket(
     (status = 200, body = Vec<Consumer>),
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
-pub(super) async fn list_consumers(State(parts): State<Parts>) -> Result<Json<Vec<Consumer>>, Failure> {
-    let reply = service(&parts).list_consumers(Request::new(ListConsumersRequest {})).await?.into_inner();
+pub(super) async fn list_consumers(
+    State(storage): State<Option<Arc<Storage>>>,
+) -> Result<Json<Vec<Consumer>>, Failure> {
+    let reply = service(&storage).list_consumers(Request::new(ListConsumersRequest {})).await?.into_inner();
     Ok(Json(reply.consumers.into_iter().map(Into::into).collect()))
 }
 
@@ -106,10 +112,12 @@ pub(super) async fn list_consumers(State(parts): State<Parts>) -> Result<Json<Ve
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn get_consumer(
-    State(parts): State<Parts>,
+    State(storage): State<Option<Arc<Storage>>>,
     Path(id): Path<String>,
 ) -> Result<Json<Consumer>, Failure> {
-    Ok(Json(service(&parts).get_consumer(Request::new(GetConsumerRequest { id })).await?.into_inner().into()))
+    Ok(Json(
+        service(&storage).get_consumer(Request::new(GetConsumerRequest { id })).await?.into_inner().into(),
+    ))
 }
 
 /// Change a consumer's grant.
@@ -119,12 +127,12 @@ pub(super) async fn get_consumer(
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn resize_consumer(
-    State(parts): State<Parts>,
+    State(storage): State<Option<Arc<Storage>>>,
     Path(id): Path<String>,
     Body(NewCapacity { capacity }): Body<NewCapacity>,
 ) -> Result<Json<Consumer>, Failure> {
     let request = ResizeConsumerRequest { id, capacity };
-    Ok(Json(service(&parts).resize_consumer(Request::new(request)).await?.into_inner().into()))
+    Ok(Json(service(&storage).resize_consumer(Request::new(request)).await?.into_inner().into()))
 }
 
 /// Let a consumer through to the storage from these addresses and no others.
@@ -134,12 +142,12 @@ pub(super) async fn resize_consumer(
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn permit_consumer(
-    State(parts): State<Parts>,
+    State(storage): State<Option<Arc<Storage>>>,
     Path(id): Path<String>,
     Body(NewSources { sources }): Body<NewSources>,
 ) -> Result<Json<Consumer>, Failure> {
     let request = PermitConsumerRequest { id, sources };
-    Ok(Json(service(&parts).permit_consumer(Request::new(request)).await?.into_inner().into()))
+    Ok(Json(service(&storage).permit_consumer(Request::new(request)).await?.into_inner().into()))
 }
 
 /// Put a consumer off: its sessions end and its data is deleted.
@@ -148,13 +156,13 @@ pub(super) async fn permit_consumer(
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn offboard_consumer(
-    State(parts): State<Parts>,
+    State(storage): State<Option<Arc<Storage>>>,
     Path(id): Path<String>,
 ) -> Result<Json<Done>, Failure> {
-    service(&parts).offboard_consumer(Request::new(OffboardConsumerRequest { id })).await?;
+    service(&storage).offboard_consumer(Request::new(OffboardConsumerRequest { id })).await?;
     Ok(Json(Done {}))
 }
 
-fn service(parts: &Parts) -> Service {
-    Service(parts.storage.clone())
+fn service(storage: &Option<Arc<Storage>>) -> Service {
+    Service(storage.clone())
 }

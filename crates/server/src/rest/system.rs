@@ -1,22 +1,26 @@
 //! The controller itself: health, metrics, audit and the document.
 
+use std::sync::Arc;
+
 use axum::{
     Json,
     extract::{Query, State, rejection::QueryRejection},
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
+use drivers::{blocking, storage::Storage, tags::Tags};
 use serde::{Deserialize, Serialize};
+use store::Store;
 use tonic::Code;
+use transport::Hub;
 use utoipa::{IntoParams, ToSchema, openapi::OpenApi};
 
-use drivers::blocking;
-
 use crate::{
-    audit::{self, Record},
+    audit::{self, Audit, Record},
     failure::{Failure, Problem},
     grpc::audit::time,
-    parts::Parts,
+    metrics::Metrics,
+    serving::Serving,
 };
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -49,8 +53,8 @@ pub(super) async fn healthz() -> &'static str {
     (status = 200, body = Readiness),
     (status = 503, body = Readiness),
 ))]
-pub(super) async fn readyz(State(parts): State<Parts>) -> Response {
-    let problems = parts.serving.not_ready().await;
+pub(super) async fn readyz(State(serving): State<Arc<Serving>>) -> Response {
+    let problems = serving.not_ready().await;
     let ready = problems.is_empty();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(Readiness { ready, problems })).into_response()
@@ -61,17 +65,23 @@ pub(super) async fn readyz(State(parts): State<Parts>) -> Response {
     (status = 200, content_type = "application/openmetrics-text"),
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
-pub(super) async fn metrics(State(parts): State<Parts>) -> Response {
-    if let Ok(health) = parts.store.health().await {
-        parts.metrics.observe_store(&health);
+pub(super) async fn metrics(
+    State(metrics): State<Arc<Metrics>>,
+    State(store): State<Store>,
+    State(tags): State<Arc<Tags>>,
+    State(hub): State<Arc<Hub>>,
+    State(storage): State<Option<Arc<Storage>>>,
+) -> Response {
+    if let Ok(health) = store.health().await {
+        metrics.observe_store(&health);
     }
-    parts.metrics.observe_tags(&parts.tags.stats());
-    parts.metrics.observe_nodes(&parts.transport.hub.stats());
-    if let Some(storage) = &parts.storage {
-        parts.metrics.observe_storage(&storage.stats().await);
+    metrics.observe_tags(&tags.stats());
+    metrics.observe_nodes(&hub.stats());
+    if let Some(storage) = &storage {
+        metrics.observe_storage(&storage.stats().await);
     }
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, kind)], parts.metrics.render()).into_response()
+    ([(header::CONTENT_TYPE, kind)], metrics.render()).into_response()
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -107,14 +117,14 @@ pub(super) struct AuditQuery {
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn audit(
-    State(parts): State<Parts>,
+    State(audit): State<Arc<Audit>>,
     query: Result<Query<AuditQuery>, QueryRejection>,
 ) -> Result<Json<Vec<Record>>, Failure> {
     let Query(query) = query.map_err(|err| Failure::new(Code::InvalidArgument, err.body_text()))?;
     let AuditQuery { limit, id, caller, object, operation, result, since, until } = query;
     let (since, until) = (time("since", &since)?, time("until", &until)?);
     let query = audit::Query { id, caller, object, operation, result, since, until };
-    let found = blocking(move || parts.audit.find(query, limit.unwrap_or(100))).await;
+    let found = blocking(move || audit.find(query, limit.unwrap_or(100))).await;
     found
         .map(Json)
         .map_err(|err| Failure::new(Code::Internal, format!("the audit log cannot be read: {err}")))

@@ -1,5 +1,7 @@
 //! `/tags`.
 
+use std::sync::Arc;
+
 use ::tags::Request;
 use axum::{
     Json,
@@ -7,6 +9,10 @@ use axum::{
     extract::State,
     http::header,
     response::{IntoResponse, Response},
+};
+use drivers::{
+    blocking,
+    tags::{Tags, mapping, set},
 };
 use model::{Subscriber, TagName};
 use serde::{Deserialize, Serialize};
@@ -21,11 +27,6 @@ use super::body::{Body, Done, Path};
 use crate::{
     audit,
     failure::{Failure, Problem},
-    parts::Parts,
-};
-use drivers::{
-    blocking,
-    tags::{mapping, set},
 };
 
 /// A tag: a leaf has `uri` and/or `ip`, a group has `child_tags`.
@@ -61,8 +62,8 @@ impl From<Tag> for TagMapping {
     (status = 200, body = Vec<Tag>),
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
-pub(super) async fn list(State(parts): State<Parts>) -> Result<Response, Failure> {
-    let snapshot = parts.tags.snapshot()?;
+pub(super) async fn list(State(tags): State<Arc<Tags>>) -> Result<Response, Failure> {
+    let snapshot = tags.snapshot()?;
     json(move || {
         let tags = snapshot.graph.list("");
         Ok(tags
@@ -77,9 +78,9 @@ pub(super) async fn list(State(parts): State<Parts>) -> Result<Response, Failure
     (status = 200, body = Tag),
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
-pub(super) async fn get(State(parts): State<Parts>, Path(tag): Path<String>) -> Result<Response, Failure> {
+pub(super) async fn get(State(tags): State<Arc<Tags>>, Path(tag): Path<String>) -> Result<Response, Failure> {
     let tag = name(&tag)?;
-    let snapshot = parts.tags.snapshot()?;
+    let snapshot = tags.snapshot()?;
     json(move || {
         let view = snapshot.graph.get(&tag).map_err(not_found)?;
         Ok(Tag::from(TagMapping::from((tag, view.to_value()))))
@@ -93,11 +94,11 @@ pub(super) async fn get(State(parts): State<Parts>, Path(tag): Path<String>) -> 
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn delete(
-    State(parts): State<Parts>,
+    State(tags): State<Arc<Tags>>,
     Path(tag): Path<String>,
 ) -> Result<Json<Done>, Failure> {
     let tag = name(&tag)?;
-    ask(&parts, Request::DeleteTag { tag }).await
+    ask(&tags, Request::DeleteTag { tag }).await
 }
 
 /// Each distinct leaf and literal below a tag, once, sorted.
@@ -106,11 +107,11 @@ pub(super) async fn delete(
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn resolve_members(
-    State(parts): State<Parts>,
+    State(tags): State<Arc<Tags>>,
     Path(tag): Path<String>,
 ) -> Result<Response, Failure> {
     let tag = name(&tag)?;
-    let snapshot = parts.tags.snapshot()?;
+    let snapshot = tags.snapshot()?;
     json(move || {
         let resolved = snapshot.graph.resolve(&tag).map_err(not_found)?;
         Ok(resolved.iter().map(|member| Tag::from(mapping(member))).collect::<Vec<_>>())
@@ -125,7 +126,7 @@ pub(super) async fn resolve_members(
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn apply_members(
-    State(parts): State<Parts>,
+    State(tags): State<Arc<Tags>>,
     Path(tag): Path<String>,
     Body(mut body): Body<Tag>,
 ) -> Result<Json<Done>, Failure> {
@@ -138,7 +139,7 @@ pub(super) async fn apply_members(
     }
     body.name = tag;
     let (tag, value) = tag_value(body.into()).map_err(|err| Failure::invalid(&err))?;
-    ask(&parts, set(tag, value)).await
+    ask(&tags, set(tag, value)).await
 }
 
 /// Remove a member from a group. A prefix is written with `%2F` for its slash.
@@ -148,12 +149,12 @@ pub(super) async fn apply_members(
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn delete_member(
-    State(parts): State<Parts>,
+    State(tags): State<Arc<Tags>>,
     Path((tag, member)): Path<(String, String)>,
 ) -> Result<Json<Done>, Failure> {
     let mapping = TagMapping { tag_name: tag, child_tags: vec![member], uri: None, ip: None };
     let (tag, members) = tag_members(mapping).map_err(|err| Failure::invalid(&err))?;
-    ask(&parts, Request::DeleteMembers { tag, members }).await
+    ask(&tags, Request::DeleteMembers { tag, members }).await
 }
 
 /// Who is told when the tag changes.
@@ -162,10 +163,10 @@ pub(super) async fn delete_member(
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn subscribers(
-    State(parts): State<Parts>,
+    State(tags): State<Arc<Tags>>,
     Path(tag): Path<String>,
 ) -> Result<Json<Vec<String>>, Failure> {
-    let snapshot = parts.tags.snapshot()?;
+    let snapshot = tags.snapshot()?;
     let tag = name(&tag)?;
     let subscribers = snapshot.graph.subscribers(&tag).map_err(not_found)?;
     Ok(Json(subscribers.map(ToString::to_string).collect()))
@@ -178,11 +179,11 @@ pub(super) async fn subscribers(
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn subscribe(
-    State(parts): State<Parts>,
+    State(tags): State<Arc<Tags>>,
     Path((tag, subscriber)): Path<(String, String)>,
 ) -> Result<Json<Done>, Failure> {
     let (tag, subscriber) = (name(&tag)?, subscriber_name(&subscriber)?);
-    ask(&parts, Request::Subscribe { tag, subscriber }).await
+    ask(&tags, Request::Subscribe { tag, subscriber }).await
 }
 
 /// Tell it no more.
@@ -192,15 +193,15 @@ pub(super) async fn subscribe(
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn unsubscribe(
-    State(parts): State<Parts>,
+    State(tags): State<Arc<Tags>>,
     Path((tag, subscriber)): Path<(String, String)>,
 ) -> Result<Json<Done>, Failure> {
     let (tag, subscriber) = (name(&tag)?, subscriber_name(&subscriber)?);
-    ask(&parts, Request::Unsubscribe { tag, subscriber }).await
+    ask(&tags, Request::Unsubscribe { tag, subscriber }).await
 }
 
-async fn ask(parts: &Parts, request: Request) -> Result<Json<Done>, Failure> {
-    audit::changed(parts.tags.request(request).await?);
+async fn ask(tags: &Arc<Tags>, request: Request) -> Result<Json<Done>, Failure> {
+    audit::changed(tags.request(request).await?);
     Ok(Json(Done {}))
 }
 

@@ -1,6 +1,6 @@
 //! What people ask: who is in a group, which groups a Pod or an address is in, which rule decides between two Pods.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use axum::{
     body::Bytes,
@@ -8,6 +8,7 @@ use axum::{
     http::{HeaderMap, StatusCode},
     response::{IntoResponse as _, Response},
 };
+use drivers::policy::Policy;
 use model::policy::{antrea::NamespacedName, output::MemberKind};
 use policy::explain::{Endpoint, Evaluation};
 use tonic::Code;
@@ -17,13 +18,13 @@ use super::{
     reports::content_type,
     resources::{Pairs, accepted, not_synced, reply},
 };
-use crate::{failure::Failure, parts::Parts};
+use crate::failure::Failure;
 
 /// The place of a policy that isolates and has no rule for it: after all rules.
 const ISOLATION: i32 = i32::MAX;
 
 pub(super) async fn cluster_group_members(
-    state: State<Parts>,
+    state: State<Arc<Policy>>,
     Path(name): Path<String>,
     pairs: Pairs,
     headers: HeaderMap,
@@ -32,7 +33,7 @@ pub(super) async fn cluster_group_members(
 }
 
 pub(super) async fn group_members(
-    state: State<Parts>,
+    state: State<Arc<Policy>>,
     Path((namespace, name)): Path<(String, String)>,
     pairs: Pairs,
     headers: HeaderMap,
@@ -41,7 +42,7 @@ pub(super) async fn group_members(
 }
 
 fn members(
-    State(parts): State<Parts>,
+    State(policy): State<Arc<Policy>>,
     group: NamespacedName,
     pairs: Pairs,
     headers: &HeaderMap,
@@ -49,8 +50,8 @@ fn members(
     let Query(pairs) = pairs.map_err(|err| Failure::invalid(&err))?;
     let page = asked::Page::parse(pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())));
     let (page, encoding) = (page.map_err(|err| Failure::invalid(&err))?, accepted(headers)?);
-    check_synced(&parts)?;
-    let found = parts.policy.ask(|engine| engine.group_members(&group));
+    check_synced(&policy)?;
+    let found = policy.ask(|engine| engine.group_members(&group));
     let kind = if group.namespace.is_empty() { "ClusterGroup" } else { "Group" };
     let found = found.ok_or_else(|| not_found(kind, &group.namespace, &group.name))?;
     let body = asked::group_members(&group, &found.uid, &found.members, &found.ip_blocks, page, encoding);
@@ -58,19 +59,19 @@ fn members(
 }
 
 pub(super) async fn groups_of_pod(
-    State(parts): State<Parts>,
+    State(policy): State<Arc<Policy>>,
     Path((namespace, name)): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let encoding = accepted(&headers)?;
-    check_synced(&parts)?;
-    let found = parts.policy.ask(|engine| engine.groups_of_workload(MemberKind::Pod, &namespace, &name));
+    check_synced(&policy)?;
+    let found = policy.ask(|engine| engine.groups_of_workload(MemberKind::Pod, &namespace, &name));
     let groups = found.ok_or_else(|| not_found("Pod", &namespace, &name))?;
     Ok(reply(encoding, asked::groups_of_pod(&namespace, &name, &groups, encoding)))
 }
 
 pub(super) async fn groups_of_address(
-    State(parts): State<Parts>,
+    State(policy): State<Arc<Policy>>,
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
@@ -79,13 +80,13 @@ pub(super) async fn groups_of_address(
         let name: String = name.chars().take(64).collect();
         Failure::new(Code::InvalidArgument, format!("{name:?} is not an IP address"))
     })?;
-    check_synced(&parts)?;
-    let groups = parts.policy.ask(|engine| engine.groups_of_address(address));
+    check_synced(&policy)?;
+    let groups = policy.ask(|engine| engine.groups_of_address(address));
     Ok(reply(encoding, asked::groups_of_address(address, &groups, encoding)))
 }
 
 pub(super) async fn evaluate(
-    State(parts): State<Parts>,
+    State(policy): State<Arc<Policy>>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Failure> {
@@ -99,8 +100,8 @@ pub(super) async fn evaluate(
         let text = "request.source.pod and request.destination.pod each need a namespace and a name";
         return Err(Failure::new(Code::InvalidArgument, text));
     };
-    check_synced(&parts)?;
-    let found = parts.policy.ask(|engine| engine.evaluate(source, destination));
+    check_synced(&policy)?;
+    let found = policy.ask(|engine| engine.evaluate(source, destination));
     let found = found.map_err(|err| Failure::from_error(Code::NotFound, &err))?;
     evaluation.response = found.as_ref().map(response);
     let created = (StatusCode::CREATED, reply(encoding, document(json_for(encoding), &evaluation)));
@@ -136,8 +137,8 @@ fn response(evaluation: &Evaluation) -> proto::EvaluationResponse {
     }
 }
 
-fn check_synced(parts: &Parts) -> Result<(), Failure> {
-    if parts.policy.is_synced() { Ok(()) } else { Err(not_synced(NotSynced)) }
+fn check_synced(policy: &Arc<Policy>) -> Result<(), Failure> {
+    if policy.is_synced() { Ok(()) } else { Err(not_synced(NotSynced)) }
 }
 
 fn not_found(kind: &str, namespace: &str, name: &str) -> Failure {

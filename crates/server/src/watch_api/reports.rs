@@ -1,5 +1,7 @@
 //! What nodes report: how far they are with a policy, and what they counted.
 
+use std::sync::Arc;
+
 use axum::{
     Extension, Json,
     body::Bytes,
@@ -9,16 +11,16 @@ use axum::{
 };
 use model::policy::output::Identifier;
 use tonic::Code;
-use watch::{Report, discovery, proto, read_body};
+use watch::{Cache, Report, discovery, proto, read_body};
 
 use super::own_node;
-use crate::{access::Caller, failure::Failure, parts::Parts};
+use crate::{access::Caller, failure::Failure};
 
 /// Reports in one body: one per node, and a body that is larger is not a report.
 const MOST: usize = 10_000;
 
 pub(super) async fn policy_status(
-    State(parts): State<Parts>,
+    State(watch): State<Arc<Cache>>,
     Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
     headers: HeaderMap,
@@ -46,7 +48,7 @@ pub(super) async fn policy_status(
             is_failure: node.realization_failure,
             message: node.message,
         };
-        parts.watch.report(&node.node_name, &policy, report);
+        watch.report(&node.node_name, &policy, report);
     }
     Ok((StatusCode::CREATED, Json(discovery::status(201, "", ""))).into_response())
 }

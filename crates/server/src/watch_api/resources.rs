@@ -9,15 +9,15 @@ use axum::{
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse as _, Response},
 };
+use drivers::random;
 use futures::{Stream, StreamExt as _};
 use model::policy::output::Identifier;
 use prometheus_client::metrics::gauge::Gauge;
 use tonic::Code;
 use watch::{Encoding, NotSynced, Resource, View, encoding_for};
 
-use super::own_node;
-use crate::{access::Caller, failure::Failure, parts::Parts};
-use drivers::random;
+use super::{App, own_node};
+use crate::{access::Caller, failure::Failure};
 
 /// How long a watch lasts if the client does not say: between one and two of these, so that not all end at once.
 const LONGEST: u64 = 7200;
@@ -26,7 +26,7 @@ pub(super) type Pairs = Result<Query<Vec<(String, String)>>, QueryRejection>;
 
 pub(super) async fn list_or_watch(
     resource: Resource,
-    State(parts): State<Parts>,
+    State(app): State<App>,
     Extension(caller): Extension<Caller>,
     pairs: Pairs,
     headers: HeaderMap,
@@ -40,27 +40,27 @@ pub(super) async fn list_or_watch(
     check_node(&caller, resource, &query.view)?;
     let encoding = accepted(&headers)?;
     if !query.watch {
-        let body = parts.watch.list(resource, &query.view, encoding).map_err(not_synced)?;
+        let body = app.watch.list(resource, &query.view, encoding).map_err(not_synced)?;
         return Ok(reply(encoding, body));
     }
-    let watch = parts
+    let watch = app
         .watch
         .watch(resource, query.view, query.start, encoding, query.marks_initial_end)
         .map_err(|err| Failure::from_error(Code::OutOfRange, &err).with_status(StatusCode::GONE))?;
     let seconds =
         query.timeout_seconds.unwrap_or_else(|| LONGEST + u64::from_le_bytes(random::bytes()) % LONGEST);
-    Ok(stream(&parts, watch, encoding, Duration::from_secs(seconds)))
+    Ok(stream(&app, watch, encoding, Duration::from_secs(seconds)))
 }
 
 /// The headers go out at once; frames follow as there are any; the stream ends cleanly.
 fn stream(
-    parts: &Parts,
+    app: &App,
     watch: impl Stream<Item = bytes::Bytes> + Send + 'static,
     encoding: Encoding,
     lasts: Duration,
 ) -> Response {
-    let counted = Counted::new(&parts.metrics.watchers);
-    let stopping = parts.serving.streams();
+    let counted = Counted::new(&app.metrics.watchers);
+    let stopping = app.serving.streams();
     let end = async move {
         let _ = tokio::time::timeout(lasts, stopping.cancelled()).await;
     };
@@ -73,14 +73,14 @@ fn stream(
 
 pub(super) async fn get(
     resource: Resource,
-    State(parts): State<Parts>,
+    State(app): State<App>,
     Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let encoding = accepted(&headers)?;
     let node = own_node(&caller).map(Arc::from);
-    let found = parts.watch.get(resource, &Identifier::parse(&name), &node, encoding).map_err(not_synced)?;
+    let found = app.watch.get(resource, &Identifier::parse(&name), &node, encoding).map_err(not_synced)?;
     let body = found.ok_or_else(|| {
         let name: String = name.chars().take(256).collect();
         Failure::new(Code::NotFound, format!("{}.{} {name:?} not found", resource.plural(), watch::GROUP))

@@ -13,6 +13,7 @@ use std::{
 };
 
 use ::services::{Catalog, Entry};
+use drivers::services::Due;
 use model::service::{IngressMode, Protocol, Service, ServiceKind, ServiceName};
 use node_services::{EndpointInfo, Node, Store};
 use prost::Message as _;
@@ -20,8 +21,6 @@ use wire::localv1::{
     self, ClientIpAffinity, EmptyOp, Endpoint, EndpointScopes, IpFilter, IpSet, OpItem, PortMapping,
     PortName, Ref, ServiceIPs, Set, Value, op_item::Op, service::SessionAffinity,
 };
-
-use drivers::services::Due;
 
 /// Under this name endpoints give the port of a service that has no name for it.
 const UNNAMED: &str = "unnamed";

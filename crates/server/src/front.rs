@@ -1,0 +1,314 @@
+//! What callers meet: listeners, each with its routes, behind one gate.
+//!
+//! In: the drivers, and what stands before them (credentials, the record, readiness). Out: three listeners that serve.
+//! Holds: handles; every router gets those it needs. Not here: start and stop (`controller`).
+
+use std::{fs, net::SocketAddr, sync::Arc, time::Duration};
+
+use axum::{Router, middleware};
+use drivers::{Drivers, StoreKind, pki::Pki};
+use jiff::Timestamp;
+use life::Life;
+use tokio::{net::TcpListener, sync::Semaphore};
+use tokio_util::sync::CancellationToken;
+use tonic_health::{ServingStatus, server::HealthReporter};
+use tracing::info;
+
+use crate::{
+    about::About,
+    access::{
+        Credentials,
+        gate::{self, Gate},
+    },
+    audit::Audit,
+    config::Config,
+    explain::Explainer,
+    grpc,
+    limits::{self, Limits},
+    listen::Listener,
+    metrics::Metrics,
+    news::{self, News},
+    nodes::Nodes,
+    realisation::Realisations,
+    rest::{self, session::Secure},
+    revocation,
+    serving::{self, Serving},
+    tls::{Tls, TlsError},
+    watch_api,
+};
+
+/// How often readiness is told to gRPC health watchers.
+const HEALTH_INTERVAL: Duration = Duration::from_secs(2);
+
+/// What stands before the drivers.
+pub struct Front {
+    pub config: Config,
+    pub pki: Arc<Pki>,
+    pub credentials: Arc<Credentials>,
+    pub audit: Arc<Audit>,
+    pub serving: Arc<Serving>,
+    pub life: Life,
+    metrics: Arc<Metrics>,
+    news: Arc<News>,
+    started_at: Timestamp,
+}
+
+/// Bound, and not yet served.
+pub struct Sockets {
+    pub http: TcpListener,
+    pub grpc: TcpListener,
+    pub watch: TcpListener,
+}
+
+/// Where the listeners are.
+pub struct Addresses {
+    pub http: SocketAddr,
+    pub grpc: SocketAddr,
+    pub watch: SocketAddr,
+}
+
+impl Front {
+    pub fn new(
+        config: Config,
+        pki: Arc<Pki>,
+        audit: Arc<Audit>,
+        metrics: Arc<Metrics>,
+        drivers: &Drivers,
+        life: Life,
+    ) -> Self {
+        let credentials = Arc::new(Credentials::start(drivers.store.clone(), Arc::clone(&pki), &life));
+        let (hub, known) = (Arc::clone(&drivers.transport.hub), Arc::clone(&credentials));
+        life.spawn("revocation", async move { revocation::end_revoked(&hub, &known).await });
+        let followers = [drivers.tags.progress(), drivers.policy.progress()];
+        let rooms = serving::Rooms {
+            store: drivers.store.clone(),
+            policy: Arc::clone(&drivers.policy),
+            audit: Arc::clone(&audit),
+            hub: Arc::clone(&drivers.transport.hub),
+            followers: followers.into_iter().chain(credentials.progress()).collect(),
+        };
+        let bound = match &config.store {
+            StoreKind::Embedded => None,
+            StoreKind::Etcd(etcd) => Some(Duration::from_secs(etcd.max_staleness_seconds)),
+        };
+        let serving = Serving::start(rooms, bound, &life);
+        let (news, started_at) = (News::new(), Timestamp::now());
+        Self { config, pki, credentials, audit, serving, life, metrics, news, started_at }
+    }
+
+    /// Starts the listeners.
+    pub fn serve(&self, drivers: &Drivers, sockets: Sockets) -> Result<Addresses, TlsError> {
+        let Sockets { http, grpc, watch } = sockets;
+        let addr = |listener: &TcpListener, asked| listener.local_addr().unwrap_or(asked);
+        let listen = &self.config.listen;
+        let addresses = Addresses {
+            http: addr(&http, listen.http),
+            grpc: addr(&grpc, listen.grpc),
+            watch: addr(&watch, listen.watch),
+        };
+        let tls = self.tls()?;
+        let health = HealthReporter::new();
+        let telling = tell_health(Arc::clone(&self.serving), self.life.stopping(), health.clone());
+        self.life.spawn_to_end("health", telling);
+        let connections = Arc::new(Semaphore::new(self.config.limits.max_connections));
+        let (guard, max) = (self.guard(), self.config.limits.max_message_bytes);
+        let rest = rest::router(self.rest(drivers), max);
+        let watch_api = watch_api::router(self.watch_api(drivers), max);
+        let routers = [
+            ("http", http, rest::for_browsers(guard.around(rest))),
+            ("grpc", grpc, guard.around(grpc::router(self.grpc(drivers), health, max))),
+            ("watch", watch, watch_api::speak_kubernetes(guard.around(watch_api))),
+        ];
+        for (name, socket, router) in routers {
+            let listener = Listener {
+                name,
+                socket,
+                tls: tls.clone(),
+                router,
+                connections: Arc::clone(&connections),
+                metrics: Arc::clone(&self.metrics),
+            };
+            self.life.spawn_to_end(format!("listener {name}"), listener.serve(self.life.stopping()));
+        }
+        let Addresses { http, grpc, watch } = &addresses;
+        info!(%http, %grpc, %watch, "the controller listens");
+        Ok(addresses)
+    }
+
+    /// Everything is read and runs: callers are served, and pages are told of changes.
+    pub fn begin(&self, drivers: &Drivers) {
+        let rooms = news::Rooms {
+            tags: Arc::clone(&drivers.tags),
+            policy: Arc::clone(&drivers.policy),
+            orchestrator: Arc::clone(&drivers.orchestrator),
+            hub: Arc::clone(&drivers.transport.hub),
+            watch: Arc::clone(&drivers.watch),
+        };
+        self.news.start(rooms, self.audit.changes(), &drivers.store, &self.life);
+        self.serving.begin();
+    }
+
+    fn tls(&self) -> Result<Option<Arc<Tls>>, TlsError> {
+        if self.config.plaintext_loopback {
+            return Ok(None);
+        }
+        let names = self.config.certificate_names(host_name().as_deref());
+        let tls = Arc::new(Tls::new(Arc::clone(&self.pki), names, self.config.tls.clone())?);
+        let kept = Arc::clone(&tls);
+        self.life.spawn("certificate of the listeners", async move { kept.keep_fresh().await });
+        Ok(Some(tls))
+    }
+
+    fn guard(&self) -> Guard {
+        let limits = &self.config.limits;
+        let serving = Arc::clone(&self.serving);
+        Guard {
+            gate: Arc::new(Gate {
+                credentials: Arc::clone(&self.credentials),
+                audit: Arc::clone(&self.audit),
+                metrics: Arc::clone(&self.metrics),
+                refusal: Arc::new(move |operation, anyone| serving.refusal(operation, anyone)),
+                anonymous: self.config.anonymous_role,
+                secure: !self.config.plaintext_loopback,
+                max_body: limits.max_message_bytes,
+                life: self.life.clone(),
+            }),
+            limits: Arc::new(Limits::new(
+                limits.max_in_flight,
+                limits.request_timeout(),
+                Arc::clone(&self.metrics),
+            )),
+        }
+    }
+
+    fn about(&self, drivers: &Drivers) -> About {
+        About {
+            store: drivers.store.clone(),
+            kind: self.config.store.clone(),
+            policy: Arc::clone(&drivers.policy),
+            serving: Arc::clone(&self.serving),
+            started_at: self.started_at,
+        }
+    }
+
+    fn nodes(&self, drivers: &Drivers) -> Nodes {
+        Nodes {
+            hub: Arc::clone(&drivers.transport.hub),
+            credentials: Arc::clone(&self.credentials),
+            objects: drivers.objects.clone(),
+        }
+    }
+
+    fn rest(&self, drivers: &Drivers) -> rest::App {
+        rest::App {
+            about: self.about(drivers),
+            store: drivers.store.clone(),
+            tags: Arc::clone(&drivers.tags),
+            namespaces: drivers.namespaces.clone(),
+            orchestrator: Arc::clone(&drivers.orchestrator),
+            objects: drivers.objects.clone(),
+            policy: Arc::clone(&drivers.policy),
+            explainer: explainer(drivers),
+            realisations: realisations(drivers),
+            services: Arc::clone(&drivers.services),
+            storage: drivers.storage.clone(),
+            nodes: self.nodes(drivers),
+            hub: Arc::clone(&drivers.transport.hub),
+            credentials: Arc::clone(&self.credentials),
+            audit: Arc::clone(&self.audit),
+            metrics: Arc::clone(&self.metrics),
+            news: Arc::clone(&self.news),
+            serving: Arc::clone(&self.serving),
+            page: self.config.page,
+            secure: Secure(!self.config.plaintext_loopback),
+        }
+    }
+
+    fn grpc(&self, drivers: &Drivers) -> grpc::Rooms {
+        grpc::Rooms {
+            about: self.about(drivers),
+            store: drivers.store.clone(),
+            tags: Arc::clone(&drivers.tags),
+            namespaces: drivers.namespaces.clone(),
+            orchestrator: Arc::clone(&drivers.orchestrator),
+            objects: drivers.objects.clone(),
+            policy: Arc::clone(&drivers.policy),
+            explainer: explainer(drivers),
+            realisations: realisations(drivers),
+            services: Arc::clone(&drivers.services),
+            storage: drivers.storage.clone(),
+            nodes: self.nodes(drivers),
+            hub: Arc::clone(&drivers.transport.hub),
+            credentials: Arc::clone(&self.credentials),
+            ca_pem: self.pki.ca_pem().to_owned(),
+            audit: Arc::clone(&self.audit),
+            metrics: Arc::clone(&self.metrics),
+            serving: Arc::clone(&self.serving),
+            life: self.life.clone(),
+        }
+    }
+
+    fn watch_api(&self, drivers: &Drivers) -> watch_api::App {
+        watch_api::App {
+            policy: Arc::clone(&drivers.policy),
+            watch: Arc::clone(&drivers.watch),
+            metrics: Arc::clone(&self.metrics),
+            serving: Arc::clone(&self.serving),
+        }
+    }
+}
+
+fn explainer(drivers: &Drivers) -> Explainer {
+    Explainer {
+        orchestrator: Arc::clone(&drivers.orchestrator),
+        policy: Arc::clone(&drivers.policy),
+        enforced: drivers.enforced.clone(),
+    }
+}
+
+fn realisations(drivers: &Drivers) -> Realisations {
+    Realisations { hub: Arc::clone(&drivers.transport.hub), watch: Arc::clone(&drivers.watch) }
+}
+
+/// What is put around every router.
+struct Guard {
+    gate: Arc<Gate>,
+    limits: Arc<Limits>,
+}
+
+impl Guard {
+    fn around(&self, router: Router) -> Router {
+        router
+            .layer(middleware::from_fn_with_state(Arc::clone(&self.gate), gate::pass))
+            .layer(middleware::from_fn_with_state(Arc::clone(&self.limits), limits::keep))
+    }
+}
+
+/// Tells gRPC health watchers what `/readyz` says.
+async fn tell_health(serving: Arc<Serving>, stopping: CancellationToken, health: HealthReporter) {
+    let mut told = None;
+    while !stopping.is_cancelled() {
+        let ready = serving.not_ready().await.is_empty();
+        if told != Some(ready) {
+            told = Some(ready);
+            set_health(&health, if ready { ServingStatus::Serving } else { ServingStatus::NotServing }).await;
+        }
+        stopping.run_until_cancelled(tokio::time::sleep(HEALTH_INTERVAL)).await;
+    }
+    set_health(&health, ServingStatus::NotServing).await;
+}
+
+async fn set_health(health: &HealthReporter, status: ServingStatus) {
+    // The empty name stands for the server as a whole.
+    for service in std::iter::once(&"").chain(grpc::SERVED) {
+        health.set_service_status(service, status).await;
+    }
+}
+
+pub fn host_name() -> Option<String> {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    let name = name.trim();
+    // Names that no certificate can carry are left out rather than failing the start.
+    let legal = !name.is_empty() && name.split('.').all(|label| label.parse::<model::Segment>().is_ok());
+    legal.then(|| name.to_owned())
+}
