@@ -11,7 +11,7 @@ ONLY ?= store tags policy watch transport nft services orchestrator clouds stora
 # make up CLOUDS=sim plays in simulated public clouds.
 CLOUDS ?= linux
 
-.PHONY: up build page openapi pictures test lint bench oracle lab lab-clouds live-aws live-azure live-gcp live-ibm dist deny clean
+.PHONY: up build page openapi pictures test check bench oracle lab lab-clouds live-aws live-azure live-gcp live-ibm dist deny clean
 
 up: build ## Play the demonstration, with real packets if this is root; CLOUDS=sim plays in simulated public clouds. Ctrl-C takes everything away
 	@if [ "$$(id -u)" = 0 ] && [ "$(CLOUDS)" = linux ]; then scripts/test-deps scripts/demo.packages || echo "The demonstration says what it has to leave out."; fi
@@ -32,12 +32,10 @@ pictures: ## The README's pictures, and every view in every size under target/pi
 	TRESTLE_PICTURES=$(CURDIR)/target/pictures $(CARGO) test --locked -p trestle --test page -- --ignored pictures
 	scripts/pictures
 
-test: ## Everything that proves the project works; installs what it needs
-	scripts/test-deps
-	scripts/page --must --check
-	$(CARGO) test --workspace --locked
+test: ## Everything that proves the project works: format, licences, lints, every test. Installs what it needs
+	CARGO=$(CARGO) scripts/test
 
-lint: ## Format and lints
+check: ## Format and lints, of what has changed since they last passed: the loop while writing
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
