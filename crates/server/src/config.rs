@@ -8,7 +8,7 @@ use orchestrator::plan::{PoolError, Pools};
 use serde::Deserialize;
 use services::allot::{NodePorts, ParseNodePortsError, Ranges, RangesError};
 
-use crate::{audit::WhenUnwritable, storage::StorageConfig, tls::CertificateFiles};
+use crate::{audit::AuditConfig, storage::StorageConfig, tls::CertificateFiles};
 
 /// The configuration of a controller. Every key has a default but `data_dir`.
 #[derive(Clone, Debug, Deserialize)]
@@ -50,14 +50,6 @@ pub struct Config {
     /// Where Services get addresses and node ports.
     #[serde(default)]
     pub services: ServicesConfig,
-}
-
-/// How calls are recorded.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct AuditConfig {
-    /// What becomes of writes while their records cannot be written.
-    pub when_unwritable: WhenUnwritable,
 }
 
 /// Ranges for Services that come without addresses and node ports.

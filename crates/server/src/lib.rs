@@ -49,10 +49,10 @@ pub mod transport;
 pub mod views;
 mod watch_api;
 
-pub use audit::WhenUnwritable;
+pub use audit::{AuditConfig, WhenUnwritable};
 pub use config::{
-    AuditConfig, CloudConfig, Config, ConfigError, DuplicateNode, EtcdConfig, LimitsConfig, Listen,
-    NodesConfig, PluginConfig, StoreKind,
+    CloudConfig, Config, ConfigError, DuplicateNode, EtcdConfig, LimitsConfig, Listen, NodesConfig,
+    PluginConfig, StoreKind,
 };
 pub use controller::{Controller, StartError};
 pub use open_store::{OpenStoreError, RestoreStoreError, restore_store};

@@ -12,7 +12,7 @@ use tower::ServiceExt as _;
 use super::*;
 use crate::{
     access::{Credentials, table},
-    audit::{Audit, Query, WhenUnwritable},
+    audit::{Audit, AuditConfig, Query},
     life::Life,
     metrics::Metrics,
     pki::Pki,
@@ -26,7 +26,7 @@ fn gate(dir: &Path) -> Arc<Gate> {
     let pki = Pki::open(&dir.join("pki"), OffsetDateTime::UNIX_EPOCH).unwrap();
     Arc::new(Gate {
         credentials: Arc::new(Credentials::start(store, Arc::new(pki), &life)),
-        audit: Arc::new(Audit::open(dir, WhenUnwritable::Refuse, Arc::clone(&metrics)).unwrap()),
+        audit: Arc::new(Audit::open(dir, AuditConfig::default(), Arc::clone(&metrics)).unwrap()),
         metrics,
         anonymous: None,
         secure: true,
