@@ -123,13 +123,9 @@ impl Change {
 
 /// SHA-256 in hexadecimal of a document as JSON with sorted keys and no spaces.
 pub fn digest(document: &Value) -> String {
-    sha256(document.to_string().as_bytes())
-}
-
-/// SHA-256 in hexadecimal.
-pub fn sha256(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let pairs = Sha256::digest(bytes).into_iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    let hash = Sha256::digest(document.to_string().as_bytes());
+    let pairs = hash.into_iter().flat_map(|byte| [byte >> 4, byte & 15]);
     pairs.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
 }
 

@@ -9,9 +9,10 @@
 //! In: records from the gate. Out: records for those who ask, and whether the log is as it was written. Holds: the open
 //! log, what could not be written yet, and a thread that brings lines to the disk.
 //!
-//! An intent is in the file before the call has an effect, and on the disk before its reply: the disk is waited for
-//! while the call is carried out. If an intent cannot be written the call is refused, unless the configuration says
-//! otherwise. An outcome that cannot be written is held until it can.
+//! An intent is in the file before the call has an effect. It is on the disk a tenth of a second later, or, where the
+//! configuration says so, before the call's reply: the disk is then waited for while the call is carried out. If an
+//! intent cannot be written the call is refused, unless the configuration says otherwise. An outcome that cannot be
+//! written is held until it can.
 
 mod call;
 mod chain;
@@ -60,20 +61,40 @@ pub enum WhenUnwritable {
     Continue,
 }
 
+/// When records must be on the disk, so that they survive also a loss of power.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sync {
+    /// Within a tenth of a second, many at once.
+    #[default]
+    Soon,
+    /// A call's intent before its reply.
+    Call,
+}
+
+/// How calls are recorded.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AuditConfig {
+    /// What becomes of writes while their records cannot be written.
+    pub when_unwritable: WhenUnwritable,
+    pub sync: Sync,
+}
+
 /// The log of one data directory.
 pub struct Audit {
     shared: Arc<Shared>,
     keeper: Option<JoinHandle<()>>,
 }
 
-/// Where an intent is in the log; none if it could not be written and that is allowed.
+/// Where an intent is in the log; none if nobody is to wait until it is on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position(Option<u64>);
 
 impl Audit {
     /// Opens the log. That needs no room on the disk: if records cannot be written, [`Self::trouble`] says so.
-    pub fn open(dir: &Path, when_unwritable: WhenUnwritable, metrics: Arc<Metrics>) -> io::Result<Self> {
-        let shared = Arc::new(Shared::new(dir, when_unwritable, metrics));
+    pub fn open(dir: &Path, options: AuditConfig, metrics: Arc<Metrics>) -> io::Result<Self> {
+        let shared = Arc::new(Shared::new(dir, options, metrics));
         let keeping = Arc::clone(&shared);
         let keeper = std::thread::Builder::new().name("audit".to_owned()).spawn(move || keeping.keep())?;
         Ok(Self { shared, keeper: Some(keeper) })
@@ -94,7 +115,7 @@ impl Audit {
         self.shared.conclude(record.lines());
     }
 
-    /// Waits until an intent is on the disk.
+    /// Waits until an intent is on the disk, where that is asked for.
     pub async fn durable(&self, position: Position) {
         let Position(Some(count)) = position else { return };
         // The sender lives in self, so the wait cannot fail.

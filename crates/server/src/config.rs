@@ -10,7 +10,7 @@ use model::{Role, Segment};
 use orchestrator::plan::{PoolError, Pools};
 use serde::Deserialize;
 
-use crate::audit::WhenUnwritable;
+use crate::audit::AuditConfig;
 
 /// The configuration of a controller. Every key has a default but `data_dir`.
 #[derive(Clone, Debug, Deserialize)]
@@ -55,14 +55,6 @@ pub struct Config {
     /// The page's files, from whoever starts the controller: a change of the page is no change of this room.
     #[serde(skip, default = "no_page")]
     pub page: Page,
-}
-
-/// How calls are recorded.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct AuditConfig {
-    /// What becomes of writes while their records cannot be written.
-    pub when_unwritable: WhenUnwritable,
 }
 
 /// A file of the page.

@@ -96,7 +96,7 @@ impl Controller {
         let pki = Arc::new(Pki::open(&data_dir.join("pki"), OffsetDateTime::from(SystemTime::now()))?);
         let life = Life::default();
         let metrics = Metrics::new();
-        let audit = Audit::open(&data_dir, config.audit.when_unwritable, Arc::clone(&metrics));
+        let audit = Audit::open(&data_dir, config.audit, Arc::clone(&metrics));
         let audit = Arc::new(audit.map_err(in_data_dir)?);
         audit.start();
         let mut drivers = Drivers::start(options(&config, sources, store, &pki)?, &life).await?;

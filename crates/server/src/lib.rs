@@ -35,8 +35,8 @@ mod tls;
 pub mod views;
 mod watch_api;
 
-pub use audit::WhenUnwritable;
-pub use config::{AuditConfig, Config, ConfigError, LimitsConfig, Listen, Page, PageFile};
+pub use audit::{AuditConfig, WhenUnwritable};
+pub use config::{Config, ConfigError, LimitsConfig, Listen, Page, PageFile};
 pub use controller::{Controller, StartError};
 pub use drivers::{
     CertificateFiles, CloudConfig, DuplicateNode, EtcdConfig, NodesConfig, OpenStoreError, PluginConfig,

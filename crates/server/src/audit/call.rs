@@ -70,7 +70,7 @@ impl Call {
         CALL.scope(self, handler).await
     }
 
-    /// Writes the outcome; returns when the intent is on the disk.
+    /// Writes the outcome; returns when the intent is on the disk, where that is asked for.
     pub async fn conclude(&self, code: Code, note: &str) {
         let (mut record, begun) = {
             let mut state = self.state.lock();

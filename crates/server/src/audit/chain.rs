@@ -5,8 +5,10 @@
 //!   {"n":2,"prev":"8f1…c","id":…}  ◄────────────────────────┘     the newest hash is the head, kept in a file beside
 //! ```
 
-use model::change::sha256;
+use aws_lc_rs::digest;
 use serde::{Deserialize, Serialize};
+
+use crate::pki::hex;
 
 /// What the first line carries.
 pub const START: &str = "0000000000000000000000000000000000000000000000000000000000000000";
@@ -43,6 +45,11 @@ impl Link {
     pub fn head(&self, line: &[u8]) -> Head {
         Head { count: self.n, hash: sha256(line) }
     }
+}
+
+/// SHA-256 in hexadecimal.
+fn sha256(line: &[u8]) -> String {
+    hex(digest::digest(&digest::SHA256, line).as_ref())
 }
 
 /// Where a chain goes on: from its last line, and the head that was kept beside it. If the two do not agree, it goes on

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 use super::{
-    WhenUnwritable,
+    AuditConfig, Sync, WhenUnwritable,
     chain::Head,
     log::{HeadFile, Log},
     query::START,
@@ -28,6 +28,8 @@ use crate::metrics::Metrics;
 
 /// How often the thread looks around: for what can be written again, quotas that end, lines nobody waits for.
 const TICK: Duration = Duration::from_secs(1);
+/// Lines written within this time go to the disk together, unless somebody waits for them.
+const SYNC: Duration = Duration::from_millis(100);
 /// Refusals a minute that are written down: of each caller, and of all strangers together.
 const PER_CALLER: u32 = 30;
 const PER_STRANGERS: u32 = 60;
@@ -36,7 +38,7 @@ const MAX_HELD: usize = 10_000;
 
 pub struct Shared {
     pub dir: PathBuf,
-    when_unwritable: WhenUnwritable,
+    options: AuditConfig,
     metrics: Arc<Metrics>,
     state: Mutex<State>,
     /// The thread has something to do.
@@ -53,6 +55,8 @@ struct State {
     trouble: Option<Trouble>,
     /// Somebody waits for the disk up to this record.
     wanted: u64,
+    /// The thread has nothing to do until something is written.
+    dozes: bool,
     refusals: Quota<Subject>,
     strange: Quota<()>,
     strangers: Strangers,
@@ -70,7 +74,7 @@ struct Trouble {
 }
 
 impl Shared {
-    pub fn new(dir: &Path, when_unwritable: WhenUnwritable, metrics: Arc<Metrics>) -> Self {
+    pub fn new(dir: &Path, options: AuditConfig, metrics: Arc<Metrics>) -> Self {
         let log = Log::open(dir);
         let synced = log.head().count;
         let state = State {
@@ -78,6 +82,7 @@ impl Shared {
             held: VecDeque::new(),
             trouble: None,
             wanted: 0,
+            dozes: false,
             refusals: Quota::new(PER_CALLER),
             strange: Quota::new(PER_STRANGERS),
             strangers: Strangers::new(dir),
@@ -85,7 +90,7 @@ impl Shared {
         };
         Self {
             dir: dir.to_owned(),
-            when_unwritable,
+            options,
             metrics,
             state: Mutex::new(state),
             woken: Condvar::new(),
@@ -115,15 +120,19 @@ impl Shared {
         };
         let why = match written {
             Ok(()) => {
-                state.wanted = state.log.head().count;
+                let count = state.log.head().count;
+                if self.options.sync == Sync::Soon {
+                    return Ok(None);
+                }
+                state.wanted = count;
                 self.woken.notify_one();
-                return Ok(Some(state.wanted));
+                return Ok(Some(count));
             }
             Err(why) => why,
         };
         self.metrics.audit_failures.inc();
         let trouble = state.trouble.as_mut();
-        match self.when_unwritable {
+        match self.options.when_unwritable {
             WhenUnwritable::Continue => {
                 trouble.into_iter().for_each(|trouble| trouble.lost += 1);
                 Ok(None)
@@ -167,7 +176,8 @@ impl Shared {
 
     pub fn trouble(&self) -> Option<String> {
         let state = self.state.lock();
-        let trouble = state.trouble.as_ref().filter(|_| self.when_unwritable == WhenUnwritable::Refuse)?;
+        let trouble =
+            state.trouble.as_ref().filter(|_| self.options.when_unwritable == WhenUnwritable::Refuse)?;
         let path = state.log.path();
         Some(format!(
             "writes are refused: audit records cannot be written to {}: {}",
@@ -198,6 +208,9 @@ impl Shared {
                     warn!(since = %trouble.since, refused = trouble.refused, "audit records can be written again");
                 }
                 self.changes.send_modify(|count| *count += 1);
+                if state.dozes {
+                    self.woken.notify_one();
+                }
                 Ok(())
             }
             Err(err) => {
@@ -228,19 +241,25 @@ impl Shared {
         let mut ticked = Instant::now();
         loop {
             let mut state = self.state.lock();
+            let is_new = state.log.head().count > *self.synced.borrow();
             if !state.stop && state.wanted <= *self.synced.borrow() {
-                self.woken.wait_for(&mut state, TICK.saturating_sub(ticked.elapsed()));
+                state.dozes = !is_new;
+                let patience = if is_new { SYNC } else { TICK.saturating_sub(ticked.elapsed()) };
+                let timed_out = self.woken.wait_for(&mut state, patience).timed_out();
+                let dozed = std::mem::take(&mut state.dozes);
+                if dozed && !timed_out && !state.stop && state.wanted <= *self.synced.borrow() {
+                    // Something was written. What comes soon after goes to the disk with it.
+                    continue;
+                }
             }
             let is_tick = ticked.elapsed() >= TICK || state.stop;
             if is_tick {
                 ticked = Instant::now();
                 self.tick(&mut state, Timestamp::now());
             }
-            // What nobody waits for goes with what somebody does, or with the tick.
-            let is_due = is_tick || state.wanted > *self.synced.borrow();
             let retry = state.trouble.as_ref().is_some_and(|trouble| trouble.is_of_sync);
             let is_new = |head: &Head| head.count > *self.synced.borrow() || retry;
-            let written = state.log.written().filter(|(_, head)| is_due && is_new(head));
+            let written = state.log.written().filter(|(_, head)| is_new(head));
             let stop = state.stop;
             drop(state);
             if let Some((file, head)) = written {

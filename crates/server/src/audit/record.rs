@@ -32,10 +32,12 @@ pub enum Phase {
 pub struct Record {
     /// Empty in lines of early versions.
     #[serde(default)]
+    #[schema(required = true)]
     pub id: String,
     #[schema(value_type = String)]
     pub time: Timestamp,
     #[serde(default)]
+    #[schema(required = true)]
     pub phase: Phase,
     /// Who called; absent if the caller was not known.
     #[schema(value_type = Option<Object>)]
@@ -48,7 +50,8 @@ pub struct Record {
     pub object: String,
     /// The gRPC code, for example `OK`; of a call without outcome `RUNNING`, or `UNFINISHED` if the controller ended
     /// before it.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(default)]
+    #[schema(required = true)]
     pub result: String,
     /// What became of each object.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

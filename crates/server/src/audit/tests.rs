@@ -9,8 +9,9 @@ use model::{
 
 use super::{files::log_path, record::new_id, *};
 
-fn open(dir: &Path, when: WhenUnwritable) -> Audit {
-    Audit::open(dir, when, Metrics::new()).unwrap()
+fn open(dir: &Path, when_unwritable: WhenUnwritable) -> Audit {
+    let options = AuditConfig { when_unwritable, sync: Sync::Call };
+    Audit::open(dir, options, Metrics::new()).unwrap()
 }
 
 fn record(phase: Phase, id: &str) -> Record {
@@ -44,6 +45,18 @@ async fn a_call_is_on_the_disk_before_its_reply_and_told_once() {
     assert_eq!(audit.head(), head);
     let report = audit.verify().unwrap();
     assert_eq!((report.records, report.findings), (2, vec![]));
+}
+
+#[test]
+fn what_nobody_waits_for_is_on_the_disk_soon_and_its_head_beside_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let audit = Audit::open(dir.path(), AuditConfig::default(), Metrics::new()).unwrap();
+    for n in 0..3 {
+        audit.intend(record(Phase::Intent, &n.to_string())).unwrap();
+        let kept = || files::read_head(dir.path()).unwrap();
+        wait_for("the head is not kept", || kept() == Some(audit.head()));
+    }
+    assert_eq!(audit.head().count, 3);
 }
 
 /// A log that cannot be written: its file is a directory.

@@ -13,7 +13,7 @@ use tower::ServiceExt as _;
 use super::*;
 use crate::{
     access::{Credentials, table},
-    audit::{Audit, Query, WhenUnwritable},
+    audit::{Audit, AuditConfig, Query},
     metrics::Metrics,
     pki::Pki,
 };
@@ -27,7 +27,7 @@ fn gate(dir: &Path) -> Arc<Gate> {
     Arc::new(Gate {
         refusal: Arc::new(|_, _| None),
         credentials: Arc::new(Credentials::start(store, Arc::new(pki), &life)),
-        audit: Arc::new(Audit::open(dir, WhenUnwritable::Refuse, Arc::clone(&metrics)).unwrap()),
+        audit: Arc::new(Audit::open(dir, AuditConfig::default(), Arc::clone(&metrics)).unwrap()),
         metrics,
         anonymous: None,
         secure: true,
