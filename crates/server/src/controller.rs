@@ -129,7 +129,11 @@ impl Controller {
             store: store.clone(),
             policy: Arc::clone(&drivers.policy),
             hub: Arc::clone(&drivers.transport.hub),
-            followers: followers.into_iter().chain(credentials.progress()).collect(),
+            followers: followers
+                .into_iter()
+                .chain(credentials.progress())
+                .chain(drivers.peers.progress())
+                .collect(),
         };
         let bound = match &config.store {
             StoreKind::Embedded => None,
@@ -148,6 +152,7 @@ impl Controller {
             namespaces: drivers.namespaces.clone(),
             orchestrator: Arc::clone(&drivers.orchestrator),
             transport: Arc::clone(&drivers.transport),
+            peers: Arc::clone(&drivers.peers),
             credentials,
             config: Arc::new(config),
             store,
@@ -166,7 +171,7 @@ impl Controller {
             fault = life.faulted() => return Err(StartError::Fault(fault)),
         }
         ensure_first_token(parts).await?;
-        drivers.run(&parts.config.clouds, leader_name(&parts.config), &life).await?;
+        drivers.run(&parts.config.clouds, name_for_people(&parts.config), &life).await?;
         News::start(parts);
         parts.serving.begin();
         info!("everything stored is read; callers are served");
@@ -363,10 +368,10 @@ async fn set_health(health: &HealthReporter, status: ServingStatus) {
     }
 }
 
-/// What people are told to go to while this controller leads.
-fn leader_name(config: &Config) -> String {
+/// What people know this controller by, where there are several.
+fn name_for_people(config: &Config) -> String {
     let host = host_name().unwrap_or_else(|| "a host without a name".to_owned());
-    format!("the controller on {host} with gRPC at {}, process {}", config.listen.grpc, std::process::id())
+    format!("{host}, gRPC at {}, process {}", config.listen.grpc, std::process::id())
 }
 
 fn host_name() -> Option<String> {

@@ -168,7 +168,9 @@ fn of_nodes(parts: &Parts) -> u64 {
         let revisions = (session.revision.0, session.sent.0, session.applied.map(|applied| applied.0));
         (&session.name, session.connected, revisions, session.errors.len(), session.lag.as_secs())
     });
-    digest(&seen.collect::<Vec<_>>())
+    // What other controllers say of theirs changes with this.
+    let elsewhere = parts.peers.progress().and_then(|progress| progress.reached());
+    digest(&(elsewhere, seen.collect::<Vec<_>>()))
 }
 
 fn digest(value: &impl std::hash::Hash) -> u64 {

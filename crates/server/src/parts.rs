@@ -10,8 +10,8 @@ use crate::{
     access::Credentials, audit::Audit, config::Config, metrics::Metrics, news::News, serving::Serving,
 };
 use drivers::{
-    namespaces::Namespaces, objects::Objects, pki::Pki, policy::Policy, services::Services, storage::Storage,
-    tags::Tags, transport::Transport,
+    namespaces::Namespaces, objects::Objects, peers::Peers, pki::Pki, policy::Policy, services::Services,
+    storage::Storage, tags::Tags, transport::Transport,
 };
 use life::Life;
 
@@ -32,6 +32,7 @@ pub struct Parts {
     pub credentials: Arc<Credentials>,
     pub storage: Option<Arc<Storage>>,
     pub transport: Arc<Transport>,
+    pub peers: Arc<Peers>,
     pub audit: Arc<Audit>,
     pub pki: Arc<Pki>,
     pub metrics: Arc<Metrics>,

@@ -13,6 +13,7 @@ use watch::{Report, discovery, proto, read_body};
 
 use super::own_node;
 use crate::{access::Caller, failure::Failure, parts::Parts};
+use drivers::peers::millis;
 
 /// Reports in one body: one per node, and a body that is larger is not a report.
 const MOST: usize = 10_000;
@@ -46,7 +47,7 @@ pub(super) async fn policy_status(
             is_failure: node.realization_failure,
             message: node.message,
         };
-        parts.watch.report(&node.node_name, &policy, report);
+        parts.watch.report(&node.node_name, &policy, report, millis());
     }
     Ok((StatusCode::CREATED, Json(discovery::status(201, "", ""))).into_response())
 }
