@@ -14,6 +14,7 @@ use crate::{
     namespaces::{NamespaceError, Namespaces},
     objects::{Objects, ObjectsError},
     orchestration::{self, CloudsError},
+    peers::{self, Peers},
     pki::Pki,
     policy::{Consumer, ObjectFollower, Policy, WatchFeed},
     services::Services,
@@ -64,6 +65,7 @@ pub struct Drivers {
     pub services: Arc<Services>,
     pub watch: Arc<::watch::Cache>,
     pub transport: Arc<Transport>,
+    pub peers: Arc<Peers>,
     pub storage: Option<Arc<Storage>>,
     enforcer: Enforcer,
     kind: StoreKind,
@@ -100,8 +102,15 @@ impl Drivers {
         ];
         let services = Services::new();
         let followers: Vec<Box<dyn ObjectFollower>> = vec![services.follower(transport.services_source())];
+        let policy = Policy::start(&objects, consumers, followers, life);
+        let rooms = peers::Rooms {
+            policy: Arc::clone(&policy),
+            hub: Arc::clone(&transport.hub),
+            watch: Arc::clone(&cache),
+        };
         Ok(Self {
-            policy: Policy::start(&objects, consumers, followers, life),
+            peers: Peers::start(&store, &kind, rooms, life),
+            policy,
             enforced: enforcer.reached(),
             store,
             tags,
@@ -118,8 +127,7 @@ impl Drivers {
         })
     }
 
-    /// Starts to make things true, once everything is loaded. `name` is what people are told to go to while this
-    /// controller leads.
+    /// Starts to make things true, once everything is loaded. `name` is what people know this controller by.
     pub async fn run(
         &mut self,
         clouds: &[CloudConfig],
@@ -135,7 +143,9 @@ impl Drivers {
         };
         std::mem::take(&mut self.enforcer).start(rooms, life).await;
         orchestration::add_clouds(&self.orchestrator, clouds, &self.data_dir, life).await?;
-        orchestration::run(Arc::clone(&self.orchestrator), &self.store, &self.kind, name, life);
+        self.peers.publish(name.clone(), life);
+        let leader = format!("the controller on {name}");
+        orchestration::run(Arc::clone(&self.orchestrator), &self.store, &self.kind, leader, life);
         if let Some(storage) = &self.storage {
             storage.run(life);
         }

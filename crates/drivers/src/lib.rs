@@ -5,8 +5,9 @@
 //!     ▲        │                           ▼
 //!     │        ├─────► policy ─► transport, watch, enforcer ─► orchestrator ─► clouds
 //!     │        │          └────► services ─► transport              │
-//!     │        └─────► mirror (tokens, certificates)                ▼
-//!     └── objects, namespaces, storage ◄───────────────────────── leader
+//!     │        ├─────► mirror (tokens, certificates)                ▼
+//!     ├── objects, namespaces, storage ◄───────────────────────── leader
+//!     └───────► peers (what nodes of other controllers have)
 //! ```
 //!
 //! In: an open store, and what each driver is told at start ([`Options`]). Out: handles ([`Drivers`]) to ask and to change
@@ -26,6 +27,7 @@ pub mod namespaces;
 pub mod objects;
 mod open_store;
 pub mod orchestration;
+pub mod peers;
 pub mod pki;
 pub mod policy;
 pub mod private_file;

@@ -19,7 +19,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
 
@@ -88,6 +88,8 @@ pub struct Policy {
     progress: Progress,
     /// Objects told since the state was last told anew: how far a start is.
     read: AtomicUsize,
+    /// The revision of the newest change among those taken in.
+    changed: AtomicU64,
     derived: mpsc::UnboundedSender<Derived>,
 }
 
@@ -113,6 +115,7 @@ impl Policy {
             states: Mutex::default(),
             progress: objects.progress(),
             read: AtomicUsize::new(0),
+            changed: AtomicU64::new(0),
             derived,
         });
         let driver = Driver {
@@ -136,6 +139,12 @@ impl Policy {
     /// How far the engine follows the store.
     pub fn progress(&self) -> Progress {
         self.progress.clone()
+    }
+
+    /// The newest change of objects that consumers have, or are about to have. Unlike what [`Self::progress`] has reached,
+    /// which may be any revision at which the whole state was read, it is one that every follower of the objects reaches.
+    pub fn newest_change(&self) -> Revision {
+        Revision(self.changed.load(Relaxed))
     }
 
     /// Waits until a change of objects is in the engine and with its consumers.
@@ -240,12 +249,14 @@ impl Driver {
             }
             Step::Apply(entry) => {
                 self.policy.read.fetch_add(1, Relaxed);
+                self.policy.changed.fetch_max(entry.modified.0, Relaxed);
                 match objects::read(&entry)? {
                     Ok(stored) => self.apply(stored.id(), Some(stored.document.object()), None),
                     Err(told) => self.apply(&told.id, told.stand_in.as_ref(), Some(told.told())),
                 }
             }
-            Step::Delete { key, .. } => {
+            Step::Delete { key, revision } => {
+                self.policy.changed.fetch_max(revision.0, Relaxed);
                 if let Some(id) = objects::read_key(&key) {
                     self.delete(&id);
                 }

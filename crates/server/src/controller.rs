@@ -108,7 +108,7 @@ impl Controller {
             fault = front.life.faulted() => return Err(StartError::Fault(fault)),
         }
         ensure_first_token(&front).await?;
-        drivers.run(&front.config.clouds, leader_name(&front.config), &front.life).await?;
+        drivers.run(&front.config.clouds, name_for_people(&front.config), &front.life).await?;
         front.begin(&drivers);
         info!("everything stored is read; callers are served");
         Ok(Self { front, drivers, addresses })
@@ -233,8 +233,8 @@ fn first_administrator() -> Subject {
     Subject { role: Role::Admin, name: "admin".parse().expect("it is a legal name") }
 }
 
-/// What people are told to go to while this controller leads.
-fn leader_name(config: &Config) -> String {
+/// What people know this controller by, where there are several.
+fn name_for_people(config: &Config) -> String {
     let host = host_name().unwrap_or_else(|| "a host without a name".to_owned());
-    format!("the controller on {host} with gRPC at {}, process {}", config.listen.grpc, std::process::id())
+    format!("{host}, gRPC at {}, process {}", config.listen.grpc, std::process::id())
 }

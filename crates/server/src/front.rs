@@ -85,7 +85,11 @@ impl Front {
             policy: Arc::clone(&drivers.policy),
             audit: Arc::clone(&audit),
             hub: Arc::clone(&drivers.transport.hub),
-            followers: followers.into_iter().chain(credentials.progress()).collect(),
+            followers: followers
+                .into_iter()
+                .chain(credentials.progress())
+                .chain(drivers.peers.progress())
+                .collect(),
         };
         let bound = match &config.store {
             StoreKind::Embedded => None,
@@ -142,6 +146,7 @@ impl Front {
             policy: Arc::clone(&drivers.policy),
             orchestrator: Arc::clone(&drivers.orchestrator),
             hub: Arc::clone(&drivers.transport.hub),
+            peers: Arc::clone(&drivers.peers),
             watch: Arc::clone(&drivers.watch),
         };
         self.news.start(rooms, self.audit.changes(), &drivers.store, &self.life);
@@ -194,6 +199,7 @@ impl Front {
     fn nodes(&self, drivers: &Drivers) -> Nodes {
         Nodes {
             hub: Arc::clone(&drivers.transport.hub),
+            peers: Arc::clone(&drivers.peers),
             credentials: Arc::clone(&self.credentials),
             objects: drivers.objects.clone(),
         }
@@ -267,7 +273,11 @@ fn explainer(drivers: &Drivers) -> Explainer {
 }
 
 fn realisations(drivers: &Drivers) -> Realisations {
-    Realisations { hub: Arc::clone(&drivers.transport.hub), watch: Arc::clone(&drivers.watch) }
+    Realisations {
+        hub: Arc::clone(&drivers.transport.hub),
+        peers: Arc::clone(&drivers.peers),
+        watch: Arc::clone(&drivers.watch),
+    }
 }
 
 /// What is put around every router.

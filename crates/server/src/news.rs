@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use drivers::{policy::Policy, random, tags::Tags};
+use drivers::{peers::Peers, policy::Policy, random, tags::Tags};
 use life::Life;
 use orchestrator::execute::Orchestrator;
 use store::{
@@ -76,6 +76,7 @@ pub struct Rooms {
     pub policy: Arc<Policy>,
     pub orchestrator: Arc<Orchestrator>,
     pub hub: Arc<Hub>,
+    pub peers: Arc<Peers>,
     pub watch: Arc<::watch::Cache>,
 }
 
@@ -161,20 +162,22 @@ async fn look(news: Arc<News>, rooms: Rooms) {
                 news.raise(&[noun]);
             }
         };
-        let seen = of_nodes(&rooms.hub);
+        let seen = of_nodes(&rooms);
         tell(Noun::Nodes, &mut nodes, seen);
         tell(Noun::Realisation, &mut reports, digest(&(seen, rooms.watch.reports())));
         tell(Noun::Resources, &mut troubles, digest(&rooms.orchestrator.troubles()));
     }
 }
 
-fn of_nodes(hub: &Hub) -> u64 {
-    let sessions = hub.sessions();
+fn of_nodes(rooms: &Rooms) -> u64 {
+    let sessions = rooms.hub.sessions();
     let seen = sessions.iter().map(|session| {
         let revisions = (session.revision.0, session.sent.0, session.applied.map(|applied| applied.0));
         (&session.name, session.connected, revisions, session.errors.len(), session.lag.as_secs())
     });
-    digest(&seen.collect::<Vec<_>>())
+    // What other controllers say of theirs changes with this.
+    let elsewhere = rooms.peers.progress().and_then(|progress| progress.reached());
+    digest(&(elsewhere, seen.collect::<Vec<_>>()))
 }
 
 fn digest(value: &impl std::hash::Hash) -> u64 {

@@ -1,11 +1,12 @@
-//! The nodes as people see them: those that are or were connected, and those that are known by other means.
+//! The nodes as people see them: those that are or were connected, here or to another controller on the same store, and
+//! those that are known by other means.
 //!
 //! Known are the nodes that a certificate was issued to and those that a Node object describes, so that the list is whole
 //! again after a restart of the controller, when no node has come back yet. What a node did before the restart is not
 //! remembered.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -13,6 +14,7 @@ use std::{
 use ::transport::{HeldObject, Hub, Key, SessionView};
 use drivers::{
     objects::{self, Objects},
+    peers::{ErrorWord, NodeElsewhere, Peers},
     transport::SEED,
 };
 use futures::StreamExt as _;
@@ -30,6 +32,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Nodes {
     pub hub: Arc<Hub>,
+    pub peers: Arc<Peers>,
     pub credentials: Arc<Credentials>,
     pub objects: Objects,
 }
@@ -37,18 +40,28 @@ pub struct Nodes {
 impl Nodes {
     /// Every node there is, by name.
     pub async fn list(&self) -> Result<Vec<NodeStatus>, Failure> {
-        let mut nodes: Vec<_> = self.hub.sessions().into_iter().map(status).collect();
-        let seen: BTreeSet<String> = nodes.iter().map(|node| node.name.clone()).collect();
-        let others = self.known().await?.into_iter().filter(|name| !seen.contains(name));
-        nodes.extend(others.map(unseen));
-        nodes.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(nodes)
+        let elsewhere = self.peers.nodes().into_iter().map(|node| (node.name.clone(), node));
+        let mut nodes: BTreeMap<String, NodeStatus> =
+            self.known().await?.into_iter().map(|name| (name.clone(), unseen(name))).collect();
+        let mut elsewhere: BTreeMap<String, NodeElsewhere> = elsewhere.collect();
+        for session in self.hub.sessions() {
+            if elsewhere.get(&*session.name).is_some_and(|node| node.knows_better(&session)) {
+                continue;
+            }
+            elsewhere.remove(&*session.name);
+            nodes.insert(session.name.to_string(), status(session));
+        }
+        nodes.extend(elsewhere.into_iter().map(|(name, node)| (name, status_elsewhere(node))));
+        Ok(nodes.into_values().collect())
     }
 
     /// One node, with the objects it is meant to hold.
     pub async fn get(&self, name: &str) -> Result<(NodeStatus, Vec<NodeObject>), Failure> {
         let (session, held) = (self.hub.session(name), self.hub.held(name));
-        let status = match session.map(status) {
+        let elsewhere = self.peers.node(name);
+        let elsewhere =
+            elsewhere.filter(|node| session.as_ref().is_none_or(|session| node.knows_better(session)));
+        let status = match elsewhere.map(status_elsewhere).or_else(|| session.map(status)) {
             Some(status) => status,
             None if held.is_some() || self.known().await?.contains(name) => unseen(name.to_owned()),
             None => {
@@ -104,7 +117,7 @@ fn status(view: SessionView) -> NodeStatus {
     NodeStatus {
         name: view.name.to_string(),
         connected: view.connected,
-        protocol: if view.dialect == SEED { "seed" } else { "node" }.to_owned(),
+        protocol: protocol(view.dialect != SEED),
         peer: view.peer,
         version: view.version,
         connected_at: Some(seconds(view.connected_at)),
@@ -117,7 +130,41 @@ fn status(view: SessionView) -> NodeStatus {
         skipped: view.skipped,
         bytes_sent: view.bytes_sent,
         last_end: view.last_end.map(|end| end.message).unwrap_or_default(),
+        controller: String::new(),
     }
+}
+
+/// Revisions are in the count of this controller: each has its own. What changes with every message is not known here.
+fn status_elsewhere(node: NodeElsewhere) -> NodeStatus {
+    let (lag, word) = (node.lag_seconds(), &node.word);
+    let error = |error: &ErrorWord| NodeObjectError {
+        kind: i32::from(error.kind),
+        name: error.name.clone(),
+        message: error.message.clone(),
+    };
+    let applied = node.has_all.then_some(node.newest.0);
+    NodeStatus {
+        name: node.name,
+        connected: word.connected,
+        protocol: protocol(word.acknowledges),
+        peer: word.peer.clone(),
+        version: word.version.clone(),
+        connected_at: Some(word.connected_at),
+        disconnected_at: word.disconnected_at,
+        revision: node.newest.0,
+        sent_revision: applied.unwrap_or_default(),
+        applied_revision: applied,
+        lag_seconds: lag as f64,
+        errors: word.errors.iter().map(error).collect(),
+        skipped: word.skipped,
+        bytes_sent: 0,
+        last_end: word.last_end.clone(),
+        controller: node.controller,
+    }
+}
+
+fn protocol(acknowledges: bool) -> String {
+    if acknowledges { "node" } else { "seed" }.to_owned()
 }
 
 fn seconds(time: SystemTime) -> i64 {

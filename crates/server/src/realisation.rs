@@ -1,18 +1,23 @@
 //! How far nodes are with each policy, whichever way they speak: stock agents report each policy to the watch API, clouds
-//! do as they do, and agents of the node protocol acknowledge revisions and name what they could not.
+//! do as they do, and agents of the node protocol acknowledge revisions and name what they could not. A node that is
+//! connected here is asked here; of the others is known what their controllers tell.
 
 use std::{collections::HashMap, sync::Arc};
 
 use ::transport::{Hub, SessionView};
-use drivers::transport::{NODE, objects};
+use drivers::{
+    peers::{NodeElsewhere, Peers, is_caught_up},
+    transport::{NODE, objects},
+};
 use model::policy::{ObjectId, output::Identifier};
-use watch::{Cache, Realisation};
+use watch::{Cache, Millis, Others, Outcome, Realisation};
 use wire::trestle::v1::ObjectKind;
 
 /// Who knows how far nodes are.
 #[derive(Clone)]
 pub struct Realisations {
     pub hub: Arc<Hub>,
+    pub peers: Arc<Peers>,
     pub watch: Arc<Cache>,
 }
 
@@ -20,25 +25,67 @@ impl Realisations {
     /// By the object that the policy was made from.
     pub fn all(&self) -> HashMap<ObjectId, Realisation> {
         let sessions = self.hub.sessions();
-        let told: HashMap<&str, &SessionView> = sessions
-            .iter()
-            .filter(|session| session.dialect == NODE)
-            .map(|session| (&*session.name, session))
-            .collect();
-        let of_session = |node: &str, policy: &Identifier| acknowledged(told.get(node)?, policy);
-        let realisations = self.watch.realisations(&of_session).into_iter();
+        let elsewhere = self.peers.nodes();
+        let told = Told::new(&self.peers, &sessions, &elsewhere);
+        let realisations = self.watch.realisations(&told).into_iter();
         realisations.map(|realisation| (realisation.source.clone(), realisation)).collect()
+    }
+}
+
+/// Who is asked about each node.
+struct Told<'a> {
+    peers: &'a Peers,
+    here: HashMap<&'a str, &'a SessionView>,
+    elsewhere: HashMap<&'a str, &'a NodeElsewhere>,
+}
+
+impl<'a> Told<'a> {
+    fn new(peers: &'a Peers, sessions: &'a [SessionView], elsewhere: &'a [NodeElsewhere]) -> Self {
+        let mut elsewhere: HashMap<&str, _> =
+            elsewhere.iter().map(|node| (node.name.as_str(), node)).collect();
+        let mut here = HashMap::new();
+        for session in sessions.iter().filter(|session| session.dialect == NODE) {
+            if elsewhere.get(&*session.name).is_some_and(|node| node.knows_better(session)) {
+                continue;
+            }
+            elsewhere.remove(&*session.name);
+            here.insert(&*session.name, session);
+        }
+        Self { peers, here, elsewhere }
+    }
+}
+
+impl Others for Told<'_> {
+    fn reported(&self, node: &str, policy: &Identifier, generation: i64) -> Option<(Millis, Outcome)> {
+        let is_here = self.here.get(node).is_some_and(|session| session.connected);
+        if is_here { None } else { self.peers.reported(node, policy, generation) }
+    }
+
+    fn acknowledged(&self, node: &str, policy: &Identifier) -> Option<Outcome> {
+        match self.here.get(node) {
+            Some(session) => acknowledged(session, policy),
+            None => acknowledged_elsewhere(self.elsewhere.get(node)?, policy),
+        }
     }
 }
 
 /// A node that has applied all that concerns it has this policy too, unless it said that it could not. One that is behind
 /// may have it already; that is known when it has caught up, a moment later.
-fn acknowledged(session: &SessionView, policy: &Identifier) -> Option<Result<(), String>> {
+fn acknowledged(session: &SessionView, policy: &Identifier) -> Option<Outcome> {
     if !session.errors.is_empty() {
         let key = objects::key(ObjectKind::Policy, &policy.to_string());
         if let Some((_, message)) = session.errors.iter().find(|(of, _)| *of == key) {
             return Some(Err(message.clone()));
         }
     }
-    session.applied.filter(|applied| *applied >= session.revision).map(|_| Ok(()))
+    is_caught_up(session).then_some(Ok(()))
+}
+
+fn acknowledged_elsewhere(node: &NodeElsewhere, policy: &Identifier) -> Option<Outcome> {
+    if !node.word.errors.is_empty()
+        && let Some(message) = node.error(ObjectKind::Policy.into(), &policy.to_string())
+    {
+        return Some(Err(message.to_owned()));
+    }
+    node.has_all.then_some(Ok(()))
 }

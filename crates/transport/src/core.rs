@@ -160,6 +160,11 @@ impl Core {
         self.views[0].newest().max(self.view(node).newest())
     }
 
+    /// The same by name; also of one that nothing is known of.
+    pub fn newest_for_name(&self, name: &str) -> Revision {
+        self.newest_for(self.node(name).unwrap_or(NodeIndex::EVERYONE))
+    }
+
     /// What a node is told while it has to wait.
     pub(crate) fn wait(&self, dialect: DialectId, sources: &[String]) -> Option<Bytes> {
         self.dialects[dialect.0].wait(sources)

@@ -179,18 +179,29 @@ impl Hub {
     pub fn sessions(&self) -> Vec<SessionView> {
         let (registry, core) = (self.registry.lock(), self.core.read());
         let open = registry.open().map(|session| session.view(core.newest_for(session.node), None));
-        let mut views: Vec<_> = open.chain(registry.closed().cloned()).collect();
+        let closed = registry.closed().map(|view| closed_view(&core, view));
+        let mut views: Vec<_> = open.chain(closed).collect();
         views.sort_by(|a, b| a.name.cmp(&b.name));
         views
     }
 
     /// One node that is or was connected.
     pub fn session(&self, name: &str) -> Option<SessionView> {
-        let registry = self.registry.lock();
+        let (registry, core) = (self.registry.lock(), self.core.read());
         match registry.find(name) {
-            Some(session) => Some(session.view(self.core.read().newest_for(session.node), None)),
-            None => registry.find_closed(name).cloned(),
+            Some(session) => Some(session.view(core.newest_for(session.node), None)),
+            None => registry.find_closed(name).map(|view| closed_view(&core, view)),
         }
+    }
+
+    /// The newest revision that concerns a node, connected or not.
+    pub fn newest_for(&self, name: &str) -> Revision {
+        self.core.read().newest_for_name(name)
+    }
+
+    /// The revision that was handed out last.
+    pub fn head(&self) -> Revision {
+        self.core.read().head()
     }
 
     /// What a node is meant to hold; none if nothing was ever said of it.
@@ -299,6 +310,11 @@ impl Hub {
         let sessions: Vec<_> = self.registry.lock().open().cloned().collect();
         sessions.iter().for_each(|session| session.end(end.clone()));
     }
+}
+
+/// A node that left, and what concerns it now: it did not hear of what was said since.
+fn closed_view(core: &Core, view: &SessionView) -> SessionView {
+    SessionView { revision: core.newest_for_name(&view.name), ..view.clone() }
 }
 
 impl Source {

@@ -26,7 +26,7 @@ use crate::{
     encode::{self, Encoding},
     objects::{Expired, Objects, Start},
     oversize,
-    realisation::{Elsewhere, Realisation, Report, Reports},
+    realisation::{Millis, Others, Realisation, Report, Reports, ReportsOf},
     resource::Resource,
     version::{Content, Node},
     watcher::{Watch, Watcher},
@@ -175,11 +175,11 @@ impl Cache {
     }
 
     /// A node says how far it is with a policy. Reports from nodes outside its span say nothing about it.
-    pub fn report(&self, node: &str, policy: &Identifier, report: Report) {
+    pub fn report(&self, node: &str, policy: &Identifier, report: Report, at: Millis) {
         let policies = self.policies.read();
         let is_asked = policies.span(policy).is_some_and(|mut span| span.any(|name| **name == *node));
         if is_asked {
-            self.reports.lock().take(policy, node, report);
+            self.reports.lock().take(policy, node, report, at);
             self.reported.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -189,13 +189,18 @@ impl Cache {
         self.reported.load(Ordering::Relaxed)
     }
 
+    /// The policies whose reports changed since the last call, with all their reports; at first, all.
+    pub fn take_changed_reports(&self) -> Vec<ReportsOf> {
+        self.reports.lock().take_changed()
+    }
+
     /// How far the nodes are with each policy, by UID; also those of which somebody else knows.
-    pub fn realisations(&self, elsewhere: Elsewhere<'_>) -> Vec<Realisation> {
+    pub fn realisations(&self, others: &dyn Others) -> Vec<Realisation> {
         let objects = self.policies.read();
         let versions = objects.all_seen(&None);
         versions
             .iter()
-            .filter_map(|version| self.realisation_of(&objects, &version.name, &version.content, elsewhere))
+            .filter_map(|version| self.realisation_of(&objects, &version.name, &version.content, others))
             .collect()
     }
 
@@ -204,7 +209,7 @@ impl Cache {
         objects: &Objects,
         name: &Identifier,
         content: &Content,
-        elsewhere: Elsewhere<'_>,
+        others: &dyn Others,
     ) -> Option<Realisation> {
         let Content::Policy(policy) = content else { return None };
         let source = &policy.source;
@@ -216,7 +221,7 @@ impl Cache {
         let mut problems = self.problems.lock().get(&object).cloned().unwrap_or_default();
         problems.extend(oversize::problem(policy));
         let span = objects.span(name).into_iter().flatten();
-        Some(self.reports.lock().realisation(policy, object, span, problems, elsewhere))
+        Some(self.reports.lock().realisation(policy, object, span, problems, others))
     }
 
     /// How many objects a resource has, and how many watch it.

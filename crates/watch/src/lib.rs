@@ -29,6 +29,6 @@ pub use convert::{action_name, direction_name, source_kind};
 pub use encode::{API_VERSION, Encoding, GROUP, MAGIC, VERSION, document, frames};
 pub use objects::{Expired, Start};
 pub use query::{BodyError, Query, QueryError, encoding_for, read_body};
-pub use realisation::{Elsewhere, Phase, Realisation, Report};
+pub use realisation::{Millis, Others, Outcome, Phase, Realisation, Report, ReportsOf, Taken};
 pub use resource::Resource;
 pub use watcher::Watch;

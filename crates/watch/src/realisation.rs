@@ -6,7 +6,7 @@ use model::policy::{
     ObjectId,
     output::{Identifier, NetworkPolicy, Problem, Span},
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A node's message is cut here; a node must not fill the controller's memory.
 const MESSAGE: usize = 256;
@@ -19,13 +19,44 @@ pub struct Report {
     pub message: String,
 }
 
-/// What nodes say of a policy that do not report each one: none as long as it is unknown, else whether it is in force, or
-/// why not.
-pub type Elsewhere<'a> = &'a dyn Fn(&str, &Identifier) -> Option<Result<(), String>>;
+/// Whether a policy is in force, or why not.
+pub type Outcome = Result<(), String>;
+
+/// When a report was made, in milliseconds since 1970: of two about one generation the later one counts.
+pub type Millis = u64;
+
+/// What is known of nodes beside what they report to this process.
+pub trait Others {
+    /// What a node reported of this generation to somebody else, and when.
+    fn reported(&self, node: &str, policy: &Identifier, generation: i64) -> Option<(Millis, Outcome)>;
+
+    /// What is known of a node that does not report each policy; none as long as it is unknown.
+    fn acknowledged(&self, node: &str, policy: &Identifier) -> Option<Outcome>;
+}
+
+/// A report as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    pub report: Report,
+    pub at: Millis,
+}
 
 /// Reports by policy and node. Nodes that leave a span, and policies that go, take theirs along.
 #[derive(Debug, Default)]
-pub struct Reports(FxHashMap<Identifier, FxHashMap<Arc<str>, Report>>);
+pub struct Reports {
+    kept: FxHashMap<Identifier, FxHashMap<Arc<str>, Taken>>,
+    /// Policies whose reports changed since they were last asked for; none as long as nobody asks.
+    changed: Option<FxHashSet<Identifier>>,
+}
+
+/// All reports of one policy.
+pub type ReportsOf = (Identifier, Vec<(Arc<str>, Taken)>);
+
+impl Report {
+    fn outcome(&self) -> Outcome {
+        if self.is_failure { Err(self.message.clone()) } else { Ok(()) }
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Realisation {
@@ -65,24 +96,51 @@ impl Phase {
 }
 
 impl Reports {
-    pub fn take(&mut self, policy: &Identifier, node: &str, mut report: Report) {
-        if let Some((at, _)) = report.message.char_indices().nth(MESSAGE) {
-            report.message.truncate(at);
+    pub fn take(&mut self, policy: &Identifier, node: &str, mut report: Report, at: Millis) {
+        if let Some((end, _)) = report.message.char_indices().nth(MESSAGE) {
+            report.message.truncate(end);
         }
-        let reports = self.0.entry(policy.clone()).or_default();
+        let reports = self.kept.entry(policy.clone()).or_default();
         // Two connections of one node may race; an older generation never hides a newer one.
-        if reports.get(node).is_none_or(|known| known.generation <= report.generation) {
-            reports.insert(node.into(), report);
+        if reports.get(node).is_none_or(|known| known.report.generation <= report.generation) {
+            reports.insert(node.into(), Taken { report, at });
+            self.note(policy);
         }
     }
 
     pub fn forget(&mut self, policy: &Identifier, is_removed: bool, nodes: &Span) {
-        if is_removed {
-            self.0.remove(policy);
+        let had = if is_removed {
+            self.kept.remove(policy).is_some()
         } else if !nodes.is_empty()
-            && let Some(reports) = self.0.get_mut(policy)
+            && let Some(reports) = self.kept.get_mut(policy)
         {
+            let before = reports.len();
             nodes.iter().for_each(|node| drop(reports.remove(node)));
+            reports.len() < before
+        } else {
+            false
+        };
+        if had {
+            self.note(policy);
+        }
+    }
+
+    /// The policies whose reports changed since the last call, with all their reports; at first, all.
+    pub fn take_changed(&mut self) -> Vec<ReportsOf> {
+        let changed = match self.changed.replace(FxHashSet::default()) {
+            Some(changed) => changed.into_iter().collect(),
+            None => self.kept.keys().cloned().collect::<Vec<_>>(),
+        };
+        let reports = |policy: &Identifier| {
+            let kept = self.kept.get(policy).into_iter().flatten();
+            kept.map(|(node, taken)| (Arc::clone(node), taken.clone())).collect()
+        };
+        changed.into_iter().map(|policy| (policy.clone(), reports(&policy))).collect()
+    }
+
+    fn note(&mut self, policy: &Identifier) {
+        if let Some(changed) = &mut self.changed {
+            changed.insert(policy.clone());
         }
     }
 
@@ -93,19 +151,20 @@ impl Reports {
         source: ObjectId,
         span: impl Iterator<Item = &'s Arc<str>>,
         problems: Vec<Problem>,
-        elsewhere: Elsewhere<'_>,
+        others: &dyn Others,
     ) -> Realisation {
-        let reports = self.0.get(&policy.uid);
+        let reports = self.kept.get(&policy.uid);
         let (mut desired, mut current, mut failures) = (0, 0, Vec::new());
         for node in span {
             desired += 1;
-            let report = reports.and_then(|reports| reports.get(node));
-            let told = match report.filter(|report| report.generation == policy.generation) {
-                Some(report) if report.is_failure => Some(Err(report.message.clone())),
-                Some(_) => Some(Ok(())),
-                None => elsewhere(node, &policy.uid),
-            };
-            match told {
+            let own = reports
+                .and_then(|reports| reports.get(node))
+                .filter(|taken| taken.report.generation == policy.generation)
+                .map(|taken| (taken.at, taken.report.outcome()));
+            let other = others.reported(node, &policy.uid, policy.generation);
+            let reported = [own, other].into_iter().flatten().max_by_key(|(at, _)| *at);
+            let told = reported.map(|(_, outcome)| outcome);
+            match told.or_else(|| others.acknowledged(node, &policy.uid)) {
                 Some(Ok(())) => current += 1,
                 Some(Err(message)) => failures.push((Arc::clone(node), message)),
                 None => {}
@@ -151,19 +210,32 @@ mod tests {
         }
     }
 
-    fn told(reports: &Reports, generation: i64, desired: usize) -> (Phase, usize, usize) {
-        told_with(reports, generation, desired, &|_, _| None)
+    /// What others were told of generation 1, and of nodes that do not report.
+    #[derive(Default)]
+    struct Told {
+        reported: Vec<(&'static str, Millis, Outcome)>,
+        acknowledged: Vec<(&'static str, Outcome)>,
     }
 
-    fn told_with(
-        reports: &Reports,
-        generation: i64,
-        desired: usize,
-        elsewhere: Elsewhere<'_>,
-    ) -> (Phase, usize, usize) {
+    impl Others for Told {
+        fn reported(&self, node: &str, _: &Identifier, generation: i64) -> Option<(Millis, Outcome)> {
+            let told = self.reported.iter().find(|(of, ..)| *of == node && generation == 1);
+            told.map(|(_, at, outcome)| (*at, outcome.clone()))
+        }
+
+        fn acknowledged(&self, node: &str, _: &Identifier) -> Option<Outcome> {
+            self.acknowledged.iter().find(|(of, _)| *of == node).map(|(_, outcome)| outcome.clone())
+        }
+    }
+
+    fn told(reports: &Reports, generation: i64, desired: usize) -> (Phase, usize, usize) {
+        told_with(reports, generation, desired, &Told::default())
+    }
+
+    fn told_with(reports: &Reports, generation: i64, desired: usize, others: &Told) -> (Phase, usize, usize) {
         let source = ObjectId { kind: Kind::NetworkPolicy, namespace: "ns".into(), name: "p".into() };
         let span: Span = ["a", "b"].into_iter().take(desired).map(Into::into).collect();
-        let told = reports.realisation(&policy(generation), source, span.iter(), Vec::new(), elsewhere);
+        let told = reports.realisation(&policy(generation), source, span.iter(), Vec::new(), others);
         (told.phase, told.current, told.failures.len())
     }
 
@@ -176,15 +248,15 @@ mod tests {
         let (mut reports, uid) = (Reports::default(), Identifier::parse("p"));
         assert_eq!(told(&reports, 1, 0), (Phase::Pending, 0, 0));
         assert_eq!(told(&reports, 1, 2), (Phase::Realizing, 0, 0));
-        reports.take(&uid, "a", report(1, false));
+        reports.take(&uid, "a", report(1, false), 1);
         assert_eq!(told(&reports, 1, 2), (Phase::Realizing, 1, 0));
-        reports.take(&uid, "b", report(1, false));
+        reports.take(&uid, "b", report(1, false), 1);
         assert_eq!(told(&reports, 1, 2), (Phase::Realized, 2, 0));
         // A new generation starts over, and a late word about the old one changes nothing.
-        reports.take(&uid, "a", report(2, false));
-        reports.take(&uid, "a", report(1, true));
+        reports.take(&uid, "a", report(2, false), 1);
+        reports.take(&uid, "a", report(1, true), 1);
         assert_eq!(told(&reports, 2, 2), (Phase::Realizing, 1, 0));
-        reports.take(&uid, "b", report(2, true));
+        reports.take(&uid, "b", report(2, true), 1);
         assert_eq!(told(&reports, 2, 2), (Phase::Failed, 1, 1));
         // The node that failed leaves the span, and with it its failure.
         reports.forget(&uid, false, &["b".into()].into_iter().collect());
@@ -196,18 +268,49 @@ mod tests {
     #[test]
     fn nodes_that_do_not_report_each_policy_are_asked_about() {
         let (mut reports, uid) = (Reports::default(), Identifier::parse("p"));
-        let in_force = |node: &str, _: &Identifier| (node == "a").then_some(Ok(()));
+        let in_force = Told { acknowledged: vec![("a", Ok(()))], ..Told::default() };
         assert_eq!(told_with(&reports, 1, 2, &in_force), (Phase::Realizing, 1, 0));
-        reports.take(&uid, "b", report(1, false));
+        reports.take(&uid, "b", report(1, false), 1);
         assert_eq!(told_with(&reports, 1, 2, &in_force), (Phase::Realized, 2, 0));
-        let refused = |_: &str, _: &Identifier| Some(Err("no room".to_owned()));
+        let refusal = || Err("no room".to_owned());
+        let refused = Told { acknowledged: vec![("a", refusal()), ("b", refusal())], ..Told::default() };
         assert_eq!(told_with(&reports, 1, 2, &refused), (Phase::Failed, 1, 1));
     }
 
     #[test]
     fn a_long_message_is_cut() {
         let (mut reports, uid) = (Reports::default(), Identifier::parse("p"));
-        reports.take(&uid, "a", report(1, true));
-        assert_eq!(reports.0[&uid]["a"].message.len(), MESSAGE);
+        reports.take(&uid, "a", report(1, true), 1);
+        assert_eq!(reports.kept[&uid]["a"].report.message.len(), MESSAGE);
+    }
+
+    #[test]
+    fn of_reports_here_and_elsewhere_the_later_one_counts() {
+        let (mut reports, uid) = (Reports::default(), Identifier::parse("p"));
+        let elsewhere = |at| Told { reported: vec![("a", at, Ok(()))], ..Told::default() };
+        assert_eq!(told_with(&reports, 1, 1, &elsewhere(5)), (Phase::Realized, 1, 0));
+        // They are about generation 1.
+        assert_eq!(told_with(&reports, 2, 1, &elsewhere(5)), (Phase::Realizing, 0, 0));
+        reports.take(&uid, "a", report(1, true), 4);
+        assert_eq!(told_with(&reports, 1, 1, &elsewhere(5)), (Phase::Realized, 1, 0));
+        assert_eq!(told_with(&reports, 1, 1, &elsewhere(3)), (Phase::Failed, 0, 1));
+    }
+
+    #[test]
+    fn who_asks_is_told_each_change_of_reports_once() {
+        let (mut reports, uid) = (Reports::default(), Identifier::parse("p"));
+        reports.take(&uid, "a", report(1, false), 1);
+        let nodes = |reports: &mut Reports| -> Vec<Vec<String>> {
+            let changed = reports.take_changed().into_iter();
+            changed.map(|(_, of)| of.into_iter().map(|(node, _)| node.to_string()).collect()).collect()
+        };
+        assert_eq!(nodes(&mut reports), [["a"]], "what was there before anybody asked");
+        assert!(nodes(&mut reports).is_empty());
+        reports.forget(&uid, false, &["b".into()].into_iter().collect());
+        assert!(nodes(&mut reports).is_empty(), "nothing was forgotten");
+        reports.take(&uid, "a", report(2, false), 2);
+        assert_eq!(nodes(&mut reports), [["a"]]);
+        reports.forget(&uid, true, &Span::default());
+        assert_eq!(nodes(&mut reports), [Vec::<String>::new()]);
     }
 }

@@ -49,7 +49,7 @@ export function Nodes({ values }: { values: Record<string, string> }) {
               ["State", <Badge tone={state(open)[1]}>{state(open)[0]}</Badge>], ["Applied", open.applied_revision ?? "nothing yet"], ["Newest for it", open.revision],
               ["Sent", open.sent_revision], ["Lag", duration(open.lag_seconds)], ["Connected", ago(open.connected_at)],
               ["Left", open.disconnected_at ? ago(open.disconnected_at) : ""], ["Why it left", open.last_end], ["From", <code>{open.peer}</code>],
-              ["Protocol", open.protocol], ["Version", open.version], ["Sent in all", bytes(open.bytes_sent)],
+              ["Protocol", open.protocol], ["Version", open.version], ["Controller", open.controller], ["Sent in all", bytes(open.bytes_sent)],
             ]} />
             {open.errors.length > 0 && (
               <>

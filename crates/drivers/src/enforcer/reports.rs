@@ -7,7 +7,7 @@ use orchestrator::execute::Standing;
 use watch::Report;
 
 use super::Running;
-use crate::span::span_key;
+use crate::{peers::millis, span::span_key};
 
 /// The generation of each policy that clouds have.
 pub type Generations = BTreeMap<Identifier, i64>;
@@ -32,7 +32,7 @@ impl Running {
                 };
                 let key = (cloud, policy.clone());
                 if self.told.get(&key) != Some(&report) {
-                    self.rooms.watch.report(&span_key(&key.0), policy, report.clone());
+                    self.rooms.watch.report(&span_key(&key.0), policy, report.clone(), millis());
                 }
                 told.insert(key, report);
             }

@@ -39,6 +39,9 @@ pub(super) struct Node {
     /// Why its last stream ended, if the controller ended it.
     #[serde(skip_serializing_if = "String::is_empty")]
     last_end: String,
+    /// The controller it is or was connected to, if that is not this one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    controller: String,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -108,6 +111,7 @@ impl From<NodeStatus> for Node {
             skipped: status.skipped,
             bytes_sent: status.bytes_sent,
             last_end: status.last_end,
+            controller: status.controller,
         }
     }
 }

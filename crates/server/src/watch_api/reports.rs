@@ -9,6 +9,7 @@ use axum::{
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse as _, Response},
 };
+use drivers::peers::millis;
 use model::policy::output::Identifier;
 use tonic::Code;
 use watch::{Cache, Report, discovery, proto, read_body};
@@ -48,7 +49,7 @@ pub(super) async fn policy_status(
             is_failure: node.realization_failure,
             message: node.message,
         };
-        watch.report(&node.node_name, &policy, report);
+        watch.report(&node.node_name, &policy, report, millis());
     }
     Ok((StatusCode::CREATED, Json(discovery::status(201, "", ""))).into_response())
 }

@@ -117,7 +117,19 @@ impl Fixture {
         path: &str,
         body: impl Into<Bytes>,
     ) -> (StatusCode, HeaderMap, Bytes) {
-        let stream = tls(&self.ca, self.controller.http_addr()).await.unwrap();
+        self.call_at(self.controller.http_addr(), token, method, path, body.into()).await
+    }
+
+    /// The same at another of its listeners.
+    pub async fn call_at(
+        &self,
+        addr: SocketAddr,
+        token: Option<&str>,
+        method: &str,
+        path: &str,
+        body: Bytes,
+    ) -> (StatusCode, HeaderMap, Bytes) {
+        let stream = tls(&self.ca, addr).await.unwrap();
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
@@ -125,8 +137,7 @@ impl Fixture {
         if let Some(token) = token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
-        let request =
-            request.header("content-type", "application/json").body(Full::new(body.into())).unwrap();
+        let request = request.header("content-type", "application/json").body(Full::new(body)).unwrap();
         let response = sender.send_request(request).await.unwrap();
         let (parts, body) = response.into_parts();
         (parts.status, parts.headers, body.collect().await.unwrap().to_bytes())

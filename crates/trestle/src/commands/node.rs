@@ -74,6 +74,7 @@ struct NodeView {
     skipped: u64,
     bytes_sent: u64,
     last_end: String,
+    controller: String,
 }
 
 impl From<NodeStatus> for NodeView {
@@ -94,6 +95,7 @@ impl From<NodeStatus> for NodeView {
             skipped: status.skipped,
             bytes_sent: status.bytes_sent,
             last_end: status.last_end,
+            controller: status.controller,
         }
     }
 }
@@ -110,6 +112,7 @@ impl Rows for NodeView {
         "lag",
         "errors",
         "last end",
+        "controller",
     ];
 
     fn row(&self) -> Vec<String> {
@@ -125,6 +128,7 @@ impl Rows for NodeView {
             format!("{:.1}s", self.lag_seconds),
             self.errors.len().to_string(),
             self.last_end.clone(),
+            self.controller.clone(),
         ]
     }
 }
