@@ -19,4 +19,4 @@ pub use error::{
 };
 pub use key::{Key, KeyError, Prefix};
 pub use transaction::{Committed, Compare, Expected, Operation, Transaction};
-pub use watch::{Event, Watch, WatchFrom};
+pub use watch::{Event, Line, Watch, WatchFrom};

@@ -10,15 +10,18 @@
 //! - An acknowledged transaction is on disk (fsync) or in etcd's quorum. It is applied whole or not at all.
 //! - A watch yields `Init, Apply…, InitDone` for the state at one revision, then `Apply` and `Delete` for every
 //!   change after it, in revision order, without gap or double; from a revision, only the changes after it.
+//!   [`follow`] makes one that never ends of it.
 //! - History up to the compacted revision is gone; a watch from there gets [`WatchError::Compacted`]: start over.
 //! - A lease ends by time (monotonic clock) or revocation, and its keys end with it, in one transaction.
 //!
 //! `docs/store.md` has the whole of it, with failure modes and tuning.
 
 pub mod api;
+pub mod backoff;
 pub mod backup;
 pub mod embedded;
 pub mod etcd;
+pub mod follow;
 pub mod typed;
 
 pub use api::*;

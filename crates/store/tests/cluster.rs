@@ -22,6 +22,7 @@ use store::{
     Entry, Event, Key, Outcome, Prefix, ReadError, Store, TransactError, Transaction, Watch, WatchFrom,
     backup::{self, RestoreError},
     embedded, etcd,
+    follow::{Follower, Step},
 };
 
 use cluster::authority::Authority;
@@ -126,6 +127,33 @@ async fn a_leader_that_hangs_and_comes_back_costs_no_event() {
         tokio::time::sleep(Duration::from_secs(1)).await;
     })
     .await;
+}
+
+/// A watch resumes by itself; that it has nobody to hear from is told nevertheless.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_says_since_when_it_hears_nothing() {
+    let cluster = Cluster::start(1);
+    let store = cluster.options("/follow/").connect().await.unwrap();
+    let mut follower = Follower::new(store.clone(), Prefix::all());
+    let progress = follower.progress();
+    assert_eq!(follower.next().await, Step::Begin);
+    assert!(matches!(follower.next().await, Step::Complete { .. }));
+    let hearing = tokio::spawn(async move { (follower.next().await, follower.next().await) });
+    let broken = async |wanted: bool| {
+        let give_up = Instant::now() + Duration::from_secs(30);
+        while progress.broken_since().is_some() != wanted {
+            assert!(Instant::now() < give_up, "it does not say so");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    cluster.signal(0, "-STOP");
+    broken(true).await;
+    cluster.signal(0, "-CONT");
+    broken(false).await;
+    let revision = store.transact(Transaction::new().put(key("k"), "1")).await.unwrap().revision;
+    let heard = tokio::time::timeout(Duration::from_secs(30), hearing).await.unwrap().unwrap();
+    assert!(matches!(&heard.0, Step::Apply(entry) if entry.modified == revision), "{heard:?}");
+    assert_eq!(heard.1, Step::Complete { revision }, "and it did not start over");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

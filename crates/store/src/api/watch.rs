@@ -3,6 +3,7 @@
 use std::{
     fmt,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -10,6 +11,8 @@ use futures::{
     Stream, StreamExt as _,
     stream::{BoxStream, FusedStream},
 };
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::{Entry, Key, Revision, WatchError};
 
@@ -23,7 +26,7 @@ pub enum WatchFrom {
 }
 
 /// One step of a watch. Events of one transaction have the same revision and come directly after one another,
-/// in the order of its operations.
+/// in the order of its operations; once the first is there, the others are ready without waiting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The state at `revision` follows. What was known before is to be replaced at `InitDone`.
@@ -52,11 +55,43 @@ impl Event {
 pub struct Watch {
     events: BoxStream<'static, Result<Event, WatchError>>,
     ended: bool,
+    line: Line,
+}
+
+/// Whether a watch is connected with the store, told by the watch to whoever wants to know. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Line(Arc<Mutex<Option<Instant>>>);
+
+impl Line {
+    /// Since when the watch has no connection and tries to get one; none while it has.
+    pub fn broken_since(&self) -> Option<Instant> {
+        *self.0.lock()
+    }
+
+    pub(crate) fn broke(&self) {
+        self.0.lock().get_or_insert_with(Instant::now);
+    }
+
+    pub(crate) fn mended(&self) {
+        *self.0.lock() = None;
+    }
 }
 
 impl Watch {
     pub fn new(events: impl Stream<Item = Result<Event, WatchError>> + Send + 'static) -> Self {
-        Self { events: events.boxed(), ended: false }
+        Self::on(Line::default(), events)
+    }
+
+    /// A watch that comes over a connection which may break and is made again.
+    pub(crate) fn on(
+        line: Line,
+        events: impl Stream<Item = Result<Event, WatchError>> + Send + 'static,
+    ) -> Self {
+        Self { events: events.boxed(), ended: false, line }
+    }
+
+    pub fn line(&self) -> Line {
+        self.line.clone()
     }
 }
 

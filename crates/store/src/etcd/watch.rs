@@ -25,7 +25,10 @@ use super::{
     },
     read::{self, parse},
 };
-use crate::api::{Entry, Event, Prefix, ReadError, Revision, Snapshot, Watch, WatchError, WatchFrom};
+use crate::{
+    api::{Entry, Event, Line, Prefix, ReadError, Revision, Snapshot, Watch, WatchError, WatchFrom},
+    backoff::Backoff,
+};
 
 /// etcd answers the creation of a watch at once.
 const CREATION: Duration = Duration::from_secs(5);
@@ -42,7 +45,8 @@ struct Cursor {
     /// The parts of a response that came in fragments, until the last of them is there.
     parts: Vec<PbEvent>,
     open: Option<Open>,
-    pause: Duration,
+    backoff: Backoff,
+    line: Line,
 }
 
 enum Phase {
@@ -59,6 +63,7 @@ struct Open {
 }
 
 pub(super) fn watch(client: Arc<Client>, namespace: Namespace, prefix: Prefix, from: WatchFrom) -> Watch {
+    let line = Line::default();
     let cursor = Cursor {
         client,
         namespace,
@@ -68,12 +73,16 @@ pub(super) fn watch(client: Arc<Client>, namespace: Namespace, prefix: Prefix, f
         events: VecDeque::new(),
         parts: Vec::new(),
         open: None,
-        pause: FIRST_PAUSE,
+        backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
+        line: line.clone(),
     };
-    Watch::new(stream::unfold(cursor, |mut cursor| async move {
-        let event = cursor.next().await;
-        Some((event, cursor))
-    }))
+    Watch::on(
+        line,
+        stream::unfold(cursor, |mut cursor| async move {
+            let event = cursor.next().await;
+            Some((event, cursor))
+        }),
+    )
 }
 
 impl Cursor {
@@ -118,7 +127,7 @@ impl Cursor {
                 Err(error) => return Err(WatchError::Read(error)),
             }
         };
-        self.pause = FIRST_PAUSE;
+        self.connected();
         let revision = snapshot.revision;
         self.at = revision;
         self.phase = Phase::Initial { snapshot, page: Vec::new().into_iter() };
@@ -168,7 +177,7 @@ impl Cursor {
         match self.create(self.at.0 + 1).await {
             Ok(open) => {
                 self.open = Some(open);
-                self.pause = FIRST_PAUSE;
+                self.connected();
             }
             Err(failure) => self.disconnected(&failure).await,
         }
@@ -271,8 +280,13 @@ impl Cursor {
     }
 
     async fn wait(&mut self) {
-        sleep(self.pause).await;
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.line.broke();
+        sleep(self.backoff.pause()).await;
+    }
+
+    fn connected(&mut self) {
+        self.line.mended();
+        self.backoff.reset();
     }
 
     /// Asks for a watch that must fail, because only then etcd tells its compacted revision.

@@ -34,6 +34,8 @@ macro_rules! conformance_suite {
             watches::a_watch_sees_only_its_prefix
             watches::delete_and_recreate_are_both_seen_in_order
             watches::events_of_a_transaction_are_adjacent_and_share_its_revision
+            watches::events_of_a_transaction_are_ready_together
+            watches::a_follower_tells_whole_transactions
             watches::a_watch_started_amid_writes_has_no_gap_and_no_double
             watches::a_watch_from_compacted_history_is_told_to_start_over
             watches::a_watch_from_the_future_is_told_to_start_over

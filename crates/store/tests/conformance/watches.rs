@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use futures::StreamExt as _;
-use store::{CompactError, Event, Prefix, Revision, Store, Transaction, WatchError, WatchFrom};
+use futures::{FutureExt as _, StreamExt as _};
+use store::{
+    CompactError, Event, Prefix, Revision, Store, Transaction, WatchError, WatchFrom,
+    follow::{Follower, Step},
+};
 
 use super::{delete, key, next, nothing_follows, prefix, put, soon, take};
 
@@ -88,6 +91,60 @@ pub(crate) async fn events_of_a_transaction_are_adjacent_and_share_its_revision(
     for writer in writers {
         writer.await.unwrap();
     }
+}
+
+/// Large enough that no backend has it in one piece on its wire.
+fn many(round: usize) -> Transaction {
+    let text = format!("{round}").repeat(20_000);
+    (0..60).fold(Transaction::new(), |many, n| many.put(key(&format!("t/{n:02}")), text.clone()))
+}
+
+pub(crate) async fn events_of_a_transaction_are_ready_together(store: Store) {
+    let start = store.revision().await.unwrap();
+    let mut watch = store.watch(&Prefix::all(), WatchFrom::After(start));
+    for round in 0..5 {
+        let writing = tokio::spawn({
+            let store = store.clone();
+            async move { store.transact(many(round)).await.unwrap().revision }
+        });
+        let first = next(&mut watch).await;
+        for n in 1..60 {
+            let ready = watch.next().now_or_never();
+            let event = ready.unwrap_or_else(|| panic!("{n} is not ready")).unwrap().unwrap();
+            assert_eq!(event.revision(), first.revision());
+        }
+        assert_eq!(writing.await.unwrap(), first.revision());
+    }
+}
+
+pub(crate) async fn a_follower_tells_whole_transactions(store: Store) {
+    let at = put(&store, "t/gone", "1").await;
+    let mut follower = Follower::new(store.clone(), prefix("t/"));
+    let progress = follower.progress();
+    assert_eq!((progress.reached(), progress.broken_since()), (None, None));
+    assert_eq!(soon(follower.next()).await, Step::Begin);
+    assert!(matches!(soon(follower.next()).await, Step::Apply(entry) if entry.modified == at));
+    assert_eq!(soon(follower.next()).await, Step::Complete { revision: at });
+    follower.took_in(at);
+    soon(progress.reach(at)).await;
+    // Not below the prefix: nothing is told of it.
+    put(&store, "other", "1").await;
+    let mut revisions = Vec::new();
+    for round in 0..3 {
+        let change = if round == 1 { many(round).delete(key("t/gone")) } else { many(round) };
+        revisions.push(store.transact(change).await.unwrap().revision);
+    }
+    for (round, revision) in revisions.into_iter().enumerate() {
+        for _ in 0..60 {
+            assert!(matches!(soon(follower.next()).await, Step::Apply(entry) if entry.modified == revision));
+        }
+        if round == 1 {
+            assert_eq!(soon(follower.next()).await, Step::Delete { key: key("t/gone"), revision });
+        }
+        assert_eq!(soon(follower.next()).await, Step::Complete { revision });
+    }
+    assert_eq!(progress.reached(), Some(at), "only its owner says what is taken in");
+    assert!(follower.next().now_or_never().is_none());
 }
 
 pub(crate) async fn a_watch_started_amid_writes_has_no_gap_and_no_double(store: Store) {
