@@ -39,6 +39,7 @@ mod space;
 mod step;
 #[cfg(test)]
 pub(crate) mod tests;
+mod unreadable;
 mod verdicts;
 
 pub(crate) use adopt::adoptable;
@@ -55,6 +56,7 @@ pub use region::{Match, Region};
 pub(crate) use space::overlap;
 pub use space::{DEFAULT_SIZE, NoSpaceLeft, PoolError, Pools};
 pub use step::{Action, Plan, Problem, ProblemKind, Step, StepId};
+pub use unreadable::{Record as UnreadableRecord, Subject, Unreadable};
 pub use verdicts::{Draft, Sided, TooManyPieces, Verdict, Verdicts};
 
 /// Works out what to do. O((resources + entries × targets) · log networks).

@@ -265,6 +265,7 @@ impl Controller {
     pub async fn stop(self) {
         info!("the controller stops");
         self.parts.life.end().await;
+        self.parts.orchestrator.end().await;
         // The last handle on the store is in here; closing it waits for its writer.
         blocking(move || drop(self.parts)).await;
     }

@@ -247,7 +247,9 @@ impl From<OrchestratorError> for Failure {
             | E::UnknownCloud { .. }
             | E::UnknownNamespace { .. } => Code::NotFound,
             E::ResourceExists { .. } | E::TagExists { .. } => Code::AlreadyExists,
-            E::JobEnded { .. } | E::Leaving { .. } | E::Problem(_) => Code::FailedPrecondition,
+            E::JobEnded { .. } | E::Leaving { .. } | E::Problem(_) | E::Unreadable { .. } => {
+                Code::FailedPrecondition
+            }
             E::Cloud { err, .. } => match err.kind {
                 CloudErrorKind::Invalid => Code::InvalidArgument,
                 CloudErrorKind::NotFound => Code::NotFound,
@@ -264,7 +266,9 @@ impl From<OrchestratorError> for Failure {
             E::Read(err) => return store_failure::read(&error, err),
             // Another controller can do it at once, this one perhaps in a few seconds.
             E::NotLeading { .. } => Code::FailedPrecondition,
-            E::Tags { .. } | E::Namespaces { .. } | E::NotLoaded | E::NotReady { .. } => Code::Unavailable,
+            E::Tags { .. } | E::Namespaces { .. } | E::NotLoaded | E::Ended | E::NotReady { .. } => {
+                Code::Unavailable
+            }
             E::Panicked { .. } | E::Unbelievable { .. } => Code::Internal,
         };
         Failure::from_error(code, &error)

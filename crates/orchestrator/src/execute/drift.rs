@@ -56,9 +56,6 @@ impl Orchestrator {
                 Err(err) => return Err(err),
             }
         }
-        if !seen.drifts.is_empty() {
-            self.wake.notify_one();
-        }
         Ok(seen.drifts)
     }
 

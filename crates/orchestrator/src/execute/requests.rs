@@ -62,8 +62,8 @@ impl Orchestrator {
     pub(super) async fn ask(&self, asked: Asked, dry_run: bool) -> Result<Outcome, OrchestratorError> {
         if dry_run {
             let (intent, inventory) = {
-                let state = self.state.lock();
-                (Arc::clone(&state.intent), Arc::clone(&state.inventory))
+                let mut state = self.state.lock();
+                (Arc::clone(&state.intent), state.ahead())
             };
             let mut intent = self.complete(&intent).ok_or(OrchestratorError::NotLoaded)?;
             let mut inventory = Inventory::clone(&inventory);
@@ -78,7 +78,6 @@ impl Orchestrator {
             judged_on.into_iter().map(|key| (key.clone(), expected(state.revisions.get(&key)))).collect()
         };
         self.commit_if(facts, as_seen).await?;
-        self.wake.notify_one();
         Ok(Outcome::Job(Box::new(job)))
     }
 
@@ -149,7 +148,7 @@ impl Orchestrator {
     /// Refuses what lives in a network that cannot be adopted. The plan looks again: others may be quicker.
     fn check_adoption(&self, name: &ResourceName, intent: &ResourceIntent) -> Result<(), OrchestratorError> {
         let Some(existing) = &intent.adopts else { return Ok(()) };
-        let inventory = Arc::clone(&self.state.lock().inventory);
+        let inventory = self.state.lock().ahead();
         adoptable(&inventory, [], &intent.network(name), existing)
             .map_err(|kind| OrchestratorError::Problem(Problem { resource: name.clone(), rule: None, kind }))
     }

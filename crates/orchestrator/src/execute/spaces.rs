@@ -20,6 +20,7 @@ impl Orchestrator {
     /// for it, and so its space is the answer; without such a record a new space is reserved.
     pub async fn find_unused_space(&self, namespace: &Segment) -> Result<Ipv4Net, OrchestratorError> {
         let _turn = self.choosing.lock().await;
+        self.settled().await;
         let waiting = {
             let state = self.state.lock();
             let mut making = state.inventory.resources.values().filter(|record| {
@@ -48,8 +49,8 @@ impl Orchestrator {
     }
 
     fn free_space(&self) -> Result<Ipv4Net, NoSpaceLeft> {
-        let used: Vec<_> = self.state.lock().inventory.used_spaces().collect();
-        Ok(self.options.pools.find(used, &[0])?[0])
+        let inventory = self.state.lock().ahead();
+        Ok(self.options.pools.find(inventory.used_spaces(), &[0])?[0])
     }
 
     /// Takes promises back that are old and that nobody made use of.
