@@ -5,13 +5,16 @@
 //! AS number, BGP addresses), nothing of the kind is chosen for anything else. A rule that cannot be read permits
 //! nothing. All of it ends when the record is replaced or deleted.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use ipnet::Ipv4Net;
 use model::{LinkName, NetworkName, PeeringName, ResourceName, Segment, Site, TagName};
 use serde::Serialize;
 
-use super::ProblemKind;
+use super::{Intent, Inventory, ProblemKind, ResourceIntent};
 
 /// What a record is about, as its key says.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -133,4 +136,22 @@ impl Unreadable {
         }
         sites
     }
+}
+
+/// The intent, with those resources whose wish cannot be read and that were made: they stay as they were made, and their
+/// lists follow their rules.
+pub(super) fn with_what_is_made<'i>(intent: &'i Intent, inventory: &Inventory) -> Cow<'i, Intent> {
+    let mut intent = Cow::Borrowed(intent);
+    for (subject, _) in inventory.unreadable.iter() {
+        let Subject::Wanted(name) = subject else { continue };
+        let Some(record) = inventory.resources.get(name) else { continue };
+        let stands_in = ResourceIntent {
+            region: record.network.region.clone(),
+            description: String::new(),
+            attach: record.attached,
+            adopts: None,
+        };
+        intent.to_mut().resources.insert(name.clone(), stands_in);
+    }
+    intent
 }
