@@ -214,8 +214,9 @@ impl Orchestrator {
         let region = wanted.map(|wanted| &wanted.region).or_else(|| made.map(|made| &made.network.region));
         let unreadable = [Subject::Wanted(name.clone()), Subject::Resource(name.clone())];
         let unreadable = unreadable.into_iter().find_map(|subject| state.unreadable(subject));
-        let unknown = || OrchestratorError::UnknownResource { resource: name.clone() };
-        let region = region.ok_or_else(|| unreadable.map_or_else(unknown, OrchestratorError::from))?;
+        let nowhere: Segment = "unknown".parse().expect("it is a legal segment");
+        let region = region.or(unreadable.map(|_| &nowhere));
+        let region = region.ok_or_else(|| OrchestratorError::UnknownResource { resource: name.clone() })?;
         let made_state = made.and_then(|made| made.state.as_ref());
         let failure =
             self.failures.lock().get(&format!("resource/{name}")).map(|failure| failure.message.clone());

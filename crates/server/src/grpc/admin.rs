@@ -20,6 +20,8 @@ impl admin_server::Admin for Service {
         let revision = self.0.store.revision().await;
         let revision = revision.map_err(|err| store_failure::read(&err, &err))?;
         let problems = self.0.not_ready().await;
+        let unreadable = self.0.orchestrator.unreadable().into_iter();
+        let unreadable = unreadable.map(|it| format!("{}: {}", it.record, it.reason)).collect();
         Ok(Response::new(v1::Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             store: match self.0.config.store {
@@ -30,6 +32,7 @@ impl admin_server::Admin for Service {
             started_at: self.0.started_at.as_second(),
             ready: problems.is_empty(),
             problems,
+            unreadable,
         }))
     }
 

@@ -139,6 +139,11 @@ impl Overview {
         found.extend(self.status.problems.iter().map(|problem| {
             trouble(format!("the controller is not ready: {problem}"), "trestle store --help".to_owned())
         }));
+        found.extend(self.status.unreadable.iter().map(|record| {
+            let what =
+                format!("a stored record cannot be read, so what it is about is left as it is: {record}");
+            trouble(what, "trestle check".to_owned())
+        }));
         for node in &self.nodes {
             let look = format!("trestle node get {}", node.name);
             if !node.connected {

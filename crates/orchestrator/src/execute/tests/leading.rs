@@ -2,21 +2,29 @@
 
 use std::{sync::Arc, time::Duration};
 
-use store::{Key, Transaction};
+use cloud_api::Faults;
+use store::{Key, Store, Transaction};
 use tokio::time::Instant;
 
-use super::house::{House, Namespaces, both, options, resource};
+use super::{
+    house::{House, Namespaces, both, options, resource},
+    memory::{Memory, MemoryStore},
+};
 use crate::execute::{Fence, Orchestrator, OrchestratorError, Term};
 
 fn key() -> Key {
     "leader/orchestrator".parse().unwrap()
 }
 
-/// Somebody is elected: the key is written anew.
+/// Somebody is elected for an hour: the key is written anew.
 async fn elect(house: &House) -> Term {
+    elect_for(house, Duration::from_secs(3600)).await
+}
+
+async fn elect_for(house: &House, time: Duration) -> Term {
     let put = Transaction::new().put(key(), "somebody");
     let fence = Fence { key: key(), revision: house.store.transact(put).await.unwrap().revision };
-    Term::new(fence, Instant::now() + Duration::from_secs(3600))
+    Term::new(fence, Instant::now() + time)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -50,4 +58,35 @@ async fn a_follower_follows_and_a_leader_of_the_past_cannot_write() {
         }
     };
     tokio::time::timeout(Duration::from_secs(10), seen).await.expect("who led follows now");
+}
+
+/// A process that was halted has not heard that its term is over: the store would still take its writes, and the rest of
+/// the steps would go to the clouds. Wherever amid them the term ends, no call is made after it.
+#[tokio::test(start_paused = true)]
+async fn a_leader_whose_term_has_lapsed_makes_no_further_call() {
+    let mut cut = 0;
+    for time in (0..3000).step_by(60).map(Duration::from_millis) {
+        let memory = Arc::new(Memory::new(1));
+        let house = House::in_store(Store::new(MemoryStore(memory)), &["azure", "gcp"]).await;
+        for (name, region) in [("ns.azure.a", "west"), ("ns.gcp.b", "east")] {
+            house.create(name, region).await.unwrap();
+        }
+        let latency = Duration::from_millis(400);
+        house.clouds.iter().for_each(|cloud| cloud.set_faults(Faults { latency, ..Faults::default() }));
+        let calls = || house.clouds.iter().map(|cloud| cloud.take_calls().len()).sum::<usize>();
+        let term = elect_for(&house, time).await;
+        house.orchestrator.lead(term.clone()).await.unwrap();
+        // A link is several steps of several calls.
+        house.orchestrator.connect("ns.azure+ns.gcp".parse().unwrap(), false).await.unwrap();
+        tokio::time::sleep(time).await;
+        calls();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(calls(), 0, "a call after {time:?}, when somebody else may lead");
+        cut += usize::from(!house.orchestrator.plan().unwrap().is_empty());
+        // The lease was renewed after all: it goes on where it was.
+        term.extend(Instant::now() + Duration::from_secs(3600));
+        house.settle().await;
+        assert!(house.orchestrator.links().await.iter().all(|link| link.state == "ready"));
+    }
+    assert!(cut > 10, "the term ended amid the work {cut} times");
 }
