@@ -92,21 +92,37 @@ impl Fact {
         }
     }
 
+    /// Whether it says that there is nothing.
+    pub(super) fn is_gone(&self) -> bool {
+        match self {
+            Self::Resource(_, value) => value.is_none(),
+            Self::Rule(_, _, value) | Self::TagRule(_, _, value) => value.is_none(),
+            Self::Link(_, value) => value.is_none(),
+            Self::Network(_, value) => value.is_none(),
+            Self::MadeResource(_, value) => value.is_none(),
+            Self::Peering(_, value) | Self::Nat(_, value) => value.is_none(),
+            Self::Gateway(_, value) => value.is_none(),
+            Self::MadeLink(_, value) => value.is_none(),
+            Self::Reserved(_, value) => value.is_none(),
+            Self::Job(_, value) => value.is_none(),
+        }
+    }
+
     /// What it is about.
     pub(super) fn subject(&self) -> Subject {
-        match self.clone() {
-            Self::Resource(name, _) => Subject::Wanted(name),
-            Self::Rule(resource, rule, _) => Subject::Rule(resource, rule),
-            Self::TagRule(tag, rule, _) => Subject::TagRule(tag, rule),
-            Self::Link(name, _) => Subject::Link(name),
-            Self::Network(name, _) => Subject::Network(name),
-            Self::MadeResource(name, _) => Subject::Resource(name),
-            Self::Peering(name, _) => Subject::Peering(name),
-            Self::Nat(name, _) => Subject::Nat(name),
-            Self::Gateway(site, _) => Subject::Gateway(site),
-            Self::MadeLink(name, _) => Subject::MadeLink(name),
-            Self::Reserved(space, _) => Subject::Reserved(space),
-            Self::Job(id, _) => Subject::Job(id),
+        match self {
+            Self::Resource(name, _) => Subject::Wanted(name.clone()),
+            Self::Rule(resource, rule, _) => Subject::Rule(resource.clone(), rule.clone()),
+            Self::TagRule(tag, rule, _) => Subject::TagRule(tag.clone(), rule.clone()),
+            Self::Link(name, _) => Subject::Link(name.clone()),
+            Self::Network(name, _) => Subject::Network(name.clone()),
+            Self::MadeResource(name, _) => Subject::Resource(name.clone()),
+            Self::Peering(name, _) => Subject::Peering(name.clone()),
+            Self::Nat(name, _) => Subject::Nat(name.clone()),
+            Self::Gateway(site, _) => Subject::Gateway(site.clone()),
+            Self::MadeLink(name, _) => Subject::MadeLink(name.clone()),
+            Self::Reserved(space, _) => Subject::Reserved(*space),
+            Self::Job(id, _) => Subject::Job(id.clone()),
         }
     }
 

@@ -18,19 +18,31 @@
 //! is written, and when the watch brings the mark it has brought whatever was applied before it. Nothing is planned
 //! meanwhile: what was chosen may be taken.
 
-use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    mem,
+    sync::Arc,
+    time::Duration,
+};
 
+use bytes::Bytes;
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use parking_lot::Mutex;
 use store::{
-    Committed, Compare, Entry, Expected, Key, Operation, Revision, Store, TransactError, Transaction,
+    Committed, Compare, Expected, Key, Operation, Revision, Store, TransactError, Transaction,
     backoff::Backoff,
     follow::{Follower, Step},
 };
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tracing::warn;
 
-use super::{Fence, OrchestratorError, error::chain, facts, lead::Rank, state::State};
+use super::{
+    Fence, OrchestratorError,
+    error::chain,
+    facts::{self, Fact},
+    lead::Rank,
+    state::State,
+};
 
 /// Transactions on their way at once, and as many that wait for it. Whoever comes then waits for a place.
 pub(super) const PLACES: usize = 1024;
@@ -43,6 +55,8 @@ type Answer = Result<(), OrchestratorError>;
 /// A transaction for the keeper.
 pub(super) struct Commit {
     pub transaction: Transaction,
+    /// What it writes, one for each of its operations.
+    pub facts: Vec<Fact>,
     /// What it expects of the election, among its compares.
     pub fence: Option<Fence>,
     pub answer: oneshot::Sender<Answer>,
@@ -78,7 +92,9 @@ pub(super) struct Keeper {
     /// The state that is being told, until it is complete.
     loading: Option<State>,
     /// The transaction that is being told, until it is complete.
-    told: Vec<(Key, Option<Entry>)>,
+    told: Vec<(Key, Option<Bytes>)>,
+    /// What is on its way, by key, with how it is written: what the watch brings so written need not be read.
+    written: HashMap<Key, (Bytes, Fact)>,
     reached: Revision,
     commits: mpsc::Receiver<Commit>,
     under_way: FuturesUnordered<BoxFuture<'static, Answered>>,
@@ -107,6 +123,7 @@ impl Keeper {
             follower,
             loading: None,
             told: Vec::new(),
+            written: HashMap::new(),
             reached: Revision(0),
             commits,
             under_way: FuturesUnordered::new(),
@@ -147,7 +164,12 @@ impl Keeper {
         }
     }
 
-    fn begin(&mut self, Commit { transaction, fence, answer }: Commit) {
+    fn begin(&mut self, Commit { transaction, facts, fence, answer }: Commit) {
+        for (operation, fact) in transaction.operations.iter().zip(facts) {
+            if let Operation::Put { key, value, .. } = operation {
+                self.written.insert(key.clone(), (value.clone(), fact));
+            }
+        }
         let compares = transaction.compares.clone();
         let changes = changes_something(&transaction);
         let store = self.store.clone();
@@ -166,6 +188,7 @@ impl Keeper {
             }
             // Whoever tries again shall do so on what the store has.
             Err(TransactError::Conflict { key, found }) => {
+                self.forget(&compares);
                 let expected = compares.into_iter().find(|compare| compare.key == key);
                 match (found, expected.map(|compare| compare.expected)) {
                     (Some(found), _) => self.answer_at(found, answer, Err(OrchestratorError::Superseded)),
@@ -175,12 +198,19 @@ impl Keeper {
                 self.answer_refused();
             }
             Err(err) => {
+                self.forget(&compares);
                 if err.may_be_applied() {
                     self.doubt();
                 }
                 let _ = answer.send(Err(OrchestratorError::Write(err)));
             }
         }
+    }
+
+    /// What was to be written is perhaps not: should the watch bring it after all, it is read. Every key that is written
+    /// is among the compares.
+    fn forget(&mut self, compares: &[Compare]) {
+        compares.iter().for_each(|compare| drop(self.written.remove(&compare.key)));
     }
 
     /// Answers once memory has reached a revision.
@@ -215,7 +245,7 @@ impl Keeper {
             Step::Delete { key, .. } if key == facts::mark() => {}
             Step::Apply(entry) => match &mut self.loading {
                 Some(state) => drop(state.hear(&entry.key, Some(&entry.value), entry.modified)),
-                None => self.told.push((entry.key.clone(), Some(entry))),
+                None => self.told.push((entry.key, Some(entry.value))),
             },
             Step::Delete { key, .. } => self.told.push((key, None)),
             Step::Complete { revision } => self.complete(revision),
@@ -226,11 +256,17 @@ impl Keeper {
         let mut is_news = false;
         {
             let mut state = self.shared.state.lock();
-            for (key, entry) in mem::take(&mut self.told) {
-                is_news |= state.hear(&key, entry.as_ref().map(|entry| &*entry.value), revision);
+            for (key, value) in mem::take(&mut self.told) {
+                is_news |= match (self.written.remove(&key), &value) {
+                    (Some((written, fact)), Some(value)) if written == *value => {
+                        state.hear_fact(&key, fact, revision)
+                    }
+                    _ => state.hear(&key, value.as_deref(), revision),
+                };
             }
             if let Some(stored) = self.loading.take() {
                 state.replace(stored);
+                self.written.clear();
                 is_news = true;
             }
         }

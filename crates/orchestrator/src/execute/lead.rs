@@ -89,7 +89,7 @@ impl Orchestrator {
         let (answer, answered) = oneshot::channel();
         // Nobody of a term before can write any more, so what is written after the mark is ours.
         let (transaction, fence) = (keeper::mark(Some(&term.fence)), Some(term.fence.clone()));
-        let sent = self.commits.send(Commit { transaction, fence, answer }).await;
+        let sent = self.commits.send(Commit { transaction, facts: Vec::new(), fence, answer }).await;
         sent.map_err(|_| OrchestratorError::Ended)?;
         answered.await.unwrap_or(Err(OrchestratorError::Ended))?;
         self.shared.rank.send_replace(Rank::Leading(term));

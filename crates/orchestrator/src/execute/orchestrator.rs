@@ -208,10 +208,10 @@ impl Orchestrator {
         let transaction = {
             let state = self.state.lock();
             let guards = guards(&state);
-            transaction_of(keeper::fenced(fence.as_ref()), facts, guards, &state)
+            transaction_of(keeper::fenced(fence.as_ref()), &facts, guards, &state)
         };
         let (answer, answered) = oneshot::channel();
-        place.send(Commit { transaction, fence, answer });
+        place.send(Commit { transaction, facts, fence, answer });
         answered.await.unwrap_or(Err(OrchestratorError::Ended))
     }
 
@@ -253,7 +253,7 @@ impl Drop for Orchestrator {
 
 fn transaction_of(
     mut transaction: Transaction,
-    facts: Vec<Fact>,
+    facts: &[Fact],
     guards: Vec<(Key, Expected)>,
     state: &State,
 ) -> Transaction {

@@ -76,7 +76,8 @@ impl State {
 
     /// What was made, as it will be once the steps under way have written first. For whoever chooses.
     pub fn ahead(&mut self) -> Arc<Inventory> {
-        if self.started.is_empty() {
+        // Most steps choose nothing, and a copy costs.
+        if !self.started.values().any(chooses) {
             return Arc::clone(&self.inventory);
         }
         let (inventory, started) = (&self.inventory, &self.started);
@@ -146,37 +147,46 @@ impl State {
     /// Takes in what the store has under a key since a revision, or, without a value, that it has nothing. Answers whether
     /// that is news to whoever plans: no step under way has written it.
     pub fn hear(&mut self, key: &Key, value: Option<&[u8]>, revision: Revision) -> bool {
-        self.ahead = None;
-        match value {
-            Some(_) => drop(self.revisions.insert(key.clone(), revision)),
-            None => drop(self.revisions.remove(key)),
-        }
         match Fact::read(key, value) {
-            Ok(fact) => {
-                let is_news = fact.object().is_none_or(|object| !self.started.contains_key(&object));
-                if !self.inventory.unreadable.is_empty() {
-                    Arc::make_mut(&mut self.inventory).unreadable.remove(&fact.subject());
-                }
-                self.apply(fact);
-                is_news
+            Ok(fact) => self.hear_fact(key, fact, revision),
+            Err((subject, reason)) => self.hear_strange(key, value.map(|_| revision), subject, reason),
+        }
+    }
+
+    /// The same, of what was read already.
+    pub fn hear_fact(&mut self, key: &Key, fact: Fact, revision: Revision) -> bool {
+        self.know(key, (!fact.is_gone()).then_some(revision));
+        let is_news = fact.object().is_none_or(|object| !self.started.contains_key(&object));
+        if !self.inventory.unreadable.is_empty() {
+            Arc::make_mut(&mut self.inventory).unreadable.remove(&fact.subject());
+        }
+        self.apply(fact);
+        is_news
+    }
+
+    /// What cannot be read takes the place of what could.
+    fn hear_strange(&mut self, key: &Key, at: Option<Revision>, subject: Subject, reason: String) -> bool {
+        self.know(key, at);
+        if let Ok(gone) = Fact::read(key, None) {
+            self.apply(gone);
+        }
+        let unreadable = &mut Arc::make_mut(&mut self.inventory).unreadable;
+        let record = key.as_str().to_owned();
+        match at {
+            Some(_) => {
+                warn!(record, reason, "a stored record cannot be read; what it is about is left as it is");
+                unreadable.put(subject, UnreadableRecord { record, reason });
             }
-            Err((subject, reason)) => {
-                warn!(
-                    key = key.as_str(),
-                    reason, "a stored object cannot be read; what it is about is left as it is"
-                );
-                if let Ok(gone) = Fact::read(key, None) {
-                    self.apply(gone);
-                }
-                let unreadable = &mut Arc::make_mut(&mut self.inventory).unreadable;
-                match value {
-                    Some(_) => {
-                        unreadable.put(subject, UnreadableRecord { record: key.as_str().to_owned(), reason });
-                    }
-                    None => unreadable.remove(&subject),
-                }
-                true
-            }
+            None => unreadable.remove(&subject),
+        }
+        true
+    }
+
+    fn know(&mut self, key: &Key, at: Option<Revision>) {
+        self.ahead = None;
+        match at {
+            Some(revision) => drop(self.revisions.insert(key.clone(), revision)),
+            None => drop(self.revisions.remove(key)),
         }
     }
 
@@ -191,6 +201,19 @@ impl State {
             _ => apply_inventory(Arc::make_mut(&mut self.inventory), fact),
         }
     }
+}
+
+/// Whether a step that is started changes what others may choose or find.
+fn chooses(action: &Action) -> bool {
+    !matches!(
+        action,
+        Action::CreateResource { .. }
+            | Action::AttachResource { .. }
+            | Action::Close { .. }
+            | Action::Open { .. }
+            | Action::CreatePeering { .. }
+            | Action::CreateNat { .. }
+    )
 }
 
 /// What a step that was started has chosen, and what it begins to take away.
@@ -223,12 +246,7 @@ fn choose(inventory: &mut Inventory, action: &Action) {
         | Action::DeletePeering { .. }
         | Action::DeleteNat { .. }
         | Action::DeleteResource { .. } => begin_to_remove(inventory, action),
-        Action::CreateResource { .. }
-        | Action::AttachResource { .. }
-        | Action::Close { .. }
-        | Action::Open { .. }
-        | Action::CreatePeering { .. }
-        | Action::CreateNat { .. } => {}
+        action => debug_assert!(!chooses(action), "{action}"),
     }
 }
 
