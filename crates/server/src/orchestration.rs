@@ -266,9 +266,9 @@ impl From<OrchestratorError> for Failure {
             E::Read(err) => return store_failure::read(&error, err),
             // Another controller can do it at once, this one perhaps in a few seconds.
             E::NotLeading { .. } => Code::FailedPrecondition,
-            E::Tags { .. } | E::Namespaces { .. } | E::NotLoaded | E::Ended | E::NotReady { .. } => {
-                Code::Unavailable
-            }
+            E::Tags { .. } | E::Namespaces { .. } | E::NotLoaded | E::NotReady { .. } => Code::Unavailable,
+            // It may have been written.
+            E::Ended => Code::Unknown,
             E::Panicked { .. } | E::Unbelievable { .. } => Code::Internal,
         };
         Failure::from_error(code, &error)

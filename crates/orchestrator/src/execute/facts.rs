@@ -39,6 +39,13 @@ pub enum Fact {
     Job(String, Option<Job>),
 }
 
+/// An entry that cannot be read.
+#[derive(Debug)]
+pub(super) struct Strange {
+    pub subject: Subject,
+    pub reason: String,
+}
+
 pub(super) fn prefix() -> Prefix {
     Prefix::below("orchestrator").expect("a fixed path is a legal prefix")
 }
@@ -145,12 +152,14 @@ impl Fact {
     }
 
     /// Reads a stored entry, or, without a value, that it is gone. If it cannot be read, what it is about and why.
-    pub(super) fn read(key: &Key, value: Option<&[u8]>) -> Result<Self, (Subject, String)> {
-        let strange = |reason: &str| (Subject::Strange(key.as_str().to_owned()), reason.to_owned());
-        let gone = Self::gone(key).ok_or_else(|| strange("its key says nothing to this version"))?;
+    pub(super) fn read(key: &Key, value: Option<&[u8]>) -> Result<Self, Box<Strange>> {
+        let Some(gone) = Self::gone(key) else {
+            let reason = "its key says nothing to this version".to_owned();
+            return Err(Box::new(Strange { subject: Subject::Strange(key.as_str().to_owned()), reason }));
+        };
         let Some(value) = value else { return Ok(gone) };
         let subject = gone.subject();
-        gone.with(value).map_err(|err| (subject, err.to_string()))
+        gone.with(value).map_err(|err| Box::new(Strange { subject, reason: err.to_string() }))
     }
 
     /// What a key is about, without a value; none if it is nothing this version writes.

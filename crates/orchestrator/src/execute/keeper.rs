@@ -14,15 +14,15 @@
 //! Transactions that do not touch each other are on their way together and share the store's writes; that two do, the
 //! store finds out by the revisions they expect.
 //!
-//! If the store's answer to a transaction is lost, nobody knows whether it was applied. Memory is then *in doubt*: a mark
-//! is written, and when the watch brings the mark it has brought whatever was applied before it. Nothing is planned
-//! meanwhile: what was chosen may be taken.
+//! If the store's answer to a transaction is lost, memory is in [`doubt`] until it has all that is stored. Nothing is
+//! planned meanwhile: what would be chosen may be taken.
+
+mod doubt;
 
 use std::{
     collections::{BTreeMap, HashMap},
     mem,
     sync::Arc,
-    time::Duration,
 };
 
 use bytes::Bytes;
@@ -30,15 +30,16 @@ use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::Futures
 use parking_lot::Mutex;
 use store::{
     Committed, Compare, Expected, Key, Operation, Revision, Store, TransactError, Transaction,
-    backoff::Backoff,
     follow::{Follower, Step},
 };
 use tokio::sync::{Notify, mpsc, oneshot, watch};
-use tracing::warn;
+
+pub(super) use doubt::mark;
+
+use doubt::Doubt;
 
 use super::{
     Fence, OrchestratorError,
-    error::chain,
     facts::{self, Fact},
     lead::Rank,
     state::State,
@@ -46,9 +47,6 @@ use super::{
 
 /// Transactions on their way at once, and as many that wait for it. Whoever comes then waits for a place.
 pub(super) const PLACES: usize = 1024;
-/// Pauses before the mark is tried again.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 type Answer = Result<(), OrchestratorError>;
 
@@ -102,12 +100,9 @@ pub(super) struct Keeper {
     waiting: BTreeMap<Revision, Vec<(oneshot::Sender<Answer>, Answer)>>,
     /// Who is answered when memory has no longer this revision of a key, which the store has not.
     refused: Vec<(Key, Revision, oneshot::Sender<Answer>)>,
-    /// The mark on its way: its revision, or none if it is not for this controller to write.
-    mark: Option<BoxFuture<'static, Option<Revision>>>,
-    /// How many answers were lost since the mark was sent.
-    lost: usize,
-    /// Where the mark is: memory that has reached it has all that was in doubt.
-    marked: Option<Revision>,
+    doubt: Doubt,
+    /// The key of the mark, which is no fact.
+    mark: Key,
 }
 
 impl Keeper {
@@ -118,6 +113,8 @@ impl Keeper {
         commits: mpsc::Receiver<Commit>,
     ) -> Self {
         Self {
+            doubt: Doubt::new(store.clone(), shared.rank.subscribe()),
+            mark: facts::mark(),
             store,
             shared,
             follower,
@@ -129,9 +126,6 @@ impl Keeper {
             under_way: FuturesUnordered::new(),
             waiting: BTreeMap::new(),
             refused: Vec::new(),
-            mark: None,
-            lost: 0,
-            marked: None,
         }
     }
 
@@ -146,20 +140,11 @@ impl Keeper {
     /// Goes on until it is dropped.
     pub(super) async fn run(mut self) {
         loop {
-            let mark = async {
-                match &mut self.mark {
-                    Some(mark) => mark.await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 step = self.follower.next() => self.take(step),
                 Some(commit) = self.commits.recv(), if self.under_way.len() < PLACES => self.begin(commit),
                 Some(answered) = self.under_way.next(), if !self.under_way.is_empty() => self.answered(answered),
-                marked = mark => {
-                    self.mark = None;
-                    self.marked(marked);
-                }
+                () = self.doubt.marked() => self.settle(),
             }
         }
     }
@@ -179,6 +164,10 @@ impl Keeper {
     }
 
     fn answered(&mut self, Answered { compares, fence, changes, result, answer }: Answered) {
+        if result.is_err() {
+            // Should the watch bring it after all, it is read. Every key that is written is among the compares.
+            compares.iter().for_each(|compare| drop(self.written.remove(&compare.key)));
+        }
         match result {
             Ok(committed) if changes => self.answer_at(committed.revision, answer, Ok(())),
             Ok(_) => drop(answer.send(Ok(()))),
@@ -188,7 +177,6 @@ impl Keeper {
             }
             // Whoever tries again shall do so on what the store has.
             Err(TransactError::Conflict { key, found }) => {
-                self.forget(&compares);
                 let expected = compares.into_iter().find(|compare| compare.key == key);
                 match (found, expected.map(|compare| compare.expected)) {
                     (Some(found), _) => self.answer_at(found, answer, Err(OrchestratorError::Superseded)),
@@ -198,19 +186,13 @@ impl Keeper {
                 self.answer_refused();
             }
             Err(err) => {
-                self.forget(&compares);
                 if err.may_be_applied() {
-                    self.doubt();
+                    self.shared.in_doubt.send_replace(true);
+                    self.doubt.begin();
                 }
                 let _ = answer.send(Err(OrchestratorError::Write(err)));
             }
         }
-    }
-
-    /// What was to be written is perhaps not: should the watch bring it after all, it is read. Every key that is written
-    /// is among the compares.
-    fn forget(&mut self, compares: &[Compare]) {
-        compares.iter().for_each(|compare| drop(self.written.remove(&compare.key)));
     }
 
     /// Answers once memory has reached a revision.
@@ -241,8 +223,8 @@ impl Keeper {
                 self.told.clear();
                 self.loading = Some(State::default());
             }
-            Step::Apply(entry) if entry.key == facts::mark() => {}
-            Step::Delete { key, .. } if key == facts::mark() => {}
+            Step::Apply(entry) if entry.key == self.mark => {}
+            Step::Delete { key, .. } if key == self.mark => {}
             Step::Apply(entry) => match &mut self.loading {
                 Some(state) => drop(state.hear(&entry.key, Some(&entry.value), entry.modified)),
                 None => self.told.push((entry.key, Some(entry.value))),
@@ -284,64 +266,12 @@ impl Keeper {
         self.settle();
     }
 
-    /// An answer was lost.
-    fn doubt(&mut self) {
-        self.shared.in_doubt.send_replace(true);
-        self.lost += 1;
-        if self.mark.is_none() {
-            self.send_mark();
-        }
-    }
-
-    fn send_mark(&mut self) {
-        self.lost = 0;
-        let (store, rank) = (self.store.clone(), self.shared.rank.subscribe());
-        self.mark = Some(write_mark(store, rank).boxed());
-    }
-
-    fn marked(&mut self, revision: Option<Revision>) {
-        self.marked = Some(revision.unwrap_or_default());
-        self.settle();
-    }
-
-    /// Memory is certain again, if it has the mark and no answer was lost since that was sent.
     fn settle(&mut self) {
-        if self.marked.is_none_or(|marked| marked > self.reached) {
-            return;
-        }
-        self.marked = None;
-        if self.lost > 0 {
-            return self.send_mark();
-        }
-        self.shared.in_doubt.send_replace(false);
-        self.shared.wake.notify_one();
-    }
-}
-
-/// Writes the mark, however long that takes. None if another one leads: what is in doubt is then not ours, and is read
-/// before this one leads again.
-async fn write_mark(store: Store, rank: watch::Receiver<Rank>) -> Option<Revision> {
-    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-    loop {
-        let fence = match &*rank.borrow() {
-            Rank::Alone => None,
-            Rank::Leading(term) => Some(term.fence.clone()),
-            Rank::Following(_) => return None,
-        };
-        match store.transact(mark(fence.as_ref())).await {
-            Ok(committed) => return Some(committed.revision),
-            Err(TransactError::Conflict { .. }) => return None,
-            Err(err) => {
-                warn!(error = chain(&err), "nothing is planned before it is known what is stored");
-                tokio::time::sleep(backoff.pause()).await;
-            }
+        if self.doubt.ends_at(self.reached) {
+            self.shared.in_doubt.send_replace(false);
+            self.shared.wake.notify_one();
         }
     }
-}
-
-/// A transaction that changes nothing but the mark.
-pub(super) fn mark(fence: Option<&Fence>) -> Transaction {
-    fenced(fence).put(facts::mark(), "")
 }
 
 /// A transaction that only this term's leader can make.

@@ -13,7 +13,10 @@ use model::ResourceName;
 use store::{Key, Revision};
 use tracing::warn;
 
-use super::{Job, facts::Fact};
+use super::{
+    Job,
+    facts::{Fact, Strange},
+};
 use crate::plan::{
     Action, GatewayRecord, Intent, Inventory, LinkRecord, NetworkRecord, Phase, Subject, UnreadableRecord,
 };
@@ -149,7 +152,7 @@ impl State {
     pub fn hear(&mut self, key: &Key, value: Option<&[u8]>, revision: Revision) -> bool {
         match Fact::read(key, value) {
             Ok(fact) => self.hear_fact(key, fact, revision),
-            Err((subject, reason)) => self.hear_strange(key, value.map(|_| revision), subject, reason),
+            Err(strange) => self.hear_strange(key, value.map(|_| revision), *strange),
         }
     }
 
@@ -165,7 +168,8 @@ impl State {
     }
 
     /// What cannot be read takes the place of what could.
-    fn hear_strange(&mut self, key: &Key, at: Option<Revision>, subject: Subject, reason: String) -> bool {
+    fn hear_strange(&mut self, key: &Key, at: Option<Revision>, strange: Strange) -> bool {
+        let Strange { subject, reason } = strange;
         self.know(key, at);
         if let Ok(gone) = Fact::read(key, None) {
             self.apply(gone);
