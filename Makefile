@@ -55,6 +55,7 @@ lab: ## Long tests: crashes, large graphs, a million policy changes, 10,000 watc
 	$(MAKE) oracle
 	$(CARGO) test --release --locked -p node-policy --test random -- --ignored --nocapture
 	TRESTLE_STORIES=5000 $(CARGO) test --release --locked -p orchestrator --lib random_stories -- --nocapture
+	TRESTLE_CUT_CALLS=3000 $(CARGO) test --release --locked -p server --test cut_calls -- --nocapture
 	labs/antrea-client/run.sh
 	TRESTLE_CHURN_SEED=$(FRESH) TRESTLE_CHURN_AGENTS=1000 TRESTLE_CHURN_SECONDS=600 $(CARGO) test --release --locked -p agent --test controller churn -- --nocapture
 	TRESTLE_LAB_SEED=$(FRESH) TRESTLE_LAB_ROUNDS=100 $(CARGO) test --release --locked -p trestle --test agent_lab -- --nocapture --test-threads 1

@@ -10,13 +10,14 @@
 //! ```
 //!
 //! A leader whose lease was not renewed stops before the lease can have ended at the store. Should it not notice (its
-//! process was halted), the fence refuses its writes: every write expects the key as this term made it.
+//! process was halted), the fence refuses its writes: every write expects the key as this term made it. And it makes no
+//! call to a cloud: the term says until when it lasts, counted from before the lease was last renewed.
 //!
 //! The embedded store needs none of this: its file is locked, and a second process does not start.
 
 use std::{sync::Arc, time::Duration};
 
-use orchestrator::execute::{Fence, Orchestrator};
+use orchestrator::execute::{Fence, Orchestrator, Term};
 use store::{Key, Lease, LeaseError, Store, TransactError, Transaction};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -49,8 +50,8 @@ impl Leader {
     pub async fn run(self, stop: CancellationToken) {
         while !stop.is_cancelled() {
             match self.stand().await {
-                Ok(Standing::Won(lease, fence)) => {
-                    self.lead(&lease, fence, &stop).await;
+                Ok(Standing::Won(lease, term)) => {
+                    self.lead(&lease, &term, &stop).await;
                     // The next one need not wait. Without an answer the lease ends by itself.
                     let _ = tokio::time::timeout(BEAT, self.store.revoke_lease(lease.id)).await;
                 }
@@ -58,7 +59,6 @@ impl Leader {
                     self.orchestrator.follow(Some(leader));
                     tokio::select! {
                         () = stop.cancelled() => {}
-                        () = self.orchestrator.mirror() => tokio::time::sleep(BEAT).await,
                         () = self.until_vacant() => {}
                     }
                 }
@@ -74,10 +74,15 @@ impl Leader {
         if let Some(leader) = self.leader().await? {
             return Ok(Standing::Lost(leader));
         }
+        // Counted from before the call: the store began the term after that.
+        let asked = Instant::now();
         let lease = self.store.grant_lease(TERM).await?;
         let put = Transaction::new().expect_absent(key()).put_with_lease(key(), self.name.clone(), lease.id);
         match self.store.transact(put).await {
-            Ok(committed) => Ok(Standing::Won(lease, Fence { key: key(), revision: committed.revision })),
+            Ok(committed) => {
+                let fence = Fence { key: key(), revision: committed.revision };
+                Ok(Standing::Won(lease, Term::new(fence, asked + PATIENCE)))
+            }
             Err(err) => {
                 // Perhaps it was put: then it goes with the lease, and the next turn is anybody's.
                 let _ = self.store.revoke_lease(lease.id).await;
@@ -103,18 +108,28 @@ impl Leader {
         }
     }
 
-    async fn lead(&self, lease: &Lease, fence: Fence, stop: &CancellationToken) {
+    async fn lead(&self, lease: &Lease, term: &Term, stop: &CancellationToken) {
         let over = stop.child_token();
-        if let Err(err) = self.orchestrator.lead(fence).await {
-            warn!(error = chain(&err), "what is stored cannot be read; another may lead");
-            return;
-        }
-        info!(name = self.name, "this controller leads");
-        let work = Arc::clone(&self.orchestrator).run(over.clone());
+        let work = async {
+            match over.run_until_cancelled(self.orchestrator.lead(term.clone())).await {
+                Some(Ok(())) => {
+                    info!(name = self.name, "this controller leads");
+                    Arc::clone(&self.orchestrator).run(over.clone()).await;
+                }
+                Some(Err(err)) => {
+                    warn!(
+                        error = chain(&err),
+                        "what was written before cannot be taken in; another may lead"
+                    );
+                }
+                None => {}
+            }
+            over.cancel();
+        };
         let renewals = async {
             tokio::select! {
                 () = over.cancelled() => {}
-                () = self.renew(lease) => warn!("this controller leads no more"),
+                () = self.renew(lease, term) => warn!("this controller leads no more"),
             }
             self.orchestrator.follow(None);
             over.cancel();
@@ -123,26 +138,21 @@ impl Leader {
     }
 
     /// Returns when the lease is lost, or may be.
-    async fn renew(&self, lease: &Lease) {
-        let mut renewed = Instant::now();
-        loop {
+    async fn renew(&self, lease: &Lease, term: &Term) {
+        while !term.is_over() {
             tokio::time::sleep(BEAT).await;
-            // Counted from before the call: the store began the new term after that.
             let asked = Instant::now();
             match tokio::time::timeout(BEAT, self.store.keep_alive(lease.id)).await {
-                Ok(Ok(_)) => renewed = asked,
+                Ok(Ok(_)) => term.extend(asked + PATIENCE),
                 Ok(Err(LeaseError::NotFound { .. })) => return,
                 Ok(Err(_)) | Err(_) => {}
-            }
-            if renewed.elapsed() >= PATIENCE {
-                return;
             }
         }
     }
 }
 
 enum Standing {
-    Won(Lease, Fence),
+    Won(Lease, Term),
     /// With the name of who leads.
     Lost(String),
 }

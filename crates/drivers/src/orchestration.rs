@@ -107,6 +107,7 @@ pub async fn add_clouds(
 
 /// Starts the work: at once on a store of our own, in turns with others on a shared one.
 pub fn run(orchestrator: Arc<Orchestrator>, store: &Store, kind: &StoreKind, name: String, life: &Life) {
+    life.spawn("orchestrator: keeper", orchestrator.unkept());
     match kind {
         // Its file is locked: nobody else can work on it.
         StoreKind::Embedded => life.spawn_to_end("orchestrator", orchestrator.run(life.stopping())),

@@ -6,6 +6,9 @@
 //! its object is not busy. So steps run in parallel where they can, one object sees one step at a time, and nothing
 //! waits for a slow gateway elsewhere.
 //!
+//! Memory is what the store's watch has told, in every rank, and one task keeps it ([`keeper`]). The same task carries
+//! every transaction to the store, so that no caller owns one: whoever goes away only stops waiting.
+//!
 //! Every write to the store expects the revision that memory knows, so a step of an old plan, or of another
 //! controller, cannot overwrite newer state: it fails, and the next plan decides again.
 
@@ -15,6 +18,7 @@ mod error;
 mod facts;
 mod holders;
 mod jobs;
+mod keeper;
 mod lead;
 mod links;
 mod orchestrator;
@@ -32,7 +36,7 @@ pub use drift::Drift;
 pub use error::OrchestratorError;
 pub use holders::RuleHolder;
 pub use jobs::{Job, JobState};
-pub use lead::Fence;
+pub use lead::{Fence, Term};
 pub use links::LinkView;
 pub use orchestrator::{Options, Orchestrator};
 pub use requests::{Outcome, ResourceView};

@@ -20,6 +20,8 @@
 //!   lists that named it are closed.
 //! - A network that somebody else made is adopted where no network overlaps it, is let go and never deleted, and gets
 //!   no NAT: how it reaches public addresses is its owner's.
+//! - What a record is about that cannot be read is neither made nor removed, and nothing is chosen that the record may
+//!   hold.
 //! - An address space, an AS number and a pair of BGP addresses belong to their record in the inventory from before
 //!   the first call to a cloud until after the last.
 
@@ -39,6 +41,7 @@ mod space;
 mod step;
 #[cfg(test)]
 pub(crate) mod tests;
+mod unreadable;
 mod verdicts;
 
 pub(crate) use adopt::adoptable;
@@ -55,9 +58,11 @@ pub use region::{Match, Region};
 pub(crate) use space::overlap;
 pub use space::{DEFAULT_SIZE, NoSpaceLeft, PoolError, Pools};
 pub use step::{Action, Plan, Problem, ProblemKind, Step, StepId};
+pub use unreadable::{Record as UnreadableRecord, Subject, Unreadable};
 pub use verdicts::{Draft, Sided, TooManyPieces, Verdict, Verdicts};
 
 /// Works out what to do. O((resources + entries × targets) · log networks).
 pub fn plan(intent: &Intent, inventory: &Inventory) -> Plan {
-    build::Builder::new(intent, inventory).build()
+    let intent = unreadable::with_what_is_made(intent, inventory);
+    build::Builder::new(&intent, inventory).build()
 }

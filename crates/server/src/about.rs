@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use drivers::{StoreKind, policy::Policy};
 use jiff::Timestamp;
+use orchestrator::execute::Orchestrator;
 use store::Store;
 
 use crate::{
@@ -17,6 +18,7 @@ pub struct About {
     pub store: Store,
     pub kind: StoreKind,
     pub policy: Arc<Policy>,
+    pub orchestrator: Arc<Orchestrator>,
     pub serving: Arc<Serving>,
     pub started_at: Timestamp,
 }
@@ -46,7 +48,19 @@ impl About {
             revision: revision.0,
             started_at: self.started_at,
             problems: self.serving.not_ready().await,
-            attention: self.policy.unreadable(),
+            attention: self.attention(),
         })
+    }
+
+    /// What is stored and cannot be read.
+    fn attention(&self) -> Vec<String> {
+        let records = self.orchestrator.unreadable().into_iter();
+        let told = records.map(|it| {
+            let (record, reason) = (it.record, it.reason);
+            format!(
+                "a stored record cannot be read, so what it is about is left as it is: {record}: {reason}"
+            )
+        });
+        self.policy.unreadable().into_iter().chain(told).collect()
     }
 }

@@ -174,6 +174,7 @@ impl Controller {
     pub async fn stop(self) -> Result<(), Fault> {
         info!("the controller stops");
         let ended = self.front.life.end().await;
+        self.drivers.orchestrator.end().await;
         // The last handle on the store is in here; closing it waits for its writer.
         blocking(move || drop((self.front, self.drivers))).await;
         ended

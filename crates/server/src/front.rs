@@ -79,7 +79,7 @@ impl Front {
         let credentials = Arc::new(Credentials::start(drivers.store.clone(), Arc::clone(&pki), &life));
         let (hub, known) = (Arc::clone(&drivers.transport.hub), Arc::clone(&credentials));
         life.spawn("revocation", async move { revocation::end_revoked(&hub, &known).await });
-        let followers = [drivers.tags.progress(), drivers.policy.progress()];
+        let followers = [drivers.tags.progress(), drivers.policy.progress(), drivers.orchestrator.progress()];
         let rooms = serving::Rooms {
             store: drivers.store.clone(),
             policy: Arc::clone(&drivers.policy),
@@ -191,6 +191,7 @@ impl Front {
             store: drivers.store.clone(),
             kind: self.config.store.clone(),
             policy: Arc::clone(&drivers.policy),
+            orchestrator: Arc::clone(&drivers.orchestrator),
             serving: Arc::clone(&self.serving),
             started_at: self.started_at,
         }

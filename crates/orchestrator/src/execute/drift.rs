@@ -1,7 +1,8 @@
 //! Drift: what the clouds have against what the records say.
 //!
 //! A record is a belief. Where the cloud disagrees, the record is corrected to what was seen (or to "not there"),
-//! and the next plan does the rest. What the records do not know is told and left alone.
+//! and the next plan does the rest. What the records do not know is told and left alone, and so is what a record is
+//! about that cannot be read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +12,7 @@ use serde::Serialize;
 use store::{Key, Revision};
 
 use super::{Orchestrator, OrchestratorError, facts::Fact, orchestrator::expected};
-use crate::plan::{Inventory, Phase, ResourceRecord, SimpleRecord};
+use crate::plan::{Inventory, Phase, ResourceRecord, SimpleRecord, Subject, UnreadableRecord};
 
 /// One thing that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -56,9 +57,6 @@ impl Orchestrator {
                 Err(err) => return Err(err),
             }
         }
-        if !seen.drifts.is_empty() {
-            self.wake.notify_one();
-        }
         Ok(seen.drifts)
     }
 
@@ -69,6 +67,10 @@ impl Orchestrator {
         };
         let sites: BTreeSet<Site> = inventory.networks.keys().map(|name| name.site.clone()).collect();
         let mut seen = Seen { revisions, ..Seen::default() };
+        for UnreadableRecord { record, reason } in self.unreadable() {
+            let what = format!("cannot be read, so what it is about is left as it is: {reason}");
+            seen.add(record, what, None);
+        }
         for site in sites {
             let Ok(cloud) = self.cloud(&site.cloud) else { continue };
             let at = self.at(&site).await?;
@@ -124,7 +126,9 @@ fn compare_networks(inventory: &Inventory, site: &Site, listing: &Listing, seen:
     }
     for region in networks.keys() {
         let name = NetworkName { site: site.clone(), region: (*region).clone() };
-        if !inventory.networks.contains_key(&name) {
+        let is_recorded = inventory.networks.contains_key(&name)
+            || inventory.unreadable.get(&Subject::Network(name.clone())).is_some();
+        if !is_recorded {
             seen.add(format!("network/{name}"), "is there, but was not made here", None);
         }
     }
@@ -154,7 +158,9 @@ fn compare_resources(inventory: &Inventory, site: &Site, listing: &Listing, seen
             cloud: site.cloud.clone(),
             name: listed.clone(),
         };
-        if !inventory.resources.contains_key(&name) {
+        let is_recorded = inventory.resources.contains_key(&name)
+            || inventory.unreadable.get(&Subject::Resource(name.clone())).is_some();
+        if !is_recorded {
             seen.add(format!("resource/{name}"), "is there, but was not made here", None);
         }
     }

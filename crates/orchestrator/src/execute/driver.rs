@@ -2,18 +2,21 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    panic::AssertUnwindSafe,
+    panic::{AssertUnwindSafe, resume_unwind},
     sync::Arc,
     time::Duration,
 };
 
 use futures::FutureExt as _;
 use model::{Subscriber, TagName};
-use tokio::{task::JoinSet, time::Instant};
+use tokio::{
+    task::{JoinError, JoinSet},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::{Job, JobState, Orchestrator, OrchestratorError, error::chain};
+use super::{Job, Orchestrator, OrchestratorError, error::chain};
 use crate::plan::{Action, Intent, Inventory, Plan, plan};
 
 /// How long news is gathered before a plan is made, so that many changes at once are one plan.
@@ -45,17 +48,25 @@ struct Look {
     jobs: Vec<Job>,
 }
 
+fn resume(err: JoinError) {
+    if let Ok(panic) = err.try_into_panic() {
+        resume_unwind(panic);
+    }
+}
+
 impl Orchestrator {
     /// Makes the clouds as wanted, again and again, until `stop`.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut steps: JoinSet<Ended> = JoinSet::new();
         let mut busy: BTreeSet<String> = BTreeSet::new();
+        let mut checks = JoinSet::new();
         let mut checked = Instant::now();
+        self.state.lock().end_all();
         while !stop.is_cancelled() {
             if self.options.check_every.is_some_and(|every| checked.elapsed() >= every) {
                 checked = Instant::now();
                 let this = Arc::clone(&self);
-                tokio::spawn(async move {
+                checks.spawn(async move {
                     let told = |err| warn!(error = chain(&err), "the check failed");
                     let _ = this.fix().await.map_err(told);
                     let _ = this.expire_promises().await.map_err(told);
@@ -67,17 +78,22 @@ impl Orchestrator {
                 .min(self.options.check_every.unwrap_or(Duration::MAX));
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = self.wake.notified() => {}
+                () = self.shared.wake.notified() => {}
                 () = self.tags.changed() => {}
                 () = tokio::time::sleep(pause) => {}
                 Some(ended) = steps.join_next(), if !steps.is_empty() => self.ended(ended, &mut busy),
+                // A check that panicked is a fault of this task.
+                Some(Err(err)) = checks.join_next(), if !checks.is_empty() => resume(err),
             }
             tokio::time::sleep(GATHER).await;
             while let Some(ended) = steps.try_join_next() {
                 self.ended(ended, &mut busy);
             }
         }
-        // What is under way is dropped; its records say so, and the next start goes on from them.
+        // What is under way is dropped; its records say so, and the next start goes on from them. It is gone before this
+        // returns: no step outlives the term it was started in.
+        steps.shutdown().await;
+        self.state.lock().end_all();
     }
 
     /// Plans and starts. Answers when to look again at the latest.
@@ -86,8 +102,8 @@ impl Orchestrator {
         steps: &mut JoinSet<Ended>,
         busy: &mut BTreeSet<String>,
     ) -> Option<Duration> {
-        if let Err(err) = self.refresh().await {
-            warn!(error = chain(&err), "nothing is done before the store can be read");
+        // Nothing is chosen before it is known what is stored, nor by who may not act on it.
+        if *self.shared.in_doubt.borrow() || self.may_act().is_err() {
             return Some(self.options.retry_first);
         }
         let look = self.look()?;
@@ -112,7 +128,7 @@ impl Orchestrator {
                 break;
             }
             busy.insert(object.clone());
-            self.state.lock().choose(&step.action);
+            self.state.lock().start(object.clone(), step.action.clone());
             self.start(step.action.clone(), object, steps);
         }
         next
@@ -120,9 +136,10 @@ impl Orchestrator {
 
     fn look(&self) -> Option<Look> {
         let (intent, inventory, jobs) = {
-            let state = self.state.lock();
-            let jobs = state.jobs.values().filter(|job| job.state == JobState::Running).cloned().collect();
-            (Arc::clone(&state.intent), Arc::clone(&state.inventory), jobs)
+            let mut state = self.state.lock();
+            let running = state.jobs.values().filter(|job| job.is_running()).cloned();
+            let jobs: Vec<_> = running.map(|job| self.with_progress(job)).collect();
+            (Arc::clone(&state.intent), state.ahead(), jobs)
         };
         let intent = self.complete(&intent)?;
         let plan = plan(&intent, &inventory);
@@ -149,6 +166,7 @@ impl Orchestrator {
         // Steps are neither aborted nor let panic, so they always end.
         let Ok(Ended { object, result }) = ended else { return };
         busy.remove(&object);
+        self.state.lock().end(&object);
         let mut failures = self.failures.lock();
         match result {
             Ok(()) => drop(failures.remove(&object)),

@@ -4,7 +4,7 @@ use cloud_api::CloudError;
 use model::{LinkName, ResourceName, Segment, TagName};
 use store::{ReadError, TransactError};
 
-use crate::plan::{NoSpaceLeft, Problem};
+use crate::plan::{NoSpaceLeft, Problem, UnreadableRecord};
 
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum OrchestratorError {
@@ -58,6 +58,10 @@ pub enum OrchestratorError {
     Read(#[source] ReadError),
     #[error("the orchestrator is still loading; try again in a second")]
     NotLoaded,
+    #[error("the orchestrator has ended; look at the list before trying again")]
+    Ended,
+    #[error("the stored record {record} cannot be read ({reason}); replace, mend or delete it first")]
+    Unreadable { record: String, reason: String },
     #[error("the plugin panicked while it was told to {action}; see its log")]
     Panicked { action: String },
     #[error("{what} is not made yet")]
@@ -77,6 +81,7 @@ impl OrchestratorError {
             | Self::Write(_)
             | Self::Read(_)
             | Self::NotLoaded
+            | Self::Ended
             | Self::Panicked { .. }
             | Self::NotReady { .. } => true,
             _ => false,
@@ -91,12 +96,9 @@ fn leader_text(leader: Option<&str>) -> String {
     )
 }
 
-impl From<TransactError> for OrchestratorError {
-    fn from(error: TransactError) -> Self {
-        match error {
-            TransactError::Conflict { .. } => Self::Superseded,
-            other => Self::Write(other),
-        }
+impl From<&UnreadableRecord> for OrchestratorError {
+    fn from(UnreadableRecord { record, reason }: &UnreadableRecord) -> Self {
+        Self::Unreadable { record: record.clone(), reason: reason.clone() }
     }
 }
 

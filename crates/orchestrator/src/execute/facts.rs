@@ -7,6 +7,7 @@
 //!   orchestrator/want/link/NAME            null                orchestrator/made/nat/NAME         SimpleRecord
 //!   orchestrator/job/ID                    Job                 orchestrator/made/gateway/SITE     GatewayRecord
 //!   orchestrator/reserved/PREFIX           Reservation           orchestrator/made/link/NAME        LinkRecord
+//!   orchestrator/mark                      nothing: who sees it written has seen all that was written before it
 //! ```
 
 use bytes::Bytes;
@@ -18,6 +19,7 @@ use store::{Key, Prefix};
 use super::Job;
 use crate::plan::{
     GatewayRecord, LinkRecord, NetworkRecord, Reservation, ResourceIntent, ResourceRecord, SimpleRecord,
+    Subject,
 };
 
 /// One stored fact: what it is about, and its value; none to delete it.
@@ -37,8 +39,20 @@ pub enum Fact {
     Job(String, Option<Job>),
 }
 
+/// An entry that cannot be read.
+#[derive(Debug)]
+pub(super) struct Strange {
+    pub subject: Subject,
+    pub reason: String,
+}
+
 pub(super) fn prefix() -> Prefix {
     Prefix::below("orchestrator").expect("a fixed path is a legal prefix")
+}
+
+/// Written to know that memory has what was written before.
+pub(super) fn mark() -> Key {
+    key(&["mark"])
 }
 
 fn key(path: &[&str]) -> Key {
@@ -85,32 +99,112 @@ impl Fact {
         }
     }
 
-    /// Reads a stored entry, or, without a value, that it is gone; none if it is nothing this version writes.
-    pub(super) fn read(key: &Key, value: Option<&[u8]>) -> Option<Self> {
-        /// None if it cannot be read; nothing within if there is nothing.
-        fn json<T: DeserializeOwned>(value: Option<&[u8]>) -> Option<Option<T>> {
-            value.map(|value| serde_json::from_slice(value).ok()).map_or(Some(None), |read| read.map(Some))
+    /// Whether it says that there is nothing.
+    pub(super) fn is_gone(&self) -> bool {
+        match self {
+            Self::Resource(_, value) => value.is_none(),
+            Self::Rule(_, _, value) | Self::TagRule(_, _, value) => value.is_none(),
+            Self::Link(_, value) => value.is_none(),
+            Self::Network(_, value) => value.is_none(),
+            Self::MadeResource(_, value) => value.is_none(),
+            Self::Peering(_, value) | Self::Nat(_, value) => value.is_none(),
+            Self::Gateway(_, value) => value.is_none(),
+            Self::MadeLink(_, value) => value.is_none(),
+            Self::Reserved(_, value) => value.is_none(),
+            Self::Job(_, value) => value.is_none(),
         }
+    }
+
+    /// What it is about.
+    pub(super) fn subject(&self) -> Subject {
+        match self {
+            Self::Resource(name, _) => Subject::Wanted(name.clone()),
+            Self::Rule(resource, rule, _) => Subject::Rule(resource.clone(), rule.clone()),
+            Self::TagRule(tag, rule, _) => Subject::TagRule(tag.clone(), rule.clone()),
+            Self::Link(name, _) => Subject::Link(name.clone()),
+            Self::Network(name, _) => Subject::Network(name.clone()),
+            Self::MadeResource(name, _) => Subject::Resource(name.clone()),
+            Self::Peering(name, _) => Subject::Peering(name.clone()),
+            Self::Nat(name, _) => Subject::Nat(name.clone()),
+            Self::Gateway(site, _) => Subject::Gateway(site.clone()),
+            Self::MadeLink(name, _) => Subject::MadeLink(name.clone()),
+            Self::Reserved(space, _) => Subject::Reserved(*space),
+            Self::Job(id, _) => Subject::Job(id.clone()),
+        }
+    }
+
+    /// The object that a step acts on when it writes this; none for what steps do not write.
+    pub(super) fn object(&self) -> Option<String> {
+        match self {
+            Self::Network(name, _) => Some(format!("network/{name}")),
+            Self::MadeResource(name, _) => Some(format!("resource/{name}")),
+            Self::Peering(name, _) => Some(format!("peering/{name}")),
+            Self::Nat(name, _) => Some(format!("nat/{name}")),
+            Self::Gateway(site, _) => Some(format!("gateway/{site}")),
+            Self::MadeLink(name, _) => Some(format!("link/{name}")),
+            Self::Resource(..)
+            | Self::Rule(..)
+            | Self::TagRule(..)
+            | Self::Link(..)
+            | Self::Reserved(..)
+            | Self::Job(..) => None,
+        }
+    }
+
+    /// Reads a stored entry, or, without a value, that it is gone. If it cannot be read, what it is about and why.
+    pub(super) fn read(key: &Key, value: Option<&[u8]>) -> Result<Self, Box<Strange>> {
+        let Some(gone) = Self::gone(key) else {
+            let reason = "its key says nothing to this version".to_owned();
+            return Err(Box::new(Strange { subject: Subject::Strange(key.as_str().to_owned()), reason }));
+        };
+        let Some(value) = value else { return Ok(gone) };
+        let subject = gone.subject();
+        gone.with(value).map_err(|err| Box::new(Strange { subject, reason: err.to_string() }))
+    }
+
+    /// What a key is about, without a value; none if it is nothing this version writes.
+    fn gone(key: &Key) -> Option<Self> {
         let last = key.name().ok()?;
         let segments: Vec<&str> = key.segments().collect();
         Some(match segments.as_slice() {
-            ["orchestrator", "want", "resource", _] => Self::Resource(last.parse().ok()?, json(value)?),
+            ["orchestrator", "want", "resource", _] => Self::Resource(last.parse().ok()?, None),
             ["orchestrator", "want", "rule", resource, _] => {
-                Self::Rule(resource.parse().ok()?, last.parse().ok()?, json(value)?)
+                Self::Rule(resource.parse().ok()?, last.parse().ok()?, None)
             }
             ["orchestrator", "want", "tag-rule", tag, _] => {
-                Self::TagRule(tag.parse().ok()?, last.parse().ok()?, json(value)?)
+                Self::TagRule(tag.parse().ok()?, last.parse().ok()?, None)
             }
-            ["orchestrator", "want", "link", _] => Self::Link(last.parse().ok()?, value.map(|_| ())),
-            ["orchestrator", "made", "network", _] => Self::Network(last.parse().ok()?, json(value)?),
-            ["orchestrator", "made", "resource", _] => Self::MadeResource(last.parse().ok()?, json(value)?),
-            ["orchestrator", "made", "peering", _] => Self::Peering(last.parse().ok()?, json(value)?),
-            ["orchestrator", "made", "nat", _] => Self::Nat(last.parse().ok()?, json(value)?),
-            ["orchestrator", "made", "gateway", _] => Self::Gateway(last.parse().ok()?, json(value)?),
-            ["orchestrator", "made", "link", _] => Self::MadeLink(last.parse().ok()?, json(value)?),
-            ["orchestrator", "reserved", _] => Self::Reserved(last.parse().ok()?, json(value)?),
-            ["orchestrator", "job", _] => Self::Job(last, json(value)?),
+            ["orchestrator", "want", "link", _] => Self::Link(last.parse().ok()?, None),
+            ["orchestrator", "made", "network", _] => Self::Network(last.parse().ok()?, None),
+            ["orchestrator", "made", "resource", _] => Self::MadeResource(last.parse().ok()?, None),
+            ["orchestrator", "made", "peering", _] => Self::Peering(last.parse().ok()?, None),
+            ["orchestrator", "made", "nat", _] => Self::Nat(last.parse().ok()?, None),
+            ["orchestrator", "made", "gateway", _] => Self::Gateway(last.parse().ok()?, None),
+            ["orchestrator", "made", "link", _] => Self::MadeLink(last.parse().ok()?, None),
+            ["orchestrator", "reserved", _] => Self::Reserved(last.parse().ok()?, None),
+            ["orchestrator", "job", _] => Self::Job(last, None),
             _ => return None,
+        })
+    }
+
+    fn with(self, value: &[u8]) -> Result<Self, serde_json::Error> {
+        fn json<T: DeserializeOwned>(value: &[u8]) -> Result<Option<T>, serde_json::Error> {
+            serde_json::from_slice(value).map(Some)
+        }
+        Ok(match self {
+            Self::Resource(name, _) => Self::Resource(name, json(value)?),
+            Self::Rule(resource, rule, _) => Self::Rule(resource, rule, json(value)?),
+            Self::TagRule(tag, rule, _) => Self::TagRule(tag, rule, json(value)?),
+            // That it is there says all.
+            Self::Link(name, _) => Self::Link(name, Some(())),
+            Self::Network(name, _) => Self::Network(name, json(value)?),
+            Self::MadeResource(name, _) => Self::MadeResource(name, json(value)?),
+            Self::Peering(name, _) => Self::Peering(name, json(value)?),
+            Self::Nat(name, _) => Self::Nat(name, json(value)?),
+            Self::Gateway(site, _) => Self::Gateway(site, json(value)?),
+            Self::MadeLink(name, _) => Self::MadeLink(name, json(value)?),
+            Self::Reserved(space, _) => Self::Reserved(space, json(value)?),
+            Self::Job(id, _) => Self::Job(id, json(value)?),
         })
     }
 }

@@ -109,6 +109,13 @@ impl Job {
     }
 }
 
+/// How far a running job is, as the last plan found it.
+pub(super) struct Progress {
+    steps_left: usize,
+    steps: usize,
+    message: String,
+}
+
 /// What a plan means for a job.
 enum Verdict {
     Waits {
@@ -150,22 +157,35 @@ impl<'a> Outlook<'a> {
 impl Orchestrator {
     /// All jobs, oldest first.
     pub fn jobs(&self) -> Vec<Job> {
-        self.state.lock().jobs.values().cloned().collect()
+        let jobs: Vec<_> = self.state.lock().jobs.values().cloned().collect();
+        jobs.into_iter().map(|job| self.with_progress(job)).collect()
+    }
+
+    /// A job with how far it is, as far as that is known.
+    pub(super) fn with_progress(&self, mut job: Job) -> Job {
+        if job.is_running()
+            && let Some(progress) = self.job_progress.lock().get(&job.id)
+        {
+            (job.steps_left, job.steps) = (progress.steps_left, progress.steps);
+            job.message.clone_from(&progress.message);
+        }
+        job
     }
 
     /// Changes with every change of what is wanted, made or under way.
     pub fn changes(&self) -> watch::Receiver<u64> {
-        self.changes.subscribe()
+        self.shared.changes.subscribe()
     }
 
     pub fn job(&self, id: &str) -> Result<Job, OrchestratorError> {
         let found = self.state.lock().jobs.get(id).cloned();
-        found.ok_or_else(|| OrchestratorError::UnknownJob { id: id.to_owned() })
+        let job = found.ok_or_else(|| OrchestratorError::UnknownJob { id: id.to_owned() })?;
+        Ok(self.with_progress(job))
     }
 
     /// Waits until a job has ended.
     pub async fn wait(&self, id: &str) -> Result<Job, OrchestratorError> {
-        let mut changes = self.changes.subscribe();
+        let mut changes = self.shared.changes.subscribe();
         loop {
             let job = self.job(id)?;
             if job.state != JobState::Running {
@@ -178,7 +198,7 @@ impl Orchestrator {
 
     /// Waits until a job is not as it was.
     pub async fn change_of(&self, id: &str, last: &Job) -> Result<Job, OrchestratorError> {
-        let mut changes = self.changes.subscribe();
+        let mut changes = self.shared.changes.subscribe();
         loop {
             let job = self.job(id)?;
             if job != *last {
@@ -206,14 +226,13 @@ impl Orchestrator {
             _ => self.state.lock().undo(&job),
         };
         facts.push(job.end(state, message).fact());
-        self.commit(facts).await?;
-        self.wake.notify_one();
-        Ok(())
+        self.commit(facts).await
     }
 
     /// Looks at the jobs that were running when the plan was made. False if one could not be settled.
     pub(super) async fn settle_jobs(&self, running: Vec<Job>, plan: &Plan) -> bool {
         let outlook = Outlook::new(plan);
+        self.forget_progress(&running);
         // All at once, so that thousands of them share the store's writes.
         let settled = join_all(running.into_iter().map(|job| async {
             match self.judge(&job, &outlook) {
@@ -224,7 +243,10 @@ impl Orchestrator {
                     object.into_iter().for_each(|object| drop(self.failures.lock().remove(&object)));
                     ended
                 }
-                Verdict::Waits { left, message } => self.progress(job, left, message),
+                Verdict::Waits { left, message } => {
+                    self.tell_progress(&job, left, message);
+                    Ok(())
+                }
             }
         }));
         let mut all = true;
@@ -277,19 +299,21 @@ impl Orchestrator {
         Verdict::Waits { left: left.len(), message }
     }
 
-    fn progress(&self, mut job: Job, left: usize, message: String) -> Result<(), OrchestratorError> {
+    fn tell_progress(&self, job: &Job, left: usize, message: String) {
         if (job.steps_left, &job.message) == (left, &message) {
-            return Ok(());
+            return;
         }
-        // Progress is for watching; it is kept in memory and not worth a write to disk.
-        (job.steps_left, job.steps, job.message) = (left, job.steps.max(left), message);
-        if let Some(there) = self.state.lock().jobs.get_mut(&job.id)
-            && there.state == JobState::Running
-        {
-            *there = job;
+        let progress = Progress { steps_left: left, steps: job.steps.max(left), message };
+        self.job_progress.lock().insert(job.id.clone(), progress);
+        self.shared.changes.send_modify(|count| *count += 1);
+    }
+
+    fn forget_progress(&self, running: &[Job]) {
+        let mut progress = self.job_progress.lock();
+        if !progress.is_empty() {
+            let running: BTreeSet<&str> = running.iter().map(|job| &*job.id).collect();
+            progress.retain(|id, _| running.contains(&**id));
         }
-        self.changes.send_modify(|count| *count += 1);
-        Ok(())
     }
 
     async fn forget_old_jobs(&self) {

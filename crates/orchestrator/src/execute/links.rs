@@ -1,6 +1,6 @@
 //! Links between sites, as users ask for them and see them.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use ipnet::Ipv4Net;
 use model::{BgpPair, ConnectionStatus, LinkName, Site};
@@ -12,7 +12,7 @@ use super::{
     perform::new_key,
     requests::{Asked, Outcome, phase_text},
 };
-use crate::plan::{LinkRecord, Phase};
+use crate::plan::{LinkRecord, Phase, Subject};
 
 /// A link as users see it.
 #[derive(Clone, Debug, Serialize)]
@@ -101,21 +101,31 @@ impl Orchestrator {
 
     /// All links, with how their ends are.
     pub async fn links(&self) -> Vec<LinkView> {
-        let (made, pinned, gateways) = {
+        let (inventory, pinned) = {
             let state = self.state.lock();
-            (state.inventory.links.clone(), state.intent.links.clone(), state.inventory.gateways.clone())
+            (Arc::clone(&state.inventory), state.intent.links.clone())
         };
-        let names: BTreeSet<&LinkName> = made.keys().chain(&pinned).collect();
+        let (made, gateways) = (&inventory.links, &inventory.gateways);
+        let unreadable = inventory.unreadable.iter().filter_map(|(subject, _)| match subject {
+            Subject::MadeLink(name) => Some(name),
+            _ => None,
+        });
+        let names: BTreeSet<&LinkName> = made.keys().chain(&pinned).chain(unreadable).collect();
         let mut views = Vec::new();
         for name in names {
             let record = made.get(name);
             let asn = |site: &Site| gateways.get(site).map(|gateway| gateway.asn);
             let [a, b] = name.ends();
+            let unreadable = inventory.unreadable.get(&Subject::MadeLink(name.clone()));
             let failure =
                 self.failures.lock().get(&format!("link/{name}")).map(|failure| failure.message.clone());
+            let failure = failure.or(unreadable.map(|record| OrchestratorError::from(record).to_string()));
             views.push(LinkView {
                 name: name.clone(),
-                state: record.map_or("wanted", |record| phase_text(record.phase)),
+                state: match unreadable {
+                    Some(_) => "unreadable",
+                    None => record.map_or("wanted", |record| phase_text(record.phase)),
+                },
                 pinned: pinned.contains(name),
                 bgp: record.map(|record| record.bgp.clone()).unwrap_or_default(),
                 asns: [asn(a), asn(b)],

@@ -2,28 +2,31 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
 use cloud_api::{At, Cloud, CloudError};
 use model::{CloudTraits, ResourceName, Segment, Site, Subscriber, TagName};
 use parking_lot::Mutex;
-use store::{Expected, Key, Revision, Store, TransactError, Transaction};
-use tokio::sync::{Notify, watch};
-use tracing::warn;
+use store::{
+    Expected, Key, Revision, Store, Transaction,
+    follow::{Follower, Progress},
+};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    task::JoinHandle,
+};
 
 use super::{
     Deployments, OrchestratorError, Standing, TagBook,
     driver::Failure,
     facts::{self, Fact},
-    lead::Rank,
+    jobs,
+    keeper::{self, Commit, Keeper, Shared},
     state::State,
 };
-use crate::plan::{Intent, Plan, Pools, Verdicts, plan};
+use crate::plan::{Intent, Plan, Pools, UnreadableRecord, Verdicts, plan};
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -70,11 +73,20 @@ type Known = (Arc<dyn Cloud>, CloudTraits);
 
 pub struct Orchestrator {
     pub(super) options: Options,
-    pub(super) store: Store,
     pub(super) tags: Arc<dyn TagBook>,
     pub(super) deployments: Arc<dyn Deployments>,
     pub(super) clouds: Mutex<BTreeMap<Segment, Known>>,
-    pub(super) state: Mutex<State>,
+    /// What is stored; changed by the keeper alone, but for the steps that are started.
+    pub(super) state: Arc<Mutex<State>>,
+    pub(super) shared: Shared,
+    /// To the keeper.
+    pub(super) commits: mpsc::Sender<Commit>,
+    keeper: Mutex<Option<JoinHandle<()>>>,
+    /// Closed when the keeper is gone.
+    kept: watch::Receiver<()>,
+    progress: Progress,
+    /// How far running jobs are. It is for watching, and not worth a write.
+    pub(super) job_progress: Mutex<BTreeMap<String, jobs::Progress>>,
     /// By object: what went wrong last, and when it is tried again.
     pub(super) failures: Mutex<BTreeMap<String, Failure>>,
     /// Subscriptions that were made for rules; none before those of an earlier life are known.
@@ -83,30 +95,8 @@ pub struct Orchestrator {
     pub(super) verdicts: Mutex<Option<Told>>,
     /// Where the last plan found things.
     pub(super) standing: watch::Sender<Arc<Standing>>,
-    /// Something changed: plan again.
-    pub(super) wake: Notify,
-    /// Counts changes of jobs, for those who wait.
-    pub(super) changes: watch::Sender<u64>,
     /// Requests that choose spaces take turns: two must not choose the same.
     pub(super) choosing: tokio::sync::Mutex<()>,
-    /// Commits share it; whoever reads everything anew has it alone.
-    pub(super) committing: tokio::sync::RwLock<()>,
-    /// Memory may not be what is stored: an answer of the store was lost, or somebody else wrote.
-    pub(super) stale: AtomicBool,
-    /// Whether this orchestrator may write.
-    pub(super) rank: watch::Sender<Rank>,
-}
-
-pub(super) async fn read(store: &Store) -> Result<State, OrchestratorError> {
-    let listing = store.list(&facts::prefix()).await.map_err(OrchestratorError::Read)?;
-    let mut state = State::default();
-    for entry in listing.entries {
-        match Fact::read(&entry.key, Some(&entry.value)) {
-            Some(fact) => state.apply(fact, entry.modified),
-            None => warn!(key = entry.key.as_str(), "a stored object cannot be read and is left out"),
-        }
-    }
-    Ok(state)
 }
 
 /// What a write expects of a key that is known at a revision, or not at all.
@@ -115,40 +105,81 @@ pub(super) fn expected(known: Option<&Revision>) -> Expected {
 }
 
 impl Orchestrator {
-    /// Reads what is stored. [`Orchestrator::run`] then makes it true.
+    /// Reads what is stored, and follows it from then on. [`Orchestrator::run`] then makes it true.
     pub async fn load(
         store: Store,
         tags: Arc<dyn TagBook>,
         deployments: Arc<dyn Deployments>,
         options: Options,
     ) -> Result<Arc<Self>, OrchestratorError> {
-        let state = read(&store).await?;
+        // The follower waits for a store that does not answer; whoever starts a controller wants to hear of it.
+        store.get(&facts::mark()).await.map_err(OrchestratorError::Read)?;
+        let shared = Shared::default();
+        let (commits, to_keeper) = mpsc::channel(keeper::PLACES);
+        let follower = Follower::new(store.clone(), facts::prefix());
+        let progress = follower.progress();
+        let mut keeper = Keeper::new(store, follower, shared.clone(), to_keeper);
+        keeper.load().await;
+        let (runs, kept) = watch::channel(());
+        let keeper = tokio::spawn(async move {
+            keeper.run().await;
+            drop(runs);
+        });
         let verdicts = (!options.awaits_policies).then(Told::default);
         Ok(Arc::new(Self {
             options,
             verdicts: Mutex::new(verdicts),
             standing: watch::Sender::default(),
-            store,
             tags,
             deployments,
             clouds: Mutex::default(),
-            state: Mutex::new(state),
+            state: Arc::clone(&shared.state),
+            shared,
+            commits,
+            keeper: Mutex::new(Some(keeper)),
+            kept,
+            progress,
+            job_progress: Mutex::default(),
             failures: Mutex::default(),
             subscribed: Mutex::default(),
-            wake: Notify::new(),
-            changes: watch::Sender::new(0),
             choosing: tokio::sync::Mutex::default(),
-            committing: tokio::sync::RwLock::default(),
-            stale: AtomicBool::new(false),
-            rank: watch::Sender::default(),
         }))
+    }
+
+    /// Returns when nobody keeps memory as the store is any more: after [`Self::end`], or because the keeper panicked.
+    pub fn unkept(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut kept = self.kept.clone();
+        async move { while kept.changed().await.is_ok() {} }
+    }
+
+    /// Lets go of the store. What was handed to it may still be written; nothing else is.
+    pub async fn end(&self) {
+        let keeper = self.keeper.lock().take();
+        if let Some(keeper) = keeper {
+            keeper.abort();
+            // It was told to end, and has.
+            let _ = keeper.await;
+        }
+    }
+
+    /// How far memory is with what is stored, and since when it may have missed something.
+    pub fn progress(&self) -> Progress {
+        self.progress.clone()
+    }
+
+    /// Stored records that cannot be read, by key. What they are about is left as it is.
+    pub fn unreadable(&self) -> Vec<UnreadableRecord> {
+        let inventory = Arc::clone(&self.state.lock().inventory);
+        let mut records: Vec<_> = inventory.unreadable.iter().map(|(_, record)| record.clone()).collect();
+        records.sort_by(|a, b| a.record.cmp(&b.record));
+        records
     }
 
     /// Makes a cloud known. Until then, what is in it is left as it is.
     pub async fn add_cloud(&self, name: Segment, cloud: Arc<dyn Cloud>) -> Result<(), CloudError> {
         let traits = cloud.describe().await?;
         self.clouds.lock().insert(name, (cloud, traits));
-        self.wake.notify_one();
+        self.shared.wake.notify_one();
         Ok(())
     }
 
@@ -173,8 +204,8 @@ impl Orchestrator {
         Ok(At { site: site.clone(), deployment: found.ok_or_else(unknown)? })
     }
 
-    /// Stores facts, all or none, and only if nobody else changed them since they were last seen here. If somebody did,
-    /// what they stored is read, so that the next plan starts from it.
+    /// Stores facts, all or none, and only if nobody else changed them since they were last seen here. Returns when memory
+    /// has them. If somebody did, memory has what they stored. A caller that goes away takes nothing back.
     pub(super) async fn commit(&self, facts: Vec<Fact>) -> Result<(), OrchestratorError> {
         self.commit_if(facts, |_| Vec::new()).await
     }
@@ -186,83 +217,22 @@ impl Orchestrator {
         facts: Vec<Fact>,
         guards: impl FnOnce(&State) -> Vec<(Key, Expected)>,
     ) -> Result<(), OrchestratorError> {
-        self.refresh().await?;
-        let committed = self.try_commit(facts, guards).await;
-        let unsure = match &committed {
-            Err(OrchestratorError::Superseded) => true,
-            Err(OrchestratorError::Write(err)) => err.may_be_applied(),
-            _ => false,
-        };
-        if unsure {
-            self.stale.store(true, Ordering::SeqCst);
-            // Whoever plans tries again, also if this one cannot read.
-            self.wake.notify_one();
-            if let Err(err) = self.refresh().await {
-                warn!(
-                    error = super::error::chain(&err),
-                    "what is stored is read before anything else is done"
-                );
-            }
-        }
-        self.changes.send_modify(|count| *count += 1);
-        committed
-    }
-
-    /// Reads what is stored, if memory may be something else. Nothing is planned or written before that.
-    pub(super) async fn refresh(&self) -> Result<(), OrchestratorError> {
-        if !self.stale.load(Ordering::SeqCst) {
-            return Ok(());
-        }
-        let _alone = self.committing.write().await;
-        if self.stale.load(Ordering::SeqCst) {
-            let state = read(&self.store).await?;
-            *self.state.lock() = state;
-            self.stale.store(false, Ordering::SeqCst);
-            self.wake.notify_one();
-        }
-        Ok(())
-    }
-
-    async fn try_commit(
-        &self,
-        facts: Vec<Fact>,
-        guards: impl FnOnce(&State) -> Vec<(Key, Expected)>,
-    ) -> Result<(), OrchestratorError> {
-        let _shared = self.committing.read().await;
+        let place = self.commits.reserve().await.map_err(|_| OrchestratorError::Ended)?;
         let fence = self.fence()?;
-        let mut transaction = Transaction::new();
-        if let Some(fence) = &fence {
-            transaction = transaction.expect_modified_at(fence.key.clone(), fence.revision);
-        }
-        {
+        let transaction = {
             let state = self.state.lock();
             let guards = guards(&state);
-            let guarded: BTreeSet<Key> = guards.iter().map(|(key, _)| key.clone()).collect();
-            for (key, expected) in guards {
-                transaction = transaction.expect(key, expected);
-            }
-            for fact in &facts {
-                let key = fact.key();
-                if !guarded.contains(&key) {
-                    transaction = transaction.expect(key.clone(), expected(state.revisions.get(&key)));
-                }
-                transaction = match fact.value() {
-                    Some(value) => transaction.put(key, value),
-                    None => transaction.delete(key),
-                };
-            }
-        }
-        let committed = match self.store.transact(transaction).await {
-            Err(TransactError::Conflict { key, .. }) if fence.is_some_and(|fence| fence.key == key) => {
-                return Err(self.deposed());
-            }
-            committed => committed?,
+            transaction_of(keeper::fenced(fence.as_ref()), &facts, guards, &state)
         };
-        let mut state = self.state.lock();
-        for fact in facts {
-            state.apply(fact, committed.revision);
-        }
-        Ok(())
+        let (answer, answered) = oneshot::channel();
+        place.send(Commit { transaction, facts, fence, answer });
+        answered.await.unwrap_or(Err(OrchestratorError::Ended))
+    }
+
+    /// Waits until it is known what is stored. Whoever chooses what must be nobody else's asks first.
+    pub(super) async fn settled(&self) {
+        // The sender is ours: it cannot be gone.
+        let _ = self.shared.in_doubt.subscribe().wait_for(|in_doubt| !*in_doubt).await;
     }
 
     /// The intent with tags, policies and clouds as they are now; none before these are loaded.
@@ -279,10 +249,41 @@ impl Orchestrator {
     /// What is still to be done.
     pub fn plan(&self) -> Result<Plan, OrchestratorError> {
         let (intent, inventory) = {
-            let state = self.state.lock();
-            (Arc::clone(&state.intent), Arc::clone(&state.inventory))
+            let mut state = self.state.lock();
+            (Arc::clone(&state.intent), state.ahead())
         };
         let intent = self.complete(&intent).ok_or(OrchestratorError::NotLoaded)?;
         Ok(plan(&intent, &inventory))
     }
+}
+
+impl Drop for Orchestrator {
+    fn drop(&mut self) {
+        if let Some(keeper) = self.keeper.get_mut().take() {
+            keeper.abort();
+        }
+    }
+}
+
+fn transaction_of(
+    mut transaction: Transaction,
+    facts: &[Fact],
+    guards: Vec<(Key, Expected)>,
+    state: &State,
+) -> Transaction {
+    let guarded: BTreeSet<Key> = guards.iter().map(|(key, _)| key.clone()).collect();
+    for (key, expected) in guards {
+        transaction = transaction.expect(key, expected);
+    }
+    for fact in facts {
+        let key = fact.key();
+        if !guarded.contains(&key) {
+            transaction = transaction.expect(key.clone(), expected(state.revisions.get(&key)));
+        }
+        transaction = match fact.value() {
+            Some(value) => transaction.put(key, value),
+            None => transaction.delete(key),
+        };
+    }
+    transaction
 }

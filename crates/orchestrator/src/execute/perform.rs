@@ -69,11 +69,23 @@ impl Orchestrator {
         answer.map_err(|err| OrchestratorError::Cloud { cloud: cloud.clone(), err })
     }
 
+    /// Has a cloud do something, if that is this controller's to do. Whether it is, is found out before the call is made
+    /// and after all that had to be waited for.
+    async fn act<T>(
+        &self,
+        cloud: &Segment,
+        call: &'static str,
+        work: impl Future<Output = Result<T, CloudError>>,
+    ) -> Result<T, OrchestratorError> {
+        self.may_act()?;
+        self.call(cloud, call, work).await
+    }
+
     async fn create_network(&self, name: &NetworkName, space: Ipv4Net) -> Done {
         let fact = |phase| Fact::Network(name.clone(), Some(NetworkRecord::made(phase, space)));
         self.commit(vec![fact(Phase::Making)]).await?;
         let (cloud, at) = (self.cloud(&name.site.cloud)?, self.at(&name.site).await?);
-        self.call(&name.site.cloud, "ensure_network", cloud.ensure_network(&at, &name.region, space)).await?;
+        self.act(&name.site.cloud, "ensure_network", cloud.ensure_network(&at, &name.region, space)).await?;
         self.commit(vec![fact(Phase::Ready)]).await
     }
 
@@ -82,7 +94,7 @@ impl Orchestrator {
         self.commit(vec![fact(Phase::Making)]).await?;
         let (cloud, at) = (self.cloud(&name.site.cloud)?, self.at(&name.site).await?);
         let adopted = cloud.adopt_network(&at, &name.region, existing.space);
-        self.call(&name.site.cloud, "adopt_network", adopted).await?;
+        self.act(&name.site.cloud, "adopt_network", adopted).await?;
         self.commit(vec![fact(Phase::Ready)]).await
     }
 
@@ -96,9 +108,9 @@ impl Orchestrator {
         let (cloud, at) = (self.cloud(&name.site.cloud)?, self.at(&name.site).await?);
         if is_adopted {
             let released = cloud.release_network(&at, &name.region);
-            self.call(&name.site.cloud, "release_network", released).await?;
+            self.act(&name.site.cloud, "release_network", released).await?;
         } else {
-            self.call(&name.site.cloud, "delete_network", cloud.delete_network(&at, &name.region)).await?;
+            self.act(&name.site.cloud, "delete_network", cloud.delete_network(&at, &name.region)).await?;
         }
         self.commit(vec![Fact::Network(name.clone(), None)]).await
     }
@@ -124,14 +136,14 @@ impl Orchestrator {
         let (cloud, at) = (self.cloud(&site.cloud)?, self.at(&site).await?);
         let state = if wanted.attach {
             let attached = cloud.attach_resource(&at, &name.name, &wanted.description);
-            self.call(&site.cloud, "attach_resource", attached).await?
+            self.act(&site.cloud, "attach_resource", attached).await?
         } else {
             let spec = ResourceSpec {
                 name: name.name.clone(),
                 region: network.region.clone(),
                 description: wanted.description,
             };
-            self.call(&site.cloud, "create_resource", cloud.create_resource(&at, &spec)).await?
+            self.act(&site.cloud, "create_resource", cloud.create_resource(&at, &spec)).await?
         };
         let anywhere = (wanted.attach && wanted.adopts.is_none()) || cloud.knows_only_the_seed();
         self.believe(name, &record, &state, anywhere)?;
@@ -181,7 +193,7 @@ impl Orchestrator {
         // The tag goes first: nothing may name an address that is about to be free.
         let untagged = self.tags.delete(&tag_of(name)).await;
         untagged.map_err(|message| OrchestratorError::Tags { message })?;
-        self.call(&site.cloud, "delete_resource", cloud.delete_resource(&at, &name.name)).await?;
+        self.act(&site.cloud, "delete_resource", cloud.delete_resource(&at, &name.name)).await?;
         self.commit(vec![Fact::MadeResource(name.clone(), None)]).await
     }
 
@@ -202,13 +214,13 @@ impl Orchestrator {
         let site = Site::of(name);
         let (cloud, at) = (self.cloud(&site.cloud)?, self.at(&site).await?);
         if !change.set.is_empty() {
-            self.call(&site.cloud, "add_entries", cloud.add_entries(&at, &uri, &change.set)).await?;
+            self.act(&site.cloud, "add_entries", cloud.add_entries(&at, &uri, &change.set)).await?;
         }
         let replaced = |entry: &&PermitEntry| change.set.iter().any(|set| set.name == entry.name);
         let keeps = cloud.keeps_replaced_entries();
         let unset: Vec<_> = change.unset.iter().filter(|entry| keeps || !replaced(entry)).cloned().collect();
         if !unset.is_empty() {
-            self.call(&site.cloud, "delete_entries", cloud.delete_entries(&at, &uri, &unset)).await?;
+            self.act(&site.cloud, "delete_entries", cloud.delete_entries(&at, &uri, &unset)).await?;
         }
         record.permit = change.apply(record.permit);
         settle(&mut record.changing, change);
@@ -225,7 +237,7 @@ impl Orchestrator {
         let fact = |phase| Fact::Peering(name.clone(), Some(SimpleRecord { phase }));
         self.commit(vec![fact(Phase::Making)]).await?;
         let (cloud, spec) = (self.cloud(name.cloud())?, self.peering_spec(name).await?);
-        self.call(name.cloud(), "ensure_peering", cloud.ensure_peering(&spec)).await?;
+        self.act(name.cloud(), "ensure_peering", cloud.ensure_peering(&spec)).await?;
         self.commit(vec![fact(Phase::Ready)]).await
     }
 
@@ -233,7 +245,7 @@ impl Orchestrator {
         let removing = SimpleRecord { phase: Phase::Removing };
         self.commit(vec![Fact::Peering(name.clone(), Some(removing))]).await?;
         let (cloud, spec) = (self.cloud(name.cloud())?, self.peering_spec(name).await?);
-        self.call(name.cloud(), "delete_peering", cloud.delete_peering(&spec)).await?;
+        self.act(name.cloud(), "delete_peering", cloud.delete_peering(&spec)).await?;
         self.commit(vec![Fact::Peering(name.clone(), None)]).await
     }
 
@@ -241,14 +253,14 @@ impl Orchestrator {
         let fact = |phase| Fact::Nat(name.clone(), Some(SimpleRecord { phase }));
         self.commit(vec![fact(Phase::Making)]).await?;
         let (cloud, at) = (self.cloud(&name.site.cloud)?, self.at(&name.site).await?);
-        self.call(&name.site.cloud, "ensure_nat", cloud.ensure_nat(&at, &name.region)).await?;
+        self.act(&name.site.cloud, "ensure_nat", cloud.ensure_nat(&at, &name.region)).await?;
         self.commit(vec![fact(Phase::Ready)]).await
     }
 
     async fn delete_nat(&self, name: &NetworkName) -> Done {
         self.commit(vec![Fact::Nat(name.clone(), Some(SimpleRecord { phase: Phase::Removing }))]).await?;
         let (cloud, at) = (self.cloud(&name.site.cloud)?, self.at(&name.site).await?);
-        self.call(&name.site.cloud, "delete_nat", cloud.delete_nat(&at, &name.region)).await?;
+        self.act(&name.site.cloud, "delete_nat", cloud.delete_nat(&at, &name.region)).await?;
         self.commit(vec![Fact::Nat(name.clone(), None)]).await
     }
 
@@ -256,7 +268,7 @@ impl Orchestrator {
         let making = GatewayRecord { phase: Phase::Making, asn, state: None };
         self.commit(vec![Fact::Gateway(site.clone(), Some(making))]).await?;
         let (cloud, at) = (self.cloud(&site.cloud)?, self.at(site).await?);
-        let state = self.call(&site.cloud, "create_gateway", cloud.create_gateway(&at, asn)).await?;
+        let state = self.act(&site.cloud, "create_gateway", cloud.create_gateway(&at, asn)).await?;
         // A gateway that was there has the last word on its number.
         let ready = GatewayRecord { phase: Phase::Ready, asn: state.asn, state: Some(state) };
         self.commit(vec![Fact::Gateway(site.clone(), Some(ready))]).await
@@ -268,7 +280,7 @@ impl Orchestrator {
         let removing = GatewayRecord { phase: Phase::Removing, ..record };
         self.commit(vec![Fact::Gateway(site.clone(), Some(removing))]).await?;
         let (cloud, at) = (self.cloud(&site.cloud)?, self.at(site).await?);
-        self.call(&site.cloud, "delete_gateway", cloud.delete_gateway(&at)).await?;
+        self.act(&site.cloud, "delete_gateway", cloud.delete_gateway(&at)).await?;
         self.commit(vec![Fact::Gateway(site.clone(), None)]).await
     }
 
@@ -346,14 +358,14 @@ impl Orchestrator {
     /// Answers the addresses that this end chose by itself; none if it takes those it was given.
     async fn prepare(&self, spec: &ConnectionSpec) -> Result<Vec<Ipv4Addr>, OrchestratorError> {
         let (cloud, at) = (self.cloud(&spec.site.cloud)?, self.at(&spec.site).await?);
-        self.call(&spec.site.cloud, "create_bgp_sessions", cloud.settle_bgp_sessions(&at, spec)).await
+        self.act(&spec.site.cloud, "create_bgp_sessions", cloud.settle_bgp_sessions(&at, spec)).await
     }
 
     /// The public addresses that a link's end was given when it was made.
     async fn addresses_of(&self, spec: &ConnectionSpec) -> Result<Vec<IpAddr>, OrchestratorError> {
         let (cloud, at) = (self.cloud(&spec.site.cloud)?, self.at(&spec.site).await?);
         let addresses = cloud.connection_addresses(&at, &spec.peer);
-        let addresses = self.call(&spec.site.cloud, "connection_addresses", addresses).await?;
+        let addresses = self.act(&spec.site.cloud, "connection_addresses", addresses).await?;
         if addresses.len() == spec.local_bgp.len() {
             Ok(addresses)
         } else {
@@ -365,7 +377,7 @@ impl Orchestrator {
 
     async fn connect_end(&self, spec: &ConnectionSpec) -> Done {
         let (cloud, at) = (self.cloud(&spec.site.cloud)?, self.at(&spec.site).await?);
-        self.call(&spec.site.cloud, "create_connections", cloud.create_connections(&at, spec)).await
+        self.act(&spec.site.cloud, "create_connections", cloud.create_connections(&at, spec)).await
     }
 
     /// Waits until packets can pass at this end, if its cloud says how it is: a link that is ready works.
@@ -375,7 +387,7 @@ impl Orchestrator {
         let end = Instant::now() + self.options.link_patience;
         loop {
             let status = cloud.connection_status(&at, &spec.peer);
-            match self.call(&spec.site.cloud, "connection_status", status).await {
+            match self.act(&spec.site.cloud, "connection_status", status).await {
                 Ok(status) if status.tunnels_up > 0 && (status.bgp_established > 0 || !has_bgp) => {
                     return Ok(());
                 }
@@ -403,7 +415,7 @@ impl Orchestrator {
 
     async fn disconnect_end(&self, site: &Site, peer: &Site) -> Done {
         let (cloud, at) = (self.cloud(&site.cloud)?, self.at(site).await?);
-        self.call(&site.cloud, "delete_connections", cloud.delete_connections(&at, peer)).await
+        self.act(&site.cloud, "delete_connections", cloud.delete_connections(&at, peer)).await
     }
 }
 

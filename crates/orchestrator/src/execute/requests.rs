@@ -13,7 +13,7 @@ use super::{
     perform::tag_of,
     state::{self, State},
 };
-use crate::plan::{Inventory, Phase, Plan, Problem, ResourceIntent, adoptable, plan};
+use crate::plan::{Inventory, Phase, Plan, Problem, ResourceIntent, Subject, adoptable, plan};
 
 /// What came of a request: work under way, or what the work would be.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ impl Outcome {
 pub struct ResourceView {
     pub name: ResourceName,
     pub region: Segment,
-    /// `making`, `ready`, `removing` or `wanted`.
+    /// `making`, `ready`, `removing`, `wanted`, or `unreadable`: what is stored of it says nothing.
     pub state: &'static str,
     pub uri: Option<String>,
     pub ip: Option<String>,
@@ -62,8 +62,8 @@ impl Orchestrator {
     pub(super) async fn ask(&self, asked: Asked, dry_run: bool) -> Result<Outcome, OrchestratorError> {
         if dry_run {
             let (intent, inventory) = {
-                let state = self.state.lock();
-                (Arc::clone(&state.intent), Arc::clone(&state.inventory))
+                let mut state = self.state.lock();
+                (Arc::clone(&state.intent), state.ahead())
             };
             let mut intent = self.complete(&intent).ok_or(OrchestratorError::NotLoaded)?;
             let mut inventory = Inventory::clone(&inventory);
@@ -78,7 +78,6 @@ impl Orchestrator {
             judged_on.into_iter().map(|key| (key.clone(), expected(state.revisions.get(&key)))).collect()
         };
         self.commit_if(facts, as_seen).await?;
-        self.wake.notify_one();
         Ok(Outcome::Job(Box::new(job)))
     }
 
@@ -105,6 +104,10 @@ impl Orchestrator {
             let state = self.state.lock();
             if state.intent.resources.contains_key(&name) {
                 return Err(OrchestratorError::ResourceExists { resource: name });
+            }
+            let subjects = [Subject::Wanted(name.clone()), Subject::Resource(name.clone())];
+            if let Some(record) = subjects.into_iter().find_map(|subject| state.unreadable(subject)) {
+                return Err(record.into());
             }
             if state.inventory.resources.contains_key(&name) {
                 return Err(OrchestratorError::Leaving { resource: name });
@@ -149,7 +152,7 @@ impl Orchestrator {
     /// Refuses what lives in a network that cannot be adopted. The plan looks again: others may be quicker.
     fn check_adoption(&self, name: &ResourceName, intent: &ResourceIntent) -> Result<(), OrchestratorError> {
         let Some(existing) = &intent.adopts else { return Ok(()) };
-        let inventory = Arc::clone(&self.state.lock().inventory);
+        let inventory = self.state.lock().ahead();
         adoptable(&inventory, [], &intent.network(name), existing)
             .map_err(|kind| OrchestratorError::Problem(Problem { resource: name.clone(), rule: None, kind }))
     }
@@ -168,7 +171,7 @@ impl Orchestrator {
         }
         let facts = {
             let state = self.state.lock();
-            if !state.intent.resources.contains_key(&name) {
+            if !state.wants(&name) {
                 return Err(OrchestratorError::UnknownResource { resource: name });
             }
             let mut facts = state.rules_off(&name);
@@ -195,7 +198,12 @@ impl Orchestrator {
     pub fn resources(&self) -> Vec<ResourceView> {
         let names: BTreeSet<ResourceName> = {
             let state = self.state.lock();
-            state.intent.resources.keys().chain(state.inventory.resources.keys()).cloned().collect()
+            let unreadable = state.inventory.unreadable.iter().filter_map(|(subject, _)| match subject {
+                Subject::Wanted(name) | Subject::Resource(name) => Some(name),
+                _ => None,
+            });
+            let known = state.intent.resources.keys().chain(state.inventory.resources.keys());
+            known.chain(unreadable).cloned().collect()
         };
         names.iter().filter_map(|name| self.resource(name).ok()).collect()
     }
@@ -204,6 +212,10 @@ impl Orchestrator {
         let state = self.state.lock();
         let (wanted, made) = (state.intent.resources.get(name), state.inventory.resources.get(name));
         let region = wanted.map(|wanted| &wanted.region).or_else(|| made.map(|made| &made.network.region));
+        let unreadable = [Subject::Wanted(name.clone()), Subject::Resource(name.clone())];
+        let unreadable = unreadable.into_iter().find_map(|subject| state.unreadable(subject));
+        let nowhere: Segment = "unknown".parse().expect("it is a legal segment");
+        let region = region.or(unreadable.map(|_| &nowhere));
         let region = region.ok_or_else(|| OrchestratorError::UnknownResource { resource: name.clone() })?;
         let made_state = made.and_then(|made| made.state.as_ref());
         let failure =
@@ -212,13 +224,16 @@ impl Orchestrator {
             name: name.clone(),
             region: region.clone(),
             state: match (wanted, made) {
+                _ if unreadable.is_some() => "unreadable",
                 (None, _) => "removing",
                 (Some(_), made) => made.map_or("wanted", |made| phase_text(made.phase)),
             },
             uri: made_state.map(|state| state.uri.clone()),
             ip: made_state.map(|state| state.address.to_string()),
             permit_list: made.map(|made| made.permit.values().cloned().collect()).unwrap_or_default(),
-            message: failure.unwrap_or_default(),
+            message: failure
+                .or_else(|| unreadable.map(|record| OrchestratorError::from(record).to_string()))
+                .unwrap_or_default(),
         })
     }
 }

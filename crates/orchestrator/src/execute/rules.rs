@@ -6,7 +6,7 @@ use model::{Address, EntryName, Member, PermitRule, ResourceName, Segment, TagNa
 use tags::ResolvedMember;
 
 use super::{Orchestrator, OrchestratorError, Outcome, facts::Fact, requests::Asked};
-use crate::plan::{Class, Places, Problem, ProblemKind};
+use crate::plan::{Class, Places, Problem, ProblemKind, Subject};
 
 impl Orchestrator {
     /// Adds rules to a resource; one of the same name is replaced.
@@ -16,7 +16,7 @@ impl Orchestrator {
         rules: Vec<PermitRule>,
         dry_run: bool,
     ) -> Result<Outcome, OrchestratorError> {
-        if !self.state.lock().intent.resources.contains_key(&resource) {
+        if !self.state.lock().wants(&resource) {
             return Err(OrchestratorError::UnknownResource { resource });
         }
         for rule in &rules {
@@ -56,13 +56,15 @@ impl Orchestrator {
         let names: BTreeSet<Segment> = names.into_iter().collect();
         {
             let state = self.state.lock();
-            if !state.intent.resources.contains_key(&resource) {
+            if !state.wants(&resource) {
                 return Err(OrchestratorError::UnknownResource { resource });
             }
             let known = state.intent.rules.get(&resource);
-            if let Some(missing) =
-                names.iter().find(|name| known.is_none_or(|rules| !rules.contains_key(*name)))
-            {
+            let is_there = |name: &Segment| {
+                known.is_some_and(|rules| rules.contains_key(name))
+                    || state.unreadable(Subject::Rule(resource.clone(), name.clone())).is_some()
+            };
+            if let Some(missing) = names.iter().find(|name| !is_there(name)) {
                 return Err(OrchestratorError::UnknownRule {
                     on: resource.to_string(),
                     rule: missing.clone(),
@@ -82,7 +84,7 @@ impl Orchestrator {
 
     pub fn rules(&self, resource: &ResourceName) -> Result<Vec<PermitRule>, OrchestratorError> {
         let state = self.state.lock();
-        if !state.intent.resources.contains_key(resource) {
+        if !state.wants(resource) {
             return Err(OrchestratorError::UnknownResource { resource: resource.clone() });
         }
         Ok(state.intent.rules.get(resource).into_iter().flat_map(|rules| rules.values().cloned()).collect())
@@ -142,9 +144,11 @@ impl Orchestrator {
         {
             let state = self.state.lock();
             let known = state.intent.tag_rules.get(&tag);
-            if let Some(missing) =
-                names.iter().find(|name| known.is_none_or(|rules| !rules.contains_key(*name)))
-            {
+            let is_there = |name: &Segment| {
+                known.is_some_and(|rules| rules.contains_key(name))
+                    || state.unreadable(Subject::TagRule(tag.clone(), name.clone())).is_some()
+            };
+            if let Some(missing) = names.iter().find(|name| !is_there(name)) {
                 return Err(OrchestratorError::UnknownRule {
                     on: format!("tag {tag}"),
                     rule: missing.clone(),
@@ -195,7 +199,8 @@ impl Orchestrator {
             if let Some(target) =
                 targets.into_iter().find(|target| places.classify(*target) == Class::Unplaced)
             {
-                return refuse(ProblemKind::Unplaced { target });
+                let hidden = inventory.unreadable.hides_a_space().map(ProblemKind::from);
+                return refuse(hidden.unwrap_or(ProblemKind::Unplaced { target }));
             }
         }
         Ok(())

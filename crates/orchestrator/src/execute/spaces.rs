@@ -11,7 +11,7 @@ use model::{Segment, Site};
 use tracing::info;
 
 use super::{Orchestrator, OrchestratorError, facts::Fact};
-use crate::plan::{NoSpaceLeft, Phase, Reservation, overlap};
+use crate::plan::{Phase, Reservation, overlap};
 
 impl Orchestrator {
     /// Promises an address space that nobody uses; nobody else is promised it (B4).
@@ -20,6 +20,7 @@ impl Orchestrator {
     /// for it, and so its space is the answer; without such a record a new space is reserved.
     pub async fn find_unused_space(&self, namespace: &Segment) -> Result<Ipv4Net, OrchestratorError> {
         let _turn = self.choosing.lock().await;
+        self.settled().await;
         let waiting = {
             let state = self.state.lock();
             let mut making = state.inventory.resources.values().filter(|record| {
@@ -36,20 +37,23 @@ impl Orchestrator {
             return Ok(space);
         }
         let space = match self.free_space() {
-            Ok(space) => space,
-            Err(_) => {
+            Err(OrchestratorError::NoSpace(_)) => {
                 self.expire_promises().await?;
                 self.free_space()?
             }
+            found => found?,
         };
         let reservation = Reservation { namespace: namespace.clone(), promised_at: Timestamp::now() };
         self.commit(vec![Fact::Reserved(space, Some(reservation))]).await?;
         Ok(space)
     }
 
-    fn free_space(&self) -> Result<Ipv4Net, NoSpaceLeft> {
-        let used: Vec<_> = self.state.lock().inventory.used_spaces().collect();
-        Ok(self.options.pools.find(used, &[0])?[0])
+    fn free_space(&self) -> Result<Ipv4Net, OrchestratorError> {
+        let inventory = self.state.lock().ahead();
+        if let Some(record) = inventory.unreadable.hides_a_space() {
+            return Err(record.into());
+        }
+        Ok(self.options.pools.find(inventory.used_spaces(), &[0])?[0])
     }
 
     /// Takes promises back that are old and that nobody made use of.
@@ -92,15 +96,21 @@ impl Orchestrator {
         false
     }
 
-    /// The spaces in use by site; those of one namespace, or of all.
-    pub fn used_spaces(&self, namespace: Option<&Segment>) -> BTreeMap<Site, Vec<Ipv4Net>> {
+    /// The spaces in use by site; those of one namespace, or of all. Refused if nobody knows all of them.
+    pub fn used_spaces(
+        &self,
+        namespace: Option<&Segment>,
+    ) -> Result<BTreeMap<Site, Vec<Ipv4Net>>, OrchestratorError> {
         let state = self.state.lock();
+        if let Some(record) = state.inventory.unreadable.hides_a_space() {
+            return Err(record.into());
+        }
         let mut spaces: BTreeMap<Site, Vec<Ipv4Net>> = BTreeMap::new();
         for (name, record) in &state.inventory.networks {
             if namespace.is_none_or(|namespace| *namespace == name.site.namespace) {
                 spaces.entry(name.site.clone()).or_default().extend(record.blocks());
             }
         }
-        spaces
+        Ok(spaces)
     }
 }

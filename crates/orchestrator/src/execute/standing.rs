@@ -27,7 +27,7 @@ impl Orchestrator {
         let mut told = self.verdicts.lock();
         if told.as_ref() != Some(&verdicts) {
             *told = Some(verdicts);
-            self.wake.notify_one();
+            self.shared.wake.notify_one();
         }
     }
 

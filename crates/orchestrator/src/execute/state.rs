@@ -1,4 +1,8 @@
-//! The stored facts in memory.
+//! The stored facts in memory, and what steps under way are about to store.
+//!
+//! The facts are what the store's watch has told ([`super::keeper`]), and nothing else. Beside them are the steps that
+//! were started: what they have chosen is not free for others, and what they begin to take away is not there for others,
+//! from before their first write. A step that ends leaves nothing here but what it stored.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -7,9 +11,15 @@ use std::{
 
 use model::ResourceName;
 use store::{Key, Revision};
+use tracing::warn;
 
-use super::{Job, facts::Fact, perform::new_key};
-use crate::plan::{Action, GatewayRecord, Intent, Inventory, LinkRecord, NetworkRecord, Phase};
+use super::{
+    Job,
+    facts::{Fact, Strange},
+};
+use crate::plan::{
+    Action, GatewayRecord, Intent, Inventory, LinkRecord, NetworkRecord, Phase, Subject, UnreadableRecord,
+};
 
 /// Everything stored, and at which revision. Plans hold the two halves while they are made; a write meanwhile copies.
 #[derive(Default)]
@@ -19,6 +29,10 @@ pub(super) struct State {
     pub inventory: Arc<Inventory>,
     pub jobs: BTreeMap<String, Job>,
     pub revisions: BTreeMap<Key, Revision>,
+    /// Steps under way, by object.
+    started: BTreeMap<String, Action>,
+    /// The inventory with these; none if it must be made anew.
+    ahead: Option<Arc<Inventory>>,
 }
 
 fn set<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) {
@@ -45,68 +59,43 @@ fn set_deep<K: Ord + Clone, L: Ord, V>(
 }
 
 impl State {
-    /// Remembers what a step that starts has chosen (a space, a number, addresses, a key), so that a plan made before
-    /// the step's first write does not choose the same for something else. And what a step begins to take away is not
-    /// there for a plan made before that is written.
-    pub fn choose(&mut self, action: &Action) {
-        let phase = Phase::Making;
-        match action {
-            Action::CreateNetwork { network, space } => {
-                let inventory = Arc::make_mut(&mut self.inventory);
-                let record = NetworkRecord::made(phase, *space);
-                inventory.networks.entry(network.clone()).or_insert(record);
-            }
-            Action::AdoptNetwork { network, existing } => {
-                let inventory = Arc::make_mut(&mut self.inventory);
-                let record = || NetworkRecord::adopted(phase, existing.clone());
-                inventory.networks.entry(network.clone()).or_insert_with(record);
-            }
-            Action::CreateGateway { gateway, asn } => {
-                let inventory = Arc::make_mut(&mut self.inventory);
-                let record = GatewayRecord { phase, asn: *asn, state: None };
-                inventory.gateways.entry(gateway.clone()).or_insert(record);
-            }
-            Action::CreateLink { link, bgp, spaces } => {
-                let inventory = Arc::make_mut(&mut self.inventory);
-                let record =
-                    || LinkRecord { phase, bgp: bgp.clone(), spaces: spaces.clone(), shared_key: new_key() };
-                inventory.links.entry(link.clone()).or_insert_with(record);
-            }
-            Action::DeleteNetwork { .. }
-            | Action::ReleaseNetwork { .. }
-            | Action::DetachResource { .. }
-            | Action::DeleteGateway { .. }
-            | Action::DeleteLink { .. }
-            | Action::DeletePeering { .. }
-            | Action::DeleteNat { .. }
-            | Action::DeleteResource { .. } => self.begin_to_remove(action),
-            Action::CreateResource { .. }
-            | Action::AttachResource { .. }
-            | Action::Close { .. }
-            | Action::Open { .. }
-            | Action::CreatePeering { .. }
-            | Action::CreateNat { .. } => {}
-        }
+    /// A step starts. What it has chosen (a space, a number, addresses) is chosen.
+    pub fn start(&mut self, object: String, action: Action) {
+        self.started.insert(object, action);
+        self.ahead = None;
     }
 
-    fn begin_to_remove(&mut self, action: &Action) {
-        let inventory = Arc::make_mut(&mut self.inventory);
-        let phase = match action {
-            Action::DeleteNetwork { network } | Action::ReleaseNetwork { network } => {
-                inventory.networks.get_mut(network).map(|it| &mut it.phase)
-            }
-            Action::DeleteGateway { gateway } => inventory.gateways.get_mut(gateway).map(|it| &mut it.phase),
-            Action::DeleteLink { link } => inventory.links.get_mut(link).map(|it| &mut it.phase),
-            Action::DeletePeering { peering } => inventory.peerings.get_mut(peering).map(|it| &mut it.phase),
-            Action::DeleteNat { network } => inventory.nats.get_mut(network).map(|it| &mut it.phase),
-            Action::DeleteResource { resource } | Action::DetachResource { resource } => {
-                inventory.resources.get_mut(resource).map(|it| &mut it.phase)
-            }
-            _ => None,
-        };
-        if let Some(phase) = phase {
-            *phase = Phase::Removing;
+    /// A step has ended, and has stored what it did.
+    pub fn end(&mut self, object: &str) {
+        self.started.remove(object);
+        self.ahead = None;
+    }
+
+    /// Steps that were started and are no more: their driver has ended.
+    pub fn end_all(&mut self) {
+        self.started.clear();
+        self.ahead = None;
+    }
+
+    /// What was made, as it will be once the steps under way have written first. For whoever chooses.
+    pub fn ahead(&mut self) -> Arc<Inventory> {
+        // Most steps choose nothing, and a copy costs.
+        if !self.started.values().any(chooses) {
+            return Arc::clone(&self.inventory);
         }
+        let (inventory, started) = (&self.inventory, &self.started);
+        let ahead = self.ahead.get_or_insert_with(|| {
+            let mut ahead = Inventory::clone(inventory);
+            started.values().for_each(|action| choose(&mut ahead, action));
+            Arc::new(ahead)
+        });
+        Arc::clone(ahead)
+    }
+
+    /// Takes the place of what was known: the whole of what is stored. The steps under way are still under way.
+    pub fn replace(&mut self, stored: Self) {
+        let started = std::mem::take(&mut self.started);
+        *self = Self { started, ..stored };
     }
 
     /// What comes back if a request that replaces a fact is taken back: the fact, unless a job put it that is still
@@ -142,19 +131,70 @@ impl State {
         .collect()
     }
 
-    /// What deletes the rules of a resource.
+    /// What deletes the rules of a resource, also those that cannot be read.
     pub fn rules_off(&self, name: &ResourceName) -> Vec<Fact> {
-        let rules = self.intent.rules.get(name).into_iter().flatten();
-        rules.map(|(rule, _)| Fact::Rule(name.clone(), rule.clone(), None)).collect()
+        let rules = self.intent.rules.get(name).into_iter().flat_map(BTreeMap::keys);
+        let rules = rules.chain(self.inventory.unreadable.rules_of(name));
+        rules.map(|rule| Fact::Rule(name.clone(), rule.clone(), None)).collect()
     }
 
-    /// Takes in a fact that was stored (or deleted) at a revision.
-    pub fn apply(&mut self, fact: Fact, revision: Revision) {
-        let key = fact.key();
-        match fact.value() {
-            Some(_) => drop(self.revisions.insert(key, revision)),
-            None => drop(self.revisions.remove(&key)),
+    /// Whether a resource is wanted, also if it cannot be read how.
+    pub fn wants(&self, name: &ResourceName) -> bool {
+        self.intent.resources.contains_key(name) || self.unreadable(Subject::Wanted(name.clone())).is_some()
+    }
+
+    pub fn unreadable(&self, subject: Subject) -> Option<&UnreadableRecord> {
+        self.inventory.unreadable.get(&subject)
+    }
+
+    /// Takes in what the store has under a key since a revision, or, without a value, that it has nothing. Answers whether
+    /// that is news to whoever plans: no step under way has written it.
+    pub fn hear(&mut self, key: &Key, value: Option<&[u8]>, revision: Revision) -> bool {
+        match Fact::read(key, value) {
+            Ok(fact) => self.hear_fact(key, fact, revision),
+            Err(strange) => self.hear_strange(key, value.map(|_| revision), *strange),
         }
+    }
+
+    /// The same, of what was read already.
+    pub fn hear_fact(&mut self, key: &Key, fact: Fact, revision: Revision) -> bool {
+        self.know(key, (!fact.is_gone()).then_some(revision));
+        let is_news = fact.object().is_none_or(|object| !self.started.contains_key(&object));
+        if !self.inventory.unreadable.is_empty() {
+            Arc::make_mut(&mut self.inventory).unreadable.remove(&fact.subject());
+        }
+        self.apply(fact);
+        is_news
+    }
+
+    /// What cannot be read takes the place of what could.
+    fn hear_strange(&mut self, key: &Key, at: Option<Revision>, strange: Strange) -> bool {
+        let Strange { subject, reason } = strange;
+        self.know(key, at);
+        if let Ok(gone) = Fact::read(key, None) {
+            self.apply(gone);
+        }
+        let unreadable = &mut Arc::make_mut(&mut self.inventory).unreadable;
+        let record = key.as_str().to_owned();
+        match at {
+            Some(_) => {
+                warn!(record, reason, "a stored record cannot be read; what it is about is left as it is");
+                unreadable.put(subject, UnreadableRecord { record, reason });
+            }
+            None => unreadable.remove(&subject),
+        }
+        true
+    }
+
+    fn know(&mut self, key: &Key, at: Option<Revision>) {
+        self.ahead = None;
+        match at {
+            Some(revision) => drop(self.revisions.insert(key.clone(), revision)),
+            None => drop(self.revisions.remove(key)),
+        }
+    }
+
+    fn apply(&mut self, fact: Fact) {
         if let Fact::Job(id, job) = fact {
             return set(&mut self.jobs, id, job);
         }
@@ -164,6 +204,72 @@ impl State {
             }
             _ => apply_inventory(Arc::make_mut(&mut self.inventory), fact),
         }
+    }
+}
+
+/// Whether a step that is started changes what others may choose or find.
+fn chooses(action: &Action) -> bool {
+    !matches!(
+        action,
+        Action::CreateResource { .. }
+            | Action::AttachResource { .. }
+            | Action::Close { .. }
+            | Action::Open { .. }
+            | Action::CreatePeering { .. }
+            | Action::CreateNat { .. }
+    )
+}
+
+/// What a step that was started has chosen, and what it begins to take away.
+fn choose(inventory: &mut Inventory, action: &Action) {
+    let phase = Phase::Making;
+    match action {
+        Action::CreateNetwork { network, space } => {
+            let record = NetworkRecord::made(phase, *space);
+            inventory.networks.entry(network.clone()).or_insert(record);
+        }
+        Action::AdoptNetwork { network, existing } => {
+            let record = || NetworkRecord::adopted(phase, existing.clone());
+            inventory.networks.entry(network.clone()).or_insert_with(record);
+        }
+        Action::CreateGateway { gateway, asn } => {
+            let record = GatewayRecord { phase, asn: *asn, state: None };
+            inventory.gateways.entry(gateway.clone()).or_insert(record);
+        }
+        Action::CreateLink { link, bgp, spaces } => {
+            // The step chooses the key, when it writes.
+            let shared_key = String::new();
+            let record = || LinkRecord { phase, bgp: bgp.clone(), spaces: spaces.clone(), shared_key };
+            inventory.links.entry(link.clone()).or_insert_with(record);
+        }
+        Action::DeleteNetwork { .. }
+        | Action::ReleaseNetwork { .. }
+        | Action::DetachResource { .. }
+        | Action::DeleteGateway { .. }
+        | Action::DeleteLink { .. }
+        | Action::DeletePeering { .. }
+        | Action::DeleteNat { .. }
+        | Action::DeleteResource { .. } => begin_to_remove(inventory, action),
+        action => debug_assert!(!chooses(action), "{action}"),
+    }
+}
+
+fn begin_to_remove(inventory: &mut Inventory, action: &Action) {
+    let phase = match action {
+        Action::DeleteNetwork { network } | Action::ReleaseNetwork { network } => {
+            inventory.networks.get_mut(network).map(|it| &mut it.phase)
+        }
+        Action::DeleteGateway { gateway } => inventory.gateways.get_mut(gateway).map(|it| &mut it.phase),
+        Action::DeleteLink { link } => inventory.links.get_mut(link).map(|it| &mut it.phase),
+        Action::DeletePeering { peering } => inventory.peerings.get_mut(peering).map(|it| &mut it.phase),
+        Action::DeleteNat { network } => inventory.nats.get_mut(network).map(|it| &mut it.phase),
+        Action::DeleteResource { resource } | Action::DetachResource { resource } => {
+            inventory.resources.get_mut(resource).map(|it| &mut it.phase)
+        }
+        _ => None,
+    };
+    if let Some(phase) = phase {
+        *phase = Phase::Removing;
     }
 }
 

@@ -11,3 +11,4 @@ mod memory;
 mod plugins;
 mod promises;
 mod stories;
+mod unreadable;

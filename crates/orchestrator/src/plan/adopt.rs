@@ -22,6 +22,9 @@ pub(crate) fn adoptable(
             }),
         };
     }
+    if let Some(record) = inventory.unreadable.hides_a_space() {
+        return Err(record.into());
+    }
     let used: Vec<Ipv4Net> = inventory.used_spaces().chain(others).collect();
     let pairs = existing.blocks().flat_map(|block| used.iter().map(move |other| (block, *other)));
     match pairs.into_iter().find(|(block, other)| overlap(*block, *other)) {

@@ -15,6 +15,7 @@ use super::{
     adoptable, difference,
     lists::Resolver,
     paths::{Path, Paths},
+    unreadable::{Record, Subject},
 };
 
 pub(super) struct Builder<'i> {
@@ -29,6 +30,8 @@ pub(super) struct Builder<'i> {
     adopting: BTreeMap<NetworkName, &'i ExistingNetwork>,
     creating: BTreeMap<Object, StepId>,
     deleting: BTreeMap<Object, StepId>,
+    /// Sites where nothing is taken away that something unreadable may need.
+    held: BTreeSet<Site>,
 }
 
 /// Things that steps wait for.
@@ -51,6 +54,7 @@ impl<'i> Builder<'i> {
             adopting: BTreeMap::new(),
             creating: BTreeMap::new(),
             deleting: BTreeMap::new(),
+            held: inventory.unreadable.sites(),
         }
     }
 
@@ -93,6 +97,10 @@ impl<'i> Builder<'i> {
         self.plan.problems.push(Problem { resource: resource.clone(), rule: None, kind });
     }
 
+    fn unreadable(&self, subject: Subject) -> Option<&'i Record> {
+        self.inventory.unreadable.get(&subject)
+    }
+
     /// Decides which networks shall be and creates those that are not there.
     fn networks(&mut self) {
         let mut missing: BTreeMap<NetworkName, Vec<&'i ResourceName>> = BTreeMap::new();
@@ -104,14 +112,26 @@ impl<'i> Builder<'i> {
             // What was made stays where it was made.
             let recorded = self.inventory.resources.get(name).map(|record| record.network.clone());
             let home = recorded.unwrap_or_else(|| resource.network(name));
+            let made = self.unreadable(Subject::Resource(name.clone()));
+            let network = self.unreadable(Subject::Network(home.clone()));
+            for record in
+                [made, network, self.unreadable(Subject::Wanted(name.clone()))].into_iter().flatten()
+            {
+                self.problem(name, record.into());
+            }
             match self.inventory.networks.get_key_value(&home) {
                 Some((key, record)) => {
                     self.networks.insert(Cow::Borrowed(key), record.space);
                 }
+                // Nobody knows its space: who lives in it stays, and nobody else comes.
+                None if network.is_some() && self.inventory.resources.contains_key(name) => {}
+                None if network.is_some() || made.is_some() => continue,
                 None if resource.adopts.is_some() => {}
                 None => missing.entry(home.clone()).or_default().push(name),
             }
-            self.homes.insert(name, home);
+            if made.is_none() {
+                self.homes.insert(name, home);
+            }
         }
         self.adopt();
         self.allocate(missing);
@@ -145,7 +165,9 @@ impl<'i> Builder<'i> {
                 continue;
             };
             // What was attached stays attached.
-            if self.inventory.resources.contains_key(name) && self.inventory.networks.contains_key(&home) {
+            let is_home = self.inventory.networks.contains_key(&home)
+                || self.unreadable(Subject::Network(home.clone())).is_some();
+            if self.inventory.resources.contains_key(name) && is_home {
                 continue;
             }
             let others = self.adopting.iter().filter(|(other, _)| **other != home);
@@ -187,11 +209,19 @@ impl<'i> Builder<'i> {
     }
 
     fn has_residents(&self, network: &NetworkName) -> bool {
-        self.inventory.resources.values().any(|record| record.network == *network)
+        self.held.contains(&network.site)
+            || self.inventory.resources.values().any(|record| record.network == *network)
     }
 
     /// Chooses spaces; where there is none, the resources are told.
     fn allocate(&mut self, missing: BTreeMap<NetworkName, Vec<&'i ResourceName>>) {
+        if let Some(record) = self.inventory.unreadable.hides_a_space() {
+            for resource in missing.into_values().flatten() {
+                self.homes.remove(resource);
+                self.problem(resource, record.into());
+            }
+            return;
+        }
         let adopting = self.adopting.values().flat_map(|existing| existing.blocks());
         let mut used: Vec<Ipv4Net> = self.inventory.used_spaces().chain(adopting).collect();
         let all = self.intent.pools.find(used.iter().copied(), &vec![0; missing.len()]).ok();
@@ -218,6 +248,12 @@ impl<'i> Builder<'i> {
     fn resources(&mut self) {
         let homes: Vec<_> = self.homes.iter().map(|(name, home)| (*name, home.clone())).collect();
         for (resource, network) in homes {
+            // It stays as it is: nobody knows how it is wanted, or where it would live.
+            if self.unreadable(Subject::Wanted(resource.clone())).is_some()
+                || self.unreadable(Subject::Network(network.clone())).is_some()
+            {
+                continue;
+            }
             match self.inventory.resources.get(resource).map(|record| record.phase) {
                 Some(Phase::Ready) => {}
                 Some(Phase::Removing) => {
@@ -294,9 +330,19 @@ impl<'i> Builder<'i> {
                 }
             }
             let list = lists.entry(resource).or_default();
+            let in_force = self.inventory.resources.get(resource).map(|record| &record.permit);
+            let hidden = self.inventory.unreadable.hides_a_space();
             for mut draft in drafts {
                 draft.targets.retain(|target| {
                     let class = places.classify(*target);
+                    // It may be in the network whose space nobody can read: what is permitted stays.
+                    if class == Class::Unplaced
+                        && let Some(record) = hidden
+                    {
+                        resolver.problem(resource, &draft.name, record.into());
+                        let entry = in_force.and_then(|list| list.get(&draft.name));
+                        return entry.is_some_and(|entry| entry.targets().contains(target));
+                    }
                     // Nobody is joined to a network that is about to go; what joined it would hold it.
                     if !matches!(&class, Class::Inside(network) if goes(network)) {
                         paths.add(name, home, draft.traffic.direction, &class);
@@ -362,6 +408,7 @@ impl<'i> Builder<'i> {
         let mut links = BTreeSet::new();
         for path in &wanted {
             match path {
+                Path::Peering(_) | Path::Nat(_) if self.unreadable_path(path).is_some() => {}
                 Path::Peering(peering) if self.knows(peering.cloud()) => self.peering(peering),
                 // The way out of somebody else's network is theirs.
                 Path::Nat(network) if self.existing(network).is_some() => {}
@@ -374,10 +421,11 @@ impl<'i> Builder<'i> {
         }
         self.links(&links);
         let stale = |path: Path, cloud| self.knows(cloud) && !wanted.contains(&path);
-        let peerings = self.inventory.peerings.keys();
+        let is_held = |network: &NetworkName| self.held.contains(&network.site);
+        let peerings = self.inventory.peerings.keys().filter(|name| !name.ends().into_iter().any(is_held));
         let stale_peerings: Vec<_> =
             peerings.filter(|name| stale(Path::Peering((*name).clone()), name.cloud())).cloned().collect();
-        let nats = self.inventory.nats.keys();
+        let nats = self.inventory.nats.keys().filter(|name| !is_held(name));
         let stale_nats: Vec<_> =
             nats.filter(|name| stale(Path::Nat((*name).clone()), &name.site.cloud)).cloned().collect();
         for peering in stale_peerings {
@@ -389,6 +437,14 @@ impl<'i> Builder<'i> {
             self.deleting.insert(Object::Path(Path::Nat(network)), step);
         }
         self.remove_links(&links);
+    }
+
+    fn unreadable_path(&self, path: &Path) -> Option<&'i Record> {
+        self.unreadable(match path.clone() {
+            Path::Peering(name) => Subject::Peering(name),
+            Path::Nat(name) => Subject::Nat(name),
+            Path::Link(name) => Subject::MadeLink(name),
+        })
     }
 
     /// Makes, or takes away what is half removed so that it can be made again.
@@ -437,6 +493,13 @@ impl<'i> Builder<'i> {
 
     /// Deletes what is not wanted any more, once no list permits its address through a tag.
     fn remove_resources(&mut self, closing: &[(StepId, BTreeSet<model::Address>)]) {
+        for (subject, record) in self.inventory.unreadable.iter() {
+            if let Subject::Resource(name) = subject
+                && !self.intent.resources.contains_key(name)
+            {
+                self.problem(name, record.into());
+            }
+        }
         for (name, record) in &self.inventory.resources {
             if self.intent.resources.contains_key(name) {
                 continue;
@@ -470,7 +533,8 @@ impl<'i> Builder<'i> {
 
     fn remove_networks(&mut self, wanted: &BTreeMap<Cow<'i, NetworkName>, Ipv4Net>) {
         for network in self.inventory.networks.keys() {
-            if wanted.contains_key(network) || !self.knows(&network.site.cloud) {
+            let is_held = self.held.contains(&network.site);
+            if wanted.contains_key(network) || is_held || !self.knows(&network.site.cloud) {
                 continue;
             }
             let inventory = self.inventory;
@@ -505,6 +569,9 @@ impl<'i> Builder<'i> {
                 for resource in resources {
                     self.problem(resource, ProblemKind::UnknownCloud { cloud: cloud.clone() });
                 }
+            }
+            if let Some(record) = self.unreadable_path(path) {
+                resources.iter().for_each(|resource| self.problem(resource, record.into()));
             }
             let object = Object::Path(path.clone());
             let Some(step) = self.creating.get(&object).or_else(|| self.deleting.get(&object)).copied()

@@ -20,6 +20,8 @@ use model::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::Unreadable;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
@@ -117,11 +119,14 @@ pub struct Inventory {
     pub reserved: BTreeMap<Ipv4Net, Reservation>,
     /// AS numbers that others use.
     pub reserved_asns: BTreeSet<u32>,
+    /// What is stored and says nothing.
+    pub unreadable: Unreadable,
 }
 
 impl Inventory {
     pub fn used_spaces(&self) -> impl Iterator<Item = Ipv4Net> {
-        self.networks.values().flat_map(NetworkRecord::blocks).chain(self.reserved.keys().copied())
+        let promised = self.reserved.keys().copied().chain(self.unreadable.reserved());
+        self.networks.values().flat_map(NetworkRecord::blocks).chain(promised)
     }
 
     pub fn used_asns(&self) -> BTreeSet<u32> {

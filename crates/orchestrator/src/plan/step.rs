@@ -133,6 +133,11 @@ pub enum ProblemKind {
     Unplaced { target: Address },
     #[error("{error}")]
     TooManyPieces { error: TooManyPieces },
+    #[error(
+        "the stored record {record} cannot be read ({reason}); what it is about stays as it is, and nothing is chosen that \
+         might collide with it"
+    )]
+    Unreadable { record: String, reason: String },
 }
 
 impl ProblemKind {

@@ -74,7 +74,9 @@ impl From<OrchestratorError> for Failure {
             | E::UnknownCloud { .. }
             | E::UnknownNamespace { .. } => Code::NotFound,
             E::ResourceExists { .. } | E::TagExists { .. } => Code::AlreadyExists,
-            E::JobEnded { .. } | E::Leaving { .. } | E::Problem(_) => Code::FailedPrecondition,
+            E::JobEnded { .. } | E::Leaving { .. } | E::Problem(_) | E::Unreadable { .. } => {
+                Code::FailedPrecondition
+            }
             E::Cloud { err, .. } => match err.kind {
                 CloudErrorKind::Invalid => Code::InvalidArgument,
                 CloudErrorKind::NotFound => Code::NotFound,
@@ -92,6 +94,8 @@ impl From<OrchestratorError> for Failure {
             // Another controller can do it at once, this one perhaps in a few seconds.
             E::NotLeading { .. } => Code::FailedPrecondition,
             E::Tags { .. } | E::Namespaces { .. } | E::NotLoaded | E::NotReady { .. } => Code::Unavailable,
+            // It may have been written.
+            E::Ended => Code::Unknown,
             E::Panicked { .. } | E::Unbelievable { .. } => Code::Internal,
         };
         Failure::from_error(code, &error)

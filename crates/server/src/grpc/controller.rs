@@ -39,7 +39,7 @@ impl controller_server::Controller for Service {
             "" => None,
             text => Some(name(text)?),
         };
-        let spaces = self.orchestrator.used_spaces(namespace.as_ref());
+        let spaces = self.orchestrator.used_spaces(namespace.as_ref()).map_err(Failure::from)?;
         let mapping = |(site, spaces): (Site, Vec<ipnet::Ipv4Net>)| AddressSpaceMapping {
             address_spaces: spaces.iter().map(ToString::to_string).collect(),
             cloud: site.cloud.to_string(),

@@ -143,9 +143,12 @@ impl Overview {
         found.extend(self.status.problems.iter().map(|problem| {
             trouble(format!("the controller is not ready: {problem}"), "trestle store --help".to_owned())
         }));
-        found.extend(self.status.attention.iter().map(|what| {
-            trouble(what.clone(), "trestle apply -f FILE, or trestle delete KIND NAME".to_owned())
-        }));
+        found.extend(
+            self.status
+                .attention
+                .iter()
+                .map(|what| trouble(what.clone(), "trestle check; trestle apply or delete".to_owned())),
+        );
         for node in &self.nodes {
             let look = format!("trestle node get {}", node.name);
             if !node.connected {

@@ -91,7 +91,7 @@ async fn b4_spaces_promised_at_once_do_not_overlap() {
     let spaces: std::collections::BTreeSet<_> = spaces.into_iter().map(Result::unwrap).collect();
     assert_eq!(spaces.len(), 20);
     house.create("ns.azure.a", "west").await.unwrap();
-    let used = house.orchestrator.used_spaces(None).into_values().flatten().next().unwrap();
+    let used = house.orchestrator.used_spaces(None).unwrap().into_values().flatten().next().unwrap();
     assert!(!spaces.contains(&used));
 }
 

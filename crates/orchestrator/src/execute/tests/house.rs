@@ -1,9 +1,6 @@
 //! A house to test in: a store, tags, namespaces and fake clouds.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use cloud_api::{Cloud, FakeCloud, reaches};
@@ -19,7 +16,8 @@ use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::execute::{
-    Deployments, Job, JobState, Options, Orchestrator, OrchestratorError, Outcome, TagBook,
+    Deployments, Job, JobState, Options, Orchestrator, OrchestratorError, Outcome, TagBook, facts,
+    state::State,
 };
 
 pub const PING: Packet = Packet { protocol: 1, src_port: 0, dst_port: 0 };
@@ -241,7 +239,7 @@ impl House {
     /// Nothing left to do, and nobody waits.
     pub fn is_at_rest(&self) -> bool {
         let jobs = self.orchestrator.jobs();
-        !self.orchestrator.stale.load(Ordering::SeqCst)
+        !*self.orchestrator.shared.in_doubt.borrow()
             && jobs.iter().all(|job| job.state != JobState::Running)
             && self.orchestrator.plan().unwrap().is_empty()
     }
@@ -255,6 +253,17 @@ impl Drop for House {
     fn drop(&mut self) {
         self.running.abort();
     }
+}
+
+/// What is stored, read afresh.
+pub async fn read(store: &Store) -> State {
+    let mut state = State::default();
+    for entry in store.list(&facts::prefix()).await.unwrap().entries {
+        if entry.key != facts::mark() {
+            state.hear(&entry.key, Some(&entry.value), entry.modified);
+        }
+    }
+    state
 }
 
 pub fn resource(text: &str) -> ResourceName {

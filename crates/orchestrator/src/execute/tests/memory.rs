@@ -4,11 +4,14 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use cloud_api::Dice;
+use futures::{StreamExt as _, stream};
 use parking_lot::Mutex;
 use store::{
-    Backend, Committed, CompactError, Entry, Health, Key, Lease, LeaseError, LeaseId, Listing, Operation,
-    Outcome, Prefix, ReadError, Revision, Snapshot, TransactError, Transaction, Watch, WatchError, WatchFrom,
+    Backend, Committed, CompactError, Entry, Event, Health, Key, Lease, LeaseError, LeaseId, Listing,
+    Operation, Outcome, Prefix, ReadError, Revision, Snapshot, TransactError, Transaction, Watch, WatchError,
+    WatchFrom,
 };
+use tokio::sync::watch;
 
 /// What goes wrong, in parts of a thousand writes.
 #[derive(Clone, Copy, Default)]
@@ -19,6 +22,8 @@ pub struct StoreFaults {
     pub after: u32,
     /// Reads that fail.
     pub read: u32,
+    /// Events of a watch in whose stead it is lost.
+    pub watch: u32,
     /// The longest a write takes.
     pub latency: Duration,
 }
@@ -33,6 +38,10 @@ pub struct MemoryStore(pub Arc<Memory>);
 struct Inner {
     entries: BTreeMap<Key, Entry>,
     revision: u64,
+    /// What each transaction changed, oldest first.
+    log: Vec<Vec<Event>>,
+    /// The newest revision, for watches.
+    head: watch::Sender<u64>,
     faults: StoreFaults,
     dice: Dice,
 }
@@ -47,8 +56,16 @@ fn unavailable(outcome: Outcome) -> TransactError {
 
 impl Memory {
     pub fn new(seed: u64) -> Self {
-        let (entries, faults) = (BTreeMap::new(), StoreFaults::default());
-        Self { inner: Mutex::new(Inner { entries, revision: 0, faults, dice: Dice::new(seed) }) }
+        Self {
+            inner: Mutex::new(Inner {
+                entries: BTreeMap::new(),
+                revision: 0,
+                log: Vec::new(),
+                head: watch::Sender::new(0),
+                faults: StoreFaults::default(),
+                dice: Dice::new(seed),
+            }),
+        }
     }
 
     pub fn set_faults(&self, faults: StoreFaults) {
@@ -57,6 +74,24 @@ impl Memory {
 
     pub fn keys(&self) -> Vec<Key> {
         self.inner.lock().entries.keys().cloned().collect()
+    }
+
+    /// The state, or the next transaction after what was seen, with what is seen then.
+    async fn after(&self, seen: Option<u64>) -> (Vec<Event>, u64) {
+        let Some(seen) = seen else {
+            let inner = self.inner.lock();
+            return (inner.state(), inner.revision);
+        };
+        let mut head = self.inner.lock().head.subscribe();
+        head.wait_for(|head| *head > seen).await.unwrap();
+        let index = usize::try_from(seen).unwrap();
+        (self.inner.lock().log[index].clone(), seen + 1)
+    }
+
+    fn watch_fails(&self) -> bool {
+        let mut inner = self.inner.lock();
+        let chance = inner.faults.watch;
+        inner.dice.hits(chance)
     }
 
     fn read_fails(&self) -> Result<(), ReadError> {
@@ -77,22 +112,37 @@ impl Inner {
                 return Err(TransactError::Conflict { key: compare.key.clone(), found });
             }
         }
-        self.revision += 1;
-        let revision = Revision(self.revision);
+        let revision = Revision(self.revision + 1);
+        let mut events = Vec::new();
         for operation in transaction.operations {
             match operation {
                 Operation::Put { key, value, lease } => {
                     let created = self.entries.get(&key).map_or(revision, |entry| entry.created);
                     let entry = Entry { key: key.clone(), value, created, modified: revision, lease };
-                    self.entries.insert(key, entry);
+                    self.entries.insert(key, entry.clone());
+                    events.push(Event::Apply(entry));
                 }
-                Operation::Delete { key } => drop(self.entries.remove(&key)),
-                Operation::DeletePrefix { prefix } => {
-                    self.entries.retain(|key, _| !key.as_str().starts_with(prefix.as_str()));
+                Operation::Delete { key } if self.entries.remove(&key).is_some() => {
+                    events.push(Event::Delete { key, revision });
                 }
+                Operation::Delete { .. } => {}
+                Operation::DeletePrefix { .. } => panic!("nobody here deletes prefixes"),
             }
         }
+        if events.is_empty() {
+            return Ok(Committed { revision: Revision(self.revision) });
+        }
+        self.revision = revision.0;
+        self.log.push(events);
+        self.head.send_replace(revision.0);
         Ok(Committed { revision })
+    }
+
+    /// What a watch that begins now is told first.
+    fn state(&self) -> Vec<Event> {
+        let revision = Revision(self.revision);
+        let entries = self.entries.values().cloned().map(Event::Apply);
+        [Event::Init { revision }].into_iter().chain(entries).chain([Event::InitDone { revision }]).collect()
     }
 }
 
@@ -132,8 +182,23 @@ impl Backend for MemoryStore {
         Ok(Snapshot { revision: listing.revision, pages })
     }
 
-    fn watch(&self, _: &Prefix, _: WatchFrom) -> Watch {
-        Watch::new(futures::stream::iter([Err(WatchError::Closed)]))
+    fn watch(&self, prefix: &Prefix, _: WatchFrom) -> Watch {
+        let (memory, prefix) = (Arc::clone(&self.0), prefix.clone());
+        let batches = stream::unfold(None, move |seen: Option<u64>| {
+            let (memory, prefix) = (Arc::clone(&memory), prefix.clone());
+            async move {
+                let (events, seen) = memory.after(seen).await;
+                let is_below = |event: &Event| match event {
+                    Event::Apply(entry) => prefix.contains(&entry.key),
+                    Event::Delete { key, .. } => prefix.contains(key),
+                    Event::Init { .. } | Event::InitDone { .. } => true,
+                };
+                let events: Vec<_> = events.into_iter().filter(is_below).map(Ok).collect();
+                let lost = memory.watch_fails().then_some(Err(WatchError::Closed));
+                Some((stream::iter(lost.into_iter().chain(events)), Some(seen)))
+            }
+        });
+        Watch::new(batches.flatten())
     }
 
     async fn revision(&self) -> Result<Revision, ReadError> {

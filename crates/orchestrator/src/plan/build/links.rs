@@ -5,13 +5,24 @@ use std::collections::BTreeSet;
 use model::{LinkName, Site};
 
 use super::{Builder, Object};
-use crate::plan::{Action, Phase, ProblemKind, find_asn, find_bgp, paths::Path};
+use crate::plan::{
+    Action, Phase, ProblemKind, find_asn, find_bgp,
+    paths::Path,
+    unreadable::{Record, Subject},
+};
 
 impl Builder<'_> {
     pub(super) fn links(&mut self, links: &BTreeSet<LinkName>) {
         let mut asns = self.inventory.used_asns();
         let mut bgp = self.inventory.used_bgp();
-        let links: Vec<_> = links.iter().filter(|link| self.knows_link(link)).collect();
+        let mut links: Vec<_> = links.iter().filter(|link| self.knows_link(link)).collect();
+        links.retain(|link| match self.hidden_from(link) {
+            Some(record) => {
+                self.tell_link(link, &(&record).into());
+                false
+            }
+            None => true,
+        });
         let sites: BTreeSet<&Site> = links.iter().flat_map(|link| link.ends()).collect();
         for site in sites {
             self.gateway(site, &mut asns);
@@ -21,7 +32,9 @@ impl Builder<'_> {
             let spaces = [self.inventory.spaces_of(a), self.inventory.spaces_of(b)];
             let record = self.inventory.links.get(link);
             let phase = record.map(|record| match record.phase {
-                Phase::Ready if self.is_static(link) && record.spaces != spaces => Phase::Making,
+                Phase::Ready if self.is_static(link) && record.spaces != spaces && !self.is_held(link) => {
+                    Phase::Making
+                }
                 phase => phase,
             });
             let pairs = match record {
@@ -31,7 +44,7 @@ impl Builder<'_> {
             let pairs = match pairs {
                 Ok(pairs) => pairs,
                 Err(error) => {
-                    self.tell_link(link, error.to_string());
+                    self.tell_link(link, &ProblemKind::NoNumbers { message: error.to_string() });
                     continue;
                 }
             };
@@ -55,12 +68,34 @@ impl Builder<'_> {
         }
     }
 
+    /// The record that cannot be read and without which nothing can be done about a link: its own, a gateway's, or one
+    /// that may hold what would be chosen for it.
+    fn hidden_from(&self, link: &LinkName) -> Option<Record> {
+        let unreadable = &self.inventory.unreadable;
+        let own = unreadable.get(&Subject::MadeLink(link.clone()));
+        let gateway =
+            || link.ends().into_iter().find_map(|end| unreadable.get(&Subject::Gateway(end.clone())));
+        let asn = || {
+            let chooses = |end: &&Site| {
+                let is_fixed = self.intent.clouds.get(&end.cloud).is_some_and(|traits| traits.asn.is_some());
+                !is_fixed && !self.inventory.gateways.contains_key(*end)
+            };
+            unreadable.hides_an_asn().filter(|_| link.ends().iter().any(chooses))
+        };
+        let bgp = || unreadable.hides_bgp().filter(|_| !self.inventory.links.contains_key(link));
+        own.or_else(gateway).or_else(asn).or_else(bgp).cloned()
+    }
+
+    fn is_held(&self, link: &LinkName) -> bool {
+        link.ends().into_iter().any(|end| self.held.contains(end))
+    }
+
     fn is_static(&self, link: &LinkName) -> bool {
         link.ends().iter().any(|end| self.intent.clouds.get(&end.cloud).is_some_and(|traits| !traits.bgp))
     }
 
     /// Tells the resources at both ends that they cannot be linked.
-    fn tell_link(&mut self, link: &LinkName, message: String) {
+    fn tell_link(&mut self, link: &LinkName, kind: &ProblemKind) {
         let at_ends: Vec<_> = self
             .intent
             .resources
@@ -69,7 +104,7 @@ impl Builder<'_> {
             .cloned()
             .collect();
         for resource in at_ends {
-            self.problem(&resource, ProblemKind::NoNumbers { message: message.clone() });
+            self.problem(&resource, kind.clone());
         }
     }
 
@@ -112,7 +147,7 @@ impl Builder<'_> {
             .inventory
             .links
             .keys()
-            .filter(|link| !wanted.contains(*link) && self.knows_link(link))
+            .filter(|link| !wanted.contains(*link) && self.knows_link(link) && !self.is_held(link))
             .cloned()
             .collect();
         for link in stale {
@@ -120,11 +155,12 @@ impl Builder<'_> {
             self.deleting.insert(Object::Path(Path::Link(link)), step);
         }
         // A gateway is needed by links that are wanted, and by those that cannot be taken down now.
-        let kept = self.inventory.links.keys().filter(|link| !self.knows_link(link));
+        let kept = self.inventory.links.keys().filter(|link| !self.knows_link(link) || self.is_held(link));
         let needed: BTreeSet<&Site> = wanted.iter().chain(kept).flat_map(LinkName::ends).collect();
         let gateways = self.inventory.gateways.keys();
-        let stale: Vec<_> =
-            gateways.filter(|site| !needed.contains(site) && self.knows(&site.cloud)).cloned().collect();
+        let stale = gateways
+            .filter(|site| !needed.contains(site) && self.knows(&site.cloud) && !self.held.contains(*site));
+        let stale: Vec<_> = stale.cloned().collect();
         for gateway in stale {
             let after: Vec<_> = self
                 .deleting

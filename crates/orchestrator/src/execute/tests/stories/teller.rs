@@ -11,13 +11,13 @@ use tags::Request;
 
 use super::{
     super::{
-        house::{House, resource, rule},
+        house::{House, read, resource, rule},
         memory::{Memory, MemoryStore, StoreFaults},
     },
     model::{Model, Was, What},
 };
 use crate::{
-    execute::{JobState, OrchestratorError, Outcome, orchestrator::read},
+    execute::{JobState, OrchestratorError, Outcome, facts},
     plan::{Inventory, Phase, ResourceRecord},
 };
 
@@ -93,6 +93,7 @@ impl Teller {
             before: self.dice.below(60),
             after: self.dice.below(40),
             read: self.dice.below(60),
+            watch: self.dice.below(20),
             latency: Duration::from_millis(u64::from(self.dice.below(20))),
         };
         self.memory.set_faults(faults);
@@ -365,7 +366,7 @@ impl Teller {
 
     /// What the orchestrator believes to be stored is stored.
     async fn compare_with_store(&self) {
-        let stored = read(&self.house.store).await.unwrap();
+        let stored = read(&self.house.store).await;
         let state = self.house.orchestrator.state.lock();
         let (known, there) = (&state.intent, &stored.intent);
         assert_eq!(known.resources, there.resources, "seed {}", self.seed);
@@ -460,8 +461,10 @@ impl Teller {
         self.check_subscriptions();
         assert!(self.house.is_empty(), "seed {}: something is left in the clouds", self.seed);
         let left: Vec<_> = self.memory.keys();
-        let left: Vec<_> =
-            left.iter().map(|key| key.as_str()).filter(|key| !key.starts_with("orchestrator/job/")).collect();
+        let left: Vec<_> = left
+            .iter()
+            .filter(|key| **key != facts::mark() && !key.as_str().starts_with("orchestrator/job/"))
+            .collect();
         assert!(left.is_empty(), "seed {}: something is left in the store: {left:?}", self.seed);
     }
 }
