@@ -83,7 +83,7 @@ async fn run(
         Err(_) => {
             let mut text = format!("the call took longer than {timeout:?}");
             if operation.and_then(table::rule).is_some_and(|rule| rule.effect == Effect::Write) {
-                text.push_str("; it goes on, and the audit log will tell how it ended");
+                text.push_str("; if all of it had arrived it goes on, and the audit log tells how it ends");
             }
             refuse(Failure::new(Code::DeadlineExceeded, text), is_grpc)
         }

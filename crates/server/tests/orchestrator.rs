@@ -226,3 +226,38 @@ async fn a_plugin_behind_mutual_tls_is_a_cloud_like_any_other() {
     assert!(RemoteCloud::new("far".parse().unwrap(), channel).describe().await.is_err());
     fixture.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_done_to_resources_and_rules_is_on_record() {
+    let fixture = controller().await;
+    let made = fixture.rest("PUT", &path("azure", "a?wait=true"), &description("secret-west")).await;
+    assert_eq!(made.0, StatusCode::OK, "{}", made.1);
+    let rule =
+        json!({ "tags": ["8.8.8.0/24"], "direction": 0, "protocol": 6, "src_port": -1, "dst_port": 22 });
+    job(&fixture, fixture.rest("PUT", &path("azure", "a/rules/ssh"), &rule.to_string()).await).await;
+    job(&fixture, fixture.rest("DELETE", &path("azure", "a/rules/ssh"), "").await).await;
+    fixture.rest("DELETE", &path("azure", "a?wait=true"), "").await;
+    let (_, records) = fixture.rest("GET", "/audit?object=default.azure.a", "").await;
+    let told: Vec<_> = records
+        .as_array()
+        .unwrap()
+        .iter()
+        .rev()
+        .map(|record| {
+            let change = &record["changes"][0];
+            (
+                change["object"].as_str().unwrap(),
+                change["what"].as_str().unwrap(),
+                change["fields"].to_string(),
+            )
+        })
+        .collect();
+    let [made, put, deleted, gone] = told.as_slice() else { panic!("{records:#}") };
+    assert_eq!((made.0, made.1, made.2.as_str()), ("resource default.azure.a", "created", "null"));
+    assert_eq!((put.0, put.1), ("rules of default.azure.a", "changed"));
+    assert!(put.2.contains(r#"{"after":"8.8.8.0/24","path":"ssh.peers[0]"}"#), "{}", put.2);
+    assert!(deleted.2.contains(r#"{"before":"8.8.8.0/24","path":"ssh.peers[0]"}"#), "{}", deleted.2);
+    assert_eq!((gone.0, gone.1), ("resource default.azure.a", "deleted"));
+    let log = std::fs::read_to_string(fixture.dir.path().join("audit.log")).unwrap();
+    assert!(!log.contains("secret-west"), "descriptions of resources may hold secrets");
+}

@@ -198,14 +198,20 @@ impl Shared {
     /// Writes what is held, then these; all or none.
     fn write(&self, state: &mut State, records: &[Record]) -> Result<(), String> {
         let now = Timestamp::now();
-        let mut lines: Vec<Record> = state.held.iter().cloned().collect();
-        lines.extend(state.trouble.as_ref().map(|trouble| recovered(trouble, now)));
-        lines.extend_from_slice(records);
-        match state.log.append(&lines) {
+        let ending = state.trouble.take_if(|trouble| !trouble.is_of_sync);
+        let appended = if state.held.is_empty() && ending.is_none() {
+            state.log.append(records)
+        } else {
+            let mut lines: Vec<Record> = state.held.iter().cloned().collect();
+            lines.extend(ending.as_ref().map(|trouble| recovered(trouble, now)));
+            lines.extend_from_slice(records);
+            state.log.append(&lines)
+        };
+        match appended {
             Ok(()) => {
                 state.held.clear();
-                if let Some(trouble) = state.trouble.take() {
-                    warn!(since = %trouble.since, refused = trouble.refused, "audit records can be written again");
+                if let Some(Trouble { since, refused, .. }) = ending {
+                    warn!(%since, refused, "audit records can be written again");
                 }
                 self.changes.send_modify(|count| *count += 1);
                 if state.dozes {
@@ -215,6 +221,9 @@ impl Shared {
             }
             Err(err) => {
                 let why = err.to_string();
+                if let Some(ending) = ending {
+                    state.trouble.get_or_insert(ending);
+                }
                 fail(state, &why, false, now);
                 Err(why)
             }
@@ -282,8 +291,9 @@ impl Shared {
         let is_kept = synced.is_ok();
         match synced {
             Ok(()) => {
-                if state.trouble.as_ref().is_some_and(|trouble| trouble.is_of_sync) {
-                    // What is held tells of it with the next line.
+                if let Some(trouble) = state.trouble.as_mut().filter(|trouble| trouble.is_of_sync) {
+                    trouble.is_of_sync = false;
+                    // If that fails, it is a trouble of its own.
                     let _ = self.write(&mut state, &[]);
                 }
             }

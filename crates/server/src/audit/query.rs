@@ -59,6 +59,8 @@ pub struct Search {
     ended: HashSet<String>,
     /// A start was seen: what is older is of another process.
     is_of_another: bool,
+    /// The first line of the one call that is asked for was seen.
+    is_done: bool,
 }
 
 /// What came of one line.
@@ -72,14 +74,17 @@ pub enum Found {
 
 impl Search {
     pub fn new(query: Query) -> Self {
-        Self { query, ended: HashSet::new(), is_of_another: false }
+        Self { query, ended: HashSet::new(), is_of_another: false, is_done: false }
     }
 
     pub fn line(&mut self, mut record: Record) -> Found {
-        if self.query.is_past(&record) {
+        if self.is_done || self.query.is_past(&record) {
             return Found::End;
         }
         let whole_call = !self.query.id.is_empty();
+        // Outcomes and parts have an intent before them.
+        self.is_done =
+            whole_call && record.id == self.query.id && !matches!(record.phase, Phase::Outcome | Phase::Part);
         match record.phase {
             Phase::Outcome => {
                 self.ended.insert(record.id.clone());
