@@ -61,13 +61,15 @@ impl Audit {
     /// Opens the log and reads its newest records.
     pub fn open(dir: &Path) -> io::Result<Self> {
         let path = dir.join("audit.log");
-        let (mut file, mut size) = append_to(&path)?;
-        let text = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
-        // A line torn by a crash must not swallow the next one.
-        if !text.is_empty() && !text.ends_with('\n') {
-            file.write_all(b"\n")?;
-            size += 1;
+        let (file, mut size) = append_to(&path)?;
+        let bytes = fs::read(&path)?;
+        // A line torn by a crash must not swallow the next one. To cut it off needs no room on the disk.
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        if whole < bytes.len() {
+            size = whole as u64;
+            file.set_len(size)?;
         }
+        let text = String::from_utf8_lossy(&bytes[..whole]);
         let mut recent: VecDeque<Record> =
             text.lines().rev().filter_map(|line| serde_json::from_str(line).ok()).take(RECENT).collect();
         recent.make_contiguous().reverse();
