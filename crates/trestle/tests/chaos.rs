@@ -19,6 +19,9 @@ mod client;
 mod clocks;
 #[path = "chaos/crowd.rs"]
 mod crowd;
+#[path = "chaos/disk.rs"]
+mod disk;
+mod harness;
 #[path = "chaos/judge.rs"]
 mod judge;
 #[path = "chaos/luck.rs"]
@@ -65,7 +68,7 @@ use wire::trestle::v1::ApplyObjectsRequest;
 use world::{PATIENCE, World, eventually};
 use writers::{RESOURCE, Writer};
 
-const WRITERS: u64 = 4;
+const WRITERS: u64 = 8;
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
@@ -170,10 +173,12 @@ fn nothing_acknowledged_is_lost_and_nothing_forbidden_passes() {
     };
     let crowd = populate(agents, world.dir.path().join("crowd"), clients.clone());
     let crowd = runtime.block_on(runtime.spawn(crowd)).unwrap();
-    let open = Traffic::start(&world.pods["x/b"], &world.pods["x/a"], false, port("tcp/80"), PATIENCE);
+    let pause = Duration::from_millis(20);
+    let open = Traffic::start(&world.pods["x/b"], &world.pods["x/a"], false, port("tcp/80"), PATIENCE, pause);
     let quick = Duration::from_millis(150);
-    let shut = [("x/c", "tcp/80"), ("x/b", "tcp/81")]
-        .map(|(from, to)| Traffic::start(&world.pods[from], &world.pods["x/a"], false, port(to), quick));
+    let shut = [("x/c", "tcp/80"), ("x/b", "tcp/81")].map(|(from, to)| {
+        Traffic::start(&world.pods[from], &world.pods["x/a"], false, port(to), quick, pause)
+    });
 
     let until = Instant::now() + Duration::from_secs(seconds);
     let stop: Arc<AtomicBool> = Arc::default();
@@ -193,6 +198,7 @@ fn nothing_acknowledged_is_lost_and_nothing_forbidden_passes() {
     writers.into_iter().for_each(|writer| book.add(runtime.block_on(writer).unwrap()));
     let (acknowledged, unknown, refused) = (book.acknowledged, book.unknown, book.refused);
     eprintln!("{acknowledged} writes acknowledged, {unknown} of unknown outcome, {refused} refused");
+    eprintln!("{:#?}", book.troubles);
     assert_eq!(book.wrong, Vec::<String>::new());
     assert!(acknowledged > 20 && book.present() > 5, "there was a load: {book:?}");
 

@@ -24,6 +24,8 @@ pub struct Book {
     pub acknowledged: usize,
     pub unknown: usize,
     pub refused: usize,
+    /// What was said of those of unknown outcome, and how often.
+    pub troubles: BTreeMap<String, usize>,
     /// Answers that cannot be, if nothing is lost.
     pub wrong: Vec<String>,
 }
@@ -39,9 +41,10 @@ impl Book {
         self.acknowledged += 1;
     }
 
-    pub fn doubt(&mut self, key: &Key, value: Value) {
+    pub fn doubt(&mut self, key: &Key, value: Value, why: String) {
         self.may_be.entry(key.clone()).or_insert_with(|| vec![None]).push(value);
         self.unknown += 1;
+        *self.troubles.entry(why).or_default() += 1;
     }
 
     /// Another client's, of other keys.
@@ -51,6 +54,9 @@ impl Book {
         self.unknown += other.unknown;
         self.refused += other.refused;
         self.wrong.extend(other.wrong);
+        for (why, count) in other.troubles {
+            *self.troubles.entry(why).or_default() += count;
+        }
     }
 
     /// How many keys must be there.

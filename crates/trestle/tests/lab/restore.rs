@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use super::{
-    probe::{Target, ask},
+    probe::{Port, Target, ask},
     traffic::Traffic,
     world::{World, eventually},
 };
 
 const PODS: [(&str, usize); 4] = [("x/a", 0), ("x/b", 1), ("x/c", 0), ("x/d", 1)];
+
+fn port() -> Port {
+    "tcp/80".parse().unwrap()
+}
 
 /// Lets Pods with this label in to one Pod, and nobody else.
 fn admits(name: &str, pod: &str, peer: &str) -> String {
@@ -22,36 +26,35 @@ fn admits(name: &str, pod: &str, peer: &str) -> String {
 /// Pairs that connect; all others of these Pods do not.
 #[track_caller]
 fn expect(world: &World, what: &str, open: &[(&str, &str)]) {
-    let port = "tcp/80".parse().unwrap();
+    let target = |to: &str| Target { address: world.pods[to].addresses[0], port: port() };
     eventually(what, || {
+        let asked = PODS.map(|(from, _)| {
+            let targets = PODS.iter().filter(|(to, _)| *to != from).map(|(to, _)| target(to)).collect();
+            (from, ask(&world.pods[from].namespace, targets, Duration::from_secs(1)))
+        });
         let mut wrong = Vec::new();
-        for (from, _) in PODS {
-            let others = PODS.iter().map(|(name, _)| *name).filter(|name| *name != from);
-            let targets: Vec<_> =
-                others.map(|to| (to, Target { address: world.pods[to].addresses[0], port })).collect();
-            let asked = targets.iter().map(|(_, target)| *target).collect();
-            let answers = ask(&world.pods[from].namespace, asked, Duration::from_secs(1)).join().unwrap();
-            wrong.extend(
-                targets
-                    .iter()
-                    .filter(|(to, target)| answers[target] != open.contains(&(from, *to)))
-                    .map(|(to, target)| format!("{from} to {to}: {}", answers[target])),
-            );
+        for (from, answers) in asked {
+            let answers = answers.join().unwrap();
+            let is_wrong =
+                |to: &str| answers.get(&target(to)).is_some_and(|came| *came != open.contains(&(from, to)));
+            wrong.extend(PODS.iter().filter(|(to, _)| is_wrong(to)).map(|(to, _)| format!("{from} to {to}")));
         }
         if wrong.is_empty() { Ok(()) } else { Err(format!("{wrong:?}\n{}", world.log(0))) }
     });
 }
 
+/// Names, and the number of members of a set.
+type Names = Vec<(String, Option<u64>)>;
+
 /// What a node holds, by its own word and by the controller's.
-fn objects(world: &World, index: usize) -> [Vec<(i64, String, Option<u64>)>; 2] {
+fn objects(world: &World, index: usize) -> [Names; 2] {
     let read = |text: String| {
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         let list = if value.is_array() { &value } else { &value["objects"] };
         let one = |object: &serde_json::Value| {
-            let name = object["name"].as_str().unwrap().to_owned();
-            (object["kind"].as_i64().unwrap_or_default(), name, object["members"].as_u64())
+            (object["name"].as_str().unwrap().to_owned(), object["members"].as_u64())
         };
-        let mut objects: Vec<_> = list.as_array().unwrap().iter().map(one).collect();
+        let mut objects: Names = list.as_array().unwrap().iter().map(one).collect();
         objects.sort();
         objects
     };
@@ -65,7 +68,7 @@ fn objects(world: &World, index: usize) -> [Vec<(i64, String, Option<u64>)>; 2] 
 /// `restore` stops what serves, restores the file and starts again.
 pub fn play(world: &mut World, restore: impl FnOnce(&mut World, &str)) {
     for (name, host) in PODS {
-        world.add_pod(name, host, "", &["tcp/80".parse().unwrap()]);
+        world.add_pod(name, host, "", &[port()]);
     }
     // Nobody is ever let in to x/d, nor is x/d let in to x/a.
     world.apply(&[admits("a", "a", "b"), admits("c", "c", "b"), admits("d", "d", "nobody")].join("---\n"));
@@ -73,7 +76,7 @@ pub fn play(world: &mut World, restore: impl FnOnce(&mut World, &str)) {
     expect(world, "before the backup", &before);
     let never = [("x/a", "x/d"), ("x/d", "x/a")].map(|(from, to)| {
         let quick = Duration::from_millis(150);
-        Traffic::start(&world.pods[from], &world.pods[to], false, "tcp/80".parse().unwrap(), quick)
+        Traffic::start(&world.pods[from], &world.pods[to], false, port(), quick, Duration::ZERO)
     });
     world.ok(&["store", "backup", "older.backup"]);
 
@@ -94,11 +97,8 @@ pub fn play(world: &mut World, restore: impl FnOnce(&mut World, &str)) {
     for index in 0..world.hosts.len() {
         eventually("the agent holds what it is meant to", || {
             let [held, meant] = objects(world, index);
-            let names = |list: &[(i64, String, Option<u64>)]| -> Vec<_> {
-                list.iter().map(|(_, name, members)| (name.clone(), *members)).collect()
-            };
             let status = world.agent_status(index);
-            let told = status["synced"] == true && names(&held) == names(&meant) && !held.is_empty();
+            let told = status["synced"] == true && held == meant && !held.is_empty();
             if told { Ok(()) } else { Err(format!("{held:?}\n{meant:?}\n{status:#}")) }
         });
     }
