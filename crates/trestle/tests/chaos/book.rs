@@ -59,9 +59,13 @@ impl Book {
         }
     }
 
-    /// How many keys must be there.
-    pub fn present(&self) -> usize {
-        self.may_be.values().filter(|values| !values.contains(&None)).count()
+    /// How many keys of each kind must be there.
+    pub fn present(&self) -> BTreeMap<Kind, usize> {
+        let mut present = BTreeMap::new();
+        for ((kind, _), _) in self.may_be.iter().filter(|(_, values)| !values.contains(&None)) {
+            *present.entry(*kind).or_default() += 1;
+        }
+        present
     }
 
     /// What is lost, and what came from nowhere.
