@@ -46,7 +46,7 @@ bench: ## One JSON line per figure: make bench ONLY="store tags"
 oracle: ## A million random policy changes, the engine held against two computations from scratch: make oracle SEED=7
 	POLICY_SEED=$(SEED) $(CARGO) test --release --locked -p policy --test oracle -- --ignored --nocapture
 
-lab: ## Long tests: crashes, large graphs, a million policy changes, 10,000 watchers, 1,000 agents, packets, links between clouds, Go clients, IPVS in a VM, Ceph
+lab: ## Long tests: crashes, large graphs, a million policy changes, 10,000 watchers, 1,000 agents, packets, bad luck, links between clouds, Go clients, IPVS in a VM, Ceph
 	scripts/test-deps
 	TRESTLE_CRASH_ROUNDS=500 $(CARGO) test --release --locked -p store --test crash -- --nocapture
 	$(CARGO) test --release --locked -p server --test scale -- --ignored --nocapture --test-threads 1
@@ -59,6 +59,7 @@ lab: ## Long tests: crashes, large graphs, a million policy changes, 10,000 watc
 	labs/antrea-client/run.sh
 	TRESTLE_CHURN_SEED=$(FRESH) TRESTLE_CHURN_AGENTS=1000 TRESTLE_CHURN_SECONDS=600 $(CARGO) test --release --locked -p agent --test controller churn -- --nocapture
 	TRESTLE_LAB_SEED=$(FRESH) TRESTLE_LAB_ROUNDS=100 $(CARGO) test --release --locked -p trestle --test agent_lab -- --nocapture --test-threads 1
+	TRESTLE_CHAOS_SEED=$(FRESH) TRESTLE_CHAOS_AGENTS=200 TRESTLE_CHAOS_SECONDS=600 $(CARGO) test --release --locked -p trestle --test chaos -- --nocapture --test-threads 1
 	labs/go/run.sh
 	labs/go-plugin/run.sh
 	$(CARGO) test --release --locked -p trestle --test linux_clouds -- --ignored --nocapture --test-threads 1

@@ -20,6 +20,8 @@ mod probe;
 mod random;
 #[path = "lab/raw.rs"]
 mod raw;
+#[path = "lab/restore.rs"]
+mod restore;
 #[path = "lab/traffic.rs"]
 mod traffic;
 #[path = "lab/trouble.rs"]
@@ -105,4 +107,14 @@ fn random_policies_do_what_explain_says() {
         Ok(cells) => eprintln!("random policies: {cells} cells as explained"),
         Err(text) => panic!("\n{text}"),
     }
+}
+
+#[test]
+fn agents_follow_a_restore_of_an_older_backup() {
+    let mut world = World::new(2);
+    restore::play(&mut world, |world, file| {
+        world.kill_controller();
+        world.ok(&["store", "restore", file, "--data-dir", "controller", "--replace"]);
+        world.start_controller();
+    });
 }

@@ -220,7 +220,7 @@ fn serve_reads_a_file_and_names_what_is_wrong_with_it() {
     let mut right =
         serve("data_dir: data\nlisten: {http: 127.0.0.1:0, grpc: 127.0.0.1:0, watch: 127.0.0.1:0}\n");
     let serving = BufReader::new(right.stderr.take().unwrap()).lines().map_while(Result::ok);
-    let line = serving.into_iter().find(|line| line.contains("the controller serves")).expect("it serves");
+    let line = serving.into_iter().find(|line| line.contains("callers are served")).expect("it serves");
     assert!(line.starts_with('{'), "logs are JSON when no terminal reads them: {line}");
     harness::signal(&right, "TERM");
     for _ in 0..200 {

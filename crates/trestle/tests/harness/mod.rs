@@ -163,7 +163,7 @@ impl Serve {
         let serve = Self { child: serve.spawn().unwrap(), dir, grpc };
         let up = (0..400).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(50));
-            serve.log().contains("the controller serves")
+            serve.log().contains("callers are served")
         });
         assert!(up, "{}", serve.log());
         serve

@@ -30,8 +30,8 @@ pub struct Traffic {
 
 impl Traffic {
     /// `patience` is what a probe waits for its answer. For traffic that must pass it is long, so that a busy machine is
-    /// not taken for a lost packet; for traffic that must not, short, so that there are many.
-    pub fn start(from: &Pod, to: &Pod, ipv6: bool, port: Port, patience: Duration) -> Self {
+    /// not taken for a lost packet; for traffic that must not, short, so that there are many. `pause` is between two.
+    pub fn start(from: &Pod, to: &Pod, ipv6: bool, port: Port, patience: Duration, pause: Duration) -> Self {
         let mut traffic =
             Self { stop: Arc::default(), asked: Arc::default(), answered: Arc::default(), thread: None };
         let target = Target { address: to.addresses[usize::from(ipv6)], port };
@@ -43,6 +43,7 @@ impl Traffic {
                     let came = answers(target, patience).await;
                     asked.fetch_add(1, Relaxed);
                     answered.fetch_add(usize::from(came), Relaxed);
+                    sleep(pause).await;
                 }
             });
         };

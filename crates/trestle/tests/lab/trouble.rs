@@ -41,11 +41,11 @@ fn policy(peer: &str) -> String {
 }
 
 pub fn permitted(world: &World) -> Traffic {
-    Traffic::start(&world.pods["x/b"], &world.pods["x/a"], false, port("tcp/80"), PATIENCE)
+    Traffic::start(&world.pods["x/b"], &world.pods["x/a"], false, port("tcp/80"), PATIENCE, Duration::ZERO)
 }
 
 pub fn forbidden(world: &World) -> Traffic {
-    Traffic::start(&world.pods["x/c"], &world.pods["x/a"], false, port("tcp/80"), QUICK)
+    Traffic::start(&world.pods["x/c"], &world.pods["x/a"], false, port("tcp/80"), QUICK, Duration::ZERO)
 }
 
 /// What may pass has passed each time, what may not has never.

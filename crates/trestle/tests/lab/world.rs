@@ -18,7 +18,8 @@ use super::{
 };
 
 const TRESTLE: &str = env!("CARGO_BIN_EXE_trestle");
-const CONTROLLER: &str = "10.99.0.254";
+/// Where controllers listen for nodes, in the fabric.
+pub const CONTROLLER: &str = "10.99.0.254";
 
 /// Longest wait for anything that should come true; a busy machine needs some of it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -48,6 +49,8 @@ pub struct World {
     pub pods: BTreeMap<String, Pod>,
     pub fabric: Namespace,
     pub dir: TempDir,
+    /// What agents are told of controllers.
+    pub servers: Vec<String>,
     clocks: Option<Clocks>,
 }
 
@@ -59,12 +62,21 @@ impl World {
 
     /// As [`Self::new`], with a clock for the controller and one for each host.
     pub fn with_clocks(hosts: usize, clocks: Option<Clocks>) -> Self {
+        let mut world = Self::without_controller(hosts, clocks);
+        world.start_controller();
+        (0..hosts).for_each(|index| world.admit(index));
+        world
+    }
+
+    /// The fabric and hosts, and nothing that runs on them.
+    pub fn without_controller(hosts: usize, clocks: Option<Clocks>) -> Self {
         let mut world = Self {
             controller: None,
             hosts: Vec::new(),
             pods: BTreeMap::new(),
             fabric: Namespace::new("fabric"),
             dir: tempfile::tempdir().unwrap(),
+            servers: vec![format!("https://{CONTROLLER}:8081")],
             clocks,
         };
         world.fabric.run(&format!(
@@ -74,13 +86,14 @@ impl World {
         for number in 1..=hosts {
             world.add_host(number);
         }
-        world.start_controller();
-        for index in 0..hosts {
-            let name = world.hosts[index].name.clone();
-            world.ok(&["cert", "issue", &name, "--role", "node", "--out", &name]);
-            world.start_agent(index);
-        }
         world
+    }
+
+    /// Gives a host its certificate, and starts its agent.
+    pub fn admit(&mut self, index: usize) {
+        let name = self.hosts[index].name.clone();
+        self.ok(&["cert", "issue", &name, "--role", "node", "--out", &name]);
+        self.start_agent(index);
     }
 
     fn add_host(&mut self, number: usize) {
@@ -163,7 +176,8 @@ impl World {
         let mut command = host.namespace.command(TRESTLE);
         self.clocks.iter().for_each(|clocks| clocks.wear(&mut command, &host.name));
         let mut child = command
-            .args(["agent", "--node", &host.name, "--server", &format!("https://{CONTROLLER}:8081")])
+            .args(["agent", "--node", &host.name])
+            .args(self.servers.iter().flat_map(|server| ["--server", server]))
             .arg("--ca")
             .arg(file("ca.pem"))
             .arg("--cert")
@@ -200,6 +214,10 @@ impl World {
 
     pub fn data_dir(&self, index: usize) -> PathBuf {
         self.hosts[index].dir.join("data")
+    }
+
+    pub fn socket(&self, index: usize) -> PathBuf {
+        self.hosts[index].dir.join("socket")
     }
 
     pub fn log(&self, index: usize) -> String {
@@ -335,7 +353,7 @@ impl World {
     }
 
     pub fn agent_run(&self, index: usize, args: &[&str]) -> Output {
-        let socket = self.hosts[index].dir.join("socket");
+        let socket = self.socket(index);
         Command::new(TRESTLE).arg("agent").args(args).arg("--socket").arg(socket).output().unwrap()
     }
 
