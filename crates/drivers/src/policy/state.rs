@@ -7,7 +7,7 @@ use std::{
 
 use model::policy::{
     ObjectId,
-    output::{Change, PolicyUpdate, Problem, StatusUpdate, Update},
+    output::{Change, Identifier, PolicyUpdate, Problem, StatusUpdate, Update},
 };
 
 /// One policy as users see it.
@@ -23,6 +23,8 @@ pub struct PolicyState {
 #[derive(Default)]
 pub struct States {
     policies: BTreeMap<ObjectId, PolicyState>,
+    /// Whose span each has: of several policies under one name, one after the other, the newest one's.
+    newest: BTreeMap<ObjectId, Identifier>,
     /// Stored objects that cannot be read, of any kind, and what is told of each.
     unreadable: BTreeMap<ObjectId, String>,
 }
@@ -36,6 +38,7 @@ impl States {
 
     pub(super) fn gone(&mut self, id: &ObjectId) {
         self.policies.remove(id);
+        self.newest.remove(id);
         self.unreadable.remove(id);
     }
 
@@ -74,8 +77,15 @@ impl States {
         };
         let Some(state) = self.policies.get_mut(&id) else { return };
         if update.change == Change::Removed {
-            state.span.clear();
+            // A policy's end may be told after the beginning of the next one of its name.
+            if self.newest.get(&id) == Some(&update.uid) {
+                state.span.clear();
+            }
             return;
+        }
+        if self.newest.get(&id) != Some(&update.uid) {
+            state.span.clear();
+            self.newest.insert(id, update.uid.clone());
         }
         for key in update.span_removed.iter() {
             state.span.remove(key);
@@ -92,5 +102,72 @@ impl States {
             (id.clone(), state)
         };
         self.policies.iter().map(with_problem).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::policy::{
+        Kind,
+        output::{NetworkPolicy, PolicySource},
+    };
+
+    use super::*;
+
+    fn update(uid: &str, change: Change, added: &[&str], removed: &[&str]) -> Update {
+        let uid = Identifier::parse(uid);
+        let source = PolicySource {
+            kind: Kind::NetworkPolicy,
+            namespace: "x".into(),
+            name: "p".into(),
+            uid: uid.clone(),
+        };
+        let policy = NetworkPolicy {
+            uid: uid.clone(),
+            generation: 1,
+            source,
+            tier_priority: None,
+            priority: None,
+            rules: Vec::new(),
+            applied_to_groups: Vec::new(),
+            applied_to_per_rule: false,
+        };
+        let span = |names: &[&str]| names.iter().map(|name| Arc::from(*name)).collect();
+        Update::NetworkPolicy(PolicyUpdate {
+            uid,
+            change,
+            policy: Arc::new(policy),
+            content_changed: true,
+            span_added: span(added),
+            span_removed: span(removed),
+        })
+    }
+
+    #[test]
+    fn a_policy_that_comes_again_has_its_own_span_whichever_is_told_first() {
+        let id = ObjectId { kind: Kind::NetworkPolicy, namespace: "x".into(), name: "p".into() };
+        let old = update("old", Change::Added, &["n1", "n2"], &[]);
+        let new = update("new", Change::Added, &["n2", "n3"], &[]);
+        let end = update("old", Change::Removed, &[], &["n1", "n2"]);
+        for told in [[new.clone(), end.clone()], [end, new]] {
+            for begins_anew in [true, false] {
+                let mut states = States::default();
+                states.seen(&id, 1);
+                states.apply(std::slice::from_ref(&old));
+                if begins_anew {
+                    states.gone(&id);
+                }
+                states.seen(&id, 1);
+                states.apply(&told);
+                let span: Vec<_> = states.list()[0].1.span.iter().map(ToString::to_string).collect();
+                assert_eq!(span, ["n2", "n3"]);
+            }
+        }
+        let mut states = States::default();
+        states.seen(&id, 1);
+        states.apply(&[old, update("old", Change::Updated, &[], &["n1"])]);
+        assert_eq!(states.list()[0].1.span.len(), 1);
+        states.apply(&[update("old", Change::Removed, &[], &["n2"])]);
+        assert!(states.list()[0].1.span.is_empty(), "nobody needs it");
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use agent::Agent;
 use tokio::time::sleep;
 use tonic::Status;
-use wire::trestle::v1::{GetNodeRequest, ListPoliciesRequest};
+use wire::trestle::v1::{GetNodeRequest, ListPoliciesRequest, PolicyState};
 
 use super::{
     book::Book,
@@ -167,24 +167,22 @@ pub async fn policies_are_realized(clients: Clients) -> Result<usize, String> {
     }
 }
 
-/// A controller knows it of the nodes that are connected to it.
+/// Whether every controller says so.
 async fn realized(clients: &Clients) -> Result<usize, String> {
-    // By name: the span at each controller, and how many nodes say that they have it.
-    let mut policies: BTreeMap<_, (Vec<u32>, u32)> = BTreeMap::new();
+    let mut counts = Vec::new();
     for controller in 0..clients.count() {
         let listed = clients.policies(controller).list_policies(ListPoliciesRequest {}).await;
-        for policy in listed.map_err(|status| status.to_string())?.into_inner().policies {
-            if !policy.failures.is_empty() || !policy.problems.is_empty() {
-                return Err(format!("{policy:?}"));
-            }
-            let known = policies.entry((policy.kind, policy.namespace, policy.name)).or_default();
-            known.0.push(policy.span);
-            known.1 += policy.realized;
+        let policies = listed.map_err(|status| status.to_string())?.into_inner().policies;
+        counts.push((policies.len(), policies.iter().map(|policy| policy.span).sum::<u32>()));
+        let is_realized = |policy: &PolicyState| {
+            policy.phase == if policy.span == 0 { "Pending" } else { "Realized" }
+                && policy.realized == policy.span
+                && policy.problems.is_empty()
+        };
+        if let Some(policy) = policies.iter().find(|policy| !is_realized(policy)) {
+            return Err(format!("controller {controller}: {policy:?}"));
         }
     }
-    let is_realized = |(spans, realized): &(Vec<u32>, u32)| {
-        spans.len() == clients.count() && spans.iter().all(|span| *span == spans[0] && realized >= span)
-    };
-    let waits: Vec<_> = policies.iter().filter(|(_, known)| !is_realized(known)).collect();
-    if waits.is_empty() { Ok(policies.len()) } else { Err(format!("{waits:?}")) }
+    let same = counts.iter().all(|count| *count == counts[0]);
+    if same { Ok(counts[0].0) } else { Err(format!("policies, and the nodes they are for: {counts:?}")) }
 }

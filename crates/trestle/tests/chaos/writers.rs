@@ -183,9 +183,8 @@ fn is_refusal(status: &Status) -> bool {
     let says = |text: &str| status.message().contains(text);
     match status.code() {
         Code::Unavailable => {
-            ["tcp connect error", "cannot speak for its store", "still being read", "nothing was written"]
-                .into_iter()
-                .any(says)
+            let words = ["tcp connect error", "cannot speak for its store", "still being read"];
+            words.into_iter().any(says) || says("nothing was written") || says("nothing was changed")
         }
         Code::FailedPrecondition => says("leads"),
         Code::Aborted => true,
