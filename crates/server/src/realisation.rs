@@ -9,7 +9,10 @@ use drivers::{
     peers::{NodeElsewhere, Peers, is_caught_up},
     transport::objects,
 };
-use model::policy::{ObjectId, output::Identifier};
+use model::policy::{
+    ObjectId,
+    output::{Identifier, Problem},
+};
 use watch::{Cache, Millis, Others, Outcome, Realisation};
 use wire::trestle::v1::ObjectKind;
 
@@ -30,6 +33,17 @@ impl Realisations {
         let realisations = self.watch.realisations(&told).into_iter();
         realisations.map(|realisation| (realisation.source.clone(), realisation)).collect()
     }
+}
+
+/// What is wrong with a policy: what the engine says, and what it met on its way to nodes.
+pub fn problems(of_state: Vec<Problem>, told: Option<&Realisation>) -> Vec<Problem> {
+    let mut problems = of_state;
+    for problem in told.iter().flat_map(|told| &told.problems) {
+        if !problems.contains(problem) {
+            problems.push(problem.clone());
+        }
+    }
+    problems
 }
 
 /// Who is asked about each node.

@@ -10,7 +10,10 @@ use wire::trestle::v1::{
     PolicyState, policies_server,
 };
 
-use crate::{explain::Explainer, realisation::Realisations};
+use crate::{
+    explain::Explainer,
+    realisation::{Realisations, problems},
+};
 
 type Reply<T> = Result<Response<T>, Status>;
 
@@ -38,8 +41,7 @@ impl policies_server::Policies for Service {
                 name: id.name,
                 generation: state.generation,
                 span: u32::try_from(state.span.len()).unwrap_or(u32::MAX),
-                problems: state
-                    .problems
+                problems: problems(state.problems, told.as_ref())
                     .into_iter()
                     .map(|problem| PolicyProblem { path: problem.path, message: problem.message })
                     .collect(),

@@ -16,7 +16,7 @@ use wire::trestle::v1::{self, ExplainRequest};
 use crate::{
     explain::Explainer,
     failure::{Failure, Problem},
-    realisation::Realisations,
+    realisation::{Realisations, problems},
 };
 
 /// A policy and what it comes to.
@@ -75,8 +75,7 @@ pub(super) async fn list(
             name: id.name,
             generation: state.generation,
             span: state.span.iter().map(ToString::to_string).collect(),
-            problems: state
-                .problems
+            problems: problems(state.problems, told.as_ref())
                 .into_iter()
                 .map(|p| FieldProblem { path: p.path, message: p.message })
                 .collect(),
