@@ -200,7 +200,7 @@ fn killed_while_writing(serve: Serve, disk: &Disk, written: &mut Written, round:
         });
         std::thread::sleep(Duration::from_millis(50 * round as u64));
         // By turns it is full when it is killed, and just about to be.
-        disk.fill_but(if round % 2 == 0 { 2_000 * round as u64 } else { 1 << 20 });
+        disk.fill_but(if round.is_multiple_of(2) { 2_000 * round as u64 } else { 1 << 20 });
         std::thread::sleep(Duration::from_millis(20));
         let dir = serve.kill();
         stop.store(true, Relaxed);
