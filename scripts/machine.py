@@ -1,6 +1,6 @@
 """What tests could leave on a machine: network settings, namespaces, links, tables, mounts, files of the Linux cloud.
 
-`state()` reads it, `difference()` says in words what has changed.
+`state()` reads it, `difference()` says in words what is new or has changed. What is gone was somebody else's to take away.
 """
 import os
 import pathlib
@@ -29,7 +29,6 @@ def difference(before, after):
         # A module that is loaded meanwhile brings its settings along.
         if kind != "setting":
             found += [f"{kind} {name} is left" for name in sorted(now.keys() - was.keys())]
-            found += [f"{kind} {name} is gone" for name in sorted(was.keys() - now.keys())]
         changed = (name for name in sorted(now.keys() & was.keys()) if now[name] != was[name])
         found += [f"{kind} {name} was {was[name]}, is {now[name]}" for name in changed]
     return found

@@ -85,6 +85,8 @@ pub struct AuditConfig {
 pub struct Audit {
     shared: Arc<Shared>,
     keeper: Option<JoinHandle<()>>,
+    /// Closed when the keeper is gone.
+    kept: watch::Receiver<()>,
 }
 
 /// Where an intent is in the log; none if nobody is to wait until it is on the disk.
@@ -96,8 +98,20 @@ impl Audit {
     pub fn open(dir: &Path, options: AuditConfig, metrics: Arc<Metrics>) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(dir, options, metrics));
         let keeping = Arc::clone(&shared);
-        let keeper = std::thread::Builder::new().name("audit".to_owned()).spawn(move || keeping.keep())?;
-        Ok(Self { shared, keeper: Some(keeper) })
+        let (runs, kept) = watch::channel(());
+        let keep = move || {
+            // Dropped with the thread, also if it panics.
+            let _runs = runs;
+            keeping.keep();
+        };
+        let keeper = std::thread::Builder::new().name("audit".to_owned()).spawn(keep)?;
+        Ok(Self { shared, keeper: Some(keeper), kept })
+    }
+
+    /// Returns when nobody brings records to the disk any more: the log was closed, or its thread panicked.
+    pub fn unkept(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut kept = self.kept.clone();
+        async move { while kept.changed().await.is_ok() {} }
     }
 
     /// Writes down that the controller starts.

@@ -76,6 +76,7 @@ impl Front {
         drivers: &Drivers,
         life: Life,
     ) -> Self {
+        life.spawn("audit", audit.unkept());
         let credentials = Arc::new(Credentials::start(drivers.store.clone(), Arc::clone(&pki), &life));
         let (hub, known) = (Arc::clone(&drivers.transport.hub), Arc::clone(&credentials));
         life.spawn("revocation", async move { revocation::end_revoked(&hub, &known).await });

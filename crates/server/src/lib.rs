@@ -12,6 +12,7 @@
 mod about;
 pub mod access;
 pub mod audit;
+mod call;
 mod changes;
 mod config;
 mod controller;

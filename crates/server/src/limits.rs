@@ -1,6 +1,13 @@
 //! What one request may cost: bounds on calls in flight and on time, and a panic that harms no other call.
 
-use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use axum::{
     extract::{Request, State},
@@ -8,18 +15,13 @@ use axum::{
     response::Response,
 };
 use futures::FutureExt as _;
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::Instant,
-};
+use tokio::{sync::Semaphore, time::Instant};
 use tonic::Code;
-use tracing::error;
+use tracing::{Instrument as _, field::Empty, info_span};
 
 use crate::{
-    access::{
-        gate::{is_grpc, operation, refuse, result_code},
-        table::{self, Effect},
-    },
+    access::table::{self, Effect},
+    call::{Place, is_grpc, operation, panicked, refuse, result_code},
     failure::Failure,
     metrics::Metrics,
 };
@@ -27,23 +29,20 @@ use crate::{
 /// The bounds, and what is used of them.
 pub struct Limits {
     in_flight: Arc<Semaphore>,
+    /// Counts calls, to tell them apart in the log.
+    calls: AtomicU64,
     timeout: Duration,
     metrics: Arc<Metrics>,
 }
 
 impl Limits {
     pub fn new(max_in_flight: usize, timeout: Duration, metrics: Arc<Metrics>) -> Self {
-        Self { in_flight: Arc::new(Semaphore::new(max_in_flight)), timeout, metrics }
-    }
-}
-
-/// A call's place among those in flight, on its request: whoever goes on with the call when its caller is gone keeps it.
-#[derive(Clone)]
-pub struct Place(#[expect(dead_code, reason = "it is given back when dropped")] Arc<OwnedSemaphorePermit>);
-
-impl Place {
-    pub fn new(permit: OwnedSemaphorePermit) -> Self {
-        Self(Arc::new(permit))
+        Self {
+            in_flight: Arc::new(Semaphore::new(max_in_flight)),
+            calls: AtomicU64::new(1),
+            timeout,
+            metrics,
+        }
     }
 }
 
@@ -52,9 +51,17 @@ pub async fn keep(State(limits): State<Arc<Limits>>, request: Request, next: Nex
     let is_grpc = is_grpc(&request);
     let operation = operation(&request, is_grpc);
     let started = Instant::now();
-    let response = run(&limits, request, next, is_grpc, operation.as_deref()).await;
-    limits.metrics.observe_request(operation.as_deref(), result_code(&response), started.elapsed());
+    let name = label(operation.as_deref());
+    // Every line that is logged on behalf of this call carries it.
+    let span = info_span!("call", id = limits.calls.fetch_add(1, Relaxed), operation = name, caller = Empty);
+    let response = run(&limits, request, next, is_grpc, operation.as_deref()).instrument(span).await;
+    limits.metrics.observe_request(name, result_code(&response), started.elapsed());
     response
+}
+
+/// Only names from the table become labels, so a stranger cannot fill memory with new ones.
+fn label(operation: Option<&str>) -> &'static str {
+    operation.and_then(table::rule).map_or("unknown", |rule| rule.operation)
 }
 
 async fn run(
@@ -88,15 +95,6 @@ async fn run(
             refuse(Failure::new(Code::DeadlineExceeded, text), is_grpc)
         }
     }
-}
-
-/// The answer to a call that panicked.
-pub fn panicked(metrics: &Metrics, panic: &(dyn Any + Send), is_grpc: bool) -> Response {
-    let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-    metrics.panics.inc();
-    error!(panic = text, "a call panicked");
-    refuse(Failure::new(Code::Internal, "the call failed inside the server; see its log"), is_grpc)
 }
 
 /// The deadline a gRPC caller set: up to eight digits and a unit.
@@ -163,6 +161,14 @@ mod tests {
         assert_eq!(status(router.clone(), "/ok").await, 503);
         assert_eq!(slow.await.unwrap(), 504);
         assert_eq!(status(router, "/ok").await, 200);
+    }
+
+    #[test]
+    fn strange_operations_share_one_label() {
+        assert_eq!(label(Some("GET /tags")), "GET /tags");
+        for strange in [None, Some(""), Some("x/1"), Some("GET /tags/1")] {
+            assert_eq!(label(strange), "unknown");
+        }
     }
 
     #[test]

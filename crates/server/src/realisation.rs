@@ -7,7 +7,7 @@ use std::{collections::HashMap, sync::Arc};
 use ::transport::{Hub, SessionView};
 use drivers::{
     peers::{NodeElsewhere, Peers, is_caught_up},
-    transport::{NODE, objects},
+    transport::objects,
 };
 use model::policy::{ObjectId, output::Identifier};
 use watch::{Cache, Millis, Others, Outcome, Realisation};
@@ -44,7 +44,7 @@ impl<'a> Told<'a> {
         let mut elsewhere: HashMap<&str, _> =
             elsewhere.iter().map(|node| (node.name.as_str(), node)).collect();
         let mut here = HashMap::new();
-        for session in sessions.iter().filter(|session| session.dialect == NODE) {
+        for session in sessions {
             if elsewhere.get(&*session.name).is_some_and(|node| node.knows_better(session)) {
                 continue;
             }

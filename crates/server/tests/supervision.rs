@@ -24,7 +24,9 @@ async fn whole() -> Fixture {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_controller_ends_with_the_reason_when_any_of_its_tasks_is_gone() {
     let fixture = whole().await;
-    let tasks: BTreeSet<_> = fixture.controller.tasks().into_iter().collect();
+    // Who makes a cloud known has done with that, and ends.
+    let tasks = fixture.controller.tasks().into_iter().filter(|task| *task != "clouds: fake");
+    let tasks: BTreeSet<_> = tasks.collect();
     fixture.stop().await;
     for driver in [
         "tags: follower",

@@ -2,13 +2,19 @@
 
 use std::time::Duration;
 
-use ::transport::{Key as ObjectKey, Kind, Revision as HubRevision};
+use ::transport::{Key as ObjectKey, Kind, Opening, Revision as HubRevision};
 use bytes::Bytes;
-use store::{Entry, Key, Revision};
+use services::allot::Ranges;
+use store::{Entry, Key, Revision, embedded};
+use tokio_util::sync::CancellationToken;
 use watch::{Report, Taken};
 
 use super::{telling::Telling, words::*, *};
-use crate::transport::{NODE, SEED};
+use crate::{
+    EtcdConfig, NodesConfig,
+    objects::Objects,
+    transport::{NODE, SEED, Transport},
+};
 
 const WIDE: Limits = Limits { operations: 1_000, bytes: 1 << 20 };
 
@@ -264,4 +270,62 @@ fn a_revision_of_the_hub_comes_from_objects_noted_then_or_before() {
     assert_eq!([1, 4, 5, 6, 7].map(needed), [40, 40, 60, 60, 0].map(|at| (at > 0).then_some(Revision(at))));
     (7..2_000).for_each(|n| marks.note(HubRevision(n), Revision(n * 10)));
     assert_eq!(marks.objects_of(HubRevision(1)), Some(Revision((2_000 - 600) * 10)));
+}
+
+/// What is written, with the lease it is on; one lease for all.
+async fn stored(store: &Store) -> (Vec<Place>, Option<store::LeaseId>) {
+    let entries = store.list(&words::prefix()).await.unwrap().entries;
+    let lease = entries.first().and_then(|entry| entry.lease);
+    assert!(entries.iter().all(|entry| entry.lease == lease), "{entries:?}");
+    (entries.iter().map(|entry| Place::read(&entry.key).unwrap().1).collect(), lease)
+}
+
+async fn until<T: PartialEq + std::fmt::Debug>(wanted: T, mut look: impl AsyncFnMut() -> T) {
+    for _ in 0..600 {
+        if look().await == wanted {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(look().await, wanted, "for half a minute");
+}
+
+/// The embedded store stands in for a shared one: leases are the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_lease_is_replaced_and_an_orderly_end_takes_everything_along() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = embedded::Options::new(dir.path().to_owned()).open().unwrap();
+    let etcd = r#"{"endpoints": [], "max_txn_ops": 2}"#;
+    let kind = StoreKind::Etcd(serde_json::from_str::<EtcdConfig>(etcd).unwrap());
+    let life = Life::default();
+    let transport = Transport::start(&NodesConfig::default(), &[], &life);
+    let rooms = Rooms {
+        policy: Policy::start(&Objects::new(store.clone(), Ranges::default()), vec![], vec![], &life),
+        hub: Arc::clone(&transport.hub),
+        watch: Arc::new(Cache::new(1)),
+    };
+    for name in ["a", "b", "c"] {
+        let opening = Opening {
+            name: name.into(),
+            dialect: NODE,
+            token: None,
+            digest: None,
+            peer: String::new(),
+            version: String::new(),
+            credential: None,
+            cut: CancellationToken::new(),
+        };
+        transport.hub.open(opening).unwrap();
+    }
+    let peers = Peers::start(&store, &kind, rooms, &life);
+    peers.publish("here".into(), &life);
+    let all = vec![Place::About, node("a"), node("b"), node("c")];
+    until(all.clone(), async || stored(&store).await.0).await;
+    let (_, first) = stored(&store).await;
+    assert!(peers.nodes().is_empty(), "nobody hears himself");
+    store.revoke_lease(first.unwrap()).await.unwrap();
+    until(all, async || stored(&store).await.0).await;
+    assert_ne!(stored(&store).await.1, first);
+    life.end().await.unwrap();
+    assert_eq!(stored(&store).await, (vec![], None));
 }

@@ -14,10 +14,10 @@ use tokio::{
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::{Instrument as _, Span, debug, info_span, warn};
 
 use super::{Job, Orchestrator, OrchestratorError, error::chain};
-use crate::plan::{Action, Intent, Inventory, Plan, plan};
+use crate::plan::{Action, Intent, Inventory, Plan, StepId, plan};
 
 /// How long news is gathered before a plan is made, so that many changes at once are one plan.
 const GATHER: Duration = Duration::from_millis(2);
@@ -46,6 +46,15 @@ struct Look {
     intent: Intent,
     inventory: Arc<Inventory>,
     jobs: Vec<Job>,
+}
+
+/// The jobs that wait for a step, by their ids.
+fn waiting_for(jobs: &[Job], plan: &Plan, step: StepId, object: &str) -> String {
+    let waits = |job: &&Job| {
+        let mut waiting = job.resources.iter().filter_map(|name| plan.waiting.get(name));
+        job.objects.contains(object) || waiting.any(|steps| steps.contains(&step))
+    };
+    jobs.iter().filter(waits).map(|job| job.id.as_str()).collect::<Vec<_>>().join(",")
 }
 
 fn resume(err: JoinError) {
@@ -110,10 +119,10 @@ impl Orchestrator {
         self.forget_failures(&look.plan);
         self.tell_standing(&look.intent, &look.plan);
         self.subscribe(&look.intent, &look.inventory).await;
-        let settled = self.settle_jobs(look.jobs, &look.plan).await;
+        let settled = self.settle_jobs(&look.jobs, &look.plan).await;
         let now = Instant::now();
         let mut next = (!settled).then_some(self.options.retry_first);
-        for step in &look.plan.steps {
+        for (id, step) in look.plan.steps.iter().enumerate() {
             let object = step.action.object();
             if !step.after.is_empty() || busy.contains(&object) {
                 continue;
@@ -129,7 +138,8 @@ impl Orchestrator {
             }
             busy.insert(object.clone());
             self.state.lock().start(object.clone(), step.action.clone());
-            self.start(step.action.clone(), object, steps);
+            let span = info_span!("step", action = %step.action, jobs = waiting_for(&look.jobs, &look.plan, id, &object));
+            self.start(step.action.clone(), object, steps, span);
         }
         next
     }
@@ -146,10 +156,10 @@ impl Orchestrator {
         Some(Look { plan, intent, inventory, jobs })
     }
 
-    fn start(self: &Arc<Self>, action: Action, object: String, steps: &mut JoinSet<Ended>) {
-        debug!(%action, "a step starts");
+    fn start(self: &Arc<Self>, action: Action, object: String, steps: &mut JoinSet<Ended>, span: Span) {
         let this = Arc::clone(self);
-        steps.spawn(async move {
+        let step = async move {
+            debug!("a step starts");
             let started = Instant::now();
             // B11: a plugin in this process that panics fails its step and nothing else.
             let result = AssertUnwindSafe(this.perform(&action)).catch_unwind().await;
@@ -157,9 +167,11 @@ impl Orchestrator {
                 result.unwrap_or_else(|_| Err(OrchestratorError::Panicked { action: action.to_string() }));
             // Where the time of a job goes: the longest chain of these is its critical path.
             let (seconds, done) = (started.elapsed().as_secs_f64(), result.is_ok());
-            debug!(%action, seconds, done, "a step has ended");
+            debug!(seconds, done, "a step has ended");
             Ended { object, result }
-        });
+        };
+        // Every line that is logged on behalf of a step says which jobs wait for it.
+        steps.spawn(step.instrument(span));
     }
 
     fn ended(&self, ended: Result<Ended, tokio::task::JoinError>, busy: &mut BTreeSet<String>) {

@@ -230,21 +230,21 @@ impl Orchestrator {
     }
 
     /// Looks at the jobs that were running when the plan was made. False if one could not be settled.
-    pub(super) async fn settle_jobs(&self, running: Vec<Job>, plan: &Plan) -> bool {
+    pub(super) async fn settle_jobs(&self, running: &[Job], plan: &Plan) -> bool {
         let outlook = Outlook::new(plan);
-        self.forget_progress(&running);
+        self.forget_progress(running);
         // All at once, so that thousands of them share the store's writes.
-        let settled = join_all(running.into_iter().map(|job| async {
-            match self.judge(&job, &outlook) {
-                Verdict::Done => self.end_job(job, JobState::Done, String::new()).await,
+        let settled = join_all(running.iter().map(|job| async {
+            match self.judge(job, &outlook) {
+                Verdict::Done => self.end_job(job.clone(), JobState::Done, String::new()).await,
                 Verdict::Failed { message, object } => {
-                    let ended = self.end_job(job, JobState::Failed, message).await;
+                    let ended = self.end_job(job.clone(), JobState::Failed, message).await;
                     // What is left to do there is something else now, and later jobs are not judged by this one.
                     object.into_iter().for_each(|object| drop(self.failures.lock().remove(&object)));
                     ended
                 }
                 Verdict::Waits { left, message } => {
-                    self.tell_progress(&job, left, message);
+                    self.tell_progress(job, left, message);
                     Ok(())
                 }
             }

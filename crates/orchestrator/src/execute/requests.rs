@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use cloud_api::{CloudError, CloudErrorKind};
 use model::{PermitEntry, ResourceName, Segment, Site};
 use serde::Serialize;
+use tracing::info;
 
 use super::{
     Job, Orchestrator, OrchestratorError,
@@ -78,6 +79,7 @@ impl Orchestrator {
             judged_on.into_iter().map(|key| (key.clone(), expected(state.revisions.get(&key)))).collect()
         };
         self.commit_if(facts, as_seen).await?;
+        info!(job = job.id, what = job.what, "a job begins");
         Ok(Outcome::Job(Box::new(job)))
     }
 

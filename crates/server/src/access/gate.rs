@@ -12,15 +12,16 @@
 use std::sync::Arc;
 
 use axum::{
-    extract::{MatchedPath, Request, State},
+    extract::{Request, State},
     http::header,
     middleware::Next,
-    response::{IntoResponse, Response},
+    response::Response,
 };
 use jiff::Timestamp;
 use life::Life;
 use model::{Role, Secret, Subject};
-use tonic::{Code, Status};
+use tonic::Code;
+use tracing::{Span, field::display};
 
 use super::{
     Caller, Credential, Credentials, Peer, Proof, recorded, session,
@@ -28,8 +29,8 @@ use super::{
 };
 use crate::{
     audit::{Audit, Phase, Record},
-    failure::{Failure, FailureCode, code_name},
-    limits::Place,
+    call::{Place, is_grpc, operation, refuse},
+    failure::{Failure, code_name},
     metrics::Metrics,
 };
 
@@ -78,6 +79,7 @@ pub async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, next: Nex
         return refuse(failure, is_grpc);
     }
     if let Ok(Some(caller)) = caller {
+        Span::current().record("caller", display(&caller.subject));
         request.extensions_mut().insert(caller);
     }
     match rule.effect {
@@ -159,38 +161,5 @@ impl Gate {
         let result = code_name(code).to_owned();
         let record = Record::event(Timestamp::now(), operation, String::new());
         self.audit.refused(Record { phase: Phase::Refusal, caller, peer, result, ..record });
-    }
-}
-
-/// Whether a request speaks gRPC, which decides the form of the answer.
-pub fn is_grpc(request: &Request) -> bool {
-    let content_type = request.headers().get(header::CONTENT_TYPE);
-    content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
-}
-
-/// The operation's name in the table; none if no route matches.
-pub fn operation(request: &Request, is_grpc: bool) -> Option<String> {
-    if is_grpc {
-        return Some(request.uri().path().trim_start_matches('/').to_owned());
-    }
-    let route = request.extensions().get::<MatchedPath>()?;
-    Some(format!("{} {}", request.method(), route.as_str()))
-}
-
-/// A failure in the form the caller speaks.
-pub fn refuse(failure: Failure, is_grpc: bool) -> Response {
-    if is_grpc { Status::from(failure).into_http() } else { failure.into_response() }
-}
-
-/// How a call ended. A gRPC call that fails before its first message says so in its headers.
-pub fn result_code(response: &Response) -> Code {
-    if let Some(FailureCode(code)) = response.extensions().get::<FailureCode>() {
-        return *code;
-    }
-    match Status::from_header_map(response.headers()) {
-        Some(status) => status.code(),
-        None if response.status().is_server_error() => Code::Internal,
-        None if response.status().is_client_error() => Code::InvalidArgument,
-        None => Code::Ok,
     }
 }

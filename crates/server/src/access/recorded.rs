@@ -19,15 +19,16 @@ use http_body_util::LengthLimitError;
 use model::Subject;
 use tokio::sync::oneshot;
 use tonic::Code;
+use tracing::Instrument as _;
 
 use super::{
-    gate::{Gate, refuse, result_code},
+    gate::Gate,
     table::{Rule, Who},
 };
 use crate::{
     audit::{self, Call},
+    call::{Place, panicked, refuse, result_code},
     failure::Failure,
-    limits::{self, Place},
 };
 
 /// Time calls get to end when the controller stops: as long as connections get.
@@ -71,11 +72,12 @@ pub async fn carry_out(gate: Arc<Gate>, asked: Asked, request: Request, next: Ne
     let is_grpc = asked.is_grpc;
     let (answer, answered) = oneshot::channel();
     let life = gate.life.clone();
-    life.spawn_once("write on record", async move {
+    let carried = async move {
         let response = on_record(&gate, asked, request, next, &answer).await;
         // A caller that went away wants no answer.
         let _ = answer.send(response);
-    });
+    };
+    life.spawn_once("write on record", carried.in_current_span());
     answered.await.unwrap_or_else(|_| {
         refuse(Failure::new(Code::Internal, "the call failed inside the server; see its log"), is_grpc)
     })
@@ -104,7 +106,7 @@ async fn on_record(
     let (response, mut note) = tokio::select! {
         ended = handler => match ended {
             Ok(response) => (response, String::new()),
-            Err(panic) => (limits::panicked(&gate.metrics, &*panic, is_grpc), "it panicked".to_owned()),
+            Err(panic) => (panicked(&gate.metrics, &*panic, is_grpc), "it panicked".to_owned()),
         },
         () = cut => {
             let text = "the controller stopped before the call ended";

@@ -112,45 +112,53 @@ async fn a_quota_that_is_reached_half_way() {
 /// an answer. The call then says so, or gets over it; done again, it is done once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn any_one_request_may_go_wrong() {
-    for (kind, text) in descriptions() {
-        let sim = Sim::start().await.unwrap();
-        let cloud = plugin(kind, &sim);
-        make_as(&*cloud, kind, text).await.unwrap();
-        clear_as(&*cloud, kind, text).await;
-        let operations: std::collections::BTreeSet<String> =
-            sim.take_calls().into_iter().map(|call| call.operation).collect();
-        for operation in operations {
-            // To a plugin, HTML and throttling are the same whatever it makes; a cluster takes many requests.
-            let is_cluster = clusters(kind).is_some_and(|[near, _]| near == text);
-            let faults: &[Fault] = match is_cluster {
-                true => &[Fault::Before, Fault::Lost],
-                false => &[Fault::Html, Fault::Before, Fault::Throttle, Fault::Lost],
-            };
-            for fault in faults.iter().copied() {
-                let sim = Sim::start().await.unwrap();
-                let cloud = plugin(kind, &sim);
-                sim.script(&operation, fault, 1);
-                let made = match make_as(&*cloud, kind, text).await {
-                    Ok(made) => made,
-                    Err(err) => {
-                        assert!(err.is_passing(), "{operation} {fault:?}: {err}");
-                        make_as(&*cloud, kind, text)
-                            .await
-                            .unwrap_or_else(|err| panic!("{operation} {fault:?}: {err}"))
-                    }
-                };
-                let listed = cloud.list(&at(kind)).await.unwrap_or_default();
-                assert!(listed.resources.len() <= 1, "{operation} {fault:?}: {listed:?}");
-                assert!(cloud.permit_list(&at(kind), &made.uri).await.unwrap_or_default().is_empty());
-                for _ in 0..2 {
-                    let region: Segment = made.region.clone();
-                    let _ = cloud.delete_resource(&at(kind), &"a".parse().unwrap()).await;
-                    let _ = cloud.delete_network(&at(kind), &region).await;
-                }
-                assert_eq!(sim.left(), Vec::<String>::new(), "{operation} {fault:?}");
-            }
+    let told: Vec<_> =
+        descriptions().into_iter().map(|(kind, text)| tokio::spawn(any_one_goes_wrong(kind, text))).collect();
+    for story in told {
+        story.await.unwrap();
+    }
+}
+
+async fn any_one_goes_wrong(kind: &'static str, text: &'static str) {
+    let sim = Sim::start().await.unwrap();
+    let cloud = plugin(kind, &sim);
+    make_as(&*cloud, kind, text).await.unwrap();
+    clear_as(&*cloud, kind, text).await;
+    let operations: std::collections::BTreeSet<String> =
+        sim.take_calls().into_iter().map(|call| call.operation).collect();
+    // To a plugin, HTML and throttling are the same whatever it makes; a cluster takes many requests.
+    let is_cluster = clusters(kind).is_some_and(|[near, _]| near == text);
+    let faults: &[Fault] = match is_cluster {
+        true => &[Fault::Before, Fault::Lost],
+        false => &[Fault::Html, Fault::Before, Fault::Throttle, Fault::Lost],
+    };
+    for operation in operations {
+        for fault in faults.iter().copied() {
+            goes_wrong(kind, text, &operation, fault).await;
         }
     }
+}
+
+async fn goes_wrong(kind: &str, text: &str, operation: &str, fault: Fault) {
+    let sim = Sim::start().await.unwrap();
+    let cloud = plugin(kind, &sim);
+    sim.script(operation, fault, 1);
+    let made = match make_as(&*cloud, kind, text).await {
+        Ok(made) => made,
+        Err(err) => {
+            assert!(err.is_passing(), "{operation} {fault:?}: {err}");
+            make_as(&*cloud, kind, text).await.unwrap_or_else(|err| panic!("{operation} {fault:?}: {err}"))
+        }
+    };
+    let listed = cloud.list(&at(kind)).await.unwrap_or_default();
+    assert!(listed.resources.len() <= 1, "{operation} {fault:?}: {listed:?}");
+    assert!(cloud.permit_list(&at(kind), &made.uri).await.unwrap_or_default().is_empty());
+    for _ in 0..2 {
+        let region: Segment = made.region.clone();
+        let _ = cloud.delete_resource(&at(kind), &"a".parse().unwrap()).await;
+        let _ = cloud.delete_network(&at(kind), &region).await;
+    }
+    assert_eq!(sim.left(), Vec::<String>::new(), "{operation} {fault:?}");
 }
 
 /// Two controllers on one account: with owners of their own they do not see, and never touch, each other's.

@@ -56,10 +56,11 @@ pub fn answered(endpoints: &[&str], masqueraded: bool) -> Fate {
 }
 
 impl Lab {
-    /// Call it within a namespace of the test's own.
+    /// Call it within a namespace of the test's own. Every refusal is to be seen there: neither one a second, nor fifty at
+    /// once from the whole node.
     pub fn new() -> Self {
         run("sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.ipv4.conf.all.rp_filter=0 \
-                net.ipv4.conf.default.rp_filter=0
+                net.ipv4.conf.default.rp_filter=0 net.ipv4.icmp_ratemask=0 net.ipv6.icmp.ratemask=
              ip addr add 192.168.0.2/32 dev lo; ip addr add fd00:168::2/128 dev lo nodad
              ip addr add fd00::c0a8:2/128 dev lo nodad");
         Self { hosts: Vec::new(), links: 0 }

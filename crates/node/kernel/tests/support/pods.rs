@@ -29,7 +29,6 @@ use node_policy::{
 
 use super::{
     lab::{Lab, within},
-    namespace::run,
     probe::{Fate, Probe, listen_sctp, patience, saw_sctp, send_sctp},
 };
 
@@ -52,8 +51,6 @@ pub fn ip(host: &str, ipv6: bool) -> IpAddr {
 /// The lab, and the local registry of its node.
 pub fn lab() -> (Lab, Vec<LocalChange>) {
     let mut lab = Lab::new();
-    // Every refusal is to be seen: neither one a second, nor fifty at once from the whole node.
-    run("sysctl -qw net.ipv4.icmp_ratemask=0 net.ipv6.icmp.ratemask=");
     let mut local = Vec::new();
     for host in HOSTS {
         lab.host(&addresses(host), &[80, 81]);

@@ -2,7 +2,10 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    thread,
+};
 
 pub use node_services::cases::{CLIENT, LOCAL, POD, REMOTE, http, http_slice, ip, name, node, rules, six};
 use node_services::{
@@ -63,17 +66,24 @@ pub trait Plane {
     fn follow(&mut self, store: &mut Store);
 }
 
-/// Plays a case: each stage is filled in, carried out, and its packets are sent.
+/// Plays a case: each stage is filled in, carried out, and its packets are sent, all at once: a silence takes its time.
 pub fn play(lab: &Lab, case: &Case, node: Node, plane: &mut dyn Plane, expected: fn(&Row) -> &Expected) {
     let mut store = Store::new(node);
     for (index, stage) in case.stages.iter().enumerate() {
         stage.fill(&mut store);
         plane.follow(&mut store);
-        for row in &stage.rows {
-            let wanted = expected(row);
-            let seen = send(lab, row, wanted);
-            assert!(agrees(&seen, wanted), "{}, stage {index}: {row:?}\nseen: {seen:?}", case.name);
-        }
+        thread::scope(|rows| {
+            // A thread starts in the namespace of the one that starts it.
+            let sent: Vec<_> = stage
+                .rows
+                .iter()
+                .map(|row| (row, rows.spawn(move || send(lab, row, expected(row)))))
+                .collect();
+            for (row, seen) in sent {
+                let (wanted, seen) = (expected(row), seen.join().expect("a probe does not fall"));
+                assert!(agrees(&seen, wanted), "{}, stage {index}: {row:?}\nseen: {seen:?}", case.name);
+            }
+        });
     }
 }
 
