@@ -144,6 +144,8 @@ pub enum ConfigError {
     AnonymousWithoutPlaintext,
     #[error("`store.etcd.endpoints` is empty")]
     NoEtcdEndpoints,
+    #[error("`store.etcd.max_staleness_seconds` is 0: nobody could ever be served")]
+    ZeroStaleness,
     #[error("`clouds` names {name} twice")]
     DuplicateCloud { name: Segment },
     #[error("`address_pools` cannot be used: {error}")]
@@ -189,10 +191,13 @@ impl Config {
         } else if self.anonymous_role.is_some() {
             return Err(ConfigError::AnonymousWithoutPlaintext);
         }
-        if let StoreKind::Etcd(etcd) = &self.store
-            && etcd.endpoints.is_empty()
-        {
-            return Err(ConfigError::NoEtcdEndpoints);
+        if let StoreKind::Etcd(etcd) = &self.store {
+            if etcd.endpoints.is_empty() {
+                return Err(ConfigError::NoEtcdEndpoints);
+            }
+            if etcd.max_staleness_seconds == 0 {
+                return Err(ConfigError::ZeroStaleness);
+            }
         }
         for (place, cloud) in self.clouds.iter().enumerate() {
             if self.clouds[..place].iter().any(|other| other.name == cloud.name) {
@@ -260,6 +265,16 @@ mod tests {
         let mut config = config();
         config.anonymous_role = Some(Role::Viewer);
         assert_eq!(config.check(), Err(ConfigError::AnonymousWithoutPlaintext));
+    }
+
+    #[test]
+    fn a_store_that_may_never_be_unread_is_refused() {
+        let mut config = config();
+        let etcd = r#"{"etcd": {"endpoints": ["http://127.0.0.1:1"], "max_staleness_seconds": 0}}"#;
+        config.store = serde_json::from_str(etcd).unwrap();
+        assert_eq!(config.check(), Err(ConfigError::ZeroStaleness));
+        config.store = serde_json::from_str(&etcd.replace(": 0", ": 1")).unwrap();
+        assert_eq!(config.check(), Ok(()));
     }
 
     #[test]
