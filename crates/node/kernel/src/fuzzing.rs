@@ -1,7 +1,5 @@
 //! For fuzz targets only: the kernel's answers, without a kernel.
 
-use node_nft::SetSchema;
-
 use crate::{conntrack, ipvs, netlink::Messages, nft::decode};
 
 /// Reads bytes as every kind of answer that is read anywhere.
@@ -20,13 +18,11 @@ pub fn replies(bytes: &[u8]) {
             }
             let mut dumped = Vec::new();
             let read = decode::elements(&attrs, &mut dumped);
-            if let (Ok(()), Ok(Some((_, set)))) = (read, decode::set(&attrs)) {
-                collect(&set.schema, dumped);
+            if let (Ok(()), Ok(Some((_, set)))) = (read, decode::set(&attrs))
+                && let Some(schema) = &set.schema
+            {
+                let _ = decode::collect(schema, dumped);
             }
         }
     }
-}
-
-fn collect(schema: &SetSchema, dumped: Vec<decode::Dumped>) {
-    let _ = decode::collect(schema, dumped);
 }
