@@ -3,6 +3,7 @@
 use std::{
     fs::{File, OpenOptions},
     io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::Path,
 };
 
@@ -20,8 +21,8 @@ use crate::{
 pub fn lock(dir: &Path) -> Result<File, LoadError> {
     let path = dir.join("lock");
     let open = || {
-        file::create_dir(dir)?;
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path)?;
+        file::own_dir(dir)?;
+        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(file)
     };

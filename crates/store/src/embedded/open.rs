@@ -4,9 +4,9 @@
 //! So an empty or cut file is damage, never a fresh start.
 
 use std::{
-    fs::{self, File, TryLockError},
+    fs::{self, DirBuilder, File, Permissions, TryLockError},
     io,
-    os::unix::fs::FileExt as _,
+    os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -71,16 +71,31 @@ pub(super) fn io_error(path: &Path) -> impl FnOnce(io::Error) -> OpenError {
 /// Makes the directory if need be and takes it for this process. The lock is a file of its own because the
 /// database file is replaced by a restore.
 pub(super) fn lock(dir: &Path) -> Result<File, OpenError> {
-    fs::create_dir_all(dir).map_err(io_error(dir))?;
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(io_error(dir))?;
     let path = dir.join(LOCK_FILE);
     let mut options = File::options();
-    let file =
-        options.create(true).truncate(false).read(true).write(true).open(&path).map_err(io_error(&path))?;
+    options.create(true).truncate(false).read(true).write(true).mode(0o600);
+    let file = options.open(&path).map_err(io_error(&path))?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => {
+            tighten(dir)?;
+            Ok(file)
+        }
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse { dir: dir.to_owned() }),
         Err(TryLockError::Error(source)) => Err(OpenError::Io { path, source }),
     }
+}
+
+/// Earlier versions made files that others could read.
+fn tighten(dir: &Path) -> Result<(), OpenError> {
+    for entry in fs::read_dir(dir).map_err(io_error(dir))? {
+        let path = entry.map_err(io_error(dir))?.path();
+        let data = fs::symlink_metadata(&path).map_err(io_error(&path))?;
+        if data.is_file() && data.permissions().mode() & 0o077 != 0 {
+            fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(io_error(&path))?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes the newest acknowledged revision into the lock file. It is not synced: after a crash of the process it is
@@ -215,8 +230,11 @@ pub(super) fn create(path: &Path, state: State, cache_bytes: usize) -> Result<Da
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error(path)(error)),
         _ => {}
     }
+    let mut options = File::options();
+    let file =
+        options.read(true).write(true).create_new(true).mode(0o600).open(path).map_err(io_error(path))?;
     let made = guarded(|| {
-        let database = Builder::new().set_cache_size(cache_bytes).create(path)?;
+        let database = Builder::new().set_cache_size(cache_bytes).create_file(file)?;
         make_tables(&database, state)?;
         Ok(database)
     });
