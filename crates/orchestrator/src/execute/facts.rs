@@ -226,7 +226,7 @@ mod tests {
     fn the_key_of_a_link_is_stored_below_what_is_sealed_and_never_printed() {
         let (phase, shared_key) = (Phase::Ready, Secret::new("hunter2"));
         let record = LinkRecord { phase, bgp: Vec::new(), spaces: Default::default(), shared_key };
-        let name: LinkName = "a~b".parse().unwrap();
+        let name: LinkName = "ns.a+ns.b".parse().unwrap();
         let mut inventory = crate::plan::Inventory::default();
         inventory.links.insert(name.clone(), record.clone());
         let fact = Fact::MadeLink(name, Some(record.clone()));
