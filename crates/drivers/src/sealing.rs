@@ -20,7 +20,7 @@ use store::{
 };
 use tracing::{info, warn};
 
-use crate::{config::StoreKind, private_file, random};
+use crate::{config::StoreKind, random};
 
 const FILE: &str = "sealing.key";
 
@@ -86,7 +86,7 @@ pub(crate) async fn sealed(store: Store, kind: &StoreKind, data_dir: &Path) -> R
         if !missing.is_empty() {
             return Err(SealingError::Missing { path, keys: missing.join(", ") });
         }
-        private_file::write(&path, format!("{}\n", text.expose()).as_bytes())
+        files::write(&path, format!("{}\n", text.expose()).as_bytes())
             .map_err(|err| SealingError::Write { path: path.clone(), err })?;
     }
     let Resealed { entries, missing } = sealed.reseal().await?;

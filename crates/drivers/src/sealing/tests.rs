@@ -54,9 +54,9 @@ async fn a_key_is_changed_by_a_line_and_the_old_one_can_go_after_a_start() {
     drop(store);
     let path = dir.path().join(FILE);
     let (old, new) = (fs::read_to_string(&path).unwrap(), "ab".repeat(32));
-    private_file::write(&path, format!("{new}\n{old}").as_bytes()).unwrap();
+    files::write(&path, format!("{new}\n{old}").as_bytes()).unwrap();
     drop(open(&dir).await);
-    private_file::write(&path, new.as_bytes()).unwrap();
+    files::write(&path, new.as_bytes()).unwrap();
     assert_eq!(read_back(&open(&dir).await).await, SECRET);
 }
 

@@ -4,9 +4,9 @@
 //! So an empty or cut file is damage, never a fresh start.
 
 use std::{
-    fs::{self, DirBuilder, File, Permissions, TryLockError},
+    fs::{self, File, Permissions, TryLockError},
     io,
-    os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    os::unix::fs::{FileExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -14,6 +14,7 @@ use std::{
     },
 };
 
+use files::Lock;
 use redb::{Builder, Database, ReadableDatabase as _, ReadableTableMetadata as _};
 use thiserror::Error;
 
@@ -70,20 +71,15 @@ pub(super) fn io_error(path: &Path) -> impl FnOnce(io::Error) -> OpenError {
 
 /// Makes the directory if need be and takes it for this process. The lock is a file of its own because the
 /// database file is replaced by a restore.
-pub(super) fn lock(dir: &Path) -> Result<File, OpenError> {
-    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(io_error(dir))?;
+pub(super) fn lock(dir: &Path) -> Result<Lock, OpenError> {
+    files::create_dir(dir).map_err(io_error(dir))?;
     let path = dir.join(LOCK_FILE);
-    let mut options = File::options();
-    options.create(true).truncate(false).read(true).write(true).mode(0o600);
-    let file = options.open(&path).map_err(io_error(&path))?;
-    match file.try_lock() {
-        Ok(()) => {
-            tighten(dir)?;
-            Ok(file)
-        }
-        Err(TryLockError::WouldBlock) => Err(OpenError::InUse { dir: dir.to_owned() }),
-        Err(TryLockError::Error(source)) => Err(OpenError::Io { path, source }),
-    }
+    let lock = Lock::take(&path).map_err(|err| match err {
+        TryLockError::WouldBlock => OpenError::InUse { dir: dir.to_owned() },
+        TryLockError::Error(source) => OpenError::Io { path, source },
+    })?;
+    tighten(dir)?;
+    Ok(lock)
 }
 
 /// Earlier versions made files that others could read.
@@ -141,7 +137,7 @@ pub(super) fn open(dir: &Path, cache_bytes: usize, verify: bool) -> Result<(Db, 
 pub(super) fn open_with(
     path: &Path,
     opener: OpenFile,
-    lock: File,
+    lock: Lock,
     verify: bool,
     repaired: &AtomicBool,
 ) -> Result<(Db, State), OpenError> {
@@ -226,13 +222,7 @@ fn damaged(what: &str) -> EngineError {
 
 /// Makes an empty database file with all tables, over whatever a crash may have left there.
 pub(super) fn create(path: &Path, state: State, cache_bytes: usize) -> Result<Database, OpenError> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error(path)(error)),
-        _ => {}
-    }
-    let mut options = File::options();
-    let file =
-        options.read(true).write(true).create_new(true).mode(0o600).open(path).map_err(io_error(path))?;
+    let file = files::create(path).map_err(io_error(path))?;
     let made = guarded(|| {
         let database = Builder::new().set_cache_size(cache_bytes).create_file(file)?;
         make_tables(&database, state)?;
