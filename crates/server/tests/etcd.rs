@@ -184,12 +184,12 @@ async fn controllers_share_tags_and_take_turns() {
     }
 
     // More members than etcd takes in one transaction: the error says what to do.
-    let many: Vec<String> = (0..500).map(|n| format!("10.0.{}.{}", n / 250, n % 250)).collect();
+    let many: Vec<String> = (0..5000).map(|n| format!("10.0.{}.{}", n / 250, n % 250)).collect();
     let wide = TagMapping { tag_name: "wide".into(), child_tags: many, uri: None, ip: None };
     let refused = a.set_tag(wide.clone()).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert!(refused.message().contains("max-txn-ops"), "{refused:?}");
-    for members in wide.child_tags.chunks(100) {
+    for members in wide.child_tags.chunks(2500) {
         a.set_tag(TagMapping { child_tags: members.to_vec(), ..wide.clone() }).await.unwrap();
     }
     // Deleting it is one operation whatever its size.
