@@ -10,6 +10,11 @@
 //! ```
 
 mod disk;
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    //! For fuzz targets only.
+    pub use super::disk::{read_registry, write_registry};
+}
 mod thread;
 
 use std::{
