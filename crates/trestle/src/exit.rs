@@ -7,6 +7,8 @@ use std::{
 
 use tonic::{Code, Status};
 
+use crate::visible::visible;
+
 /// Says why a command failed, and with which code it exits.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     let status = error.chain().find_map(|cause| cause.downcast_ref::<Status>());
@@ -15,7 +17,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
         None => error.chain().map(ToString::to_string).collect::<Vec<_>>().join(": "),
     };
     // Nobody is left to tell if standard error is closed.
-    let _ = writeln!(io::stderr().lock(), "error: {text}");
+    let _ = writeln!(io::stderr().lock(), "error: {}", visible(&text));
     ExitCode::from(code(error, status))
 }
 

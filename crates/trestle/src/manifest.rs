@@ -106,7 +106,11 @@ fn parse(origin: &str, text: &str, manifests: &mut Vec<Manifest>) -> anyhow::Res
         match document {
             Value::Null => {}
             Value::Object(mut fields) if fields.get("kind").and_then(Value::as_str).is_some_and(is_list) => {
-                let Some(Value::Array(items)) = fields.remove("items") else { continue };
+                let items = match fields.remove("items") {
+                    Some(Value::Array(items)) => items,
+                    Some(Value::Null) => Vec::new(),
+                    _ => bail!("{origin} is a list without items: look at how `items` is written"),
+                };
                 for (item, document) in items.into_iter().enumerate() {
                     manifests.push(Manifest { origin: format!("{origin}, item {}", item + 1), document });
                 }
@@ -140,6 +144,18 @@ mod tests {
         assert!(
             manifests[2].origin.starts_with("x.yaml, document ") && manifests[2].origin.ends_with("item 2")
         );
+    }
+
+    #[test]
+    fn what_would_be_lost_silently_is_refused() {
+        for (text, part) in [
+            ("kind: Pod\nmetadata: {name: a, name: b}\n", "name"),
+            (r#"{"kind": "Pod", "spec": {"nodeName": "a", "nodeName": "b"}}"#, "nodeName"),
+            ("kind: List\nitmes:\n- kind: Pod\n", "items"),
+        ] {
+            let Err(error) = read_text(text) else { panic!("accepted: {text}") };
+            assert!(format!("{error:#}").contains(part), "{error:#}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod harness;
 use std::{
     fs,
     net::{TcpListener, TcpStream},
+    os::unix::fs::DirBuilderExt as _,
     path::PathBuf,
     process::{Child, Command, Stdio},
     thread,
@@ -98,7 +99,7 @@ impl Lab {
         let first = Serve::start(tempfile::tempdir().unwrap(), &config);
         // The second has the CA and the token of the first.
         let home = tempfile::tempdir().unwrap();
-        fs::create_dir_all(home.path().join("data/pki")).unwrap();
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(home.path().join("data/pki")).unwrap();
         for file in ["data/pki/ca.pem", "data/pki/ca.key", "data/admin.token"] {
             fs::copy(first.dir.path().join(file), home.path().join(file)).unwrap();
         }

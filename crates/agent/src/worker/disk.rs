@@ -14,7 +14,7 @@ use crate::{
 /// Keeps other agents out of the directory, for as long as the file is open.
 pub fn lock(dir: &Path) -> Result<Lock, LoadError> {
     let path = dir.join("lock");
-    files::create_dir(dir).map_err(TryLockError::Error).and_then(|()| Lock::take(&path)).map_err(|err| {
+    files::guarded_dir(dir).map_err(TryLockError::Error).and_then(|()| Lock::take(&path)).map_err(|err| {
         match err {
             TryLockError::WouldBlock => LoadError::Taken { path: dir.to_owned() },
             TryLockError::Error(source) => LoadError::Journal(JournalError::Directory { path, source }),
