@@ -108,7 +108,8 @@ impl Controller {
             fault = front.life.faulted() => return Err(StartError::Fault(fault)),
         }
         ensure_first_token(&front).await?;
-        drivers.run(&front.config.clouds, name_for_people(&front.config), &front.life).await?;
+        let name = name_for_people(&front.config);
+        drivers.run(&front.config.clouds, &front.pki, name, &front.life).await?;
         front.begin(&drivers);
         info!("everything stored is read; callers are served");
         Ok(Self { front, drivers, addresses })
