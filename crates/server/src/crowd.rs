@@ -22,8 +22,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::places::block;
 
-/// Time to shake hands and say who one is before others may have the room.
-const GRACE: Duration = Duration::from_secs(1);
+/// Time to shake hands and say who one is before others may have the room. Long enough for a crowd of nodes behind one address,
+/// on a machine that is busy with all their handshakes: whoever is cut in the middle of one comes again, and costs another.
+const GRACE: Duration = Duration::from_secs(5);
 /// Calls a stranger may make at once on one connection, and per second after that.
 const CALLS: f64 = 256.0;
 const CALLS_PER_SECOND: f64 = 64.0;
