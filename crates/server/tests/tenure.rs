@@ -253,15 +253,15 @@ async fn streams_of_a_certificate_end_with_it() {
     for revoked in [false, true] {
         let issued = certificate(&fixture, Role::Node, 4).await;
         let identity = Identity::from_pem(&issued.certificate_pem, &issued.key_pem);
-        let channel = fixture.endpoint(Some(identity)).connect().await.unwrap();
+        let connect = || async { fixture.endpoint(Some(identity.clone())).connect().await.unwrap() };
         let (requests, asked) = tokio::sync::mpsc::channel(1);
         requests.send(WatchReq { node_name: "brief".into() }).await.unwrap();
         let asked = tokio_stream::wrappers::ReceiverStream::new(asked);
-        let services = SetsClient::new(channel.clone()).watch(asked).await.unwrap().into_inner();
+        let services = SetsClient::new(connect().await).watch(asked).await.unwrap().into_inner();
         let hello = NodeHello { node: "brief".into(), ..NodeHello::default() };
         let hello = FromNode { message: Some(from_node::Message::Hello(hello)) };
         let said = tokio_stream::StreamExt::chain(tokio_stream::once(hello), tokio_stream::pending());
-        let feed = NodeFeedClient::new(channel).connect(said).await.unwrap().into_inner();
+        let feed = NodeFeedClient::new(connect().await).connect(said).await.unwrap().into_inner();
         match revoked {
             false => tokio::time::sleep(Duration::from_secs(4)).await,
             true => {
@@ -271,7 +271,10 @@ async fn streams_of_a_certificate_end_with_it() {
             }
         }
         assert_eq!(end_of(services).await, Code::Unauthenticated);
-        assert_eq!(end_of(feed).await, Code::Unauthenticated);
+        // A node's connection is cut right behind the status, which may overtake it.
+        let code = end_of(feed).await;
+        let cut = matches!(code, Code::Unknown | Code::Unavailable | Code::Cancelled);
+        assert!(code == Code::Unauthenticated || cut, "{code:?}");
     }
 }
 
