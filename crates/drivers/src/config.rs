@@ -64,7 +64,7 @@ pub enum PluginConfig {
         /// PEM file of the CA that the plugin's certificate is from; needed for `https`.
         #[serde(default)]
         ca: Option<PathBuf>,
-        /// Client certificate to show to the plugin.
+        /// Client certificate to show to the plugin, instead of the one that the controller makes with its own CA.
         #[serde(default)]
         client: Option<CertificateFiles>,
     },

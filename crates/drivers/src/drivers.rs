@@ -131,6 +131,7 @@ impl Drivers {
     pub async fn run(
         &mut self,
         clouds: &[CloudConfig],
+        pki: &Pki,
         name: String,
         life: &Life,
     ) -> Result<(), DriversError> {
@@ -142,7 +143,7 @@ impl Drivers {
             watch: Arc::clone(&self.watch),
         };
         std::mem::take(&mut self.enforcer).start(rooms, life).await;
-        orchestration::add_clouds(&self.orchestrator, clouds, &self.data_dir, life).await?;
+        orchestration::add_clouds(&self.orchestrator, clouds, &self.data_dir, pki, life).await?;
         self.peers.publish(name.clone(), life);
         let leader = format!("the controller on {name}");
         orchestration::run(Arc::clone(&self.orchestrator), &self.store, &self.kind, leader, life);

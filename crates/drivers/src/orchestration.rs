@@ -4,7 +4,7 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use ::tags::{Graph, Request};
@@ -18,6 +18,7 @@ use orchestrator::{
 };
 use parking_lot::Mutex;
 use store::{Revision, Store};
+use time::OffsetDateTime;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use tracing::{info, warn};
 
@@ -26,6 +27,7 @@ use crate::{
     error::chain,
     leader::Leader,
     namespaces::{NamespaceError, Namespaces},
+    pki::{Pki, PkiError},
     tags::{TagError, Tags},
 };
 
@@ -58,6 +60,8 @@ pub enum CloudsError {
         #[source]
         err: tonic::transport::Error,
     },
+    #[error("cannot make the certificate that the controller shows to plugins")]
+    Identity(#[source] PkiError),
     #[error("cannot read {}", path.display())]
     Read {
         path: PathBuf,
@@ -85,10 +89,11 @@ pub async fn add_clouds(
     orchestrator: &Arc<Orchestrator>,
     clouds: &[CloudConfig],
     data_dir: &Path,
+    pki: &Pki,
     life: &Life,
 ) -> Result<(), CloudsError> {
     for config in clouds {
-        let cloud = open(config, data_dir, life).await?;
+        let cloud = open(config, data_dir, pki, life).await?;
         let (orchestrator, name) = (Arc::clone(orchestrator), config.name.clone());
         let (task, stopping) = (format!("clouds: {name}"), life.stopping());
         life.spawn_once(task, async move {
@@ -131,7 +136,12 @@ pub async fn delete_namespace(
     namespaces.delete(name).await
 }
 
-async fn open(config: &CloudConfig, data_dir: &Path, life: &Life) -> Result<Arc<dyn Cloud>, CloudsError> {
+async fn open(
+    config: &CloudConfig,
+    data_dir: &Path,
+    pki: &Pki,
+    life: &Life,
+) -> Result<Arc<dyn Cloud>, CloudsError> {
     let name = config.name.clone();
     match &config.plugin {
         PluginConfig::Aws(options) => {
@@ -170,15 +180,23 @@ async fn open(config: &CloudConfig, data_dir: &Path, life: &Life) -> Result<Arc<
                 .http2_keep_alive_interval(Duration::from_secs(20))
                 .keep_alive_while_idle(true);
             if let Some(ca) = ca {
-                let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(ca)?));
-                if let Some(client) = client {
-                    tls = tls.identity(Identity::from_pem(read(&client.certificate)?, read(&client.key)?));
-                }
+                let identity = match client {
+                    Some(client) => Identity::from_pem(read(&client.certificate)?, read(&client.key)?),
+                    None => own_identity(pki).map_err(CloudsError::Identity)?,
+                };
+                let authority = Certificate::from_pem(read(ca)?);
+                let tls = ClientTlsConfig::new().ca_certificate(authority).identity(identity);
                 endpoint = endpoint.tls_config(tls).map_err(bad)?;
             }
             Ok(Arc::new(RemoteCloud::new(name, endpoint.connect_lazy())))
         }
     }
+}
+
+/// What a controller shows to a plugin unless told otherwise.
+fn own_identity(pki: &Pki) -> Result<Identity, PkiError> {
+    let issued = pki.issue_controller(OffsetDateTime::from(SystemTime::now()))?;
+    Ok(Identity::from_pem(issued.certificate_pem, issued.key_pem.expose()))
 }
 
 fn read(path: &PathBuf) -> Result<Vec<u8>, CloudsError> {

@@ -29,6 +29,9 @@ const SERVER_DAYS: i64 = 90;
 /// Certificates start a day early, so that a peer whose clock is behind accepts them.
 const BACKDATE: Duration = Duration::days(1);
 
+/// What names a controller in the certificate that it shows to plugins. No certificate that is issued on request has it.
+pub const CONTROLLER: &str = "spiffe://trestle/controller";
+
 /// Why certificates could not be made or read.
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
@@ -157,6 +160,18 @@ impl Pki {
         self.issue(&name, params, now, ttl)
     }
 
+    /// What the controller itself shows to plugins: for as long as the CA lasts, and never written anywhere. Whoever could
+    /// take it from this process could take the CA's key too.
+    pub fn issue_controller(&self, now: OffsetDateTime) -> Result<Issued, PkiError> {
+        let name = "the controller";
+        let make = |err| PkiError::Make { name: name.to_owned(), err };
+        let mut params = CertificateParams::default();
+        params.distinguished_name = common_name("trestle controller");
+        params.subject_alt_names = vec![SanType::URI(CONTROLLER.try_into().map_err(make)?)];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.issue(name, params, now, Duration::days(365 * CA_YEARS))
+    }
+
     fn issue(
         &self,
         name: &str,
@@ -250,6 +265,21 @@ pub fn identify(der: &[u8]) -> Option<(Subject, String)> {
         return None;
     }
     Some((subject, hex(certificate.raw_serial())))
+}
+
+/// Whether a certificate is valid now and is for `name`: a URI, or the name of a host.
+pub fn is_for(der: &[u8], name: &str, now: OffsetDateTime) -> bool {
+    use x509_parser::extensions::GeneralName;
+    let Ok((_, certificate)) = X509Certificate::from_der(der) else { return false };
+    let (validity, now) = (certificate.validity(), now.unix_timestamp());
+    if now < validity.not_before.timestamp() || now >= validity.not_after.timestamp() {
+        return false;
+    }
+    let Ok(Some(alternatives)) = certificate.subject_alternative_name() else { return false };
+    alternatives.value.general_names.iter().any(|have| match have {
+        GeneralName::URI(have) | GeneralName::DNSName(have) => *have == name,
+        _ => false,
+    })
 }
 
 fn random_serial() -> [u8; 16] {

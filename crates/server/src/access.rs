@@ -8,9 +8,12 @@ mod caller;
 pub mod changes;
 mod credentials;
 pub mod gate;
+mod issue;
 mod recorded;
 pub mod session;
+mod sweep;
 pub mod table;
+pub mod tenure;
 
 pub use caller::{Caller, Credential, Peer, PeerCertificate, Proof};
 pub use credentials::{CertificateRecord, Credentials, CredentialsError, NewToken, TokenRecord};

@@ -7,7 +7,6 @@ use axum::{
     http::header,
     response::{IntoResponse as _, Response},
 };
-use tokio::sync::OwnedSemaphorePermit;
 use tonic::{Code, Status};
 use tracing::error;
 
@@ -16,13 +15,13 @@ use crate::{
     metrics::Metrics,
 };
 
-/// A call's place among those in flight, on its request: whoever goes on with the call when its caller is gone keeps it.
+/// A call's place among those in flight: whoever goes on with the call when its caller is gone keeps it.
 #[derive(Clone)]
-pub struct Place(#[expect(dead_code, reason = "it is given back when dropped")] Arc<OwnedSemaphorePermit>);
+pub struct Place(#[expect(dead_code, reason = "it is given back when dropped")] Arc<dyn Any + Send + Sync>);
 
 impl Place {
-    pub fn new(permit: OwnedSemaphorePermit) -> Self {
-        Self(Arc::new(permit))
+    pub fn new(share: impl Any + Send + Sync) -> Self {
+        Self(Arc::new(share))
     }
 }
 

@@ -105,8 +105,14 @@ impl Default for Listen {
 pub struct LimitsConfig {
     /// Connections open at once, over all listeners.
     pub max_connections: usize,
-    /// Calls running at once.
+    /// Connections of callers who have not said who they are, on each listener.
+    pub max_strangers: usize,
+    /// And from one address: over IPv6 from one /64.
+    pub max_strangers_per_address: usize,
+    /// Calls running at once, of callers who are known.
     pub max_in_flight: usize,
+    /// Calls running at once, of callers who are not: logins, the page's files, storage consumers that onboard.
+    pub max_strangers_in_flight: usize,
     /// Seconds until a call is ended. Callers may ask for less.
     pub request_timeout_seconds: u64,
     /// Size of one message or body.
@@ -117,7 +123,10 @@ impl Default for LimitsConfig {
     fn default() -> Self {
         Self {
             max_connections: 20_000,
+            max_strangers: 1024,
+            max_strangers_per_address: 512,
             max_in_flight: 1024,
+            max_strangers_in_flight: 64,
             request_timeout_seconds: 30,
             // gRPC's own default.
             max_message_bytes: 4 << 20,
@@ -209,7 +218,10 @@ impl Config {
         let limits = &self.limits;
         for (key, value) in [
             ("max_connections", limits.max_connections),
+            ("max_strangers", limits.max_strangers),
+            ("max_strangers_per_address", limits.max_strangers_per_address),
             ("max_in_flight", limits.max_in_flight),
+            ("max_strangers_in_flight", limits.max_strangers_in_flight),
             (
                 "request_timeout_seconds",
                 usize::try_from(limits.request_timeout_seconds).unwrap_or(usize::MAX),

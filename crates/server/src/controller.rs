@@ -5,7 +5,7 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::SystemTime,
 };
 
 use drivers::{
@@ -30,9 +30,6 @@ use crate::{
     metrics::Metrics,
     tls::TlsError,
 };
-
-/// How long the login link that a start prints can be used.
-const FIRST_LOGIN: Duration = Duration::from_secs(3600);
 
 /// Why a controller did not start.
 #[derive(Debug, thiserror::Error)]
@@ -107,7 +104,8 @@ impl Controller {
             fault = front.life.faulted() => return Err(StartError::Fault(fault)),
         }
         ensure_first_token(&front).await?;
-        drivers.run(&front.config.clouds, name_for_people(&front.config), &front.life).await?;
+        let name = name_for_people(&front.config);
+        drivers.run(&front.config.clouds, &front.pki, name, &front.life).await?;
         front.begin(&drivers);
         info!("everything stored is read; callers are served");
         Ok(Self { front, drivers, addresses })
@@ -141,7 +139,7 @@ impl Controller {
 
     /// A code with which a browser may begin one session as the first administrator.
     pub async fn login(&self) -> Result<Secret, CredentialsError> {
-        let login = self.front.credentials.create_login(first_administrator(), FIRST_LOGIN).await?;
+        let login = self.front.credentials.create_login(first_administrator(), None).await?;
         let mut record = Record::event(Timestamp::now(), "controller login link", String::new());
         record.object = first_administrator().to_string();
         self.front.audit.conclude(record);
@@ -219,8 +217,11 @@ async fn ensure_first_token(front: &Front) -> Result<(), StartError> {
         }
         return Ok(());
     }
-    let made =
-        front.credentials.create_token(first_administrator(), None).await.map_err(StartError::FirstToken)?;
+    let made = front
+        .credentials
+        .create_token(first_administrator(), None, None)
+        .await
+        .map_err(StartError::FirstToken)?;
     let mut record = Record::event(Timestamp::now(), "controller first token", String::new());
     record.object = first_administrator().to_string();
     record.changes = vec![changes::token(&made.id, None, Some(&made.record))];

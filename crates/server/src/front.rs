@@ -19,9 +19,11 @@ use crate::{
     access::{
         Credentials,
         gate::{self, Gate},
+        tenure::Tenures,
     },
     audit::Audit,
     config::Config,
+    crowd::Crowd,
     explain::Explainer,
     grpc,
     limits::{self, Limits},
@@ -29,6 +31,7 @@ use crate::{
     metrics::Metrics,
     news::{self, News},
     nodes::Nodes,
+    places::Places,
     realisation::Realisations,
     rest::{self, session::Secure},
     revocation,
@@ -78,8 +81,10 @@ impl Front {
     ) -> Self {
         life.spawn("audit", audit.unkept());
         let credentials = Arc::new(Credentials::start(drivers.store.clone(), Arc::clone(&pki), &life));
-        let (hub, known) = (Arc::clone(&drivers.transport.hub), Arc::clone(&credentials));
-        life.spawn("revocation", async move { revocation::end_revoked(&hub, &known).await });
+        let (swept, orchestrator) = (Arc::clone(&credentials), Arc::clone(&drivers.orchestrator));
+        life.spawn("old sessions and logins", async move {
+            swept.keep_swept(|| orchestrator.until_leads(true)).await;
+        });
         let followers = [drivers.tags.progress(), drivers.policy.progress(), drivers.orchestrator.progress()];
         let rooms = serving::Rooms {
             store: drivers.store.clone(),
@@ -115,8 +120,9 @@ impl Front {
         let health = HealthReporter::new();
         let telling = tell_health(Arc::clone(&self.serving), self.life.stopping(), health.clone());
         self.life.spawn_to_end("health", telling);
-        let connections = Arc::new(Semaphore::new(self.config.limits.max_connections));
-        let (guard, max) = (self.guard(), self.config.limits.max_message_bytes);
+        let limits = &self.config.limits;
+        let connections = Arc::new(Semaphore::new(limits.max_connections));
+        let (guard, max) = (self.guard(drivers), limits.max_message_bytes);
         let rest = rest::router(self.rest(drivers), max);
         let watch_api = watch_api::router(self.watch_api(drivers), max);
         let routers = [
@@ -131,6 +137,7 @@ impl Front {
                 tls: tls.clone(),
                 router,
                 connections: Arc::clone(&connections),
+                crowd: Crowd::new(limits.max_strangers, limits.max_strangers_per_address),
                 metrics: Arc::clone(&self.metrics),
             };
             self.life.spawn_to_end(format!("listener {name}"), listener.serve(self.life.stopping()));
@@ -165,26 +172,29 @@ impl Front {
         Ok(Some(tls))
     }
 
-    fn guard(&self) -> Guard {
+    fn guard(&self, drivers: &Drivers) -> Guard {
         let limits = &self.config.limits;
         let serving = Arc::clone(&self.serving);
-        Guard {
-            gate: Arc::new(Gate {
-                credentials: Arc::clone(&self.credentials),
-                audit: Arc::clone(&self.audit),
-                metrics: Arc::clone(&self.metrics),
-                refusal: Arc::new(move |operation, anyone| serving.refusal(operation, anyone)),
-                anonymous: self.config.anonymous_role,
-                secure: !self.config.plaintext_loopback,
-                max_body: limits.max_message_bytes,
-                life: self.life.clone(),
-            }),
-            limits: Arc::new(Limits::new(
-                limits.max_in_flight,
-                limits.request_timeout(),
-                Arc::clone(&self.metrics),
-            )),
-        }
+        let gate = Arc::new(Gate {
+            credentials: Arc::clone(&self.credentials),
+            audit: Arc::clone(&self.audit),
+            metrics: Arc::clone(&self.metrics),
+            refusal: Arc::new(move |operation, anyone| serving.refusal(operation, anyone)),
+            anonymous: self.config.anonymous_role,
+            secure: !self.config.plaintext_loopback,
+            places: Places::new(limits.max_in_flight, limits.max_strangers_in_flight),
+            tenures: Tenures::default(),
+            max_body: limits.max_message_bytes,
+            life: self.life.clone(),
+        });
+        let kept = Arc::clone(&gate);
+        let hub = Arc::clone(&drivers.transport.hub);
+        self.life.spawn("ends of credentials", async move {
+            let credentials = &kept.credentials;
+            kept.tenures.keep(credentials, |now| revocation::end_sessions(&hub, credentials, now)).await;
+        });
+        let limits = Arc::new(Limits::new(limits.request_timeout(), Arc::clone(&self.metrics)));
+        Guard { gate, limits }
     }
 
     fn about(&self, drivers: &Drivers) -> About {

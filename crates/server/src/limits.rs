@@ -1,4 +1,4 @@
-//! What one request may cost: bounds on calls in flight and on time, and a panic that harms no other call.
+//! What one request may cost: a bound on its time, and a panic that harms no other call. How many there may be: `places`.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -15,20 +15,19 @@ use axum::{
     response::Response,
 };
 use futures::FutureExt as _;
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::time::Instant;
 use tonic::Code;
 use tracing::{Instrument as _, field::Empty, info_span};
 
 use crate::{
     access::table::{self, Effect},
-    call::{Place, is_grpc, operation, panicked, refuse, result_code},
+    call::{is_grpc, operation, panicked, refuse, result_code},
     failure::Failure,
     metrics::Metrics,
 };
 
-/// The bounds, and what is used of them.
+/// The bounds.
 pub struct Limits {
-    in_flight: Arc<Semaphore>,
     /// Counts calls, to tell them apart in the log.
     calls: AtomicU64,
     timeout: Duration,
@@ -36,17 +35,12 @@ pub struct Limits {
 }
 
 impl Limits {
-    pub fn new(max_in_flight: usize, timeout: Duration, metrics: Arc<Metrics>) -> Self {
-        Self {
-            in_flight: Arc::new(Semaphore::new(max_in_flight)),
-            calls: AtomicU64::new(1),
-            timeout,
-            metrics,
-        }
+    pub fn new(timeout: Duration, metrics: Arc<Metrics>) -> Self {
+        Self { calls: AtomicU64::new(1), timeout, metrics }
     }
 }
 
-/// Axum middleware around everything else. A stream counts until it starts, not until it ends.
+/// Axum middleware around everything else.
 pub async fn keep(State(limits): State<Arc<Limits>>, request: Request, next: Next) -> Response {
     let is_grpc = is_grpc(&request);
     let operation = operation(&request, is_grpc);
@@ -66,23 +60,15 @@ fn label(operation: Option<&str>) -> &'static str {
 
 async fn run(
     limits: &Limits,
-    mut request: Request,
+    request: Request,
     next: Next,
     is_grpc: bool,
     operation: Option<&str>,
 ) -> Response {
-    let Ok(permit) = Arc::clone(&limits.in_flight).try_acquire_owned() else {
-        return refuse(
-            Failure::new(Code::Unavailable, "too many calls at once; try again in a second"),
-            is_grpc,
-        );
-    };
     let timeout = match grpc_timeout(&request) {
         Some(asked) => asked.min(limits.timeout),
         None => limits.timeout,
     };
-    let place = Place::new(permit);
-    request.extensions_mut().insert(place.clone());
     let call = AssertUnwindSafe(next.run(request)).catch_unwind();
     match tokio::time::timeout(timeout, call).await {
         Ok(Ok(response)) => response,
@@ -123,8 +109,8 @@ mod tests {
 
     use super::*;
 
-    fn router(max_in_flight: usize) -> Router {
-        let limits = Limits::new(max_in_flight, Duration::from_millis(200), Arc::default());
+    fn router() -> Router {
+        let limits = Limits::new(Duration::from_millis(200), Arc::default());
         Router::new()
             .route("/ok", get(|| async { "ok" }))
             .route("/panic", get(panics))
@@ -143,24 +129,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_answered_and_the_next_call_works() {
-        let router = router(8);
+        let router = router();
         assert_eq!(status(router.clone(), "/panic").await, 500);
         assert_eq!(status(router, "/ok").await, 200);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_call_that_takes_too_long_is_ended() {
-        assert_eq!(status(router(8), "/slow").await, 504);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn calls_beyond_the_bound_are_turned_away_and_later_ones_are_not() {
-        let router = router(1);
-        let slow = tokio::spawn(status(router.clone(), "/slow"));
-        tokio::task::yield_now().await;
-        assert_eq!(status(router.clone(), "/ok").await, 503);
-        assert_eq!(slow.await.unwrap(), 504);
-        assert_eq!(status(router, "/ok").await, 200);
+        assert_eq!(status(router(), "/slow").await, 504);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Listeners: accept, shake hands, serve, drain.
 //!
 //! In: a bound socket, the current TLS configuration, a router. Out: requests with their [`Peer`] attached.
-//! Bounds: connections open at once; time for a handshake, for a request's header, for the first byte.
+//! Bounds: connections open at once, and those of strangers among them (`crowd`); time for a handshake, for the first byte,
+//! for a request and its header, and for a peer to take what it is sent; bytes of headers, and of bodies on their way.
 //! On shutdown the listener stops accepting, tells every connection to finish, and waits a bounded time.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
@@ -14,6 +15,7 @@ use hyper_util::{
     server::{conn::auto, graceful::GracefulShutdown},
     service::TowerToHyperService,
 };
+use socket2::SockRef;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
@@ -27,11 +29,12 @@ use tracing::{debug, info, warn};
 
 use crate::{
     access::{Peer, PeerCertificate},
+    crowd::{Crowd, Guest},
     metrics::Metrics,
     tls::Tls,
 };
 
-/// Time for a TLS handshake, for the first byte of a plaintext connection, and for a request's header.
+/// Time for a TLS handshake, for the first byte of a plaintext connection, for the first request and for a request's header.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A silent HTTP/2 peer is asked for a sign of life after this, and given up after `PATIENCE` more.
 const KEEPALIVE: Duration = Duration::from_secs(30);
@@ -41,6 +44,11 @@ const MAX_STREAMS: u32 = 256;
 const SEND_BUFFER: usize = 64 << 10;
 /// Bytes of header one request may have.
 const MAX_HEADERS: u32 = 32 << 10;
+/// Bytes of bodies on their way that nobody has read yet, for one stream and for one connection.
+const STREAM_WINDOW: u32 = 128 << 10;
+const CONNECTION_WINDOW: u32 = 256 << 10;
+/// A peer that takes nothing of what it is sent is given up after this.
+const UNREAD: Duration = Duration::from_secs(40);
 /// Pause after `accept` fails, which happens when file descriptors run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Time connections get to finish at shutdown.
@@ -55,6 +63,8 @@ pub struct Listener {
     pub router: Router,
     /// Shared by all listeners.
     pub connections: Arc<Semaphore>,
+    /// This listener's connections of those who have not said who they are.
+    pub crowd: Arc<Crowd>,
     pub metrics: Arc<Metrics>,
 }
 
@@ -81,12 +91,15 @@ impl Listener {
     }
 
     fn start(&self, stream: TcpStream, addr: SocketAddr, graceful: &GracefulShutdown, open: &Open) {
-        let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() else {
+        let permit = Arc::clone(&self.connections).try_acquire_owned().ok();
+        let entered = permit.and_then(|permit| Some((permit, self.crowd.enter(addr.ip())?)));
+        let Some((permit, guest)) = entered else {
             self.metrics.connections_refused.inc();
             return;
         };
         let connection = Connection {
             addr,
+            guest: Arc::new(guest),
             router: self.router.clone(),
             metrics: Arc::clone(&self.metrics),
             _permit: permit,
@@ -94,10 +107,10 @@ impl Listener {
         connection.metrics.connections.inc();
         let tls = self.tls.as_ref().map(|tls| TlsAcceptor::from(tls.current()));
         let (watcher, cut) = (graceful.watcher(), open.cut.clone());
+        let displaced = connection.guest.cut().clone();
         open.tasks.spawn(async move {
-            if let Some(Err(err)) =
-                cut.run_until_cancelled(Box::pin(connection.serve(stream, tls, watcher))).await
-            {
+            let served = displaced.run_until_cancelled(connection.serve(stream, tls, watcher));
+            if let Some(Some(Err(err))) = cut.run_until_cancelled(Box::pin(served)).await {
                 debug!(peer = %addr, error = %err, "connection ended");
             }
         });
@@ -114,6 +127,7 @@ struct Open {
 
 struct Connection {
     addr: SocketAddr,
+    guest: Arc<Guest>,
     router: Router,
     metrics: Arc<Metrics>,
     _permit: OwnedSemaphorePermit,
@@ -136,6 +150,7 @@ impl Connection {
         watcher: Watcher,
     ) -> Result<(), BoxError> {
         stream.set_nodelay(true)?;
+        SockRef::from(&stream).set_tcp_user_timeout(Some(UNREAD))?;
         let Some(tls) = tls else {
             let mut first = [0];
             timeout(PATIENCE, stream.peek(&mut first)).await.map_err(too_slow)??;
@@ -166,25 +181,37 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(PATIENCE)
+            .max_buf_size(MAX_HEADERS as usize);
         builder
             .http2()
             .timer(TokioTimer::new())
             .keep_alive_interval(KEEPALIVE)
             .keep_alive_timeout(PATIENCE)
             .max_concurrent_streams(MAX_STREAMS)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buf_size(SEND_BUFFER)
             .max_header_list_size(MAX_HEADERS);
-        let cut = CancellationToken::new();
-        let peer = Peer { addr: self.addr, certificate, cut: cut.clone() };
+        let peer = Peer { addr: self.addr, certificate, guest: Arc::clone(&self.guest) };
         let router = self.router.clone().map_request(move |mut request: Request<Incoming>| {
+            peer.guest.spoke();
             request.extensions_mut().insert(peer.clone());
             request
         });
         let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
         // On its own in memory, so that an open connection does not also hold the room its handshake took.
-        let connection = Box::pin(watcher.watch(connection.into_owned()));
-        cut.run_until_cancelled(connection).await.unwrap_or(Ok(()))
+        let mut connection = Box::pin(watcher.watch(connection.into_owned()));
+        if let Ok(ended) = timeout(PATIENCE, &mut connection).await {
+            return ended;
+        }
+        if !self.guest.has_spoken() {
+            return Err(Box::new(io::Error::new(io::ErrorKind::TimedOut, "the peer asked for nothing")));
+        }
+        connection.await
     }
 }
 
@@ -200,8 +227,8 @@ mod tests {
     use super::*;
 
     fn listener(socket: TcpListener, router: Router) -> Listener {
-        let connections = Arc::new(Semaphore::new(8));
-        Listener { name: "test", socket, tls: None, router, connections, metrics: Metrics::new() }
+        let (connections, crowd) = (Arc::new(Semaphore::new(8)), Crowd::new(8, 8));
+        Listener { name: "test", socket, tls: None, router, connections, crowd, metrics: Metrics::new() }
     }
 
     #[tokio::test]

@@ -20,7 +20,7 @@ use model::Secret;
 use rustls::{
     RootCertStore, ServerConfig,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
-    server::WebPkiClientVerifier,
+    server::{NoServerSessionStorage, WebPkiClientVerifier},
 };
 use time::OffsetDateTime;
 use tracing::{error, info};
@@ -136,6 +136,9 @@ fn server_config(pki: &Pki, certificate_pem: &str, key_pem: &Secret) -> Result<S
         .with_single_cert(chain, key)
         .map_err(TlsError::Unusable)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    // A resumed session would not show its certificate again, and so outlive it.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
     Ok(config)
 }
 

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
 mod harness;
+#[path = "etcd/logins.rs"]
+mod logins;
 #[path = "etcd/peers.rs"]
 mod peers;
 #[path = "etcd/slow_start.rs"]

@@ -13,7 +13,10 @@ use cloud_api::{
 use harness::Fixture;
 use http::StatusCode;
 use serde_json::{Value, json};
-use server::{CertificateFiles, CloudConfig, PluginConfig};
+use server::{
+    CertificateFiles, CloudConfig, PluginConfig,
+    pki::{self, Pki},
+};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{
@@ -172,59 +175,79 @@ async fn plugins_get_spaces_and_links() {
 /// A plugin in its own process, mTLS both ways: the controller shows its certificate, and strangers get nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plugin_behind_mutual_tls_is_a_cloud_like_any_other() {
-    let dir = tempfile::tempdir().unwrap();
-    let authority = rcgen::KeyPair::generate().unwrap();
-    let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
-    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    let ca_pem = params.self_signed(&authority).unwrap().pem();
-    let issuer = rcgen::Issuer::new(params, authority);
-    let issue = |name: &str| {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let certificate =
-            rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
-        (certificate.pem(), key.serialize_pem())
-    };
-    let (server_pem, server_key) = issue("127.0.0.1");
-    let (client_pem, client_key) = issue("controller");
-    let write = |name: &str, text: &str| {
-        let path = dir.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        path
-    };
+    for shows_its_own in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let now = time::OffsetDateTime::from(std::time::SystemTime::now());
+        let controller_ca = Pki::open(&dir.path().join("pki"), now).unwrap().ca_pem().to_owned();
+        let authority = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let ca_pem = params.self_signed(&authority).unwrap().pem();
+        let issuer = rcgen::Issuer::new(params, authority);
+        let issue = |name: &str| {
+            let key = rcgen::KeyPair::generate().unwrap();
+            let params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+            (params.signed_by(&key, &issuer).unwrap().pem(), key.serialize_pem())
+        };
+        let write = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let (client_pem, client_key) = issue("controller.example");
+        let (client_ca, admitted, client) = match shows_its_own {
+            true => (&controller_ca, pki::CONTROLLER, None),
+            false => {
+                let (certificate, key) = (write("c.pem", &client_pem), write("c.key", &client_key));
+                (&ca_pem, "controller.example", Some(CertificateFiles { certificate, key }))
+            }
+        };
+        let url = plugin(issue("127.0.0.1"), client_ca, admitted).await;
+        let ca = Some(write("ca.pem", &ca_pem));
+        let plugin = PluginConfig::Remote { url: url.clone(), ca, client };
+        let far = CloudConfig { name: "far".parse().unwrap(), plugin };
+        let fixture = Fixture::start_in(dir, |config| config.clouds = vec![far]).await;
+        let mut status = StatusCode::NOT_FOUND;
+        for _ in 0..100 {
+            status = fixture.rest("PUT", &path("far", "a?wait=true"), &description("west")).await.0;
+            if status == StatusCode::OK {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        assert_eq!(status, StatusCode::OK);
+        let stranger = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&ca_pem));
+        let channel = Endpoint::from_shared(url).unwrap().tls_config(stranger).unwrap().connect_lazy();
+        assert!(RemoteCloud::new("far".parse().unwrap(), channel).describe().await.is_err());
+        fixture.stop().await;
+    }
+}
+
+/// A plugin that obeys one name only, as `trestle plugin` does.
+async fn plugin((certificate, key): (String, String), client_ca: &str, admitted: &'static str) -> String {
     let tls = ServerTlsConfig::new()
-        .identity(Identity::from_pem(server_pem, server_key))
-        .client_ca_root(Certificate::from_pem(&ca_pem));
+        .identity(Identity::from_pem(certificate, key))
+        .client_ca_root(Certificate::from_pem(client_ca));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
     let name: model::Segment = "far".parse().unwrap();
-    let service = PluginService::new(name.clone(), Arc::new(FakeCloud::new(name.clone())));
+    let service = PluginService::new(name.clone(), Arc::new(FakeCloud::new(name)));
+    let admit = move |request: tonic::Request<()>| {
+        let now = time::OffsetDateTime::from(std::time::SystemTime::now());
+        let chain = request.peer_certs();
+        let leaf = chain.as_ref().and_then(|chain| chain.first());
+        match leaf.is_some_and(|leaf| pki::is_for(leaf, admitted, now)) {
+            true => Ok(request),
+            false => Err(tonic::Status::permission_denied(admitted)),
+        }
+    };
     let router = Server::builder()
         .tls_config(tls)
         .unwrap()
-        .add_service(CloudPluginServer::new(service.clone()))
-        .add_service(CloudExtensionServer::new(service));
+        .add_service(CloudPluginServer::with_interceptor(service.clone(), admit))
+        .add_service(CloudExtensionServer::with_interceptor(service, admit));
     tokio::spawn(router.serve_with_incoming(TcpListenerStream::new(listener)));
-    let ca = write("ca.pem", &ca_pem);
-    let files =
-        CertificateFiles { certificate: write("c.pem", &client_pem), key: write("c.key", &client_key) };
-    let far = CloudConfig {
-        name,
-        plugin: PluginConfig::Remote { url: url.clone(), ca: Some(ca), client: Some(files) },
-    };
-    let fixture = Fixture::start_with(|config| config.clouds = vec![far]).await;
-    let mut status = StatusCode::NOT_FOUND;
-    for _ in 0..100 {
-        status = fixture.rest("PUT", &path("far", "a?wait=true"), &description("west")).await.0;
-        if status == StatusCode::OK {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
-    assert_eq!(status, StatusCode::OK);
-    let stranger = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&ca_pem));
-    let channel = Endpoint::from_shared(url).unwrap().tls_config(stranger).unwrap().connect_lazy();
-    assert!(RemoteCloud::new("far".parse().unwrap(), channel).describe().await.is_err());
-    fixture.stop().await;
+    url
 }
 
 #[tokio::test(flavor = "multi_thread")]

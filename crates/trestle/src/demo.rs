@@ -22,7 +22,7 @@ use std::{future::pending, net::SocketAddr, time::Instant};
 
 use anyhow::Context as _;
 use model::Segment;
-use server::{CloudConfig, Controller, PluginConfig};
+use server::{CloudConfig, Controller, PluginConfig, access::session::LOGIN};
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::{home::Home, lab::Lab, perform::Stage, simulated::Simulated, story::Chapter};
@@ -203,10 +203,11 @@ fn invite(home: &Home, as_root: bool, turn: &str, link: &str) -> anyhow::Result<
     let program = std::env::current_exe()?;
     print(&format!(
         "\nIt stays up. Your turn, in another terminal{}:\n\n  alias trestle={}; demo={}\n{turn}\n  trestle top\n\n\
-         The page: {link}\nCtrl-C ends it, and takes everything away.",
+         The page: {link}\n(logs in once, within {} minutes; then: trestle page)\nCtrl-C ends it, and takes everything away.",
         if as_root { " (as root)" } else { "" },
         program.display(),
         home.dir().display(),
+        LOGIN.as_secs() / 60,
     ))
 }
 

@@ -71,3 +71,19 @@ fn the_servers_own_certificate_names_nobody() {
     assert_eq!(identify(&pem.contents), None);
     assert_eq!(identify(b"not a certificate"), None);
 }
+
+#[test]
+fn the_controllers_own_certificate_is_for_it_and_for_no_role() {
+    let dir = tempfile::tempdir().unwrap();
+    let pki = Pki::open(dir.path(), now()).unwrap();
+    let der = |issued: &Issued| {
+        x509_parser::pem::parse_x509_pem(issued.certificate_pem.as_bytes()).unwrap().1.contents
+    };
+    let own = der(&pki.issue_controller(now()).unwrap());
+    assert!(is_for(&own, CONTROLLER, now()) && identify(&own).is_none());
+    assert!(!is_for(&own, CONTROLLER, now() + Duration::days(365 * CA_YEARS)));
+    assert!(!is_for(&own, CONTROLLER, now() - Duration::days(2)));
+    let subject = Subject { role: model::Role::Admin, name: "controller".parse().unwrap() };
+    let other = der(&pki.issue_client(&subject, now(), Duration::days(1)).unwrap());
+    assert!(!is_for(&other, CONTROLLER, now()) && is_for(&other, "spiffe://trestle/admin/controller", now()));
+}

@@ -1,9 +1,10 @@
 //! The two ends of a call: the peer that connected, and the caller it proved to be.
 
-use std::{fmt, net::SocketAddr};
+use std::{fmt, net::SocketAddr, sync::Arc};
 
 use model::{Role, Subject};
-use tokio_util::sync::CancellationToken;
+
+use crate::crowd::Guest;
 
 /// What is known of a connection. Set by the listener on every request.
 #[derive(Clone, Debug)]
@@ -11,8 +12,8 @@ pub struct Peer {
     pub addr: SocketAddr,
     /// The client certificate, verified against the local CA during the handshake.
     pub certificate: Option<PeerCertificate>,
-    /// Closes the connection, whatever it is doing.
-    pub cut: CancellationToken,
+    /// The connection, as the listener counts it.
+    pub guest: Arc<Guest>,
 }
 
 /// The identity in a client certificate.
@@ -43,7 +44,7 @@ pub struct Caller {
 }
 
 /// Names a token or a certificate, without its secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Credential {
     /// By its id.
     Token(String),

@@ -4,14 +4,21 @@
 //!   listener ─ Peer ─► limits ─► gate ─ Caller ─► handler
 //!                                 │ authenticate: token, else session, else certificate, else anonymous if configured
 //!                                 │ admit:        the operation's line in the table
-//!                                 └ carry out:    writes in a task of their own, on record before and after
+//!                                 │ make room:    a place among the calls in flight; strangers have few of their own
+//!                                 │ carry out:    writes in a task of their own, on record before and after
+//!                                 └ bound:        what a stranger sends and takes; what a credential opens, until it ends
 //! ```
 //!
-//! Refusals are on record too.
+//! Refusals are on record too. Questions for health need no place and no proof.
 
-use std::sync::Arc;
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{
+    body::{Body, HttpBody as _},
     extract::{Request, State},
     http::header,
     middleware::Next,
@@ -26,13 +33,23 @@ use tracing::{Span, field::display};
 use super::{
     Caller, Credential, Credentials, Peer, Proof, recorded, session,
     table::{self, Effect},
+    tenure::{self, Tenures},
 };
 use crate::{
     audit::{Audit, Phase, Record},
+    bounded::{Bounded, Cut, Ending},
     call::{Place, is_grpc, operation, refuse},
     failure::{Failure, code_name},
     metrics::Metrics,
+    places::Places,
 };
+
+/// Longest body of a call by somebody who is not known.
+const STRANGERS_BYTES: u64 = 64 << 10;
+/// The same of a question for health.
+const HEALTH_BYTES: u64 = 1 << 10;
+/// Time to send it, and to take the answer.
+const STRANGERS_TIME: Duration = Duration::from_secs(5);
 
 /// Why callers of an operation are not served, if so.
 pub type Refusal = Arc<dyn Fn(&str, bool) -> Option<Failure> + Send + Sync>;
@@ -48,6 +65,10 @@ pub struct Gate {
     pub anonymous: Option<Role>,
     /// Listeners speak TLS, and so cookies are only ever sent over it.
     pub secure: bool,
+    /// Room for calls.
+    pub places: Places,
+    /// What goes on with which credential.
+    pub tenures: Tenures,
     /// Longest body of a call that writes.
     pub max_body: usize,
     /// Has not ended before the calls that write have.
@@ -57,16 +78,19 @@ pub struct Gate {
 /// Axum middleware for gRPC and REST routers alike.
 pub async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
     let is_grpc = is_grpc(&request);
-    // Not for handlers: a stream would keep it for as long as it lasts.
-    let place = request.extensions_mut().remove::<Place>();
     let Some(operation) = operation(&request, is_grpc) else {
         // No route: there is nothing to guard, and the router answers that it does not exist.
+        called(&request);
         return next.run(request).await;
     };
     let Some(rule) = table::rule(&operation) else {
+        called(&request);
         let unknown = Failure::new(Code::Unimplemented, format!("there is no operation {operation}"));
         return refuse(unknown, is_grpc);
     };
+    if rule.effect == Effect::Health {
+        return tell_health(request, next, is_grpc).await;
+    }
     if let Some(refusal) = (gate.refusal)(rule.operation, rule.who.admits(None)) {
         return refuse(refusal, is_grpc);
     }
@@ -74,33 +98,112 @@ pub async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, next: Nex
     let caller = gate.authenticate(&request);
     let subject =
         caller.as_ref().ok().and_then(|caller| caller.as_ref()).map(|caller| caller.subject.clone());
+    match (&subject, request.extensions().get::<Peer>()) {
+        (Some(_), Some(peer)) => peer.guest.is_known(),
+        _ => called(&request),
+    }
     if let Err(failure) = gate.admit(rule, &caller) {
         gate.refused(peer, subject, rule.operation, failure.code);
         return refuse(failure, is_grpc);
     }
-    if let Ok(Some(caller)) = caller {
-        Span::current().record("caller", display(&caller.subject));
-        request.extensions_mut().insert(caller);
+    let place = match gate.place(&request, subject.as_ref()) {
+        Ok(place) => place,
+        Err(failure) => return refuse(failure, is_grpc),
+    };
+    let Ok(Some(caller)) = caller else {
+        // Until the answer is taken, or was not taken in time, there is no room for another.
+        let request =
+            request.map(|body| strangers_body(body, STRANGERS_BYTES).holding(place.clone()).into_body());
+        let asked = recorded::Asked { peer, subject, rule, is_grpc, place: Some(place.clone()) };
+        let response = carry_out(gate, asked, request, next).await;
+        return response.map(|body| {
+            let late = Ending::Fail(Cut::TooSlow);
+            Bounded::until(body, tokio::time::sleep(STRANGERS_TIME), late).holding(place).into_body()
+        });
+    };
+    Span::current().record("caller", display(&caller.subject));
+    let credential = caller.credential.clone();
+    request.extensions_mut().insert(caller);
+    let asked = recorded::Asked { peer, subject, rule, is_grpc, place: Some(place) };
+    let response = carry_out(Arc::clone(&gate), asked, request, next).await;
+    match credential {
+        Some(credential) => gate.bound(response, &credential, is_grpc),
+        None => response,
     }
-    match rule.effect {
-        Effect::Read | Effect::Report => next.run(request).await,
+}
+
+/// Tells how the controller is, whatever else goes on. Nobody is asked for a proof, and a connection has a few such calls at once.
+async fn tell_health(request: Request, next: Next, is_grpc: bool) -> Response {
+    let question = match request.extensions().get::<Peer>().map(|peer| peer.guest.asks()) {
+        Some(None) => {
+            let text = "too many questions for health at once on one connection";
+            return refuse(Failure::new(Code::Unavailable, text), is_grpc);
+        }
+        question => question.flatten(),
+    };
+    let request = request.map(|body| strangers_body(body, HEALTH_BYTES).into_body());
+    let answer = next.run(request).await;
+    answer
+        .map(|body| Bounded::until(body, std::future::pending(), Ending::Quiet).holding(question).into_body())
+}
+
+/// What a stranger sends: little, and soon.
+fn strangers_body(body: Body, most: u64) -> Bounded {
+    let late = Ending::Fail(Cut::TooSlow);
+    Bounded::until(body, tokio::time::sleep(STRANGERS_TIME), late).at_most(most)
+}
+
+/// Counts a call by somebody who is not known.
+fn called(request: &Request) {
+    if let Some(peer) = request.extensions().get::<Peer>() {
+        peer.guest.called();
+    }
+}
+
+/// Carries an admitted call out.
+async fn carry_out(gate: Arc<Gate>, mut asked: recorded::Asked, request: Request, next: Next) -> Response {
+    match asked.rule.effect {
+        Effect::Read | Effect::Report | Effect::Health => {
+            // A stream has its place until it has begun, not until it ends.
+            let _place = asked.place.take();
+            next.run(request).await
+        }
         Effect::Write | Effect::Export => match recorded::take_in(request, gate.max_body).await {
-            Ok(request) => {
-                let asked = recorded::Asked { peer, subject, rule, is_grpc, place };
-                recorded::carry_out(gate, asked, request, next).await
-            }
+            Ok(request) => recorded::carry_out(gate, asked, request, next).await,
             Err(failure) => {
                 // Who hung up has asked for nothing.
                 if failure.code != Code::Cancelled {
-                    gate.refused(peer, subject, rule.operation, failure.code);
+                    gate.refused(asked.peer, asked.subject, asked.rule.operation, failure.code);
                 }
-                refuse(failure, is_grpc)
+                refuse(failure, asked.is_grpc)
             }
         },
     }
 }
 
 impl Gate {
+    /// A place for a call.
+    fn place(&self, request: &Request, subject: Option<&Subject>) -> Result<Place, Failure> {
+        if let Some(subject) = subject {
+            return self.places.known(subject);
+        }
+        let peer = request.extensions().get::<Peer>();
+        self.places.stranger(peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.addr.ip()))
+    }
+
+    /// An answer that ends with the credential it was asked for with. One that is there whole has ended already.
+    fn bound(&self, response: Response, credential: &Credential, is_grpc: bool) -> Response {
+        if response.body().size_hint().exact().is_some() {
+            return response;
+        }
+        let tenure = self.tenures.begin(credential, &self.credentials);
+        let ending = match is_grpc {
+            true => Ending::Grpc(Box::new(tenure::ended(credential))),
+            false => Ending::Quiet,
+        };
+        response.map(|body| Bounded::until(body, tenure.over(), ending).into_body())
+    }
+
     /// Who calls: `Ok(None)` if nobody says, an error if what they say is not true.
     fn authenticate(&self, request: &Request) -> Result<Option<Caller>, Failure> {
         if let Some(value) = request.headers().get(header::AUTHORIZATION) {
@@ -122,7 +225,7 @@ impl Gate {
         }
         let peer = request.extensions().get::<Peer>();
         if let Some(certificate) = peer.and_then(|peer| peer.certificate.as_ref()) {
-            self.credentials.check_certificate(certificate)?;
+            self.credentials.check_certificate(certificate, Timestamp::now())?;
             let credential = Some(Credential::Certificate(certificate.serial.clone()));
             let subject = certificate.subject.clone();
             return Ok(Some(Caller { subject, proof: Proof::Certificate, credential }));

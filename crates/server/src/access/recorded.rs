@@ -27,6 +27,7 @@ use super::{
 };
 use crate::{
     audit::{self, Call},
+    bounded::Cut,
     call::{Place, panicked, refuse, result_code},
     failure::Failure,
 };
@@ -50,18 +51,20 @@ pub struct Asked {
 pub async fn take_in(request: Request, max: usize) -> Result<Request, Failure> {
     let (parts, body) = request.into_parts();
     let max = max + PREFIX;
-    let too_large = || {
+    let too_large = |max: u64| {
         let text = format!("the request is larger than {max} bytes");
         Failure::new(Code::ResourceExhausted, text).with_status(StatusCode::PAYLOAD_TOO_LARGE)
     };
     if body.size_hint().lower() > max as u64 {
-        return Err(too_large());
+        return Err(too_large(max as u64));
     }
     let body = body::to_bytes(body, max).await.map_err(|err| {
-        let inner = std::error::Error::source(&err);
-        match inner.is_some_and(|inner| inner.is::<LengthLimitError>()) {
-            true => too_large(),
-            false => Failure::new(Code::Cancelled, format!("the request did not arrive whole: {err}")),
+        let is_long = std::error::Error::source(&err).is_some_and(|err| err.is::<LengthLimitError>());
+        match Cut::behind(&err) {
+            Some(Cut::TooLarge(max)) => too_large(max),
+            None if is_long => too_large(max as u64),
+            Some(Cut::TooSlow) => Failure::new(Code::DeadlineExceeded, "the request did not arrive in time"),
+            None => Failure::new(Code::Cancelled, format!("the request did not arrive whole: {err}")),
         }
     })?;
     Ok(Request::from_parts(parts, body.into()))

@@ -23,37 +23,42 @@ use serde::{Deserialize, Serialize};
 use store::{TransactError, Transaction};
 use tonic::Code;
 
-use super::credentials::{Credentials, CredentialsError, NewToken, after, hash, json, key, prefix};
+use super::{
+    Credential,
+    credentials::{Credentials, CredentialsError, NewToken, hash, json, key},
+    issue::after,
+};
 use crate::failure::Failure;
 
 /// How long a session lasts.
 pub const SESSION: Duration = Duration::from_secs(12 * 3600);
+/// How long a login link can be used.
+pub const LOGIN: Duration = Duration::from_secs(600);
 
 /// A code as it is stored.
 #[derive(Debug, Serialize, Deserialize)]
-struct LoginRecord {
+pub(super) struct LoginRecord {
     subject: Subject,
     hash: String,
-    expires_at: Timestamp,
+    pub(super) expires_at: Timestamp,
+    /// What it was made with, which the session shall not outlive: a credential's text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    parent: Option<String>,
 }
 
 impl Credentials {
-    /// Makes a code that lets whoever has it begin one session as `subject`.
-    pub async fn create_login(&self, subject: Subject, ttl: Duration) -> Result<Secret, CredentialsError> {
+    /// Makes a code that lets whoever has it begin one session as `subject`, for as long as `parent` is good.
+    pub async fn create_login(
+        &self,
+        subject: Subject,
+        parent: Option<&Credential>,
+    ) -> Result<Secret, CredentialsError> {
         let (id, secret) = (hex(&random::bytes::<8>()), hex(&random::bytes::<16>()));
-        let now = Timestamp::now();
-        let record = LoginRecord { subject, hash: hash(&secret), expires_at: after(now, ttl)? };
+        let expires_at = after(Timestamp::now(), LOGIN)?;
+        let parent = parent.map(|parent| self.root(parent).to_string());
+        let record = LoginRecord { subject, hash: hash(&secret), expires_at, parent };
         let key = key("logins", &id).expect("hexadecimal is a legal key");
-        let mut transaction = Transaction::new().expect_absent(key.clone()).put(key, json(&record));
-        // Codes nobody used go with the next one.
-        let old = self.store().list(&prefix("logins")).await.map_err(CredentialsError::Read)?;
-        for entry in old.entries {
-            let stale =
-                serde_json::from_slice::<LoginRecord>(&entry.value).map_or(true, |r| r.expires_at <= now);
-            if stale {
-                transaction = transaction.delete(entry.key);
-            }
-        }
+        let transaction = Transaction::new().expect_absent(key.clone()).put(key, json(&record));
         self.store().transact(transaction).await.map_err(CredentialsError::Write)?;
         Ok(Secret::new(format!("{id}-{secret}")))
     }
@@ -74,6 +79,11 @@ impl Credentials {
         let Some((record, at)) = self.read::<LoginRecord>(&key).await? else { return Err(unknown()) };
         constant_time::verify_slices_are_equal(hash(secret).as_bytes(), record.hash.as_bytes())
             .map_err(|_| unknown())?;
+        let parent = record.parent.as_deref().map(|parent| Credential::parse(parent).ok_or_else(unknown));
+        let parent = parent.transpose()?;
+        if parent.as_ref().is_some_and(|parent| !self.is_usable(parent, Timestamp::now())) {
+            return Err(unknown());
+        }
         proven(&record.subject)?;
         let used = Transaction::new().expect_modified_at(key.clone(), at).delete(key);
         match self.store().transact(used).await {
@@ -81,7 +91,7 @@ impl Credentials {
             Ok(_) | Err(TransactError::Conflict { .. }) => return Err(unknown()),
             Err(err) => return Err(CredentialsError::Write(err).into()),
         }
-        let session = self.create_session(record.subject.clone()).await?;
+        let session = self.create_session(record.subject.clone(), parent.as_ref()).await?;
         Ok((record.subject, session))
     }
 }

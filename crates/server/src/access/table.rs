@@ -25,6 +25,8 @@ pub enum Effect {
     Export,
     /// A machine says what it observed: intent stays as it is, and there is nothing to audit.
     Report,
+    /// It says how the controller is, to anyone and at any time: no limit on calls holds it up.
+    Health,
 }
 
 /// One line of the table.
@@ -59,6 +61,10 @@ const fn export(operation: &'static str, who: Who) -> Rule {
 
 const fn report(operation: &'static str, who: Who) -> Rule {
     Rule { operation, who, effect: Effect::Report }
+}
+
+const fn health(operation: &'static str) -> Rule {
+    Rule { operation, who: Who::Anyone, effect: Effect::Health }
 }
 
 /// Every operation there is.
@@ -157,7 +163,7 @@ pub const TABLE: &[Rule] = &[
     read("GET /services/{namespace}/{name}", READERS),
     read("GET /services/explain", READERS),
     // The watch API.
-    read("GET /livez", Who::Anyone),
+    health("GET /livez"),
     read("GET /api", Who::Known),
     read("GET /apis", Who::Known),
     read("GET /apis/controlplane.antrea.io", Who::Known),
@@ -234,12 +240,12 @@ pub const TABLE: &[Rule] = &[
     read("GET /status", READERS),
     read("GET /nodes", READERS),
     read("GET /ping", Who::Anyone),
-    read("GET /healthz", Who::Anyone),
-    read("GET /readyz", Who::Anyone),
+    health("GET /healthz"),
+    health("GET /readyz"),
     read("GET /openapi.json", Who::Anyone),
     read("GET /metrics", READERS),
-    read("grpc.health.v1.Health/Check", Who::Anyone),
-    read("grpc.health.v1.Health/Watch", Who::Anyone),
+    health("grpc.health.v1.Health/Check"),
+    health("grpc.health.v1.Health/Watch"),
     read("grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Who::Anyone),
 ];
 

@@ -20,7 +20,9 @@ use wire::{
 
 use super::audit as wire_audit;
 use crate::{
-    access::{Caller, CertificateRecord, Credentials, Proof, TokenRecord, changes},
+    access::{
+        Caller, CertificateRecord, Credential, Credentials, Proof, TokenRecord, changes, session::LOGIN,
+    },
     audit::{self, Audit},
     failure::Failure,
 };
@@ -29,8 +31,6 @@ type Reply<T> = Result<Response<T>, Status>;
 
 /// Audit records returned unless asked otherwise.
 const AUDIT_LIMIT: u32 = 100;
-/// How long a login link can be used.
-const LOGIN: Duration = Duration::from_secs(600);
 
 pub(super) struct Service {
     pub credentials: Arc<Credentials>,
@@ -41,10 +41,12 @@ pub(super) struct Service {
 #[tonic::async_trait]
 impl access_server::Access for Service {
     async fn create_token(&self, request: Request<CreateTokenRequest>) -> Reply<CreateTokenResponse> {
+        let maker = credential(&request);
         let request = request.into_inner();
         let subject = subject(&request.name, request.role)?;
-        let made =
-            self.credentials.create_token(subject, ttl(request.ttl_seconds)).await.map_err(Failure::from)?;
+        let limit = self.credentials.limit(maker.as_ref(), subject.role);
+        let made = self.credentials.create_token(subject, ttl(request.ttl_seconds), limit).await;
+        let made = made.map_err(Failure::from)?;
         audit::changed(changes::token(&made.id, None, Some(&made.record)));
         let info = Some(token_info(made.id, &made.record));
         Ok(Response::new(CreateTokenResponse { info, secret: made.token.expose().to_owned() }))
@@ -58,8 +60,8 @@ impl access_server::Access for Service {
             return Err(Failure::new(Code::FailedPrecondition, text).into());
         };
         audit::object(&caller.subject);
-        let code =
-            self.credentials.create_login(caller.subject.clone(), LOGIN).await.map_err(Failure::from)?;
+        let code = self.credentials.create_login(caller.subject.clone(), caller.credential.as_ref()).await;
+        let code = code.map_err(Failure::from)?;
         let expires_at = Timestamp::now().as_second().saturating_add_unsigned(LOGIN.as_secs());
         Ok(Response::new(CreateLoginResponse { code: code.expose().to_owned(), expires_at }))
     }
@@ -82,9 +84,11 @@ impl access_server::Access for Service {
         &self,
         request: Request<IssueCertificateRequest>,
     ) -> Reply<IssueCertificateResponse> {
+        let maker = credential(&request);
         let request = request.into_inner();
         let subject = subject(&request.name, request.role)?;
-        let issued = self.credentials.issue_certificate(subject, ttl(request.ttl_seconds)).await;
+        let limit = self.credentials.limit(maker.as_ref(), subject.role);
+        let issued = self.credentials.issue_certificate(subject, ttl(request.ttl_seconds), limit).await;
         let (issued, record) = issued.map_err(Failure::from)?;
         audit::changed(changes::certificate(&issued.serial, None, Some(&record)));
         Ok(Response::new(IssueCertificateResponse {
@@ -158,6 +162,11 @@ fn unreadable(err: &std::io::Error) -> Failure {
 fn subject(name: &str, number: i32) -> Result<Subject, Failure> {
     let name = name.parse().map_err(|err: model::NameError| Failure::invalid(&err))?;
     Ok(Subject { role: role(number).map_err(|err| Failure::invalid(&err))?, name })
+}
+
+/// What the caller proved with who it is.
+fn credential<T>(request: &Request<T>) -> Option<Credential> {
+    request.extensions().get::<Caller>()?.credential.clone()
 }
 
 fn ttl(seconds: Option<u64>) -> Option<Duration> {

@@ -83,7 +83,11 @@ impl Watch {
                     return Ok(());
                 }
             }
-            let Some(request) = requests.message().await? else { return Ok(()) };
+            let request = tokio::select! {
+                request = requests.message() => request?,
+                () = self.items.closed() => None,
+            };
+            let Some(request) = request else { return Ok(()) };
             if request.node_name != view.node() {
                 return Err(Status::invalid_argument(format!(
                     "a stream is for one node: it began with {:?} and now names {:?}",

@@ -55,6 +55,20 @@ impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequestParts<S> f
     }
 }
 
+/// Parameters after the question mark.
+pub(super) struct Query<T>(pub T);
+
+impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        match parts.extract::<axum::extract::Query<T>>().await {
+            Ok(axum::extract::Query(value)) => Ok(Self(value)),
+            Err(rejection) => Err(Failure::new(Code::InvalidArgument, rejection.body_text())),
+        }
+    }
+}
+
 fn path_failure(rejection: &PathRejection) -> Failure {
     Failure::new(Code::InvalidArgument, rejection.body_text())
 }

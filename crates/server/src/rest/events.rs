@@ -7,7 +7,7 @@
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
-    extract::{Extension, State},
+    extract::State,
     http::header,
     response::{
         IntoResponse, Response,
@@ -15,13 +15,11 @@ use axum::{
     },
 };
 use futures::{Stream, StreamExt as _, stream};
-use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use tokio::{sync::watch, time::timeout};
+use tokio::sync::watch;
 use tonic::Code;
 
 use crate::{
-    access::{Caller, Credentials},
     failure::{Failure, Problem},
     news::{News, Noun, Versions},
     serving::Serving,
@@ -31,8 +29,6 @@ use crate::{
 const TOGETHER: Duration = Duration::from_millis(80);
 /// A line is sent this often even if nothing changed, so that both ends know the other is there.
 const ALIVE: Duration = Duration::from_secs(15);
-/// How often it is checked that the reader may still read.
-const CHECK: Duration = Duration::from_secs(5);
 /// Readers at once.
 const MOST: usize = 512;
 
@@ -44,15 +40,13 @@ const MOST: usize = 512;
 ))]
 pub(super) async fn events(
     State(news): State<Arc<News>>,
-    State(credentials): State<Arc<Credentials>>,
     State(serving): State<Arc<Serving>>,
-    Extension(caller): Extension<Caller>,
 ) -> Result<Response, Failure> {
     if news.followers() >= MOST {
         return Err(Failure::new(Code::ResourceExhausted, "too many pages follow this controller already"));
     }
     let stopping = serving.streams();
-    let reader = Reader { changes: news.subscribe(), told: [0; Noun::ALL.len()], caller, news, credentials };
+    let reader = Reader { changes: news.subscribe(), told: [0; Noun::ALL.len()], news };
     let events = events_of(reader).take_until(stopping.cancelled_owned());
     let headers =
         [(header::CACHE_CONTROL, "no-store"), (header::HeaderName::from_static("x-accel-buffering"), "no")];
@@ -61,8 +55,6 @@ pub(super) async fn events(
 
 struct Reader {
     news: Arc<News>,
-    credentials: Arc<Credentials>,
-    caller: Caller,
     changes: watch::Receiver<Versions>,
     told: Versions,
 }
@@ -70,31 +62,21 @@ struct Reader {
 fn events_of(reader: Reader) -> impl Stream<Item = Result<Event, Infallible>> {
     stream::unfold(reader, |mut reader| async {
         loop {
-            if !reader.may_read() {
-                return None;
-            }
             let now = *reader.changes.borrow_and_update();
             if now != reader.told {
                 let event = reader.event(&now);
                 reader.told = now;
                 return Some((Ok(event), reader));
             }
-            match timeout(CHECK, reader.changes.changed()).await {
-                Ok(Err(_)) => return None,
-                Ok(Ok(())) => tokio::time::sleep(TOGETHER).await,
-                Err(_) => {}
+            if reader.changes.changed().await.is_err() {
+                return None;
             }
+            tokio::time::sleep(TOGETHER).await;
         }
     })
 }
 
 impl Reader {
-    /// A session that ended, or a token that was revoked, ends the stream too.
-    fn may_read(&self) -> bool {
-        let usable = |credential| self.credentials.is_usable(credential, Timestamp::now());
-        self.caller.credential.as_ref().is_none_or(usable)
-    }
-
     fn event(&self, now: &Versions) -> Event {
         let changed = Noun::ALL.iter().zip(now.iter().zip(&self.told)).filter(|(_, (now, told))| now != told);
         let versions: Map<String, Value> =

@@ -2,10 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use axum::{
-    Json,
-    extract::{Query, State, rejection::QueryRejection},
-};
+use axum::{Json, extract::State};
 use drivers::{
     objects::{Objects, read_entry},
     policy::Policy,
@@ -22,7 +19,7 @@ use serde_json::Value;
 use tonic::Code;
 use utoipa::{IntoParams, ToSchema};
 
-use super::rules::RuleBody;
+use super::{body::Query, rules::RuleBody};
 use crate::{
     about::{About, Told},
     failure::{Failure, Problem},
@@ -229,9 +226,8 @@ pub(super) struct ObjectsQuery {
 ))]
 pub(super) async fn objects(
     State(objects): State<Objects>,
-    query: Result<Query<ObjectsQuery>, QueryRejection>,
+    Query(query): Query<ObjectsQuery>,
 ) -> Result<Json<Vec<Value>>, Failure> {
-    let Query(query) = query.map_err(|err| Failure::new(Code::InvalidArgument, err.body_text()))?;
     let unknown = || Failure::new(Code::InvalidArgument, format!("{:?} is no kind of object", query.kind));
     let kind = Kind::from_name(&query.kind).ok_or_else(unknown)?;
     let mut snapshot = objects.snapshot(Some(kind)).await?;

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json,
-    extract::{Query, State},
+    extract::State,
     http::{StatusCode, header},
     response::{IntoResponse as _, Response},
 };
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tonic::Code;
 use utoipa::{IntoParams, ToSchema};
 
-use super::body::Path;
+use super::body::{Path, Query};
 use crate::{
     audit,
     failure::{Failure, Problem},

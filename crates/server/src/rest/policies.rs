@@ -2,17 +2,14 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Json,
-    extract::{Query, State, rejection::QueryRejection},
-};
+use axum::{Json, extract::State};
 use drivers::policy::Policy;
 use serde::{Deserialize, Serialize};
-use tonic::Code;
 use utoipa::{IntoParams, ToSchema};
 use watch::Phase;
 use wire::trestle::v1::{self, ExplainRequest};
 
+use super::body::Query;
 use crate::{
     explain::Explainer,
     failure::{Failure, Problem},
@@ -140,9 +137,8 @@ pub(super) struct Step {
 ))]
 pub(super) async fn explain(
     State(explainer): State<Explainer>,
-    query: Result<Query<ExplainQuery>, QueryRejection>,
+    Query(query): Query<ExplainQuery>,
 ) -> Result<Json<Explanation>, Failure> {
-    let Query(query) = query.map_err(|err| Failure::new(Code::InvalidArgument, err.body_text()))?;
     let ExplainQuery { source, destination, protocol, port } = query;
     let reply = explainer.explain(&ExplainRequest { source, destination, protocol, port }).await?;
     Ok(Json(Explanation {

@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Json,
-    extract::{Query, State, rejection::QueryRejection},
-};
+use axum::{Json, extract::State};
 use drivers::{blocking, policy::Policy};
 use orchestrator::execute::{Orchestrator, ResourceView};
 use serde::{Deserialize, Serialize};
 use tonic::Code;
 use utoipa::{IntoParams, ToSchema};
 
+use super::body::Query;
 use crate::{
     explain,
     failure::{Failure, Problem},
@@ -104,9 +102,8 @@ impl From<Cell> for ReachCell {
 pub(super) async fn reachability(
     State(policy): State<Arc<Policy>>,
     State(orchestrator): State<Arc<Orchestrator>>,
-    query: Result<Query<ReachabilityQuery>, QueryRejection>,
+    Query(query): Query<ReachabilityQuery>,
 ) -> Result<Json<Reachability>, Failure> {
-    let Query(query) = query.map_err(|err| Failure::new(Code::InvalidArgument, err.body_text()))?;
     let traffic = Traffic { protocol: explain::protocol(&query.protocol)?, port: explain::port(query.port)? };
     let level = match query.level.as_str() {
         "" => None,

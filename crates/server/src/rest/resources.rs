@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{
     Json,
-    extract::{Query, State},
+    extract::State,
     response::{IntoResponse as _, Response},
 };
 use model::{
@@ -18,7 +18,7 @@ use utoipa::ToSchema;
 use wire::invisinetspb::PermitListRule;
 
 use super::{
-    body::{Body, Done, Path},
+    body::{Body, Done, Path, Query},
     jobs::{How, JobBody, answer},
     rules::RuleBody,
 };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{
     Json,
-    extract::{Query, State},
+    extract::State,
     response::{IntoResponse as _, Response},
 };
 use model::{PermitEntry, PermitRule, ResourceName, Segment, TagName};
@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 use wire::{invisinetspb::PermitListRule, permit::permit_rule};
 
 use super::{
-    body::{Body, Done, Path},
+    body::{Body, Done, Path, Query},
     jobs::{How, JobBody, answer},
     resources::resource_name,
 };

@@ -2,16 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Json,
-    extract::{Path, Query, State, rejection::QueryRejection},
-};
+use axum::{Json, extract::State};
 use drivers::services::Services;
 use serde::{Deserialize, Serialize};
-use tonic::Code;
 use utoipa::{IntoParams, ToSchema};
 use wire::trestle::v1::{self, ExplainServiceRequest, explain_service_response::Outcome};
 
+use super::body::{Path, Query};
 use crate::{
     failure::{Failure, Problem},
     services_view as view,
@@ -110,9 +107,8 @@ pub(super) struct ListQuery {
 ))]
 pub(super) async fn list(
     State(services): State<Arc<Services>>,
-    query: Result<Query<ListQuery>, QueryRejection>,
+    Query(query): Query<ListQuery>,
 ) -> Result<Json<Vec<ServiceState>>, Failure> {
-    let Query(query) = query.map_err(|err| Failure::new(Code::InvalidArgument, err.body_text()))?;
     let services = view::list(&services, &query.namespace);
     Ok(Json(services.into_iter().map(ServiceState::from).collect()))
 }
@@ -185,9 +181,8 @@ pub(super) struct JudgedEndpoint {
 ))]
 pub(super) async fn explain(
     State(services): State<Arc<Services>>,
-    query: Result<Query<ExplainQuery>, QueryRejection>,
+    Query(query): Query<ExplainQuery>,
 ) -> Result<Json<Explanation>, Failure> {
-    let Query(query) = query.map_err(|err| Failure::new(Code::InvalidArgument, err.body_text()))?;
     let ExplainQuery { address, port, protocol, node, from, plane, pod_prefixes } = query;
     let prefixes = pod_prefixes.split(',').filter(|text| !text.is_empty()).map(str::to_owned).collect();
     let request =

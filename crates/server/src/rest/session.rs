@@ -49,7 +49,7 @@ impl Identity {
     }
 }
 
-/// Begin a session: answers with a cookie that ends by itself after half a day.
+/// Begin a session: answers with a cookie that ends by itself after half a day, and no later than what it was begun with.
 #[utoipa::path(post, path = "/session", tag = "system", security(()), request_body = Login, responses(
     (status = 200, body = Identity),
     (status = "default", body = Problem, content_type = "application/problem+json"),
@@ -66,10 +66,10 @@ pub(super) async fn begin(
         (false, true) => credentials.redeem_login(&Secret::new(code), proven).await?,
         (true, false) => {
             let token = Secret::new(token.trim());
-            let (subject, _) = credentials.check_token(&token, Timestamp::now())?;
+            let (subject, id) = credentials.check_token(&token, Timestamp::now())?;
             for_people(&subject)?;
             proven(&subject)?;
-            let made = credentials.create_session(subject.clone()).await?;
+            let made = credentials.create_session(subject.clone(), Some(&Credential::Token(id))).await?;
             (subject, made)
         }
         _ => return Err(Failure::new(Code::InvalidArgument, "give a `code` or a `token`")),
@@ -77,7 +77,10 @@ pub(super) async fn begin(
     let NewToken { token, id, record } = made;
     audit::object(&subject);
     audit::changed(changes::token(&id, None, Some(&record)));
-    let cookie = set_cookie(secure, &headers, &uri, token.expose(), SESSION.as_secs());
+    let left = record
+        .expires_at
+        .map_or(SESSION, |end| end.duration_since(record.created_at).try_into().unwrap_or_default());
+    let cookie = set_cookie(secure, &headers, &uri, token.expose(), left.as_secs());
     Ok(([(header::SET_COOKIE, cookie)], Json(Identity::new(&subject, "session"))).into_response())
 }
 

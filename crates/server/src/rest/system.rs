@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{
     Json,
-    extract::{Query, State, rejection::QueryRejection},
+    extract::State,
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
@@ -15,6 +15,7 @@ use tonic::Code;
 use transport::Hub;
 use utoipa::{IntoParams, ToSchema, openapi::OpenApi};
 
+use super::body::Query;
 use crate::{
     audit::{self, Audit, Record},
     failure::{Failure, Problem},
@@ -118,9 +119,8 @@ pub(super) struct AuditQuery {
 ))]
 pub(super) async fn audit(
     State(audit): State<Arc<Audit>>,
-    query: Result<Query<AuditQuery>, QueryRejection>,
+    Query(query): Query<AuditQuery>,
 ) -> Result<Json<Vec<Record>>, Failure> {
-    let Query(query) = query.map_err(|err| Failure::new(Code::InvalidArgument, err.body_text()))?;
     let AuditQuery { limit, id, caller, object, operation, result, since, until } = query;
     let (since, until) = (time("since", &since)?, time("until", &until)?);
     let query = audit::Query { id, caller, object, operation, result, since, until };

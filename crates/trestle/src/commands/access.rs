@@ -29,7 +29,7 @@ pub enum TokenCommand {
         name: String,
         #[arg(long)]
         role: Role,
-        /// How long it is valid, e.g. 12h or 30m (default: until revoked)
+        /// How long it is valid, e.g. 12h or 30m (default: until revoked, or for people as long as the credential it is made with)
         #[arg(long, value_parser = duration)]
         ttl: Option<SignedDuration>,
     },

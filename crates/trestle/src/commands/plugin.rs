@@ -1,6 +1,10 @@
 //! `trestle plugin`: a cloud as a process of its own.
 
-use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc};
+mod admit;
+
+use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+pub use admit::Admit;
 
 use anyhow::{Context as _, bail};
 use cloud_api::{Cloud, FakeCloud, grpc::PluginService};
@@ -11,6 +15,7 @@ use cloud_ibm::{IbmCloud, IbmOptions};
 use cloud_linux::LinuxCloud;
 use life::Life;
 use model::Segment;
+use server::pki;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig, server::Router};
@@ -20,6 +25,13 @@ use wire::{
 };
 
 use crate::output::print;
+
+/// Time for a TLS handshake, and for a sign of life.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A silent controller is asked for a sign of life after this.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+/// Bytes of header one request may have.
+const MAX_HEADERS: u32 = 32 << 10;
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub enum Kind {
@@ -40,7 +52,8 @@ pub enum Kind {
 /// Flags of `trestle plugin`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The controller's configuration names the plugin under `clouds`; see docs/orchestrator.md.
+    after_help = "The controller's configuration names the plugin under `clouds`; see docs/cloud-plugins.md. --client-ca is the controller's
+CA (DATA/pki/ca.pem); of the certificates from it only the one that the controller shows of itself is obeyed.
 
 Examples:
   trestle plugin fake --name lab --plaintext-loopback
@@ -81,6 +94,9 @@ pub struct PluginArgs {
     /// PEM file of the CA that the controller's client certificate must be from
     #[arg(long, value_name = "FILE", requires = "cert")]
     client_ca: Option<PathBuf>,
+    /// The name that the controller's certificate must be for, where it shows one of your own
+    #[arg(long, value_name = "NAME", default_value = pki::CONTROLLER, requires = "cert")]
+    controller: String,
     /// Speak plaintext, to whoever asks; on loopback addresses only
     #[arg(long, conflicts_with = "cert")]
     plaintext_loopback: bool,
@@ -88,7 +104,8 @@ pub struct PluginArgs {
 
 pub async fn run(args: PluginArgs) -> anyhow::Result<()> {
     let PluginArgs { kind, name, listen, data_dir, cert, key, client_ca, plaintext_loopback, .. } = args;
-    let PluginArgs { endpoint, owner, project, private_endpoints, kubernetes_clusters, .. } = args;
+    let PluginArgs { endpoint, owner, project, private_endpoints, kubernetes_clusters, controller, .. } =
+        args;
     if plaintext_loopback && !listen.ip().is_loopback() {
         bail!("--plaintext-loopback is for loopback addresses, and {listen} is none");
     }
@@ -127,17 +144,23 @@ pub async fn run(args: PluginArgs) -> anyhow::Result<()> {
             Arc::new(cloud)
         }
     };
-    let mut server = Server::builder();
+    let mut server = Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(PATIENCE))
+        .http2_max_header_list_size(MAX_HEADERS);
+    let mut admit = Admit::Anyone;
     if let (Some(cert), Some(key), Some(client_ca)) = (cert, key, client_ca) {
         let identity = Identity::from_pem(read(&cert)?, read(&key)?);
         let tls = ServerTlsConfig::new()
             .identity(identity)
-            .client_ca_root(Certificate::from_pem(read(&client_ca)?));
+            .client_ca_root(Certificate::from_pem(read(&client_ca)?))
+            .timeout(PATIENCE);
+        admit = Admit::Only(controller.into());
         server = server.tls_config(tls).context("the certificate, its key and the CA do not fit")?;
     }
     let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
     print(&format!("Cloud {name} listens on {}", listener.local_addr()?))?;
-    let router = router(server, name, cloud);
+    let router = router(server, name, cloud, admit);
     let stop = async {
         tokio::select! {
             // Without the signal there is nothing to wait for; the process is then ended by force.
@@ -150,11 +173,11 @@ pub async fn run(args: PluginArgs) -> anyhow::Result<()> {
 }
 
 /// A cloud, served.
-pub fn router(mut server: Server, name: Segment, cloud: Arc<dyn Cloud>) -> Router {
+pub fn router(mut server: Server, name: Segment, cloud: Arc<dyn Cloud>, admit: Admit) -> Router {
     let service = PluginService::new(name, cloud);
     server
-        .add_service(CloudPluginServer::new(service.clone()))
-        .add_service(CloudExtensionServer::new(service))
+        .add_service(CloudPluginServer::with_interceptor(service.clone(), admit.clone()))
+        .add_service(CloudExtensionServer::with_interceptor(service, admit))
 }
 
 fn read(path: &PathBuf) -> anyhow::Result<Vec<u8>> {

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use model::Role;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::json;
-use server::{Config, Controller, Listen, PageFile, StorageConfig};
+use server::{Config, Controller, Listen, PageFile, StorageConfig, access::session::LOGIN};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
@@ -118,10 +118,14 @@ async fn announce(controller: &Controller, plaintext: bool, anonymous: Option<Ro
     let kubeconfig = write_kubeconfig(controller, scheme, context.ca.as_deref())?;
     let page = page_link(controller, &context, anonymous).await?;
     let me = std::env::args().next().unwrap_or_else(|| "trestle".to_owned());
+    let once = match anonymous {
+        Some(_) => String::new(),
+        None => format!("\n        (logs in once, within {} minutes; then: {me} page)", LOGIN.as_secs() / 60),
+    };
     let ca = context.ca.as_ref().map(|path| format!("\n  CA    {}", path.display())).unwrap_or_default();
     let nbd = controller.nbd_addr().map(|addr| format!("\n  NBD   {addr}")).unwrap_or_default();
     print(&format!(
-        "Trestle is up.\n\n  page  {page}\n  gRPC  {}\n  watch {}{nbd}\n  token {}{ca}\n\nTry, in another terminal:\n\n  \
+        "Trestle is up.\n\n  page  {page}{once}\n  gRPC  {}\n  watch {}{nbd}\n  token {}{ca}\n\nTry, in another terminal:\n\n  \
          {me} tag set db1 --ip 10.0.0.5\n  {me} tag set databases --children db1,192.0.2.0/24\n  \
          {me} tag resolve databases\n  {me} status\n  kubectl --kubeconfig {kubeconfig} get addressgroups\n\nStop with Ctrl-C.",
         context.grpc,

@@ -41,7 +41,7 @@ impl Simulated {
             let name: Segment = name.parse().context("a cloud has no legal name")?;
             let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot start a plugin")?;
             let url = format!("http://{}", listener.local_addr()?);
-            let router = plugin::router(Server::builder(), name.clone(), cloud);
+            let router = plugin::router(Server::builder(), name.clone(), cloud, plugin::Admit::Anyone);
             plugins.spawn(async move {
                 if let Err(err) = router.serve_with_incoming(TcpListenerStream::new(listener)).await {
                     tracing::error!(error = %err, "a plugin of a simulated cloud has ended");

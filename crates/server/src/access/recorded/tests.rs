@@ -12,10 +12,11 @@ use tower::ServiceExt as _;
 
 use super::*;
 use crate::{
-    access::{Credentials, table},
+    access::{Credentials, table, tenure::Tenures},
     audit::{Audit, AuditConfig, Query},
     metrics::Metrics,
     pki::Pki,
+    places::Places,
 };
 
 const OPERATION: &str = "DELETE /tags/{tag}";
@@ -31,6 +32,8 @@ fn gate(dir: &Path) -> Arc<Gate> {
         metrics,
         anonymous: None,
         secure: true,
+        places: Places::new(8, 8),
+        tenures: Tenures::default(),
         max_body: 1 << 20,
         life,
     })

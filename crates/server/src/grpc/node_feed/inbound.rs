@@ -83,7 +83,7 @@ impl Inbound {
             peer: self.peer.addr.to_string(),
             version: hello.version.chars().take(64).collect(),
             credential: self.caller.credential.as_ref().map(ToString::to_string),
-            cut: self.peer.cut.clone(),
+            cut: self.peer.guest.cut().clone(),
         };
         self.feed.hub.open(opening).map_err(|refused| match refused {
             Refused::Exists { .. } => End { code: Code::AlreadyExists as u8, message: refused.to_string() },

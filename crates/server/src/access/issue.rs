@@ -1,0 +1,156 @@
+//! Makes tokens, sessions and certificates, and revokes them.
+
+use std::time::Duration;
+
+use drivers::{
+    pki::{Issued, hex},
+    random,
+};
+use jiff::{SignedDuration, Timestamp};
+use model::{Role, Secret, Subject};
+use store::{TransactError, Transaction};
+use time::OffsetDateTime;
+
+use super::{
+    Credential,
+    credentials::{
+        CertificateRecord, Credentials, CredentialsError, MAX_TTL, NewToken, TokenRecord, hash, json, key,
+    },
+    session::SESSION,
+};
+
+/// How long a certificate is valid unless asked otherwise.
+const CERTIFICATE_TTL: Duration = Duration::from_secs(365 * 24 * 3600);
+
+impl Credentials {
+    /// Until when those may be good that are made with the credential `maker`. People's credentials make none that outlive
+    /// them; machines are furnished with theirs by whoever is there, for as long as the machine lasts.
+    pub fn limit(&self, maker: Option<&Credential>, made: Role) -> Option<Timestamp> {
+        match made {
+            Role::Admin | Role::Operator | Role::Viewer => {
+                let (root, now) = (self.root(maker?), Timestamp::now());
+                // Revoked since the call was let in: what it makes is not good for a moment.
+                if self.is_usable(&root, now) { self.end_of(&root) } else { Some(now) }
+            }
+            Role::Node | Role::Plugin | Role::Consumer => None,
+        }
+    }
+
+    pub async fn create_token(
+        &self,
+        subject: Subject,
+        ttl: Option<Duration>,
+        limit: Option<Timestamp>,
+    ) -> Result<NewToken, CredentialsError> {
+        let asked = ttl.map(|ttl| after(Timestamp::now(), ttl)).transpose()?;
+        let expires_at = within(asked, limit)?;
+        self.create(subject, expires_at, None).await
+    }
+
+    /// Begins a session, which lasts no longer than what it was begun with.
+    pub async fn create_session(
+        &self,
+        subject: Subject,
+        parent: Option<&Credential>,
+    ) -> Result<NewToken, CredentialsError> {
+        let parent = parent.map(|parent| self.root(parent));
+        let end = after(Timestamp::now(), SESSION)?;
+        let end = parent.as_ref().and_then(|parent| self.end_of(parent)).map_or(end, |limit| limit.min(end));
+        self.create(subject, Some(end), Some(parent)).await
+    }
+
+    /// Makes a token; a session if it is said what it was begun with.
+    async fn create(
+        &self,
+        subject: Subject,
+        expires_at: Option<Timestamp>,
+        begun_with: Option<Option<Credential>>,
+    ) -> Result<NewToken, CredentialsError> {
+        let (id, secret) = (hex(&random::bytes::<8>()), hex(&random::bytes::<32>()));
+        let (created_at, session) = (Timestamp::now(), begun_with.is_some());
+        let parent = begun_with.flatten().map(|parent| parent.to_string());
+        let record = TokenRecord { subject, hash: hash(&secret), created_at, expires_at, session, parent };
+        let key = key("tokens", &id).expect("hexadecimal is a legal key");
+        let transaction = Transaction::new().expect_absent(key.clone()).put(key, json(&record));
+        let committed = self.store().transact(transaction).await.map_err(CredentialsError::Write)?;
+        self.tokens.reach(committed.revision).await;
+        Ok(NewToken { token: Secret::new(format!("trestle-{id}-{secret}")), id, record })
+    }
+
+    pub async fn revoke_token(&self, id: &str) -> Result<(), CredentialsError> {
+        let missing = || CredentialsError::NoToken { id: id.to_owned() };
+        let key = key("tokens", id).ok_or_else(missing)?;
+        let transaction = Transaction::new().expect_present(key.clone()).delete(key);
+        let committed = match self.store().transact(transaction).await {
+            Ok(committed) => committed,
+            Err(TransactError::Conflict { .. }) => return Err(missing()),
+            Err(err) => return Err(CredentialsError::Write(err)),
+        };
+        self.tokens.reach(committed.revision).await;
+        Ok(())
+    }
+
+    pub async fn issue_certificate(
+        &self,
+        subject: Subject,
+        ttl: Option<Duration>,
+        limit: Option<Timestamp>,
+    ) -> Result<(Issued, CertificateRecord), CredentialsError> {
+        let now = Timestamp::now();
+        let usual = after(now, CERTIFICATE_TTL)?;
+        let not_after = match ttl {
+            Some(ttl) => within(Some(after(now, ttl)?), limit)?.unwrap_or(usual),
+            None => limit.map_or(usual, |limit| limit.min(usual)),
+        };
+        let ttl = Duration::try_from(not_after.duration_since(now)).unwrap_or_default();
+        let start = OffsetDateTime::from_unix_timestamp(now.as_second())
+            .expect("the present is a representable time");
+        let length = time::Duration::try_from(ttl).expect("lives are bounded");
+        let issued = self.pki.issue_client(&subject, start, length).map_err(CredentialsError::Issue)?;
+        let not_before = Timestamp::from_second(issued.not_before.unix_timestamp()).unwrap_or(now);
+        let record = CertificateRecord { subject, not_before, not_after, revoked: false };
+        let key = key("certificates", &issued.serial).expect("hexadecimal is a legal key");
+        let transaction = Transaction::new().expect_absent(key.clone()).put(key, json(&record));
+        let committed = self.store().transact(transaction).await.map_err(CredentialsError::Write)?;
+        self.certificates.reach(committed.revision).await;
+        Ok((issued, record))
+    }
+
+    pub async fn revoke_certificate(&self, serial: &str) -> Result<(), CredentialsError> {
+        let missing = || CredentialsError::NoCertificate { serial: serial.to_owned() };
+        let key = key("certificates", serial).ok_or_else(missing)?;
+        loop {
+            let Some((mut record, at)) = self.read::<CertificateRecord>(&key).await? else {
+                return Err(missing());
+            };
+            record.revoked = true;
+            let transaction =
+                Transaction::new().expect_modified_at(key.clone(), at).put(key.clone(), json(&record));
+            match self.store().transact(transaction).await {
+                Ok(committed) => {
+                    self.certificates.reach(committed.revision).await;
+                    return Ok(());
+                }
+                Err(TransactError::Conflict { .. }) => {}
+                Err(err) => return Err(CredentialsError::Write(err)),
+            }
+        }
+    }
+}
+
+/// The end that was asked for, if it is within the limit; the limit, if none was.
+fn within(asked: Option<Timestamp>, limit: Option<Timestamp>) -> Result<Option<Timestamp>, CredentialsError> {
+    match (asked, limit) {
+        (Some(asked), Some(limit)) if asked > limit => Err(CredentialsError::Outlives { asked, limit }),
+        (asked, limit) => Ok(asked.or(limit)),
+    }
+}
+
+pub(super) fn after(start: Timestamp, ttl: Duration) -> Result<Timestamp, CredentialsError> {
+    let too_long = || CredentialsError::TooLong { asked: ttl };
+    if ttl > MAX_TTL {
+        return Err(too_long());
+    }
+    let ttl = SignedDuration::try_from(ttl).map_err(|_| too_long())?;
+    start.checked_add(ttl).map_err(|_| too_long())
+}
