@@ -5,7 +5,11 @@
 mod attr;
 mod message;
 
-use std::{io, time::Duration};
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd},
+    time::Duration,
+};
 
 use netlink_sys::{Socket as RawSocket, SocketAddr};
 use rustix::net::sockopt;
@@ -303,6 +307,12 @@ impl Socket {
     /// Answers that an earlier, failed exchange left behind would be taken for those of the next.
     fn drain(&mut self) {
         while !matches!(self.receive_now(), Ok(false)) {}
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.raw.as_fd()
     }
 }
 

@@ -248,6 +248,11 @@ impl Nft {
         }
     }
 
+    /// Whether a table is ours; `None` if there is none.
+    pub fn is_ours(&mut self, table: &TableId) -> Result<Option<bool>, ReadError> {
+        self.find_table(table).map_err(|source| ReadError { table: table.clone(), source })
+    }
+
     fn read_table(&mut self, id: &TableId, attempts: usize) -> Result<Option<CurrentTable>, NetlinkError> {
         let Some(owned) = self.find_table(id)? else { return Ok(None) };
         let (family, name) = (id.family, id.name.clone());

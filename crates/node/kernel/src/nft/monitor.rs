@@ -3,7 +3,11 @@
 //! The kernel says what became of each object, and after each transaction its generation. It writes all that down while
 //! it holds its lock, so whoever is about to commit much of his own stops listening meanwhile.
 
-use std::{thread, time::Duration};
+use std::{
+    os::fd::{AsFd, BorrowedFd},
+    thread,
+    time::Duration,
+};
 
 use super::{FIXED, NETLINK_NETFILTER, Nft, TableId, next_generation, number};
 use crate::netlink::{Message, NetlinkError, Socket};
@@ -98,6 +102,13 @@ impl Monitor {
     /// How often the kernel had more to tell than the socket could hold.
     pub fn overruns(&self) -> u64 {
         self.overruns
+    }
+}
+
+impl AsFd for Monitor {
+    /// Readable when something was told.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 
