@@ -169,7 +169,11 @@ impl<K: Tables> PolicyExecutor<K> {
         &self.plane
     }
 
-    pub fn kernel(&mut self) -> &mut K {
+    pub fn kernel(&self) -> &K {
+        &self.kernel
+    }
+
+    pub fn kernel_mut(&mut self) -> &mut K {
         &mut self.kernel
     }
 
@@ -227,8 +231,7 @@ impl<K: Tables> PolicyExecutor<K> {
     /// Takes note of what others committed. If it may have been to the table, the next `verify` compares.
     fn listen(&mut self) -> Result<(), PolicyError> {
         if let Some(seen) = self.seen {
-            self.seen =
-                self.kernel.untouched_since(&names::all(), seen).map_err(PolicyError::Generation)?;
+            self.seen = self.kernel.untouched_since(&names::all(), seen).map_err(PolicyError::Generation)?;
         }
         Ok(())
     }
