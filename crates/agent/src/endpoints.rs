@@ -206,6 +206,11 @@ impl Endpoints {
         changed
     }
 
+    /// Those of which it is not known since when they are as they are, are so from now on.
+    pub fn date(&mut self, now: i64) {
+        self.0.values_mut().filter(|endpoint| endpoint.since == 0).for_each(|endpoint| endpoint.since = now);
+    }
+
     /// Forgets what the agent has found and is not there any more. Whether there was any.
     pub fn forget_found(&mut self, is_there: impl Fn(&str) -> bool) -> bool {
         let before = self.0.len();

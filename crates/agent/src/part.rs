@@ -88,8 +88,9 @@ pub trait Part: Send {
         Holding::default()
     }
 
-    /// The links of this node; none if this part does not know them.
-    fn survey(&mut self) -> Option<Vec<Link>> {
+    /// The links of this node; none if this part does not know them. Addresses are looked for only if there are links of
+    /// Pods that are not attached: a node may have very many routes.
+    fn survey(&mut self, _attached: &Endpoints) -> Option<Vec<Link>> {
         None
     }
 

@@ -10,17 +10,19 @@ use std::{
 
 use model::policy::output::Member;
 use node_kernel::{
-    link::Links,
+    link as kernel_link,
+    netlink::NetlinkError,
     policy::{self as kernel, PolicyError, PolicyExecutor},
 };
 use node_policy::{Change, LocalChange, Options, SetKind, Workload, WorkloadId};
+use tracing::warn;
 use wire::{
     node::read::network_policy,
     trestle::v1::{ObjectKind, SetMember, node_apply::Body},
 };
 
 use crate::{
-    endpoints::{Endpoint, Pod},
+    endpoints::{Endpoint, Endpoints, Pod},
     held::{Content, Difference, Held, Key, Members},
     part::{Changed, Holding, Link, Outcome, Part, View},
     registry::Unnamed,
@@ -247,21 +249,28 @@ impl Part for Policies {
         }
     }
 
-    fn survey(&mut self) -> Option<Vec<Link>> {
-        let read = || Links::open().and_then(|mut links| Ok((links.list()?, links.routes()?)));
-        let (links, routes) =
-            read().inspect_err(|error| tracing::warn!(%error, "cannot look for the links of Pods")).ok()?;
+    fn survey(&mut self, attached: &Endpoints) -> Option<Vec<Link>> {
         let begins =
             |prefixes: &[String], name: &str| prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()));
-        let link = |link: node_kernel::link::Link| {
-            let guarded = begins(&self.executor.plane().options().guarded_prefixes, &link.name);
-            let mine = routes.iter().filter(|(index, _)| *index == link.index);
-            Link {
-                addresses: mine.map(|(_, address)| *address).collect(),
-                is_a_pods: link.leads_elsewhere && (guarded || begins(&self.prefixes, &link.name)),
-                guarded,
-                name: link.name,
-            }
+        let guard = &self.executor.plane().options().guarded_prefixes;
+        let is_a_pods = |link: &kernel_link::Link| {
+            link.leads_elsewhere && (begins(guard, &link.name) || begins(&self.prefixes, &link.name))
+        };
+        let read = || {
+            let mut links = kernel_link::Links::open()?;
+            let all = links.list()?;
+            let is_loose =
+                |link: &kernel_link::Link| is_a_pods(link) && attached.by_interface(&link.name).is_none();
+            let routes = if all.iter().any(is_loose) { links.routes()? } else { Vec::new() };
+            Ok::<_, NetlinkError>((all, routes))
+        };
+        let (links, routes) =
+            read().inspect_err(|error| warn!(%error, "cannot look for the links of Pods")).ok()?;
+        let link = |link: kernel_link::Link| Link {
+            addresses: routes.iter().filter(|(index, _)| *index == link.index).map(|(_, to)| *to).collect(),
+            is_a_pods: is_a_pods(&link),
+            guarded: begins(guard, &link.name),
+            name: link.name,
         };
         Some(links.into_iter().map(link).collect())
     }

@@ -134,7 +134,9 @@ impl Worker {
             warn!(bytes = dropped, "the end of the state on disk is not whole and was dropped");
         }
         let registry = dir.join("endpoints.json");
-        let (pods, registry_finding) = disk::read_registry(&registry, finding == Finding::Whole && !is_old);
+        let (mut pods, registry_finding) =
+            disk::read_registry(&registry, finding == Finding::Whole && !is_old);
+        pods.endpoints.date(pods::now());
         let lost = disk::lost(&finding, &registry_finding, &pods);
         lost.iter().for_each(|text| error!("{text}"));
         info!(objects = held.len(), endpoints = pods.endpoints.len(), token = ?held.token(), "state loaded");
@@ -233,7 +235,7 @@ impl Worker {
                 self.learn();
             }
         }
-        if step.synced || step.changed.keys().any(pods::tells_of_pods) {
+        if step.synced || step.changed.keys().any(|key| pods::tells_of_pods(&self.held, key)) {
             self.coverage = Coverage::of(&self.node, &self.held);
             self.judge();
         }
@@ -312,7 +314,10 @@ impl Worker {
     /// Mends what others have changed in the kernel.
     pub fn mend(&mut self) {
         if !self.known {
-            return self.hold();
+            if self.retry.is_none_or(|at| Instant::now() >= at) {
+                self.hold();
+            }
+            return;
         }
         let view = view(&self.node, &self.held, &self.pods);
         for (part, outcome) in self.parts.iter_mut().zip(&mut self.outcomes) {

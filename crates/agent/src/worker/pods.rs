@@ -12,7 +12,7 @@ use wire::trestle::v1::ObjectKind;
 
 use super::{Unnamed, Worker, note, view};
 use crate::{
-    endpoints::{Attachment, Endpoint},
+    endpoints::{Attachment, Endpoint, Endpoints},
     held::{Held, Key},
     part::{Link, Part},
     registry::Registry,
@@ -67,16 +67,23 @@ pub fn now() -> i64 {
     Timestamp::now().as_second()
 }
 
-/// Whether an object says something of who is covered.
-pub fn tells_of_pods(key: &Key) -> bool {
-    [ObjectKind::NodeFacts, ObjectKind::AppliedToSet].into_iter().any(|kind| key.kind == i32::from(kind))
+/// Whether an object says who is covered.
+pub fn tells_of_pods(held: &Held, key: &Key) -> bool {
+    let kind = if held.tells_pods() { ObjectKind::NodeFacts } else { ObjectKind::AppliedToSet };
+    key.kind == i32::from(kind)
 }
 
 /// There is no directory to know anything from.
 pub fn close_all(node: &str, parts: &mut [Box<dyn Part>]) {
     let mut pods = Registry::default();
-    pods.unnamed
-        .extend(parts.iter_mut().find_map(|part| part.survey()).into_iter().flatten().filter_map(unnamed));
+    pods.unnamed.extend(
+        parts
+            .iter_mut()
+            .find_map(|part| part.survey(&Endpoints::default()))
+            .into_iter()
+            .flatten()
+            .filter_map(unnamed),
+    );
     let held = Held::default();
     for part in parts {
         if let Some(failure) = part.hold(&view(node, &held, &pods)).outcome.failure {
@@ -112,7 +119,7 @@ impl Worker {
             Some(left) => left,
             None if self.lost.is_empty() => Unnamed::new(),
             None => {
-                let links = self.parts.iter_mut().find_map(|part| part.survey());
+                let links = self.parts.iter_mut().find_map(|part| part.survey(&self.pods.endpoints));
                 links.into_iter().flatten().filter_map(unnamed).collect()
             }
         };
@@ -195,7 +202,9 @@ impl Worker {
             return;
         }
         self.survey.at = Some(now);
-        let Some(links) = self.parts.iter_mut().find_map(|part| part.survey()) else { return };
+        let Some(links) = self.parts.iter_mut().find_map(|part| part.survey(&self.pods.endpoints)) else {
+            return;
+        };
         let there: BTreeSet<&str> = links.iter().map(|link| &*link.name).collect();
         let before = self.pods.unnamed.len();
         self.pods.unnamed.retain(|name, _| there.contains(&**name));

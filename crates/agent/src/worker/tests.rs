@@ -72,7 +72,7 @@ impl Part for Fake {
         Holding { outcome: Outcome::default(), left: self.0.left.lock().unwrap().clone() }
     }
 
-    fn survey(&mut self) -> Option<Vec<Link>> {
+    fn survey(&mut self, _: &Endpoints) -> Option<Vec<Link>> {
         Some(self.0.links.lock().unwrap().clone())
     }
 

@@ -235,6 +235,18 @@ impl Socket {
         Err(NetlinkError::Interrupted.into())
     }
 
+    /// As [`Self::dump`], whatever changes meanwhile: something may be missing.
+    pub fn dump_once<E: From<NetlinkError>>(
+        &mut self,
+        request: &[u8],
+        mut each: impl FnMut(&Message<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.drain();
+        self.send(request)?;
+        self.read_dump(&mut |message: Option<&Message<'_>>| message.map_or(Ok(()), &mut each))?;
+        Ok(())
+    }
+
     /// Whether the dump was consistent.
     fn read_dump<E: From<NetlinkError>>(
         &mut self,

@@ -416,9 +416,7 @@ impl Rows for ObjectView {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use agent::part::{Changed, Outcome, View};
+    use agent::part::{Changed, Holding, Outcome, View};
     use clap::Parser as _;
 
     use super::*;
@@ -439,7 +437,7 @@ mod tests {
     }
 
     /// A part that falls when it is looked after.
-    struct Falls;
+    struct Falls(bool);
 
     impl Part for Falls {
         fn name(&self) -> &'static str {
@@ -454,8 +452,14 @@ mod tests {
             Outcome::default()
         }
 
+        fn hold(&mut self, _: &View<'_>) -> Holding {
+            // Once it is looked after, not when it begins.
+            assert!(!std::mem::replace(&mut self.0, true), "the part has fallen");
+            Holding::default()
+        }
+
         fn mend(&mut self, _: &View<'_>) -> Option<Outcome> {
-            panic!("the part has fallen")
+            None
         }
     }
 
@@ -475,7 +479,8 @@ mod tests {
             services_health: None,
             patience: Patience::default(),
         };
-        let ended = tokio::time::timeout(Duration::from_secs(30), serve(config, vec![Box::new(Falls)], None));
+        let ended =
+            tokio::time::timeout(Duration::from_secs(30), serve(config, vec![Box::new(Falls(false))], None));
         let error = ended.await.expect("it ends by itself").unwrap_err();
         let text = format!("{error:#}");
         assert!(text.contains("what is in force stays: worker panicked: the part has fallen, at "), "{text}");

@@ -9,6 +9,8 @@ use std::{
     time::Duration,
 };
 
+use node_services::nftables::AFFINITY;
+
 use super::{FIXED, NETLINK_NETFILTER, Nft, TableId, next_generation, number};
 use crate::netlink::{Message, NetlinkError, Socket};
 
@@ -112,8 +114,15 @@ impl AsFd for Monitor {
     }
 }
 
-/// Every kind of object has the table's name as attribute 1.
+/// Every kind of object has the table's name as attribute 1. Clients that are bound and unbound are no change: packets do
+/// that all the time, and nobody is told.
 fn is_of(tables: &[TableId], message: &Message<'_>) -> Result<bool, NetlinkError> {
+    let [kind, _] = message.header.kind.to_le_bytes();
+    if u16::from(kind) == number::DEL_ELEMENT
+        && message.attrs(FIXED)?.find(number::element::SET)?.is_some_and(|set| set.text() == AFFINITY)
+    {
+        return Ok(false);
+    }
     let Some(name) = message.attrs(FIXED)?.find(1)?.map(|name| name.text()) else { return Ok(false) };
     let family = message.body.first().copied();
     Ok(tables.iter().any(|table| family == Some(number::family(table.family)) && name == table.name))

@@ -54,11 +54,7 @@ impl<K: Tables> PolicyExecutor<K> {
         Ok(standing)
     }
 
-    fn shutter(
-        &self,
-        workloads: &[Workload],
-        homes: Option<&BTreeMap<String, BTreeSet<IpAddr>>>,
-    ) -> Shutter {
+    fn shutter(&self, workloads: &[Workload], homes: Option<&BTreeMap<String, BTreeSet<IpAddr>>>) -> Shutter {
         let is_known = |interface: &str| homes.is_some_and(|homes| homes.contains_key(interface));
         let mut shutter =
             Shutter { prefixes: self.plane.options().guarded_prefixes.clone(), ..Shutter::default() };
