@@ -24,10 +24,7 @@ use std::{
 use prost::Message as _;
 use wire::trestle::v1::{ToNode, to_node};
 
-use crate::{
-    file,
-    held::{Gathered, Held, Taken},
-};
+use crate::held::{Gathered, Held, Taken};
 
 const MAGIC: &str = "trestle node state 2 ";
 /// Files of this kind have no seal; they are read, and written anew with the next step.
@@ -190,7 +187,7 @@ impl Journal {
     fn rewrite(&mut self, held: &Held) {
         let Some(messages) = held.messages() else { return };
         let mut length = 0;
-        let replaced = file::replace(&self.path, |file| {
+        let replaced = files::replace(&self.path, |file| {
             let mut out = BufWriter::new(file);
             let header = header();
             out.write_all(header.as_bytes())?;

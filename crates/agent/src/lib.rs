@@ -16,7 +16,6 @@ mod backoff;
 mod coverage;
 pub mod endpoints;
 mod feed;
-mod file;
 mod health;
 pub mod held;
 pub mod journal;

@@ -82,7 +82,7 @@ pub struct Worker {
     pods: Registry,
     registry: PathBuf,
     /// Keeps other agents out of the directory.
-    _lock: std::fs::File,
+    _lock: files::Lock,
     parts: Vec<Box<dyn Part>>,
     outcomes: Vec<Outcome>,
     /// What is held and not yet in force.

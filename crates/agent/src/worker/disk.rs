@@ -1,28 +1,20 @@
 //! What the worker keeps on disk beside the journal: the local registry, and a lock on the directory.
 
-use std::{
-    fs::{File, OpenOptions},
-    io::{self, Write as _},
-    path::Path,
-};
+use std::{fs::TryLockError, io, path::Path};
 
-use rustix::fs::{FlockOperation, flock};
+use files::Lock;
 
 use super::LoadError;
-use crate::{file, journal::Finding, registry::Registry};
+use crate::{journal::Finding, registry::Registry};
 
 /// Keeps other agents out of the directory, for as long as the file is open.
-pub fn lock(dir: &Path) -> Result<File, LoadError> {
+pub fn lock(dir: &Path) -> Result<Lock, LoadError> {
     let path = dir.join("lock");
-    let open = || {
-        file::create_dir(dir)?;
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path)?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(file)
-    };
-    open().map_err(|source: io::Error| match source.kind() {
-        io::ErrorKind::WouldBlock => LoadError::Taken { path: dir.to_owned() },
-        _ => LoadError::Directory { path: dir.to_owned(), source },
+    files::create_dir(dir).map_err(TryLockError::Error).and_then(|()| Lock::take(&path)).map_err(|err| {
+        match err {
+            TryLockError::WouldBlock => LoadError::Taken { path: dir.to_owned() },
+            TryLockError::Error(source) => LoadError::Directory { path: dir.to_owned(), source },
+        }
     })
 }
 
@@ -65,5 +57,5 @@ pub fn lost(state: &Finding, registry: &Finding, pods: &Registry) -> Vec<String>
 
 pub fn write_registry(path: &Path, registry: &Registry) -> io::Result<()> {
     let text = registry.encode()?;
-    file::replace(path, |file| file.write_all(&text)).map(drop)
+    files::write(path, &text)
 }
