@@ -28,6 +28,8 @@ pub struct State {
     pub errors: Vec<(Key, String)>,
     /// What ails the node as a whole.
     pub failures: Vec<String>,
+    /// Nothing is known of what should be true: what is in the kernel stays, and the rest is closed.
+    pub holding: bool,
     /// What should be on disk and is not: until a controller is heard, nothing is known.
     pub lost: Vec<String>,
     /// Pods that wait, and links that nobody has attached.

@@ -91,6 +91,8 @@ pub struct Worker {
     in_force: Option<Token>,
     /// Whether what is held is what should be true. Before, parts hold.
     known: bool,
+    /// Whether the parts were ever told what is held.
+    begun: bool,
     /// What should be on disk and is not; told until a controller has made up for it.
     lost: Vec<String>,
     /// The registry is not what it was: Pods' links are those that can be found.
@@ -155,6 +157,7 @@ impl Worker {
             endpoints_due: false,
             in_force: None,
             known: finding == Finding::Whole && !matches!(registry_finding, Finding::Damaged(_)),
+            begun: false,
             lost,
             registry_lost: registry_finding != Finding::Whole,
             patience: Patience::default(),
@@ -259,7 +262,7 @@ impl Worker {
             self.endpoints_due = false;
             return self.hold();
         }
-        if self.retry.is_some() || self.in_force.is_none() {
+        if self.retry.is_some() || !self.begun {
             // Some part is not, or may not be, where it should be: only a comparison of all helps it.
             return self.apply_all();
         }
@@ -274,6 +277,7 @@ impl Worker {
     }
 
     fn apply(&mut self, changed: Changed<'_>) {
+        self.begun = true;
         let started = Instant::now();
         let view = view(&self.node, &self.held, &self.pods);
         for (part, outcome) in self.parts.iter_mut().zip(&mut self.outcomes) {
@@ -407,6 +411,7 @@ impl Worker {
             objects: self.held.len(),
             endpoints: self.pods.endpoints.len(),
             closed: self.pods.endpoints.iter().filter(|endpoint| endpoint.closed).count(),
+            holding: !self.known,
             lost: self.lost.clone(),
             pods: self.pod_problems(),
             errors: errors.chain(unknown).collect(),

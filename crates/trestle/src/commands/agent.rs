@@ -224,7 +224,7 @@ fn prefixes(named: Vec<String>) -> Vec<String> {
 
 fn enforce_once(config: &Config, parts: Vec<Box<dyn Part>>) -> anyhow::Result<()> {
     let state = agent::boot(config, parts)?;
-    if state.token.is_none() {
+    if state.holding {
         let known = "Nothing is known of what applies: guarded interfaces and the Pods that could be found are closed";
         return print(&format!("{known}; {} of {} Pods attached are closed.", state.closed, state.endpoints));
     }
