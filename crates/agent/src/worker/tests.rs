@@ -289,7 +289,7 @@ fn a_pod_that_waits_too_long_is_overdue_and_opened_only_if_that_is_asked_for() {
         worker.open();
         [start(), flush(5)].into_iter().for_each(|message| worker.take(message));
         worker.settle();
-        assert!(!then_open == worker.attach(pod("ns/a"), attachment("v1")).unwrap().closed);
+        assert_eq!(worker.attach(pod("ns/a"), attachment("v1")).unwrap().closed, !then_open);
     }
 }
 

@@ -127,7 +127,7 @@ impl Links {
                 .first_chunk::<16>()
                 .map(|bytes| IpAddr::from(*bytes))
                 .or_else(|| to.value.first_chunk::<4>().map(|bytes| IpAddr::from(*bytes)));
-            Ok(to.filter(|_| is_single).map(|to| Ok::<_, NetlinkError>((link.u32()?, to))).transpose()?)
+            to.filter(|_| is_single).map(|to| Ok((link.u32()?, to))).transpose()
         })
     }
 

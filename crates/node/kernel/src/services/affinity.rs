@@ -65,10 +65,9 @@ impl Sweeper {
     fn run(self, mut nft: Nft) {
         while let Some(forget) = self.take() {
             for _ in 0..ROUNDS {
-                match self.round(&mut nft, &forget) {
-                    Ok(0) => break,
-                    // Who could not be unbound expires with the time of the service.
-                    Ok(_) | Err(_) => {}
+                // Who could not be unbound expires with the time of the service.
+                if let Ok(0) = self.round(&mut nft, &forget) {
+                    break;
                 }
             }
         }
