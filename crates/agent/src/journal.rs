@@ -105,11 +105,11 @@ impl Journal {
         let Read { mut held, whole, same_version, sealed, is_old } = read(&file)?;
         let size = file.metadata()?.len();
         let finding = match sealed {
-            Some(sealed) if whole >= sealed => Finding::Whole,
+            Some(sealed) if whole > 0 && whole >= sealed => Finding::Whole,
             Some(sealed) => damaged(&self.path, &format!("{whole} of {sealed} bytes can be read")),
             None => damaged(&self.path, &"it does not begin as it should"),
         };
-        if finding == Finding::Whole && whole > 0 {
+        if finding == Finding::Whole {
             // Steps are added behind the last whole one. Making a file shorter works also on a full disk.
             file.set_len(whole)?;
             (self.file, self.length, self.rewritten_length) = (Some(file), whole, whole);
