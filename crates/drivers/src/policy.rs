@@ -318,8 +318,8 @@ impl Driver {
         let _ = done.send(());
     }
 
+    /// Followers come last: what they tell of an object is told when all that applies to it has been.
     fn drain(&mut self) {
-        self.followers.iter_mut().for_each(|follower| follower.flush());
         let mut updates = Vec::new();
         {
             let mut engine = self.policy.engine.lock();
@@ -327,11 +327,11 @@ impl Driver {
                 updates.push(update);
             }
         }
-        if updates.is_empty() {
-            return;
+        if !updates.is_empty() {
+            self.policy.states.lock().apply(&updates);
+            self.consumers.iter_mut().for_each(|consumer| consumer.apply(&updates));
         }
-        self.policy.states.lock().apply(&updates);
-        self.consumers.iter_mut().for_each(|consumer| consumer.apply(&updates));
+        self.followers.iter_mut().for_each(|follower| follower.flush());
     }
 
     fn tell(&mut self, revision: Revision) {

@@ -6,7 +6,7 @@ mod permit;
 
 use std::{sync::Arc, time::Duration};
 
-use drivers::policy::Policy;
+use drivers::{policy::Policy, span};
 use model::{
     ResourceName,
     policy::output::{Action, MemberKind, Protocol},
@@ -54,6 +54,7 @@ impl Explainer {
         match self.policy.explain(&query) {
             Ok(explanation) => {
                 let mut response = reply(&explanation);
+                response.notes.extend(hosts(&explanation));
                 permit::decide(&self.orchestrator, &query, blocks, &explanation, &mut response);
                 Ok(response)
             }
@@ -127,6 +128,29 @@ fn reply(explanation: &Explanation) -> ExplainResponse {
         notes: explanation.notes.clone(),
         remedies: explanation.remedies.clone(),
     }
+}
+
+/// Hosts and node ports whose policies no agent of ours enforces: what is decided for them may not be so.
+fn hosts(explanation: &Explanation) -> Vec<String> {
+    let sides =
+        [(&explanation.source, &explanation.egress), (&explanation.destination, &explanation.ingress)];
+    let decides = |side: &Side| {
+        side.steps.iter().any(|step| !matches!(step.outcome, Outcome::NoMatch | Outcome::Permitted))
+    };
+    let is_pod = |name: &String| name.starts_with("Pod ");
+    let is_host = |end: &End| {
+        !end.workloads.iter().any(is_pod) && !end.enforced_on.iter().any(|key| span::is_cloud(key))
+    };
+    let hosts =
+        sides.into_iter().filter(|(end, side)| !end.workloads.is_empty() && is_host(end) && decides(side));
+    hosts
+        .map(|(end, _)| {
+            format!(
+                "NOT ENFORCED by Trestle's agents: {} is no Pod, and they enforce policies for Pods only (`trestle policy list` says whose policies failed)",
+                end.workloads.join(", ")
+            )
+        })
+        .collect()
 }
 
 fn end(end: &End) -> ExplainedEnd {
