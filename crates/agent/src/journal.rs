@@ -22,10 +22,7 @@ use std::{
 use prost::Message as _;
 use wire::trestle::v1::{ToNode, to_node};
 
-use crate::{
-    file,
-    held::{Gathered, Held, Taken},
-};
+use crate::held::{Gathered, Held, Taken};
 
 const MAGIC: &str = "trestle node state 1";
 /// No message is nearly as long; a larger number is not a length.
@@ -79,7 +76,7 @@ pub struct Loaded {
 impl Journal {
     /// Opens the journal in a directory and reads the state it holds; an empty one if there is none.
     pub fn open(dir: &Path) -> Result<Loaded, JournalError> {
-        file::create_dir(dir).map_err(|source| JournalError::Directory { path: dir.to_owned(), source })?;
+        files::create_dir(dir).map_err(|source| JournalError::Directory { path: dir.to_owned(), source })?;
         let path = dir.join("state");
         let failed = |source| JournalError::Read { path: path.clone(), source };
         let mut journal = Self {
@@ -167,7 +164,7 @@ impl Journal {
     fn rewrite(&mut self, held: &Held) {
         let Some(messages) = held.messages() else { return };
         let mut length = 0;
-        let replaced = file::replace(&self.path, |file| {
+        let replaced = files::replace(&self.path, |file| {
             let mut out = BufWriter::new(file);
             let header = header();
             out.write_all(header.as_bytes())?;

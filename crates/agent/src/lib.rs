@@ -15,7 +15,6 @@ mod agent;
 mod backoff;
 pub mod endpoints;
 mod feed;
-mod file;
 mod health;
 pub mod held;
 pub mod journal;

@@ -37,7 +37,6 @@ use tokio::{net::UnixListener, sync::watch};
 
 use crate::{
     endpoints::{Attachment, Endpoint, EndpointError, Pod},
-    file,
     services::{Services, ServicesState},
     status::{Connection, StatusView},
     worker::{AttachError, Gone, Handle},
@@ -104,7 +103,7 @@ struct Guard {
 pub fn listen(path: &Path) -> Result<UnixListener, ListenError> {
     let open = || {
         if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
-            file::create_dir(dir)?;
+            files::create_dir(dir)?;
         }
         // Bound under another name and renamed: never a moment in which others may open it, or nobody can.
         let temporary = path.with_added_extension("new");

@@ -10,6 +10,11 @@
 //! ```
 
 mod disk;
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    //! For fuzz targets only.
+    pub use super::disk::{read_registry, write_registry};
+}
 mod thread;
 
 use std::{
@@ -76,7 +81,7 @@ pub struct Worker {
     endpoints: Endpoints,
     registry: PathBuf,
     /// Keeps other agents out of the directory.
-    _lock: std::fs::File,
+    _lock: files::Lock,
     parts: Vec<Box<dyn Part>>,
     outcomes: Vec<Outcome>,
     /// What is held and not yet in force.

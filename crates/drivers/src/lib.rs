@@ -30,7 +30,6 @@ pub mod orchestration;
 pub mod peers;
 pub mod pki;
 pub mod policy;
-pub mod private_file;
 pub mod random;
 pub mod services;
 pub mod span;

@@ -22,7 +22,7 @@ use rcgen::{
 use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::{private_file, random};
+use crate::random;
 
 const CA_YEARS: i64 = 10;
 const SERVER_DAYS: i64 = 90;
@@ -83,7 +83,7 @@ pub struct Pki {
 impl Pki {
     /// Opens the CA in `dir`, or makes one if there is none.
     pub fn open(dir: &Path, now: OffsetDateTime) -> Result<Self, PkiError> {
-        private_file::create_dir(dir).map_err(|err| PkiError::Write { path: dir.to_owned(), err })?;
+        files::create_dir(dir).map_err(|err| PkiError::Write { path: dir.to_owned(), err })?;
         let (pem_path, key_path) = (dir.join("ca.pem"), dir.join("ca.key"));
         match (read_if_present(&pem_path)?, read_if_present(&key_path)?) {
             (Some(pem), Some(key)) => Self::load(dir, pem, &key),
@@ -277,7 +277,7 @@ fn read_if_present(path: &Path) -> Result<Option<String>, PkiError> {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), PkiError> {
-    private_file::write(path, text.as_bytes()).map_err(|err| PkiError::Write { path: path.to_owned(), err })
+    files::write(path, text.as_bytes()).map_err(|err| PkiError::Write { path: path.to_owned(), err })
 }
 
 #[cfg(test)]

@@ -11,7 +11,6 @@ use std::{
 use drivers::{
     Drivers, DriversError, OpenStoreError, blocking, open_store,
     pki::{Pki, PkiError},
-    private_file,
     transport::Transport,
 };
 use jiff::Timestamp;
@@ -85,7 +84,7 @@ impl Controller {
         config.check()?;
         let data_dir = config.data_dir.clone();
         let in_data_dir = |err| StartError::DataDir { path: data_dir.clone(), err };
-        private_file::create_dir(&data_dir).map_err(in_data_dir)?;
+        files::create_dir(&data_dir).map_err(in_data_dir)?;
         // Sockets first: a port that is taken is known before anything is opened.
         let sockets = Sockets {
             http: bind("http", config.listen.http).await?,
@@ -226,8 +225,7 @@ async fn ensure_first_token(front: &Front) -> Result<(), StartError> {
     record.object = first_administrator().to_string();
     record.changes = vec![changes::token(&made.id, None, Some(&made.record))];
     front.audit.conclude(record);
-    private_file::write(&path, made.token.expose().as_bytes())
-        .map_err(|err| StartError::DataDir { path, err })
+    files::write(&path, made.token.expose().as_bytes()).map_err(|err| StartError::DataDir { path, err })
 }
 
 fn first_administrator() -> Subject {

@@ -41,7 +41,7 @@ pub use config::{Config, ConfigError, LimitsConfig, Listen, Page, PageFile};
 pub use controller::{Controller, StartError};
 pub use drivers::{
     CertificateFiles, CloudConfig, DuplicateNode, EtcdConfig, NodesConfig, OpenStoreError, PluginConfig,
-    StorageConfig, StoreKind, pki, private_file,
+    StorageConfig, StoreKind, pki,
     storage::{BackendConfig, CephTarget, EndpointConfig, NbdConfig, PermitConfig},
     transport,
 };

@@ -157,13 +157,14 @@ impl Serving {
             None if self.life.is_stopping() => reasons.push("the controller is stopping".to_owned()),
             None => {}
         }
+        // A store that is slow to be read is slow to say how it is, and whoever asks here waits for a second at most.
         match self.standing() {
             Standing::Loading => reasons.push(self.loading()),
-            Standing::Stale(since) => {
-                reasons.push(self.stale(since));
-                return reasons;
-            }
+            Standing::Stale(since) => reasons.push(self.stale(since)),
             Standing::Serving => {}
+        }
+        if !reasons.is_empty() {
+            return reasons;
         }
         reasons.extend(self.rooms.audit.trouble());
         match self.rooms.store.health().await {

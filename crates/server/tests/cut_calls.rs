@@ -1,5 +1,6 @@
 //! Calls that are cut: their deadline is a few milliseconds, or the caller hangs up. Whatever became of each, in the end
-//! what is listed, what is stored and what the cloud has are the same.
+//! what is listed, what is stored and what is in force are the same: in a cloud in memory, and in
+//! the kernel, as `nft` shows it.
 //!
 //! `TRESTLE_CUT_CALLS` says how many writes are made.
 
@@ -9,6 +10,8 @@ mod harness;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::Ipv4Addr,
+    process::Command,
     sync::Arc,
     time::Duration,
 };
@@ -23,7 +26,7 @@ use tonic::{Code, Request, transport::Server};
 use wire::{
     invisinetspb::{PermitListRule, cloud_plugin_server::CloudPluginServer},
     trestle::v1::{
-        CreateCloudResourceRequest, DeleteRulesRequest, PutRulesRequest, RuleHolder,
+        CreateCloudResourceRequest, DeleteRulesRequest, PutRulesRequest, ResourceRequest, RuleHolder,
         cloud_extension_server::CloudExtensionServer, orchestrator_client::OrchestratorClient,
         rule_holder::Holder,
     },
@@ -56,10 +59,10 @@ async fn plugin() -> (Arc<FakeCloud>, CloudConfig) {
     (cloud, CloudConfig { name, plugin: PluginConfig::Remote { url, ca: None, client: None } })
 }
 
-async fn create(client: &mut OrchestratorClient<Client>, which: u32) {
+async fn create(client: &mut OrchestratorClient<Client>, which: u32, description: &str) {
     let request = CreateCloudResourceRequest {
         name: name(which),
-        description: "west".to_owned(),
+        description: description.to_owned(),
         ..CreateCloudResourceRequest::default()
     };
     for _ in 0..500 {
@@ -142,14 +145,99 @@ async fn listed(client: &mut OrchestratorClient<Client>) -> Rules {
     all
 }
 
-fn in_force(cloud: &FakeCloud) -> Rules {
-    let of = |name: &ResourceName| {
-        let entries = cloud.truth(name).map(|(_, entries)| entries).unwrap_or_default();
-        let targets = |entry: &model::PermitEntry| entry.targets().iter().map(ToString::to_string).collect();
-        entries.iter().map(|entry| (entry.name.to_string(), targets(entry))).collect()
-    };
-    let names = (0..RESOURCES).map(|which| name(which).parse::<ResourceName>().unwrap());
-    names.map(|name| (name.clone(), of(&name))).collect()
+/// Where rules are in force.
+trait InForce {
+    fn rules(&self) -> Rules;
+}
+
+impl InForce for FakeCloud {
+    fn rules(&self) -> Rules {
+        let of = |name: &ResourceName| {
+            let entries = self.truth(name).map(|(_, entries)| entries).unwrap_or_default();
+            let targets =
+                |entry: &model::PermitEntry| entry.targets().iter().map(ToString::to_string).collect();
+            entries.iter().map(|entry| (entry.name.to_string(), targets(entry))).collect()
+        };
+        let names = (0..RESOURCES).map(|which| name(which).parse::<ResourceName>().unwrap());
+        names.map(|name| (name.clone(), of(&name))).collect()
+    }
+}
+
+/// The kernel, as `nft` shows it.
+struct Kernel {
+    /// In the names of all namespaces that were made for this test.
+    mark: String,
+    namespace: String,
+    addresses: BTreeMap<ResourceName, Ipv4Addr>,
+}
+
+impl InForce for Kernel {
+    fn rules(&self) -> Rules {
+        let of = |address: &Ipv4Addr| {
+            let chain = format!("in_r{:08x}", address.to_bits());
+            let arguments =
+                ["netns", "exec", &self.namespace, "nft", "list", "chain", "inet", "trestle", &chain];
+            let output = Command::new("ip").args(arguments).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            let text = String::from_utf8(output.stdout).unwrap();
+            text.lines().filter_map(rule).collect()
+        };
+        self.addresses.iter().map(|(name, address)| (name.clone(), of(address))).collect()
+    }
+}
+
+/// A line such as `@nh,96,32 0x8080e0c tcp dport 80 accept comment "r0 #974320ec41e2d45e"`.
+fn rule(line: &str) -> Option<(String, BTreeSet<String>)> {
+    let (rule, comment) = line.split_once(" accept comment \"")?;
+    let name = comment.split(' ').next().unwrap().to_owned();
+    let address = rule.split_once("@nh,96,32 0x").expect("the address of the peer").1;
+    let address = u32::from_str_radix(address.split(' ').next().unwrap(), 16).unwrap();
+    Some((name, BTreeSet::from([Ipv4Addr::from_bits(address).to_string()])))
+}
+
+impl Kernel {
+    async fn of(fixture: &Fixture) -> Self {
+        let mut client = OrchestratorClient::new(fixture.admin().await);
+        let mut addresses = BTreeMap::new();
+        for which in 0..RESOURCES {
+            addresses.insert(name(which).parse().unwrap(), address(&mut client, which).await);
+        }
+        let mark = cloud_linux::mark(&fixture.dir.path().join("linux")).unwrap();
+        let is_network = |name: &String| name.starts_with("trn");
+        let namespace = namespaces(&mark).into_iter().find(is_network).expect("the network's namespace");
+        Self { mark, namespace, addresses }
+    }
+}
+
+/// Of a resource, when it is made.
+async fn address(client: &mut OrchestratorClient<Client>, which: u32) -> Ipv4Addr {
+    let mut found = String::new();
+    for _ in 0..600 {
+        let request = ResourceRequest { name: name(which), ..ResourceRequest::default() };
+        let info = client.get_resource(request).await.unwrap().into_inner();
+        if let Ok(address) = info.ip.parse() {
+            return address;
+        }
+        found = format!("{info:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("it is not made: {found}");
+}
+
+impl Drop for Kernel {
+    /// After a failure nobody else does.
+    fn drop(&mut self) {
+        for namespace in namespaces(&self.mark) {
+            let _ = Command::new("ip").args(["netns", "delete", &namespace]).status();
+        }
+    }
+}
+
+fn namespaces(mark: &str) -> Vec<String> {
+    let listed = Command::new("ip").args(["netns", "list"]).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let ours = listed.lines().filter(|line| line.contains(mark));
+    ours.filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
 }
 
 fn differences(one: &Rules, other: &Rules) -> Vec<String> {
@@ -164,16 +252,20 @@ fn differences(one: &Rules, other: &Rules) -> Vec<String> {
     found
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_listed_stored_and_in_force_is_the_same() {
-    let writes = std::env::var("TRESTLE_CUT_CALLS").ok().and_then(|text| text.parse().ok()).unwrap_or(WRITES);
-    let (cloud, config) = plugin().await;
-    let with = |controller: &mut Config| controller.clouds = vec![config.clone()];
-    let fixture = Fixture::start_with(with).await;
+/// Starts a controller with a cloud and resources in it.
+async fn start(cloud: CloudConfig, description: &str) -> Fixture {
+    let fixture = Fixture::start_with(|config| config.clouds = vec![cloud]).await;
     let mut client = OrchestratorClient::new(fixture.admin().await);
     for which in 0..RESOURCES {
-        create(&mut client, which).await;
+        create(&mut client, which, description).await;
     }
+    fixture
+}
+
+/// Calls that are cut, and what is the case afterwards. Gives back the controller, started again.
+async fn judge(fixture: Fixture, cloud: CloudConfig, in_force: &impl InForce) -> Fixture {
+    let writes = std::env::var("TRESTLE_CUT_CALLS").ok().and_then(|text| text.parse().ok()).unwrap_or(WRITES);
+    let mut client = OrchestratorClient::new(fixture.admin().await);
     let mut callers = Vec::new();
     for seed in 0..CALLERS {
         let client = OrchestratorClient::new(fixture.admin().await);
@@ -187,8 +279,8 @@ async fn what_is_listed_stored_and_in_force_is_the_same() {
     assert!(told.done > 0 && told.cut > 0, "{told:?}");
     // The work that was asked for comes to its end.
     let mut left = Vec::new();
-    for _ in 0..300 {
-        left = differences(&listed(&mut client).await, &in_force(&cloud));
+    for _ in 0..600 {
+        left = differences(&listed(&mut client).await, &in_force.rules());
         if left.is_empty() {
             break;
         }
@@ -198,15 +290,40 @@ async fn what_is_listed_stored_and_in_force_is_the_same() {
     let known = listed(&mut client).await;
     drop(client);
     // Another one reads afresh what is stored.
-    let fixture = Fixture::start_in(fixture.stop().await, with).await;
-    let mut client = OrchestratorClient::new(fixture.admin().await);
-    let stored = listed(&mut client).await;
+    let fixture = Fixture::start_in(fixture.stop().await, |config| config.clouds = vec![cloud]).await;
+    let stored = listed(&mut OrchestratorClient::new(fixture.admin().await)).await;
     assert_eq!(differences(&known, &stored), [""; 0], "listed and stored differ, after {told:?}");
-    assert_eq!(
-        differences(&stored, &in_force(&cloud)),
-        [""; 0],
-        "stored and in force differ, after {told:?}"
-    );
+    let left = differences(&stored, &in_force.rules());
+    assert_eq!(left, [""; 0], "stored and in force differ, after {told:?}");
     eprintln!("{told:?}");
+    fixture
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_listed_stored_and_in_force_is_the_same() {
+    let (cloud, config) = plugin().await;
+    let fixture = start(config.clone(), "west").await;
+    judge(fixture, config, &*cloud).await.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_listed_stored_and_in_the_kernel_is_the_same() {
+    let plugin = PluginConfig::Linux { uplink: cloud_linux::Uplink::default() };
+    let config = CloudConfig { name: "far".parse().unwrap(), plugin };
+    let fixture = start(config.clone(), r#"{"region":"west"}"#).await;
+    let kernel = Kernel::of(&fixture).await;
+    let fixture = judge(fixture, config, &kernel).await;
+    let mut client = OrchestratorClient::new(fixture.admin().await);
+    for which in 0..RESOURCES {
+        let request = ResourceRequest { name: name(which), ..ResourceRequest::default() };
+        client.delete_resource(request).await.unwrap();
+    }
+    for _ in 0..600 {
+        if namespaces(&kernel.mark).is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(namespaces(&kernel.mark), [""; 0], "what was made is gone with its resources");
     fixture.stop().await;
 }

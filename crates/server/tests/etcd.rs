@@ -5,6 +5,8 @@
 mod harness;
 #[path = "etcd/peers.rs"]
 mod peers;
+#[path = "etcd/slow_start.rs"]
+mod slow_start;
 
 use std::{
     net::TcpListener,
@@ -50,8 +52,12 @@ impl Etcd {
     }
 
     fn kind(&self) -> StoreKind {
+        Self::kind_at(&self.url)
+    }
+
+    fn kind_at(url: &str) -> StoreKind {
         StoreKind::Etcd(EtcdConfig {
-            endpoints: vec![self.url.clone()],
+            endpoints: vec![url.to_owned()],
             prefix: "/trestle/".into(),
             ca: None,
             client: None,

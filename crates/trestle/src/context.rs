@@ -54,10 +54,10 @@ impl ContextFile {
         let path = Self::path()?;
         let failed = || format!("cannot write {}", path.display());
         if let Some(dir) = path.parent() {
-            server::private_file::create_dir(dir).with_context(failed)?;
+            files::create_dir(dir).with_context(failed)?;
         }
         let text = serde_json::to_vec_pretty(self)?;
-        server::private_file::write(&path, &text).with_context(failed)?;
+        files::write(&path, &text).with_context(failed)?;
         Ok(path)
     }
 }

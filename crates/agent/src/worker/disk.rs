@@ -1,33 +1,24 @@
 //! What the worker keeps on disk beside the journal: the local registry, and a lock on the directory.
 
-use std::{
-    fs::{File, OpenOptions},
-    io::{self, Write as _},
-    path::Path,
-};
+use std::{fs::TryLockError, io, path::Path};
 
-use rustix::fs::{FlockOperation, flock};
+use files::Lock;
 use tracing::warn;
 
 use super::LoadError;
 use crate::{
     endpoints::{Endpoint, Endpoints},
-    file,
     journal::JournalError,
 };
 
 /// Keeps other agents out of the directory, for as long as the file is open.
-pub fn lock(dir: &Path) -> Result<File, LoadError> {
+pub fn lock(dir: &Path) -> Result<Lock, LoadError> {
     let path = dir.join("lock");
-    let open = || {
-        file::create_dir(dir)?;
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path)?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(file)
-    };
-    open().map_err(|source: io::Error| match source.kind() {
-        io::ErrorKind::WouldBlock => LoadError::Taken { path: dir.to_owned() },
-        _ => LoadError::Journal(JournalError::Directory { path, source }),
+    files::create_dir(dir).map_err(TryLockError::Error).and_then(|()| Lock::take(&path)).map_err(|err| {
+        match err {
+            TryLockError::WouldBlock => LoadError::Taken { path: dir.to_owned() },
+            TryLockError::Error(source) => LoadError::Journal(JournalError::Directory { path, source }),
+        }
     })
 }
 
@@ -49,5 +40,5 @@ pub fn read_registry(path: &Path) -> io::Result<Endpoints> {
 
 pub fn write_registry(path: &Path, endpoints: &Endpoints) -> io::Result<()> {
     let text = serde_json::to_vec_pretty(&endpoints.iter().collect::<Vec<_>>())?;
-    file::replace(path, |file| file.write_all(&text)).map(drop)
+    files::write(path, &text)
 }

@@ -9,7 +9,7 @@ mod networks;
 mod repair;
 mod resources;
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, fs::TryLockError, path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
 use cloud_api::{At, Attachment, Cloud, CloudError, CloudErrorKind, Listing, PeeringSpec, ResourceSpec};
@@ -49,7 +49,7 @@ pub struct LinuxCloud {
     /// Closed when the supervisor is gone.
     supervised: watch::Receiver<()>,
     /// Keeps other processes away from the same state.
-    _lock: std::fs::File,
+    _lock: files::Lock,
 }
 
 /// What the calls and the supervisor share.
@@ -90,9 +90,12 @@ impl LinuxCloud {
             |err: std::io::Error| CloudError::unavailable(format!("cannot use {}: {err}", dir.display()));
         std::fs::create_dir_all(&dir).map_err(io)?;
         let file = dir.join(format!("{name}.json"));
-        let lock = std::fs::File::create(dir.join(format!("{name}.lock"))).map_err(io)?;
-        lock.try_lock()
-            .map_err(|_| CloudError::conflict(format!("another process uses {}", file.display())))?;
+        let lock = files::Lock::take(&dir.join(format!("{name}.lock"))).map_err(|err| match err {
+            TryLockError::WouldBlock => {
+                CloudError::conflict(format!("another process uses {}", file.display()))
+            }
+            TryLockError::Error(err) => io(err),
+        })?;
         let state = State::read(&file).map_err(io)?;
         let names = Names::new(&dir, name).map_err(io)?;
         let inner = Arc::new(Inner {

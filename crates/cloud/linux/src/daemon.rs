@@ -84,7 +84,7 @@ impl Daemon {
         let Some(known) = pid.and_then(identity) else {
             return Err(CloudError::unavailable(format!("`{}` has ended at once", words.join(" "))));
         };
-        write_private(&self.file, &format!("{} {}\n", known.pid, known.started))
+        files::write(&self.file, format!("{} {}\n", known.pid, known.started).as_bytes())
             .map_err(|err| failed("remember", err))
     }
 
@@ -101,15 +101,6 @@ impl Daemon {
         }
         let _ = fs::remove_file(&self.file);
     }
-}
-
-/// Writes a file that nobody else can read, whole or not at all.
-pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
-    use std::io::Write as _;
-    let new = path.with_extension("new");
-    let mut file = fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&new)?;
-    file.write_all(text.as_bytes())?;
-    fs::rename(&new, path)
 }
 
 /// Who has this number; none if nobody, or only what is left of a process that nobody has waited for.
@@ -134,20 +125,11 @@ mod tests {
         assert!(!daemon.is_running(), "nothing is remembered");
         let pid = i32::try_from(std::process::id()).unwrap();
         let me = identity(pid).unwrap();
-        write_private(&daemon.file, &format!("{pid} {}", me.started)).unwrap();
+        fs::write(&daemon.file, format!("{pid} {}", me.started)).unwrap();
         assert!(daemon.is_running());
-        write_private(&daemon.file, &format!("{pid} {}", me.started + 1)).unwrap();
+        fs::write(&daemon.file, format!("{pid} {}", me.started + 1)).unwrap();
         assert!(!daemon.is_running());
-        write_private(&daemon.file, "nonsense").unwrap();
+        fs::write(&daemon.file, "nonsense").unwrap();
         assert!(!daemon.is_running());
-    }
-
-    #[test]
-    fn what_is_written_is_private() {
-        use std::os::unix::fs::PermissionsExt as _;
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("x");
-        write_private(&path, "secret").unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 }

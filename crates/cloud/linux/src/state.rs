@@ -3,10 +3,8 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
-    io::Write as _,
     net::{IpAddr, Ipv4Addr},
-    os::unix::fs::OpenOptionsExt as _,
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use ipnet::Ipv4Net;
@@ -106,16 +104,7 @@ impl State {
 
     /// On disk when this returns.
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
-        let new: PathBuf = path.with_extension("new");
-        let mut file =
-            fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&new)?;
-        file.write_all(&serde_json::to_vec_pretty(self).map_err(io::Error::other)?)?;
-        file.sync_all()?;
-        fs::rename(&new, path)?;
-        match path.parent() {
-            Some(dir) => fs::File::open(dir)?.sync_all(),
-            None => Ok(()),
-        }
+        files::write(path, &serde_json::to_vec_pretty(self).map_err(io::Error::other)?)
     }
 
     pub(crate) fn network_of(&self, name: &ResourceName) -> Option<NetworkName> {

@@ -22,7 +22,6 @@ use model::Site;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    daemon::write_private,
     names::Names,
     namespace,
     shell::{delete_link, ip_in, veth},
@@ -188,15 +187,14 @@ impl Underlay {
     }
 
     /// Whoever changes the exchange, in whatever process, waits for the others.
-    async fn turn(&self) -> Result<fs::File, CloudError> {
+    async fn turn(&self) -> Result<files::Lock, CloudError> {
         let path = self.dir.join("underlay.lock");
         let io =
             |err: std::io::Error| CloudError::unavailable(format!("cannot use {}: {err}", path.display()));
-        let lock = fs::File::create(&path).map_err(io)?;
         // Waiting in the kernel would hold up a thread that the others may need.
         for _ in 0..3000 {
-            match lock.try_lock() {
-                Ok(()) => return Ok(lock),
+            match files::Lock::take(&path) {
+                Ok(lock) => return Ok(lock),
                 Err(fs::TryLockError::WouldBlock) => tokio::time::sleep(Duration::from_millis(10)).await,
                 Err(fs::TryLockError::Error(err)) => return Err(io(err)),
             }
@@ -217,7 +215,7 @@ impl Underlay {
 
     fn write(&self, book: &Book) -> Result<(), CloudError> {
         let text = serde_json::to_string_pretty(book).expect("names and numbers can be written");
-        write_private(&self.file(), &text)
+        files::write(&self.file(), text.as_bytes())
             .map_err(|err| CloudError::unavailable(format!("cannot write {}: {err}", self.file().display())))
     }
 }

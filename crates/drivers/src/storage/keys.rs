@@ -13,7 +13,7 @@ use storage_provider::{
 };
 use zeroize::Zeroizing;
 
-use crate::{private_file, random};
+use crate::random;
 
 /// Why the keys could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -116,7 +116,7 @@ impl KeysFile {
 
 fn write(path: &Path, keys: &Keys) -> Result<(), KeysError> {
     let text = Zeroizing::new(serde_json::to_vec(keys).expect("keys have no maps with odd keys"));
-    private_file::write(path, &text).map_err(|err| KeysError::Write { path: path.to_owned(), err })
+    files::write(path, &text).map_err(|err| KeysError::Write { path: path.to_owned(), err })
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! why; how long each transaction held the kernel's lock.
 //! Only the table that is named is ever written, and only if it carries our mark.
 
-mod decode;
+pub(crate) mod decode;
 mod encode;
 mod expression;
 mod monitor;

@@ -11,6 +11,8 @@ use std::{
     sync::Arc,
 };
 
+use ::files::Lock;
+
 use super::{
     chain::{self, Head, Link},
     files::{Backwards, KEEP, aged, head_path, log_path, read_head},
@@ -24,7 +26,7 @@ const HEAD_SIZE: usize = 128;
 
 pub struct Log {
     dir: PathBuf,
-    open: Option<Arc<File>>,
+    open: Option<Arc<Lock>>,
     size: u64,
     /// None until the chain's end was read.
     head: Option<Head>,
@@ -50,7 +52,7 @@ impl Log {
     }
 
     /// The file that is written to, and the chain's end in it.
-    pub fn written(&self) -> Option<(Arc<File>, Head)> {
+    pub fn written(&self) -> Option<(Arc<Lock>, Head)> {
         Some((Arc::clone(self.open.as_ref()?), self.head.clone()?))
     }
 
@@ -71,7 +73,7 @@ impl Log {
             text.push('\n');
             head = next;
         }
-        if let Err(err) = (&*file).write_all(text.as_bytes()) {
+        if let Err(err) = (&**file).write_all(text.as_bytes()) {
             // A part of it may be there. To take it back needs no room; if even that fails, the file is looked at anew.
             if file.set_len(self.size).is_err() {
                 (self.open, self.head) = (None, None);
@@ -85,19 +87,19 @@ impl Log {
 
     /// Lets go of a file that somebody deleted, so that the next record makes a new one.
     pub fn check_file(&mut self) {
-        let deleted = |file: &Arc<File>| file.metadata().is_ok_and(|data| data.nlink() == 0);
+        let deleted = |file: &Arc<Lock>| file.metadata().is_ok_and(|data| data.nlink() == 0);
         if self.open.as_ref().is_some_and(deleted) {
             (self.open, self.size) = (None, 0);
         }
     }
 
-    fn ready(&mut self) -> io::Result<(Arc<File>, Head)> {
+    fn ready(&mut self) -> io::Result<(Arc<Lock>, Head)> {
         if let (Some(file), Some(head)) = (&self.open, &self.head) {
             return Ok((Arc::clone(file), head.clone()));
         }
         let options = OpenOptions::new().read(true).append(true).create(true).mode(0o600).clone();
         let file = options.open(self.path())?;
-        file.try_lock().map_err(|err| match err {
+        let file = Lock::of(file).map_err(|err| match err {
             fs::TryLockError::Error(err) => err,
             fs::TryLockError::WouldBlock => {
                 io::Error::new(io::ErrorKind::WouldBlock, "another process writes to it")
@@ -121,7 +123,7 @@ impl Log {
             // Kept aside if there is room; it is no record, and nothing depends on it.
             let mut torn = vec![0; usize::try_from(size - whole).unwrap_or_default()];
             let kept = file.read_exact_at(&mut torn, whole);
-            let _ = kept.and_then(|()| crate::private_file::write(&self.dir.join("audit.torn"), &torn));
+            let _ = kept.and_then(|()| files::write(&self.dir.join("audit.torn"), &torn));
             file.set_len(whole)?;
             self.notes.push(format!("a torn line of {} bytes was cut off", size - whole));
         }

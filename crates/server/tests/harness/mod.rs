@@ -129,19 +129,30 @@ impl Fixture {
         path: &str,
         body: Bytes,
     ) -> (StatusCode, HeaderMap, Bytes) {
-        let stream = tls(&self.ca, addr).await.unwrap();
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
-        tokio::spawn(connection);
-        let mut request = Request::builder().method(method).uri(path).header("host", "localhost");
-        if let Some(token) = token {
-            request = request.header("authorization", format!("Bearer {token}"));
-        }
-        let request = request.header("content-type", "application/json").body(Full::new(body)).unwrap();
-        let response = sender.send_request(request).await.unwrap();
-        let (parts, body) = response.into_parts();
-        (parts.status, parts.headers, body.collect().await.unwrap().to_bytes())
+        call(&self.ca, addr, token, method, path, body).await
     }
+}
+
+/// One REST call over TLS, at whatever listens there.
+pub async fn call(
+    ca: &str,
+    addr: SocketAddr,
+    token: Option<&str>,
+    method: &str,
+    path: &str,
+    body: Bytes,
+) -> (StatusCode, HeaderMap, Bytes) {
+    let stream = tls(ca, addr).await.unwrap();
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let mut request = Request::builder().method(method).uri(path).header("host", "localhost");
+    if let Some(token) = token {
+        request = request.header("authorization", format!("Bearer {token}"));
+    }
+    let request = request.header("content-type", "application/json").body(Full::new(body)).unwrap();
+    let response = sender.send_request(request).await.unwrap();
+    let (parts, body) = response.into_parts();
+    (parts.status, parts.headers, body.collect().await.unwrap().to_bytes())
 }
 
 pub fn config(dir: &Path, adjust: impl FnOnce(&mut Config)) -> Config {

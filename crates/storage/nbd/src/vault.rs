@@ -20,7 +20,7 @@ mod tests;
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
-    fs::File,
+    fs::TryLockError,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -94,7 +94,7 @@ pub struct Vault {
     /// One maker or remover of tenants at a time.
     making: Mutex<()>,
     /// Dropped, and so unlocked, with the vault.
-    _lock: File,
+    _lock: ::files::Lock,
 }
 
 impl fmt::Debug for Vault {
@@ -117,9 +117,10 @@ impl Vault {
             std::fs::create_dir_all(&path).map_err(files("creating", &path))?;
         }
         let path = root.join("lock");
-        let lock = File::create(&path).map_err(files("creating", &path))?;
-        rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| VaultError::InUse { root: root.clone() })?;
+        let lock = ::files::Lock::take(&path).map_err(|err| match err {
+            TryLockError::WouldBlock => VaultError::InUse { root: root.clone() },
+            TryLockError::Error(err) => files("taking", &path)(err),
+        })?;
         let vault = Self { root, reserve, tenants: RwLock::default(), making: Mutex::new(()), _lock: lock };
         for id in vault.ids("consumers")? {
             let tenant = Tenant::open(&vault.root, id)?;

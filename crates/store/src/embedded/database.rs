@@ -6,7 +6,6 @@
 //! Not here: first opening and verification ([`super::open`]), what rows mean ([`super::tables`]).
 
 use std::{
-    fs::File,
     io,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
@@ -15,6 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use files::Lock;
 use parking_lot::RwLock;
 use redb::{Database, DatabaseError, ReadTransaction, ReadableDatabase as _, WriteTransaction};
 use thiserror::Error;
@@ -40,7 +40,7 @@ struct Slot {
     database: Option<Database>,
     closed: bool,
     /// Held for as long as the store is open; see `open::lock`.
-    directory_lock: Option<File>,
+    directory_lock: Option<Lock>,
 }
 
 /// Why the engine could not do something. Cheap to clone: one failure answers many waiters.
@@ -114,7 +114,7 @@ impl EngineError {
 }
 
 impl Db {
-    pub(super) fn new(path: PathBuf, open: OpenFile, database: Database, directory_lock: File) -> Self {
+    pub(super) fn new(path: PathBuf, open: OpenFile, database: Database, directory_lock: Lock) -> Self {
         let slot = Slot {
             generation: 0,
             database: Some(database),

@@ -14,6 +14,7 @@ use std::{
     },
 };
 
+use files::Lock;
 use redb::{Builder, Database, ReadableDatabase as _, ReadableTableMetadata as _};
 use thiserror::Error;
 
@@ -70,17 +71,13 @@ pub(super) fn io_error(path: &Path) -> impl FnOnce(io::Error) -> OpenError {
 
 /// Makes the directory if need be and takes it for this process. The lock is a file of its own because the
 /// database file is replaced by a restore.
-pub(super) fn lock(dir: &Path) -> Result<File, OpenError> {
+pub(super) fn lock(dir: &Path) -> Result<Lock, OpenError> {
     fs::create_dir_all(dir).map_err(io_error(dir))?;
     let path = dir.join(LOCK_FILE);
-    let mut options = File::options();
-    let file =
-        options.create(true).truncate(false).read(true).write(true).open(&path).map_err(io_error(&path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(OpenError::InUse { dir: dir.to_owned() }),
-        Err(TryLockError::Error(source)) => Err(OpenError::Io { path, source }),
-    }
+    Lock::take(&path).map_err(|err| match err {
+        TryLockError::WouldBlock => OpenError::InUse { dir: dir.to_owned() },
+        TryLockError::Error(source) => OpenError::Io { path, source },
+    })
 }
 
 /// Writes the newest acknowledged revision into the lock file. It is not synced: after a crash of the process it is
@@ -126,7 +123,7 @@ pub(super) fn open(dir: &Path, cache_bytes: usize, verify: bool) -> Result<(Db, 
 pub(super) fn open_with(
     path: &Path,
     opener: OpenFile,
-    lock: File,
+    lock: Lock,
     verify: bool,
     repaired: &AtomicBool,
 ) -> Result<(Db, State), OpenError> {

@@ -106,7 +106,7 @@ pub async fn cert(command: CertCommand, output: Format, connection: Connection) 
             let place = |extension: &str| out.with_added_extension(extension);
             let failed = |path: &PathBuf| format!("cannot write {}", path.display());
             let key = place("key");
-            server::private_file::write(&key, reply.key_pem.as_bytes()).with_context(|| failed(&key))?;
+            files::write(&key, reply.key_pem.as_bytes()).with_context(|| failed(&key))?;
             for (path, pem) in [(place("pem"), reply.certificate_pem), (place("ca.pem"), reply.ca_pem)] {
                 fs::write(&path, pem).with_context(|| failed(&path))?;
             }

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use model::Role;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::json;
-use server::{Config, Controller, Listen, PageFile, StorageConfig, private_file};
+use server::{Config, Controller, Listen, PageFile, StorageConfig};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
@@ -147,7 +147,7 @@ fn write_kubeconfig(controller: &Controller, scheme: &str, ca: Option<&Path>) ->
         "contexts": [{ "name": "trestle", "context": { "cluster": "trestle", "user": "admin" } }],
         "current-context": "trestle",
     });
-    private_file::write(&path, format!("{text:#}\n").as_bytes())
+    files::write(&path, format!("{text:#}\n").as_bytes())
         .with_context(|| format!("cannot write {}", path.display()))?;
     Ok(path.display().to_string())
 }

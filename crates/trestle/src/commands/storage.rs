@@ -218,7 +218,7 @@ async fn onboard(
     output: Format,
 ) -> anyhow::Result<()> {
     let reply = provider.on_board_consumer(request).await?.into_inner();
-    server::private_file::create_dir(out).with_context(|| format!("cannot make {}", out.display()))?;
+    files::create_dir(out).with_context(|| format!("cannot make {}", out.display()))?;
     // First of all: without the id the grant could neither be used nor given back.
     write(out, "consumer-id", &reply.storage_consumer_uuid)?;
     let details = connection_details(&mut provider, reply.storage_consumer_uuid).await?;
@@ -264,6 +264,5 @@ fn sealed_id(dir: &Path) -> anyhow::Result<String> {
 
 fn write(dir: &Path, name: &str, text: &str) -> anyhow::Result<()> {
     let path = dir.join(name);
-    server::private_file::write(&path, text.as_bytes())
-        .with_context(|| format!("cannot write {}", path.display()))
+    files::write(&path, text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
 }

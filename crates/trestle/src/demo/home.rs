@@ -12,7 +12,6 @@ use std::{
 use anyhow::{Context as _, bail};
 use cloud_linux::namespace;
 use model::Segment;
-use server::private_file;
 
 use crate::context::ContextFile;
 
@@ -25,7 +24,7 @@ pub struct Home {
     dir: PathBuf,
     mark: String,
     clouds: Vec<Segment>,
-    _lock: fs::File,
+    _lock: files::Lock,
 }
 
 impl Home {
@@ -40,19 +39,20 @@ impl Home {
                 dir.display()
             );
         }
-        private_file::create_dir(&dir).with_context(failed)?;
-        let lock = fs::File::create(&flag).with_context(failed)?;
-        if lock.try_lock().is_err() {
-            bail!("a demonstration runs in {} already", dir.display());
-        }
+        files::create_dir(&dir).with_context(failed)?;
+        let lock = match files::Lock::take(&flag) {
+            Ok(lock) => lock,
+            Err(fs::TryLockError::WouldBlock) => bail!("a demonstration runs in {} already", dir.display()),
+            Err(fs::TryLockError::Error(err)) => return Err(err).with_context(failed),
+        };
         let linux = dir.join("linux");
-        private_file::create_dir(&linux).with_context(failed)?;
+        files::create_dir(&linux).with_context(failed)?;
         let mark = cloud_linux::mark(&linux).with_context(failed)?;
         let home = Self { dir, mark, clouds, _lock: lock };
         let is_old = there.iter().any(|path| path.file_name().is_some_and(|name| name != FLAG));
         if is_old {
             home.clear().await?;
-            private_file::create_dir(&linux).with_context(|| format!("cannot make {}", linux.display()))?;
+            files::create_dir(&linux).with_context(|| format!("cannot make {}", linux.display()))?;
         }
         home.remember_context()?;
         Ok((home, is_old))
@@ -99,7 +99,7 @@ impl Home {
 
     fn remember_context(&self) -> anyhow::Result<()> {
         match fs::read(ContextFile::path()?) {
-            Ok(text) => Ok(private_file::write(&self.dir.join(CONTEXT), &text)?),
+            Ok(text) => Ok(files::write(&self.dir.join(CONTEXT), &text)?),
             Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(err) => Err(err).context("cannot read the context of the command line"),
         }
@@ -117,7 +117,7 @@ impl Home {
             return Ok(());
         }
         match fs::read(self.dir.join(CONTEXT)) {
-            Ok(text) => private_file::write(&path, &text),
+            Ok(text) => files::write(&path, &text),
             Err(_) => fs::remove_file(&path),
         }
         .with_context(|| format!("cannot restore {}", path.display()))

@@ -154,7 +154,7 @@ impl Stage<'_> {
             sleep(PAUSE).await;
         };
         match into {
-            Some(name) => server::private_file::write(&self.home.dir().join(name), text.as_bytes())?,
+            Some(name) => files::write(&self.home.dir().join(name), text.as_bytes())?,
             None => tell::output(&text, lines)?,
         }
         match self.simulated {

@@ -21,13 +21,7 @@ use super::{
     charon::{BIRD, find},
     tunnel::Tunnel,
 };
-use crate::{
-    cloud::Inner,
-    daemon::{Daemon, write_private},
-    namespace,
-    state::State,
-    underlay::SPACE,
-};
+use crate::{cloud::Inner, daemon::Daemon, namespace, state::State, underlay::SPACE};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -128,7 +122,7 @@ impl Inner {
         if daemon.is_running() && is_same {
             return Ok(());
         }
-        write_private(&conf, &text)
+        files::write(&conf, text.as_bytes())
             .map_err(|err| CloudError::unavailable(format!("cannot write {}: {err}", conf.display())))?;
         if daemon.is_running() {
             return ask(&dir, "configure").await.map(drop);

@@ -16,7 +16,7 @@ use tracing::{debug, info};
 use super::charon::{self, CHARON, Charon, Esp, Security, Told};
 use crate::{
     cloud::Inner,
-    daemon::{Daemon, write_private},
+    daemon::Daemon,
     names::{hex, inside, outer},
     namespace,
     shell::{delete_link, ip_in, run, veth},
@@ -118,7 +118,7 @@ impl Inner {
             namespace::stop_all(&outside).await;
             self.make_outside(tunnel, &outside).await?;
             self.start_charon(tunnel, &outside, &dir, &daemon).await?;
-            write_private(&whole, "").map_err(|err| {
+            files::write(&whole, b"").map_err(|err| {
                 CloudError::unavailable(format!("cannot write to {}: {err}", dir.display()))
             })?;
         }
@@ -183,10 +183,10 @@ impl Inner {
         }
         let io =
             |err: std::io::Error| CloudError::unavailable(format!("cannot write {}: {err}", dir.display()));
-        write_private(&dir.join("esp"), if esp == Esp::Kernel { "kernel" } else { "userspace" })
+        files::write(&dir.join("esp"), if esp == Esp::Kernel { b"kernel".as_slice() } else { b"userspace" })
             .map_err(io)?;
         let conf = dir.join("strongswan.conf");
-        write_private(&conf, &charon::settings(esp, dir)).map_err(io)?;
+        files::write(&conf, charon::settings(esp, dir).as_bytes()).map_err(io)?;
         let _ = fs::remove_file(dir.join("vici"));
         let program =
             charon::find(CHARON).ok_or_else(|| CloudError::unavailable("charon-systemd is gone"))?;
@@ -301,7 +301,7 @@ impl Inner {
             }
             (true, _) => {
                 let text = format!("{} {}", tunnel.digest(), security.newest);
-                write_private(&dir.join("key"), &text).map_err(|err| {
+                files::write(&dir.join("key"), text.as_bytes()).map_err(|err| {
                     CloudError::unavailable(format!("cannot write to {}: {err}", dir.display()))
                 })
             }

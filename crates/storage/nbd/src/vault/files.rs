@@ -2,9 +2,8 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File, OpenOptions},
-    io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
+    fs::{self, File},
+    io,
     path::{Path, PathBuf},
     time::SystemTime,
 };
@@ -57,16 +56,7 @@ impl Record {
     pub(super) fn write(&self, root: &Path, consumer: ConsumerId) -> Result<(), VaultError> {
         let path = Self::path(root, consumer);
         let json = serde_json::to_vec_pretty(self).expect("a record always serialises");
-        let written = || -> io::Result<()> {
-            let fresh = path.with_extension("new");
-            let mut file =
-                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-            file.write_all(&json)?;
-            file.sync_all()?;
-            fs::rename(&fresh, &path)?;
-            sync_dir(&root.join("consumers"))
-        };
-        written().map_err(files("writing", &path))
+        ::files::write(&path, &json).map_err(files("writing", &path))
     }
 
     pub(super) fn remove(root: &Path, consumer: ConsumerId) -> Result<(), VaultError> {
