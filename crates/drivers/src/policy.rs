@@ -29,7 +29,7 @@ use model::policy::{Object, ObjectId, output::Update};
 use parking_lot::Mutex;
 use policy::{
     Engine, Event as EngineEvent, View,
-    explain::{ExplainError, Explanation, Query, Workload},
+    survey::{Party, Survey, Workload},
 };
 use store::{
     Revision,
@@ -166,8 +166,9 @@ impl Policy {
         self.engine.lock().view_of_node(key)
     }
 
-    pub fn explain(&self, query: &Query) -> Result<Explanation, ExplainError> {
-        self.engine.lock().explain(query)
+    /// Takes what is needed to answer who reaches whom among these ends. Changes wait meanwhile, but not for the answer.
+    pub fn survey(&self, parties: &[Party]) -> Survey {
+        self.ask(|engine| engine.survey(parties))
     }
 
     /// Asks the engine something it has no word for here. Short: changes wait meanwhile.

@@ -26,7 +26,7 @@
 //! in which the result of one map is the key of another, and registers do not outlive a rule. Bits of the mark that
 //! others need are put back from the jump stack: each has a chain that calls the next one and then sets its bit.
 
-use model::policy::output::Direction;
+use model::{policy::output::Direction, protocol};
 use node_nft::{
     Chain, ChainKind, Cmp, Element, Elements, Expr, Family, FieldType, Hook, Key, MetaKey, PayloadBase,
     Policy, Reg, Reject, Rule, SetSchema, Table, Verdict,
@@ -271,7 +271,7 @@ pub(crate) fn neighbours(chain: Chain) -> Chain {
     let kinds = |low: u8, high: u8| {
         Rule::new("neighbour discovery")
             .l4proto(Reg(0))
-            .is(Reg(0), &[58])
+            .is(Reg(0), &[protocol::ICMPV6])
             .payload(PayloadBase::Transport, 0, 1, Reg(0))
             .expr(Expr::Range { inverted: false, from: Reg(0), low: vec![low], high: vec![high] })
             .accept()
