@@ -11,7 +11,7 @@ ONLY ?= store tags objects policy watch transport nft services orchestrator clou
 # make up CLOUDS=sim plays in simulated public clouds.
 CLOUDS ?= linux
 
-.PHONY: up build page openapi pictures test check bench oracle lab lab-clouds live-aws live-azure live-gcp live-ibm dist deny clean
+.PHONY: up build page openapi pictures test check bench oracle fuzz lab lab-clouds live-aws live-azure live-gcp live-ibm dist deny clean
 
 up: build ## Play the demonstration, with real packets if this is root; CLOUDS=sim plays in simulated public clouds. Ctrl-C takes everything away
 	@if [ "$$(id -u)" = 0 ] && [ "$(CLOUDS)" = linux ]; then scripts/test-deps scripts/demo.packages || echo "The demonstration says what it has to leave out."; fi
@@ -42,6 +42,10 @@ check: ## Format and lints, of what has changed since they last passed: the loop
 bench: ## One JSON line per figure: make bench ONLY="store tags"
 	scripts/test-deps
 	@for family in $(ONLY); do $(CARGO) bench --quiet --locked -p benches --bench $$family || exit 1; done
+
+SECONDS ?= 60
+fuzz: ## Bytes that others made, coverage-guided, each target for a while: make fuzz SECONDS=600
+	scripts/fuzz $(SECONDS)
 
 oracle: ## A million random policy changes, the engine held against two computations from scratch: make oracle SEED=7
 	POLICY_SEED=$(SEED) $(CARGO) test --release --locked -p policy --test oracle -- --ignored --nocapture
