@@ -23,6 +23,8 @@ use tokio::process::Command;
 const HOSTILE: usize = 10_000;
 /// How long calls are measured, idle and under attack.
 const MEASURED: Duration = Duration::from_secs(20);
+/// How often somebody asks for health, who does not say who it is.
+const PROBE: Duration = Duration::from_millis(500);
 /// Time for the hostile ones to come.
 const COMING: Duration = Duration::from_secs(15);
 /// Says in the environment what this process is.
@@ -74,8 +76,13 @@ async fn calls(bench: &str, administrator: &mut Administrator) -> Outcome<()> {
     let mut taken = [Vec::new(), Vec::new(), Vec::new()];
     let mut failed = 0;
     let started = Instant::now();
+    let mut asked = started;
     while started.elapsed() < MEASURED {
-        for (kind, times) in taken.iter_mut().enumerate() {
+        let probes = asked.elapsed() >= PROBE;
+        if probes {
+            asked = Instant::now();
+        }
+        for (kind, times) in taken.iter_mut().enumerate().take(if probes { 3 } else { 2 }) {
             let begun = Instant::now();
             let answered = match kind {
                 0 => administrator.call().await,

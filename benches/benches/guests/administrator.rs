@@ -79,6 +79,7 @@ impl Administrator {
     async fn get(&self, path: &str) -> Outcome<String> {
         let reply = async {
             let stream = TcpStream::connect(self.http).await?;
+            stream.set_nodelay(true)?;
             let mut stream = self.tls.connect(ServerName::try_from("localhost")?, stream).await?;
             let token = &self.token;
             let request = format!(

@@ -4,7 +4,8 @@
 //! Every connection begins as a stranger's and is one until a call on it has proven who makes it. There are so many in all
 //! and so many from one address. When these are taken, somebody goes who had time enough and did not use it: the oldest
 //! one from the address that has the most. Whoever crowds a listener so loses connections to whoever does not, and a crowd
-//! that only comes all at once is served in the order of its coming.
+//! that only comes all at once is served in the order of its coming. A stranger that leaves, or is cut for what it did, keeps its
+//! place until its time is over: so there are only so many handshakes a second, however fast strangers come and go.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -25,9 +26,11 @@ use crate::places::block;
 /// Time to shake hands and say who one is before others may have the room. Long enough for a crowd of nodes behind one address,
 /// on a machine that is busy with all their handshakes: whoever is cut in the middle of one comes again, and costs another.
 const GRACE: Duration = Duration::from_secs(5);
+/// How often those are forgotten who are gone.
+const FORGET: Duration = Duration::from_millis(100);
 /// Calls a stranger may make at once on one connection, and per second after that.
-const CALLS: f64 = 256.0;
-const CALLS_PER_SECOND: f64 = 64.0;
+const CALLS: f64 = 32.0;
+const CALLS_PER_SECOND: f64 = 16.0;
 /// Questions for health at once on one connection: they need no place, and are not to be had without end either.
 const QUESTIONS: usize = 8;
 
@@ -45,11 +48,14 @@ struct Strangers {
     all: usize,
     /// How many have come.
     come: u64,
+    /// When those who are gone, and whose time is over, were last forgotten.
+    forgotten: Option<Instant>,
 }
 
 struct Stranger {
     since: Instant,
     cut: CancellationToken,
+    is_gone: bool,
 }
 
 /// What is done with a newcomer.
@@ -70,6 +76,7 @@ impl Crowd {
     pub fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Guest> {
         let (address, now) = (block(address), Instant::now());
         let mut strangers = self.strangers.lock();
+        strangers.forget(now);
         match self.judge(&strangers, address, now) {
             Verdict::Enter => {}
             Verdict::Displace(address, number) => {
@@ -82,7 +89,7 @@ impl Crowd {
         strangers.come += 1;
         strangers.all += 1;
         let (number, cut) = (strangers.come, CancellationToken::new());
-        let stranger = Stranger { since: now, cut: cut.clone() };
+        let stranger = Stranger { since: now, cut: cut.clone(), is_gone: false };
         strangers.of.entry(address).or_default().insert(number, stranger);
         drop(strangers);
         Some(Guest {
@@ -106,7 +113,8 @@ impl Crowd {
             let Some(from) = strangers.of.keys().max_by_key(|address| count(address)) else {
                 return Verdict::Refuse;
             };
-            (*from, count(from) > own + 1)
+            // Addresses that have about as many do not push each other out: each handshake costs more than a refusal.
+            (*from, count(from) > 2 * own + 1)
         } else {
             return Verdict::Enter;
         };
@@ -121,6 +129,28 @@ impl Crowd {
 }
 
 impl Strangers {
+    /// Forgets those who are gone and whose time is over, now and then.
+    fn forget(&mut self, now: Instant) {
+        if self.forgotten.is_some_and(|last| now.duration_since(last) < FORGET) {
+            return;
+        }
+        self.forgotten = Some(now);
+        let mut left = 0;
+        self.of.retain(|_, strangers| {
+            strangers.retain(|_, stranger| !stranger.is_gone || now.duration_since(stranger.since) < GRACE);
+            left += strangers.len();
+            !strangers.is_empty()
+        });
+        self.all = left;
+    }
+
+    /// One has left.
+    fn leave(&mut self, address: IpAddr, number: u64) {
+        if let Some(stranger) = self.of.get_mut(&address).and_then(|of| of.get_mut(&number)) {
+            stranger.is_gone = true;
+        }
+    }
+
     fn remove(&mut self, address: IpAddr, number: u64) -> Option<Stranger> {
         let of = self.of.get_mut(&address)?;
         let removed = of.remove(&number);
@@ -206,7 +236,7 @@ impl std::fmt::Debug for Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        self.crowd.strangers.lock().remove(self.address, self.number);
+        self.crowd.strangers.lock().leave(self.address, self.number);
     }
 }
 
@@ -236,8 +266,12 @@ mod tests {
         second.is_known();
         let fourth = crowd.enter(address(1)).unwrap();
         assert!(!is_cut(&second) && !is_cut(&third));
+        // Those who leave are forgotten when their time is over.
         drop((first, second, third, fourth, other));
-        assert!(crowd.strangers.lock().of.is_empty() && crowd.strangers.lock().all == 0);
+        tokio::time::advance(GRACE).await;
+        drop(crowd.enter(address(9)));
+        let strangers = crowd.strangers.lock();
+        assert_eq!((strangers.of.len(), strangers.all), (1, 1));
     }
 
     #[tokio::test(start_paused = true)]
@@ -252,6 +286,21 @@ mod tests {
         tokio::time::advance(GRACE).await;
         let late = crowd.enter(address(4)).unwrap();
         assert!(is_cut(&hogs[2]) && !is_cut(&quiet) && !is_cut(&another) && !is_cut(&late));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_comes_and_goes_has_no_more_places_than_whoever_stays() {
+        let crowd = Crowd::new(10, 2);
+        for _ in 0..2 {
+            drop(crowd.enter(address(1)).unwrap());
+        }
+        assert!(crowd.enter(address(1)).is_none());
+        tokio::time::advance(GRACE).await;
+        // Who is known has used none up.
+        for _ in 0..10 {
+            crowd.enter(address(1)).unwrap().is_known();
+        }
+        assert!(crowd.enter(address(1)).is_some());
     }
 
     #[tokio::test]
@@ -271,12 +320,12 @@ mod tests {
         let known = crowd.enter(address(1)).unwrap();
         known.is_known();
         for _ in 0..1000 {
-            tokio::time::advance(Duration::from_millis(20)).await;
+            tokio::time::advance(Duration::from_millis(70)).await;
             patient.called();
             known.called();
         }
         assert!(!is_cut(&patient) && !is_cut(&known));
-        for _ in 0..300 {
+        for _ in 0..40 {
             patient.called();
         }
         assert!(is_cut(&patient));

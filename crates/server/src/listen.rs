@@ -20,6 +20,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
+    task::{unconstrained, yield_now},
     time::timeout,
 };
 use tokio_rustls::TlsAcceptor;
@@ -49,6 +50,8 @@ const STREAM_WINDOW: u32 = 128 << 10;
 const CONNECTION_WINDOW: u32 = 256 << 10;
 /// A peer that takes nothing of what it is sent is given up after this.
 const UNREAD: Duration = Duration::from_secs(40);
+/// Connections accepted before others have a turn on this thread.
+const TURN: u32 = 512;
 /// Pause after `accept` fails, which happens when file descriptors run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Time connections get to finish at shutdown.
@@ -72,7 +75,13 @@ impl Listener {
     /// Serves until `stop`, then drains.
     pub async fn serve(self, stop: CancellationToken) {
         let (graceful, open) = (GracefulShutdown::new(), Open::default());
-        while let Some(accepted) = stop.run_until_cancelled(self.socket.accept()).await {
+        // Not in turn with the thousands who were let in: who waits too long to be accepted is dropped by the kernel.
+        let mut turn = 0_u32;
+        while let Some(accepted) = stop.run_until_cancelled(unconstrained(self.socket.accept())).await {
+            turn = turn.wrapping_add(1);
+            if turn.is_multiple_of(TURN) {
+                yield_now().await;
+            }
             match accepted {
                 Ok((stream, addr)) => self.start(stream, addr, &graceful, &open),
                 Err(err) => {

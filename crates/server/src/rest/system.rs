@@ -1,6 +1,6 @@
 //! The controller itself: health, metrics, audit and the document.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use axum::{
     Json,
@@ -8,12 +8,13 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
+use bytes::Bytes;
 use drivers::{blocking, storage::Storage, tags::Tags};
 use serde::{Deserialize, Serialize};
 use store::Store;
 use tonic::Code;
 use transport::Hub;
-use utoipa::{IntoParams, ToSchema, openapi::OpenApi};
+use utoipa::{IntoParams, ToSchema};
 
 use super::body::Query;
 use crate::{
@@ -132,6 +133,10 @@ pub(super) async fn audit(
 
 /// This document.
 #[utoipa::path(get, path = "/openapi.json", tag = "system", security(()), responses((status = 200)))]
-pub(super) async fn openapi() -> Json<OpenApi> {
-    Json(super::openapi())
+pub(super) async fn openapi() -> impl IntoResponse {
+    // Made once: anyone may ask for it, as often as they like.
+    static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| {
+        serde_json::to_vec(&super::openapi()).expect("the document has no maps with odd keys").into()
+    });
+    ([(header::CONTENT_TYPE, "application/json")], DOCUMENT.clone())
 }
