@@ -29,8 +29,8 @@ const GRACE: Duration = Duration::from_secs(5);
 /// How often those are forgotten who are gone.
 const FORGET: Duration = Duration::from_millis(100);
 /// Calls a stranger may make at once on one connection, and per second after that.
-const CALLS: f64 = 32.0;
-const CALLS_PER_SECOND: f64 = 16.0;
+const CALLS: f64 = 128.0;
+const CALLS_PER_SECOND: f64 = 64.0;
 /// Questions for health at once on one connection: they need no place, and are not to be had without end either.
 const QUESTIONS: usize = 8;
 
@@ -325,7 +325,7 @@ mod tests {
             known.called();
         }
         assert!(!is_cut(&patient) && !is_cut(&known));
-        for _ in 0..40 {
+        for _ in 0..=128 {
             patient.called();
         }
         assert!(is_cut(&patient));
