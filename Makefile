@@ -6,12 +6,12 @@ SEED ?= 1000
 # The seed of what long tests make up; they say it.
 FRESH := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 # make bench ONLY=store runs one family.
-ONLY ?= store tags policy watch transport nft services orchestrator clouds storage guests
+ONLY ?= store tags objects policy watch transport nft services orchestrator clouds storage guests
 
 # make up CLOUDS=sim plays in simulated public clouds.
 CLOUDS ?= linux
 
-.PHONY: up build page openapi pictures test check bench oracle lab lab-clouds live-aws live-azure live-gcp live-ibm dist deny clean
+.PHONY: up build page openapi pictures test check bench oracle fuzz lab lab-clouds live-aws live-azure live-gcp live-ibm dist deny clean
 
 up: build ## Play the demonstration, with real packets if this is root; CLOUDS=sim plays in simulated public clouds. Ctrl-C takes everything away
 	@if [ "$$(id -u)" = 0 ] && [ "$(CLOUDS)" = linux ]; then scripts/test-deps scripts/demo.packages || echo "The demonstration says what it has to leave out."; fi
@@ -43,6 +43,10 @@ bench: ## One JSON line per figure: make bench ONLY="store tags"
 	scripts/test-deps
 	@for family in $(ONLY); do $(CARGO) bench --quiet --locked -p benches --bench $$family || exit 1; done
 
+SECONDS ?= 60
+fuzz: ## Bytes that others made, coverage-guided, each target for a while: make fuzz SECONDS=600
+	scripts/fuzz $(SECONDS)
+
 oracle: ## A million random policy changes, the engine held against two computations from scratch: make oracle SEED=7
 	POLICY_SEED=$(SEED) $(CARGO) test --release --locked -p policy --test oracle -- --ignored --nocapture
 
@@ -58,7 +62,7 @@ lab: ## Long tests: crashes, large graphs, a million policy changes, 10,000 watc
 	TRESTLE_CUT_CALLS=3000 $(CARGO) test --release --locked -p server --test cut_calls -- --nocapture
 	labs/antrea-client/run.sh
 	TRESTLE_CHURN_SEED=$(FRESH) TRESTLE_CHURN_AGENTS=1000 TRESTLE_CHURN_SECONDS=600 $(CARGO) test --release --locked -p agent --test controller churn -- --nocapture
-	TRESTLE_LAB_SEED=$(FRESH) TRESTLE_LAB_ROUNDS=100 $(CARGO) test --release --locked -p trestle --test agent_lab -- --nocapture --test-threads 1
+	TRESTLE_LAB_FAULTS=all TRESTLE_LAB_SEED=$(FRESH) TRESTLE_LAB_ROUNDS=100 $(CARGO) test --release --locked -p trestle --test agent_lab -- --nocapture --test-threads 1
 	TRESTLE_CHAOS_SEED=$(FRESH) TRESTLE_CHAOS_AGENTS=200 TRESTLE_CHAOS_SECONDS=600 $(CARGO) test --release --locked -p trestle --test chaos -- --nocapture --test-threads 1
 	labs/go/run.sh
 	labs/go-plugin/run.sh

@@ -35,6 +35,7 @@ fn main() {
     pools();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(calls::per_operation());
+    runtime.block_on(linux::check());
     runtime.block_on(linux::first_link());
 }
 

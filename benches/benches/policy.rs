@@ -1,4 +1,5 @@
-//! The policy engine at full scale: the six published scenarios, one change in a large group, churn, explain.
+//! The policy engine at full scale: the six published scenarios, one change in a large group, churn,
+//! explain, who reaches whom.
 //!
 //! Each scenario runs in a process of its own, because the peak of one would hide that of the next. The input exists
 //! before the clock starts and stays until it stops: seconds and memory are ours. The clock stops when the last frame is
@@ -19,12 +20,13 @@ use std::{
 
 use benches::report;
 use model::policy::{
-    Object,
+    Object, ObjectId,
     output::{MemberKind, Protocol, Update},
 };
 use policy::{
     Engine, Event,
     explain::{Endpoint, Query},
+    survey::Party,
 };
 use watch::{Cache, Encoding, Resource, Start, View};
 
@@ -58,6 +60,7 @@ fn main() {
         [case] if case == "p1.watch" => through_the_cache(),
         [case] if case == "churn" => churn(),
         [case] if case == "explain" => explain(),
+        [case] if case == "reach" => reach(),
         [case] => scenario(case),
         _ => {
             let names = SCENARIOS.iter().map(|(name, _)| *name);
@@ -65,7 +68,7 @@ fn main() {
                 run_alone(case, false);
                 run_alone(case, true);
             }
-            ["change", "churn", "explain"].into_iter().for_each(|case| run_alone(case, false));
+            ["change", "churn", "explain", "reach"].into_iter().for_each(|case| run_alone(case, false));
         }
     }
 }
@@ -267,7 +270,7 @@ fn explain() {
             let query = Query {
                 source: endpoint(questions * 7),
                 destination: endpoint(questions * 7 + questions % 4),
-                protocol: Protocol::Tcp,
+                protocol: Some(Protocol::Tcp),
                 port: Some(80),
                 source_port: None,
                 icmp: None,
@@ -278,6 +281,32 @@ fn explain() {
         }
         figure(name, "per_s", questions as f64 / started.elapsed().as_secs_f64(), "1/s");
     }
+}
+
+/// Every pair of 10,000 Pods of one namespace that all differ: each has a policy of its own, on both ways. `hold_seconds`
+/// is how long the engine is read; the rest is worked out beside it.
+fn reach() {
+    let objects = scenarios::policy_per_pod();
+    let mut engine = Engine::new();
+    objects.iter().for_each(|object| engine.handle_event(Event::Apply(object)));
+    drain(&mut engine);
+    let pods = objects.iter().filter(|object| matches!(object, Object::Pod(_))).map(Object::id);
+    let party = |id: ObjectId| Party {
+        endpoint: Endpoint::Workload { kind: MemberKind::Pod, namespace: id.namespace, name: id.name },
+        resource: None,
+    };
+    let parties: Vec<Party> = pods.map(party).collect();
+    let all: Vec<usize> = (0..parties.len()).collect();
+    reset_peak();
+    let before = resident("VmHWM:");
+    let started = Instant::now();
+    let survey = engine.survey(&parties);
+    let held = started.elapsed();
+    let tallies = survey.count(&[&all], &[&all]).expect("they are few enough");
+    figure("reach", "seconds", started.elapsed().as_secs_f64(), "s");
+    figure("reach", "hold_seconds", held.as_secs_f64(), "s");
+    figure("reach", "pairs", tallies[0][0].iter().map(|(_, pairs)| *pairs as f64).sum(), "count");
+    figure("reach", "peak", (resident("VmHWM:") - before) / 1024.0, "MiB");
 }
 
 fn resident(field: &str) -> f64 {

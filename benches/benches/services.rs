@@ -10,6 +10,8 @@ mod agent_alone;
 mod ipvs;
 #[path = "services/peer.rs"]
 mod peer;
+#[path = "services/sticky.rs"]
+mod sticky;
 
 use benches::report;
 use std::{
@@ -47,11 +49,16 @@ fn run() -> io::Result<()> {
     if std::env::args().any(|arg| arg == agent_alone::WORD) {
         return agent_alone::run();
     }
+    // `cargo bench --bench services -- sticky`: that alone.
+    if std::env::args().any(|arg| arg == "sticky") {
+        return sticky::measure();
+    }
     // `cargo bench --bench services -- ipvs`: that alone.
     if !std::env::args().any(|arg| arg == "ipvs") {
         load("services.cold", 2)?;
         load("services.cold10", 10)?;
         agent_alone::measure()?;
+        sticky::measure()?;
         peer::measure()?;
     }
     ipvs::measure()

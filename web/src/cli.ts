@@ -65,6 +65,6 @@ export function ticketCommand(limit: string, hours: string): string {
 }
 
 export function explainCommand(source: string, destination: string, protocol: string, port: string): string {
-  const options = `${protocol && protocol !== "tcp" ? ` --protocol ${protocol}` : ""}${port ? ` --port ${quote(port)}` : ""}`;
+  const options = `${protocol && !(protocol === "tcp" && port) ? ` --protocol ${protocol}` : ""}${port ? ` --port ${quote(port)}` : ""}`;
   return `trestle explain ${quote(source || "A")} ${quote(destination || "B")}${options}`;
 }

@@ -3,14 +3,16 @@
 
 use std::{
     collections::BTreeMap,
+    net::Ipv4Addr,
     process::Command,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use benches::report;
+use cloud_api::{At, Cloud as _, ResourceSpec};
 use cloud_linux::{LinuxCloud, Options as CloudOptions};
-use model::{Direction, PermitRule, Ports, Protocol, ResourceName, Traffic};
+use model::{Direction, EntryName, PermitEntry, PermitRule, Ports, Protocol, ResourceName, Segment, Traffic};
 use orchestrator::execute::{JobState, Options, Orchestrator};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -86,6 +88,39 @@ pub async fn first_link() {
             "s",
         );
     }
+}
+
+/// What `trestle check` asks of a resource with 10,000 entries: which of them the kernel enforces.
+pub async fn check() {
+    assert!(rustix::process::geteuid().is_root(), "a Linux cloud needs root: run this bench as root");
+    let dir = tempfile::tempdir_in(concat!(env!("CARGO_MANIFEST_DIR"), "/../target")).unwrap();
+    let cloud = LinuxCloud::open("three".parse().unwrap(), dir.path().to_owned(), CloudOptions::default());
+    let cloud = cloud.await.unwrap();
+    let at = At { site: "ns.three".parse().unwrap(), deployment: String::new() };
+    let (west, vm): (Segment, Segment) = ("west".parse().unwrap(), "vm".parse().unwrap());
+    cloud.ensure_network(&at, &west, "10.214.0.0/24".parse().unwrap()).await.unwrap();
+    let description = r#"{"region":"west"}"#.to_owned();
+    let spec = ResourceSpec { name: vm.clone(), region: west.clone(), description };
+    let resource = cloud.create_resource(&at, &spec).await.unwrap();
+    let entry = |number: u32| {
+        let ports = Ports::one(u16::try_from(1 + number % 60_000).unwrap());
+        let traffic = Traffic::new(Direction::Inbound, Protocol::TCP, Ports::Any, ports).unwrap();
+        let target = Ipv4Addr::from(0x0a00_0000 + number).to_string().parse().unwrap();
+        let name = EntryName::reported(format!("rule-{number}"));
+        PermitEntry::new(name, traffic, [target].into(), Default::default()).unwrap()
+    };
+    let entries: Vec<PermitEntry> = (0..10_000).map(entry).collect();
+    cloud.add_entries(&at, &resource.uri, &entries).await.unwrap();
+    let mut times = Vec::new();
+    for _ in 0..5 {
+        let start = Instant::now();
+        assert_eq!(cloud.permit_list(&at, &resource.uri).await.unwrap().len(), entries.len());
+        times.push(start.elapsed().as_secs_f64());
+    }
+    times.sort_by(f64::total_cmp);
+    report("orchestrator.check", "seconds", times[2], "s");
+    cloud.delete_resource(&at, &vm).await.unwrap();
+    cloud.delete_network(&at, &west).await.unwrap();
 }
 
 async fn round() -> (f64, f64) {

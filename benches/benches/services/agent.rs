@@ -44,7 +44,7 @@ pub fn run() -> io::Result<()> {
     let started = Instant::now();
     worker.begin();
     worker.open();
-    let start = NodeStart { epoch: 1, mode: Mode::Snapshot.into(), buckets: Vec::new() };
+    let start = NodeStart { epoch: 1, mode: Mode::Snapshot.into(), buckets: Vec::new(), tells_pods: true };
     worker.take(say(to_node::Message::Start(start)));
     for number in 0..SERVICES {
         let (name, service) = service(number);

@@ -16,7 +16,7 @@ use crate::{
     part::Part,
     services::{self, Services, health::serve_checks},
     status::{Connection, State},
-    worker::{self, LoadError, Worker},
+    worker::{self, LoadError, Patience, Worker},
 };
 
 /// How an agent is set up.
@@ -33,6 +33,8 @@ pub struct Config {
     pub services: Option<Services>,
     /// `/healthz` and `/livez` of the service proxy; none: not served.
     pub services_health: Option<SocketAddr>,
+    /// For how long a Pod waits for a controller to cover it.
+    pub patience: Patience,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +53,7 @@ pub enum AgentError {
     Boot(String),
 }
 
-/// Enforces what an earlier run knew, and no more: for the moment before the network opens.
+/// Enforces what an earlier run knew, or closes what it does not know, and no more: for the moment before the network opens.
 pub fn boot(config: &Config, parts: Vec<Box<dyn Part>>) -> Result<State, AgentError> {
     let mut worker = Worker::load(&config.uplink.node, &config.data_dir, parts, Metrics::new())?;
     worker.begin();
@@ -80,6 +82,7 @@ impl Agent {
         }
         let metrics = Metrics::new();
         let mut worker = Worker::load(&config.uplink.node, &config.data_dir, parts, Arc::clone(&metrics))?;
+        worker.set_patience(config.patience);
         worker.begin();
         let socket = local::listen(&config.socket)?;
         let health = bind(config.health).await?;

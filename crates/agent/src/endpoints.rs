@@ -5,7 +5,7 @@
 //! attachment wins. So an address that goes from one Pod to the next is the next one's at once, and a late `detach` of
 //! the first takes nothing from it.
 //!
-//! An endpoint is *closed* until a controller that knows of it has spoken: nothing in, nothing out.
+//! An endpoint is *closed*, or pending, until a controller covers it: nothing in, nothing out.
 
 use std::{collections::BTreeMap, fmt, net::IpAddr, str::FromStr};
 
@@ -16,6 +16,7 @@ const MAX_INTERFACE: usize = 15;
 const MAX_NAME: usize = 253;
 /// A Pod has an address or two; a list of hundreds is a mistake.
 const MAX_ADDRESSES: usize = 16;
+const MAX_UID: usize = 64;
 
 /// `NAMESPACE/NAME` of a Pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -35,6 +36,8 @@ pub enum EndpointError {
     Interface(String),
     #[error("{0} cannot be the address of a Pod")]
     Address(IpAddr),
+    #[error("{0:?} cannot be the UID of a Pod: at most {MAX_UID} characters, no spaces")]
+    Uid(String),
     #[error("{0} addresses are too many for one Pod; at most {MAX_ADDRESSES}")]
     Addresses(usize),
 }
@@ -77,7 +80,7 @@ impl fmt::Display for Pod {
 }
 
 /// Where a Pod is attached to the node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attachment {
     /// The node's end of the Pod's link.
@@ -85,6 +88,9 @@ pub struct Attachment {
     /// The Pod's addresses, if they are known.
     #[serde(default)]
     pub addresses: Vec<IpAddr>,
+    /// The Pod's UID, if it is known: then another life of a Pod of the same name is not taken for this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
 }
 
 impl Attachment {
@@ -96,6 +102,12 @@ impl Attachment {
             || matches!(&**name, "." | "..")
         {
             return Err(EndpointError::Interface(name.clone()));
+        }
+        let is_uid = |uid: &str| {
+            (1..=MAX_UID).contains(&uid.len()) && uid.chars().all(|c| c.is_ascii_graphic() && c != '"')
+        };
+        if let Some(uid) = self.uid.as_deref().filter(|uid| !is_uid(uid)) {
+            return Err(EndpointError::Uid(uid.to_owned()));
         }
         if self.addresses.len() > MAX_ADDRESSES {
             return Err(EndpointError::Addresses(self.addresses.len()));
@@ -114,8 +126,14 @@ pub struct Endpoint {
     pub pod: Pod,
     #[serde(flatten)]
     pub attachment: Attachment,
-    /// Nothing in and nothing out until a controller has spoken.
+    /// Nothing in and nothing out until a controller covers it.
     pub closed: bool,
+    /// Since when it is closed or open, in seconds since 1970.
+    #[serde(default)]
+    pub since: i64,
+    /// Nobody has attached it: the agent has found it, and forgets it when its link is gone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub found: bool,
 }
 
 /// All Pods on this node.
@@ -139,25 +157,31 @@ impl Endpoints {
         self.0.is_empty()
     }
 
-    /// Attaches a Pod, closed or open. Whether anything changed: what is attached already stays as it is, closed or
-    /// open.
-    pub fn attach(
-        &mut self,
-        pod: Pod,
-        mut attachment: Attachment,
-        closed: bool,
-    ) -> Result<bool, EndpointError> {
+    /// Attaches a Pod, closed. Whether anything changed: what is attached already stays as it is, closed or open.
+    pub fn attach(&mut self, pod: Pod, attachment: Attachment, now: i64) -> Result<bool, EndpointError> {
+        self.put(Endpoint { pod, attachment, closed: true, since: now, found: false })
+    }
+
+    /// As [`Self::attach`], by the agent itself.
+    pub fn find(&mut self, pod: Pod, attachment: Attachment, now: i64) -> Result<bool, EndpointError> {
+        self.put(Endpoint { pod, attachment, closed: true, since: now, found: true })
+    }
+
+    fn put(&mut self, mut endpoint: Endpoint) -> Result<bool, EndpointError> {
+        let attachment = &mut endpoint.attachment;
         attachment.check()?;
         attachment.addresses.sort_unstable();
         attachment.addresses.dedup();
-        if self.0.get(&pod).is_some_and(|endpoint| endpoint.attachment == attachment) {
-            return Ok(false);
+        if let Some(same) = self.0.get_mut(&endpoint.pod).filter(|one| one.attachment == *attachment) {
+            let was_found = same.found;
+            same.found &= endpoint.found;
+            return Ok(same.found != was_found);
         }
         self.0.retain(|_, other| other.attachment.interface != attachment.interface);
         for other in self.0.values_mut() {
             other.attachment.addresses.retain(|address| !attachment.addresses.contains(address));
         }
-        self.0.insert(pod.clone(), Endpoint { pod, attachment, closed });
+        self.0.insert(endpoint.pod.clone(), endpoint);
         Ok(true)
     }
 
@@ -170,13 +194,33 @@ impl Endpoints {
         self.0.get(pod).is_some_and(is_meant) && self.0.remove(pod).is_some()
     }
 
-    /// Opens all that are closed: from now on policies alone decide. Whether there were any.
-    pub fn open(&mut self) -> bool {
+    /// Closes and opens as is said. Whether anything changed.
+    pub fn judge(&mut self, now: i64, mut is_open: impl FnMut(&Endpoint) -> bool) -> bool {
         let mut changed = false;
         for endpoint in self.0.values_mut() {
-            changed |= std::mem::take(&mut endpoint.closed);
+            let closed = !is_open(endpoint);
+            if closed != endpoint.closed {
+                (endpoint.closed, endpoint.since, changed) = (closed, now, true);
+            }
         }
         changed
+    }
+
+    /// Those of which it is not known since when they are as they are, are so from now on.
+    pub fn date(&mut self, now: i64) {
+        self.0.values_mut().filter(|endpoint| endpoint.since == 0).for_each(|endpoint| endpoint.since = now);
+    }
+
+    /// Forgets what the agent has found and is not there any more. Whether there was any.
+    pub fn forget_found(&mut self, is_there: impl Fn(&str) -> bool) -> bool {
+        let before = self.0.len();
+        self.0.retain(|_, endpoint| !endpoint.found || is_there(&endpoint.attachment.interface));
+        self.0.len() != before
+    }
+
+    /// The Pod that is attached by an interface.
+    pub fn by_interface(&self, interface: &str) -> Option<&Endpoint> {
+        self.0.values().find(|endpoint| endpoint.attachment.interface == interface)
     }
 }
 
@@ -184,9 +228,9 @@ impl FromIterator<Endpoint> for Endpoints {
     /// Later ones win, as when they are attached one after the other.
     fn from_iter<T: IntoIterator<Item = Endpoint>>(endpoints: T) -> Self {
         let mut all = Self::default();
-        for Endpoint { pod, attachment, closed } in endpoints {
+        for endpoint in endpoints {
             // From a file that somebody may have edited: what cannot be is not taken over.
-            let _ = all.attach(pod, attachment, closed);
+            let _ = all.put(endpoint);
         }
         all
     }
@@ -206,14 +250,14 @@ mod tests {
 
     fn attachment(interface: &str, addresses: &[&str]) -> Attachment {
         let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
-        Attachment { interface: interface.into(), addresses }
+        Attachment { interface: interface.into(), addresses, uid: None }
     }
 
     #[test]
     fn an_address_goes_to_the_newest_pod_and_a_late_detach_leaves_it_there() {
         let mut all = Endpoints::default();
-        all.attach(pod("old"), attachment("v1", &["10.0.0.1", "fd00::1"]), false).unwrap();
-        all.attach(pod("new"), attachment("v2", &["10.0.0.1"]), true).unwrap();
+        all.attach(pod("old"), attachment("v1", &["10.0.0.1", "fd00::1"]), 0).unwrap();
+        all.attach(pod("new"), attachment("v2", &["10.0.0.1"]), 0).unwrap();
         assert_eq!(all.get(&pod("old")).unwrap().attachment, attachment("v1", &["fd00::1"]));
         assert!(all.detach(&pod("old"), None));
         assert_eq!(all.get(&pod("new")).unwrap().attachment, attachment("v2", &["10.0.0.1"]));
@@ -222,8 +266,8 @@ mod tests {
     #[test]
     fn a_pod_that_comes_back_is_not_detached_by_the_end_of_its_earlier_life() {
         let mut all = Endpoints::default();
-        all.attach(pod("web-0"), attachment("v1", &[]), false).unwrap();
-        all.attach(pod("web-0"), attachment("v2", &[]), true).unwrap();
+        all.attach(pod("web-0"), attachment("v1", &[]), 0).unwrap();
+        all.attach(pod("web-0"), attachment("v2", &[]), 0).unwrap();
         assert!(!all.detach(&pod("web-0"), Some("v1")));
         assert!(all.get(&pod("web-0")).unwrap().closed, "another interface is another endpoint");
         assert!(all.detach(&pod("web-0"), Some("v2")));
@@ -233,29 +277,45 @@ mod tests {
     #[test]
     fn an_interface_is_one_pods() {
         let mut all = Endpoints::default();
-        all.attach(pod("a"), attachment("v1", &[]), false).unwrap();
-        all.attach(pod("b"), attachment("v1", &[]), false).unwrap();
+        all.attach(pod("a"), attachment("v1", &[]), 0).unwrap();
+        all.attach(pod("b"), attachment("v1", &[]), 0).unwrap();
         assert_eq!(all.iter().map(|one| one.pod.clone()).collect::<Vec<_>>(), [pod("b")]);
     }
 
     #[test]
-    fn attaching_again_changes_nothing_and_opening_opens_all() {
+    fn attaching_again_changes_nothing_and_judging_opens_and_closes() {
         let mut all = Endpoints::default();
-        assert_eq!(all.attach(pod("a"), attachment("v1", &["10.0.0.2", "10.0.0.1"]), true), Ok(true));
-        assert!(all.open());
-        assert_eq!(all.attach(pod("a"), attachment("v1", &["10.0.0.1", "10.0.0.2"]), true), Ok(false));
-        assert!(!all.get(&pod("a")).unwrap().closed && !all.open());
+        assert_eq!(all.attach(pod("a"), attachment("v1", &["10.0.0.2", "10.0.0.1"]), 5), Ok(true));
+        assert!(all.judge(7, |_| true));
+        assert_eq!(all.attach(pod("a"), attachment("v1", &["10.0.0.1", "10.0.0.2"]), 9), Ok(false));
+        let endpoint = all.get(&pod("a")).unwrap();
+        assert_eq!((endpoint.closed, endpoint.since), (false, 7));
+        assert!(!all.judge(9, |_| true) && all.judge(9, |_| false));
+        assert_eq!(
+            all.attach(pod("a"), Attachment { uid: Some("u".into()), ..attachment("v1", &[]) }, 9),
+            Ok(true)
+        );
+    }
+
+    #[test]
+    fn what_was_found_goes_with_its_link_and_what_was_attached_does_not() {
+        let mut all = Endpoints::default();
+        all.find(pod("a"), attachment("v1", &["10.0.0.1"]), 0).unwrap();
+        all.find(pod("b"), attachment("v2", &["10.0.0.2"]), 0).unwrap();
+        assert_eq!(all.attach(pod("b"), attachment("v2", &["10.0.0.2"]), 0), Ok(true), "it is theirs now");
+        assert!(all.forget_found(|_| false));
+        assert_eq!(all.iter().map(|one| one.pod.clone()).collect::<Vec<_>>(), [pod("b")]);
     }
 
     #[test]
     fn what_cannot_be_is_refused() {
         let mut all = Endpoints::default();
         for interface in ["", "a/b", "..", "a b", "longer-than-fifteen", "eth*", "a\0"] {
-            let refused = all.attach(pod("a"), attachment(interface, &[]), false);
+            let refused = all.attach(pod("a"), attachment(interface, &[]), 0);
             assert_eq!(refused, Err(EndpointError::Interface(interface.into())));
         }
         for address in ["0.0.0.0", "224.0.0.1", "127.0.0.1", "::", "ff02::1"] {
-            assert!(all.attach(pod("a"), attachment("v", &[address]), false).is_err(), "{address}");
+            assert!(all.attach(pod("a"), attachment("v", &[address]), 0).is_err(), "{address}");
         }
         for text in ["", "a", "/", "a/", "/b", "a/b/c", "a b/c", "a/\u{7f}"] {
             assert!(text.parse::<Pod>().is_err(), "{text}");
@@ -273,8 +333,8 @@ mod tests {
                 let (pod, interface) = (pod(&name.to_string()), format!("v{interface}"));
                 let addresses: Vec<IpAddr> = addresses.iter().map(|n| IpAddr::from([10, 0, 0, *n])).collect();
                 if attach {
-                    let made = Attachment { interface, addresses: addresses.clone() };
-                    all.attach(pod.clone(), made, true).unwrap();
+                    let made = Attachment { interface, addresses: addresses.clone(), uid: None };
+                    all.attach(pod.clone(), made, 0).unwrap();
                     let has = &all.get(&pod).unwrap().attachment.addresses;
                     prop_assert!(addresses.iter().all(|address| has.contains(address)));
                 } else {

@@ -89,9 +89,15 @@ pub struct Held {
     pending: Gathered,
     /// Whether the stream has said where it starts from.
     started: bool,
+    tells_pods: bool,
 }
 
 impl Held {
+    /// Whether the controller tells which Pods it covers.
+    pub fn tells_pods(&self) -> bool {
+        self.tells_pods
+    }
+
     pub fn token(&self) -> Option<Token> {
         self.token
     }
@@ -163,7 +169,12 @@ impl Held {
         let Token { epoch, revision } = self.token?;
         let say = |message| ToNode { message: Some(message) };
         let mode = Mode::Snapshot.into();
-        let start = to_node::Message::Start(NodeStart { epoch, mode, buckets: Vec::new() });
+        let start = to_node::Message::Start(NodeStart {
+            epoch,
+            mode,
+            buckets: Vec::new(),
+            tells_pods: self.tells_pods,
+        });
         let applies = self.objects.iter().map(|(key, object)| to_node::Message::Apply(object.apply(key)));
         let flush = to_node::Message::Flush(NodeFlush { revision, synced: true });
         Some(std::iter::once(start).chain(applies).chain([flush]).map(say))
@@ -192,6 +203,7 @@ impl Held {
             self.sweep(&start, &sent, &mut step.changed);
             self.token = Some(Token { epoch: start.epoch, revision: flush.revision });
             self.started = true;
+            self.tells_pods = start.tells_pods;
         } else if let Some(token) = &mut self.token {
             token.revision = flush.revision;
         }

@@ -4,17 +4,19 @@
 //! them from the controller. So a change costs what it weighs, and there is no second format to keep true.
 //!
 //! ```text
-//!   MAGIC version\n | length crc message | length crc message | … flush | … flush | a crash cut this sho
-//!   └─ written anew, whole, when it has grown to several times the state ─┘         └ dropped on reading
+//!   MAGIC version\n | seal | length crc message | length crc message | … flush | … flush | a crash cut this sho
+//!   └─ written anew, whole, when it has grown to several times the state ─────────┘         └ dropped on reading
 //! ```
 //!
 //! Steps are written before they take effect in the kernel: after a crash the node goes on from what it was told last.
-//! A lost tail costs nothing but to be sent again. If the disk is full the node goes on without: the file stays at an
+//! A lost tail costs nothing but to be sent again. The *seal* says how much has been safe on the disk: if less can be
+//! read, something that was in force is lost, and what is left must not be taken for all there is. If the disk is full the node goes on without: the file stays at an
 //! earlier step, and is written anew as soon as that works.
 
 use std::{
     fs::{File, OpenOptions},
     io::{self, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write as _},
+    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -24,7 +26,11 @@ use wire::trestle::v1::{ToNode, to_node};
 
 use crate::held::{Gathered, Held, Taken};
 
-const MAGIC: &str = "trestle node state 1";
+const MAGIC: &str = "trestle node state 2 ";
+/// Files of this kind have no seal; they are read, and written anew with the next step.
+const UNSEALED_MAGIC: &str = "trestle node state 1 ";
+/// A length and its checksum.
+const SEAL: usize = 12;
 /// No message is nearly as long; a larger number is not a length.
 const MAX_MESSAGE: u32 = 256 << 20;
 /// A journal below this size is not worth shortening.
@@ -35,22 +41,6 @@ const GROWTH: u64 = 4;
 const RETRY: Duration = Duration::from_secs(5);
 /// Power may fail: at most so much of the past is lost with it.
 const SYNC: Duration = Duration::from_secs(1);
-
-#[derive(Debug, thiserror::Error)]
-pub enum JournalError {
-    #[error("cannot make the directory {path}")]
-    Directory {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    #[error("cannot read the node's state from {path}")]
-    Read {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-}
 
 /// The open file.
 #[derive(Debug)]
@@ -71,42 +61,65 @@ pub struct Loaded {
     pub held: Held,
     /// Bytes at the end that were no whole step.
     pub dropped: u64,
+    pub finding: Finding,
+    /// Written by a version that kept no seal.
+    pub is_old: bool,
+}
+
+/// What can be said of the state that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// It is what was told last.
+    Whole,
+    /// There is no file.
+    Nothing,
+    /// Something that was told is missing, and why.
+    Damaged(String),
 }
 
 impl Journal {
-    /// Opens the journal in a directory and reads the state it holds; an empty one if there is none.
-    pub fn open(dir: &Path) -> Result<Loaded, JournalError> {
-        files::create_dir(dir).map_err(|source| JournalError::Directory { path: dir.to_owned(), source })?;
+    /// Opens the journal in a directory and reads the state it holds, as far as it can be read.
+    pub fn open(dir: &Path) -> Loaded {
         let path = dir.join("state");
-        let failed = |source| JournalError::Read { path: path.clone(), source };
-        let mut journal = Self {
-            path: path.clone(),
+        let opened = OpenOptions::new().read(true).write(true).open(&path);
+        let finding = match opened.and_then(|file| Self::at(&path).load(file)) {
+            Ok(loaded) => return loaded,
+            Err(err) if err.kind() == io::ErrorKind::NotFound => Finding::Nothing,
+            Err(err) => damaged(&path, &err),
+        };
+        Loaded { journal: Self::at(&path), held: Held::default(), dropped: 0, finding, is_old: false }
+    }
+
+    fn at(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
             file: None,
             length: 0,
             rewritten_length: 0,
             failure: None,
             unsynced_since: None,
+        }
+    }
+
+    fn load(mut self, file: File) -> io::Result<Loaded> {
+        let Read { mut held, whole, same_version, sealed, is_old } = read(&file)?;
+        let size = file.metadata()?.len();
+        let finding = match sealed {
+            Some(sealed) if whole > 0 && whole >= sealed => Finding::Whole,
+            Some(sealed) => damaged(&self.path, &format!("{whole} of {sealed} bytes can be read")),
+            None => damaged(&self.path, &"it does not begin as it should"),
         };
-        let file = match OpenOptions::new().read(true).write(true).open(&path) {
-            Ok(file) => file,
-            Err(err) if err.kind() == io::ErrorKind::NotFound => {
-                return Ok(Loaded { journal, held: Held::default(), dropped: 0 });
-            }
-            Err(err) => return Err(failed(err)),
-        };
-        let Read { mut held, whole, same_version } = read(&file).map_err(failed)?;
-        let size = file.metadata().map_err(failed)?.len();
-        if whole > 0 {
+        if finding == Finding::Whole {
             // Steps are added behind the last whole one. Making a file shorter works also on a full disk.
-            file.set_len(whole).map_err(failed)?;
-            (journal.file, journal.length, journal.rewritten_length) = (Some(file), whole, whole);
+            file.set_len(whole)?;
+            (self.file, self.length, self.rewritten_length) = (Some(file), whole, whole);
         }
         if !same_version {
             held.forget_unknown();
             // The next step is the first of a file of this version.
-            journal.file = None;
+            self.file = None;
         }
-        Ok(Loaded { journal, held, dropped: size - whole })
+        Ok(Loaded { journal: self, held, dropped: size - whole, finding, is_old })
     }
 
     /// Bytes on disk.
@@ -155,8 +168,18 @@ impl Journal {
                     self.fail("sync", &err);
                 } else if due {
                     self.unsynced_since = None;
+                    self.seal();
                 }
             }
+        }
+    }
+
+    /// Notes that all up to here is safe. If that cannot be written, what is noted is less, and true.
+    fn seal(&mut self) {
+        if let Some(file) = &self.file
+            && let Err(err) = file.write_all_at(&seal(self.length), header().len() as u64)
+        {
+            self.fail("seal", &err);
         }
     }
 
@@ -168,7 +191,8 @@ impl Journal {
             let mut out = BufWriter::new(file);
             let header = header();
             out.write_all(header.as_bytes())?;
-            length = header.len() as u64;
+            out.write_all(&[0; SEAL])?;
+            length = (header.len() + SEAL) as u64;
             let mut bytes = Vec::new();
             for message in messages {
                 bytes.clear();
@@ -176,7 +200,7 @@ impl Journal {
                 out.write_all(&bytes)?;
                 length += bytes.len() as u64;
             }
-            out.flush()
+            out.into_inner()?.write_all_at(&seal(length), header.len() as u64)
         });
         match replaced {
             Ok(file) => {
@@ -197,8 +221,26 @@ impl Journal {
     }
 }
 
+fn damaged(path: &Path, why: &dyn std::fmt::Display) -> Finding {
+    Finding::Damaged(format!("the node's state in {} is damaged: {why}", path.display()))
+}
+
+fn seal(length: u64) -> [u8; SEAL] {
+    let mut seal = [0; SEAL];
+    let (value, crc) = seal.split_at_mut(8);
+    value.copy_from_slice(&length.to_le_bytes());
+    crc.copy_from_slice(&crc32fast::hash(value).to_le_bytes());
+    seal
+}
+
+/// The length that a seal tells, if it is one.
+fn unseal(bytes: [u8; SEAL]) -> Option<u64> {
+    let length = u64::from_le_bytes(*bytes.first_chunk()?);
+    (seal(length) == bytes).then_some(length)
+}
+
 fn header() -> String {
-    format!("{MAGIC} {}\n", env!("CARGO_PKG_VERSION"))
+    format!("{MAGIC}{}\n", env!("CARGO_PKG_VERSION"))
 }
 
 fn put(out: &mut Vec<u8>, message: &[u8]) {
@@ -212,21 +254,33 @@ struct Read {
     /// Bytes up to the end of the last whole step; 0 if there is none.
     whole: u64,
     same_version: bool,
+    /// How much there should be, at least; none if that cannot be read.
+    sealed: Option<u64>,
+    is_old: bool,
 }
 
 fn read(file: &File) -> io::Result<Read> {
     let mut input = BufReader::new(file);
     let mut held = Held::default();
     let mut first = [0; 64];
-    let header = header();
     let count = read_fully(&mut input, &mut first)?;
     let line = first[..count].iter().position(|byte| *byte == b'\n').map(|end| &first[..=end]);
-    let Some(line) = line.filter(|line| line.starts_with(MAGIC.as_bytes())) else {
-        return Ok(Read { held, whole: 0, same_version: true });
+    let begins = |line: &[u8], magic: &str| line.starts_with(magic.as_bytes());
+    let Some(line) = line.filter(|line| begins(line, MAGIC) || begins(line, UNSEALED_MAGIC)) else {
+        return Ok(Read { held, whole: 0, same_version: true, sealed: None, is_old: false });
     };
-    let same_version = line == header.as_bytes();
-    let (mut at, mut whole) = (line.len() as u64, 0);
+    let same_version = line == header().as_bytes();
+    let mut at = line.len() as u64;
     input.seek(SeekFrom::Start(at))?;
+    let mut sealed = None;
+    if begins(line, MAGIC) {
+        let mut bytes = [0; SEAL];
+        if read_fully(&mut input, &mut bytes)? == SEAL {
+            sealed = unseal(bytes);
+        }
+        at += SEAL as u64;
+    }
+    let mut whole = 0;
     while let Some((message, length)) = next(&mut input)? {
         at += length;
         let is_flush = matches!(message.message, Some(to_node::Message::Flush(_)));
@@ -236,8 +290,12 @@ fn read(file: &File) -> io::Result<Read> {
             Err(_) => break,
         }
     }
+    let is_old = begins(line, UNSEALED_MAGIC);
+    if is_old {
+        sealed = Some(file.metadata()?.len());
+    }
     held.begin();
-    Ok(Read { held, whole, same_version })
+    Ok(Read { held, whole, same_version, sealed, is_old })
 }
 
 /// The next message and its length with its head; none at the end, or where a crash or a bad disk made it so.

@@ -13,6 +13,7 @@
 
 mod agent;
 mod backoff;
+mod coverage;
 pub mod endpoints;
 mod feed;
 mod health;
@@ -23,6 +24,7 @@ mod metrics;
 pub mod part;
 mod policy;
 mod pulse;
+pub mod registry;
 mod servers;
 pub mod services;
 mod status;
@@ -37,6 +39,9 @@ use part::Part;
 pub struct PolicySettings {
     /// Interfaces whose name begins so are Pods': one that is not attached gets nothing through.
     pub guard: Vec<String>,
+    /// Links to other network namespaces whose name begins so are Pods' too: they are looked for, and reported if nobody
+    /// has attached them.
+    pub pods: Vec<String>,
     /// Cut established connections that a new policy forbids, instead of letting them end by themselves.
     pub cut_established: bool,
 }
@@ -49,7 +54,7 @@ pub fn parts(node: &str, settings: &PolicySettings) -> Result<Vec<Box<dyn Part>>
         cut_established: settings.cut_established,
         ..Options::default()
     };
-    Ok(vec![Box::new(policy::Policies::open(options)?)])
+    Ok(vec![Box::new(policy::Policies::open(options, settings.pods.clone())?)])
 }
 
 /// The part that keeps services, and how others see it.
@@ -61,4 +66,5 @@ pub fn services(settings: services::ServiceSettings) -> (Box<dyn Part>, services
 pub use agent::{Agent, AgentError, Config, boot};
 pub use feed::Uplink;
 pub use metrics::Metrics;
-pub use status::{Connection, ErrorView, State, StatusView};
+pub use status::{Connection, ErrorView, PodProblem, State, StatusView};
+pub use worker::Patience;

@@ -4,13 +4,18 @@
 //! the agent was started in. A part reads what it needs from the [`View`]; what it keeps for itself it can rebuild from
 //! there, so `Changed::All` is always a legal call, and the first one is that.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    os::fd::OwnedFd,
+};
 
 use wire::trestle::v1::ObjectKind;
 
 use crate::{
     endpoints::Endpoints,
     held::{Differences, Held, Key},
+    registry::Unnamed,
 };
 
 /// The whole state to be made true.
@@ -20,6 +25,8 @@ pub struct View<'a> {
     pub node: &'a str,
     pub held: &'a Held,
     pub endpoints: &'a Endpoints,
+    /// Links of Pods nobody knows the names of: closed.
+    pub unnamed: &'a Unnamed,
 }
 
 /// What differs from the view of the last call.
@@ -38,8 +45,30 @@ pub struct Outcome {
     pub errors: BTreeMap<Key, String>,
     /// Why the part as a whole is not in the state it should be in. It is called again, with `Changed::All`.
     pub failure: Option<String>,
+    /// What somebody must look at, although the part is in the state it should be in.
+    pub problem: Option<String>,
     /// Kernel transactions this call took.
     pub transactions: u64,
+}
+
+/// What is true while nothing is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holding {
+    pub outcome: Outcome,
+    /// Links of Pods that an earlier run has left in the kernel, with their addresses; none: it has left nothing.
+    pub left: Option<Unnamed>,
+}
+
+/// A link of this node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Link {
+    pub name: String,
+    /// Addresses that are reached through it alone.
+    pub addresses: BTreeSet<IpAddr>,
+    /// Its other end is in another network namespace, and its name is as Pods' links are called.
+    pub is_a_pods: bool,
+    /// Nothing passes through it unless it is attached.
+    pub guarded: bool,
 }
 
 /// One family of objects.
@@ -52,6 +81,23 @@ pub trait Part: Send {
 
     /// Makes the view true. One step of the controller takes effect at once or not at all.
     fn apply(&mut self, view: &View<'_>, changed: Changed<'_>) -> Outcome;
+
+    /// Nobody knows what should be true: what an earlier run has left in the kernel stays, and Pods that it does not know
+    /// are closed. Also called again and again, and must be cheap when nothing has changed.
+    fn hold(&mut self, _view: &View<'_>) -> Holding {
+        Holding::default()
+    }
+
+    /// The links of this node; none if this part does not know them. Addresses are looked for only if there are links of
+    /// Pods that are not attached: a node may have very many routes.
+    fn survey(&mut self, _attached: &Endpoints) -> Option<Vec<Link>> {
+        None
+    }
+
+    /// Readable when somebody may have touched what is ours: then it is looked after at once.
+    fn alarm(&self) -> Option<OwnedFd> {
+        None
+    }
 
     /// Looks whether others have touched what is ours, and mends it. Called every second, so the look must be cheap;
     /// none if there was nothing to mend.

@@ -3,11 +3,19 @@
 //! In: the view. Out: changes for [`PolicyExecutor`]. Holds: the executor, and what it was told, to tell it only what
 //! differs. Not here: what policies come to (`node-policy`), netlink (`node-kernel`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    os::fd::{AsFd as _, OwnedFd},
+};
 
 use model::policy::output::Member;
-use node_kernel::policy::{self as kernel, PolicyError, PolicyExecutor};
+use node_kernel::{
+    link as kernel_link,
+    netlink::NetlinkError,
+    policy::{self as kernel, PolicyError, PolicyExecutor},
+};
 use node_policy::{Change, LocalChange, Options, SetKind, Workload, WorkloadId};
+use tracing::warn;
 use wire::{
     node::read::network_policy,
     trestle::v1::{ObjectKind, SetMember, node_apply::Body},
@@ -16,7 +24,8 @@ use wire::{
 use crate::{
     endpoints::{Endpoint, Endpoints, Pod},
     held::{Content, Difference, Held, Key, Members},
-    part::{Changed, Outcome, Part, View},
+    part::{Changed, Holding, Link, Outcome, Part, View},
+    registry::Unnamed,
 };
 
 const KINDS: &[ObjectKind] = &[ObjectKind::AppliedToSet, ObjectKind::AddressSet, ObjectKind::Policy];
@@ -27,6 +36,9 @@ pub struct Policies {
     /// The objects and the Pods that the executor knows of.
     told: BTreeSet<Key>,
     pods: BTreeMap<Pod, Endpoint>,
+    unnamed: Unnamed,
+    /// How names of Pods' links begin.
+    prefixes: Vec<String>,
     /// Parts of objects that make no sense, by object.
     unreadable: BTreeMap<Key, String>,
     last: Outcome,
@@ -35,11 +47,13 @@ pub struct Policies {
 impl Policies {
     /// Acts in the network namespace of the calling thread. What an earlier run left stays in force until the first
     /// `apply`.
-    pub fn open(options: Options) -> Result<Self, PolicyError> {
+    pub fn open(options: Options, prefixes: Vec<String>) -> Result<Self, PolicyError> {
         Ok(Self {
             executor: PolicyExecutor::open(options)?,
             told: BTreeSet::new(),
             pods: BTreeMap::new(),
+            unnamed: Unnamed::new(),
+            prefixes,
             unreadable: BTreeMap::new(),
             last: Outcome::default(),
         })
@@ -131,15 +145,35 @@ impl Policies {
     }
 
     /// What differs between the Pods that were told and those that there are.
-    fn local_changes(&mut self, endpoints: &Endpoints) -> Vec<LocalChange> {
+    fn local_changes(&mut self, view: &View<'_>) -> Vec<LocalChange> {
+        let View { endpoints, unnamed, .. } = view;
         let gone = self.pods.keys().filter(|pod| endpoints.get(pod).is_none());
         let mut changes: Vec<_> = gone.map(|pod| LocalChange::Remove(workload_id(pod))).collect();
+        let named = self.unnamed.keys().filter(|interface| !unnamed.contains_key(*interface));
+        changes.extend(named.map(|interface| LocalChange::Remove(unnamed_id(interface))));
         let differs = |endpoint: &&Endpoint| self.pods.get(&endpoint.pod) != Some(*endpoint);
         changes.extend(endpoints.iter().filter(differs).map(|endpoint| LocalChange::Put(workload(endpoint))));
+        let new = unnamed.iter().filter(|(name, addresses)| self.unnamed.get(*name) != Some(addresses));
+        changes
+            .extend(new.map(|(name, addresses)| LocalChange::Put(unnamed_workload(name, addresses, true))));
         if !changes.is_empty() {
             self.pods = endpoints.iter().map(|one| (one.pod.clone(), one.clone())).collect();
+            self.unnamed.clone_from(unnamed);
         }
         changes
+    }
+
+    /// The kernel does not hold what it should: if it holds nothing at all, Pods are closed meanwhile.
+    fn shut(&mut self, view: &View<'_>, outcome: Outcome) -> Outcome {
+        if outcome.failure.is_none() {
+            return outcome;
+        }
+        let also = self.hold(view).outcome;
+        let failure = outcome.failure.map(|text| match also.failure {
+            Some(why) if why != text => format!("{text}; Pods could not be closed either: {why}"),
+            _ => text,
+        });
+        Outcome { failure, ..outcome }
     }
 
     fn outcome(&mut self, done: Result<kernel::Outcome, PolicyError>) -> Outcome {
@@ -149,6 +183,7 @@ impl Policies {
                 Outcome {
                     errors: done.errors.into_iter().map(error).collect(),
                     failure: None,
+                    problem: done.problem,
                     transactions: done.applied.transactions as u64,
                 }
             }
@@ -156,6 +191,7 @@ impl Policies {
             Err(error) => Outcome {
                 errors: self.last.errors.clone(),
                 failure: Some(format!("policies: {}", crate::feed::chain(&error))),
+                problem: None,
                 transactions: 0,
             },
         };
@@ -178,18 +214,69 @@ impl Part for Policies {
         let changes = self.changes(view.held, changed);
         let local = match changed {
             Changed::Some { endpoints: false, .. } => Vec::new(),
-            _ => self.local_changes(view.endpoints),
+            _ => self.local_changes(view),
         };
         let done = self.executor.apply(changes, local);
-        self.outcome(done)
+        let outcome = self.outcome(done);
+        self.shut(view, outcome)
     }
 
-    fn mend(&mut self, _: &View<'_>) -> Option<Outcome> {
+    fn mend(&mut self, view: &View<'_>) -> Option<Outcome> {
         let before = self.last.clone();
         let done = self.executor.verify();
         let outcome = self.outcome(done);
-        (outcome.transactions > 0 || outcome.errors != before.errors || outcome.failure.is_some())
-            .then_some(outcome)
+        let told = |outcome: &Outcome| (outcome.errors.clone(), outcome.problem.clone());
+        (outcome.transactions > 0 || told(&outcome) != told(&before) || outcome.failure.is_some())
+            .then(|| self.shut(view, outcome))
+    }
+
+    fn hold(&mut self, view: &View<'_>) -> Holding {
+        let mut workloads: Vec<Workload> = view.endpoints.iter().map(workload).collect();
+        let unnamed = view.unnamed.iter();
+        workloads.extend(unnamed.map(|(name, addresses)| unnamed_workload(name, addresses, false)));
+        match self.executor.hold(&workloads) {
+            Ok(standing) => Holding {
+                outcome: Outcome { transactions: standing.applied.transactions as u64, ..Outcome::default() },
+                left: standing.homes,
+            },
+            Err(error) => Holding {
+                outcome: Outcome {
+                    failure: Some(format!("policies: {}", crate::feed::chain(&error))),
+                    ..Outcome::default()
+                },
+                left: None,
+            },
+        }
+    }
+
+    fn survey(&mut self, attached: &Endpoints) -> Option<Vec<Link>> {
+        let begins =
+            |prefixes: &[String], name: &str| prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()));
+        let guard = &self.executor.plane().options().guarded_prefixes;
+        let is_a_pods = |link: &kernel_link::Link| {
+            link.leads_elsewhere && (begins(guard, &link.name) || begins(&self.prefixes, &link.name))
+        };
+        let read = || {
+            let mut links = kernel_link::Links::open()?;
+            let all = links.list()?;
+            let is_loose =
+                |link: &kernel_link::Link| is_a_pods(link) && attached.by_interface(&link.name).is_none();
+            let routes = if all.iter().any(is_loose) { links.routes()? } else { Vec::new() };
+            Ok::<_, NetlinkError>((all, routes))
+        };
+        let (links, routes) =
+            read().inspect_err(|error| warn!(%error, "cannot look for the links of Pods")).ok()?;
+        let link = |link: kernel_link::Link| Link {
+            addresses: routes.iter().filter(|(index, _)| *index == link.index).map(|(_, to)| *to).collect(),
+            is_a_pods: is_a_pods(&link),
+            guarded: begins(guard, &link.name),
+            name: link.name,
+        };
+        Some(links.into_iter().map(link).collect())
+    }
+
+    fn alarm(&self) -> Option<OwnedFd> {
+        self.executor.kernel().as_fd().try_clone_to_owned().ok()
     }
 }
 
@@ -221,6 +308,18 @@ fn key_of(object: &node_policy::ObjectId) -> Key {
 
 fn workload_id(pod: &Pod) -> WorkloadId {
     WorkloadId::pod(pod.namespace.as_str(), pod.name.as_str())
+}
+
+/// No Pod is in the namespace without a name.
+fn unnamed_id(interface: &str) -> WorkloadId {
+    WorkloadId::pod("", interface)
+}
+
+fn unnamed_workload(interface: &str, addresses: &BTreeSet<std::net::IpAddr>, pending: bool) -> Workload {
+    let mut workload = Workload::new(unnamed_id(interface), addresses.iter().copied().collect::<Vec<_>>());
+    workload.interface = Some(interface.to_owned());
+    workload.pending = pending;
+    workload
 }
 
 fn workload(endpoint: &Endpoint) -> Workload {

@@ -28,11 +28,25 @@ pub struct State {
     pub errors: Vec<(Key, String)>,
     /// What ails the node as a whole.
     pub failures: Vec<String>,
+    /// Nothing is known of what should be true: what is in the kernel stays, and the rest is closed.
+    pub holding: bool,
+    /// What should be on disk and is not: until a controller is heard, nothing is known.
+    pub lost: Vec<String>,
+    /// Pods that wait, and links that nobody has attached.
+    pub pods: Vec<PodProblem>,
     /// Messages that were not understood since the stream began.
     pub skipped: u64,
     /// The stream of this number said something that cannot be.
     pub nonsense: Option<(u64, String)>,
     pub journal_bytes: u64,
+}
+
+/// What is the matter with a Pod or a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodProblem {
+    /// `Pod NAMESPACE/NAME`, or `interface NAME`.
+    pub subject: String,
+    pub message: String,
 }
 
 impl State {
@@ -43,10 +57,15 @@ impl State {
 
     /// What the controller is told. Troubles of the node as a whole are errors of no kind of object.
     pub fn report(&self) -> NodeReport {
-        let failures = self.failures.iter().map(|text| NodeObjectError {
+        let failures = self.failures.iter().chain(&self.lost).map(|text| NodeObjectError {
             kind: 0,
             name: "node".to_owned(),
             message: text.clone(),
+        });
+        let pods = self.pods.iter().map(|problem| NodeObjectError {
+            kind: 0,
+            name: problem.subject.clone(),
+            message: problem.message.clone(),
         });
         let errors = self.errors.iter().map(|(key, text)| NodeObjectError {
             kind: key.kind,
@@ -55,7 +74,7 @@ impl State {
         });
         NodeReport {
             revision: self.token.map(|token| token.revision).unwrap_or_default(),
-            errors: failures.chain(errors).take(MAX_ERRORS).collect(),
+            errors: failures.chain(errors).chain(pods).take(MAX_ERRORS).collect(),
             skipped: self.skipped,
         }
     }
@@ -123,6 +142,11 @@ impl StatusView {
             name: key.name.clone(),
             message: message.clone(),
         };
+        let pods = state.pods.iter().map(|problem| ErrorView {
+            kind: 0,
+            name: problem.subject.clone(),
+            message: problem.message.clone(),
+        });
         let gone = connection.gone_for();
         Self {
             node: node.to_owned(),
@@ -137,8 +161,8 @@ impl StatusView {
             endpoints: state.endpoints,
             closed: state.closed,
             waiting: state.waiting.clone(),
-            failures: state.failures.clone(),
-            errors: state.errors.iter().map(error).collect(),
+            failures: state.failures.iter().chain(&state.lost).cloned().collect(),
+            errors: state.errors.iter().map(error).chain(pods).collect(),
             last_error: connection.last_error.clone(),
         }
     }
@@ -147,7 +171,16 @@ impl StatusView {
 /// A time as people write it, from an age, which is certain also if somebody has set the clock.
 fn ago(age: Duration) -> String {
     let now = Timestamp::now();
-    now.checked_sub(age).unwrap_or(now).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    written(now.checked_sub(age).unwrap_or(now))
+}
+
+/// The same, of seconds since 1970.
+pub fn at(second: i64) -> String {
+    Timestamp::from_second(second).map(written).unwrap_or_default()
+}
+
+fn written(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 #[cfg(test)]

@@ -8,12 +8,17 @@
 //!   attach  ─► endpoints ─► registry file ──┘              │
 //!   tick    ─► retry, mend, sync the disk ─────────────────┘
 //! ```
+//!
+//! While it is not *known* what should be true, because the disk does not say and no controller has, parts hold: what an
+//! earlier run left in the kernel stays, and what that does not know is closed.
 
 mod disk;
+mod pods;
 mod thread;
 
 use std::{
     io,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -24,22 +29,23 @@ use wire::trestle::v1::{ToNode, to_node};
 
 use crate::{
     backoff::Backoff,
+    coverage::Coverage,
     endpoints::{Attachment, Endpoint, EndpointError, Endpoints, Pod},
     held::{Held, Step, Taken, Token},
-    journal::{Journal, JournalError, Loaded},
+    journal::{Finding, Journal, Loaded},
     metrics::Metrics,
     part::{Changed, Outcome, Part, View},
+    registry::{Registry, Unnamed},
     status::State,
 };
 
+pub use pods::Patience;
 pub use thread::{Gone, Handle, HeldObject, start};
 
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-    #[error("cannot read the local registry {path}: mend or delete it, and attach the Pods again")]
-    Registry {
+    #[error("cannot use the directory {path}; Pods that could be found are closed")]
+    Directory {
         path: PathBuf,
         #[source]
         source: io::Error,
@@ -73,7 +79,7 @@ pub struct Worker {
     node: String,
     held: Held,
     journal: Journal,
-    endpoints: Endpoints,
+    pods: Registry,
     registry: PathBuf,
     /// Keeps other agents out of the directory.
     _lock: files::Lock,
@@ -83,8 +89,17 @@ pub struct Worker {
     due: Option<Step>,
     endpoints_due: bool,
     in_force: Option<Token>,
-    /// Whether the parts were ever told anything. Before, they leave the kernel alone.
+    /// Whether what is held is what should be true. Before, parts hold.
+    known: bool,
+    /// Whether the parts were ever told what is held.
     begun: bool,
+    /// What should be on disk and is not; told until a controller has made up for it.
+    lost: Vec<String>,
+    /// The registry is not what it was: Pods' links are those that can be found.
+    registry_lost: bool,
+    coverage: Coverage,
+    patience: Patience,
+    survey: pods::Survey,
     stream: Stream,
     retry: Option<Instant>,
     backoff: Backoff,
@@ -102,29 +117,38 @@ struct Stream {
 }
 
 impl Worker {
-    /// Reads the state of an earlier run. Nothing is made true yet.
+    /// Reads the state of an earlier run. Nothing is made true yet, unless the directory is of no use: then Pods are
+    /// closed, as far as they can be found.
     pub fn load(
         node: &str,
         dir: &Path,
-        parts: Vec<Box<dyn Part>>,
+        mut parts: Vec<Box<dyn Part>>,
         metrics: Arc<Metrics>,
     ) -> Result<Self, LoadError> {
         // First of all: opening the journal may cut a half-written end off, which another agent may be writing.
-        let lock = disk::lock(dir)?;
-        let Loaded { journal, held, dropped } = Journal::open(dir)?;
+        let lock = disk::lock(dir).inspect_err(|error| {
+            if let LoadError::Directory { .. } = error {
+                pods::close_all(node, &mut parts);
+            }
+        })?;
+        let Loaded { journal, held, dropped, finding, is_old } = Journal::open(dir);
         if dropped > 0 {
             warn!(bytes = dropped, "the end of the state on disk is not whole and was dropped");
         }
         let registry = dir.join("endpoints.json");
-        let endpoints = disk::read_registry(&registry)
-            .map_err(|source| LoadError::Registry { path: registry.clone(), source })?;
-        info!(objects = held.len(), endpoints = endpoints.len(), token = ?held.token(), "state loaded");
+        let (mut pods, registry_finding) =
+            disk::read_registry(&registry, finding == Finding::Whole && !is_old);
+        pods.endpoints.date(pods::now());
+        let lost = disk::lost(&finding, &registry_finding, &pods);
+        lost.iter().for_each(|text| error!("{text}"));
+        info!(objects = held.len(), endpoints = pods.endpoints.len(), token = ?held.token(), "state loaded");
         let outcomes = vec![Outcome::default(); parts.len()];
         Ok(Self {
             node: node.to_owned(),
+            coverage: Coverage::of(node, &held),
             held,
             journal,
-            endpoints,
+            pods,
             registry,
             _lock: lock,
             parts,
@@ -132,7 +156,12 @@ impl Worker {
             due: None,
             endpoints_due: false,
             in_force: None,
+            known: finding == Finding::Whole && !matches!(registry_finding, Finding::Damaged(_)),
             begun: false,
+            lost,
+            registry_lost: registry_finding != Finding::Whole,
+            patience: Patience::default(),
+            survey: pods::Survey::default(),
             stream: Stream::default(),
             retry: None,
             backoff: Backoff::default(),
@@ -140,11 +169,23 @@ impl Worker {
         })
     }
 
-    /// Makes true what an earlier run knew. An agent that knows nothing at all leaves alone whatever protection it
-    /// finds in the kernel, until it does.
+    /// For how long a Pod waits before that is told, and what then.
+    pub fn set_patience(&mut self, patience: Patience) {
+        self.patience = patience;
+    }
+
+    /// Makes true what an earlier run knew, or holds.
     pub fn begin(&mut self) {
-        if self.held.token().is_some() || !self.endpoints.is_empty() {
-            self.apply_all();
+        match self.known {
+            true => self.apply_all(),
+            false => self.hold(),
+        }
+        self.look_around(Instant::now());
+        // From now on a registry that is not there is one that was lost.
+        if !self.registry.exists()
+            && let Err(err) = self.keep_registry()
+        {
+            warn!(error = %err, "cannot keep the local registry");
         }
     }
 
@@ -193,13 +234,13 @@ impl Worker {
         if step.synced {
             self.stream.waiting.clear();
             self.stream.synced = true;
-            if self.endpoints.open() {
-                self.endpoints_due = true;
-                if let Err(err) = self.keep_registry() {
-                    // Closed again after a restart, until the controller is heard: safe, and tried again with the next.
-                    warn!(error = %err, "cannot keep the local registry");
-                }
+            if !self.known {
+                self.learn();
             }
+        }
+        if step.synced || step.changed.keys().any(|key| pods::tells_of_pods(&self.held, key)) {
+            self.coverage = Coverage::of(&self.node, &self.held);
+            self.judge();
         }
         match &mut self.due {
             Some(due) => due.join(step),
@@ -216,6 +257,10 @@ impl Worker {
     pub fn settle(&mut self) {
         if !self.is_due() {
             return;
+        }
+        if !self.known {
+            self.endpoints_due = false;
+            return self.hold();
         }
         if self.retry.is_some() || !self.begun {
             // Some part is not, or may not be, where it should be: only a comparison of all helps it.
@@ -234,7 +279,7 @@ impl Worker {
     fn apply(&mut self, changed: Changed<'_>) {
         self.begun = true;
         let started = Instant::now();
-        let view = View { node: &self.node, held: &self.held, endpoints: &self.endpoints };
+        let view = view(&self.node, &self.held, &self.pods);
         for (part, outcome) in self.parts.iter_mut().zip(&mut self.outcomes) {
             *outcome = part.apply(&view, changed);
             note(part.name(), outcome, &self.metrics);
@@ -260,13 +305,25 @@ impl Worker {
     /// Called every second or so.
     pub fn tend(&mut self, now: Instant) {
         self.journal.tend(&self.held, now);
-        if self.retry.is_some_and(|at| now >= at) {
+        self.look_around(now);
+        if self.patience.then_open {
+            self.judge();
+        }
+        if self.retry.is_some_and(|at| now >= at) && self.known {
             return self.apply_all();
         }
-        if !self.begun {
+        self.mend();
+    }
+
+    /// Mends what others have changed in the kernel.
+    pub fn mend(&mut self) {
+        if !self.known {
+            if self.retry.is_none_or(|at| Instant::now() >= at) {
+                self.hold();
+            }
             return;
         }
-        let view = View { node: &self.node, held: &self.held, endpoints: &self.endpoints };
+        let view = view(&self.node, &self.held, &self.pods);
         for (part, outcome) in self.parts.iter_mut().zip(&mut self.outcomes) {
             // A part that has failed is not what its table says; it is tried again whole.
             let mended = outcome.failure.is_none().then(|| part.mend(&view)).flatten();
@@ -284,13 +341,18 @@ impl Worker {
         }
     }
 
-    /// Attaches a Pod, and makes that true. Closed if no controller is here to say what is permitted.
+    /// Attaches a Pod, and makes that true. Closed unless a controller is here, and covers it.
     pub fn attach(&mut self, pod: Pod, attachment: Attachment) -> Result<Endpoint, AttachError> {
-        let changed = self.endpoints.attach(pod.clone(), attachment, !self.stream.synced)?;
-        let endpoint = self.endpoints.get(&pod).expect("it was attached just now").clone();
+        let interface = attachment.interface.clone();
+        let mut changed = self.pods.endpoints.attach(pod.clone(), attachment, pods::now())?;
+        changed |= self.pods.unnamed.remove(&interface).is_some();
+        if changed {
+            self.judge();
+        }
+        let endpoint = self.pods.endpoints.get(&pod).expect("it was attached just now").clone();
         self.after_change(changed)?;
         if changed {
-            let Endpoint { pod, attachment, closed } = &endpoint;
+            let Endpoint { pod, attachment, closed, .. } = &endpoint;
             info!(%pod, interface = attachment.interface, addresses = ?attachment.addresses, closed, "attached");
         }
         Ok(endpoint)
@@ -298,7 +360,7 @@ impl Worker {
 
     /// Takes a Pod out; whether there was one to take.
     pub fn detach(&mut self, pod: &Pod, interface: Option<&str>) -> Result<bool, AttachError> {
-        let changed = self.endpoints.detach(pod, interface);
+        let changed = self.pods.endpoints.detach(pod, interface);
         self.after_change(changed)?;
         if changed {
             info!(%pod, "detached");
@@ -317,11 +379,16 @@ impl Worker {
     }
 
     fn keep_registry(&self) -> io::Result<()> {
-        disk::write_registry(&self.registry, &self.endpoints)
+        disk::write_registry(&self.registry, &self.pods)
     }
 
     pub fn endpoints(&self) -> &Endpoints {
-        &self.endpoints
+        &self.pods.endpoints
+    }
+
+    /// Rings when somebody may have touched what is ours.
+    pub fn alarm(&self) -> Option<OwnedFd> {
+        self.parts.iter().find_map(|part| part.alarm())
     }
 
     pub fn held(&self) -> &Held {
@@ -335,14 +402,18 @@ impl Worker {
         let unknown =
             unknown.map(|key| (key.clone(), "this agent does not know objects of this kind".to_owned()));
         let errors = self.outcomes.iter().flat_map(|outcome| outcome.errors.clone());
-        let failures = self.outcomes.iter().filter_map(|outcome| outcome.failure.clone());
+        let failures =
+            self.outcomes.iter().flat_map(|outcome| outcome.failure.iter().chain(&outcome.problem).cloned());
         State {
             token: self.in_force,
             synced: self.stream.synced,
             waiting: self.stream.waiting.clone(),
             objects: self.held.len(),
-            endpoints: self.endpoints.len(),
-            closed: self.endpoints.iter().filter(|endpoint| endpoint.closed).count(),
+            endpoints: self.pods.endpoints.len(),
+            closed: self.pods.endpoints.iter().filter(|endpoint| endpoint.closed).count(),
+            holding: !self.known,
+            lost: self.lost.clone(),
+            pods: self.pod_problems(),
             errors: errors.chain(unknown).collect(),
             failures: failures.chain(self.journal.failure().map(str::to_owned)).collect(),
             skipped: self.stream.skipped,
@@ -356,6 +427,10 @@ impl Worker {
         self.settle();
         self.journal.tend(&self.held, Instant::now() + Duration::from_secs(3600));
     }
+}
+
+fn view<'a>(node: &'a str, held: &'a Held, pods: &'a Registry) -> View<'a> {
+    View { node, held, endpoints: &pods.endpoints, unnamed: &pods.unnamed }
 }
 
 fn note(part: &str, outcome: &Outcome, metrics: &Metrics) {

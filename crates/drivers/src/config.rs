@@ -106,6 +106,9 @@ pub struct EtcdConfig {
     /// Client certificate for etcd.
     #[serde(default)]
     pub client: Option<CertificateFiles>,
+    /// File with the key that seals secrets in etcd, the same for every controller. Without it they are not sealed.
+    #[serde(default)]
+    pub sealing_key_file: Option<PathBuf>,
     /// Operations in one transaction: what etcd's `--max-txn-ops` says.
     #[serde(default = "default_max_txn_ops")]
     pub max_txn_ops: usize,

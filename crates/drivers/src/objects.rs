@@ -11,17 +11,18 @@
 mod allotments;
 mod difference;
 mod document;
+mod json;
 mod plan;
 mod unreadable;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
 };
 
 use allotments::Allotments;
 use futures::StreamExt as _;
-use model::policy::{Kind, ObjectId};
+use model::policy::{Kind, ObjectId, fields};
 use plan::Found;
 use services::allot::{AllotError, Ranges};
 use store::{
@@ -29,14 +30,18 @@ use store::{
     follow::Follower,
 };
 
-pub use document::{Document, Stored};
+pub use document::{Document, Stored, Validation};
 pub use plan::{Applied, Outcome};
 pub use unreadable::Unreadable;
 
-use crate::error::chain;
+use crate::{blocking::blocking, error::chain};
 
 /// Tries before an apply gives way to others who change the same objects.
 const TRIES: usize = 16;
+/// Objects that prune deletes in one transaction.
+const PRUNED: usize = 500;
+/// Objects read before others have a turn.
+const READ_AT_ONCE: usize = 64;
 
 /// Why objects could not be read or changed.
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +81,7 @@ impl Objects {
     /// Stores documents, all or none. The revision is the one readers must reach to see them; 0 if nothing changed.
     pub async fn apply(
         &self,
-        documents: &[Document],
+        documents: Arc<[Document]>,
         set: &str,
         dry_run: bool,
     ) -> Result<(Vec<Applied>, Revision), ObjectsError> {
@@ -84,9 +89,11 @@ impl Objects {
         if let Some(twice) = documents.iter().find(|document| !ids.insert(document.id())) {
             return Err(ObjectsError::Twice(twice.id().clone()));
         }
-        self.change(dry_run, ids.iter().copied(), |found, allotments| {
-            let documents = allotments.complete(&self.ranges, documents, found)?;
-            Ok(plan::apply(&documents, set, found))
+        let ids: Vec<_> = ids.into_iter().cloned().collect();
+        let (ranges, set) = (Arc::clone(&self.ranges), set.to_owned());
+        self.change(dry_run, &ids, move |found, allotments| {
+            let documents = allotments.complete(&ranges, &documents, found)?;
+            Ok(plan::apply(&documents, &set, found))
         })
         .await
     }
@@ -97,29 +104,42 @@ impl Objects {
         ids: &[ObjectId],
         dry_run: bool,
     ) -> Result<(Vec<Applied>, Revision), ObjectsError> {
-        self.change(dry_run, ids.iter(), |found, _| plan::delete(ids, found)).await
+        let gone = ids.to_vec();
+        self.change(dry_run, ids, move |found, _| plan::delete(&gone, found)).await
     }
 
-    /// Deletes what belongs to a set and is not to be kept.
+    /// Deletes what belongs to a set and is not to be kept, [`PRUNED`] objects at a time. One that somebody else has deleted
+    /// meanwhile is as it should be.
     pub async fn prune(
         &self,
         set: &str,
-        keep: &[ObjectId],
+        keep: impl IntoIterator<Item = ObjectId>,
         dry_run: bool,
     ) -> Result<(Vec<Applied>, Revision), ObjectsError> {
+        let (set, keep): (Arc<str>, Arc<HashSet<ObjectId>>) =
+            (set.into(), Arc::new(keep.into_iter().collect()));
         let mut gone = Vec::new();
         let mut snapshot = self.store.snapshot(&prefix()).await.map_err(ObjectsError::Read)?;
         while let Some(page) = snapshot.pages.next().await {
-            for entry in page.map_err(ObjectsError::Read)? {
-                if let Ok(stored) = Stored::read(&entry)
-                    && stored.set == set
-                    && !keep.contains(stored.id())
-                {
-                    gone.push(stored.id().clone());
-                }
-            }
+            let (page, set, keep) = (page.map_err(ObjectsError::Read)?, Arc::clone(&set), Arc::clone(&keep));
+            let of_set = move |entry: &Entry| {
+                let id = read_key(&entry.key).filter(|id| !keep.contains(id))?;
+                (document::set_of(entry).as_deref() == Some(&*set)).then_some(id)
+            };
+            gone.extend(blocking(move || page.iter().filter_map(of_set).collect::<Vec<_>>()).await);
         }
-        self.delete(&gone, dry_run).await
+        let (mut applied, mut newest) = (Vec::with_capacity(gone.len()), Revision(0));
+        for part in gone.chunks(PRUNED) {
+            let there = part.to_vec();
+            let pruned = self.change(dry_run, part, move |found, _| {
+                let there: Vec<_> = there.iter().filter(|id| found.contains_key(id)).cloned().collect();
+                plan::delete(&there, found)
+            });
+            let (part, revision) = pruned.await?;
+            applied.extend(part);
+            newest = newest.max(revision);
+        }
+        Ok((applied, newest))
     }
 
     pub async fn get(&self, id: &ObjectId) -> Result<Stored, ObjectsError> {
@@ -142,26 +162,29 @@ impl Objects {
         self.store.watch(&of_kind(kind), WatchFrom::Start)
     }
 
-    /// Reads what is there, plans, and writes the plan if nothing changed meanwhile.
-    async fn change<'a>(
+    /// Reads what is there, plans, and writes the plan if nothing changed meanwhile. Planning compares whole documents, so it is
+    /// done where it holds nobody up.
+    async fn change(
         &self,
         dry_run: bool,
-        ids: impl Iterator<Item = &'a ObjectId> + Clone,
-        plan: impl Fn(&Found, &Allotments) -> Result<plan::Plan, ObjectsError>,
+        ids: &[ObjectId],
+        plan: impl Fn(&Found, &Allotments) -> Result<plan::Plan, ObjectsError> + Send + Sync + 'static,
     ) -> Result<(Vec<Applied>, Revision), ObjectsError> {
+        let plan = Arc::new(plan);
         for _ in 0..TRIES {
-            let mut found = BTreeMap::new();
-            for id in ids.clone() {
-                if let Some(entry) = self.store.get(&key(id)).await.map_err(ObjectsError::Read)? {
-                    found.insert(id.clone(), (Stored::read(&entry).ok(), entry.modified));
-                }
-            }
-            let allotments = if ids.clone().any(|id| id.kind == Kind::Service) {
+            let found = self.found(ids).await?;
+            let allotments = if ids.iter().any(|id| id.kind == Kind::Service) {
                 Allotments::read(&self.store).await.map_err(ObjectsError::Read)?
             } else {
                 Allotments::default()
             };
-            let planned = plan(&found, &allotments)?;
+            let decide = Arc::clone(&plan);
+            let (found, allotments, planned) = blocking(move || {
+                let planned = decide(&found, &allotments);
+                (found, allotments, planned)
+            })
+            .await;
+            let planned = planned?;
             if dry_run || planned.writes.is_empty() {
                 return Ok((planned.applied, Revision(0)));
             }
@@ -173,6 +196,20 @@ impl Objects {
             }
         }
         Err(ObjectsError::Busy)
+    }
+
+    async fn found(&self, ids: &[ObjectId]) -> Result<Found, ObjectsError> {
+        let mut found = BTreeMap::new();
+        for (number, id) in ids.iter().enumerate() {
+            if let Some(entry) = self.store.get(&key(id)).await.map_err(ObjectsError::Read)? {
+                found.insert(id.clone(), (Stored::read(&entry).ok(), entry.modified));
+            }
+            if number % READ_AT_ONCE == READ_AT_ONCE - 1 {
+                // A store in this process answers at once, and others wait for this thread.
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(found)
     }
 }
 
@@ -221,15 +258,22 @@ pub fn read_key(key: &Key) -> Option<ObjectId> {
     Some(ObjectId { kind: Kind::from_name(kind)?, namespace: namespace.to_owned(), name: key.name().ok()? })
 }
 
-/// What an entry of a watch holds; none if its key is no object's.
+/// What an entry of a watch holds; none if its key is no object's. An error is an object that cannot be read, or not all of
+/// which is known: it was stored by another version, or because whoever applied it asked for that.
 pub fn read(entry: &Entry) -> Option<Result<Stored, Box<Unreadable>>> {
-    let err = match Stored::read(entry) {
-        Ok(stored) => return Some(Ok(stored)),
-        Err(err) => err,
+    let unreadable = match Stored::read(entry) {
+        Ok(stored) => {
+            let unknown = fields::unknown(stored.id().kind, stored.document.json());
+            if unknown.is_empty() {
+                return Some(Ok(stored));
+            }
+            Unreadable::unknown(&stored.document, &unknown)
+        }
+        Err(err) => {
+            let document = document::raw(entry).unwrap_or_default();
+            Unreadable::new(read_key(&entry.key)?, &document, chain(&err))
+        }
     };
-    let id = read_key(&entry.key)?;
-    let document = document::raw(entry).unwrap_or_default();
-    let unreadable = Unreadable::new(id, &document, chain(&err));
     tracing::warn!(key = entry.key.as_str(), "{}", unreadable.told());
     Some(Err(Box::new(unreadable)))
 }

@@ -14,6 +14,7 @@ use store::{
 use crate::{
     blocking::blocking,
     config::{EtcdConfig, StoreKind},
+    sealing::{self, SealingError},
 };
 
 /// Operations and bytes one transaction may have: whole tags of a million members.
@@ -35,6 +36,8 @@ pub enum OpenStoreError {
     },
     #[error("`store.etcd.client` is set without `store.etcd.ca`")]
     ClientWithoutCa,
+    #[error("secrets in the store cannot be kept")]
+    Sealing(#[from] SealingError),
 }
 
 /// Why a backup was not restored.
@@ -46,15 +49,17 @@ pub enum RestoreStoreError {
     Restore(#[source] RestoreError),
 }
 
+/// Opens the store; secrets in it are sealed ([`crate::sealing`]).
 pub async fn open_store(kind: &StoreKind, data_dir: &Path) -> Result<Store, OpenStoreError> {
-    match kind {
+    let store = match kind {
         StoreKind::Embedded => {
             let mut options = embedded::Options::new(directory(data_dir));
             (options.max_operations, options.max_transaction_bytes) = (MAX_OPERATIONS, MAX_TRANSACTION);
             blocking(move || options.open()).await.map_err(OpenStoreError::Embedded)
         }
         StoreKind::Etcd(config) => etcd_options(config)?.connect().await.map_err(OpenStoreError::Etcd),
-    }
+    }?;
+    Ok(sealing::sealed(store, kind, data_dir).await?)
 }
 
 /// Puts a backup into the store. No controller may be running on it.

@@ -29,7 +29,7 @@ use model::policy::{Object, ObjectId, output::Update};
 use parking_lot::Mutex;
 use policy::{
     Engine, Event as EngineEvent, View,
-    explain::{ExplainError, Explanation, Query, Workload},
+    survey::{Party, Survey, Workload},
 };
 use store::{
     Revision,
@@ -166,8 +166,9 @@ impl Policy {
         self.engine.lock().view_of_node(key)
     }
 
-    pub fn explain(&self, query: &Query) -> Result<Explanation, ExplainError> {
-        self.engine.lock().explain(query)
+    /// Takes what is needed to answer who reaches whom among these ends. Changes wait meanwhile, but not for the answer.
+    pub fn survey(&self, parties: &[Party]) -> Survey {
+        self.ask(|engine| engine.survey(parties))
     }
 
     /// Asks the engine something it has no word for here. Short: changes wait meanwhile.
@@ -318,8 +319,8 @@ impl Driver {
         let _ = done.send(());
     }
 
+    /// Followers come last: what they tell of an object is told when all that applies to it has been.
     fn drain(&mut self) {
-        self.followers.iter_mut().for_each(|follower| follower.flush());
         let mut updates = Vec::new();
         {
             let mut engine = self.policy.engine.lock();
@@ -327,11 +328,11 @@ impl Driver {
                 updates.push(update);
             }
         }
-        if updates.is_empty() {
-            return;
+        if !updates.is_empty() {
+            self.policy.states.lock().apply(&updates);
+            self.consumers.iter_mut().for_each(|consumer| consumer.apply(&updates));
         }
-        self.policy.states.lock().apply(&updates);
-        self.consumers.iter_mut().for_each(|consumer| consumer.apply(&updates));
+        self.followers.iter_mut().for_each(|follower| follower.flush());
     }
 
     fn tell(&mut self, revision: Revision) {

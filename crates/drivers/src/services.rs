@@ -6,7 +6,10 @@
 //!                          list, get, explain
 //! ```
 //!
+//! With what is known of a node it is also told which of its Pods are covered ([`pods`]).
 //! Not here: what changes (`services::Catalog`), how nodes are reached (`transport`).
+
+mod pods;
 
 use std::{
     collections::BTreeSet,
@@ -31,6 +34,7 @@ use wire::{
 };
 
 use crate::{policy::ObjectFollower, transport::objects};
+use pods::Covered;
 
 /// The services of one controller.
 #[derive(Default)]
@@ -61,7 +65,8 @@ impl Services {
 
     /// Who the driver of objects tells, and through which nodes are told.
     pub fn follower(self: &Arc<Self>, source: Source) -> Box<dyn ObjectFollower> {
-        Box::new(Feed { services: Arc::clone(self), source })
+        let services = Arc::clone(self);
+        Box::new(Feed { services, source, pods: Covered::default(), told: BTreeSet::new() })
     }
 
     /// Reads the state; changes wait meanwhile.
@@ -115,21 +120,51 @@ impl Due {
 struct Feed {
     services: Arc<Services>,
     source: Source,
+    pods: Covered,
+    /// Nodes that were told of themselves.
+    told: BTreeSet<String>,
+}
+
+impl Feed {
+    /// What a node is told of itself, if there is anything.
+    fn facts(&mut self, node: String) -> Option<::transport::Change> {
+        let known = self.services.read(|catalog| catalog.node(&node).map(NodeFacts::from));
+        let pods = self.pods.of(&node);
+        if known.is_none() && pods.is_empty() {
+            return self.told.remove(&node).then(|| objects::remove(ObjectKind::NodeFacts, &node));
+        }
+        let facts = NodeFacts { pods, ..known.unwrap_or_default() };
+        let span = SpanChange::Nodes([Arc::from(node.as_str())].into());
+        let put = objects::put(ObjectKind::NodeFacts, &node, &facts, span);
+        self.told.insert(node);
+        Some(put)
+    }
 }
 
 impl ObjectFollower for Feed {
     fn apply(&mut self, object: &Object) {
         self.services.catalog.write().apply(object);
+        self.pods.apply(object);
     }
 
     fn delete(&mut self, id: &ObjectId) {
         self.services.catalog.write().delete(id);
+        self.pods.delete(id);
     }
 
     fn flush(&mut self) {
         let changes = self.services.catalog.write().take_changes();
+        let mut nodes = self.pods.take_dirty();
+        nodes.extend(changes.iter().filter_map(|change| match change {
+            Change::Node(name, _) => Some(name.clone()),
+            Change::Slice { .. } | Change::Service(..) => None,
+        }));
+        let facts: Vec<_> = nodes.into_iter().filter_map(|node| self.facts(node)).collect();
+        let published: Vec<_> = facts.into_iter().chain(changes.iter().filter_map(publication)).collect();
+        if !published.is_empty() {
+            self.source.publish(published);
+        }
         if !changes.is_empty() {
-            self.source.publish(changes.iter().map(publication));
             self.services.tell(&changes);
         }
     }
@@ -139,22 +174,19 @@ impl ObjectFollower for Feed {
     }
 }
 
-fn publication(change: &Change) -> ::transport::Change {
+/// What all nodes are told.
+fn publication(change: &Change) -> Option<::transport::Change> {
     match change {
-        Change::Node(name, Some(facts)) => {
-            let span = SpanChange::Nodes([Arc::from(name.as_str())].into());
-            objects::put(ObjectKind::NodeFacts, name, &NodeFacts::from(facts), span)
-        }
-        Change::Node(name, None) => objects::remove(ObjectKind::NodeFacts, name),
+        Change::Node(..) => None,
         Change::Slice { key, slice: Some(slice), .. } => {
             let message = NodeEndpointSlice::from(&**slice);
-            objects::put(ObjectKind::EndpointSlice, key, &message, SpanChange::Everyone)
+            Some(objects::put(ObjectKind::EndpointSlice, key, &message, SpanChange::Everyone))
         }
-        Change::Slice { key, slice: None, .. } => objects::remove(ObjectKind::EndpointSlice, key),
+        Change::Slice { key, slice: None, .. } => Some(objects::remove(ObjectKind::EndpointSlice, key)),
         Change::Service(name, Some(service)) => {
             let message = node_service(name, service);
-            objects::put(ObjectKind::Service, &name.to_string(), &message, SpanChange::Everyone)
+            Some(objects::put(ObjectKind::Service, &name.to_string(), &message, SpanChange::Everyone))
         }
-        Change::Service(name, None) => objects::remove(ObjectKind::Service, &name.to_string()),
+        Change::Service(name, None) => Some(objects::remove(ObjectKind::Service, &name.to_string())),
     }
 }

@@ -7,7 +7,7 @@ mod lock;
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::Path,
 };
 
@@ -16,6 +16,28 @@ pub use lock::Lock;
 /// Makes a directory, and those above it, that only the owner enters.
 pub fn create_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// The same for a directory that holds secrets: one that is there and that others enter is refused. What they have already read
+/// or put there would not be undone by closing it silently.
+pub fn closed_dir(path: &Path) -> io::Result<()> {
+    refused_if(path, 0o077, "others can enter")
+}
+
+/// The same for a directory whose content decides something but is no secret: it is refused if others write there.
+pub fn guarded_dir(path: &Path) -> io::Result<()> {
+    refused_if(path, 0o022, "others can write to")
+}
+
+fn refused_if(path: &Path, rights: u32, what: &str) -> io::Result<()> {
+    create_dir(path)?;
+    let mode = fs::metadata(path)?.permissions().mode() & 0o777;
+    if mode & rights == 0 {
+        return Ok(());
+    }
+    let shown = path.display();
+    let text = format!("{what} {shown} (mode {mode:03o}); look who was there, then run: chmod 700 {shown}");
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
 }
 
 /// Makes a new file that only the owner reads, from its first byte on. What is there goes first: it may have other
@@ -59,9 +81,26 @@ pub fn sync_dir_of(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
+
+    #[test]
+    fn a_directory_that_others_enter_is_refused_with_what_mends_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b");
+        closed_dir(&path).unwrap();
+        for (mode, enters, writes) in
+            [(0o755, true, false), (0o710, true, false), (0o770, true, true), (0o702, true, true)]
+        {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(
+                (closed_dir(&path).is_err(), guarded_dir(&path).is_err()),
+                (enters, writes),
+                "{mode:o}"
+            );
+            let refused = closed_dir(&path).unwrap_err().to_string();
+            assert!(refused.contains(&format!("chmod 700 {}", path.display())), "{refused}");
+        }
+    }
 
     #[test]
     fn content_is_replaced_and_leftovers_do_not_stand_in_the_way() {

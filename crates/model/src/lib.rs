@@ -10,8 +10,10 @@ pub mod change;
 mod cloud;
 mod name;
 mod namespace;
+pub mod open;
 mod permit;
 pub mod policy;
+pub mod protocol;
 mod role;
 mod secret;
 pub mod service;
@@ -25,9 +27,12 @@ pub use cloud::{
 };
 pub use name::{NameError, Segment, TagName};
 pub use namespace::{Deployment, Namespace, NamespaceError};
+pub use open::{Open, Openings, Share};
 pub use permit::{
     Direction, EntryName, Packet, PermitEntry, PermitError, PermitRule, Ports, Protocol, Traffic,
+    list as permit_list,
 };
+pub use protocol::ProtocolClass;
 pub use role::{ParseRoleError, Role};
 pub use secret::Secret;
 pub use subject::{ParseSubjectError, Subject};

@@ -10,11 +10,13 @@
 //! A list of entries permits; nothing else does. An entry without targets cannot be made, so that no cloud can
 //! take an empty list for "anybody".
 
-use std::{collections::BTreeSet, fmt, net::IpAddr, str::FromStr};
+pub mod list;
+
+use std::{collections::BTreeSet, fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{Address, Member, Segment, TagName};
+use crate::{Address, Member, Segment, TagName, protocol};
 
 /// Which way a rule's traffic starts, seen from the resource that has the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -32,13 +34,15 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    pub const ICMP: Self = Self::Number(1);
-    pub const TCP: Self = Self::Number(6);
-    pub const UDP: Self = Self::Number(17);
+    pub const ICMP: Self = Self::Number(protocol::ICMP);
+    pub const TCP: Self = Self::Number(protocol::TCP);
+    pub const UDP: Self = Self::Number(protocol::UDP);
+    pub const ICMPV6: Self = Self::Number(protocol::ICMPV6);
+    pub const SCTP: Self = Self::Number(protocol::SCTP);
 
     /// Whether packets carry ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
     pub fn has_ports(self) -> bool {
-        matches!(self, Self::Number(6 | 17 | 33 | 132 | 136))
+        matches!(self, Self::Number(number) if protocol::has_ports(number))
     }
 }
 
@@ -102,18 +106,6 @@ impl Traffic {
             return Err(PermitError::PortsWithoutProtocol { protocol });
         }
         Ok(Self { direction, protocol, src_ports, dst_ports })
-    }
-
-    /// Whether a packet that opens a connection is meant, its peer aside.
-    pub fn covers(&self, direction: Direction, packet: &Packet) -> bool {
-        let protocol = match self.protocol {
-            Protocol::Any => true,
-            Protocol::Number(number) => number == packet.protocol,
-        };
-        self.direction == direction
-            && protocol
-            && self.src_ports.contains(packet.src_port)
-            && self.dst_ports.contains(packet.dst_port)
     }
 }
 
@@ -254,12 +246,6 @@ impl PermitEntry {
     pub fn targets(&self) -> &BTreeSet<Address> {
         &self.targets
     }
-
-    /// Whether the entry lets a connection with this peer be opened in this direction.
-    pub fn permits(&self, direction: Direction, peer: IpAddr, packet: &Packet) -> bool {
-        self.traffic.covers(direction, packet)
-            && self.targets.iter().any(|target| target.net().contains(&peer))
-    }
 }
 
 impl fmt::Display for Direction {
@@ -275,16 +261,13 @@ impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Any => f.write_str("any"),
-            Self::Number(number) => match NAMES.iter().find(|(_, known)| known == number) {
-                Some((name, _)) => f.write_str(name),
+            Self::Number(number) => match protocol::name(*number) {
+                Some(name) => f.write_str(name),
                 None => number.fmt(f),
             },
         }
     }
 }
-
-/// Names people use; everything else is written as a number.
-const NAMES: [(&str, u8); 5] = [("icmp", 1), ("tcp", 6), ("udp", 17), ("icmpv6", 58), ("sctp", 132)];
 
 impl FromStr for Protocol {
     type Err = PermitError;
@@ -293,9 +276,8 @@ impl FromStr for Protocol {
         if matches!(text, "any" | "-1") {
             return Ok(Self::Any);
         }
-        let named = NAMES.iter().find(|(name, _)| *name == text).map(|(_, number)| *number);
         let unknown = || PermitError::ProtocolName { text: text.chars().take(64).collect() };
-        named.or_else(|| text.parse().ok()).map(Self::Number).ok_or_else(unknown)
+        protocol::by_name(text).or_else(|| text.parse().ok()).map(Self::Number).ok_or_else(unknown)
     }
 }
 

@@ -20,6 +20,8 @@ use ipnet::IpNet;
 pub use node::NodeFacts;
 pub use slice::{Slice, SliceEndpoint, SlicePort};
 
+use crate::protocol;
+
 /// A service or slice with this label belongs to another proxy.
 pub const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
 /// A service or slice with this label is not load-balanced.
@@ -54,9 +56,9 @@ pub enum Protocol {
 impl Protocol {
     pub fn number(self) -> u8 {
         match self {
-            Self::Tcp => 6,
-            Self::Udp => 17,
-            Self::Sctp => 132,
+            Self::Tcp => protocol::TCP,
+            Self::Udp => protocol::UDP,
+            Self::Sctp => protocol::SCTP,
         }
     }
 }

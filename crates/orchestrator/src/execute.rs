@@ -34,6 +34,7 @@ mod tests;
 
 pub use drift::Drift;
 pub use error::OrchestratorError;
+pub(crate) use facts::links_made;
 pub use holders::RuleHolder;
 pub use jobs::{Job, JobState};
 pub use lead::{Fence, Term};

@@ -14,3 +14,8 @@
 
 pub mod execute;
 pub mod plan;
+
+/// Where in the store secrets are: what lies below is to be sealed.
+pub fn secrets() -> Vec<store::Prefix> {
+    vec![execute::links_made()]
+}

@@ -19,10 +19,10 @@
 //! The connection is permitted when egress at the source and ingress at the destination both are. Not here: names
 //! (`fqdn`), `toServices` and layer 7, which only the node that sees the packets can decide; they are noted.
 
-mod decide;
-mod ends;
+pub(crate) mod decide;
+pub(crate) mod ends;
 mod evaluate;
-mod reach;
+pub(crate) mod meets;
 
 use std::{fmt, net::IpAddr};
 
@@ -33,13 +33,15 @@ use model::policy::{
 use thiserror::Error;
 
 pub use evaluate::Evaluation;
-pub use reach::{Class, PortSet, Workload};
+
+use meets::Asked;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
     pub source: Endpoint,
     pub destination: Endpoint,
-    pub protocol: Protocol,
+    /// Absent: one that no rule can name.
+    pub protocol: Option<Protocol>,
     /// The destination port. Absent: any, which only rules without ports permit.
     pub port: Option<u16>,
     pub source_port: Option<u16>,
@@ -49,13 +51,20 @@ pub struct Query {
     pub family: Option<Family>,
 }
 
+impl Query {
+    fn asked(&self) -> Asked {
+        let Self { protocol, port, source_port, icmp, .. } = *self;
+        Asked { protocol, port, source_port, icmp }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     V4,
     V6,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Endpoint {
     Workload { kind: MemberKind, namespace: String, name: String },
     Address(IpAddr),

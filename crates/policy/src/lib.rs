@@ -1,8 +1,9 @@
 //! The policy engine: from Kubernetes and Antrea objects to groups, spans and deltas, at the cost of the change.
 //!
 //! In: [`Event`]s, one object at a time, from one writer. Out: [`Engine::poll_update`], which yields the
-//! difference since it was last empty, in an order in which nothing named is ever missing; and `explain`, which says
-//! why a connection is permitted or denied. Holds: the groups, their members, their spans, and nothing it can look up.
+//! difference since it was last empty, in an order in which nothing named is ever missing; [`explain`], which says
+//! why a connection is permitted or denied; and [`survey`], which says what is open between many ends. Holds: the
+//! groups, their members, their spans, and nothing it can look up.
 //! Not here: watching a cluster (`kube`), frames and watchers (`server`), storing objects (`store`).
 //!
 //! This room is pure: no I/O, no clock, no randomness. `docs/policy.md` has the drawing and the invariants.
@@ -10,6 +11,7 @@
 mod engine;
 pub mod explain;
 mod selection;
+pub mod survey;
 mod translate;
 
 pub use engine::{Engine, Event, GroupMembers, GroupView, NamedGroup, Size, View};

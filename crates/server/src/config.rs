@@ -126,7 +126,7 @@ impl Default for LimitsConfig {
             max_strangers: 1024,
             max_strangers_per_address: 512,
             max_in_flight: 1024,
-            max_strangers_in_flight: 64,
+            max_strangers_in_flight: 256,
             request_timeout_seconds: 30,
             // gRPC's own default.
             max_message_bytes: 4 << 20,

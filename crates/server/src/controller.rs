@@ -81,7 +81,7 @@ impl Controller {
         config.check()?;
         let data_dir = config.data_dir.clone();
         let in_data_dir = |err| StartError::DataDir { path: data_dir.clone(), err };
-        files::create_dir(&data_dir).map_err(in_data_dir)?;
+        files::closed_dir(&data_dir).map_err(in_data_dir)?;
         // Sockets first: a port that is taken is known before anything is opened.
         let sockets = Sockets {
             http: bind("http", config.listen.http).await?,

@@ -1,25 +1,31 @@
 //! Explain, between the words of callers and those of the engine; for gRPC and REST alike.
 //!
-//! Where no policy decides, a Pod is open; a resource of a cloud has its permit list, which is looked at here.
+//! What is open between the two ends is asked first (`policy::survey`, as the matrix does), over every port that the
+//! question leaves open. Then the reasons: of the question as it was asked, or, where the answer is not the same for all of
+//! it, of one packet that is not let through. Where no policy decides, a Pod is open; a resource of a cloud has its permit
+//! list.
 
 mod permit;
+mod question;
+mod words;
 
 use std::{sync::Arc, time::Duration};
 
 use drivers::policy::Policy;
-use model::{
-    ResourceName,
-    policy::output::{Action, MemberKind, Protocol},
-};
+use model::{Open, ProtocolClass, ResourceName, Share, policy::output::MemberKind};
 use orchestrator::execute::Orchestrator;
-use policy::explain::{
-    End, Endpoint, ExplainError, Explanation, Miss, Outcome, Query, RuleRef, Side, Stage, Step,
+use policy::{
+    Engine,
+    explain::{Endpoint, ExplainError},
+    survey::Party,
 };
 use tokio::sync::watch;
 use tonic::Code;
-use wire::trestle::v1::{ExplainRequest, ExplainResponse, ExplainedEnd, ExplainedSide, ExplainedStep};
+use wire::trestle::v1::{ExplainRequest, ExplainResponse, Opening};
 
 use crate::failure::Failure;
+use permit::Ends;
+use question::{Place, Question};
 
 /// How long a resource that has just been made may take to be known to the engine.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -35,39 +41,101 @@ pub struct Explainer {
 
 impl Explainer {
     pub async fn explain(&self, request: &ExplainRequest) -> Result<ExplainResponse, Failure> {
-        let mut query = query(request)?;
-        let mut blocks = [None; 2];
-        for (end, block) in [&mut query.source, &mut query.destination].into_iter().zip(&mut blocks) {
-            if let Some((of_it, first)) = permit::of_cluster(&self.orchestrator, end) {
-                *block = Some(of_it);
-                *end = Endpoint::Address(first);
-            }
-        }
+        let question = Question::new(request)?;
+        let asked = [endpoint(&request.source)?, endpoint(&request.destination)?];
         let is_entity =
             |end: &Endpoint| matches!(end, Endpoint::Workload { kind: MemberKind::ExternalEntity, .. });
-        if is_entity(&query.source) || is_entity(&query.destination) {
+        if asked.iter().any(is_entity) {
             let now = *self.orchestrator.changes().borrow();
             let mut enforced = self.enforced.clone();
             // Late or not: what the engine knows then is explained.
             let _ = tokio::time::timeout(PATIENCE, enforced.wait_for(|reached| *reached >= now)).await;
         }
-        match self.policy.explain(&query) {
-            Ok(explanation) => {
-                let mut response = reply(&explanation);
-                permit::decide(&self.orchestrator, &query, blocks, &explanation, &mut response);
-                Ok(response)
-            }
-            Err(err @ ExplainError::Unknown(_)) => Err(Failure::from_error(Code::NotFound, &err)),
-        }
+        let ends = Ends::find(&self.orchestrator, asked);
+        // One look, so that all of the answer is about the same state.
+        self.policy
+            .ask(|engine| answer(engine, &ends, &question))
+            .map_err(|err| Failure::from_error(Code::NotFound, &err))
     }
 }
 
-/// `tcp`, `udp`, `sctp` or `icmp`; tcp if empty.
-pub fn protocol(text: &str) -> Result<Protocol, Failure> {
-    let found = Protocol::parse(&text.to_uppercase()).filter(|protocol| *protocol != Protocol::Igmp);
-    found.ok_or_else(|| {
-        Failure::new(Code::InvalidArgument, format!("{text:?} is not one of tcp, udp, sctp, icmp"))
-    })
+fn answer(engine: &Engine, ends: &Ends, question: &Question) -> Result<ExplainResponse, ExplainError> {
+    let [source, destination] = ends.endpoints();
+    let parties: &[Party; 2] = ends.parties();
+    let Some(open) = engine.survey(parties).between(0, 1) else {
+        // It names the end that is not known.
+        engine.explain(&question.query(source, destination))?;
+        return Err(ExplainError::Unknown(source.clone()));
+    };
+    let share = question.share(&open);
+    let as_asked = explained(engine, ends, question, None)?;
+    let mut response = match share {
+        Share::Some => None,
+        Share::All | Share::None => Some(as_asked).filter(|told| told.allowed == (share == Share::All)),
+    };
+    if response.is_none()
+        && let Some(place) = question.example(&open, share == Share::All)
+    {
+        let mut told = explained(engine, ends, question, Some(place))?;
+        told.notes.push(format!("the steps are those of {}", place.name(&open)));
+        response = Some(told);
+    }
+    let mut response = response.unwrap_or_default();
+    response.allowed = share == Share::All;
+    response.verdict = words::verdict(share).to_owned();
+    for class in &question.classes {
+        response.openings.push(opening(engine, ends, question, &open, *class)?);
+    }
+    if !question.is_one() && share != Share::All {
+        // What would permit all of it is not what anybody should do.
+        response.remedies.clear();
+        response.notes.push("ask about one port to be told what would permit it".to_owned());
+    }
+    Ok(response)
+}
+
+/// The steps of the question as it was asked, or of one packet.
+fn explained(
+    engine: &Engine,
+    ends: &Ends,
+    question: &Question,
+    place: Option<Place>,
+) -> Result<ExplainResponse, ExplainError> {
+    let [source, destination] = ends.endpoints();
+    let query = match place {
+        Some(place) => place.query(source, destination),
+        None => question.query(source, destination),
+    };
+    let explanation = engine.explain(&query)?;
+    let mut response = words::reply(&explanation);
+    let permits = |open: &Open| match place {
+        Some(place) => place.is_in(open),
+        None => question.share(open) == Share::All,
+    };
+    ends.decide(&explanation, question, permits, &mut response);
+    Ok(response)
+}
+
+fn opening(
+    engine: &Engine,
+    ends: &Ends,
+    question: &Question,
+    open: &Open,
+    class: ProtocolClass,
+) -> Result<Opening, ExplainError> {
+    let share = question.share_of(open, class);
+    let one = Question { classes: vec![class], ..question.clone() };
+    let mut because = Vec::new();
+    if let Some(place) = one.example(open, true).filter(|_| share == Share::Some) {
+        because = words::reasons(&explained(engine, ends, &one, Some(place))?);
+    }
+    let ports = question.of(open, class).to_string();
+    Ok(Opening { protocol: class.to_string(), verdict: words::verdict(share).to_owned(), ports, because })
+}
+
+/// `tcp`, `udp`, `sctp`, `icmp` or `other`.
+pub fn protocol(text: &str) -> Result<ProtocolClass, Failure> {
+    text.parse().map_err(|err| Failure::from_error(Code::InvalidArgument, &err))
 }
 
 pub fn port(number: Option<u32>) -> Result<Option<u16>, Failure> {
@@ -76,18 +144,6 @@ pub fn port(number: Option<u32>) -> Result<Option<u16>, Failure> {
         Some((_, Ok(port))) if port > 0 => Ok(Some(port)),
         Some((number, _)) => Err(Failure::new(Code::InvalidArgument, format!("{number} is not a port"))),
     }
-}
-
-fn query(request: &ExplainRequest) -> Result<Query, Failure> {
-    Ok(Query {
-        source: endpoint(&request.source)?,
-        destination: endpoint(&request.destination)?,
-        protocol: protocol(&request.protocol)?,
-        port: port(request.port)?,
-        source_port: None,
-        icmp: None,
-        family: None,
-    })
 }
 
 /// `10.0.0.1`, `namespace.cloud.name` of a resource, `namespace/name` of a Pod, or `pod/…`, `entity/…`, `node/name`.
@@ -117,59 +173,5 @@ fn endpoint(text: &str) -> Result<Endpoint, Failure> {
     Ok(Endpoint::Workload { kind, namespace: namespace.to_owned(), name: name.to_owned() })
 }
 
-fn reply(explanation: &Explanation) -> ExplainResponse {
-    ExplainResponse {
-        allowed: explanation.allowed,
-        source: Some(end(&explanation.source)),
-        destination: Some(end(&explanation.destination)),
-        egress: Some(side(&explanation.egress)),
-        ingress: Some(side(&explanation.ingress)),
-        notes: explanation.notes.clone(),
-        remedies: explanation.remedies.clone(),
-    }
-}
-
-fn end(end: &End) -> ExplainedEnd {
-    ExplainedEnd {
-        workloads: end.workloads.clone(),
-        address: end.address.map(|address| address.to_string()).unwrap_or_default(),
-        enforced_on: end.enforced_on.clone(),
-    }
-}
-
-fn side(side: &Side) -> ExplainedSide {
-    ExplainedSide { allowed: side.allowed, steps: side.steps.iter().map(step).collect() }
-}
-
-fn step(step: &Step) -> ExplainedStep {
-    let stage = match step.stage {
-        Stage::Loopback => "loopback",
-        Stage::Tiers => "tiers",
-        Stage::Kubernetes => "kubernetes",
-        Stage::Baseline => "baseline",
-        Stage::Default => "default",
-    };
-    let (outcome, details) = match &step.outcome {
-        Outcome::Rule(rule) => (action(rule), vec![rule.to_string()]),
-        Outcome::Isolated { by, near_misses } => {
-            let by = by.iter().map(|id| format!("isolated by {id}"));
-            let misses = near_misses.iter().map(|miss| match miss.misses {
-                Miss::Peer => format!("{} permits the port, not the peer", miss.rule),
-                Miss::Port => format!("{} permits the peer, not the port", miss.rule),
-            });
-            ("isolated", by.chain(misses).collect())
-        }
-        Outcome::NoMatch => ("no match", Vec::new()),
-        Outcome::Permitted => ("permitted", Vec::new()),
-    };
-    ExplainedStep { stage: stage.to_owned(), outcome: outcome.to_owned(), details }
-}
-
-fn action(rule: &RuleRef) -> &'static str {
-    match rule.action {
-        Action::Allow => "allow",
-        Action::Drop => "drop",
-        Action::Reject => "reject",
-        Action::Pass => "pass",
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -1,30 +1,21 @@
 //! Who can reach whom: groups of ends against groups of ends.
 //!
-//! In: workloads with the policies about them (`policy`), resources with their permit lists (`orchestrator`), a
-//! question. Out: for each pair of groups, how many pairs of ends are open, partly open and closed. Exact: ends that
-//! nothing tells apart are asked about once, all others each.
+//! In: workloads (`policy`), resources with their permit lists (`orchestrator`), a question. Out: for each pair of groups,
+//! how many pairs of ends are open, partly open and closed, and what is open. Exact, over every protocol, port and source
+//! port. Not here: what is open between two ends (`policy::survey`, which `explain` asks too).
 //!
 //! ```text
 //!   place (namespace, site) ─► group (app, network) ─► end (Pod, entity, resource)
-//!
-//!   a → b  =  policies at a and b  ∩  permit list of a, if a is a resource  ∩  permit list of b, if b is one
 //! ```
-
-mod permit;
 
 use std::{collections::HashMap, sync::Arc};
 
-use model::{
-    Address,
-    policy::output::{MemberKind, Protocol},
-};
+use model::{Address, Open, ProtocolClass, Share, policy::output::MemberKind};
 use orchestrator::execute::ResourceView;
 use policy::{
-    Engine,
-    explain::{Class, Endpoint, PortSet, Workload},
+    explain::Endpoint,
+    survey::{Listed, Party, Survey, Tally, TooManyPairs, Workload},
 };
-
-pub use permit::permitted;
 
 /// Groups on one side of a matrix; with more, ask for places, or for a part.
 pub const MOST_GROUPS: usize = 100;
@@ -52,10 +43,7 @@ pub struct End {
     /// `namespace` or `site`, and its name.
     pub place: (PlaceKind, String),
     pub group: String,
-    endpoint: Endpoint,
-    /// The addresses of a resource: one, or a cluster's.
-    block: Option<Address>,
-    resource: Option<Arc<ResourceView>>,
+    pub party: Party,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -88,20 +76,33 @@ impl Group {
 pub struct Cell {
     /// Pairs of ends, an end with itself aside.
     pub pairs: u64,
-    /// On all ports asked about.
+    /// For all that was asked about.
     pub open: u64,
-    /// On some of them.
+    /// For some of it.
     pub partly: u64,
-    /// The ports, if all pairs that are not closed agree on them.
-    pub ports: Option<PortSet>,
+    /// What is open, if all pairs that are not closed agree on it.
+    pub ports: Option<String>,
 }
 
 /// What is asked.
 #[derive(Clone, Copy, Debug)]
 pub struct Traffic {
-    pub protocol: Protocol,
-    /// Absent: all.
+    /// Absent: every protocol.
+    pub protocol: Option<ProtocolClass>,
+    /// Of a protocol. Absent: all.
     pub port: Option<u16>,
+}
+
+impl Traffic {
+    /// How much of what is asked about is open, and what.
+    pub fn of(self, open: &Open) -> (Share, String) {
+        let Some(class) = self.protocol else { return (open.share(&ProtocolClass::ALL), open.to_string()) };
+        let openings = open.of(class);
+        match self.port {
+            None => (openings.share(), openings.to_string()),
+            Some(port) => (openings.share_of(port), openings.at(port).to_string()),
+        }
+    }
 }
 
 /// All ends there are, sorted by place, group and name.
@@ -130,9 +131,7 @@ fn of_workload(workload: Workload) -> Option<End> {
         name: format!("{prefix}/{namespace}/{name}"),
         place: (PlaceKind::Namespace, namespace.clone()),
         group: app(&workload),
-        endpoint: Endpoint::Workload { kind: member.kind, namespace, name },
-        block: None,
-        resource: None,
+        party: Party { endpoint: Endpoint::Workload { kind: member.kind, namespace, name }, resource: None },
     })
 }
 
@@ -160,9 +159,10 @@ fn of_resource(view: ResourceView) -> Option<End> {
         name: view.name.to_string(),
         place: (PlaceKind::Site, format!("{}.{}", view.name.namespace, view.name.cloud)),
         group: view.region.to_string(),
-        endpoint: Endpoint::Address(first),
-        block: Some(address),
-        resource: Some(Arc::new(view)),
+        party: Party {
+            endpoint: Endpoint::Address(first),
+            resource: Some(Listed { block: address, list: Arc::new(view.permit_list) }),
+        },
     })
 }
 
@@ -216,117 +216,50 @@ fn ids(end: &End) -> [String; 3] {
     [place, group, end.name.clone()]
 }
 
-/// Ends that nothing tells apart, with two of them to ask about.
-struct Alike {
-    first: usize,
-    second: Option<usize>,
+/// The ends that groups hold, and no others; groups then know their ends by their places here.
+pub fn parties(ends: &[End], sides: [&mut Vec<Group>; 2]) -> Vec<Party> {
+    let mut places: HashMap<usize, usize> = HashMap::new();
+    let mut parties = Vec::new();
+    for end in sides.into_iter().flatten().flat_map(|group| &mut group.ends) {
+        *end = *places.entry(*end).or_insert_with(|| {
+            parties.push(ends[*end].party.clone());
+            parties.len() - 1
+        });
+    }
+    parties
 }
 
-/// Works out cells. Holds what was asked already.
-pub struct Matrix<'a> {
-    ends: &'a [End],
+/// A row of cells for each group of sources.
+pub fn matrix(
+    survey: &Survey,
+    sources: &[Group],
+    destinations: &[Group],
     traffic: Traffic,
-    /// By end; none if it is gone.
-    class_of: Vec<Option<usize>>,
-    classes: Vec<Alike>,
-    known: HashMap<(usize, usize), PortSet>,
+) -> Result<Vec<Vec<Cell>>, TooManyPairs> {
+    let from: Vec<&[usize]> = sources.iter().map(|group| group.ends.as_slice()).collect();
+    let to: Vec<&[usize]> = destinations.iter().map(|group| group.ends.as_slice()).collect();
+    let tallies = survey.count(&from, &to)?;
+    Ok(tallies.into_iter().map(|row| row.iter().map(|tally| cell(tally, traffic)).collect()).collect())
 }
 
-impl<'a> Matrix<'a> {
-    /// Puts the ends of these groups into classes.
-    pub fn new(engine: &Engine, ends: &'a [End], traffic: Traffic, groups: &[&[Group]]) -> Self {
-        let blocks = engine.ip_blocks();
-        let mut class_of = vec![None; ends.len()];
-        let (mut classes, mut numbers) = (Vec::<Alike>::new(), HashMap::<Class, usize>::new());
-        for at in groups.iter().copied().flatten().flat_map(|group| group.ends.iter().copied()) {
-            if class_of[at].is_some() {
-                continue;
-            }
-            let Ok(class) = engine.class(&ends[at].endpoint, &blocks) else { continue };
-            let new = classes.len();
-            // A resource's permit list is its own.
-            let number = if ends[at].resource.is_some() { new } else { *numbers.entry(class).or_insert(new) };
-            match classes.get_mut(number) {
-                Some(alike) => drop(alike.second.get_or_insert(at)),
-                None => classes.push(Alike { first: at, second: None }),
-            }
-            class_of[at] = Some(number);
+fn cell(tally: &Tally, traffic: Traffic) -> Cell {
+    let mut cell = Cell::default();
+    let mut agreed: Option<Option<String>> = None;
+    for (open, pairs) in tally {
+        let (share, ports) = traffic.of(open);
+        cell.pairs += pairs;
+        match share {
+            Share::None => continue,
+            Share::All => cell.open += pairs,
+            Share::Some => cell.partly += pairs,
         }
-        Self { ends, traffic, class_of, classes, known: HashMap::new() }
+        agreed = Some(match agreed {
+            None => Some(ports),
+            Some(before) => before.filter(|before| *before == ports),
+        });
     }
-
-    pub fn cell(&mut self, engine: &Engine, from: &Group, to: &Group) -> Cell {
-        let (sources, destinations) = (self.count(from), self.count(to));
-        let is_same = from.ends == to.ends;
-        let mut cell = Cell::default();
-        let mut agreed: Option<Option<PortSet>> = None;
-        for (a, many) in &sources {
-            for (b, others) in &destinations {
-                let pairs = many * others - if is_same && a == b { *many } else { 0 };
-                if pairs == 0 {
-                    continue;
-                }
-                let ports = self.ports(engine, *a, *b);
-                cell.pairs += pairs;
-                let asked = self.traffic.port;
-                if asked.map_or_else(|| ports.is_all(), |port| ports.contains(port)) {
-                    cell.open += pairs;
-                } else if asked.is_none() && !ports.is_empty() {
-                    cell.partly += pairs;
-                }
-                if !ports.is_empty() {
-                    agreed = Some(match agreed {
-                        None => Some(ports),
-                        Some(before) => before.filter(|before| *before == ports),
-                    });
-                }
-            }
-        }
-        cell.ports = agreed.flatten();
-        cell
-    }
-
-    fn count(&self, group: &Group) -> Vec<(usize, u64)> {
-        let mut counts: Vec<(usize, u64)> = Vec::new();
-        for class in group.ends.iter().filter_map(|end| self.class_of[*end]) {
-            match counts.iter_mut().find(|(known, _)| *known == class) {
-                Some((_, count)) => *count += 1,
-                None => counts.push((class, 1)),
-            }
-        }
-        counts
-    }
-
-    fn ports(&mut self, engine: &Engine, a: usize, b: usize) -> PortSet {
-        if let Some(known) = self.known.get(&(a, b)) {
-            return known.clone();
-        }
-        let source = &self.ends[self.classes[a].first];
-        let alike = &self.classes[b];
-        let destination = if a == b { alike.second.unwrap_or(alike.first) } else { alike.first };
-        let ports = open_ports(engine, source, &self.ends[destination], self.traffic.protocol);
-        self.known.insert((a, b), ports.clone());
-        ports
-    }
-}
-
-/// None if an end is gone.
-fn open_ports(engine: &Engine, source: &End, destination: &End, protocol: Protocol) -> PortSet {
-    let Ok(ports) = engine.open_ports(&source.endpoint, &destination.endpoint, protocol) else {
-        return PortSet::none();
-    };
-    [(source, destination, model::Direction::Outbound), (destination, source, model::Direction::Inbound)]
-        .into_iter()
-        .fold(ports, |ports, (local, remote, direction)| match &local.resource {
-            None => ports,
-            Some(resource) => {
-                // Of several addresses of a workload the first is taken, as `explain` does.
-                let first = || engine.addresses(&remote.endpoint).first().map(|address| (*address).into());
-                let peer = remote.block.or_else(first);
-                let open = peer.map(|peer| permitted(&resource.permit_list, direction, peer, protocol));
-                ports.intersect(&open.unwrap_or_default())
-            }
-        })
+    cell.ports = agreed.flatten();
+    cell
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ pub async fn restore_store(config: &Config, backup: &Path, replace: bool) -> Res
 }
 
 fn open_audit(config: &Config) -> Result<Arc<Audit>, RestoreError> {
-    let opened = files::create_dir(&config.data_dir)
+    let opened = files::closed_dir(&config.data_dir)
         .and_then(|()| Audit::open(&config.data_dir, config.audit, Metrics::new()));
     opened.map(Arc::new).map_err(|err| unrecorded(config, err.to_string()))
 }

@@ -453,7 +453,7 @@ async fn becomes_ready(fixture: &Fixture, wanted: StatusCode) -> Value {
 
 #[tokio::test]
 async fn without_room_for_the_record_nothing_is_written_and_it_heals() {
-    let disk = Disk::new(c"size=12m");
+    let disk = Disk::new(c"size=12m,mode=0700");
     let elsewhere = tempfile::tempdir().unwrap();
     let dir = tempfile::tempdir_in(&disk.0).unwrap();
     // The store has room: only the record has none.
@@ -498,7 +498,7 @@ async fn where_it_is_configured_writes_go_on_without_a_record() {
 
 #[tokio::test]
 async fn a_start_after_a_crash_needs_no_room() {
-    let disk = Disk::new(c"size=12m");
+    let disk = Disk::new(c"size=12m,mode=0700");
     let fixture = Fixture::start_in(tempfile::tempdir_in(&disk.0).unwrap(), |_| {}).await;
     fixture.tags().await.set_tag(leaf("before", "10.0.0.1")).await.unwrap();
     let dir = fixture.stop().await;

@@ -19,7 +19,7 @@ use std::{
 use cloud_api::{Dice, FakeCloud, grpc::PluginService};
 use harness::{Client, Fixture};
 use model::ResourceName;
-use server::{CloudConfig, Config, PluginConfig};
+use server::{CloudConfig, PluginConfig};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Code, Request, transport::Server};
@@ -295,7 +295,6 @@ async fn judge(fixture: Fixture, cloud: CloudConfig, in_force: &impl InForce) ->
     assert_eq!(differences(&known, &stored), [""; 0], "listed and stored differ, after {told:?}");
     let left = differences(&stored, &in_force.rules());
     assert_eq!(left, [""; 0], "stored and in force differ, after {told:?}");
-    eprintln!("{told:?}");
     fixture
 }
 

@@ -191,7 +191,7 @@ async fn a_full_disk_refuses_writes_and_heals() {
     }
     let mount = tempfile::tempdir().unwrap();
     let flags = rustix::mount::MountFlags::empty();
-    rustix::mount::mount("tmpfs", mount.path(), "tmpfs", flags, c"size=12m").unwrap();
+    rustix::mount::mount("tmpfs", mount.path(), "tmpfs", flags, c"size=12m,mode=0700").unwrap();
     let guard = Unmount(mount.path().to_owned());
     let dir = tempfile::tempdir_in(mount.path()).unwrap();
     let fixture = Fixture::start_in(dir, |_| {}).await;

@@ -55,6 +55,7 @@ async fn is_open(fixture: &Fixture, port: u32) -> bool {
         destination: "default/db".into(),
         protocol: "tcp".into(),
         port: Some(port),
+        source_port: None,
     };
     let explained = PoliciesClient::new(fixture.admin().await).explain(request).await.unwrap();
     explained.into_inner().allowed

@@ -13,7 +13,7 @@
 //! {"entries":1,"leased_left_out":0,"sha256":"…"}
 //! ```
 //!
-//! Entries on a lease are left out: they are somebody's presence, not intent, and would never end after a restore.
+//! Values that are sealed stay sealed ([`crate::sealed`]). Entries on a lease are left out: they are somebody's presence, not intent, and would never end after a restore.
 
 mod read;
 
@@ -91,7 +91,7 @@ pub fn stream(store: &Store) -> impl Stream<Item = Result<Bytes, BackupError>> +
     let store = store.clone();
     stream::unfold(Step::Begin(store), |step| async move {
         match step {
-            Step::Begin(store) => match store.snapshot(&Prefix::all()).await {
+            Step::Begin(store) => match store.snapshot_as_stored(&Prefix::all()).await {
                 Ok(snapshot) => {
                     let mut writer = Writer::new();
                     let chunk = writer.header(snapshot.revision);

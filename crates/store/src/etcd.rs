@@ -55,7 +55,7 @@ pub struct Options {
     pub tls: Option<Tls>,
     /// How long a request may take, tries on other members included.
     pub timeout: Duration,
-    /// Larger transactions are refused here. Must not exceed etcd's `--max-txn-ops`.
+    /// etcd's `--max-txn-ops`, or less. Transactions of more are sent in parts, up to a quarter of its square (4096 for 128).
     pub max_operations: usize,
     /// Must not exceed etcd's `--max-request-bytes`.
     pub max_request_bytes: usize,
@@ -139,7 +139,7 @@ impl Backend for Etcd {
     async fn transact(&self, transaction: Transaction) -> Result<Committed, TransactError> {
         transaction.check_distinct()?;
         transact::check_size(&transaction, &self.options)?;
-        transact::transact(&self.client, &self.namespace, &transaction).await
+        transact::transact(&self.client, &self.namespace, &transaction, self.options.max_operations).await
     }
 
     fn watch(&self, prefix: &Prefix, from: WatchFrom) -> Watch {

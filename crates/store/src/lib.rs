@@ -22,6 +22,7 @@ pub mod backup;
 pub mod embedded;
 pub mod etcd;
 pub mod follow;
+pub mod sealed;
 pub mod typed;
 
 pub use api::*;

@@ -47,6 +47,14 @@ pub struct Difference {
     pub deleted: bool,
 }
 
+impl Difference {
+    /// The bytes it takes in memory, about: names and addresses are counted as if nothing else held them.
+    pub fn weight(&self) -> usize {
+        let members = self.added.iter().chain(&self.removed);
+        size_of::<Self>() + self.tag.as_str().len() + members.map(ResolvedMember::weight).sum::<usize>()
+    }
+}
+
 /// What the writes of a transaction changed on the way; maybe changed back since.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Touched {

@@ -28,6 +28,17 @@ pub enum ResolvedMember {
     Leaf { name: TagName, leaf: Leaf },
 }
 
+impl ResolvedMember {
+    /// The bytes it takes in memory, about.
+    pub(crate) fn weight(&self) -> usize {
+        let text = match self {
+            Self::Literal(_) => 0,
+            Self::Leaf { name, leaf } => name.as_str().len() + leaf.uri.as_ref().map_or(0, |uri| uri.len()),
+        };
+        size_of::<Self>() + text
+    }
+}
+
 /// What a tag resolves to: each distinct member once, in order. May be empty (a group without members); whoever
 /// writes a rule from it must treat that as an error, not as "everybody" or "nobody in particular".
 #[derive(Clone, Debug, PartialEq, Eq)]

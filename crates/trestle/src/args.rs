@@ -8,8 +8,8 @@ use model::Role;
 use crate::{
     client::ConnectionArgs,
     commands::{
-        access, agent, audit, job, link, namespace, node, object, page, plugin, policy, resource, rule,
-        service, storage, store, tag,
+        access, agent, audit, check, job, link, namespace, node, object, page, plugin, policy, resource,
+        rule, service, storage, store, tag,
     },
     output::Format,
 };
@@ -20,7 +20,8 @@ use crate::{
     name = "trestle",
     version,
     about,
-    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 not allowed, 5 controller not reachable."
+    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 not allowed, 5 controller not reachable.
+With --exit-code (explain, check) the answer is the exit code: 0 yes, 1 no, 6 in part; what failed exits with 2 then."
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -70,9 +71,7 @@ pub enum Command {
     #[command(subcommand)]
     Job(job::JobCommand),
     /// Compare the clouds with what was made
-    #[command(after_help = "Example:
-  trestle check && echo nothing has drifted")]
-    Check,
+    Check(check::CheckArgs),
     /// Compare, and mend what differs
     #[command(after_help = "Example:
   trestle check        look first

@@ -51,8 +51,10 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         Command::Rule(command) => rule::run(command, output, connection).await,
         Command::Link(command) => link::run(command, output, connection.connect().await?).await,
         Command::Job(command) => job::run(command, output, connection.connect().await?).await,
-        Command::Check => during("Comparing", check::run(false, output, connection.connect().await?)).await,
-        Command::Fix => during("Mending", check::run(true, output, connection.connect().await?)).await,
+        Command::Check(args) => {
+            during("Comparing", check::check(args, output, connection.connect().await?)).await
+        }
+        Command::Fix => during("Mending", check::fix(output, connection.connect().await?)).await,
         Command::Namespace(command) => namespace::run(command, output, connection).await,
         Command::Node(command) => {
             during("Reading", node::run(command, output, connection.connect().await?)).await

@@ -1,22 +1,62 @@
 //! How commands end: what is said on standard error, and the exit code.
 
 use std::{
+    fmt,
     io::{self, Write as _},
     process::ExitCode,
 };
 
 use tonic::{Code, Status};
 
+use crate::visible::visible;
+
+/// An answer that is given as the exit code, by a command that was asked to (`--exit-code`) and has said it already.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer(pub u8);
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the answer is exit code {}", self.0)
+    }
+}
+
+impl std::error::Error for Answer {}
+
+/// Marks failures of a command whose answer is its exit code: they must not look like one.
+#[derive(Clone, Copy, Debug)]
+struct NoAnswer;
+
+impl fmt::Display for NoAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("there is no answer")
+    }
+}
+
+/// The result of a command that answers by its exit code, if it was asked to.
+pub fn answering(is_asked: bool, result: anyhow::Result<()>) -> anyhow::Result<()> {
+    result.map_err(|err| if is_asked && !err.is::<Answer>() { err.context(NoAnswer) } else { err })
+}
+
 /// Says why a command failed, and with which code it exits.
 pub fn report(error: &anyhow::Error) -> ExitCode {
+    if let Some(Answer(code)) = error.downcast_ref() {
+        return ExitCode::from(*code);
+    }
+    let is_marked = error.is::<NoAnswer>();
     let status = error.chain().find_map(|cause| cause.downcast_ref::<Status>());
     let text = match status {
         Some(status) => describe(status),
-        None => error.chain().map(ToString::to_string).collect::<Vec<_>>().join(": "),
+        None => {
+            let causes = error.chain().skip(usize::from(is_marked));
+            causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+        }
     };
     // Nobody is left to tell if standard error is closed.
-    let _ = writeln!(io::stderr().lock(), "error: {text}");
-    ExitCode::from(code(error, status))
+    let _ = writeln!(io::stderr().lock(), "error: {}", visible(&text));
+    match code(error, status) {
+        1 if is_marked => ExitCode::from(2),
+        code => ExitCode::from(code),
+    }
 }
 
 fn describe(status: &Status) -> String {

@@ -113,7 +113,11 @@ fn parse(origin: &str, text: &str, manifests: &mut Vec<Manifest>) -> anyhow::Res
         match document {
             Value::Null => {}
             Value::Object(mut fields) if fields.get("kind").and_then(Value::as_str).is_some_and(is_list) => {
-                let Some(Value::Array(items)) = fields.remove("items") else { continue };
+                let items = match fields.remove("items") {
+                    Some(Value::Array(items)) => items,
+                    Some(Value::Null) => Vec::new(),
+                    _ => bail!("{origin} is a list without items: look at how `items` is written"),
+                };
                 for (item, document) in items.into_iter().enumerate() {
                     manifests.push(Manifest { origin: format!("{origin}, item {}", item + 1), document });
                 }
@@ -172,6 +176,18 @@ mod tests {
         assert!(read_text(&long).is_ok());
         let used = "a: &a {app: web}\nb: *a\nc: [*a, *a]\n";
         assert_eq!(read_text(used).unwrap()[0].document["c"][1]["app"], "web");
+    }
+
+    #[test]
+    fn what_would_be_lost_silently_is_refused() {
+        for (text, part) in [
+            ("kind: Pod\nmetadata: {name: a, name: b}\n", "name"),
+            (r#"{"kind": "Pod", "spec": {"nodeName": "a", "nodeName": "b"}}"#, "nodeName"),
+            ("kind: List\nitmes:\n- kind: Pod\n", "items"),
+        ] {
+            let Err(error) = read_text(text) else { panic!("accepted: {text}") };
+            assert!(format!("{error:#}").contains(part), "{error:#}");
+        }
     }
 
     #[test]

@@ -5,7 +5,10 @@ use std::io::{self, IsTerminal as _, Write as _};
 use comfy_table::{Cell, Color, ContentArrangement, Table, presets};
 use serde::Serialize;
 
-use crate::paint::{Tone, tone_of};
+use crate::{
+    paint::{Tone, shown, tone_of},
+    visible::visible,
+};
 
 /// The form of a command's result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -27,7 +30,7 @@ impl Format {
     /// Shows a list.
     pub fn list<T: Rows + Serialize>(self, items: &[T]) -> anyhow::Result<()> {
         match self {
-            Self::Table => print(&table(T::HEADER, items.iter().map(Rows::row))),
+            Self::Table => write(&table(T::HEADER, items.iter().map(Rows::row))),
             Self::Json | Self::Yaml => self.data(&items),
         }
     }
@@ -35,7 +38,7 @@ impl Format {
     /// Shows one object.
     pub fn one<T: Rows + Serialize>(self, item: &T) -> anyhow::Result<()> {
         match self {
-            Self::Table => print(&table(T::HEADER, std::iter::once(item.row()))),
+            Self::Table => write(&table(T::HEADER, std::iter::once(item.row()))),
             Self::Json | Self::Yaml => self.data(item),
         }
     }
@@ -83,7 +86,7 @@ fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
-/// Words that name a state are coloured; comfy-table leaves colours out where no terminal reads.
+/// Each cell is [`visible`] before it is coloured. Words that name a state are coloured; comfy-table leaves colours out where no terminal reads.
 fn coloured(text: String) -> Cell {
     let colour = match tone_of(&text) {
         Some(Tone::Good) => Some(Color::Green),
@@ -91,18 +94,54 @@ fn coloured(text: String) -> Cell {
         Some(Tone::Bad) => Some(Color::Red),
         Some(Tone::Faint) | None => None,
     };
-    let cell = Cell::new(text);
+    let cell = Cell::new(visible(&text));
     match colour {
         Some(colour) => cell.fg(colour),
         None => cell,
     }
 }
 
-/// Writes a line to standard output. A reader that went away is not an error.
+/// Writes a text to standard output as it may be shown.
 pub fn print(text: &str) -> anyhow::Result<()> {
+    write(&shown(text))
+}
+
+/// Says something on standard error that does not end the command.
+pub fn warn(text: &str) {
+    crate::progress::clear();
+    // Nobody is left to tell if standard error is closed.
+    let _ = writeln!(io::stderr().lock(), "warning: {}", visible(text));
+}
+
+/// Writes a line to standard output. A reader that went away is not an error.
+fn write(text: &str) -> anyhow::Result<()> {
     crate::progress::clear();
     match writeln!(io::stdout().lock(), "{text}") {
         Err(err) if err.kind() != io::ErrorKind::BrokenPipe => Err(err.into()),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_show_what_a_terminal_would_obey() {
+        let rows = [vec!["node\u{1b}]0;owned\u{7}".to_owned(), "1.0\u{9b}2J".to_owned()]];
+        let text = table(&["name", "version"], rows.into_iter());
+        assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+        assert!(text.contains("node\\u001b]0;owned\\u0007"), "{text}");
+    }
+
+    /// JSON and YAML stay what they are for programs, also when a character in them is made visible.
+    #[test]
+    fn data_says_the_same_when_it_is_shown() {
+        let name = "a\u{1b}[2J\u{9b}\u{7f}\u{202e}";
+        let json = visible(&serde_json::to_string_pretty(&[name]).unwrap());
+        let yaml = visible(&serde_saphyr::to_string(&[name]).unwrap());
+        assert!(!(json.clone() + &yaml).contains(|c: char| c.is_control() && c != '\n'));
+        assert_eq!(serde_json::from_str::<Vec<String>>(&json).unwrap(), [name]);
+        assert_eq!(serde_saphyr::from_str::<Vec<String>>(&yaml).unwrap(), [name]);
     }
 }

@@ -13,6 +13,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::visible::visible_line;
+
 /// What is quicker shows nothing.
 const QUIET: Duration = Duration::from_secs(1);
 const FRAME: Duration = Duration::from_millis(120);
@@ -61,9 +63,10 @@ fn line(frame: char, what: &str, note: &str, elapsed: Duration) -> String {
     format!("{frame} {what}{note} ({} s)", elapsed.as_secs())
 }
 
-fn draw(text: &str) {
+/// Draws the line anew.
+pub fn draw(text: &str) {
     // Nobody is left to tell if standard error is closed.
-    let _ = write!(io::stderr().lock(), "\r\x1b[K{text}");
+    let _ = write!(io::stderr().lock(), "\r\x1b[K{}", visible_line(text));
     let _ = io::stderr().flush();
 }
 

@@ -6,6 +6,8 @@
 mod clock;
 #[path = "lab/clocks.rs"]
 mod clocks;
+#[path = "lab/closed.rs"]
+mod closed;
 #[path = "lab/matrix.rs"]
 mod matrix;
 #[path = "lab/net.rs"]
@@ -22,6 +24,8 @@ mod random;
 mod raw;
 #[path = "lab/restore.rs"]
 mod restore;
+#[path = "lab/stream.rs"]
+mod stream;
 #[path = "lab/traffic.rs"]
 mod traffic;
 #[path = "lab/trouble.rs"]

@@ -163,6 +163,29 @@ fn explain_names_the_deciding_rule_and_what_to_change() {
     assert_eq!(up.fails(&["explain", "a/b/c/d", "shop/db-0"]).0, 1);
     assert_eq!(up.fails(&["explain", "shop/web-1", "shop/db-0", "--port", "0"]).0, 2);
 
+    // Without a port every port is answered for; nobody is told to open all of them.
+    let some = up.ok(&["explain", "shop/web-1", "shop/db-0"]);
+    assert!(some.starts_with("allowed in part\n  tcp    5432\n"), "{some}");
+    assert!(some.contains("  udp    none\n") && !some.contains("to permit it:"), "{some}");
+    let json = up.ok(&["explain", "shop/web-1", "shop/db-0", "--proto", "tcp", "-o", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json["verdict"], &json["openings"][0]["ports"]), (&"some".into(), &"5432".into()));
+
+    // The answer as the exit code, and failures that do not look like one.
+    for (more, code) in [
+        (&["--port", "5432"][..], 0),
+        (&["--port", "22"], 1),
+        (&["--port", "5432", "--proto", "udp"], 1),
+        (&[], 6),
+        (&["--proto", "tcp"], 6),
+        (&["--proto", "carrier-pigeon"], 2),
+    ] {
+        let ran = up.run(&[&["explain", "shop/web-1", "shop/db-0", "--exit-code"], more].concat());
+        assert_eq!(ran.status.code(), Some(code), "{more:?}: {}", String::from_utf8_lossy(&ran.stderr));
+        assert_eq!(ran.stderr.is_empty(), code != 2, "an answer is no error");
+    }
+    assert_eq!(up.fails(&["explain", "shop/nobody", "shop/db-0", "--exit-code"]).0, 3);
+
     // The change is in force when the command returns.
     up.ok(&["delete", "netpol", "db", "-n", "shop"]);
     assert!(up.ok(&["explain", "shop/web-1", "shop/db-0", "--port", "22"]).starts_with("allowed"));

@@ -123,7 +123,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 
 /// Rooms without I/O, clock and randomness, and what they may use beside other rooms.
 const PURE: &[(&str, &[&str])] = &[
-    ("model", &["ipnet", "serde", "serde_json", "sha1", "sha2", "thiserror", "uuid"]),
+    ("model", &["ipnet", "serde", "serde_json", "sha1", "sha2", "strsim", "thiserror", "uuid"]),
     ("tags", &["imbl", "thiserror"]),
     ("policy", &["hashbrown", "ipnet", "rustc-hash", "serde_json", "sha1", "smallvec", "thiserror", "uuid"]),
     ("node-nft", &["ipnet"]),

@@ -41,7 +41,7 @@ fn two_clouds_from_the_first_resource_to_the_last() {
     ]);
     let id = detached.trim().strip_prefix("Job: ").unwrap();
     assert!(up.ok(&["job", "wait", id]).contains("done"));
-    assert_eq!(up.ok(&["check"]), "Everything is as it was made.\n");
+    assert_eq!(up.ok(&["check", "--exit-code"]), "Everything is as it was made.\n");
     let (code, error) = up.fails(&["rule", "add", "a.web", "--ping", "nobody"]);
     assert_eq!((code, error.contains("there is no tag nobody")), (1, true), "{error}");
     let (code, error) = up.fails(&["resource", "create", "a.web", "--description", "west"]);
@@ -76,6 +76,7 @@ fn a_plugin_in_its_own_process_is_a_cloud_like_any_other() {
     plugin.kill().unwrap();
     plugin.wait().unwrap();
     assert_eq!(up.fails(&["check"]).0, 1);
+    assert_eq!(up.fails(&["check", "--exit-code"]).0, 2, "1 would say that something has drifted");
     up.ok(&["resource", "list"]);
 }
 

@@ -12,6 +12,7 @@ use std::{
     fs,
     io::{BufRead as _, BufReader},
     net::{TcpListener, TcpStream},
+    os::unix::fs::DirBuilderExt as _,
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -70,7 +71,7 @@ impl Lab {
     fn controller(&mut self) -> Serve {
         let dir = tempfile::tempdir().unwrap();
         if let Some(token) = &self.token {
-            fs::create_dir(dir.path().join("data")).unwrap();
+            fs::DirBuilder::new().mode(0o700).create(dir.path().join("data")).unwrap();
             fs::write(dir.path().join("data/admin.token"), token).unwrap();
         }
         let config = format!(

@@ -16,6 +16,7 @@ mod steps;
 
 use std::{
     fs,
+    os::unix::fs::DirBuilderExt as _,
     path::Path,
     process::Command,
     thread,
@@ -48,7 +49,7 @@ impl Lab {
         }
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("data/linux");
-        fs::create_dir_all(&state).unwrap();
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&state).unwrap();
         let sum = sh(&format!("printf %s \"$(realpath {})\" | sha256sum", state.display()));
         let mut lab = Self {
             up: None,
@@ -316,7 +317,7 @@ fn without_root_a_linux_cloud_is_refused_by_name() {
     let copy = dir.path().join("trestle");
     fs::copy(TRESTLE, &copy).unwrap();
     let data = dir.path().join("data");
-    fs::create_dir(&data).unwrap();
+    fs::DirBuilder::new().mode(0o700).create(&data).unwrap();
     sh(&format!("chmod 755 {} {}; chown 65534 {}", dir.path().display(), copy.display(), data.display()));
     let run = |flags: &[&str]| {
         Command::new("setpriv")

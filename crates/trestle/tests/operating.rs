@@ -7,8 +7,9 @@ mod harness;
 
 use std::{
     collections::BTreeSet,
-    fs,
+    fs::{self, Permissions},
     io::Write as _,
+    os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Command, Stdio},
     time::Duration,
@@ -88,6 +89,75 @@ fn status_says_what_runs_and_what_to_do() {
     assert!(said.contains("1 ready") && !said.contains('\x1b'), "no colour where no terminal reads: {said}");
     let report: Value = serde_json::from_str(&up.ok(&["status", "-o", "json"])).unwrap();
     assert_eq!((&report["ready"], &report["troubles"]), (&true.into(), &Value::Array(Vec::new())));
+}
+
+/// The mode of a file or directory.
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn what_holds_a_secret_is_its_owner_s_alone() {
+    let up = Up::start(&[]);
+    up.ok(&["store", "backup", "b"]);
+    up.ok(&["cert", "issue", "ci", "--role", "operator", "--ttl", "1h", "--out", "ci"]);
+    let private = [
+        "store/store.redb",
+        "store/store.lock",
+        "sealing.key",
+        "pki/ca.key",
+        "pki/server.key",
+        "admin.token",
+    ];
+    let private = private.map(|name| format!("data/{name}"));
+    for name in private.iter().map(String::as_str).chain([
+        "b",
+        "ci.key",
+        "data/audit.log",
+        "data/kubeconfig",
+        "context.json",
+    ]) {
+        assert_eq!(mode(&up.path(name)), 0o600, "{name}");
+    }
+    assert_eq!((mode(&up.path("data")), mode(&up.path("data/store"))), (0o700, 0o700));
+
+    // A directory that others enter is refused with the command that mends it; what is open in it is closed.
+    let dir = up.stop();
+    let loosen =
+        |name: &str, mode| fs::set_permissions(dir.path().join(name), Permissions::from_mode(mode)).unwrap();
+    loosen("data", 0o755);
+    loosen("data/store/store.redb", 0o644);
+    let mends = format!("chmod 700 {}", dir.path().join("data").display());
+    let any = "127.0.0.1:0";
+    let refused = Command::new(TRESTLE)
+        .args(["up", "--data-dir", "data", "--http", any, "--grpc", any, "--watch", any, "--nbd", any])
+        .env("TRESTLE_CONTEXT", dir.path().join("context.json"))
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
+    assert!(!refused.status.success() && text(&refused.stderr).contains(&mends), "{}", text(&refused.stderr));
+    loosen("data", 0o700);
+    let up = Up::start_in(dir, &[]);
+    assert_eq!(mode(&up.path("data/store/store.redb")), 0o600);
+}
+
+#[test]
+fn what_a_terminal_would_obey_is_shown() {
+    let up = Up::start(&[]);
+    let evil =
+        r#"{"apiVersion": "v1\u001b]0;owned\u0007", "kind": "Po\u009b2Jd", "metadata": {"name": "a"}}"#;
+    fs::write(up.path("evil.json"), evil).unwrap();
+    let (_, error) = up.fails(&["apply", "-f", "evil.json"]);
+    assert!(error.contains("\\u001b]0;owned\\u0007") && error.contains("\\u009b2J"), "{error:?}");
+    assert!(!error.contains(|c: char| c.is_control() && c != '\n'), "{error:?}");
+    let pod = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "annotations": {"n": "\u001b[2J\u009b0m"}}}"#;
+    fs::write(up.path("pod.json"), pod).unwrap();
+    for said in [up.ok(&["apply", "-f", "pod.json", "--dry-run"]), {
+        up.ok(&["apply", "-f", "pod.json"]);
+        up.ok(&["get", "pod", "a", "-o", "json"]) + &up.ok(&["get", "pod", "a", "-o", "yaml"])
+    }] {
+        assert!(!said.contains(|c: char| c.is_control() && c != '\n'), "{said:?}");
+    }
 }
 
 #[test]

@@ -57,7 +57,8 @@ fn workload(member: &Member) -> SetMember {
     }
 }
 
-fn octets(address: IpAddr) -> Vec<u8> {
+/// An address as messages have it.
+pub fn octets(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => address.octets().to_vec(),
         IpAddr::V6(address) => address.octets().to_vec(),

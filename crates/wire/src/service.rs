@@ -34,6 +34,7 @@ impl From<&NodeFacts> for message::NodeFacts {
             zone: facts.zone.clone().unwrap_or_default(),
             addresses: facts.addresses.iter().map(octets).collect(),
             leaving: facts.leaving,
+            pods: Vec::new(),
         }
     }
 }

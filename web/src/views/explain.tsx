@@ -5,6 +5,7 @@ import { query, type Explanation, type Resource, type Schemas, type Workload } f
 import { explainCommand } from "../cli.ts";
 import { mayWrite, useLive } from "../live.ts";
 import { Badge, Command, Empty, Field, Trouble, type Tone } from "../parts/parts.tsx";
+import { hasPorts, PROTOCOLS } from "../parts/protocols.ts";
 import { adjust, href } from "../route.ts";
 
 const STAGES: Record<string, string> = {
@@ -18,11 +19,26 @@ const STAGES: Record<string, string> = {
 
 const TONES: Record<string, Tone> = { allow: "good", permitted: "good", drop: "bad", reject: "bad", isolated: "bad", pass: "plain", "no match": "plain" };
 
+const VERDICTS: Record<string, { word: string; tone: Tone }> = {
+  allowed: { word: "Permitted", tone: "good" },
+  some: { word: "Permitted in part", tone: "part" },
+  denied: { word: "Denied", tone: "bad" },
+};
+
+function what(protocol: string, port: string): string {
+  if (port) return `${protocol || "tcp"} ${port}`;
+  if (!protocol) return "every protocol and port";
+  return hasPorts(protocol) ? `${protocol}, every port` : protocol;
+}
+
 export function Explain({ values }: { values: Record<string, string> }) {
-  const { source = "", destination = "", protocol = "tcp", port = "" } = values;
+  const { source = "", destination = "", protocol = "", port: given = "" } = values;
+  // A port is one of TCP if no protocol is named.
+  const has = protocol === "" || hasPorts(protocol);
+  const port = has ? given : "";
   const asked = source !== "" && destination !== "";
   const valid = port === "" || /^[0-9]+$/.test(port);
-  const path = asked && valid ? query("/explain", { source, destination, protocol, port: protocol === "icmp" ? "" : port }) : undefined;
+  const path = asked && valid ? query("/explain", { source, destination, protocol: protocol || undefined, port }) : undefined;
   const live = useLive<Explanation>(path, ["objects", "resources", "tags"]);
   const workloads = useLive<Workload[]>("/workloads", ["objects"]).data.value;
   const resources = useLive<Resource[]>("/resources", ["resources"]).data.value;
@@ -38,11 +54,12 @@ export function Explain({ values }: { values: Record<string, string> }) {
         <Field label="From"><End name="source" value={source} names={names} /></Field>
         <Field label="To"><End name="destination" value={destination} names={names} /></Field>
         <Field label="Protocol">
-          <select value={protocol} onChange={(event) => adjust({ protocol: event.currentTarget.value })}>
-            {["tcp", "udp", "sctp", "icmp"].map((name) => <option key={name}>{name}</option>)}
+          <select value={protocol} onChange={(event) => adjust({ protocol: event.currentTarget.value || undefined })}>
+            <option value="">{port ? "tcp (default)" : "all"}</option>
+            {PROTOCOLS.map((name) => <option key={name}>{name}</option>)}
           </select>
         </Field>
-        <Field label="Port"><input inputMode="numeric" placeholder="any" pattern="[0-9]*" disabled={protocol === "icmp"} value={port} onInput={(event) => adjust({ port: event.currentTarget.value || undefined })} /></Field>
+        <Field label="Port"><input inputMode="numeric" placeholder="all" pattern="[0-9]*" disabled={!has} value={port} onInput={(event) => adjust({ port: event.currentTarget.value || undefined })} /></Field>
         <button type="button" class="swap" aria-label="Swap the two ends" title="Swap the two ends" onClick={() => adjust({ source: destination, destination: source })}>⇄</button>
       </form>
       <Trouble problem={live.problem.value} />
@@ -72,14 +89,24 @@ interface AnswerProps {
 }
 
 function Answer({ explanation, source, destination, protocol, port }: AnswerProps) {
-  const { allowed, egress, ingress, notes, remedies } = explanation;
+  const { verdict, openings, egress, ingress, notes, remedies } = explanation;
   const closed = [egress.allowed ? "" : "at the source", ingress.allowed ? "" : "at the destination"].filter(Boolean).join(" and ");
   return (
     <div class="answer">
-      <p class={`verdict ${allowed ? "good" : "bad"}`} role="status">
-        <b>{allowed ? "Permitted" : "Denied"}</b>
-        <span>{source} → {destination}, {protocol}{port ? ` ${port}` : protocol === "icmp" ? "" : " (any port)"}{allowed ? "" : ` · stopped ${closed}`}</span>
+      <p class={`verdict ${VERDICTS[verdict]?.tone ?? "bad"}`} role="status">
+        <b>{VERDICTS[verdict]?.word ?? verdict}</b>
+        <span>{source} → {destination}, {what(protocol, port)}{verdict === "denied" ? ` · stopped ${closed}` : ""}</span>
       </p>
+      {(openings.length > 1 || verdict === "some") && (
+        <dl class="openings" aria-label="What is open">
+          {openings.map((one) => (
+            <div key={one.protocol}>
+              <dt>{one.protocol}</dt>
+              <dd><Badge tone={VERDICTS[one.verdict]?.tone ?? "plain"}>{one.ports}</Badge>{one.because.map((why) => <small key={why}>{why}</small>)}</dd>
+            </div>
+          ))}
+        </dl>
+      )}
       <div class="sides">
         <Side title="Leaving" end={explanation.source} side={egress} />
         <Side title="Entering" end={explanation.destination} side={ingress} />

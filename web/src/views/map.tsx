@@ -44,7 +44,7 @@ export function Map({ values }: { values: Record<string, string> }) {
     <section class="view">
       <header>
         <h1>Map</h1>
-        <p>{data?.level === "place" ? "Namespaces and sites, and who may talk to whom." : "What runs where, and who may talk to whom."}</p>
+        <p>{data?.level === "place" ? "Namespaces and sites, and who may talk to whom, over any protocol." : "What runs where, and who may talk to whom, over any protocol."}</p>
       </header>
       <Trouble problem={reach.problem.value} />
       {inside && <p class="crumbs"><a href={href("map")}>Everything</a> › <b>{inside.replace(/^\w+:/, "")}</b></p>}
@@ -185,7 +185,7 @@ function Legend() {
   return (
     <ul class="legend" aria-label="Legend">
       <li><i class="all" /> may connect</li>
-      <li><i class="some" /> on some ports</li>
+      <li><i class="some" /> some protocols or ports</li>
       <li><i class="blocked" /> is blocked</li>
       <li><i class="dot" /> open to other workloads</li>
     </ul>
@@ -200,7 +200,7 @@ function Details({ chip, reach }: { chip: Chip; reach: Reachability }) {
   const way = (peer: ReachGroup, cell: Reachability["cells"][number][number] | undefined): Way[] => {
     if (!cell || peer.id === group.id || cell.open + cell.partly === 0) return [];
     const all = cell.open === cell.pairs;
-    return [{ peer, all, ports: all ? "all ports" : cell.ports ? `tcp ${cell.ports}` : `${cell.open + cell.partly} of ${cell.pairs} pairs` }];
+    return [{ peer, all, ports: all ? "everything" : cell.ports ?? `${cell.open + cell.partly} of ${cell.pairs} pairs, not alike` }];
   };
   const into = reach.sources.flatMap((peer, at) => way(peer, reach.cells[at]?.[column]));
   const out = reach.destinations.flatMap((peer, at) => way(peer, reach.cells[row]?.[at]));

@@ -5,6 +5,7 @@ import { query, type ReachCell, type Reachability as Matrix, type ReachGroup } f
 import { useLive } from "../live.ts";
 import { count } from "../parts/format.ts";
 import { Empty, Trouble } from "../parts/parts.tsx";
+import { hasPorts, PROTOCOLS } from "../parts/protocols.ts";
 import { adjust, go, href } from "../route.ts";
 
 type Kind = "self" | "all" | "some" | "none";
@@ -17,8 +18,11 @@ function kind(cell: ReachCell | undefined): Kind {
 
 const full = (group: ReachGroup) => (group.name === group.place ? group.name : `${group.place}/${group.name}`);
 
+/** Every protocol, unless one is asked about. */
+const EVERY = "all";
+
 function describe(from: ReachGroup, to: ReachGroup, cell: ReachCell, protocol: string, port: string): string {
-  const what = port ? `${protocol} ${port}` : protocol;
+  const what = protocol === EVERY ? "every protocol and port" : port ? `${protocol} ${port}` : protocol;
   const way = `${full(from)} → ${full(to)}`;
   switch (kind(cell)) {
     case "self": return `${way}: one and the same`;
@@ -26,15 +30,16 @@ function describe(from: ReachGroup, to: ReachGroup, cell: ReachCell, protocol: s
     case "none": return `${way}: closed (${what})`;
     case "some": {
       const pairs = cell.pairs === 1 ? "" : ` for ${cell.open + cell.partly} of ${count(cell.pairs, "pair")}`;
-      return `${way}: ${cell.ports ? `${protocol} ${cell.ports}` : "partly open"}${pairs}`;
+      return `${way}: ${cell.ports ? `${protocol === EVERY ? "" : `${protocol} `}${cell.ports}` : "open in part, not alike"}${pairs}`;
     }
   }
 }
 
 export function Reachability({ values }: { values: Record<string, string> }) {
   const { source, destination, level, search, port = "" } = values;
-  const protocol = values.protocol ?? "tcp";
-  const path = query("/reachability", { level, source, destination, search, protocol, port: /^[0-9]+$/.test(port) ? port : undefined });
+  const protocol = values.protocol ?? EVERY;
+  const has = hasPorts(protocol);
+  const path = query("/reachability", { level, source, destination, search, protocol: protocol === EVERY ? undefined : protocol, port: has && /^[0-9]+$/.test(port) ? port : undefined });
   const live = useLive<Matrix>(path, ["objects", "resources", "tags"]);
   // The last matrix stays until the next one is there.
   const [matrix, setMatrix] = useState<Matrix | undefined>();
@@ -45,21 +50,21 @@ export function Reachability({ values }: { values: Record<string, string> }) {
   const stale = live.data.value !== matrix;
   const open = (from: ReachGroup, to: ReachGroup) => {
     if (!matrix || stale) return;
-    if (matrix.level === "end") go("explain", { source: from.id, destination: to.id, protocol, port });
+    if (matrix.level === "end") go("explain", { source: from.id, destination: to.id, protocol: values.protocol, port: has ? port : "" });
     else go("reachability", { source: from.id, destination: to.id, level: matrix.level === "place" ? "group" : "end", protocol: values.protocol, port });
   };
   return (
     <section class="view">
-      <header><h1>Reachability</h1><p>Rows connect to columns. Open a cell to go deeper, down to the reason.</p></header>
+      <header><h1>Reachability</h1><p>Rows connect to columns{protocol === EVERY ? ", over every protocol" : ""}. Open a cell to go deeper, down to the reason.</p></header>
       <div class="bar">
         <input type="search" class="search" placeholder="Search groups" aria-label="Search groups" value={search ?? ""} onInput={(event) => adjust({ search: event.currentTarget.value || undefined })} />
         <label class="inline">Protocol
-          <select value={protocol} onChange={(event) => adjust({ protocol: event.currentTarget.value })}>
-            {["tcp", "udp", "sctp", "icmp"].map((name) => <option key={name}>{name}</option>)}
+          <select value={protocol} onChange={(event) => adjust({ protocol: event.currentTarget.value === EVERY ? undefined : event.currentTarget.value })}>
+            {[EVERY, ...PROTOCOLS].map((name) => <option key={name}>{name}</option>)}
           </select>
         </label>
         <label class="inline">Port
-          <input class="port" inputMode="numeric" placeholder="all" pattern="[0-9]*" value={port} disabled={protocol === "icmp"} onInput={(event) => adjust({ port: event.currentTarget.value || undefined })} />
+          <input class="port" inputMode="numeric" placeholder="all" pattern="[0-9]*" value={port} disabled={!has} onInput={(event) => adjust({ port: event.currentTarget.value || undefined })} />
         </label>
         {!source && !destination && (
           <div class="choices" role="group" aria-label="Show">
@@ -77,7 +82,7 @@ export function Reachability({ values }: { values: Record<string, string> }) {
       <Trouble problem={live.problem.value} />
       {matrix && matrix.sources.length === 0 && <Empty title={search ? "No group matches" : "Nothing to compare yet"}><p>Workloads and resources appear here as they come.</p></Empty>}
       {matrix && matrix.left_out > 0 && <p class="hint">{count(matrix.left_out, "group")} left out: search, or start from places.</p>}
-      {matrix && matrix.sources.length > 0 && <Grid matrix={matrix} stale={stale} protocol={protocol} port={port} onOpen={open} />}
+      {matrix && matrix.sources.length > 0 && <Grid matrix={matrix} stale={stale} protocol={protocol} port={has ? port : ""} onOpen={open} />}
     </section>
   );
 }
@@ -152,7 +157,7 @@ function Grid({ matrix, stale, protocol, port, onOpen }: GridProps) {
         </table>
       </div>
       <ul class="legend" aria-label="Legend">
-        <li><i class="cell all" /> open</li><li><i class="cell some" /> some ports or some pairs</li><li><i class="cell none" /> closed</li>
+        <li><i class="cell all" /> open</li><li><i class="cell some" /> some protocols, ports, source ports or pairs</li><li><i class="cell none" /> closed</li>
       </ul>
     </>
   );

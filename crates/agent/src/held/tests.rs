@@ -29,7 +29,7 @@ fn say(message: to_node::Message) -> ToNode {
 }
 
 fn start(epoch: u64, mode: Mode, buckets: Vec<u32>) -> ToNode {
-    say(to_node::Message::Start(NodeStart { epoch, mode: mode.into(), buckets }))
+    say(to_node::Message::Start(NodeStart { epoch, mode: mode.into(), buckets, tells_pods: true }))
 }
 
 fn flush(revision: u64) -> ToNode {
@@ -292,7 +292,7 @@ fn any_message() -> impl Strategy<Value = ToNode> {
     ];
     prop_oneof![
         (0..3_u64, 0..5_i32, vec(0..200_u32, 0..3)).prop_map(|(epoch, mode, buckets)| say(
-            to_node::Message::Start(NodeStart { epoch, mode, buckets })
+            to_node::Message::Start(NodeStart { epoch, mode, buckets, tells_pods: true })
         )),
         (key(), any::<u64>(), body).prop_map(|(Key { kind, name }, hash, body)| say(
             to_node::Message::Apply(NodeApply { kind, name, hash, body })

@@ -10,7 +10,7 @@ use super::{ServiceSettings, ServicesPart};
 use crate::{held::Held, part::Changed};
 
 fn held(objects: &[(ObjectKind, &str, Body)]) -> Held {
-    let start = NodeStart { epoch: 1, mode: Mode::Snapshot.into(), buckets: vec![] };
+    let start = NodeStart { epoch: 1, mode: Mode::Snapshot.into(), buckets: vec![], tells_pods: true };
     let applies = objects.iter().map(|(kind, name, body)| {
         let body = Some(body.clone());
         to_node::Message::Apply(NodeApply { kind: (*kind).into(), name: (*name).to_owned(), hash: 1, body })

@@ -3,42 +3,59 @@
 use std::{fs::TryLockError, io, path::Path};
 
 use files::Lock;
-use tracing::warn;
 
 use super::LoadError;
-use crate::{
-    endpoints::{Endpoint, Endpoints},
-    journal::JournalError,
-};
+use crate::{journal::Finding, registry::Registry};
 
 /// Keeps other agents out of the directory, for as long as the file is open.
 pub fn lock(dir: &Path) -> Result<Lock, LoadError> {
     let path = dir.join("lock");
-    files::create_dir(dir).map_err(TryLockError::Error).and_then(|()| Lock::take(&path)).map_err(|err| {
+    files::guarded_dir(dir).map_err(TryLockError::Error).and_then(|()| Lock::take(&path)).map_err(|err| {
         match err {
             TryLockError::WouldBlock => LoadError::Taken { path: dir.to_owned() },
-            TryLockError::Error(source) => LoadError::Journal(JournalError::Directory { path, source }),
+            TryLockError::Error(source) => LoadError::Directory { path: dir.to_owned(), source },
         }
     })
 }
 
-pub fn read_registry(path: &Path) -> io::Result<Endpoints> {
-    match std::fs::read(path) {
-        Ok(bytes) => {
-            let read = serde_json::from_slice::<Vec<Endpoint>>(&bytes)?;
-            let count = read.len();
-            let endpoints: Endpoints = read.into_iter().collect();
-            if endpoints.len() < count {
-                warn!(path = %path.display(), "the local registry has Pods that cannot be, or that stand in each other's place; they are left out");
-            }
-            Ok(endpoints)
-        }
-        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(Endpoints::default()),
-        Err(err) => Err(err),
+/// `expected`: an agent that knew something has been here, and so a registry must be.
+pub fn read_registry(path: &Path, expected: bool) -> (Registry, Finding) {
+    let read = std::fs::read(path).map_err(|err| match err.kind() {
+        io::ErrorKind::NotFound if !expected => Finding::Nothing,
+        io::ErrorKind::NotFound => damaged(path, "it is missing"),
+        _ => damaged(path, &err.to_string()),
+    });
+    match read.and_then(|bytes| Registry::decode(&bytes).map_err(|why| damaged(path, &why))) {
+        Ok(registry) => (registry, Finding::Whole),
+        Err(finding) => (Registry::default(), finding),
     }
 }
 
-pub fn write_registry(path: &Path, endpoints: &Endpoints) -> io::Result<()> {
-    let text = serde_json::to_vec_pretty(&endpoints.iter().collect::<Vec<_>>())?;
+fn damaged(path: &Path, why: &str) -> Finding {
+    Finding::Damaged(format!("the local registry {} cannot be read: {why}", path.display()))
+}
+
+/// What should be there and is not, for people.
+pub fn lost(state: &Finding, registry: &Finding, pods: &Registry) -> Vec<String> {
+    let meanwhile =
+        "what is in the kernel stays and Pods that it does not know are closed, until a controller is heard";
+    let mut lost = Vec::new();
+    match state {
+        Finding::Damaged(why) => lost.push(format!("{why}; {meanwhile}")),
+        Finding::Nothing if pods.endpoints.iter().any(|endpoint| !endpoint.closed) => {
+            lost.push(format!("the node's state is not there any more; {meanwhile}"));
+        }
+        Finding::Nothing | Finding::Whole => {}
+    }
+    if let Finding::Damaged(why) = registry {
+        lost.push(format!(
+            "{why}; {meanwhile}. Pods that are not found by their address must be attached again"
+        ));
+    }
+    lost
+}
+
+pub fn write_registry(path: &Path, registry: &Registry) -> io::Result<()> {
+    let text = registry.encode()?;
     files::write(path, &text)
 }

@@ -2,12 +2,16 @@
 
 use std::{
     io,
+    os::fd::OwnedFd,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use life::Life;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    sync::{mpsc, oneshot, watch},
+};
 use wire::trestle::v1::ToNode;
 
 use super::{AttachError, Opening, Worker};
@@ -25,6 +29,8 @@ const QUEUE: usize = 1024;
 /// Steps that are taken in before they are made true, when they come that fast.
 const MERGE: usize = 64;
 const TICK: Duration = Duration::from_millis(500);
+/// What others commit in one go is looked at once.
+const GATHER: Duration = Duration::from_millis(5);
 /// The worker comes round at every tick. If it has not for so long it is stuck: no step takes nearly as much.
 const STUCK: Duration = Duration::from_secs(60);
 
@@ -68,8 +74,8 @@ pub fn start(life: &Life, worker: Worker, metrics: Arc<Metrics>) -> io::Result<H
     let pulse = Pulse::default();
     let beating = pulse.clone();
     life.thread("worker", move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-        let runtime = runtime.expect("a timer needs no more than memory");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("a timer and an event queue can be had");
         runtime.block_on(work(worker, inbox, &publish, &metrics, &beating));
     })?;
     Ok(Handle { commands, state, pulse })
@@ -84,6 +90,7 @@ async fn work(
 ) {
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let alarm = worker.alarm().and_then(listen);
     let mut steps = 0;
     loop {
         pulse.beat();
@@ -91,6 +98,10 @@ async fn work(
             command = inbox.recv() => {
                 let Some(command) = command else { break };
                 obey(&mut worker, command, metrics);
+            }
+            () = rung(alarm.as_ref()) => {
+                tokio::time::sleep(GATHER).await;
+                worker.mend();
             }
             _ = tick.tick() => worker.tend(Instant::now()),
         }
@@ -112,6 +123,25 @@ async fn work(
         });
     }
     worker.finish();
+}
+
+#[expect(
+    deprecated,
+    reason = "what takes its place is unsafe; a descriptor that is owned and never replaced is sound"
+)]
+fn listen(alarm: OwnedFd) -> Option<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(alarm, Interest::READABLE).ok()
+}
+
+/// Somebody has done something that may be to our state. Whoever reads the alarm silences it, so that only news ring.
+async fn rung(alarm: Option<&AsyncFd<OwnedFd>>) {
+    match alarm {
+        Some(alarm) => match alarm.readable().await {
+            Ok(mut ready) => ready.clear_ready(),
+            Err(_) => std::future::pending().await,
+        },
+        None => std::future::pending().await,
+    }
 }
 
 fn obey(worker: &mut Worker, command: Command, metrics: &Metrics) {

@@ -73,7 +73,7 @@ impl NodeFeed for Service {
         }
         request.into_inner().message().await?;
         let (say, said) = mpsc::unbounded_channel();
-        let start = NodeStart { epoch: 1, mode: Mode::Snapshot.into(), buckets: vec![] };
+        let start = NodeStart { epoch: 1, mode: Mode::Snapshot.into(), buckets: vec![], tells_pods: true };
         let body = Some(Body::Policy(NodePolicy { generation: 1, ..NodePolicy::default() }));
         let policy = NodeApply { kind: 3, name: "p".into(), hash: 7, body };
         let flush = NodeFlush { revision: 1, synced: true };

@@ -89,7 +89,7 @@ fn say(message: to_node::Message) -> Result<ToNode, Status> {
 }
 
 fn start(epoch: u64, mode: Mode) -> Result<ToNode, Status> {
-    say(to_node::Message::Start(NodeStart { epoch, mode: mode.into(), buckets: vec![] }))
+    say(to_node::Message::Start(NodeStart { epoch, mode: mode.into(), buckets: vec![], tells_pods: true }))
 }
 
 fn put(name: &str, generation: i64) -> Result<ToNode, Status> {

@@ -141,6 +141,7 @@ impl Node {
             health,
             services: None,
             services_health: None,
+            patience: agent::Patience::default(),
         }
     }
 

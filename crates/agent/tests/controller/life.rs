@@ -3,11 +3,13 @@
 use std::{os::unix::fs::PermissionsExt as _, time::Duration};
 
 use agent::{Agent, endpoints::Attachment, local::Client};
+use server::transport::objects;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
 };
 use transport::SpanChange;
+use wire::trestle::v1::{NodeFacts, NodePod, ObjectKind};
 
 use super::harness::{Harness, change, eventually, nodes, policy, set};
 
@@ -102,11 +104,18 @@ async fn pods_are_attached_by_whoever_may_open_the_socket() {
     let mode = std::fs::metadata(node.dir.join("socket")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let (local, pod) = (client(&node.dir), "shop/web-1".parse().unwrap());
-    let attachment = Attachment { interface: "veth1".into(), addresses: vec!["10.0.0.7".parse().unwrap()] };
+    let attachment =
+        Attachment { interface: "veth1".into(), addresses: vec!["10.0.0.7".parse().unwrap()], uid: None };
     assert!(local.attach(&pod, &attachment).await.unwrap().closed, "no controller has spoken");
     assert_eq!(get(&agent, "/readyz").await.0, 503);
     harness.source.synced();
     eventually("the sync", || agent.local().status().synced).await;
+    assert!(local.endpoints().await.unwrap()[0].closed, "a controller that does not know of it");
+    let covered = NodePod { namespace: "shop".into(), name: "web-1".into(), ..NodePod::default() };
+    let facts = NodeFacts { pods: vec![covered], ..NodeFacts::default() };
+    let span = SpanChange::Nodes(["n1".into()].into());
+    harness.publish([objects::put(ObjectKind::NodeFacts, "n1", &facts, span)]);
+    eventually("it is covered", || agent.local().status().closed == 0).await;
     assert!(!local.endpoints().await.unwrap()[0].closed);
     assert!(!local.attach(&pod, &attachment).await.unwrap().closed);
     assert!(!local.detach(&pod, Some("veth9")).await.unwrap());

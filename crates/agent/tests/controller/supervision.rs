@@ -11,7 +11,7 @@ use std::{
 use agent::{
     Agent, Config, Uplink,
     local::Client,
-    part::{Changed, Outcome, Part, View},
+    part::{Changed, Holding, Outcome, Part, View},
     services::ServiceSettings,
 };
 use life::{Fault, Reason};
@@ -40,8 +40,12 @@ impl Part for Falls {
         Outcome::default()
     }
 
-    fn mend(&mut self, _: &View<'_>) -> Option<Outcome> {
+    fn hold(&mut self, _: &View<'_>) -> Holding {
         assert!(!self.0.load(Relaxed), "the part has fallen");
+        Holding::default()
+    }
+
+    fn mend(&mut self, _: &View<'_>) -> Option<Outcome> {
         None
     }
 }
@@ -69,6 +73,7 @@ impl Lab {
             health: loopback,
             services: Some(services),
             services_health: loopback,
+            patience: agent::Patience::default(),
         };
         let part = Falls::default();
         let agent = Agent::start(config, vec![Box::new(part.clone())]).await.unwrap();

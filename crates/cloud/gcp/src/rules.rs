@@ -142,7 +142,7 @@ fn protocol(protocol: Protocol) -> String {
         Protocol::ICMP => "icmp".to_owned(),
         Protocol::Number(50) => "esp".to_owned(),
         Protocol::Number(51) => "ah".to_owned(),
-        Protocol::Number(132) => "sctp".to_owned(),
+        Protocol::SCTP => "sctp".to_owned(),
         Protocol::Number(number) => number.to_string(),
     }
 }

@@ -328,7 +328,7 @@ mod tests {
         from.traffic.src_ports = Ports::one(53);
         assert_eq!(rules_of(&[from]).unwrap_err().kind, CloudErrorKind::Unsupported);
         let mut sctp = entry("a", 80, &["10.0.0.1"], &[]);
-        sctp.traffic.protocol = Protocol::Number(132);
+        sctp.traffic.protocol = Protocol::SCTP;
         assert_eq!(rules_of(&[sctp]).unwrap_err().kind, CloudErrorKind::Unsupported);
     }
 

@@ -132,7 +132,10 @@ impl Inner {
     }
 
     pub(crate) fn turn_of(&self, what: &str) -> Arc<tokio::sync::Mutex<()>> {
-        Arc::clone(self.turns.lock().entry(what.to_owned()).or_default())
+        let mut turns = self.turns.lock();
+        // What nobody holds or waits for is forgotten.
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        Arc::clone(turns.entry(what.to_owned()).or_default())
     }
 
     /// Writes a state, and then holds it.

@@ -23,6 +23,8 @@ mod command;
 mod daemon;
 mod edge;
 mod erase;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod names;
 pub mod namespace;
 mod network;

@@ -13,13 +13,13 @@
 //! targets too, and for targets of IPv6 as they are.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap, hash_map::Entry},
     net::{IpAddr, Ipv4Addr},
 };
 
 use cloud_api::twin::{twin, twins};
 use ipnet::IpNet;
-use model::{Direction, NetworkName, PermitEntry, Ports, Protocol};
+use model::{Direction, NetworkName, PermitEntry, Ports, Protocol, protocol};
 use node_nft::{
     Chain, ChainKind, CtKey, CurrentChain, CurrentRule, CurrentSet, CurrentTable, Element, Expr, Family,
     FieldType, Hook, Key, MetaKey, Policy, Ranges, Reg, Rule, Set, SetSchema, Table, Verdict,
@@ -41,7 +41,6 @@ const RELATED: u32 = 4;
 const REPLY: u8 = 1;
 const IPV4: u8 = 2;
 const IPV6: u8 = 10;
-const ICMPV6: u8 = 58;
 
 /// Both families; true is IPv6.
 const FAMILIES: [bool; 2] = [false, true];
@@ -131,15 +130,20 @@ pub(crate) fn as_committed(table: &Table) -> CurrentTable {
     }
 }
 
+/// How often a chain has each rule.
+type Held = HashMap<Option<u64>, usize>;
+
 /// Those of a resource's entries that the kernel enforces as they are, and whether its lists are otherwise not as they
-/// were made.
+/// were made. O(entries + rules): each rule is printed for its fingerprint once.
 pub(crate) fn enforced(resource: &Resource, current: &CurrentTable) -> (Vec<PermitEntry>, bool) {
-    let mut held: BTreeMap<(Direction, bool), Vec<Option<u64>>> = BTreeMap::new();
+    let mut held: BTreeMap<(Direction, bool), Held> = BTreeMap::new();
     for direction in [Direction::Inbound, Direction::Outbound] {
         for ipv6 in FAMILIES {
             let chain = current.chains.get(&chain_name(direction, resource.address, ipv6));
-            let rules = chain.map(|chain| chain.rules.iter().map(|rule| rule.fingerprint).collect());
-            held.insert((direction, ipv6), rules.unwrap_or_default());
+            let rules = held.entry((direction, ipv6)).or_default();
+            for rule in chain.into_iter().flat_map(|chain| &chain.rules) {
+                *rules.entry(rule.fingerprint).or_default() += 1;
+            }
         }
     }
     let mut entries = Vec::new();
@@ -153,24 +157,31 @@ pub(crate) fn enforced(resource: &Resource, current: &CurrentTable) -> (Vec<Perm
             let mut sets = Table::new(Family::Inet, TABLE);
             let wanted = rules(entry, resource.address, ipv6, &verdict, &mut sets);
             let there = held.get_mut(&(entry.traffic.direction, ipv6)).expect("all were put in");
-            is_held &= wanted.iter().all(|rule| there.contains(&Some(rule.fingerprint())));
+            for rule in wanted {
+                is_held &= take_one(there, rule.fingerprint());
+            }
             is_held &= sets.sets.iter().all(|(name, set)| {
                 current.sets.get(name).is_some_and(|now| Some(&now.elements) == set.elements.as_ref())
             });
-            for rule in &wanted {
-                if let Some(place) = there.iter().position(|held| *held == Some(rule.fingerprint())) {
-                    there.swap_remove(place);
-                }
-            }
         }
         if is_held {
             entries.push(entry.clone());
         }
     }
     // What is left must be the drop at the end of each list; without it, the list would let everything through.
-    let last = [Some(Rule::new("nothing else").discard().fingerprint())];
-    let strange = held.values().any(|rules| **rules != last);
+    let last = Held::from([(Some(Rule::new("nothing else").discard().fingerprint()), 1)]);
+    let strange = held.values().any(|rules| *rules != last);
     (entries, strange)
+}
+
+/// Whether there was one more.
+fn take_one(held: &mut Held, fingerprint: u64) -> bool {
+    let Entry::Occupied(mut there) = held.entry(Some(fingerprint)) else { return false };
+    match there.get() {
+        1 => drop(there.remove()),
+        _ => *there.get_mut() -= 1,
+    }
+    true
 }
 
 fn join(table: &mut Table, part: Table) {
@@ -312,10 +323,7 @@ fn rules(
 
 fn traffic(mut rule: Rule, entry: &PermitEntry, ipv6: bool) -> Rule {
     if let Protocol::Number(number) = entry.traffic.protocol {
-        // Whoever may ping may ping the twin.
-        let is_icmp = Protocol::Number(number) == Protocol::ICMP;
-        let number = if ipv6 && is_icmp { ICMPV6 } else { number };
-        rule = rule.l4proto(Reg(0)).is(Reg(0), &[number]);
+        rule = rule.l4proto(Reg(0)).is(Reg(0), &[protocol::in_family(number, ipv6)]);
     }
     for (is_source, ports) in [(true, entry.traffic.src_ports), (false, entry.traffic.dst_ports)] {
         let Ports::Range { first, last } = ports else { continue };
@@ -411,5 +419,10 @@ mod tests {
         assert_eq!(enforced(&resource, &current), (vec![entry(&["10.1.0.0/24"])], true));
         current.chains.clear();
         assert_eq!(enforced(&resource, &current), (vec![], true), "without its lists it is open");
+        // The same rule twice is once too often.
+        let mut current = as_committed(&list_of(&resource));
+        let rules = &mut current.chains.get_mut("in_r0a000001").unwrap().rules;
+        rules.insert(0, CurrentRule { fingerprint: rules[0].fingerprint });
+        assert_eq!(enforced(&resource, &current), (vec![entry(&["10.1.0.0/24"])], true));
     }
 }

@@ -16,7 +16,7 @@
 pub(crate) mod bird;
 pub(crate) mod charon;
 pub(crate) mod tunnel;
-mod vici;
+pub(crate) mod vici;
 
 use std::{collections::BTreeSet, fs, os::unix::fs::DirBuilderExt as _, path::PathBuf};
 

@@ -263,7 +263,7 @@ mod tests {
     fn service(name: &str, spec: &Value) -> Document {
         let metadata = json!({ "name": name, "namespace": "shop" });
         let document = json!({ "apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec });
-        Document::read(document.to_string().as_bytes()).unwrap()
+        Document::read(document.to_string().as_bytes(), crate::objects::Validation::Strict).unwrap()
     }
 
     #[tokio::test]
@@ -273,7 +273,7 @@ mod tests {
         let objects = Objects::new(store.clone(), Ranges::default());
         for number in 0..100 {
             let spec = json!({ "clusterIP": format!("10.96.1.{number}"), "ports": [{ "port": 80 }] });
-            objects.apply(&[service(&format!("s{number}"), &spec)], "", false).await.unwrap();
+            objects.apply([service(&format!("s{number}"), &spec)].into(), "", false).await.unwrap();
         }
         // As an earlier version left it, and with an entry whose Service is gone.
         store.transact(Transaction::new().delete_prefix(prefix())).await.unwrap();
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!((found.taken.len(), found.taken.contains_key(&stale)), (100, false));
         assert_eq!(objects.adopt_allotments().await.unwrap(), 0);
         let thief = service("thief", &json!({ "clusterIP": "10.96.1.7", "ports": [{ "port": 80 }] }));
-        let refused = objects.apply(&[thief], "", false).await.unwrap_err();
+        let refused = objects.apply([thief].into(), "", false).await.unwrap_err();
         assert!(refused.to_string().contains("10.96.1.7 is taken by Service shop/s7"), "{refused}");
     }
 }

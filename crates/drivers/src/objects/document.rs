@@ -1,11 +1,24 @@
 //! Documents: JSON as users wrote it, and the object it describes.
 
-use model::policy::{Object, ObjectId, TypeMeta, UnknownKind, output::Problem, validate};
+use model::policy::{Object, ObjectId, TypeMeta, UnknownKind, fields, output::Problem, validate};
 use serde::{Deserialize as _, Serialize};
 use serde_json::{Map, Value, json};
 use store::{Entry, ReadError};
 
-use super::parse_error;
+use super::{json, parse_error};
+
+/// What becomes of a document with fields or of a version that are not known. Stored, it is always a problem that is told,
+/// and a policy among them closes what it selects ([`super::Unreadable`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Validation {
+    /// It is refused.
+    #[default]
+    Strict,
+    /// It is stored, and the caller is told.
+    Warn,
+    /// It is stored.
+    Ignore,
+}
 
 /// A document that describes a valid object.
 #[derive(Clone, Debug)]
@@ -13,6 +26,8 @@ pub struct Document {
     object: Object,
     id: ObjectId,
     json: Value,
+    /// What is not known of it.
+    unknown: Vec<Problem>,
 }
 
 /// Why a document was not accepted.
@@ -28,7 +43,7 @@ pub enum DocumentError {
     Invalid { id: ObjectId, problems: Vec<Problem> },
 }
 
-fn list(problems: &[Problem]) -> String {
+pub(super) fn list(problems: &[Problem]) -> String {
     problems
         .iter()
         .map(|problem| format!("{}: {}", problem.path, problem.message))
@@ -37,9 +52,9 @@ fn list(problems: &[Problem]) -> String {
 }
 
 impl Document {
-    /// Reads and validates. Fields that decide nothing here are kept as they are.
-    pub fn read(bytes: &[u8]) -> Result<Self, DocumentError> {
-        let mut json: Value = serde_json::from_slice(bytes).map_err(DocumentError::Json)?;
+    /// Reads and validates. Known fields that decide nothing here are kept as they are.
+    pub fn read(bytes: &[u8], validation: Validation) -> Result<Self, DocumentError> {
+        let mut json: Value = json::read(bytes).map_err(DocumentError::Json)?;
         let types = TypeMeta::deserialize(&json).unwrap_or_default();
         let kind = types.kind()?;
         if kind.is_namespaced() {
@@ -50,12 +65,20 @@ impl Document {
             }
         }
         let object = parse(&json)?;
-        let problems = validate(&object);
+        let mut unknown = fields::unknown(kind, &json);
+        let mut problems =
+            if validation == Validation::Strict { std::mem::take(&mut unknown) } else { Vec::new() };
+        problems.extend(validate(&object));
         let id = object.id();
         if !problems.is_empty() {
             return Err(DocumentError::Invalid { id, problems });
         }
-        Ok(Self { object, id, json })
+        Ok(Self { object, id, json, unknown })
+    }
+
+    /// What of it is not known, and is stored all the same; none if it was read as [`Validation::Strict`].
+    pub fn unknown(&self) -> &[Problem] {
+        &self.unknown
     }
 
     pub fn id(&self) -> &ObjectId {
@@ -90,7 +113,7 @@ impl Document {
         }
         let object =
             parse(&json).expect("fields of the right type were added to a document that has its shape");
-        Self { object, id: self.id.clone(), json }
+        Self { object, id: self.id.clone(), json, unknown: self.unknown.clone() }
     }
 
     /// The same document under an identity of its own.
@@ -106,7 +129,7 @@ impl Document {
         let metadata = object.metadata_mut();
         uid.clone_into(&mut metadata.uid);
         metadata.generation = generation;
-        Self { object, id: self.id.clone(), json }
+        Self { object, id: self.id.clone(), json, unknown: self.unknown.clone() }
     }
 }
 
@@ -145,6 +168,16 @@ pub(super) fn raw(entry: &Entry) -> Option<Value> {
     serde_json::from_slice::<Envelope>(&entry.value).ok().map(|envelope| envelope.document)
 }
 
+/// The set of an entry, without a look at its document; none if it cannot be read.
+pub(super) fn set_of(entry: &Entry) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Set {
+        #[serde(default)]
+        set: String,
+    }
+    serde_json::from_slice::<Set>(&entry.value).ok().map(|envelope| envelope.set)
+}
+
 #[derive(Serialize, serde::Deserialize)]
 struct Envelope {
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -163,7 +196,10 @@ impl Stored {
         // What was valid when it was stored is taken as it is: the engine fails closed on what it cannot enforce.
         let object = parse(&envelope.document).map_err(|err| parse_error(entry, err))?;
         let id = object.id();
-        Ok(Self { set: envelope.set, document: Document { object, id, json: envelope.document } })
+        Ok(Self {
+            set: envelope.set,
+            document: Document { object, id, json: envelope.document, unknown: Vec::new() },
+        })
     }
 
     pub(super) fn to_bytes(&self) -> Vec<u8> {
@@ -178,12 +214,26 @@ mod tests {
 
     use super::*;
 
+    fn read(text: &str) -> Result<Document, DocumentError> {
+        Document::read(text.as_bytes(), Validation::Strict)
+    }
+
     #[test]
     fn a_document_without_namespace_is_in_default() {
-        let document =
-            Document::read(br#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}"#).unwrap();
+        let document = read(r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}"#).unwrap();
         let default = ObjectId { kind: Kind::Pod, namespace: "default".into(), name: "a".into() };
         assert_eq!(document.id(), &default);
+    }
+
+    #[test]
+    fn what_is_not_known_may_be_stored_if_that_is_asked_for() {
+        let text = br#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"nodename":"n"}}"#;
+        assert!(Document::read(text, Validation::Strict).is_err());
+        for validation in [Validation::Warn, Validation::Ignore] {
+            let document = Document::read(text, validation).unwrap();
+            assert_eq!(document.unknown()[0].path, "spec.nodename");
+            assert_eq!(document.json()["spec"]["nodename"], "n");
+        }
     }
 
     #[test]
@@ -200,8 +250,18 @@ mod tests {
                    {"ingress":[{"from":[{"ipBlock":{"cidr":"10.0.0.0/8","except":["11.0.0.0/9"]}}]}]}}"#,
                 "spec.ingress[0].from[0].ipBlock.except[0]",
             ),
+            (
+                r#"{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy","metadata":{"name":"a"},"spec":
+                   {"ingress":[{"form":[]}]}}"#,
+                "spec.ingress[0].form: unknown field; did you mean \"from\"?",
+            ),
+            (r#"{"apiVersion":"v2","kind":"Pod","metadata":{"name":"a"}}"#, "apiVersion: `v2`"),
+            (
+                r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","name":"b"}}"#,
+                "metadata.name: given twice",
+            ),
         ] {
-            let error = crate::error::chain(&Document::read(text.as_bytes()).unwrap_err());
+            let error = crate::error::chain(&read(text).unwrap_err());
             assert!(error.contains(part), "{text}: {error}");
         }
     }

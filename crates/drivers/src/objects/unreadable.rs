@@ -1,4 +1,5 @@
-//! Stored objects whose shape this version cannot read: a problem that is told, never an object that is forgotten (pure).
+//! Stored objects whose shape this version cannot read, or that have fields it does not know: a problem that is told, never
+//! an object that is forgotten (pure).
 //!
 //! In: what is stored. Out: what to tell, and an object that stands in for it and opens nothing:
 //!
@@ -6,17 +7,23 @@
 //!   policy          the same policy, denying everything to all that it selects; if that cannot be read either, to all
 //!                   in its reach
 //!   group, tier     one that cannot be realised, so that policies which rely on it fail closed
-//!   anything else   the same object without the fields that cannot be read
+//!   anything else   the same object without the fields that cannot be read or are not known; so is a tier with such fields
 //! ```
+//!
+//! A field that is not known may narrow what a rule allows, whom it is for, or what comes first: so nothing that the rest of a
+//! policy opens is opened. Unknown `metadata` narrows nothing.
 
-use model::policy::{Kind, Object, ObjectId};
+use model::policy::{Kind, Object, ObjectId, output::Problem};
 use serde_json::{Map, Value, json};
 
-/// A stored object that cannot be read.
+use super::{Document, document::list};
+
+/// A stored object that cannot be read, or not as a whole.
 #[derive(Clone, Debug)]
 pub struct Unreadable {
     pub id: ObjectId,
     pub reason: String,
+    fault: Fault,
     /// What the engine takes in its place; none if nothing can stand in.
     pub stand_in: Option<Object>,
 }
@@ -25,26 +32,56 @@ impl Unreadable {
     /// `document` is null if what is stored is not even JSON.
     pub(super) fn new(id: ObjectId, document: &Value, reason: String) -> Self {
         let stand_in = match id.kind {
-            kind if kind.is_policy() => closed(&id, document),
+            kind if kind.is_policy() => closed(&id, document, &[]),
             Kind::Tier => None,
             Kind::Group | Kind::ClusterGroup => unrealised(&id, document),
             _ => salvaged(&id, document),
         };
-        Self { id, reason, stand_in }
+        Self { id, reason, fault: Fault::Shape, stand_in }
+    }
+
+    /// Of an object that can be read, but says something that is not known.
+    pub(super) fn unknown(document: &Document, unknown: &[Problem]) -> Self {
+        let (id, json) = (document.id().clone(), document.json());
+        let decides = unknown.iter().any(|problem| !is_below("metadata", &problem.path));
+        let stand_in = match id.kind {
+            kind if kind.is_policy() && decides => closed(&id, json, unknown),
+            Kind::Group | Kind::ClusterGroup if decides => unrealised(&id, json),
+            _ => Some(document.object().clone()),
+        };
+        Self { id, reason: list(unknown), fault: Fault::Unknown { decides }, stand_in }
     }
 
     /// What a user is told, and what to do about it.
     pub fn told(&self) -> String {
-        let done = match self.id.kind {
+        let Self { id, reason, fault, .. } = self;
+        let (what, left_out) = match fault {
+            Fault::Shape => ("cannot be read", "what cannot be read of it is left out"),
+            Fault::Unknown { .. } => ("is not known as a whole", "what is not known of it is left out"),
+        };
+        let done = match id.kind {
+            _ if *fault == (Fault::Unknown { decides: false }) => left_out,
             kind if kind.is_policy() => "it closes all that it selects",
             Kind::Group | Kind::ClusterGroup => "policies that name it fail closed",
-            _ => "what cannot be read of it is left out",
+            _ => left_out,
         };
-        format!(
-            "{} is stored but cannot be read, and {done} until it is applied again or deleted: {}",
-            self.id, self.reason
-        )
+        format!("{id} is stored but {what}, and {done} until it is applied again or deleted: {reason}")
     }
+}
+
+/// What is the matter with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Shape,
+    /// `decides`: what is not known could change what the object means.
+    Unknown {
+        decides: bool,
+    },
+}
+
+/// Whether a path leads to a field or into it.
+fn is_below(field: &str, path: &str) -> bool {
+    path.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 /// Name and identity as the key and, where it can be read, the document have them.
@@ -76,8 +113,9 @@ fn read(id: &ObjectId, metadata: &Map<String, Value>, fields: &Map<String, Value
     id.kind.deserialize(Value::Object(json)).ok()
 }
 
-/// A policy that denies everything to all that it selects.
-fn closed(id: &ObjectId, document: &Value) -> Option<Object> {
+/// A policy that denies everything to all that it selects. What is not known of a label selector can only have narrowed it,
+/// so the rest selects no fewer; what is not known of `appliedTo` could be another way to select, so that is for all.
+fn closed(id: &ObjectId, document: &Value, unknown: &[Problem]) -> Option<Object> {
     let metadata = metadata(id, document);
     let stored = &document["spec"];
     let with = |spec: Value| read(id, &metadata, &Map::from_iter([("spec".to_owned(), spec)]));
@@ -99,8 +137,14 @@ fn closed(id: &ObjectId, document: &Value) -> Option<Object> {
         })
     };
     let readable_entries = |entries: Value| with(json!({"appliedTo": entries})).map(|_| entries);
-    let applied_to = applied_to(stored).and_then(readable_entries);
-    let tier = readable("tier").filter(|tier| !tier.is_null()).unwrap_or_else(|| json!(""));
+    let is_known = !unknown.iter().any(|problem| problem.path.contains("appliedTo"));
+    let applied_to = applied_to(stored).filter(|_| is_known).and_then(readable_entries);
+    // Among fields that are not known there may be one that says the tier: then none comes before it.
+    let first = unknown
+        .iter()
+        .any(|problem| problem.path.starts_with("spec.") && problem.path.matches('.').count() == 1);
+    let absent = if first { "emergency" } else { "" };
+    let tier = readable("tier").filter(|tier| !tier.is_null()).unwrap_or_else(|| json!(absent));
     with(spec(applied_to.unwrap_or(all), tier))
 }
 
@@ -180,6 +224,64 @@ mod tests {
         let Some(Object::NetworkPolicy(policy)) = read.stand_in else { panic!("{read:?}") };
         assert_eq!(policy.spec.pod_selector, Default::default());
         assert_eq!(policy.metadata.namespace, "shop");
+    }
+
+    fn unknown(document: Value) -> Unreadable {
+        let text = document.to_string();
+        let document = Document::read(text.as_bytes(), crate::objects::Validation::Warn).unwrap();
+        Unreadable::unknown(&document, document.unknown())
+    }
+
+    fn antrea(spec: Value) -> Value {
+        let metadata = json!({"name": "a"});
+        json!({"apiVersion": "crd.antrea.io/v1beta1", "kind": "ClusterNetworkPolicy", "metadata": metadata, "spec": spec})
+    }
+
+    #[test]
+    fn a_policy_with_a_field_that_is_not_known_opens_nothing() {
+        let selector = json!({"matchLabels": {"app": "db"}});
+        let spec = json!({"podSelector": selector, "ingress": [{"form": [{"podSelector": {}}]}]});
+        let read = unknown(
+            json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "a"}, "spec": spec}),
+        );
+        assert!(read.told().contains("it closes all that it selects"), "{}", read.told());
+        let Some(Object::NetworkPolicy(policy)) = read.stand_in else { panic!("{read:?}") };
+        assert_eq!(serde_json::to_value(&policy.spec.pod_selector).unwrap(), selector);
+        assert!(policy.spec.ingress.is_empty() && policy.spec.policy_types == ["Ingress", "Egress"]);
+    }
+
+    #[test]
+    fn what_is_not_known_of_whom_a_policy_is_for_or_of_its_tier_makes_it_for_all_and_first() {
+        let rules = json!([{"action": "Allow"}]);
+        let applied_to = json!([{"podSelector": {"matchLabels": {"app": "db"}}}]);
+        let spec = |read: Unreadable| match read.stand_in {
+            Some(Object::AntreaClusterNetworkPolicy(policy)) => serde_json::to_value(&policy.spec).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        let newer =
+            json!({"priority": 5, "appliedTo": [{"podSelector": {}, "newSelector": {}}], "ingress": rules});
+        assert_eq!(spec(unknown(antrea(newer)))["appliedTo"], json!([{"namespaceSelector": {}}]));
+        let typing = spec(unknown(antrea(
+            json!({"priority": 5, "teir": "securityops", "appliedTo": applied_to, "ingress": rules}),
+        )));
+        assert_eq!((&typing["tier"], &typing["appliedTo"]), (&json!("emergency"), &applied_to));
+        assert_eq!(typing["ingress"][0]["action"], "Drop");
+    }
+
+    #[test]
+    fn what_is_not_known_of_metadata_closes_nothing_and_is_told() {
+        let mut document = antrea(
+            json!({"priority": 5, "appliedTo": [{"podSelector": {}}], "ingress": [{"action": "Allow"}]}),
+        );
+        document["metadata"]["newer"] = json!(1);
+        let read = unknown(document.clone());
+        assert!(
+            read.told().contains("left out") && read.told().contains("metadata.newer"),
+            "{}",
+            read.told()
+        );
+        let Some(Object::AntreaClusterNetworkPolicy(policy)) = read.stand_in else { panic!("{read:?}") };
+        assert_eq!(policy.spec.ingress[0].action, "Allow");
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Events: what each subscriber hears, kept for a while so that a broken stream can go on.
 //!
 //! In: changes, in order. Out: streams, one cursor each into one shared history; a slow reader costs nothing and
-//! delays nobody. Holds: the last [`KEPT`] changes that somebody heard of.
+//! delays nobody. Holds: the last [`KEPT`] changes that somebody heard of, of [`KEPT_BYTES`] together at most; of a change that is
+//! larger by itself nothing but itself, so that whoever listens hears of it.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
 };
 
@@ -18,6 +19,9 @@ use super::{Tags, follow::Followed};
 
 /// Changes kept for those who come back. A subscriber further behind resolves its tags anew.
 const KEPT: usize = 10_000;
+
+/// What they may weigh: a group of 20,000 whose members come and go is some 2 MiB each time.
+const KEPT_BYTES: usize = 64 << 20;
 
 /// Who hears what of one transaction.
 type HeardBy = BTreeMap<Subscriber, Vec<Arc<Difference>>>;
@@ -47,7 +51,19 @@ struct History {
     /// Everything after this revision is in `heard`. None until the first state is known.
     complete_after: Option<Revision>,
     reached: Revision,
-    heard: VecDeque<(Revision, Arc<HeardBy>)>,
+    heard: VecDeque<(Revision, Arc<HeardBy>, usize)>,
+    /// What `heard` weighs.
+    bytes: usize,
+}
+
+/// What a change weighs, about. A difference that several hear of is there once.
+fn weight(heard: &HeardBy) -> usize {
+    let mut seen = BTreeSet::new();
+    let differences = heard.values().flatten().filter(|difference| seen.insert(Arc::as_ptr(difference)));
+    let members: usize = differences.map(|difference| difference.weight()).sum();
+    let pointers: usize =
+        heard.iter().map(|(who, what)| size_of_val(who) + who.as_str().len() + size_of_val(&**what)).sum();
+    members + pointers
 }
 
 impl Events {
@@ -73,25 +89,41 @@ impl Events {
     }
 
     fn add(&self, revision: Revision, heard: HeardBy) {
+        let weight = weight(&heard);
         let mut history = self.history.lock();
         match history.complete_after {
             // The first change is the load of everything; it is where histories begin, not an event.
             None => history.complete_after = Some(revision),
-            Some(_) if !heard.is_empty() => history.heard.push_back((revision, Arc::new(heard))),
+            Some(_) if !heard.is_empty() => history.keep(revision, heard, weight),
             Some(_) => {}
         }
-        if history.heard.len() > KEPT
-            && let Some((dropped, _)) = history.heard.pop_front()
-        {
-            history.complete_after = Some(dropped);
-        }
+        let dropped = history.forget();
         history.reached = revision;
         drop(history);
+        // Large ones take a while to take apart, which nobody need wait for.
+        drop(dropped);
         self.reached.send_replace(Some(revision));
     }
 }
 
 impl History {
+    fn keep(&mut self, revision: Revision, heard: HeardBy, weight: usize) {
+        self.bytes += weight;
+        self.heard.push_back((revision, Arc::new(heard), weight));
+    }
+
+    /// Lets the oldest go until the rest is within bounds; the newest stays.
+    fn forget(&mut self) -> Vec<Arc<HeardBy>> {
+        let mut dropped = Vec::new();
+        while self.heard.len() > 1 && (self.heard.len() > KEPT || self.bytes > KEPT_BYTES) {
+            let Some((revision, heard, weight)) = self.heard.pop_front() else { break };
+            self.bytes -= weight;
+            self.complete_after = Some(revision);
+            dropped.push(heard);
+        }
+        dropped
+    }
+
     fn keeps(&self, after: Revision) -> bool {
         self.complete_after.is_some_and(|start| start <= after) && after <= self.reached
     }
@@ -139,8 +171,8 @@ impl Watching {
         if !history.keeps(self.cursor) {
             return Err(TooOld { asked: self.cursor });
         }
-        let first = history.heard.partition_point(|(revision, _)| *revision <= self.cursor);
-        for (revision, heard) in history.heard.range(first..) {
+        let first = history.heard.partition_point(|(revision, ..)| *revision <= self.cursor);
+        for (revision, heard, _) in history.heard.range(first..) {
             if let Some(differences) = heard.get(&self.subscriber) {
                 self.cursor = *revision;
                 return Ok(Some(Heard { revision: *revision, differences: differences.clone() }));
@@ -148,5 +180,65 @@ impl Watching {
         }
         self.cursor = history.reached;
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{Member, TagName};
+    use tags::{Fact, Graph, Write};
+
+    use super::*;
+
+    /// What the subscriber of a group hears when all its members come or go.
+    fn heard(members: usize, name: &str) -> HeardBy {
+        let tag: TagName = name.parse().unwrap();
+        let subscriber: Subscriber = "default>linux>vm".parse().unwrap();
+        let mut graph = Graph::default();
+        graph.apply([
+            Write::Put(Fact::Group(tag.clone())),
+            Write::Put(Fact::Subscription(tag.clone(), subscriber)),
+        ]);
+        let member =
+            |n: usize| -> Member { format!("10.{}.{}.{}", n >> 16, n >> 8 & 255, n & 255).parse().unwrap() };
+        graph.apply((0..members).map(|n| Write::Put(Fact::Membership(tag.clone(), member(n))))).heard()
+    }
+
+    #[test]
+    fn of_large_changes_only_as_many_are_kept_as_the_bound_in_bytes_takes() {
+        let events = Events::new();
+        events.add(Revision(1), HeardBy::new());
+        let large = heard(20_000, "many");
+        let each = weight(&large);
+        for revision in 2..1000 {
+            events.add(Revision(revision), large.clone());
+        }
+        let history = events.history.lock();
+        assert!(
+            history.bytes <= KEPT_BYTES && history.bytes + each > KEPT_BYTES,
+            "{} of {each}",
+            history.bytes
+        );
+        assert_eq!(history.heard.len(), KEPT_BYTES / each);
+        assert!(history.keeps(Revision(998)) && !history.keeps(Revision(2)), "the oldest go first");
+    }
+
+    #[test]
+    fn a_change_larger_than_the_bound_is_heard_and_goes_with_the_next() {
+        let events = Events::new();
+        events.add(Revision(1), HeardBy::new());
+        {
+            let mut history = events.history.lock();
+            history.keep(Revision(2), heard(1, "many"), KEPT_BYTES + 1);
+            assert!(history.forget().is_empty());
+            history.reached = Revision(2);
+            assert!(history.keeps(Revision(1)));
+        }
+        events.add(Revision(3), heard(1, "few"));
+        let history = events.history.lock();
+        assert_eq!(
+            (history.heard.len(), history.keeps(Revision(1)), history.keeps(Revision(2))),
+            (1, false, true)
+        );
     }
 }

@@ -72,7 +72,8 @@ impl Dialect for NodeDialect {
             StartMode::Buckets(buckets) => (Mode::Buckets, buckets.iter().collect()),
             StartMode::Resume => (Mode::Resume, Vec::new()),
         };
-        Some(say(to_node::Message::Start(NodeStart { epoch: start.epoch, mode: mode.into(), buckets })))
+        let (epoch, mode) = (start.epoch, mode.into());
+        Some(say(to_node::Message::Start(NodeStart { epoch, mode, buckets, tells_pods: true })))
     }
 
     fn flush(&self, revision: Revision, first: bool) -> Bytes {

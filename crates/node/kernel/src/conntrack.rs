@@ -140,7 +140,7 @@ fn fixed(ipv6: bool) -> [u8; FIXED] {
 }
 
 /// `None` if the kernel left the addresses out.
-fn connection(attrs: &Attrs<'_>) -> Result<Option<Connection>, NetlinkError> {
+pub(crate) fn connection(attrs: &Attrs<'_>) -> Result<Option<Connection>, NetlinkError> {
     let (original, reply) = (attrs.get(ORIGINAL)?.nested(), attrs.get(REPLY)?.nested());
     let protocol = original.get(TUPLE_PROTO)?.nested().get(1)?.value.first().copied().unwrap_or(0);
     let (Some(source), Some(destination), Some(answered_by)) =

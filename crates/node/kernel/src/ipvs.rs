@@ -262,7 +262,7 @@ fn write_address(out: &mut Writer<'_>, kind: u16, address: IpAddr) {
 }
 
 /// `None` for servers of firewall marks and of protocols that are not ours.
-fn server(attrs: &Attrs<'_>) -> Result<Option<(ServerId, Server)>, NetlinkError> {
+pub(crate) fn server(attrs: &Attrs<'_>) -> Result<Option<(ServerId, Server)>, NetlinkError> {
     let (Some(address), Some(port)) = (attrs.find(3)?, attrs.find(4)?) else { return Ok(None) };
     let ipv6 = attrs.get(1)?.u16()? == 10;
     let number = attrs.get(2)?.u16()?;
@@ -276,7 +276,7 @@ fn server(attrs: &Attrs<'_>) -> Result<Option<(ServerId, Server)>, NetlinkError>
     Ok(Some((id, Server { scheduler: attrs.get(6)?.text(), affinity })))
 }
 
-fn destination(attrs: &Attrs<'_>, ipv6: bool) -> Result<(Destination, (u32, u64)), NetlinkError> {
+pub(crate) fn destination(attrs: &Attrs<'_>, ipv6: bool) -> Result<(Destination, (u32, u64)), NetlinkError> {
     let family = attrs.find(11)?.map(|attr| attr.u16()).transpose()?;
     let ipv6 = family.map_or(ipv6, |family| family == 10);
     let address = read_address(attrs.get(1)?.value, ipv6)?;

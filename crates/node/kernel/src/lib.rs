@@ -9,6 +9,8 @@
 //! All calls block for as long as the kernel works, and no longer than [`netlink::PATIENCE`] when it stays silent.
 
 pub mod conntrack;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod ipvs;
 pub mod link;
 pub mod netlink;

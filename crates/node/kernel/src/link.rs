@@ -1,4 +1,5 @@
-//! Links and addresses over route netlink: the interface that holds the addresses of services.
+//! Links, addresses and routes over route netlink: the interface that holds the addresses of services, and the links that
+//! lead to other network namespaces.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -13,12 +14,18 @@ const GET_LINK: u16 = 18;
 const NEW_ADDRESS: u16 = 20;
 const DEL_ADDRESS: u16 = 21;
 const GET_ADDRESS: u16 = 22;
+const GET_ROUTE: u16 = 26;
 
 const LINK_FIXED: usize = 16;
 const ADDRESS_FIXED: usize = 8;
 const LINK_NAME: u16 = 3;
 const LINK_INFO: u16 = 18;
 const INFO_KIND: u16 = 1;
+const LINK_NAMESPACE: u16 = 37;
+const ROUTE_FIXED: usize = 12;
+const ROUTE_TO: u16 = 1;
+const ROUTE_LINK: u16 = 4;
+const UNICAST: u8 = 1;
 const ADDRESS: u16 = 1;
 const LOCAL: u16 = 2;
 
@@ -32,6 +39,15 @@ const CHUNK: usize = 64;
 
 pub struct Links {
     socket: Socket,
+}
+
+/// A link as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    pub index: u32,
+    pub name: String,
+    /// One end of a pair whose other end is in another network namespace.
+    pub leads_elsewhere: bool,
 }
 
 impl Links {
@@ -65,10 +81,7 @@ impl Links {
         let mut out = MessageWriter::new();
         let header = Header { kind: GET_LINK, flags: REQUEST, seq: self.socket.next_seq() };
         out.message(header, &[0; LINK_FIXED], |out| out.text(LINK_NAME, name));
-        let found = self.socket.get(out.as_bytes(), |message: &Message<'_>| {
-            let index = message.body.get(4..).and_then(|rest| rest.first_chunk());
-            index.map(|bytes| u32::from_ne_bytes(*bytes)).ok_or(NetlinkError::Malformed)
-        });
+        let found = self.socket.get(out.as_bytes(), index);
         match found {
             Ok(index) => Ok(Some(index)),
             Err(error) if error.errno() == Some(NO_DEVICE) => Ok(None),
@@ -83,6 +96,59 @@ impl Links {
         let mut out = MessageWriter::new();
         out.message(Header { kind: DEL_LINK, flags: REQUEST | ACK, seq }, &fixed, |_| {});
         self.socket.execute(out.as_bytes(), seq)
+    }
+
+    /// All links. One dump.
+    pub fn list(&mut self) -> Result<Vec<Link>, NetlinkError> {
+        self.collect(GET_LINK, LINK_FIXED, |message| {
+            let attrs = message.attrs(LINK_FIXED)?;
+            let kind = match attrs.find(LINK_INFO)? {
+                Some(info) => info.nested().find(INFO_KIND)?.map(|kind| kind.text()),
+                None => None,
+            };
+            let is_pair = kind.is_some_and(|kind| matches!(&*kind, "veth" | "netkit"));
+            let leads_elsewhere = is_pair && attrs.find(LINK_NAMESPACE)?.is_some();
+            Ok(Some(Link { index: index(message)?, name: attrs.get(LINK_NAME)?.text(), leads_elsewhere }))
+        })
+    }
+
+    /// Single addresses that are routed through one link, each with the number of that link. One dump.
+    pub fn routes(&mut self) -> Result<Vec<(u32, IpAddr)>, NetlinkError> {
+        self.collect(GET_ROUTE, ROUTE_FIXED, |message| {
+            let [family, length, .., kind, _, _, _, _] =
+                message.body.first_chunk::<ROUTE_FIXED>().ok_or(NetlinkError::Malformed)?;
+            let is_single = matches!((family, length), (2, 32) | (10, 128)) && *kind == UNICAST;
+            let attrs = message.attrs(ROUTE_FIXED)?;
+            let (Some(to), Some(link)) = (attrs.find(ROUTE_TO)?, attrs.find(ROUTE_LINK)?) else {
+                return Ok(None);
+            };
+            let to = to
+                .value
+                .first_chunk::<16>()
+                .map(|bytes| IpAddr::from(*bytes))
+                .or_else(|| to.value.first_chunk::<4>().map(|bytes| IpAddr::from(*bytes)));
+            to.filter(|_| is_single).map(|to| Ok((link.u32()?, to))).transpose()
+        })
+    }
+
+    fn collect<T>(
+        &mut self,
+        kind: u16,
+        fixed: usize,
+        read: impl Fn(&Message<'_>) -> Result<Option<T>, NetlinkError>,
+    ) -> Result<Vec<T>, NetlinkError> {
+        let mut out = MessageWriter::new();
+        let header = Header { kind, flags: REQUEST | DUMP, seq: self.socket.next_seq() };
+        out.message(header, &[0; LINK_FIXED][..fixed], |_| {});
+        let mut all = Vec::new();
+        self.socket.dump(out.as_bytes(), |message: Option<&Message<'_>>| {
+            match message {
+                Some(message) => all.extend(read(message)?),
+                None => all.clear(),
+            }
+            Ok::<_, NetlinkError>(())
+        })?;
+        Ok(all)
     }
 
     /// All addresses, each with the number of its interface. One dump.
@@ -131,6 +197,11 @@ impl Links {
         }
         Ok(refused)
     }
+}
+
+fn index(message: &Message<'_>) -> Result<u32, NetlinkError> {
+    let bytes = message.body.get(4..).and_then(|rest| rest.first_chunk());
+    bytes.map(|bytes| u32::from_ne_bytes(*bytes)).ok_or(NetlinkError::Malformed)
 }
 
 fn write_address(out: &mut MessageWriter, header: Header, index: u32, address: IpAddr) {

@@ -5,7 +5,11 @@
 mod attr;
 mod message;
 
-use std::{io, time::Duration};
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd},
+    time::Duration,
+};
 
 use netlink_sys::{Socket as RawSocket, SocketAddr};
 use rustix::net::sockopt;
@@ -231,6 +235,18 @@ impl Socket {
         Err(NetlinkError::Interrupted.into())
     }
 
+    /// As [`Self::dump`], whatever changes meanwhile: something may be missing.
+    pub fn dump_once<E: From<NetlinkError>>(
+        &mut self,
+        request: &[u8],
+        mut each: impl FnMut(&Message<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.drain();
+        self.send(request)?;
+        self.read_dump(&mut |message: Option<&Message<'_>>| message.map_or(Ok(()), &mut each))?;
+        Ok(())
+    }
+
     /// Whether the dump was consistent.
     fn read_dump<E: From<NetlinkError>>(
         &mut self,
@@ -303,6 +319,12 @@ impl Socket {
     /// Answers that an earlier, failed exchange left behind would be taken for those of the next.
     fn drain(&mut self) {
         while !matches!(self.receive_now(), Ok(false)) {}
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.raw.as_fd()
     }
 }
 

@@ -4,7 +4,7 @@
 //! why; how long each transaction held the kernel's lock.
 //! Only the table that is named is ever written, and only if it carries our mark.
 
-mod decode;
+pub(crate) mod decode;
 mod encode;
 mod expression;
 mod monitor;
@@ -17,8 +17,8 @@ use std::{
 };
 
 use node_nft::{
-    CurrentChain, CurrentSet, CurrentTable, Elements, Family, Limits, Live, OWNER, Op, Plan, SetSchema,
-    Table, Transaction,
+    CurrentChain, CurrentSet, CurrentTable, Element, Elements, Family, Limits, Live, OWNER, Op, Plan,
+    SetSchema, Table, Transaction,
 };
 
 use crate::netlink::{
@@ -168,6 +168,28 @@ impl Nft {
         self.dump_elements(table, set, schema).map_err(|source| ReadError { table: table.clone(), source })
     }
 
+    /// The elements of one set, one after the other, as far as the kernel tells them while others change it and commit:
+    /// some may be missing.
+    pub fn scan_set(
+        &mut self,
+        table: &TableId,
+        set: &str,
+        mut each: impl FnMut(&[u8], &Element),
+    ) -> Result<(), ReadError> {
+        let request = self.request(table, number::GET_ELEMENT, REQUEST | DUMP, |out| {
+            out.text(1, &table.name);
+            out.text(number::element::SET, set);
+        });
+        let mut dumped = Vec::new();
+        let scanned = self.socket.dump_once(&request, |message| {
+            dumped.clear();
+            decode::elements(&message.attrs(FIXED)?, &mut dumped)?;
+            dumped.iter().for_each(|one: &decode::Dumped| each(&one.key, &one.element));
+            Ok(())
+        });
+        scanned.map_err(|source| ReadError { table: table.clone(), source })
+    }
+
     /// Commits one transaction.
     pub fn commit(&mut self, table: &TableId, transaction: &Transaction) -> Result<Applied, CommitError> {
         if transaction.ops.is_empty() {
@@ -246,6 +268,11 @@ impl Nft {
                 Ok(true)
             }
         }
+    }
+
+    /// Whether a table is ours; `None` if there is none.
+    pub fn is_ours(&mut self, table: &TableId) -> Result<Option<bool>, ReadError> {
+        self.find_table(table).map_err(|source| ReadError { table: table.clone(), source })
     }
 
     fn read_table(&mut self, id: &TableId, attempts: usize) -> Result<Option<CurrentTable>, NetlinkError> {

@@ -11,13 +11,17 @@
 //!                                                                             what is refused is reported and
 //!                                                                             tried again by the next verify
 //! ```
+//!
+//! While it is not known what applies, the table stays as it is ([`hold`](PolicyExecutor::hold)).
 
 mod cut;
+mod hold;
+mod names;
 mod watched;
 
-use node_nft::{CurrentTable, Family, Limits, Live, Op, Plan, Set, Table, Transaction};
+use node_nft::{CurrentTable, Limits, Live, Op, Plan, Set, Table, Transaction};
 use node_policy::{
-    Change, LocalChange, ObjectError, Options, Plane, TABLE, retreat,
+    Change, LocalChange, ObjectError, Options, Plane, retreat,
     units::{self, Unit},
 };
 
@@ -27,6 +31,7 @@ use crate::{
     nft::{Applied, CommitError, Nft, ReadError, ReconcileError, TableId, next_generation},
 };
 
+pub use hold::{Standing, homes};
 pub use watched::Watched;
 
 /// A difference of up to this many times the limits is made at once, so that no packet sees a mixture.
@@ -72,9 +77,14 @@ pub trait Tables {
     fn commit(&mut self, table: &TableId, transaction: &Transaction) -> Result<Applied, CommitError>;
     fn delete(&mut self, table: &TableId) -> Result<bool, ReconcileError>;
 
-    /// The newest generation, if nobody but the caller touched the table since that one; `None` if somebody may have.
-    fn untouched_since(&mut self, _table: &TableId, seen: u32) -> Result<Option<u32>, NetlinkError> {
+    /// The newest generation, if nobody but the caller touched the tables since that one; `None` if somebody may have.
+    fn untouched_since(&mut self, _tables: &[TableId], seen: u32) -> Result<Option<u32>, NetlinkError> {
         Ok(Some(self.generation()?).filter(|now| *now == seen))
+    }
+
+    /// Whether a table is ours; `None` if there is none.
+    fn is_ours(&mut self, table: &TableId) -> Result<Option<bool>, ReadError> {
+        Ok(self.glance(table)?.map(|current| current.owned))
     }
 }
 
@@ -98,6 +108,10 @@ impl Tables for Nft {
     fn delete(&mut self, table: &TableId) -> Result<bool, ReconcileError> {
         Nft::delete(self, table)
     }
+
+    fn is_ours(&mut self, table: &TableId) -> Result<Option<bool>, ReadError> {
+        Nft::is_ours(self, table)
+    }
 }
 
 /// What a call did.
@@ -110,9 +124,11 @@ pub struct Outcome {
     pub compared: bool,
     /// Connections that were cut.
     pub cut: usize,
+    /// Something that somebody must look at, although policies are in force.
+    pub problem: Option<String>,
 }
 
-/// Owns table [`TABLE`] of the namespace it was opened in. All calls block while the kernel works.
+/// Owns table [`TABLE`](node_policy::TABLE) of the namespace it was opened in. All calls block while the kernel works.
 pub struct PolicyExecutor<K = Watched> {
     kernel: K,
     id: TableId,
@@ -122,6 +138,9 @@ pub struct PolicyExecutor<K = Watched> {
     /// The kernel is not known to hold what the plane thinks: the next call compares.
     unsure: bool,
     refused: Vec<ObjectError>,
+    /// Tables that may be there and are of no use once policies are in force.
+    leftovers: bool,
+    held: Option<hold::Held>,
 }
 
 impl PolicyExecutor<Watched> {
@@ -134,15 +153,27 @@ impl PolicyExecutor<Watched> {
 
 impl<K: Tables> PolicyExecutor<K> {
     pub fn with_kernel(kernel: K, options: Options) -> Self {
-        let id = TableId::new(Family::Inet, TABLE);
-        Self { kernel, id, plane: Plane::new(options), seen: None, unsure: true, refused: Vec::new() }
+        Self {
+            kernel,
+            id: names::usual(),
+            plane: Plane::new(options),
+            seen: None,
+            unsure: true,
+            refused: Vec::new(),
+            leftovers: true,
+            held: None,
+        }
     }
 
     pub fn plane(&self) -> &Plane {
         &self.plane
     }
 
-    pub fn kernel(&mut self) -> &mut K {
+    pub fn kernel(&self) -> &K {
+        &self.kernel
+    }
+
+    pub fn kernel_mut(&mut self) -> &mut K {
         &mut self.kernel
     }
 
@@ -165,6 +196,7 @@ impl<K: Tables> PolicyExecutor<K> {
             }
         };
         outcome.errors = self.errors();
+        self.in_force(&mut outcome)?;
         if outcome.applied.transactions > 0 && self.plane.options().cut_established {
             outcome.cut = cut::forbidden(&self.plane)?;
         }
@@ -178,12 +210,15 @@ impl<K: Tables> PolicyExecutor<K> {
         let mut outcome =
             if self.unsure || self.seen.is_none() { self.compare()? } else { Outcome::default() };
         outcome.errors = self.errors();
+        self.in_force(&mut outcome)?;
         Ok(outcome)
     }
 
     /// Removes the table: nothing is enforced any more.
     pub fn stop(mut self) -> Result<(), PolicyError> {
-        self.kernel.delete(&self.id)?;
+        for table in [names::shutter(), self.id.clone()] {
+            self.kernel.delete(&table)?;
+        }
         Ok(())
     }
 
@@ -196,7 +231,7 @@ impl<K: Tables> PolicyExecutor<K> {
     /// Takes note of what others committed. If it may have been to the table, the next `verify` compares.
     fn listen(&mut self) -> Result<(), PolicyError> {
         if let Some(seen) = self.seen {
-            self.seen = self.kernel.untouched_since(&self.id, seen).map_err(PolicyError::Generation)?;
+            self.seen = self.kernel.untouched_since(&names::all(), seen).map_err(PolicyError::Generation)?;
         }
         Ok(())
     }
@@ -217,7 +252,8 @@ impl<K: Tables> PolicyExecutor<K> {
     fn compare(&mut self) -> Result<Outcome, PolicyError> {
         self.unsure = true;
         self.refused.clear();
-        let desired = self.plane.table();
+        self.choose_name()?;
+        let desired = Table { name: self.id.name.clone(), ..self.plane.table() };
         let mut outcome = Outcome { compared: true, ..Outcome::default() };
         for attempt in 1..=ATTEMPTS {
             let (error, plan) = match self.make_equal(&desired) {
@@ -268,7 +304,7 @@ impl<K: Tables> PolicyExecutor<K> {
     fn look(&mut self) -> Result<(u32, Option<CurrentTable>), PolicyError> {
         let generation = self.kernel.generation().map_err(PolicyError::Generation)?;
         // What was told before is in what is read now.
-        self.kernel.untouched_since(&self.id, generation).map_err(PolicyError::Generation)?;
+        self.kernel.untouched_since(&names::all(), generation).map_err(PolicyError::Generation)?;
         Ok((generation, self.kernel.glance(&self.id)?))
     }
 

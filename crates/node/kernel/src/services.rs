@@ -1,5 +1,6 @@
 //! Services in the kernel: carries out what the planes of `node-services` work out.
 
+mod affinity;
 mod guard;
 mod halving;
 mod ipvs;

@@ -136,7 +136,7 @@ fn what_the_kernel_refuses_is_reported_and_tried_again_and_the_rest_goes_on() {
         assert_eq!(peers(), 1);
 
         let key = Key::new().address(peer(7)).as_bytes().to_vec();
-        executor.kernel().faults.refuse = Some(("peers", key));
+        executor.kernel_mut().faults.refuse = Some(("peers", key));
         let outcome = executor.apply([many("many", 0..100), allow("q", "many")], []).unwrap();
         let objects: Vec<_> = outcome.errors.iter().map(|error| error.object.clone()).collect();
         assert_eq!(objects, [ObjectId::new(ObjectKind::AddressSet, "many")], "{:?}", outcome.errors);
@@ -146,11 +146,11 @@ fn what_the_kernel_refuses_is_reported_and_tried_again_and_the_rest_goes_on() {
         let outcome = executor.apply([address_set("b", &["b", "c"])], []).unwrap();
         assert_eq!(outcome.errors.len(), 1);
         assert_eq!(peers(), 101);
-        let commits = executor.kernel().faults.commits;
+        let commits = executor.kernel_mut().faults.commits;
         assert_eq!(executor.verify().unwrap().errors.len(), 1, "still refused");
-        assert!(executor.kernel().faults.commits - commits < 10, "only what was refused is tried again");
+        assert!(executor.kernel_mut().faults.commits - commits < 10, "only what was refused is tried again");
 
-        executor.kernel().faults.refuse = None;
+        executor.kernel_mut().faults.refuse = None;
         assert_eq!(executor.verify().unwrap().errors, []);
         assert_eq!(peers(), 102);
         assert!(!executor.verify().unwrap().compared, "sure again");
@@ -163,7 +163,7 @@ fn a_workload_that_the_kernel_refuses_is_closed_and_its_policies_are_reported() 
         let key = Key::new().address(ip("a", false)).as_bytes().to_vec();
         let mut executor = executor(Faults::default());
         executor.apply([], []).unwrap();
-        executor.kernel().faults.refuse = Some(("in-", key));
+        executor.kernel_mut().faults.refuse = Some(("in-", key));
         let (changes, local) = start();
         let outcome = executor.apply(changes, local).unwrap();
         let objects: Vec<_> = outcome.errors.iter().map(|error| error.object.clone()).collect();
@@ -174,7 +174,7 @@ fn a_workload_that_the_kernel_refuses_is_closed_and_its_policies_are_reported() 
         assert_eq!(executor.verify().unwrap().errors.len(), 1, "still refused");
         assert_eq!((elements("closed4"), elements("in-subjects4")), (1, 0), "still closed");
 
-        executor.kernel().faults.refuse = None;
+        executor.kernel_mut().faults.refuse = None;
         assert_eq!(executor.verify().unwrap().errors, []);
         assert_eq!((elements("closed4"), elements("in-subjects4")), (0, 1));
     });
@@ -186,7 +186,7 @@ fn lost_answers_are_made_up_for_by_reading() {
         let mut executor = executor(Faults::default());
         let (changes, local) = start();
         executor.apply(changes, local).unwrap();
-        executor.kernel().faults.lose = 2;
+        executor.kernel_mut().faults.lose = 2;
         let outcome = executor.apply([many("many", 0..50), allow("q", "many")], []).unwrap();
         assert!(outcome.compared && outcome.errors.is_empty(), "{outcome:?}");
         assert_eq!(peers(), 51);
@@ -200,7 +200,7 @@ fn a_kernel_that_takes_nothing_leaves_what_is_there_and_gets_it_all_later() {
         let (changes, local) = start();
         let error = executor.apply(changes, local).unwrap_err();
         assert!(matches!(error, PolicyError::Commit(CommitError::Refused { .. })), "{error}");
-        executor.kernel().faults.refuse_all = false;
+        executor.kernel_mut().faults.refuse_all = false;
         let outcome = executor.verify().unwrap();
         assert!(outcome.errors.is_empty() && outcome.applied.transactions > 0, "{outcome:?}");
         assert_eq!(peers(), 1);

@@ -97,7 +97,7 @@ impl CompiledRule {
         for named in &self.named {
             let is_meant = |port: &&NamedPort| port.name == named.name && port.protocol == named.protocol;
             services.extend(ports.iter().filter(is_meant).map(|port| Match {
-                protocol: protocol_number(named.protocol, ipv6),
+                protocol: named.protocol.number(ipv6),
                 first: named.source,
                 second: (port.port, port.port),
             }));
@@ -105,17 +105,6 @@ impl CompiledRule {
         services.sort_unstable();
         services.dedup();
         parts
-    }
-}
-
-pub fn protocol_number(protocol: Protocol, ipv6: bool) -> u8 {
-    match protocol {
-        Protocol::Tcp => 6,
-        Protocol::Udp => 17,
-        Protocol::Sctp => 132,
-        Protocol::Icmp if ipv6 => 58,
-        Protocol::Icmp => 1,
-        Protocol::Igmp => 2,
     }
 }
 
@@ -279,7 +268,7 @@ impl Compiled {
                 let (set, name, protocol) = (set.clone(), name.clone(), *protocol);
                 let feature = self.feature(FeatureKey::Named { set, name, protocol, port });
                 for ipv6 in [false, true] {
-                    let protocol = protocol_number(protocol, ipv6);
+                    let protocol = protocol.number(ipv6);
                     let services = vec![Match { protocol, first: *source, second: (port, port) }];
                     let part = Part { anyone: false, features: vec![feature], services: Some(services) };
                     compiled.parts[usize::from(ipv6)].push(part);
@@ -360,7 +349,7 @@ fn source_ports(service: &Service) -> Option<(u16, u16)> {
 
 /// `None` if its port goes by a name.
 fn numeric(service: &Service, ipv6: bool) -> Option<Match> {
-    let protocol = protocol_number(service.protocol, ipv6);
+    let protocol = service.protocol.number(ipv6);
     if service.protocol == Protocol::Icmp {
         let first = service.icmp_type.map_or(ALL, |kind| {
             let kind = u16::from(kind) << 8;

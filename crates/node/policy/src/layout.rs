@@ -26,7 +26,7 @@
 //! in which the result of one map is the key of another, and registers do not outlive a rule. Bits of the mark that
 //! others need are put back from the jump stack: each has a chain that calls the next one and then sets its bit.
 
-use model::policy::output::Direction;
+use model::{policy::output::Direction, protocol};
 use node_nft::{
     Chain, ChainKind, Cmp, Element, Elements, Expr, Family, FieldType, Hook, Key, MetaKey, PayloadBase,
     Policy, Reg, Reject, Rule, SetSchema, Table, Verdict,
@@ -199,7 +199,6 @@ pub fn constants() -> Elements {
 pub fn table(options: &Options) -> Table {
     let mut table = Table::new(Family::Inet, TABLE);
     let base = |hook| Chain::base(ChainKind::Filter, hook, 0, Policy::Accept);
-    let replies = || Rule::new("replies, and what goes on").ct_established_or_related().accept();
     let entry = || Rule::new("restricted?").jump("mine");
 
     let mut forward = base(Hook::Forward).rule(replies());
@@ -238,7 +237,12 @@ pub fn table(options: &Options) -> Table {
     table
 }
 
-fn family(comment: &str, ipv6: bool) -> Rule {
+/// What was judged when it began.
+pub(crate) fn replies() -> Rule {
+    Rule::new("replies, and what goes on").ct_established_or_related().accept()
+}
+
+pub(crate) fn family(comment: &str, ipv6: bool) -> Rule {
     let number = if ipv6 { 10 } else { 2 };
     Rule::new(comment).meta(MetaKey::Nfproto, Reg(15)).is(Reg(15), &[number])
 }
@@ -258,16 +262,16 @@ fn peer(rule: Rule, direction: Direction, ipv6: bool, to: Reg) -> Rule {
     }
 }
 
-fn loopback(key: MetaKey) -> Rule {
+pub(crate) fn loopback(key: MetaKey) -> Rule {
     Rule::new("loopback").meta(key, Reg(0)).is(Reg(0), Key::new().interface("lo").as_bytes()).accept()
 }
 
 /// ICMPv6 that finds neighbours, routers and listeners: without it there is no IPv6 on the link.
-fn neighbours(chain: Chain) -> Chain {
+pub(crate) fn neighbours(chain: Chain) -> Chain {
     let kinds = |low: u8, high: u8| {
         Rule::new("neighbour discovery")
             .l4proto(Reg(0))
-            .is(Reg(0), &[58])
+            .is(Reg(0), &[protocol::ICMPV6])
             .payload(PayloadBase::Transport, 0, 1, Reg(0))
             .expr(Expr::Range { inverted: false, from: Reg(0), low: vec![low], high: vec![high] })
             .accept()

@@ -31,6 +31,7 @@ mod program;
 mod programs;
 mod retreat;
 mod sets;
+mod shutter;
 mod sweep;
 pub mod units;
 
@@ -38,6 +39,7 @@ pub use l4::{Decision, L4};
 pub use object::{
     Change, LocalChange, ObjectError, ObjectId, ObjectKind, Permit, SetKind, Workload, WorkloadId,
 };
-pub use options::{Options, TABLE};
+pub use options::{Options, SPARE_TABLE, TABLE};
 pub use plane::{Counts, Packet, Plane, Step};
 pub use retreat::retreat;
+pub use shutter::{SHUTTER, Shutter};

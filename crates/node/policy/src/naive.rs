@@ -284,15 +284,7 @@ impl Case<'_> {
     }
 
     fn protocol(&self, service: &Service) -> bool {
-        let number = match service.protocol {
-            Protocol::Tcp => 6,
-            Protocol::Udp => 17,
-            Protocol::Sctp => 132,
-            Protocol::Icmp if self.peer.is_ipv6() => 58,
-            Protocol::Icmp => 1,
-            Protocol::Igmp => 2,
-        };
-        self.l4.protocol == number
+        self.l4.protocol == service.protocol.number(self.peer.is_ipv6())
     }
 
     fn is_on_list(&self, permit: &Permit) -> bool {

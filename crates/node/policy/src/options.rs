@@ -2,6 +2,8 @@
 
 /// The table, in each network namespace.
 pub const TABLE: &str = "trestle-policy";
+/// Takes its place while somebody else has a table of that name: a packet must pass all tables, whatever they are called.
+pub const SPARE_TABLE: &str = "trestle-policy-spare";
 
 #[derive(Clone, Debug)]
 pub struct Options {

@@ -87,6 +87,8 @@ pub struct Plane {
     faulty: BTreeSet<Arc<str>>,
     /// Workloads of which neither address nor interface is known.
     unknown: BTreeSet<WorkloadId>,
+    /// What policies apply to here and is no Pod: hosts, and node ports of Services.
+    hosts: BTreeSet<WorkloadId>,
     dirty_policies: BTreeSet<Arc<str>>,
     dirty_workloads: FxHashSet<WorkloadId>,
 }
@@ -212,6 +214,7 @@ impl Plane {
             errors.extend(record.bound.compiled.errors.iter().map(of));
         }
         errors.extend(self.endpoint_errors());
+        errors.extend(self.host_errors());
         errors.sort_unstable();
         errors
     }

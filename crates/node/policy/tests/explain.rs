@@ -112,7 +112,7 @@ fn agree(seed: u64, worlds: usize) -> (usize, usize) {
             let query = Query {
                 source: endpoint(source),
                 destination: endpoint(destination),
-                protocol,
+                protocol: Some(protocol),
                 port: Some(port),
                 source_port: None,
                 icmp: None,

@@ -36,7 +36,7 @@ use node_nft::{CurrentTable, Data, Op, SetSchema, Table};
 use crate::{Frontend, Operation, PortId, Protocol, Refs, ServiceEndpointsPatch, ServicePortInfo};
 pub use class::Class;
 use elements::{Change, Head, Shared};
-pub use layout::TABLE;
+pub use layout::{AFFINITY, TABLE};
 use layout::{Layout, Place};
 use pool::{Move, Pool};
 pub use refused::{Apart, Leftover};

@@ -50,6 +50,11 @@ pub(super) fn prefix() -> Prefix {
     Prefix::below("orchestrator").expect("a fixed path is a legal prefix")
 }
 
+/// Where the records of links are, which hold the keys of their tunnels.
+pub(crate) fn links_made() -> Prefix {
+    Prefix::below("orchestrator/made/link").expect("a fixed path is a legal prefix")
+}
+
 /// Written to know that memory has what was written before.
 pub(super) fn mark() -> Key {
     key(&["mark"])
@@ -206,5 +211,29 @@ impl Fact {
             Self::Reserved(space, _) => Self::Reserved(space, json(value)?),
             Self::Job(id, _) => Self::Job(id, json(value)?),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Secret;
+
+    use super::*;
+    use crate::plan::Phase;
+
+    /// Whatever holds a record can be logged: no secret shows itself, and none lies outside what is sealed.
+    #[test]
+    fn the_key_of_a_link_is_stored_below_what_is_sealed_and_never_printed() {
+        let (phase, shared_key) = (Phase::Ready, Secret::new("hunter2"));
+        let record = LinkRecord { phase, bgp: Vec::new(), spaces: Default::default(), shared_key };
+        let name: LinkName = "ns.a+ns.b".parse().unwrap();
+        let mut inventory = crate::plan::Inventory::default();
+        inventory.links.insert(name.clone(), record.clone());
+        let fact = Fact::MadeLink(name, Some(record.clone()));
+        let printed = [format!("{record:?}"), format!("{fact:#?}"), format!("{inventory:?}")];
+        assert!(printed.iter().all(|text| !text.contains("hunter2")), "{printed:?}");
+        let (key, value) = (fact.key(), fact.value().unwrap());
+        assert!(crate::secrets().iter().any(|prefix| prefix.contains(&key)), "{key:?}");
+        assert_eq!(Fact::read(&key, Some(&value)).unwrap(), fact, "stored and read back it is the same");
     }
 }

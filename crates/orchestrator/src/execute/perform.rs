@@ -345,7 +345,7 @@ impl Orchestrator {
             local_bgp: own,
             peer_bgp: other,
             peer_spaces: record.spaces[usize::from(is_a)].clone(),
-            shared_key: Secret::new(record.shared_key.clone()),
+            shared_key: record.shared_key.clone(),
         })
     }
 
@@ -454,11 +454,12 @@ fn settle(changing: &mut BTreeMap<EntryName, BTreeSet<PermitEntry>>, change: &Pe
 
 /// 40 letters and digits, each from six random bits. All public clouds take letters and digits.
 /// The first letter is no digit: AWS takes no key that starts with 0, IBM none that starts with 0x.
-pub(super) fn new_key() -> String {
+pub(super) fn new_key() -> Secret {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789xy";
     let mut bytes = [0u8; 40];
     rand::fill(&mut bytes).expect("the system's random source works");
     let [first, rest @ ..] = bytes;
     let letter = |byte: u8, among: u8| char::from(ALPHABET[usize::from(byte % among)]);
-    std::iter::once(letter(first, 52)).chain(rest.iter().map(|byte| letter(*byte, 64))).collect()
+    let key = std::iter::once(letter(first, 52)).chain(rest.iter().map(|byte| letter(*byte, 64)));
+    Secret::new(key.collect::<String>())
 }

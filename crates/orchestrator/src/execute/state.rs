@@ -238,7 +238,7 @@ fn choose(inventory: &mut Inventory, action: &Action) {
         }
         Action::CreateLink { link, bgp, spaces } => {
             // The step chooses the key, when it writes.
-            let shared_key = String::new();
+            let shared_key = model::Secret::new("");
             let record = || LinkRecord { phase, bgp: bgp.clone(), spaces: spaces.clone(), shared_key };
             inventory.links.entry(link.clone()).or_insert_with(record);
         }

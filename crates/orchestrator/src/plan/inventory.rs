@@ -16,7 +16,7 @@ use ipnet::Ipv4Net;
 use jiff::Timestamp;
 use model::{
     BgpPair, EntryName, ExistingNetwork, GatewayState, LinkName, NetworkName, PeeringName, PermitEntry,
-    ResourceName, ResourceState, Segment, Site,
+    ResourceName, ResourceState, Secret, Segment, Site,
 };
 use serde::{Deserialize, Serialize};
 
@@ -89,8 +89,23 @@ pub struct LinkRecord {
     /// The address spaces behind each end when the link was last made, for clouds that route statically.
     #[serde(default)]
     pub spaces: [Vec<Ipv4Net>; 2],
-    /// The tunnels' key. The store is private to the controller.
-    pub shared_key: String,
+    /// The tunnels' key. What lies below its prefix is sealed ([`crate::secrets`]).
+    #[serde(with = "as_text")]
+    pub shared_key: Secret,
+}
+
+/// A secret as text, where it is stored sealed.
+mod as_text {
+    use model::Secret;
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    pub fn serialize<S: Serializer>(secret: &Secret, to: S) -> Result<S::Ok, S::Error> {
+        secret.expose().serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Secret, D::Error> {
+        String::deserialize(from).map(Secret::new)
+    }
 }
 
 /// A peering or a NAT: nothing is chosen for it.

@@ -199,7 +199,7 @@ impl Said {
         let protocol = match service.protocol {
             output::Protocol::Tcp => Protocol::TCP,
             output::Protocol::Udp => Protocol::UDP,
-            output::Protocol::Sctp => Protocol::Number(132),
+            output::Protocol::Sctp => Protocol::SCTP,
             output::Protocol::Icmp => return self.icmp(service, peers),
             output::Protocol::Igmp => return self.unsaid("is about IGMP, which clouds do not carry", peers),
         };
@@ -234,7 +234,7 @@ impl Said {
             }
         }
         let (v4, v6) = peers.iter().partition(|peer| matches!(peer.net(), IpNet::V4(_)));
-        [(v4, Protocol::ICMP), (v6, Protocol::Number(58))]
+        [(v4, Protocol::ICMP), (v6, Protocol::ICMPV6)]
             .into_iter()
             .flat_map(|(peers, protocol)| region(&peers, Match::protocol(protocol)))
             .collect()

@@ -6,11 +6,11 @@ use std::{
 };
 
 use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
-use model::{Address, Ports, Protocol};
+use model::{Address, Ports, Protocol, protocol};
 
 /// What "any protocol" is cut into when only a part of it is left: the protocols rules speak of. The others are
 /// closed then, which errs on the safe side.
-const CUT: [u8; 5] = [1, 6, 17, 58, 132];
+const CUT: [u8; 5] = protocol::NAMED;
 
 /// The packets of a region, its peers aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,7 +41,8 @@ impl Region {
         let (mine, theirs) = (self.packets, other.packets);
         if theirs.protocol != Protocol::Any && mine.protocol == Protocol::Any {
             let cut = CUT.iter().map(|number| Protocol::Number(*number));
-            return cut.flat_map(|protocol| self.of(Match { protocol, ..mine }).without(other)).collect();
+            let cut = cut.flat_map(|protocol| self.of(Match { protocol, ..mine }).by_family());
+            return cut.flat_map(|region| region.without(other)).collect();
         }
         if theirs.protocol != Protocol::Any && theirs.protocol != mine.protocol {
             return vec![self.clone()];
@@ -64,17 +65,32 @@ impl Region {
         left
     }
 
+    /// The same, where no protocol stands for another: `icmp` with peers of IPv6 is ICMPv6.
+    pub fn by_family(self) -> Vec<Self> {
+        let Self { peers, packets } = self;
+        if packets.protocol != Protocol::ICMP {
+            return vec![Self { peers, packets }];
+        }
+        let (six, four): (BTreeSet<_>, _) = peers.into_iter().partition(|peer| peer.net().addr().is_ipv6());
+        let parts = [(four, packets), (six, Match { protocol: Protocol::ICMPV6, ..packets })];
+        parts
+            .into_iter()
+            .filter(|(peers, _)| !peers.is_empty())
+            .map(|(peers, packets)| Self { peers, packets })
+            .collect()
+    }
+
     fn of(&self, packets: Match) -> Self {
         Self { peers: self.peers.clone(), packets }
     }
 
     /// Whether a packet with this peer is in the region.
     pub fn covers(&self, peer: IpAddr, packet: &model::Packet) -> bool {
-        let protocol = match self.packets.protocol {
+        let of_protocol = match self.packets.protocol {
             Protocol::Any => true,
-            Protocol::Number(number) => number == packet.protocol,
+            Protocol::Number(number) => protocol::in_family(number, peer.is_ipv6()) == packet.protocol,
         };
-        protocol
+        of_protocol
             && self.packets.src_ports.contains(packet.src_port)
             && self.packets.dst_ports.contains(packet.dst_port)
             && self.peers.iter().any(|address| address.net().contains(&peer))

@@ -134,9 +134,9 @@ impl Decision {
             self.take(verdict, &mut Vec::new())?;
         }
         for draft in drafts {
-            let region = draft.region();
-            let left = self.left(std::slice::from_ref(&region), &[])?;
-            if left == [region] {
+            let regions = draft.region().by_family();
+            let left = self.left(&regions, &[])?;
+            if left == regions {
                 self.permitted.push(draft);
                 continue;
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use model::policy::{
     ObjectId,
     antrea::BASELINE_TIER_PRIORITY,
-    output::{Action, Direction, NamedPort, PortRef, Service},
+    output::{Action, Direction},
 };
 
 use super::{
@@ -73,35 +73,18 @@ impl Engine {
     }
 }
 
-impl Engine {
-    /// The verdict alone.
-    pub(super) fn is_allowed(&self, query: &Query, source: &Resolved, destination: &Resolved) -> bool {
-        if is_loopback(source, destination) {
-            return true;
-        }
-        let mut notes = Vec::new();
-        [(Direction::Out, source, destination), (Direction::In, destination, source)].into_iter().all(
-            |(direction, local, remote)| {
-                let notes = &mut notes;
-                Decision {
-                    engine: self,
-                    query,
-                    with_ports: true,
-                    direction,
-                    local,
-                    remote,
-                    destination,
-                    notes,
-                }
-                .decide()
-                .allowed
-            },
-        )
-    }
-}
-
 fn is_loopback(source: &Resolved, destination: &Resolved) -> bool {
     source.entities.len() == 1 && source.entities == destination.entities
+}
+
+/// Which of two rules of one stage comes first: tier, then priority, then place in the policy; names break ties.
+pub(crate) fn rank(engine: &Engine, id: PolicyId, index: usize) -> impl PartialOrd {
+    let row = &engine.policies.rows[id];
+    let record = row.record.as_ref().expect("only policies with a record are applied");
+    let tier = record.tier_priority.unwrap_or_default();
+    let priority = record.priority.unwrap_or_default();
+    let name = (row.kind, &engine.namespaces.rows[row.namespace].name, &row.name);
+    (tier, priority, record.rules[index].priority, name, index)
 }
 
 /// A rule, by its policy and its place in it.
@@ -146,7 +129,6 @@ impl<'a> Decision<'a> {
         groups.flat_map(|group| group.links.ids()).map(|id| PolicyId::from_index(id as usize)).collect()
     }
 
-    /// Tier, then priority, then place in the policy; names break ties.
     fn tiers(&mut self, baseline: bool) -> Outcome {
         let mut best: Option<Found> = None;
         for id in self.applied().iter() {
@@ -212,12 +194,7 @@ impl<'a> Decision<'a> {
     }
 
     fn rank(&self, (id, index): Found) -> impl PartialOrd {
-        let row = &self.engine.policies.rows[id];
-        let record = row.record.as_ref().expect("only policies with a record are applied");
-        let tier = record.tier_priority.unwrap_or_default();
-        let priority = record.priority.unwrap_or_default();
-        let name = (row.kind, &self.engine.namespaces.rows[row.namespace].name, &row.name);
-        (tier, priority, record.rules[index].priority, name, index)
+        rank(self.engine, id, index)
     }
 
     fn rule_ref(&self, (id, index): Found) -> RuleRef {
@@ -252,38 +229,12 @@ impl<'a> Decision<'a> {
         let peer = in_group || in_block();
         // A node looks names up at itself, or at members of the rule's groups; a block of addresses has no names.
         let has_names = self.direction == Direction::In || in_group || !peer;
-        let services = &rule.detail.services;
-        let service = !self.with_ports
-            || services.is_empty()
-            || services.iter().any(|service| self.is_service(service, has_names));
-        (peer, service)
-    }
-
-    fn is_service(&self, service: &Service, has_names: bool) -> bool {
-        let query = self.query;
-        let port = match (&service.port, query.port) {
-            (None, _) => true,
-            (Some(_), None) => false,
-            (Some(PortRef::Number(first)), Some(port)) => {
-                (*first..=service.end_port.unwrap_or(*first)).contains(&port)
-            }
-            (Some(PortRef::Name(_)), _) if !has_names => false,
-            (Some(PortRef::Name(name)), Some(port)) => self.destination.members(self.engine).any(|member| {
-                let named = |p: &NamedPort| p.name == *name && p.protocol == query.protocol && p.port == port;
-                member.ports.iter().any(named)
-            }),
+        let names = || {
+            let members = self.destination.members(self.engine).filter(|_| has_names);
+            members.flat_map(|member| member.ports.iter())
         };
-        let source_port = service.source_port.is_none_or(|first| {
-            query
-                .source_port
-                .is_some_and(|port| (first..=service.source_end_port.unwrap_or(first)).contains(&port))
-        });
-        let icmp = service.icmp_type.is_none_or(|wanted| {
-            query
-                .icmp
-                .is_some_and(|(kind, code)| kind == wanted && service.icmp_code.is_none_or(|c| c == code))
-        });
-        service.protocol == query.protocol && port && source_port && icmp
+        let service = !self.with_ports || self.query.asked().meets(&rule.detail.services, names);
+        (peer, service)
     }
 
     fn note_undecidable(&mut self, id: PolicyId, record: &Record, index: usize) {
@@ -308,7 +259,8 @@ impl Side {
     fn remedies(&self, direction: &str, end: &super::End, query: &Query) -> Vec<String> {
         let Some(last) = self.steps.last().filter(|_| !self.allowed) else { return Vec::new() };
         let port = query.port.map(|port| format!(" port {port}")).unwrap_or_default();
-        let what = format!("{}{port}", query.protocol);
+        let protocol = query.protocol.map_or_else(|| "this protocol".to_owned(), |one| one.to_string());
+        let what = format!("{protocol}{port}");
         let who = end.workloads.join(", ");
         match &last.outcome {
             Outcome::Rule(rule) => vec![format!(

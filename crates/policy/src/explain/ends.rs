@@ -11,16 +11,16 @@ use crate::engine::{
     tables::{EntityId, GroupId, IdSet},
 };
 
-pub(super) struct Resolved {
-    pub(super) entities: Vec<EntityId>,
-    pub(super) address: Option<IpAddr>,
+pub(crate) struct Resolved {
+    pub(crate) entities: Vec<EntityId>,
+    pub(crate) address: Option<IpAddr>,
     /// AppliedToGroups it is a member of.
-    pub(super) applied_to: IdSet<GroupId>,
+    pub(crate) applied_to: IdSet<GroupId>,
     /// AddressGroups that contain its address.
-    pub(super) addresses: IdSet<GroupId>,
+    pub(crate) addresses: IdSet<GroupId>,
 }
 
-pub(super) fn resolve(engine: &Engine, query: &Query) -> Result<(Resolved, Resolved), ExplainError> {
+pub(crate) fn resolve(engine: &Engine, query: &Query) -> Result<(Resolved, Resolved), ExplainError> {
     let (source, destination) = (entities(engine, &query.source)?, entities(engine, &query.destination)?);
     let from = addresses_of(engine, &query.source, &source);
     let to = addresses_of(engine, &query.destination, &destination);
@@ -37,7 +37,7 @@ fn family_of(address: IpAddr) -> Family {
 }
 
 /// Ascending by what they are, so that the answer does not depend on the order of events.
-pub(super) fn entities(engine: &Engine, endpoint: &Endpoint) -> Result<Vec<EntityId>, ExplainError> {
+pub(crate) fn entities(engine: &Engine, endpoint: &Endpoint) -> Result<Vec<EntityId>, ExplainError> {
     match endpoint {
         Endpoint::Workload { kind, namespace, name } => {
             let namespace = if *kind == MemberKind::Node { "" } else { namespace };
@@ -53,7 +53,7 @@ pub(super) fn entities(engine: &Engine, endpoint: &Endpoint) -> Result<Vec<Entit
     }
 }
 
-pub(super) fn addresses_of(engine: &Engine, endpoint: &Endpoint, entities: &[EntityId]) -> Vec<IpAddr> {
+pub(crate) fn addresses_of(engine: &Engine, endpoint: &Endpoint, entities: &[EntityId]) -> Vec<IpAddr> {
     match endpoint {
         Endpoint::Address(address) => vec![*address],
         Endpoint::Workload { .. } => entities
@@ -65,7 +65,7 @@ pub(super) fn addresses_of(engine: &Engine, endpoint: &Endpoint, entities: &[Ent
 }
 
 impl Resolved {
-    pub(super) fn new(engine: &Engine, entities: Vec<EntityId>, address: Option<IpAddr>) -> Self {
+    pub(crate) fn new(engine: &Engine, entities: Vec<EntityId>, address: Option<IpAddr>) -> Self {
         let applied_to = groups(engine, &entities, GroupKind::AppliedTo);
         // Nodes match addresses, not names: whoever claims the address is meant.
         let claimants: Vec<EntityId> =
@@ -74,11 +74,11 @@ impl Resolved {
         Resolved { entities, address, applied_to, addresses }
     }
 
-    pub(super) fn members<'a>(&'a self, engine: &'a Engine) -> impl Iterator<Item = &'a Arc<Member>> {
+    pub(crate) fn members<'a>(&'a self, engine: &'a Engine) -> impl Iterator<Item = &'a Arc<Member>> {
         self.entities.iter().map(|id| &engine.entities.rows[*id].member)
     }
 
-    pub(super) fn describe(&self, engine: &Engine) -> End {
+    pub(crate) fn describe(&self, engine: &Engine) -> End {
         let enforced = self.members(engine).filter(|member| member.is_applied_to_member());
         End {
             workloads: self.members(engine).map(|member| member.to_string()).collect(),

@@ -26,7 +26,8 @@ impl Engine {
         destination: Endpoint,
     ) -> Result<Option<Evaluation>, ExplainError> {
         let (port, source_port, icmp, family) = (None, None, None, None);
-        let query = Query { source, destination, protocol: Protocol::Tcp, port, source_port, icmp, family };
+        let query =
+            Query { source, destination, protocol: Some(Protocol::Tcp), port, source_port, icmp, family };
         let explanation = self.decide_both(&query, false)?;
         let sides = [(&explanation.egress, Direction::Out), (&explanation.ingress, Direction::In)];
         let found = |(side, direction): (&Side, Direction)| {

@@ -16,7 +16,7 @@ fn query(from: &str, to: &str, port: u16) -> Query {
     Query {
         source: endpoint(from),
         destination: endpoint(to),
-        protocol: Protocol::Tcp,
+        protocol: Some(Protocol::Tcp),
         port: Some(port),
         source_port: None,
         icmp: None,

@@ -62,7 +62,7 @@ fn holds(title: &str, policies: &str, expected: impl Fn(&Cell<'_>) -> bool) {
             let query = Query {
                 source: endpoint(from),
                 destination: endpoint(to),
-                protocol: if is_tcp { Protocol::Tcp } else { Protocol::Udp },
+                protocol: Some(if is_tcp { Protocol::Tcp } else { Protocol::Udp }),
                 port: Some(port),
                 source_port: None,
                 icmp: None,

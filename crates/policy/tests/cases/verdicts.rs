@@ -19,7 +19,7 @@ fn query(from: Endpoint, to: Endpoint, port: u16) -> Query {
     Query {
         source: from,
         destination: to,
-        protocol: Protocol::Tcp,
+        protocol: Some(Protocol::Tcp),
         port: Some(port),
         source_port: None,
         icmp: None,

@@ -1,89 +1,142 @@
 //! The last word on a resource of a cloud: its permit list.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use drivers::span::span_key;
 use model::{
-    Address, Direction, Packet, PermitEntry, ResourceName,
-    policy::output::{MemberKind, Protocol},
+    Address, Direction, Open, PermitEntry, ProtocolClass, ResourceName, permit_list,
+    policy::output::MemberKind,
 };
 use orchestrator::execute::{Orchestrator, ResourceView};
-use policy::explain::{Endpoint, Explanation, Query, Side, Stage};
+use policy::{
+    explain::{Endpoint, Explanation, Side, Stage},
+    survey::{Listed, Party},
+};
 use wire::trestle::v1::{ExplainResponse, ExplainedSide, ExplainedStep};
 
-/// Replaces the engine's default, which is open, by what the permit lists in force say. Ends that are clusters come with
-/// their blocks, all of which must be permitted.
-pub fn decide(
-    orchestrator: &Orchestrator,
-    query: &Query,
-    blocks: [Option<Address>; 2],
-    explanation: &Explanation,
-    response: &mut ExplainResponse,
-) {
-    let (source, destination) = (&explanation.source, &explanation.destination);
-    let ends = [&query.source, &query.destination].map(|end| resource(orchestrator, end));
-    let names = [(&ends[0], source.address), (&ends[1], destination.address)].map(|(end, address)| {
-        let name = end.as_ref().map(|resource| resource.name.to_string());
-        name.or_else(|| address.map(|address| address.to_string())).unwrap_or_default()
-    });
-    for (told, end) in [&mut response.source, &mut response.destination].into_iter().zip(&ends) {
-        let (Some(told), Some(resource)) = (told.as_mut(), end) else { continue };
-        let address = resource.ip.as_deref().and_then(|ip| ip.parse::<Address>().ok());
-        // The engine knows no clusters. It may not know a new machine yet either, which is none.
-        if address.is_some_and(|address| address.single().is_none()) {
-            told.workloads = vec![format!("cluster {}", resource.name)];
-            told.enforced_on = vec![span_key(&resource.name.cloud)];
-        }
+use super::question::Question;
+
+/// The two ends of a question, source first.
+pub struct Ends {
+    parties: [Party; 2],
+    /// Those that are resources.
+    resources: [Option<ResourceView>; 2],
+}
+
+impl Ends {
+    pub fn find(orchestrator: &Orchestrator, asked: [Endpoint; 2]) -> Self {
+        let resources = asked.each_ref().map(|end| resource(orchestrator, end));
+        Self::new(asked, resources)
     }
-    let sides = [
-        (Direction::Outbound, &ends[0], destination.address, &explanation.egress, &mut response.egress),
-        (Direction::Inbound, &ends[1], source.address, &explanation.ingress, &mut response.ingress),
-    ];
-    let (mut notes, mut remedies) = (Vec::new(), Vec::new());
-    for (place, (direction, end, peer, side, said)) in sides.into_iter().enumerate() {
-        let (Some(resource), Some(peer), Some(said)) = (end, peer, said.as_mut()) else { continue };
-        let peer = blocks[1 - place].unwrap_or(peer.into());
-        let found = permitting(resource, direction, peer, &packet(query));
-        if side.steps.last().is_some_and(|step| step.stage == Stage::Default) {
-            put(said, resource, found.clone());
-            if found.is_none() {
-                let flags = flags(direction, query, &names[1 - place]);
-                remedies.push(format!("trestle rule add {} {flags}", resource.name));
+
+    pub(super) fn new(asked: [Endpoint; 2], resources: [Option<ResourceView>; 2]) -> Self {
+        let [a, b] = asked;
+        let [a_resource, b_resource] = resources;
+        let found = [(a, a_resource), (b, b_resource)].map(|(end, resource)| {
+            let all = resource.as_ref().and_then(|one| one.ip.as_deref()?.parse::<Address>().ok());
+            // To policies a cluster is no workload: they are asked about an address of it, lists about all of it. Of one
+            // that is asked about by an address, that is meant.
+            let cluster = all.filter(|all| all.single().is_none() && !matches!(end, Endpoint::Address(_)));
+            let endpoint = match cluster.and_then(|all| all.net().hosts().next()) {
+                Some(first) => Endpoint::Address(first),
+                None => end,
+            };
+            let block = match (&endpoint, cluster) {
+                (_, Some(all)) => Some(all),
+                (Endpoint::Address(address), None) => Some(Address::from(*address)),
+                (Endpoint::Workload { .. }, None) => all,
+            };
+            let listed = resource
+                .as_ref()
+                .zip(block)
+                .map(|(resource, block)| Listed { block, list: Arc::new(resource.permit_list.clone()) });
+            (Party { endpoint, resource: listed }, resource)
+        });
+        let [(a, a_resource), (b, b_resource)] = found;
+        Self { parties: [a, b], resources: [a_resource, b_resource] }
+    }
+
+    pub fn parties(&self) -> &[Party; 2] {
+        &self.parties
+    }
+
+    pub fn endpoints(&self) -> [&Endpoint; 2] {
+        self.parties.each_ref().map(|party| &party.endpoint)
+    }
+
+    /// All of a cluster that was asked about by its name.
+    fn block(&self, at: usize) -> Option<Address> {
+        let block = self.parties[at].resource.as_ref()?.block;
+        block.single().is_none().then_some(block)
+    }
+
+    /// Adds what the permit lists in force say: a resource lets through what policies and its list both do.
+    pub fn decide(
+        &self,
+        explanation: &Explanation,
+        question: &Question,
+        permits: impl Fn(&Open) -> bool,
+        response: &mut ExplainResponse,
+    ) {
+        let addresses = [explanation.source.address, explanation.destination.address];
+        self.name_clusters(response);
+        let sides = [
+            (Direction::Outbound, &explanation.egress, &mut response.egress),
+            (Direction::Inbound, &explanation.ingress, &mut response.ingress),
+        ];
+        for (at, (direction, side, said)) in sides.into_iter().enumerate() {
+            let (Some(resource), Some(said)) = (&self.resources[at], said.as_mut()) else { continue };
+            let other = 1 - at;
+            let Some(peer) = self.block(other).or_else(|| addresses[other].map(Address::from)) else {
+                continue;
+            };
+            if side.steps.first().is_some_and(|step| step.stage == Stage::Loopback) {
+                continue;
             }
-        } else if is_behind(side, found.is_some()) {
-            notes.push(format!("{} does not have this yet: see `trestle resource get {0}`", resource.name));
+            let found = permitting(resource, direction, peer, &permits);
+            let is_open = found.is_some();
+            if side.allowed {
+                put(said, side, resource, found);
+            }
+            if side.allowed != is_open && !is_default(side) {
+                let text =
+                    format!("{} does not have this yet: see `trestle resource get {0}`", resource.name);
+                response.notes.push(text);
+            } else if !is_open && is_default(side) {
+                let peer = self.name(other, addresses[other]);
+                response.remedies.extend(remedy(resource, direction, question, &peer));
+            }
         }
-    }
-    response.notes.extend(notes);
-    response.remedies.extend(remedies);
-    response.allowed = [&response.egress, &response.ingress].iter().all(|side| {
         // Both are always there.
-        side.as_ref().is_some_and(|side| side.allowed)
-    });
-}
-
-/// The block of the cluster that is asked about, and an address of it: to policies a cluster is no workload.
-pub fn of_cluster(orchestrator: &Orchestrator, end: &Endpoint) -> Option<(Address, IpAddr)> {
-    let name = named(end)?;
-    let (.., block) = orchestrator.placed().into_iter().find(|(placed, ..)| *placed == name)?;
-    match block.single() {
-        Some(_) => None,
-        None => Some((block, block.net().hosts().next()?)),
+        let is_allowed = |side: &Option<ExplainedSide>| side.as_ref().is_some_and(|side| side.allowed);
+        response.allowed = is_allowed(&response.egress) && is_allowed(&response.ingress);
     }
-}
 
-fn named(end: &Endpoint) -> Option<ResourceName> {
-    match end {
-        Endpoint::Workload { kind: MemberKind::ExternalEntity, namespace, name } => {
-            format!("{namespace}.{name}").parse().ok()
+    fn name(&self, at: usize, address: Option<IpAddr>) -> String {
+        let name = self.resources[at].as_ref().map(|resource| resource.name.to_string());
+        name.or_else(|| address.map(|address| address.to_string())).unwrap_or_default()
+    }
+
+    /// The engine knows no clusters. It may not know a new machine yet either, which is none.
+    fn name_clusters(&self, response: &mut ExplainResponse) {
+        let told = [&mut response.source, &mut response.destination];
+        for (told, resource) in told.into_iter().zip(&self.resources) {
+            let (Some(told), Some(resource)) = (told.as_mut(), resource) else { continue };
+            let address = resource.ip.as_deref().and_then(|ip| ip.parse::<Address>().ok());
+            if address.is_some_and(|address| address.single().is_none()) {
+                told.workloads = vec![format!("cluster {}", resource.name)];
+                told.enforced_on = vec![span_key(&resource.name.cloud)];
+            }
         }
-        _ => None,
     }
 }
 
 fn resource(orchestrator: &Orchestrator, end: &Endpoint) -> Option<ResourceView> {
     let name: ResourceName = match end {
-        Endpoint::Workload { .. } => named(end)?,
+        Endpoint::Workload { kind: MemberKind::ExternalEntity, namespace, name } => {
+            format!("{namespace}.{name}").parse().ok()?
+        }
+        Endpoint::Workload { .. } => return None,
         Endpoint::Address(address) => {
             let placed = orchestrator.placed();
             placed.into_iter().find(|(_, _, at)| at.net().contains(address)).map(|(name, ..)| name)?
@@ -92,32 +145,46 @@ fn resource(orchestrator: &Orchestrator, end: &Endpoint) -> Option<ResourceView>
     orchestrator.resource(&name).ok()
 }
 
-/// The entry that permits it, as people read it.
+/// What permits it, as people read it: one entry, or several together.
 fn permitting(
     resource: &ResourceView,
     direction: Direction,
     peer: Address,
-    packet: &Packet,
+    permits: impl Fn(&Open) -> bool,
 ) -> Option<String> {
-    let covers = |entry: &&PermitEntry| {
-        entry.traffic.covers(direction, packet)
-            && entry.targets().iter().any(|target| target.net().contains(&peer.net()))
-    };
-    let entry = resource.permit_list.iter().find(covers)?;
-    let tags: Vec<&str> = entry.tags.iter().map(String::as_str).collect();
-    Some(format!("rule {} of {} ({}): {}", entry.name, resource.name, entry.traffic, tags.join(", ")))
+    let list = &resource.permit_list;
+    if !permits(&permit_list::permitted(list, direction, peer)) {
+        return None;
+    }
+    let alone = |entry: &&PermitEntry| permits(&permit_list::permitted([*entry], direction, peer));
+    Some(match list.iter().find(alone) {
+        Some(entry) => {
+            let tags: Vec<&str> = entry.tags.iter().map(String::as_str).collect();
+            format!("rule {} of {} ({}): {}", entry.name, resource.name, entry.traffic, tags.join(", "))
+        }
+        None => format!("several rules of {} together", resource.name),
+    })
 }
 
-fn put(said: &mut ExplainedSide, resource: &ResourceView, found: Option<String>) {
+/// Whether policies leave it to the default.
+fn is_default(side: &Side) -> bool {
+    side.steps.last().is_some_and(|step| step.stage == Stage::Default)
+}
+
+fn put(said: &mut ExplainedSide, side: &Side, resource: &ResourceView, found: Option<String>) {
     said.allowed = found.is_some();
     let step = |stage: &str, outcome: &str, details| ExplainedStep {
         stage: stage.to_owned(),
         outcome: outcome.to_owned(),
         details,
     };
-    said.steps.pop();
+    if is_default(side) {
+        said.steps.pop();
+    }
     match found {
-        Some(entry) => said.steps.push(step("permit list", "allow", vec![entry])),
+        // What a policy permits is in the list by that policy.
+        Some(entry) if is_default(side) => said.steps.push(step("permit list", "allow", vec![entry])),
+        Some(_) => {}
         None => {
             let none = format!(
                 "none of the {} entries of {} permits it, and what is not permitted is denied",
@@ -130,34 +197,14 @@ fn put(said: &mut ExplainedSide, resource: &ResourceView, found: Option<String>)
     }
 }
 
-/// Whether the list in force differs from what policies say.
-fn is_behind(side: &Side, is_permitted: bool) -> bool {
-    let is_loopback = side.steps.first().is_some_and(|step| step.stage == Stage::Loopback);
-    !is_loopback && side.allowed != is_permitted
-}
-
-fn packet(query: &Query) -> Packet {
-    let protocol = match query.protocol {
-        Protocol::Icmp => 1,
-        Protocol::Igmp => 2,
-        Protocol::Tcp => 6,
-        Protocol::Udp => 17,
-        Protocol::Sctp => 132,
-    };
-    // Ports that the question leaves open are those of a usual client.
-    Packet {
-        protocol,
-        src_port: query.source_port.unwrap_or(if protocol <= 2 { 0 } else { 49_152 }),
-        dst_port: query.port.unwrap_or(0),
-    }
-}
-
-fn flags(direction: Direction, query: &Query, peer: &str) -> String {
+/// The rule that would permit it; none if the question is about more than one.
+fn remedy(resource: &ResourceView, direction: Direction, question: &Question, peer: &str) -> Option<String> {
+    let class =
+        question.classes.first().filter(|class| question.is_one() && **class != ProtocolClass::Other)?;
     let direction = match direction {
         Direction::Inbound => "in",
         Direction::Outbound => "out",
     };
-    let protocol = query.protocol.to_string().to_lowercase();
-    let port = query.port.map(|port| format!(" --port {port}")).unwrap_or_default();
-    format!("--{direction} --protocol {protocol}{port} --peer {peer}")
+    let port = question.port.map(|port| format!(" --port {port}")).unwrap_or_default();
+    Some(format!("trestle rule add {} --{direction} --protocol {class}{port} --peer {peer}", resource.name))
 }

@@ -3,11 +3,11 @@
 use std::{pin::Pin, sync::Arc};
 
 use drivers::{
-    objects::{self, Applied, Document, Objects, ObjectsError, Outcome, Stored},
+    objects::{self, Applied, Document, Objects, ObjectsError, Outcome, Stored, Validation},
     policy::Policy,
 };
 use futures::{Stream, StreamExt as _, stream};
-use model::policy::{Kind, ObjectId};
+use model::policy::{Kind, ObjectId, output::Problem};
 use store::Event;
 use tonic::{Code, Request, Response, Status};
 use wire::trestle::v1::{
@@ -38,10 +38,12 @@ pub(super) struct Service {
 impl objects_server::Objects for Service {
     async fn apply_objects(&self, request: Request<ApplyObjectsRequest>) -> Reply<ApplyObjectsResponse> {
         let request = request.into_inner();
-        let documents = documents(&request.documents)?;
-        let applied = self.objects.apply(&documents, &request.set, request.dry_run).await;
+        let validation = validation(request.validation)?;
+        let documents: Arc<[Document]> = documents(&request.documents, validation)?.into();
+        let applied = self.objects.apply(Arc::clone(&documents), &request.set, request.dry_run).await;
         let applied = self.settled(applied, request.dry_run).await?;
-        Ok(Response::new(ApplyObjectsResponse { applied }))
+        let warnings = if validation == Validation::Warn { warnings(&documents) } else { Vec::new() };
+        Ok(Response::new(ApplyObjectsResponse { applied, warnings }))
     }
 
     async fn delete_objects(&self, request: Request<DeleteObjectsRequest>) -> Reply<DeleteObjectsResponse> {
@@ -59,7 +61,7 @@ impl objects_server::Objects for Service {
             return Err(Failure::new(Code::InvalidArgument, text).into());
         }
         let keep = request.keep.into_iter().map(object_id).collect::<Result<Vec<_>, _>>()?;
-        let applied = self.objects.prune(&request.set, &keep, request.dry_run).await;
+        let applied = self.objects.prune(&request.set, keep, request.dry_run).await;
         let applied = self.settled(applied, request.dry_run).await?;
         Ok(Response::new(PruneObjectsResponse { applied }))
     }
@@ -118,11 +120,27 @@ impl Service {
     }
 }
 
-fn documents(texts: &[Vec<u8>]) -> Result<Vec<Document>, Failure> {
+fn validation(number: i32) -> Result<Validation, Failure> {
+    match v1::Validation::try_from(number) {
+        Ok(v1::Validation::Unspecified | v1::Validation::Strict) => Ok(Validation::Strict),
+        Ok(v1::Validation::Warn) => Ok(Validation::Warn),
+        Ok(v1::Validation::Ignore) => Ok(Validation::Ignore),
+        Err(_) => Err(Failure::new(Code::InvalidArgument, format!("{number} is not a validation"))),
+    }
+}
+
+fn warnings(documents: &[Document]) -> Vec<String> {
+    let all = documents
+        .iter()
+        .flat_map(|document| document.unknown().iter().map(move |what| (document.id(), what)));
+    all.map(|(id, Problem { path, message })| format!("{id}: {path}: {message}")).collect()
+}
+
+fn documents(texts: &[Vec<u8>], validation: Validation) -> Result<Vec<Document>, Failure> {
     let mut documents = Vec::with_capacity(texts.len());
     let mut problems = Vec::new();
     for (index, text) in texts.iter().enumerate() {
-        match Document::read(text) {
+        match Document::read(text, validation) {
             Ok(document) => documents.push(document),
             Err(err) => problems.push(format!("document {}: {}", index + 1, chain(&err))),
         }

@@ -6,7 +6,7 @@ use model::{
     Address, Direction, EntryName, PermitEntry, Ports, ResourceName, Traffic as PermitTraffic,
     policy::TypeMeta,
 };
-use policy::Event;
+use policy::{Engine, Event};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
@@ -70,12 +70,22 @@ fn world() -> (Engine, Vec<End>) {
 fn matrix(level: Level, port: Option<u16>) -> BTreeMap<(String, String), Cell> {
     let (engine, ends) = world();
     let groups = groups(&ends, level, None);
-    let traffic = Traffic { protocol: Protocol::Tcp, port };
-    let mut matrix = Matrix::new(&engine, &ends, traffic, &[&groups]);
+    cells(&engine, &ends, groups, Traffic { protocol: Some(ProtocolClass::Tcp), port })
+}
+
+fn cells(
+    engine: &Engine,
+    ends: &[End],
+    mut groups: Vec<Group>,
+    traffic: Traffic,
+) -> BTreeMap<(String, String), Cell> {
+    let mut others = groups.clone();
+    let parties = parties(ends, [&mut groups, &mut others]);
+    let rows = super::matrix(&engine.survey(&parties), &groups, &others, traffic).unwrap();
     let mut cells = BTreeMap::new();
-    for from in &groups {
-        for to in &groups {
-            cells.insert((from.id.clone(), to.id.clone()), matrix.cell(&engine, from, to));
+    for (from, row) in groups.iter().zip(rows) {
+        for (to, cell) in others.iter().zip(row) {
+            cells.insert((from.id.clone(), to.id.clone()), cell);
         }
     }
     cells
@@ -86,7 +96,7 @@ fn groups_say_how_many_of_their_pairs_are_open() {
     let cells = matrix(Level::Group, None);
     let cell = |from: &str, to: &str| {
         let cell = &cells[&(from.to_owned(), to.to_owned())];
-        let ports = cell.ports.as_ref().map(ToString::to_string).unwrap_or_default();
+        let ports = cell.ports.clone().unwrap_or_default();
         (cell.pairs, cell.open, cell.partly, ports)
     };
     let (web, db) = ("namespace:shop/web", "namespace:shop/db");
@@ -113,12 +123,47 @@ fn a_cluster_is_an_end_like_a_machine() {
     let cluster = resource("default.b.k", "10.3.0.0/16", &[(Direction::Inbound, "10.1.0.1", Ports::Any)]);
     let ends = ends(Vec::new(), vec![machine, cluster]);
     let groups = groups(&ends, Level::End, None);
-    let traffic = Traffic { protocol: Protocol::Tcp, port: None };
-    let mut matrix = Matrix::new(&engine, &ends, traffic, &[&groups]);
-    let there = matrix.cell(&engine, &groups[0], &groups[1]);
-    assert_eq!((there.pairs, there.partly, there.ports.unwrap().to_string()), (1, 1, "443".into()));
-    let back = matrix.cell(&engine, &groups[1], &groups[0]);
+    let (cluster, machine) = (groups[1].id.clone(), groups[0].id.clone());
+    let cells = cells(&engine, &ends, groups, Traffic { protocol: Some(ProtocolClass::Tcp), port: None });
+    let there = &cells[&(machine.clone(), cluster.clone())];
+    assert_eq!((there.pairs, there.partly, there.ports.as_deref()), (1, 1, Some("443")));
+    let back = &cells[&(cluster, machine)];
     assert_eq!((back.pairs, back.open, back.partly), (1, 0, 0));
+}
+
+/// What is no TCP is open too, and the cell says so.
+#[test]
+fn every_protocol_is_told() {
+    let engine = shop();
+    let of = |direction, peer: &str, protocol: model::Protocol, port| {
+        let traffic = PermitTraffic::new(direction, protocol, Ports::Any, port).unwrap();
+        let targets: BTreeSet<Address> = [peer.parse().unwrap()].into();
+        PermitEntry::new(EntryName::reported(format!("{protocol}")), traffic, targets, BTreeSet::new())
+            .unwrap()
+    };
+    let both = |peer: &str, direction| {
+        vec![
+            of(direction, peer, model::Protocol::ICMP, Ports::Any),
+            of(direction, peer, model::Protocol::UDP, Ports::one(53)),
+            of(direction, peer, model::Protocol::Number(47), Ports::Any),
+        ]
+    };
+    let mut a = resource("default.a.vm", "10.1.0.1", &[]);
+    a.permit_list = both("10.2.0.1", Direction::Outbound);
+    let mut b = resource("default.b.vm", "10.2.0.1", &[]);
+    b.permit_list = both("10.1.0.1", Direction::Inbound);
+    let ends = ends(Vec::new(), vec![a, b]);
+    let level = groups(&ends, Level::End, None);
+    let (from, to) = (level[0].id.clone(), level[1].id.clone());
+    let cell = |protocol| {
+        let cells = cells(&engine, &ends, level.clone(), Traffic { protocol, port: None });
+        let cell = cells[&(from.clone(), to.clone())].clone();
+        (cell.open, cell.partly, cell.ports.unwrap_or_default())
+    };
+    assert_eq!(cell(None), (0, 1, "udp 53; icmp; other 47".into()));
+    assert_eq!(cell(Some(ProtocolClass::Tcp)), (0, 0, String::new()));
+    assert_eq!(cell(Some(ProtocolClass::Icmp)), (1, 0, "all".into()));
+    assert_eq!(cell(Some(ProtocolClass::Other)), (0, 1, "47".into()));
 }
 
 #[test]

@@ -195,8 +195,8 @@ pub(super) async fn workloads(State(policy): State<Arc<Policy>>) -> Json<Vec<Wor
     Json(list.await)
 }
 
-fn workload(workload: policy::explain::Workload) -> Option<Workload> {
-    let policy::explain::Workload { member, labels } = workload;
+fn workload(workload: policy::survey::Workload) -> Option<Workload> {
+    let policy::survey::Workload { member, labels } = workload;
     Some(Workload {
         kind: match member.kind {
             MemberKind::Pod => "Pod",

@@ -87,26 +87,47 @@ pub(super) struct ExplainQuery {
     /// `10.0.0.1`, `namespace.cloud.name` of a resource, `namespace/name` of a Pod, or `pod/…`, `entity/…`, `node/name`.
     source: String,
     destination: String,
-    /// `tcp` (default), `udp`, `sctp` or `icmp`.
+    /// `tcp`, `udp`, `sctp`, `icmp` or `other`. Absent: `tcp` if a port is given, else all of them.
     #[serde(default)]
     protocol: String,
-    /// Absent: any.
+    /// Absent: every port, each answered for.
     port: Option<u32>,
+    /// Absent: whichever the client has; an answer that depends on it says so.
+    source_port: Option<u32>,
 }
 
 /// Why a connection is permitted or denied.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Explanation {
+    /// Everything that was asked about is open.
     allowed: bool,
+    /// `allowed`, `denied`, or `some`: of what was asked about, some is open and some is not.
+    verdict: String,
+    /// What is open of each protocol that was asked about.
+    openings: Vec<Opening>,
     source: End,
     destination: End,
-    /// Decided at the source.
+    /// Decided at the source. Where only some of what was asked about is open, the steps are those of something that is
+    /// not, which a note names.
     egress: Side,
     /// Decided at the destination.
     ingress: Side,
     notes: Vec<String>,
-    /// What would have to change; empty when permitted.
+    /// What would have to change; empty when permitted, and when no port was asked about.
     remedies: Vec<String>,
+}
+
+/// What is open of one protocol.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Opening {
+    /// `tcp`, `udp`, `sctp`, `icmp` or `other`.
+    protocol: String,
+    /// `allowed`, `denied` or `some`.
+    verdict: String,
+    /// As in `80, 8000-8010`, `all but 22`, `443, 80 from 40000-60000`; types of ICMP, numbers of other protocols.
+    ports: String,
+    /// Where the verdict is `some`: what opens the first of them, at either end.
+    because: Vec<String>,
 }
 
 #[derive(Debug, Default, Serialize, ToSchema)]
@@ -139,10 +160,17 @@ pub(super) async fn explain(
     State(explainer): State<Explainer>,
     Query(query): Query<ExplainQuery>,
 ) -> Result<Json<Explanation>, Failure> {
-    let ExplainQuery { source, destination, protocol, port } = query;
-    let reply = explainer.explain(&ExplainRequest { source, destination, protocol, port }).await?;
+    let ExplainQuery { source, destination, protocol, port, source_port } = query;
+    let request = ExplainRequest { source, destination, protocol, port, source_port };
+    let reply = explainer.explain(&request).await?;
+    let openings = reply.openings.into_iter().map(|opening| {
+        let v1::Opening { protocol, verdict, ports, because } = opening;
+        Opening { protocol, verdict, ports, because }
+    });
     Ok(Json(Explanation {
         allowed: reply.allowed,
+        verdict: reply.verdict,
+        openings: openings.collect(),
         source: end(reply.source),
         destination: end(reply.destination),
         egress: side(reply.egress),

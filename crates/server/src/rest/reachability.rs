@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use axum::{Json, extract::State};
 use drivers::{blocking, policy::Policy};
+use model::ProtocolClass;
 use orchestrator::execute::{Orchestrator, ResourceView};
+use policy::survey::TooManyPairs;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
 use tonic::Code;
 use utoipa::{IntoParams, ToSchema};
 
@@ -13,7 +16,7 @@ use super::body::Query;
 use crate::{
     explain,
     failure::{Failure, Problem},
-    reach::{Cell, Group, Level, MOST_ENDS, MOST_GROUPS, Matrix, PlaceKind, Traffic, ends, groups, overview},
+    reach::{self, Cell, Group, Level, MOST_ENDS, MOST_GROUPS, PlaceKind, Traffic, ends, groups, overview},
 };
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -27,7 +30,7 @@ pub(super) struct ReachabilityQuery {
     destination: Option<String>,
     /// Only groups whose id contains this text.
     search: Option<String>,
-    /// `tcp` (default), `udp`, `sctp` or `icmp`.
+    /// `tcp`, `udp`, `sctp`, `icmp` or `other` (all others together). Absent: every protocol, or `tcp` if a port is given.
     #[serde(default)]
     protocol: String,
     /// Absent: all ports.
@@ -39,6 +42,8 @@ pub(super) struct ReachabilityQuery {
 pub(super) struct Reachability {
     /// `place`, `group` or `end`.
     level: &'static str,
+    /// What the cells are about: `all` protocols, or one.
+    protocol: String,
     sources: Vec<ReachGroup>,
     destinations: Vec<ReachGroup>,
     /// A row for each source.
@@ -63,11 +68,13 @@ pub(super) struct ReachGroup {
 pub(super) struct ReachCell {
     /// Pairs of different ends.
     pairs: u64,
-    /// Pairs that are open on all ports asked about.
+    /// Pairs that are open for every protocol and port asked about, from any source port.
     open: u64,
-    /// Pairs that are open on some of them.
+    /// Pairs that are open for some of them.
     partly: u64,
-    /// The open ports, such as `80, 8000-8010` or `all but 22`; absent if none, or if pairs differ.
+    /// What is open; absent if nothing is, or if pairs differ. Of one protocol: ports, as in `80, 8000-8010`, `all but 22`, or
+    /// `80 from 40000-60000` where only some source ports may connect. Of every protocol: `all`, or as in
+    /// `tcp 80, 443; udp 53; icmp; other 47`.
     #[serde(skip_serializing_if = "Option::is_none")]
     ports: Option<String>,
 }
@@ -90,7 +97,7 @@ impl From<&Group> for ReachGroup {
 impl From<Cell> for ReachCell {
     fn from(cell: Cell) -> Self {
         let Cell { pairs, open, partly, ports } = cell;
-        Self { pairs, open, partly, ports: ports.map(|ports| ports.to_string()) }
+        Self { pairs, open, partly, ports }
     }
 }
 
@@ -104,7 +111,7 @@ pub(super) async fn reachability(
     State(orchestrator): State<Arc<Orchestrator>>,
     Query(query): Query<ReachabilityQuery>,
 ) -> Result<Json<Reachability>, Failure> {
-    let traffic = Traffic { protocol: explain::protocol(&query.protocol)?, port: explain::port(query.port)? };
+    let traffic = traffic(&query)?;
     let level = match query.level.as_str() {
         "" => None,
         "place" => Some(Level::Place),
@@ -115,7 +122,27 @@ pub(super) async fn reachability(
             return Err(Failure::new(Code::InvalidArgument, text));
         }
     };
-    Ok(Json(blocking(move || matrix(&policy, orchestrator.resources(), &query, level, traffic)).await))
+    // Worked out beside the engine, by few at a time: each may take a processor for a while.
+    let turn = TURNS.acquire().await.expect("nobody closes it");
+    let found = blocking(move || {
+        // Kept to the end of the work, which a caller that hangs up does not stop.
+        let _turn = turn;
+        matrix(&policy, orchestrator.resources(), &query, level, traffic)
+    });
+    Ok(Json(found.await.map_err(|err| Failure::from_error(Code::ResourceExhausted, &err))?))
+}
+
+/// Matrices that are worked out at the same time.
+static TURNS: Semaphore = Semaphore::const_new(2);
+
+fn traffic(query: &ReachabilityQuery) -> Result<Traffic, Failure> {
+    let port = explain::port(query.port)?;
+    let protocol = match query.protocol.as_str() {
+        "" => port.map(|_| ProtocolClass::Tcp),
+        text => Some(explain::protocol(text)?),
+    };
+    // What has no ports is open or not, whichever is asked about.
+    Ok(Traffic { protocol, port: port.filter(|_| protocol.is_some_and(ProtocolClass::has_ports)) })
 }
 
 fn matrix(
@@ -124,7 +151,7 @@ fn matrix(
     query: &ReachabilityQuery,
     level: Option<Level>,
     traffic: Traffic,
-) -> Reachability {
+) -> Result<Reachability, TooManyPairs> {
     let ends = ends(policy.workloads(), resources);
     let level = level.unwrap_or_else(|| overview(&ends));
     let most = if level == Level::End { MOST_ENDS } else { MOST_GROUPS };
@@ -138,16 +165,11 @@ fn matrix(
         groups.truncate(most);
         groups
     };
-    let (sources, destinations) = (side(query.source.as_ref()), side(query.destination.as_ref()));
-    let mut matrix = policy.ask(|engine| Matrix::new(engine, &ends, traffic, &[&sources, &destinations]));
-    // The engine is let go between rows, so that changes do not wait for the whole matrix.
-    let row = |from: &Group| {
-        policy.ask(|engine| {
-            destinations.iter().map(|to| ReachCell::from(matrix.cell(engine, from, to))).collect()
-        })
-    };
-    let cells = sources.iter().map(row).collect();
-    Reachability {
+    let (mut sources, mut destinations) = (side(query.source.as_ref()), side(query.destination.as_ref()));
+    let parties = reach::parties(&ends, [&mut sources, &mut destinations]);
+    let cells = reach::matrix(&policy.survey(&parties), &sources, &destinations, traffic)?;
+    Ok(Reachability {
+        protocol: traffic.protocol.map_or_else(|| "all".to_owned(), |class| class.to_string()),
         level: match level {
             Level::Place => "place",
             Level::Group => "group",
@@ -155,7 +177,7 @@ fn matrix(
         },
         sources: sources.iter().map(Into::into).collect(),
         destinations: destinations.iter().map(Into::into).collect(),
-        cells,
+        cells: cells.into_iter().map(|row| row.into_iter().map(Into::into).collect()).collect(),
         left_out,
-    }
+    })
 }

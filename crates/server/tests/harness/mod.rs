@@ -2,7 +2,10 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{
+    fs::Permissions, net::SocketAddr, os::unix::fs::PermissionsExt as _, path::Path, sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode};
@@ -156,6 +159,8 @@ pub async fn call(
 }
 
 pub fn config(dir: &Path, adjust: impl FnOnce(&mut Config)) -> Config {
+    // A controller refuses a directory that others enter, and temporary ones are such.
+    std::fs::set_permissions(dir, Permissions::from_mode(0o700)).unwrap();
     let mut config = Config::in_dir(dir.to_owned());
     config.listen.http.set_port(0);
     config.listen.grpc.set_port(0);

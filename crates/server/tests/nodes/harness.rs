@@ -1,6 +1,6 @@
 //! A controller in a directory of its own, and credentials for those who call it.
 
-use std::{sync::Arc, time::Duration};
+use std::{fs::Permissions, os::unix::fs::PermissionsExt as _, sync::Arc, time::Duration};
 
 use model::Secret;
 use server::{Config, Controller};
@@ -47,6 +47,8 @@ impl Harness {
     }
 
     pub async fn start(dir: Arc<TempDir>, change: impl FnOnce(&mut Config)) -> Self {
+        // A controller refuses a directory that others enter, and temporary ones are such.
+        std::fs::set_permissions(dir.path(), Permissions::from_mode(0o700)).unwrap();
         let mut config = Config::in_dir(dir.path().to_owned());
         config.listen.http = "127.0.0.1:0".parse().unwrap();
         config.listen.grpc = "127.0.0.1:0".parse().unwrap();

@@ -289,13 +289,18 @@ async fn a_policy_that_a_user_applies_reaches_the_node_of_the_pod_it_selects_and
     let mut objects = ObjectsClient::new(harness.channel(None).await);
     objects.apply_objects(harness.as_admin(request)).await.unwrap();
     let [here, there] = &mut agents;
-    here.until("the policy", |state| state.objects.len() == 3).await;
+    here.until("the policy", |state| state.objects.len() == 4).await;
     let held: Vec<_> =
         here.state.objects.iter().map(|((kind, _), (_, held))| (*kind, held.clone())).collect();
     let members = |name: &str| Held::Set([name.to_owned()].into());
     assert_eq!(held[0], (ObjectKind::AppliedToSet as i32, members("web")));
     assert_eq!(held[1], (ObjectKind::AddressSet as i32, members("db")));
     assert!(matches!(held[2], (3, Held::Policy(_))));
+    // Each is told which of its Pods are covered, and the other nothing else.
+    let is_facts = |kind: i32| kind == ObjectKind::NodeFacts as i32;
+    assert!(is_facts(held[3].0));
+    there.until("its Pod", |state| !state.objects.is_empty()).await;
+    assert!(there.state.objects.keys().all(|(kind, _)| is_facts(*kind)));
     assert!(there.is_quiet(Duration::from_millis(300)).await);
     harness.stop().await;
 }

@@ -16,6 +16,8 @@ mod allocation;
 mod attention;
 mod backend;
 mod buffers;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod handshake;
 mod identity;
 mod protocol;

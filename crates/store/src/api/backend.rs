@@ -21,6 +21,11 @@ pub trait Backend: Send + Sync + 'static {
     /// Everything below the prefix, at one revision, a page at a time.
     async fn snapshot(&self, prefix: &Prefix) -> Result<Snapshot, ReadError>;
 
+    /// The same, with secrets as they lie in the backend ([`crate::sealed`]): for backups.
+    async fn snapshot_as_stored(&self, prefix: &Prefix) -> Result<Snapshot, ReadError> {
+        self.snapshot(prefix).await
+    }
+
     /// Applies the transaction whole, durably, or not at all. A caller that stops waiting does not take the
     /// transaction back: its outcome is then unknown to that caller.
     async fn transact(&self, transaction: Transaction) -> Result<Committed, TransactError>;

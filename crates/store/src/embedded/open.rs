@@ -4,9 +4,9 @@
 //! So an empty or cut file is damage, never a fresh start.
 
 use std::{
-    fs::{self, File, TryLockError},
+    fs::{self, File, Permissions, TryLockError},
     io,
-    os::unix::fs::FileExt as _,
+    os::unix::fs::{FileExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -72,12 +72,26 @@ pub(super) fn io_error(path: &Path) -> impl FnOnce(io::Error) -> OpenError {
 /// Makes the directory if need be and takes it for this process. The lock is a file of its own because the
 /// database file is replaced by a restore.
 pub(super) fn lock(dir: &Path) -> Result<Lock, OpenError> {
-    fs::create_dir_all(dir).map_err(io_error(dir))?;
+    files::create_dir(dir).map_err(io_error(dir))?;
     let path = dir.join(LOCK_FILE);
-    Lock::take(&path).map_err(|err| match err {
+    let lock = Lock::take(&path).map_err(|err| match err {
         TryLockError::WouldBlock => OpenError::InUse { dir: dir.to_owned() },
         TryLockError::Error(source) => OpenError::Io { path, source },
-    })
+    })?;
+    tighten(dir)?;
+    Ok(lock)
+}
+
+/// Earlier versions made files that others could read.
+fn tighten(dir: &Path) -> Result<(), OpenError> {
+    for entry in fs::read_dir(dir).map_err(io_error(dir))? {
+        let path = entry.map_err(io_error(dir))?.path();
+        let data = fs::symlink_metadata(&path).map_err(io_error(&path))?;
+        if data.is_file() && data.permissions().mode() & 0o077 != 0 {
+            fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(io_error(&path))?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes the newest acknowledged revision into the lock file. It is not synced: after a crash of the process it is
@@ -208,12 +222,9 @@ fn damaged(what: &str) -> EngineError {
 
 /// Makes an empty database file with all tables, over whatever a crash may have left there.
 pub(super) fn create(path: &Path, state: State, cache_bytes: usize) -> Result<Database, OpenError> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error(path)(error)),
-        _ => {}
-    }
+    let file = files::create(path).map_err(io_error(path))?;
     let made = guarded(|| {
-        let database = Builder::new().set_cache_size(cache_bytes).create(path)?;
+        let database = Builder::new().set_cache_size(cache_bytes).create_file(file)?;
         make_tables(&database, state)?;
         Ok(database)
     });

@@ -55,7 +55,14 @@ impl Etcd {
         // Repeating is safe here: only puts and deletes without compares, from one writer.
         let mut tries = 3;
         loop {
-            match super::transact::transact(&self.client, &self.namespace, &transaction).await {
+            match super::transact::transact(
+                &self.client,
+                &self.namespace,
+                &transaction,
+                self.options.max_operations,
+            )
+            .await
+            {
                 Ok(_) => return Ok(()),
                 Err(error) if tries > 1 => {
                     tracing::warn!(%error, "restore repeats a batch");

@@ -137,6 +137,42 @@ pub(crate) async fn an_oversized_transaction_is_refused(store: Store) {
     assert_eq!(store.list(&Prefix::all()).await.unwrap().entries, []);
 }
 
+pub(crate) async fn a_large_transaction_is_applied_whole_or_not_at_all(store: Store) {
+    const KEYS: usize = 700;
+    let keys: Vec<_> = (0..KEYS).map(|n| key(&format!("k/{n:04}"))).collect();
+    let create =
+        keys.iter().fold(Transaction::new(), |all, k| all.expect_absent(k.clone()).put(k.clone(), "1"));
+    let created = store.transact(create.clone()).await.unwrap().revision;
+    let entries = store.list(&prefix("k/")).await.unwrap().entries;
+    assert_eq!(entries.len(), KEYS);
+    assert!(entries.iter().all(|entry| entry.modified == created && entry.value == "1"));
+
+    // Again, with one compare of all that does not hold, wherever it stands.
+    let at = put(&store, "k/0650", "2").await;
+    for odd in [0, 350, KEYS - 1] {
+        let mut replace = Transaction::new().put(key("new"), "3");
+        for (n, k) in keys.iter().enumerate() {
+            let seen = if n == 650 { at } else { created };
+            let seen = if n == odd { Revision(seen.0 - 1) } else { seen };
+            replace = replace.expect_modified_at(k.clone(), seen).put(k.clone(), "3");
+        }
+        let refused = store.transact(replace).await.unwrap_err();
+        let TransactError::Conflict { key, found } = &refused else { panic!("{refused}") };
+        assert_eq!((key, *found), (&keys[odd], Some(created)));
+    }
+    let values = store.list(&Prefix::all()).await.unwrap().entries;
+    assert_eq!(
+        values.iter().filter(|entry| entry.value == "1").count(),
+        KEYS - 1,
+        "nothing else was written"
+    );
+    assert_eq!(values.len(), KEYS);
+
+    let gone = keys.iter().fold(Transaction::new(), |all, k| all.expect_present(k.clone()).delete(k.clone()));
+    store.transact(gone).await.unwrap();
+    assert_eq!(store.list(&Prefix::all()).await.unwrap().entries, []);
+}
+
 pub(crate) async fn of_many_racing_creators_one_wins(store: Store) {
     let attempts = (0..32).map(|n| {
         let store = store.clone();

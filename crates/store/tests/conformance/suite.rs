@@ -27,6 +27,7 @@ macro_rules! conformance_suite {
             objects::a_key_touched_twice_is_refused
             objects::a_transaction_that_changes_nothing_has_no_revision_of_its_own
             objects::an_oversized_transaction_is_refused
+            objects::a_large_transaction_is_applied_whole_or_not_at_all
             objects::of_many_racing_creators_one_wins
             objects::a_counter_bumped_by_many_loses_no_bump
             watches::a_watch_from_start_tells_the_state_then_the_changes

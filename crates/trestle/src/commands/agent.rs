@@ -6,10 +6,11 @@ use std::{
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     pin::pin,
+    time::Duration,
 };
 
 use agent::{
-    Agent, Config, PolicySettings, StatusView, Uplink,
+    Agent, Config, Patience, PolicySettings, StatusView, Uplink,
     endpoints::{Attachment, Endpoint, Pod},
     local::{Client, ServicesView},
     part::Part,
@@ -31,6 +32,9 @@ use crate::{
 const DATA_DIR: &str = "/var/lib/trestle/agent";
 const SOCKET: &str = "/run/trestle/agent.sock";
 const HEALTH: &str = "127.0.0.1:8082";
+/// What links of Pods are called by: most plugins; Calico; Cilium; those of Amazon, Azure and Google.
+const POD_INTERFACES: [&str; 6] = ["veth", "cali", "lxc", "eni", "azv", "gke"];
+const PENDING_LIMIT: u64 = 30;
 
 /// Flags of `trestle agent`.
 #[derive(Debug, clap::Args)]
@@ -49,7 +53,7 @@ What it was told last is kept on disk and in force before the controller is reac
 pub struct AgentArgs {
     #[command(subcommand)]
     command: Option<AgentCommand>,
-    /// YAML file with any of: node, servers, ca, cert, key, data_dir, socket, health, guard, cut_established, services; flags outrank it
+    /// YAML file with any of: node, servers, ca, cert, key, data_dir, socket, health, guard, pod_interfaces, pending_limit, open_pending, cut_established, services; flags outrank it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The node's name, as in its certificate (default: the host's name)
@@ -67,6 +71,15 @@ pub struct AgentArgs {
     /// Interfaces whose name begins so are Pods': one that is not attached gets nothing through; once per prefix
     #[arg(long, value_name = "PREFIX")]
     guard: Vec<String>,
+    /// Links into other network namespaces whose name begins so are looked for and reported if nobody has attached them
+    #[arg(long, value_name = "PREFIX", help = format!("Links into other network namespaces whose name begins so are Pods': they are attached by their address where the controller knows it, and reported otherwise; once per prefix, or none [default: {}]", POD_INTERFACES.join(" ")))]
+    pod_interfaces: Vec<String>,
+    /// Seconds after which a Pod that no controller covers is reported as overdue; it stays closed
+    #[arg(long, value_name = "SECONDS", help = format!("Seconds after which an attached Pod that no controller covers is reported as overdue; it stays closed [default: {PENDING_LIMIT}]"))]
+    pending_limit: Option<u64>,
+    /// Open a Pod that no controller covers when that time is over, although nobody has said what applies to it
+    #[arg(long)]
+    open_pending: bool,
     /// Cut established connections that a new policy forbids
     #[arg(long)]
     cut_established: bool,
@@ -92,6 +105,9 @@ pub enum AgentCommand {
         /// An address of the Pod, once per address
         #[arg(long, value_name = "IP")]
         address: Vec<IpAddr>,
+        /// The Pod's UID: then an earlier or later Pod of the same name is not taken for this one
+        #[arg(long, value_name = "UID")]
+        uid: Option<String>,
     },
     /// Say that a Pod is gone; no error if it was not attached
     Detach {
@@ -132,6 +148,9 @@ struct File {
     socket: Option<PathBuf>,
     health: Option<String>,
     guard: Vec<String>,
+    pod_interfaces: Vec<String>,
+    pending_limit: Option<u64>,
+    open_pending: bool,
     cut_established: bool,
     services: services::ServicesFile,
 }
@@ -152,6 +171,9 @@ pub async fn run(args: AgentArgs, output: Format, connection: ConnectionArgs) ->
         socket,
         health,
         guard,
+        pod_interfaces,
+        pending_limit,
+        open_pending,
         cut_established,
         services,
         boot,
@@ -176,9 +198,15 @@ pub async fn run(args: AgentArgs, output: Format, connection: ConnectionArgs) ->
     log_to_stderr("info,rustls=error");
     let (service_settings, services_health) = services::settings(services, file.services)?;
     let (service_part, services) = agent::services(service_settings);
-    let config = Config { uplink, data_dir, socket, health, services: Some(services), services_health };
+    let patience = Patience {
+        limit: Duration::from_secs(pending_limit.or(file.pending_limit).unwrap_or(PENDING_LIMIT)),
+        then_open: open_pending || file.open_pending,
+    };
+    let services = Some(services);
+    let config = Config { uplink, data_dir, socket, health, services, services_health, patience };
     let settings = PolicySettings {
         guard: if guard.is_empty() { file.guard } else { guard },
+        pods: prefixes(if pod_interfaces.is_empty() { file.pod_interfaces } else { pod_interfaces }),
         cut_established: cut_established || file.cut_established,
     };
     let mut parts = agent::parts(&config.uplink.node, &settings)
@@ -187,8 +215,19 @@ pub async fn run(args: AgentArgs, output: Format, connection: ConnectionArgs) ->
     if boot { enforce_once(&config, parts) } else { serve(config, parts, path.as_deref()).await }
 }
 
+fn prefixes(named: Vec<String>) -> Vec<String> {
+    if named.is_empty() {
+        return POD_INTERFACES.map(str::to_owned).into();
+    }
+    named.into_iter().filter(|prefix| prefix != "none").collect()
+}
+
 fn enforce_once(config: &Config, parts: Vec<Box<dyn Part>>) -> anyhow::Result<()> {
     let state = agent::boot(config, parts)?;
+    if state.holding {
+        let known = "Nothing is known of what applies: guarded interfaces and the Pods that could be found are closed";
+        return print(&format!("{known}; {} of {} Pods attached are closed.", state.closed, state.endpoints));
+    }
     print(&format!("In force: {} objects, {} Pods.", state.objects, state.endpoints))
 }
 
@@ -247,10 +286,10 @@ async fn reload(file: Option<&Path>, services: Option<&Services>) {
 
 async fn ask(command: AgentCommand, output: Format, client: &Client) -> anyhow::Result<()> {
     match command {
-        AgentCommand::Attach { pod, interface, address } => {
-            let attachment = Attachment { interface, addresses: address };
+        AgentCommand::Attach { pod, interface, address, uid } => {
+            let attachment = Attachment { interface, addresses: address, uid };
             let endpoint = client.attach(&pod, &attachment).await?;
-            let closed = if endpoint.closed { ", closed until a controller has spoken" } else { "" };
+            let closed = if endpoint.closed { ", closed until a controller covers it" } else { "" };
             output.done(&format!("Attached {pod}{closed}"), &EndpointView(endpoint))
         }
         AgentCommand::Detach { pod, interface } => {
@@ -298,10 +337,14 @@ impl Rows for EndpointView {
     const HEADER: &'static [&'static str] = &["pod", "interface", "addresses", "closed"];
 
     fn row(&self) -> Vec<String> {
-        let Endpoint { pod, attachment, closed } = &self.0;
+        let Endpoint { pod, attachment, closed, since, .. } = &self.0;
         let addresses: Vec<_> = attachment.addresses.iter().map(ToString::to_string).collect();
-        let closed = if *closed { "yes" } else { "no" };
-        vec![pod.to_string(), attachment.interface.clone(), addresses.join(" "), closed.to_owned()]
+        let since = jiff::Timestamp::from_second(*since).unwrap_or_default();
+        let closed = match closed {
+            true => format!("yes, pending since {}", since.strftime("%Y-%m-%dT%H:%M:%SZ")),
+            false => "no".to_owned(),
+        };
+        vec![pod.to_string(), attachment.interface.clone(), addresses.join(" "), closed]
     }
 }
 
@@ -373,9 +416,7 @@ impl Rows for ObjectView {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use agent::part::{Changed, Outcome, View};
+    use agent::part::{Changed, Holding, Outcome, View};
     use clap::Parser as _;
 
     use super::*;
@@ -396,7 +437,7 @@ mod tests {
     }
 
     /// A part that falls when it is looked after.
-    struct Falls;
+    struct Falls(bool);
 
     impl Part for Falls {
         fn name(&self) -> &'static str {
@@ -411,8 +452,14 @@ mod tests {
             Outcome::default()
         }
 
+        fn hold(&mut self, _: &View<'_>) -> Holding {
+            // Once it is looked after, not when it begins.
+            assert!(!std::mem::replace(&mut self.0, true), "the part has fallen");
+            Holding::default()
+        }
+
         fn mend(&mut self, _: &View<'_>) -> Option<Outcome> {
-            panic!("the part has fallen")
+            None
         }
     }
 
@@ -430,8 +477,10 @@ mod tests {
             health: None,
             services: None,
             services_health: None,
+            patience: Patience::default(),
         };
-        let ended = tokio::time::timeout(Duration::from_secs(30), serve(config, vec![Box::new(Falls)], None));
+        let ended =
+            tokio::time::timeout(Duration::from_secs(30), serve(config, vec![Box::new(Falls(false))], None));
         let error = ended.await.expect("it ends by itself").unwrap_err();
         let text = format!("{error:#}");
         assert!(text.contains("what is in force stays: worker panicked: the part has fallen, at "), "{text}");

@@ -5,16 +5,46 @@ use wire::trestle::v1::{CheckCloudsRequest, DriftInfo, orchestrator_client::Orch
 
 use crate::{
     client::Connection,
+    exit::{Answer, answering},
     output::{Format, Rows},
 };
 
-pub async fn run(fix: bool, output: Format, connection: Connection) -> anyhow::Result<()> {
+/// Flags of `trestle check`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Drift alone is no failure: what differs is listed, and the exit code is 0.
+Exit codes with --exit-code: 0 nothing has drifted, 1 something has; and 2 instead of 1 for what failed.
+
+Example:
+  trestle check --exit-code && echo nothing has drifted")]
+pub struct CheckArgs {
+    /// Exit with 1 if something has drifted
+    #[arg(long)]
+    exit_code: bool,
+}
+
+pub async fn check(args: CheckArgs, output: Format, connection: Connection) -> anyhow::Result<()> {
+    let CheckArgs { exit_code } = args;
+    let drifted = run(false, output, connection).await.and_then(|has_drifted| match has_drifted {
+        true if exit_code => Err(Answer(1).into()),
+        _ => Ok(()),
+    });
+    answering(exit_code, drifted)
+}
+
+pub async fn fix(output: Format, connection: Connection) -> anyhow::Result<()> {
+    run(true, output, connection).await.map(drop)
+}
+
+/// Whether something has drifted.
+async fn run(fix: bool, output: Format, connection: Connection) -> anyhow::Result<bool> {
     let mut client = OrchestratorClient::new(connection);
     let drifts = client.check_clouds(CheckCloudsRequest { fix }).await?.into_inner().drifts;
     if drifts.is_empty() {
-        return output.done("Everything is as it was made.", &Vec::<View>::new());
+        output.done("Everything is as it was made.", &Vec::<View>::new())?;
+        return Ok(false);
     }
-    output.list(&drifts.into_iter().map(View::from).collect::<Vec<_>>())
+    output.list(&drifts.into_iter().map(View::from).collect::<Vec<_>>())?;
+    Ok(true)
 }
 
 #[derive(Debug, Serialize)]

@@ -1,6 +1,6 @@
 //! `trestle job`, and how commands that start a job wait for it.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 
 use anyhow::bail;
 use clap::Subcommand;
@@ -12,6 +12,7 @@ use wire::trestle::v1::{
 use crate::{
     client::Connection,
     output::{Format, Rows, print},
+    progress,
 };
 
 #[derive(Debug, Subcommand)]
@@ -96,13 +97,12 @@ async fn wait(client: &mut OrchestratorClient<Connection>, id: String) -> anyhow
     let mut last = None;
     while let Some(job) = jobs.message().await? {
         if shows {
-            progress(&job);
+            progress::draw(&line(&job));
         }
         last = Some(job);
     }
     if shows {
-        // Nobody is left to tell if standard error is closed.
-        let _ = write!(io::stderr().lock(), "\r\x1b[K");
+        progress::draw("");
     }
     match last {
         Some(job) if job.state == "done" => Ok(job),
@@ -114,10 +114,9 @@ async fn wait(client: &mut OrchestratorClient<Connection>, id: String) -> anyhow
     }
 }
 
-fn progress(job: &JobInfo) {
+fn line(job: &JobInfo) -> String {
     let done = job.steps.saturating_sub(job.steps_left);
-    let _ =
-        write!(io::stderr().lock(), "\r\x1b[K{} ({done} of {} steps) {}", job.what, job.steps, job.message);
+    format!("{} ({done} of {} steps) {}", job.what, job.steps, job.message)
 }
 
 /// Prints a sentence for people, and an object for programs.

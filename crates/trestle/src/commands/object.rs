@@ -8,19 +8,20 @@ use serde::Serialize;
 use serde_json::Value;
 use wire::trestle::v1::{
     Applied, ApplyObjectsRequest, DeleteObjectsRequest, ListObjectsRequest, ObjectRef, Outcome,
-    PruneObjectsRequest, StoredObject, object_event::Type, objects_client::ObjectsClient,
+    PruneObjectsRequest, StoredObject, Validation, object_event::Type, objects_client::ObjectsClient,
 };
 
 use crate::{
     client::{Connection, MAX_MESSAGE},
     manifest::{self, Manifest},
-    output::{Format, Rows, print},
+    output::{Format, Rows, print, warn},
     progress,
 };
 
-/// What one request carries at most: well below what the controller accepts, and few enough to answer quickly.
-const REQUEST_BYTES: usize = 2 << 20;
-const REQUEST_DOCUMENTS: usize = 1000;
+/// What one request carries at most: few enough to answer quickly, and what an etcd with default flags takes in one transaction
+/// (1.5 MiB, with what is stored beside each document).
+const REQUEST_BYTES: usize = 1 << 20;
+const REQUEST_DOCUMENTS: usize = 500;
 
 /// Flags of `trestle apply`.
 #[derive(Debug, clap::Args)]
@@ -44,6 +45,33 @@ pub struct ApplyArgs {
     /// Leave out kinds that Trestle does not take, instead of failing
     #[arg(long)]
     skip_unknown: bool,
+    /// What becomes of objects with fields or of a version that are not known. Stored, they are listed in `trestle status`, and
+    /// policies among them deny everything to all that they select
+    #[arg(long, value_enum, default_value_t = Validate::Strict, value_name = "HOW")]
+    validate: Validate,
+}
+
+/// As kubectl has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Validate {
+    /// Refuse them, with the path of the field
+    #[value(alias = "true")]
+    Strict,
+    /// Store them and say so: for objects of a cluster whose API is newer
+    Warn,
+    /// Store them
+    #[value(alias = "false")]
+    Ignore,
+}
+
+impl From<Validate> for Validation {
+    fn from(validate: Validate) -> Self {
+        match validate {
+            Validate::Strict => Self::Strict,
+            Validate::Warn => Self::Warn,
+            Validate::Ignore => Self::Ignore,
+        }
+    }
 }
 
 /// Flags of `trestle get`.
@@ -117,8 +145,8 @@ fn kind(text: &str) -> Result<KindArg, String> {
     short.map(|kind| KindArg(Some(kind))).ok_or_else(|| format!("no such kind; there are {}", all()))
 }
 
-pub async fn apply(args: ApplyArgs, output: Format, connection: Connection) -> anyhow::Result<()> {
-    let mut manifests = manifest::read(args.files).await?;
+pub async fn apply(mut args: ApplyArgs, output: Format, connection: Connection) -> anyhow::Result<()> {
+    let mut manifests = manifest::read(std::mem::take(&mut args.files)).await?;
     if args.skip_unknown {
         manifests.retain(Manifest::is_known);
     }
@@ -130,7 +158,8 @@ pub async fn apply(args: ApplyArgs, output: Format, connection: Connection) -> a
         // All of it is checked before any of it is stored.
         for chunk in &chunks {
             progress::note(format!("checked {} of {} objects", chunk.start, manifests.len()));
-            send(&mut objects, chunk, &manifests, true, &args.set).await?;
+            let request = request(&manifests[chunk.clone()], true, &args);
+            objects.apply_objects(request).await?;
         }
     }
     let mut results = Vec::new();
@@ -138,7 +167,10 @@ pub async fn apply(args: ApplyArgs, output: Format, connection: Connection) -> a
         if chunks.len() > 1 {
             progress::note(format!("{} of {} objects", chunk.start, manifests.len()));
         }
-        results.extend(send(&mut objects, chunk, &manifests, args.dry_run, &args.set).await?);
+        let request = request(&manifests[chunk.clone()], args.dry_run, &args);
+        let reply = objects.apply_objects(request).await?.into_inner();
+        reply.warnings.iter().for_each(|warning| warn(warning));
+        results.extend(reply.applied);
     }
     if args.prune {
         let request = PruneObjectsRequest { set: args.set, keep: refs, dry_run: args.dry_run };
@@ -167,21 +199,18 @@ fn chunks(manifests: &[Manifest]) -> Vec<std::ops::Range<usize>> {
     chunks
 }
 
-async fn send(
-    objects: &mut ObjectsClient<Connection>,
-    chunk: &std::ops::Range<usize>,
-    manifests: &[Manifest],
-    dry_run: bool,
-    set: &str,
-) -> anyhow::Result<Vec<Applied>> {
-    let documents =
-        manifests[chunk.clone()].iter().map(|manifest| manifest.document.to_string().into_bytes());
-    let request = ApplyObjectsRequest { documents: documents.collect(), dry_run, set: set.to_owned() };
-    Ok(objects.apply_objects(request).await?.into_inner().applied)
+fn request(manifests: &[Manifest], dry_run: bool, args: &ApplyArgs) -> ApplyObjectsRequest {
+    let documents = manifests.iter().map(|manifest| manifest.document.to_string().into_bytes());
+    ApplyObjectsRequest {
+        documents: documents.collect(),
+        dry_run,
+        set: args.set.clone(),
+        validation: Validation::from(args.validate).into(),
+    }
 }
 
 pub async fn delete(args: DeleteArgs, output: Format, connection: Connection) -> anyhow::Result<()> {
-    let objects = match args.kind {
+    let objects: Vec<ObjectRef> = match args.kind {
         Some(KindArg(None)) => bail!("name one kind; to delete a whole set use `trestle apply --prune`"),
         Some(KindArg(Some(kind))) => {
             let namespace = if kind.is_namespaced() { args.namespace } else { String::new() };
@@ -193,9 +222,21 @@ pub async fn delete(args: DeleteArgs, output: Format, connection: Connection) ->
             manifest::read(args.files).await?.iter().map(reference).collect::<anyhow::Result<Vec<_>>>()?
         }
     };
-    let request = DeleteObjectsRequest { objects, dry_run: args.dry_run };
-    let reply = ObjectsClient::new(connection).delete_objects(request).await?.into_inner();
-    show(&reply.applied, output, args.dry_run)
+    let mut client = ObjectsClient::new(connection).max_decoding_message_size(MAX_MESSAGE);
+    let request = |part: &[ObjectRef], dry_run| DeleteObjectsRequest { objects: part.to_vec(), dry_run };
+    if objects.len() > REQUEST_DOCUMENTS {
+        // All of it is checked before any of it is deleted.
+        for (index, part) in objects.chunks(REQUEST_DOCUMENTS).enumerate() {
+            progress::note(format!("checked {} of {} objects", index * REQUEST_DOCUMENTS, objects.len()));
+            client.delete_objects(request(part, true)).await?;
+        }
+    }
+    let mut results = Vec::new();
+    for part in objects.chunks(REQUEST_DOCUMENTS) {
+        results.extend(client.delete_objects(request(part, args.dry_run)).await?.into_inner().applied);
+        progress::note(format!("{} of {} objects", results.len(), objects.len()));
+    }
+    show(&results, output, args.dry_run)
 }
 
 fn show(results: &[Applied], output: Format, dry_run: bool) -> anyhow::Result<()> {

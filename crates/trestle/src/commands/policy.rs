@@ -12,6 +12,7 @@ use wire::trestle::v1::{
 use crate::{
     client::Connection,
     commands::resource,
+    exit::{Answer, answering},
     output::{Format, Rows},
 };
 
@@ -27,20 +28,31 @@ pub enum PolicyCommand {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "A workload is an address, NAMESPACE/NAME of a Pod, or pod/…, entity/…, node/NAME.
 
+Without a port every port is answered for, without a protocol every protocol.
+
+Exit codes with --exit-code: 0 allowed, 1 denied, 6 allowed in part; and 2 instead of 1 for what failed.
+
 Examples:
-  trestle explain shop/web-1 shop/db-0 --port 5432
+  trestle explain shop/web-1 shop/db-0
+  trestle explain shop/web-1 shop/db-0 --port 5432 --exit-code
   trestle explain 198.51.100.7 shop/web-1 --port 443
   trestle explain shop/web-1 entity/vms/vm1 --port 53 --proto udp
   trestle explain a.web default.b.db --proto icmp")]
 pub struct ExplainArgs {
     source: String,
     destination: String,
-    /// Destination port (default: any, which only rules without ports permit)
+    /// Destination port (default: every port, each answered for)
     #[arg(short, long, value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
-    /// tcp, udp, sctp or icmp
-    #[arg(long, visible_alias = "protocol", default_value = "tcp")]
+    /// Source port (default: whichever the client has)
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    source_port: Option<u16>,
+    /// tcp, udp, sctp, icmp or other (default: all of them; tcp if a port is given)
+    #[arg(long, visible_alias = "protocol", default_value = "", hide_default_value = true)]
     proto: String,
+    /// Exit with 1 if denied, 6 if only some of what was asked about is allowed
+    #[arg(long)]
+    exit_code: bool,
 }
 
 pub async fn run(command: PolicyCommand, output: Format, connection: Connection) -> anyhow::Result<()> {
@@ -119,12 +131,28 @@ fn end(text: String) -> anyhow::Result<String> {
 }
 
 pub async fn explain(args: ExplainArgs, output: Format, connection: Connection) -> anyhow::Result<()> {
-    let ExplainArgs { source, destination, port, proto } = args;
+    answering(args.exit_code, ask(args, output, connection).await)
+}
+
+async fn ask(args: ExplainArgs, output: Format, connection: Connection) -> anyhow::Result<()> {
+    let ExplainArgs { source, destination, port, source_port, proto, exit_code } = args;
     let (source, destination) = (end(source)?, end(destination)?);
-    let request = ExplainRequest { source, destination, protocol: proto, port: port.map(u32::from) };
+    let request = ExplainRequest {
+        source,
+        destination,
+        protocol: proto,
+        port: port.map(u32::from),
+        source_port: source_port.map(u32::from),
+    };
     let reply = PoliciesClient::new(connection).explain(request).await?.into_inner();
+    let openings = reply.openings.into_iter().map(|opening| {
+        let wire::trestle::v1::Opening { protocol, verdict, ports, because } = opening;
+        Opening { protocol, verdict, ports, because }
+    });
     let view = Explanation {
         allowed: reply.allowed,
+        verdict: if reply.verdict.is_empty() { verdict(reply.allowed).to_owned() } else { reply.verdict },
+        openings: openings.collect(),
         source: End::from(reply.source.unwrap_or_default()),
         destination: End::from(reply.destination.unwrap_or_default()),
         egress: Side::from(reply.egress.unwrap_or_default()),
@@ -132,12 +160,32 @@ pub async fn explain(args: ExplainArgs, output: Format, connection: Connection) 
         notes: reply.notes,
         remedies: reply.remedies,
     };
-    output.done(&view.text(), &view)
+    output.done(&view.text(), &view)?;
+    match view.verdict.as_str() {
+        "denied" if exit_code => Err(Answer(1).into()),
+        "some" if exit_code => Err(Answer(6).into()),
+        _ => Ok(()),
+    }
+}
+
+/// Of a controller that answers yes or no only.
+fn verdict(allowed: bool) -> &'static str {
+    if allowed { "allowed" } else { "denied" }
+}
+
+#[derive(Debug, Serialize)]
+struct Opening {
+    protocol: String,
+    verdict: String,
+    ports: String,
+    because: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
 struct Explanation {
     allowed: bool,
+    verdict: String,
+    openings: Vec<Opening>,
     source: End,
     destination: End,
     egress: Side,
@@ -184,7 +232,17 @@ impl From<ExplainedSide> for Side {
 impl Explanation {
     /// From top to bottom as the packet meets it.
     fn text(&self) -> String {
-        let mut lines = vec![if self.allowed { "allowed".to_owned() } else { "denied".to_owned() }];
+        let mut lines = vec![match self.verdict.as_str() {
+            "some" => "allowed in part".to_owned(),
+            verdict => verdict.to_owned(),
+        }];
+        // Of a plain yes or no there is no more to say.
+        if self.openings.len() > 1 || self.verdict == "some" {
+            for opening in &self.openings {
+                lines.push(format!("  {:<6} {}", opening.protocol, opening.ports));
+                lines.extend(opening.because.iter().map(|why| format!("           {why}")));
+            }
+        }
         for (title, end, side) in
             [("source", &self.source, &self.egress), ("destination", &self.destination, &self.ingress)]
         {

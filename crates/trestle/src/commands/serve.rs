@@ -159,6 +159,7 @@ fn write_kubeconfig(controller: &Controller, scheme: &str, ca: Option<&Path>) ->
 pub fn log_to_stderr(default: &str) {
     let filter = EnvFilter::try_from_env("TRESTLE_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     // A log nobody reads must not end the controller: reporting a failed write would panic on the same pipe.
+    // What comes from elsewhere cannot steer a terminal: the formatter shows escapes, and JSON has none.
     let builder =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
     if io::stderr().is_terminal() { builder.init() } else { builder.json().init() }

@@ -1,7 +1,7 @@
 //! `trestle store`: backup while the controller runs, restore while it does not.
 
 use std::{
-    fs::{self, File},
+    fs,
     io::Write as _,
     path::{Path, PathBuf},
 };
@@ -63,7 +63,7 @@ async fn backup(file: &Path, output: Format, connection: ConnectionArgs) -> anyh
     let mut chunks = admin.backup(BackupRequest {}).await?.into_inner();
     let partial = file.with_added_extension("partial");
     let failed = || format!("cannot write {}", partial.display());
-    let mut target = File::create(&partial).with_context(failed)?;
+    let mut target = files::create(&partial).with_context(failed)?;
     let mut bytes = 0;
     while let Some(chunk) = chunks.message().await? {
         target.write_all(&chunk.data).with_context(failed)?;

@@ -22,6 +22,7 @@ use super::overview::{Overview, bytes, duration};
 use crate::{
     client::Connection,
     paint::{Tone, paint, tone_of},
+    visible::visible,
 };
 
 /// How often the controller is asked.
@@ -124,7 +125,11 @@ fn draw(heard: &Result<Overview, String>, look: Look) -> io::Result<()> {
     let lines = match heard {
         Ok(overview) => screen(overview, look, usize::from(width), usize::from(height), Timestamp::now()),
         Err(text) => {
-            vec![paint(text, Tone::Bad), String::new(), "q leaves; asking again every second".to_owned()]
+            vec![
+                paint(&cut(text, usize::from(width)), Tone::Bad),
+                String::new(),
+                "q leaves; asking again every second".to_owned(),
+            ]
         }
     };
     let mut out = io::stdout().lock();
@@ -328,7 +333,7 @@ fn columns(header: &[&str], rows: &[Vec<String>], first: usize, room: usize, wid
 }
 
 fn cut(text: &str, width: usize) -> String {
-    let clean = text.replace(['\n', '\r', '\t', '\x1b'], " ");
+    let clean = visible(&text.replace(['\n', '\r', '\t'], " "));
     match clean.chars().count() > width {
         true => clean.chars().take(width.saturating_sub(1)).chain(['…']).collect(),
         false => clean,

@@ -60,6 +60,7 @@ impl Node {
             health: None,
             services: None,
             services_health: None,
+            patience: agent::Patience::default(),
         };
         for _ in 0..3000 {
             match Agent::start(config.clone(), vec![Box::new(Nothing)]).await {

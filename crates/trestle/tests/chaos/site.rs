@@ -1,6 +1,6 @@
 //! Three members of etcd and three controllers on them, in the fabric of a lab; and a cloud that only they reach.
 
-use std::{fs, path::PathBuf};
+use std::{fs, os::unix::fs::DirBuilderExt as _, path::PathBuf};
 
 use super::{
     client::Clients,
@@ -41,7 +41,7 @@ impl Site {
     /// The first makes the CA and the token; the others are given both.
     fn add_controller(&mut self, world: &World, index: usize) {
         let home = self.home(index);
-        fs::create_dir_all(home.join("data/pki")).unwrap();
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(home.join("data/pki")).unwrap();
         if index > 0 {
             for file in ["data/pki/ca.pem", "data/pki/ca.key", "data/admin.token"] {
                 fs::copy(self.home(0).join(file), home.join(file)).unwrap();

@@ -68,9 +68,14 @@ fn the_map_and_the_matrix_show_who_may_talk_to_whom_and_explain_says_why() {
     browser.eval("document.querySelector('td.some').focus()");
     browser.key("Enter");
     browser.wait("location.hash.startsWith('#/explain')");
+    // Without a port every port is answered for, and nobody is told to open all of them.
+    browser.sees("Permitted in part");
+    browser.wait("document.querySelector('.openings').textContent.includes('5432')");
+    assert_eq!(browser.eval("document.querySelectorAll('.remedies').length"), 0);
+    browser.fill(".question input[inputmode=numeric]", "22");
     browser.sees("Denied");
     browser.sees("What would permit it");
-    browser.fill(".question input[placeholder=any]", "5432");
+    browser.fill(".question input[inputmode=numeric]", "5432");
     browser.wait("document.querySelector('.verdict.good')");
     browser.sees("trestle explain");
     // An answer is not kept beyond its reasons.
@@ -98,6 +103,32 @@ fn a_map_that_changes_says_so() {
     up.ok(&["rule", "delete", "b.db", "--rule", rule(&up).as_str()]);
     browser.wait("document.querySelectorAll('.edge:not(.gone)').length === 0");
     assert_eq!(browser.eval("document.querySelector('.chip').dataset.mark"), "same");
+    is_clean(&up, &mut browser);
+}
+
+/// T37: what was no TCP was drawn as nothing, and the drawer said "Nobody".
+#[test]
+fn the_map_and_the_matrix_show_every_protocol() {
+    let (up, mut browser) = start();
+    for (name, region) in [("a.web", "west"), ("b.dns", "east")] {
+        up.ok(&["resource", "create", name, "--description", region]);
+    }
+    for more in [&["--protocol", "udp", "--port", "53"][..], &["--protocol", "icmp"]] {
+        up.ok(&[&["rule", "add", "b.dns", "--in", "--peer", "a.web"], more].concat());
+        up.ok(&[&["rule", "add", "a.web", "--out", "--peer", "b.dns"], more].concat());
+    }
+    browser.wait("document.querySelectorAll('.edge.some:not(.gone)').length === 1");
+    browser.wait("document.querySelector('.edge.some title').textContent.includes('udp 53; icmp')");
+    view(&mut browser, "#/map?open=site%3Adefault.b%2Fdns");
+    browser.wait("document.querySelector('.ways') && document.querySelector('.ways').textContent.includes('udp 53; icmp')");
+    view(&mut browser, "#/reachability");
+    browser.wait("document.querySelectorAll('td.some').length === 1");
+    browser.wait("document.querySelector('td.some').getAttribute('aria-label').includes('udp 53; icmp')");
+    // Of one protocol alone it is open or not.
+    view(&mut browser, "#/reachability?protocol=icmp");
+    browser.wait("document.querySelectorAll('td.all').length === 1");
+    view(&mut browser, "#/reachability?protocol=tcp");
+    browser.wait("document.querySelectorAll('td.none').length === 2 && document.querySelectorAll('td.all').length === 0");
     is_clean(&up, &mut browser);
 }
 

@@ -15,16 +15,20 @@ use crate::{
 impl Inner {
     /// What the kernel enforces: entries whose rules are not there are not in force.
     pub(crate) async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>, CloudError> {
-        // Not while a list is being changed.
-        let _turn = self.turn.lock().await;
-        let state = self.state();
-        let name = self.find(&state, at, uri)?;
-        let resource = &state.resources[&name];
-        let Some(network) = state.network_of(&name) else { return Ok(Vec::new()) };
-        let Some(current) = self.tables.read(&self.names.network(&network)).await? else {
-            return Ok(stranger().into_iter().collect());
+        let (state, name, current) = {
+            // Not while a list is being changed. To compare takes longer than to read, and needs no turn.
+            let _turn = self.turn.lock().await;
+            let state = self.state();
+            let name = self.find(&state, at, uri)?;
+            let Some(network) = state.network_of(&name) else { return Ok(Vec::new()) };
+            let current = self.tables.read(&self.names.network(&network)).await?;
+            (state, name, current)
         };
-        let (mut entries, strange) = permit::enforced(resource, &current);
+        let Some(current) = current else { return Ok(stranger().into_iter().collect()) };
+        let compared =
+            tokio::task::spawn_blocking(move || permit::enforced(&state.resources[&name], &current)).await;
+        let (mut entries, strange) =
+            compared.map_err(|_| CloudError::unavailable("a look at a permit list has panicked"))?;
         entries.extend(stranger().filter(|_| strange));
         Ok(entries)
     }

@@ -104,7 +104,7 @@ impl Section {
         self.sections().find(|(key, _)| *key == name).map(|(_, section)| section)
     }
 
-    fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         for (name, value) in &self.0 {
             match value {
                 Value::Text(text) => {
@@ -128,7 +128,7 @@ impl Section {
         }
     }
 
-    fn decode(bytes: &mut &[u8], is_inner: bool) -> Result<Self, ViciError> {
+    pub(crate) fn decode(bytes: &mut &[u8], is_inner: bool) -> Result<Self, ViciError> {
         let mut section = Self::default();
         loop {
             let Some((kind, rest)) = bytes.split_first() else {

@@ -5,7 +5,10 @@ use std::{fmt, net::IpAddr, ops, sync::Arc};
 use ipnet::IpNet;
 
 use super::Identifier;
-use crate::policy::antrea::{L7Protocol, NamespacedName};
+use crate::{
+    policy::antrea::{L7Protocol, NamespacedName},
+    protocol,
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Direction {
@@ -41,6 +44,18 @@ impl Protocol {
             "IGMP" => Protocol::Igmp,
             _ => return None,
         })
+    }
+
+    /// IANA's, between addresses of one family.
+    pub fn number(self, ipv6: bool) -> u8 {
+        let number = match self {
+            Protocol::Tcp => protocol::TCP,
+            Protocol::Udp => protocol::UDP,
+            Protocol::Sctp => protocol::SCTP,
+            Protocol::Icmp => protocol::ICMP,
+            Protocol::Igmp => protocol::IGMP,
+        };
+        protocol::in_family(number, ipv6)
     }
 }
 

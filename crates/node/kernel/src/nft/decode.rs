@@ -83,9 +83,9 @@ fn fields(packed: u32) -> Option<Vec<FieldType>> {
 
 /// A border of the tree, or a whole element.
 pub struct Dumped {
-    key: Box<[u8]>,
+    pub key: Box<[u8]>,
     ends_here: bool,
-    element: Element,
+    pub element: Element,
 }
 
 pub fn elements(attrs: &Attrs<'_>, into: &mut Vec<Dumped>) -> Read<()> {

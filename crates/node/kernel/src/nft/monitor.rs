@@ -3,7 +3,13 @@
 //! The kernel says what became of each object, and after each transaction its generation. It writes all that down while
 //! it holds its lock, so whoever is about to commit much of his own stops listening meanwhile.
 
-use std::{thread, time::Duration};
+use std::{
+    os::fd::{AsFd, BorrowedFd},
+    thread,
+    time::Duration,
+};
+
+use node_services::nftables::AFFINITY;
 
 use super::{FIXED, NETLINK_NETFILTER, Nft, TableId, next_generation, number};
 use crate::netlink::{Message, NetlinkError, Socket};
@@ -101,8 +107,22 @@ impl Monitor {
     }
 }
 
-/// Every kind of object has the table's name as attribute 1.
+impl AsFd for Monitor {
+    /// Readable when something was told.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Every kind of object has the table's name as attribute 1. Clients that are bound and unbound are no change: packets do
+/// that all the time, and nobody is told.
 fn is_of(tables: &[TableId], message: &Message<'_>) -> Result<bool, NetlinkError> {
+    let [kind, _] = message.header.kind.to_le_bytes();
+    if u16::from(kind) == number::DEL_ELEMENT
+        && message.attrs(FIXED)?.find(number::element::SET)?.is_some_and(|set| set.text() == AFFINITY)
+    {
+        return Ok(false);
+    }
     let Some(name) = message.attrs(FIXED)?.find(1)?.map(|name| name.text()) else { return Ok(false) };
     let family = message.body.first().copied();
     Ok(tables.iter().any(|table| family == Some(number::family(table.family)) && name == table.name))

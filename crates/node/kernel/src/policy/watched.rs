@@ -1,6 +1,6 @@
 //! nftables, and what others do to one table of it.
 
-use std::slice;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use node_nft::{CurrentTable, Transaction};
 
@@ -39,6 +39,13 @@ impl Watched {
     }
 }
 
+impl AsFd for Watched {
+    /// Readable when somebody has committed something.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.monitor.as_fd()
+    }
+}
+
 impl Tables for Watched {
     fn generation(&mut self) -> Result<u32, NetlinkError> {
         self.nft.generation()
@@ -65,12 +72,16 @@ impl Tables for Watched {
         self.nft.delete(table)
     }
 
-    fn untouched_since(&mut self, table: &TableId, seen: u32) -> Result<Option<u32>, NetlinkError> {
+    fn is_ours(&mut self, table: &TableId) -> Result<Option<bool>, ReadError> {
+        self.nft.is_ours(table)
+    }
+
+    fn untouched_since(&mut self, tables: &[TableId], seen: u32) -> Result<Option<u32>, NetlinkError> {
         if self.resumed.take().is_some_and(|resumed| resumed != seen) {
             // What is told from now on begins after something that was not.
-            self.monitor.hear(slice::from_ref(table))?;
+            self.monitor.hear(tables)?;
             return Ok(None);
         }
-        self.monitor.untouched_since(&mut self.nft, slice::from_ref(table), seen)
+        self.monitor.untouched_since(&mut self.nft, tables, seen)
     }
 }

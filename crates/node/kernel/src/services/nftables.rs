@@ -11,14 +11,16 @@
 
 use std::{collections::BTreeSet, time::Instant};
 
-use node_nft::{CurrentTable, Data, Elements, Family, Limits, Live, Op, Plan, Transaction};
+use node_nft::{CurrentTable, Elements, Family, Limits, Live, Op, Plan, Transaction};
 use node_services::{
     Operation, PortId, ServiceEndpointsPatch, Store,
     nftables::{Apart, Config, Forget, Plane, TABLE, Work},
 };
 
 use super::{
-    Tables, halving,
+    Tables,
+    affinity::{Sweeper, is_meant},
+    halving,
     quarantine::{Held, Quarantine},
 };
 use crate::{
@@ -53,6 +55,7 @@ pub struct NftablesProxy<N = Nft> {
     /// The kernel may differ from the plane: the next update compares all.
     unsure: bool,
     quarantine: Quarantine,
+    sweeper: Sweeper,
 }
 
 impl NftablesProxy {
@@ -78,7 +81,9 @@ impl<N: Tables> NftablesProxy<N> {
     ) -> Result<(Self, Applied), ProxyError> {
         let id = TableId::new(if ipv6 { Family::Ip6 } else { Family::Ip }, TABLE);
         let (plane, quarantine) = (Plane::new(ipv6, config), Quarantine::default());
-        let mut proxy = Self { nft, id, plane, limits, unsure: false, quarantine };
+        let (set, schema) = plane.affinity();
+        let sweeper = Sweeper::new(id.clone(), set, schema);
+        let mut proxy = Self { nft, id, plane, limits, unsure: false, quarantine, sweeper };
         let applied = match proxy.nft.glance(&proxy.id)? {
             None => proxy.fill(store)?,
             Some(current) => proxy.take_over(current, store)?,
@@ -295,10 +300,15 @@ impl<N: Tables> NftablesProxy<N> {
         Ok(applied)
     }
 
-    /// Unbinds clients from endpoints that are gone. O(clients that are bound to anything).
+    /// Unbinds clients from endpoints that are gone: O(clients that are bound to anything), beside other work if that can
+    /// be.
     fn forget(&mut self, forget: &[Forget]) -> Result<Applied, ProxyError> {
         let mut applied = Applied::default();
         if forget.is_empty() {
+            return Ok(applied);
+        }
+        if let Some(nft) = self.nft.aside() {
+            self.sweeper.sweep(nft, forget);
             return Ok(applied);
         }
         let (set, schema) = self.plane.affinity();
@@ -319,14 +329,7 @@ impl<N: Tables> NftablesProxy<N> {
 }
 
 fn bound(clients: Elements, forget: &[Forget]) -> Vec<(Box<[u8]>, node_nft::Element)> {
-    let is_meant = |key: &[u8], data: &Data| {
-        forget.iter().any(|one| {
-            let endpoint = one.endpoint.as_deref();
-            key.ends_with(&one.frontend)
-                && endpoint.is_none_or(|gone| matches!(data, Data::Value(value) if **value == *gone))
-        })
-    };
-    clients.into_iter().filter(|(key, element)| is_meant(key, &element.data)).collect()
+    clients.into_iter().filter(|(key, element)| is_meant(forget, key, &element.data)).collect()
 }
 
 #[cfg(test)]

@@ -11,6 +11,11 @@ pub trait Tables {
     fn read_set(&mut self, table: &TableId, set: &str, schema: &SetSchema) -> Result<Elements, ReadError>;
     fn commit(&mut self, table: &TableId, transaction: &Transaction) -> Result<Applied, CommitError>;
     fn delete(&mut self, table: &TableId) -> Result<bool, ReconcileError>;
+
+    /// A connection of its own to the same tables, for work that takes long.
+    fn aside(&self) -> Option<Nft> {
+        None
+    }
 }
 
 impl Tables for Nft {
@@ -32,5 +37,9 @@ impl Tables for Nft {
 
     fn delete(&mut self, table: &TableId) -> Result<bool, ReconcileError> {
         Self::delete(self, table)
+    }
+
+    fn aside(&self) -> Option<Nft> {
+        Nft::open().ok()
     }
 }

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use model::policy::output::{Direction, NamedPort};
+use model::policy::output::{Direction, MemberKind, NamedPort};
 use node_nft::{Element, Key};
 
 use super::{Bound, Plane};
@@ -61,6 +61,11 @@ impl Plane {
             }
         }
         self.count_links(&old, -1);
+        if new.is_some() && id.kind != MemberKind::Pod && !self.workloads.contains_key(&id) {
+            self.hosts.insert(id.clone());
+        } else {
+            self.hosts.remove(&id);
+        }
         // From an interface nothing comes but the workload's own addresses, so one without is closed.
         if new.as_ref().is_some_and(|new| new.addresses.is_empty() && new.interface.is_none()) {
             self.unknown.insert(id.clone());
@@ -208,20 +213,41 @@ impl Plane {
     /// Workloads that policies apply to and that have no address: nothing of them can be told from other traffic.
     pub(super) fn endpoint_errors(&self) -> Vec<ObjectError> {
         let mut without: BTreeMap<&Arc<str>, Vec<String>> = BTreeMap::new();
-        for id in &self.unknown {
+        for id in self.unknown.difference(&self.hosts) {
             for set in self.selected_by.get(id).into_iter().flatten() {
                 without.entry(set).or_default().push(id.to_string());
             }
         }
         let error = |(set, mut ids): (&Arc<str>, Vec<String>)| {
             ids.sort_unstable();
-            let message = format!(
-                "no address is known of {}: attach it to this node's registry (a Service's node ports are not enforced)",
-                ids.join(", ")
-            );
+            let message =
+                format!("no address is known of {}: attach it to this node's registry", ids.join(", "));
             ObjectError { object: ObjectId::new(ObjectKind::AppliedToSet, &**set), message }
         };
         without.into_iter().map(error).collect()
+    }
+}
+
+impl Plane {
+    /// Policies that apply to more than Pods: nobody may say that they are in force.
+    pub(super) fn host_errors(&self) -> Vec<ObjectError> {
+        let mut hosts: BTreeMap<&Arc<str>, Vec<String>> = BTreeMap::new();
+        for id in &self.hosts {
+            let sets = self.selected_by.get(id).into_iter().flatten();
+            for policy in sets.filter_map(|set| self.applied_by.get(set)).flatten() {
+                hosts.entry(policy).or_default().push(id.to_string());
+            }
+        }
+        let error = |(policy, mut ids): (&Arc<str>, Vec<String>)| {
+            ids.sort_unstable();
+            ids.dedup();
+            let message = format!(
+                "not enforced for {}: a node enforces policies for its Pods, not for itself or for node ports",
+                ids.join(", ")
+            );
+            ObjectError { object: ObjectId::new(ObjectKind::Policy, &**policy), message }
+        };
+        hosts.into_iter().map(error).collect()
     }
 }
 

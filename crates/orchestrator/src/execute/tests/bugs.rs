@@ -172,7 +172,7 @@ async fn b21_every_link_has_a_random_key_of_its_own() {
     house.join("ns.azure.a", "ns.ibm.c").await;
     let state = house.orchestrator.state.lock();
     let keys: std::collections::BTreeSet<_> =
-        state.inventory.links.values().map(|link| link.shared_key.clone()).collect();
+        state.inventory.links.values().map(|link| link.shared_key.expose().to_owned()).collect();
     assert_eq!(keys.len(), 2);
     assert!(
         keys.iter().all(|key| key.len() >= 32 && key.chars().all(|letter| letter.is_ascii_alphanumeric()))

@@ -224,7 +224,8 @@ impl World {
                     .flat_map(|(_, r)| r.bgp.iter().map(|p| p.a))
                     .collect();
                 assert!(bgp.iter().all(|pair| !used.contains(&pair.a)));
-                let record = LinkRecord { phase: Phase::Ready, bgp, spaces, shared_key: String::new() };
+                let record =
+                    LinkRecord { phase: Phase::Ready, bgp, spaces, shared_key: model::Secret::new("") };
                 inventory.links.insert(link, record);
             }
             Action::DeleteLink { link } => drop(inventory.links.remove(&link)),

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use node_nft::{SetSchema, fake::FakeKernel};
+use node_nft::{Data, SetSchema, fake::FakeKernel};
 use node_services::{Protocol, Service, ServiceName, ServicePort, Slice, SliceEndpoint, SlicePort};
 
 use super::*;

@@ -1,0 +1,111 @@
+//! What is known of the Pods of this node, and how it is written down. Pure.
+//!
+//! In: bytes of the file. Out: the registry, or why it is not one: a file with a flipped bit must not be taken for another
+//! registry, in which a Pod has no guarded link. Also read: a bare list of endpoints, as earlier versions and people write.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::endpoints::{Endpoint, Endpoints};
+
+/// Links of Pods of which nobody knows whose they are, with the addresses that they had: they are closed until they are
+/// attached.
+pub type Unnamed = BTreeMap<String, BTreeSet<IpAddr>>;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Registry {
+    pub endpoints: Endpoints,
+    pub unnamed: Unnamed,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    /// Of the rest.
+    checksum: String,
+    endpoints: Vec<Endpoint>,
+    unnamed: Unnamed,
+}
+
+impl Registry {
+    pub fn encode(&self) -> serde_json::Result<Vec<u8>> {
+        let endpoints: Vec<Endpoint> = self.endpoints.iter().cloned().collect();
+        let checksum = checksum(&endpoints, &self.unnamed)?;
+        serde_json::to_vec_pretty(&Written { checksum, endpoints, unnamed: self.unnamed.clone() })
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let text = |error: serde_json::Error| error.to_string();
+        if bytes.trim_ascii_start().starts_with(b"[") {
+            let endpoints: Vec<Endpoint> = serde_json::from_slice(bytes).map_err(text)?;
+            return Self::of(endpoints, Unnamed::new());
+        }
+        let Written { checksum: told, endpoints, unnamed } = serde_json::from_slice(bytes).map_err(text)?;
+        if checksum(&endpoints, &unnamed).map_err(text)? != told {
+            return Err("its checksum is not that of its content".to_owned());
+        }
+        Self::of(endpoints, unnamed)
+    }
+
+    fn of(written: Vec<Endpoint>, unnamed: Unnamed) -> Result<Self, String> {
+        let count = written.len();
+        let endpoints: Endpoints = written.into_iter().collect();
+        match endpoints.len() == count {
+            true => Ok(Self { endpoints, unnamed }),
+            false => Err("it has Pods that cannot be, or that stand in each other's place".to_owned()),
+        }
+    }
+}
+
+fn checksum(endpoints: &[Endpoint], unnamed: &Unnamed) -> serde_json::Result<String> {
+    Ok(format!("{:08x}", crc32fast::hash(&serde_json::to_vec(&(endpoints, unnamed))?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::endpoints::Attachment;
+
+    fn registry() -> Registry {
+        let mut endpoints = Endpoints::default();
+        for number in 1..4_u8 {
+            let attachment = Attachment {
+                interface: format!("veth{number}"),
+                addresses: vec![IpAddr::from([10, 0, 0, number])],
+                uid: None,
+            };
+            endpoints.attach(format!("x/p{number}").parse().unwrap(), attachment, 7).unwrap();
+        }
+        endpoints.judge(8, |endpoint| endpoint.pod.name != "p2");
+        let unnamed = [("veth9".to_owned(), [IpAddr::from([10, 0, 0, 9])].into())].into();
+        Registry { endpoints, unnamed }
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_a_bare_list_too() {
+        let registry = registry();
+        assert_eq!(Registry::decode(&registry.encode().unwrap()), Ok(registry));
+        let bare = Registry::decode(br#" [{"pod": "x/a", "interface": "v1", "closed": false}]"#).unwrap();
+        assert_eq!(bare.endpoints.len(), 1);
+    }
+
+    /// Whatever single bit is flipped and wherever it is cut: it is the same registry, or none.
+    #[test]
+    fn a_damaged_file_is_never_another_registry() {
+        let (registry, bytes) = (registry(), registry().encode().unwrap());
+        for at in 0..bytes.len() {
+            let cut = Registry::decode(&bytes[..at]);
+            assert!(cut.is_err() || cut.as_ref() == Ok(&registry), "cut at {at}: {cut:?}");
+            for bit in 0..8 {
+                let mut bad = bytes.clone();
+                bad[at] ^= 1 << bit;
+                let read = Registry::decode(&bad);
+                assert!(read.is_err() || read.as_ref() == Ok(&registry), "bit {bit} at {at}: {read:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Clients that must forget their endpoint, found beside all other work.
+//!
+//! The kernel cannot be asked who is bound to an endpoint: all clients have to be gone through, and for a large map it
+//! takes seconds to tell them. So a thread with a connection of its own does that, while services go on to be changed. A
+//! client it has not come to yet is sent to the endpoint that it had, as before.
+
+use std::{
+    mem,
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+};
+
+use node_nft::{Data, Element, Op, SetSchema, Transaction};
+use node_services::nftables::Forget;
+
+use crate::nft::{CommitError, Nft, ReadError, TableId};
+
+/// How often the clients are gone through: some may be missed while the kernel grows the map, or expire meanwhile.
+const ROUNDS: usize = 4;
+const NO_ENTRY: i32 = 2;
+/// Clients that are unbound by one transaction.
+const CHUNK: usize = 2_048;
+
+type Clients = Vec<(Box<[u8]>, Element)>;
+
+/// The map of one family.
+#[derive(Clone)]
+pub struct Sweeper {
+    table: TableId,
+    set: String,
+    schema: SetSchema,
+    due: Arc<Mutex<Due>>,
+}
+
+#[derive(Default)]
+struct Due {
+    forget: Vec<Forget>,
+    /// A thread is at it, and looks here again before it ends.
+    running: bool,
+}
+
+impl Sweeper {
+    pub fn new(table: TableId, set: &str, schema: SetSchema) -> Self {
+        Self { table, set: set.to_owned(), schema, due: Arc::default() }
+    }
+
+    /// Returns at once.
+    pub fn sweep(&self, nft: Nft, forget: &[Forget]) {
+        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        due.forget.extend_from_slice(forget);
+        if !due.running {
+            let sweeper = self.clone();
+            // If there can be no thread, it is tried again with the next that must be forgotten.
+            due.running = thread::Builder::new().name("affinity".into()).spawn(|| sweeper.run(nft)).is_ok();
+        }
+    }
+
+    /// What is left to do; none if that is all.
+    fn take(&self) -> Option<Vec<Forget>> {
+        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        due.running = !due.forget.is_empty();
+        due.running.then(|| mem::take(&mut due.forget))
+    }
+
+    fn run(self, mut nft: Nft) {
+        while let Some(forget) = self.take() {
+            for _ in 0..ROUNDS {
+                // Who could not be unbound expires with the time of the service.
+                if let Ok(0) = self.round(&mut nft, &forget) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// How many were found.
+    fn round(&self, nft: &mut Nft, forget: &[Forget]) -> Result<usize, ReadError> {
+        let mut clients = Clients::new();
+        nft.scan_set(&self.table, &self.set, |key, element| {
+            if is_meant(forget, key, &element.data) {
+                clients.push((key.into(), element.clone()));
+            }
+        })?;
+        clients.chunks(CHUNK).for_each(|chunk| self.unbind(nft, chunk));
+        Ok(clients.len())
+    }
+
+    /// Those that have expired meanwhile make the kernel refuse the others: halved, until they stand alone.
+    fn unbind(&self, nft: &mut Nft, clients: &[(Box<[u8]>, Element)]) {
+        let (set, schema) = (self.set.clone(), self.schema.clone());
+        let ops = vec![Op::DeleteElements { set, schema, elements: clients.to_vec() }];
+        if let Err(CommitError::Refused { refusal, .. }) = nft.commit(&self.table, &Transaction { ops })
+            && refusal.errno == NO_ENTRY
+            && clients.len() > 1
+        {
+            let (left, right) = clients.split_at(clients.len() / 2);
+            self.unbind(nft, left);
+            self.unbind(nft, right);
+        }
+    }
+}
+
+/// Whether a client, by its key and endpoint, is one that must forget it.
+pub fn is_meant(forget: &[Forget], key: &[u8], data: &Data) -> bool {
+    forget.iter().any(|one| {
+        let endpoint = one.endpoint.as_deref();
+        key.ends_with(&one.frontend)
+            && endpoint.is_none_or(|gone| matches!(data, Data::Value(value) if **value == *gone))
+    })
+}

@@ -1,0 +1,13 @@
+//! A client's certificate: a name is taken from it, or nobody is recognised.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|der: &[u8]| {
+    if let Some((subject, serial)) = drivers::pki::identify(der) {
+        assert!(!serial.is_empty());
+        // The name stands for itself: whoever writes it down and reads it again means the same caller.
+        assert_eq!(model::Subject::from_uri(&subject.uri()).ok(), Some(subject));
+    }
+    let _ = storage_nbd::fuzzing::consumer_of(der);
+});
