@@ -191,11 +191,17 @@ impl Guest {
         self.spoke.load(Relaxed)
     }
 
-    /// It has proven who it is, and leaves the crowd.
-    pub fn is_known(&self) {
-        if !self.is_known.swap(true, Relaxed) {
-            self.crowd.strangers.lock().remove(self.address, self.number);
+    /// It has proven who it is, and leaves the crowd. False if it came too late: its place was just given to another, and
+    /// nothing should be begun on it any more.
+    pub fn is_known(&self) -> bool {
+        if self.is_known.load(Relaxed) {
+            return true;
         }
+        let mut strangers = self.crowd.strangers.lock();
+        // Two calls at once: the other one may have done it.
+        let in_time = self.is_known.load(Relaxed) || strangers.remove(self.address, self.number).is_some();
+        self.is_known.store(in_time, Relaxed);
+        in_time
     }
 
     /// One more question for health; none if there are too many already.
@@ -263,7 +269,7 @@ mod tests {
         let third = crowd.enter(address(1)).unwrap();
         assert!(is_cut(&first) && !is_cut(&second) && !is_cut(&third) && !is_cut(&other));
         // Who is known is no stranger any more, and cannot be displaced.
-        second.is_known();
+        assert!(second.is_known() && second.is_known() && !first.is_known());
         let fourth = crowd.enter(address(1)).unwrap();
         assert!(!is_cut(&second) && !is_cut(&third));
         // Those who leave are forgotten when their time is over.
@@ -298,7 +304,7 @@ mod tests {
         tokio::time::advance(GRACE).await;
         // Who is known has used none up.
         for _ in 0..10 {
-            crowd.enter(address(1)).unwrap().is_known();
+            assert!(crowd.enter(address(1)).unwrap().is_known());
         }
         assert!(crowd.enter(address(1)).is_some());
     }
@@ -318,7 +324,7 @@ mod tests {
         let crowd = Crowd::new(4, 4);
         let patient = crowd.enter(address(1)).unwrap();
         let known = crowd.enter(address(1)).unwrap();
-        known.is_known();
+        assert!(known.is_known());
         for _ in 0..1000 {
             tokio::time::advance(Duration::from_millis(70)).await;
             patient.called();

@@ -99,8 +99,12 @@ pub async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, next: Nex
     let subject =
         caller.as_ref().ok().and_then(|caller| caller.as_ref()).map(|caller| caller.subject.clone());
     match (&subject, request.extensions().get::<Peer>()) {
-        (Some(_), Some(peer)) => peer.guest.is_known(),
-        _ => called(&request),
+        (Some(_), Some(peer)) if !peer.guest.is_known() => {
+            let text = "too many connections by callers without credentials; connect again";
+            return refuse(Failure::new(Code::Unavailable, text), is_grpc);
+        }
+        (Some(_), _) => {}
+        (None, _) => called(&request),
     }
     if let Err(failure) = gate.admit(rule, &caller) {
         gate.refused(peer, subject, rule.operation, failure.code);
