@@ -109,7 +109,8 @@ fn cloud(which: u8) -> (Box<dyn Cloud>, At) {
                 kubernetes_clusters: true,
                 ..Default::default()
             };
-            let key = Environment::of([("IBMCLOUD_API_KEY", "k"), ("IBMCLOUD_IAM_API_ENDPOINT", url.as_str())]);
+            let key =
+                Environment::of([("IBMCLOUD_API_KEY", "k"), ("IBMCLOUD_IAM_API_ENDPOINT", url.as_str())]);
             let cloud = cloud_ibm::IbmCloud::with(&options, key, clock(), None).expect("it is complete");
             (Box::new(cloud), at("ns.ibm", ""))
         }
@@ -140,6 +141,6 @@ fuzz_target!(|bytes: &[u8]| {
     answers.reverse();
     *ANSWERS.lock().expect("nobody falls with it") = answers;
     let (cloud, at) = cloud(*which);
-    let calling = tokio::time::timeout(Duration::from_secs(20), call(*what, &*cloud, &at));
+    let calling = async { tokio::time::timeout(Duration::from_secs(20), call(*what, &*cloud, &at)).await };
     RUNTIME.block_on(calling).expect("it comes to an end");
 });

@@ -112,7 +112,8 @@ pub fn network_policy(name: &str, policy: &NodePolicy) -> NetworkPolicy {
             uid: Identifier::parse(name),
         },
         tier_priority: policy.tier_priority,
-        priority: policy.priority,
+        // What is no number has no place among the others.
+        priority: policy.priority.filter(|priority| !priority.is_nan()),
         rules: policy.rules.iter().flat_map(rules).collect(),
         applied_to_groups: identifiers(&policy.applied_to),
         applied_to_per_rule: policy.applied_to.is_empty(),
@@ -243,6 +244,13 @@ mod tests {
     #[test]
     fn a_policy_comes_back_as_it_was_written() {
         assert_eq!(network_policy("u", &NodePolicy::from(&policy())), policy());
+    }
+
+    /// Found by fuzzing: such a policy differed from itself, and so was compiled anew with every resync.
+    #[test]
+    fn a_priority_that_is_no_number_is_none() {
+        let odd = NodePolicy { priority: Some(f64::NAN), ..NodePolicy::from(&policy()) };
+        assert_eq!(network_policy("u", &odd), NetworkPolicy { priority: None, ..policy() });
     }
 
     #[test]
