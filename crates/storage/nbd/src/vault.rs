@@ -114,7 +114,7 @@ impl Vault {
         let VaultConfig { root, reserve } = config;
         for folder in ["consumers", "volumes", "trash"] {
             let path = root.join(folder);
-            std::fs::create_dir_all(&path).map_err(files("creating", &path))?;
+            ::files::create_dir(&path).map_err(files("creating", &path))?;
         }
         let path = root.join("lock");
         let lock = ::files::Lock::take(&path).map_err(|err| match err {
