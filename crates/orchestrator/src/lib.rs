@@ -14,6 +14,8 @@
 
 pub mod execute;
 pub mod plan;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 /// Where in the store secrets are: what lies below is to be sealed.
 pub fn secrets() -> Vec<store::Prefix> {
