@@ -13,13 +13,13 @@ use std::{
     fs,
     os::unix::fs::DirBuilderExt as _,
     path::PathBuf,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
 use agent::{Agent, Config, PolicySettings, Uplink};
-use harness::{Serve, TRESTLE};
+use harness::{Running, Serve, TRESTLE};
 use serde_json::Value;
 use tempfile::TempDir;
 use testkit::{
@@ -30,16 +30,6 @@ use testkit_controllers::agents::Falls;
 
 /// What is promised for a controller that does not say goodbye.
 const BOUND: Duration = Duration::from_secs(10);
-
-/// A process of the test's own, gone when dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 #[track_caller]
 fn until(what: &str, mut holds: impl FnMut() -> bool) -> Duration {

@@ -12,23 +12,13 @@ use std::{
     fs,
     io::{BufRead as _, BufReader},
     os::unix::fs::DirBuilderExt as _,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
-use harness::{Serve, TRESTLE, Up, text};
+use harness::{Running, Serve, TRESTLE, Up, text};
 use testkit::etcd::Cluster;
-
-/// A process of the test's own, gone when dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 struct Lab {
     etcd: Cluster,
