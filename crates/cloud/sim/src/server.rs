@@ -12,6 +12,7 @@ use axum::{
 use cloud_http::Clock as _;
 use http::{HeaderMap, Method, Uri};
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio::sync::Notify;
 
 use crate::{
@@ -63,6 +64,11 @@ pub(crate) struct Ask<'a> {
 }
 
 impl<'a> Ask<'a> {
+    /// The body; null where there is none.
+    pub(crate) fn json(&self) -> serde_json::Result<Value> {
+        if self.body.is_empty() { Ok(Value::Null) } else { serde_json::from_slice(self.body) }
+    }
+
     /// A request that nobody sent, for what somebody does by hand.
     pub(crate) fn by_hand(method: &'a Method, uri: &'a Uri, headers: &'a HeaderMap, now: u64) -> Self {
         Self { method, uri, headers, body: &[], now, origin: "http://localhost".to_owned() }
