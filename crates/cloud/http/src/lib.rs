@@ -2,7 +2,7 @@
 //!
 //! In: requests of a plugin. Out: answers, or a [`Failure`] that says what class of refusal it was. Holds: credentials
 //! per cloud ([`auth`]), the retry loop ([`Client`]), an adaptive rate limiter per scope, the driver of long-running
-//! work ([`wait`]), and a recorder that never sees a secret. Not here: any cloud's objects (`cloud/aws`, …).
+//! work ([`wait`]), the executor that makes one object true ([`ensure`]), and a recorder that never sees a secret. Not here: any cloud's objects (`cloud/aws`, …).
 //!
 //! ```text
 //!   plugin ── Request ──► Client ── limiter ── Signer ── Transport ──► the cloud
@@ -16,6 +16,7 @@ mod clock;
 mod failure;
 mod letters;
 mod limit;
+mod object;
 mod recent;
 mod record;
 mod request;
@@ -27,6 +28,7 @@ pub use clock::{Clock, SystemClock};
 pub use failure::{Answer, Class, Failure};
 pub use letters::letters;
 pub use limit::Rates;
+pub use object::{Fit, Kind, Objects, Phase, Wanted, ensure, gone, read_json, remove, settled};
 pub use recent::{Recent, Turn, Turns};
 pub use record::{Exchange, FileRecorder, Recorder, redact};
 pub use request::{Access, Repeat, Reply, Request, encode_component, form};
