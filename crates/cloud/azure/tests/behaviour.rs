@@ -65,12 +65,14 @@ async fn an_opened_group_is_seen_and_closed() {
 
     let mut open = tool(&sim, &interface, None).await;
     open["properties"].as_object_mut().unwrap().remove("networkSecurityGroup");
+    open["properties"]["enableIPForwarding"] = true.into();
     tool(&sim, &interface, Some(open)).await;
     let seen = cloud.permit_list(&at(), &made.uri).await.unwrap();
     assert_eq!(seen.len(), 2, "{seen:?}");
     cloud.delete_entries(&at(), &made.uri, &seen).await.unwrap();
     assert_eq!(cloud.permit_list(&at(), &made.uri).await.unwrap(), []);
-    // It has the address it had.
+    // It has the address it had, and what somebody set meanwhile.
+    assert_eq!(tool(&sim, &interface, None).await["properties"]["enableIPForwarding"], true);
     assert_eq!(make(&cloud, "westus2").await, made);
 }
 
@@ -119,7 +121,7 @@ async fn a_gateway_that_is_being_changed_is_waited_for() {
     plugin(&sim, AzureOptions::default()).create_connections(&at(), &two).await.unwrap();
 }
 
-/// B15: the second link of a gateway adds its BGP addresses, and takes away no others when it goes.
+/// The second link of a gateway adds its BGP addresses, and takes away no others when it goes.
 #[tokio::test]
 async fn links_of_one_gateway_do_not_disturb_each_other() {
     let sim = Sim::start().await.unwrap();
