@@ -61,18 +61,29 @@ impl<'w> Work<'w> {
     }
 }
 
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let there = fields.into_iter().filter(|(_, value)| !value.is_null());
+            there.map(|(name, value)| (name, without_nulls(value))).collect()
+        }
+        Value::Array(items) => items.into_iter().map(without_nulls).collect(),
+        other => other,
+    }
+}
+
+/// An answer as its type. To Azure, what is null is not there.
+fn read_answer<T: DeserializeOwned>(operation: &str, reply: &Reply) -> Result<T, Failure> {
+    let mut reply = reply.clone();
+    if reply.body.windows(4).any(|word| word == b"null") {
+        let all: Value = read_json(operation, &reply)?;
+        reply.body = without_nulls(all).to_string().into();
+    }
+    read_json(operation, &reply)
+}
+
 /// A body as it is sent: what is none is left out.
 pub fn sent(body: &impl Serialize) -> Value {
-    fn without_nulls(value: Value) -> Value {
-        match value {
-            Value::Object(fields) => {
-                let there = fields.into_iter().filter(|(_, value)| !value.is_null());
-                there.map(|(name, value)| (name, without_nulls(value))).collect()
-            }
-            Value::Array(items) => items.into_iter().map(without_nulls).collect(),
-            other => other,
-        }
-    }
     without_nulls(serde_json::to_value(body).expect("bodies have text as keys, and numbers that JSON knows"))
 }
 
@@ -154,7 +165,7 @@ impl Arm {
     async fn read<T: DeserializeOwned>(&self, path: &str, kind: &str) -> Result<Option<T>, Failure> {
         let operation = format!("{kind}/read");
         match self.send(&operation, Method::GET, self.url(path, kind), None).await {
-            Ok(reply) => read_json(&operation, &reply).map(Some),
+            Ok(reply) => read_answer(&operation, &reply).map(Some),
             Err(failure) if failure.is(Class::NotFound) => Ok(None),
             Err(failure) => Err(failure),
         }
@@ -170,7 +181,7 @@ impl Arm {
             let page: Page<K> = match self.send(&operation, Method::GET, url, None).await {
                 // The resource group itself is not there, and so nothing in it.
                 Err(failure) if failure.is(Class::NotFound) => return Ok(found),
-                reply => read_json(&operation, &reply?)?,
+                reply => read_answer(&operation, &reply?)?,
             };
             found.extend(page.value);
             match page.next_link.filter(|link| !link.is_empty()) {
@@ -193,7 +204,7 @@ impl Arm {
     {
         let work = Work::on(Method::POST, id, &format!("/{question}"), None);
         let reply = self.change(&work).await?;
-        if reply.body.is_empty() { Ok(T::default()) } else { read_json(&work.operation, &reply) }
+        if reply.body.is_empty() { Ok(T::default()) } else { read_answer(&work.operation, &reply) }
     }
 
     async fn change(&self, work: &Work<'_>) -> Result<Reply, Failure> {
@@ -231,7 +242,7 @@ impl Arm {
         let (status, result) = (header("azure-asyncoperation"), header("location"));
         if let Some(url) = status {
             let ended = |operation: &str, reply: &Reply| {
-                let now: Operation = read_json(operation, reply)?;
+                let now: Operation = read_answer(operation, reply)?;
                 Ok((now.status != "InProgress").then_some(now))
             };
             let ended = self.poll(work, url, ended).await?;

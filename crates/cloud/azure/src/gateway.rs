@@ -111,8 +111,8 @@ async fn put(place: &Place<'_>, region: &str, asn: u32, sku: &str, sessions: &Se
         let properties = InstanceProperties {
             provisioning_state: State::default(),
             allocation: "Dynamic".to_owned(),
-            subnet: Some(Ref { id: hub::id(place).child(hub::GATEWAY_SUBNET) }),
-            address: Some(Ref { id: address(place, number) }),
+            subnet: Ref { id: hub::id(place).child(hub::GATEWAY_SUBNET) },
+            address: Ref { id: address(place, number) },
         };
         Child::new(INSTANCES[number], properties)
     });
@@ -121,14 +121,13 @@ async fn put(place: &Place<'_>, region: &str, asn: u32, sku: &str, sessions: &Se
         custom_bgp_ip_addresses: sessions[number].clone(),
     });
     let has_own = sessions.iter().any(|own| !own.is_empty());
-    let properties = GatewayProperties {
-        provisioning_state: State::default(),
-        gateway_type: "Vpn".to_owned(),
-        vpn_type: "RouteBased".to_owned(),
+    let properties = NewGateway {
+        gateway_type: "Vpn",
+        vpn_type: "RouteBased",
         sku: Sku { name: sku.to_owned(), tier: Some(sku.to_owned()) },
         active_active: true,
         enable_bgp: true,
-        ip_configurations: instances.into(),
+        ip_configurations: instances,
         bgp_settings: BgpSettings {
             asn,
             bgp_peering_addresses: if has_own { own.into() } else { Vec::new() },

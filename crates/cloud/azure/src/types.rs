@@ -167,14 +167,7 @@ impl Serialize for State {
 
 /// Azure does not tell upper from lower case in the names of tags.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Option<BTreeMap<String, String>>")]
 pub struct Tags(pub BTreeMap<String, String>);
-
-impl From<Option<BTreeMap<String, String>>> for Tags {
-    fn from(tags: Option<BTreeMap<String, String>>) -> Self {
-        Self(tags.unwrap_or_default())
-    }
-}
 
 impl Tags {
     pub fn get(&self, key: &str) -> Option<&str> {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use cloud_api::{At, Cloud as _, CloudErrorKind};
+use cloud_api::{At, Cloud as _, CloudErrorKind, Listing};
 use cloud_azure::{AzureCloud, AzureOptions};
 use cloud_http::{Clock, auth::Environment};
 use tokio::{
@@ -99,6 +99,16 @@ async fn lists_are_refused_with_the_path_of_what_is_wrong() {
     ] {
         refuses(body, wrong).await;
     }
+}
+
+/// Whatever somebody else's objects lack, and what is null, is no reason to see nothing at all.
+#[tokio::test]
+async fn odd_objects_of_others_are_passed_over() {
+    let body = r#"{"nextLink":null,"value":[{"id":"/i","name":"n","location":"l","tags":null,"new":1,
+        "properties":{"provisioningState":"Odd","subnets":null,"securityRules":null,"addressSpace":{}}}]}"#;
+    let (cloud, asked) = azure_that_says(body).await;
+    assert_eq!(cloud.list(&at()).await.unwrap(), Listing::default());
+    assert_eq!(asked.lock().unwrap().len(), 2);
 }
 
 #[tokio::test]

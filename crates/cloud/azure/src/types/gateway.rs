@@ -13,17 +13,25 @@ pub type LocalGateway = Resource<LocalGatewayProperties>;
 pub type Connection = Resource<ConnectionProperties>;
 
 /// Only ever one of ours: others are not read.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayProperties {
     #[serde(default)]
     pub provisioning_state: State,
-    pub gateway_type: String,
-    pub vpn_type: String,
+    pub sku: Sku,
+    pub bgp_settings: BgpSettings,
+}
+
+/// A gateway as it is asked for.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NewGateway {
+    pub gateway_type: &'static str,
+    pub vpn_type: &'static str,
     pub sku: Sku,
     pub active_active: bool,
     pub enable_bgp: bool,
-    pub ip_configurations: Vec<Instance>,
+    pub ip_configurations: [Instance; 2],
     pub bgp_settings: BgpSettings,
 }
 
@@ -34,9 +42,9 @@ pub struct InstanceProperties {
     pub provisioning_state: State,
     #[serde(rename = "privateIPAllocationMethod")]
     pub allocation: String,
-    pub subnet: Option<Ref<Subnet>>,
+    pub subnet: Ref<Subnet>,
     #[serde(rename = "publicIPAddress")]
-    pub address: Option<Ref<PublicAddress>>,
+    pub address: Ref<PublicAddress>,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
