@@ -29,10 +29,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 pub use read::{BackupEntry, BackupFile, VerifyError};
 
-use crate::{
-    api::{BackupError, Entry, Prefix, Revision, Snapshot, Store},
-    embedded::OpenError,
-};
+use crate::api::{BackupError, Entry, Prefix, Revision, Snapshot, Store};
 
 const FORMAT: &str = "trestle-backup";
 const VERSION: u64 = 1;
@@ -71,12 +68,6 @@ pub enum RestoreError {
     NotEmpty { place: String },
     #[error("the restore did not succeed")]
     Target(#[source] Box<dyn std::error::Error + Send + Sync>),
-}
-
-impl From<OpenError> for RestoreError {
-    fn from(error: OpenError) -> Self {
-        Self::Target(error.into())
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,8 +158,11 @@ impl Writer {
 
     fn trailer(&mut self) -> Bytes {
         let digest = mem::replace(&mut self.digest, Context::new(&SHA256)).finish();
-        let trailer =
-            Trailer { entries: self.entries, leased_left_out: self.leased, sha256: hex(digest.as_ref()) };
+        let trailer = Trailer {
+            entries: self.entries,
+            leased_left_out: self.leased,
+            sha256: common::hex(digest.as_ref()),
+        };
         self.line(&trailer).expect("plain structs of text and numbers encode");
         self.chunk()
     }
@@ -183,10 +177,6 @@ impl Writer {
         self.digest.update(&self.buffer);
         mem::take(&mut self.buffer).into()
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn decode_value(text: &str) -> io::Result<Bytes> {

@@ -89,7 +89,7 @@ pub async fn networks(place: &Place<'_>, groups: &[Group]) -> Result<Vec<Network
 }
 
 /// Adopts the virtual network that a name of an inspection stands for.
-pub async fn adopt(place: &Place<'_>, region: &Segment, space: Ipv4Net) -> Result<()> {
+pub async fn adopt(place: &Place<'_>, region: &Segment, space: Ipv4Net) -> Result {
     let _turn = place.networks_turn().await;
     // A name is a hash, so the network is looked for among those there are.
     let all: Vec<Vnet> = place.arm.list(place.subscription()).await?;
@@ -113,7 +113,7 @@ pub async fn adopt(place: &Place<'_>, region: &Segment, space: Ipv4Net) -> Resul
 }
 
 /// Refuses what could never be joined with others.
-pub fn check(place: &Place<'_>, vnet: &Vnet) -> Result<()> {
+pub fn check(place: &Place<'_>, vnet: &Vnet) -> Result {
     let (id, gateway_space) = (&vnet.id, place.settings.gateway_space);
     if let Some(owner) = vnet.tags.get(OWNER) {
         return Err(CloudError::conflict(format!("{id} is a network that Trestle ({owner}) made itself")));
@@ -130,7 +130,7 @@ pub fn check(place: &Place<'_>, vnet: &Vnet) -> Result<()> {
     }
 }
 
-pub async fn release(place: &Place<'_>, region: &Segment) -> Result<()> {
+pub async fn release(place: &Place<'_>, region: &Segment) -> Result {
     let _turn = place.networks_turn().await;
     let mark = Adopted::mark(place, region);
     if !is_adopted(region.as_str()) || place.owned(&mark).await?.is_none() {

@@ -63,7 +63,7 @@ pub fn group_id(place: &Place<'_>, machine: &str) -> Id<Group> {
 }
 
 /// Refuses what is no machine of the site's subscription.
-fn check_id(place: &Place<'_>, id: &str) -> Result<()> {
+fn check_id(place: &Place<'_>, id: &str) -> Result {
     let shape = format!("{}/resourceGroups/{{}}/providers/{}/{{}}", place.subscription(), Machine::TYPE);
     let fits = id.len() <= LONGEST_TAG
         && shape.split('/').count() == id.split('/').count()
@@ -189,7 +189,7 @@ pub async fn attach(place: &Place<'_>, name: &Segment, id: &str) -> Result<Resou
 }
 
 /// Refuses a name that something else has.
-async fn check_name(place: &Place<'_>, name: &Segment, own: &Id<Group>) -> Result<()> {
+async fn check_name(place: &Place<'_>, name: &Segment, own: &Id<Group>) -> Result {
     let groups: Vec<Group> = place.list().await?;
     let same =
         |group: &Group| place.owns(group) && group.tags.get(NAME) == Some(name.as_str()) && group.id != *own;
@@ -215,14 +215,14 @@ async fn regroup(
 }
 
 /// Puts an interface back into the group it was taken out of.
-pub async fn put_back(place: &Place<'_>, interface: &Id<Interface>, group: &Id<Group>) -> Result<()> {
+pub async fn put_back(place: &Place<'_>, interface: &Id<Interface>, group: &Id<Group>) -> Result {
     let gone = || CloudError::not_found(format!("there is no interface {interface}"));
     let interface = place.settled(interface).await?.ok_or_else(gone)?;
     regroup(place, interface, Some(group)).await.map(drop)
 }
 
 /// Gives an attached machine its group back, and deletes ours.
-pub async fn detach(place: &Place<'_>, name: &Segment, groups: &[Group]) -> Result<()> {
+pub async fn detach(place: &Place<'_>, name: &Segment, groups: &[Group]) -> Result {
     let is_its = |group: &&Group| {
         place.owns(group) && group.tags.get(NAME) == Some(name.as_str()) && group.tags.get(MACHINE).is_some()
     };

@@ -102,7 +102,7 @@ pub async fn all(
 }
 
 /// Deletes the clusters of a name, by the groups that guard their networks: a name may have been in another region.
-pub async fn remove(place: &Place<'_>, name: &Segment, groups: &[Group]) -> Result<()> {
+pub async fn remove(place: &Place<'_>, name: &Segment, groups: &[Group]) -> Result {
     for group in groups.iter().filter(|group| place.owns(group)) {
         let network: Option<Segment> = group.tags.parsed(NETWORK);
         let is_its = |network: &Segment| cluster_network(network).is_some_and(|(_, own)| own == *name);
@@ -114,7 +114,7 @@ pub async fn remove(place: &Place<'_>, name: &Segment, groups: &[Group]) -> Resu
 }
 
 /// Refuses to take away the network that a cluster is in, or is about to be in.
-pub async fn check_empty(place: &Place<'_>, network: &Segment) -> Result<()> {
+pub async fn check_empty(place: &Place<'_>, network: &Segment) -> Result {
     match place.get(&Border::of(place, network.as_str()).cluster).await? {
         Some(cluster) => Err(CloudError::conflict(format!(
             "the cluster {} lives in the network {}.{network}",

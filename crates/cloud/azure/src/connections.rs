@@ -23,7 +23,7 @@ use crate::{
 const MOST_TUNNELS: usize = 30;
 
 /// Refused if the gateway could not have the link's BGP addresses, before the first request.
-fn check_sessions(spec: &ConnectionSpec) -> Result<()> {
+fn check_sessions(spec: &ConnectionSpec) -> Result {
     let apipa = Ipv4Addr::new(169, 254, 21, 0)..=Ipv4Addr::new(169, 254, 22, 255);
     if let Some(outside) = spec.local_bgp.iter().find(|address| !apipa.contains(*address)) {
         return Err(CloudError::invalid(format!(
@@ -36,7 +36,7 @@ fn check_sessions(spec: &ConnectionSpec) -> Result<()> {
 }
 
 /// Refused if Azure could not make the tunnels, before the first request.
-fn check(spec: &ConnectionSpec) -> Result<()> {
+fn check(spec: &ConnectionSpec) -> Result {
     check_asn(spec.peer_asn)?;
     check_sessions(spec)?;
     let (own, theirs, inside) = (spec.local_bgp.len(), spec.peer_addresses.len(), spec.peer_bgp.len());
@@ -88,7 +88,7 @@ impl Tunnel<'_> {
         self.place.names.tags(&more)
     }
 
-    async fn make_peer(&self) -> Result<()> {
+    async fn make_peer(&self) -> Result {
         let (spec, number) = (self.spec, self.number);
         let properties = LocalGatewayProperties {
             gateway_ip_address: Some(spec.peer_addresses[number].to_string()),
@@ -121,7 +121,7 @@ impl Tunnel<'_> {
     }
 
     /// Not by `ensure`: a connection's key is written, never read, and has a request of its own.
-    async fn make_connection(&self) -> Result<()> {
+    async fn make_connection(&self) -> Result {
         let (place, spec) = (self.place, self.spec);
         let id: Id<Connection> = place.id(&place.names.tunnel("con", &spec.peer, self.number));
         let mut there = place.owned(&id).await?;
@@ -161,7 +161,7 @@ fn key_mark(spec: &ConnectionSpec) -> String {
     letters(&format!("{}/{}", spec.peer, spec.shared_key.expose()), 16)
 }
 
-pub async fn offer_sessions(place: &Place<'_>, spec: &ConnectionSpec) -> Result<()> {
+pub async fn offer_sessions(place: &Place<'_>, spec: &ConnectionSpec) -> Result {
     // The other end's addresses need not be known yet.
     check_sessions(spec)?;
     let _turn = place.gateway_turn().await;
@@ -180,7 +180,7 @@ async fn add_sessions(place: &Place<'_>, spec: &ConnectionSpec) -> Result<Ready>
     Ok(gateway)
 }
 
-pub async fn make(place: &Place<'_>, spec: &ConnectionSpec) -> Result<()> {
+pub async fn make(place: &Place<'_>, spec: &ConnectionSpec) -> Result {
     check(spec)?;
     let _turn = place.gateway_turn().await;
     let gateway = add_sessions(place, spec).await?;
@@ -204,7 +204,7 @@ pub async fn make(place: &Place<'_>, spec: &ConnectionSpec) -> Result<()> {
 }
 
 /// Deletes a peer's tunnels from a number on.
-async fn remove_tunnels(place: &Place<'_>, peer: &Site, first: usize) -> Result<()> {
+async fn remove_tunnels(place: &Place<'_>, peer: &Site, first: usize) -> Result {
     fn is_surplus<P>(object: &Resource<P>, peer: &Site, first: usize) -> bool {
         let number = object.name.rsplit('-').next().and_then(|text| text.parse::<usize>().ok());
         peer_of(&object.tags).as_ref() == Some(peer) && number.is_none_or(|number| number >= first)
@@ -219,7 +219,7 @@ async fn remove_tunnels(place: &Place<'_>, peer: &Site, first: usize) -> Result<
     Ok(())
 }
 
-pub async fn remove(place: &Place<'_>, peer: &Site) -> Result<()> {
+pub async fn remove(place: &Place<'_>, peer: &Site) -> Result {
     let _turn = place.gateway_turn().await;
     remove_tunnels(place, peer, 0).await?;
     let Some(gateway) = gateway::settled(place).await? else { return Ok(()) };

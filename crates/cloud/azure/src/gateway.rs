@@ -28,7 +28,7 @@ const RESERVED: [(u32, u32); 8] = [
 ];
 
 /// Refused before the first request, with the reason.
-pub fn check_asn(asn: u32) -> Result<()> {
+pub fn check_asn(asn: u32) -> Result {
     match RESERVED.iter().any(|(first, last)| (*first..=*last).contains(&asn)) {
         true => Err(CloudError::invalid(format!("Azure keeps the AS number {asn}; use another private one"))),
         false => Ok(()),
@@ -106,7 +106,7 @@ async fn ready(place: &Place<'_>, there: Option<Gateway>) -> Result<Option<Ready
     }))
 }
 
-async fn put(place: &Place<'_>, region: &str, asn: u32, sku: &str, sessions: &Sessions) -> Result<()> {
+async fn put(place: &Place<'_>, region: &str, asn: u32, sku: &str, sessions: &Sessions) -> Result {
     let instances = [0, 1].map(|number| {
         let properties = InstanceProperties {
             provisioning_state: State::default(),
@@ -173,7 +173,7 @@ pub async fn make(place: &Place<'_>, asn: u32) -> Result<GatewayState> {
 }
 
 /// Gives the gateway the BGP addresses it should have, if it has others.
-pub async fn set_sessions(place: &Place<'_>, gateway: &Ready, wanted: &Sessions) -> Result<()> {
+pub async fn set_sessions(place: &Place<'_>, gateway: &Ready, wanted: &Sessions) -> Result {
     if gateway.sessions == *wanted {
         return Ok(());
     }
@@ -181,7 +181,7 @@ pub async fn set_sessions(place: &Place<'_>, gateway: &Ready, wanted: &Sessions)
     put(place, &gateway.location, gateway.state.asn, &gateway.sku, wanted).await
 }
 
-pub async fn remove(place: &Place<'_>) -> Result<()> {
+pub async fn remove(place: &Place<'_>) -> Result {
     let _turn = place.gateway_turn().await;
     if let Some(connection) = connections(place).await?.first() {
         return Err(CloudError::conflict(format!(

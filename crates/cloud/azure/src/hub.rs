@@ -35,7 +35,7 @@ pub async fn make(place: &Place<'_>, region: &str) -> Result<Vnet> {
 }
 
 /// Lets a network use the gateway.
-pub async fn lend(place: &Place<'_>, region: &Segment, vnet: &Vnet) -> Result<()> {
+pub async fn lend(place: &Place<'_>, region: &Segment, vnet: &Vnet) -> Result {
     let name = place.names.hub();
     let mut peerings = vnet.properties.virtual_network_peerings.iter();
     if peerings.any(|peering| peering.name == name && peering.properties.is_up()) {
@@ -47,7 +47,7 @@ pub async fn lend(place: &Place<'_>, region: &Segment, vnet: &Vnet) -> Result<()
 }
 
 /// Takes a network off the gateway.
-pub async fn take_back(place: &Place<'_>, region: &Segment) -> Result<()> {
+pub async fn take_back(place: &Place<'_>, region: &Segment) -> Result {
     let id = vnet_id(place, region).await?;
     let [lends, uses] = sides(place, region.as_str(), id);
     part(place, &[uses, lends]).await

@@ -1,6 +1,6 @@
 //! Permit lists: read the security group, plan, and write all its rules in one request if they differ.
 
-use cloud_api::CloudError;
+use cloud_api::{CloudError, list_after};
 use futures::try_join;
 use model::{Direction, PermitEntry};
 
@@ -75,7 +75,7 @@ impl Guard {
     }
 
     /// Puts what it is set on back into the group.
-    async fn apply(&self, place: &Place<'_>) -> Result<()> {
+    async fn apply(&self, place: &Place<'_>) -> Result {
         match &self.holder {
             Holder::Interface(interface) => attach::put_back(place, interface, &self.group.id).await,
             Holder::Cluster(ids) => {
@@ -94,12 +94,10 @@ pub async fn read(place: &Place<'_>, uri: &str) -> Result<Vec<PermitEntry>> {
     Ok(Guard::of(place, uri).await?.entries())
 }
 
-pub async fn change(place: &Place<'_>, uri: &str, set: &[PermitEntry], unset: &[PermitEntry]) -> Result<()> {
+pub async fn put(place: &Place<'_>, uri: &str, before: &[PermitEntry], wanted: &[PermitEntry]) -> Result {
     let _turn = place.turn(uri).await;
     let guard = Guard::of(place, uri).await?;
-    let replaced = |entry: &PermitEntry| set.iter().any(|new| new.name == entry.name);
-    let kept = guard.entries().into_iter().filter(|entry| !replaced(entry) && !unset.contains(entry));
-    let list: Vec<PermitEntry> = kept.chain(set.iter().cloned()).collect();
+    let list = list_after(guard.entries(), before, wanted);
     let rules = rules_of(guard.rules(), &list, &guard.base)?;
     if !is_same(guard.rules(), &rules) {
         write(place, &guard.group, rules).await?;
@@ -108,7 +106,7 @@ pub async fn change(place: &Place<'_>, uri: &str, set: &[PermitEntry], unset: &[
 }
 
 /// Writes a group with the tags that it has here, and these rules.
-pub async fn write(place: &Place<'_>, group: &Group, rules: Vec<Rule>) -> Result<()> {
+pub async fn write(place: &Place<'_>, group: &Group, rules: Vec<Rule>) -> Result {
     let body = Draft::new(&group.location, group.tags.clone(), GroupProperties::of(rules));
     place.put(&group.id, &body).await.map(drop)
 }

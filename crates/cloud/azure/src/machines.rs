@@ -70,7 +70,7 @@ pub async fn make(place: &Place<'_>, spec: &ResourceSpec, description: Descripti
 }
 
 /// A security group without permits, then an interface in it.
-async fn make_closed(place: &Place<'_>, spec: &ResourceSpec, parts: &Parts) -> Result<()> {
+async fn make_closed(place: &Place<'_>, spec: &ResourceSpec, parts: &Parts) -> Result {
     let (location, tags) = (spec.region.as_str(), place.names.tags(&[(NAME, spec.name.as_str())]));
     let body = Draft::new(location, tags.clone(), GroupProperties::of(closed()));
     place.ensure(&parts.group, &body, |there| is_same(&there.properties.security_rules, &closed())).await?;
@@ -89,7 +89,7 @@ async fn make_closed(place: &Place<'_>, spec: &ResourceSpec, parts: &Parts) -> R
     place.ensure(&parts.interface, &Draft::new(location, tags, properties), fits).await.map(drop)
 }
 
-pub async fn remove(place: &Place<'_>, name: &Segment) -> Result<()> {
+pub async fn remove(place: &Place<'_>, name: &Segment) -> Result {
     let parts = Parts::of(place, name.as_str());
     // The machine takes its interface along, unless it never came to be.
     place.remove(&parts.machine).await?;

@@ -12,7 +12,7 @@ fn ids(place: &Place<'_>, network: &Segment) -> (Id<Nat>, Id<PublicAddress>) {
 }
 
 /// Gives a subnet another NAT gateway, or none; everything else of it stays.
-async fn set_nat(place: &Place<'_>, id: &Id<Subnet>, subnet: Subnet, nat: Option<&Id<Nat>>) -> Result<()> {
+async fn set_nat(place: &Place<'_>, id: &Id<Subnet>, subnet: Subnet, nat: Option<&Id<Nat>>) -> Result {
     let mut subnet = subnet.rewritten();
     subnet.properties.nat_gateway = nat.map(Ref::to);
     place.put(id, &subnet).await.map(drop)
@@ -22,7 +22,7 @@ fn has_nat(subnet: &Subnet, nat: &Id<Nat>) -> bool {
     is_to(&subnet.properties.nat_gateway, nat)
 }
 
-pub async fn make(place: &Place<'_>, network: &Segment) -> Result<()> {
+pub async fn make(place: &Place<'_>, network: &Segment) -> Result {
     let _turn = place.networks_turn().await;
     let ((nat, address), subnet_id) = (ids(place, network), place.subnet(network.as_str()));
     let none = || place.no_network(network);
@@ -47,7 +47,7 @@ pub async fn make(place: &Place<'_>, network: &Segment) -> Result<()> {
     }
 }
 
-pub async fn remove(place: &Place<'_>, network: &Segment) -> Result<()> {
+pub async fn remove(place: &Place<'_>, network: &Segment) -> Result {
     let _turn = place.networks_turn().await;
     let ((nat, address), subnet_id) = (ids(place, network), place.subnet(network.as_str()));
     if let Some(there) = place.settled(&subnet_id).await?.filter(|there| has_nat(there, &nat)) {

@@ -93,7 +93,7 @@ pub fn overlap(a: Ipv4Net, b: Ipv4Net) -> bool {
     a.contains(&b) || b.contains(&a)
 }
 
-pub async fn make(place: &Place<'_>, region: &Segment, space: Ipv4Net) -> Result<()> {
+pub async fn make(place: &Place<'_>, region: &Segment, space: Ipv4Net) -> Result {
     let _turn = place.networks_turn().await;
     let gateway_space = place.settings.gateway_space;
     if space.prefix_len() > 29 {
@@ -130,7 +130,7 @@ pub async fn make(place: &Place<'_>, region: &Segment, space: Ipv4Net) -> Result
     }
 }
 
-pub async fn remove(place: &Place<'_>, region: &Segment) -> Result<()> {
+pub async fn remove(place: &Place<'_>, region: &Segment) -> Result {
     let _turn = place.networks_turn().await;
     if is_adopted(region.as_str()) {
         let message =

@@ -33,7 +33,7 @@ impl Side {
             && there.lets_through()
     }
 
-    async fn write(&self, place: &Place<'_>, lets_through: bool) -> Result<()> {
+    async fn write(&self, place: &Place<'_>, lets_through: bool) -> Result {
         let properties = PeeringProperties {
             remote_virtual_network: Some(Ref::to(&self.far)),
             allow_virtual_network_access: Some(lets_through),
@@ -75,7 +75,7 @@ async fn turns(ends: &Ends<'_>) -> Vec<Turn> {
     turns
 }
 
-pub async fn make(ends: &Ends<'_>, spec: &PeeringSpec) -> Result<()> {
+pub async fn make(ends: &Ends<'_>, spec: &PeeringSpec) -> Result {
     let _turns = turns(ends).await;
     let sides = sides(ends, spec).await?;
     for ((side, network), place) in sides.iter().zip(spec.name.ends()).zip(ends) {
@@ -91,7 +91,7 @@ pub async fn make(ends: &Ends<'_>, spec: &PeeringSpec) -> Result<()> {
 }
 
 /// Makes both sides of a peering, and waits until it is up.
-pub async fn join(place: &Place<'_>, sides: &[Side; 2], what: &str) -> Result<()> {
+pub async fn join(place: &Place<'_>, sides: &[Side; 2], what: &str) -> Result {
     let mut states = Vec::new();
     for side in sides {
         let there = place.settled(&side.id()).await?.map(|there| there.properties).unwrap_or_default();
@@ -121,7 +121,7 @@ pub async fn join(place: &Place<'_>, sides: &[Side; 2], what: &str) -> Result<()
 }
 
 /// Lets traffic through the peerings that a network was asked to have, or holds it back, at both sides.
-pub async fn set_open(place: &Place<'_>, vnet: &Vnet, open: bool) -> Result<()> {
+pub async fn set_open(place: &Place<'_>, vnet: &Vnet, open: bool) -> Result {
     for near in asked_for(place, vnet).filter(|one| one.properties.is_up()) {
         let Some(Ref { id: far_id }) = &near.properties.remote_virtual_network else { continue };
         let Some(far) = place.get(far_id).await? else { continue };
@@ -150,7 +150,7 @@ async fn other_may_peer(place: &Place<'_>, vnet: &Vnet) -> Result<bool> {
     }
 }
 
-pub async fn remove(ends: &Ends<'_>, spec: &PeeringSpec) -> Result<()> {
+pub async fn remove(ends: &Ends<'_>, spec: &PeeringSpec) -> Result {
     let _turns = turns(ends).await;
     match sides(ends, spec).await {
         Ok(sides) => part(&ends[0], &sides).await,
@@ -161,7 +161,7 @@ pub async fn remove(ends: &Ends<'_>, spec: &PeeringSpec) -> Result<()> {
 }
 
 /// Deletes both sides.
-pub async fn part(place: &Place<'_>, sides: &[Side; 2]) -> Result<()> {
+pub async fn part(place: &Place<'_>, sides: &[Side; 2]) -> Result {
     for side in sides {
         if place.get(&side.id()).await?.is_some() {
             place.delete(&side.id()).await?;

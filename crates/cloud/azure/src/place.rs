@@ -4,6 +4,7 @@
 //! failed is written again instead of deleted, and whoever deletes waits until work on the object is over, because an earlier
 //! controller may have asked for it.
 
+pub use cloud_api::Result;
 use cloud_api::{CloudError, cluster_network};
 use cloud_http::{Fit, Objects as _, Turn, Turns, Wanted};
 use model::{Segment, Site};
@@ -16,8 +17,6 @@ use crate::{
     options::Settings,
     types::*,
 };
-
-pub type Result<T> = std::result::Result<T, CloudError>;
 
 /// The one subnet of a network.
 pub const SUBNET: &str = "default";
@@ -149,7 +148,7 @@ impl<'c> Place<'c> {
     }
 
     /// One that is not there is fine.
-    pub async fn delete<K: Object>(&self, id: &Id<K>) -> Result<()> {
+    pub async fn delete<K: Object>(&self, id: &Id<K>) -> Result {
         Ok(self.arm.delete(id).await?)
     }
 
@@ -185,7 +184,7 @@ impl<'c> Place<'c> {
     }
 
     /// Deletes an object if it is the site's, when nobody works on it any more.
-    pub async fn remove<P>(&self, id: &Id<Resource<P>>) -> Result<()>
+    pub async fn remove<P>(&self, id: &Id<Resource<P>>) -> Result
     where
         Resource<P>: Object,
     {

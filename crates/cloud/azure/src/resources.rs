@@ -70,7 +70,7 @@ pub async fn make(place: &Place<'_>, spec: &ResourceSpec) -> Result<ResourceStat
 }
 
 /// Whatever has the name: it may be a machine, a cluster, or something attached, which is let go.
-pub async fn remove(place: &Place<'_>, name: &Segment) -> Result<()> {
+pub async fn remove(place: &Place<'_>, name: &Segment) -> Result {
     let groups = place.list().await?;
     attach::detach(place, name, &groups).await?;
     clusters::remove(place, name, &groups).await?;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use cloud_api::{At, Cloud as _, CloudErrorKind, Listing};
+use cloud_api::{At, CloudErrorKind, Listing, prelude::*};
 use cloud_azure::{AzureCloud, AzureOptions};
 use cloud_http::{Clock, auth::Environment};
 use tokio::{
@@ -137,7 +137,7 @@ async fn a_group_whose_rules_cannot_be_read_is_not_written() {
     let uri = "/subscriptions/s1/resourceGroups/g1/providers/Microsoft.Compute/virtualMachines/vm";
     for outcome in [
         cloud.permit_list(&at(), uri).await.map(drop),
-        cloud.add_entries(&at(), uri, &[]).await,
+        cloud.put_list(&at(), uri, &[], &[]).await,
         cloud.delete_resource(&at(), &"a".parse().unwrap()).await,
     ] {
         let err = outcome.unwrap_err();

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use cloud_api::CloudError;
+use cloud_api::Result;
+use common::Backoff;
 use model::ResourceName;
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -46,10 +47,17 @@ impl Command {
 }
 
 /// A command that has ended before.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Ended {
     not_before: Instant,
-    pause: Duration,
+    backoff: Backoff,
+}
+
+impl Ended {
+    fn new(now: Instant) -> Self {
+        let mut backoff = Backoff::new(FIRST, LONGEST);
+        Self { not_before: now + backoff.pause(), backoff }
+    }
 }
 
 /// Names a command among all daemons of a cloud.
@@ -63,7 +71,7 @@ impl Inner {
     }
 
     /// Starts the command of a resource, if it has one that does not run.
-    pub(crate) fn start_command(&self, name: &ResourceName, command: &Command) -> Result<(), CloudError> {
+    pub(crate) fn start_command(&self, name: &ResourceName, command: &Command) -> Result {
         let daemon = self.command_daemon(name);
         if daemon.is_running() {
             return Ok(());
@@ -97,13 +105,15 @@ impl Inner {
 
     fn is_time_to_start(&self, name: &ResourceName) -> bool {
         let (mut ended, now) = (self.ended.lock(), Instant::now());
-        let last = ended.entry(name.clone()).or_insert(Ended { not_before: now + FIRST, pause: FIRST });
+        let last = ended.entry(name.clone()).or_insert(Ended::new(now));
         if now < last.not_before {
             return false;
         }
         // One that has run for long ends as if for the first time.
-        let pause = if now > last.not_before + 2 * LONGEST { FIRST } else { (last.pause * 2).min(LONGEST) };
-        *last = Ended { not_before: now + pause, pause };
+        if now > last.not_before + 2 * LONGEST {
+            last.backoff.reset();
+        }
+        last.not_before = now + last.backoff.pause();
         true
     }
 }

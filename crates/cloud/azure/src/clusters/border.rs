@@ -95,7 +95,7 @@ impl Border {
         layout: &Layout,
         stage: Option<&str>,
         fits: impl Fn(&Group) -> bool + Sync,
-    ) -> Result<()> {
+    ) -> Result {
         let block = layout.block.to_string();
         let mut tags = vec![(NETWORK, layout.network.as_str()), (BLOCK, block.as_str())];
         tags.extend(stage.map(|stage| (STAGE, stage)));
@@ -120,7 +120,7 @@ pub async fn close_network(place: &Place<'_>, layout: &Layout, subnet: Subnet) -
 }
 
 /// Closes what a new cluster is made in: the list of the last one there goes.
-pub async fn close_border(place: &Place<'_>, ids: &Border, layout: &Layout) -> Result<()> {
+pub async fn close_border(place: &Place<'_>, ids: &Border, layout: &Layout) -> Result {
     let closed = border(layout.block);
     let fits = |group: &Group| {
         group.tags.get(STAGE) == Some(MAKING) && is_same(&group.properties.security_rules, &closed)
@@ -137,7 +137,7 @@ pub async fn close_border(place: &Place<'_>, ids: &Border, layout: &Layout) -> R
 
 /// Joins a cluster's network with the gateway and with those that are peered with it, now that all that is in it is
 /// guarded.
-pub async fn open_border(place: &Place<'_>, network: &Segment) -> Result<()> {
+pub async fn open_border(place: &Place<'_>, network: &Segment) -> Result {
     let _turn = place.networks_turn().await;
     let Some(vnet) = place.get(&place.vnet(network.as_str())).await? else { return Ok(()) };
     if !may_join(place, network).await? {
@@ -172,7 +172,7 @@ pub async fn may_peer(place: &Place<'_>, network: &Segment) -> Result<bool> {
 }
 
 /// Writes down that a cluster came up.
-pub async fn note_up(place: &Place<'_>, border: &Border) -> Result<()> {
+pub async fn note_up(place: &Place<'_>, border: &Border) -> Result {
     // As whoever changes the permit list, which is in the same object.
     let _turn = place.turn(border.cluster.as_str()).await;
     let gone = || CloudError::not_found(format!("there is no security group {}", border.group));
@@ -187,7 +187,7 @@ pub async fn note_up(place: &Place<'_>, border: &Border) -> Result<()> {
 
 /// Puts a cluster's subnet into its group, if it is not in it. AKS switches the group off for private endpoints when
 /// it makes the API server's.
-pub async fn guard(place: &Place<'_>, border: &Border) -> Result<()> {
+pub async fn guard(place: &Place<'_>, border: &Border) -> Result {
     let _turn = place.networks_turn().await;
     let gone = || CloudError::not_found(format!("there is no subnet {}", border.subnet()));
     let subnet = place.settled(&border.subnet()).await?.ok_or_else(gone)?;

@@ -118,7 +118,7 @@ impl ClusterDescription {
     }
 
     /// Refuses more nodes and Pods than a block has addresses for.
-    pub fn check_room(&self, block: Ipv4Net) -> Result<()> {
+    pub fn check_room(&self, block: Ipv4Net) -> Result {
         // Azure keeps five of each subnet.
         let (need, room) = (self.addresses, (1u64 << (32 - block.prefix_len())) - 5);
         match need > room {
@@ -131,7 +131,7 @@ impl ClusterDescription {
     }
 
     /// Refuses a name for the resource group of AKS's own that Azure would not take.
-    pub fn check_group(&self, group: &str, cluster: &str) -> Result<()> {
+    pub fn check_group(&self, group: &str, cluster: &str) -> Result {
         let group = group.rsplit('/').next().unwrap_or_default();
         let given = self.written.properties.get("nodeResourceGroup").and_then(Value::as_str);
         let name = given.map_or_else(|| format!("MC_{group}_{cluster}_{}", self.region), str::to_owned);

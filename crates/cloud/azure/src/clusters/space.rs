@@ -22,7 +22,7 @@ const RESERVED: [Ipv4Net; 4] = [
 ];
 
 /// Refuses spaces that AKS could not use.
-pub fn check_space(space: Ipv4Net) -> Result<()> {
+pub fn check_space(space: Ipv4Net) -> Result {
     if !SIZES.contains(&space.prefix_len()) {
         return Err(CloudError::invalid(format!(
             "{space} cannot be the network of a managed cluster in Azure: it is between a /{} and a /{}",
