@@ -20,11 +20,7 @@ use refusals::{ArmDialect, Refusal};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::{
-    kinds::{Object, version},
-    options::AzureOptions,
-    types::*,
-};
+use crate::{kinds::version, options::AzureOptions, types::*};
 
 const ENDPOINT: &str = "https://management.azure.com";
 /// What a subscription's buckets refill with, per principal and region.

@@ -14,12 +14,11 @@ use cloud_api::{Attachment, CloudError, CloudErrorKind};
 use model::{ExistingNetwork, ResourceState, Segment};
 
 use crate::{
-    adopt,
-    kinds::Object as _,
     machines::Parts,
     names::*,
     place::*,
     rules::{closed, is_same},
+    site::*,
     types::*,
 };
 
@@ -113,7 +112,7 @@ async fn find(place: &Place<'_>, id: &str) -> Result<Found> {
     let configuration = interface.properties.primary().ok_or_else(nowhere)?;
     let subnet = &configuration.subnet.as_ref().ok_or_else(nowhere)?.id;
     let vnet = place.get(&vnet_of(subnet).ok_or_else(nowhere)?).await?.ok_or_else(nowhere)?;
-    adopt::check(place, &vnet)?;
+    check_adoptable(place, &vnet)?;
     let unread = || CloudError::unavailable(format!("{id} has no address in its virtual network yet"));
     let address: Option<Ipv4Addr> = configuration.address.as_ref().and_then(|text| text.parse().ok());
     let address = address.ok_or_else(unread)?;
@@ -122,7 +121,7 @@ async fn find(place: &Place<'_>, id: &str) -> Result<Found> {
     let space = inside.first().copied().ok_or_else(unread)?;
     let unnamed = || CloudError::unavailable(format!("the virtual network {} has no location", vnet.id));
     let attachment = Attachment {
-        region: adopt::name_of(&vnet.id, &vnet.location).ok_or_else(unnamed)?,
+        region: adopted_name(&vnet.id, &vnet.location).ok_or_else(unnamed)?,
         network: Some(ExistingNetwork { space, beside }),
         address: Some(address.into()),
         changes: changes(&id, &interface, &vnet, subnet.name()),
@@ -160,7 +159,7 @@ pub async fn attach(place: &Place<'_>, name: &Segment, id: &str) -> Result<Resou
     check_name(place, name, &group_id).await?;
     let found = find(place, id).await?;
     let region = &found.attachment.region;
-    adopt::vnet_id(place, region).await.map_err(|err| match err.kind {
+    vnet_id(place, region).await.map_err(|err| match err.kind {
         CloudErrorKind::Conflict => {
             CloudError::conflict(format!("the network {region} of {id} is not adopted"))
         }

@@ -4,25 +4,17 @@
 //!
 //! AKS makes nodes, a load balancer and more in a resource group of its own, and takes them away with the cluster.
 
-mod border;
+mod closing;
 mod description;
-mod space;
 
 use cloud_api::{CloudError, ResourceSpec, cluster_network};
 use model::{ResourceState, Segment};
 
-pub use border::{Border, close_network, guard, may_join, may_peer, open_border};
-use border::{close_border, note_up, says_up};
+use closing::{close_border, note_up};
+pub use closing::{close_network, guard, open_border};
 pub use description::ClusterDescription;
-pub use space::{check_space, halves, space_of};
 
-use crate::{
-    kinds::Object as _,
-    names::*,
-    networks::{Layout, Network},
-    place::*,
-    types::*,
-};
+use crate::{border::*, names::*, place::*, site::*, space::halves, types::*};
 
 /// Whether a cluster is there. AKS works on clusters by itself, to upgrade and to scale them, and may fail: one that came up
 /// before runs on.

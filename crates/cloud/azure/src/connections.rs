@@ -13,7 +13,6 @@ use model::{ConnectionSpec, ConnectionStatus, Site};
 
 use crate::{
     gateway::{self, Ready, Sessions, check_asn, sessions_in_use},
-    kinds::Object as _,
     names::*,
     place::*,
     types::*,

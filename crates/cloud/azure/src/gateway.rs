@@ -10,7 +10,7 @@ use futures::{
 };
 use model::{GatewayState, Segment};
 
-use crate::{clusters, hub, kinds::Object as _, networks::Network, place::*, types::*};
+use crate::{border::may_join, hub, place::*, site::Network, types::*};
 
 /// The names of the two instances' configurations; addresses and sessions refer to them.
 const INSTANCES: [&str; 2] = ["default", "activeActive"];
@@ -163,7 +163,7 @@ pub async fn make(place: &Place<'_>, asn: u32) -> Result<GatewayState> {
     // Networks that are made from now on see the gateway; these were there before.
     let _turn = place.networks_turn().await;
     for network in Network::all(place).await? {
-        if clusters::may_join(place, &network.region).await? {
+        if may_join(place, &network.region).await? {
             hub::lend(place, &network.region, &network.vnet).await?;
         }
     }

@@ -4,9 +4,9 @@
 use model::Segment;
 
 use crate::{
-    adopt::vnet_id,
     peerings::{Side, join, part},
     place::*,
+    site::vnet_id,
     types::*,
 };
 

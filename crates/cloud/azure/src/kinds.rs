@@ -22,20 +22,8 @@
 //! connection, of which nobody then knows the key (`connections`).
 
 use cloud_http::{Kind, Pace, Phase};
-use serde::de::DeserializeOwned;
 
 use crate::types::*;
-
-/// An object that can be addressed.
-pub trait Object: Kind + DeserializeOwned + 'static {
-    const TYPE: &'static str;
-
-    fn state(&self) -> State;
-
-    fn is_made(&self) -> bool {
-        self.state() == State::Succeeded
-    }
-}
 
 macro_rules! kinds {
     ($($object:ident, $name:literal, $kind:literal, $pace:ident;)*) => {$(

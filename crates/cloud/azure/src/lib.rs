@@ -22,6 +22,7 @@
 mod adopt;
 mod arm;
 mod attach;
+mod border;
 mod cloud;
 mod clusters;
 mod connections;
@@ -40,6 +41,8 @@ mod peerings;
 mod place;
 mod resources;
 pub mod rules;
+mod site;
+mod space;
 mod types;
 
 pub use cloud::AzureCloud;

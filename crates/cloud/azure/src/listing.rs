@@ -6,14 +6,12 @@ use cloud_api::Listing;
 use futures::try_join;
 use model::{NetworkName, PeeringName, Segment};
 
-use crate::{
-    adopt, attach, clusters, gateway, machines, names::*, networks::Network, peerings, place::*, types::*,
-};
+use crate::{attach, clusters, gateway, machines, names::*, peerings, place::*, site::*, types::*};
 
 pub async fn read(place: &Place<'_>) -> Result<Listing> {
     // Everything stands in a network or, gateways, in the hub: without them there is nothing.
     let (vnets, groups) = try_join!(place.list::<Vnet>(), place.list::<Group>())?;
-    let adopted = adopt::networks(place, &groups).await?;
+    let adopted = adopted_networks(place, &groups).await?;
     if adopted.is_empty() && !vnets.iter().any(|vnet| place.owns(vnet)) {
         return Ok(Listing::default());
     }
@@ -38,7 +36,7 @@ pub async fn read(place: &Place<'_>) -> Result<Listing> {
     let peers: BTreeSet<_> = place.mine(&connections).filter_map(|one| peer_of(&one.tags)).collect();
     Ok(Listing {
         resources: place.mine(&machines).filter_map(resource).chain(attached).chain(clusters).collect(),
-        peerings: open_peerings(place, &networks, &vnets, &adopt::names(place, &groups)).await?,
+        peerings: open_peerings(place, &networks, &vnets, &adopted_names(place, &groups)).await?,
         nats: place.mine(&nats).filter(is_used).filter_map(network_of).collect(),
         networks: networks.iter().map(|network| (network.region.clone(), network.space)).collect(),
         gateway: gateway.map(|gateway| gateway.state),

@@ -6,11 +6,12 @@ use model::{Direction, PermitEntry};
 
 use crate::{
     attach::{self, interface_of},
-    clusters::{self, Border},
+    border::Border,
+    clusters,
     machines::Parts,
     names::*,
     place::*,
-    rules::{Rule, border, closed, entries_of, is_same, open_entry, rules_of},
+    rules::{border, closed, entries_of, is_same, open_entry, rules_of},
     types::*,
 };
 
@@ -100,13 +101,7 @@ pub async fn put(place: &Place<'_>, uri: &str, before: &[PermitEntry], wanted: &
     let list = list_after(guard.entries(), before, wanted);
     let rules = rules_of(guard.rules(), &list, &guard.base)?;
     if !is_same(guard.rules(), &rules) {
-        write(place, &guard.group, rules).await?;
+        place.write_group(&guard.group, rules).await?;
     }
     if guard.applies { Ok(()) } else { guard.apply(place).await }
-}
-
-/// Writes a group with the tags that it has here, and these rules.
-pub async fn write(place: &Place<'_>, group: &Group, rules: Vec<Rule>) -> Result {
-    let body = Draft::new(&group.location, group.tags.clone(), GroupProperties::of(rules));
-    place.put(&group.id, &body).await.map(drop)
 }

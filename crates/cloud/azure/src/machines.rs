@@ -6,7 +6,6 @@ use model::{ResourceState, Segment};
 
 use crate::{
     description::Description,
-    kinds::Object as _,
     names::*,
     place::*,
     rules::{closed, is_same},

@@ -1,6 +1,7 @@
 //! Names and tags. A name is made from what an object is for, so the same is never made twice; the tags say in words
 //! what the name hides.
 
+use cloud_api::{CloudError, Result};
 use cloud_http::letters;
 use model::{NetworkName, Site};
 
@@ -89,6 +90,20 @@ impl Names {
     pub fn owns_site(&self, tags: &Tags) -> Option<Site> {
         let site = Site { namespace: tags.parsed(NAMESPACE)?, cloud: tags.parsed(CLOUD)? };
         (tags.get(OWNER)? == self.owner).then_some(site)
+    }
+}
+
+/// Whether all letters are such as names of Azure have.
+pub fn is_legal(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|letter| letter.is_alphanumeric() || "-_.()".contains(letter))
+}
+
+pub fn group_path(subscription: &str, group: &str) -> Result<String> {
+    match is_legal(subscription) && is_legal(group) {
+        true => Ok(format!("/subscriptions/{subscription}/resourceGroups/{group}")),
+        false => Err(CloudError::invalid(format!(
+            "{subscription:?} and {group:?} cannot be a subscription and a resource group of Azure"
+        ))),
     }
 }
 

@@ -5,7 +5,7 @@ use cloud_http::auth::Environment;
 use ipnet::Ipv4Net;
 use serde::Deserialize;
 
-use crate::place::group_path;
+use crate::names::group_path;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]

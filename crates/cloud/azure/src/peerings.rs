@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use cloud_api::{CloudError, CloudErrorKind, PeeringSpec};
 use cloud_http::{Pace, Progress, Turn, wait};
 
-use crate::{adopt::vnet_id, clusters, place::*, types::*};
+use crate::{border::may_peer, place::*, site::vnet_id, types::*};
 
 /// One side of a peering.
 pub struct Side {
@@ -80,7 +80,7 @@ pub async fn make(ends: &Ends<'_>, spec: &PeeringSpec) -> Result {
     let sides = sides(ends, spec).await?;
     for ((side, network), place) in sides.iter().zip(spec.name.ends()).zip(ends) {
         place.get(&side.near).await?.ok_or_else(|| place.no_network(&network.region))?;
-        if !clusters::may_peer(place, &network.region).await? {
+        if !may_peer(place, &network.region).await? {
             return Err(CloudError::unavailable(format!(
                 "the network {network} is joined with no other until its cluster is made and guarded; look at the \
                  cluster, and at the security group of its subnet"
@@ -143,9 +143,7 @@ pub async fn set_open(place: &Place<'_>, vnet: &Vnet, open: bool) -> Result {
 /// Whether a network of whatever site of this owner may be joined with others. Those of somebody else always may.
 async fn other_may_peer(place: &Place<'_>, vnet: &Vnet) -> Result<bool> {
     match (place.names.owns_site(&vnet.tags), network_of(vnet)) {
-        (Some(site), Some(network)) => {
-            clusters::may_peer(&place.elsewhere(&site, vnet.id.group())?, &network).await
-        }
+        (Some(site), Some(network)) => may_peer(&place.elsewhere(&site, vnet.id.group())?, &network).await,
         _ => Ok(true),
     }
 }

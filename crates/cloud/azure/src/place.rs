@@ -12,7 +12,6 @@ use serde::Serialize;
 
 use crate::{
     arm::{Arm, sent},
-    kinds::Object,
     names::*,
     options::Settings,
     types::*,
@@ -194,22 +193,14 @@ impl<'c> Place<'c> {
         }
     }
 
+    /// Writes a group with the tags that it has here, and these rules.
+    pub async fn write_group(&self, group: &Group, rules: Vec<Rule>) -> Result {
+        let body = Draft::new(&group.location, group.tags.clone(), GroupProperties::of(rules));
+        self.put(&group.id, &body).await.map(drop)
+    }
+
     pub fn no_network(&self, network: &Segment) -> CloudError {
         CloudError::conflict(format!("there is no network {}.{network}", self.site))
-    }
-}
-
-/// Whether all letters are such as names of Azure have.
-pub fn is_legal(name: &str) -> bool {
-    !name.is_empty() && name.chars().all(|letter| letter.is_alphanumeric() || "-_.()".contains(letter))
-}
-
-pub fn group_path(subscription: &str, group: &str) -> Result<String> {
-    match is_legal(subscription) && is_legal(group) {
-        true => Ok(format!("/subscriptions/{subscription}/resourceGroups/{group}")),
-        false => Err(CloudError::invalid(format!(
-            "{subscription:?} and {group:?} cannot be a subscription and a resource group of Azure"
-        ))),
     }
 }
 

@@ -12,14 +12,24 @@ mod network;
 
 use std::{collections::BTreeMap, fmt, marker::PhantomData, str::FromStr};
 
-use serde::{Deserialize, Serialize, Serializer};
+use cloud_http::Kind;
+use serde::{Deserialize, Serialize, Serializer, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 pub use gateway::*;
 pub use machine::*;
 pub use network::*;
 
-use crate::kinds::Object;
+/// An object that can be addressed.
+pub trait Object: Kind + DeserializeOwned + 'static {
+    const TYPE: &'static str;
+
+    fn state(&self) -> State;
+
+    fn is_made(&self) -> bool {
+        self.state() == State::Succeeded
+    }
+}
 
 /// The id of an object: `/subscriptions/S/resourceGroups/G/providers/TYPE/NAME`. Ids are the same whatever their case.
 #[derive(Serialize, Deserialize)]

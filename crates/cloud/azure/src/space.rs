@@ -1,4 +1,4 @@
-//! The addresses of a cluster's network.
+//! Addresses of networks: which get into each other's way, and how a cluster's are divided.
 //!
 //! ```text
 //!   10.4.0.0/16    what the network was asked for with
@@ -6,10 +6,8 @@
 //!   10.4.128.0/17    the cluster's services, which no route leads to
 //! ```
 
-use cloud_api::CloudError;
+use cloud_api::{CloudError, Result};
 use ipnet::Ipv4Net;
-
-use crate::{networks::overlap, place::Result};
 
 /// The sizes that a cluster's network may have: AKS takes services in less than a /12, and one node needs most of a /25.
 const SIZES: std::ops::RangeInclusive<u8> = 12..=24;
@@ -20,6 +18,10 @@ const RESERVED: [Ipv4Net; 4] = [
     Ipv4Net::new_assert(std::net::Ipv4Addr::new(172, 31, 0, 0), 16),
     Ipv4Net::new_assert(std::net::Ipv4Addr::new(192, 0, 2, 0), 24),
 ];
+
+pub fn overlap(a: Ipv4Net, b: Ipv4Net) -> bool {
+    a.contains(&b) || b.contains(&a)
+}
 
 /// Refuses spaces that AKS could not use.
 pub fn check_space(space: Ipv4Net) -> Result {
