@@ -2,13 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::{net::IpAddr, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use cloud_api::{At, CloudErrorKind, ResourceSpec, prelude::*};
 use cloud_azure::{AzureCloud, AzureOptions};
 use cloud_http::{HttpTransport, Request, Transport as _, auth::Environment};
 use cloud_sim::Sim;
-use model::{ConnectionSpec, ResourceState, Secret, Segment, Site};
+use model::{
+    ConnectionSpec, Direction, EntryName, PermitEntry, Ports, Protocol, ResourceState, Secret, Segment, Site,
+    Traffic,
+};
 use serde_json::{Value, json};
 
 fn plugin(sim: &Sim, options: AzureOptions) -> AzureCloud {
@@ -42,6 +45,26 @@ async fn tool(sim: &Sim, id: &str, body: Option<Value>) -> Value {
     assert!(reply.status < 300, "{}", reply.text());
     sim.pass(std::time::Duration::from_secs(60));
     serde_json::from_slice(&reply.body).unwrap()
+}
+
+/// A machine in an empty resource group, and twenty rules for it, take the requests that docs/benches.md says they do.
+#[tokio::test]
+async fn few_requests_are_made() {
+    let sim = Sim::start().await.unwrap();
+    let cloud = plugin(&sim, AzureOptions::default());
+    let made = make(&cloud, "westus2").await;
+    assert_eq!(sim.take_calls().len(), 25);
+    let traffic = Traffic::new(Direction::Inbound, Protocol::TCP, Ports::Any, Ports::one(443)).unwrap();
+    let entry = |number: u8| {
+        let targets = [IpAddr::from([10, 9, number, 1]).into()].into();
+        PermitEntry::new(EntryName::reported(format!("e{number}")), traffic, targets, BTreeSet::new())
+            .unwrap()
+    };
+    let wanted: Vec<PermitEntry> = (0..20).map(entry).collect();
+    cloud.put_list(&at(), &made.uri, &[], &wanted).await.unwrap();
+    assert_eq!(sim.take_calls().len(), 5);
+    cloud.put_list(&at(), &made.uri, &wanted, &wanted).await.unwrap();
+    assert_eq!(sim.take_calls().len(), 1, "what is there is only read");
 }
 
 /// Default deny is a state: who takes it away is seen, and what was taken away comes back.
