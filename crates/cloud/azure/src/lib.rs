@@ -16,8 +16,9 @@
 //!   link        per tunnel: a local network gateway, which is the peer, and a connection to it      connections
 //! ```
 //!
-//! `cloud` hands a call to one of these, with the `Place` it is for: a site's resource group, names and client. Below
-//! that are `kinds` (each kind of object in one line), `types` (what they look like) and `arm` (requests and operations).
+//! `cloud` hands a call to one of these, with the `Place` it is for: a site's resource group, names and client. They read what is
+//! there by `site` (its networks) and `border` (whether a cluster's network is closed). Below are `kinds` (each kind of object
+//! in one line), `types` (what they look like) and `arm` (requests, and the operations they start).
 
 mod adopt;
 mod arm;
