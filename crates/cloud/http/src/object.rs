@@ -96,18 +96,22 @@ where
 {
     let mut there = api.get(address).await?;
     let mut puts = 0;
+    // Why it was last not taken, in the cloud's own words.
+    let mut refused = None;
     loop {
         let found = match there.take() {
             Some(found) => found,
             None => {
                 if puts == TRIES {
-                    return Err(CloudError::unavailable(format!(
-                        "the {} {address} was asked for {TRIES} times and is not there; look at it in the cloud's console",
-                        K::NAME
-                    )));
+                    return Err(refused.unwrap_or_else(|| {
+                        CloudError::unavailable(format!(
+                            "the {} {address} was asked for {TRIES} times and is not there; look at it in the cloud's console",
+                            K::NAME
+                        ))
+                    }));
                 }
                 puts += 1;
-                there = put(api, address, wanted.body).await?;
+                there = put(api, address, wanted.body, &mut refused).await?;
                 continue;
             }
         };
@@ -128,13 +132,16 @@ where
                 Fit::Yes => return Ok(found),
                 Fit::Rewrite if puts < TRIES => {
                     puts += 1;
-                    there = put(api, address, wanted.body).await?;
+                    there = put(api, address, wanted.body, &mut refused).await?;
                 }
                 Fit::Rewrite => {
-                    return Err(CloudError::unavailable(format!(
-                        "the {} {address} was written {TRIES} times and is not as it was written; somebody else changes it",
-                        K::NAME
-                    )));
+                    return Err(refused.unwrap_or_else(|| {
+                        CloudError::unavailable(format!(
+                            "the {} {address} was written {TRIES} times and is not as it was written; somebody else \
+                             changes it",
+                            K::NAME
+                        ))
+                    }));
                 }
                 Fit::Never(why) => {
                     return Err(CloudError::conflict(format!("the {} {address} {why}", K::NAME)));
@@ -165,15 +172,22 @@ where
 }
 
 /// Puts, and looks. Something may be in its own way: it is there already, from a request whose answer was lost.
-async fn put<K, O>(api: &O, address: &O::Address, body: &O::Body) -> Result<Option<K>, CloudError>
+async fn put<K, O>(
+    api: &O,
+    address: &O::Address,
+    body: &O::Body,
+    refused: &mut Option<CloudError>,
+) -> Result<Option<K>, CloudError>
 where
     K: Kind,
     O: Objects<K>,
 {
+    *refused = None;
     match api.put(address, body).await {
         Ok(Some(made)) => Ok(Some(made)),
         Ok(None) => Ok(api.get(address).await?),
         Err(failure) if matches!(failure.class(), Class::Exists | Class::InUse) => {
+            *refused = Some(failure.into());
             let there = api.get(address).await?;
             if there.is_none() {
                 api.clock().sleep(PAUSE).await;

@@ -205,11 +205,6 @@ pub const KNOTS: &[(&str, &[&str], &str)] = &[
         "one plugin: its calls are told apart by what they are about, and read each other's objects",
     ),
     (
-        "cloud-azure",
-        &["adopt", "clusters", "networks", "peerings", "resources"],
-        "one plugin: a cluster is a resource with a network of its own",
-    ),
-    (
         "cloud-gcp",
         &["adopt", "cloud", "clusters", "container", "dns", "endpoints", "kinds"],
         "one plugin: kinds of resources are listed where they are chosen, and make themselves",
