@@ -3,62 +3,36 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use cloud_api::{At, Attachment, Cloud, CloudError, Listing, PeeringSpec, ResourceSpec};
+use cloud_api::{
+    At, Attachment, Cloud, Listing, PeeringSpec, ResourceSpec, clusters_allowed, endpoints_allowed,
+};
 use cloud_http::{Clock, Recorder, Turns, auth::Environment};
 use ipnet::Ipv4Net;
 use model::{
     CloudTraits, ConnectionSpec, ConnectionStatus, GatewayState, PermitEntry, ResourceState, Segment, Site,
 };
-use serde_json::{Value, json};
 
 use crate::{
-    api::{Api, IbmOptions, Place, text},
+    Result, adopt,
+    api::{Api, IbmOptions},
+    attach, clusters, connections,
+    described::Described,
+    endpoints, gateway,
+    ground::Ground,
+    instances, lists,
     names::Names,
+    nat, networks, peerings,
+    vpcs::Vpcs,
 };
-
-pub(crate) type Result<T> = std::result::Result<T, CloudError>;
 
 /// One account of IBM Cloud.
 pub struct IbmCloud {
-    pub(crate) api: Api,
-    pub(crate) owner: String,
-    pub(crate) private_endpoints: bool,
-    pub(crate) kubernetes_clusters: bool,
+    api: Arc<Api>,
+    turns: Arc<Turns>,
+    owner: String,
     resource_group: Option<String>,
-    given_regions: Option<Vec<Segment>>,
-    regions: tokio::sync::OnceCell<Vec<String>>,
-    pub(crate) turns: Turns,
-}
-
-/// A site, with its resource group and its names.
-#[derive(Clone, Debug)]
-pub(crate) struct Ground {
-    pub(crate) site: Site,
-    group: Option<String>,
-    pub(crate) names: Names,
-}
-
-impl Ground {
-    /// What a request says of the resource group; empty where the account's default one will do.
-    pub(crate) fn place(&self, mut body: Value) -> Value {
-        if let Some(id) = &self.group {
-            body["resource_group"] = json!({"id": id});
-        }
-        body
-    }
-
-    /// The Kubernetes Service, told the resource group.
-    pub(crate) fn containers(&self) -> Place<'_> {
-        Place::Containers(self.group.as_deref())
-    }
-
-    /// A collection of which only the resource group's objects are asked for.
-    pub(crate) fn within(&self, collection: &str) -> String {
-        match &self.group {
-            Some(id) => format!("{collection}?resource_group.id={id}"),
-            None => collection.to_owned(),
-        }
-    }
+    private_endpoints: bool,
+    kubernetes_clusters: bool,
 }
 
 impl IbmCloud {
@@ -74,47 +48,46 @@ impl IbmCloud {
         recorder: Option<Arc<dyn Recorder>>,
     ) -> Result<Self> {
         Ok(Self {
-            api: Api::new(options, environment, clock, recorder)?,
+            api: Arc::new(Api::new(options, environment, clock, recorder)?),
+            turns: Arc::default(),
             owner: options.owner.clone().unwrap_or_else(|| "trestle".to_owned()),
+            resource_group: options.resource_group.clone(),
             private_endpoints: options.private_endpoints,
             kubernetes_clusters: options.kubernetes_clusters,
-            resource_group: options.resource_group.clone(),
-            given_regions: options.regions.clone(),
-            regions: tokio::sync::OnceCell::new(),
-            turns: Turns::default(),
         })
     }
 
     /// Where a site is. A deployment is a resource group's id.
-    pub(crate) fn ground(&self, site: &Site, deployment: &str) -> Ground {
-        let group =
-            if deployment.is_empty() { self.resource_group.clone() } else { Some(deployment.to_owned()) };
-        Ground { site: site.clone(), group, names: Names::new(&self.owner, site) }
+    fn ground(&self, site: &Site, deployment: &str) -> Ground {
+        let given = (!deployment.is_empty()).then(|| deployment.to_owned());
+        Ground {
+            api: Arc::clone(&self.api),
+            turns: Arc::clone(&self.turns),
+            owner: self.owner.clone(),
+            site: site.clone(),
+            group: given.or_else(|| self.resource_group.clone()),
+            names: Names::new(&self.owner, site),
+        }
     }
 
     fn at(&self, at: &At) -> Ground {
         self.ground(&at.site, &at.deployment)
     }
 
-    /// Changes of a site's networks, peerings and gateway take turns: they share its transit gateway.
-    pub(crate) async fn turn(&self, site: &Site) -> tokio::sync::OwnedMutexGuard<()> {
-        self.turns.take(&site.to_string()).await
+    fn ends(&self, spec: &PeeringSpec) -> [Ground; 2] {
+        let [a, b] = spec.name.ends();
+        [self.ground(&a.site, &spec.deployments[0]), self.ground(&b.site, &spec.deployments[1])]
     }
 
-    /// The regions to look at.
-    pub(crate) async fn regions(&self) -> Result<&[String]> {
-        let find = || async {
-            if let Some(given) = &self.given_regions {
-                return Ok(given.iter().map(ToString::to_string).collect());
-            }
-            let answer =
-                self.api.send(Place::Region("us-south"), "list_regions", http::Method::GET, "regions", None);
-            let answer = answer.await?;
-            let regions = answer["regions"].as_array().into_iter().flatten();
-            let usable = regions.filter(|region| region["status"] != "unavailable");
-            Ok::<_, CloudError>(usable.map(|region| text(region, "name").to_owned()).collect())
-        };
-        self.regions.get_or_try_init(find).await.map(Vec::as_slice)
+    /// A description that the configuration allows.
+    fn described(&self, text: &str) -> Result<Described> {
+        let described = Described::parse(text)?;
+        match described {
+            Described::Instance(_) => {}
+            Described::Endpoint(_) => endpoints_allowed(self.private_endpoints, "IBM Cloud")?,
+            Described::Cluster(_) => clusters_allowed(self.kubernetes_clusters, "IBM Cloud")?,
+        }
+        Ok(described)
     }
 }
 
@@ -129,85 +102,97 @@ impl Cloud for IbmCloud {
     }
 
     async fn list(&self, at: &At) -> Result<Listing> {
-        self.list_site(&self.at(at)).await
+        networks::list_site(&self.at(at)).await
     }
 
     async fn ensure_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<()> {
-        let _turn = self.turn(&at.site).await;
-        self.make_network(&self.at(at), region.as_str(), space).await
+        let ground = self.at(at);
+        let _turn = ground.turn().await;
+        networks::ensure(&ground, region.as_str(), space).await
     }
 
     async fn delete_network(&self, at: &At, region: &Segment) -> Result<()> {
-        let _turn = self.turn(&at.site).await;
-        self.remove_network(&self.at(at), region.as_str()).await
+        let ground = self.at(at);
+        let _turn = ground.turn().await;
+        networks::remove(&ground, region.as_str()).await
     }
 
     async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState> {
-        self.make_described(&self.at(at), spec).await
+        let (ground, described) = (self.at(at), self.described(&spec.description)?);
+        spec.check_network(&described.network(&spec.name)?)?;
+        match described {
+            Described::Instance(description) => instances::make(&ground, spec, description).await,
+            Described::Endpoint(description) => endpoints::make(&ground, spec, description).await,
+            Described::Cluster(description) => clusters::make(&ground, spec, description).await,
+        }
     }
 
-    async fn inspect_attachment(&self, _: &At, id: &str) -> Result<Attachment> {
-        Ok(self.find_instance(id).await?.attachment)
+    async fn inspect_attachment(&self, at: &At, id: &str) -> Result<Attachment> {
+        Ok(attach::find_instance(&self.at(at), id).await?.attachment)
     }
 
     async fn adopt_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<()> {
-        let _turn = self.turn(&at.site).await;
-        self.adopt(&self.at(at), region.as_str(), space).await
+        let ground = self.at(at);
+        let _turn = ground.turn().await;
+        adopt::adopt(&ground, region.as_str(), space).await
     }
 
     async fn release_network(&self, at: &At, region: &Segment) -> Result<()> {
-        let _turn = self.turn(&at.site).await;
-        self.release(&self.at(at), region.as_str()).await
+        let ground = self.at(at);
+        let _turn = ground.turn().await;
+        adopt::release(&ground, region.as_str()).await
     }
 
     async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState> {
-        self.attach_instance(&self.at(at), name, id).await
+        attach::attach(&self.at(at), name, id).await
     }
 
     async fn delete_resource(&self, at: &At, name: &Segment) -> Result<()> {
         let ground = self.at(at);
-        let vpcs = self.vpcs(&ground).await?;
-        self.remove_resource(&ground, &vpcs, name).await?;
-        self.remove_endpoint(&ground, &vpcs, name).await?;
-        self.remove_cluster(&ground, &vpcs, name).await
+        let vpcs = Vpcs::read(&ground).await?;
+        instances::remove(&ground, &vpcs, name).await?;
+        endpoints::remove(&ground, &vpcs, name).await?;
+        clusters::remove(&ground, &vpcs, name).await
     }
 
     async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>> {
-        self.read_list(&self.at(at), uri).await
+        lists::read(&self.at(at), uri).await
     }
 
     async fn add_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<()> {
-        self.change_list(&self.at(at), uri, entries, &[]).await
+        lists::change(&self.at(at), uri, entries, &[]).await
     }
 
     async fn delete_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<()> {
-        self.change_list(&self.at(at), uri, &[], entries).await
+        lists::change(&self.at(at), uri, &[], entries).await
     }
 
     async fn ensure_peering(&self, spec: &PeeringSpec) -> Result<()> {
-        self.make_peering(spec).await
+        peerings::ensure(&self.ends(spec), spec).await
     }
 
     async fn delete_peering(&self, spec: &PeeringSpec) -> Result<()> {
-        self.remove_peering(spec).await
+        peerings::remove(&self.ends(spec), spec).await
     }
 
     async fn ensure_nat(&self, at: &At, region: &Segment) -> Result<()> {
-        self.make_nat(&self.at(at), region.as_str()).await
+        nat::ensure(&self.at(at), region.as_str()).await
     }
 
     async fn delete_nat(&self, at: &At, region: &Segment) -> Result<()> {
-        self.remove_nat(&self.at(at), region.as_str()).await
+        nat::remove(&self.at(at), region.as_str()).await
     }
 
     async fn create_gateway(&self, at: &At, asn: u32) -> Result<GatewayState> {
-        let _turn = self.turn(&at.site).await;
-        self.make_gateway(&self.at(at), asn).await
+        let ground = self.at(at);
+        let _turn = ground.turn().await;
+        gateway::ensure(&ground, asn).await
     }
 
     async fn delete_gateway(&self, at: &At) -> Result<()> {
-        let _turn = self.turn(&at.site).await;
-        self.remove_gateway(&self.at(at)).await
+        let ground = self.at(at);
+        let _turn = ground.turn().await;
+        gateway::remove(&ground).await
     }
 
     /// A connection has its sessions from the beginning.
@@ -216,14 +201,14 @@ impl Cloud for IbmCloud {
     }
 
     async fn create_connections(&self, at: &At, spec: &ConnectionSpec) -> Result<()> {
-        self.connect(&self.at(at), spec).await
+        connections::connect(&self.at(at), spec).await
     }
 
     async fn delete_connections(&self, at: &At, peer: &Site) -> Result<()> {
-        self.disconnect(&self.at(at), peer).await
+        connections::disconnect(&self.at(at), peer).await
     }
 
     async fn connection_status(&self, at: &At, peer: &Site) -> Result<ConnectionStatus> {
-        self.status(&self.at(at), peer).await
+        connections::status(&self.at(at), peer).await
     }
 }

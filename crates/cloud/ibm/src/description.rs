@@ -64,7 +64,7 @@ impl Description {
 
 /// A zone and its region. A zone is its region and a number, as a text or as an identity.
 pub(crate) fn zone_in(value: &Value) -> Option<(String, Segment)> {
-    let zone = value.as_str().or(value["name"].as_str())?;
+    let zone = value.as_str().or_else(|| value.get("name")?.as_str())?;
     let (region, number) = zone.rsplit_once('-')?;
     number.parse::<u8>().ok()?;
     Some((zone.to_owned(), region.parse().ok()?))

@@ -3,7 +3,6 @@
 
 use cloud_http::letters;
 use model::{PeeringName, Segment, Site};
-use serde_json::Value;
 
 /// What the name of a cluster's VPC begins with, after owner and site.
 const CLUSTERS: &str = "k8s-";
@@ -181,16 +180,14 @@ impl Names {
         self.of("joint", what)
     }
 
-    pub(crate) fn owns(&self, object: &Value) -> bool {
-        let rest = object["name"].as_str().and_then(|name| name.strip_prefix(&self.prefix));
-        rest.is_some_and(|rest| rest.starts_with('-'))
+    /// Whether an object is ours, by its name.
+    pub(crate) fn owns(&self, name: &str) -> bool {
+        name.strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with('-'))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -245,8 +242,8 @@ mod tests {
         }
         assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), all.len());
         let [.., pair] = &all;
-        assert!(names.owns(&json!({"name": all[0]})) && !names.owns(&json!({"name": pair})));
-        assert!(!Names::new("other", &site).owns(&json!({"name": all[0]})));
+        assert!(names.owns(&all[0]) && !names.owns(pair));
+        assert!(!Names::new("other", &site).owns(&all[0]));
         assert_eq!(Names::pair("o", &site, &peer).hub(), Names::pair("o", &peer, &site).hub());
     }
 }

@@ -1,100 +1,89 @@
 //! NAT: a public gateway in each zone that has a subnet, set on that subnet.
 
-use cloud_http::Class;
-use futures::future::try_join_all;
+use futures::{future::try_join_all, try_join};
 use http::Method;
-use serde_json::{Value, json};
 
 use crate::{
-    api::{PUBLIC_GATEWAY, Place, is_alive, text},
-    cloud::{Ground, IbmCloud, Result},
+    Result,
+    api::{Call, Place},
+    ground::Ground,
+    objects::Listed as _,
+    shapes::{Named, NatRequest, PublicGateway, Reference, Subnet},
+    subnets,
     vpcs::Vpc,
 };
 
-impl IbmCloud {
-    /// Our public gateways of a VPC.
-    pub(crate) async fn nats(&self, ground: &Ground, vpc: &Vpc) -> Result<Vec<Value>> {
-        let path = ground.within("public_gateways");
-        let found = self.api.list(Place::Region(&vpc.region), &PUBLIC_GATEWAY, &path).await?;
-        let ours =
-            |nat: &Value| nat["vpc"]["id"] == vpc.id.as_str() && ground.names.owns(nat) && is_alive(nat);
-        Ok(found.into_iter().filter(ours).collect())
-    }
+/// Our public gateways of a VPC.
+pub(crate) async fn list(ground: &Ground, vpc: &Vpc) -> Result<Vec<PublicGateway>> {
+    let found = ground.within::<PublicGateway>(&vpc.region).list().await?;
+    let ours = |nat: &PublicGateway| nat.vpc.id == vpc.id && ground.names.owns(&nat.name) && nat.is_alive();
+    Ok(found.into_iter().filter(ours).collect())
+}
 
-    async fn make_nat_in(&self, ground: &Ground, vpc: &Vpc, there: &[Value], zone: &str) -> Result<String> {
-        let name = ground.names.nat(&vpc.corner(zone));
-        if let Some(nat) =
-            there.iter().find(|nat| nat["name"] == name.as_str() && PUBLIC_GATEWAY.is_ready(nat))
-        {
-            return Ok(text(nat, "id").to_owned());
-        }
-        let body = ground.place(json!({"name": name, "vpc": {"id": vpc.id}, "zone": {"name": zone}}));
-        let path = ground.within("public_gateways");
-        let made = self.api.make(Place::Region(&vpc.region), &PUBLIC_GATEWAY, &path, &body).await?;
-        Ok(text(&made, "id").to_owned())
-    }
+async fn ensure_in(ground: &Ground, vpc: &Vpc, there: &[PublicGateway], zone: &str) -> Result<String> {
+    let name = ground.names.nat(&vpc.corner(zone));
+    let there = there.iter().find(|nat| nat.name == name).cloned();
+    let request = NatRequest {
+        name,
+        vpc: Reference::to(&vpc.id),
+        zone: Named::of(zone),
+        resource_group: ground.group(),
+    };
+    Ok(ground.within::<PublicGateway>(&vpc.region).ensure(there, &request).await?.id)
+}
 
-    /// The gateway that a new subnet of a zone is to have: one if the network has NAT.
-    pub(crate) async fn nat_for(&self, ground: &Ground, vpc: &Vpc, zone: &str) -> Result<Option<String>> {
-        let there = self.nats(ground, vpc).await?;
-        if there.is_empty() {
-            return Ok(None);
-        }
-        self.make_nat_in(ground, vpc, &there, zone).await.map(Some)
+/// The gateway that a new subnet of a zone is to have: one if the network has NAT.
+pub(crate) async fn of_new_subnet(ground: &Ground, vpc: &Vpc, zone: &str) -> Result<Option<String>> {
+    let there = list(ground, vpc).await?;
+    match there.is_empty() {
+        true => Ok(None),
+        false => ensure_in(ground, vpc, &there, zone).await.map(Some),
     }
+}
 
-    pub(crate) async fn make_nat(&self, ground: &Ground, network: &str) -> Result<()> {
-        let vpc = self.need_vpc(ground, network).await?;
-        let _turn = self.turns.take(&format!("subnets {}", vpc.id)).await;
-        let (there, subnets) = futures::try_join!(self.nats(ground, &vpc), self.subnets(&vpc))?;
-        let mut zones: Vec<String> =
-            subnets.iter().map(|subnet| text(&subnet["zone"], "name").to_owned()).collect();
-        if zones.is_empty() {
-            // The first subnet finds out from it that there is NAT.
-            zones.extend(self.zones(&vpc.region).await?.into_iter().take(1));
+/// What is asked of the gateway of a subnet.
+fn set<'c>(vpc: &'c Vpc, subnet: &Subnet, verb: &str, method: Method) -> Call<'c> {
+    let path = format!("subnets/{}/public_gateway", subnet.id);
+    Call::new(Place::Region(&vpc.region), format!("{verb}_subnet_public_gateway"), method, path)
+}
+
+pub(crate) async fn ensure(ground: &Ground, network: &str) -> Result {
+    let vpc = &Vpc::need(ground, network).await?;
+    let _turn = ground.turns.take(&format!("subnets {}", vpc.id)).await;
+    let (there, subnets) = &try_join!(list(ground, vpc), subnets::list(ground, vpc))?;
+    let mut zones: Vec<String> = subnets.iter().map(|subnet| subnet.zone.name.clone()).collect();
+    if zones.is_empty() {
+        // The first subnet finds out from it that there is NAT.
+        zones.extend(ground.api.zones(&vpc.region).await?.into_iter().take(1));
+    }
+    zones.sort();
+    zones.dedup();
+    try_join_all(zones.iter().map(|zone| async move {
+        let nat = Reference::to(ensure_in(ground, vpc, there, zone).await?);
+        let has_it = |subnet: &Subnet| subnet.public_gateway.as_ref().is_some_and(|one| one.id == nat.id);
+        for subnet in subnets.iter().filter(|subnet| subnet.zone.name == *zone && !has_it(subnet)) {
+            ground.api.send(set(vpc, subnet, "set", Method::PUT).body(&nat)).await?;
         }
-        zones.sort();
-        zones.dedup();
-        let place = Place::Region(&vpc.region);
-        try_join_all(zones.iter().map(|zone| {
-            let (vpc, there, subnets) = (&vpc, &there, &subnets);
-            async move {
-                let nat = self.make_nat_in(ground, vpc, there, zone).await?;
-                let own = subnets.iter().filter(|subnet| text(&subnet["zone"], "name") == zone.as_str());
-                for subnet in own.filter(|subnet| subnet["public_gateway"]["id"] != nat.as_str()) {
-                    let path = format!("subnets/{}/public_gateway", text(subnet, "id"));
-                    let body = json!({"id": nat});
-                    self.api
-                        .send(place, "set_subnet_public_gateway", Method::PUT, &path, Some(&body))
-                        .await?;
-                }
-                Ok::<_, cloud_api::CloudError>(())
-            }
-        }))
-        .await?;
         Ok(())
-    }
+    }))
+    .await
+    .map(drop)
+}
 
-    pub(crate) async fn remove_nat(&self, ground: &Ground, network: &str) -> Result<()> {
-        let Some(vpc) = self.vpc(ground, network).await? else { return Ok(()) };
-        let _turn = self.turns.take(&format!("subnets {}", vpc.id)).await;
-        let there = self.nats(ground, &vpc).await?;
-        if there.is_empty() {
-            return Ok(());
-        }
-        let place = Place::Region(&vpc.region);
-        let subnets = self.subnets(&vpc).await?;
-        for subnet in subnets.iter().filter(|subnet| !subnet["public_gateway"].is_null()) {
-            let path = format!("subnets/{}/public_gateway", text(subnet, "id"));
-            match self.api.send(place, "unset_subnet_public_gateway", Method::DELETE, &path, None).await {
-                Err(failure) if failure.is(Class::NotFound) => {}
-                outcome => drop(outcome?),
-            }
-        }
-        try_join_all(there.iter().map(|nat| async move {
-            self.api.remove(place, &PUBLIC_GATEWAY, &format!("public_gateways/{}", text(nat, "id"))).await
-        }))
-        .await?;
-        Ok(())
+pub(crate) async fn remove(ground: &Ground, network: &str) -> Result {
+    let Some(vpc) = Vpc::find(ground, network).await? else { return Ok(()) };
+    let _turn = ground.turns.take(&format!("subnets {}", vpc.id)).await;
+    let there = list(ground, &vpc).await?;
+    if there.is_empty() {
+        return Ok(());
     }
+    let subnets = subnets::list(ground, &vpc).await?;
+    for subnet in subnets.iter().filter(|subnet| subnet.public_gateway.is_some()) {
+        ground.api.take_away(set(&vpc, subnet, "unset", Method::DELETE)).await?;
+    }
+    ground
+        .api
+        .in_region::<PublicGateway>(&vpc.region)
+        .remove_all(there.iter().map(|nat| nat.id.as_str()))
+        .await
 }

@@ -4,7 +4,7 @@ use cloud_api::{CloudError, CloudErrorKind, field_among};
 use model::Segment;
 use serde_json::{Map, Value};
 
-use crate::{cloud::Result, description::zone_in};
+use crate::{Result, description::zone_in};
 
 /// Fields that set the network, which is Trestle's to set.
 const NETWORK: [&str; 5] = [
@@ -30,6 +30,7 @@ pub(crate) struct ClusterDescription {
     /// Workers per zone.
     pub(crate) workers: u64,
     pub(crate) fields: Map<String, Value>,
+    /// Has a name and a count of workers, whether they were given or not.
     pub(crate) pool: Map<String, Value>,
 }
 
@@ -55,6 +56,10 @@ impl ClusterDescription {
                 .ok_or_else(|| invalid(format!("has the workerCount {count}, and not one of 1 or more")))?,
         };
         let (zones, region) = zones_in(fields.remove("zone"), pool.remove("zones"))?;
+        pool.insert("workerCount".to_owned(), workers.into());
+        if pool.get("name").is_none_or(Value::is_null) {
+            pool.insert("name".to_owned(), "default".into());
+        }
         Ok(Self { zones, region, workers, fields, pool })
     }
 }

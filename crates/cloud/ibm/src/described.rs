@@ -1,14 +1,12 @@
 //! Kinds of resources: which one a description is of. An instance has a profile and an image, an endpoint has a target, a
 //! cluster has a worker pool.
 
-use cloud_api::{
-    CloudError, ResourceSpec, clusters_allowed, endpoints_allowed, field_among, network_of_cluster,
-};
-use model::{ResourceState, Segment};
+use cloud_api::{CloudError, field_among, network_of_cluster};
+use model::Segment;
 use serde_json::{Map, Value};
 
 use crate::{
-    cloud::{Ground, IbmCloud, Result},
+    Result,
     clusters::ClusterDescription,
     description::{Description, zone_in},
 };
@@ -68,36 +66,13 @@ impl EndpointDescription {
         }
         let shape = "has a target such as {\"resource_type\": \"provider_cloud_service\", \"crn\": …}";
         let mut fields = match given {
-            Value::Object(fields) if fields["target"].is_object() => fields,
+            Value::Object(fields) if fields.get("target").is_some_and(Value::is_object) => fields,
             _ => return Err(invalid(shape.to_owned())),
         };
         let zone = fields.remove("zone").ok_or_else(|| invalid("names no zone".to_owned()))?;
         let (zone, region) =
             zone_in(&zone).ok_or_else(|| invalid(format!("has the zone {zone}, which is none")))?;
         Ok(Self { zone, region, fields })
-    }
-}
-
-impl IbmCloud {
-    /// A description that the configuration allows.
-    pub(crate) fn described(&self, text: &str) -> Result<Described> {
-        let described = Described::parse(text)?;
-        match described {
-            Described::Instance(_) => {}
-            Described::Endpoint(_) => endpoints_allowed(self.private_endpoints, "IBM Cloud")?,
-            Described::Cluster(_) => clusters_allowed(self.kubernetes_clusters, "IBM Cloud")?,
-        }
-        Ok(described)
-    }
-
-    pub(crate) async fn make_described(&self, ground: &Ground, spec: &ResourceSpec) -> Result<ResourceState> {
-        let described = self.described(&spec.description)?;
-        spec.check_network(&described.network(&spec.name)?)?;
-        match described {
-            Described::Instance(description) => self.make_instance(ground, spec, description).await,
-            Described::Endpoint(description) => self.make_endpoint(ground, spec, description).await,
-            Described::Cluster(description) => self.make_cluster(ground, spec, description).await,
-        }
     }
 }
 

@@ -1,0 +1,56 @@
+//! A site's place in the account: what every concern of the plugin works with.
+
+use std::sync::Arc;
+
+use cloud_http::{Turn, Turns};
+use model::Site;
+
+use crate::{
+    api::{Api, Place},
+    names::Names,
+    objects::{Collection, Listed},
+    shapes::Reference,
+    vpcs::Vpc,
+};
+
+/// The API, for a site, with its resource group and its names.
+#[derive(Clone)]
+pub(crate) struct Ground {
+    pub(crate) api: Arc<Api>,
+    pub(crate) turns: Arc<Turns>,
+    pub(crate) owner: String,
+    pub(crate) site: Site,
+    pub(crate) group: Option<String>,
+    pub(crate) names: Names,
+}
+
+impl Ground {
+    /// What a request says of the resource group; none where the account's default one will do.
+    pub(crate) fn group(&self) -> Option<Reference> {
+        self.group.clone().map(Reference::to)
+    }
+
+    /// The Kubernetes Service, told the resource group.
+    pub(crate) fn containers(&self) -> Place<'_> {
+        Place::Containers(self.group.as_deref())
+    }
+
+    /// The resource group's objects in a region.
+    pub(crate) fn within<'g, K: Listed>(&'g self, region: &'g str) -> Collection<'g, K> {
+        let all = self.api.in_region(region);
+        match &self.group {
+            Some(id) => all.with("resource_group.id", id),
+            None => all,
+        }
+    }
+
+    /// The objects in a VPC.
+    pub(crate) fn inside<'g, K: Listed>(&'g self, vpc: &'g Vpc) -> Collection<'g, K> {
+        self.api.in_region(&vpc.region).with("vpc.id", &vpc.id)
+    }
+
+    /// Changes of a site's networks, peerings and gateway take turns: they share its transit gateway.
+    pub(crate) async fn turn(&self) -> Turn {
+        self.turns.take(&self.site.to_string()).await
+    }
+}
