@@ -277,7 +277,7 @@ fn request<'r>(
     subnets: &'r [String],
 ) -> ClusterRequest<'r> {
     let zones = description.zones.iter().zip(subnets);
-    let zones = zones.map(|(zone, subnet)| PoolZone { id: zone, subnet_id: subnet }).collect();
+    let zones = zones.map(|(zone, subnet)| PoolZone { id: zone, subnet }).collect();
     ClusterRequest {
         described: &description.fields,
         name,
@@ -286,8 +286,8 @@ fn request<'r>(
         disable_outbound_traffic_protection: false,
         pod_subnet: border::PODS,
         service_subnet: border::SERVICES,
-        security_group_ids: std::iter::once("cluster").chain(groups.iter().map(String::as_str)).collect(),
-        worker_pool: PoolRequest { described: &description.pool, vpc_id: &vpc.id, zones },
+        groups: std::iter::once("cluster").chain(groups.iter().map(String::as_str)).collect(),
+        worker_pool: PoolRequest { described: &description.pool, vpc: &vpc.id, zones },
     }
 }
 

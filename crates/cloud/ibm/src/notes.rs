@@ -85,9 +85,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::shapes::samples;
 
     fn group(rules: &[RuleRequest]) -> SecurityGroup {
-        SecurityGroup::with(rules.iter().map(|rule| rule.shown("r")).collect())
+        samples::group("x", rules.iter().map(|rule| samples::rule("r", rule)).collect())
     }
 
     proptest! {

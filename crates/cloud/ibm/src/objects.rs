@@ -124,15 +124,6 @@ macro_rules! kinds {
                 Ok(Page { objects, next })
             }
         }
-
-        #[cfg(test)]
-        impl $kind {
-            /// As IBM shows one in a list of one, for tests.
-            #[allow(dead_code, reason = "not every kind has such a test")]
-            pub(crate) fn shown(object: serde_json::Value) -> Self {
-                serde_json::from_value(object).expect("it has the fields that IBM always shows")
-            }
-        }
     )*};
 }
 

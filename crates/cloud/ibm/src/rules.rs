@@ -267,6 +267,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::shapes::samples::{group, open, rule as shown};
 
     fn entry(name: &str, port: u16, targets: &[&str], tags: &[&str]) -> PermitEntry {
         let traffic = Traffic::new(Direction::Inbound, Protocol::TCP, Ports::Any, Ports::one(port)).unwrap();
@@ -279,7 +280,7 @@ mod tests {
     fn apply(rules: &mut Rules, note: &mut Note, change: &Change) {
         *note = change.first.clone().unwrap_or_else(|| note.clone());
         for rule in &change.open {
-            let group = SecurityGroup::with(vec![rule.write().shown(&format!("id {rule:?}"))]);
+            let group = group("x", vec![shown(&format!("id {rule:?}"), &rule.write())]);
             assert_eq!(rules_in(&group).keys().collect::<Vec<_>>(), [rule]);
             rules.extend(rules_in(&group));
         }
@@ -331,18 +332,9 @@ mod tests {
     #[test]
     fn strange_rules_stay_until_they_are_asked_to_go() {
         let (mut rules, note) = made(&[entry("a", 80, &["10.0.0.1"], &[])]);
-        let rule = |id: &str, protocol: &str, cidr_block: Option<&str>| GroupRule {
-            id: id.into(),
-            name: "x".into(),
-            direction: Direction::Inbound,
-            protocol: protocol.into(),
-            port_min: None,
-            port_max: None,
-            r#type: None,
-            remote: Remote { address: None, cidr_block: cidr_block.map(str::to_owned) },
-        };
-        let (by_hand, group_peer) = (rule("hand", "any", Some("0.0.0.0/0")), rule("g", "tcp", None));
-        rules.extend(rules_in(&SecurityGroup::with(vec![by_hand, group_peer])));
+        let by_hand = open("hand", Direction::Inbound, "any", Some("0.0.0.0/0"));
+        let group_peer = open("g", Direction::Inbound, "tcp", None);
+        rules.extend(rules_in(&group("x", vec![by_hand, group_peer])));
         assert_eq!(rules.len(), 2);
         assert_eq!(plan(&rules, &note, &[], &[]).unwrap(), Change::default());
         let change = plan(&rules, &note, &[entry("b", 80, &["10.0.0.2"], &[])], &[]).unwrap();

@@ -110,7 +110,10 @@ pub(crate) fn opened(group: &SecurityGroup) -> Rules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{shapes::Remote, vpcs::Home};
+    use crate::{
+        shapes::samples::{group, open},
+        vpcs::Home,
+    };
 
     #[test]
     fn the_inside_is_not_spoken_of_and_openings_are() {
@@ -131,17 +134,9 @@ mod tests {
             ("alb", outbound, "tcp", Some("169.63.1.1/32")),
             ("wider", outbound, "tcp", Some("166.8.0.0/13")),
         ];
-        let rule = |(id, direction, protocol, block): (&str, Direction, &str, Option<&str>)| GroupRule {
-            id: id.into(),
-            name: id.into(),
-            direction,
-            protocol: protocol.into(),
-            port_min: None,
-            port_max: None,
-            r#type: (id == "ping").then_some(8),
-            remote: Remote { address: None, cidr_block: block.map(str::to_owned) },
-        };
-        let group = SecurityGroup::with(rules.map(rule).into());
+        let mut rules = rules.map(|(id, direction, protocol, block)| open(id, direction, protocol, block));
+        rules.iter_mut().filter(|rule| rule.id == "ping").for_each(|rule| rule.r#type = Some(8));
+        let group = group("x", rules.into());
         let mut paths: Vec<String> = opened(&group).into_values().collect();
         paths.sort();
         let told = ["alb", "all", "half", "near", "ping", "port", "wider"];
@@ -153,7 +148,7 @@ mod tests {
         let vpc = Vpc::sample("us-south", Home::of_cluster("us-south", "k").unwrap());
         let names =
             ["kube-vpegw-c1", "kube-lbaas-c1", "kube-r006-1", "kube-vpegw-r006-1", "other", "kube-c1"];
-        let groups = names.map(SecurityGroup::named);
+        let groups = names.map(|name| group(name, Vec::new()));
         let name = |group: Option<&SecurityGroup>| group.map(|group| group.name.clone());
         assert_eq!(name(balancers_group(&groups)).as_deref(), Some("kube-lbaas-c1"));
         assert_eq!(name(workers_group(&groups, &vpc)).as_deref(), Some("kube-c1"));
