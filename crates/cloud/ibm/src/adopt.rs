@@ -17,9 +17,9 @@ use crate::{
     clusters::check_space,
     ground::Ground,
     groups::Groups,
+    kinds::Listed as _,
     names::is_network,
     notes,
-    objects::Listed as _,
     shapes::{self, SecurityGroup},
     transit::settle_hub,
     vpcs::{Home, Vpc, Vpcs, place},
@@ -64,6 +64,7 @@ pub(crate) async fn existing_vpc(api: &Api, region: &str, id: &str) -> Result<Op
 }
 
 pub(crate) async fn adopt(ground: &Ground, name: &str, space: Ipv4Net) -> Result {
+    let _turn = ground.turn().await;
     let (region, Home::Adopted(id)) = place(name) else {
         return Err(CloudError::invalid(format!("{name} names no VPC to adopt")));
     };
@@ -89,6 +90,7 @@ pub(crate) async fn adopt(ground: &Ground, name: &str, space: Ipv4Net) -> Result
 }
 
 pub(crate) async fn release(ground: &Ground, name: &str) -> Result {
+    let _turn = ground.turn().await;
     let found = Vpc::find(ground, name).await?.filter(|vpc| vpc.adopted.is_some());
     let Some(vpc) = found else { return Ok(()) };
     let groups = Groups::read(ground, &vpc).await?;

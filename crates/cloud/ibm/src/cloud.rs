@@ -106,15 +106,11 @@ impl Cloud for IbmCloud {
     }
 
     async fn ensure_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<()> {
-        let ground = self.at(at);
-        let _turn = ground.turn().await;
-        networks::ensure(&ground, region.as_str(), space).await
+        networks::ensure(&self.at(at), region.as_str(), space).await
     }
 
     async fn delete_network(&self, at: &At, region: &Segment) -> Result<()> {
-        let ground = self.at(at);
-        let _turn = ground.turn().await;
-        networks::remove(&ground, region.as_str()).await
+        networks::remove(&self.at(at), region.as_str()).await
     }
 
     async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState> {
@@ -132,15 +128,11 @@ impl Cloud for IbmCloud {
     }
 
     async fn adopt_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<()> {
-        let ground = self.at(at);
-        let _turn = ground.turn().await;
-        adopt::adopt(&ground, region.as_str(), space).await
+        adopt::adopt(&self.at(at), region.as_str(), space).await
     }
 
     async fn release_network(&self, at: &At, region: &Segment) -> Result<()> {
-        let ground = self.at(at);
-        let _turn = ground.turn().await;
-        adopt::release(&ground, region.as_str()).await
+        adopt::release(&self.at(at), region.as_str()).await
     }
 
     async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState> {
@@ -184,15 +176,11 @@ impl Cloud for IbmCloud {
     }
 
     async fn create_gateway(&self, at: &At, asn: u32) -> Result<GatewayState> {
-        let ground = self.at(at);
-        let _turn = ground.turn().await;
-        gateway::ensure(&ground, asn).await
+        gateway::ensure(&self.at(at), asn).await
     }
 
     async fn delete_gateway(&self, at: &At) -> Result<()> {
-        let ground = self.at(at);
-        let _turn = ground.turn().await;
-        gateway::remove(&ground).await
+        gateway::remove(&self.at(at)).await
     }
 
     /// A connection has its sessions from the beginning.

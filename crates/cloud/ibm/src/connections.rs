@@ -9,12 +9,11 @@ use std::{
 };
 
 use cloud_api::CloudError;
-use futures::try_join;
 use model::{ConnectionSpec, ConnectionStatus, Site};
 
 use crate::{
     Result,
-    gateway::{Gateway, ike, ipsec},
+    gateway::{Gateway, policies},
     ground::Ground,
     groups::Groups,
     objects::Collection,
@@ -127,8 +126,7 @@ pub(crate) async fn connect(ground: &Ground, spec: &ConnectionSpec) -> Result {
     if !groups.links().contains(&spec.peer) {
         groups.note_down(ground.names.link_note(&spec.peer), "a link", &spec.peer.to_string()).await?;
     }
-    let region = &gateway.region;
-    let (ike_policy, ipsec_policy) = try_join!(ike(ground, region), ipsec(ground, region))?;
+    let (ike_policy, ipsec_policy) = policies(ground, &gateway.region).await?;
     let request = |(number, (peer, inside)): (usize, (&IpAddr, &Vec<Inside>))| ConnectionRequest {
         name: format!("{prefix}{number}"),
         psk: spec.shared_key.expose().to_owned(),

@@ -7,10 +7,10 @@ use model::{ResourceState, Segment};
 
 use crate::{
     Result,
-    described::EndpointDescription,
+    described::Description,
     ground::Ground,
     groups::Groups,
-    objects::Listed as _,
+    kinds::Listed as _,
     shapes::{EndpointGateway, EndpointRequest, Reference, ReservedIpRequest},
     subnets,
     vpcs::{Vpc, Vpcs},
@@ -32,7 +32,7 @@ pub(crate) async fn list(ground: &Ground, vpc: &Vpc) -> Result<Vec<EndpointGatew
 pub(crate) async fn make(
     ground: &Ground,
     spec: &ResourceSpec,
-    description: EndpointDescription,
+    description: Description,
 ) -> Result<ResourceState> {
     let (name, region) = (ground.names.endpoint(&spec.name), spec.region.as_str());
     let _turn = ground.turns.take(&format!("{region}/{name}")).await;

@@ -12,11 +12,11 @@ use crate::{
     Result,
     ground::Ground,
     groups::Groups,
+    kinds::Listed,
     networks::{make_prefix, make_vpc},
-    objects::Listed as _,
     shapes::{
-        self, IkePolicy, IkeRequest, IpsecPolicy, IpsecRequest, Named, Reference, Subnet, SubnetRequest,
-        VpnConnection, VpnGateway, VpnRequest,
+        self, IkePolicy, IpsecPolicy, Named, PolicyRequest, Reference, Subnet, SubnetRequest, VpnConnection,
+        VpnGateway, VpnRequest,
     },
     subnets, transit,
     vpcs::{Home, Vpc, Vpcs},
@@ -83,6 +83,7 @@ pub(crate) async fn list(ground: &Ground, vpc: Option<&Vpc>) -> Result<(Option<G
 }
 
 pub(crate) async fn ensure(ground: &Ground, asn: u32) -> Result<GatewayState> {
+    let _turn = ground.turn().await;
     let vpcs = Vpcs::read(ground).await?;
     if Gateway::find_in(ground, vpcs.gateway.as_ref()).await?.is_none() {
         let reserved = CloudTraits::of_kind("ibm").asn_reserved;
@@ -135,40 +136,38 @@ async fn build(ground: &Ground, region: &str, vpc: Option<Vpc>, asn: u32) -> Res
         resource_group: ground.group(),
     };
     let gateways = ground.within::<VpnGateway>(region);
-    try_join!(gateways.ensure(None, &request), ike(ground, region), ipsec(ground, region)).map(drop)
+    try_join!(gateways.ensure(None, &request), policies(ground, region)).map(drop)
 }
 
 /// How keys are agreed on: what every cloud's gateway takes, with perfect forward secrecy, which AWS insists on.
-pub(crate) async fn ike(ground: &Ground, region: &str) -> Result<Reference> {
-    let (name, policies) = (ground.names.policy(), ground.api.in_region::<IkePolicy>(region));
-    let there = policies.find(&name).await?;
-    let request = IkeRequest {
-        name,
-        ike_version: 2,
+pub(crate) async fn policies(ground: &Ground, region: &str) -> Result<(Reference, Reference)> {
+    let common = |key_lifetime: u32| PolicyRequest {
+        name: ground.names.policy(),
         authentication_algorithms: ["sha256"],
         encryption_algorithms: ["aes256"],
-        dh_groups: [14],
-        key_lifetime: 28_800,
+        key_lifetime,
+        ike_version: None,
+        dh_groups: None,
+        pfs_groups: None,
         resource_group: ground.group(),
     };
-    Ok(Reference::to(policies.ensure(there, &request).await?.id))
+    let ike = PolicyRequest { ike_version: Some(2), dh_groups: Some([14]), ..common(28_800) };
+    let ipsec = PolicyRequest { pfs_groups: Some(["group_14"]), ..common(3600) };
+    try_join!(policy::<IkePolicy>(ground, region, &ike), policy::<IpsecPolicy>(ground, region, &ipsec))
 }
 
-pub(crate) async fn ipsec(ground: &Ground, region: &str) -> Result<Reference> {
-    let (name, policies) = (ground.names.policy(), ground.api.in_region::<IpsecPolicy>(region));
-    let there = policies.find(&name).await?;
-    let request = IpsecRequest {
-        name,
-        authentication_algorithms: ["sha256"],
-        encryption_algorithms: ["aes256"],
-        pfs_groups: ["group_14"],
-        key_lifetime: 3600,
-        resource_group: ground.group(),
-    };
-    Ok(Reference::to(policies.ensure(there, &request).await?.id))
+async fn policy<K: Listed<Request = PolicyRequest>>(
+    ground: &Ground,
+    region: &str,
+    request: &PolicyRequest,
+) -> Result<Reference> {
+    let policies = ground.api.in_region::<K>(region);
+    let there = policies.find(&request.name).await?;
+    Ok(Reference::to(policies.ensure(there, request).await?.id()))
 }
 
 pub(crate) async fn remove(ground: &Ground) -> Result {
+    let _turn = ground.turn().await;
     let Some(vpc) = Vpcs::read(ground).await?.gateway else { return transit::settle_hub(ground, None).await };
     let (api, region, names) = (&ground.api, vpc.region.as_str(), &ground.names);
     if let Some(gateway) = ground.within::<VpnGateway>(region).find(&names.gateway()).await? {
@@ -184,13 +183,8 @@ pub(crate) async fn remove(ground: &Ground) -> Result {
         }
         api.in_region::<VpnGateway>(region).remove(&gateway.id).await?;
     }
-    let (ike, ipsec) = (api.in_region::<IkePolicy>(region), api.in_region::<IpsecPolicy>(region));
-    if let Some(policy) = ike.find(&names.policy()).await? {
-        ike.remove(&policy.id).await?;
-    }
-    if let Some(policy) = ipsec.find(&names.policy()).await? {
-        ipsec.remove(&policy.id).await?;
-    }
+    api.in_region::<IkePolicy>(region).remove_named(&names.policy()).await?;
+    api.in_region::<IpsecPolicy>(region).remove_named(&names.policy()).await?;
     let subnets = subnets::list(ground, &vpc).await?;
     let own = subnets.iter().filter(|subnet| names.owns(&subnet.name));
     api.in_region::<Subnet>(region).remove_all(own.map(|subnet| subnet.id.as_str())).await?;

@@ -7,8 +7,9 @@ use model::Site;
 
 use crate::{
     api::{Api, Place},
+    kinds::Listed,
     names::Names,
-    objects::{Collection, Listed},
+    objects::Collection,
     shapes::Reference,
     vpcs::Vpc,
 };

@@ -152,7 +152,7 @@ impl<'g> Groups<'g> {
         let (what, whole) = note.write();
         let parts = notes::parts(&what, &whole)?;
         try_join_all(parts.iter().enumerate().map(|(part, text)| {
-            let name = self.ground.names.instance_note(resource, number, part, parts.len());
+            let name = self.ground.names.note(resource, number, part, parts.len());
             self.note_down(name, &what, text)
         }))
         .await?;

@@ -6,10 +6,10 @@ use model::{ResourceState, Segment};
 
 use crate::{
     Result, attach,
-    description::Description,
+    described::Description,
     ground::Ground,
     groups::Groups,
-    objects::Listed as _,
+    kinds::Listed as _,
     shapes::{AttachmentRequest, Instance, InstanceRequest, InterfaceRequest, Reference},
     subnets,
     vpcs::{Vpc, Vpcs},

@@ -7,7 +7,7 @@ use crate::{
     Result,
     api::{Call, Place},
     ground::Ground,
-    objects::Listed as _,
+    kinds::Listed as _,
     shapes::{Named, NatRequest, PublicGateway, Reference, Subnet},
     subnets,
     vpcs::Vpc,

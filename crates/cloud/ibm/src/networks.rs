@@ -9,8 +9,9 @@ use crate::{
     Result, adopt, clusters, endpoints, gateway,
     ground::Ground,
     groups::Groups,
-    instances, nat,
-    objects::Listed as _,
+    instances,
+    kinds::Listed as _,
+    nat,
     shapes::{self, Instance, Named, PrefixRequest, Subnet, VpcRequest},
     subnets, transit,
     vpcs::{Home, Vpc, Vpcs, place},
@@ -57,6 +58,7 @@ pub(crate) async fn make_prefix(
 pub(crate) async fn ensure(ground: &Ground, network: &str, space: Ipv4Net) -> Result {
     let wanted = parts(space)?;
     clusters::check_space(space)?;
+    let _turn = ground.turn().await;
     let (region, home) = place(network);
     let vpcs = Vpcs::read(ground).await?;
     let there = match vpcs.network(network) {
@@ -89,6 +91,7 @@ pub(crate) async fn ensure(ground: &Ground, network: &str, space: Ipv4Net) -> Re
 }
 
 pub(crate) async fn remove(ground: &Ground, network: &str) -> Result {
+    let _turn = ground.turn().await;
     if let (_, Home::Adopted(id)) = place(network) {
         return Err(CloudError::conflict(format!("{id} is somebody else's; it can only be let go")));
     }

@@ -1,4 +1,4 @@
-//! The kinds of objects that are listed, made, waited for and deleted, as a table; and how one is made true.
+//! Objects of a kind: listed, found, made true, deleted.
 //!
 //! IBM's objects have an id that IBM chooses, so they are found by name in lists, page after page; afterwards by their id.
 //! Deciding what to do with what is found is `cloud_http`'s ([`cloud_http::ensure_from`]).
@@ -6,148 +6,20 @@
 use std::{fmt, marker::PhantomData, time::Duration};
 
 use async_trait::async_trait;
-use cloud_http::{
-    Class, Clock, Failure, Fit, Objects, Pace, Phase, Reply, Wanted, ensure_from, gone, read_json,
-};
+use cloud_http::{Class, Clock, Failure, Fit, Objects, Wanted, ensure_from, gone};
 use futures::future::try_join_all;
 use http::Method;
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::Serialize;
 
 use crate::{
     Result,
     api::{Api, Call, Place},
-    shapes::*,
+    kinds::Listed,
 };
 
 /// How long something may stay in use by what is on its way out.
 const PATIENCE: Duration = Duration::from_secs(300);
-
-/// A kind of object, by the type that its objects are read as.
-pub(crate) trait Listed: cloud_http::Kind + DeserializeOwned + 'static {
-    /// `subnet`, as in `create_subnet`.
-    const ONE: &'static str;
-    /// `vpc_address_prefixes`, as in `list_vpc_address_prefixes`.
-    const MANY: &'static str;
-    /// `address_prefixes`, as in paths and lists.
-    const COLLECTION: &'static str;
-    /// Whether it has a state: it is not there at once, nor gone at once.
-    const HAS_STATE: bool;
-    /// What one is asked for as.
-    type Request: Serialize + Send + Sync + 'static;
-
-    fn id(&self) -> &str;
-    fn name(&self) -> &str;
-    fn requested_name(request: &Self::Request) -> &str;
-    fn read_page(operation: &str, reply: &Reply) -> Result<Page<Self>, Failure>;
-
-    /// Not deleted, nor being deleted.
-    fn is_alive(&self) -> bool {
-        self.phase() != Phase::Going
-    }
-
-    fn is_ready(&self) -> bool {
-        self.phase() == Phase::Ready
-    }
-}
-
-/// One answer to a list.
-pub(crate) struct Page<K> {
-    objects: Vec<K>,
-    next: Option<Next>,
-}
-
-/// Where the next page is.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Next {
-    href: String,
-}
-
-impl Next {
-    /// The token in its address.
-    fn start(&self) -> Option<&str> {
-        let (_, query) = self.href.split_once('?')?;
-        query.split('&').find_map(|pair| pair.strip_prefix("start="))
-    }
-}
-
-/// How far an object is, by the fields that tell. The first says when it is ready.
-fn phase(states: &[&String], ready: &str) -> Phase {
-    let is = |words: &[&str]| states.iter().any(|state| words.contains(&state.as_str()));
-    match states.first() {
-        None => Phase::Ready,
-        _ if is(&["deleting", "detaching", "detached"]) => Phase::Going,
-        _ if is(&["failed"]) => Phase::Failed("IBM Cloud says no more than that it failed".to_owned()),
-        Some(state) if **state == ready => Phase::Ready,
-        Some(_) => Phase::Coming,
-    }
-}
-
-macro_rules! kinds {
-    ($($kind:ident $request:ident $name:literal $one:literal $many:literal $collection:literal [$($state:ident)*] $ready:literal $pace:ident)*) => {$(
-        impl cloud_http::Kind for $kind {
-            const NAME: &'static str = $name;
-            const PACE: Pace = Pace::$pace;
-
-            fn phase(&self) -> Phase {
-                phase(&[$(&self.$state),*], $ready)
-            }
-        }
-
-        impl Listed for $kind {
-            const ONE: &'static str = $one;
-            const MANY: &'static str = $many;
-            const COLLECTION: &'static str = $collection;
-            const HAS_STATE: bool = !$ready.is_empty();
-            type Request = $request;
-
-            fn id(&self) -> &str {
-                &self.id
-            }
-
-            fn name(&self) -> &str {
-                &self.name
-            }
-
-            fn requested_name(request: &$request) -> &str {
-                &request.name
-            }
-
-            fn read_page(operation: &str, reply: &Reply) -> Result<Page<Self>, Failure> {
-                #[derive(Deserialize)]
-                struct List {
-                    #[serde(rename = $collection)]
-                    objects: Vec<$kind>,
-                    next: Option<Next>,
-                }
-                let List { objects, next } = read_json(operation, reply)?;
-                Ok(Page { objects, next })
-            }
-        }
-    )*};
-}
-
-// Whose an object is, stands in its name (`names`): owner and site. An object goes before what it is in or on: rules and
-// bindings before groups, instances and endpoints before their groups and subnets, connections before gateways, joints
-// before what they join, NAT and gateways off their subnets; and everything before its VPC, with which go its address
-// prefixes and groups.
-kinds! {
-//  read as         asked for as      called                     operations                   listed by                     in lists and paths   state                     ready        looked at
-    Vpc             VpcRequest        "VPC"                      "vpc"                        "vpcs"                        "vpcs"               [status]                  "available"  QUICK
-    AddressPrefix   PrefixRequest     "address prefix"           "vpc_address_prefix"         "vpc_address_prefixes"        "address_prefixes"   []                        ""           QUICK
-    Subnet          SubnetRequest     "subnet"                   "subnet"                     "subnets"                     "subnets"            [status]                  "available"  QUICK
-    PublicGateway   NatRequest        "public gateway"           "public_gateway"             "public_gateways"             "public_gateways"    [status]                  "available"  QUICK
-    SecurityGroup   GroupRequest      "security group"           "security_group"             "security_groups"             "security_groups"    []                        ""           QUICK
-    GroupRule       RuleRequest       "rule of a security group" "security_group_rule"        "security_group_rules"        "rules"              []                        ""           QUICK
-    Instance        InstanceRequest   "instance"                 "instance"                   "instances"                   "instances"          [status lifecycle_state]  "running"    QUICK
-    EndpointGateway EndpointRequest   "endpoint gateway"         "endpoint_gateway"           "endpoint_gateways"           "endpoint_gateways"  [lifecycle_state]         "stable"     QUICK
-    IkePolicy       IkeRequest        "IKE policy"               "ike_policy"                 "ike_policies"                "ike_policies"       []                        ""           QUICK
-    IpsecPolicy     IpsecRequest      "IPsec policy"             "ipsec_policy"               "ipsec_policies"              "ipsec_policies"     []                        ""           QUICK
-    VpnGateway      VpnRequest        "VPN gateway"              "vpn_gateway"                "vpn_gateways"                "vpn_gateways"       [lifecycle_state]         "stable"     SLOW
-    VpnConnection   ConnectionRequest "VPN connection"           "vpn_gateway_connection"     "vpn_gateway_connections"     "connections"        []                        ""           QUICK
-    TransitGateway  TransitRequest    "transit gateway"          "transit_gateway"            "transit_gateways"            "transit_gateways"   [status]                  "available"  QUICK
-    Joint           JointRequest      "joint"                    "transit_gateway_connection" "transit_gateway_connections" "connections"        [status]                  "attached"   QUICK
-}
 
 /// Objects of a kind, in one place.
 pub(crate) struct Collection<'a, K> {
@@ -193,16 +65,16 @@ impl<K: Listed> Collection<'_, K> {
     /// All of them, page after page, a hundred at a time, which is the most there is. Rules come all at once.
     pub(crate) async fn list(&self) -> Result<Vec<K>, Failure> {
         let operation = format!("list_{}", K::MANY);
-        let limit = if K::ONE == GroupRule::ONE { "" } else { "limit=100" };
+        let limit = if K::COLLECTION == "rules" { "" } else { "limit=100" };
         let (mut found, mut start) = (Vec::new(), String::new());
         loop {
             let query = [self.filter.as_str(), limit, &start].into_iter().filter(|part| !part.is_empty());
             let query = query.collect::<Vec<_>>().join("&");
             let path = format!("{}?{query}", self.path);
             let call = self.call(&operation, Method::GET, path.trim_end_matches('?'));
-            let page = K::read_page(&operation, &self.api.send(call).await?)?;
-            found.extend(page.objects);
-            let Some(next) = page.next.as_ref().and_then(Next::start) else { return Ok(found) };
+            let (page, next) = K::read_page(&operation, &self.api.send(call).await?)?;
+            found.extend(page);
+            let Some(next) = next else { return Ok(found) };
             start = format!("start={next}");
         }
     }
@@ -210,8 +82,7 @@ impl<K: Listed> Collection<'_, K> {
     /// The one of a name. One that is on its way out only if there is no other.
     pub(crate) async fn find(&self, name: &str) -> Result<Option<K>, Failure> {
         let mut named = self.list().await?.into_iter().filter(|one| one.name() == name);
-        let first = named.next();
-        Ok(match first {
+        Ok(match named.next() {
             Some(going) if !going.is_alive() => named.find(K::is_alive).or(Some(going)),
             first => first,
         })
@@ -242,6 +113,14 @@ impl<K: Listed> Collection<'_, K> {
         let spot = Spot { name: id.to_owned(), id: Mutex::new(Some(id.to_owned())) };
         Objects::delete(self, &spot).await?;
         if K::HAS_STATE { gone(self, &spot).await } else { Ok(()) }
+    }
+
+    /// The same for the one of a name, if there is any.
+    pub(crate) async fn remove_named(&self, name: &str) -> Result {
+        match self.find(name).await? {
+            Some(one) => self.remove(one.id()).await,
+            None => Ok(()),
+        }
     }
 
     /// The same for several, at once.
@@ -312,17 +191,5 @@ impl<K: Listed> Objects<K> for Collection<'_, K> {
 
     fn clock(&self) -> &dyn Clock {
         self.api.clock()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pages_follow_each_other() {
-        let start = |href: &str| Next { href: href.to_owned() }.start().map(str::to_owned);
-        assert_eq!(start("https://x/v1/vpcs?limit=2&start=abc%3D&generation=2").as_deref(), Some("abc%3D"));
-        assert_eq!(start("https://x/v1/vpcs"), None);
     }
 }

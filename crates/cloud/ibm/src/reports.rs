@@ -10,7 +10,7 @@ use crate::{
     Result,
     api::{Call, Place},
     ground::Ground,
-    objects::Listed as _,
+    kinds::Listed as _,
     shapes::{ReportedRoute, RouteReport, RouteReports, TransitGateway},
 };
 

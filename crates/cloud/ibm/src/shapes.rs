@@ -157,8 +157,8 @@ requests! {
     PoolZone<'r> { id: &'r str, #[serde(rename = "subnetID")] subnet: &'r str }
 
     VpnRequest { name: String, mode: &'static str, subnet: Reference, local_asn: u32; resource_group: Reference }
-    IkeRequest { name: String, ike_version: u8, authentication_algorithms: [&'static str; 1], encryption_algorithms: [&'static str; 1], dh_groups: [u8; 1], key_lifetime: u32; resource_group: Reference }
-    IpsecRequest { name: String, authentication_algorithms: [&'static str; 1], encryption_algorithms: [&'static str; 1], pfs_groups: [&'static str; 1], key_lifetime: u32; resource_group: Reference }
+    /// `ike_version` and `dh_groups` are IKE's, `pfs_groups` IPsec's.
+    PolicyRequest { name: String, authentication_algorithms: [&'static str; 1], encryption_algorithms: [&'static str; 1], key_lifetime: u32; ike_version: u8, dh_groups: [u8; 1], pfs_groups: [&'static str; 1], resource_group: Reference }
     ConnectionRequest { name: String, psk: String, peer: Peer, routing_protocol: &'static str, tunnels: Vec<Tunnel>, ike_policy: Reference, ipsec_policy: Reference, establish_mode: &'static str, dead_peer_detection: Probing }
     Peer { address: IpAddr, asn: u32 }
     Tunnel { tunnel_interface_ip: Ip, neighbor_ip: Ip }

@@ -6,9 +6,9 @@ use futures::try_join;
 use crate::{
     Result,
     ground::Ground,
+    kinds::Listed as _,
     nat,
     networks::{parts, whole},
-    objects::Listed as _,
     shapes::{Named, Reference, Subnet, SubnetRequest},
     vpcs::Vpc,
 };

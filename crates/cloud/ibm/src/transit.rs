@@ -13,8 +13,8 @@ use crate::{
     gateway::Gateway,
     ground::Ground,
     groups::Groups,
+    kinds::Listed as _,
     names::Names,
-    objects::Listed as _,
     shapes::{Joint, JointRequest, TransitGateway, TransitRequest, VpnGateway},
     vpcs::{Vpc, Vpcs},
 };

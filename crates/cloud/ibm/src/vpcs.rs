@@ -11,7 +11,7 @@ use futures::future::try_join_all;
 use ipnet::Ipv4Net;
 use model::Segment;
 
-use crate::{Result, adopt, api::Api, ground::Ground, networks::whole, objects::Listed as _, shapes};
+use crate::{Result, adopt, api::Api, ground::Ground, kinds::Listed as _, networks::whole, shapes};
 
 /// Whose a network is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use cloud_api::{CloudError, CloudErrorKind, field_among};
 use model::Segment;
 use serde_json::{Map, Value};
 
-use crate::{Result, description::zone_in};
+use crate::{Result, described::zone_in};
 
 /// Fields that set the network, which is Trestle's to set.
 const NETWORK: [&str; 5] = [
