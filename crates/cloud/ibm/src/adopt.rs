@@ -12,56 +12,12 @@ use ipnet::Ipv4Net;
 
 use crate::{
     Result,
-    api::Api,
-    attach::attached_in,
-    clusters::check_space,
+    attach::{attached_in, existing_vpc},
+    gateway::settle_hub,
     ground::Ground,
     groups::Groups,
-    kinds::Listed as _,
-    names::is_network,
-    notes,
-    shapes::{self, SecurityGroup},
-    transit::settle_hub,
     vpcs::{Home, Vpc, Vpcs, place},
 };
-
-/// Where gateways' VPCs are.
-const GATEWAYS: Ipv4Net = Ipv4Net::new_assert(std::net::Ipv4Addr::new(192, 168, 128, 0), 17);
-
-/// The VPCs of a region that a site has adopted, by their notes.
-pub(crate) async fn adopted_in(ground: &Ground, region: &str) -> Result<Vec<Vpc>> {
-    let (groups, name) = (ground.within::<SecurityGroup>(region).list().await?, ground.names.adopted());
-    let notes = groups.iter().filter(|group| group.name == name);
-    let noted = notes.filter_map(|note| Some((&note.vpc, notes::read(note)?.parse().ok()?)));
-    let vpc = |(vpc, block): (&shapes::Reference, Ipv4Net)| {
-        let (id, crn) = (vpc.id.clone(), vpc.crn()?.to_owned());
-        let home = Home::Adopted(id.clone());
-        Ok(Vpc { region: region.to_owned(), id, crn, home, adopted: Some(block) })
-    };
-    noted.map(vpc).collect()
-}
-
-/// A VPC of whomever, and its blocks.
-pub(crate) async fn existing_vpc(api: &Api, region: &str, id: &str) -> Result<Option<(Vpc, Vec<Ipv4Net>)>> {
-    let found = api.in_region::<shapes::Vpc>(region).get(id).await?;
-    let Some(found) = found.filter(shapes::Vpc::is_alive) else { return Ok(None) };
-    let is_made = is_network(&found.name);
-    let vpc = Vpc::new(region, found, Home::Adopted(id.to_owned()));
-    let blocks = vpc.prefixes(api).await?;
-    if is_made {
-        return Err(CloudError::conflict(format!("{} is a network that Trestle made itself", vpc.id)));
-    }
-    blocks.iter().try_for_each(|block| check_space(*block))?;
-    let overlap =
-        |block: &&Ipv4Net| block.contains(&GATEWAYS.network()) || GATEWAYS.contains(&block.network());
-    match blocks.iter().find(overlap) {
-        Some(block) => Err(CloudError::conflict(format!(
-            "the VPC {} has {block}, which overlaps {GATEWAYS}, where gateways stand",
-            vpc.id
-        ))),
-        None => Ok(Some((vpc, blocks))),
-    }
-}
 
 pub(crate) async fn adopt(ground: &Ground, name: &str, space: Ipv4Net) -> Result {
     let _turn = ground.turn().await;

@@ -11,20 +11,26 @@
 use std::net::IpAddr;
 
 use cloud_api::{Attachment, CloudError, CloudErrorKind};
+use ipnet::Ipv4Net;
 use model::{ExistingNetwork, ResourceState, Segment};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Result,
-    adopt::existing_vpc,
+    api::Api,
+    clusters::check_space,
     ground::Ground,
     groups::Groups,
     kinds::Listed as _,
+    names::is_network,
     notes,
-    shapes::{Instance, SecurityGroup},
-    spread::MOST_GROUPS,
-    vpcs::{Vpc, Vpcs},
+    rules::MOST_GROUPS,
+    shapes::{self, Instance, SecurityGroup},
+    vpcs::{Home, Vpc, Vpcs},
 };
+
+/// Where gateways' VPCs are.
+const GATEWAYS: Ipv4Net = Ipv4Net::new_assert(std::net::Ipv4Addr::new(192, 168, 128, 0), 17);
 
 /// What is noted of an attached instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,6 +78,28 @@ fn interface(instance: &Instance) -> Result<(&str, IpAddr)> {
         _ => Err(CloudError::conflict(format!(
             "{id} has several network interfaces, and could be reached by the others; detach all but one first"
         ))),
+    }
+}
+
+/// A VPC of whomever, and its blocks.
+pub(crate) async fn existing_vpc(api: &Api, region: &str, id: &str) -> Result<Option<(Vpc, Vec<Ipv4Net>)>> {
+    let found = api.in_region::<shapes::Vpc>(region).get(id).await?;
+    let Some(found) = found.filter(shapes::Vpc::is_alive) else { return Ok(None) };
+    let is_made = is_network(&found.name);
+    let vpc = Vpc::new(region, found, Home::Adopted(id.to_owned()));
+    let blocks = vpc.prefixes(api).await?;
+    if is_made {
+        return Err(CloudError::conflict(format!("{} is a network that Trestle made itself", vpc.id)));
+    }
+    blocks.iter().try_for_each(|block| check_space(*block))?;
+    let overlap =
+        |block: &&Ipv4Net| block.contains(&GATEWAYS.network()) || GATEWAYS.contains(&block.network());
+    match blocks.iter().find(overlap) {
+        Some(block) => Err(CloudError::conflict(format!(
+            "the VPC {} has {block}, which overlaps {GATEWAYS}, where gateways stand",
+            vpc.id
+        ))),
+        None => Ok(Some((vpc, blocks))),
     }
 }
 

@@ -21,7 +21,7 @@ use crate::{
     ground::Ground,
     instances, lists,
     names::Names,
-    nat, networks, peerings,
+    networks, peerings, subnets,
     vpcs::Vpcs,
 };
 
@@ -168,11 +168,11 @@ impl Cloud for IbmCloud {
     }
 
     async fn ensure_nat(&self, at: &At, region: &Segment) -> Result<()> {
-        nat::ensure(&self.at(at), region.as_str()).await
+        subnets::ensure_nat(&self.at(at), region.as_str()).await
     }
 
     async fn delete_nat(&self, at: &At, region: &Segment) -> Result<()> {
-        nat::remove(&self.at(at), region.as_str()).await
+        subnets::remove_nat(&self.at(at), region.as_str()).await
     }
 
     async fn create_gateway(&self, at: &At, asn: u32) -> Result<GatewayState> {

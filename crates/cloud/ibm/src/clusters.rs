@@ -11,7 +11,6 @@
 //! beginning. Born closed: they have no rules, and the VPC's default group is on nothing.
 
 mod border;
-mod description;
 
 use std::time::Duration;
 
@@ -23,21 +22,17 @@ use ipnet::Ipv4Net;
 use model::{Direction, ResourceState, Segment};
 
 use self::border::shut;
-pub(crate) use self::{
-    border::{balancers_group, check_space, check_targets, opened, workers_group},
-    description::ClusterDescription,
-};
+pub(crate) use self::border::{balancers_group, check_space, check_targets, opened, workers_group};
 use crate::{
     Result,
     api::Call,
+    described::ClusterDescription,
     ground::Ground,
     groups::Groups,
-    names::MOST_IN_CLUSTER_NAME,
-    networks::parts,
     rules::Rule,
     shapes::{Cluster, ClusterRequest, EndpointGateway, PoolRequest, PoolZone},
     subnets,
-    vpcs::{Vpc, Vpcs},
+    vpcs::{Vpc, Vpcs, parts},
 };
 
 /// Groups of ours that workers are in.
@@ -47,19 +42,6 @@ const KEPT: u64 = 21;
 
 /// Before a cluster is looked for again that is not seen yet.
 const PAUSE: Duration = Duration::from_secs(10);
-
-/// Refuses a name that a cluster's VPC cannot have.
-pub(crate) fn check_name(name: &Segment) -> Result<()> {
-    let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let text = name.as_str();
-    match text.len() <= MOST_IN_CLUSTER_NAME && text.bytes().all(legal) && !text.ends_with('-') {
-        true => Ok(()),
-        false => Err(CloudError::invalid(format!(
-            "a cluster in IBM Cloud cannot be called {name}: its VPC has the name in its own, so it is of small letters, \
-             digits and hyphens, {MOST_IN_CLUSTER_NAME} at most, and ends with none"
-        ))),
-    }
-}
 
 impl Cluster {
     /// Not deleted, nor being deleted.
@@ -238,7 +220,7 @@ pub(crate) async fn remove(ground: &Ground, vpcs: &Vpcs, resource: &Segment) -> 
         if let Some(cluster) = find(ground, &name).await?.filter(|one| one.is_in(vpc)) {
             end(ground, &cluster).await?;
         }
-        let endpoints = ground.inside::<EndpointGateway>(vpc);
+        let endpoints = vpc.all::<EndpointGateway>(&ground.api);
         let listed = async { Ok(endpoints.list().await?) };
         let (there, groups) = try_join!(listed, Groups::read(ground, vpc))?;
         let ibms = there.iter().filter(|one| one.name.starts_with("iks-"));
@@ -365,9 +347,5 @@ mod tests {
         let wide = "10.0.0.0/16".parse().unwrap();
         assert!(check_size(&description(512), wide).is_ok());
         assert!(check_size(&description(513), wide).is_err());
-        for (name, fits) in [("web-1", true), ("Web", false), ("a_b", false), ("a-", false)] {
-            assert_eq!(check_name(&name.parse().unwrap()).is_ok(), fits, "{name}");
-        }
-        assert!(check_name(&"x".repeat(45).parse().unwrap()).is_err());
     }
 }

@@ -1,11 +1,14 @@
 //! What a user writes for a resource: IBM's own JSON of a request for one, without network settings. An instance has a
 //! profile and an image, an endpoint has a target, a cluster has a worker pool.
 
+mod cluster;
+
 use cloud_api::{CloudError, field_among, network_of_cluster};
 use model::Segment;
 use serde_json::{Map, Value};
 
-use crate::{Result, clusters::ClusterDescription};
+pub(crate) use self::cluster::ClusterDescription;
+use crate::Result;
 
 /// Fields that set the network, which is Trestle's to set.
 const NETWORK: [&str; 6] = [
@@ -55,7 +58,7 @@ impl Described {
         match self {
             Self::Instance(description) | Self::Endpoint(description) => Ok(description.region.clone()),
             Self::Cluster(description) => {
-                crate::clusters::check_name(name)?;
+                cluster::check_name(name)?;
                 network_of_cluster(&description.region, name)
             }
         }

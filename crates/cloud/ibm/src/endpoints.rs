@@ -24,7 +24,7 @@ pub(crate) fn state_of(region: &str, endpoint: &EndpointGateway) -> Option<Resou
 
 /// The endpoint gateways of a VPC that are ours.
 pub(crate) async fn list(ground: &Ground, vpc: &Vpc) -> Result<Vec<EndpointGateway>> {
-    let found = ground.inside::<EndpointGateway>(vpc).list().await?;
+    let found = vpc.all::<EndpointGateway>(&ground.api).list().await?;
     let ours = |one: &EndpointGateway| one.is_alive() && ground.names.is_endpoint(&one.name);
     Ok(found.into_iter().filter(ours).collect())
 }
@@ -53,7 +53,7 @@ pub(crate) async fn make(
                 ips: [ReservedIpRequest { name: name.clone(), subnet, auto_delete }],
                 resource_group: ground.group(),
             };
-            ground.inside(&vpc).ensure(there, &request).await?
+            vpc.all(&ground.api).ensure(there, &request).await?
         }
     };
     let none = || CloudError::unavailable(format!("the endpoint gateway {name} has no address yet"));
@@ -67,7 +67,7 @@ pub(crate) async fn remove(ground: &Ground, vpcs: &Vpcs, name: &Segment) -> Resu
 
 async fn remove_from(ground: &Ground, vpc: &Vpc, name: &str) -> Result {
     let _turn = ground.turns.take(&format!("{}/{name}", vpc.name())).await;
-    let endpoints = ground.inside::<EndpointGateway>(vpc);
+    let endpoints = vpc.all::<EndpointGateway>(&ground.api);
     let listed = async { Ok(endpoints.list().await?) };
     let (there, groups) = try_join!(listed, Groups::read(ground, vpc))?;
     let named = there.iter().filter(|one| one.name == name);

@@ -4,23 +4,29 @@
 use std::net::IpAddr;
 
 use cloud_api::CloudError;
-use futures::try_join;
-use ipnet::Ipv4Net;
+use cloud_http::{Pace, Progress, wait};
+use futures::{future::try_join_all, try_join};
+use http::Method;
+use ipnet::{IpNet, Ipv4Net};
 use model::{CloudTraits, GatewayState, Site};
 
 use crate::{
     Result,
+    api::{Call, Place},
     ground::Ground,
     groups::Groups,
     kinds::Listed,
-    networks::{make_prefix, make_vpc},
     shapes::{
         self, IkePolicy, IpsecPolicy, Named, PolicyRequest, Reference, Subnet, SubnetRequest, VpnConnection,
         VpnGateway, VpnRequest,
     },
-    subnets, transit,
+    subnets,
+    transit::{Hub, detach},
     vpcs::{Home, Vpc, Vpcs},
 };
+
+/// Prefixes that a VPN gateway advertises besides those of its own VPC.
+const MOST_ADVERTISED: usize = 10;
 
 pub(crate) struct Gateway {
     pub(crate) region: String,
@@ -95,7 +101,7 @@ pub(crate) async fn ensure(ground: &Ground, asn: u32) -> Result<GatewayState> {
         let near = vpcs.gateway.as_ref().or(vpcs.networks.first()).ok_or_else(none)?;
         build(ground, &near.region, vpcs.gateway.clone(), asn).await?;
     }
-    transit::settle_hub(ground, None).await?;
+    settle_hub(ground, None).await?;
     let missing =
         || CloudError::unavailable(format!("the gateway of {} was made and is not there", ground.site));
     Gateway::find(ground).await?.ok_or_else(missing)?.1.state()
@@ -106,11 +112,11 @@ async fn build(ground: &Ground, region: &str, vpc: Option<Vpc>, asn: u32) -> Res
     let (names, space) = (&ground.names, space(ground));
     let vpc = match vpc {
         Some(vpc) => vpc,
-        None => make_vpc(ground, region, names.gateway_network(), Home::Region).await?,
+        None => Vpc::make(ground, region, names.gateway_network(), Home::Region).await?,
     };
     let zone = &ground.api.zones(region).await?[0];
     if vpc.prefixes(&ground.api).await?.is_empty() {
-        make_prefix(ground, &vpc, 0, space, zone).await?;
+        vpc.make_prefix(ground, 0, space, zone).await?;
     }
     let there = subnets::list(ground, &vpc).await?;
     let ready = there.iter().find(|subnet| names.owns(&subnet.name) && subnet.is_ready());
@@ -125,7 +131,7 @@ async fn build(ground: &Ground, region: &str, vpc: Option<Vpc>, asn: u32) -> Res
                 public_gateway: None,
                 resource_group: ground.group(),
             };
-            ground.inside::<Subnet>(&vpc).ensure(None, &request).await?.id
+            vpc.all::<Subnet>(&ground.api).ensure(None, &request).await?.id
         }
     };
     let request = VpnRequest {
@@ -168,7 +174,7 @@ async fn policy<K: Listed<Request = PolicyRequest>>(
 
 pub(crate) async fn remove(ground: &Ground) -> Result {
     let _turn = ground.turn().await;
-    let Some(vpc) = Vpcs::read(ground).await?.gateway else { return transit::settle_hub(ground, None).await };
+    let Some(vpc) = Vpcs::read(ground).await?.gateway else { return settle_hub(ground, None).await };
     let (api, region, names) = (&ground.api, vpc.region.as_str(), &ground.names);
     if let Some(gateway) = ground.within::<VpnGateway>(region).find(&names.gateway()).await? {
         if gateway.is_alive() {
@@ -179,7 +185,7 @@ pub(crate) async fn remove(ground: &Ground) -> Result {
                     ground.site, connection.name
                 )));
             }
-            transit::detach(ground, &gateway.crn).await?;
+            detach(ground, &gateway.crn).await?;
         }
         api.in_region::<VpnGateway>(region).remove(&gateway.id).await?;
     }
@@ -189,7 +195,73 @@ pub(crate) async fn remove(ground: &Ground) -> Result {
     let own = subnets.iter().filter(|subnet| names.owns(&subnet.name));
     api.in_region::<Subnet>(region).remove_all(own.map(|subnet| subnet.id.as_str())).await?;
     api.in_region::<shapes::Vpc>(region).remove(&vpc.id).await?;
-    transit::settle_hub(ground, None).await
+    settle_hub(ground, None).await
+}
+
+/// Brings a site's own transit gateway, and what its VPN gateway advertises, to where they should be: with a gateway
+/// all networks are attached, without one those that are peered. A network on its way out is left out.
+pub(crate) async fn settle_hub(ground: &Ground, without: Option<&str>) -> Result {
+    let vpcs = Vpcs::read(ground).await?;
+    let gateway = Gateway::find_in(ground, vpcs.gateway.as_ref()).await?;
+    let mut networks = match &gateway {
+        Some(_) => vpcs.networks,
+        None => peered(ground, vpcs.networks).await?,
+    };
+    networks.retain(|vpc| Some(vpc.name().as_str()) != without);
+    let first = vpcs.gateway.as_ref().or(networks.first());
+    let hub = Hub {
+        ground,
+        names: &ground.names,
+        location: first.map(|vpc| vpc.region.clone()).unwrap_or_default(),
+        networks: &networks,
+        gateway: gateway.as_ref().map(|gateway| gateway.shown.crn.as_str()),
+    };
+    let Some(gateway) = &gateway else { return hub.ensure().await };
+    let spaces = try_join_all(networks.iter().map(|vpc| vpc.space(&ground.api))).await?;
+    let mut spaces: Vec<Ipv4Net> = spaces.into_iter().flatten().collect();
+    spaces.sort();
+    if spaces.len() > MOST_ADVERTISED {
+        return Err(CloudError::conflict(format!(
+            "{} would advertise {} networks; an IBM VPN gateway advertises {MOST_ADVERTISED}. Use fewer regions",
+            ground.site,
+            spaces.len()
+        )));
+    }
+    hub.ensure().await?;
+    advertise(ground, gateway, &spaces).await
+}
+
+/// Those networks of a site that have a peering within it.
+async fn peered(ground: &Ground, networks: Vec<Vpc>) -> Result<Vec<Vpc>> {
+    let groups = try_join_all(networks.iter().map(|vpc| Groups::read(ground, vpc))).await?;
+    let peerings: Vec<_> = groups.iter().flat_map(Groups::peerings).collect();
+    let inside = peerings.iter().filter(|name| name.ends().iter().all(|end| end.site == ground.site));
+    let regions: Vec<&str> = inside.flat_map(|name| name.ends()).map(|end| end.region.as_str()).collect();
+    Ok(networks.into_iter().filter(|vpc| regions.contains(&vpc.name().as_str())).collect())
+}
+
+async fn advertise(ground: &Ground, gateway: &Gateway, spaces: &[Ipv4Net]) -> Result {
+    let call = |verb: &str, method: Method, space: &IpNet| {
+        let cidr = space.to_string().replace('/', "%2F");
+        let path = format!("vpn_gateways/{}/advertised_cidrs/{cidr}", gateway.shown.id);
+        Call::new(Place::Region(&gateway.region), format!("{verb}_vpn_gateway_advertised_cidr"), method, path)
+    };
+    let spaces: Vec<IpNet> = spaces.iter().copied().map(IpNet::from).collect();
+    let there = &gateway.shown.advertised_cidrs;
+    for space in there.iter().filter(|space| !spaces.contains(space)) {
+        ground.api.take_away(call("remove", Method::DELETE, space)).await?;
+    }
+    for space in spaces.iter().filter(|space| !there.contains(space)) {
+        ground.api.send(call("add", Method::PUT, space)).await?;
+    }
+    // A gateway takes a moment over each change, during which it takes no other.
+    let gateways = ground.api.in_region::<VpnGateway>(&gateway.region);
+    wait(ground.api.clock(), Pace::QUICK, "the advertised prefixes", || async {
+        let now = gateways.get(&gateway.shown.id).await?;
+        let is_busy = now.is_some_and(|now| now.lifecycle_state == "updating");
+        Ok(if is_busy { Progress::Pending } else { Progress::Done(()) })
+    })
+    .await
 }
 
 #[cfg(test)]

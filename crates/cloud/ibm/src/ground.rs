@@ -11,7 +11,6 @@ use crate::{
     names::Names,
     objects::Collection,
     shapes::Reference,
-    vpcs::Vpc,
 };
 
 /// The API, for a site, with its resource group and its names.
@@ -43,11 +42,6 @@ impl Ground {
             Some(id) => all.with("resource_group.id", id),
             None => all,
         }
-    }
-
-    /// The objects in a VPC.
-    pub(crate) fn inside<'g, K: Listed>(&'g self, vpc: &'g Vpc) -> Collection<'g, K> {
-        self.api.in_region(&vpc.region).with("vpc.id", &vpc.id)
     }
 
     /// Changes of a site's networks, peerings and gateway take turns: they share its transit gateway.

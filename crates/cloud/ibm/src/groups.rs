@@ -12,9 +12,8 @@ use crate::{
     ground::Ground,
     notes,
     objects::Collection,
-    rules::Note,
+    rules::{MOST_GROUPS, Note},
     shapes::{GroupRequest, GroupRule, Reference, RuleRequest, SecurityGroup},
-    spread::MOST_GROUPS,
     vpcs::Vpc,
 };
 
@@ -27,7 +26,7 @@ pub(crate) struct Groups<'g> {
 
 impl<'g> Groups<'g> {
     pub(crate) async fn read(ground: &'g Ground, vpc: &Vpc) -> Result<Self> {
-        let all = ground.inside(vpc).list().await?;
+        let all = vpc.all(&ground.api).list().await?;
         Ok(Self { ground, vpc: vpc.clone(), all })
     }
 
@@ -84,7 +83,7 @@ impl<'g> Groups<'g> {
     }
 
     pub(crate) fn collection(&self) -> Collection<'_, SecurityGroup> {
-        self.ground.inside(&self.vpc)
+        self.vpc.all(&self.ground.api)
     }
 
     pub(crate) fn rules_of<'r>(&'r self, group: &str) -> Collection<'r, GroupRule> {

@@ -34,7 +34,6 @@ mod instances;
 mod kinds;
 mod lists;
 mod names;
-mod nat;
 mod networks;
 mod notes;
 mod objects;

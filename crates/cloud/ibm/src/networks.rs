@@ -11,49 +11,10 @@ use crate::{
     groups::Groups,
     instances,
     kinds::Listed as _,
-    nat,
-    shapes::{self, Instance, Named, PrefixRequest, Subnet, VpcRequest},
-    subnets, transit,
-    vpcs::{Home, Vpc, Vpcs, place},
+    shapes::{self, Instance, Subnet},
+    subnets,
+    vpcs::{Home, Vpc, Vpcs, parts, place},
 };
-
-/// A network's space in four: one part for each of three zones, and one that is kept.
-pub(crate) fn parts(space: Ipv4Net) -> Result<Vec<Ipv4Net>> {
-    let length = space.prefix_len();
-    if !(8..=24).contains(&length) {
-        return Err(CloudError::invalid(format!(
-            "{space} cannot be a network in IBM Cloud: a quarter of it must do for the instances of a zone, so it is between \
-             /8 and /24"
-        )));
-    }
-    Ok(space.subnets(length + 2).map_err(|err| CloudError::invalid(err.to_string()))?.collect())
-}
-
-/// The space that prefixes are the parts of, if they are all there.
-pub(crate) fn whole(prefixes: &[Ipv4Net]) -> Option<Ipv4Net> {
-    let mut sorted = prefixes.to_vec();
-    sorted.sort();
-    let first = sorted.first()?;
-    let space = Ipv4Net::new(first.network(), first.prefix_len().checked_sub(2)?).ok()?;
-    (parts(space).ok()? == sorted).then_some(space)
-}
-
-pub(crate) async fn make_vpc(ground: &Ground, region: &str, name: String, home: Home) -> Result<Vpc> {
-    let request = VpcRequest { name, address_prefix_management: "manual", resource_group: ground.group() };
-    Ok(Vpc::new(region, ground.within(region).ensure(None, &request).await?, home))
-}
-
-pub(crate) async fn make_prefix(
-    ground: &Ground,
-    vpc: &Vpc,
-    number: usize,
-    cidr: Ipv4Net,
-    zone: &str,
-) -> Result {
-    let prefixes = ground.api.in_region::<shapes::AddressPrefix>(&vpc.region).of::<shapes::Vpc>(&vpc.id);
-    let request = PrefixRequest { name: ground.names.part(number), cidr, zone: Named::of(zone) };
-    prefixes.ensure(None, &request).await.map(drop)
-}
 
 pub(crate) async fn ensure(ground: &Ground, network: &str, space: Ipv4Net) -> Result {
     let wanted = parts(space)?;
@@ -75,17 +36,17 @@ pub(crate) async fn ensure(ground: &Ground, network: &str, space: Ipv4Net) -> Re
             (Some(vpc), _) => vpc.clone(),
             (None, Home::Cluster(cluster, _)) => {
                 let name = ground.names.cluster_network(cluster.as_str());
-                make_vpc(ground, region, name, home).await?
+                Vpc::make(ground, region, name, home).await?
             }
-            (None, _) => make_vpc(ground, region, ground.names.network(), home).await?,
+            (None, _) => Vpc::make(ground, region, ground.names.network(), home).await?,
         };
         let missing = wanted.iter().enumerate().filter(|(_, part)| !there.contains(part));
         let made = missing
-            .map(|(number, part)| make_prefix(ground, &vpc, number, *part, &zones[number % zones.len()]));
+            .map(|(number, part)| vpc.make_prefix(ground, number, *part, &zones[number % zones.len()]));
         try_join_all(made).await?;
     }
     match vpcs.gateway {
-        Some(_) => transit::settle_hub(ground, None).await,
+        Some(_) => gateway::settle_hub(ground, None).await,
         None => Ok(()),
     }
 }
@@ -102,11 +63,11 @@ pub(crate) async fn remove(ground: &Ground, network: &str) -> Result {
             ground.site
         )));
     }
-    transit::settle_hub(ground, Some(network)).await?;
-    nat::remove(ground, network).await?;
+    gateway::settle_hub(ground, Some(network)).await?;
+    subnets::remove_nat(ground, network).await?;
     let subnets = subnets::list(ground, &vpc).await?;
     let own = subnets.iter().filter(|subnet| ground.names.owns(&subnet.name));
-    ground.inside::<Subnet>(&vpc).remove_all(own.map(|subnet| subnet.id.as_str())).await?;
+    vpc.all::<Subnet>(&ground.api).remove_all(own.map(|subnet| subnet.id.as_str())).await?;
     // Groups and address prefixes go with it.
     ground.api.in_region::<shapes::Vpc>(&vpc.region).remove(&vpc.id).await
 }
@@ -117,7 +78,7 @@ async fn user_of(ground: &Ground, vpc: &Vpc) -> Result<Option<String>> {
         let found = clusters::find_in(ground, vpc, &ground.names.cluster(cluster)).await?;
         return Ok(found.map(|one| format!("cluster {}", one.name)));
     }
-    let instances = ground.inside::<Instance>(vpc).list().await?;
+    let instances = vpc.all::<Instance>(&ground.api).list().await?;
     if let Some(instance) = instances.iter().find(|one| one.is_alive()) {
         return Ok(Some(format!("instance {}", instance.name)));
     }
@@ -146,7 +107,7 @@ async fn list_network(ground: &Ground, vpc: &Vpc) -> Result<Listing> {
         return adopt::list(ground, vpc).await;
     }
     let (space, groups, nats) =
-        try_join!(vpc.space(&ground.api), Groups::read(ground, vpc), nat::list(ground, vpc))?;
+        try_join!(vpc.space(&ground.api), Groups::read(ground, vpc), subnets::list_nat(ground, vpc))?;
     let resources = match vpc.cluster() {
         Some(cluster) => clusters::list(ground, vpc, cluster, space).await?,
         None => list_resources(&groups).await?,
@@ -164,7 +125,7 @@ async fn list_network(ground: &Ground, vpc: &Vpc) -> Result<Listing> {
 /// The instances and endpoints of a region's network.
 async fn list_resources(groups: &Groups<'_>) -> Result<Vec<(Segment, ResourceState)>> {
     let (ground, vpc) = (groups.ground, &groups.vpc);
-    let instances = async { Ok(ground.inside::<Instance>(vpc).list().await?) };
+    let instances = async { Ok(vpc.all::<Instance>(&ground.api).list().await?) };
     let (instances, endpoints) = try_join!(instances, endpoints::list(ground, vpc))?;
     let resource =
         |name: &str, state: Option<ResourceState>| Some((groups.note(name)?.name.parse().ok()?, state?));
@@ -173,22 +134,4 @@ async fn list_resources(groups: &Groups<'_>) -> Result<Vec<(Segment, ResourceSta
     let services =
         endpoints.iter().filter_map(|one| resource(&one.name, endpoints::state_of(&vpc.region, one)));
     Ok(machines.chain(services).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_network_is_divided_and_put_together_again() {
-        let space: Ipv4Net = "10.4.0.0/16".parse().unwrap();
-        let mut four = parts(space).unwrap();
-        assert_eq!(four[3], "10.4.192.0/18".parse().unwrap());
-        four.rotate_left(1);
-        assert_eq!(whole(&four), Some(space));
-        assert_eq!(whole(&four[..3]), None);
-        assert_eq!(whole(&[]), None);
-        assert_eq!(whole(&["0.0.0.0/1".parse().unwrap()]), None);
-        assert!(parts("10.0.0.0/25".parse().unwrap()).is_err());
-    }
 }

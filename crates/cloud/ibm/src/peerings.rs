@@ -7,10 +7,11 @@ use model::PeeringName;
 
 use crate::{
     Result,
+    gateway::settle_hub,
     ground::Ground,
     groups::Groups,
     names::Names,
-    transit::{Hub, settle_hub},
+    transit::Hub,
     vpcs::{Vpc, Vpcs},
 };
 

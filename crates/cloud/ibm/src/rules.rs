@@ -18,13 +18,12 @@ use ipnet::IpNet;
 use model::{Address, Direction, EntryName, PermitEntry, Ports, Protocol, Traffic};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    shapes::{GroupRule, Remote, RuleRequest, SecurityGroup},
-    spread::{MOST_GROUPS, too_many},
-};
+use crate::shapes::{GroupRule, Remote, RuleRequest, SecurityGroup};
 
 /// Rules of one group, both directions together.
 pub(crate) const MOST: usize = 250;
+/// Groups of one interface.
+pub(crate) const MOST_GROUPS: usize = 5;
 const STRANGE: &str = "not-ours ";
 
 /// What makes a rule this rule.
@@ -188,6 +187,14 @@ pub(crate) fn rules_of(entries: &[PermitEntry]) -> Result<BTreeSet<Rule>, CloudE
         true => Err(too_many(rules.len(), MOST_GROUPS)),
         false => Ok(rules),
     }
+}
+
+/// What is said of a list that does not fit.
+pub(crate) fn too_many(rules: usize, groups: usize) -> CloudError {
+    CloudError::conflict(format!(
+        "the permit list needs {rules} rules; the {groups} security groups that IBM Cloud gives it hold {MOST} each. Permit \
+         prefixes instead of single addresses"
+    ))
 }
 
 /// The list that rules stand for, by their note. A rule that is not ours shows as an entry of its own, named after what

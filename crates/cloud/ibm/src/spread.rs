@@ -12,10 +12,7 @@ use std::collections::BTreeSet;
 
 use cloud_api::CloudError;
 
-use crate::rules::{Change, MOST, Rule, Rules};
-
-/// Groups of one interface.
-pub(crate) const MOST_GROUPS: usize = 5;
+use crate::rules::{Change, MOST, MOST_GROUPS, Rule, Rules, too_many};
 
 /// One of a list's groups, as read.
 #[derive(Clone, Debug, Default)]
@@ -110,14 +107,6 @@ pub(crate) fn spread(held: &[Held], change: &Change, room: Room) -> Result<Steps
     }
     steps.close = close.into_iter().collect();
     Ok(steps)
-}
-
-/// What is said of a list that does not fit.
-pub(crate) fn too_many(rules: usize, groups: usize) -> CloudError {
-    CloudError::conflict(format!(
-        "the permit list needs {rules} rules; the {groups} security groups that IBM Cloud gives it hold {MOST} each. Permit \
-         prefixes instead of single addresses"
-    ))
 }
 
 #[cfg(test)]

@@ -11,7 +11,15 @@ use futures::future::try_join_all;
 use ipnet::Ipv4Net;
 use model::Segment;
 
-use crate::{Result, adopt, api::Api, ground::Ground, kinds::Listed as _, networks::whole, shapes};
+use crate::{
+    Result,
+    api::Api,
+    ground::Ground,
+    kinds::Listed,
+    notes,
+    objects::Collection,
+    shapes::{self, AddressPrefix, Named, PrefixRequest, SecurityGroup},
+};
 
 /// Whose a network is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,10 +73,16 @@ impl Vpc {
         Self { region: region.to_owned(), id: shown.id, crn: shown.crn, home, adopted: None }
     }
 
+    pub(crate) async fn make(ground: &Ground, region: &str, name: String, home: Home) -> Result<Self> {
+        let (address_prefix_management, resource_group) = ("manual", ground.group());
+        let request = shapes::VpcRequest { name, address_prefix_management, resource_group };
+        Ok(Self::new(region, ground.within(region).ensure(None, &request).await?, home))
+    }
+
     /// The network of a name.
     pub(crate) async fn find(ground: &Ground, network: &str) -> Result<Option<Self>> {
         let found = match place(network) {
-            (region, Home::Adopted(_)) => adopt::adopted_in(ground, region).await?,
+            (region, Home::Adopted(_)) => adopted_in(ground, region).await?,
             (region, _) => made_in(ground, region).await?.networks,
         };
         Ok(found.into_iter().find(|vpc| vpc.name() == network))
@@ -109,9 +123,28 @@ impl Vpc {
         }
     }
 
+    /// What is in it.
+    pub(crate) fn all<'a, K: Listed>(&'a self, api: &'a Api) -> Collection<'a, K> {
+        api.in_region(&self.region).with("vpc.id", &self.id)
+    }
+
+    fn all_prefixes<'a>(&'a self, api: &'a Api) -> Collection<'a, AddressPrefix> {
+        api.in_region(&self.region).of::<shapes::Vpc>(&self.id)
+    }
+
+    pub(crate) async fn make_prefix(
+        &self,
+        ground: &Ground,
+        number: usize,
+        cidr: Ipv4Net,
+        zone: &str,
+    ) -> Result {
+        let request = PrefixRequest { name: ground.names.part(number), cidr, zone: Named::of(zone) };
+        self.all_prefixes(&ground.api).ensure(None, &request).await.map(drop)
+    }
+
     pub(crate) async fn prefixes(&self, api: &Api) -> Result<Vec<Ipv4Net>> {
-        let prefixes = api.in_region::<shapes::AddressPrefix>(&self.region).of::<shapes::Vpc>(&self.id);
-        Ok(prefixes.list().await?.into_iter().map(|prefix| prefix.cidr).collect())
+        Ok(self.all_prefixes(api).list().await?.into_iter().map(|prefix| prefix.cidr).collect())
     }
 
     /// The space of the network, if it is whole.
@@ -121,6 +154,27 @@ impl Vpc {
             None => Ok(whole(&self.prefixes(api).await?)),
         }
     }
+}
+
+/// A network's space in four: one part for each of three zones, and one that is kept.
+pub(crate) fn parts(space: Ipv4Net) -> Result<Vec<Ipv4Net>> {
+    let length = space.prefix_len();
+    if !(8..=24).contains(&length) {
+        return Err(CloudError::invalid(format!(
+            "{space} cannot be a network in IBM Cloud: a quarter of it must do for the instances of a zone, so it is between \
+             /8 and /24"
+        )));
+    }
+    Ok(space.subnets(length + 2).map_err(|err| CloudError::invalid(err.to_string()))?.collect())
+}
+
+/// The space that prefixes are the parts of, if they are all there.
+pub(crate) fn whole(prefixes: &[Ipv4Net]) -> Option<Ipv4Net> {
+    let mut sorted = prefixes.to_vec();
+    sorted.sort();
+    let first = sorted.first()?;
+    let space = Ipv4Net::new(first.network(), first.prefix_len().checked_sub(2)?).ok()?;
+    (parts(space).ok()? == sorted).then_some(space)
 }
 
 /// The VPCs of a site: its networks, and the one of its gateway.
@@ -138,7 +192,7 @@ impl Vpcs {
         // One request after the other: with credentials that do not work, a region is asked once.
         let found = try_join_all(regions.iter().map(|region| async move {
             let made = made_in(ground, region).await?;
-            Ok::<_, CloudError>((made, adopt::adopted_in(ground, region).await?))
+            Ok::<_, CloudError>((made, adopted_in(ground, region).await?))
         }));
         let mut all = Self::default();
         for (made, adopted) in found.await? {
@@ -175,9 +229,35 @@ async fn made_in(ground: &Ground, region: &str) -> Result<Vpcs> {
     Ok(made)
 }
 
+/// The VPCs of a region that a site has adopted, by their notes.
+async fn adopted_in(ground: &Ground, region: &str) -> Result<Vec<Vpc>> {
+    let (groups, name) = (ground.within::<SecurityGroup>(region).list().await?, ground.names.adopted());
+    let notes = groups.iter().filter(|group| group.name == name);
+    let noted = notes.filter_map(|note| Some((&note.vpc, notes::read(note)?.parse().ok()?)));
+    let vpc = |(vpc, block): (&shapes::Reference, Ipv4Net)| {
+        let (id, crn) = (vpc.id.clone(), vpc.crn()?.to_owned());
+        let home = Home::Adopted(id.clone());
+        Ok(Vpc { region: region.to_owned(), id, crn, home, adopted: Some(block) })
+    };
+    noted.map(vpc).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_network_is_divided_and_put_together_again() {
+        let space: Ipv4Net = "10.4.0.0/16".parse().unwrap();
+        let mut four = parts(space).unwrap();
+        assert_eq!(four[3], "10.4.192.0/18".parse().unwrap());
+        four.rotate_left(1);
+        assert_eq!(whole(&four), Some(space));
+        assert_eq!(whole(&four[..3]), None);
+        assert_eq!(whole(&[]), None);
+        assert_eq!(whole(&["0.0.0.0/1".parse().unwrap()]), None);
+        assert!(parts("10.0.0.0/25".parse().unwrap()).is_err());
+    }
 
     #[test]
     fn names_of_networks_tell_region_and_home() {
