@@ -61,26 +61,26 @@ pub(crate) enum Place<'p> {
     Containers(Option<&'p str>),
 }
 
-/// What is asked: an operation by IBM's name for it.
+/// What is asked: an operation by IBM's name for it, `is.create_vpc`.
 pub(crate) struct Call<'c> {
     place: Place<'c>,
-    operation: String,
+    pub(crate) operation: String,
     method: Method,
     path: String,
     body: Option<serde_json::Result<String>>,
 }
 
 impl<'c> Call<'c> {
-    pub(crate) fn new(
-        place: Place<'c>,
-        operation: impl Into<String>,
-        method: Method,
-        path: impl Into<String>,
-    ) -> Self {
-        Self { place, operation: operation.into(), method, path: path.into(), body: None }
+    pub(crate) fn new(place: Place<'c>, operation: &str, method: Method, path: impl Into<String>) -> Self {
+        let service = match place {
+            Place::Region(_) => "is",
+            Place::Transit => "transit",
+            Place::Containers(_) => "containers",
+        };
+        Self { place, operation: format!("{service}.{operation}"), method, path: path.into(), body: None }
     }
 
-    pub(crate) fn get(place: Place<'c>, operation: impl Into<String>, path: impl Into<String>) -> Self {
+    pub(crate) fn get(place: Place<'c>, operation: &str, path: impl Into<String>) -> Self {
         Self::new(place, operation, Method::GET, path)
     }
 
@@ -132,19 +132,16 @@ impl Api {
 
     /// One request. Names make a change safe to send again.
     pub(crate) async fn send(&self, call: Call<'_>) -> Result<Reply, Failure> {
-        let path = call.path;
+        let (path, operation) = (call.path, call.operation);
         let mark = if path.contains('?') { '&' } else { '?' };
-        let (service, scope, url) = match call.place {
+        let (scope, url) = match call.place {
             Place::Region(region) => {
                 let base = self.endpoint.replace("{region}", region);
-                ("is", region, format!("{base}/{path}{mark}version={VERSION}&generation=2"))
+                (region, format!("{base}/{path}{mark}version={VERSION}&generation=2"))
             }
-            Place::Transit => {
-                ("transit", "transit", format!("{}/{path}{mark}version={VERSION}", self.transit))
-            }
-            Place::Containers(_) => ("containers", "containers", format!("{}/{path}", self.containers)),
+            Place::Transit => ("transit", format!("{}/{path}{mark}version={VERSION}", self.transit)),
+            Place::Containers(_) => ("containers", format!("{}/{path}", self.containers)),
         };
-        let operation = format!("{service}.{}", call.operation);
         let mut request = Request::new(&operation, call.method, url).scope(scope).safe();
         if let Place::Containers(Some(group)) = call.place {
             request.header(http::HeaderName::from_static("x-auth-resource-group"), group);

@@ -28,7 +28,7 @@ use crate::{
     api::Call,
     described::ClusterDescription,
     ground::Ground,
-    groups::Groups,
+    groups::{Groups, remove_with_list},
     rules::Rule,
     shapes::{Cluster, ClusterRequest, EndpointGateway, PoolRequest, PoolZone},
     subnets,
@@ -221,11 +221,7 @@ pub(crate) async fn remove(ground: &Ground, vpcs: &Vpcs, resource: &Segment) -> 
             end(ground, &cluster).await?;
         }
         let endpoints = vpc.all::<EndpointGateway>(&ground.api);
-        let listed = async { Ok(endpoints.list().await?) };
-        let (there, groups) = try_join!(listed, Groups::read(ground, vpc))?;
-        let ibms = there.iter().filter(|one| one.name.starts_with("iks-"));
-        endpoints.remove_all(ibms.map(|one| one.id.as_str())).await?;
-        groups.forget_list(&name).await?;
+        remove_with_list(ground, vpc, &endpoints, |one| one.starts_with("iks-"), &name).await?;
     }
     Ok(())
 }

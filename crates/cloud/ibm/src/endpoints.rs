@@ -9,7 +9,7 @@ use crate::{
     Result,
     described::Description,
     ground::Ground,
-    groups::Groups,
+    groups::{Groups, remove_with_list},
     kinds::Listed as _,
     shapes::{EndpointGateway, EndpointRequest, Reference, ReservedIpRequest},
     subnets,
@@ -68,9 +68,5 @@ pub(crate) async fn remove(ground: &Ground, vpcs: &Vpcs, name: &Segment) -> Resu
 async fn remove_from(ground: &Ground, vpc: &Vpc, name: &str) -> Result {
     let _turn = ground.turns.take(&format!("{}/{name}", vpc.name())).await;
     let endpoints = vpc.all::<EndpointGateway>(&ground.api);
-    let listed = async { Ok(endpoints.list().await?) };
-    let (there, groups) = try_join!(listed, Groups::read(ground, vpc))?;
-    let named = there.iter().filter(|one| one.name == name);
-    endpoints.remove_all(named.map(|one| one.id.as_str())).await?;
-    groups.forget_list(name).await
+    remove_with_list(ground, vpc, &endpoints, |one| one == name, name).await
 }

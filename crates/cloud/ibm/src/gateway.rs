@@ -244,7 +244,12 @@ async fn advertise(ground: &Ground, gateway: &Gateway, spaces: &[Ipv4Net]) -> Re
     let call = |verb: &str, method: Method, space: &IpNet| {
         let cidr = space.to_string().replace('/', "%2F");
         let path = format!("vpn_gateways/{}/advertised_cidrs/{cidr}", gateway.shown.id);
-        Call::new(Place::Region(&gateway.region), format!("{verb}_vpn_gateway_advertised_cidr"), method, path)
+        Call::new(
+            Place::Region(&gateway.region),
+            &format!("{verb}_vpn_gateway_advertised_cidr"),
+            method,
+            path,
+        )
     };
     let spaces: Vec<IpNet> = spaces.iter().copied().map(IpNet::from).collect();
     let there = &gateway.shown.advertised_cidrs;

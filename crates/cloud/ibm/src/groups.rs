@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use futures::future::try_join_all;
+use futures::{future::try_join_all, try_join};
 use http::Method;
 use model::{PeeringName, Site};
 
@@ -10,12 +10,26 @@ use crate::{
     Result,
     api::{Call, Place},
     ground::Ground,
+    kinds::Listed,
     notes,
     objects::Collection,
     rules::{MOST_GROUPS, Note},
     shapes::{GroupRequest, GroupRule, Reference, RuleRequest, SecurityGroup},
     vpcs::Vpc,
 };
+
+/// Deletes what there is of a resource, by the names of its objects, then its list: another of its name is then closed.
+pub(crate) async fn remove_with_list<K: Listed>(
+    ground: &Ground,
+    vpc: &Vpc,
+    objects: &Collection<'_, K>,
+    is_its: impl Fn(&str) -> bool + Send + Sync,
+    resource: &str,
+) -> Result {
+    let (there, groups) = try_join!(objects.list(), Groups::read(ground, vpc))?;
+    objects.remove_all(there.iter().filter(|one| is_its(one.name())).map(K::id)).await?;
+    groups.forget_list(resource).await
+}
 
 /// The groups of a VPC, as read. Resources are named here as IBM knows them: `t-SITE-vm-HASH`.
 pub(crate) struct Groups<'g> {
@@ -158,8 +172,8 @@ impl<'g> Groups<'g> {
         self.forget(old.into_iter().map(|(_, group)| group)).await
     }
 
-    /// Deletes all groups of a resource's list, and its notes: another of the same name is then closed.
-    pub(crate) async fn forget_list(&self, resource: &str) -> Result {
+    /// Deletes all groups of a resource's list, and its notes.
+    async fn forget_list(&self, resource: &str) -> Result {
         let further = self.further(resource).into_iter().map(|(_, group)| group);
         let notes = self.notes(resource).into_iter().map(|(_, group)| group);
         self.forget(self.first(resource).into_iter().chain(further).chain(notes)).await
@@ -178,6 +192,6 @@ impl<'g> Groups<'g> {
     fn binding(&self, verb: &str, method: Method, group: &str, interface: &str) -> Call<'_> {
         let path = format!("security_groups/{group}/targets/{interface}");
         let operation = format!("{verb}_security_group_target_binding");
-        Call::new(Place::Region(&self.vpc.region), operation, method, path)
+        Call::new(Place::Region(&self.vpc.region), &operation, method, path)
     }
 }

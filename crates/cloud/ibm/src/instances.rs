@@ -8,7 +8,7 @@ use crate::{
     Result, attach,
     described::Description,
     ground::Ground,
-    groups::Groups,
+    groups::{Groups, remove_with_list},
     kinds::Listed as _,
     shapes::{AttachmentRequest, Instance, InstanceRequest, InterfaceRequest, Reference},
     subnets,
@@ -33,8 +33,7 @@ pub(crate) async fn make(
     let _turn = ground.turns.take(&format!("{region}/{name}")).await;
     let vpc = Vpc::need(ground, region).await?;
     let instances = ground.api.in_region::<Instance>(region).with("name", &name);
-    let listed = async { Ok(instances.list().await?) };
-    let (there, groups) = try_join!(listed, Groups::read(ground, &vpc))?;
+    let (there, groups) = try_join!(instances.list(), Groups::read(ground, &vpc))?;
     groups.note_new(&name, &spec.name).await?;
     let made = match there.into_iter().find(Instance::is_alive) {
         Some(instance) if instance.is_ready() => instance,
@@ -78,9 +77,5 @@ async fn remove_from(ground: &Ground, vpc: &Vpc, name: &str) -> Result {
         return attach::let_go(ground, vpc, name).await;
     }
     let instances = ground.api.in_region::<Instance>(&vpc.region).with("name", name);
-    let listed = async { Ok(instances.list().await?) };
-    let (there, groups) = try_join!(listed, Groups::read(ground, vpc))?;
-    let named = there.iter().filter(|one| one.name == name);
-    instances.remove_all(named.map(|one| one.id.as_str())).await?;
-    groups.forget_list(name).await
+    remove_with_list(ground, vpc, &instances, |one| one == name, name).await
 }

@@ -125,8 +125,8 @@ async fn list_network(ground: &Ground, vpc: &Vpc) -> Result<Listing> {
 /// The instances and endpoints of a region's network.
 async fn list_resources(groups: &Groups<'_>) -> Result<Vec<(Segment, ResourceState)>> {
     let (ground, vpc) = (groups.ground, &groups.vpc);
-    let instances = async { Ok(vpc.all::<Instance>(&ground.api).list().await?) };
-    let (instances, endpoints) = try_join!(instances, endpoints::list(ground, vpc))?;
+    let instances = vpc.all::<Instance>(&ground.api);
+    let (instances, endpoints) = try_join!(instances.list(), endpoints::list(ground, vpc))?;
     let resource =
         |name: &str, state: Option<ResourceState>| Some((groups.note(name)?.name.parse().ok()?, state?));
     let alive = instances.iter().filter(|one| one.is_alive() && ground.names.is_instance(&one.name));

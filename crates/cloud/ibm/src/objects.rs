@@ -54,24 +54,28 @@ impl<K: Listed> Collection<'_, K> {
         Self { filter: format!("{field}={value}"), ..self }
     }
 
-    fn call(&self, operation: impl Into<String>, method: Method, path: impl Into<String>) -> Call<'_> {
+    fn call(&self, operation: &str, method: Method, path: impl Into<String>) -> Call<'_> {
         Call::new(self.region.map_or(Place::Transit, Place::Region), operation, method, path)
     }
 
     fn call_one(&self, verb: &str, method: Method, id: &str) -> Call<'_> {
-        self.call(format!("{verb}_{}", K::ONE), method, format!("{}/{id}", self.path))
+        self.call(&format!("{verb}_{}", K::ONE), method, format!("{}/{id}", self.path))
+    }
+
+    pub(crate) async fn list(&self) -> Result<Vec<K>> {
+        Ok(self.pages().await?)
     }
 
     /// All of them, page after page, a hundred at a time, which is the most there is. Rules come all at once.
-    pub(crate) async fn list(&self) -> Result<Vec<K>, Failure> {
-        let operation = format!("list_{}", K::MANY);
+    async fn pages(&self) -> Result<Vec<K>, Failure> {
         let limit = if K::COLLECTION == "rules" { "" } else { "limit=100" };
         let (mut found, mut start) = (Vec::new(), String::new());
         loop {
             let query = [self.filter.as_str(), limit, &start].into_iter().filter(|part| !part.is_empty());
             let query = query.collect::<Vec<_>>().join("&");
             let path = format!("{}?{query}", self.path);
-            let call = self.call(&operation, Method::GET, path.trim_end_matches('?'));
+            let call = self.call(&format!("list_{}", K::MANY), Method::GET, path.trim_end_matches('?'));
+            let operation = call.operation.clone();
             let (page, next) = K::read_page(&operation, &self.api.send(call).await?)?;
             found.extend(page);
             let Some(next) = next else { return Ok(found) };
@@ -81,7 +85,7 @@ impl<K: Listed> Collection<'_, K> {
 
     /// The one of a name. One that is on its way out only if there is no other.
     pub(crate) async fn find(&self, name: &str) -> Result<Option<K>, Failure> {
-        let mut named = self.list().await?.into_iter().filter(|one| one.name() == name);
+        let mut named = self.pages().await?.into_iter().filter(|one| one.name() == name);
         Ok(match named.next() {
             Some(going) if !going.is_alive() => named.find(K::is_alive).or(Some(going)),
             first => first,
@@ -158,7 +162,7 @@ impl<K: Listed> Objects<K> for Collection<'_, K> {
 
     async fn put(&self, spot: &Spot, request: &K::Request) -> Result<Option<K>, Failure> {
         *spot.id.lock() = None;
-        let call = self.call(format!("create_{}", K::ONE), Method::POST, &*self.path).body(request);
+        let call = self.call(&format!("create_{}", K::ONE), Method::POST, &*self.path).body(request);
         match self.api.ask::<K>(call).await {
             Ok(made) => {
                 *spot.id.lock() = Some(made.id().to_owned());

@@ -37,7 +37,7 @@ pub(crate) async fn learnt(ground: &Ground, asn: u32) -> Result<Vec<Ipv4Net>> {
     let Some(hub) = hub.filter(TransitGateway::is_alive) else { return Ok(Vec::new()) };
     let path = format!("transit_gateways/{}/route_reports", hub.id);
     let call = |operation: &str, method: Method, path: &str| {
-        Call::new(Place::Transit, format!("{operation}_transit_gateway_route_report"), method, path)
+        Call::new(Place::Transit, &format!("{operation}_transit_gateway_route_report"), method, path)
     };
     let mut report: RouteReport = api.ask(call("create", Method::POST, &path)).await?;
     let one = format!("{path}/{}", report.id);

@@ -79,7 +79,7 @@ async fn nat_of_new(ground: &Ground, vpc: &Vpc, zone: &str) -> Result<Option<Str
 /// What is asked of the gateway of a subnet.
 fn set<'c>(vpc: &'c Vpc, subnet: &Subnet, verb: &str, method: Method) -> Call<'c> {
     let path = format!("subnets/{}/public_gateway", subnet.id);
-    Call::new(Place::Region(&vpc.region), format!("{verb}_subnet_public_gateway"), method, path)
+    Call::new(Place::Region(&vpc.region), &format!("{verb}_subnet_public_gateway"), method, path)
 }
 
 pub(crate) async fn ensure_nat(ground: &Ground, network: &str) -> Result {
