@@ -10,14 +10,10 @@
 use cloud_api::{CloudError, Listing};
 use ipnet::Ipv4Net;
 
-use crate::{
-    Result,
-    attach::{attached_in, existing_vpc},
-    gateway::settle_hub,
-    ground::Ground,
-    groups::Groups,
-    vpcs::{Home, Vpc, Vpcs, place},
-};
+use crate::attach::{attached_in, existing_vpc};
+use crate::gateway::settle_hub;
+use crate::vpcs::place;
+use crate::{Ground, Groups, Home, Result, Vpc, Vpcs};
 
 pub(crate) async fn adopt(ground: &Ground, name: &str, space: Ipv4Net) -> Result {
     let _turn = ground.turn().await;

@@ -15,11 +15,9 @@ use http::Method;
 use model::Segment;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{
-    Result,
-    dialect::IbmDialect,
-    shapes::{Regions, Zones},
-};
+use crate::Result;
+use crate::dialect::IbmDialect;
+use crate::shapes::{Regions, Zones};
 
 /// How the plugin is set up.
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -15,19 +15,11 @@ use ipnet::Ipv4Net;
 use model::{ExistingNetwork, ResourceState, Segment};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    Result,
-    api::Api,
-    clusters::check_space,
-    ground::Ground,
-    groups::Groups,
-    kinds::Listed as _,
-    names::is_network,
-    notes,
-    rules::MOST_GROUPS,
-    shapes::{self, Instance, SecurityGroup},
-    vpcs::{Home, Vpc, Vpcs},
-};
+use crate::clusters::check_space;
+use crate::names::is_network;
+use crate::rules::MOST_GROUPS;
+use crate::shapes::{self, Instance, SecurityGroup};
+use crate::{Api, Ground, Groups, Home, Listed as _, Result, Vpc, Vpcs, notes};
 
 /// Where gateways' VPCs are.
 const GATEWAYS: Ipv4Net = Ipv4Net::new_assert(std::net::Ipv4Addr::new(192, 168, 128, 0), 17);

@@ -12,17 +12,12 @@ use model::{
     CloudTraits, ConnectionSpec, ConnectionStatus, GatewayState, PermitEntry, ResourceState, Segment, Site,
 };
 
+use crate::api::IbmOptions;
+use crate::described::Described;
+use crate::names::Names;
 use crate::{
-    Result, adopt,
-    api::{Api, IbmOptions},
-    attach, clusters, connections,
-    described::Described,
-    endpoints, gateway,
-    ground::Ground,
-    instances, lists,
-    names::Names,
+    Api, Ground, Result, Vpcs, adopt, attach, clusters, connections, endpoints, gateway, instances, lists,
     networks, peerings, subnets,
-    vpcs::Vpcs,
 };
 
 /// One account of IBM Cloud.

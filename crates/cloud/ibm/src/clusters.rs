@@ -23,17 +23,12 @@ use model::{Direction, ResourceState, Segment};
 
 use self::border::shut;
 pub(crate) use self::border::{balancers_group, check_space, check_targets, opened, workers_group};
-use crate::{
-    Result,
-    api::Call,
-    described::ClusterDescription,
-    ground::Ground,
-    groups::{Groups, remove_with_list},
-    rules::Rule,
-    shapes::{Cluster, ClusterRequest, EndpointGateway, PoolRequest, PoolZone},
-    subnets,
-    vpcs::{Vpc, Vpcs, parts},
-};
+use crate::described::ClusterDescription;
+use crate::groups::remove_with_list;
+use crate::rules::Rule;
+use crate::shapes::{Cluster, ClusterRequest, EndpointGateway, PoolRequest, PoolZone};
+use crate::vpcs::parts;
+use crate::{Call, Ground, Groups, Result, Vpc, Vpcs, subnets};
 
 /// Groups of ours that workers are in.
 const GROUPS: usize = 4;

@@ -11,18 +11,11 @@ use std::{
 use cloud_api::CloudError;
 use model::{ConnectionSpec, ConnectionStatus, Site};
 
-use crate::{
-    Result,
-    gateway::{Gateway, policies},
-    ground::Ground,
-    groups::Groups,
-    objects::Collection,
-    reports,
-    shapes::{
-        ConnectionRequest, Ip, KeyPatch, Peer, Probing, ShownTunnel, Tunnel, VpnConnection, VpnGateway,
-    },
-    vpcs::Vpcs,
+use crate::gateway::{Gateway, policies};
+use crate::shapes::{
+    ConnectionRequest, Ip, KeyPatch, Peer, Probing, ShownTunnel, Tunnel, VpnConnection, VpnGateway,
 };
+use crate::{Collection, Ground, Groups, Result, Vpcs, reports};
 
 /// Connections of one gateway.
 const MOST: usize = 10;

@@ -5,16 +5,10 @@ use cloud_api::{CloudError, ResourceSpec};
 use futures::{future::try_join_all, try_join};
 use model::{ResourceState, Segment};
 
-use crate::{
-    Result,
-    described::Description,
-    ground::Ground,
-    groups::{Groups, remove_with_list},
-    kinds::Listed as _,
-    shapes::{EndpointGateway, EndpointRequest, Reference, ReservedIpRequest},
-    subnets,
-    vpcs::{Vpc, Vpcs},
-};
+use crate::described::Description;
+use crate::groups::remove_with_list;
+use crate::shapes::{EndpointGateway, EndpointRequest, Reference, ReservedIpRequest};
+use crate::{Ground, Groups, Listed as _, Result, Vpc, Vpcs, subnets};
 
 /// An endpoint as the contract knows it. Its id is its region and its name, as an instance's is.
 pub(crate) fn state_of(region: &str, endpoint: &EndpointGateway) -> Option<ResourceState> {

@@ -10,20 +10,11 @@ use http::Method;
 use ipnet::{IpNet, Ipv4Net};
 use model::{CloudTraits, GatewayState, Site};
 
-use crate::{
-    Result,
-    api::{Call, Place},
-    ground::Ground,
-    groups::Groups,
-    kinds::Listed,
-    shapes::{
-        self, IkePolicy, IpsecPolicy, Named, PolicyRequest, Reference, Subnet, SubnetRequest, VpnConnection,
-        VpnGateway, VpnRequest,
-    },
-    subnets,
-    transit::{Hub, detach},
-    vpcs::{Home, Vpc, Vpcs},
+use crate::shapes::{
+    self, IkePolicy, IpsecPolicy, PolicyRequest, Reference, Subnet, VpnConnection, VpnGateway, VpnRequest,
 };
+use crate::transit::{Hub, detach};
+use crate::{Call, Ground, Groups, Home, Listed, Place, Result, Vpc, Vpcs, subnets};
 
 /// Prefixes that a VPN gateway advertises besides those of its own VPC.
 const MOST_ADVERTISED: usize = 10;
@@ -122,17 +113,7 @@ async fn build(ground: &Ground, region: &str, vpc: Option<Vpc>, asn: u32) -> Res
     let ready = there.iter().find(|subnet| names.owns(&subnet.name) && subnet.is_ready());
     let subnet = match ready {
         Some(subnet) => subnet.id.clone(),
-        None => {
-            let request = SubnetRequest {
-                name: names.subnet(zone),
-                vpc: Reference::to(&vpc.id),
-                zone: Named::of(zone),
-                ipv4_cidr_block: space,
-                public_gateway: None,
-                resource_group: ground.group(),
-            };
-            vpc.all::<Subnet>(&ground.api).ensure(None, &request).await?.id
-        }
+        None => subnets::make(ground, &vpc, None, zone, space, None).await?,
     };
     let request = VpnRequest {
         name: names.gateway(),

@@ -5,13 +5,9 @@ use std::sync::Arc;
 use cloud_http::{Turn, Turns};
 use model::Site;
 
-use crate::{
-    api::{Api, Place},
-    kinds::Listed,
-    names::Names,
-    objects::Collection,
-    shapes::Reference,
-};
+use crate::names::Names;
+use crate::shapes::Reference;
+use crate::{Api, Collection, Listed, Place};
 
 /// The API, for a site, with its resource group and its names.
 #[derive(Clone)]

@@ -6,17 +6,9 @@ use futures::{future::try_join_all, try_join};
 use http::Method;
 use model::{PeeringName, Site};
 
-use crate::{
-    Result,
-    api::{Call, Place},
-    ground::Ground,
-    kinds::Listed,
-    notes,
-    objects::Collection,
-    rules::{MOST_GROUPS, Note},
-    shapes::{GroupRequest, GroupRule, Reference, RuleRequest, SecurityGroup},
-    vpcs::Vpc,
-};
+use crate::rules::{MOST_GROUPS, Note};
+use crate::shapes::{GroupRequest, GroupRule, Reference, RuleRequest, SecurityGroup};
+use crate::{Call, Collection, Ground, Listed, Place, Result, Vpc, notes};
 
 /// Deletes what there is of a resource, by the names of its objects, then its list: another of its name is then closed.
 pub(crate) async fn remove_with_list<K: Listed>(

@@ -4,16 +4,10 @@ use cloud_api::{CloudError, ResourceSpec};
 use futures::{future::try_join_all, try_join};
 use model::{ResourceState, Segment};
 
-use crate::{
-    Result, attach,
-    described::Description,
-    ground::Ground,
-    groups::{Groups, remove_with_list},
-    kinds::Listed as _,
-    shapes::{AttachmentRequest, Instance, InstanceRequest, InterfaceRequest, Reference},
-    subnets,
-    vpcs::{Vpc, Vpcs},
-};
+use crate::described::Description;
+use crate::groups::remove_with_list;
+use crate::shapes::{AttachmentRequest, Instance, InstanceRequest, InterfaceRequest, Reference};
+use crate::{Ground, Groups, Listed as _, Result, Vpc, Vpcs, attach, subnets};
 
 /// An instance as the contract knows it. Its id is its region and its name, which is one of a kind there.
 pub(crate) fn state_of(region: &str, instance: &Instance) -> Option<ResourceState> {

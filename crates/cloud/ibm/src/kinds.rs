@@ -3,7 +3,8 @@
 use cloud_http::{Failure, Pace, Phase, Reply, read_json};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{Result, shapes::*};
+use crate::Result;
+use crate::shapes::*;
 
 /// A kind of object, by the type that its objects are read as.
 pub(crate) trait Listed: cloud_http::Kind + DeserializeOwned + 'static {

@@ -49,4 +49,12 @@ mod vpcs;
 pub use api::IbmOptions;
 pub use cloud::IbmCloud;
 
+// The words that the concerns have in common.
+use api::{Api, Call, Place};
+use ground::Ground;
+use groups::Groups;
+use kinds::Listed;
+use objects::Collection;
+use vpcs::{Home, Vpc, Vpcs};
+
 type Result<T = (), E = cloud_api::CloudError> = std::result::Result<T, E>;

@@ -4,16 +4,10 @@ use cloud_api::{CloudError, only_inbound};
 use futures::future::try_join_all;
 use model::PermitEntry;
 
-use crate::{
-    Result, clusters,
-    ground::Ground,
-    groups::Groups,
-    notes,
-    rules::{Change, Note, Rule, Rules, entries_of, plan, rules_in},
-    shapes::SecurityGroup,
-    spread::{Held, Room, Steps, in_force, spread},
-    vpcs::Vpc,
-};
+use crate::rules::{Change, Note, Rule, Rules, entries_of, plan, rules_in};
+use crate::shapes::SecurityGroup;
+use crate::spread::{Held, Room, Steps, in_force, spread};
+use crate::{Ground, Groups, Result, Vpc, clusters, notes};
 
 /// Security groups of a VPC, the one aside that it has from the beginning.
 const MOST_IN_VPC: usize = 100;

@@ -5,15 +5,11 @@ use futures::{future::try_join_all, try_join};
 use ipnet::Ipv4Net;
 use model::{ResourceState, Segment};
 
+use crate::shapes::{self, Instance, Subnet};
+use crate::vpcs::{parts, place};
 use crate::{
-    Result, adopt, clusters, endpoints, gateway,
-    ground::Ground,
-    groups::Groups,
-    instances,
-    kinds::Listed as _,
-    shapes::{self, Instance, Subnet},
+    Ground, Groups, Home, Listed as _, Result, Vpc, Vpcs, adopt, clusters, endpoints, gateway, instances,
     subnets,
-    vpcs::{Home, Vpc, Vpcs, parts, place},
 };
 
 pub(crate) async fn ensure(ground: &Ground, network: &str, space: Ipv4Net) -> Result {

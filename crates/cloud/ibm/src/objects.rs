@@ -12,11 +12,7 @@ use http::Method;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::{
-    Result,
-    api::{Api, Call, Place},
-    kinds::Listed,
-};
+use crate::{Api, Call, Listed, Place, Result};
 
 /// How long something may stay in use by what is on its way out.
 const PATIENCE: Duration = Duration::from_secs(300);

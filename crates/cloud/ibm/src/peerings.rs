@@ -5,15 +5,10 @@ use cloud_http::Turn;
 use futures::{future::try_join_all, try_join};
 use model::PeeringName;
 
-use crate::{
-    Result,
-    gateway::settle_hub,
-    ground::Ground,
-    groups::Groups,
-    names::Names,
-    transit::Hub,
-    vpcs::{Vpc, Vpcs},
-};
+use crate::gateway::settle_hub;
+use crate::names::Names;
+use crate::transit::Hub;
+use crate::{Ground, Groups, Result, Vpc, Vpcs};
 
 /// Both sites' turns, in an order that everybody keeps.
 async fn turns_of([a, b]: &[Ground; 2]) -> Vec<Turn> {

@@ -6,13 +6,8 @@ use std::{collections::BTreeSet, time::Duration};
 use http::Method;
 use ipnet::Ipv4Net;
 
-use crate::{
-    Result,
-    api::{Call, Place},
-    ground::Ground,
-    kinds::Listed as _,
-    shapes::{ReportedRoute, RouteReport, RouteReports, TransitGateway},
-};
+use crate::shapes::{ReportedRoute, RouteReport, RouteReports, TransitGateway};
+use crate::{Call, Ground, Listed as _, Place, Result};
 
 /// How often a new report is looked at before the last one must do: somebody waits for the answer.
 const LOOKS: usize = 3;

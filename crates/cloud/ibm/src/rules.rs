@@ -110,7 +110,10 @@ pub(crate) struct Note {
 impl Note {
     /// What it is about, and its text.
     pub(crate) fn write(&self) -> (String, String) {
-        (format!("the permit list of {}", self.name), serde_json::to_string(self).unwrap_or_default())
+        (
+            format!("the permit list of {}", self.name),
+            serde_json::to_string(self).expect("texts, numbers and lists are JSON"),
+        )
     }
 }
 

@@ -3,15 +3,11 @@
 use cloud_api::CloudError;
 use futures::{future::try_join_all, try_join};
 use http::Method;
+use ipnet::Ipv4Net;
 
-use crate::{
-    Result,
-    api::{Call, Place},
-    ground::Ground,
-    kinds::Listed as _,
-    shapes::{Named, NatRequest, PublicGateway, Reference, Subnet, SubnetRequest},
-    vpcs::{Vpc, parts, whole},
-};
+use crate::shapes::{Named, NatRequest, PublicGateway, Reference, Subnet, SubnetRequest};
+use crate::vpcs::{parts, whole};
+use crate::{Call, Ground, Listed as _, Place, Result, Vpc};
 
 pub(crate) async fn list(ground: &Ground, vpc: &Vpc) -> Result<Vec<Subnet>> {
     let found = vpc.all::<Subnet>(&ground.api).list().await?;
@@ -37,14 +33,22 @@ pub(crate) async fn ensure(ground: &Ground, vpc: &Vpc, zone: &str) -> Result<Str
     let number = zones.iter().take(3).position(|one| one == zone).ok_or_else(unknown)?;
     let unfinished =
         || CloudError::conflict(format!("the network {}.{} is not whole", ground.site, vpc.name()));
-    let request = SubnetRequest {
-        name,
-        vpc: Reference::to(&vpc.id),
-        zone: Named::of(zone),
-        ipv4_cidr_block: parts(whole(&prefixes).ok_or_else(unfinished)?)?[number],
-        public_gateway: nat_of_new(ground, vpc, zone).await?.map(Reference::to),
-        resource_group: ground.group(),
-    };
+    let block = parts(whole(&prefixes).ok_or_else(unfinished)?)?[number];
+    let nat = nat_of_new(ground, vpc, zone).await?.map(Reference::to);
+    make(ground, vpc, there, zone, block, nat).await
+}
+
+pub(crate) async fn make(
+    ground: &Ground,
+    vpc: &Vpc,
+    there: Option<Subnet>,
+    zone: &str,
+    ipv4_cidr_block: Ipv4Net,
+    public_gateway: Option<Reference>,
+) -> Result<String> {
+    let (name, resource_group) = (ground.names.subnet(zone), ground.group());
+    let (vpc_id, zone) = (Reference::to(&vpc.id), Named::of(zone));
+    let request = SubnetRequest { name, vpc: vpc_id, zone, ipv4_cidr_block, public_gateway, resource_group };
     Ok(vpc.all::<Subnet>(&ground.api).ensure(there, &request).await?.id)
 }
 

@@ -4,14 +4,9 @@
 use cloud_api::CloudError;
 use futures::future::try_join_all;
 
-use crate::{
-    Result,
-    ground::Ground,
-    kinds::Listed as _,
-    names::Names,
-    shapes::{Joint, JointRequest, TransitGateway, TransitRequest},
-    vpcs::Vpc,
-};
+use crate::names::Names;
+use crate::shapes::{Joint, JointRequest, TransitGateway, TransitRequest};
+use crate::{Ground, Listed as _, Result, Vpc};
 
 /// VPCs that IBM attaches to one transit gateway.
 const MOST_NETWORKS: usize = 10;

@@ -11,15 +11,8 @@ use futures::future::try_join_all;
 use ipnet::Ipv4Net;
 use model::Segment;
 
-use crate::{
-    Result,
-    api::Api,
-    ground::Ground,
-    kinds::Listed,
-    notes,
-    objects::Collection,
-    shapes::{self, AddressPrefix, Named, PrefixRequest, SecurityGroup},
-};
+use crate::shapes::{self, AddressPrefix, Named, PrefixRequest, SecurityGroup};
+use crate::{Api, Collection, Ground, Listed, Result, notes};
 
 /// Whose a network is.
 #[derive(Clone, Debug, PartialEq, Eq)]

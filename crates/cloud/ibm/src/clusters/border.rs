@@ -14,12 +14,9 @@ use cloud_api::{CloudError, CloudErrorKind};
 use ipnet::Ipv4Net;
 use model::{Address, Direction, PermitEntry};
 
-use crate::{
-    Result,
-    rules::{Rule, Rules},
-    shapes::{GroupRule, SecurityGroup},
-    vpcs::Vpc,
-};
+use crate::rules::{Rule, Rules};
+use crate::shapes::{GroupRule, SecurityGroup};
+use crate::{Result, Vpc};
 
 /// Where Pods and Services are, in every cluster. Nobody outside sees them. Of the blocks that IBM takes, these are the
 /// ones that are nobody's: IBM's own choice, 172.17.0.0/18, may be a network's, which would then be let into every cluster.

@@ -5,7 +5,8 @@ use model::Segment;
 use serde_json::{Map, Value};
 
 use super::zone_in;
-use crate::{Result, names::MOST_IN_CLUSTER_NAME};
+use crate::Result;
+use crate::names::MOST_IN_CLUSTER_NAME;
 
 /// Fields that set the network, which is Trestle's to set.
 const NETWORK: [&str; 5] = [
