@@ -16,7 +16,15 @@
 //!   link        VPN connection per address of the peer, two tunnels each, BGP inside; a note that says who the peer is
 //! ```
 //!
-//! IBM's objects have a name of 63 letters and no other text. What does not fit stands in notes ([`notes`]).
+//! IBM's objects have a name of 63 letters and no other text. What does not fit stands in notes (`notes`).
+//!
+//! ```text
+//!   cloud ──► a concern each: networks, subnets, instances, endpoints, clusters, adopt, attach, lists, peerings, gateway, …
+//!                │ on a site's Ground: API, names, locks; and the security Groups of a VPC
+//!                ▼
+//!             Collection<Kind> ──► cloud_http: get, is it ours, put, wait ──► Api
+//!   kinds     the table of kinds of objects      shapes  what they and their requests look like
+//! ```
 
 mod adopt;
 mod api;
