@@ -13,7 +13,11 @@
 //! Not here: what a tag is (`tags`), how a cloud is spoken to (`cloud-api`), the wire (`server`).
 
 pub mod execute;
+#[cfg(test)]
+mod kinds;
 pub mod plan;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 /// Where in the store secrets are: what lies below is to be sealed.
 pub fn secrets() -> Vec<store::Prefix> {

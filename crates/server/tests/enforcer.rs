@@ -2,14 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-mod harness;
-
 use std::time::Duration;
 
-use harness::Fixture;
 use http::StatusCode;
 use serde_json::{Value, json};
 use server::{CloudConfig, PluginConfig};
+use testkit_controllers::controller::Fixture;
 use wire::trestle::v1::{
     ApplyObjectsRequest, DeleteObjectsRequest, ListPoliciesRequest, ObjectRef, PolicyState,
     objects_client::ObjectsClient, policies_client::PoliciesClient,

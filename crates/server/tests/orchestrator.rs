@@ -2,21 +2,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-mod harness;
-
 use std::sync::Arc;
 
 use cloud_api::{
-    Cloud as _, FakeCloud,
+    FakeCloud,
     grpc::{PluginService, RemoteCloud},
+    prelude::*,
 };
-use harness::Fixture;
 use http::StatusCode;
 use serde_json::{Value, json};
 use server::{
     CertificateFiles, CloudConfig, PluginConfig,
     pki::{self, Pki},
 };
+use testkit_controllers::controller::Fixture;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{
@@ -143,7 +142,7 @@ async fn bad_requests_are_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn plugins_get_spaces_and_links() {
     let fixture = controller().await;
-    let (identity, _) = fixture.certificate_of(Role::Plugin, "azure").await;
+    let identity = fixture.issue(Role::Plugin, "azure").await.identity();
     let channel = fixture.endpoint(Some(identity)).connect().await.unwrap();
     let mut plugin = ControllerClient::new(channel.clone());
     let namespace = Namespace { namespace: "default".to_owned() };
@@ -218,7 +217,7 @@ async fn a_plugin_behind_mutual_tls_is_a_cloud_like_any_other() {
         assert_eq!(status, StatusCode::OK);
         let stranger = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&ca_pem));
         let channel = Endpoint::from_shared(url).unwrap().tls_config(stranger).unwrap().connect_lazy();
-        assert!(RemoteCloud::new("far".parse().unwrap(), channel).describe().await.is_err());
+        assert!(RemoteCloud::new(channel).describe().await.is_err());
         fixture.stop().await;
     }
 }

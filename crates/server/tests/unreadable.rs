@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-mod harness;
-
-use harness::Fixture;
 use serde_json::{Value, json};
 use store::{Key, Transaction, embedded};
 use tempfile::TempDir;
+use testkit_controllers::controller::Fixture;
 use wire::trestle::v1::{
     ApplyObjectsRequest, DeleteObjectsRequest, ExplainRequest, GetStatusRequest, ListPoliciesRequest,
     ObjectRef, admin_client::AdminClient, objects_client::ObjectsClient, policies_client::PoliciesClient,

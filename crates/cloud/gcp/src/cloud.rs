@@ -1,9 +1,12 @@
 //! The plugin itself: the contract's calls, each handed to the module of its object.
 
-use std::sync::Arc;
+use std::{net::Ipv4Addr, sync::Arc};
 
 use async_trait::async_trait;
-use cloud_api::{At, Attachment, Cloud, CloudError, Listing, PeeringSpec, ResourceSpec, cluster_network};
+pub(crate) use cloud_api::Result;
+use cloud_api::{
+    At, Attachment, CloudError, Listing, PeeringSpec, ResourceSpec, cluster_network, prelude::*,
+};
 use cloud_http::{Clock, Recorder, Turns, auth::Environment};
 use ipnet::Ipv4Net;
 use model::{
@@ -18,8 +21,6 @@ use crate::{
     google::{Apis, GcpOptions},
     names::Names,
 };
-
-pub(crate) type Result<T> = std::result::Result<T, CloudError>;
 
 /// Google Cloud, any number of projects.
 pub struct GcpCloud {
@@ -99,6 +100,11 @@ impl Vpc {
 }
 
 impl GcpCloud {
+    /// The bounds that Google Cloud sets to plans.
+    pub fn traits() -> CloudTraits {
+        CloudTraits { tunnels: 4, ..CloudTraits::default() }
+    }
+
     /// With the process's environment and clock.
     pub fn new(options: &GcpOptions) -> Result<Self> {
         Self::with(options, Environment::process(), None, None)
@@ -145,35 +151,21 @@ impl GcpCloud {
     fn at(&self, at: &At) -> Result<Ground> {
         self.ground(&at.site, &at.deployment)
     }
-
-    async fn change(
-        &self,
-        ground: &Ground,
-        uri: &str,
-        set: &[PermitEntry],
-        unset: &[PermitEntry],
-    ) -> Result<()> {
-        match parse(uri, &ground.project) {
-            Some(_) => self.change_endpoint_list(ground, uri, set, unset).await,
-            None => self.change_list(ground, uri, set, unset).await,
-        }
-    }
 }
 
 #[async_trait]
 impl Cloud for GcpCloud {
     async fn describe(&self) -> Result<CloudTraits> {
-        Ok(CloudTraits::of_kind("gcp"))
-    }
-
-    async fn inspect_resource(&self, _: &At, name: &Segment, description: &str) -> Result<Segment> {
-        self.described(description)?.network(name)
+        Ok(Self::traits())
     }
 
     async fn list(&self, at: &At) -> Result<Listing> {
         self.list_site(&self.at(at)?).await
     }
+}
 
+#[async_trait]
+impl Networks for GcpCloud {
     async fn ensure_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<()> {
         let _turn = self.turns.take(&at.site.to_string()).await;
         let ground = self.at(at)?;
@@ -195,51 +187,6 @@ impl Cloud for GcpCloud {
         }
         self.settle_router(&ground, None).await?;
         self.remove_vpc(&ground).await
-    }
-
-    async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState> {
-        self.make_described(&self.at(at)?, spec).await
-    }
-
-    async fn inspect_attachment(&self, at: &At, id: &str) -> Result<Attachment> {
-        self.inspect_instance(&self.at(at)?, id).await
-    }
-
-    async fn adopt_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<()> {
-        let _turn = self.turns.take(&at.site.to_string()).await;
-        self.adopt(&self.at(at)?, region, space).await
-    }
-
-    async fn release_network(&self, at: &At, region: &Segment) -> Result<()> {
-        let _turn = self.turns.take(&at.site.to_string()).await;
-        self.release(&self.at(at)?, region).await
-    }
-
-    async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState> {
-        self.attach_instance(&self.at(at)?, name, id).await
-    }
-
-    async fn delete_resource(&self, at: &At, name: &Segment) -> Result<()> {
-        let ground = self.at(at)?;
-        self.remove_resource(&ground, name).await?;
-        self.remove_cluster(&ground, name).await?;
-        self.remove_endpoint(&ground, name).await
-    }
-
-    async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>> {
-        let ground = self.at(at)?;
-        match parse(uri, &ground.project) {
-            Some(_) => self.read_endpoint_list(&ground, uri).await,
-            None => self.read_list(&ground, uri).await,
-        }
-    }
-
-    async fn add_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<()> {
-        self.change(&self.at(at)?, uri, entries, &[]).await
-    }
-
-    async fn delete_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<()> {
-        self.change(&self.at(at)?, uri, &[], entries).await
     }
 
     async fn ensure_peering(&self, spec: &PeeringSpec) -> Result<()> {
@@ -267,7 +214,68 @@ impl Cloud for GcpCloud {
         let place = ground.place_of(region.as_str());
         Ok(self.compute.delete(&place, "routers", &ground.names.nat(region.as_str())).await?)
     }
+}
 
+#[async_trait]
+impl Resources for GcpCloud {
+    async fn inspect_resource(&self, _: &At, name: &Segment, description: &str) -> Result<Segment> {
+        self.described(description)?.network(name)
+    }
+
+    async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState> {
+        self.make_described(&self.at(at)?, spec).await
+    }
+
+    async fn delete_resource(&self, at: &At, name: &Segment) -> Result<()> {
+        let ground = self.at(at)?;
+        self.remove_resource(&ground, name).await?;
+        self.remove_cluster(&ground, name).await?;
+        self.remove_endpoint(&ground, name).await
+    }
+}
+
+#[async_trait]
+impl Attachments for GcpCloud {
+    async fn inspect_attachment(&self, at: &At, id: &str) -> Result<Attachment> {
+        self.inspect_instance(&self.at(at)?, id).await
+    }
+
+    async fn adopt_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<()> {
+        let _turn = self.turns.take(&at.site.to_string()).await;
+        self.adopt(&self.at(at)?, region, space).await
+    }
+
+    async fn release_network(&self, at: &At, region: &Segment) -> Result<()> {
+        let _turn = self.turns.take(&at.site.to_string()).await;
+        self.release(&self.at(at)?, region).await
+    }
+
+    async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState> {
+        self.attach_instance(&self.at(at)?, name, id).await
+    }
+}
+
+#[async_trait]
+impl PermitLists for GcpCloud {
+    async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>> {
+        let ground = self.at(at)?;
+        match parse(uri, &ground.project) {
+            Some(_) => self.read_endpoint_list(&ground, uri).await,
+            None => self.read_list(&ground, uri).await,
+        }
+    }
+
+    async fn put_list(&self, at: &At, uri: &str, before: &[PermitEntry], wanted: &[PermitEntry]) -> Result {
+        let ground = self.at(at)?;
+        match parse(uri, &ground.project) {
+            Some(_) => self.put_endpoint_list(&ground, uri, before, wanted).await,
+            None => self.write_list(&ground, uri, before, wanted).await,
+        }
+    }
+}
+
+#[async_trait]
+impl Links for GcpCloud {
     async fn create_gateway(&self, at: &At, asn: u32) -> Result<GatewayState> {
         let _turn = self.turns.take(&at.site.to_string()).await;
         self.make_gateway(&self.at(at)?, asn).await
@@ -279,8 +287,8 @@ impl Cloud for GcpCloud {
     }
 
     /// The router's end of a session needs the tunnel first.
-    async fn create_bgp_sessions(&self, _: &At, _: &ConnectionSpec) -> Result<()> {
-        Ok(())
+    async fn create_bgp_sessions(&self, _: &At, _: &ConnectionSpec) -> Result<Vec<Ipv4Addr>> {
+        Ok(Vec::new())
     }
 
     async fn create_connections(&self, at: &At, spec: &ConnectionSpec) -> Result<()> {

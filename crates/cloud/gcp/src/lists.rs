@@ -1,6 +1,6 @@
 //! Permit lists: read the firewalls, plan, then change only what differs, all at once.
 
-use cloud_api::CloudError;
+use cloud_api::{CloudError, list_after};
 use futures::future::try_join_all;
 use model::PermitEntry;
 use serde_json::Value;
@@ -93,19 +93,16 @@ impl GcpCloud {
         Ok(entries)
     }
 
-    pub(crate) async fn change_list(
+    pub(crate) async fn write_list(
         &self,
         ground: &Ground,
         uri: &str,
-        set: &[PermitEntry],
-        unset: &[PermitEntry],
-    ) -> Result<()> {
+        before: &[PermitEntry],
+        wanted: &[PermitEntry],
+    ) -> Result {
         let _turn = self.turns.take(uri).await;
         let Found { home, firewalls: current, around } = self.found(ground, uri).await?;
-        let replaced = |entry: &PermitEntry| set.iter().any(|new| new.name == entry.name);
-        let there = entries_of(current.values()).into_iter();
-        let kept = there.filter(|entry| !replaced(entry) && !unset.contains(entry));
-        let list: Vec<PermitEntry> = kept.chain(set.iter().cloned()).collect();
+        let list = list_after(entries_of(current.values()), before, wanted);
         let change = difference(&current, &firewalls_of(&home, &list)?);
         if let Some(around) = around {
             self.apply(ground, &around.gaps).await?;

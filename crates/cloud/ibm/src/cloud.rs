@@ -1,10 +1,10 @@
 //! The plugin itself: the contract's calls, each handed to the module of its object.
 
-use std::sync::Arc;
+use std::{net::Ipv4Addr, sync::Arc};
 
 use async_trait::async_trait;
 use cloud_api::{
-    At, Attachment, Cloud, Listing, PeeringSpec, ResourceSpec, clusters_allowed, endpoints_allowed,
+    At, Attachment, Listing, PeeringSpec, ResourceSpec, clusters_allowed, endpoints_allowed, prelude::*,
 };
 use cloud_http::{Clock, Recorder, Turns, auth::Environment};
 use ipnet::Ipv4Net;
@@ -31,6 +31,18 @@ pub struct IbmCloud {
 }
 
 impl IbmCloud {
+    /// The bounds that IBM Cloud sets to plans. A connection has a tunnel from each member to each address of the peer.
+    /// Two of four are enough, and Azure could not use more; those that lead nowhere have the upper half of the inside
+    /// addresses.
+    pub fn traits() -> CloudTraits {
+        CloudTraits {
+            bgp_last: [169, 254, 127, 252].into(),
+            tunnels: 4,
+            asn_reserved: gateway::RESERVED.to_vec(),
+            ..CloudTraits::default()
+        }
+    }
+
     /// With the process's environment and clock.
     pub fn new(options: &IbmOptions) -> Result<Self> {
         Self::with(options, Environment::process(), None, None)
@@ -89,23 +101,45 @@ impl IbmCloud {
 #[async_trait]
 impl Cloud for IbmCloud {
     async fn describe(&self) -> Result<CloudTraits> {
-        Ok(CloudTraits::of_kind("ibm"))
-    }
-
-    async fn inspect_resource(&self, _: &At, name: &Segment, description: &str) -> Result<Segment> {
-        self.described(description)?.network(name)
+        Ok(Self::traits())
     }
 
     async fn list(&self, at: &At) -> Result<Listing> {
         networks::list_site(&self.at(at)).await
     }
+}
 
-    async fn ensure_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<()> {
+#[async_trait]
+impl Networks for IbmCloud {
+    async fn ensure_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result {
         networks::ensure(&self.at(at), region.as_str(), space).await
     }
 
-    async fn delete_network(&self, at: &At, region: &Segment) -> Result<()> {
+    async fn delete_network(&self, at: &At, region: &Segment) -> Result {
         networks::remove(&self.at(at), region.as_str()).await
+    }
+
+    async fn ensure_peering(&self, spec: &PeeringSpec) -> Result {
+        peerings::ensure(&self.ends(spec), spec).await
+    }
+
+    async fn delete_peering(&self, spec: &PeeringSpec) -> Result {
+        peerings::remove(&self.ends(spec), spec).await
+    }
+
+    async fn ensure_nat(&self, at: &At, region: &Segment) -> Result {
+        subnets::ensure_nat(&self.at(at), region.as_str()).await
+    }
+
+    async fn delete_nat(&self, at: &At, region: &Segment) -> Result {
+        subnets::remove_nat(&self.at(at), region.as_str()).await
+    }
+}
+
+#[async_trait]
+impl Resources for IbmCloud {
+    async fn inspect_resource(&self, _: &At, name: &Segment, description: &str) -> Result<Segment> {
+        self.described(description)?.network(name)
     }
 
     async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState> {
@@ -118,76 +152,65 @@ impl Cloud for IbmCloud {
         }
     }
 
-    async fn inspect_attachment(&self, at: &At, id: &str) -> Result<Attachment> {
-        Ok(attach::find_instance(&self.at(at), id).await?.attachment)
-    }
-
-    async fn adopt_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<()> {
-        adopt::adopt(&self.at(at), region.as_str(), space).await
-    }
-
-    async fn release_network(&self, at: &At, region: &Segment) -> Result<()> {
-        adopt::release(&self.at(at), region.as_str()).await
-    }
-
-    async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState> {
-        attach::attach(&self.at(at), name, id).await
-    }
-
-    async fn delete_resource(&self, at: &At, name: &Segment) -> Result<()> {
+    async fn delete_resource(&self, at: &At, name: &Segment) -> Result {
         let ground = self.at(at);
         let vpcs = Vpcs::read(&ground).await?;
         instances::remove(&ground, &vpcs, name).await?;
         endpoints::remove(&ground, &vpcs, name).await?;
         clusters::remove(&ground, &vpcs, name).await
     }
+}
 
+#[async_trait]
+impl Attachments for IbmCloud {
+    async fn inspect_attachment(&self, at: &At, id: &str) -> Result<Attachment> {
+        Ok(attach::find_instance(&self.at(at), id).await?.attachment)
+    }
+
+    async fn adopt_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result {
+        adopt::adopt(&self.at(at), region.as_str(), space).await
+    }
+
+    async fn release_network(&self, at: &At, region: &Segment) -> Result {
+        adopt::release(&self.at(at), region.as_str()).await
+    }
+
+    async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState> {
+        attach::attach(&self.at(at), name, id).await
+    }
+}
+
+#[async_trait]
+impl PermitLists for IbmCloud {
     async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>> {
         lists::read(&self.at(at), uri).await
     }
 
-    async fn add_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<()> {
-        lists::change(&self.at(at), uri, entries, &[]).await
+    async fn put_list(&self, at: &At, uri: &str, before: &[PermitEntry], wanted: &[PermitEntry]) -> Result {
+        lists::put(&self.at(at), uri, before, wanted).await
     }
+}
 
-    async fn delete_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<()> {
-        lists::change(&self.at(at), uri, &[], entries).await
-    }
-
-    async fn ensure_peering(&self, spec: &PeeringSpec) -> Result<()> {
-        peerings::ensure(&self.ends(spec), spec).await
-    }
-
-    async fn delete_peering(&self, spec: &PeeringSpec) -> Result<()> {
-        peerings::remove(&self.ends(spec), spec).await
-    }
-
-    async fn ensure_nat(&self, at: &At, region: &Segment) -> Result<()> {
-        subnets::ensure_nat(&self.at(at), region.as_str()).await
-    }
-
-    async fn delete_nat(&self, at: &At, region: &Segment) -> Result<()> {
-        subnets::remove_nat(&self.at(at), region.as_str()).await
-    }
-
+#[async_trait]
+impl Links for IbmCloud {
     async fn create_gateway(&self, at: &At, asn: u32) -> Result<GatewayState> {
         gateway::ensure(&self.at(at), asn).await
     }
 
-    async fn delete_gateway(&self, at: &At) -> Result<()> {
+    async fn delete_gateway(&self, at: &At) -> Result {
         gateway::remove(&self.at(at)).await
     }
 
     /// A connection has its sessions from the beginning.
-    async fn create_bgp_sessions(&self, _: &At, _: &ConnectionSpec) -> Result<()> {
-        Ok(())
+    async fn create_bgp_sessions(&self, _: &At, _: &ConnectionSpec) -> Result<Vec<Ipv4Addr>> {
+        Ok(Vec::new())
     }
 
-    async fn create_connections(&self, at: &At, spec: &ConnectionSpec) -> Result<()> {
+    async fn create_connections(&self, at: &At, spec: &ConnectionSpec) -> Result {
         connections::connect(&self.at(at), spec).await
     }
 
-    async fn delete_connections(&self, at: &At, peer: &Site) -> Result<()> {
+    async fn delete_connections(&self, at: &At, peer: &Site) -> Result {
         connections::disconnect(&self.at(at), peer).await
     }
 

@@ -8,7 +8,7 @@ use cloud_http::{Pace, Progress, wait};
 use futures::{future::try_join_all, try_join};
 use http::Method;
 use ipnet::{IpNet, Ipv4Net};
-use model::{CloudTraits, GatewayState, Site};
+use model::{GatewayState, Site};
 
 use crate::shapes::{
     self, IkePolicy, IpsecPolicy, PolicyRequest, Reference, Subnet, VpnConnection, VpnGateway, VpnRequest,
@@ -16,6 +16,15 @@ use crate::shapes::{
 use crate::transit::{Hub, detach};
 use crate::{Call, Ground, Groups, Home, Listed, Place, Result, Vpc, Vpcs, subnets};
 
+/// AS numbers that IBM keeps for itself.
+pub(crate) const RESERVED: [(u32, u32); 6] = [
+    (64_512, 64_513),
+    (65_100, 65_100),
+    (65_200, 65_234),
+    (65_402, 65_433),
+    (65_500, 65_500),
+    (4_201_065_000, 4_201_065_999),
+];
 /// Prefixes that a VPN gateway advertises besides those of its own VPC.
 const MOST_ADVERTISED: usize = 10;
 
@@ -83,8 +92,7 @@ pub(crate) async fn ensure(ground: &Ground, asn: u32) -> Result<GatewayState> {
     let _turn = ground.turn().await;
     let vpcs = Vpcs::read(ground).await?;
     if Gateway::find_in(ground, vpcs.gateway.as_ref()).await?.is_none() {
-        let reserved = CloudTraits::of_kind("ibm").asn_reserved;
-        if reserved.iter().any(|(first, last)| (*first..=*last).contains(&asn)) {
+        if RESERVED.iter().any(|(first, last)| (*first..=*last).contains(&asn)) {
             return Err(CloudError::invalid(format!("IBM Cloud keeps the AS number {asn} for itself")));
         }
         let none =

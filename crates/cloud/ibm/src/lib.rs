@@ -59,10 +59,9 @@ pub use cloud::IbmCloud;
 
 // The words that the concerns have in common.
 use api::{Api, Call, Place};
+use cloud_api::Result;
 use ground::Ground;
 use groups::Groups;
 use kinds::Listed;
 use objects::Collection;
 use vpcs::{Home, Vpc, Vpcs};
-
-type Result<T = (), E = cloud_api::CloudError> = std::result::Result<T, E>;

@@ -36,17 +36,23 @@ pub(crate) async fn read(ground: &Ground, uri: &str) -> Result<Vec<PermitEntry>>
     Ok(entries_of(&list.in_force(), &list.note))
 }
 
-pub(crate) async fn change(ground: &Ground, uri: &str, set: &[PermitEntry], unset: &[PermitEntry]) -> Result {
+/// Puts a list in the place of the one before.
+pub(crate) async fn put(
+    ground: &Ground,
+    uri: &str,
+    before: &[PermitEntry],
+    wanted: &[PermitEntry],
+) -> Result {
     let _turn = ground.turns.take(uri).await;
     let mut list = List::read(ground, uri).await?;
     if ground.names.is_endpoint(&list.resource) {
-        only_inbound(set)?;
+        only_inbound(wanted)?;
     }
     let is_cluster = list.groups.vpc.cluster().is_some();
     if is_cluster {
-        clusters::check_targets(set)?;
+        clusters::check_targets(wanted)?;
     }
-    let change = plan(&list.in_force(), &list.note, set, unset)?;
+    let change = plan(&list.in_force(), &list.note, before, wanted)?;
     let steps = spread(&list.held, &change, if is_cluster { Room::Fixed } else { Room::Grows })?;
     list.check_room(&change, &steps)?;
     list.groups.collection().remove_all(steps.abandoned.iter().map(String::as_str)).await?;

@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use cloud_api::{At, Cloud, CloudErrorKind};
+use cloud_api::{At, CloudErrorKind, prelude::*};
 use cloud_http::auth::Environment;
 use cloud_ibm::{IbmCloud, IbmOptions};
 use cloud_sim::Sim;

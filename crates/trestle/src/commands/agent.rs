@@ -416,8 +416,8 @@ impl Rows for ObjectView {
 
 #[cfg(test)]
 mod tests {
-    use agent::part::{Changed, Holding, Outcome, View};
     use clap::Parser as _;
+    use testkit_controllers::agents::Falls;
 
     use super::*;
 
@@ -436,33 +436,6 @@ mod tests {
         assert!(refused.err().unwrap().to_string().contains("one controller"));
     }
 
-    /// A part that falls when it is looked after.
-    struct Falls(bool);
-
-    impl Part for Falls {
-        fn name(&self) -> &'static str {
-            "falls"
-        }
-
-        fn kinds(&self) -> &'static [ObjectKind] {
-            &[]
-        }
-
-        fn apply(&mut self, _: &View<'_>, _: Changed<'_>) -> Outcome {
-            Outcome::default()
-        }
-
-        fn hold(&mut self, _: &View<'_>) -> Holding {
-            // Once it is looked after, not when it begins.
-            assert!(!std::mem::replace(&mut self.0, true), "the part has fallen");
-            Holding::default()
-        }
-
-        fn mend(&mut self, _: &View<'_>) -> Option<Outcome> {
-            None
-        }
-    }
-
     /// It ends, so that it is started again, and says why as its last word.
     #[tokio::test]
     async fn an_agent_whose_worker_has_fallen_ends_with_the_reason() {
@@ -479,8 +452,10 @@ mod tests {
             services_health: None,
             patience: Patience::default(),
         };
-        let ended =
-            tokio::time::timeout(Duration::from_secs(30), serve(config, vec![Box::new(Falls(false))], None));
+        let ended = tokio::time::timeout(
+            Duration::from_secs(30),
+            serve(config, vec![Box::new(Falls::by_itself())], None),
+        );
         let error = ended.await.expect("it ends by itself").unwrap_err();
         let text = format!("{error:#}");
         assert!(text.contains("what is in force stays: worker panicked: the part has fallen, at "), "{text}");

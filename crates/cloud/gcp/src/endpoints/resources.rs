@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use cloud_api::{CloudError, only_inbound};
+use cloud_api::{CloudError, list_after, only_inbound};
 use ipnet::Ipv4Net;
 use model::{PermitEntry, ResourceState, Segment};
 use serde_json::{Value, json};
@@ -211,20 +211,17 @@ impl GcpCloud {
         Ok(entries(&policy, &home.prefix, address))
     }
 
-    pub(crate) async fn change_endpoint_list(
+    pub(crate) async fn put_endpoint_list(
         &self,
         ground: &Ground,
         uri: &str,
-        set: &[PermitEntry],
-        unset: &[PermitEntry],
-    ) -> Result<()> {
-        only_inbound(set)?;
+        before: &[PermitEntry],
+        wanted: &[PermitEntry],
+    ) -> Result {
+        only_inbound(wanted)?;
         let _turn = self.turns.take(&Self::endpoint_turn(ground)).await;
         let (policy, home, address) = self.endpoint_list(ground, uri).await?;
-        let replaced = |entry: &PermitEntry| set.iter().any(|new| new.name == entry.name);
-        let there = entries(&policy, &home.prefix, address).into_iter();
-        let kept = there.filter(|entry| !replaced(entry) && !unset.contains(entry));
-        let list: Vec<PermitEntry> = kept.chain(set.iter().cloned()).collect();
+        let list = list_after(entries(&policy, &home.prefix, address), before, wanted);
         let change = difference(&policy, &home, address, &list)?;
         if policy.is_null() && !change.add.is_empty() {
             return Err(CloudError::conflict(format!(
