@@ -98,7 +98,7 @@ async fn explain(fixture: &Fixture) -> Value {
 
 async fn state(fixture: &Fixture) -> Option<PolicyState> {
     let mut client = PoliciesClient::new(fixture.admin().await);
-    let policies = client.list_policies(ListPoliciesRequest {}).await.unwrap().into_inner().policies;
+    let policies = client.list_policies(ListPoliciesRequest::default()).await.unwrap().into_inner().policies;
     policies.into_iter().find(|policy| policy.name == "db")
 }
 

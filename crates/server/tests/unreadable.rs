@@ -60,7 +60,8 @@ async fn is_open(fixture: &Fixture, port: u32) -> bool {
 }
 
 async fn problems(fixture: &Fixture) -> String {
-    let policies = PoliciesClient::new(fixture.admin().await).list_policies(ListPoliciesRequest {}).await;
+    let policies =
+        PoliciesClient::new(fixture.admin().await).list_policies(ListPoliciesRequest::default()).await;
     let policies = policies.unwrap().into_inner().policies;
     assert_eq!(policies.len(), 1, "the policy is still there");
     policies[0].problems.iter().map(|problem| problem.message.clone()).collect()

@@ -25,7 +25,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("cloud-azure", &["model", "cloud-api", "cloud-http"]),
     ("cloud-gcp", &["model", "cloud-api", "cloud-http"]),
     ("cloud-ibm", &["model", "cloud-api", "cloud-http"]),
-    // For tests and demonstrations; `only_the_demonstration_knows_the_simulators`.
+    // For tests and the lab; `the_product_does_not_know_the_simulators`.
     ("cloud-sim", &["model", "cloud-http"]),
     ("orchestrator", &["model", "common", "tags", "store", "cloud-api"]),
     ("storage-provider", &["model", "common"]),
@@ -117,8 +117,19 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "cloud-azure",
             "cloud-gcp",
             "cloud-ibm",
-            // The demonstration's.
+        ],
+    ),
+    (
+        "trestle-clouds",
+        &[
+            "model",
+            "wire",
+            "cloud-api",
             "cloud-http",
+            "cloud-aws",
+            "cloud-azure",
+            "cloud-gcp",
+            "cloud-ibm",
             "cloud-sim",
         ],
     ),
