@@ -94,7 +94,21 @@ where
     K: Kind,
     O: Objects<K>,
 {
-    let mut there = api.get(address).await?;
+    let there = api.get(address).await?;
+    ensure_from(api, address, there, wanted).await
+}
+
+/// The same for an object that was looked for already, in a list that shows others too.
+pub async fn ensure_from<K, O>(
+    api: &O,
+    address: &O::Address,
+    mut there: Option<K>,
+    wanted: Wanted<'_, K, O::Body>,
+) -> Result<K, CloudError>
+where
+    K: Kind,
+    O: Objects<K>,
+{
     let mut puts = 0;
     // Why it was last not taken, in the cloud's own words.
     let mut refused = None;
@@ -122,7 +136,7 @@ where
             )));
         }
         match found.phase() {
-            Phase::Coming => there = settled(api, address).await?,
+            Phase::Coming => there = look(api, address, Some(found)).await?,
             Phase::Going => gone(api, address).await?,
             Phase::Failed(_) => {
                 api.delete(address).await?;
@@ -204,11 +218,27 @@ where
     K: Kind,
     O: Objects<K>,
 {
-    wait(api.clock(), K::PACE, &format!("the {} {address}", K::NAME), || async {
-        Ok(match api.get(address).await? {
-            Some(now) if now.phase() == Phase::Coming => Progress::Pending,
-            now => Progress::Done(now),
-        })
+    look(api, address, None).await
+}
+
+/// What is known of it already is not asked for at once.
+async fn look<K, O>(api: &O, address: &O::Address, mut known: Option<K>) -> Result<Option<K>, CloudError>
+where
+    K: Kind,
+    O: Objects<K>,
+{
+    wait(api.clock(), K::PACE, &format!("the {} {address}", K::NAME), || {
+        let known = known.take();
+        async move {
+            let now = match known {
+                Some(known) => Some(known),
+                None => api.get(address).await?,
+            };
+            Ok(match now {
+                Some(now) if now.phase() == Phase::Coming => Progress::Pending,
+                now => Progress::Done(now),
+            })
+        }
     })
     .await
 }
