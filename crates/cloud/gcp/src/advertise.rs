@@ -10,7 +10,7 @@ use crate::{
     ground::{Ground, Result},
     link::Link,
     networks,
-    shapes::{Advertised, Bgp, PatchBgp, Router},
+    shapes::{Advertised, Bgp, Router, only},
 };
 
 /// Networks that a router may tell of.
@@ -24,7 +24,7 @@ struct Networks {
 }
 
 /// The router's part on BGP. All that is in its VPC goes without saying, unless it is to be picked.
-fn advertisement(asn: u32, networks: &Networks) -> Bgp {
+fn advertisement(asn: Option<u32>, networks: &Networks) -> Bgp {
     let Networks { own, adopted, is_picky } = networks;
     let (mode, groups, spaces): (_, &[&str], Vec<&Ipv4Net>) = match (is_picky, adopted.is_empty()) {
         (true, _) => ("CUSTOM", &[], own.iter().chain(adopted).collect()),
@@ -88,7 +88,7 @@ pub(crate) async fn told(ground: &Ground) -> Result<Option<Vec<Ipv4Net>>> {
 pub(crate) async fn set_router(ground: &Ground, has_endpoints: bool, leaving: Option<&Segment>) -> Result {
     let _turn = ground.router_turn().await;
     match unsettled_router(ground, has_endpoints, leaving).await? {
-        Some((router, bgp)) => Ok(ground.compute().patch(&router, &PatchBgp { bgp }).await?),
+        Some((router, bgp)) => Ok(ground.compute().patch(&router, &only("bgp", bgp)).await?),
         None => Ok(()),
     }
 }
@@ -106,13 +106,13 @@ mod tests {
     fn told(adopted: &[&str], is_picky: bool) -> Bgp {
         let spaces = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
         let networks = Networks { own: spaces(&["10.0.0.0/16"]), adopted: spaces(adopted), is_picky };
-        advertisement(64_512, &networks)
+        advertisement(Some(64_512), &networks)
     }
 
     #[test]
     fn a_router_keeps_endpoints_to_itself() {
         let (open, kept) = (told(&[], false), told(&[], true));
-        let silent = Bgp { asn: 64_512, ..Bgp::default() };
+        let silent = Bgp { asn: Some(64_512), ..Bgp::default() };
         assert!(says(&silent, &open) && !says(&silent, &kept));
         assert!(says(&kept, &kept) && !says(&kept, &open));
         let shown = r#"{"asn":64512,"advertiseMode":"CUSTOM","advertisedIpRanges":[{"range":"10.0.0.0/16","description":""}]}"#;

@@ -8,20 +8,18 @@
 //!
 //! A change is over when its operation is. Not here: what an object must be (`kinds`, `shapes`).
 
-use std::{collections::BTreeMap, fmt, marker::PhantomData, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
 use cloud_http::{Answer, Class, Clock, Failure, Objects, Pace, Progress, encode_component, wait};
 use http::Method;
-use serde::{
-    Deserialize, Deserializer, Serialize,
-    de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor},
-};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     google::{Api, class, json},
     kinds::Resource,
     link::{Link, Place},
+    shapes::shapes,
 };
 
 pub(crate) struct Compute {
@@ -37,28 +35,15 @@ struct Change<'c> {
     body: Option<String>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Operation {
-    name: String,
-    status: String,
-    #[serde(default)]
-    error: Errors,
-    http_error_status_code: Option<u16>,
-}
+shapes! {
+    Operation {
+        told { error: Errors, http_error_status_code: Option<u16>, }
+        given { name: String, status: String, }
+    }
 
-#[derive(Default, Deserialize)]
-struct Errors {
-    #[serde(default)]
-    errors: Vec<Told>,
-}
+    Errors { told { errors: Vec<Told>, } }
 
-#[derive(Deserialize)]
-#[serde(default)]
-#[derive(Default)]
-struct Told {
-    code: String,
-    message: String,
+    Told { told { code: String, message: String, } }
 }
 
 /// A page of a list: what it has of a kind of items, and where the next one is.
@@ -71,34 +56,12 @@ struct Page<I> {
     next_page_token: String,
 }
 
-/// The objects of a kind in one region or zone, in a list of all.
-struct Scope<K>(Vec<K>);
-
-impl<'de, K: Resource> Deserialize<'de> for Scope<K> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Fields<K>(PhantomData<fn() -> K>);
-
-        impl<'de, K: Resource> Visitor<'de> for Fields<K> {
-            type Value = Scope<K>;
-
-            fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(to, "an object with {}", K::COLLECTION)
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
-                let mut found = Scope(Vec::new());
-                while let Some(name) = fields.next_key::<String>()? {
-                    match name == K::COLLECTION {
-                        true => found.0 = fields.next_value()?,
-                        false => drop(fields.next_value::<IgnoredAny>()?),
-                    }
-                }
-                Ok(found)
-            }
-        }
-
-        from.deserialize_map(Fields(PhantomData))
-    }
+/// The objects of one region or zone in a list of all; each kind has its own name for them.
+#[derive(Deserialize)]
+struct Scope<K> {
+    #[serde(default = "Vec::new", alias = "addresses", alias = "forwardingRules", alias = "instances")]
+    #[serde(alias = "routers", alias = "subnetworks", alias = "vpnGateways", alias = "vpnTunnels")]
+    objects: Vec<K>,
 }
 
 /// Google's name of an operation in a place.
@@ -142,7 +105,7 @@ impl Compute {
     pub(crate) async fn list_all<K: Resource>(&self, project: &str, prefix: &str) -> Result<Vec<K>, Failure> {
         let place = format!("projects/{project}/aggregated");
         let pages = self.pages::<K, BTreeMap<String, Scope<K>>>(&place, prefix).await?;
-        let all = pages.into_iter().flat_map(BTreeMap::into_values).flat_map(|scope| scope.0);
+        let all = pages.into_iter().flat_map(BTreeMap::into_values).flat_map(|scope| scope.objects);
         Ok(all.filter(|one| one.name().starts_with(prefix)).collect())
     }
 
@@ -168,7 +131,8 @@ impl Compute {
     /// Asks for an object, and waits until it is made.
     async fn create<K: Resource>(&self, place: &Place, body: &K) -> Result<(), Failure> {
         let path = format!("{}/{}", place.path(), K::COLLECTION);
-        self.change(operation::<K>(place, "insert"), Method::POST, place, path, Some(json(body))).await
+        let operation = operation::<K>(place, "insert");
+        self.change(Change { operation, method: Method::POST, place, path, body: Some(json(body)) }).await
     }
 
     /// Makes an object. One that is there already is fine: its name says what it is.
@@ -178,9 +142,10 @@ impl Compute {
 
     /// Deletes an object. One that is not there is fine.
     pub(crate) async fn delete<K: Resource>(&self, link: &Link<K>) -> Result<(), Failure> {
-        let (place, path) = (link.place(), link.path().to_owned());
-        let asked = operation::<K>(&place, "delete");
-        unless(Class::NotFound, self.change(asked, Method::DELETE, &place, path, None).await)
+        let (place, path) = (&link.place(), link.path().to_owned());
+        let operation = operation::<K>(place, "delete");
+        let change = Change { operation, method: Method::DELETE, place, path, body: None };
+        unless(Class::NotFound, self.change(change).await)
     }
 
     /// Changes the fields of an object that are said.
@@ -198,8 +163,9 @@ impl Compute {
     }
 
     async fn update<K: Resource>(&self, method: Method, link: &Link<K>, body: String) -> Result<(), Failure> {
-        let (place, path) = (link.place(), link.path().to_owned());
-        self.change(operation::<K>(&place, "update"), method, &place, path, Some(body)).await
+        let (place, path) = (&link.place(), link.path().to_owned());
+        let operation = operation::<K>(place, "update");
+        self.change(Change { operation, method, place, path, body: Some(body) }).await
     }
 
     /// Does something to an object with a verb of its kind, which may have a query: `removeRule?priority=7`.
@@ -210,21 +176,13 @@ impl Compute {
         body: Option<&(impl Serialize + Sync)>,
     ) -> Result<(), Failure> {
         let bare = verb.split('?').next().unwrap_or_default();
-        let asked = format!("compute.{}.{bare}", K::COLLECTION);
-        let path = format!("{link}/{verb}");
-        self.change(asked, Method::POST, &link.place(), path, body.map(json)).await
+        let (place, path) = (&link.place(), format!("{link}/{verb}"));
+        let operation = format!("compute.{}.{bare}", K::COLLECTION);
+        self.change(Change { operation, method: Method::POST, place, path, body: body.map(json) }).await
     }
 
     /// Sends a change and waits for the end of its operation. The request's own id makes it safe to send again.
-    async fn change(
-        &self,
-        operation: String,
-        method: Method,
-        place: &Place,
-        path: String,
-        body: Option<String>,
-    ) -> Result<(), Failure> {
-        let change = Change { operation, method, place, path, body };
+    async fn change(&self, change: Change<'_>) -> Result<(), Failure> {
         let mut tries = 0;
         loop {
             match self.once(&change).await? {

@@ -48,7 +48,9 @@ fn external(ground: &Ground, spec: &ConnectionSpec) -> Result<ExternalGateway> {
         name: ground.names.external(&spec.peer, &texts.join(" ")),
         description: Mark { peer: Some(spec.peer.clone()), ..ground.names.mark() }.into(),
         redundancy_type: redundancy(peers.len())?,
-        interfaces: interfaces.map(|(id, &ip_address)| ExternalInterface { id, ip_address }).collect(),
+        interfaces: interfaces
+            .map(|(id, &ip_address)| ExternalInterface { id, ip_address: Some(ip_address) })
+            .collect(),
     })
 }
 
@@ -67,7 +69,7 @@ fn tunnels(ground: &Ground, gateway: &Gateway, spec: &ConnectionSpec, external: 
         peer_external_gateway_interface: peers.iter().position(|peer| peer == address).unwrap_or_default(),
         router: place.object(&names.router()),
         ike_version: 2,
-        shared_secret: spec.shared_key.expose().to_owned(),
+        shared_secret: Some(spec.shared_key.clone()),
         ..Tunnel::default()
     };
     spec.peer_addresses.iter().take(spec.local_bgp.len()).enumerate().map(tunnel).collect()

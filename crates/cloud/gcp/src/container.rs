@@ -9,7 +9,7 @@ use crate::{
     compute::unless,
     google::{Api, json},
     link::Link,
-    shapes::{Cluster, Clusters, NewCluster},
+    shapes::{Cluster, Clusters, only},
 };
 
 pub(crate) struct Container(Api);
@@ -42,7 +42,7 @@ impl Container {
         link: &Link<Cluster>,
         cluster: &Map<String, Value>,
     ) -> Result<(), Failure> {
-        let (path, body) = (format!("{}/clusters", link.place().path()), json(&NewCluster { cluster }));
+        let (path, body) = (format!("{}/clusters", link.place().path()), json(&only("cluster", cluster)));
         self.0.tell("container.clusters.create", Method::POST, &path, Some(body)).await
     }
 

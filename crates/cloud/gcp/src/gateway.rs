@@ -28,7 +28,7 @@ pub(crate) async fn find(ground: &Ground) -> Result<Option<Gateway>> {
     let region = gateway.region.name().to_owned();
     let router = ground.get(&ground.router(&region)).await?;
     let addresses = gateway.vpn_interfaces.iter().filter_map(|one| one.ip_address).collect();
-    let asn = router.and_then(|router| router.bgp).map(|bgp| bgp.asn);
+    let asn = router.and_then(|router| router.bgp?.asn);
     Ok(asn.map(|asn| Gateway { region, state: GatewayState { asn, addresses } }))
 }
 
@@ -56,7 +56,7 @@ pub(crate) async fn make(ground: &Ground, asn: u32) -> Result<GatewayState> {
         name: names.router(),
         network,
         description: names.mark().into(),
-        bgp: Some(Bgp { asn, ..Bgp::default() }),
+        bgp: Some(Bgp { asn: Some(asn), ..Bgp::default() }),
         ..Router::default()
     };
     let compute = ground.compute();

@@ -15,7 +15,7 @@ use serde::{
     de::{DeserializeOwned, IgnoredAny},
 };
 
-use crate::{compute::Compute, container::Container, dns::Dns, ground::Apis};
+use crate::{compute::Compute, container::Container, dns::Dns, ground::Apis, shapes::shapes};
 
 /// How the plugin is set up.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -56,24 +56,13 @@ pub(crate) struct Api {
 
 struct GoogleDialect;
 
-/// A refusal as Google words it. Younger APIs have a status where older ones have a reason; some have both.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Refusal {
-    error: Refused,
-}
+shapes! {
+    /// A refusal as Google words it. Younger APIs have a status where older ones have a reason; some have both.
+    Refusal { told { error: Refused, } }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Refused {
-    message: String,
-    status: String,
-    errors: Vec<Reason>,
-}
+    Refused { told { message: String, status: String, errors: Vec<Reason>, } }
 
-#[derive(Deserialize)]
-struct Reason {
-    reason: Option<String>,
+    Reason { told { reason: Option<String>, } }
 }
 
 impl Dialect for GoogleDialect {

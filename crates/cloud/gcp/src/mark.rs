@@ -1,20 +1,15 @@
 //! Whose an object is, and what for: a mark, which is the object's description.
 
-use std::ops::Not;
-
 use ipnet::Ipv4Net;
 use model::{PeeringName, Segment, Site};
 use serde::{Deserialize, Serialize};
+
+use crate::shapes::shapes;
 
 /// What Google calls a description: a mark of ours, written as JSON, or whatever somebody else wrote.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Remark(String);
-
-#[derive(Serialize, Deserialize)]
-struct Envelope {
-    trestle: Mark,
-}
 
 impl Remark {
     pub(crate) fn mark(&self) -> Option<Mark> {
@@ -32,41 +27,33 @@ impl From<Mark> for Remark {
     }
 }
 
-/// What a mark says: the owner and the site of an object, and what its name hides.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mark {
-    pub owner: String,
-    pub site: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) name: Option<Segment>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) region: Option<Segment>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) peer: Option<Site>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) peering: Option<PeeringName>,
-    /// The two VPCs of a peering that somebody asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) pair: Option<String>,
-    /// Of an adopted network: the range that instances are attached from. Of a cluster's network: all of its ranges together.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) space: Option<Ipv4Net>,
-    /// Of an attached instance: which one it is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) instance: Option<String>,
-    /// Stands for a tunnel's key, which cannot be read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) key: Option<String>,
-    /// Of a firewall that is an entry of a permit list, or a part of one: the entry's own name and tags.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) entry: Option<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) tags: Vec<String>,
-    /// Targets that the rule names itself, by their place in the ranges; all of them if it is `all`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) literal: Vec<usize>,
-    #[serde(default, skip_serializing_if = "Not::not")]
-    pub(crate) all: bool,
+shapes! {
+    /// What a mark says: the owner and the site of an object, and what its name hides.
+    Mark {
+        both { owner: String, site: String, }
+        maybe {
+            name: Option<Segment>,
+            region: Option<Segment>,
+            peer: Option<Site>,
+            peering: Option<PeeringName>,
+            /// The two VPCs of a peering that somebody asked for.
+            pair: Option<String>,
+            /// Of an adopted network: the range that instances are attached from. Of a cluster's network: all of its ranges together.
+            space: Option<Ipv4Net>,
+            /// Of an attached instance: which one it is.
+            instance: Option<String>,
+            /// Stands for a tunnel's key, which cannot be read.
+            key: Option<String>,
+            /// Of a firewall that is an entry of a permit list, or a part of one: the entry's own name and tags.
+            entry: Option<String>,
+            tags: Vec<String>,
+            /// Targets that the rule names itself, by their place in the ranges; all of them if it is `all`.
+            literal: Vec<usize>,
+            all: bool,
+        }
+    }
+
+    Envelope { both { trestle: Mark, } }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::{
     ground::{Ground, Result, region_of},
     link::Link,
     mark::Mark,
-    shapes::{Nat, NatSubnet, PatchNats, Router},
+    shapes::{Nat, NatSubnet, Router, only},
 };
 
 fn router_of(ground: &Ground, network: &str) -> Link<Router> {
@@ -47,7 +47,7 @@ async fn narrow(ground: &Ground, region: &str) -> Result {
     if !router.nats.first().is_some_and(is_wide) || !ground.owns(&router.description) {
         return Ok(());
     }
-    Ok(ground.compute().patch(&link, &PatchNats { nats: [nat_of(ground, region)] }).await?)
+    Ok(ground.compute().patch(&link, &only("nats", [nat_of(ground, region)])).await?)
 }
 
 /// NAT for one network, all ranges of its subnet.

@@ -12,7 +12,7 @@ use crate::{
     ground::{Ground, Result, Vpc},
     mark::Mark,
     names,
-    shapes::{AddPeering, Network, Peering, RemovePeering},
+    shapes::{Network, Peering, only},
 };
 
 /// Stands for two VPCs, in either order.
@@ -93,7 +93,7 @@ async fn peer(near: &Vpc, far: &Vpc) -> Result {
     if is_there().await? {
         return Ok(());
     }
-    let body = AddPeering { network_peering: wanted(near, far) };
+    let body = only("networkPeering", wanted(near, far));
     match near.ground.compute().act(&near.link, "addPeering", Some(&body)).await {
         // Made by an earlier try whose answer was lost.
         Err(failure) if failure.is(Class::Invalid) => match is_there().await? {
@@ -142,7 +142,7 @@ pub(crate) async fn unjoin(a: &Vpc, b: &Vpc) -> Result {
         if !network.is_some_and(|network| network.peerings.iter().any(|peering| peering.name == name)) {
             continue;
         }
-        match near.ground.compute().act(&near.link, "removePeering", Some(&RemovePeering { name })).await {
+        match near.ground.compute().act(&near.link, "removePeering", Some(&only("name", name))).await {
             Err(failure) if failure.is(Class::Invalid) || failure.is(Class::NotFound) => {}
             outcome => outcome?,
         }

@@ -2,11 +2,10 @@
 
 use cloud_api::{CloudError, field_among};
 use model::Segment;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::space::{PODS, SERVICES};
-use crate::mark::Remark;
+use crate::{mark::Remark, shapes::shapes};
 
 type Fields = Map<String, Value>;
 
@@ -54,50 +53,26 @@ pub(crate) struct ClusterDescription {
     cluster: Written,
 }
 
-/// A cluster as a user writes it, with what is looked into, or what something is put in.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Written {
-    #[serde(default)]
-    network_config: Fields,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    node_config: Option<Fields>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    node_pool_auto_config: Option<Fields>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    autopilot: Option<Autopilot>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    autoscaling: Option<Autoscaling>,
-    /// To Google no pools and an empty list of them are the same.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    node_pools: Vec<Pool>,
-    #[serde(flatten)]
-    rest: Fields,
-}
+shapes! {
+    /// A cluster as a user writes it, with what is looked into, or what something is put in. To Google no pools and an
+    /// empty list of them are the same.
+    Written {
+        maybe {
+            network_config: Fields,
+            node_config: Option<Fields>,
+            node_pool_auto_config: Option<Fields>,
+            autopilot: Option<Autopilot>,
+            autoscaling: Option<Autoscaling>,
+            node_pools: Vec<Pool>,
+        }
+        rest { rest }
+    }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Autopilot {
-    #[serde(default)]
-    enabled: bool,
-    #[serde(flatten)]
-    rest: Fields,
-}
+    Autopilot { maybe { enabled: bool, } rest { rest } }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Autoscaling {
-    #[serde(default)]
-    enable_node_autoprovisioning: bool,
-    #[serde(flatten)]
-    rest: Fields,
-}
+    Autoscaling { maybe { enable_node_autoprovisioning: bool, } rest { rest } }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Pool {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    config: Option<Fields>,
-    #[serde(flatten)]
-    rest: Fields,
+    Pool { maybe { config: Option<Fields>, } rest { rest } }
 }
 
 fn invalid(what: impl Into<String>) -> CloudError {
@@ -191,15 +166,12 @@ impl Written {
 
     /// Refuses other spellings of what is looked into.
     fn check_spelling(&self) -> Result<(), CloudError> {
-        let among = |rest: &Fields, names: &[&str]| {
-            field_among(&Value::Object(rest.clone()), names).map(str::to_owned)
-        };
-        let in_autopilot = self.autopilot.iter().find_map(|one| among(&one.rest, &["enabled"]));
+        let in_autopilot = self.autopilot.iter().map(|one| among(&one.rest, &["enabled"]));
         let in_autoscaling =
-            || self.autoscaling.iter().find_map(|one| among(&one.rest, &["enableNodeAutoprovisioning"]));
-        let in_pools = || self.node_pools.iter().find_map(|pool| among(&pool.rest, &["config"]));
-        let found = among(&self.rest, &READ).or(in_autopilot).or_else(in_autoscaling).or_else(in_pools);
-        match found {
+            self.autoscaling.iter().map(|one| among(&one.rest, &["enableNodeAutoprovisioning"]));
+        let in_pools = self.node_pools.iter().map(|pool| among(&pool.rest, &["config"]));
+        let inside = in_autopilot.chain(in_autoscaling).chain(in_pools);
+        match among(&self.rest, &READ).or_else(|| inside.flatten().next()) {
             Some(odd) => {
                 Err(invalid(format!("has {odd}; write it as Google's documentation of the JSON does")))
             }
@@ -209,31 +181,30 @@ impl Written {
 
     /// Refuses what is not the user's to say.
     fn check(&self) -> Result<(), CloudError> {
-        let network = |what: &str| {
-            Err(invalid(format!("sets the network with {what}, which Trestle does; leave it out")))
-        };
-        let rest = Value::Object(self.rest.clone());
-        if let Some(field) = field_among(&rest, &NETWORK) {
-            return network(field);
-        }
-        if let Some(own) = field_among(&rest, &OWN) {
+        if let Some(own) = among(&self.rest, &OWN) {
             return Err(invalid(format!("has {own}, which Trestle or Google sets; leave it out")));
         }
-        if let Some(other) = self.network_config.keys().find(|name| !INSIDE.contains(&name.as_str())) {
-            return network(&format!("networkConfig.{other}"));
-        }
-        let pools = self.node_pools.iter().map(|pool| Value::Object(pool.rest.clone()));
-        if pools.into_iter().any(|pool| field_among(&pool, &["networkConfig"]).is_some()) {
-            return network("networkConfig of a pool");
-        }
+        let mut inside = self.network_config.keys().filter(|name| !INSIDE.contains(&name.as_str()));
+        let mut pools = self.node_pools.iter().filter_map(|pool| among(&pool.rest, &["networkConfig"]));
         let configs = self.node_pools.iter().map(|pool| &pool.config);
         let configs = configs.chain([&self.node_config, &self.node_pool_auto_config]).flatten();
-        let mut configs = configs.map(|config| Value::Object(config.clone()));
-        match configs.any(|config| field_among(&config, &TAGS).is_some()) {
-            true => network("tags of nodes"),
-            false => Ok(()),
+        let mut tags = configs.filter_map(|config| among(config, &TAGS));
+        let network = among(&self.rest, &NETWORK)
+            .or_else(|| inside.next().map(|other| format!("networkConfig.{other}")))
+            .or_else(|| pools.next().map(|field| format!("{field} of a pool")))
+            .or_else(|| tags.next().map(|tags| format!("{tags} of nodes")));
+        match network {
+            Some(what) => {
+                Err(invalid(format!("sets the network with {what}, which Trestle does; leave it out")))
+            }
+            None => Ok(()),
         }
     }
+}
+
+/// The first of these fields that is there, however it is spelled.
+fn among(fields: &Fields, names: &[&str]) -> Option<String> {
+    field_among(&Value::Object(fields.clone()), names).map(str::to_owned)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::{
     link::Link,
     mark::Mark,
     networks::make_vpc,
-    shapes::{Address, Association, Order, POLICIES_FIRST, Policy, Rule, Subnet},
+    shapes::{Address, Association, POLICIES_FIRST, Policy, Rule, Subnet, only},
 };
 
 /// Whether a policy is in force for the site's VPC.
@@ -136,7 +136,7 @@ async fn close(ground: &Ground, network: &Segment, space: Ipv4Net) -> Result {
     }
     let vpc = ground.get(&ground.network()).await?;
     if !vpc.is_some_and(|vpc| vpc.policies_come_first()) {
-        let body = Order { network_firewall_policy_enforcement_order: POLICIES_FIRST };
+        let body = only("networkFirewallPolicyEnforcementOrder", POLICIES_FIRST);
         compute.patch(&ground.network(), &body).await?;
     }
     Ok(())

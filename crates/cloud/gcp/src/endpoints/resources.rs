@@ -16,7 +16,7 @@ use crate::{
     link::{Link, Place},
     mark::{Mark, Remark},
     rules::{Home, PRIORITY},
-    shapes::{Address, ForwardingRule, GoogleAccess, Policy, Subnet},
+    shapes::{Address, ForwardingRule, Policy, Subnet, only},
 };
 
 /// Where an endpoint's objects are.
@@ -109,7 +109,12 @@ async fn reserve(
         return Ok(());
     }
     let (name, place) = (link.name().to_owned(), link.place());
-    let address = Address { name, description: mark.clone(), address_type: "INTERNAL", ..Address::default() };
+    let address = Address {
+        name,
+        description: mark.clone(),
+        address_type: "INTERNAL".to_owned(),
+        ..Address::default()
+    };
     let address = match &service.spot {
         Spot::Region(region) => {
             let subnetwork = Some(place.object(&ground.names.endpoint_subnet(region)));
@@ -123,7 +128,7 @@ async fn reserve(
             let full = || CloudError::conflict(format!("no address of {space} is free for an endpoint"));
             Address {
                 address: Some(IpAddr::V4(free(space, &taken).ok_or_else(full)?)),
-                purpose: Some("PRIVATE_SERVICE_CONNECT"),
+                purpose: "PRIVATE_SERVICE_CONNECT".to_owned(),
                 network: Some(ground.network()),
                 ..address
             }
@@ -138,7 +143,7 @@ async fn let_in_to_google(ground: &Ground) -> Result {
     let subnets: Vec<Subnet> = ground.owned(&ground.names.all("sub")).await?;
     for subnet in subnets.iter().filter(|subnet| !subnet.private_ip_google_access) {
         let link = ground.region(subnet.region.name()).object::<Subnet>(&subnet.name);
-        let body = GoogleAccess { private_ip_google_access: true };
+        let body = only("privateIpGoogleAccess", true);
         ground.compute().act(&link, "setPrivateIpGoogleAccess", Some(&body)).await?;
     }
     Ok(())

@@ -2,61 +2,38 @@
 //! ([`crate::clusters::description`]).
 
 use cloud_http::{Kind, Pace, Phase};
-use serde::{Deserialize, Serialize};
 
 use crate::mark::Remark;
 
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Cluster {
-    pub name: String,
-    #[serde(default)]
-    pub description: Remark,
-    /// A region or a zone.
-    pub location: String,
-    #[serde(default)]
-    pub status: String,
-    #[serde(default)]
-    status_message: String,
-    #[serde(default)]
-    conditions: Vec<Condition>,
-    #[serde(default)]
-    pub autopilot: Autopilot,
-    #[serde(default)]
-    pub node_pool_auto_config: AutoConfig,
-    #[serde(default)]
-    pub node_pools: Vec<Pool>,
-}
+shapes! {
+    Cluster {
+        told {
+            description: Remark,
+            status: String,
+            status_message: String,
+            conditions: Vec<Condition>,
+            autopilot: Autopilot,
+            node_pool_auto_config: AutoConfig,
+            node_pools: Vec<Pool>,
+        }
+        given {
+            name: String,
+            /// A region or a zone.
+            location: String,
+        }
+    }
 
-#[derive(Clone, Debug, Default, Deserialize)]
-struct Condition {
-    #[serde(default)]
-    message: String,
-}
+    Condition { told { message: String, } }
 
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Autopilot {
-    pub enabled: bool,
-}
+    Autopilot { told { enabled: bool, } }
 
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct AutoConfig {
-    pub network_tags: NodeTags,
-}
+    AutoConfig { told { network_tags: NodeTags, } }
 
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct NodeTags {
-    pub tags: Vec<String>,
-}
+    NodeTags { told { tags: Vec<String>, } }
 
-#[derive(Clone, Debug, Default, Deserialize)]
-pub(crate) struct Pool {
-    pub name: String,
-    #[serde(default)]
-    pub config: NodeTags,
+    Pool { told { config: NodeTags, } given { name: String, } }
+
+    Clusters { told { clusters: Vec<Cluster>, missing_zones: Vec<String>, } }
 }
 
 impl Kind for Cluster {
@@ -81,20 +58,8 @@ impl Cluster {
 
     /// What Google says is wrong with one in error.
     pub(crate) fn failure(&self) -> Option<&str> {
-        let told = self.conditions.iter().map(|one| &one.message).take(1).chain([&self.status_message]);
+        let told = self.conditions.first().map(|one| &one.message).into_iter().chain([&self.status_message]);
         let told = told.map(String::as_str).find(|text| !text.is_empty());
         (self.status == "ERROR").then_some(told.unwrap_or("Google does not say why"))
     }
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Clusters {
-    pub clusters: Vec<Cluster>,
-    pub missing_zones: Vec<String>,
-}
-
-#[derive(Serialize)]
-pub(crate) struct NewCluster<'c, B> {
-    pub cluster: &'c B,
 }

@@ -1,100 +1,51 @@
 //! VPC networks, their peerings and their subnets.
 
-use std::ops::Not;
-
 use ipnet::{IpNet, Ipv4Net};
-use serde::{Deserialize, Serialize};
 
 use crate::{link::Link, mark::Remark};
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Network {
-    pub name: String,
-    #[serde(default)]
-    pub description: Remark,
-    #[serde(skip_deserializing)]
-    pub auto_create_subnetworks: bool,
-    #[serde(skip_deserializing)]
-    pub routing_config: Routing,
-    #[serde(default, skip_serializing)]
-    pub peerings: Vec<Peering>,
-    #[serde(default, skip_serializing)]
-    pub network_firewall_policy_enforcement_order: String,
+shapes! {
+    Network {
+        both { name: String, }
+        sent { description: Remark, }
+        said { auto_create_subnetworks: bool, routing_config: Routing, }
+        told { peerings: Vec<Peering>, network_firewall_policy_enforcement_order: String, }
+    }
+
+    Routing {
+        both { routing_mode: String, }
+    }
+
+    Peering {
+        both { name: String, network: Link<Network>, }
+        said { exchange_subnet_routes: bool, export_custom_routes: bool, import_custom_routes: bool, }
+        told { state: String, }
+    }
+
+    Subnet {
+        both { name: String, network: Link<Network>, }
+        sent { description: Remark, }
+        maybe {
+            /// None if it has IPv6 only.
+            ip_cidr_range: Option<Ipv4Net>,
+            secondary_ip_ranges: Vec<SecondaryRange>,
+            private_ip_google_access: bool,
+        }
+        given { region: Link, self_link: Link<Subnet>, }
+    }
+
+    SecondaryRange {
+        both { range_name: String, ip_cidr_range: IpNet, }
+    }
 }
 
-/// Whether policies come before the firewalls of a network: what it says then.
+/// What a network says if policies come before its firewalls.
 pub(crate) const POLICIES_FIRST: &str = "BEFORE_CLASSIC_FIREWALL";
 
 impl Network {
     pub(crate) fn policies_come_first(&self) -> bool {
         self.network_firewall_policy_enforcement_order == POLICIES_FIRST
     }
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Order {
-    pub network_firewall_policy_enforcement_order: &'static str,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Routing {
-    pub routing_mode: String,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Peering {
-    pub name: String,
-    pub network: Link<Network>,
-    #[serde(skip_deserializing)]
-    pub exchange_subnet_routes: bool,
-    #[serde(skip_deserializing)]
-    pub export_custom_routes: bool,
-    #[serde(skip_deserializing)]
-    pub import_custom_routes: bool,
-    #[serde(default, skip_serializing)]
-    pub state: String,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct AddPeering {
-    pub network_peering: Peering,
-}
-
-#[derive(Serialize)]
-pub(crate) struct RemovePeering {
-    pub name: String,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Subnet {
-    pub name: String,
-    #[serde(default)]
-    pub description: Remark,
-    pub network: Link<Network>,
-    /// None if it has IPv6 only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ip_cidr_range: Option<Ipv4Net>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub secondary_ip_ranges: Vec<SecondaryRange>,
-    #[serde(default, skip_serializing_if = "Not::not")]
-    pub private_ip_google_access: bool,
-    #[serde(skip_serializing)]
-    pub region: Link,
-    #[serde(skip_serializing)]
-    pub self_link: Link<Subnet>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SecondaryRange {
-    pub range_name: String,
-    pub ip_cidr_range: IpNet,
 }
 
 impl Subnet {
@@ -111,10 +62,4 @@ impl Subnet {
     pub(crate) fn whole(&self) -> Option<Ipv4Net> {
         self.description.mark().and_then(|mark| mark.space).or(self.ip_cidr_range)
     }
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct GoogleAccess {
-    pub private_ip_google_access: bool,
 }
