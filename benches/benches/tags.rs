@@ -68,7 +68,7 @@ fn update(mut graph: Graph, wide: &TagName) -> io::Result<()> {
         let request = Request::SetLeaf { tag: tag("default.linux.vm-", number), leaf: leaf(number + WIDE) };
         let took = time(|| {
             let plan = graph.plan(&request).expect("the leaf exists");
-            let heard = graph.apply(plan.writes).heard();
+            let heard = graph.apply(plan.writes).by_subscriber();
             assert_eq!(heard.len(), 1, "the subscriber of the group hears of it");
             heard
         });

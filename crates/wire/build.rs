@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     // Kept for gRPC reflection and for the test that every method has an access rule.
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
-    // No `connect` constructors: callers bring a channel, and the seed has a method of that name.
+    // No `connect` constructors: callers bring a channel, and Azure NPM's service has a method of that name.
     tonic_prost_build::configure()
         .build_transport(false)
         // The largest body by far; all others stay small.
@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     compile_raw_provider(protox::compile(["provider/provider.proto"], [ROOT])?, &out)
 }
 
-/// The provider's contract once more, with capacities as raw bytes: clients of the seed send a message there, those of
+/// The provider's contract once more, with capacities as raw bytes: clients of the OCS design send a message there, those of
 /// later releases plain text, and the server must tell which.
 fn compile_raw_provider(
     mut descriptors: FileDescriptorSet,

@@ -1,5 +1,5 @@
 #!/bin/bash
-# A Go client generated from the seed's own text connects to pb.DataplaneEvents over TLS, receives everything, and then a
+# A Go client generated from the published text of Azure NPM connects to pb.DataplaneEvents over TLS, receives everything, and then a
 # change and a removal. Needs Go and the module proxy.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -68,4 +68,4 @@ if ! wait "$client"; then
   exit 1
 fi
 cat client.log
-echo 'The Go client was sent everything the seed promises.'
+echo 'The Go client was sent everything Azure NPM promises.'

@@ -30,7 +30,7 @@ struct Known {
 impl Coverage {
     /// O(Pods of the node); for a controller that does not tell, O(members of sets that policies apply to).
     pub fn of(node: &str, held: &Held) -> Self {
-        let pods = if held.tells_pods() { told(node, held) } else { applied(node, held) };
+        let pods = if held.tells_pods() { pods_of(node, held) } else { applied(node, held) };
         Self { told: held.tells_pods(), pods }
     }
 
@@ -50,7 +50,7 @@ impl Coverage {
     }
 }
 
-fn told(node: &str, held: &Held) -> BTreeMap<Pod, Known> {
+fn pods_of(node: &str, held: &Held) -> BTreeMap<Pod, Known> {
     let facts = held.get(&Key::new(ObjectKind::NodeFacts, node));
     let Some(Content::Whole(encoded)) = facts.map(|object| &object.content) else { return BTreeMap::new() };
     let Body::Facts(facts) = encoded.body() else { return BTreeMap::new() };

@@ -266,14 +266,5 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     if let Some(status) = error.source().and_then(|source| source.downcast_ref::<Box<Status>>()) {
         return format!("{error}: {} ({:?})", status.message(), status.code());
     }
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.ends_with(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
+    common::chain(error)
 }

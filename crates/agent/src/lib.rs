@@ -12,7 +12,6 @@
 //! Not here: what objects mean for the kernel (the `node` rooms, behind [`part::Part`]), flags (`trestle`).
 
 mod agent;
-mod backoff;
 mod coverage;
 pub mod endpoints;
 mod feed;

@@ -6,8 +6,10 @@
 
 use std::time::Duration;
 
-use crate::backoff::Backoff;
+use common::Backoff;
 
+/// Between tries, of a controller and of the kernel alike; spread, so that ten thousand agents do not come back at once.
+pub const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
 /// A controller's neighbours are tried almost at once, and yet not by all its nodes in the same moment.
 const HASTE: Duration = Duration::from_millis(300);
 /// How long a controller may take to let a node in: for TCP with TLS, and for the answer to the call. Longer with
@@ -17,7 +19,7 @@ const LONGEST_ATTEMPT: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Debug)]
 pub struct Servers {
-    /// For each controller the how manieth failure was its last; 0 if it never failed.
+    /// For each controller the number, counted over all, of its last failure; 0 if it never failed.
     failed: Vec<u64>,
     failures: u64,
     /// Failures since a controller was last in sync with this node.
@@ -27,7 +29,7 @@ pub struct Servers {
 
 impl Servers {
     pub fn new(count: usize) -> Self {
-        Self { failed: vec![0; count], failures: 0, in_a_row: 0, backoff: Backoff::default() }
+        Self { failed: vec![0; count], failures: 0, in_a_row: 0, backoff: BACKOFF }
     }
 
     /// The one to try; `random` is from 0 to 1.
@@ -59,7 +61,7 @@ impl Servers {
         } else if !self.in_a_row.is_multiple_of(self.failed.len()) {
             return HASTE.mul_f64(random.clamp(0.0, 1.0));
         }
-        self.backoff.next(random)
+        self.backoff.spread(random)
     }
 
     /// A controller has brought the node to its present.

@@ -80,7 +80,7 @@ pub struct ServicesState {
     pub node_leaving: bool,
 }
 
-/// A mode that somebody asks for, and the how manieth wish it is.
+/// A mode that somebody asks for, and how many were asked for before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Wish {
     mode: Mode,
@@ -176,11 +176,11 @@ impl ServicesPart {
         (part, Services { wanted, state: states, pulse, metrics })
     }
 
-    fn tell(&mut self, held: &Held, changed: Changed<'_>) {
+    fn take_in(&mut self, held: &Held, changed: Changed<'_>) {
         match changed {
             Changed::All => {
-                let told = self.told();
-                told.iter().filter(|key| held.get(key).is_none()).for_each(|key| self.remove(key));
+                let known = self.known();
+                known.iter().filter(|key| held.get(key).is_none()).for_each(|key| self.remove(key));
                 if !held.objects().any(|(key, _)| key.kind == i32::from(ObjectKind::NodeFacts)) {
                     self.facts = NodeFacts::default();
                 }
@@ -200,11 +200,11 @@ impl ServicesPart {
     }
 
     /// The services and slices of which something is known.
-    fn told(&mut self) -> Vec<Key> {
+    fn known(&mut self) -> Vec<Key> {
         let store = self.proxy.store();
         let slices = store.slices().map(|name| Key::new(ObjectKind::EndpointSlice, name));
-        let told = store.services().map(key_of).chain(slices);
-        told.chain(self.unreadable.keys().cloned()).collect()
+        let known = store.services().map(key_of).chain(slices);
+        known.chain(self.unreadable.keys().cloned()).collect()
     }
 
     fn put(&mut self, held: &Held, key: &Key) {
@@ -370,7 +370,7 @@ impl Part for ServicesPart {
     fn apply(&mut self, view: &View<'_>, changed: Changed<'_>) -> Outcome {
         self.pulse.beat();
         let started = Instant::now();
-        self.tell(view.held, changed);
+        self.take_in(view.held, changed);
         self.metrics.queue(&self.pending);
         let done = self.run(view, matches!(changed, Changed::All));
         self.outcome(done, started.elapsed())

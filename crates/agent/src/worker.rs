@@ -28,7 +28,6 @@ use tracing::{error, info, warn};
 use wire::trestle::v1::{ToNode, to_node};
 
 use crate::{
-    backoff::Backoff,
     coverage::Coverage,
     endpoints::{Attachment, Endpoint, EndpointError, Endpoints, Pod},
     held::{Held, Step, Taken, Token},
@@ -36,6 +35,7 @@ use crate::{
     metrics::Metrics,
     part::{Changed, Outcome, Part, View},
     registry::{Registry, Unnamed},
+    servers::BACKOFF,
     status::State,
 };
 
@@ -102,7 +102,7 @@ pub struct Worker {
     survey: pods::Survey,
     stream: Stream,
     retry: Option<Instant>,
-    backoff: Backoff,
+    backoff: common::Backoff,
     metrics: Arc<Metrics>,
 }
 
@@ -164,7 +164,7 @@ impl Worker {
             survey: pods::Survey::default(),
             stream: Stream::default(),
             retry: None,
-            backoff: Backoff::default(),
+            backoff: BACKOFF,
             metrics,
         })
     }
@@ -298,7 +298,7 @@ impl Worker {
             self.backoff.reset();
             self.retry = None;
         } else {
-            self.retry = Some(Instant::now() + self.backoff.next(fastrand::f64()));
+            self.retry = Some(Instant::now() + self.backoff.spread(fastrand::f64()));
         }
     }
 

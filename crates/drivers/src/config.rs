@@ -162,7 +162,7 @@ pub enum DuplicateNode {
     /// The newest: a half-dead connection must not lock a node out.
     #[default]
     Newest,
-    /// The one that exists, as the seed has it.
+    /// The one that exists, as Azure NPM has it.
     Existing,
 }
 

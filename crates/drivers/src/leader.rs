@@ -23,8 +23,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::error::chain;
-
 /// How long a leader that is gone blocks the others, at most.
 const TERM: Duration = Duration::from_secs(4);
 /// How often the lease is renewed, and a follower looks.
@@ -63,7 +61,7 @@ impl Leader {
                     }
                 }
                 Err(err) => {
-                    warn!(error = chain(&err), "who leads cannot be found out; it is tried again");
+                    warn!(error = common::chain(&err), "who leads cannot be found out; it is tried again");
                     stop.run_until_cancelled(tokio::time::sleep(BEAT)).await;
                 }
             }
@@ -118,7 +116,7 @@ impl Leader {
                 }
                 Some(Err(err)) => {
                     warn!(
-                        error = chain(&err),
+                        error = common::chain(&err),
                         "what was written before cannot be taken in; another may lead"
                     );
                 }

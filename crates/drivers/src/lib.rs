@@ -20,7 +20,6 @@ mod blocking;
 mod config;
 mod drivers;
 pub mod enforcer;
-mod error;
 mod leader;
 mod mirror;
 pub mod namespaces;
@@ -44,7 +43,6 @@ pub use config::{
     ServicesConfigError, StoreKind,
 };
 pub use drivers::{Drivers, DriversError, Options};
-pub use error::chain;
 pub use mirror::Mirror;
 pub use open_store::{OpenStoreError, RestoreStoreError, open_store, restore_store};
 pub use sealing::SealingError;

@@ -34,7 +34,7 @@ pub use document::{Document, Stored, Validation};
 pub use plan::{Applied, Outcome};
 pub use unreadable::Unreadable;
 
-use crate::{blocking::blocking, error::chain};
+use crate::blocking::blocking;
 
 /// Tries before an apply gives way to others who change the same objects.
 const TRIES: usize = 16;
@@ -271,7 +271,7 @@ pub fn read(entry: &Entry) -> Option<Result<Stored, Box<Unreadable>>> {
         }
         Err(err) => {
             let document = document::raw(entry).unwrap_or_default();
-            Unreadable::new(read_key(&entry.key)?, &document, chain(&err))
+            Unreadable::new(read_key(&entry.key)?, &document, common::chain(&err))
         }
     };
     tracing::warn!(key = entry.key.as_str(), "{}", unreadable.told());

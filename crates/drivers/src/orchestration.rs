@@ -24,7 +24,6 @@ use tracing::{info, warn};
 
 use crate::{
     config::{CloudConfig, PluginConfig, StoreKind},
-    error::chain,
     leader::Leader,
     namespaces::{NamespaceError, Namespaces},
     pki::{Pki, PkiError},
@@ -99,7 +98,7 @@ pub async fn add_clouds(
         life.spawn_once(task, async move {
             let added = async {
                 while let Err(err) = orchestrator.add_cloud(name.clone(), Arc::clone(&cloud)).await {
-                    warn!(cloud = %name, error = chain(&err), "a plugin does not answer and is asked again");
+                    warn!(cloud = %name, error = common::chain(&err), "a plugin does not answer and is asked again");
                     tokio::time::sleep(PLUGIN_RETRY).await;
                 }
                 info!(cloud = %name, "a cloud is ready");
@@ -212,7 +211,7 @@ struct Book {
 
 impl Book {
     async fn ask(&self, request: Request) -> Result<(), String> {
-        self.tags.request(request).await.map(drop).map_err(|err| chain(&err))
+        self.tags.request(request).await.map(drop).map_err(|err| common::chain(&err))
     }
 }
 
@@ -235,7 +234,7 @@ impl TagBook for Book {
     async fn delete(&self, tag: &TagName) -> Result<(), String> {
         match self.tags.request(Request::DeleteTag { tag: tag.clone() }).await {
             Ok(_) | Err(TagError::Refused(::tags::RequestError::NotFound(_))) => Ok(()),
-            Err(err) => Err(chain(&err)),
+            Err(err) => Err(common::chain(&err)),
         }
     }
 
@@ -261,7 +260,7 @@ impl Deployments for Sites {
                 Ok(Some(id.unwrap_or_default()))
             }
             Err(NamespaceError::NotFound { .. }) => Ok(None),
-            Err(err) => Err(chain(&err)),
+            Err(err) => Err(common::chain(&err)),
         }
     }
 
@@ -269,7 +268,7 @@ impl Deployments for Sites {
         match self.0.get(namespace).await {
             Ok(_) => Ok(true),
             Err(NamespaceError::NotFound { .. }) => Ok(false),
-            Err(err) => Err(chain(&err)),
+            Err(err) => Err(common::chain(&err)),
         }
     }
 }

@@ -191,7 +191,7 @@ impl Pki {
         Ok(Issued {
             certificate_pem: certificate.pem(),
             key_pem: Secret::new(key.serialize_pem()),
-            serial: hex(&serial),
+            serial: common::hex(&serial),
             not_before: params.not_before,
             not_after: params.not_after,
         })
@@ -264,7 +264,7 @@ pub fn identify(der: &[u8]) -> Option<(Subject, String)> {
     if subjects.next().is_some() {
         return None;
     }
-    Some((subject, hex(certificate.raw_serial())))
+    Some((subject, common::hex(certificate.raw_serial())))
 }
 
 /// Whether a certificate is valid now and is for `name`: a URI, or the name of a host.
@@ -287,15 +287,6 @@ fn random_serial() -> [u8; 16] {
     // A serial is a positive integer without leading zeros (RFC 5280 §4.1.2.2).
     serial[0] = serial[0] & 0x7f | 0x40;
     serial
-}
-
-/// Lower-case hexadecimal.
-pub fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("writing to a String cannot fail");
-        text
-    })
 }
 
 fn read_if_present(path: &Path) -> Result<Option<String>, PkiError> {

@@ -235,7 +235,7 @@ impl Driver {
             }
             self.drain();
             if let Some(revision) = reached {
-                self.tell(revision);
+                self.finish_step(revision);
             }
             tokio::task::yield_now().await;
         }
@@ -335,7 +335,7 @@ impl Driver {
         self.followers.iter_mut().for_each(|follower| follower.flush());
     }
 
-    fn tell(&mut self, revision: Revision) {
+    fn finish_step(&mut self, revision: Revision) {
         let first = self.policy.progress.reached().is_none();
         if first {
             self.consumers.iter_mut().for_each(|consumer| consumer.synced());

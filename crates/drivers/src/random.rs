@@ -8,10 +8,6 @@ pub fn bytes<const N: usize>() -> [u8; N] {
     bytes
 }
 
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// A random UUID.
 pub fn uuid() -> String {
     uuid::Builder::from_random_bytes(bytes()).into_uuid().to_string()

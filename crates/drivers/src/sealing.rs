@@ -74,7 +74,7 @@ pub(crate) async fn sealed(store: Store, kind: &StoreKind, data_dir: &Path) -> R
         Err(SealingError::Read { err, .. })
             if err.kind() == io::ErrorKind::NotFound && matches!(kind, StoreKind::Embedded) =>
         {
-            (Secret::new(random::hex(&random::bytes::<32>())), true)
+            (Secret::new(common::hex(&random::bytes::<32>())), true)
         }
         read => (read?, false),
     };

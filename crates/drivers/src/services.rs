@@ -87,7 +87,7 @@ impl Services {
         subscription
     }
 
-    fn tell(&self, changes: &[Change]) {
+    fn publish(&self, changes: &[Change]) {
         let subscriptions: Vec<_> = self.subscriptions.lock().iter().filter_map(Weak::upgrade).collect();
         for subscription in subscriptions {
             subscription.due.lock().add(changes);
@@ -165,7 +165,7 @@ impl ObjectFollower for Feed {
             self.source.publish(published);
         }
         if !changes.is_empty() {
-            self.services.tell(&changes);
+            self.services.publish(&changes);
         }
     }
 

@@ -43,7 +43,6 @@ pub use stats::StorageStats;
 
 use crate::{
     blocking::blocking,
-    error::chain,
     pki::{Pki, PkiError},
 };
 
@@ -205,7 +204,7 @@ impl Storage {
         self.provider.permit(consumer, sources).await?;
         if self.orchestrator.leads() {
             let tried = self.provider.reconcile(consumer).await;
-            tried.map_err(|err| Refusal::Provider { reason: chain(&err) })?;
+            tried.map_err(|err| Refusal::Provider { reason: common::chain(&err) })?;
         }
         Ok(())
     }
@@ -262,9 +261,9 @@ async fn start_nbd(
     life.spawn("storage: certificate", async move {
         loop {
             tokio::time::sleep(RENEWAL).await;
-            let renewed = tls_identity(&authority, &names).map_err(|err| chain(&err));
+            let renewed = tls_identity(&authority, &names).map_err(|err| common::chain(&err));
             if let Err(error) =
-                renewed.and_then(|identity| renewal.renew(identity).map_err(|err| chain(&err)))
+                renewed.and_then(|identity| renewal.renew(identity).map_err(|err| common::chain(&err)))
             {
                 error!(error, "cannot renew the NBD server's certificate; the old one stays in use");
             }
@@ -301,13 +300,13 @@ struct LocalCa(Arc<Pki>);
 impl Issuer for LocalCa {
     fn issue(&self, uri: &str) -> Result<IssuedIdentity, IssueError> {
         let failed = |reason: String| IssueError { reason };
-        let subject = Subject::from_uri(uri).map_err(|err| failed(chain(&err)))?;
+        let subject = Subject::from_uri(uri).map_err(|err| failed(common::chain(&err)))?;
         if subject.role != Role::Consumer {
             return Err(failed(format!("{uri} names no consumer")));
         }
         let now = SystemTime::now();
         let issued = self.0.issue_client(&subject, OffsetDateTime::from(now), CERTIFICATE);
-        let issued = issued.map_err(|err| failed(chain(&err)))?;
+        let issued = issued.map_err(|err| failed(common::chain(&err)))?;
         Ok(IssuedIdentity {
             certificate: issued.certificate_pem,
             key: issued.key_pem.expose().to_owned(),

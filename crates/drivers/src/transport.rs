@@ -5,16 +5,16 @@
 //! Not here: fan-out itself (the crate `transport`), what policies mean (`policy`).
 
 mod node_dialect;
+mod npm_dialect;
 pub mod objects;
 mod policy_consumer;
-mod seed_dialect;
 
 use std::{sync::Arc, time::Duration};
 
 use ::transport::{Core, DialectId, Duplicate, Hub, Options, Source};
 use life::Life;
 
-pub use self::{node_dialect::NodeDialect, seed_dialect::SeedDialect};
+pub use self::{node_dialect::NodeDialect, npm_dialect::NpmDialect};
 
 use crate::{
     config::{DuplicateNode, NodesConfig},
@@ -39,7 +39,7 @@ pub struct Transport {
 impl Transport {
     /// Nodes are told nothing until the policy engine, the services and all of `sources` are in sync.
     pub fn start(config: &NodesConfig, sources: &[&str], life: &Life) -> Arc<Self> {
-        let core = Core::new(epoch(), vec![Arc::new(NodeDialect), Arc::new(SeedDialect)]);
+        let core = Core::new(epoch(), vec![Arc::new(NodeDialect), Arc::new(NpmDialect)]);
         let options = Options {
             duplicate: match config.duplicate {
                 DuplicateNode::Newest => Duplicate::Newest,

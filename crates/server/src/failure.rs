@@ -16,8 +16,6 @@ use serde::Serialize;
 use tonic::{Code, Status};
 use utoipa::ToSchema;
 
-pub use drivers::chain;
-
 /// A failed call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
@@ -34,7 +32,7 @@ impl Failure {
 
     /// From an error and everything below it, joined into one line.
     pub fn from_error(code: Code, error: &dyn Error) -> Self {
-        Self::new(code, chain(error))
+        Self::new(code, common::chain(error))
     }
 
     #[must_use]

@@ -92,7 +92,7 @@ pub struct News {
 
 impl News {
     pub fn new() -> Arc<Self> {
-        let epoch = drivers::pki::hex(&random::bytes::<8>());
+        let epoch = common::hex(&random::bytes::<8>());
         Arc::new(Self { epoch, versions: watch::Sender::new([1; Noun::ALL.len()]) })
     }
 

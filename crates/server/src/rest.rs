@@ -1,4 +1,4 @@
-//! REST: the seed project's routes, our own nouns, the page, health, metrics, and the OpenAPI document.
+//! REST: Paraglider's routes, our own nouns, the page, health, metrics, and the OpenAPI document.
 //!
 //! Failures are RFC 9457 problem JSON with the gRPC code (`crate::failure`). Not here: who may call (`access`).
 
@@ -182,7 +182,10 @@ pub fn router(app: App, max_bytes: usize) -> Router {
             .with_status(StatusCode::METHOD_NOT_ALLOWED)
         })
         .layer(DefaultBodyLimit::max(max_bytes))
-        .layer(middleware::from_fn_with_state(Arc::<delta::Versions>::default(), delta::tell))
+        .layer(middleware::from_fn_with_state(
+            Arc::<delta::Versions>::default(),
+            delta::answer_with_difference,
+        ))
         .with_state(app)
 }
 

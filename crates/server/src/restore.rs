@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use drivers::{RestoreStoreError, blocking, chain};
+use drivers::{RestoreStoreError, blocking};
 use store::backup::Restored;
 use tonic::Code;
 
@@ -37,7 +37,7 @@ pub async fn restore_store(config: &Config, backup: &Path, replace: bool) -> Res
         Ok(restored) => {
             (Code::Ok, format!("{} entries at revision {}", restored.entries, restored.revision.0))
         }
-        Err(err) => (Code::FailedPrecondition, chain(err)),
+        Err(err) => (Code::FailedPrecondition, common::chain(err)),
     };
     call.conclude(code, &format!("by user {} of this machine; {note}", user())).await;
     drop(call);

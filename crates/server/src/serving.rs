@@ -15,7 +15,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use drivers::{chain, policy::Policy};
+use drivers::policy::Policy;
 use jiff::{SignedDuration, Timestamp};
 use life::Life;
 use parking_lot::Mutex;
@@ -169,7 +169,7 @@ impl Serving {
         reasons.extend(self.rooms.audit.trouble());
         match self.rooms.store.health().await {
             Ok(health) => reasons.extend(health.refusing_writes),
-            Err(err) => reasons.push(chain(&err)),
+            Err(err) => reasons.push(common::chain(&err)),
         }
         reasons
     }
@@ -210,7 +210,7 @@ impl Serving {
                 let mut state = self.state.lock();
                 match answer {
                     Ok(Ok(_)) => (state.read, state.trouble) = (began, None),
-                    Ok(Err(err)) => state.trouble = Some(chain(&err)),
+                    Ok(Err(err)) => state.trouble = Some(common::chain(&err)),
                     Err(_) => state.trouble = Some(format!("no answer within {bound:?}")),
                 }
             }

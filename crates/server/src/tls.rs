@@ -13,7 +13,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use drivers::{
-    CertificateFiles, chain,
+    CertificateFiles,
     pki::{Pki, PkiError},
 };
 use model::Secret;
@@ -95,7 +95,10 @@ impl Tls {
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
             if let Err(err) = self.refresh() {
-                error!(error = chain(&err), "cannot renew the server certificate; the old one stays in use");
+                error!(
+                    error = common::chain(&err),
+                    "cannot renew the server certificate; the old one stays in use"
+                );
             }
         }
     }

@@ -153,13 +153,13 @@ async fn a_directory_in_use_and_a_port_in_use_are_named() {
     let fixture = Fixture::start().await;
     let error = start_error(config(fixture.dir.path(), |_| {})).await;
     assert!(matches!(error, StartError::Store(_)), "{error}");
-    let text = server::failure::chain(&error);
+    let text = common::chain(&error);
     assert!(text.contains(&fixture.dir.path().display().to_string()), "{text}");
 
     let elsewhere = tempfile::tempdir().unwrap();
     let taken = fixture.controller.http_addr();
     let error = start_error(config(elsewhere.path(), |config| config.listen.http = taken)).await;
-    assert!(server::failure::chain(&error).contains(&taken.to_string()));
+    assert!(common::chain(&error).contains(&taken.to_string()));
 }
 
 #[tokio::test]
@@ -172,7 +172,7 @@ async fn a_damaged_store_is_reported_and_left_alone() {
     let damaged = vec![0x5a; 64 << 10];
     std::fs::write(&file, &damaged).unwrap();
     let error = start_error(config(dir.path(), |_| {})).await;
-    let text = server::failure::chain(&error);
+    let text = common::chain(&error);
     assert!(text.contains(&file.display().to_string()) && text.contains("restore"), "{text}");
     assert_eq!(std::fs::read(&file).unwrap(), damaged);
 }

@@ -68,7 +68,7 @@ async fn the_seed_projects_routes_make_two_clouds_talk() {
     let fixture = controller().await;
     let made = fixture.rest("PUT", &path("azure", "a?wait=true"), &description("west")).await;
     assert_eq!((made.0, made.1["name"].as_str()), (StatusCode::OK, Some("default.azure.a")), "{}", made.1);
-    // A7: PUT and POST agree, and the resource's tag resolves afterwards.
+    // PUT and POST agree, and the resource's tag resolves afterwards.
     let body = json!({ "name": "b", "description": "east" }).to_string();
     let ended =
         job(&fixture, fixture.rest("POST", "/namespaces/default/clouds/gcp/resources", &body).await).await;
@@ -86,7 +86,7 @@ async fn the_seed_projects_routes_make_two_clouds_talk() {
     );
     let ended = job(&fixture, fixture.rest("POST", &path("azure", "a/rules"), &rule.to_string()).await).await;
     assert_eq!(ended["state"], "done", "{ended}");
-    // A5: the targets are what the tag resolves to, not what the user sent.
+    // The targets are what the tag resolves to, not what the user sent.
     let (_, rules) = fixture.rest("GET", &path("azure", "a/rules"), "").await;
     assert_eq!(rules[0]["targets"], json!([ip]), "{rules}");
     let mut client = OrchestratorClient::new(fixture.admin().await);
@@ -102,7 +102,7 @@ async fn the_seed_projects_routes_make_two_clouds_talk() {
     fixture.stop().await;
 }
 
-/// A1–A4, A6, A8: what cannot be is refused, with a code that says why.
+/// What cannot be is refused, with a code that says why.
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_requests_are_refused() {
     let fixture = controller().await;
@@ -139,7 +139,7 @@ async fn bad_requests_are_refused() {
     fixture.stop().await;
 }
 
-/// The seed's own service, for a plugin with its certificate.
+/// Paraglider's own service, for a plugin with its certificate.
 #[tokio::test(flavor = "multi_thread")]
 async fn plugins_get_spaces_and_links() {
     let fixture = controller().await;

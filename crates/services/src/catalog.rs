@@ -118,7 +118,7 @@ impl Catalog {
         let mut come = Vec::new();
         for (name, dirty) in std::mem::take(&mut self.dirty) {
             let Some(known) = self.services.get_mut(&name) else { continue };
-            known.tell(&name, &dirty, &mut gone, &mut come);
+            known.changes(&name, &dirty, &mut gone, &mut come);
             if known.written.is_none() && known.given.is_empty() {
                 self.services.remove(&name);
             }
@@ -285,7 +285,7 @@ impl Known {
         (service.is_ours() && !service.cluster_ips.is_empty()).then_some(service)
     }
 
-    fn tell(&mut self, name: &ServiceName, dirty: &Dirty, gone: &mut Vec<Change>, come: &mut Vec<Change>) {
+    fn changes(&mut self, name: &ServiceName, dirty: &Dirty, gone: &mut Vec<Change>, come: &mut Vec<Change>) {
         let service = self.visible().cloned();
         let mut covered: Option<&String> = None;
         for prefix in &dirty.slices {

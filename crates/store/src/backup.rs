@@ -167,8 +167,11 @@ impl Writer {
 
     fn trailer(&mut self) -> Bytes {
         let digest = mem::replace(&mut self.digest, Context::new(&SHA256)).finish();
-        let trailer =
-            Trailer { entries: self.entries, leased_left_out: self.leased, sha256: hex(digest.as_ref()) };
+        let trailer = Trailer {
+            entries: self.entries,
+            leased_left_out: self.leased,
+            sha256: common::hex(digest.as_ref()),
+        };
         self.line(&trailer).expect("plain structs of text and numbers encode");
         self.chunk()
     }
@@ -183,10 +186,6 @@ impl Writer {
         self.digest.update(&self.buffer);
         mem::take(&mut self.buffer).into()
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn decode_value(text: &str) -> io::Result<Bytes> {

@@ -25,10 +25,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::{
-    api::{Entry, Event, Key, Line, Prefix, Revision, Store, Watch, WatchError, WatchFrom},
-    backoff::Backoff,
-};
+use crate::api::{Entry, Event, Key, Line, Prefix, Revision, Store, Watch, WatchError, WatchFrom};
 
 /// Pauses before a lost watch is started over: the first, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -60,7 +57,7 @@ pub struct Follower {
     phase: Phase,
     /// The first event of the transaction after the one whose end is told.
     ahead: Option<Event>,
-    backoff: Backoff,
+    backoff: common::Backoff,
     progress: Progress,
 }
 
@@ -88,7 +85,7 @@ impl Follower {
             opened: Instant::now(),
             phase: Phase::Between,
             ahead: None,
-            backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
+            backoff: common::Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
             progress,
         }
     }
@@ -125,14 +122,14 @@ impl Follower {
                 },
             };
             match event {
-                Some(Ok(event)) => return self.tell(event),
+                Some(Ok(event)) => return self.deliver(event),
                 Some(Err(error)) => self.lose(Some(&error)),
                 None => self.lose(None),
             }
         }
     }
 
-    fn tell(&mut self, event: Event) -> Step {
+    fn deliver(&mut self, event: Event) -> Step {
         match (event, &self.phase) {
             (Event::Init { .. }, _) => {
                 self.phase = Phase::Loading;
@@ -178,7 +175,7 @@ impl Follower {
             self.backoff.reset();
         }
         let pause = self.backoff.pause();
-        let cause = error.map_or_else(|| "it ended".to_owned(), chain);
+        let cause = error.map_or_else(|| "it ended".to_owned(), |error| common::chain(error));
         tracing::warn!(prefix = %self.prefix, %cause, ?pause, "a watch on the store was lost and is started over");
         self.phase = Phase::Lost { again: now + pause };
     }
@@ -233,15 +230,4 @@ impl Progress {
         let connection = self.0.connection.lock();
         [connection.lost, connection.line.broken_since()].into_iter().flatten().min()
     }
-}
-
-fn chain(error: &WatchError) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(below) = source {
-        text.push_str(": ");
-        text.push_str(&below.to_string());
-        source = below.source();
-    }
-    text
 }

@@ -17,7 +17,6 @@
 //! `docs/store.md` has the whole of it, with failure modes and tuning.
 
 pub mod api;
-pub mod backoff;
 pub mod backup;
 pub mod embedded;
 pub mod etcd;

@@ -110,7 +110,7 @@ impl Change {
     }
 
     /// Who hears what: for each subscriber the differences of its tags, by tag name.
-    pub fn heard(&self) -> BTreeMap<Subscriber, Vec<Arc<Difference>>> {
+    pub fn by_subscriber(&self) -> BTreeMap<Subscriber, Vec<Arc<Difference>>> {
         let mut heard: BTreeMap<Subscriber, Vec<Arc<Difference>>> = BTreeMap::new();
         for difference in self.differences() {
             let difference = Arc::new(difference);

@@ -85,7 +85,7 @@ proptest! {
             let was = naive.clone();
             let change = take(&mut graph, &mut naive, step)?;
             agree(&graph, &naive)?;
-            prop_assert_eq!(heard(&change), was.heard(&naive));
+            prop_assert_eq!(heard(&change), was.by_subscriber(&naive));
             agree(&snapshot, &was)?;
         }
     }
@@ -217,7 +217,7 @@ fn agree(graph: &Graph, naive: &Naive) -> Result<(), TestCaseError> {
 
 fn heard(change: &Change) -> std::collections::BTreeMap<Subscriber, Vec<Difference>> {
     let plain = |all: Vec<std::sync::Arc<Difference>>| all.iter().map(|one| (**one).clone()).collect();
-    change.heard().into_iter().map(|(who, differences)| (who, plain(differences))).collect()
+    change.by_subscriber().into_iter().map(|(who, differences)| (who, plain(differences))).collect()
 }
 
 fn shuffle<T>(items: &mut [T], mut seed: u64) {

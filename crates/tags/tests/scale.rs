@@ -152,7 +152,7 @@ fn chain() -> Graph {
 /// Plans and applies a request; the number of subscribers that hear of it.
 fn change(graph: &mut Graph, request: &Request) -> usize {
     let plan = graph.plan(request).unwrap();
-    graph.apply(plan.writes).heard().len()
+    graph.apply(plan.writes).by_subscriber().len()
 }
 
 fn join(parent: &TagName, member: Member) -> Write {

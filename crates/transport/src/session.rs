@@ -47,7 +47,7 @@ pub enum Duplicate {
     /// The newest wins; the older one ends.
     #[default]
     Newest,
-    /// The seed's words: a connection that exists stays, and the new one is not served.
+    /// Azure NPM's words: a connection that exists stays, and the new one is not served.
     Existing,
 }
 

@@ -74,7 +74,7 @@ fn play(names: &[&str]) {
     logs_tell_no_bodies(&world);
 }
 
-/// Defect 14 of the seed's project: whole events were logged as they came. However many policies went by, a log names no
+/// Defect 14 of Azure NPM's project: whole events were logged as they came. However many policies went by, a log names no
 /// address but those that were attached at its own host.
 fn logs_tell_no_bodies(world: &World) {
     let (first, second, controller) = (world.log(0), world.log(1), world.controller_log());

@@ -236,9 +236,9 @@ impl Drop for Host {
     }
 }
 
-/// E5, with the addresses being real: a rule on a parent tag, whose new members are reached as soon as they are in.
+/// With real addresses: a rule on a parent tag, whose new members are reached as soon as they are in.
 #[test]
-fn e5_a_tag_of_public_addresses_grows_and_shrinks() {
+fn a_tag_of_public_addresses_grows_and_shrinks() {
     let host = Host::new("e5");
     let enter = host.enter();
     let enter: Vec<&str> = enter.iter().map(String::as_str).collect();

@@ -1,4 +1,4 @@
-//! A client in another language, built from nothing but the seed's own text.
+//! A client in another language, built from nothing but the published text of Paraglider.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
@@ -21,5 +21,5 @@ fn a_python_client_from_the_seeds_text_calls_the_tag_service() {
         .expect("Debian's python3 is there; scripts/test-deps installs it");
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{stdout}{stderr}");
-    assert!(stdout.ends_with("all calls answered as the seed says\n"), "{stdout}{stderr}");
+    assert!(stdout.ends_with("all calls answered as documented\n"), "{stdout}{stderr}");
 }

@@ -252,7 +252,7 @@ impl Objects {
         let Some(named) = after.as_ref().or(before.as_ref()) else { return };
         self.revision += 1;
         self.remember(named);
-        self.tell(Step { before, after, difference, content_changed, span_added, span_removed, span });
+        self.publish(Step { before, after, difference, content_changed, span_added, span_removed, span });
     }
 
     /// Moves the row to its new span; the span it is in then.
@@ -324,14 +324,14 @@ impl Objects {
 
     // Telling.
 
-    fn tell(&self, step: Step) {
+    fn publish(&self, step: Step) {
         if self.everyone.is_empty() && self.spans.watcher_count() == 0 {
             return;
         }
         if let (Some(before), Some(after)) = (&step.before, &step.after)
             && before.uid != after.uid
         {
-            self.tell_of_another(&step, before);
+            self.publish_replacement(&step, before);
             return;
         }
         match self.resource {
@@ -413,7 +413,7 @@ impl Objects {
     }
 
     /// Another object took the name: whoever knew the old one looks it up.
-    fn tell_of_another(&self, step: &Step, before: &Arc<Version>) {
+    fn publish_replacement(&self, step: &Step, before: &Arc<Version>) {
         let came = self.ids(&step.span_added);
         let stayed = self.spans.nodes_of(step.span).iter().filter(|node| !came.contains(node));
         let knew = stayed.copied().chain(self.ids(&step.span_removed));

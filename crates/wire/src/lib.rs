@@ -10,17 +10,17 @@ pub mod permit;
 pub mod service;
 pub mod tags;
 
-/// `tagservicepb.TagService`: tags on the seed's wire.
+/// `tagservicepb.TagService`: tags, in Paraglider's protocol.
 pub mod tagservicepb {
     tonic::include_proto!("tagservicepb");
 }
 
-/// `invisinetspb.Controller` and `invisinetspb.CloudPlugin`: the orchestrator and its plugins on the seed's wire.
+/// `invisinetspb.Controller` and `invisinetspb.CloudPlugin`: the orchestrator and its plugins, in Paraglider's protocol.
 pub mod invisinetspb {
     tonic::include_proto!("invisinetspb");
 }
 
-/// `pb.DataplaneEvents`: the node stream on the seed's wire.
+/// `pb.DataplaneEvents`: the node stream, in Azure NPM's protocol.
 pub mod pb {
     tonic::include_proto!("pb");
 }
@@ -30,7 +30,7 @@ pub mod localv1 {
     tonic::include_proto!("localv1");
 }
 
-/// `provider.OCSProvider`: storage for other clusters on the seed's wire.
+/// `provider.OCSProvider`: storage for other clusters, in OCS's protocol.
 pub mod provider {
     tonic::include_proto!("provider");
 }

@@ -56,7 +56,7 @@ pub fn permit_entry(rule: &PermitListRule) -> Result<PermitEntry, RuleError> {
     let targets =
         rule.targets.iter().map(|target| target.parse::<Address>()).collect::<Result<BTreeSet<_>, _>>()?;
     let name = match rule.id.as_str() {
-        // In the seed's dialect a rule is its content.
+        // In Paraglider's dialect a rule is its content.
         "" => {
             let peers = targets.iter().map(|target| Member::Literal(*target)).collect();
             let rule = PermitRule::new(None, traffic, peers);
@@ -144,16 +144,16 @@ mod tests {
         }
     }
 
-    /// B5, B6: what has no targets never becomes an entry.
+    /// What has no targets never becomes an entry.
     #[test]
-    fn b5_b6_an_entry_without_targets_is_refused() {
+    fn an_entry_without_targets_is_refused() {
         let empty = PermitListRule { targets: Vec::new(), ..rule(6, -1, 22) };
         assert_eq!(permit_entry(&empty), Err(RuleError::NoTargets { name: "r".into() }));
         let nameless = PermitListRule { id: String::new(), ..empty };
         assert!(matches!(permit_entry(&nameless), Err(RuleError::NoTargets { .. })));
     }
 
-    /// A4, A5: a rule needs tags, and targets sent by a user do not count.
+    /// A rule needs tags, and targets sent by a user do not count.
     #[test]
     fn a_users_rule_needs_tags_and_its_targets_are_ignored() {
         let without = PermitListRule { tags: Vec::new(), ..rule(6, -1, 22) };
@@ -161,9 +161,9 @@ mod tests {
         assert_eq!(permit_rule(&rule(6, -1, 22)).unwrap().peers.len(), 1);
     }
 
-    /// B17: any protocol is any, and nonsense is refused rather than sent on.
+    /// Any protocol is any, and nonsense is refused rather than sent on.
     #[test]
-    fn b17_numbers_out_of_range_are_refused() {
+    fn numbers_out_of_range_are_refused() {
         for bad in [rule(256, -1, -1), rule(-2, -1, -1), rule(6, -2, 1), rule(6, 65536, 1), rule(1, -1, 22)] {
             assert!(permit_rule(&bad).is_err(), "{bad:?}");
         }

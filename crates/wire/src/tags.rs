@@ -36,7 +36,7 @@ pub enum TagMappingError {
     },
 }
 
-/// Reads a mapping that sets a tag. Empty texts count as absent, as the seed's clients send them.
+/// Reads a mapping that sets a tag. Empty texts count as absent, as Paraglider's clients send them.
 pub fn tag_value(mapping: TagMapping) -> Result<(TagName, TagValue), TagMappingError> {
     let tag: TagName = mapping.tag_name.parse().map_err(TagMappingError::Name)?;
     let uri = mapping.uri.filter(|uri| !uri.is_empty());

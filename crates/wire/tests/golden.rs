@@ -1,6 +1,6 @@
 //! The wire, pinned: bytes that clients built from the seeds' own text send and expect.
 //!
-//! Each case was written by hand from the seed's field numbers, not taken from our encoder.
+//! Each case was written by hand from the original protocols' field numbers, not taken from our encoder.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
@@ -136,7 +136,7 @@ fn capacity_is_a_quantity_message() {
         sources: vec![],
     };
     same(&request, b"\x12\x05\x0a\x031Ti");
-    // What the seed does not have is far from what it has.
+    // What the originals do not have is far from what it has.
     let further = provider::OnBoardConsumerRequest { sources: vec!["::1".into()], ..Default::default() };
     same(&further, b"\x82\x01\x03::1");
     let reply =

@@ -47,11 +47,11 @@ fn what_is_not_held_any_more_is_forgotten() {
         (ObjectKind::NodeFacts, "here", facts),
     ]);
     let (mut part, _services) = ServicesPart::new(ServiceSettings::default());
-    part.tell(&before, Changed::All);
+    part.take_in(&before, Changed::All);
     assert_eq!(part.proxy.store().services().count(), 2);
     assert_eq!(part.proxy.store().slices().collect::<Vec<_>>(), ["shop/slice"]);
     assert_eq!((part.unreadable.len(), part.facts.zone.as_deref()), (1, Some("west")));
-    part.tell(&held(&[stays]), Changed::All);
+    part.take_in(&held(&[stays]), Changed::All);
     let store = part.proxy.store();
     assert!(store.services().eq([&ServiceName::new("shop", "stays")]) && store.slices().next().is_none());
     assert_eq!((part.unreadable.len(), &part.facts), (0, &NodeFacts::default()));

@@ -90,7 +90,7 @@ impl Client {
     /// Sends a request until there is an answer that another try would not change.
     pub async fn call(&self, request: Request) -> Result<Reply, Failure> {
         let patience = self.parts.patience;
-        let mut pause = patience.first_pause;
+        let mut backoff = common::Backoff::new(patience.first_pause, patience.longest_pause);
         let mut attempt = 1;
         let mut resigned = false;
         loop {
@@ -121,10 +121,9 @@ impl Client {
                 return Err(failure);
             }
             let asked = reply.as_ref().and_then(retry_after);
-            let chosen = asked.unwrap_or_else(|| pause.mul_f64(0.5 + jitter() / 2.0));
+            let spread = backoff.spread(jitter());
             warn!(operation = request.operation, attempt, error = %failure, "a cloud is asked again");
-            self.clock().sleep(chosen).await;
-            pause = (pause * 2).min(patience.longest_pause);
+            self.clock().sleep(asked.unwrap_or(spread)).await;
             attempt += 1;
         }
     }

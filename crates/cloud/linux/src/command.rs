@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use cloud_api::CloudError;
+use common::Backoff;
 use model::ResourceName;
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -46,10 +47,17 @@ impl Command {
 }
 
 /// A command that has ended before.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Ended {
     not_before: Instant,
-    pause: Duration,
+    backoff: Backoff,
+}
+
+impl Ended {
+    fn new(now: Instant) -> Self {
+        let mut backoff = Backoff::new(FIRST, LONGEST);
+        Self { not_before: now + backoff.pause(), backoff }
+    }
 }
 
 /// Names a command among all daemons of a cloud.
@@ -97,13 +105,15 @@ impl Inner {
 
     fn is_time_to_start(&self, name: &ResourceName) -> bool {
         let (mut ended, now) = (self.ended.lock(), Instant::now());
-        let last = ended.entry(name.clone()).or_insert(Ended { not_before: now + FIRST, pause: FIRST });
+        let last = ended.entry(name.clone()).or_insert(Ended::new(now));
         if now < last.not_before {
             return false;
         }
         // One that has run for long ends as if for the first time.
-        let pause = if now > last.not_before + 2 * LONGEST { FIRST } else { (last.pause * 2).min(LONGEST) };
-        *last = Ended { not_before: now + pause, pause };
+        if now > last.not_before + 2 * LONGEST {
+            last.backoff.reset();
+        }
+        last.not_before = now + last.backoff.pause();
         true
     }
 }

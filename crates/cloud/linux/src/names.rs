@@ -79,7 +79,7 @@ impl Names {
 
 /// A short name for files whose path must be short, as those of sockets.
 pub(crate) fn short(long: &str) -> String {
-    hex(&Sha256::digest(long)[..4])
+    common::hex(&Sha256::digest(long)[..4])
 }
 
 /// Whether a name can be the name of a namespace.
@@ -90,11 +90,7 @@ pub(crate) fn fits(namespace: &str) -> bool {
 /// What stands for a directory of state in names. The directory must exist.
 pub fn mark(dir: &Path) -> io::Result<String> {
     let path = fs::canonicalize(dir)?;
-    Ok(hex(&Sha256::digest(path.as_os_str().as_encoded_bytes())[..4]))
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    Ok(common::hex(&Sha256::digest(path.as_os_str().as_encoded_bytes())[..4]))
 }
 
 /// The port of a resource, in its network.

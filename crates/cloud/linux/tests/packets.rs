@@ -39,9 +39,9 @@ async fn it_keeps_the_contract() {
     assert_eq!(site.left(), [""; 0]);
 }
 
-/// E1: blocked at first, open when both ends permit, closed again when one does not.
+/// Blocked at first, open when both ends permit, closed again when one does not.
 #[tokio::test]
-async fn e1_packets_pass_when_both_ends_permit_them() {
+async fn packets_pass_when_both_ends_permit_them() {
     require_tools(&[]);
     let site = Site::default();
     let cloud = site.open("lxe1").await;
@@ -94,9 +94,9 @@ async fn what_is_taken_back_ends_what_it_had_let_through() {
     cloud.delete_network(&at, &segment("west")).await.unwrap();
 }
 
-/// E2, E3: two regions, and two namespaces, are joined by a peering and by nothing else.
+/// Two regions, and two namespaces, are joined by a peering and by nothing else.
 #[tokio::test]
-async fn e2_e3_networks_of_one_cloud_meet_through_a_peering() {
+async fn networks_of_one_cloud_meet_through_a_peering() {
     require_tools(&[]);
     let site = Site::default();
     let cloud = site.open("lxe2").await;

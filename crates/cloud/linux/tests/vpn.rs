@@ -61,10 +61,10 @@ impl Pair {
     }
 }
 
-/// E4: two clouds talk through two tunnels, both ways, by ping and TCP; a second region uses the same gateway; then
+/// Two clouds talk through two tunnels, both ways, by ping and TCP; a second region uses the same gateway; then
 /// nothing is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e4_two_clouds_talk_through_their_tunnels() {
+async fn two_clouds_talk_through_their_tunnels() {
     require_tools(&TOOLS);
     let site = Site::default();
     let pair = pair(&site).await;

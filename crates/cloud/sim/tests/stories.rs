@@ -24,7 +24,7 @@ use model::Direction;
 
 /// E1: two VMs do not reach each other, then they do, then they do not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e1_quickstart_on_every_cloud() {
+async fn quickstart_on_every_cloud() {
     for cloud in CLOUDS {
         let house = House::new(&[cloud]).await;
         let [a, b] = ["a", "b"].map(|name| format!("ns.{cloud}.{name}"));
@@ -42,7 +42,7 @@ async fn e1_quickstart_on_every_cloud() {
 
 /// E2: two regions. E3: two namespaces.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e2_e3_regions_and_namespaces_on_every_cloud() {
+async fn regions_and_namespaces_on_every_cloud() {
     for cloud in CLOUDS {
         let house = House::new(&[cloud]).await;
         let [a, b, c] = [format!("ns.{cloud}.a"), format!("ns.{cloud}.b"), format!("other.{cloud}.c")];
@@ -66,7 +66,7 @@ fn pairs() -> Vec<(&'static str, &'static str)> {
 
 /// E4: two clouds through a VPN; a second region then uses the same gateway, and the first link is not disturbed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e4_every_pair_of_clouds() {
+async fn every_pair_of_clouds() {
     for (one, two) in pairs() {
         let house = House::new(&[one, two]).await;
         let [a, b, c] = [format!("ns.{one}.a"), format!("ns.{two}.b"), format!("ns.{one}.c")];
@@ -148,7 +148,7 @@ async fn a_link_serves_every_zone() {
 
 /// E5: a rule on a tag follows the tag. Here with public addresses, so NAT comes and goes too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e5_tags_on_every_cloud() {
+async fn tags_on_every_cloud() {
     for cloud in CLOUDS {
         let house = House::new(&[cloud]).await;
         let a = format!("ns.{cloud}.a");

@@ -261,7 +261,7 @@ mod tests {
                 "metadata.name: given twice",
             ),
         ] {
-            let error = crate::error::chain(&read(text).unwrap_err());
+            let error = common::chain(&read(text).unwrap_err());
             assert!(error.contains(part), "{text}: {error}");
         }
     }

@@ -19,7 +19,6 @@ use super::{
     telling::Telling,
     words::{self, About},
 };
-use crate::error::chain;
 
 /// How often is looked for changes.
 const LOOK: Duration = Duration::from_secs(1);
@@ -127,7 +126,7 @@ impl Publisher {
                 Ok(_) => {}
                 Err(err @ TransactError::TooLarge { .. }) if batch.len() == 1 => {
                     let key = batch[0].key.as_str();
-                    warn!(key, error = chain(&err), "other controllers are not told of this");
+                    warn!(key, error = common::chain(&err), "other controllers are not told of this");
                 }
                 Err(err) => {
                     if matches!(err, TransactError::LeaseNotFound { .. }) {
@@ -146,7 +145,7 @@ impl Publisher {
             Ok(()) if self.is_failing => info!("other controllers are told again how far nodes are"),
             Err(err) if !self.is_failing => {
                 warn!(
-                    error = chain(err),
+                    error = common::chain(err),
                     "other controllers are not told how far nodes are; it is tried again"
                 );
             }

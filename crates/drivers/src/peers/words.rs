@@ -42,7 +42,7 @@ pub struct About {
 #[serde(default)]
 pub struct NodeWord {
     pub connected: bool,
-    /// Whether it says what it has applied; those on the seed's protocol do not.
+    /// Whether it says what it has applied; those on Azure NPM's protocol do not.
     pub acknowledges: bool,
     pub peer: String,
     pub version: String,

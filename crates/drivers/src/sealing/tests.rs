@@ -74,7 +74,7 @@ async fn a_backup_holds_no_secret_and_elsewhere_the_key_is_asked_for() {
     }
     restore_store(&StoreKind::Embedded, elsewhere.path(), &file, false).await.unwrap();
     let refused = open_store(&StoreKind::Embedded, elsewhere.path()).await.unwrap_err();
-    let told = crate::chain(&refused);
+    let told = common::chain(&refused);
     assert!(told.contains("sealing.key is not there"), "{told}");
     assert!(!elsewhere.path().join(FILE).exists(), "no other key is made");
     fs::copy(dir.path().join(FILE), elsewhere.path().join(FILE)).unwrap();
@@ -88,6 +88,6 @@ async fn a_key_that_others_can_read_is_refused_with_what_mends_it() {
     let path = dir.path().join(FILE);
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-    let told = crate::chain(&open_store(&StoreKind::Embedded, dir.path()).await.unwrap_err());
+    let told = common::chain(&open_store(&StoreKind::Embedded, dir.path()).await.unwrap_err());
     assert!(told.contains(&format!("chmod 600 {}", path.display())), "{told}");
 }

@@ -18,8 +18,6 @@ use storage_backend::{Network, NetworkError};
 use storage_provider::{ConsumerId, Sources};
 use tracing::{info, warn};
 
-use crate::error::chain;
-
 /// Names of our rules begin so.
 const PREFIX: &str = "storage-";
 /// How long one try waits for the clouds. The orchestrator goes on by itself, and the next try sees what came of it.
@@ -105,7 +103,7 @@ impl Permits {
         match tokio::time::timeout(WAIT, self.orchestrator.wait(&job.id)).await {
             Ok(Ok(job)) if job.state == JobState::Done => Ok(()),
             Ok(Ok(job)) => Err(format!("job {} {}: {}", job.id, job.state, job.message)),
-            Ok(Err(err)) => Err(chain(&err)),
+            Ok(Err(err)) => Err(common::chain(&err)),
             Err(_) => Err(self.pending()),
         }
     }
@@ -121,7 +119,7 @@ impl Permits {
             return Err(self.pending());
         }
         let asked = self.orchestrator.put_rules_on(&self.endpoint, rules, false).await;
-        self.settle(asked.map_err(|err| chain(&err))?).await
+        self.settle(asked.map_err(|err| common::chain(&err))?).await
     }
 
     async fn close(&self, consumer: ConsumerId) -> Result<(), String> {
@@ -135,7 +133,7 @@ impl Permits {
             Ok(asked) => self.settle(asked).await,
             // With the resource its rules are gone.
             Err(OrchestratorError::UnknownResource { .. } | OrchestratorError::UnknownRule { .. }) => Ok(()),
-            Err(err) => Err(chain(&err)),
+            Err(err) => Err(common::chain(&err)),
         }
     }
 }
@@ -154,7 +152,7 @@ impl Network for Permits {
         for rule in self.rules(consumer, sources) {
             let wanted = self.orchestrator.rule_on(&self.endpoint, &rule.name).as_ref() == Some(&rule);
             let in_force = self.orchestrator.is_in_force(&self.endpoint, &rule);
-            if !(wanted && in_force.map_err(|err| self.failed(sources, chain(&err)))?) {
+            if !(wanted && in_force.map_err(|err| self.failed(sources, common::chain(&err)))?) {
                 return Ok(false);
             }
         }
@@ -187,7 +185,9 @@ pub(super) async fn sweep(
             Ok(_) => {
                 info!(rule = %name, on = %holder, "a rule for storage is withdrawn: nothing asks for it")
             }
-            Err(err) => warn!(rule = %name, on = %holder, error = chain(&err), "a rule stays that should go"),
+            Err(err) => {
+                warn!(rule = %name, on = %holder, error = common::chain(&err), "a rule stays that should go")
+            }
         }
     }
 }

@@ -10,8 +10,6 @@ use storage_backend::{Change, CommitError, Records, RecordsError, Stored, Versio
 use storage_provider::{Consumer, ConsumerId, Ledger, TicketHash, TicketRecord};
 use store::{Entry, Expected, Key, Prefix, Revision, Store, TransactError, Transaction};
 
-use crate::error::chain;
-
 pub struct StoreRecords {
     store: Store,
 }
@@ -74,7 +72,7 @@ impl Records for StoreRecords {
         match self.store.transact(transaction).await {
             Ok(_) => Ok(()),
             Err(TransactError::Conflict { .. }) => Err(CommitError::Conflict),
-            Err(err) => Err(CommitError::Failed { reason: chain(&err) }),
+            Err(err) => Err(CommitError::Failed { reason: common::chain(&err) }),
         }
     }
 }
@@ -128,5 +126,5 @@ fn parse<T: DeserializeOwned>(entry: &Entry) -> Result<Stored<T>, RecordsError> 
 }
 
 fn unreadable(what: &str, err: &dyn std::error::Error) -> RecordsError {
-    RecordsError { what: what.to_owned(), reason: chain(err) }
+    RecordsError { what: what.to_owned(), reason: common::chain(err) }
 }

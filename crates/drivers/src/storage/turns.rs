@@ -15,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{Storage, permits, records};
-use crate::error::chain;
 
 /// Takes every turn of this controller until `stop`.
 pub(super) async fn run(storage: Arc<Storage>, stop: CancellationToken) {
@@ -41,7 +40,7 @@ async fn work(storage: &Storage, stop: &CancellationToken) {
             let known = consumers.iter().map(|consumer| consumer.id).collect();
             permits::sweep(&storage.orchestrator, storage.permits.as_deref(), &known).await;
         }
-        Err(err) => warn!(error = chain(&err), "old rules for storage could not be looked for"),
+        Err(err) => warn!(error = common::chain(&err), "old rules for storage could not be looked for"),
     }
     Arc::clone(&storage.provider).run(stop.clone()).await;
 }

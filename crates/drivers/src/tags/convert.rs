@@ -12,7 +12,7 @@ pub fn set(tag: TagName, value: TagValue) -> Request {
     }
 }
 
-/// A resolved member as the seed writes it: literals have an address only.
+/// A resolved member as Paraglider writes it: literals have an address only.
 pub fn mapping(member: &ResolvedMember) -> TagMapping {
     match member {
         ResolvedMember::Literal(address) => {

@@ -1,14 +1,15 @@
 //! Events: what each subscriber hears, kept for a while so that a broken stream can go on.
 //!
 //! In: changes, in order. Out: streams, one cursor each into one shared history; a slow reader costs nothing and
-//! delays nobody. Holds: the last [`KEPT`] changes that somebody heard of, of [`KEPT_BYTES`] together at most; of a change that is
+//! delays nobody. Holds: the newest changes that somebody heard of, within [`KEPT`]; of a change that is
 //! larger by itself nothing but itself, so that whoever listens hears of it.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
+use common::{Bounds, History};
 use model::Subscriber;
 use parking_lot::Mutex;
 use store::Revision;
@@ -17,11 +18,9 @@ use tokio::sync::{mpsc, watch};
 
 use super::{Tags, follow::Followed};
 
-/// Changes kept for those who come back. A subscriber further behind resolves its tags anew.
-const KEPT: usize = 10_000;
-
-/// What they may weigh: a group of 20,000 whose members come and go is some 2 MiB each time.
-const KEPT_BYTES: usize = 64 << 20;
+/// What is kept for those who come back: a group of 20,000 whose members come and go is some 2 MiB each time. A subscriber
+/// further behind resolves its tags anew.
+const KEPT: Bounds = Bounds { changes: 10_000, bytes: 64 << 20, newest_stays: true };
 
 /// Who hears what of one transaction.
 type HeardBy = BTreeMap<Subscriber, Vec<Arc<Difference>>>;
@@ -41,19 +40,10 @@ pub struct TooOld {
 }
 
 pub(super) struct Events {
-    history: Arc<Mutex<History>>,
+    /// None until the first state is known.
+    history: Arc<Mutex<Option<History<Arc<HeardBy>>>>>,
     /// The revision whose effects are known; none until the first state is.
     reached: watch::Sender<Option<Revision>>,
-}
-
-#[derive(Default)]
-struct History {
-    /// Everything after this revision is in `heard`. None until the first state is known.
-    complete_after: Option<Revision>,
-    reached: Revision,
-    heard: VecDeque<(Revision, Arc<HeardBy>, usize)>,
-    /// What `heard` weighs.
-    bytes: usize,
 }
 
 /// What a change weighs, about. A difference that several hear of is there once.
@@ -81,24 +71,28 @@ impl Events {
         let _ = reached.wait_for(Option::is_some).await;
         let history = self.history.lock();
         let cursor = match after {
-            None => history.reached,
-            Some(asked) if history.keeps(asked) => asked,
+            None => history.as_ref().map_or(0, History::head),
+            Some(asked) if keeps(&history, asked.0) => asked.0,
             Some(asked) => return Err(TooOld { asked }),
         };
-        Ok(Watching { subscriber, cursor, history: Arc::clone(&self.history), reached })
+        Ok(Watching { subscriber, cursor: Revision(cursor), history: Arc::clone(&self.history), reached })
     }
 
     fn add(&self, revision: Revision, heard: HeardBy) {
         let weight = weight(&heard);
         let mut history = self.history.lock();
-        match history.complete_after {
+        let dropped = match &mut *history {
             // The first change is the load of everything; it is where histories begin, not an event.
-            None => history.complete_after = Some(revision),
-            Some(_) if !heard.is_empty() => history.keep(revision, heard, weight),
-            Some(_) => {}
-        }
-        let dropped = history.forget();
-        history.reached = revision;
+            None => {
+                *history = Some(History::new(revision.0, KEPT));
+                Vec::new()
+            }
+            Some(history) if heard.is_empty() => {
+                history.advance(revision.0);
+                Vec::new()
+            }
+            Some(history) => history.push(revision.0, weight, Arc::new(heard)),
+        };
         drop(history);
         // Large ones take a while to take apart, which nobody need wait for.
         drop(dropped);
@@ -106,34 +100,16 @@ impl Events {
     }
 }
 
-impl History {
-    fn keep(&mut self, revision: Revision, heard: HeardBy, weight: usize) {
-        self.bytes += weight;
-        self.heard.push_back((revision, Arc::new(heard), weight));
-    }
-
-    /// Lets the oldest go until the rest is within bounds; the newest stays.
-    fn forget(&mut self) -> Vec<Arc<HeardBy>> {
-        let mut dropped = Vec::new();
-        while self.heard.len() > 1 && (self.heard.len() > KEPT || self.bytes > KEPT_BYTES) {
-            let Some((revision, heard, weight)) = self.heard.pop_front() else { break };
-            self.bytes -= weight;
-            self.complete_after = Some(revision);
-            dropped.push(heard);
-        }
-        dropped
-    }
-
-    fn keeps(&self, after: Revision) -> bool {
-        self.complete_after.is_some_and(|start| start <= after) && after <= self.reached
-    }
+/// Whether everything after a revision is known: it is not too long ago, and of this store.
+fn keeps(history: &Option<History<Arc<HeardBy>>>, after: u64) -> bool {
+    history.as_ref().is_some_and(|history| after <= history.head() && history.after(after).is_some())
 }
 
 /// Computes what each change means for its subscribers, in order, away from the runtime's threads: a change high
 /// up in a large graph may take a while.
 pub(super) async fn run(tags: Arc<Tags>, mut changes: mpsc::Receiver<Followed>) {
     while let Some(Followed { revision, change }) = changes.recv().await {
-        let Ok(heard) = tokio::task::spawn_blocking(move || change.heard()).await else { continue };
+        let Ok(heard) = tokio::task::spawn_blocking(move || change.by_subscriber()).await else { continue };
         tags.events.add(revision, heard);
     }
 }
@@ -142,7 +118,7 @@ pub(super) async fn run(tags: Arc<Tags>, mut changes: mpsc::Receiver<Followed>) 
 pub struct Watching {
     subscriber: Subscriber,
     cursor: Revision,
-    history: Arc<Mutex<History>>,
+    history: Arc<Mutex<Option<History<Arc<HeardBy>>>>>,
     reached: watch::Receiver<Option<Revision>>,
 }
 
@@ -167,18 +143,16 @@ impl Watching {
     }
 
     fn look(&mut self) -> Result<Option<Heard>, TooOld> {
+        let too_old = TooOld { asked: self.cursor };
         let history = self.history.lock();
-        if !history.keeps(self.cursor) {
-            return Err(TooOld { asked: self.cursor });
-        }
-        let first = history.heard.partition_point(|(revision, ..)| *revision <= self.cursor);
-        for (revision, heard, _) in history.heard.range(first..) {
+        let Some(history) = history.as_ref() else { return Err(too_old) };
+        for (revision, heard) in history.after(self.cursor.0).ok_or(too_old)? {
             if let Some(differences) = heard.get(&self.subscriber) {
-                self.cursor = *revision;
-                return Ok(Some(Heard { revision: *revision, differences: differences.clone() }));
+                self.cursor = Revision(revision);
+                return Ok(Some(Heard { revision: self.cursor, differences: differences.clone() }));
             }
         }
-        self.cursor = history.reached;
+        self.cursor = Revision(history.head());
         Ok(None)
     }
 }
@@ -201,7 +175,9 @@ mod tests {
         ]);
         let member =
             |n: usize| -> Member { format!("10.{}.{}.{}", n >> 16, n >> 8 & 255, n & 255).parse().unwrap() };
-        graph.apply((0..members).map(|n| Write::Put(Fact::Membership(tag.clone(), member(n))))).heard()
+        graph
+            .apply((0..members).map(|n| Write::Put(Fact::Membership(tag.clone(), member(n)))))
+            .by_subscriber()
     }
 
     #[test]
@@ -214,31 +190,19 @@ mod tests {
             events.add(Revision(revision), large.clone());
         }
         let history = events.history.lock();
-        assert!(
-            history.bytes <= KEPT_BYTES && history.bytes + each > KEPT_BYTES,
-            "{} of {each}",
-            history.bytes
-        );
-        assert_eq!(history.heard.len(), KEPT_BYTES / each);
-        assert!(history.keeps(Revision(998)) && !history.keeps(Revision(2)), "the oldest go first");
+        let kept = history.as_ref().unwrap().after(999 - (KEPT.bytes / each) as u64).unwrap().count();
+        assert_eq!(kept, KEPT.bytes / each);
+        assert!(keeps(&history, 998) && !keeps(&history, 2), "the oldest go first");
     }
 
     #[test]
     fn a_change_larger_than_the_bound_is_heard_and_goes_with_the_next() {
         let events = Events::new();
         events.add(Revision(1), HeardBy::new());
-        {
-            let mut history = events.history.lock();
-            history.keep(Revision(2), heard(1, "many"), KEPT_BYTES + 1);
-            assert!(history.forget().is_empty());
-            history.reached = Revision(2);
-            assert!(history.keeps(Revision(1)));
-        }
+        let dropped = events.history.lock().as_mut().unwrap().push(2, KEPT.bytes + 1, Arc::default());
+        assert!(dropped.is_empty() && keeps(&events.history.lock(), 1));
         events.add(Revision(3), heard(1, "few"));
         let history = events.history.lock();
-        assert_eq!(
-            (history.heard.len(), history.keeps(Revision(1)), history.keeps(Revision(2))),
-            (1, false, true)
-        );
+        assert!(!keeps(&history, 1) && keeps(&history, 2));
     }
 }

@@ -12,7 +12,6 @@ use super::{
     Snapshot, Tags,
     keys::{self, Strange, Told},
 };
-use crate::error::chain;
 
 /// What the follower tells of each transaction.
 pub(super) struct Followed {
@@ -69,7 +68,7 @@ impl Gathered {
             Ok(Told::Write(write)) => self.writes.push(write),
             Ok(Told::Guard) => self.guard = Some(revision),
             Ok(Told::GuardGone) => self.guard = Some(Revision(0)),
-            Err(err) => warn!(error = chain(&err), "a stored object is not a tag and is left out"),
+            Err(err) => warn!(error = common::chain(&err), "a stored object is not a tag and is left out"),
         }
     }
 }

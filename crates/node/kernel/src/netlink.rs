@@ -138,7 +138,7 @@ impl Socket {
     }
 
     /// What a subscription has brought, without waiting. Whether some of it was lost because too much was waiting.
-    pub fn told(
+    pub fn read_notifications(
         &mut self,
         mut each: impl FnMut(&Message<'_>) -> Result<(), NetlinkError>,
     ) -> Result<bool, NetlinkError> {

@@ -26,7 +26,7 @@ use crate::netlink::{
 };
 use encode::Batch;
 
-pub use monitor::{Heard, Monitor};
+pub use monitor::{Changes, Monitor};
 
 const NETLINK_NETFILTER: isize = 12;
 const NO_ENTRY: i32 = 2;

@@ -114,7 +114,7 @@ fn comes_in(plane: &Plane, source: &str) -> bool {
 }
 
 #[test]
-fn p2_addresses_outside_of_every_set_are_in_none() {
+fn addresses_outside_of_every_set_are_in_none() {
     let plane = plane([
         put(SetKind::Address, "pods", vec![member("a", &["10.0.0.2"], &[])], Vec::new()),
         policy("p", &["pods"], RuleDetail::default()),
@@ -123,7 +123,7 @@ fn p2_addresses_outside_of_every_set_are_in_none() {
 }
 
 #[test]
-fn p3_a_policy_of_very_many_blocks_is_bounded_work() {
+fn a_policy_of_very_many_blocks_is_bounded_work() {
     let list: Vec<IpBlock> = (0..20_000_u32)
         .map(|number| {
             let base = std::net::Ipv4Addr::from(0x0b00_0000 + number * 4);
@@ -135,7 +135,7 @@ fn p3_a_policy_of_very_many_blocks_is_bounded_work() {
 }
 
 #[test]
-fn p4_prefixes_of_length_0_and_both_families() {
+fn prefixes_of_length_0_and_both_families() {
     let plane4 = plane([policy("p", &[], blocks(&[("1.2.3.4/0", &[])]))]);
     assert!(comes_in(&plane4, "203.0.113.9") && !comes_in(&plane4, "2001:db8::9"));
     let plane6 = plane([policy("p", &[], blocks(&[("2001:db8::/32", &["2001:db8:1::/48"])]))]);
@@ -144,7 +144,7 @@ fn p4_prefixes_of_length_0_and_both_families() {
 }
 
 #[test]
-fn p5_p6_everybody_but_halves_and_the_same_exception_twice() {
+fn everybody_but_halves_and_the_same_exception_twice() {
     let cases: [(&[&str], bool, bool); 6] = [
         (&[], true, true),
         (&["0.0.0.0/1"], false, true),
@@ -162,7 +162,7 @@ fn p5_p6_everybody_but_halves_and_the_same_exception_twice() {
 }
 
 #[test]
-fn p7_one_name_for_two_ports_and_two_protocols() {
+fn one_name_for_two_ports_and_two_protocols() {
     let ports = [("web", 80, Protocol::Tcp), ("web", 81, Protocol::Tcp), ("web", 82, Protocol::Udp)];
     let web = Service { port: Some(PortRef::Name("web".into())), ..Service::any(Protocol::Tcp) };
     let everybody = RuleDetail { services: vec![web.clone()], ..blocks(&[("0.0.0.0/0", &[])]) };
@@ -184,7 +184,7 @@ fn p7_one_name_for_two_ports_and_two_protocols() {
 }
 
 #[test]
-fn p8_the_late_removal_of_a_pod_leaves_the_next_owner_of_its_address_alone() {
+fn the_late_removal_of_a_pod_leaves_the_next_owner_of_its_address_alone() {
     let set = |name: &str, gone: &str| {
         put(
             SetKind::Address,
@@ -210,7 +210,7 @@ fn p8_the_late_removal_of_a_pod_leaves_the_next_owner_of_its_address_alone() {
 }
 
 #[test]
-fn p9_names_that_look_alike_are_different_sets() {
+fn names_that_look_alike_are_different_sets() {
     let names = ["a", "A", "a ", "a\0", "a-in-ns-b", "a-in-ns", "set", "peers4", ""];
     let sets = names.iter().enumerate().map(|(index, name)| {
         put(SetKind::Address, name, vec![member(name, &[&format!("10.0.1.{index}")], &[])], Vec::new())
@@ -225,7 +225,7 @@ fn p9_names_that_look_alike_are_different_sets() {
 }
 
 #[test]
-fn p12_p13_p14_what_goes_and_comes_back_in_any_order() {
+fn what_goes_and_comes_back_in_any_order() {
     let allow = || policy("p", &["pods"], RuleDetail::default());
     let members = || put(SetKind::Address, "pods", vec![member("a", &["10.0.0.2"], &[])], Vec::new());
     let mut plane = plane([members(), allow()]);
@@ -244,7 +244,7 @@ fn p12_p13_p14_what_goes_and_comes_back_in_any_order() {
 }
 
 #[test]
-fn p16_what_cannot_be_said_closes_and_is_reported() {
+fn what_cannot_be_said_closes_and_is_reported() {
     let unsaid =
         || RuleDetail { untranslatable: vec!["something new".into()], ..blocks(&[("0.0.0.0/0", &[])]) };
     let permits = plane([policy("p", &[], unsaid())]);

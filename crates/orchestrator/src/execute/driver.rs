@@ -16,7 +16,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, Span, debug, info_span, warn};
 
-use super::{Job, Orchestrator, OrchestratorError, error::chain};
+use super::{Job, Orchestrator, OrchestratorError};
 use crate::plan::{Action, Intent, Inventory, Plan, StepId, plan};
 
 /// How long news is gathered before a plan is made, so that many changes at once are one plan.
@@ -76,7 +76,7 @@ impl Orchestrator {
                 checked = Instant::now();
                 let this = Arc::clone(&self);
                 checks.spawn(async move {
-                    let told = |err| warn!(error = chain(&err), "the check failed");
+                    let told = |err| warn!(error = common::chain(&err), "the check failed");
                     let _ = this.fix().await.map_err(told);
                     let _ = this.expire_promises().await.map_err(told);
                 });
@@ -161,7 +161,7 @@ impl Orchestrator {
         let step = async move {
             debug!("a step starts");
             let started = Instant::now();
-            // B11: a plugin in this process that panics fails its step and nothing else.
+            // A plugin in this process that panics fails its step and nothing else.
             let result = AssertUnwindSafe(this.perform(&action)).catch_unwind().await;
             let result =
                 result.unwrap_or_else(|_| Err(OrchestratorError::Panicked { action: action.to_string() }));
@@ -183,7 +183,7 @@ impl Orchestrator {
         match result {
             Ok(()) => drop(failures.remove(&object)),
             Err(err) => {
-                let message = chain(&err);
+                let message = common::chain(&err);
                 let count = failures.get(&object).map_or(0, |failure| failure.count) + 1;
                 warn!(object, count, error = message, "a step failed and is tried again");
                 let is_final = !err.is_passing() && count >= FINAL_AFTER;
@@ -204,7 +204,7 @@ impl Orchestrator {
     }
 
     /// Subscribes resources to the tags of their rules, and to no others, so that whoever asks a tag who listens
-    /// gets the truth. B23: what is not used any more is unsubscribed.
+    /// gets the truth. What is not used any more is unsubscribed.
     async fn subscribe(&self, intent: &Intent, inventory: &Inventory) {
         let wanted = subscriptions(intent, inventory);
         let (new, old): (Vec<_>, Vec<_>) = {

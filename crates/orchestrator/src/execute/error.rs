@@ -101,15 +101,3 @@ impl From<&UnreadableRecord> for OrchestratorError {
         Self::Unreadable { record: record.clone(), reason: reason.clone() }
     }
 }
-
-/// An error and its sources as one line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(below) = source {
-        text.push_str(": ");
-        text.push_str(&below.to_string());
-        source = below.source();
-    }
-    text
-}

@@ -226,7 +226,7 @@ impl Keeper {
             Step::Apply(entry) if entry.key == self.mark => {}
             Step::Delete { key, .. } if key == self.mark => {}
             Step::Apply(entry) => match &mut self.loading {
-                Some(state) => drop(state.hear(&entry.key, Some(&entry.value), entry.modified)),
+                Some(state) => drop(state.take_in(&entry.key, Some(&entry.value), entry.modified)),
                 None => self.told.push((entry.key, Some(entry.value))),
             },
             Step::Delete { key, .. } => self.told.push((key, None)),
@@ -241,9 +241,9 @@ impl Keeper {
             for (key, value) in mem::take(&mut self.told) {
                 is_news |= match (self.written.remove(&key), &value) {
                     (Some((written, fact)), Some(value)) if written == *value => {
-                        state.hear_fact(&key, fact, revision)
+                        state.take_in_fact(&key, fact, revision)
                     }
-                    _ => state.hear(&key, value.as_deref(), revision),
+                    _ => state.take_in(&key, value.as_deref(), revision),
                 };
             }
             if let Some(stored) = self.loading.take() {

@@ -146,7 +146,7 @@ impl Orchestrator {
             self.act(&site.cloud, "create_resource", cloud.create_resource(&at, &spec)).await?
         };
         let anywhere = (wanted.attach && wanted.adopts.is_none()) || cloud.knows_only_the_seed();
-        self.believe(name, &record, &state, anywhere)?;
+        self.validate_address(name, &record, &state, anywhere)?;
         let leaf = Leaf { uri: Some(state.uri.as_str().into()), ip: Some(state.address) };
         let tagged = self.tags.set_leaf(&tag_of(name), leaf).await;
         tagged.map_err(|message| OrchestratorError::Tags { message })?;
@@ -156,7 +156,7 @@ impl Orchestrator {
 
     /// Refuses an address that is somebody else's or not of the resource's network: whoever permits the resource by
     /// its tag would permit others. What chose its network itself may be anywhere.
-    fn believe(
+    fn validate_address(
         &self,
         name: &ResourceName,
         record: &ResourceRecord,

@@ -92,7 +92,7 @@ impl Orchestrator {
         }
     }
 
-    /// B1: a name that is taken is refused before anything happens.
+    /// A name that is taken is refused before anything happens.
     pub async fn create_resource(
         &self,
         name: ResourceName,

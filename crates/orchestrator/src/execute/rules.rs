@@ -172,7 +172,7 @@ impl Orchestrator {
         state.intent.tag_rules.get(tag).into_iter().flat_map(|rules| rules.values().cloned()).collect()
     }
 
-    /// B5, B6, B19: refuses a rule that could not do what it says: a tag that is unknown or resolves to nothing, an
+    /// Refuses a rule that could not do what it says: a tag that is unknown or resolves to nothing, an
     /// address that is private and nobody's.
     fn check_rule(&self, resource: &ResourceName, rule: &PermitRule) -> Result<(), OrchestratorError> {
         let graph = self.tags.graph().ok_or(OrchestratorError::NotLoaded)?;

@@ -14,9 +14,9 @@ use super::{Orchestrator, OrchestratorError, facts::Fact};
 use crate::plan::{Phase, Reservation, overlap};
 
 impl Orchestrator {
-    /// Promises an address space that nobody uses; nobody else is promised it (B4).
+    /// Promises an address space that nobody uses; nobody else is promised it.
     ///
-    /// A plugin of the seed asks while it makes a resource. The network it makes is then the one whose record waits
+    /// A plugin of Paraglider asks while it makes a resource. The network it makes is then the one whose record waits
     /// for it, and so its space is the answer; without such a record a new space is reserved.
     pub async fn find_unused_space(&self, namespace: &Segment) -> Result<Ipv4Net, OrchestratorError> {
         let _turn = self.choosing.lock().await;

@@ -149,15 +149,15 @@ impl State {
 
     /// Takes in what the store has under a key since a revision, or, without a value, that it has nothing. Answers whether
     /// that is news to whoever plans: no step under way has written it.
-    pub fn hear(&mut self, key: &Key, value: Option<&[u8]>, revision: Revision) -> bool {
+    pub fn take_in(&mut self, key: &Key, value: Option<&[u8]>, revision: Revision) -> bool {
         match Fact::read(key, value) {
-            Ok(fact) => self.hear_fact(key, fact, revision),
-            Err(strange) => self.hear_strange(key, value.map(|_| revision), *strange),
+            Ok(fact) => self.take_in_fact(key, fact, revision),
+            Err(strange) => self.take_in_unreadable(key, value.map(|_| revision), *strange),
         }
     }
 
     /// The same, of what was read already.
-    pub fn hear_fact(&mut self, key: &Key, fact: Fact, revision: Revision) -> bool {
+    pub fn take_in_fact(&mut self, key: &Key, fact: Fact, revision: Revision) -> bool {
         self.know(key, (!fact.is_gone()).then_some(revision));
         let is_news = fact.object().is_none_or(|object| !self.started.contains_key(&object));
         if !self.inventory.unreadable.is_empty() {
@@ -168,7 +168,7 @@ impl State {
     }
 
     /// What cannot be read takes the place of what could.
-    fn hear_strange(&mut self, key: &Key, at: Option<Revision>, strange: Strange) -> bool {
+    fn take_in_unreadable(&mut self, key: &Key, at: Option<Revision>, strange: Strange) -> bool {
         let Strange { subject, reason } = strange;
         self.know(key, at);
         if let Ok(gone) = Fact::read(key, None) {

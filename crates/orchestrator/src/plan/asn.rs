@@ -30,7 +30,7 @@ pub fn find_asn(used: &BTreeSet<u32>, reserved: &[(u32, u32)]) -> Result<u32, No
 mod tests {
     use super::*;
 
-    /// The known answers of the reference (A10).
+    /// The known answers of the reference.
     #[test]
     fn asn_vectors_hold() {
         assert_eq!(find_asn(&[64512].into(), &[]), Ok(64513));

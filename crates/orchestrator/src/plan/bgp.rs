@@ -50,7 +50,7 @@ mod tests {
         pairs.iter().flat_map(|pair| [pair.a, pair.b]).map(|ip| [ip.octets()[2], ip.octets()[3]]).collect()
     }
 
-    /// The known answers of the reference (A11).
+    /// The known answers of the reference.
     #[test]
     fn bgp_vectors_hold() {
         assert_eq!(found(&[[21, 1], [21, 5], [21, 2], [21, 6]]), [[21, 9], [21, 10], [21, 13], [21, 14]]);

@@ -109,7 +109,7 @@ fn is_public_v6(net: Ipv6Net) -> bool {
 mod tests {
     use super::*;
 
-    /// B19: the original looked at the base address only and took IPv6 and shared address space for public.
+    /// The original looked at the base address only and took IPv6 and shared address space for public.
     #[test]
     fn targets_are_placed_by_their_whole_extent() {
         let names: Vec<NetworkName> = ["a.x.r1", "a.x.r2"].iter().map(|name| name.parse().unwrap()).collect();

@@ -182,7 +182,7 @@ mod tests {
         Pools::default().find(nets(used), sizes)
     }
 
-    /// The known answers of the reference (A9).
+    /// The known answers of the reference.
     #[test]
     fn address_vectors_hold() {
         assert_eq!(find(&[], &[0]), Ok(nets(&["10.0.0.0/16"])));
@@ -192,7 +192,7 @@ mod tests {
         assert!(find(&["10.0.0.0/10", "10.64.0.0/10", "10.128.0.0/10", "10.192.0.0/10"], &[0]).is_err());
     }
 
-    /// B2: the original never gave a freed range out again.
+    /// The original never gave a freed range out again.
     #[test]
     fn a_freed_range_is_used_again() {
         assert_eq!(find(&["10.0.0.0/16", "10.2.0.0/16"], &[0]), Ok(nets(&["10.1.0.0/16"])));

@@ -1,4 +1,4 @@
-//! Named cases: the worked examples of the seed, the semantics of selectors, membership, translation and spans, bugs of
+//! Named cases: the worked examples of Antrea's design, the semantics of selectors, membership, translation and spans, bugs of
 //! earlier implementations, and what happens to input that makes no sense.
 
 #[path = "../oracle/consumer.rs"]

@@ -1,4 +1,4 @@
-//! The two worked examples of the seed, and a VM that changes who enforces for it.
+//! The two worked examples of Antrea's design, and a VM that changes who enforces for it.
 
 use model::policy::{
     Kind, Object,

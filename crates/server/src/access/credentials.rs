@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use aws_lc_rs::{constant_time, digest};
 use drivers::{
     Mirror,
-    pki::{Pki, PkiError, hex},
+    pki::{Pki, PkiError},
 };
 use jiff::Timestamp;
 use life::Life;
@@ -262,5 +262,5 @@ pub(super) fn json(record: &impl Serialize) -> Vec<u8> {
 }
 
 pub(super) fn hash(secret: &str) -> String {
-    hex(digest::digest(&digest::SHA256, secret.as_bytes()).as_ref())
+    common::hex(digest::digest(&digest::SHA256, secret.as_bytes()).as_ref())
 }

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use drivers::{
-    pki::{Issued, hex},
-    random,
-};
+use drivers::{pki::Issued, random};
 use jiff::{SignedDuration, Timestamp};
 use model::{Role, Secret, Subject};
 use store::{TransactError, Transaction};
@@ -66,7 +63,7 @@ impl Credentials {
         expires_at: Option<Timestamp>,
         begun_with: Option<Option<Credential>>,
     ) -> Result<NewToken, CredentialsError> {
-        let (id, secret) = (hex(&random::bytes::<8>()), hex(&random::bytes::<32>()));
+        let (id, secret) = (common::hex(&random::bytes::<8>()), common::hex(&random::bytes::<32>()));
         let (created_at, session) = (Timestamp::now(), begun_with.is_some());
         let parent = begun_with.flatten().map(|parent| parent.to_string());
         let record = TokenRecord { subject, hash: hash(&secret), created_at, expires_at, session, parent };

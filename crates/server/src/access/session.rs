@@ -16,7 +16,7 @@ use axum::{
     extract::Request,
     http::{HeaderMap, Uri, header},
 };
-use drivers::{pki::hex, random};
+use drivers::random;
 use jiff::Timestamp;
 use model::{Secret, Subject};
 use serde::{Deserialize, Serialize};
@@ -53,7 +53,7 @@ impl Credentials {
         subject: Subject,
         parent: Option<&Credential>,
     ) -> Result<Secret, CredentialsError> {
-        let (id, secret) = (hex(&random::bytes::<8>()), hex(&random::bytes::<16>()));
+        let (id, secret) = (common::hex(&random::bytes::<8>()), common::hex(&random::bytes::<16>()));
         let expires_at = after(Timestamp::now(), LOGIN)?;
         let parent = parent.map(|parent| self.root(parent).to_string());
         let record = LoginRecord { subject, hash: hash(&secret), expires_at, parent };

@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use drivers::chain;
 use jiff::Timestamp;
 use store::{Key, Revision, Transaction};
 use tracing::{info, warn};
@@ -32,7 +31,7 @@ impl Credentials {
             match self.sweep(Timestamp::now()).await {
                 Ok(0) => {}
                 Ok(count) => info!(count, "forgot sessions that have ended and logins that nobody used"),
-                Err(err) => warn!(error = chain(&err), "cannot forget old sessions and logins"),
+                Err(err) => warn!(error = common::chain(&err), "cannot forget old sessions and logins"),
             }
             tokio::time::sleep(EVERY).await;
         }

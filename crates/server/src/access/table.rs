@@ -69,7 +69,7 @@ const fn health(operation: &'static str) -> Rule {
 
 /// Every operation there is.
 pub const TABLE: &[Rule] = &[
-    // Tags on the seed's wire.
+    // Tags on Paraglider's wire.
     write("tagservicepb.TagService/SetTag", WRITERS),
     read("tagservicepb.TagService/GetTag", READERS),
     read("tagservicepb.TagService/ResolveTag", READERS),
@@ -99,7 +99,7 @@ pub const TABLE: &[Rule] = &[
     read("GET /namespaces/{namespace}", READERS),
     write("PUT /namespaces/{namespace}", WRITERS),
     write("DELETE /namespaces/{namespace}", WRITERS),
-    // Clouds, on the seed's wire: plugins ask for what must be unique.
+    // Clouds, on Paraglider's wire: plugins ask for what must be unique.
     write("invisinetspb.Controller/FindUnusedAddressSpace", PLUGINS),
     read("invisinetspb.Controller/GetUsedAddressSpaces", PLUGINS),
     write("invisinetspb.Controller/ConnectClouds", PLUGINS),

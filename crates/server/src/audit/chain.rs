@@ -8,8 +8,6 @@
 use aws_lc_rs::digest;
 use serde::{Deserialize, Serialize};
 
-use crate::pki::hex;
-
 /// What the first line carries.
 pub const START: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
@@ -49,7 +47,7 @@ impl Link {
 
 /// SHA-256 in hexadecimal.
 fn sha256(line: &[u8]) -> String {
-    hex(digest::digest(&digest::SHA256, line).as_ref())
+    common::hex(digest::digest(&digest::SHA256, line).as_ref())
 }
 
 /// Where a chain goes on: from its last line, and the head that was kept beside it. If the two do not agree, it goes on

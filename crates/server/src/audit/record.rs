@@ -1,6 +1,6 @@
 //! One line of the log, and its bounds.
 
-use drivers::{pki::hex, random};
+use drivers::random;
 use jiff::Timestamp;
 use model::{Subject, change::Change};
 use serde::{Deserialize, Serialize};
@@ -64,7 +64,7 @@ pub struct Record {
 
 /// A name for a call, which no other call has.
 pub fn new_id() -> String {
-    hex(&random::bytes::<8>())
+    common::hex(&random::bytes::<8>())
 }
 
 impl Record {

@@ -1,4 +1,4 @@
-//! `invisinetspb.Controller`: what plugins ask of the controller, on the seed's wire.
+//! `invisinetspb.Controller`: what plugins ask of the controller, on Paraglider's wire.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl controller_server::Controller for Service {
     }
 
     async fn get_used_address_spaces(&self, request: Request<Namespace>) -> Reply<AddressSpaceMappingList> {
-        // An empty namespace asks for all, as later clients of the seed project do.
+        // An empty namespace asks for all, as later clients of Paraglider do.
         let namespace = match request.get_ref().namespace.as_str() {
             "" => None,
             text => Some(name(text)?),

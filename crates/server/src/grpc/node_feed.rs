@@ -1,4 +1,4 @@
-//! The two node streams: `trestle.v1.NodeFeed/Connect`, and `pb.DataplaneEvents/Connect` on the seed's wire.
+//! The two node streams: `trestle.v1.NodeFeed/Connect`, and `pb.DataplaneEvents/Connect` on Azure NPM's wire.
 //!
 //! Both answer at once with a body that waits for its session, so that a peer which says nothing holds no place
 //! among the calls in flight. A task per stream reads what the node says.

@@ -18,7 +18,7 @@ use wire::trestle::v1::{
 
 use crate::{
     audit::{self, DRY_RUN},
-    failure::{Failure, chain, store_failure},
+    failure::{Failure, store_failure},
     serving::{self, Serving},
 };
 
@@ -94,7 +94,7 @@ impl objects_server::Objects for Service {
     async fn watch_objects(&self, request: Request<ListObjectsRequest>) -> Reply<Self::WatchObjectsStream> {
         let (kind, namespace) = filter(request.into_inner())?;
         let events = self.objects.watch(kind).filter_map(move |event| {
-            let told = tell(event, &namespace);
+            let told = object_event(event, &namespace);
             async move { told }
         });
         let stop = self.serving.streams();
@@ -142,7 +142,7 @@ fn documents(texts: &[Vec<u8>], validation: Validation) -> Result<Vec<Document>,
     for (index, text) in texts.iter().enumerate() {
         match Document::read(text, validation) {
             Ok(document) => documents.push(document),
-            Err(err) => problems.push(format!("document {}: {}", index + 1, chain(&err))),
+            Err(err) => problems.push(format!("document {}: {}", index + 1, common::chain(&err))),
         }
     }
     if problems.is_empty() {
@@ -187,7 +187,10 @@ fn is_in(id: &ObjectId, namespace: &str) -> bool {
     namespace.is_empty() || id.namespace == namespace
 }
 
-fn tell(event: Result<Event, store::WatchError>, namespace: &str) -> Option<Result<ObjectEvent, Status>> {
+fn object_event(
+    event: Result<Event, store::WatchError>,
+    namespace: &str,
+) -> Option<Result<ObjectEvent, Status>> {
     let event = match event {
         Ok(Event::Init { .. }) => return None,
         Ok(Event::InitDone { .. }) => ObjectEvent { r#type: Type::Synced as i32, object: None },

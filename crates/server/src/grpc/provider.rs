@@ -1,4 +1,4 @@
-//! `provider.OCSProvider` on the seed's wire. A ticket or a sealed id proves the caller; nothing of them is logged.
+//! `provider.OCSProvider` on the OCS design's wire. A ticket or a sealed id proves the caller; nothing of them is logged.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `tagservicepb.TagService` on the seed's wire, and `trestle.v1.TagEvents` beside it.
+//! `tagservicepb.TagService` on Paraglider's wire, and `trestle.v1.TagEvents` beside it.
 
 use std::{pin::Pin, sync::Arc};
 

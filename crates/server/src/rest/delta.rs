@@ -60,7 +60,11 @@ impl Versions {
 }
 
 /// Around all routes.
-pub async fn tell(State(versions): State<Arc<Versions>>, request: Request, next: Next) -> Response {
+pub async fn answer_with_difference(
+    State(versions): State<Arc<Versions>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let wanted =
         request.method() == Method::GET && request.headers().get("a-im").is_some_and(|im| im == MANIPULATION);
     if !wanted {

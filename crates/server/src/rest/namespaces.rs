@@ -15,7 +15,7 @@ use crate::{
     failure::{Failure, Problem},
 };
 
-/// Where a namespace lives in one cloud. Keys are capitalised, as clients of the seed project expect them.
+/// Where a namespace lives in one cloud. Keys are capitalised, as clients of Paraglider expect them.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CloudDeployment {

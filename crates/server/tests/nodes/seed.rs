@@ -1,4 +1,4 @@
-//! `pb.DataplaneEvents/Connect` as a client sees it that knows only the seed.
+//! `pb.DataplaneEvents/Connect` as a client sees it that knows only Azure NPM.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::{
     protocol::{change, nodes, policy, set},
 };
 
-/// The messages of the seed's page, and nothing that came later.
+/// The messages of Azure NPM's page, and nothing that came later.
 #[derive(Clone, PartialEq, Message)]
 struct SeedEvents {
     #[prost(int32, tag = "1")]
@@ -48,7 +48,7 @@ impl SeedClient {
         Self { stream, complete: false }
     }
 
-    /// What is heard until the end of a step, through the seed's own messages.
+    /// What is heard until the end of a step, through Azure NPM's own messages.
     pub async fn step(&mut self) -> Result<Vec<Heard>, Status> {
         let mut heard = Vec::new();
         loop {

@@ -146,7 +146,7 @@ async fn defect_8_an_empty_controller_in_sync_empties_a_node_that_holds_somethin
     agent.step().await.unwrap();
     assert!(agent.state.objects.is_empty());
     assert_eq!(agent.start.as_ref().unwrap().mode(), Mode::Buckets);
-    // On the seed's wire the end of the configuration is said, so that a client can do the same.
+    // On Azure NPM's wire the end of the configuration is said, so that a client can do the same.
     let mut client = SeedClient::connect(&harness, &credential, "n1").await;
     assert_eq!(client.step().await.unwrap(), []);
     assert!(client.complete);

@@ -1,6 +1,6 @@
 //! The storage provider at work: calls answered, records kept, storage made to match.
 //!
-//! In: calls in the seed's words (from `server`). Out: answers, and steps on a [`Backend`] and
+//! In: calls in the OCS design's words (from `server`). Out: answers, and steps on a [`Backend`] and
 //! on the [`Network`] before it.
 //! Holds: who is being worked on, and when to look again; everything else is in the records and in the storage.
 //! Not here: decisions (`storage-provider`), what a step does (`storage-nbd`, `storage-ceph`), the wire (`server`).

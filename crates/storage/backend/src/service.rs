@@ -1,6 +1,6 @@
-//! The provider: the seed's four calls, and what an administrator does beside them.
+//! The provider: the OCS design's four calls, and what an administrator does beside them.
 //!
-//! In: calls, with who makes them. Out: answers or refusals with the seed's codes. Holds: the ticket keys, one lock
+//! In: calls, with who makes them. Out: answers or refusals with the OCS design's codes. Holds: the ticket keys, one lock
 //! over the books (grants change one at a time in this process; other processes are kept out by record versions), one
 //! lock per consumer being worked on. Not here: making storage match (`reconcile`).
 
@@ -134,11 +134,5 @@ impl<R: Records, B: Backend> Provider<R, B> {
 
 /// A failure of ours, told to a caller that can do nothing about it.
 pub(crate) fn provider_fault(error: impl std::error::Error) -> Refusal {
-    let mut reason = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        reason = format!("{reason}: {cause}");
-        source = cause.source();
-    }
-    Refusal::Provider { reason }
+    Refusal::Provider { reason: common::chain(&error) }
 }

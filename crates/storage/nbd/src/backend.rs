@@ -91,15 +91,7 @@ fn failed(consumer: ConsumerId, attempt: &str, error: VaultError) -> BackendErro
     match error {
         VaultError::BelowUse { bytes, used } => BackendError::BelowUse { bytes, used },
         VaultError::NoStorage { consumer } => BackendError::NoStorage { consumer },
-        error => {
-            let mut reason = error.to_string();
-            let mut source = std::error::Error::source(&error);
-            while let Some(cause) = source {
-                reason = format!("{reason}: {cause}");
-                source = cause.source();
-            }
-            BackendError::failed(format!("{attempt} of the consumer {consumer}"), reason)
-        }
+        error => BackendError::failed(format!("{attempt} of the consumer {consumer}"), common::chain(&error)),
     }
 }
 

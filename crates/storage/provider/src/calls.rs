@@ -1,4 +1,4 @@
-//! The four calls of the seed, decided: from a request and the records it concerns to new records and an answer.
+//! The four calls of the OCS design, decided: from a request and the records it concerns to new records and an answer.
 //!
 //! In: requests and the records read for them. Out: records to write in one transaction with the versions that were
 //! read, or a refusal. Not here: reading and writing them, and retrying on conflict (`storage-backend`).

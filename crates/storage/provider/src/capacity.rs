@@ -4,7 +4,7 @@
 //! answer can be given in the same form.
 //!
 //! ```text
-//!   the seed:         12 05  0a 03 31 54 69      field 2, a message with field 1 = "1Ti"
+//!   the OCS design:         12 05  0a 03 31 54 69      field 2, a message with field 1 = "1Ti"
 //!   every release:    12 03        31 54 69      field 2, the text "1Ti"
 //! ```
 //! No quantity starts with a line feed (0x0a), so the two cannot be mistaken for each other.

@@ -1,6 +1,6 @@
 //! Connection details: the list of named items a consumer needs to use its storage.
 //!
-//! In: items from a backend. Out: the JSON the seed calls the "json blob", an array in the order given.
+//! In: items from a backend. Out: the JSON the OCS design calls the "json blob", an array in the order given.
 
 use std::collections::BTreeMap;
 

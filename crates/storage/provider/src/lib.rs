@@ -1,7 +1,7 @@
 //! The storage provider's decisions: consumers, tickets, grants, and what must be done to storage.
 //!
-//! In: requests in the seed's words, stored records, observed storage; time, randomness and keys as arguments.
-//! Out: records to store, answers with the seed's codes, and plans of steps for a backend.
+//! In: requests in the OCS design's words, stored records, observed storage; time, randomness and keys as arguments.
+//! Out: records to store, answers with the OCS design's codes, and plans of steps for a backend.
 //! Holds: no state. Not here: who runs the steps and keeps the records (`storage-backend`), what a step does
 //! (`storage-nbd`, `storage-ceph`), the wire (`server`).
 //!

@@ -1,4 +1,4 @@
-//! Refusals: every way a call can fail, with the code the seed's tables give it.
+//! Refusals: every way a call can fail, with the code the OCS design's tables give it.
 //!
 //! | call              | 0 | 3 INVALID_ARGUMENT              | 13 INTERNAL                      | 14 UNAVAILABLE |
 //! |-------------------|---|---------------------------------|----------------------------------|----------------|
@@ -16,7 +16,7 @@ use crate::{
     ticket::TicketError,
 };
 
-/// The gRPC codes the seed uses, with their numbers.
+/// The gRPC codes the OCS design uses, with their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
     InvalidArgument = 3,
@@ -84,14 +84,7 @@ impl Refusal {
 
     /// The refusal and its causes in one line, for callers that see only text.
     pub fn message(&self) -> String {
-        let mut text = self.to_string();
-        let mut source = std::error::Error::source(self);
-        while let Some(cause) = source {
-            text.push_str(": ");
-            text.push_str(&cause.to_string());
-            source = cause.source();
-        }
-        text
+        common::chain(self)
     }
 }
 

@@ -40,16 +40,12 @@ impl TicketHash {
         context.update(payload);
         context.update(b".");
         context.update(signature);
-        Self(hex(context.finish().as_ref()))
+        Self(common::hex(context.finish().as_ref()))
     }
 
     pub fn as_str(&self) -> &str {
         &self.0
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Why a ticket does not admit. Never holds a part of the ticket.

@@ -11,7 +11,7 @@ use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;
 use thiserror::Error;
 
-use super::{FORMAT, Header, Line, Trailer, VERSION, decode_value, hex};
+use super::{FORMAT, Header, Line, Trailer, VERSION, decode_value};
 use crate::api::{Cause, Key, Revision};
 
 /// No line is longer: twice the largest transaction of either backend.
@@ -176,7 +176,7 @@ impl Reader {
     fn trailer(&mut self) -> Result<Trailer, VerifyError> {
         let path = self.path.clone();
         let Some(trailer) = self.trailer.clone() else { return Err(VerifyError::Cut { path }) };
-        let digest = hex(self.digest.clone().finish().as_ref());
+        let digest = common::hex(self.digest.clone().finish().as_ref());
         let what = if self.entries != trailer.entries {
             format!("{} entries, {} were written", self.entries, trailer.entries)
         } else if digest != trailer.sha256 {

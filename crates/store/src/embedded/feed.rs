@@ -1,36 +1,21 @@
-//! Recent changes in memory, shared by all watches: one ring, one notifier, a cursor per watch.
+//! Recent changes in memory, shared by all watches: one history, one notifier, a cursor per watch.
 //!
-//! In: the writer publishes each batch after its commit. Out: the change after a given revision, if the ring still
-//! holds it. Holds: the newest changes, bounded by count and bytes; what fell out is in the file's log. Nothing
-//! here belongs to one watch, so a slow one costs nobody anything.
-//!
-//! ```text
-//!            floor                         head
-//!   log …────┤ change change change change │        cursor in (floor, head): next from the ring
-//!            └────────── ring ─────────────┘        cursor < floor: next from the file's log
-//! ```
+//! In: the writer publishes each batch after its commit. Out: the change after a given revision, if the history still
+//! holds it; what it does not is in the file's log.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::sync::Arc;
 
+use common::{Bounds, History};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
 use super::tables::Change;
 
 pub(super) struct Feed {
-    ring: RwLock<Ring>,
+    history: RwLock<History<Arc<Change>>>,
     /// The newest published revision. Dropped by [`Feed::close`], which ends the watches.
     head: RwLock<Option<watch::Sender<u64>>>,
-    max_changes: usize,
-    max_bytes: usize,
-}
-
-struct Ring {
-    changes: VecDeque<Arc<Change>>,
-    bytes: usize,
-    /// Changes up to here are not in the ring.
-    floor: u64,
-    head: u64,
+    bounds: Bounds,
 }
 
 /// What follows a cursor.
@@ -44,58 +29,47 @@ pub(super) enum Next {
 
 impl Feed {
     pub(super) fn new(head: u64, max_changes: usize, max_bytes: usize) -> Self {
-        let ring = Ring { changes: VecDeque::new(), bytes: 0, floor: head, head };
-        Self {
-            ring: RwLock::new(ring),
-            head: RwLock::new(Some(watch::Sender::new(head))),
-            max_changes,
-            max_bytes,
-        }
+        let bounds = Bounds { changes: max_changes, bytes: max_bytes, newest_stays: false };
+        let (history, sender) = (History::new(head, bounds), watch::Sender::new(head));
+        Self { history: RwLock::new(history), head: RwLock::new(Some(sender)), bounds }
     }
 
     /// Changes must be newer than all before, in order, and committed.
     pub(super) fn publish(&self, changes: Vec<Arc<Change>>) {
         let Some(newest) = changes.last().map(|change| change.revision) else { return };
-        let mut ring = self.ring.write();
+        let mut history = self.history.write();
         for change in changes {
-            ring.bytes += change.weight();
-            ring.changes.push_back(change);
+            drop(history.push(change.revision, change.weight(), change));
         }
-        ring.head = newest;
-        while ring.changes.len() > self.max_changes || ring.bytes > self.max_bytes {
-            let Some(oldest) = ring.changes.pop_front() else { break };
-            ring.bytes -= oldest.weight();
-            ring.floor = oldest.revision;
-        }
-        drop(ring);
+        drop(history);
         self.announce(newest);
     }
 
-    /// After the file was reopened: its revision is the truth, and what the ring missed is in its log.
+    /// After the file was reopened: its revision is the truth, and what was missed is in its log.
     pub(super) fn reset(&self, head: u64) {
-        let mut ring = self.ring.write();
-        if ring.head == head {
+        let mut history = self.history.write();
+        if history.head() == head {
             return;
         }
-        *ring = Ring { changes: VecDeque::new(), bytes: 0, floor: head, head };
-        drop(ring);
+        *history = History::new(head, self.bounds);
+        drop(history);
         self.announce(head);
     }
 
     pub(super) fn after(&self, cursor: u64) -> Next {
-        let ring = self.ring.read();
-        if cursor >= ring.head {
+        let history = self.history.read();
+        if cursor >= history.head() {
             return Next::UpToDate;
         }
-        if cursor < ring.floor {
-            return Next::InLog;
+        match history.after(cursor).map(|mut rest| rest.next()) {
+            None => Next::InLog,
+            Some(None) => Next::UpToDate,
+            Some(Some((_, change))) => Next::Change(Arc::clone(change)),
         }
-        let index = ring.changes.partition_point(|change| change.revision <= cursor);
-        ring.changes.get(index).map_or(Next::UpToDate, |change| Next::Change(Arc::clone(change)))
     }
 
     pub(super) fn head(&self) -> u64 {
-        self.ring.read().head
+        self.history.read().head()
     }
 
     /// `None` once the store is closed.

@@ -265,7 +265,7 @@ impl Writer {
     fn heal(&mut self, generation: u64, error: &EngineError) -> Outcome {
         let path = self.db.path().display().to_string();
         self.full = error.is_full();
-        let reason = chain(error);
+        let reason = common::chain(error);
         tracing::error!(%path, error = %reason, "commit failed, opening the store file again");
         *self.trouble.lock() = Some(reason);
         let before = self.feed.head();
@@ -288,7 +288,7 @@ impl Writer {
                 if state.revision == before { Outcome::NotApplied } else { Outcome::Unknown }
             }
             Err(error) => {
-                tracing::error!(%path, error = %chain(&error), "the store file cannot be opened again yet");
+                tracing::error!(%path, error = %common::chain(&error), "the store file cannot be opened again yet");
                 Outcome::Unknown
             }
         }
@@ -346,16 +346,4 @@ impl Request {
 fn open_job(job: Job) -> Request {
     drop(job.place);
     job.request
-}
-
-/// The error and what caused it, in one line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }

@@ -25,10 +25,7 @@ use super::{
     },
     read::{self, parse},
 };
-use crate::{
-    api::{Entry, Event, Line, Prefix, ReadError, Revision, Snapshot, Watch, WatchError, WatchFrom},
-    backoff::Backoff,
-};
+use crate::api::{Entry, Event, Line, Prefix, ReadError, Revision, Snapshot, Watch, WatchError, WatchFrom};
 
 /// etcd answers the creation of a watch at once.
 const CREATION: Duration = Duration::from_secs(5);
@@ -45,7 +42,7 @@ struct Cursor {
     /// The parts of a response that came in fragments, until the last of them is there.
     parts: Vec<PbEvent>,
     open: Option<Open>,
-    backoff: Backoff,
+    backoff: common::Backoff,
     line: Line,
 }
 
@@ -73,7 +70,7 @@ pub(super) fn watch(client: Arc<Client>, namespace: Namespace, prefix: Prefix, f
         events: VecDeque::new(),
         parts: Vec::new(),
         open: None,
-        backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
+        backoff: common::Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
         line: line.clone(),
     };
     Watch::on(

@@ -89,7 +89,7 @@ impl One {
             .collect::<Result<_, _>>()
             .ok()?;
         let cipher = LessSafeKey::new(UnboundKey::new(&AES_256_GCM_SIV, &secret).ok()?);
-        let id: String = digest(&SHA256, &secret).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        let id = common::hex(digest(&SHA256, &secret).as_ref());
         Some(Self { id: id[..ID].to_owned(), cipher })
     }
 }

@@ -177,7 +177,7 @@ impl Naive {
     }
 
     /// What subscribers hear when this state becomes the next.
-    pub(crate) fn heard(&self, next: &Self) -> BTreeMap<Subscriber, Vec<Difference>> {
+    pub(crate) fn by_subscriber(&self, next: &Self) -> BTreeMap<Subscriber, Vec<Difference>> {
         let mut heard: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (tag, who) in self.subscriptions.union(&next.subscriptions) {
             let (was, is) = (self.resolve(tag), next.resolve(tag));

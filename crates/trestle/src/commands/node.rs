@@ -13,7 +13,7 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 #[command(
-    after_help = "A node that has applied everything has lag 0. Nodes on the seed's protocol never say what they
+    after_help = "A node that has applied everything has lag 0. Nodes on Azure NPM's protocol never say what they
 have applied.
 
 Examples:

@@ -229,7 +229,7 @@ async fn onboard(
     mount::info(out, output)
 }
 
-/// Asks until storage is ready, as consumers of the seed do.
+/// Asks until storage is ready, as consumers of the OCS design do.
 async fn connection_details(
     provider: &mut OcsProviderClient<Connection>,
     id: String,

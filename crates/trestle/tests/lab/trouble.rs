@@ -62,7 +62,7 @@ pub fn reaches(world: &World, from: &str, to: &str) -> bool {
     ask(&world.pods[from].namespace, vec![target], Duration::from_secs(1)).join().unwrap()[&target]
 }
 
-/// P10: policies are replaced again and again; what both the old and the new permit always passes, and what neither does
+/// Policies are replaced again and again; what both the old and the new permit always passes, and what neither does
 /// never.
 #[test]
 fn a_policy_is_replaced_without_a_gap() {
@@ -87,7 +87,7 @@ fn a_policy_is_replaced_without_a_gap() {
     assert_held(open, shut);
 }
 
-/// P11: the agent is killed and started again, by itself and with the controller away. Nobody notices.
+/// The agent is killed and started again, by itself and with the controller away. Nobody notices.
 #[test]
 fn agents_and_controllers_come_and_go_and_nobody_notices() {
     let mut world = guarded();
@@ -166,7 +166,7 @@ fn a_host_that_falls_silent_is_noticed_by_both_sides() {
     world.settle();
 }
 
-/// P17, P18: somebody flushes our table, deletes it, adds to it; it is mended within seconds, and what is not ours stays.
+/// Somebody flushes our table, deletes it, adds to it; it is mended within seconds, and what is not ours stays.
 #[test]
 fn what_others_do_to_our_table_is_mended_and_what_is_not_ours_stays() {
     let world = guarded();
@@ -190,7 +190,7 @@ fn what_others_do_to_our_table_is_mended_and_what_is_not_ours_stays() {
     assert!(world.log(0).contains("it is mended"));
 }
 
-/// P8: an address goes from one Pod to the next while the end of the first is still on its way.
+/// An address goes from one Pod to the next while the end of the first is still on its way.
 #[test]
 fn an_address_that_is_used_again_is_the_new_pods() {
     let mut world = guarded();

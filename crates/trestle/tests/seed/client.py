@@ -85,7 +85,7 @@ def main():
     assert tags.DeleteTagMember(pb.TagMapping(tag_name="all", child_tags=["web"])).success
     assert tags.DeleteTag(pb.Tag(tag_name="vm1")).success
     assert list(tags.GetTag(pb.Tag(tag_name="all")).child_tags) == ["192.0.2.0/24"]
-    print("all calls answered as the seed says")
+    print("all calls answered as documented")
 
 
 main()

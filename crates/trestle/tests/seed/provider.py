@@ -226,7 +226,7 @@ def main():
     for method in ["AcknowledgeOnboarding", "ReportStatus", "Nonsense"]:
         call = channel.unary_unary(f"/provider.OCSProvider/{method}", lambda bytes: bytes, lambda bytes: bytes)
         refused(call, b"", grpc.StatusCode.UNIMPLEMENTED)
-    print("all calls answered as the seed says")
+    print("all calls answered as documented")
 
 
 main()

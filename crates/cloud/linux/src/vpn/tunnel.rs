@@ -17,7 +17,7 @@ use super::charon::{self, CHARON, Charon, Esp, Security, Told};
 use crate::{
     cloud::Inner,
     daemon::Daemon,
-    names::{hex, inside, outer},
+    names::{inside, outer},
     namespace,
     shell::{delete_link, ip_in, run, veth},
 };
@@ -89,7 +89,7 @@ impl Tunnel {
 
     /// What is remembered of the key that the peer was last shown.
     fn digest(&self) -> String {
-        hex(&Sha256::digest(format!("trestle {} {}", self.key(), self.shared_key.expose()))[..16])
+        common::hex(&Sha256::digest(format!("trestle {} {}", self.key(), self.shared_key.expose()))[..16])
     }
 }
 

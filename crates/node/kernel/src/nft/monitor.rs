@@ -27,7 +27,7 @@ pub struct Monitor {
 
 /// What was told since it was last asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Heard {
+pub struct Changes {
     /// Of each transaction, in order.
     pub generations: Vec<u32>,
     /// Something of one of the tables was committed.
@@ -56,9 +56,9 @@ impl Monitor {
         self.socket.subscribe(GROUP, on)
     }
 
-    pub fn hear(&mut self, tables: &[TableId]) -> Result<Heard, NetlinkError> {
-        let mut heard = Heard::default();
-        heard.lost = self.socket.told(|message| {
+    pub fn read_changes(&mut self, tables: &[TableId]) -> Result<Changes, NetlinkError> {
+        let mut heard = Changes::default();
+        heard.lost = self.socket.read_notifications(|message| {
             let [kind, subsystem] = message.header.kind.to_le_bytes();
             if u16::from(subsystem) != number::SUBSYSTEM {
                 return Ok(());
@@ -84,7 +84,7 @@ impl Monitor {
     ) -> Result<Option<u32>, NetlinkError> {
         let mut known = seen;
         for _ in 0..ATTEMPTS {
-            let heard = self.hear(tables)?;
+            let heard = self.read_changes(tables)?;
             let mut gap = false;
             for generation in heard.generations {
                 gap |= generation != next_generation(known);

@@ -79,7 +79,7 @@ impl Tables for Watched {
     fn untouched_since(&mut self, tables: &[TableId], seen: u32) -> Result<Option<u32>, NetlinkError> {
         if self.resumed.take().is_some_and(|resumed| resumed != seen) {
             // What is told from now on begins after something that was not.
-            self.monitor.hear(tables)?;
+            self.monitor.read_changes(tables)?;
             return Ok(None);
         }
         self.monitor.untouched_since(&mut self.nft, tables, seen)

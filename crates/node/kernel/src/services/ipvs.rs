@@ -280,7 +280,7 @@ impl Refusals {
         self.objects.extend(outcome.refused);
         self.addresses.extend(outcome.refused_addresses);
         self.unguarded = outcome.unguarded;
-        self.told(outcome.operations, outcome.foreign)
+        self.outcome_of(outcome.operations, outcome.foreign)
     }
 
     /// After a comparison of all.
@@ -293,10 +293,10 @@ impl Refusals {
         }
         (self.objects, self.addresses) = (outcome.refused, outcome.refused_addresses);
         self.unguarded = outcome.unguarded;
-        self.told(outcome.operations, outcome.foreign)
+        self.outcome_of(outcome.operations, outcome.foreign)
     }
 
-    fn told(&self, operations: usize, foreign: Vec<ServerId>) -> Outcome {
+    fn outcome_of(&self, operations: usize, foreign: Vec<ServerId>) -> Outcome {
         let (refused, refused_addresses) = (self.objects.clone(), self.addresses.clone());
         let unguarded = self.unguarded.clone();
         Outcome { operations, refused, refused_addresses, foreign, unguarded }

@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use common::Backoff;
 use node_services::PortId;
 
 const FIRST: Duration = Duration::from_secs(1);
@@ -25,16 +26,21 @@ pub struct Held {
 }
 
 /// The time until the next try, twice as long after each that fails.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Pause {
-    failed: u32,
+    backoff: Backoff,
     until: Option<Instant>,
+}
+
+impl Default for Pause {
+    fn default() -> Self {
+        Self { backoff: Backoff::new(FIRST, LONGEST), until: None }
+    }
 }
 
 impl Pause {
     pub fn lengthen(&mut self, now: Instant) {
-        let pause = FIRST.saturating_mul(1 << self.failed.min(16)).min(LONGEST);
-        *self = Self { failed: self.failed + 1, until: Some(now + pause) };
+        self.until = Some(now + self.backoff.pause());
     }
 
     /// There is something new to try: no later than after the first pause.

@@ -6,12 +6,12 @@
 use std::time::Duration;
 
 use futures::{FutureExt as _, future::BoxFuture};
-use store::{Revision, Store, TransactError, Transaction, backoff::Backoff};
+use store::{Revision, Store, TransactError, Transaction};
 use tokio::sync::watch;
 use tracing::warn;
 
 use super::fenced;
-use crate::execute::{Fence, error::chain, facts, lead::Rank};
+use crate::execute::{Fence, facts, lead::Rank};
 
 /// Pauses before the mark is tried again.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -76,7 +76,7 @@ impl Doubt {
 /// Writes the mark, however long that takes. None if another one leads: what is in doubt is then not ours, and is read
 /// before this one leads again.
 async fn write_mark(store: Store, rank: watch::Receiver<Rank>) -> Option<Revision> {
-    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+    let mut backoff = common::Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     loop {
         let fence = match &*rank.borrow() {
             Rank::Alone => None,
@@ -87,7 +87,7 @@ async fn write_mark(store: Store, rank: watch::Receiver<Rank>) -> Option<Revisio
             Ok(committed) => return Some(committed.revision),
             Err(TransactError::Conflict { .. }) => return None,
             Err(err) => {
-                warn!(error = chain(&err), "nothing is planned before it is known what is stored");
+                warn!(error = common::chain(&err), "nothing is planned before it is known what is stored");
                 tokio::time::sleep(backoff.pause()).await;
             }
         }

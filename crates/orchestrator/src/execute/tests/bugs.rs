@@ -26,9 +26,9 @@ async fn two_clouds_talk_after_a_rule_and_do_not_after_it_is_gone() {
     assert!(house.is_empty());
 }
 
-/// B1: a taken name is refused, and the first resource stays what it was. A7: the tag resolves afterwards.
+/// A taken name is refused, and the first resource stays what it was. The tag resolves afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b1_a_name_is_given_once() {
+async fn a_name_is_given_once() {
     let house = House::new(&["azure"]).await;
     house.create("ns.azure.a", "west").await.unwrap();
     let again = house.create("ns.azure.a", "east").await;
@@ -41,7 +41,7 @@ async fn b1_a_name_is_given_once() {
     assert_eq!(both.iter().filter(|result| result.is_ok()).count(), 1);
 }
 
-/// A1, A2, P6: unknown clouds, namespaces and resources, and descriptions with network settings.
+/// Unknown clouds, namespaces and resources, and descriptions with network settings.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_is_refused_before_anything_happens() {
     let house = House::new(&["azure"]).await;
@@ -58,9 +58,9 @@ async fn what_cannot_be_is_refused_before_anything_happens() {
     assert!(house.orchestrator.jobs().is_empty() && house.is_empty());
 }
 
-/// B3: fifty rules at once between two clouds make one link, with one key.
+/// Fifty rules at once between two clouds make one link, with one key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b3_fifty_rules_at_once_make_one_link() {
+async fn fifty_rules_at_once_make_one_link() {
     let house = House::new(&["azure", "gcp"]).await;
     house.create("ns.azure.a", "west").await.unwrap();
     house.create("ns.gcp.b", "east").await.unwrap();
@@ -82,9 +82,9 @@ async fn b3_fifty_rules_at_once_make_one_link() {
     }
 }
 
-/// B4: spaces that are promised at the same time are different ones.
+/// Spaces that are promised at the same time are different ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b4_spaces_promised_at_once_do_not_overlap() {
+async fn spaces_promised_at_once_do_not_overlap() {
     let house = House::new(&["azure"]).await;
     let namespace = "ns".parse().unwrap();
     let spaces = join_all((0..20).map(|_| house.orchestrator.find_unused_space(&namespace))).await;
@@ -95,9 +95,9 @@ async fn b4_spaces_promised_at_once_do_not_overlap() {
     assert!(!spaces.contains(&used));
 }
 
-/// B5, B6, A4, A6: tags that are unknown or empty are refused, and nothing was opened or subscribed.
+/// Tags that are unknown or empty are refused, and nothing was opened or subscribed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b6_unknown_and_empty_tags_are_refused() {
+async fn unknown_and_empty_tags_are_refused() {
     let house = House::new(&["azure"]).await;
     house.create("ns.azure.a", "west").await.unwrap();
     house.book.group("empty", &[]);
@@ -111,9 +111,9 @@ async fn b6_unknown_and_empty_tags_are_refused() {
     assert!(house.orchestrator.rules(&resource("ns.azure.a")).unwrap().is_empty());
 }
 
-/// B7, B8, B23, E5: a change below a tag reaches the lists, exactly, and subscriptions come and go with rules.
+/// A change below a tag reaches the lists, exactly, and subscriptions come and go with rules.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b7_b8_b23_a_tag_change_updates_exactly_the_lists_that_use_it() {
+async fn a_tag_change_updates_exactly_the_lists_that_use_it() {
     let house = House::new(&["azure"]).await;
     for name in ["ns.azure.a", "ns.azure.b"] {
         house.create(name, "west").await.unwrap();
@@ -140,9 +140,9 @@ async fn b7_b8_b23_a_tag_change_updates_exactly_the_lists_that_use_it() {
     eventually(|| house.book.subscribers("parenttag") == 0).await;
 }
 
-/// B5, A17: rules on a tag hold for who is in it, and for who joins later.
+/// Rules on a tag hold for who is in it, and for who joins later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b5_rules_on_a_tag_are_inherited() {
+async fn rules_on_a_tag_are_inherited() {
     let house = House::new(&["azure"]).await;
     for name in ["ns.azure.a", "ns.azure.b", "ns.azure.c"] {
         house.create(name, "west").await.unwrap();
@@ -161,9 +161,9 @@ async fn b5_rules_on_a_tag_are_inherited() {
     eventually(|| !house.reaches("ns.azure.a", "ns.azure.b")).await;
 }
 
-/// B21: keys of tunnels are random and long, and one link's is not another's.
+/// Keys of tunnels are random and long, and one link's is not another's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b21_every_link_has_a_random_key_of_its_own() {
+async fn every_link_has_a_random_key_of_its_own() {
     let house = House::new(&["azure", "gcp", "ibm"]).await;
     for (name, region) in [("ns.azure.a", "r"), ("ns.gcp.b", "r"), ("ns.ibm.c", "r")] {
         house.create(name, region).await.unwrap();

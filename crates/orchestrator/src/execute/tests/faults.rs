@@ -76,9 +76,9 @@ async fn faulty_clouds_end_up_as_wanted() {
     }
 }
 
-/// B11: a plugin that panics fails its own step; the orchestrator and the other clouds go on.
+/// A plugin that panics fails its own step; the orchestrator and the other clouds go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b11_a_plugin_that_panics_harms_nobody_else() {
+async fn a_plugin_that_panics_harms_nobody_else() {
     let house = House::new(&["azure"]).await;
     house.orchestrator.add_cloud("mad".parse().unwrap(), Arc::new(Mad)).await.unwrap();
     let mad =

@@ -260,7 +260,7 @@ pub async fn read(store: &Store) -> State {
     let mut state = State::default();
     for entry in store.list(&facts::prefix()).await.unwrap().entries {
         if entry.key != facts::mark() {
-            state.hear(&entry.key, Some(&entry.value), entry.modified);
+            state.take_in(&entry.key, Some(&entry.value), entry.modified);
         }
     }
     state

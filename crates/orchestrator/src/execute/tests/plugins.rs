@@ -132,9 +132,9 @@ async fn a_plugin_that_lies_about_its_inventory_is_told_again() {
     assert!(!passes(&house, &bad, "ns.azure.a", "ns.gcp.c") && !passes(&house, &bad, "ns.gcp.b", "ns.gcp.c"));
 }
 
-/// A16: every call says where in the cloud it acts.
+/// Every call says where in the cloud it acts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a16_calls_carry_the_deployment_of_their_site() {
+async fn calls_carry_the_deployment_of_their_site() {
     let (house, bad) = house().await;
     house.create("ns.gcp.b", "east").await.unwrap();
     house.create("other.gcp.b", "east").await.unwrap();

@@ -63,9 +63,9 @@ fn two_clouds_are_linked_once_and_unlinked_when_the_last_rule_goes() {
     assert!(world.inventory.links.is_empty() && world.inventory.gateways.is_empty());
 }
 
-/// B2, B4: ranges in use are a function of what is there; a plan that is made twice reserves nothing twice.
+/// Ranges in use are a function of what is there; a plan that is made twice reserves nothing twice.
 #[test]
-fn b2_b4_spaces_are_leased_with_their_network_and_come_back_with_it() {
+fn spaces_are_leased_with_their_network_and_come_back_with_it() {
     let mut world = two_clouds();
     let spaces: BTreeSet<_> = world.inventory.used_spaces().collect();
     assert_eq!(spaces.len(), 2);
@@ -76,9 +76,9 @@ fn b2_b4_spaces_are_leased_with_their_network_and_come_back_with_it() {
     assert_eq!(world.inventory.used_spaces().collect::<BTreeSet<_>>(), spaces);
 }
 
-/// B5: rules on tags are resolved and inherited, also by those who join later, and never with empty targets.
+/// Rules on tags are resolved and inherited, also by those who join later, and never with empty targets.
 #[test]
-fn b5_rules_on_a_tag_hold_for_whoever_is_in_it_now_and_later() {
+fn rules_on_a_tag_hold_for_whoever_is_in_it_now_and_later() {
     let mut world = two_clouds();
     world.group("web", &["ns.azure.a"]);
     world.permit("ns.gcp.b", rule("in", Direction::Inbound, &["web"]));
@@ -97,9 +97,9 @@ fn b5_rules_on_a_tag_hold_for_whoever_is_in_it_now_and_later() {
     world.check();
 }
 
-/// B6: an unknown tag opened everything; here it opens nothing and is reported.
+/// An unknown tag opened everything; here it opens nothing and is reported.
 #[test]
-fn b6_unknown_and_empty_tags_open_nothing_and_are_told() {
+fn unknown_and_empty_tags_open_nothing_and_are_told() {
     let mut world = two_clouds();
     world.group("empty", &[]);
     world.permit("ns.azure.a", rule("one", Direction::Inbound, &["nowhere"]));
@@ -110,9 +110,9 @@ fn b6_unknown_and_empty_tags_open_nothing_and_are_told() {
     assert!(matches!(kinds[..], [ProblemKind::UnknownTag { .. }, ProblemKind::EmptyTag { .. }]), "{kinds:?}");
 }
 
-/// B7, B8: a change anywhere below reaches the lists above, and what left a tag leaves the list.
+/// A change anywhere below reaches the lists above, and what left a tag leaves the list.
 #[test]
-fn b7_b8_a_nested_change_changes_exactly_the_difference() {
+fn a_nested_change_changes_exactly_the_difference() {
     let mut world = two_clouds();
     world.want("ns.azure.c", "west");
     world.want("ns.azure.d", "west");
@@ -136,9 +136,9 @@ fn b7_b8_a_nested_change_changes_exactly_the_difference() {
     assert_eq!(list.values().next().unwrap().targets().len(), 2);
 }
 
-/// B15: every link of a gateway has BGP addresses of its own, and the gateway keeps its AS number.
+/// Every link of a gateway has BGP addresses of its own, and the gateway keeps its AS number.
 #[test]
-fn b15_further_links_of_a_gateway_have_their_own_addresses_and_the_same_as() {
+fn further_links_of_a_gateway_have_their_own_addresses_and_the_same_as() {
     let mut world = World::new(&["azure", "gcp", "ibm"]);
     for name in ["ns.azure.a", "ns.gcp.b", "ns.ibm.c"] {
         world.want(name, "r");
@@ -157,9 +157,9 @@ fn b15_further_links_of_a_gateway_have_their_own_addresses_and_the_same_as() {
     assert_eq!(world.inventory.links.len(), 3, "all pairs");
 }
 
-/// B16: a rule with several targets has all of them, and rule names are a matter of their resource.
+/// A rule with several targets has all of them, and rule names are a matter of their resource.
 #[test]
-fn b16_several_targets_are_one_entry_and_names_are_per_resource() {
+fn several_targets_are_one_entry_and_names_are_per_resource() {
     let mut world = two_clouds();
     for name in ["ns.azure.a", "ns.gcp.b"] {
         world.permit(name, rule("same", Direction::Outbound, &["1.1.1.1", "8.8.8.8", "9.9.9.9"]));
@@ -168,7 +168,7 @@ fn b16_several_targets_are_one_entry_and_names_are_per_resource() {
     for record in world.inventory.resources.values() {
         assert_eq!(record.permit.values().next().unwrap().targets().len(), 3);
     }
-    // P9: several public targets, one NAT per network.
+    // Several public targets, one NAT per network.
     assert_eq!(world.inventory.nats.len(), 2);
 }
 

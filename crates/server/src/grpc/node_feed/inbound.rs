@@ -25,7 +25,7 @@ const MAX_MESSAGE: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A node that reports without pause is read no faster than this.
 const REPORT_PAUSE: Duration = Duration::from_millis(20);
-/// Longest id the seed's clients may announce; node certificates hold less.
+/// Longest id Azure NPM's clients may announce; node certificates hold less.
 const MAX_NAME: usize = 253;
 
 /// One stream's other half.

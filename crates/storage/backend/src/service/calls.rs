@@ -1,4 +1,4 @@
-//! The seed's four calls: read, decide, write, retry when somebody else wrote first.
+//! The OCS design's four calls: read, decide, write, retry when somebody else wrote first.
 
 use storage_provider::{
     Capacity, CapacityForm, Consumer, ConsumerId, Offboard, Onboard, OnboardRequest, OnboardView, Refusal,

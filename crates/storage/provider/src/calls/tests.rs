@@ -1,4 +1,4 @@
-//! The calls in the seed's words: each row of its tables once.
+//! The calls in the OCS design's words: each row of its tables once.
 
 use uuid::Uuid;
 

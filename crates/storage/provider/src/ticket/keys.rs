@@ -13,15 +13,13 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::hex;
-
 /// Names a key: the start of its public key's hash.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct KeyId(String);
 
 impl KeyId {
     fn of(public: &[u8]) -> Self {
-        Self(hex(&digest::digest(&digest::SHA256, public).as_ref()[..8]))
+        Self(common::hex(&digest::digest(&digest::SHA256, public).as_ref()[..8]))
     }
 
     pub fn as_str(&self) -> &str {

@@ -126,7 +126,7 @@ impl Model {
     }
 
     /// Takes in how jobs have ended.
-    pub fn hear(&mut self, state_of: impl Fn(&str) -> Option<JobState>) {
+    pub fn take_in(&mut self, state_of: impl Fn(&str) -> Option<JobState>) {
         let ended: Vec<(String, JobState)> = self
             .puts
             .iter()

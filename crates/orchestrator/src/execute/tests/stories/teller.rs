@@ -57,7 +57,7 @@ impl Teller {
             self.trouble();
             for _ in 0..1 + self.dice.below(16) {
                 self.event().await;
-                self.hear();
+                self.take_in();
                 self.look();
             }
             self.rest().await;
@@ -246,7 +246,7 @@ impl Teller {
         match asked {
             Ok(_) => {
                 // What had ended meanwhile had ended before this.
-                self.hear();
+                self.take_in();
                 self.model.settle(&what, Was::Absent, region);
             }
             Err(OrchestratorError::Write(_)) => self.find_out(&what, region).await,
@@ -258,7 +258,7 @@ impl Teller {
     /// is stored; the end of a rest compares the two.
     async fn find_out(&mut self, what: &What, region: &str) {
         self.settle().await;
-        self.hear();
+        self.take_in();
         let orchestrator = &self.house.orchestrator;
         let rule = |rules: Vec<PermitRule>, name: &Segment| {
             rules.into_iter().find(|rule| rule.name == *name).map_or(Was::Absent, Was::Rule)
@@ -325,9 +325,9 @@ impl Teller {
         self.house.restart(store, |cloud| cloud).await;
     }
 
-    fn hear(&mut self) {
+    fn take_in(&mut self) {
         let orchestrator = Arc::clone(&self.house.orchestrator);
-        self.model.hear(|id| orchestrator.job(id).ok().map(|job| job.state));
+        self.model.take_in(|id| orchestrator.job(id).ok().map(|job| job.state));
     }
 
     /// In the midst of it: what passes was asked for at some time since the last rest.
@@ -397,7 +397,7 @@ impl Teller {
         self.mend().await;
         // The last changes of tags are taken in, for which nobody waits.
         tokio::time::sleep(Duration::from_millis(100)).await;
-        self.hear();
+        self.take_in();
         self.say(|| "rest".to_owned());
         self.compare_with_store().await;
         let world = &mut self.model.strict;

@@ -1,4 +1,4 @@
-//! The seed's dialect: `pb.Events` with `google.protobuf.Struct` data. The keys are ours; docs/node-protocol.md lists
+//! Azure NPM's dialect: `pb.Events` with `google.protobuf.Struct` data. The keys are ours; docs/node-protocol.md lists
 //! them and golden files hold them.
 
 use std::{collections::BTreeSet, net::IpAddr};
@@ -20,9 +20,9 @@ use wire::{
 /// Members in one message: some hundred bytes each, far below what any gRPC client accepts.
 const MEMBERS: usize = 2000;
 
-pub struct SeedDialect;
+pub struct NpmDialect;
 
-impl Dialect for SeedDialect {
+impl Dialect for NpmDialect {
     fn whole(&self, key: &Key, _: Hash, payload: &Bytes) -> ::transport::Frames {
         if !is_known(key) {
             return [].into();
@@ -74,7 +74,7 @@ impl Dialect for SeedDialect {
     }
 }
 
-/// The seed has words for sets and policies, and for nothing else.
+/// Azure NPM has words for sets and policies, and for nothing else.
 fn is_known(key: &Key) -> bool {
     i32::from(key.kind.0) <= ObjectKind::Policy as i32
 }

@@ -13,7 +13,7 @@ fn text_of(frames: &[Bytes]) -> String {
 }
 
 fn golden(name: &str, frames: &[Bytes]) {
-    let path = format!("{}/tests/golden/seed/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/tests/golden/npm/{name}.txt", env!("CARGO_MANIFEST_DIR"));
     let text = text_of(frames);
     if std::env::var_os("TRESTLE_WRITE_GOLDEN").is_some() {
         std::fs::create_dir_all(std::path::Path::new(&path).parent().unwrap()).unwrap();
@@ -39,16 +39,16 @@ fn address_sets() {
     let ports = vec![NodeNamedPort { name: "http".into(), port: 8080, protocol: NodeProtocol::Tcp.into() }];
     let member = SetMember { addresses: both, ports, ..pod("web-1") };
     let key = objects::key(ObjectKind::AddressSet, "3f1c");
-    golden("address-set", &SeedDialect.set(&key, Hash(1), &members(vec![member])));
-    golden("address-set-empty", &SeedDialect.set(&key, Hash(1), &Members::new()));
-    golden("address-set-removed", &[SeedDialect.removal(&key).unwrap()]);
+    golden("address-set", &NpmDialect.set(&key, Hash(1), &members(vec![member])));
+    golden("address-set-empty", &NpmDialect.set(&key, Hash(1), &Members::new()));
+    golden("address-set-removed", &[NpmDialect.removal(&key).unwrap()]);
 }
 
 #[test]
 fn applied_to_sets() {
     let key = objects::key(ObjectKind::AppliedToSet, "9a02");
     let member = SetMember { node: "node-1".into(), ..pod("web-1") };
-    golden("applied-to-set", &SeedDialect.set(&key, Hash(1), &members(vec![member])));
+    golden("applied-to-set", &NpmDialect.set(&key, Hash(1), &members(vec![member])));
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn policies() {
         applied_to: vec!["9a02".into()],
         rules: vec![rule],
     };
-    golden("policy", &SeedDialect.whole(&key, Hash(1), &policy.encode_to_vec().into()));
-    golden("policy-removed", &[SeedDialect.removal(&key).unwrap()]);
-    golden("flush", &[SeedDialect.flush(Revision(7), true), SeedDialect.flush(Revision(8), false)]);
+    golden("policy", &NpmDialect.whole(&key, Hash(1), &policy.encode_to_vec().into()));
+    golden("policy-removed", &[NpmDialect.removal(&key).unwrap()]);
+    golden("flush", &[NpmDialect.flush(Revision(7), true), NpmDialect.flush(Revision(8), false)]);
 }
