@@ -23,7 +23,7 @@ use crate::{
     lists::{apply, named},
     mark::Mark,
     rules::{Change, Firewalls, closing, difference, opening},
-    shapes::{Effective, Firewall, Instance, Interface, Network, Subnet, Tags},
+    shapes::{Effective, Firewall, Instance, Interface, Subnet, Tags},
 };
 
 /// Google's bound on an instance's tags.
@@ -119,7 +119,9 @@ async fn find(ground: &Ground, link: &Link<Instance>, name: Option<&Segment>) ->
         )));
     }
     check_free(ground, link, &instance.tags.items, name).await?;
-    check_closable(ground, link, interface, &network).await?;
+    if let Some(what) = opening(&effective(ground, link, interface).await?, &network) {
+        return Err(CloudError::conflict(format!("{link} could not be closed, because of {what}")));
+    }
     check_adopter(&vpc).await?;
     let attachment = attachment(link, interface, &vpc, &subnets)?;
     Ok(Found { vpc, attachment })
@@ -150,19 +152,6 @@ async fn check_free(
         false => Err(CloudError::conflict(format!(
             "{link} has {MOST_TAGS} network tags, and no room for one of Trestle's; remove one"
         ))),
-    }
-}
-
-/// Refuses what no firewall of ours could close.
-async fn check_closable(
-    ground: &Ground,
-    link: &Link<Instance>,
-    interface: &Interface,
-    network: &Network,
-) -> Result {
-    match opening(&effective(ground, link, interface).await?, network) {
-        Some(what) => Err(CloudError::conflict(format!("{link} could not be closed, because of {what}"))),
-        None => Ok(()),
     }
 }
 

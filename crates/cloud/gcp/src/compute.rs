@@ -46,16 +46,6 @@ shapes! {
     Told { told { code: String, message: String, } }
 }
 
-/// A page of a list: what it has of a kind of items, and where the next one is.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", bound = "I: Default + Deserialize<'de>")]
-struct Page<I> {
-    #[serde(default)]
-    items: I,
-    #[serde(default)]
-    next_page_token: String,
-}
-
 /// The objects of one region or zone in a list of all; each kind has its own name for them.
 #[derive(Deserialize)]
 struct Scope<K> {
@@ -97,35 +87,25 @@ impl Compute {
 
     /// Objects of a place whose names begin with a prefix.
     pub(crate) async fn list<K: Resource>(&self, place: &Place, prefix: &str) -> Result<Vec<K>, Failure> {
-        let pages = self.pages::<K, Vec<K>>(place.path(), prefix).await?;
+        let pages: Vec<Vec<K>> = self.pages::<K, _>(place.path(), prefix).await?;
         Ok(pages.into_iter().flatten().filter(|one| one.name().starts_with(prefix)).collect())
     }
 
     /// The same in all regions or zones of a project.
     pub(crate) async fn list_all<K: Resource>(&self, project: &str, prefix: &str) -> Result<Vec<K>, Failure> {
         let place = format!("projects/{project}/aggregated");
-        let pages = self.pages::<K, BTreeMap<String, Scope<K>>>(&place, prefix).await?;
+        let pages: Vec<BTreeMap<String, Scope<K>>> = self.pages::<K, _>(&place, prefix).await?;
         let all = pages.into_iter().flat_map(BTreeMap::into_values).flat_map(|scope| scope.objects);
         Ok(all.filter(|one| one.name().starts_with(prefix)).collect())
     }
 
-    async fn pages<K: Resource, I: Default + DeserializeOwned>(
-        &self,
-        place: &str,
-        prefix: &str,
-    ) -> Result<Vec<I>, Failure> {
+    async fn pages<K: Resource, I>(&self, place: &str, prefix: &str) -> Result<Vec<I>, Failure>
+    where
+        I: Default + DeserializeOwned,
+    {
         let filter = encode_component(&format!("name eq {prefix}.*"));
-        let first = format!("{place}/{}?filter={filter}", K::COLLECTION);
-        let (mut path, mut found) = (first.clone(), Vec::new());
-        loop {
-            let asked = format!("compute.{}.list", K::COLLECTION);
-            let page: Page<I> = self.api.send(&asked, Method::GET, &path, None).await?;
-            found.push(page.items);
-            if page.next_page_token.is_empty() {
-                return Ok(found);
-            }
-            path = format!("{first}&pageToken={}", encode_component(&page.next_page_token));
-        }
+        let path = format!("{place}/{}?filter={filter}", K::COLLECTION);
+        self.api.pages(&format!("compute.{}.list", K::COLLECTION), &path).await
     }
 
     /// Asks for an object, and waits until it is made.

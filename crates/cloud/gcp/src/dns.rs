@@ -2,9 +2,9 @@
 //! addresses which are reached without the internet. Without them a node, which has no way to the internet, finds neither its images nor
 //! Google's APIs.
 
-use cloud_http::{Class, encode_component};
+use cloud_http::Class;
 use http::Method;
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 
 use crate::{
     compute::unless,
@@ -23,16 +23,6 @@ const TTL: u32 = 300;
 
 pub(crate) struct Dns(Api);
 
-/// A page of a list; each list has its own name for its items.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Page<T> {
-    #[serde(default = "Vec::new", alias = "managedZones", alias = "rrsets")]
-    items: Vec<T>,
-    #[serde(default)]
-    next_page_token: String,
-}
-
 impl Dns {
     pub(crate) fn new(api: Api) -> Self {
         Self(api)
@@ -49,17 +39,8 @@ impl Dns {
         Ok(unless(Class::NotFound, self.0.tell(operation, method, path, body).await)?)
     }
 
-    /// All pages of a list.
-    async fn list<T: DeserializeOwned>(&self, operation: &str, first: &str) -> Result<Vec<T>> {
-        let (mut found, mut path) = (Vec::new(), first.to_owned());
-        loop {
-            let page: Page<T> = self.0.send(operation, Method::GET, &path, None).await?;
-            found.extend(page.items);
-            if page.next_page_token.is_empty() {
-                return Ok(found);
-            }
-            path = format!("{first}?pageToken={}", encode_component(&page.next_page_token));
-        }
+    async fn list<T: DeserializeOwned>(&self, operation: &str, path: &str) -> Result<Vec<T>> {
+        Ok(self.0.pages::<Vec<T>>(operation, path).await?.into_iter().flatten().collect())
     }
 
     async fn records_in(&self, zone: &str) -> Result<Vec<RecordSet>> {

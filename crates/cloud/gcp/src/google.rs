@@ -7,7 +7,7 @@ use cloud_http::{
     Answer, Class, Client, Clock, Dialect, Failure, HttpTransport, Parts, Rates, Recorder, Reply, Request,
     SystemClock, Turns,
     auth::{Bearer, Environment, FixedToken, TokenSource, google::GoogleTokens},
-    read_json,
+    encode_component, read_json,
 };
 use http::Method;
 use serde::{
@@ -63,6 +63,16 @@ shapes! {
     Refused { told { message: String, status: String, errors: Vec<Reason>, } }
 
     Reason { told { reason: Option<String>, } }
+}
+
+/// A page of a list; some lists have a name of their own for what is on it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", bound = "I: Default + Deserialize<'de>")]
+struct Page<I> {
+    #[serde(default, alias = "managedZones", alias = "rrsets")]
+    items: I,
+    #[serde(default)]
+    next_page_token: String,
 }
 
 impl Dialect for GoogleDialect {
@@ -192,6 +202,24 @@ impl Api {
             Ok(object) => Ok(Some(object)),
             Err(failure) if failure.is(Class::NotFound) => Ok(None),
             Err(failure) => Err(failure),
+        }
+    }
+
+    /// All pages of a list, what there is on each.
+    pub(crate) async fn pages<I: Default + DeserializeOwned>(
+        &self,
+        operation: &str,
+        first: &str,
+    ) -> Result<Vec<I>, Failure> {
+        let (mut path, mut found) = (first.to_owned(), Vec::new());
+        let mark = if first.contains('?') { '&' } else { '?' };
+        loop {
+            let page: Page<I> = self.send(operation, Method::GET, &path, None).await?;
+            found.push(page.items);
+            if page.next_page_token.is_empty() {
+                return Ok(found);
+            }
+            path = format!("{first}{mark}pageToken={}", encode_component(&page.next_page_token));
         }
     }
 

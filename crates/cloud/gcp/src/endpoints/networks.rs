@@ -47,18 +47,13 @@ pub(super) async fn find_policy(ground: &Ground) -> Result<Option<Policy>> {
     Ok(found.filter(|policy| ground.owns(&policy.description)))
 }
 
-pub(super) async fn add_rule(ground: &Ground, rule: &Rule) -> Result {
-    Ok(ground.compute().act(&policy_link(ground), "addRule", Some(rule)).await?)
-}
-
-pub(super) async fn patch_rule(ground: &Ground, priority: u64, rule: &Rule) -> Result {
-    let verb = format!("patchRule?priority={priority}");
-    Ok(ground.compute().act(&policy_link(ground), &verb, Some(rule)).await?)
+/// Adds, patches or removes a rule: `removeRule?priority=7`.
+pub(super) async fn change_rule(ground: &Ground, verb: &str, rule: Option<&Rule>) -> Result {
+    Ok(ground.compute().act(&policy_link(ground), verb, rule).await?)
 }
 
 pub(super) async fn remove_rule(ground: &Ground, priority: u64) -> Result {
-    let verb = format!("removeRule?priority={priority}");
-    Ok(ground.compute().act(&policy_link(ground), &verb, None::<&Rule>).await?)
+    change_rule(ground, &format!("removeRule?priority={priority}"), None).await
 }
 
 /// The regions that have a subnet for endpoints, with its space.
@@ -128,7 +123,7 @@ async fn close(ground: &Ground, network: &Segment, space: Ipv4Net) -> Result {
     let policy = ground.ensure(&ground.global(), &policy).await?;
     if !closings(&policy).any(|one| one == (network.clone(), space)) {
         let mark = Mark { region: Some(network.clone()), ..names.mark() };
-        add_rule(ground, &placed(&policy, deny(mark, space))).await?;
+        change_rule(ground, "addRule", Some(&placed(&policy, deny(mark, space)))).await?;
     }
     if !is_bound(ground, &policy) {
         let body = Association { name: names.policy(), attachment_target: ground.network() };

@@ -212,10 +212,10 @@ pub(crate) async fn change_list(
         )));
     }
     for rule in &change.add {
-        networks::add_rule(ground, rule).await?;
+        networks::change_rule(ground, "addRule", Some(rule)).await?;
     }
     for (priority, rule) in &change.patch {
-        networks::patch_rule(ground, *priority, rule).await?;
+        networks::change_rule(ground, &format!("patchRule?priority={priority}"), Some(rule)).await?;
     }
     for priority in &change.remove {
         networks::remove_rule(ground, *priority).await?;
