@@ -15,7 +15,7 @@ use std::{
 };
 
 use benches::report;
-use cloud_api::{At, Cloud, ResourceSpec};
+use cloud_api::{At, ResourceSpec, prelude::*};
 use cloud_aws::{AwsCloud, AwsOptions};
 use cloud_azure::{AzureCloud, AzureOptions};
 use cloud_gcp::{GcpCloud, GcpOptions};
@@ -204,7 +204,7 @@ async fn stories() {
         let since = sim.clock.elapsed();
         let entries: Vec<PermitEntry> =
             (0..20).map(|n| entry(&format!("e{n}"), &[format!("10.9.{n}.1")])).collect();
-        cloud.add_entries(&at(kind), &made.uri, &entries).await.unwrap();
+        cloud.put_list(&at(kind), &made.uri, &[], &entries).await.unwrap();
         tell(sim, &format!("clouds.add_20_rules_{kind}"), since);
     }
     let Clouds { sim, aws, azure, gcp, .. } = clouds;

@@ -15,9 +15,11 @@ use std::{
 
 use async_trait::async_trait;
 use benches::report;
+use cloud_azure::AzureCloud;
+use cloud_gcp::GcpCloud;
 use model::{
-    CloudTraits, Direction, EntryName, Leaf, NetworkName, PermitEntry, PermitRule, Ports, Protocol,
-    ResourceName, ResourceState, Segment, Site, Subscriber, TagName, Traffic,
+    Direction, EntryName, Leaf, NetworkName, PermitEntry, PermitRule, Ports, Protocol, ResourceName,
+    ResourceState, Segment, Site, Subscriber, TagName, Traffic,
 };
 use orchestrator::{
     execute::{Deployments, TagBook},
@@ -50,8 +52,9 @@ fn world() -> (Intent, Inventory) {
         Write::Put(Fact::Group("shared".parse().unwrap())),
         Write::Put(Fact::Membership("shared".parse().unwrap(), "1.1.1.1".parse().unwrap())),
     ];
-    for (cloud, space) in [("azure", "10.0.0.0/16"), ("gcp", "10.1.0.0/16")] {
-        intent.clouds.insert(cloud.parse().unwrap(), CloudTraits::of_kind(cloud));
+    let clouds = [("azure", AzureCloud::traits(), "10.0.0.0/16"), ("gcp", GcpCloud::traits(), "10.1.0.0/16")];
+    for (cloud, traits, space) in clouds {
+        intent.clouds.insert(cloud.parse().unwrap(), traits);
         let network: NetworkName = format!("ns.{cloud}.r").parse().unwrap();
         inventory.networks.insert(network, NetworkRecord::made(Phase::Ready, space.parse().unwrap()));
     }

@@ -8,8 +8,8 @@ use std::{
 
 use benches::report;
 use cloud_api::{
-    Cloud,
     grpc::{PluginService, RemoteCloud},
+    prelude::*,
 };
 use futures::future::{join_all, try_join_all};
 use tokio::net::TcpListener;
@@ -35,7 +35,7 @@ pub async fn run() {
     for (number, (cloud, kind, description)) in all.into_iter().enumerate() {
         let made = make(cloud.as_ref(), kind, description, &format!("10.{number}.0.0/16")).await;
         let entries: Vec<_> = (0..20).map(|n| entry(&format!("e{n}"), &[format!("10.9.{n}.1")])).collect();
-        cloud.add_entries(&at(kind), &made.uri, &entries).await.unwrap();
+        cloud.put_list(&at(kind), &made.uri, &[], &entries).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let name: model::Segment = kind.parse().unwrap();
@@ -48,7 +48,7 @@ pub async fn run() {
         });
         let serving = tokio::spawn(router.serve_with_incoming(incoming));
         let channel = Channel::from_shared(url).unwrap().connect().await.unwrap();
-        let remote = RemoteCloud::new(name, channel);
+        let remote = RemoteCloud::new(channel);
         let place = at(kind);
         try_join_all((0..4).map(|_| remote.permit_list(&place, &made.uri))).await.unwrap();
         sim.take_calls();

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use benches::report;
-use cloud_api::{At, Cloud, ResourceSpec};
+use cloud_api::{At, ResourceSpec, prelude::*};
 use cloud_sim::Sim;
 use futures::future::try_join_all;
 use model::ResourceState;
@@ -39,7 +39,7 @@ async fn story(sim: &Sim, cloud: &dyn Cloud, kind: &str, description: &str) {
     let put = async |members: usize| {
         let targets: Vec<_> = (1..=members).map(|number| format!("10.200.0.{number}")).collect();
         let entries = [entry("tag", &targets)];
-        let puts = resources.iter().map(|(place, one)| cloud.add_entries(place, &one.uri, &entries));
+        let puts = resources.iter().map(|(place, one)| cloud.put_list(place, &one.uri, &[], &entries));
         try_join_all(puts).await.unwrap();
     };
     put(10).await;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use benches::report;
-use cloud_api::{At, Cloud as _, ResourceSpec};
+use cloud_api::{At, ResourceSpec, prelude::*};
 use cloud_linux::{LinuxCloud, Options as CloudOptions};
 use model::{Direction, EntryName, PermitEntry, PermitRule, Ports, Protocol, ResourceName, Segment, Traffic};
 use orchestrator::execute::{JobState, Options, Orchestrator};
@@ -110,7 +110,7 @@ pub async fn check() {
         PermitEntry::new(name, traffic, [target].into(), Default::default()).unwrap()
     };
     let entries: Vec<PermitEntry> = (0..10_000).map(entry).collect();
-    cloud.add_entries(&at, &resource.uri, &entries).await.unwrap();
+    cloud.put_list(&at, &resource.uri, &[], &entries).await.unwrap();
     let mut times = Vec::new();
     for _ in 0..5 {
         let start = Instant::now();

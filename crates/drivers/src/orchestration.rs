@@ -9,9 +9,13 @@ use std::{
 
 use ::tags::{Graph, Request};
 use async_trait::async_trait;
-use cloud_api::{Cloud, CloudError, FakeCloud, grpc::RemoteCloud};
+use cloud_api::{Cloud, CloudError, FakeCloud, grpc};
+use cloud_aws::AwsCloud;
+use cloud_azure::AzureCloud;
+use cloud_gcp::GcpCloud;
+use cloud_ibm::IbmCloud;
 use life::Life;
-use model::{Leaf, Segment, Site, Subscriber, TagName, change::Change};
+use model::{CloudTraits, Leaf, Segment, Site, Subscriber, TagName, change::Change};
 use orchestrator::{
     execute::{Deployments, Options, Orchestrator, OrchestratorError, TagBook},
     plan::Pools,
@@ -19,7 +23,7 @@ use orchestrator::{
 use parking_lot::Mutex;
 use store::{Revision, Store};
 use time::OffsetDateTime;
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tracing::{info, warn};
 
 use crate::{
@@ -92,12 +96,12 @@ pub async fn add_clouds(
     life: &Life,
 ) -> Result<(), CloudsError> {
     for config in clouds {
-        let cloud = open(config, data_dir, pki, life).await?;
+        let way = open(config, data_dir, pki, life).await?;
         let (orchestrator, name) = (Arc::clone(orchestrator), config.name.clone());
         let (task, stopping) = (format!("clouds: {name}"), life.stopping());
         life.spawn_once(task, async move {
             let added = async {
-                while let Err(err) = orchestrator.add_cloud(name.clone(), Arc::clone(&cloud)).await {
+                while let Err(err) = add(&orchestrator, &name, &way).await {
                     warn!(cloud = %name, error = common::chain(&err), "a plugin does not answer and is asked again");
                     tokio::time::sleep(PLUGIN_RETRY).await;
                 }
@@ -135,31 +139,40 @@ pub async fn delete_namespace(
     namespaces.delete(name).await
 }
 
-async fn open(
-    config: &CloudConfig,
-    data_dir: &Path,
-    pki: &Pki,
-    life: &Life,
-) -> Result<Arc<dyn Cloud>, CloudsError> {
+/// A cloud of this process, or the way to a plugin elsewhere.
+enum Way {
+    Here(Arc<dyn Cloud>),
+    Elsewhere(Channel),
+}
+
+async fn add(orchestrator: &Orchestrator, name: &Segment, way: &Way) -> Result<(), CloudError> {
+    let cloud = match way {
+        Way::Here(cloud) => Arc::clone(cloud),
+        Way::Elsewhere(channel) => grpc::connect(channel.clone(), bounds(name)).await?,
+    };
+    orchestrator.add_cloud(name.clone(), cloud).await
+}
+
+/// What is known of a cloud by its name, if its plugin cannot describe itself.
+fn bounds(name: &Segment) -> CloudTraits {
+    match name.as_str() {
+        "aws" => AwsCloud::traits(),
+        "azure" => AzureCloud::traits(),
+        "gcp" => GcpCloud::traits(),
+        "ibm" => IbmCloud::traits(),
+        _ => CloudTraits::default(),
+    }
+}
+
+async fn open(config: &CloudConfig, data_dir: &Path, pki: &Pki, life: &Life) -> Result<Way, CloudsError> {
     let name = config.name.clone();
-    match &config.plugin {
-        PluginConfig::Aws(options) => {
-            let opened = cloud_aws::AwsCloud::new(options);
-            Ok(Arc::new(opened.map_err(|err| CloudsError::Public { cloud: name, err })?))
-        }
-        PluginConfig::Azure(options) => {
-            let opened = cloud_azure::AzureCloud::new(options);
-            Ok(Arc::new(opened.map_err(|err| CloudsError::Public { cloud: name, err })?))
-        }
-        PluginConfig::Gcp(options) => {
-            let opened = cloud_gcp::GcpCloud::new(options);
-            Ok(Arc::new(opened.map_err(|err| CloudsError::Public { cloud: name, err })?))
-        }
-        PluginConfig::Ibm(options) => {
-            let opened = cloud_ibm::IbmCloud::new(options);
-            Ok(Arc::new(opened.map_err(|err| CloudsError::Public { cloud: name, err })?))
-        }
-        PluginConfig::Fake {} => Ok(Arc::new(FakeCloud::new(name))),
+    let public = |err| CloudsError::Public { cloud: name.clone(), err };
+    let cloud: Arc<dyn Cloud> = match &config.plugin {
+        PluginConfig::Aws(options) => Arc::new(AwsCloud::new(options).map_err(public)?),
+        PluginConfig::Azure(options) => Arc::new(AzureCloud::new(options).map_err(public)?),
+        PluginConfig::Gcp(options) => Arc::new(GcpCloud::new(options).map_err(public)?),
+        PluginConfig::Ibm(options) => Arc::new(IbmCloud::new(options).map_err(public)?),
+        PluginConfig::Fake {} => Arc::new(FakeCloud::new(name)),
         PluginConfig::Linux { uplink } => {
             let opened = cloud_linux::LinuxCloud::open(
                 name.clone(),
@@ -169,7 +182,7 @@ async fn open(
             .await;
             let cloud = opened.map_err(|err| CloudsError::Linux { cloud: name.clone(), err })?;
             life.spawn(format!("clouds: daemons of {name}"), cloud.unsupervised());
-            Ok(Arc::new(cloud))
+            Arc::new(cloud)
         }
         PluginConfig::Remote { url, ca, client } => {
             let bad = |err| CloudsError::Url { cloud: name.clone(), url: url.clone(), err };
@@ -187,9 +200,10 @@ async fn open(
                 let tls = ClientTlsConfig::new().ca_certificate(authority).identity(identity);
                 endpoint = endpoint.tls_config(tls).map_err(bad)?;
             }
-            Ok(Arc::new(RemoteCloud::new(name, endpoint.connect_lazy())))
+            return Ok(Way::Elsewhere(endpoint.connect_lazy()));
         }
-    }
+    };
+    Ok(Way::Here(cloud))
 }
 
 /// What a controller shows to a plugin unless told otherwise.

@@ -186,7 +186,7 @@ macro_rules! text_serde {
 }
 text_serde!(Site, NetworkName, PeeringName, LinkName, ResourceName);
 
-/// What a cloud says of its own kind: the bounds a plan must keep.
+/// What a cloud's plugin says of itself: the bounds a plan must keep, and what it cannot do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloudTraits {
     /// First and last /30 network address for BGP inside tunnels.
@@ -208,6 +208,14 @@ pub struct CloudTraits {
     pub bgp_first_host: bool,
     /// AS numbers that this cloud takes neither for itself nor for a peer: first and last of each range.
     pub asn_reserved: Vec<(u32, u32)>,
+    /// It finds a network for each resource by itself, so that addresses may be outside the planned ones.
+    pub places_resources: bool,
+    /// Its listing has everything of a site; otherwise networks only.
+    pub lists_everything: bool,
+    /// It can take down what it made.
+    pub deletes: bool,
+    /// Entries of permit lists keep their names; otherwise an entry is known by what it permits.
+    pub names_entries: bool,
 }
 
 impl Default for CloudTraits {
@@ -223,58 +231,10 @@ impl Default for CloudTraits {
             late_addresses: false,
             bgp_first_host: false,
             asn_reserved: Vec::new(),
-        }
-    }
-}
-
-impl CloudTraits {
-    /// What is known of a kind of cloud by its name; a plugin that describes itself overrides it.
-    pub fn of_kind(kind: &str) -> Self {
-        let block = |a, b, c| Ipv4Net::new_assert(Ipv4Addr::new(169, 254, a, b), c);
-        match kind {
-            // Azure takes custom BGP addresses from 169.254.21.0 to 169.254.22.255 only.
-            "azure" => Self {
-                bgp_first: Ipv4Addr::new(169, 254, 21, 0),
-                bgp_last: Ipv4Addr::new(169, 254, 22, 252),
-                tunnels: 4,
-                asn_reserved: vec![(65_515, 65_515), (65_517, 65_520)],
-                ..Self::default()
-            },
-            "gcp" => Self { tunnels: 4, ..Self::default() },
-            // AWS: "specify an inside tunnel CIDR": these are taken.
-            "aws" => Self {
-                bgp_reserved: vec![
-                    block(0, 0, 30),
-                    block(1, 0, 30),
-                    block(2, 0, 30),
-                    block(3, 0, 30),
-                    block(4, 0, 30),
-                    block(5, 0, 30),
-                    block(169, 252, 30),
-                ],
-                // Two connections of two tunnels, each tunnel with an address of its own.
-                tunnels: 4,
-                addresses: 4,
-                late_addresses: true,
-                bgp_first_host: true,
-                ..Self::default()
-            },
-            // A connection has a tunnel from each member to each address of the peer. Two of four are enough, and Azure
-            // could not use more; those that lead nowhere have the upper half of the inside addresses.
-            "ibm" => Self {
-                bgp_last: Ipv4Addr::new(169, 254, 127, 252),
-                tunnels: 4,
-                asn_reserved: vec![
-                    (64_512, 64_513),
-                    (65_100, 65_100),
-                    (65_200, 65_234),
-                    (65_402, 65_433),
-                    (65_500, 65_500),
-                    (4_201_065_000, 4_201_065_999),
-                ],
-                ..Self::default()
-            },
-            _ => Self::default(),
+            places_resources: false,
+            lists_everything: true,
+            deletes: true,
+            names_entries: true,
         }
     }
 }

@@ -13,6 +13,8 @@
 //! Not here: what a tag is (`tags`), how a cloud is spoken to (`cloud-api`), the wire (`server`).
 
 pub mod execute;
+#[cfg(test)]
+mod kinds;
 pub mod plan;
 
 /// Where in the store secrets are: what lies below is to be sealed.

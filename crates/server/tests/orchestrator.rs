@@ -7,8 +7,9 @@ mod harness;
 use std::sync::Arc;
 
 use cloud_api::{
-    Cloud as _, FakeCloud,
+    FakeCloud,
     grpc::{PluginService, RemoteCloud},
+    prelude::*,
 };
 use harness::Fixture;
 use http::StatusCode;
@@ -218,7 +219,7 @@ async fn a_plugin_behind_mutual_tls_is_a_cloud_like_any_other() {
         assert_eq!(status, StatusCode::OK);
         let stranger = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&ca_pem));
         let channel = Endpoint::from_shared(url).unwrap().tls_config(stranger).unwrap().connect_lazy();
-        assert!(RemoteCloud::new("far".parse().unwrap(), channel).describe().await.is_err());
+        assert!(RemoteCloud::new(channel).describe().await.is_err());
         fixture.stop().await;
     }
 }

@@ -162,36 +162,33 @@ async fn permit_lists(subject: &Subject<'_>, uri: &str) -> Verdict {
     let mut one = entry("one", &["10.99.0.1", "10.99.1.0/24"]);
     one.tags = ["some-tag".to_owned(), "10.99.1.0/24".to_owned()].into();
     let two = entry("two", &["10.99.0.2"]);
-    for turn in ["adds entries", "adds entries that are there"] {
-        cloud.add_entries(at, uri, &[one.clone(), two.clone()]).await.promised(turn)?;
+    let both = [one.clone(), two.clone()];
+    for turn in ["puts a list", "puts a list that is there"] {
+        cloud.put_list(at, uri, &[], &both).await.promised(turn)?;
     }
-    same(subject, uri, &[&one, &two], "P2: reads back what was added, tags and all, in one piece").await?;
+    same(subject, uri, &[&one, &two], "P2: reads back what was put, tags and all, in one piece").await?;
     let changed = entry("one", &["10.99.0.3"]);
-    cloud.add_entries(at, uri, std::slice::from_ref(&changed)).await.promised("replaces an entry")?;
+    cloud.put_list(at, uri, &both, &[changed.clone(), two.clone()]).await.promised("replaces an entry")?;
     same(subject, uri, &[&changed, &two], "P3: an entry of the same name is replaced").await?;
-    cloud
-        .delete_entries(at, uri, std::slice::from_ref(&one))
-        .await
-        .promised("deletes what is not there any more")?;
-    same(subject, uri, &[&changed, &two], "only what is exactly as given is deleted").await?;
-    for turn in ["deletes entries", "deletes entries that are not there"] {
-        cloud.delete_entries(at, uri, &[changed.clone(), two.clone()]).await.promised(turn)?;
+    let three = entry("three", &["10.99.0.4"]);
+    cloud.put_list(at, uri, &both[..1], std::slice::from_ref(&three)).await.promised("puts another list")?;
+    same(subject, uri, &[&changed, &two, &three], "only what was put before exactly as given goes").await?;
+    let list = [changed.clone(), two.clone(), three];
+    for (before, turn) in [(&list[1..], "deletes entries"), (&list[..], "deletes what is not there any more")]
+    {
+        cloud.put_list(at, uri, before, &list[..1]).await.promised(turn)?;
+        same(subject, uri, &[&changed], "what is wanted stays").await?;
     }
+    cloud.put_list(at, uri, &list, &[]).await.promised("puts no list")?;
     same(subject, uri, &[], "nothing is left").await?;
     let mut elsewhere = at.clone();
     elsewhere.site.namespace = "elsewhere".parse().map_err(|_| Violation("a name".into()))?;
     let kinds = &[CloudErrorKind::NotFound, CloudErrorKind::Invalid];
     refused(cloud.permit_list(&elsewhere, uri).await, kinds, "P4: reading a list from another namespace")?;
-    refused(
-        cloud.add_entries(&elsewhere, uri, std::slice::from_ref(&two)).await,
-        kinds,
-        "P4: adding from another namespace",
-    )?;
-    refused(
-        cloud.delete_entries(&elsewhere, uri, &[two]).await,
-        kinds,
-        "P4: deleting from another namespace",
-    )?;
+    for [before, wanted] in [[&[][..], &both], [&both, &[]]] {
+        let put = cloud.put_list(&elsewhere, uri, before, wanted).await;
+        refused(put, kinds, "P4: putting a list from another namespace")?;
+    }
     refused(cloud.permit_list(at, "no/such/uri").await, kinds, "P5: a resource that does not exist")
 }
 

@@ -1,4 +1,7 @@
-//! The trait, and what its calls say.
+//! The traits, and what their calls say.
+//!
+//! [`Cloud`] is the sum; each of its parts is one concern. Whoever holds a `dyn Cloud` calls them all; whoever holds a
+//! cloud of a known type brings them into scope with [`crate::prelude`].
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -28,7 +31,7 @@ pub struct ResourceSpec {
 
 impl ResourceSpec {
     /// Refuses to make a resource in another network than its description is for.
-    pub fn check_network(&self, network: &Segment) -> Result<(), CloudError> {
+    pub fn check_network(&self, network: &Segment) -> Result {
         match *network == self.region {
             true => Ok(()),
             false => {
@@ -38,7 +41,7 @@ impl ResourceSpec {
     }
 }
 
-/// Something that exists and can be attached. See [`Cloud::inspect_attachment`].
+/// Something that exists and can be attached. See [`Attachments::inspect_attachment`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attachment {
     /// Names the network it will live in, as a region does. For an existing network the plugin makes up a name from
@@ -73,6 +76,9 @@ pub struct Listing {
     /// The peers of the gateway's connections.
     pub connections: Vec<Site>,
 }
+
+/// What a call answers.
+pub type Result<T = (), E = CloudError> = std::result::Result<T, E>;
 
 /// Why a call did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -130,93 +136,94 @@ impl CloudError {
 
 /// One cloud. Calls on different objects may come at the same time; calls on one object come one after another.
 #[async_trait]
-pub trait Cloud: Send + Sync + 'static {
-    /// True if entries are recognised by their content and an entry of the same name is not replaced: then whoever
-    /// changes an entry must delete the old one.
-    fn keeps_replaced_entries(&self) -> bool {
-        false
-    }
-
-    /// True for a plugin with the seed's eight methods: then [`Cloud::list`] knows networks and nothing else, networks
-    /// come with resources, and nothing can be deleted.
-    fn knows_only_the_seed(&self) -> bool {
-        false
-    }
-
-    /// The bounds a plan must keep in this cloud.
-    async fn describe(&self) -> Result<CloudTraits, CloudError>;
-
-    /// Checks a description before anything is made, and finds in it the region, or the network of its own that a
-    /// resource of that name and kind lives in. Refuses network settings.
-    async fn inspect_resource(
-        &self,
-        at: &At,
-        name: &Segment,
-        description: &str,
-    ) -> Result<Segment, CloudError>;
+pub trait Cloud: Networks + Resources + Attachments + PermitLists + Links + 'static {
+    /// The bounds a plan must keep in this cloud, and what its plugin cannot do.
+    async fn describe(&self) -> Result<CloudTraits>;
 
     /// Everything of the site.
-    async fn list(&self, at: &At) -> Result<Listing, CloudError>;
+    async fn list(&self, at: &At) -> Result<Listing>;
+}
 
-    async fn ensure_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<(), CloudError>;
+/// A site's networks, and their ways to each other and to public addresses.
+#[async_trait]
+pub trait Networks: Send + Sync {
+    async fn ensure_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result;
     /// Refuses while resources live in it.
-    async fn delete_network(&self, at: &At, region: &Segment) -> Result<(), CloudError>;
+    async fn delete_network(&self, at: &At, region: &Segment) -> Result;
 
+    async fn ensure_peering(&self, spec: &PeeringSpec) -> Result;
+    async fn delete_peering(&self, spec: &PeeringSpec) -> Result;
+
+    /// Lets a region's resources reach public addresses.
+    async fn ensure_nat(&self, at: &At, region: &Segment) -> Result;
+    async fn delete_nat(&self, at: &At, region: &Segment) -> Result;
+}
+
+/// What lives in the networks.
+#[async_trait]
+pub trait Resources: Send + Sync {
+    /// Checks a description before anything is made, and finds in it the region, or the network of its own that a
+    /// resource of that name and kind lives in. Refuses network settings.
+    async fn inspect_resource(&self, at: &At, name: &Segment, description: &str) -> Result<Segment>;
     /// Makes a resource in the region's network, closed.
-    async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState, CloudError>;
+    async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState>;
+    /// Deletes what was made. What was attached is let go, as it was.
+    async fn delete_resource(&self, at: &At, name: &Segment) -> Result;
+}
+
+/// Taking part in what somebody else made. What was attached is let go by [`Resources::delete_resource`]. The defaults are
+/// those of a cloud that attaches nothing.
+#[async_trait]
+pub trait Attachments: Send + Sync {
     /// Checks that what exists can be attached, and says where it lives and what attaching would change. Changes
     /// nothing. Refuses what is attached already, by whomever, and what could not be closed.
-    async fn inspect_attachment(&self, _at: &At, id: &str) -> Result<Attachment, CloudError> {
+    async fn inspect_attachment(&self, _at: &At, id: &str) -> Result<Attachment> {
         Err(CloudError::unsupported(format!("{id} cannot be attached: this cloud attaches nothing")))
     }
     /// Takes part in an existing network, by the name of its inspection: from now on it is listed, and can be peered
     /// and served by the gateway. Refused if its space is another by now.
-    async fn adopt_network(&self, _at: &At, region: &Segment, _space: Ipv4Net) -> Result<(), CloudError> {
+    async fn adopt_network(&self, _at: &At, region: &Segment, _space: Ipv4Net) -> Result {
         Err(CloudError::unsupported(format!("{region} cannot be adopted: this cloud makes all its networks")))
     }
     /// Takes away what was put into an adopted network, and nothing else. Refused while resources are attached.
-    async fn release_network(&self, _at: &At, _region: &Segment) -> Result<(), CloudError> {
+    async fn release_network(&self, _at: &At, _region: &Segment) -> Result {
         Ok(())
     }
     /// Takes over what exists, after checking that it can be closed; then closes it.
-    async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState, CloudError>;
-    /// Deletes what was made. What was attached is let go, as it was.
-    async fn delete_resource(&self, at: &At, name: &Segment) -> Result<(), CloudError>;
-
-    /// The permit list in force, by name of entry.
-    async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>, CloudError>;
-    /// Adds entries; one of the same name is replaced.
-    async fn add_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<(), CloudError>;
-    /// Deletes entries that are there exactly as given.
-    async fn delete_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<(), CloudError>;
-
-    async fn ensure_peering(&self, spec: &PeeringSpec) -> Result<(), CloudError>;
-    async fn delete_peering(&self, spec: &PeeringSpec) -> Result<(), CloudError>;
-
-    /// Lets a region's resources reach public addresses.
-    async fn ensure_nat(&self, at: &At, region: &Segment) -> Result<(), CloudError>;
-    async fn delete_nat(&self, at: &At, region: &Segment) -> Result<(), CloudError>;
-
-    /// Makes the site's gateway. A gateway that is there keeps its number, which is in the answer.
-    async fn create_gateway(&self, at: &At, asn: u32) -> Result<GatewayState, CloudError>;
-    /// Refuses while it has connections.
-    async fn delete_gateway(&self, at: &At) -> Result<(), CloudError>;
-    /// Prepares this end's BGP addresses towards a peer.
-    async fn create_bgp_sessions(&self, at: &At, spec: &ConnectionSpec) -> Result<(), CloudError>;
-    /// The same, for clouds that choose these addresses by themselves: they are the answer. Empty: those that were
-    /// given are taken.
-    async fn settle_bgp_sessions(&self, at: &At, spec: &ConnectionSpec) -> Result<Vec<Ipv4Addr>, CloudError> {
-        self.create_bgp_sessions(at, spec).await?;
-        Ok(Vec::new())
+    async fn attach_resource(&self, _at: &At, _name: &Segment, id: &str) -> Result<ResourceState> {
+        Err(CloudError::unsupported(format!("{id} cannot be attached: this cloud attaches nothing")))
     }
-    /// Makes the tunnels of this end. Repeated with another key or other addresses, it changes them.
-    async fn create_connections(&self, at: &At, spec: &ConnectionSpec) -> Result<(), CloudError>;
-    async fn delete_connections(&self, at: &At, peer: &Site) -> Result<(), CloudError>;
-    async fn connection_status(&self, at: &At, peer: &Site) -> Result<ConnectionStatus, CloudError>;
+}
 
+/// Who may talk to a resource, and whom it may talk to.
+#[async_trait]
+pub trait PermitLists: Send + Sync {
+    /// The list in force, with what others have put there.
+    async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>>;
+    /// Puts a list whole, in place of `before`, which is what was put last and may be there, or not, or in part.
+    /// Afterwards every wanted entry is there, and no other of its name. What is in `before` alone is gone, if it was
+    /// there exactly as given. Everything else is somebody else's and stays ([`crate::list_after`]).
+    async fn put_list(&self, at: &At, uri: &str, before: &[PermitEntry], wanted: &[PermitEntry]) -> Result;
+}
+
+/// A site's gateway, and its connections to the gateways of other clouds.
+#[async_trait]
+pub trait Links: Send + Sync {
+    /// Makes the site's gateway. A gateway that is there keeps its number, which is in the answer.
+    async fn create_gateway(&self, at: &At, asn: u32) -> Result<GatewayState>;
+    /// Refuses while it has connections.
+    async fn delete_gateway(&self, at: &At) -> Result;
+
+    /// Prepares this end's BGP addresses towards a peer. Clouds that choose these addresses by themselves answer with
+    /// them; others take those that are given, and answer with none.
+    async fn create_bgp_sessions(&self, at: &At, spec: &ConnectionSpec) -> Result<Vec<Ipv4Addr>>;
+    /// Makes the tunnels of this end. Repeated with another key or other addresses, it changes them.
+    async fn create_connections(&self, at: &At, spec: &ConnectionSpec) -> Result;
+    async fn delete_connections(&self, at: &At, peer: &Site) -> Result;
+    async fn connection_status(&self, at: &At, peer: &Site) -> Result<ConnectionStatus>;
     /// The public addresses of this end's tunnels towards a peer, in their order, for clouds that describe themselves
     /// with `late_addresses`. Empty: the gateway's.
-    async fn connection_addresses(&self, _at: &At, _peer: &Site) -> Result<Vec<IpAddr>, CloudError> {
+    async fn connection_addresses(&self, _at: &At, _peer: &Site) -> Result<Vec<IpAddr>> {
         Ok(Vec::new())
     }
 }

@@ -8,6 +8,8 @@ mod faults;
 mod state;
 mod wire;
 
+use std::net::Ipv4Addr;
+
 use async_trait::async_trait;
 use ipnet::Ipv4Net;
 use model::{
@@ -22,7 +24,10 @@ pub use faults::{Dice, Faults};
 use state::State;
 pub use wire::reaches;
 
-use crate::{At, Attachment, Cloud, CloudError, Listing, PeeringSpec, ResourceSpec, network_of_cluster};
+use crate::{
+    At, Attachment, Attachments, Cloud, CloudError, Links, Listing, Networks, PeeringSpec, PermitLists,
+    ResourceSpec, Resources, Result, network_of_cluster,
+};
 
 /// A cloud in memory.
 pub struct FakeCloud {
@@ -42,8 +47,6 @@ struct Inner {
 
 impl FakeCloud {
     pub fn new(name: Segment) -> Self {
-        // Its gateways have their addresses at once, whatever cloud it plays.
-        let traits = CloudTraits { late_addresses: false, ..CloudTraits::of_kind(name.as_str()) };
         let inner = Inner {
             state: State::default(),
             old: State::default(),
@@ -51,7 +54,12 @@ impl FakeCloud {
             dice: Dice::new(0),
             calls: Vec::new(),
         };
-        Self { name, traits, inner: Mutex::new(inner) }
+        Self { name, traits: CloudTraits::default(), inner: Mutex::new(inner) }
+    }
+
+    /// The same, with the bounds of another cloud. Its gateways have their addresses at once, whatever cloud it plays.
+    pub fn playing(name: Segment, traits: CloudTraits) -> Self {
+        Self { traits: CloudTraits { late_addresses: false, ..traits }, ..Self::new(name) }
     }
 
     pub fn name(&self) -> &Segment {
@@ -93,8 +101,8 @@ impl FakeCloud {
     async fn write<T>(
         &self,
         call: &'static str,
-        work: impl Fn(&mut State, &Segment) -> Result<T, CloudError> + Send,
-    ) -> Result<T, CloudError> {
+        work: impl Fn(&mut State, &Segment) -> Result<T> + Send,
+    ) -> Result<T> {
         let (latency, fate) = self.roll(call);
         tokio::time::sleep(latency).await;
         if fate == Fate::Hang {
@@ -116,11 +124,7 @@ impl FakeCloud {
         result
     }
 
-    async fn read<T>(
-        &self,
-        call: &'static str,
-        work: impl Fn(&State) -> Result<T, CloudError> + Send,
-    ) -> Result<T, CloudError> {
+    async fn read<T>(&self, call: &'static str, work: impl Fn(&State) -> Result<T> + Send) -> Result<T> {
         let (latency, fate) = self.roll(call);
         tokio::time::sleep(latency).await;
         fate.before()?;
@@ -138,17 +142,46 @@ impl FakeCloud {
 
 #[async_trait]
 impl Cloud for FakeCloud {
-    async fn describe(&self) -> Result<CloudTraits, CloudError> {
+    async fn describe(&self) -> Result<CloudTraits> {
         Ok(self.traits.clone())
     }
 
+    async fn list(&self, at: &At) -> Result<Listing> {
+        self.read("list", |state| Ok(state.list(&at.site))).await
+    }
+}
+
+#[async_trait]
+impl Networks for FakeCloud {
+    async fn ensure_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result {
+        self.write("ensure_network", |state, _| state.ensure_network(&at.site, region, space)).await
+    }
+
+    async fn delete_network(&self, at: &At, region: &Segment) -> Result {
+        self.write("delete_network", |state, _| state.delete_network(&at.site, region)).await
+    }
+
+    async fn ensure_peering(&self, spec: &PeeringSpec) -> Result {
+        self.write("ensure_peering", |state, _| state.ensure_peering(&spec.name)).await
+    }
+
+    async fn delete_peering(&self, spec: &PeeringSpec) -> Result {
+        self.write("delete_peering", |state, _| state.delete_peering(&spec.name)).await
+    }
+
+    async fn ensure_nat(&self, at: &At, region: &Segment) -> Result {
+        self.write("ensure_nat", |state, _| state.ensure_nat(&at.site, region)).await
+    }
+
+    async fn delete_nat(&self, at: &At, region: &Segment) -> Result {
+        self.write("delete_nat", |state, _| state.delete_nat(&at.site, region)).await
+    }
+}
+
+#[async_trait]
+impl Resources for FakeCloud {
     /// Descriptions are `region` or `region anything`; `network` in them is a network setting, `cluster` tells the kind.
-    async fn inspect_resource(
-        &self,
-        _: &At,
-        name: &Segment,
-        description: &str,
-    ) -> Result<Segment, CloudError> {
+    async fn inspect_resource(&self, _: &At, name: &Segment, description: &str) -> Result<Segment> {
         let mut words = description.split_whitespace();
         let region = words.next().ok_or_else(|| CloudError::invalid("the description is empty"))?;
         let words: Vec<&str> = words.collect();
@@ -163,115 +196,71 @@ impl Cloud for FakeCloud {
         }
     }
 
-    async fn list(&self, at: &At) -> Result<Listing, CloudError> {
-        self.read("list", |state| Ok(state.list(&at.site))).await
-    }
-
-    async fn ensure_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<(), CloudError> {
-        self.write("ensure_network", |state, _| state.ensure_network(&at.site, region, space)).await
-    }
-
-    async fn delete_network(&self, at: &At, region: &Segment) -> Result<(), CloudError> {
-        self.write("delete_network", |state, _| state.delete_network(&at.site, region)).await
-    }
-
-    async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState, CloudError> {
+    async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState> {
         self.inspect_resource(at, &spec.name, &spec.description).await?;
         self.write("create_resource", |state, _| state.create_resource(&at.site, spec)).await
     }
 
-    async fn inspect_attachment(&self, _: &At, id: &str) -> Result<Attachment, CloudError> {
+    async fn delete_resource(&self, at: &At, name: &Segment) -> Result {
+        self.write("delete_resource", |state, _| state.delete_resource(&at.site, name)).await
+    }
+}
+
+#[async_trait]
+impl Attachments for FakeCloud {
+    async fn inspect_attachment(&self, _: &At, id: &str) -> Result<Attachment> {
         self.read("inspect_attachment", |state| state.inspect(id)).await
     }
 
-    async fn adopt_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<(), CloudError> {
+    async fn adopt_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result {
         self.write("adopt_network", |state, _| state.adopt(&at.site, region, space)).await
     }
 
-    async fn release_network(&self, at: &At, region: &Segment) -> Result<(), CloudError> {
+    async fn release_network(&self, at: &At, region: &Segment) -> Result {
         self.write("release_network", |state, _| state.release(&at.site, region)).await
     }
 
-    async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState, CloudError> {
+    async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState> {
         self.write("attach_resource", |state, _| state.attach(&at.site, name, id)).await
     }
+}
 
-    async fn delete_resource(&self, at: &At, name: &Segment) -> Result<(), CloudError> {
-        self.write("delete_resource", |state, _| {
-            state.delete_resource(&at.site, name);
-            Ok(())
-        })
-        .await
-    }
-
-    async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>, CloudError> {
+#[async_trait]
+impl PermitLists for FakeCloud {
+    async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>> {
         self.read("permit_list", |state| Ok(state.permit(&at.site, uri)?.values().cloned().collect())).await
     }
 
-    async fn add_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<(), CloudError> {
+    async fn put_list(&self, at: &At, uri: &str, before: &[PermitEntry], wanted: &[PermitEntry]) -> Result {
         let half = self.inner.lock().half();
-        let done = if half { entries.len() / 2 } else { entries.len() };
-        self.write("add_entries", |state, _| state.add_entries(&at.site, uri, &entries[..done])).await?;
+        self.write("put_list", |state, _| state.put_list(&at.site, uri, before, wanted, half)).await?;
         if half { Err(CloudError::unavailable("the connection broke half way")) } else { Ok(()) }
     }
+}
 
-    async fn delete_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<(), CloudError> {
-        let half = self.inner.lock().half();
-        let done = if half { entries.len() / 2 } else { entries.len() };
-        self.write("delete_entries", |state, _| state.delete_entries(&at.site, uri, &entries[..done]))
-            .await?;
-        if half { Err(CloudError::unavailable("the connection broke half way")) } else { Ok(()) }
-    }
-
-    async fn ensure_peering(&self, spec: &PeeringSpec) -> Result<(), CloudError> {
-        self.write("ensure_peering", |state, _| state.ensure_peering(&spec.name)).await
-    }
-
-    async fn delete_peering(&self, spec: &PeeringSpec) -> Result<(), CloudError> {
-        self.write("delete_peering", |state, _| {
-            state.peerings.remove(&spec.name);
-            Ok(())
-        })
-        .await
-    }
-
-    async fn ensure_nat(&self, at: &At, region: &Segment) -> Result<(), CloudError> {
-        self.write("ensure_nat", |state, _| state.ensure_nat(&at.site, region)).await
-    }
-
-    async fn delete_nat(&self, at: &At, region: &Segment) -> Result<(), CloudError> {
-        self.write("delete_nat", |state, _| {
-            state.delete_nat(&at.site, region);
-            Ok(())
-        })
-        .await
-    }
-
-    async fn create_gateway(&self, at: &At, asn: u32) -> Result<GatewayState, CloudError> {
+#[async_trait]
+impl Links for FakeCloud {
+    async fn create_gateway(&self, at: &At, asn: u32) -> Result<GatewayState> {
         self.write("create_gateway", |state, cloud| Ok(state.create_gateway(&at.site, asn, cloud))).await
     }
 
-    async fn delete_gateway(&self, at: &At) -> Result<(), CloudError> {
+    async fn delete_gateway(&self, at: &At) -> Result {
         self.write("delete_gateway", |state, _| state.delete_gateway(&at.site)).await
     }
 
-    async fn create_bgp_sessions(&self, _: &At, spec: &ConnectionSpec) -> Result<(), CloudError> {
-        self.write("create_bgp_sessions", |state, _| state.gateway(&spec.site).map(|_| ())).await
+    async fn create_bgp_sessions(&self, _: &At, spec: &ConnectionSpec) -> Result<Vec<Ipv4Addr>> {
+        self.write("create_bgp_sessions", |state, _| state.gateway(&spec.site).map(|_| Vec::new())).await
     }
 
-    async fn create_connections(&self, at: &At, spec: &ConnectionSpec) -> Result<(), CloudError> {
+    async fn create_connections(&self, at: &At, spec: &ConnectionSpec) -> Result {
         self.write("create_connections", |state, _| state.connect(&at.site, spec)).await
     }
 
-    async fn delete_connections(&self, at: &At, peer: &Site) -> Result<(), CloudError> {
-        self.write("delete_connections", |state, _| {
-            state.disconnect(&at.site, peer);
-            Ok(())
-        })
-        .await
+    async fn delete_connections(&self, at: &At, peer: &Site) -> Result {
+        self.write("delete_connections", |state, _| state.disconnect(&at.site, peer)).await
     }
 
-    async fn connection_status(&self, at: &At, peer: &Site) -> Result<ConnectionStatus, CloudError> {
+    async fn connection_status(&self, at: &At, peer: &Site) -> Result<ConnectionStatus> {
         self.read("connection_status", |state| state.connection_status(&at.site, peer)).await
     }
 }

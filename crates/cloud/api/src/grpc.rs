@@ -1,18 +1,35 @@
 //! A cloud over gRPC, from both sides.
 //!
 //! [`RemoteCloud`] is a cloud whose plugin is elsewhere; [`PluginService`] puts a cloud of this process on the wire.
-//! Back to back they are the cloud itself: the conformance suite passes through them.
+//! Back to back they are the cloud itself: the conformance suite passes through them. [`OriginalCloud`] is a cloud whose
+//! plugin knows Paraglider's protocol and nothing else.
 
 mod client;
 mod convert;
+mod original;
 mod server;
 
+use std::sync::Arc;
+
 pub use client::RemoteCloud;
+use model::CloudTraits;
+pub use original::OriginalCloud;
 pub use server::PluginService;
+use tonic::{Code, Status, metadata::MetadataValue, transport::Channel};
+use wire::trestle::v1::{DescribeCloudRequest, cloud_extension_client::CloudExtensionClient};
 
-use tonic::{Code, Status, metadata::MetadataValue};
+use crate::{Cloud, CloudError, CloudErrorKind, Result};
 
-use crate::{CloudError, CloudErrorKind};
+/// The cloud behind a connection, once its plugin answers. `bounds` is what is known of a cloud whose plugin cannot
+/// describe itself.
+pub async fn connect(channel: Channel, bounds: CloudTraits) -> Result<Arc<dyn Cloud>> {
+    let described = CloudExtensionClient::new(channel.clone()).describe_cloud(DescribeCloudRequest {}).await;
+    match described {
+        Ok(_) => Ok(Arc::new(RemoteCloud::new(channel))),
+        Err(status) if is_missing(&status) => Ok(Arc::new(OriginalCloud::new(channel, bounds))),
+        Err(status) => Err(status.into()),
+    }
+}
 
 impl From<CloudError> for Status {
     fn from(error: CloudError) -> Self {
@@ -48,11 +65,26 @@ impl From<Status> for CloudError {
             Code::FailedPrecondition | Code::AlreadyExists => CloudErrorKind::Conflict,
             Code::Unimplemented => CloudErrorKind::Unsupported,
             Code::ResourceExhausted => CloudErrorKind::Throttled,
-            // Plugins in the seed's dialect answer everything with UNKNOWN; it may pass.
+            // Plugins of Paraglider's protocol answer everything with UNKNOWN; it may pass.
             _ => CloudErrorKind::Unavailable,
         };
         let message =
             if status.message().is_empty() { status.code().description() } else { status.message() };
         Self::new(kind, message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a plugin refuses must not be taken for what it does not have.
+    #[test]
+    fn a_refusal_is_no_missing_method() {
+        assert!(is_missing(&Status::unimplemented("")));
+        let refusal = CloudError::unsupported("not without its flag");
+        let status = Status::from(refusal.clone());
+        assert!(!is_missing(&status));
+        assert_eq!(CloudError::from(status), refusal);
     }
 }

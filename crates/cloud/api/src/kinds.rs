@@ -12,10 +12,10 @@
 use model::{Direction, PermitEntry, Segment};
 use serde_json::Value;
 
-use crate::CloudError;
+use crate::{CloudError, Result};
 
 /// Refuses to make an endpoint unless the configuration has the flag.
-pub fn endpoints_allowed(flag: bool, cloud: &str) -> Result<(), CloudError> {
+pub fn endpoints_allowed(flag: bool, cloud: &str) -> Result {
     match flag {
         true => Ok(()),
         false => Err(CloudError::unsupported(format!(
@@ -26,7 +26,7 @@ pub fn endpoints_allowed(flag: bool, cloud: &str) -> Result<(), CloudError> {
 }
 
 /// Refuses to make a cluster unless the configuration has the flag.
-pub fn clusters_allowed(flag: bool, cloud: &str) -> Result<(), CloudError> {
+pub fn clusters_allowed(flag: bool, cloud: &str) -> Result {
     match flag {
         true => Ok(()),
         false => Err(CloudError::unsupported(format!(
@@ -40,7 +40,7 @@ pub fn clusters_allowed(flag: bool, cloud: &str) -> Result<(), CloudError> {
 const K8S: &str = "-k8s-";
 
 /// The network that a cluster has for itself.
-pub fn network_of_cluster(region: &Segment, cluster: &Segment) -> Result<Segment, CloudError> {
+pub fn network_of_cluster(region: &Segment, cluster: &Segment) -> Result<Segment> {
     let name = format!("{region}{K8S}{cluster}");
     name.parse().map_err(|err| {
         CloudError::invalid(format!("the cluster {cluster} cannot have a network {name}: {err}"))
@@ -66,7 +66,7 @@ pub fn field_among<'o>(object: &'o Value, names: &[&str]) -> Option<&'o str> {
 }
 
 /// Refuses entries that an endpoint cannot mean anything by.
-pub fn only_inbound(entries: &[PermitEntry]) -> Result<(), CloudError> {
+pub fn only_inbound(entries: &[PermitEntry]) -> Result {
     match entries.iter().find(|entry| entry.traffic.direction == Direction::Outbound) {
         None => Ok(()),
         Some(entry) => Err(CloudError::unsupported(format!(

@@ -1,13 +1,14 @@
 //! The contract between the orchestrator and a cloud.
 //!
-//! In: calls from the orchestrator, in our own types. Out: what the cloud did. Holds: the [`Cloud`] trait; its two
-//! adapters to gRPC, so that a plugin may live in this process or in another; a conformance suite that any plugin
+//! In: calls from the orchestrator, in our own types. Out: what the cloud did. Holds: the [`Cloud`] trait and its parts;
+//! its adapters to gRPC, so that a plugin may live in this process or in another; a conformance suite that any plugin
 //! must pass ([`conformance`]); and [`FakeCloud`], a cloud in memory with faults on demand.
 //! Not here: decisions of any kind (`orchestrator::plan`), real clouds (`cloud/*`).
 //!
 //! ```text
 //!   orchestrator ── dyn Cloud ──► a cloud in this process
-//!                       └───────► RemoteCloud ── invisinetspb.CloudPlugin + trestle.v1.CloudExtension ──► PluginService ── dyn Cloud
+//!                       ├───────► RemoteCloud ── invisinetspb.CloudPlugin + trestle.v1.CloudExtension ──► PluginService ── dyn Cloud
+//!                       └───────► OriginalCloud ── invisinetspb.CloudPlugin ──► a plugin of Paraglider's protocol
 //! ```
 //!
 //! # What a plugin promises
@@ -24,10 +25,20 @@ mod contract;
 mod fake;
 pub mod grpc;
 mod kinds;
+mod lists;
 pub mod twin;
 
-pub use contract::{At, Attachment, Cloud, CloudError, CloudErrorKind, Listing, PeeringSpec, ResourceSpec};
+pub use contract::{
+    At, Attachment, Attachments, Cloud, CloudError, CloudErrorKind, Links, Listing, Networks, PeeringSpec,
+    PermitLists, ResourceSpec, Resources, Result,
+};
 pub use fake::{Dice, FakeCloud, Faults, Machine, reaches};
 pub use kinds::{
     cluster_network, clusters_allowed, endpoints_allowed, field_among, network_of_cluster, only_inbound,
 };
+pub use lists::list_after;
+
+/// The contract's traits, for whoever calls a cloud of a known type.
+pub mod prelude {
+    pub use crate::contract::{Attachments, Cloud, Links, Networks, PermitLists, Resources};
+}

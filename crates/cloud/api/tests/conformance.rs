@@ -2,13 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use cloud_api::{
-    At, Cloud, CloudErrorKind, FakeCloud, Faults, Machine, ResourceSpec,
+    At, CloudErrorKind, FakeCloud, Faults, Machine, ResourceSpec,
     conformance::{Existing, Subject, run},
-    grpc::{PluginService, RemoteCloud},
+    grpc::{PluginService, RemoteCloud, connect},
+    prelude::*,
 };
+use model::{CloudTraits, Direction, EntryName, PermitEntry, Ports, Protocol, Traffic};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::{Channel, Endpoint, Server};
@@ -60,7 +62,7 @@ async fn the_fake_cloud_keeps_the_contract() {
 #[tokio::test]
 async fn a_cloud_behind_grpc_is_the_cloud_itself() {
     let fake = fake();
-    let remote = RemoteCloud::new("azure".parse().unwrap(), serve(Arc::clone(&fake), true).await);
+    let remote = RemoteCloud::new(serve(Arc::clone(&fake), true).await);
     run(&subject(&remote)).await.unwrap();
     let clusters = ["west cluster".to_owned(), "east cluster".to_owned()];
     run(&Subject { descriptions: clusters, ..subject(&remote) }).await.unwrap();
@@ -68,21 +70,53 @@ async fn a_cloud_behind_grpc_is_the_cloud_itself() {
     assert_eq!(remote.describe().await, fake.describe().await);
 }
 
+fn entry(name: &str, target: &str) -> PermitEntry {
+    let traffic = Traffic::new(Direction::Inbound, Protocol::TCP, Ports::Any, Ports::one(22)).unwrap();
+    let targets = [target.parse().unwrap()].into();
+    PermitEntry::new(EntryName::reported(name), traffic, targets, BTreeSet::new()).unwrap()
+}
+
 #[tokio::test]
-async fn a_plugin_of_the_seed_alone_can_be_used_and_says_what_it_cannot_do() {
+async fn a_plugin_of_paraglider_can_be_used_and_says_what_it_cannot_do() {
     let fake = fake();
-    let remote = RemoteCloud::new("azure".parse().unwrap(), serve(Arc::clone(&fake), false).await);
-    let region = remote.inspect_resource(&at(), &"vm".parse().unwrap(), "west").await.unwrap();
+    let bounds = CloudTraits { tunnels: 7, ..CloudTraits::default() };
+    let original = connect(serve(Arc::clone(&fake), false).await, bounds.clone()).await.unwrap();
+    let traits = original.describe().await.unwrap();
+    assert_eq!(traits.tunnels, 7, "what it cannot say is taken as known");
+    assert!(traits.places_resources && !traits.deletes && !traits.lists_everything && !traits.names_entries);
+    let region = original.inspect_resource(&at(), &"vm".parse().unwrap(), "west").await.unwrap();
     assert_eq!(region.as_str(), "default");
     // Such a plugin makes its own network when it makes a resource.
-    remote.ensure_network(&at(), &region, "10.0.0.0/16".parse().unwrap()).await.unwrap();
+    original.ensure_network(&at(), &region, "10.0.0.0/16".parse().unwrap()).await.unwrap();
     fake.ensure_network(&at(), &region, "10.0.0.0/16".parse().unwrap()).await.unwrap();
     let spec = ResourceSpec { name: "vm".parse().unwrap(), region, description: "default".to_owned() };
-    let made = remote.create_resource(&at(), &spec).await.unwrap();
-    assert!(remote.permit_list(&at(), &made.uri).await.unwrap().is_empty());
-    assert_eq!(remote.list(&at()).await.unwrap().networks.len(), 1);
-    let err = remote.delete_resource(&at(), &spec.name).await.unwrap_err();
+    let made = original.create_resource(&at(), &spec).await.unwrap();
+    assert!(original.permit_list(&at(), &made.uri).await.unwrap().is_empty());
+    assert_eq!(original.list(&at()).await.unwrap().networks.len(), 1);
+
+    // Of a list, the plugin is told what is new and what goes, and is not asked what is there.
+    let [a, b, c] = [entry("a", "10.0.0.1"), entry("b", "10.0.0.2"), entry("c", "10.0.0.3")];
+    fake.take_calls();
+    for (before, wanted, calls) in
+        [(vec![], vec![&a, &b], 1), (vec![&a, &b], vec![&b, &c], 2), (vec![&b, &c], vec![&b, &c], 0)]
+    {
+        let [before, wanted] = [before, wanted].map(|list| list.into_iter().cloned().collect::<Vec<_>>());
+        original.put_list(&at(), &made.uri, &before, &wanted).await.unwrap();
+        assert_eq!(fake.take_calls(), vec!["put_list"; calls]);
+        assert_eq!(original.permit_list(&at(), &made.uri).await.unwrap(), wanted);
+        fake.take_calls();
+    }
+
+    let err = original.delete_resource(&at(), &spec.name).await.unwrap_err();
     assert_eq!(err.kind, CloudErrorKind::Unsupported);
+    assert!(err.message.contains("CloudExtension"), "{err}");
+
+    // One that describes itself is asked for everything.
+    let remote = connect(serve(Arc::clone(&fake), true).await, bounds).await.unwrap();
+    assert_eq!(remote.describe().await, fake.describe().await);
+    fake.take_calls();
+    remote.put_list(&at(), &made.uri, &[b, c], &[a]).await.unwrap();
+    assert_eq!(fake.take_calls(), ["put_list"], "one call puts a list");
 }
 
 /// The suite can fail: a cloud with faults breaks a promise.

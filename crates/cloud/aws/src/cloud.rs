@@ -1,15 +1,17 @@
 //! The plugin itself: the contract's calls, each handed to the module of its object.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
-use cloud_api::{At, Attachment, Cloud, CloudError, Listing, PeeringSpec, ResourceSpec};
+pub(crate) use cloud_api::Result;
+use cloud_api::{At, Attachment, CloudError, Listing, PeeringSpec, ResourceSpec, prelude::*};
 use cloud_http::{Clock, Recent, Recorder, Turns, auth::Environment};
 use futures::future::try_join_all;
 use ipnet::Ipv4Net;
-use model::{
-    CloudTraits, ConnectionSpec, ConnectionStatus, GatewayState, PermitEntry, ResourceState, Segment, Site,
-};
+use model::{CloudTraits, ConnectionSpec, ConnectionStatus, GatewayState, ResourceState, Segment, Site};
 use serde_json::json;
 use tokio::sync::OnceCell;
 
@@ -18,8 +20,6 @@ use crate::{
     description::Description,
     marks::Marks,
 };
-
-pub(crate) type Result<T> = std::result::Result<T, CloudError>;
 
 /// One AWS account.
 pub struct AwsCloud {
@@ -32,6 +32,21 @@ pub struct AwsCloud {
 }
 
 impl AwsCloud {
+    /// The bounds that EC2 sets to plans.
+    pub fn traits() -> CloudTraits {
+        // "Specify an inside tunnel CIDR": these are taken.
+        let taken = [[0, 0], [1, 0], [2, 0], [3, 0], [4, 0], [5, 0], [169, 252]];
+        CloudTraits {
+            bgp_reserved: taken.map(|[c, d]| Ipv4Net::new_assert([169, 254, c, d].into(), 30)).into(),
+            // Two connections of two tunnels, each tunnel with an address of its own.
+            tunnels: 4,
+            addresses: 4,
+            late_addresses: true,
+            bgp_first_host: true,
+            ..CloudTraits::default()
+        }
+    }
+
     /// With the process's environment and clock.
     pub fn new(options: &AwsOptions) -> Result<Self> {
         Self::with(options, Environment::process(), None, None)
@@ -87,11 +102,7 @@ impl AwsCloud {
 #[async_trait]
 impl Cloud for AwsCloud {
     async fn describe(&self) -> Result<CloudTraits> {
-        Ok(CloudTraits::of_kind("aws"))
-    }
-
-    async fn inspect_resource(&self, _: &At, _: &Segment, description: &str) -> Result<Segment> {
-        Ok(Description::parse(description)?.region)
+        Ok(Self::traits())
     }
 
     async fn list(&self, at: &At) -> Result<Listing> {
@@ -113,7 +124,10 @@ impl Cloud for AwsCloud {
         listing.connections.dedup();
         Ok(listing)
     }
+}
 
+#[async_trait]
+impl Networks for AwsCloud {
     async fn ensure_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<()> {
         let _turn = self.turns.take(&at.site.to_string()).await;
         self.make_network(&at.site, region.as_str(), space).await
@@ -124,10 +138,40 @@ impl Cloud for AwsCloud {
         self.remove_network(&at.site, region.as_str()).await
     }
 
+    async fn ensure_peering(&self, spec: &PeeringSpec) -> Result<()> {
+        self.make_peering(&spec.name).await
+    }
+
+    async fn delete_peering(&self, spec: &PeeringSpec) -> Result<()> {
+        self.remove_peering(&spec.name).await
+    }
+
+    async fn ensure_nat(&self, at: &At, region: &Segment) -> Result<()> {
+        self.make_nat(&at.site, region.as_str()).await
+    }
+
+    async fn delete_nat(&self, at: &At, region: &Segment) -> Result<()> {
+        self.remove_nat(&at.site, region.as_str()).await
+    }
+}
+
+#[async_trait]
+impl Resources for AwsCloud {
+    async fn inspect_resource(&self, _: &At, _: &Segment, description: &str) -> Result<Segment> {
+        Ok(Description::parse(description)?.region)
+    }
+
     async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState> {
         self.make_resource(&at.site, spec).await
     }
 
+    async fn delete_resource(&self, at: &At, name: &Segment) -> Result<()> {
+        self.remove_resource(&at.site, name).await
+    }
+}
+
+#[async_trait]
+impl Attachments for AwsCloud {
     async fn inspect_attachment(&self, at: &At, id: &str) -> Result<Attachment> {
         self.inspect_instance(&at.site, id).await
     }
@@ -147,39 +191,10 @@ impl Cloud for AwsCloud {
         let _turn = self.turns.take(&at.site.to_string()).await;
         self.attach_instance(&at.site, name.as_str(), id).await
     }
+}
 
-    async fn delete_resource(&self, at: &At, name: &Segment) -> Result<()> {
-        self.remove_resource(&at.site, name).await
-    }
-
-    async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>> {
-        self.read_list(&at.site, uri).await
-    }
-
-    async fn add_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<()> {
-        self.change_list(&at.site, uri, entries, &[]).await
-    }
-
-    async fn delete_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<()> {
-        self.change_list(&at.site, uri, &[], entries).await
-    }
-
-    async fn ensure_peering(&self, spec: &PeeringSpec) -> Result<()> {
-        self.make_peering(&spec.name).await
-    }
-
-    async fn delete_peering(&self, spec: &PeeringSpec) -> Result<()> {
-        self.remove_peering(&spec.name).await
-    }
-
-    async fn ensure_nat(&self, at: &At, region: &Segment) -> Result<()> {
-        self.make_nat(&at.site, region.as_str()).await
-    }
-
-    async fn delete_nat(&self, at: &At, region: &Segment) -> Result<()> {
-        self.remove_nat(&at.site, region.as_str()).await
-    }
-
+#[async_trait]
+impl Links for AwsCloud {
     async fn create_gateway(&self, at: &At, asn: u32) -> Result<GatewayState> {
         let _turn = self.turns.take(&at.site.to_string()).await;
         self.make_gateway(&at.site, asn).await
@@ -191,8 +206,8 @@ impl Cloud for AwsCloud {
     }
 
     /// EC2 makes its end of a session with the tunnel.
-    async fn create_bgp_sessions(&self, _: &At, spec: &ConnectionSpec) -> Result<()> {
-        crate::connections::tunnels_by_address(spec).map(drop)
+    async fn create_bgp_sessions(&self, _: &At, spec: &ConnectionSpec) -> Result<Vec<Ipv4Addr>> {
+        crate::connections::tunnels_by_address(spec).map(|_| Vec::new())
     }
 
     async fn create_connections(&self, at: &At, spec: &ConnectionSpec) -> Result<()> {

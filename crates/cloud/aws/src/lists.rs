@@ -1,6 +1,7 @@
 //! Permit lists: read the groups, plan, then at most one request per group, direction and kind of change.
 
-use cloud_api::CloudError;
+use async_trait::async_trait;
+use cloud_api::{At, CloudError, PermitLists, list_after};
 use cloud_http::{Class, Failure};
 use model::{Direction, PermitEntry, Ports, Protocol, Site};
 use serde_json::{Value, json};
@@ -112,29 +113,24 @@ fn permissions(rules: &Rules, described: bool) -> Value {
     shown.into_iter().map(write).collect()
 }
 
-impl AwsCloud {
-    pub(crate) async fn read_list(&self, site: &Site, uri: &str) -> Result<Vec<PermitEntry>> {
-        Ok(entries_of(&together(&self.groups_in_force(site, &Uri::parse(uri)?).await?)))
+#[async_trait]
+impl PermitLists for AwsCloud {
+    async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>> {
+        Ok(entries_of(&together(&self.groups_in_force(&at.site, &Uri::parse(uri)?).await?)))
     }
 
-    pub(crate) async fn change_list(
-        &self,
-        site: &Site,
-        uri: &str,
-        set: &[PermitEntry],
-        unset: &[PermitEntry],
-    ) -> Result<()> {
+    async fn put_list(&self, at: &At, uri: &str, before: &[PermitEntry], wanted: &[PermitEntry]) -> Result {
         let _turn = self.turns.take(uri).await;
         let uri = Uri::parse(uri)?;
         let mut tries = 0;
         loop {
-            let groups = self.groups_in_force(site, &uri).await?;
-            let changes = spread(&groups, &plan(&together(&groups), set, unset)?);
+            let groups = self.groups_in_force(&at.site, &uri).await?;
+            let changes = spread(&groups, &plan(&together(&groups), before, wanted)?);
             if changes.len() > groups.len() {
-                self.further_group(site, &uri).await?;
+                self.further_group(&at.site, &uri).await?;
                 continue;
             }
-            match self.apply_all(site, &uri, &groups, &changes).await {
+            match self.apply_all(&at.site, &uri, &groups, &changes).await {
                 Ok(()) => return Ok(()),
                 // Somebody else changed a group between the read and the change.
                 Err(failure) if (failure.is(Class::Exists) || failure.is(Class::NotFound)) && tries < 3 => {
@@ -144,7 +140,9 @@ impl AwsCloud {
             }
         }
     }
+}
 
+impl AwsCloud {
     async fn apply_all(
         &self,
         site: &Site,
@@ -196,16 +194,13 @@ impl AwsCloud {
     }
 }
 
-/// What to change in a group so that some entries are there and others are not.
-fn plan(current: &Rules, set: &[PermitEntry], unset: &[PermitEntry]) -> Result<Change> {
+/// What to change in a group so that the wanted entries are there, and those before them are not.
+fn plan(current: &Rules, before: &[PermitEntry], wanted: &[PermitEntry]) -> Result<Change> {
     let (ours, strange): (Vec<_>, Vec<_>) =
         entries_of(current).into_iter().partition(|entry| !entry.name.as_str().starts_with("not-ours "));
-    let replaced = |entry: &PermitEntry| set.iter().any(|new| new.name == entry.name);
-    let kept = ours.into_iter().filter(|entry| !replaced(entry) && !unset.contains(entry));
-    let list: Vec<PermitEntry> = kept.chain(set.iter().cloned()).collect();
-    let mut wanted = rules_of(&list)?;
+    let mut wanted = rules_of(&list_after(ours, before, wanted))?;
     // What others put there stays, word for word, until somebody asks for it to go.
-    for entry in strange.iter().filter(|entry| !unset.contains(entry)) {
+    for entry in strange.iter().filter(|entry| !before.contains(entry)) {
         for (rule, description) in current.iter().filter(|(rule, _)| {
             entry.targets().contains(&rule.prefix)
                 && entry.traffic.direction == rule.direction
@@ -243,13 +238,13 @@ mod tests {
         let strange = rules_of(&[entry("x", "0.0.0.0/0")]).unwrap().into_keys().next().unwrap();
         current.insert(strange.clone(), "by hand".to_owned());
         assert_eq!(plan(&current, &[], &[]).unwrap(), Change::default());
-        let change = plan(&current, &[entry("b", "10.0.0.2")], &[]).unwrap();
+        let change = plan(&current, &[], &[entry("b", "10.0.0.2")]).unwrap();
         assert_eq!((change.authorize.len(), change.describe.len(), change.revoke.len()), (1, 0, 0));
         let seen = entries_of(&current)
             .into_iter()
             .find(|entry| entry.name.as_str().starts_with("not-ours"))
             .unwrap();
-        let change = plan(&current, &[], &[seen]).unwrap();
+        let change = plan(&current, &[seen], &[]).unwrap();
         assert_eq!(change.revoke.keys().collect::<Vec<_>>(), [&strange]);
     }
 

@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use cloud_api::{At, Cloud, ResourceSpec};
+use cloud_api::{At, ResourceSpec, prelude::*};
 use cloud_aws::{AwsCloud, AwsOptions};
 use cloud_http::auth::Environment;
 use cloud_sim::{Faults, Sim};
@@ -72,9 +72,9 @@ async fn a_list_spreads_over_groups_as_it_grows_and_shrinks() {
         loop {
             let done = if hosts.is_empty() {
                 let there: Vec<_> = lab.list(&uri).await.into_iter().collect();
-                lab.cloud.delete_entries(&lab.at, &uri, &there).await
+                lab.cloud.put_list(&lab.at, &uri, &there, &[]).await
             } else {
-                lab.cloud.add_entries(&lab.at, &uri, &wanted).await
+                lab.cloud.put_list(&lab.at, &uri, &[], &wanted).await
             };
             tries += 1;
             match done {
@@ -84,7 +84,7 @@ async fn a_list_spreads_over_groups_as_it_grows_and_shrinks() {
         }
         assert!(lab.list(&uri).await == wanted.into_iter().collect(), "{hosts:?}");
     }
-    let refused = lab.cloud.add_entries(&lab.at, &uri, &[entry("more", 500..801)]).await.unwrap_err();
+    let refused = lab.cloud.put_list(&lab.at, &uri, &[], &[entry("more", 500..801)]).await.unwrap_err();
     assert!(
         refused.message.contains("431") && refused.message.contains("5 AWS security groups"),
         "{refused}"

@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use cloud_api::{At, Cloud, PeeringSpec, ResourceSpec};
+use cloud_api::{At, PeeringSpec, ResourceSpec, prelude::*};
 use cloud_aws::{AwsCloud, AwsOptions};
 use cloud_http::auth::Environment;
 use model::{
@@ -44,7 +44,7 @@ async fn moto_is_content() {
     assert_eq!(cloud.permit_list(&one, &made.uri).await.unwrap(), [], "closed");
     for hosts in [0..3, 1..130, 100..140] {
         let wanted = entry("many", hosts);
-        cloud.add_entries(&one, &made.uri, std::slice::from_ref(&wanted)).await.unwrap();
+        cloud.put_list(&one, &made.uri, &[], std::slice::from_ref(&wanted)).await.unwrap();
         assert!(cloud.permit_list(&one, &made.uri).await.unwrap() == [wanted]);
     }
     let network = |at: &At| NetworkName { site: at.site.clone(), region: regions[0].clone() };

@@ -1,14 +1,13 @@
 //! The plugin itself: the contract's calls, each handed to the module of its object.
 
-use std::sync::Arc;
+use std::{net::Ipv4Addr, sync::Arc};
 
 use async_trait::async_trait;
-use cloud_api::{At, Attachment, Cloud, CloudError, Listing, PeeringSpec, ResourceSpec};
+pub(crate) use cloud_api::Result;
+use cloud_api::{At, Attachment, CloudError, Listing, PeeringSpec, ResourceSpec, prelude::*};
 use cloud_http::{Clock, Recorder, Turn, Turns, auth::Environment};
 use ipnet::Ipv4Net;
-use model::{
-    CloudTraits, ConnectionSpec, ConnectionStatus, GatewayState, PermitEntry, ResourceState, Segment, Site,
-};
+use model::{CloudTraits, ConnectionSpec, ConnectionStatus, GatewayState, ResourceState, Segment, Site};
 use serde_json::Value;
 
 use crate::{
@@ -16,11 +15,9 @@ use crate::{
     names::Names,
 };
 
-pub(crate) type Result<T> = std::result::Result<T, CloudError>;
-
 /// Where gateways stand if nothing else was said: the last of the addresses that providers share (RFC 6598), which
 /// Azure takes for networks and pools of private addresses do not hold.
-const GATEWAY_SPACE: Ipv4Net = Ipv4Net::new_assert(std::net::Ipv4Addr::new(100, 127, 255, 224), 27);
+const GATEWAY_SPACE: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(100, 127, 255, 224), 27);
 
 /// Azure, any number of resource groups.
 pub struct AzureCloud {
@@ -62,6 +59,17 @@ impl Ground {
 }
 
 impl AzureCloud {
+    /// The bounds that Azure sets to plans: it takes custom BGP addresses from 169.254.21.0 to 169.254.22.255 only.
+    pub fn traits() -> CloudTraits {
+        CloudTraits {
+            bgp_first: [169, 254, 21, 0].into(),
+            bgp_last: [169, 254, 22, 252].into(),
+            tunnels: 4,
+            asn_reserved: vec![(65_515, 65_515), (65_517, 65_520)],
+            ..CloudTraits::default()
+        }
+    }
+
     /// With the process's environment and clock.
     pub fn new(options: &AzureOptions) -> Result<Self> {
         Self::with(options, Environment::process(), None, None)
@@ -124,7 +132,7 @@ impl AzureCloud {
         Ok(Ground { site: site.clone(), group, names: Names::new(&self.owner, site) })
     }
 
-    fn at(&self, at: &At) -> Result<Ground> {
+    pub(crate) fn at(&self, at: &At) -> Result<Ground> {
         self.ground(&at.site, &at.deployment)
     }
 
@@ -188,17 +196,16 @@ fn group_path(subscription: &str, group: &str) -> Result<String> {
 #[async_trait]
 impl Cloud for AzureCloud {
     async fn describe(&self) -> Result<CloudTraits> {
-        Ok(CloudTraits::of_kind("azure"))
-    }
-
-    async fn inspect_resource(&self, _: &At, name: &Segment, description: &str) -> Result<Segment> {
-        self.described(description)?.network(name)
+        Ok(Self::traits())
     }
 
     async fn list(&self, at: &At) -> Result<Listing> {
         self.list_site(&self.at(at)?).await
     }
+}
 
+#[async_trait]
+impl Networks for AzureCloud {
     async fn ensure_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<()> {
         let _turn = self.networks_turn(&at.site).await;
         self.make_network(&self.at(at)?, region, space).await
@@ -207,44 +214,6 @@ impl Cloud for AzureCloud {
     async fn delete_network(&self, at: &At, region: &Segment) -> Result<()> {
         let _turn = self.networks_turn(&at.site).await;
         self.remove_network(&self.at(at)?, region).await
-    }
-
-    async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState> {
-        self.make_resource(&self.at(at)?, spec).await
-    }
-
-    async fn inspect_attachment(&self, at: &At, id: &str) -> Result<Attachment> {
-        self.inspect_machine(&self.at(at)?, id).await
-    }
-
-    async fn adopt_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<()> {
-        let _turn = self.networks_turn(&at.site).await;
-        self.adopt_by_name(&self.at(at)?, region, space).await
-    }
-
-    async fn release_network(&self, at: &At, region: &Segment) -> Result<()> {
-        let _turn = self.networks_turn(&at.site).await;
-        self.release(&self.at(at)?, region).await
-    }
-
-    async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState> {
-        self.attach_machine(&self.at(at)?, name, id).await
-    }
-
-    async fn delete_resource(&self, at: &At, name: &Segment) -> Result<()> {
-        self.remove_resource(&self.at(at)?, name).await
-    }
-
-    async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>> {
-        self.read_list(&self.at(at)?, uri).await
-    }
-
-    async fn add_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<()> {
-        self.change_list(&self.at(at)?, uri, entries, &[]).await
-    }
-
-    async fn delete_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<()> {
-        self.change_list(&self.at(at)?, uri, &[], entries).await
     }
 
     async fn ensure_peering(&self, spec: &PeeringSpec) -> Result<()> {
@@ -264,7 +233,46 @@ impl Cloud for AzureCloud {
         let _turn = self.networks_turn(&at.site).await;
         self.remove_nat(&self.at(at)?, region).await
     }
+}
 
+#[async_trait]
+impl Resources for AzureCloud {
+    async fn inspect_resource(&self, _: &At, name: &Segment, description: &str) -> Result<Segment> {
+        self.described(description)?.network(name)
+    }
+
+    async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState> {
+        self.make_resource(&self.at(at)?, spec).await
+    }
+
+    async fn delete_resource(&self, at: &At, name: &Segment) -> Result<()> {
+        self.remove_resource(&self.at(at)?, name).await
+    }
+}
+
+#[async_trait]
+impl Attachments for AzureCloud {
+    async fn inspect_attachment(&self, at: &At, id: &str) -> Result<Attachment> {
+        self.inspect_machine(&self.at(at)?, id).await
+    }
+
+    async fn adopt_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<()> {
+        let _turn = self.networks_turn(&at.site).await;
+        self.adopt_by_name(&self.at(at)?, region, space).await
+    }
+
+    async fn release_network(&self, at: &At, region: &Segment) -> Result<()> {
+        let _turn = self.networks_turn(&at.site).await;
+        self.release(&self.at(at)?, region).await
+    }
+
+    async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState> {
+        self.attach_machine(&self.at(at)?, name, id).await
+    }
+}
+
+#[async_trait]
+impl Links for AzureCloud {
     async fn create_gateway(&self, at: &At, asn: u32) -> Result<GatewayState> {
         let _turn = self.gateway_turn(&at.site).await;
         self.make_gateway(&self.at(at)?, asn).await
@@ -275,9 +283,9 @@ impl Cloud for AzureCloud {
         self.remove_gateway(&self.at(at)?).await
     }
 
-    async fn create_bgp_sessions(&self, at: &At, spec: &ConnectionSpec) -> Result<()> {
+    async fn create_bgp_sessions(&self, at: &At, spec: &ConnectionSpec) -> Result<Vec<Ipv4Addr>> {
         let _turn = self.gateway_turn(&at.site).await;
-        self.offer_sessions(&self.at(at)?, spec).await.map(drop)
+        self.offer_sessions(&self.at(at)?, spec).await.map(|_| Vec::new())
     }
 
     async fn create_connections(&self, at: &At, spec: &ConnectionSpec) -> Result<()> {

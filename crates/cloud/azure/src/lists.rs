@@ -1,6 +1,7 @@
 //! Permit lists: read the security group, plan, and write all its rules in one request if they differ.
 
-use cloud_api::CloudError;
+use async_trait::async_trait;
+use cloud_api::{At, CloudError, PermitLists, list_after};
 use futures::try_join;
 use ipnet::Ipv4Net;
 use model::{Direction, PermitEntry};
@@ -56,6 +57,37 @@ fn missing(ground: &Ground, uri: &str) -> CloudError {
     CloudError::not_found(format!("there is no resource {uri} in {}", ground.site))
 }
 
+#[async_trait]
+impl PermitLists for AzureCloud {
+    async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>> {
+        Ok(self.group(&self.at(at)?, uri).await?.entries())
+    }
+
+    async fn put_list(&self, at: &At, uri: &str, before: &[PermitEntry], wanted: &[PermitEntry]) -> Result {
+        let _turn = self.turns.take(uri).await;
+        let ground = &self.at(at)?;
+        let group = self.group(ground, uri).await?;
+        let list = list_after(group.entries(), before, wanted);
+        let rules = rules_of(&group.rules, &list, &group.base)?;
+        if !is_same(&group.rules, &rules) {
+            self.write_group(&group.id, &group.object, &rules).await?;
+        }
+        match &group.holder {
+            _ if group.applies => Ok(()),
+            Holder::Made(objects) => self.put_in_group(ground, objects).await,
+            Holder::Attached(interface) => self.reattach(interface, &group.id).await,
+            Holder::Cluster(ids) => {
+                self.guard(ground, ids).await?;
+                // Whoever joined networks meanwhile has left this one out.
+                match tag(&group.object, NETWORK).and_then(|network| network.parse().ok()) {
+                    Some(network) => self.open_border(ground, &network).await,
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
 impl AzureCloud {
     async fn group(&self, ground: &Ground, uri: &str) -> Result<Group> {
         if let Some(ids) = Border::of_uri(ground, uri) {
@@ -92,41 +124,6 @@ impl AzureCloud {
         let applies = subnet.is_some_and(|subnet| ids.guards(&subnet));
         let rules = listed(&object, "securityRules").cloned().collect();
         Ok(Group { id: ids.group.clone(), holder: Holder::Cluster(ids), object, rules, base, applies })
-    }
-
-    pub(crate) async fn read_list(&self, ground: &Ground, uri: &str) -> Result<Vec<PermitEntry>> {
-        Ok(self.group(ground, uri).await?.entries())
-    }
-
-    pub(crate) async fn change_list(
-        &self,
-        ground: &Ground,
-        uri: &str,
-        set: &[PermitEntry],
-        unset: &[PermitEntry],
-    ) -> Result<()> {
-        let _turn = self.turns.take(uri).await;
-        let group = self.group(ground, uri).await?;
-        let replaced = |entry: &PermitEntry| set.iter().any(|new| new.name == entry.name);
-        let kept = group.entries().into_iter().filter(|entry| !replaced(entry) && !unset.contains(entry));
-        let list: Vec<PermitEntry> = kept.chain(set.iter().cloned()).collect();
-        let rules = rules_of(&group.rules, &list, &group.base)?;
-        if !is_same(&group.rules, &rules) {
-            self.write_group(&group.id, &group.object, &rules).await?;
-        }
-        match &group.holder {
-            _ if group.applies => Ok(()),
-            Holder::Made(objects) => self.put_in_group(ground, objects).await,
-            Holder::Attached(interface) => self.reattach(interface, &group.id).await,
-            Holder::Cluster(ids) => {
-                self.guard(ground, ids).await?;
-                // Whoever joined networks meanwhile has left this one out.
-                match tag(&group.object, NETWORK).and_then(|network| network.parse().ok()) {
-                    Some(network) => self.open_border(ground, &network).await,
-                    None => Ok(()),
-                }
-            }
-        }
     }
 
     /// Writes a group with the tags that it has here, and these rules.

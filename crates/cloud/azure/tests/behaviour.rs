@@ -4,7 +4,7 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use cloud_api::{At, Cloud as _, CloudErrorKind, ResourceSpec};
+use cloud_api::{At, CloudErrorKind, ResourceSpec, prelude::*};
 use cloud_azure::{AzureCloud, AzureOptions};
 use cloud_http::{HttpTransport, Request, Transport as _, auth::Environment};
 use cloud_sim::Sim;
@@ -60,7 +60,7 @@ async fn an_opened_group_is_seen_and_closed() {
     let seen = cloud.permit_list(&at(), &made.uri).await.unwrap();
     assert_eq!(seen.len(), 2, "{seen:?}");
     assert!(seen.iter().all(|entry| entry.name.as_str().starts_with("not-ours ")));
-    cloud.delete_entries(&at(), &made.uri, &seen).await.unwrap();
+    cloud.put_list(&at(), &made.uri, &seen, &[]).await.unwrap();
     assert_eq!(cloud.permit_list(&at(), &made.uri).await.unwrap(), []);
 
     let mut open = tool(&sim, &interface, None).await;
@@ -68,7 +68,7 @@ async fn an_opened_group_is_seen_and_closed() {
     tool(&sim, &interface, Some(open)).await;
     let seen = cloud.permit_list(&at(), &made.uri).await.unwrap();
     assert_eq!(seen.len(), 2, "{seen:?}");
-    cloud.delete_entries(&at(), &made.uri, &seen).await.unwrap();
+    cloud.put_list(&at(), &made.uri, &seen, &[]).await.unwrap();
     assert_eq!(cloud.permit_list(&at(), &made.uri).await.unwrap(), []);
     // It has the address it had.
     assert_eq!(make(&cloud, "westus2").await, made);

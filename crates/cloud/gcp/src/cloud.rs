@@ -1,11 +1,11 @@
 //! The plugin itself: the contract's calls, each handed to the module of its object.
 
-use std::sync::Arc;
+use std::{net::Ipv4Addr, sync::Arc};
 
 use async_trait::async_trait;
 use cloud_api::{
-    At, Attachment, Cloud, CloudError, Listing, PeeringSpec, ResourceSpec, clusters_allowed,
-    endpoints_allowed,
+    At, Attachment, CloudError, Listing, PeeringSpec, ResourceSpec, clusters_allowed, endpoints_allowed,
+    prelude::*,
 };
 use cloud_http::{Clock, Recorder, auth::Environment};
 use ipnet::Ipv4Net;
@@ -37,6 +37,11 @@ pub struct GcpCloud {
 }
 
 impl GcpCloud {
+    /// The bounds that Google Cloud sets to plans.
+    pub fn traits() -> CloudTraits {
+        CloudTraits { tunnels: 4, ..CloudTraits::default() }
+    }
+
     /// With the process's environment and clock.
     pub fn new(options: &GcpOptions) -> Result<Self> {
         Self::with(options, Environment::process(), None, None)
@@ -96,30 +101,21 @@ impl GcpCloud {
         }
         Ok(described)
     }
-
-    async fn change(&self, at: &At, uri: &str, set: &[PermitEntry], unset: &[PermitEntry]) -> Result {
-        let ground = self.at(at)?;
-        match endpoints::resources::parse(uri, &ground.project) {
-            Some(_) => endpoints::resources::change_list(&ground, uri, set, unset).await,
-            None => lists::change(&ground, uri, set, unset).await,
-        }
-    }
 }
 
 #[async_trait]
 impl Cloud for GcpCloud {
     async fn describe(&self) -> Result<CloudTraits> {
-        Ok(CloudTraits::of_kind("gcp"))
-    }
-
-    async fn inspect_resource(&self, _: &At, name: &Segment, description: &str) -> Result<Segment> {
-        self.described(description)?.network(name)
+        Ok(Self::traits())
     }
 
     async fn list(&self, at: &At) -> Result<Listing> {
         list_site(&self.at(at)?).await
     }
+}
 
+#[async_trait]
+impl Networks for GcpCloud {
     async fn ensure_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result {
         let ground = self.at(at)?;
         let _turn = ground.turn(&at.site.to_string()).await;
@@ -143,6 +139,29 @@ impl Cloud for GcpCloud {
         networks::remove_vpc(&ground).await
     }
 
+    async fn ensure_peering(&self, spec: &PeeringSpec) -> Result {
+        peerings::make(&self.ends(spec)?, spec).await
+    }
+
+    async fn delete_peering(&self, spec: &PeeringSpec) -> Result {
+        peerings::remove(&self.ends(spec)?, spec).await
+    }
+
+    async fn ensure_nat(&self, at: &At, region: &Segment) -> Result {
+        nat::make(&self.at(at)?, region).await
+    }
+
+    async fn delete_nat(&self, at: &At, region: &Segment) -> Result {
+        nat::remove(&self.at(at)?, region).await
+    }
+}
+
+#[async_trait]
+impl Resources for GcpCloud {
+    async fn inspect_resource(&self, _: &At, name: &Segment, description: &str) -> Result<Segment> {
+        self.described(description)?.network(name)
+    }
+
     async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState> {
         let ground = self.at(at)?;
         let described = self.described(&spec.description)?;
@@ -154,6 +173,17 @@ impl Cloud for GcpCloud {
         }
     }
 
+    async fn delete_resource(&self, at: &At, name: &Segment) -> Result {
+        let ground = self.at(at)?;
+        attach::let_go(&ground, name).await?;
+        instances::remove(&ground, name).await?;
+        clusters::remove(&ground, name).await?;
+        endpoints::resources::remove(&ground, name).await
+    }
+}
+
+#[async_trait]
+impl Attachments for GcpCloud {
     async fn inspect_attachment(&self, at: &At, id: &str) -> Result<Attachment> {
         attach::inspect(&self.at(at)?, id).await
     }
@@ -173,15 +203,10 @@ impl Cloud for GcpCloud {
     async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState> {
         attach::attach(&self.at(at)?, name, id).await
     }
+}
 
-    async fn delete_resource(&self, at: &At, name: &Segment) -> Result {
-        let ground = self.at(at)?;
-        attach::let_go(&ground, name).await?;
-        instances::remove(&ground, name).await?;
-        clusters::remove(&ground, name).await?;
-        endpoints::resources::remove(&ground, name).await
-    }
-
+#[async_trait]
+impl PermitLists for GcpCloud {
     async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>> {
         let ground = self.at(at)?;
         match endpoints::resources::parse(uri, &ground.project) {
@@ -190,30 +215,17 @@ impl Cloud for GcpCloud {
         }
     }
 
-    async fn add_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result {
-        self.change(at, uri, entries, &[]).await
+    async fn put_list(&self, at: &At, uri: &str, before: &[PermitEntry], wanted: &[PermitEntry]) -> Result {
+        let ground = self.at(at)?;
+        match endpoints::resources::parse(uri, &ground.project) {
+            Some(_) => endpoints::resources::put_list(&ground, uri, before, wanted).await,
+            None => lists::put(&ground, uri, before, wanted).await,
+        }
     }
+}
 
-    async fn delete_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result {
-        self.change(at, uri, &[], entries).await
-    }
-
-    async fn ensure_peering(&self, spec: &PeeringSpec) -> Result {
-        peerings::make(&self.ends(spec)?, spec).await
-    }
-
-    async fn delete_peering(&self, spec: &PeeringSpec) -> Result {
-        peerings::remove(&self.ends(spec)?, spec).await
-    }
-
-    async fn ensure_nat(&self, at: &At, region: &Segment) -> Result {
-        nat::make(&self.at(at)?, region).await
-    }
-
-    async fn delete_nat(&self, at: &At, region: &Segment) -> Result {
-        nat::remove(&self.at(at)?, region).await
-    }
-
+#[async_trait]
+impl Links for GcpCloud {
     async fn create_gateway(&self, at: &At, asn: u32) -> Result<GatewayState> {
         let ground = self.at(at)?;
         let _turn = ground.turn(&at.site.to_string()).await;
@@ -227,8 +239,8 @@ impl Cloud for GcpCloud {
     }
 
     /// The router's end of a session needs the tunnel first.
-    async fn create_bgp_sessions(&self, _: &At, _: &ConnectionSpec) -> Result {
-        Ok(())
+    async fn create_bgp_sessions(&self, _: &At, _: &ConnectionSpec) -> Result<Vec<Ipv4Addr>> {
+        Ok(Vec::new())
     }
 
     async fn create_connections(&self, at: &At, spec: &ConnectionSpec) -> Result {

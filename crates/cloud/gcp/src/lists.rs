@@ -1,6 +1,6 @@
 //! Permit lists: read the firewalls, plan, then change only what differs, all at once.
 
-use cloud_api::CloudError;
+use cloud_api::{CloudError, list_after};
 use futures::future::try_join_all;
 use model::PermitEntry;
 
@@ -87,13 +87,15 @@ pub(crate) async fn read(ground: &Ground, uri: &str) -> Result<Vec<PermitEntry>>
     Ok(entries)
 }
 
-pub(crate) async fn change(ground: &Ground, uri: &str, set: &[PermitEntry], unset: &[PermitEntry]) -> Result {
+pub(crate) async fn put(
+    ground: &Ground,
+    uri: &str,
+    before: &[PermitEntry],
+    wanted: &[PermitEntry],
+) -> Result {
     let _turn = ground.turn(uri).await;
     let Found { home, firewalls: current, around } = find(ground, uri).await?;
-    let replaced = |entry: &PermitEntry| set.iter().any(|new| new.name == entry.name);
-    let there = entries_of(current.values()).into_iter();
-    let kept = there.filter(|entry| !replaced(entry) && !unset.contains(entry));
-    let list: Vec<PermitEntry> = kept.chain(set.iter().cloned()).collect();
+    let list = list_after(entries_of(current.values()), before, wanted);
     let change = difference(&current, &firewalls_of(&home, &list)?);
     if let Some(around) = around {
         apply(ground, &around.gaps).await?;

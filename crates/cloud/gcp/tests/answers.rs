@@ -8,7 +8,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use cloud_api::{At, Cloud as _};
+use cloud_api::{At, prelude::*};
 use cloud_gcp::{GcpCloud, GcpOptions};
 use cloud_http::{Clock, auth::Environment};
 use tokio::{

@@ -4,7 +4,7 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use cloud_api::{At, Cloud, CloudErrorKind};
+use cloud_api::{At, CloudErrorKind, prelude::*};
 use cloud_gcp::{GcpCloud, GcpOptions};
 use cloud_http::auth::Environment;
 use cloud_sim::{Machine, Sim};
@@ -70,11 +70,11 @@ async fn what_its_owner_permits_is_closed_until_a_rule_permits_it() {
         let name = EntryName::reported(direction.to_string());
         PermitEntry::new(name, traffic, targets, Default::default()).unwrap()
     };
-    cloud.add_entries(&at(), &uri, &[entry(Direction::Inbound)]).await.unwrap();
+    cloud.put_list(&at(), &uri, &[], &[entry(Direction::Inbound)]).await.unwrap();
     assert_eq!(ways(), [false, true], "in");
-    cloud.add_entries(&at(), &uri, &[entry(Direction::Outbound)]).await.unwrap();
+    cloud.put_list(&at(), &uri, &[], &[entry(Direction::Outbound)]).await.unwrap();
     assert_eq!(ways(), [true, true], "and out");
-    cloud.delete_entries(&at(), &uri, &[entry(Direction::Inbound)]).await.unwrap();
+    cloud.put_list(&at(), &uri, &[entry(Direction::Inbound)], &[]).await.unwrap();
     assert_eq!(ways(), [true, false]);
     let neighbour = sim.ask_google(Method::GET, &other.id, Value::Null);
     assert_eq!(before[&other.id], neighbour, "the neighbour is left alone");
@@ -166,7 +166,7 @@ async fn build(cloud: &GcpCloud, machine: &Machine, region: &Segment) {
     let traffic = Traffic::new(Direction::Inbound, Protocol::TCP, Ports::Any, Ports::one(443)).unwrap();
     let targets = ["10.200.0.4".parse().unwrap()].into();
     let entry = PermitEntry::new(EntryName::reported("https"), traffic, targets, Default::default()).unwrap();
-    cloud.add_entries(&at(), &uri, &[entry]).await.unwrap();
+    cloud.put_list(&at(), &uri, &[], &[entry]).await.unwrap();
     cloud.create_gateway(&at(), 64_514).await.unwrap();
 }
 

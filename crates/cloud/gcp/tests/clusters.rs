@@ -4,7 +4,7 @@
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use cloud_api::{At, Cloud, CloudErrorKind, PeeringSpec, ResourceSpec, cluster_network};
+use cloud_api::{At, CloudErrorKind, PeeringSpec, ResourceSpec, cluster_network, prelude::*};
 use cloud_gcp::{GcpCloud, GcpOptions};
 use cloud_http::{HttpTransport, Request, Transport as _, auth::Environment};
 use cloud_sim::{Fault, Sim};
@@ -111,7 +111,7 @@ async fn what_is_opened_from_inside_stays_behind_the_fence() {
     let google = |host: &IpAddr| sim.reaches_public(*host, IpAddr::from([199, 36, 153, 4]), &HTTPS);
     assert!(hosts.iter().all(google), "Google's APIs, without a way to the internet");
     cloud.ensure_nat(&at(), &cluster.region).await.unwrap();
-    cloud.add_entries(&at(), &vm.uri, &[outbound("10.4.0.0/16")]).await.unwrap();
+    cloud.put_list(&at(), &vm.uri, &[], &[outbound("10.4.0.0/16")]).await.unwrap();
     let own = firewalls(&sim, "gke-");
     assert_eq!(own.len(), 3, "Google's own: {own:?}");
     let everybody = json!({
@@ -163,17 +163,17 @@ async fn a_cluster_meets_other_sites_and_endpoints() {
     let peer = vm.address.net().addr();
     let ways = || hosts.iter().all(|host| sim.reaches(*host, peer, &PING) && sim.reaches(peer, *host, &PING));
     let both = |target: &str| [inbound(target), outbound(target)];
-    cloud.add_entries(&other, &vm.uri, &both("10.4.0.0/16")).await.unwrap();
+    cloud.put_list(&other, &vm.uri, &[], &both("10.4.0.0/16")).await.unwrap();
     assert!(!hosts.iter().any(|host| sim.reaches(*host, peer, &PING) || sim.reaches(peer, *host, &PING)));
-    cloud.add_entries(&at(), &cluster.uri, &both(&peer.to_string())).await.unwrap();
+    cloud.put_list(&at(), &cluster.uri, &[], &both(&peer.to_string())).await.unwrap();
     assert!(ways());
 
     let service = r#"{"url":"projects/p2/regions/us-west1/serviceAttachments/db"}"#;
     let endpoint = make(&cloud, "e", service, "10.6.0.0/16").await;
     let target = endpoint.address.net().addr();
-    cloud.add_entries(&at(), &cluster.uri, &[outbound(&target.to_string())]).await.unwrap();
+    cloud.put_list(&at(), &cluster.uri, &[], &[outbound(&target.to_string())]).await.unwrap();
     assert!(!hosts.iter().any(|host| sim.reaches(*host, target, &HTTPS)), "its own list says nothing");
-    cloud.add_entries(&at(), &endpoint.uri, &[inbound("10.4.0.0/16")]).await.unwrap();
+    cloud.put_list(&at(), &endpoint.uri, &[], &[inbound("10.4.0.0/16")]).await.unwrap();
     assert!(hosts.iter().all(|host| sim.reaches(*host, target, &HTTPS)) && ways());
 
     remove(&cloud, "e", &endpoint.region).await;
@@ -218,7 +218,7 @@ async fn a_cluster_that_was_up_is_left_alone() {
     let cloud = plugin(&sim);
     let cluster = make(&cloud, "k", CLUSTER, "10.4.0.0/16").await;
     let tag = cluster.uri.rsplit('/').next().unwrap();
-    cloud.add_entries(&at(), &cluster.uri, &[outbound("10.9.0.1")]).await.unwrap();
+    cloud.put_list(&at(), &cluster.uri, &[], &[outbound("10.9.0.1")]).await.unwrap();
     sim.script("nodePools.create", Fault::Failed, 1);
     let pool = json!({"nodePool": {"name": "more", "config": {"tags": [tag]}}});
     ask(&sim, Method::POST, &format!("v1/{}/nodePools", cluster.uri), pool).await;
@@ -235,7 +235,7 @@ async fn a_cluster_that_was_up_is_left_alone() {
         [".get", ".list", "aggregatedList"].iter().any(|verb| call.operation.contains(verb))
     };
     assert!(sim.take_calls().iter().all(reads));
-    cloud.delete_entries(&at(), &cluster.uri, &[outbound("10.9.0.1")]).await.unwrap();
+    cloud.put_list(&at(), &cluster.uri, &[outbound("10.9.0.1")], &[]).await.unwrap();
     assert_eq!(cloud.permit_list(&at(), &cluster.uri).await.unwrap(), []);
     remove(&cloud, "k", &cluster.region).await;
     assert_eq!((sim.left(), sim.defects()), (vec![], vec![]));
@@ -251,7 +251,7 @@ async fn nodes_outside_the_fence_are_told() {
     let pool = |name: &str, tags: &[&str]| json!({"nodePool": {"name": name, "config": {"tags": tags}}});
     let list = async || cloud.permit_list(&at(), &cluster.uri).await.unwrap();
     let there = [outbound("10.9.0.1")];
-    cloud.add_entries(&at(), &cluster.uri, &there).await.unwrap();
+    cloud.put_list(&at(), &cluster.uri, &[], &there).await.unwrap();
     ask(&sim, Method::POST, &pools, pool("tagged", &[tag])).await;
     sim.pass(Duration::from_secs(600));
     assert_eq!(list().await, there);
@@ -266,7 +266,7 @@ async fn nodes_outside_the_fence_are_told() {
     let seen = cloud.create_resource(&at(), &spec("k", &cluster.region, CLUSTER)).await.unwrap_err();
     assert_eq!(seen.kind, CloudErrorKind::Conflict);
     assert!(seen.message.contains("bare") && seen.message.contains(tag), "{seen}");
-    cloud.delete_entries(&at(), &cluster.uri, &told).await.unwrap();
+    cloud.put_list(&at(), &cluster.uri, &told, &[]).await.unwrap();
     assert_eq!(list().await, told[1..], "what was asked for is closed");
     sim.pass(Duration::from_secs(600));
     ask(&sim, Method::DELETE, &format!("{pools}/bare"), Value::Null).await;
@@ -300,7 +300,7 @@ async fn gaps_in_the_fence_are_told_and_closed() {
     let wanted = ["missing TAG-from", "missing TAG-out", "TAG-in"]
         .map(|text| format!("not-ours {}", text.replace("TAG", tag)));
     assert_eq!(names, wanted);
-    cloud.delete_entries(&at(), &cluster.uri, &told).await.unwrap();
+    cloud.put_list(&at(), &cluster.uri, &told, &[]).await.unwrap();
     assert_eq!(cloud.permit_list(&at(), &cluster.uri).await.unwrap(), []);
     assert_eq!(fence(), whole);
     remove(&cloud, "k", &cluster.region).await;

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use cloud_api::{At, Cloud as _, ResourceSpec};
+use cloud_api::{At, ResourceSpec, prelude::*};
 use cloud_gcp::{GcpCloud, GcpOptions};
 use cloud_http::auth::Environment;
 use cloud_sim::Sim;
@@ -55,7 +55,7 @@ async fn a_day_takes_as_many_requests_as_the_docs_say() {
         cloud.ensure_network(&at, &region, "10.1.0.0/16".parse().unwrap()).await.unwrap();
         let uri = cloud.create_resource(&at, &spec).await.unwrap().uri;
         counted("instance", instance);
-        cloud.add_entries(&at, &uri, &(0..20).map(entry).collect::<Vec<_>>()).await.unwrap();
+        cloud.put_list(&at, &uri, &[], &(0..20).map(entry).collect::<Vec<_>>()).await.unwrap();
         counted("20 entries", entries);
         cloud.ensure_nat(&at, &region).await.unwrap();
         counted("NAT", nat);

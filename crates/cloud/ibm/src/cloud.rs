@@ -1,22 +1,19 @@
 //! The plugin itself: the contract's calls, each handed to the module of its object.
 
-use std::sync::Arc;
+use std::{net::Ipv4Addr, sync::Arc};
 
 use async_trait::async_trait;
-use cloud_api::{At, Attachment, Cloud, CloudError, Listing, PeeringSpec, ResourceSpec};
+pub(crate) use cloud_api::Result;
+use cloud_api::{At, Attachment, CloudError, Listing, PeeringSpec, ResourceSpec, prelude::*};
 use cloud_http::{Clock, Recorder, Turns, auth::Environment};
 use ipnet::Ipv4Net;
-use model::{
-    CloudTraits, ConnectionSpec, ConnectionStatus, GatewayState, PermitEntry, ResourceState, Segment, Site,
-};
+use model::{CloudTraits, ConnectionSpec, ConnectionStatus, GatewayState, ResourceState, Segment, Site};
 use serde_json::{Value, json};
 
 use crate::{
     api::{Api, IbmOptions, Place, text},
     names::Names,
 };
-
-pub(crate) type Result<T> = std::result::Result<T, CloudError>;
 
 /// One account of IBM Cloud.
 pub struct IbmCloud {
@@ -62,6 +59,25 @@ impl Ground {
 }
 
 impl IbmCloud {
+    /// The bounds that IBM Cloud sets to plans. A connection has a tunnel from each member to each address of the peer.
+    /// Two of four are enough, and Azure could not use more; those that lead nowhere have the upper half of the inside
+    /// addresses.
+    pub fn traits() -> CloudTraits {
+        CloudTraits {
+            bgp_last: [169, 254, 127, 252].into(),
+            tunnels: 4,
+            asn_reserved: vec![
+                (64_512, 64_513),
+                (65_100, 65_100),
+                (65_200, 65_234),
+                (65_402, 65_433),
+                (65_500, 65_500),
+                (4_201_065_000, 4_201_065_999),
+            ],
+            ..CloudTraits::default()
+        }
+    }
+
     /// With the process's environment and clock.
     pub fn new(options: &IbmOptions) -> Result<Self> {
         Self::with(options, Environment::process(), None, None)
@@ -92,7 +108,7 @@ impl IbmCloud {
         Ground { site: site.clone(), group, names: Names::new(&self.owner, site) }
     }
 
-    fn at(&self, at: &At) -> Ground {
+    pub(crate) fn at(&self, at: &At) -> Ground {
         self.ground(&at.site, &at.deployment)
     }
 
@@ -121,17 +137,16 @@ impl IbmCloud {
 #[async_trait]
 impl Cloud for IbmCloud {
     async fn describe(&self) -> Result<CloudTraits> {
-        Ok(CloudTraits::of_kind("ibm"))
-    }
-
-    async fn inspect_resource(&self, _: &At, name: &Segment, description: &str) -> Result<Segment> {
-        self.described(description)?.network(name)
+        Ok(Self::traits())
     }
 
     async fn list(&self, at: &At) -> Result<Listing> {
         self.list_site(&self.at(at)).await
     }
+}
 
+#[async_trait]
+impl Networks for IbmCloud {
     async fn ensure_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<()> {
         let _turn = self.turn(&at.site).await;
         self.make_network(&self.at(at), region.as_str(), space).await
@@ -140,48 +155,6 @@ impl Cloud for IbmCloud {
     async fn delete_network(&self, at: &At, region: &Segment) -> Result<()> {
         let _turn = self.turn(&at.site).await;
         self.remove_network(&self.at(at), region.as_str()).await
-    }
-
-    async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState> {
-        self.make_described(&self.at(at), spec).await
-    }
-
-    async fn inspect_attachment(&self, _: &At, id: &str) -> Result<Attachment> {
-        Ok(self.find_instance(id).await?.attachment)
-    }
-
-    async fn adopt_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<()> {
-        let _turn = self.turn(&at.site).await;
-        self.adopt(&self.at(at), region.as_str(), space).await
-    }
-
-    async fn release_network(&self, at: &At, region: &Segment) -> Result<()> {
-        let _turn = self.turn(&at.site).await;
-        self.release(&self.at(at), region.as_str()).await
-    }
-
-    async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState> {
-        self.attach_instance(&self.at(at), name, id).await
-    }
-
-    async fn delete_resource(&self, at: &At, name: &Segment) -> Result<()> {
-        let ground = self.at(at);
-        let vpcs = self.vpcs(&ground).await?;
-        self.remove_resource(&ground, &vpcs, name).await?;
-        self.remove_endpoint(&ground, &vpcs, name).await?;
-        self.remove_cluster(&ground, &vpcs, name).await
-    }
-
-    async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>> {
-        self.read_list(&self.at(at), uri).await
-    }
-
-    async fn add_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<()> {
-        self.change_list(&self.at(at), uri, entries, &[]).await
-    }
-
-    async fn delete_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<()> {
-        self.change_list(&self.at(at), uri, &[], entries).await
     }
 
     async fn ensure_peering(&self, spec: &PeeringSpec) -> Result<()> {
@@ -199,7 +172,50 @@ impl Cloud for IbmCloud {
     async fn delete_nat(&self, at: &At, region: &Segment) -> Result<()> {
         self.remove_nat(&self.at(at), region.as_str()).await
     }
+}
 
+#[async_trait]
+impl Resources for IbmCloud {
+    async fn inspect_resource(&self, _: &At, name: &Segment, description: &str) -> Result<Segment> {
+        self.described(description)?.network(name)
+    }
+
+    async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState> {
+        self.make_described(&self.at(at), spec).await
+    }
+
+    async fn delete_resource(&self, at: &At, name: &Segment) -> Result<()> {
+        let ground = self.at(at);
+        let vpcs = self.vpcs(&ground).await?;
+        self.remove_resource(&ground, &vpcs, name).await?;
+        self.remove_endpoint(&ground, &vpcs, name).await?;
+        self.remove_cluster(&ground, &vpcs, name).await
+    }
+}
+
+#[async_trait]
+impl Attachments for IbmCloud {
+    async fn inspect_attachment(&self, _: &At, id: &str) -> Result<Attachment> {
+        Ok(self.find_instance(id).await?.attachment)
+    }
+
+    async fn adopt_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<()> {
+        let _turn = self.turn(&at.site).await;
+        self.adopt(&self.at(at), region.as_str(), space).await
+    }
+
+    async fn release_network(&self, at: &At, region: &Segment) -> Result<()> {
+        let _turn = self.turn(&at.site).await;
+        self.release(&self.at(at), region.as_str()).await
+    }
+
+    async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState> {
+        self.attach_instance(&self.at(at), name, id).await
+    }
+}
+
+#[async_trait]
+impl Links for IbmCloud {
     async fn create_gateway(&self, at: &At, asn: u32) -> Result<GatewayState> {
         let _turn = self.turn(&at.site).await;
         self.make_gateway(&self.at(at), asn).await
@@ -211,8 +227,8 @@ impl Cloud for IbmCloud {
     }
 
     /// A connection has its sessions from the beginning.
-    async fn create_bgp_sessions(&self, _: &At, _: &ConnectionSpec) -> Result<()> {
-        Ok(())
+    async fn create_bgp_sessions(&self, _: &At, _: &ConnectionSpec) -> Result<Vec<Ipv4Addr>> {
+        Ok(Vec::new())
     }
 
     async fn create_connections(&self, at: &At, spec: &ConnectionSpec) -> Result<()> {

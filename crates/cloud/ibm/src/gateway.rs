@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use cloud_api::CloudError;
 use ipnet::Ipv4Net;
-use model::{CloudTraits, GatewayState, Site};
+use model::{GatewayState, Site};
 use serde_json::{Value, json};
 
 use crate::{
@@ -99,7 +99,7 @@ impl IbmCloud {
         let vpcs = self.vpcs(ground).await?;
         let there = self.gateway_in(ground, vpcs.gateway.as_ref()).await?;
         if there.is_none() {
-            let reserved = CloudTraits::of_kind("ibm").asn_reserved;
+            let reserved = Self::traits().asn_reserved;
             if reserved.iter().any(|(first, last)| (*first..=*last).contains(&asn)) {
                 return Err(CloudError::invalid(format!("IBM Cloud keeps the AS number {asn} for itself")));
             }

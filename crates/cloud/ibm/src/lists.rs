@@ -1,6 +1,7 @@
 //! Permit lists: read the groups and the note, plan, then change only what differs.
 
-use cloud_api::{CloudError, only_inbound};
+use async_trait::async_trait;
+use cloud_api::{At, CloudError, PermitLists, only_inbound};
 use futures::future::try_join_all;
 use model::PermitEntry;
 use serde_json::{Value, json};
@@ -44,6 +45,59 @@ fn held(number: usize, group: &Value, is_bound: bool) -> Held {
     }
 }
 
+#[async_trait]
+impl PermitLists for IbmCloud {
+    async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>> {
+        let list = self.list_of(&self.at(at), uri).await?;
+        Ok(entries_of(&list.in_force(), &list.note))
+    }
+
+    async fn put_list(&self, at: &At, uri: &str, before: &[PermitEntry], wanted: &[PermitEntry]) -> Result {
+        let _turn = self.turns.take(uri).await;
+        let ground = &self.at(at);
+        let mut list = self.list_of(ground, uri).await?;
+        if ground.names.is_endpoint(&list.instance) {
+            only_inbound(wanted)?;
+        }
+        let is_cluster = list.vpc.cluster().is_some();
+        if is_cluster {
+            clusters::check_targets(wanted)?;
+        }
+        let change = plan(&list.in_force(), &list.note, before, wanted)?;
+        let steps = spread(&list.held, &change, if is_cluster { Room::Fixed } else { Room::Grows })?;
+        list.check_room(ground, &change, &steps)?;
+        let place = Place::Region(&list.vpc.region);
+        let abandoned = steps
+            .abandoned
+            .iter()
+            .map(|id| async move { self.api.remove(place, &GROUP, &format!("security_groups/{id}")).await });
+        try_join_all(abandoned).await?;
+        if let Some(note) = &change.first {
+            self.write_note(ground, &list.vpc, &list.groups, &list.instance, note).await?;
+        }
+        self.shut_balancers(&list.vpc, &list.balancers, list.shutting(&steps.close)).await?;
+        // Opens before it closes, where there is room for both: nothing that stays permitted is interrupted.
+        if steps.closes_first {
+            self.close_rules(place, &steps.close).await?;
+        }
+        self.open_rules(ground, &list, &steps).await?;
+        if !steps.closes_first {
+            self.close_rules(place, &steps.close).await?;
+        }
+        for id in &steps.empty {
+            self.bind(&list.vpc, id, &list.interface, false).await?;
+            self.api.remove(place, &GROUP, &format!("security_groups/{id}")).await?;
+        }
+        if let Some(note) = &change.last {
+            if change.first.is_some() {
+                list.groups = self.groups(&list.vpc).await?;
+            }
+            self.write_note(ground, &list.vpc, &list.groups, &list.instance, note).await?;
+        }
+        Ok(())
+    }
+}
+
 impl IbmCloud {
     async fn list_of(&self, ground: &Ground, uri: &str) -> Result<List> {
         let missing = || CloudError::not_found(format!("there is no resource {uri} in {}", ground.site));
@@ -76,61 +130,6 @@ impl IbmCloud {
             groups,
             vpc,
         })
-    }
-
-    pub(crate) async fn read_list(&self, ground: &Ground, uri: &str) -> Result<Vec<PermitEntry>> {
-        let list = self.list_of(ground, uri).await?;
-        Ok(entries_of(&list.in_force(), &list.note))
-    }
-
-    pub(crate) async fn change_list(
-        &self,
-        ground: &Ground,
-        uri: &str,
-        set: &[PermitEntry],
-        unset: &[PermitEntry],
-    ) -> Result<()> {
-        let _turn = self.turns.take(uri).await;
-        let mut list = self.list_of(ground, uri).await?;
-        if ground.names.is_endpoint(&list.instance) {
-            only_inbound(set)?;
-        }
-        let is_cluster = list.vpc.cluster().is_some();
-        if is_cluster {
-            clusters::check_targets(set)?;
-        }
-        let change = plan(&list.in_force(), &list.note, set, unset)?;
-        let steps = spread(&list.held, &change, if is_cluster { Room::Fixed } else { Room::Grows })?;
-        list.check_room(ground, &change, &steps)?;
-        let place = Place::Region(&list.vpc.region);
-        let abandoned = steps
-            .abandoned
-            .iter()
-            .map(|id| async move { self.api.remove(place, &GROUP, &format!("security_groups/{id}")).await });
-        try_join_all(abandoned).await?;
-        if let Some(note) = &change.first {
-            self.write_note(ground, &list.vpc, &list.groups, &list.instance, note).await?;
-        }
-        self.shut_balancers(&list.vpc, &list.balancers, list.shutting(&steps.close)).await?;
-        // Opens before it closes, where there is room for both: nothing that stays permitted is interrupted.
-        if steps.closes_first {
-            self.close_rules(place, &steps.close).await?;
-        }
-        self.open_rules(ground, &list, &steps).await?;
-        if !steps.closes_first {
-            self.close_rules(place, &steps.close).await?;
-        }
-        for id in &steps.empty {
-            self.bind(&list.vpc, id, &list.interface, false).await?;
-            self.api.remove(place, &GROUP, &format!("security_groups/{id}")).await?;
-        }
-        if let Some(note) = &change.last {
-            if change.first.is_some() {
-                list.groups = self.groups(&list.vpc).await?;
-            }
-            self.write_note(ground, &list.vpc, &list.groups, &list.instance, note).await?;
-        }
-        Ok(())
     }
 
     async fn close_rules(&self, place: Place<'_>, paths: &[String]) -> Result<()> {

@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cloud_api::{CloudError, CloudErrorKind};
+use cloud_api::{CloudError, CloudErrorKind, list_after};
 use cloud_http::letters;
 use ipnet::IpNet;
 use model::{Address, Direction, EntryName, PermitEntry, Ports, Protocol, Traffic};
@@ -225,22 +225,21 @@ pub struct Change {
     pub last: Option<Note>,
 }
 
-/// So that some entries are there and others are not. What others put there stays until somebody asks for it to go.
+/// So that the wanted entries are there, and those before them are not. What others put there stays until somebody asks
+/// for it to go.
 pub fn plan(
     current: &Rules,
     note: &Note,
-    set: &[PermitEntry],
-    unset: &[PermitEntry],
+    before: &[PermitEntry],
+    wanted: &[PermitEntry],
 ) -> Result<Change, CloudError> {
     let (strange, ours): (Vec<_>, Vec<_>) =
         entries_of(current, note).into_iter().partition(|entry| entry.name.as_str().starts_with(STRANGE));
-    let replaced = |entry: &PermitEntry| set.iter().any(|new| new.name == entry.name);
-    let kept = ours.into_iter().filter(|entry| !replaced(entry) && !unset.contains(entry));
-    let list: Vec<PermitEntry> = kept.chain(set.iter().cloned()).collect();
+    let list = list_after(ours, before, wanted);
     let mut wanted = rules_of(&list)?;
     let gone: BTreeSet<Rule> = strange
         .iter()
-        .filter(|entry| unset.contains(entry))
+        .filter(|entry| before.contains(entry))
         .flat_map(|entry| Line::of(entry).rules())
         .collect();
     let strange = strange.iter().flat_map(|entry| Line::of(entry).rules());
@@ -293,7 +292,7 @@ mod tests {
 
     fn made(entries: &[PermitEntry]) -> (Rules, Note) {
         let (mut rules, mut note) = (Rules::new(), Note { name: "x".into(), list: vec![] });
-        let change = plan(&rules, &note, entries, &[]).unwrap();
+        let change = plan(&rules, &note, &[], entries).unwrap();
         apply(&mut rules, &mut note, &change);
         (rules, note)
     }
@@ -308,7 +307,7 @@ mod tests {
         let (mut rules, mut note) = made(&entries);
         assert_eq!(rules.len(), 2);
         assert_eq!(entries_of(&rules, &note), entries);
-        let change = plan(&rules, &note, &[], &entries[..1]).unwrap();
+        let change = plan(&rules, &note, &entries[..1], &[]).unwrap();
         assert_eq!((change.open.len(), change.close.len(), change.first.is_none()), (0, 0, true));
         apply(&mut rules, &mut note, &change);
         assert_eq!(entries_of(&rules, &note), entries[1..]);
@@ -340,11 +339,11 @@ mod tests {
         rules.extend(rules_in(&json!({"rules": [by_hand, group_peer]})));
         assert_eq!(rules.len(), 2);
         assert_eq!(plan(&rules, &note, &[], &[]).unwrap(), Change::default());
-        let change = plan(&rules, &note, &[entry("b", 80, &["10.0.0.2"], &[])], &[]).unwrap();
+        let change = plan(&rules, &note, &[], &[entry("b", 80, &["10.0.0.2"], &[])]).unwrap();
         assert_eq!((change.open.len(), change.close.len()), (1, 0));
         let seen = entries_of(&rules, &note);
         let seen: Vec<_> = seen.into_iter().filter(|one| one.name.as_str().starts_with(STRANGE)).collect();
-        assert_eq!(plan(&rules, &note, &[], &seen).unwrap().close, ["/rules/hand"]);
+        assert_eq!(plan(&rules, &note, &seen, &[]).unwrap().close, ["/rules/hand"]);
     }
 
     type Lists = BTreeMap<String, (u16, BTreeSet<u8>, bool)>;
@@ -370,7 +369,7 @@ mod tests {
             let (mut rules, mut note) = made(&list(&a));
             prop_assert_eq!(entries_of(&rules, &note), list(&a));
             let unset: Vec<_> = list(&a).into_iter().filter(|entry| !b.contains_key(entry.name.as_str())).collect();
-            let change = plan(&rules, &note, &list(&b), &unset).unwrap();
+            let change = plan(&rules, &note, &unset, &list(&b)).unwrap();
             // Cut off before the last step: every rule still has an entry of ours.
             let (mut cut, mut cut_note) = (rules.clone(), note.clone());
             apply(&mut cut, &mut cut_note, &Change { close: vec![], last: None, ..change.clone() });
@@ -379,7 +378,7 @@ mod tests {
             prop_assert_eq!(entries_of(&rules, &note), list(&b));
             let text = serde_json::to_string(&note).unwrap();
             prop_assert_eq!(&serde_json::from_str::<Note>(&text).unwrap(), &note);
-            prop_assert_eq!(plan(&rules, &note, &list(&b), &unset).unwrap(), Change::default());
+            prop_assert_eq!(plan(&rules, &note, &unset, &list(&b)).unwrap(), Change::default());
         }
     }
 }

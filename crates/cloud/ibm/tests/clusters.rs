@@ -4,7 +4,7 @@
 
 use std::{net::IpAddr, ops::Range, sync::Arc};
 
-use cloud_api::{At, Cloud, CloudError, CloudErrorKind, PeeringSpec, ResourceSpec};
+use cloud_api::{At, CloudError, CloudErrorKind, PeeringSpec, ResourceSpec, prelude::*};
 use cloud_http::{HttpTransport, Request, Transport as _, auth::Environment};
 use cloud_ibm::{IbmCloud, IbmOptions};
 use cloud_sim::{Call, Fault, Sim};
@@ -104,18 +104,18 @@ async fn what_ibm_opens_to_everybody_is_closed() {
     let peering = PeeringSpec { name, deployments: [at().deployment, at().deployment] };
     cloud.ensure_peering(&peering).await.unwrap();
     let to = |direction| [entry("to", direction, Protocol::Any, &["10.1.0.0/16".to_owned()])];
-    cloud.add_entries(&at(), &machine.uri, &to(Direction::Outbound)).await.unwrap();
+    cloud.put_list(&at(), &machine.uri, &[], &to(Direction::Outbound)).await.unwrap();
     let from = machine.address.single().unwrap();
     let hosts = workers(&sim, &cluster);
     let reaches = || hosts.iter().map(|host| sim.reaches(from, *host, &PING)).collect::<Vec<_>>();
     assert_eq!(reaches(), [false, false]);
 
     sim.vandalise();
-    cloud.add_entries(&at(), &machine.uri, &to(Direction::Outbound)).await.unwrap();
+    cloud.put_list(&at(), &machine.uri, &[], &to(Direction::Outbound)).await.unwrap();
     assert_eq!(reaches(), [true, true], "IBM's rule is back");
     let seen = cloud.permit_list(&at(), &cluster.uri).await.unwrap();
     assert_eq!((seen.len(), seen[0].traffic.protocol), (1, Protocol::ICMP), "and seen: {seen:?}");
-    cloud.delete_entries(&at(), &cluster.uri, &seen).await.unwrap();
+    cloud.put_list(&at(), &cluster.uri, &seen, &[]).await.unwrap();
     assert_eq!(reaches(), [false, false]);
     assert!(sim.reaches(hosts[0], hosts[1], &PING), "the inside is as it was");
 
@@ -163,8 +163,8 @@ async fn what_load_balancers_open_is_seen_and_goes() {
     let seen = cloud.permit_list(&at(), &cluster.uri).await.unwrap();
     assert_eq!((seen.len(), seen[0].traffic.dst_ports), (1, Ports::one(8443)), "{seen:?}");
     // Others' entries come and go without it.
-    cloud.add_entries(&at(), &cluster.uri, &[many(0..2)]).await.unwrap();
-    cloud.delete_entries(&at(), &cluster.uri, &seen).await.unwrap();
+    cloud.put_list(&at(), &cluster.uri, &[], &[many(0..2)]).await.unwrap();
+    cloud.put_list(&at(), &cluster.uri, &seen, &[]).await.unwrap();
     assert_eq!(cloud.permit_list(&at(), &cluster.uri).await.unwrap(), [many(0..2)]);
     assert_eq!(let_in(), [shut(80), shut(443), shut(8443)]);
     remove(&cloud, "k", "us-south-k8s-k").await;
@@ -183,11 +183,11 @@ async fn no_network_is_taken_for_pods() {
     let peering = PeeringSpec { name, deployments: [at().deployment, at().deployment] };
     cloud.ensure_peering(&peering).await.unwrap();
     let out = entry("out", Direction::Outbound, Protocol::Any, &["10.1.0.0/16".to_owned()]);
-    cloud.add_entries(&at(), &machine.uri, &[out]).await.unwrap();
+    cloud.put_list(&at(), &machine.uri, &[], &[out]).await.unwrap();
     let (from, to) = (machine.address.single().unwrap(), workers(&sim, &cluster)[0]);
     assert!(!sim.reaches(from, to, &PING));
     let let_in = entry("in", Direction::Inbound, Protocol::ICMP, &["172.17.0.0/18".to_owned()]);
-    cloud.add_entries(&at(), &cluster.uri, &[let_in]).await.unwrap();
+    cloud.put_list(&at(), &cluster.uri, &[], &[let_in]).await.unwrap();
     assert!(sim.reaches(from, to, &PING));
     cloud.delete_peering(&peering).await.unwrap();
     remove(&cloud, "k", "us-south-k8s-k").await;
@@ -229,18 +229,18 @@ async fn workers_are_in_the_groups_they_were_made_with() {
 
     for hosts in [0..1000, 995..1000] {
         let wanted = many(hosts);
-        cloud.add_entries(&at(), &cluster.uri, std::slice::from_ref(&wanted)).await.unwrap();
+        cloud.put_list(&at(), &cluster.uri, &[], std::slice::from_ref(&wanted)).await.unwrap();
         assert_eq!(cloud.permit_list(&at(), &cluster.uri).await.unwrap(), [wanted]);
         let name = |one: &serde_json::Value| one["name"].as_str().unwrap_or_default().to_owned();
         let groups: Vec<String> = sim.objects().values().map(name).collect();
         let lists = groups.iter().filter(|name| name.contains("-iks-") && name.contains("-sg"));
         assert_eq!(lists.count(), 4, "none comes and none goes: {groups:?}");
     }
-    let refused = cloud.add_entries(&at(), &cluster.uri, &[many(0..1001)]).await.unwrap_err();
+    let refused = cloud.put_list(&at(), &cluster.uri, &[], &[many(0..1001)]).await.unwrap_err();
     assert_eq!(refused.kind, CloudErrorKind::Conflict);
     assert!(refused.message.contains("1001 rules; the 4 security groups"), "{refused}");
     let inside = entry("pods", Direction::Outbound, Protocol::TCP, &["198.18.3.0/24".to_owned()]);
-    let refused = cloud.add_entries(&at(), &cluster.uri, &[inside]).await.unwrap_err();
+    let refused = cloud.put_list(&at(), &cluster.uri, &[], &[inside]).await.unwrap_err();
     assert_eq!(refused.kind, CloudErrorKind::Unsupported, "{refused}");
     cloud.delete_nat(&at(), &cluster.region).await.unwrap();
     remove(&cloud, "k", "us-south-k8s-k").await;
@@ -292,7 +292,7 @@ async fn what_is_there_stays_without_the_flag() {
     let listed = cloud.list(&at()).await.unwrap();
     assert_eq!(listed.resources, [("k".parse().unwrap(), cluster.clone())]);
     assert_eq!(listed.networks, [(cluster.region.clone(), "10.1.0.0/16".parse().unwrap())]);
-    cloud.add_entries(&at(), &cluster.uri, &[many(0..3)]).await.unwrap();
+    cloud.put_list(&at(), &cluster.uri, &[], &[many(0..3)]).await.unwrap();
     assert_eq!(cloud.permit_list(&at(), &cluster.uri).await.unwrap(), [many(0..3)]);
     let refused = cloud.delete_network(&at(), &cluster.region).await.unwrap_err();
     assert!(refused.kind == CloudErrorKind::Conflict && refused.message.contains("-iks-"), "{refused}");
@@ -311,7 +311,7 @@ async fn a_region_and_a_cluster_have_nat_of_their_own() {
         sim.script("is.create_public_gateway", Fault::Lost, 1);
         cloud.ensure_nat(&at(), &made.region).await.unwrap();
         let out = entry("out", Direction::Outbound, Protocol::ICMP, &["1.1.1.1".to_owned()]);
-        cloud.add_entries(&at(), &made.uri, &[out]).await.unwrap();
+        cloud.put_list(&at(), &made.uri, &[], &[out]).await.unwrap();
         assert!(sim.reaches_public(workers(&sim, made)[0], [1, 1, 1, 1].into(), &PING), "{}", made.region);
     }
     let mut nats = cloud.list(&at()).await.unwrap().nats;

@@ -4,7 +4,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use cloud_api::{At, Cloud, CloudError, CloudErrorKind, ResourceSpec};
+use cloud_api::{At, CloudError, CloudErrorKind, ResourceSpec, prelude::*};
 use cloud_http::auth::Environment;
 use cloud_ibm::{IbmCloud, IbmOptions};
 use cloud_sim::{Faults, Sim};
@@ -90,8 +90,8 @@ async fn a_list_spreads_over_groups_as_it_grows_and_shrinks() {
         let wanted: Vec<PermitEntry> =
             if hosts.is_empty() { Vec::new() } else { vec![entry("many", hosts.clone())] };
         insist(async || match hosts.is_empty() {
-            true => lab.cloud.delete_entries(&lab.at, &uri, &lab.list(&uri).await).await,
-            false => lab.cloud.add_entries(&lab.at, &uri, &wanted).await,
+            true => lab.cloud.put_list(&lab.at, &uri, &lab.list(&uri).await, &[]).await,
+            false => lab.cloud.put_list(&lab.at, &uri, &[], &wanted).await,
         })
         .await;
         assert!(lab.list(&uri).await == wanted, "{hosts:?}");
@@ -109,15 +109,15 @@ async fn a_list_spreads_over_groups_as_it_grows_and_shrinks() {
 async fn five_groups_are_full_and_no_more_fits() {
     let lab = Lab::new().await;
     let uri = lab.create("web").await.uri;
-    lab.cloud.add_entries(&lab.at, &uri, &[entry("many", 0..1250)]).await.unwrap();
+    lab.cloud.put_list(&lab.at, &uri, &[], &[entry("many", 0..1250)]).await.unwrap();
     assert_eq!(lab.groups(), [250; 5]);
     lab.sim.take_calls();
-    let err = lab.cloud.add_entries(&lab.at, &uri, &[entry("more", 1250..1251)]).await.unwrap_err();
+    let err = lab.cloud.put_list(&lab.at, &uri, &[], &[entry("more", 1250..1251)]).await.unwrap_err();
     assert_eq!(err.kind, CloudErrorKind::Conflict);
     assert!(err.message.contains("1251 rules") && err.message.contains("5 security groups"), "{err}");
     assert!(lab.sim.take_calls().iter().all(|call| call.operation.contains("list_")));
     // One goes and another comes: one rule, and the note.
-    lab.cloud.add_entries(&lab.at, &uri, &[entry("many", 1..1251)]).await.unwrap();
+    lab.cloud.put_list(&lab.at, &uri, &[], &[entry("many", 1..1251)]).await.unwrap();
     let calls = lab.sim.take_calls();
     let count = |name: &str| calls.iter().filter(|call| call.operation.ends_with(name)).count();
     assert_eq!((count("create_security_group_rule"), count("delete_security_group_rule")), (1, 1));
@@ -131,7 +131,7 @@ async fn five_groups_are_full_and_no_more_fits() {
 async fn a_machine_of_the_same_name_is_closed() {
     let lab = Lab::new().await;
     let uri = lab.create("web").await.uri;
-    lab.cloud.add_entries(&lab.at, &uri, &[entry("many", 0..300)]).await.unwrap();
+    lab.cloud.put_list(&lab.at, &uri, &[], &[entry("many", 0..300)]).await.unwrap();
     lab.cloud.delete_resource(&lab.at, &"web".parse().unwrap()).await.unwrap();
     let uri = lab.create("web").await.uri;
     assert_eq!((lab.list(&uri).await, lab.groups()), (Vec::new(), vec![0]));
@@ -159,7 +159,7 @@ async fn an_attached_machine_with_a_long_list_is_let_go_as_it_was() {
         insist(async || lab.cloud.attach_resource(&lab.at, &name, &machine.id).await.map(drop)).await;
         lab.sim.set_faults(Faults::default());
         let uri = lab.cloud.attach_resource(&lab.at, &name, &machine.id).await.unwrap().uri;
-        lab.cloud.add_entries(&lab.at, &uri, &[entry("many", 0..600)]).await.unwrap();
+        lab.cloud.put_list(&lab.at, &uri, &[], &[entry("many", 0..600)]).await.unwrap();
         lab.cloud.attach_resource(&lab.at, &name, &machine.id).await.unwrap();
         assert_eq!(lab.groups(), [250, 250, 100], "attaching again leaves the list as it is");
         lab.sim.set_faults(Faults { seed, before: 60, lost: 60, ..Faults::default() });

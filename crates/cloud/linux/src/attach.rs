@@ -9,7 +9,7 @@
 
 use std::net::Ipv4Addr;
 
-use cloud_api::{Attachment, CloudError};
+use cloud_api::{Attachment, CloudError, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -33,7 +33,7 @@ pub(crate) enum Attached {
 }
 
 impl Attached {
-    pub(crate) fn parse(id: &str) -> Result<Self, CloudError> {
+    pub(crate) fn parse(id: &str) -> Result<Self> {
         let is_plain = |name: &str| {
             let legal = |c: char| c.is_ascii_alphanumeric() || "-_.@:".contains(c);
             !name.is_empty() && !name.starts_with(['.', '-']) && name.chars().all(legal)
@@ -87,7 +87,7 @@ impl Interface {
     }
 }
 
-async fn interfaces(namespace: Option<&str>) -> Result<Vec<Interface>, CloudError> {
+async fn interfaces(namespace: Option<&str>) -> Result<Vec<Interface>> {
     let text = match namespace {
         Some(name) => run(&["ip", "-n", name, "-j", "address"]).await?,
         None => run(&["ip", "-j", "address"]).await?,
@@ -106,7 +106,7 @@ fn open_ways(interfaces: &[Interface]) -> Option<String> {
 
 impl Inner {
     /// Checks that something can be attached to a network of ours, and says what attaching it would change.
-    pub(crate) async fn inspect_attachment(&self, state: &State, id: &str) -> Result<Attachment, CloudError> {
+    pub(crate) async fn inspect_attachment(&self, state: &State, id: &str) -> Result<Attachment> {
         let attached = Attached::parse(id)?;
         if let Some((name, _)) =
             state.resources.iter().find(|(_, other)| other.attached.as_ref() == Some(&attached))
@@ -121,7 +121,7 @@ impl Inner {
         Ok(Attachment { region, network: None, address: None, changes })
     }
 
-    async fn inspect_namespace(&self, state: &State, name: &str) -> Result<Vec<String>, CloudError> {
+    async fn inspect_namespace(&self, state: &State, name: &str) -> Result<Vec<String>> {
         if !namespace::exists(name) {
             return Err(CloudError::not_found(format!(
                 "there is no network namespace {name}; `ip netns` lists them"
@@ -158,7 +158,7 @@ impl Inner {
         attached: &Attached,
         network: &str,
         resource: &Resource,
-    ) -> Result<(), CloudError> {
+    ) -> Result {
         let (address, port) = (resource.address, port(resource.address));
         match attached {
             Attached::Namespace(name) => {
@@ -188,12 +188,7 @@ impl Inner {
     }
 
     /// Gives back what was attached, as it was.
-    pub(crate) async fn detach(
-        &self,
-        attached: &Attached,
-        network: &str,
-        resource: &Resource,
-    ) -> Result<(), CloudError> {
+    pub(crate) async fn detach(&self, attached: &Attached, network: &str, resource: &Resource) -> Result {
         match attached {
             Attached::Namespace(name) if namespace::exists(name) => delete_link(name, INTERFACE).await,
             Attached::Namespace(_) => Ok(()),
@@ -214,7 +209,7 @@ impl Inner {
     }
 }
 
-async fn inspect_link(name: &str) -> Result<Vec<String>, CloudError> {
+async fn inspect_link(name: &str) -> Result<Vec<String>> {
     let there = interfaces(None).await?;
     let none =
         || CloudError::not_found(format!("this machine has no interface {name}; `ip link` lists them"));

@@ -11,13 +11,8 @@ mod resources;
 
 use std::{collections::BTreeMap, fs::TryLockError, path::PathBuf, sync::Arc};
 
-use async_trait::async_trait;
-use cloud_api::{At, Attachment, Cloud, CloudError, CloudErrorKind, Listing, PeeringSpec, ResourceSpec};
-use ipnet::Ipv4Net;
-use model::{
-    CloudTraits, ConnectionSpec, ConnectionStatus, GatewayState, NetworkName, PermitEntry, ResourceName,
-    ResourceState, Segment, Site,
-};
+use cloud_api::{At, CloudError, CloudErrorKind, Result};
+use model::{NetworkName, ResourceName, ResourceState, Segment, Site};
 use parking_lot::{Mutex, RwLock};
 use tokio::{sync::watch, task::JoinHandle};
 
@@ -79,7 +74,7 @@ impl Drop for LinuxCloud {
 
 impl LinuxCloud {
     /// Opens a cloud whose state is in a directory, and repairs what is not as the state says.
-    pub async fn open(name: Segment, dir: PathBuf, options: Options) -> Result<Self, CloudError> {
+    pub async fn open(name: Segment, dir: PathBuf, options: Options) -> Result<Self> {
         if !rustix::process::geteuid().is_root() {
             let message = "a Linux cloud makes network namespaces, which needs root; run the controller as root, or \
                            leave this cloud out";
@@ -139,7 +134,7 @@ impl Inner {
     }
 
     /// Writes a state, and then holds it.
-    fn keep(&self, next: State) -> Result<Arc<State>, CloudError> {
+    fn keep(&self, next: State) -> Result<Arc<State>> {
         let failed = |err| CloudError::unavailable(format!("cannot write {}: {err}", self.file.display()));
         let next = Arc::new(next);
         if **self.state.read() != *next {
@@ -149,7 +144,7 @@ impl Inner {
         Ok(next)
     }
 
-    fn find(&self, state: &State, at: &At, uri: &str) -> Result<ResourceName, CloudError> {
+    fn find(&self, state: &State, at: &At, uri: &str) -> Result<ResourceName> {
         let is_it = |(name, resource): &(&ResourceName, &Resource)| {
             Site::of(name) == at.site && self.uri(name, resource) == uri
         };
@@ -183,105 +178,4 @@ pub(super) fn full(at: &At, name: &Segment) -> ResourceName {
 
 pub(super) fn network(at: &At, region: &Segment) -> NetworkName {
     NetworkName { site: at.site.clone(), region: region.clone() }
-}
-
-#[async_trait]
-impl Cloud for LinuxCloud {
-    async fn describe(&self) -> Result<CloudTraits, CloudError> {
-        // Below and above are the addresses of lines inside a site.
-        Ok(CloudTraits {
-            bgp_first: [169, 254, 4, 0].into(),
-            bgp_last: [169, 254, 127, 252].into(),
-            ..CloudTraits::default()
-        })
-    }
-
-    async fn inspect_resource(
-        &self,
-        at: &At,
-        name: &Segment,
-        description: &str,
-    ) -> Result<Segment, CloudError> {
-        self.inner.inspect_resource(at, name, description).await
-    }
-
-    async fn list(&self, at: &At) -> Result<Listing, CloudError> {
-        self.inner.list(at).await
-    }
-
-    async fn ensure_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<(), CloudError> {
-        self.inner.ensure_network(at, region, space).await
-    }
-
-    async fn delete_network(&self, at: &At, region: &Segment) -> Result<(), CloudError> {
-        self.inner.delete_network(at, region).await
-    }
-
-    async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState, CloudError> {
-        self.inner.create_resource(at, spec).await
-    }
-
-    async fn inspect_attachment(&self, _: &At, id: &str) -> Result<Attachment, CloudError> {
-        self.inner.inspect_attachment(&self.inner.state(), id).await
-    }
-
-    async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState, CloudError> {
-        self.inner.attach_resource(at, name, id).await
-    }
-
-    async fn delete_resource(&self, at: &At, name: &Segment) -> Result<(), CloudError> {
-        self.inner.delete_resource(at, name).await
-    }
-
-    async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>, CloudError> {
-        self.inner.permit_list(at, uri).await
-    }
-
-    async fn add_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<(), CloudError> {
-        self.inner.add_entries(at, uri, entries).await
-    }
-
-    async fn delete_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<(), CloudError> {
-        self.inner.delete_entries(at, uri, entries).await
-    }
-
-    async fn ensure_peering(&self, spec: &PeeringSpec) -> Result<(), CloudError> {
-        self.inner.ensure_peering(spec).await
-    }
-
-    async fn delete_peering(&self, spec: &PeeringSpec) -> Result<(), CloudError> {
-        self.inner.delete_peering(spec).await
-    }
-
-    async fn ensure_nat(&self, at: &At, region: &Segment) -> Result<(), CloudError> {
-        self.inner.ensure_nat(at, region).await
-    }
-
-    async fn delete_nat(&self, at: &At, region: &Segment) -> Result<(), CloudError> {
-        self.inner.delete_nat(at, region).await
-    }
-
-    async fn create_gateway(&self, at: &At, asn: u32) -> Result<GatewayState, CloudError> {
-        self.inner.create_gateway(at, asn).await
-    }
-
-    async fn delete_gateway(&self, at: &At) -> Result<(), CloudError> {
-        self.inner.delete_gateway(at).await
-    }
-
-    async fn create_bgp_sessions(&self, at: &At, spec: &ConnectionSpec) -> Result<(), CloudError> {
-        self.inner.create_bgp_sessions(at, spec).await
-    }
-
-    async fn create_connections(&self, at: &At, spec: &ConnectionSpec) -> Result<(), CloudError> {
-        self.inner.create_connections(at, spec).await
-    }
-
-    async fn delete_connections(&self, at: &At, peer: &Site) -> Result<(), CloudError> {
-        self.inner.delete_connections(at, peer).await
-    }
-
-    async fn connection_status(&self, at: &At, peer: &Site) -> Result<ConnectionStatus, CloudError> {
-        self.inner.status(&at.site, peer).await
-    }
 }

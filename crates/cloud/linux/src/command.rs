@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cloud_api::CloudError;
+use cloud_api::Result;
 use common::Backoff;
 use model::ResourceName;
 use serde::Deserialize;
@@ -71,7 +71,7 @@ impl Inner {
     }
 
     /// Starts the command of a resource, if it has one that does not run.
-    pub(crate) fn start_command(&self, name: &ResourceName, command: &Command) -> Result<(), CloudError> {
+    pub(crate) fn start_command(&self, name: &ResourceName, command: &Command) -> Result {
         let daemon = self.command_daemon(name);
         if daemon.is_running() {
             return Ok(());

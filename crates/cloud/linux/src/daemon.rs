@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use cloud_api::CloudError;
+use cloud_api::{CloudError, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Command;
 
@@ -51,12 +51,7 @@ impl Daemon {
     }
 
     /// Starts it inside a namespace. What it prints goes to a file beside the one that remembers it.
-    pub(crate) fn start(
-        &self,
-        namespace: &str,
-        words: &[&str],
-        environment: &[(&str, &str)],
-    ) -> Result<(), CloudError> {
+    pub(crate) fn start(&self, namespace: &str, words: &[&str], environment: &[(&str, &str)]) -> Result {
         let failed = |what: &str, err: io::Error| {
             CloudError::unavailable(format!("cannot {what} `{}`: {err}", words.join(" ")))
         };

@@ -9,7 +9,7 @@
 //! It lets through what goes between a network and a tunnel, what networks with NAT send to public addresses, and the
 //! tunnels' outside. It is no way from network to network, which is what peerings are for, nor from tunnel to tunnel.
 
-use cloud_api::CloudError;
+use cloud_api::Result;
 use ipnet::Ipv4Net;
 use model::{NetworkName, Site};
 use node_nft::{
@@ -51,7 +51,7 @@ const SPECIAL: [&str; 14] = [
 
 impl Inner {
     /// Makes a site's edge and joins the site's networks to it.
-    pub(crate) async fn make_edge(&self, state: &State, site: &Site) -> Result<Block, CloudError> {
+    pub(crate) async fn make_edge(&self, state: &State, site: &Site) -> Result<Block> {
         let edge = self.names.edge(site);
         namespace::ensure(&edge).await?;
         self.tables.reconcile(&edge, table(state, site)).await?;
@@ -67,12 +67,7 @@ impl Inner {
     }
 
     /// The line between a network and its site's edge.
-    pub(crate) async fn join_edge(
-        &self,
-        state: &State,
-        name: &NetworkName,
-        space: Ipv4Net,
-    ) -> Result<(), CloudError> {
+    pub(crate) async fn join_edge(&self, state: &State, name: &NetworkName, space: Ipv4Net) -> Result {
         let (edge, network, port) = (self.names.edge(&name.site), self.names.network(name), lan(space));
         self.tables.reconcile(&edge, table(state, &name.site)).await?;
         veth((&network, "gw"), (&edge, &port)).await?;
@@ -97,7 +92,7 @@ impl Inner {
     }
 
     /// Takes the edge away if nothing needs it, and adapts it otherwise.
-    pub(crate) async fn settle_edge(&self, state: &State, site: &Site) -> Result<(), CloudError> {
+    pub(crate) async fn settle_edge(&self, state: &State, site: &Site) -> Result {
         if state.needs_edge(site) {
             return self.make_edge(state, site).await.map(drop);
         }

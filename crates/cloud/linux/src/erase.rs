@@ -2,7 +2,7 @@
 
 use std::{fs, io, path::Path};
 
-use cloud_api::CloudError;
+use cloud_api::{CloudError, Result};
 use model::Segment;
 
 use crate::{LinuxCloud, Options};
@@ -10,7 +10,7 @@ use crate::{LinuxCloud, Options};
 /// Takes away whatever clouds of a directory have made, however their last process ended. No process may use them.
 ///
 /// A cloud that is opened removes what its state does not know; one without a state knows nothing.
-pub async fn erase(dir: &Path, clouds: &[Segment]) -> Result<(), CloudError> {
+pub async fn erase(dir: &Path, clouds: &[Segment]) -> Result {
     for cloud in clouds {
         let state = dir.join(format!("{cloud}.json"));
         match fs::remove_file(&state) {

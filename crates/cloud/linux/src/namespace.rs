@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs, io, path::PathBuf, thread};
 
-use cloud_api::CloudError;
+use cloud_api::{CloudError, Result};
 use node_kernel::sysctl;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -29,7 +29,7 @@ pub fn all() -> BTreeSet<String> {
 }
 
 /// Makes a namespace with its loopback up, if there is none.
-pub async fn ensure(name: &str) -> Result<(), CloudError> {
+pub async fn ensure(name: &str) -> Result {
     if exists(name) {
         return Ok(());
     }
@@ -40,7 +40,7 @@ pub async fn ensure(name: &str) -> Result<(), CloudError> {
 }
 
 /// Ends what runs in a namespace, then deletes it with all that is in it. One that is not there is fine.
-pub async fn delete(name: &str) -> Result<(), CloudError> {
+pub async fn delete(name: &str) -> Result {
     if exists(name) {
         // A daemon that outlives its namespace may spin.
         stop_all(name).await;
@@ -57,8 +57,8 @@ pub async fn has_link(namespace: &str, link: &str) -> bool {
 /// Does something inside a namespace, on a thread of its own. Sockets opened there stay there.
 pub async fn inside<T: Send + 'static>(
     name: &str,
-    act: impl FnOnce() -> Result<T, CloudError> + Send + 'static,
-) -> Result<T, CloudError> {
+    act: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
     let path = path(name);
     let failed = {
         let name = name.to_owned();
@@ -78,7 +78,7 @@ pub async fn inside<T: Send + 'static>(
 }
 
 /// Lets a namespace route. Packets may come back another way than they went.
-pub async fn forward(name: &str) -> Result<(), CloudError> {
+pub async fn forward(name: &str) -> Result {
     let text = name.to_owned();
     inside(name, move || {
         let mut settings = vec![

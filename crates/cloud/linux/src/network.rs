@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use cloud_api::{
-    CloudError,
+    CloudError, Result,
     twin::{twin, twins},
 };
 use ipnet::Ipv4Net;
@@ -50,12 +50,7 @@ fn twin_lines(address: Ipv4Addr, interface: &str) -> [Vec<String>; 2] {
 }
 
 impl Inner {
-    pub(crate) async fn make_network(
-        &self,
-        state: &State,
-        name: &NetworkName,
-        space: Ipv4Net,
-    ) -> Result<(), CloudError> {
+    pub(crate) async fn make_network(&self, state: &State, name: &NetworkName, space: Ipv4Net) -> Result {
         let namespace = self.names.network(name);
         namespace::ensure(&namespace).await?;
         // Closed before anything is connected to it.
@@ -82,7 +77,7 @@ impl Inner {
         state: &State,
         name: &ResourceName,
         resource: &Resource,
-    ) -> Result<(), CloudError> {
+    ) -> Result {
         let network = NetworkName { site: Site::of(name), region: resource.region.clone() };
         let (inside, outside) = (self.names.resource(name), self.names.network(&network));
         let (address, port) = (resource.address, port(resource.address));
@@ -124,12 +119,7 @@ impl Inner {
         }
     }
 
-    pub(crate) async fn make_peering(
-        &self,
-        state: &State,
-        name: &PeeringName,
-        number: u16,
-    ) -> Result<(), CloudError> {
+    pub(crate) async fn make_peering(&self, state: &State, name: &PeeringName, number: u16) -> Result {
         let [a, b] = name.ends();
         let gone = || CloudError::conflict(format!("a network of {name} does not exist"));
         let spaces = [*state.networks.get(a).ok_or_else(gone)?, *state.networks.get(b).ok_or_else(gone)?];

@@ -2,16 +2,16 @@
 
 use std::process::Stdio;
 
-use cloud_api::CloudError;
+use cloud_api::{CloudError, Result};
 use tokio::{io::AsyncWriteExt as _, process::Command};
 
 /// Runs a command and gives back what it printed.
-pub async fn run(words: &[&str]) -> Result<String, CloudError> {
+pub async fn run(words: &[&str]) -> Result<String> {
     run_with(words, "").await
 }
 
 /// Runs a command with this on its standard input.
-pub(crate) async fn run_with(words: &[&str], input: &str) -> Result<String, CloudError> {
+pub(crate) async fn run_with(words: &[&str], input: &str) -> Result<String> {
     let failed = |why: String| CloudError::unavailable(format!("`{}` failed: {why}", words.join(" ")));
     let (program, arguments) = words.split_first().ok_or_else(|| failed("there is no command".to_owned()))?;
     let mut child = Command::new(program)
@@ -38,14 +38,14 @@ pub(crate) async fn run_with(words: &[&str], input: &str) -> Result<String, Clou
 }
 
 /// Runs several `ip` commands in a namespace, in one process.
-pub async fn ip_in(namespace: &str, lines: &[String]) -> Result<(), CloudError> {
+pub async fn ip_in(namespace: &str, lines: &[String]) -> Result {
     let text = lines.join("\n") + "\n";
     run_with(&["ip", "-n", namespace, "-batch", "-"], &text).await.map(drop)
 }
 
 /// Deletes an interface, with its other end and its routes. One that is not there, or is just going with its other
 /// end's namespace, is fine.
-pub(crate) async fn delete_link(namespace: &str, link: &str) -> Result<(), CloudError> {
+pub(crate) async fn delete_link(namespace: &str, link: &str) -> Result {
     match run(&["ip", "-n", namespace, "link", "delete", "dev", link]).await {
         Err(err) if crate::namespace::has_link(namespace, link).await => Err(err),
         _ => Ok(()),
@@ -54,7 +54,7 @@ pub(crate) async fn delete_link(namespace: &str, link: &str) -> Result<(), Cloud
 
 /// Makes a pair of interfaces, each in its namespace, unless both are there. One whose other end is missing is made
 /// anew.
-pub async fn veth(a: (&str, &str), b: (&str, &str)) -> Result<(), CloudError> {
+pub async fn veth(a: (&str, &str), b: (&str, &str)) -> Result {
     let (here, there) =
         (crate::namespace::has_link(a.0, a.1).await, crate::namespace::has_link(b.0, b.1).await);
     if here && there {

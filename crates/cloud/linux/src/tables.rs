@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fs, os::unix::fs::MetadataExt as _, sync::Arc};
 
-use cloud_api::CloudError;
+use cloud_api::{CloudError, Result};
 use node_kernel::nft::{Nft, TableId};
 use node_nft::{CurrentTable, Family, Limits, Live, Plan, Table, Transaction};
 use parking_lot::Mutex;
@@ -31,7 +31,7 @@ fn failed(namespace: &str, err: &dyn std::error::Error) -> CloudError {
 }
 
 impl Tables {
-    async fn socket(&self, namespace: &str) -> Result<Arc<Mutex<Nft>>, CloudError> {
+    async fn socket(&self, namespace: &str) -> Result<Arc<Mutex<Nft>>> {
         let inode = fs::metadata(format!("/run/netns/{namespace}")).map_or(0, |file| file.ino());
         if let Some(open) = self.open.lock().get(namespace).filter(|open| open.inode == inode) {
             return Ok(Arc::clone(&open.nft));
@@ -47,15 +47,15 @@ impl Tables {
     async fn with<T: Send + 'static>(
         &self,
         namespace: &str,
-        act: impl FnOnce(&mut Nft, &str) -> Result<T, CloudError> + Send + 'static,
-    ) -> Result<T, CloudError> {
+        act: impl FnOnce(&mut Nft, &str) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let (nft, name) = (self.socket(namespace).await?, namespace.to_owned());
         let done = tokio::task::spawn_blocking(move || act(&mut nft.lock(), &name)).await;
         done.unwrap_or_else(|_| Err(CloudError::unavailable("a call to nftables has panicked")))
     }
 
     /// Makes the namespace's table as given, whatever it is now. Does nothing if it is so already.
-    pub(crate) async fn reconcile(&self, namespace: &str, table: Table) -> Result<(), CloudError> {
+    pub(crate) async fn reconcile(&self, namespace: &str, table: Table) -> Result {
         self.with(namespace, move |nft, name| {
             nft.reconcile(&table, Live::Atomic, Limits::default()).map(drop).map_err(|err| failed(name, &err))
         })
@@ -63,7 +63,7 @@ impl Tables {
     }
 
     /// Commits what was worked out against what was last committed; if the kernel has something else, it refuses.
-    pub(crate) async fn commit(&self, namespace: &str, plan: Plan) -> Result<(), CloudError> {
+    pub(crate) async fn commit(&self, namespace: &str, plan: Plan) -> Result {
         if plan.is_empty() {
             return Ok(());
         }
@@ -74,16 +74,12 @@ impl Tables {
         .await
     }
 
-    pub(crate) async fn commit_one(
-        &self,
-        namespace: &str,
-        transaction: Transaction,
-    ) -> Result<(), CloudError> {
+    pub(crate) async fn commit_one(&self, namespace: &str, transaction: Transaction) -> Result {
         self.commit(namespace, Plan { transactions: vec![transaction] }).await
     }
 
     /// The namespace's table; none if there is none.
-    pub(crate) async fn read(&self, namespace: &str) -> Result<Option<CurrentTable>, CloudError> {
+    pub(crate) async fn read(&self, namespace: &str) -> Result<Option<CurrentTable>> {
         self.with(namespace, |nft, name| {
             nft.read(&TableId::new(Family::Inet, TABLE)).map_err(|err| failed(name, &err))
         })

@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use cloud_api::CloudError;
+use cloud_api::{CloudError, Result};
 use model::Site;
 use serde::{Deserialize, Serialize};
 
@@ -95,7 +95,7 @@ impl Underlay {
         site: &Site,
         edge: &str,
         outward: bool,
-    ) -> Result<Block, CloudError> {
+    ) -> Result<Block> {
         let _turn = self.turn().await?;
         let mut book = self.read()?;
         let block = match book.blocks.get(site) {
@@ -134,12 +134,12 @@ impl Underlay {
     }
 
     /// The addresses of a site's edge; none if it has not joined.
-    pub(crate) fn block(&self, site: &Site) -> Result<Option<Block>, CloudError> {
+    pub(crate) fn block(&self, site: &Site) -> Result<Option<Block>> {
         Ok(self.read()?.blocks.get(site).copied().map(Block))
     }
 
     /// Takes a site's line away; the last one takes the exchange with it.
-    pub(crate) async fn leave(&self, tables: &Tables, site: &Site) -> Result<(), CloudError> {
+    pub(crate) async fn leave(&self, tables: &Tables, site: &Site) -> Result {
         let _turn = self.turn().await?;
         let mut book = self.read()?;
         let exchange = self.names.exchange();
@@ -159,7 +159,7 @@ impl Underlay {
     }
 
     /// Blocks of sites of this cloud that have no edge any more are given back.
-    pub(crate) async fn sweep(&self, tables: &Tables, edges: &BTreeSet<&Site>) -> Result<(), CloudError> {
+    pub(crate) async fn sweep(&self, tables: &Tables, edges: &BTreeSet<&Site>) -> Result {
         let of_cloud = |site: &&Site| site.cloud == *self.names.cloud() && !edges.contains(*site);
         let stale: Vec<Site> = self.read()?.blocks.keys().filter(of_cloud).cloned().collect();
         for site in stale {
@@ -176,7 +176,7 @@ impl Underlay {
         Ok(())
     }
 
-    async fn ensure_exchange(&self, tables: &Tables, exchange: &str) -> Result<(), CloudError> {
+    async fn ensure_exchange(&self, tables: &Tables, exchange: &str) -> Result {
         namespace::ensure(exchange).await?;
         tables.reconcile(exchange, uplink::table()).await?;
         namespace::forward(exchange).await
@@ -187,7 +187,7 @@ impl Underlay {
     }
 
     /// Whoever changes the exchange, in whatever process, waits for the others.
-    async fn turn(&self) -> Result<files::Lock, CloudError> {
+    async fn turn(&self) -> Result<files::Lock> {
         let path = self.dir.join("underlay.lock");
         let io =
             |err: std::io::Error| CloudError::unavailable(format!("cannot use {}: {err}", path.display()));
@@ -202,7 +202,7 @@ impl Underlay {
         Err(CloudError::unavailable(format!("somebody has held {} for half a minute", path.display())))
     }
 
-    fn read(&self) -> Result<Book, CloudError> {
+    fn read(&self) -> Result<Book> {
         let failed = |err: &dyn std::fmt::Display| {
             CloudError::unavailable(format!("cannot read {}: {err}", self.file().display()))
         };
@@ -213,7 +213,7 @@ impl Underlay {
         }
     }
 
-    fn write(&self, book: &Book) -> Result<(), CloudError> {
+    fn write(&self, book: &Book) -> Result {
         let text = serde_json::to_string_pretty(book).expect("names and numbers can be written");
         files::write(&self.file(), text.as_bytes())
             .map_err(|err| CloudError::unavailable(format!("cannot write {}: {err}", self.file().display())))

@@ -20,7 +20,7 @@ pub(crate) mod vici;
 
 use std::{collections::BTreeSet, fs, os::unix::fs::DirBuilderExt as _, path::PathBuf};
 
-use cloud_api::CloudError;
+use cloud_api::{CloudError, Result};
 use futures::future::{join_all, try_join, try_join_all};
 use model::{ConnectionStatus, Site};
 
@@ -59,7 +59,7 @@ impl Inner {
         self.names.run_dir().join(short(what))
     }
 
-    pub(crate) fn ensure_run_dir(&self, what: &str) -> Result<PathBuf, CloudError> {
+    pub(crate) fn ensure_run_dir(&self, what: &str) -> Result<PathBuf> {
         let dir = self.run_dir(what);
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
         made.map_err(|err| CloudError::unavailable(format!("cannot make {}: {err}", dir.display())))?;
@@ -75,7 +75,7 @@ impl Inner {
     }
 
     /// Ends daemons that the state does not know, and removes their files.
-    pub(crate) async fn remove_strange_daemons(&self, state: &State) -> Result<(), CloudError> {
+    pub(crate) async fn remove_strange_daemons(&self, state: &State) -> Result {
         let mut known: BTreeSet<String> = BTreeSet::new();
         for site in state.connections.keys() {
             known.insert(short(&Self::bird_key(site)));
@@ -98,12 +98,7 @@ impl Inner {
     }
 
     /// The tunnels of a site to one peer, or to all.
-    pub(crate) fn tunnels_of(
-        &self,
-        state: &State,
-        site: &Site,
-        peer: Option<&Site>,
-    ) -> Result<Vec<Tunnel>, CloudError> {
+    pub(crate) fn tunnels_of(&self, state: &State, site: &Site, peer: Option<&Site>) -> Result<Vec<Tunnel>> {
         let Some(connections) = state.connections.get(site) else { return Ok(Vec::new()) };
         let no_block = || CloudError::unavailable(format!("the edge of {site} has no addresses yet"));
         let block = self.underlay.block(site)?.ok_or_else(no_block)?;
@@ -112,12 +107,7 @@ impl Inner {
     }
 
     /// Makes the tunnels to a peer, and lets BGP know of them.
-    pub(crate) async fn make_connection(
-        &self,
-        state: &State,
-        site: &Site,
-        peer: &Site,
-    ) -> Result<(), CloudError> {
+    pub(crate) async fn make_connection(&self, state: &State, site: &Site, peer: &Site) -> Result {
         charon::require_programs()?;
         let tunnels = self.tunnels_of(state, site, Some(peer))?;
         let made = try_join_all(tunnels.iter().map(|tunnel| self.make_tunnel(tunnel)));
@@ -125,7 +115,7 @@ impl Inner {
     }
 
     /// Takes tunnels away that are not wanted: those of a connection that is gone, or that has other addresses now.
-    pub(crate) async fn remove_tunnels(&self, site: &Site, tunnels: &[Tunnel]) -> Result<(), CloudError> {
+    pub(crate) async fn remove_tunnels(&self, site: &Site, tunnels: &[Tunnel]) -> Result {
         try_join_all(tunnels.iter().map(|tunnel| self.remove_tunnel(tunnel))).await?;
         // What is in the way of none of them is fine; a namespace that is left is.
         let left: BTreeSet<String> = tunnels
@@ -139,7 +129,7 @@ impl Inner {
         }
     }
 
-    pub(crate) async fn status(&self, site: &Site, peer: &Site) -> Result<ConnectionStatus, CloudError> {
+    pub(crate) async fn status(&self, site: &Site, peer: &Site) -> Result<ConnectionStatus> {
         let state = self.state();
         if !state.connections.get(site).is_some_and(|peers| peers.contains_key(peer)) {
             return Err(CloudError::not_found(format!("{site} has no connection to {peer}")));

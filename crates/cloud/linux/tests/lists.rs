@@ -16,7 +16,7 @@ use std::{
 };
 
 use cloud_api::{
-    Cloud as _,
+    prelude::*,
     twin::{twin, twins},
 };
 use ipnet::IpNet;
@@ -260,8 +260,8 @@ async fn the_kernel_lets_through_what_the_lists_say() {
             flows(),
         );
         let (out, inward, flows) = lists.new_tree(&mut runner).unwrap().current();
-        cloud.add_entries(&at, &a.uri, &out).await.unwrap();
-        cloud.add_entries(&at, &b.uri, &inward).await.unwrap();
+        cloud.put_list(&at, &a.uri, &[], &out).await.unwrap();
+        cloud.put_list(&at, &b.uri, &[], &inward).await.unwrap();
         let expected: BTreeSet<Flow> = flows
             .iter()
             .filter(|flow| {
@@ -289,8 +289,8 @@ async fn the_kernel_lets_through_what_the_lists_say() {
         watcher.look(&mut seen);
         assert_eq!(seen, expected, "case {case}: {out:#?} {inward:#?}");
         (passed, stopped) = (passed + expected.len(), stopped + flows.len() - expected.len());
-        cloud.delete_entries(&at, &a.uri, &out).await.unwrap();
-        cloud.delete_entries(&at, &b.uri, &inward).await.unwrap();
+        cloud.put_list(&at, &a.uri, &out, &[]).await.unwrap();
+        cloud.put_list(&at, &b.uri, &inward, &[]).await.unwrap();
     }
     assert!(passed > 40 && stopped > 40, "the lists are too much of one kind: {passed} {stopped}");
     for name in ["a", "b"] {

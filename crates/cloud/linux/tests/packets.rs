@@ -8,8 +8,9 @@ mod support;
 use std::process::Command;
 
 use cloud_api::{
-    Cloud as _, CloudErrorKind, PeeringSpec, ResourceSpec,
+    CloudErrorKind, PeeringSpec, ResourceSpec,
     conformance::{Subject, run},
+    prelude::*,
 };
 use cloud_linux::{LinuxCloud, Options, Uplink};
 use model::{Direction, NetworkName, PeeringName, Ports, Protocol};
@@ -51,12 +52,12 @@ async fn packets_pass_when_both_ends_permit_them() {
     assert!(!pings(&a, &b) && !pings(&b, &a));
     let out = entry(Direction::Outbound, Protocol::ICMP, Ports::Any, &b);
     let inward = entry(Direction::Inbound, Protocol::ICMP, Ports::Any, &a);
-    cloud.add_entries(&at, &a.uri, std::slice::from_ref(&out)).await.unwrap();
+    cloud.put_list(&at, &a.uri, &[], std::slice::from_ref(&out)).await.unwrap();
     assert!(!pings(&a, &b), "the receiver has not permitted it");
-    cloud.add_entries(&at, &b.uri, std::slice::from_ref(&inward)).await.unwrap();
+    cloud.put_list(&at, &b.uri, &[], std::slice::from_ref(&inward)).await.unwrap();
     assert!(pings(&a, &b), "both have permitted it");
     assert!(!pings(&b, &a), "the other direction was not permitted");
-    cloud.delete_entries(&at, &a.uri, &[out]).await.unwrap();
+    cloud.put_list(&at, &a.uri, &[out], &[]).await.unwrap();
     assert!(!pings(&a, &b), "the sender has taken it back");
     for name in ["a", "b"] {
         cloud.delete_resource(&at, &segment(name)).await.unwrap();
@@ -75,15 +76,15 @@ async fn what_is_taken_back_ends_what_it_had_let_through() {
     let a = make(&cloud, &at, "a", "west", "10.202.0.0/24").await;
     let b = make(&cloud, &at, "b", "west", "10.202.0.0/24").await;
     let out = entry(Direction::Outbound, Protocol::ICMP, Ports::Any, &b);
-    cloud.add_entries(&at, &a.uri, std::slice::from_ref(&out)).await.unwrap();
+    cloud.put_list(&at, &a.uri, &[], std::slice::from_ref(&out)).await.unwrap();
     let inward = entry(Direction::Inbound, Protocol::ICMP, Ports::Any, &a);
-    cloud.add_entries(&at, &b.uri, std::slice::from_ref(&inward)).await.unwrap();
+    cloud.put_list(&at, &b.uri, &[], std::slice::from_ref(&inward)).await.unwrap();
     let ping = exec(&a, &["ping", "-i0.1", "-c20", "-W1", &b.address.to_string()])
         .stdout(std::process::Stdio::piped())
         .spawn()
         .unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(800)).await;
-    cloud.delete_entries(&at, &b.uri, &[inward]).await.unwrap();
+    cloud.put_list(&at, &b.uri, &[inward], &[]).await.unwrap();
     let output = tokio::task::spawn_blocking(move || ping.wait_with_output().unwrap()).await.unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let replies = text.lines().filter(|line| line.contains("bytes from")).count();
@@ -107,7 +108,7 @@ async fn networks_of_one_cloud_meet_through_a_peering() {
     for (at, from, others) in [(&one, &a, [&b, &c]), (&one, &b, [&a, &c]), (&two, &c, [&a, &b])] {
         for direction in [Direction::Inbound, Direction::Outbound] {
             let entries = others.map(|other| entry(direction, Protocol::Any, Ports::Any, other));
-            cloud.add_entries(at, &from.uri, &entries).await.unwrap();
+            cloud.put_list(at, &from.uri, &[], &entries).await.unwrap();
         }
     }
     assert!(!pings(&a, &b) && !pings(&a, &c), "there is no path yet");
@@ -177,7 +178,7 @@ async fn nat_leads_to_public_addresses_and_to_nothing_else() {
     let b = make(&cloud, &at, "b", "east", "10.205.1.0/24").await;
     let everywhere = entry_to(Direction::Outbound, Protocol::Any, Ports::Any, "0.0.0.0/0");
     for resource in [&a, &b] {
-        cloud.add_entries(&at, &resource.uri, std::slice::from_ref(&everywhere)).await.unwrap();
+        cloud.put_list(&at, &resource.uri, &[], std::slice::from_ref(&everywhere)).await.unwrap();
     }
     assert!(!pings_address(&a, Internet::ADDRESS), "there is no NAT yet");
     for _ in 0..2 {
@@ -194,7 +195,7 @@ async fn nat_leads_to_public_addresses_and_to_nothing_else() {
     let route = ["-n", &internet.0, "route", "add", "10.205.0.0/24", "dev", &site.uplink()];
     assert!(Command::new("ip").args(route).status().unwrap().success());
     let inward = entry_to(Direction::Inbound, Protocol::Any, Ports::Any, "0.0.0.0/0");
-    cloud.add_entries(&at, &a.uri, std::slice::from_ref(&inward)).await.unwrap();
+    cloud.put_list(&at, &a.uri, &[], std::slice::from_ref(&inward)).await.unwrap();
     let from = ["netns", "exec", &internet.0, "ping", "-c1", "-W1", "-I", Internet::ADDRESS];
     let asked = Command::new("ip").args(from).arg(a.address.to_string()).output().unwrap();
     assert!(!asked.status.success());
@@ -209,7 +210,7 @@ async fn nat_leads_to_public_addresses_and_to_nothing_else() {
     );
     let cloud = site.open_with("lxnat", Options { uplink: Uplink::Namespace(internet.0.clone()) }).await;
     assert!(pings_address(&a, Internet::ADDRESS));
-    cloud.delete_entries(&at, &a.uri, &[everywhere]).await.unwrap();
+    cloud.put_list(&at, &a.uri, &[everywhere], &[]).await.unwrap();
     assert!(!pings_address(&a, Internet::ADDRESS));
     assert_eq!(cloud.delete_network(&at, &segment("west")).await.unwrap_err().kind, CloudErrorKind::Conflict);
     cloud.delete_nat(&at, &segment("west")).await.unwrap();
@@ -247,7 +248,7 @@ async fn what_is_changed_by_hand_is_told_and_mended() {
     assert!(told.iter().any(|entry| entry.name.as_str() == "rules-changed-by-hand"), "{told:?}");
     assert!(told.iter().all(|entry| entry.traffic.direction == Direction::Inbound), "{told:?}");
     let strange: Vec<_> = told.iter().filter(|entry| !before.contains(entry)).cloned().collect();
-    cloud.delete_entries(&at, &a.uri, &strange).await.unwrap();
+    cloud.put_list(&at, &a.uri, &strange, &[]).await.unwrap();
     assert_eq!(cloud.permit_list(&at, &a.uri).await.unwrap(), before);
     // Somebody opens a door; somebody deletes the table.
     nft("insert rule inet trestle in_r0ace0002 accept");
@@ -451,17 +452,17 @@ async fn ipv6_twins_are_judged_as_their_addresses_are() {
     assert!(!pings_address(&a, &twin(&b)) && !pings_address(&b, &twin(&a)), "closed at first");
     let out = entry(Direction::Outbound, Protocol::ICMP, Ports::Any, &b);
     let inward = entry(Direction::Inbound, Protocol::ICMP, Ports::Any, &a);
-    cloud.add_entries(&at, &a.uri, std::slice::from_ref(&out)).await.unwrap();
+    cloud.put_list(&at, &a.uri, &[], std::slice::from_ref(&out)).await.unwrap();
     assert!(!pings_address(&a, &twin(&b)), "the receiver has not permitted it");
-    cloud.add_entries(&at, &b.uri, std::slice::from_ref(&inward)).await.unwrap();
+    cloud.put_list(&at, &b.uri, &[], std::slice::from_ref(&inward)).await.unwrap();
     assert!(pings(&a, &b) && pings_address(&a, &twin(&b)), "both families are open");
     assert!(!pings_address(&b, &twin(&a)), "the other direction was not permitted");
     assert_eq!(cloud.permit_list(&at, &a.uri).await.unwrap(), std::slice::from_ref(&out));
-    cloud.delete_entries(&at, &a.uri, &[out]).await.unwrap();
+    cloud.put_list(&at, &a.uri, &[out], &[]).await.unwrap();
     assert!(!pings_address(&a, &twin(&b)), "the sender has taken it back");
     // A target of IPv6 opens IPv6 and nothing else.
     let six = entry_to(Direction::Outbound, Protocol::ICMP, Ports::Any, &twin(&b));
-    cloud.add_entries(&at, &a.uri, std::slice::from_ref(&six)).await.unwrap();
+    cloud.put_list(&at, &a.uri, &[], std::slice::from_ref(&six)).await.unwrap();
     assert!(pings_address(&a, &twin(&b)) && !pings(&a, &b));
     // Nobody can have another's twin.
     let taken = format!("{}/128", twin(&c));
@@ -473,7 +474,7 @@ async fn ipv6_twins_are_judged_as_their_addresses_are() {
     for (from, to) in [(&a, &c), (&c, &a)] {
         for direction in [Direction::Inbound, Direction::Outbound] {
             let open = entry(direction, Protocol::ICMP, Ports::Any, to);
-            cloud.add_entries(&at, &from.uri, std::slice::from_ref(&open)).await.unwrap();
+            cloud.put_list(&at, &from.uri, &[], std::slice::from_ref(&open)).await.unwrap();
         }
     }
     assert!(!pings_address(&c, &twin(&a)), "there is no path yet");

@@ -6,7 +6,7 @@ mod support;
 
 use std::{process::Command, time::Duration};
 
-use cloud_api::{At, Cloud as _};
+use cloud_api::{At, prelude::*};
 use cloud_linux::LinuxCloud;
 use model::ResourceState;
 use support::{

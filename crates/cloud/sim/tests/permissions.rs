@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use cloud_api::{At, Cloud, PeeringSpec, ResourceSpec};
+use cloud_api::{At, PeeringSpec, ResourceSpec, prelude::*};
 use cloud_aws::{AwsCloud, AwsOptions};
 use cloud_azure::{AzureCloud, AzureOptions};
 use cloud_gcp::{GcpCloud, GcpOptions};
@@ -65,13 +65,13 @@ async fn everything(cloud: &dyn Cloud, at: &At, other: &At, descriptions: [&str;
             entry(&format!("x-{tag}"), &["10.9.0.1"], direction),
             entry(&format!("y-{tag}"), &["10.9.0.1", "10.9.0.2"], direction),
         );
-        cloud.add_entries(at, &made.uri, std::slice::from_ref(&x)).await.unwrap();
-        cloud.add_entries(at, &made.uri, std::slice::from_ref(&y)).await.unwrap();
+        cloud.put_list(at, &made.uri, &[], std::slice::from_ref(&x)).await.unwrap();
+        cloud.put_list(at, &made.uri, &[], std::slice::from_ref(&y)).await.unwrap();
         cloud
-            .add_entries(at, &made.uri, &[entry(&format!("y-{tag}"), &["10.9.0.3"], direction)])
+            .put_list(at, &made.uri, &[], &[entry(&format!("y-{tag}"), &["10.9.0.3"], direction)])
             .await
             .unwrap();
-        cloud.delete_entries(at, &made.uri, &[x]).await.unwrap();
+        cloud.put_list(at, &made.uri, &[x], &[]).await.unwrap();
     }
     let peering = PeeringSpec {
         name: PeeringName::new(network(at, &regions[0]), network(other, &regions[0])).unwrap(),
@@ -115,10 +115,10 @@ async fn make_and_remove_endpoint(cloud: &dyn Cloud, at: &At, space: &str, descr
     let spec = ResourceSpec { name: name.clone(), region: region.clone(), description };
     let made = cloud.create_resource(at, &spec).await.unwrap();
     for targets in [&["10.9.0.1"][..], &["10.9.0.2"][..]] {
-        cloud.add_entries(at, &made.uri, &[entry("x", targets, Direction::Inbound)]).await.unwrap();
+        cloud.put_list(at, &made.uri, &[], &[entry("x", targets, Direction::Inbound)]).await.unwrap();
     }
     let entries = [entry("x", &["10.9.0.2"], Direction::Inbound)];
-    cloud.delete_entries(at, &made.uri, &entries).await.unwrap();
+    cloud.put_list(at, &made.uri, &entries, &[]).await.unwrap();
     cloud.list(at).await.unwrap();
     cloud.delete_resource(at, &name).await.unwrap();
     cloud.delete_network(at, &region).await.unwrap();
@@ -132,7 +132,7 @@ async fn cluster_comes_and_goes(cloud: &IbmCloud, at: &At, description: &str) {
     let description = description.to_owned();
     let spec = ResourceSpec { name: name.clone(), region: region.clone(), description };
     let made = cloud.create_resource(at, &spec).await.unwrap();
-    cloud.add_entries(at, &made.uri, &[entry("x", &["10.9.0.1"], Direction::Outbound)]).await.unwrap();
+    cloud.put_list(at, &made.uri, &[], &[entry("x", &["10.9.0.1"], Direction::Outbound)]).await.unwrap();
     cloud.list(at).await.unwrap();
     cloud.delete_resource(at, &name).await.unwrap();
     cloud.delete_network(at, &region).await.unwrap();
@@ -171,7 +171,7 @@ async fn many_rules_and_zones(cloud: &AwsCloud, at: &At) {
     let made = cloud.create_resource(at, &spec).await.unwrap();
     let targets: Vec<String> = (0..90).map(|host| format!("10.9.0.{host}")).collect();
     let targets: Vec<&str> = targets.iter().map(String::as_str).collect();
-    cloud.add_entries(at, &made.uri, &[entry("many", &targets, Direction::Inbound)]).await.unwrap();
+    cloud.put_list(at, &made.uri, &[], &[entry("many", &targets, Direction::Inbound)]).await.unwrap();
     cloud.delete_gateway(at).await.unwrap();
     cloud.delete_resource(at, &name).await.unwrap();
     cloud.delete_network(at, &region).await.unwrap();

@@ -73,24 +73,24 @@ impl Orchestrator {
         }
         for site in sites {
             let Ok(cloud) = self.cloud(&site.cloud) else { continue };
+            let Some(traits) = self.traits(&site.cloud) else { continue };
             let at = self.at(&site).await?;
             let listing = self.call(&site.cloud, "list", cloud.list(&at)).await?;
             compare_networks(&inventory, &site, &listing, &mut seen);
-            let whole = !cloud.knows_only_the_seed();
-            if whole {
+            if traits.lists_everything {
                 compare_resources(&inventory, &site, &listing, &mut seen);
                 compare_paths(&inventory, &site, &listing, &mut seen);
             }
             for (name, record) in resources_of(&inventory, &site) {
                 let Some(state) = &record.state else { continue };
                 // A change under way is no drift.
-                let is_there = !whole || has(&listing, name);
+                let is_there = !traits.lists_everything || has(&listing, name);
                 if record.phase != Phase::Ready || !record.changing.is_empty() || !is_there {
                     continue;
                 }
                 let mut list =
                     self.call(&site.cloud, "permit_list", cloud.permit_list(&at, &state.uri)).await?;
-                if cloud.keeps_replaced_entries() {
+                if !traits.names_entries {
                     list = named_as_recorded(record, list);
                 }
                 compare_list(name, record, list, &mut seen);

@@ -192,9 +192,9 @@ impl Orchestrator {
         found.ok_or_else(|| OrchestratorError::UnknownCloud { cloud: name.clone() })
     }
 
-    /// Whether a site's cloud learns routes.
-    pub(super) fn has_bgp(&self, site: &Site) -> bool {
-        self.clouds.lock().get(&site.cloud).is_some_and(|(_, traits)| traits.bgp)
+    /// What a cloud said of itself; none if it is not known.
+    pub(super) fn traits(&self, cloud: &Segment) -> Option<CloudTraits> {
+        self.clouds.lock().get(cloud).map(|(_, traits)| traits.clone())
     }
 
     pub(super) async fn at(&self, site: &Site) -> Result<At, OrchestratorError> {

@@ -145,7 +145,8 @@ impl Orchestrator {
             };
             self.act(&site.cloud, "create_resource", cloud.create_resource(&at, &spec)).await?
         };
-        let anywhere = (wanted.attach && wanted.adopts.is_none()) || cloud.knows_only_the_seed();
+        let chosen = self.traits(&site.cloud).is_some_and(|traits| traits.places_resources);
+        let anywhere = (wanted.attach && wanted.adopts.is_none()) || chosen;
         self.validate_address(name, &record, &state, anywhere)?;
         let leaf = Leaf { uri: Some(state.uri.as_str().into()), ip: Some(state.address) };
         let tagged = self.tags.set_leaf(&tag_of(name), leaf).await;
@@ -202,6 +203,7 @@ impl Orchestrator {
         let Some(mut record) = record else { return Ok(()) };
         let not_ready = || OrchestratorError::NotReady { what: format!("resource {name}") };
         let uri = record.state.as_ref().map(|state| state.uri.clone()).ok_or_else(not_ready)?;
+        let (before, wanted) = lists_of(&record, change);
         for entry in change.set.iter().chain(&change.unset) {
             let there = record.permit.get(&entry.name).cloned();
             record
@@ -213,15 +215,8 @@ impl Orchestrator {
         self.commit(vec![Fact::MadeResource(name.clone(), Some(record.clone()))]).await?;
         let site = Site::of(name);
         let (cloud, at) = (self.cloud(&site.cloud)?, self.at(&site).await?);
-        if !change.set.is_empty() {
-            self.act(&site.cloud, "add_entries", cloud.add_entries(&at, &uri, &change.set)).await?;
-        }
-        let replaced = |entry: &&PermitEntry| change.set.iter().any(|set| set.name == entry.name);
-        let keeps = cloud.keeps_replaced_entries();
-        let unset: Vec<_> = change.unset.iter().filter(|entry| keeps || !replaced(entry)).cloned().collect();
-        if !unset.is_empty() {
-            self.act(&site.cloud, "delete_entries", cloud.delete_entries(&at, &uri, &unset)).await?;
-        }
+        let put = cloud.put_list(&at, &uri, &before, &wanted);
+        self.act(&site.cloud, "put_list", put).await?;
         record.permit = change.apply(record.permit);
         settle(&mut record.changing, change);
         self.commit(vec![Fact::MadeResource(name.clone(), Some(record))]).await
@@ -358,7 +353,7 @@ impl Orchestrator {
     /// Answers the addresses that this end chose by itself; none if it takes those it was given.
     async fn prepare(&self, spec: &ConnectionSpec) -> Result<Vec<Ipv4Addr>, OrchestratorError> {
         let (cloud, at) = (self.cloud(&spec.site.cloud)?, self.at(&spec.site).await?);
-        self.act(&spec.site.cloud, "create_bgp_sessions", cloud.settle_bgp_sessions(&at, spec)).await
+        self.act(&spec.site.cloud, "create_bgp_sessions", cloud.create_bgp_sessions(&at, spec)).await
     }
 
     /// The public addresses that a link's end was given when it was made.
@@ -383,7 +378,9 @@ impl Orchestrator {
     /// Waits until packets can pass at this end, if its cloud says how it is: a link that is ready works.
     async fn until_up(&self, name: &LinkName, spec: &ConnectionSpec) -> Done {
         let (cloud, at) = (self.cloud(&spec.site.cloud)?, self.at(&spec.site).await?);
-        let has_bgp = [&spec.site, &spec.peer].iter().all(|site| self.has_bgp(site));
+        let has_bgp = [&spec.site, &spec.peer]
+            .iter()
+            .all(|site| self.traits(&site.cloud).is_some_and(|traits| traits.bgp));
         let end = Instant::now() + self.options.link_patience;
         loop {
             let status = cloud.connection_status(&at, &spec.peer);
@@ -437,6 +434,15 @@ fn chosen_pairs(planned: &[BgpPair], (a, b): (Vec<Ipv4Addr>, Vec<Ipv4Addr>)) -> 
 pub(super) fn tag_of(name: &ResourceName) -> TagName {
     // Three segments of at most 128 bytes may be longer than a tag name; requests refuse that.
     name.to_string().parse().expect("requests refuse names that are no tag names")
+}
+
+/// The list that a change takes the place of, and the one that it makes. Of entries that an interrupted change has touched
+/// nobody knows what is there: they are in neither, but as the change has them.
+fn lists_of(record: &ResourceRecord, change: &PermitChange) -> (Vec<PermitEntry>, Vec<PermitEntry>) {
+    let mut sure = record.permit.clone();
+    sure.retain(|name, _| !record.changing.contains_key(name));
+    let before: BTreeSet<PermitEntry> = sure.values().chain(&change.unset).cloned().collect();
+    (before.into_iter().collect(), change.apply(sure).into_values().collect())
 }
 
 /// What is sure after a change: what was set is there, and what was unset is not.

@@ -166,8 +166,8 @@ impl Orchestrator {
         dry_run: bool,
     ) -> Result<Outcome, OrchestratorError> {
         // Asked before its rules go: what cannot be deleted stays as it is.
-        if self.cloud(&name.cloud).is_ok_and(|cloud| cloud.knows_only_the_seed()) {
-            let message = format!("{name} cannot be deleted: its plugin has the seed's methods only");
+        if self.traits(&name.cloud).is_some_and(|traits| !traits.deletes) {
+            let message = format!("{name} cannot be deleted: its plugin cannot take down what it made");
             let err = CloudError::new(CloudErrorKind::Unsupported, message);
             return Err(OrchestratorError::Cloud { cloud: name.cloud, err });
         }

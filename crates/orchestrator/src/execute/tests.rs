@@ -6,6 +6,7 @@ mod cuts;
 mod faults;
 mod house;
 mod leading;
+mod lists;
 mod meddler;
 mod memory;
 mod plugins;

@@ -45,7 +45,7 @@ mod tests {
     fn numbers_that_some_cloud_refuses_are_left_out() {
         let reserved: Vec<_> = ["azure", "gcp", "ibm", "aws"]
             .iter()
-            .flat_map(|kind| model::CloudTraits::of_kind(kind).asn_reserved)
+            .flat_map(|kind| crate::kinds::traits_of(kind).asn_reserved)
             .collect();
         let mut used = BTreeSet::new();
         while let Ok(asn) = find_asn(&used, &reserved)

@@ -43,10 +43,11 @@ pub fn find_bgp(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::traits_of;
 
     fn found(used: &[[u8; 2]]) -> Vec<[u8; 2]> {
         let used = used.iter().map(|[c, d]| Ipv4Addr::new(169, 254, *c, *d)).collect();
-        let pairs = find_bgp(&CloudTraits::of_kind("azure"), &CloudTraits::of_kind("gcp"), &used).unwrap();
+        let pairs = find_bgp(&traits_of("azure"), &traits_of("gcp"), &used).unwrap();
         pairs.iter().flat_map(|pair| [pair.a, pair.b]).map(|ip| [ip.octets()[2], ip.octets()[3]]).collect()
     }
 
@@ -61,8 +62,7 @@ mod tests {
 
     #[test]
     fn each_cloud_keeps_its_own_constraints() {
-        let pairs =
-            |a: &str, b: &str| find_bgp(&CloudTraits::of_kind(a), &CloudTraits::of_kind(b), &BTreeSet::new());
+        let pairs = |a: &str, b: &str| find_bgp(&traits_of(a), &traits_of(b), &BTreeSet::new());
         assert_eq!(pairs("gcp", "ibm").unwrap()[0].a, Ipv4Addr::new(169, 254, 0, 1));
         assert_eq!(pairs("aws", "gcp").unwrap()[0].a, Ipv4Addr::new(169, 254, 0, 5));
         assert_eq!(pairs("aws", "azure").unwrap()[0].a, Ipv4Addr::new(169, 254, 21, 1));
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn a_link_has_as_many_tunnels_as_its_larger_end_has_addresses() {
         let count = |a: &str, b: &str| {
-            let (a, b) = (CloudTraits::of_kind(a), CloudTraits::of_kind(b));
+            let (a, b) = (traits_of(a), traits_of(b));
             find_bgp(&a, &b, &BTreeSet::new()).unwrap().len()
         };
         assert_eq!([count("azure", "gcp"), count("aws", "gcp"), count("azure", "aws")], [2, 4, 4]);
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn azure_has_room_for_64_links_and_then_says_so() {
-        let azure = CloudTraits::of_kind("azure");
+        let azure = traits_of("azure");
         let mut used = BTreeSet::new();
         for _ in 0..64 {
             for pair in find_bgp(&azure, &CloudTraits::default(), &used).unwrap() {

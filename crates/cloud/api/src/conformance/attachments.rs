@@ -67,7 +67,7 @@ async fn story(subject: &Subject<'_>, existing: &Existing, found: &Attachment) -
     let uri = &attached.uri;
     same(subject, uri, &[], "what was attached is closed").await?;
     let one = entry("one", &["10.99.0.1", "10.99.1.0/24"]);
-    cloud.add_entries(at, uri, std::slice::from_ref(&one)).await.promised("adds an entry")?;
+    cloud.put_list(at, uri, &[], std::slice::from_ref(&one)).await.promised("adds an entry")?;
     same(subject, uri, &[&one], "reads back what was added").await?;
     cloud.attach_resource(at, &name(), &existing.id).await.promised("attaches once more")?;
     same(subject, uri, &[&one], "attaching again leaves the list as it is").await?;

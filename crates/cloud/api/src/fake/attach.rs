@@ -6,7 +6,7 @@ use ipnet::Ipv4Net;
 use model::{ExistingNetwork, ResourceState, Segment, Site};
 
 use super::state::{Resource, State, full, network, overlaps, state};
-use crate::{Attachment, CloudError};
+use crate::{Attachment, CloudError, Result};
 
 /// A machine that somebody else made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,11 +18,11 @@ pub struct Machine {
 }
 
 impl State {
-    fn machine(&self, id: &str) -> Result<&Machine, CloudError> {
+    fn machine(&self, id: &str) -> Result<&Machine> {
         self.machines.get(id).ok_or_else(|| CloudError::not_found(format!("there is no {id} to attach")))
     }
 
-    pub(super) fn inspect(&self, id: &str) -> Result<Attachment, CloudError> {
+    pub(super) fn inspect(&self, id: &str) -> Result<Attachment> {
         let machine = self.machine(id)?;
         let holder = self.resources.iter().find(|(_, other)| other.machine.as_deref() == Some(id));
         if let Some((name, _)) = holder {
@@ -36,7 +36,7 @@ impl State {
         })
     }
 
-    pub(super) fn adopt(&mut self, site: &Site, region: &Segment, space: Ipv4Net) -> Result<(), CloudError> {
+    pub(super) fn adopt(&mut self, site: &Site, region: &Segment, space: Ipv4Net) -> Result {
         let name = network(site, region);
         if !self.machines.values().any(|one| one.network == *region && one.space == space) {
             return Err(CloudError::conflict(format!("there is no network {name} with {space}")));
@@ -54,7 +54,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn release(&mut self, site: &Site, region: &Segment) -> Result<(), CloudError> {
+    pub(super) fn release(&mut self, site: &Site, region: &Segment) -> Result {
         let name = network(site, region);
         if self.adopted.contains(&name) {
             self.is_free(&name)?;
@@ -64,12 +64,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn attach(
-        &mut self,
-        site: &Site,
-        name: &Segment,
-        id: &str,
-    ) -> Result<ResourceState, CloudError> {
+    pub(super) fn attach(&mut self, site: &Site, name: &Segment, id: &str) -> Result<ResourceState> {
         let name = full(site, name);
         match self.resources.get(&name) {
             Some(there) if there.machine.as_deref() == Some(id) => return Ok(state(&name, there)),

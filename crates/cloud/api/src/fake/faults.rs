@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{CloudError, CloudErrorKind};
+use crate::{CloudError, CloudErrorKind, Result};
 
 /// What goes wrong, in parts of a thousand calls.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +51,7 @@ impl Faults {
 }
 
 impl Fate {
-    pub(super) fn before(self) -> Result<(), CloudError> {
+    pub(super) fn before(self) -> Result {
         match self {
             Self::Throttle => Err(CloudError::new(CloudErrorKind::Throttled, "too many requests")),
             Self::Before => Err(CloudError::unavailable("the cloud does not answer")),
@@ -59,7 +59,7 @@ impl Fate {
         }
     }
 
-    pub(super) fn after(self) -> Result<(), CloudError> {
+    pub(super) fn after(self) -> Result {
         match self {
             Self::After => Err(CloudError::unavailable("the answer was lost")),
             _ => Ok(()),

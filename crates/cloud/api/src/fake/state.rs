@@ -12,7 +12,7 @@ use model::{
 };
 
 use super::{attach::Machine, faults::Dice};
-use crate::{CloudError, Listing, ResourceSpec, cluster_network};
+use crate::{CloudError, Listing, ResourceSpec, Result, cluster_network, list_after};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
@@ -107,12 +107,7 @@ impl State {
         self.resources.get(name).map(|found| (state(name, found), found.permit.values().cloned().collect()))
     }
 
-    pub(super) fn ensure_network(
-        &mut self,
-        site: &Site,
-        region: &Segment,
-        space: Ipv4Net,
-    ) -> Result<(), CloudError> {
+    pub(super) fn ensure_network(&mut self, site: &Site, region: &Segment, space: Ipv4Net) -> Result {
         let name = network(site, region);
         match self.networks.get(&name) {
             Some(there) if *there == space => return Ok(()),
@@ -126,7 +121,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn delete_network(&mut self, site: &Site, region: &Segment) -> Result<(), CloudError> {
+    pub(super) fn delete_network(&mut self, site: &Site, region: &Segment) -> Result {
         let name = network(site, region);
         self.is_free(&name)?;
         if self.adopted.contains(&name) {
@@ -137,18 +132,14 @@ impl State {
     }
 
     /// Refuses if anything needs a network.
-    pub(super) fn is_free(&self, name: &NetworkName) -> Result<(), CloudError> {
+    pub(super) fn is_free(&self, name: &NetworkName) -> Result {
         let in_use = self.resources.values().any(|resource| resource.network == *name)
             || self.nats.contains(name)
             || self.peerings.iter().any(|peering| peering.ends().contains(&name));
         if in_use { Err(CloudError::conflict(format!("network {name} is in use"))) } else { Ok(()) }
     }
 
-    pub(super) fn create_resource(
-        &mut self,
-        site: &Site,
-        spec: &ResourceSpec,
-    ) -> Result<ResourceState, CloudError> {
+    pub(super) fn create_resource(&mut self, site: &Site, spec: &ResourceSpec) -> Result<ResourceState> {
         let name = full(site, &spec.name);
         if let Some(there) = self.resources.get(&name) {
             return match there.description == spec.description {
@@ -178,59 +169,57 @@ impl State {
         Ok(made)
     }
 
-    pub(super) fn delete_resource(&mut self, site: &Site, name: &Segment) {
+    pub(super) fn delete_resource(&mut self, site: &Site, name: &Segment) -> Result {
         self.resources.remove(&full(site, name));
+        Ok(())
     }
 
-    fn find(&self, site: &Site, uri: &str) -> Result<ResourceName, CloudError> {
+    fn find(&self, site: &Site, uri: &str) -> Result<ResourceName> {
         let name: Option<ResourceName> = uri.strip_prefix("fake/").and_then(|name| name.parse().ok());
         // A URI of another namespace is nothing this site knows.
         let name = name.filter(|name| Site::of(name) == *site && self.resources.contains_key(name));
         name.ok_or_else(|| CloudError::not_found(format!("there is no resource {uri} in {site}")))
     }
 
-    pub(super) fn permit(
-        &self,
-        site: &Site,
-        uri: &str,
-    ) -> Result<&BTreeMap<EntryName, PermitEntry>, CloudError> {
+    pub(super) fn permit(&self, site: &Site, uri: &str) -> Result<&BTreeMap<EntryName, PermitEntry>> {
         let name = self.find(site, uri)?;
         Ok(&self.resources[&name].permit)
     }
 
-    fn permit_mut(
-        &mut self,
-        site: &Site,
-        uri: &str,
-    ) -> Result<&mut BTreeMap<EntryName, PermitEntry>, CloudError> {
+    fn permit_mut(&mut self, site: &Site, uri: &str) -> Result<&mut BTreeMap<EntryName, PermitEntry>> {
         let name = self.find(site, uri)?;
         let gone = || CloudError::not_found(format!("there is no resource {uri}"));
         self.resources.get_mut(&name).map(|resource| &mut resource.permit).ok_or_else(gone)
     }
 
-    pub(super) fn add_entries(
+    /// All of it, or half of what would come and half of what would go.
+    pub(super) fn put_list(
         &mut self,
         site: &Site,
         uri: &str,
-        entries: &[PermitEntry],
-    ) -> Result<(), CloudError> {
+        before: &[PermitEntry],
+        wanted: &[PermitEntry],
+        half: bool,
+    ) -> Result {
         let permit = self.permit_mut(site, uri)?;
-        permit.extend(entries.iter().map(|entry| (entry.name.clone(), entry.clone())));
+        let there = permit.clone();
+        let list: BTreeMap<_, _> = list_after(there.values().cloned(), before, wanted)
+            .into_iter()
+            .map(|entry| (entry.name.clone(), entry))
+            .collect();
+        let done = |count: usize| if half { count / 2 } else { count };
+        let come: Vec<_> = list.iter().filter(|(name, entry)| there.get(*name) != Some(*entry)).collect();
+        let go: Vec<_> = there.keys().filter(|name| !list.contains_key(*name)).collect();
+        for (name, entry) in &come[..done(come.len())] {
+            permit.insert((*name).clone(), (*entry).clone());
+        }
+        for name in &go[..done(go.len())] {
+            permit.remove(*name);
+        }
         Ok(())
     }
 
-    pub(super) fn delete_entries(
-        &mut self,
-        site: &Site,
-        uri: &str,
-        entries: &[PermitEntry],
-    ) -> Result<(), CloudError> {
-        let permit = self.permit_mut(site, uri)?;
-        permit.retain(|_, there| !entries.contains(there));
-        Ok(())
-    }
-
-    pub(super) fn ensure_peering(&mut self, name: &PeeringName) -> Result<(), CloudError> {
+    pub(super) fn ensure_peering(&mut self, name: &PeeringName) -> Result {
         if let Some(missing) = name.ends().into_iter().find(|end| !self.networks.contains_key(*end)) {
             return Err(CloudError::conflict(format!("there is no network {missing}")));
         }
@@ -238,7 +227,12 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn ensure_nat(&mut self, site: &Site, region: &Segment) -> Result<(), CloudError> {
+    pub(super) fn delete_peering(&mut self, name: &PeeringName) -> Result {
+        self.peerings.remove(name);
+        Ok(())
+    }
+
+    pub(super) fn ensure_nat(&mut self, site: &Site, region: &Segment) -> Result {
         let name = network(site, region);
         if !self.networks.contains_key(&name) {
             return Err(CloudError::conflict(format!("there is no network {name}")));
@@ -247,8 +241,9 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn delete_nat(&mut self, site: &Site, region: &Segment) {
+    pub(super) fn delete_nat(&mut self, site: &Site, region: &Segment) -> Result {
         self.nats.remove(&network(site, region));
+        Ok(())
     }
 
     pub(super) fn create_gateway(&mut self, site: &Site, asn: u32, cloud: &Segment) -> GatewayState {
@@ -263,11 +258,11 @@ impl State {
         gateway
     }
 
-    pub(super) fn gateway(&self, site: &Site) -> Result<&GatewayState, CloudError> {
+    pub(super) fn gateway(&self, site: &Site) -> Result<&GatewayState> {
         self.gateways.get(site).ok_or_else(|| CloudError::conflict(format!("site {site} has no gateway")))
     }
 
-    pub(super) fn delete_gateway(&mut self, site: &Site) -> Result<(), CloudError> {
+    pub(super) fn delete_gateway(&mut self, site: &Site) -> Result {
         if self.connections.keys().any(|(at, _)| at == site) {
             return Err(CloudError::conflict(format!("the gateway of {site} has connections")));
         }
@@ -275,17 +270,18 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn connect(&mut self, site: &Site, spec: &ConnectionSpec) -> Result<(), CloudError> {
+    pub(super) fn connect(&mut self, site: &Site, spec: &ConnectionSpec) -> Result {
         self.gateway(site)?;
         self.connections.insert((site.clone(), spec.peer.clone()), spec.clone());
         Ok(())
     }
 
-    pub(super) fn disconnect(&mut self, site: &Site, peer: &Site) {
+    pub(super) fn disconnect(&mut self, site: &Site, peer: &Site) -> Result {
         self.connections.remove(&(site.clone(), peer.clone()));
+        Ok(())
     }
 
-    pub(super) fn connection_status(&self, site: &Site, peer: &Site) -> Result<ConnectionStatus, CloudError> {
+    pub(super) fn connection_status(&self, site: &Site, peer: &Site) -> Result<ConnectionStatus> {
         let spec = self.connections.get(&(site.clone(), peer.clone()));
         let spec =
             spec.ok_or_else(|| CloudError::not_found(format!("{site} has no connection to {peer}")))?;

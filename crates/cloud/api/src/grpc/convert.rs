@@ -1,6 +1,6 @@
 //! Messages and model types, for both sides.
 
-use std::{fmt::Display, str::FromStr};
+use std::{collections::BTreeSet, fmt::Display, str::FromStr};
 
 use model::{
     CloudTraits, ConnectionStatus, ExistingNetwork, GatewayState, PermitEntry, ResourceState, Segment, Site,
@@ -11,16 +11,13 @@ use wire::{
     trestle::v1,
 };
 
-use crate::{At, Attachment, CloudError, Listing};
+use crate::{At, Attachment, CloudError, Listing, Result};
 
-pub(super) fn parse<T: FromStr<Err: Display>>(what: &str, text: &str) -> Result<T, CloudError> {
+pub(super) fn parse<T: FromStr<Err: Display>>(what: &str, text: &str) -> Result<T> {
     text.parse().map_err(|err| CloudError::invalid(format!("{what} {text:?} is not acceptable: {err}")))
 }
 
-pub(super) fn parse_all<T: FromStr<Err: Display>>(
-    what: &str,
-    texts: &[String],
-) -> Result<Vec<T>, CloudError> {
+pub(super) fn parse_all<T: FromStr<Err: Display>>(what: &str, texts: &[String]) -> Result<Vec<T>> {
     texts.iter().map(|text| parse(what, text)).collect()
 }
 
@@ -36,7 +33,7 @@ pub(super) fn site_message(at: &At) -> v1::CloudSite {
     }
 }
 
-pub(super) fn at(message: Option<v1::CloudSite>) -> Result<At, CloudError> {
+pub(super) fn at(message: Option<v1::CloudSite>) -> Result<At> {
     let message = message.ok_or_else(|| CloudError::invalid("the site is missing"))?;
     let site =
         Site { namespace: parse("namespace", &message.namespace)?, cloud: parse("cloud", &message.cloud)? };
@@ -52,23 +49,25 @@ pub(super) fn deployment(at: &At, asn: u32) -> InvisinetsDeployment {
     }
 }
 
-/// Where a call in the seed's dialect acts. A caller that does not know the extension names no cloud.
-pub(super) fn deployed(
-    message: Option<InvisinetsDeployment>,
-    namespace: &str,
-    own: &Segment,
-) -> Result<At, CloudError> {
+/// Where a call in Paraglider's protocol acts. A caller that does not know the extension names no cloud.
+pub(super) fn deployed(message: Option<InvisinetsDeployment>, namespace: &str, own: &Segment) -> Result<At> {
     let message = message.unwrap_or_default();
     let namespace = if message.namespace.is_empty() { namespace } else { &message.namespace };
     let cloud = if message.cloud.is_empty() { own.clone() } else { parse("cloud", &message.cloud)? };
     Ok(At { site: Site { namespace: parse("namespace", namespace)?, cloud }, deployment: message.id })
 }
 
-pub(super) fn entries(rules: &[PermitListRule]) -> Result<Vec<PermitEntry>, CloudError> {
+pub(super) fn entries(rules: &[PermitListRule]) -> Result<Vec<PermitEntry>> {
     let read = |rule| {
         permit_entry(rule).map_err(|err| CloudError::invalid(format!("a rule is not acceptable: {err}")))
     };
     rules.iter().map(read).collect()
+}
+
+/// Those of a list that another does not have.
+pub(super) fn rules_without(list: &[PermitEntry], other: &[PermitEntry]) -> Vec<PermitListRule> {
+    let other: BTreeSet<&PermitEntry> = other.iter().collect();
+    list.iter().filter(|entry| !other.contains(entry)).map(PermitListRule::from).collect()
 }
 
 pub(super) fn traits_message(traits: &CloudTraits) -> v1::CloudTraits {
@@ -90,7 +89,7 @@ pub(super) fn traits_message(traits: &CloudTraits) -> v1::CloudTraits {
     }
 }
 
-pub(super) fn traits(message: &v1::CloudTraits) -> Result<CloudTraits, CloudError> {
+pub(super) fn traits(message: &v1::CloudTraits) -> Result<CloudTraits> {
     Ok(CloudTraits {
         bgp_first: parse("address", &message.bgp_first)?,
         bgp_last: parse("address", &message.bgp_last)?,
@@ -105,6 +104,8 @@ pub(super) fn traits(message: &v1::CloudTraits) -> Result<CloudTraits, CloudErro
         late_addresses: message.late_addresses,
         bgp_first_host: message.bgp_first_host,
         asn_reserved: message.asn_reserved.iter().map(|range| (range.first, range.last)).collect(),
+        // Who describes himself keeps the whole contract.
+        ..CloudTraits::default()
     })
 }
 
@@ -117,7 +118,7 @@ pub(super) fn resource_message(name: &Segment, state: &ResourceState) -> v1::Clo
     }
 }
 
-pub(super) fn resource(message: v1::CloudResource) -> Result<(Segment, ResourceState), CloudError> {
+pub(super) fn resource(message: v1::CloudResource) -> Result<(Segment, ResourceState)> {
     let state = ResourceState {
         address: parse("address", &message.ip)?,
         region: parse("region", &message.region)?,
@@ -137,7 +138,7 @@ pub(super) fn attachment_message(found: Attachment) -> v1::InspectAttachmentResp
     }
 }
 
-pub(super) fn attachment(message: v1::InspectAttachmentResponse) -> Result<Attachment, CloudError> {
+pub(super) fn attachment(message: v1::InspectAttachmentResponse) -> Result<Attachment> {
     let is_given = |text: &String| !text.is_empty();
     let space = Some(&message.address_space).filter(|text| is_given(text));
     let network = space.map(|space| {
@@ -175,7 +176,7 @@ pub(super) fn listing_message(at: &At, listing: &Listing) -> v1::SiteListing {
     }
 }
 
-pub(super) fn listing(message: v1::SiteListing) -> Result<Listing, CloudError> {
+pub(super) fn listing(message: v1::SiteListing) -> Result<Listing> {
     let network = |network: &v1::CloudNetwork| {
         Ok((parse("region", &network.region)?, parse("prefix", &network.address_space)?))
     };
@@ -184,7 +185,7 @@ pub(super) fn listing(message: v1::SiteListing) -> Result<Listing, CloudError> {
         asn => Some(GatewayState { asn, addresses: parse_all("address", &message.gateway_addresses)? }),
     };
     Ok(Listing {
-        networks: message.networks.iter().map(network).collect::<Result<_, CloudError>>()?,
+        networks: message.networks.iter().map(network).collect::<Result<_>>()?,
         resources: message.resources.into_iter().map(resource).collect::<Result<_, _>>()?,
         peerings: parse_all("peering", &message.peerings)?,
         nats: parse_all("region", &message.nats)?,
@@ -204,7 +205,7 @@ pub(super) fn status_message(status: &ConnectionStatus) -> v1::CloudConnectionSt
     }
 }
 
-pub(super) fn status(message: &v1::CloudConnectionStatus) -> Result<ConnectionStatus, CloudError> {
+pub(super) fn status(message: &v1::CloudConnectionStatus) -> Result<ConnectionStatus> {
     Ok(ConnectionStatus {
         tunnels: message.tunnels,
         tunnels_up: message.tunnels_up,

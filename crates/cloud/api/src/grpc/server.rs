@@ -1,4 +1,4 @@
-//! A cloud of this process on the wire: the seed's `invisinetspb.CloudPlugin`, and `trestle.v1.CloudExtension`.
+//! A cloud of this process on the wire: the original `invisinetspb.CloudPlugin`, and `trestle.v1.CloudExtension`.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::convert::{
     at, attachment_message, deployed, entries, listing_message, parse, parse_all, resource_message,
     status_message, texts, traits_message,
 };
-use crate::{At, Cloud, CloudError, CloudErrorKind, PeeringSpec, ResourceSpec};
+use crate::{At, Cloud, CloudError, CloudErrorKind, PeeringSpec, ResourceSpec, Result};
 
 type Reply<T> = Result<Response<T>, Status>;
 
@@ -34,7 +34,7 @@ impl PluginService {
         Self { name, cloud }
     }
 
-    fn at(&self, message: Option<InvisinetsDeployment>, namespace: &str) -> Result<At, CloudError> {
+    fn at(&self, message: Option<InvisinetsDeployment>, namespace: &str) -> Result<At> {
         deployed(message, namespace, &self.name)
     }
 }
@@ -43,7 +43,7 @@ fn basic(message: &str) -> Reply<BasicResponse> {
     Ok(Response::new(BasicResponse { success: true, message: message.to_owned(), updated_resource: None }))
 }
 
-fn done(result: Result<(), CloudError>) -> Reply<v1::CloudDone> {
+fn done(result: Result) -> Reply<v1::CloudDone> {
     result?;
     Ok(Response::new(v1::CloudDone {}))
 }
@@ -103,14 +103,14 @@ impl CloudPlugin for PluginService {
     async fn add_permit_list_rules(&self, request: Request<PermitList>) -> Reply<BasicResponse> {
         let request = request.into_inner();
         let at = self.at(request.deployment, &request.namespace)?;
-        self.cloud.add_entries(&at, &request.associated_resource, &entries(&request.rules)?).await?;
+        self.cloud.put_list(&at, &request.associated_resource, &[], &entries(&request.rules)?).await?;
         basic("the rules are in force")
     }
 
     async fn delete_permit_list_rules(&self, request: Request<PermitList>) -> Reply<BasicResponse> {
         let request = request.into_inner();
         let at = self.at(request.deployment, &request.namespace)?;
-        self.cloud.delete_entries(&at, &request.associated_resource, &entries(&request.rules)?).await?;
+        self.cloud.put_list(&at, &request.associated_resource, &entries(&request.rules)?, &[]).await?;
         basic("the rules are gone")
     }
 
@@ -141,8 +141,9 @@ impl CloudPlugin for PluginService {
             peer_spaces: Vec::new(),
             shared_key: Secret::new(""),
         };
-        self.cloud.create_bgp_sessions(&at, &spec).await?;
-        Ok(Response::new(CreateVpnBgpSessionsResponse { bgp_ip_addresses: request.bgp_ip_addresses }))
+        let chosen = texts(&self.cloud.create_bgp_sessions(&at, &spec).await?);
+        let bgp_ip_addresses = if chosen.is_empty() { request.bgp_ip_addresses } else { chosen };
+        Ok(Response::new(CreateVpnBgpSessionsResponse { bgp_ip_addresses }))
     }
 
     async fn create_vpn_connections(
@@ -172,23 +173,23 @@ impl CloudPlugin for PluginService {
     }
 }
 
-/// The site at the other end. In the seed's dialect it has the same namespace.
-fn peer(at: &At, namespace: &str, cloud: &str) -> Result<Site, CloudError> {
+/// The site at the other end. In Paraglider's protocol it has the same namespace.
+fn peer(at: &At, namespace: &str, cloud: &str) -> Result<Site> {
     let namespace =
         if namespace.is_empty() { at.site.namespace.clone() } else { parse("namespace", namespace)? };
     Ok(Site { namespace, cloud: parse("cloud", cloud)? })
 }
 
-fn network(message: v1::CloudNetwork) -> Result<(At, Segment, String), CloudError> {
+fn network(message: v1::CloudNetwork) -> Result<(At, Segment, String)> {
     Ok((at(message.site)?, parse("region", &message.region)?, message.address_space))
 }
 
-fn peering(message: v1::CloudPeering) -> Result<PeeringSpec, CloudError> {
+fn peering(message: v1::CloudPeering) -> Result<PeeringSpec> {
     let name: PeeringName = parse("peering", &message.name)?;
     Ok(PeeringSpec { name, deployments: [message.deployment_a, message.deployment_b] })
 }
 
-fn connection(message: v1::CloudConnection) -> Result<(At, Site), CloudError> {
+fn connection(message: v1::CloudConnection) -> Result<(At, Site)> {
     let at = at(message.site)?;
     let peer = peer(&at, &message.peer_namespace, &message.peer_cloud)?;
     Ok((at, peer))
@@ -260,6 +261,12 @@ impl CloudExtension for PluginService {
     ) -> Reply<v1::CloudDone> {
         let request = request.into_inner();
         done(self.cloud.delete_resource(&at(request.site)?, &parse("name", &request.name)?).await)
+    }
+
+    async fn put_permit_list(&self, request: Request<v1::PutPermitListRequest>) -> Reply<v1::CloudDone> {
+        let request = request.into_inner();
+        let (wanted, unwanted) = (entries(&request.wanted)?, entries(&request.unwanted)?);
+        done(self.cloud.put_list(&at(request.site)?, &request.uri, &unwanted, &wanted).await)
     }
 
     async fn ensure_peering(&self, request: Request<v1::CloudPeering>) -> Reply<v1::CloudDone> {

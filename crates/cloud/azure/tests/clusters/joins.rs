@@ -136,7 +136,7 @@ async fn a_cluster_that_is_guarded_again_uses_the_gateway() {
     cloud.create_gateway(&at(), 64_514).await.unwrap();
     assert_eq!((lets_in(&sim), joined(&sim)), (true, 1), "the hub alone");
     let seen = cloud.permit_list(&at(), &made.uri).await.unwrap();
-    cloud.delete_entries(&at(), &made.uri, &seen).await.unwrap();
+    cloud.put_list(&at(), &made.uri, &seen, &[]).await.unwrap();
     assert_eq!((lets_in(&sim), joined(&sim)), (false, 2));
 }
 

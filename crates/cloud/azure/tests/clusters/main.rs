@@ -6,7 +6,7 @@ mod joins;
 
 use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc, time::Duration};
 
-use cloud_api::{At, Cloud as _, CloudErrorKind, ResourceSpec};
+use cloud_api::{At, CloudErrorKind, ResourceSpec, prelude::*};
 use cloud_azure::{AzureCloud, AzureOptions};
 use cloud_http::{Clock, HttpTransport, Request, Transport as _, auth::Environment};
 use cloud_sim::{Fault, Sim};
@@ -112,7 +112,7 @@ async fn the_api_server_is_behind_the_permit_list_too() {
         assert!(lets_in(&sim), "{field}");
         let seen = cloud.permit_list(&at(), &made.uri).await.unwrap();
         assert_eq!(seen.len(), 2, "{field}: {seen:?}");
-        cloud.delete_entries(&at(), &made.uri, &seen).await.unwrap();
+        cloud.put_list(&at(), &made.uri, &seen, &[]).await.unwrap();
         assert_eq!(cloud.permit_list(&at(), &made.uri).await.unwrap(), []);
         assert!(!lets_in(&sim), "{field}");
     }
@@ -140,7 +140,7 @@ async fn another_cluster_in_the_same_network_is_closed() {
     let sim = Sim::start().await.unwrap();
     let cloud = plugin(&sim);
     let made = make(&cloud, "westus2").await;
-    cloud.add_entries(&at(), &made.uri, &[entry()]).await.unwrap();
+    cloud.put_list(&at(), &made.uri, &[], &[entry()]).await.unwrap();
     cloud.delete_resource(&at(), &name()).await.unwrap();
     let gone = cloud.permit_list(&at(), &made.uri).await.unwrap_err();
     assert_eq!(gone.kind, CloudErrorKind::NotFound);
@@ -179,7 +179,7 @@ async fn a_cluster_that_ran_and_failed_is_left_alone() {
     let sim = Sim::start().await.unwrap();
     let cloud = plugin(&sim);
     let made = make(&cloud, "westus2").await;
-    cloud.add_entries(&at(), &made.uri, &[entry()]).await.unwrap();
+    cloud.put_list(&at(), &made.uri, &[], &[entry()]).await.unwrap();
     for (version, outcome) in [("1.35.0", "Succeeded"), ("1.36.0", "Failed")] {
         let mut cluster = tool(&sim, &made.uri, None).await;
         cluster["properties"]["kubernetesVersion"] = version.into();

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use cloud_api::{CloudError, only_inbound};
+use cloud_api::{CloudError, list_after, only_inbound};
 use ipnet::Ipv4Net;
 use model::{PermitEntry, ResourceState, Segment};
 
@@ -190,20 +190,17 @@ pub(crate) async fn read_list(ground: &Ground, uri: &str) -> Result<Vec<PermitEn
     Ok(entries(&policy.unwrap_or_default(), &home.prefix, address))
 }
 
-pub(crate) async fn change_list(
+pub(crate) async fn put_list(
     ground: &Ground,
     uri: &str,
-    set: &[PermitEntry],
-    unset: &[PermitEntry],
+    before: &[PermitEntry],
+    wanted: &[PermitEntry],
 ) -> Result {
-    only_inbound(set)?;
+    only_inbound(wanted)?;
     let _turn = ground.turn(&networks::turn(ground)).await;
     let (policy, home, address) = find_list(ground, uri).await?;
     let (is_open, policy) = (policy.is_none(), policy.unwrap_or_default());
-    let replaced = |entry: &PermitEntry| set.iter().any(|new| new.name == entry.name);
-    let there = entries(&policy, &home.prefix, address).into_iter();
-    let kept = there.filter(|entry| !replaced(entry) && !unset.contains(entry));
-    let list: Vec<PermitEntry> = kept.chain(set.iter().cloned()).collect();
+    let list = list_after(entries(&policy, &home.prefix, address), before, wanted);
     let change = difference(&policy, &home, address, &list)?;
     if is_open && !change.add.is_empty() {
         return Err(CloudError::conflict(format!(

@@ -2,26 +2,28 @@
 
 use std::collections::BTreeSet;
 
-use cloud_api::{At, CloudError};
+use async_trait::async_trait;
+use cloud_api::{At, CloudError, PermitLists, Result, list_after};
 use model::{EntryName, NetworkName, PermitEntry, Ports, Protocol, Traffic};
 use node_nft::{Limits, Live, Op, Plan, Transaction};
 
-use super::Inner;
+use super::{Inner, LinuxCloud};
 use crate::{
     namespace, permit,
     state::{Resource, State},
 };
 
-impl Inner {
+#[async_trait]
+impl PermitLists for LinuxCloud {
     /// What the kernel enforces: entries whose rules are not there are not in force.
-    pub(crate) async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>, CloudError> {
+    async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>> {
         let (state, name, current) = {
             // Not while a list is being changed. To compare takes longer than to read, and needs no turn.
-            let _turn = self.turn.lock().await;
-            let state = self.state();
-            let name = self.find(&state, at, uri)?;
+            let _turn = self.inner.turn.lock().await;
+            let state = self.inner.state();
+            let name = self.inner.find(&state, at, uri)?;
             let Some(network) = state.network_of(&name) else { return Ok(Vec::new()) };
-            let current = self.tables.read(&self.names.network(&network)).await?;
+            let current = self.inner.tables.read(&self.inner.names.network(&network)).await?;
             (state, name, current)
         };
         let Some(current) = current else { return Ok(stranger().into_iter().collect()) };
@@ -33,65 +35,36 @@ impl Inner {
         Ok(entries)
     }
 
-    pub(crate) async fn add_entries(
-        &self,
-        at: &At,
-        uri: &str,
-        entries: &[PermitEntry],
-    ) -> Result<(), CloudError> {
-        let add = |resource: &mut Resource| {
-            resource.permit.extend(entries.iter().map(|entry| (entry.name.clone(), entry.clone())));
-        };
-        self.change_list(at, uri, add).await
-    }
-
-    pub(crate) async fn delete_entries(
-        &self,
-        at: &At,
-        uri: &str,
-        entries: &[PermitEntry],
-    ) -> Result<(), CloudError> {
-        let delete = |resource: &mut Resource| resource.permit.retain(|_, there| !entries.contains(there));
-        self.change_list(at, uri, delete).await
-    }
-
     /// One transaction on the chains of one resource. What does not fit the kernel is made to by reading it.
-    async fn change_list(
-        &self,
-        at: &At,
-        uri: &str,
-        change: impl FnOnce(&mut Resource),
-    ) -> Result<(), CloudError> {
-        let _turn = self.turn.lock().await;
-        let before = self.state();
-        let name = self.find(&before, at, uri)?;
-        let mut next = State::clone(&before);
+    async fn put_list(&self, at: &At, uri: &str, before: &[PermitEntry], wanted: &[PermitEntry]) -> Result {
+        let _turn = self.inner.turn.lock().await;
+        let current = self.inner.state();
+        let name = self.inner.find(&current, at, uri)?;
+        let mut next = State::clone(&current);
         let Some(resource) = next.resources.get_mut(&name) else { return Ok(()) };
-        change(resource);
-        let (old, new) = (permit::list_of(&before.resources[&name]), permit::list_of(resource));
-        let is_same = next == *before;
-        let state = self.keep(next)?;
+        let list = list_after(std::mem::take(&mut resource.permit).into_values(), before, wanted);
+        resource.permit = list.into_iter().map(|entry| (entry.name.clone(), entry)).collect();
+        let (old, new) = (permit::list_of(&current.resources[&name]), permit::list_of(resource));
+        let is_same = next == *current;
+        let state = self.inner.keep(next)?;
         let Some(network) = state.network_of(&name) else { return Ok(()) };
-        let namespace = self.names.network(&network);
+        let namespace = self.inner.names.network(&network);
         let planned = Plan::new(&new, Some(&permit::as_committed(&old)), Live::Atomic, Limits::default());
         let committed = match planned {
-            Ok(plan) if !is_same => self.tables.commit(&namespace, plan).await,
+            Ok(plan) if !is_same => self.inner.tables.commit(&namespace, plan).await,
             // Asked for what the state has: the kernel may have something else.
             _ => Err(CloudError::unavailable("nothing to commit")),
         };
         match committed {
             Ok(()) => Ok(()),
-            Err(_) => self.tables.reconcile(&namespace, permit::table(&state, &network)).await,
+            Err(_) => self.inner.tables.reconcile(&namespace, permit::table(&state, &network)).await,
         }
     }
+}
 
+impl Inner {
     /// Takes the lists of a resource out of its network, and then the chains.
-    pub(super) async fn unlist(
-        &self,
-        state: &State,
-        network: &NetworkName,
-        resource: &Resource,
-    ) -> Result<(), CloudError> {
+    pub(super) async fn unlist(&self, state: &State, network: &NetworkName, resource: &Resource) -> Result {
         let namespace = self.names.network(network);
         if !namespace::exists(&namespace) {
             return Ok(());

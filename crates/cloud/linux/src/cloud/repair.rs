@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use cloud_api::CloudError;
+use cloud_api::Result;
 use tracing::warn;
 
 use super::Inner;
@@ -10,7 +10,7 @@ use crate::{names, namespace, state::State};
 
 impl Inner {
     /// Makes the kernel as the state says: removes what the state does not know, makes what is missing.
-    pub(super) async fn repair(&self) -> Result<(), CloudError> {
+    pub(super) async fn repair(&self) -> Result {
         let _turn = self.turn.lock().await;
         let state = self.state();
         self.remove_strange_daemons(&state).await?;
@@ -37,7 +37,7 @@ impl Inner {
     }
 
     /// Removes namespaces of this cloud that the state does not know, with the daemons in them.
-    async fn remove_strangers(&self, state: &State) -> Result<(), CloudError> {
+    async fn remove_strangers(&self, state: &State) -> Result {
         let mut known: BTreeSet<String> =
             state.networks.keys().map(|name| self.names.network(name)).collect();
         let made = state.resources.iter().filter(|(_, resource)| resource.attached.is_none());

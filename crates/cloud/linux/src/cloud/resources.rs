@@ -2,23 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use cloud_api::{At, CloudError, ResourceSpec};
+use async_trait::async_trait;
+use cloud_api::{At, Attachment, Attachments, CloudError, ResourceSpec, Resources, Result};
 use model::{ResourceState, Segment};
 
-use super::{ATTACHED_REGION, DEFAULT_REGION, Inner, full, network};
+use super::{ATTACHED_REGION, DEFAULT_REGION, LinuxCloud, full, network};
 use crate::{
     attach::Attached,
     names, namespace,
     state::{Description, Resource, State},
 };
 
-impl Inner {
-    pub(crate) async fn inspect_resource(
-        &self,
-        _: &At,
-        _: &Segment,
-        description: &str,
-    ) -> Result<Segment, CloudError> {
+#[async_trait]
+impl Resources for LinuxCloud {
+    async fn inspect_resource(&self, _: &At, _: &Segment, description: &str) -> Result<Segment> {
         let read: Description = serde_json::from_str(description).map_err(|err| {
             CloudError::invalid(format!(
                 "the description is not JSON like {{\"region\":\"west\",\"command\":\"sleep 1000\"}}, without network \
@@ -31,18 +28,14 @@ impl Inner {
         Ok(read.region.unwrap_or_else(|| DEFAULT_REGION.parse().expect("it is a legal name")))
     }
 
-    pub(crate) async fn create_resource(
-        &self,
-        at: &At,
-        spec: &ResourceSpec,
-    ) -> Result<ResourceState, CloudError> {
+    async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState> {
         self.inspect_resource(at, &spec.name, &spec.description).await?;
-        let _turn = self.turn.lock().await;
+        let _turn = self.inner.turn.lock().await;
         let (name, home) = (full(at, &spec.name), network(at, &spec.region));
-        if !names::fits(&self.names.resource(&name)) {
+        if !names::fits(&self.inner.names.resource(&name)) {
             return Err(CloudError::invalid(format!("{name} is too long a name for a network namespace")));
         }
-        let mut next = State::clone(&self.state());
+        let mut next = State::clone(&self.inner.state());
         let resource = match next.resources.get(&name) {
             Some(there) if there.description != spec.description => {
                 return Err(CloudError::conflict(format!(
@@ -62,29 +55,48 @@ impl Inner {
             }
         };
         next.resources.insert(name.clone(), resource.clone());
-        let state = self.keep(next)?;
-        self.make_resource(&state, &name, &resource).await?;
-        Ok(self.resource_state(&name, &resource))
+        let state = self.inner.keep(next)?;
+        self.inner.make_resource(&state, &name, &resource).await?;
+        Ok(self.inner.resource_state(&name, &resource))
     }
 
-    pub(crate) async fn attach_resource(
-        &self,
-        at: &At,
-        name: &Segment,
-        id: &str,
-    ) -> Result<ResourceState, CloudError> {
-        let _turn = self.turn.lock().await;
+    async fn delete_resource(&self, at: &At, name: &Segment) -> Result {
+        let _turn = self.inner.turn.lock().await;
+        let name = full(at, name);
+        let mut next = State::clone(&self.inner.state());
+        let Some(home) = next.network_of(&name) else { return Ok(()) };
+        let Some(gone) = next.resources.remove(&name) else { return Ok(()) };
+        match &gone.attached {
+            Some(attached) => self.inner.detach(attached, &self.inner.names.network(&home), &gone).await?,
+            None => {
+                self.inner.stop_command(&name).await;
+                namespace::delete(&self.inner.names.resource(&name)).await?;
+            }
+        }
+        let state = self.inner.keep(next)?;
+        self.inner.unlist(&state, &home, &gone).await
+    }
+}
+
+#[async_trait]
+impl Attachments for LinuxCloud {
+    async fn inspect_attachment(&self, _: &At, id: &str) -> Result<Attachment> {
+        self.inner.inspect_attachment(&self.inner.state(), id).await
+    }
+
+    async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState> {
+        let _turn = self.inner.turn.lock().await;
         let region: Segment = ATTACHED_REGION.parse().expect("it is a legal name");
         let (name, home) = (full(at, name), network(at, &region));
         let attached = Attached::parse(id)?;
-        let mut next = State::clone(&self.state());
+        let mut next = State::clone(&self.inner.state());
         let resource = match next.resources.get(&name) {
             Some(there) if there.attached.as_ref() != Some(&attached) => {
                 return Err(CloudError::conflict(format!("resource {name} is there and is something else")));
             }
             Some(there) => there.clone(),
             None => {
-                self.inspect_attachment(&next, id).await?;
+                self.inner.inspect_attachment(&next, id).await?;
                 let full = || CloudError::conflict(format!("network {home} is full or not there"));
                 let address = next.free_address(&home).ok_or_else(full)?;
                 Resource {
@@ -97,25 +109,8 @@ impl Inner {
             }
         };
         next.resources.insert(name.clone(), resource.clone());
-        let state = self.keep(next)?;
-        self.make_resource(&state, &name, &resource).await?;
-        Ok(self.resource_state(&name, &resource))
-    }
-
-    pub(crate) async fn delete_resource(&self, at: &At, name: &Segment) -> Result<(), CloudError> {
-        let _turn = self.turn.lock().await;
-        let name = full(at, name);
-        let mut next = State::clone(&self.state());
-        let Some(home) = next.network_of(&name) else { return Ok(()) };
-        let Some(gone) = next.resources.remove(&name) else { return Ok(()) };
-        match &gone.attached {
-            Some(attached) => self.detach(attached, &self.names.network(&home), &gone).await?,
-            None => {
-                self.stop_command(&name).await;
-                namespace::delete(&self.names.resource(&name)).await?;
-            }
-        }
-        let state = self.keep(next)?;
-        self.unlist(&state, &home, &gone).await
+        let state = self.inner.keep(next)?;
+        self.inner.make_resource(&state, &name, &resource).await?;
+        Ok(self.inner.resource_state(&name, &resource))
     }
 }

@@ -9,7 +9,7 @@
 
 use std::net::Ipv4Addr;
 
-use cloud_api::CloudError;
+use cloud_api::{CloudError, Result};
 use node_kernel::nft::{Nft, TableId};
 use node_nft::{Chain, ChainKind, Family, Hook, Limits, Live, MetaKey, Policy, Reg, Rule, Table};
 
@@ -45,12 +45,7 @@ impl Underlay {
     }
 
     /// Makes the way out if a site wants it, and takes it away if none does.
-    pub(super) async fn settle_uplink(
-        &self,
-        book: &Book,
-        exchange: &str,
-        tables: &Tables,
-    ) -> Result<(), CloudError> {
+    pub(super) async fn settle_uplink(&self, book: &Book, exchange: &str, tables: &Tables) -> Result {
         match book.outward.is_empty() {
             false => self.make_uplink(exchange, tables).await,
             true => self.remove_uplink(exchange).await,
@@ -69,7 +64,7 @@ impl Underlay {
         [(base + 1).into(), (base + 2).into()]
     }
 
-    async fn make_uplink(&self, exchange: &str, tables: &Tables) -> Result<(), CloudError> {
+    async fn make_uplink(&self, exchange: &str, tables: &Tables) -> Result {
         let (far, [there, here]) = (self.far(), self.addresses());
         let far_lines =
             [format!("address replace {there}/30 dev {far}"), format!("link set {far} up")].join("\n") + "\n";
@@ -103,7 +98,7 @@ impl Underlay {
         tables.reconcile(exchange, table()).await
     }
 
-    async fn remove_uplink(&self, exchange: &str) -> Result<(), CloudError> {
+    async fn remove_uplink(&self, exchange: &str) -> Result {
         if namespace::exists(exchange) {
             delete_link(exchange, "uplink").await?;
         }
@@ -118,7 +113,7 @@ impl Underlay {
 
     /// The table in the host's namespace: nothing but the translation of what comes from the uplink. Forwarding comes and
     /// goes with it.
-    async fn host_rules(&self, wanted: bool) -> Result<(), CloudError> {
+    async fn host_rules(&self, wanted: bool) -> Result {
         let name = format!("trestle-{}", self.names.mark());
         let source = self.addresses()[1];
         let done = tokio::task::spawn_blocking(move || {

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use cloud_api::CloudError;
+use cloud_api::{CloudError, Result};
 use ipnet::Ipv4Net;
 use model::Site;
 use tokio::{
@@ -101,7 +101,7 @@ impl Inner {
     }
 
     /// Lets BIRD run with what the state says, and not run where there is nobody to talk to.
-    pub(crate) async fn settle_bird(&self, state: &State, site: &Site) -> Result<(), CloudError> {
+    pub(crate) async fn settle_bird(&self, state: &State, site: &Site) -> Result {
         let key = Self::bird_key(site);
         let turn = self.turn_of(&key);
         let _turn = turn.lock().await;
@@ -190,7 +190,7 @@ fn sessions(protocols: &[String], routes: &[String]) -> BTreeMap<String, Session
 
 /// Sends a command to BIRD's socket. A line of an answer is a code and a text, or a space and a text if the code is as
 /// before; a code below 1000 or above 7999 followed by a space is the last line.
-async fn ask(dir: &Path, command: &str) -> Result<Vec<String>, CloudError> {
+async fn ask(dir: &Path, command: &str) -> Result<Vec<String>> {
     let talk = async {
         let mut stream = BufReader::new(UnixStream::connect(dir.join("bird")).await?);
         let mut text = String::new();

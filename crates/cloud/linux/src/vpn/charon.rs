@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, path::Path};
 
-use cloud_api::{CloudError, CloudErrorKind};
+use cloud_api::{CloudError, CloudErrorKind, Result};
 use model::Secret;
 
 use super::vici::{Section, Vici, ViciError};
@@ -33,7 +33,7 @@ pub(crate) fn find(program: &str) -> Option<String> {
 }
 
 /// Whether links can be made here; the error says which packages are missing.
-pub fn require_programs() -> Result<(), CloudError> {
+pub fn require_programs() -> Result {
     let mut missing = Vec::new();
     if find(CHARON).is_none() {
         missing.extend(["charon-systemd", "strongswan-libcharon", "libstrongswan-standard-plugins"]);
@@ -44,12 +44,12 @@ pub fn require_programs() -> Result<(), CloudError> {
     refuse(&missing)
 }
 
-pub(crate) fn require_libipsec() -> Result<(), CloudError> {
+pub(crate) fn require_libipsec() -> Result {
     let there = PLUGINS.iter().any(|dir| Path::new(dir).join(LIBIPSEC).is_file());
     refuse(if there { &[] } else { &["libcharon-extra-plugins"] })
 }
 
-fn refuse(missing: &[&str]) -> Result<(), CloudError> {
+fn refuse(missing: &[&str]) -> Result {
     if missing.is_empty() {
         return Ok(());
     }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use cloud_api::CloudError;
+use cloud_api::{CloudError, Result};
 use model::{Secret, Site};
 use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, sleep};
@@ -99,7 +99,7 @@ impl Inner {
     }
 
     /// Makes a tunnel, or what is missing of it. A tunnel that is as it should be is left alone.
-    pub(crate) async fn make_tunnel(&self, tunnel: &Tunnel) -> Result<(), CloudError> {
+    pub(crate) async fn make_tunnel(&self, tunnel: &Tunnel) -> Result {
         let turn = self.turn_of(&tunnel.key());
         let _turn = turn.lock().await;
         let (dir, outside) =
@@ -136,7 +136,7 @@ impl Inner {
     }
 
     /// The namespace of a tunnel's outside, and the way of its packets through the edge.
-    async fn make_outside(&self, tunnel: &Tunnel, outside: &str) -> Result<(), CloudError> {
+    async fn make_outside(&self, tunnel: &Tunnel, outside: &str) -> Result {
         let (edge, outer, number) =
             (self.names.edge(&tunnel.site), outer(&tunnel.interface()), tunnel.number());
         namespace::ensure(outside).await?;
@@ -165,13 +165,7 @@ impl Inner {
         .await
     }
 
-    async fn start_charon(
-        &self,
-        tunnel: &Tunnel,
-        outside: &str,
-        dir: &Path,
-        daemon: &Daemon,
-    ) -> Result<(), CloudError> {
+    async fn start_charon(&self, tunnel: &Tunnel, outside: &str, dir: &Path, daemon: &Daemon) -> Result {
         let (edge, interface) = (self.names.edge(&tunnel.site), tunnel.interface());
         // What a daemon that was killed has left of itself.
         for (namespace, link) in [(edge.as_str(), interface.as_str()), (outside, "ipsec0")] {
@@ -222,7 +216,7 @@ impl Inner {
         dir: &Path,
         daemon: &Daemon,
         esp: Esp,
-    ) -> Result<(), CloudError> {
+    ) -> Result {
         let end = Instant::now() + START;
         while Instant::now() < end {
             let has_interface = esp == Esp::Kernel || namespace::has_link(outside, "ipsec0").await;
@@ -244,7 +238,7 @@ impl Inner {
     }
 
     /// Ends a tunnel and removes all of it.
-    pub(crate) async fn remove_tunnel(&self, tunnel: &Tunnel) -> Result<(), CloudError> {
+    pub(crate) async fn remove_tunnel(&self, tunnel: &Tunnel) -> Result {
         let turn = self.turn_of(&tunnel.key());
         let _turn = turn.lock().await;
         let (edge, interface) = (self.names.edge(&tunnel.site), tunnel.interface());
@@ -267,7 +261,7 @@ impl Inner {
     }
 
     /// Brings up a tunnel that nobody is at, and shows the peer a new key once.
-    pub(crate) async fn tend_tunnel(&self, tunnel: &Tunnel) -> Result<(), CloudError> {
+    pub(crate) async fn tend_tunnel(&self, tunnel: &Tunnel) -> Result {
         let dir = self.tunnel_dir(tunnel);
         if !Daemon::new(&dir, "charon").is_running() {
             info!(tunnel = tunnel.key(), "the daemon of a tunnel is gone and is started again");

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cloud_api::{At, Cloud as _, ResourceSpec};
+use cloud_api::{At, ResourceSpec, prelude::*};
 use cloud_linux::{LinuxCloud, Options};
 use model::{
     BgpPair, ConnectionSpec, Direction, EntryName, PermitEntry, Ports, Protocol, ResourceState, Secret,
@@ -213,7 +213,7 @@ pub fn entry_to(direction: Direction, protocol: Protocol, ports: Ports, peer: &s
 pub async fn permit(cloud: &LinuxCloud, at: &At, of: &ResourceState, peer: &ResourceState) {
     let both = [Direction::Inbound, Direction::Outbound]
         .map(|direction| entry(direction, Protocol::Any, Ports::Any, peer));
-    cloud.add_entries(at, &of.uri, &both).await.unwrap();
+    cloud.put_list(at, &of.uri, &[], &both).await.unwrap();
 }
 
 pub fn inside(resource: &ResourceState) -> &str {

@@ -231,9 +231,9 @@ async fn a_list_that_is_too_long_changes_nothing() {
             .collect();
         PermitEntry::new(EntryName::reported(name), traffic, targets, Default::default()).unwrap()
     };
-    cloud.add_entries(&at("aws"), &made.uri, &[entry("a", 3)]).await.unwrap();
+    cloud.put_list(&at("aws"), &made.uri, &[], &[entry("a", 3)]).await.unwrap();
     sim.take_calls();
-    let err = cloud.add_entries(&at("aws"), &made.uri, &[entry("b", 301)]).await.unwrap_err();
+    let err = cloud.put_list(&at("aws"), &made.uri, &[], &[entry("b", 301)]).await.unwrap_err();
     assert!(err.to_string().contains("5 AWS security groups of 60"), "{err}");
     assert!(sim.take_calls().iter().all(|call| call.operation.contains("Describe")));
     assert_eq!(cloud.permit_list(&at("aws"), &made.uri).await.unwrap(), [entry("a", 3)]);

@@ -8,9 +8,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use cloud_api::{At, Cloud, CloudError, CloudErrorKind, ResourceSpec};
 use cloud_sim::{Call, Sim};
-use model::{
-    CloudTraits, ConnectionSpec, Direction, EntryName, PermitEntry, Ports, Protocol, Secret, Segment, Traffic,
-};
+use model::{ConnectionSpec, Direction, EntryName, PermitEntry, Ports, Protocol, Secret, Segment, Traffic};
 
 use super::house::{clusters, deployment, description, plugin, services};
 
@@ -19,7 +17,7 @@ fn at(kind: &str) -> At {
 }
 
 fn link(kind: &str) -> ConnectionSpec {
-    let first = u8::from(!CloudTraits::of_kind(kind).bgp_first_host) + 1;
+    let first = u8::from(kind != "aws") + 1;
     let inside = |host: u8| (0..2u8).map(|n| [169, 254, 21, 4 * n + host].into()).collect();
     ConnectionSpec {
         site: at(kind).site,
@@ -52,7 +50,7 @@ async fn build(cloud: &dyn Cloud, kind: &str) {
         Default::default(),
     );
     let entries = [entry.unwrap()];
-    cloud.add_entries(&at, &vm.uri, &entries).await.unwrap();
+    cloud.put_list(&at, &vm.uri, &[], &entries).await.unwrap();
     for (number, service) in services(kind).iter().enumerate() {
         let region = cloud.inspect_resource(&at, &"a".parse().unwrap(), service).await.unwrap();
         let space =
@@ -61,7 +59,7 @@ async fn build(cloud: &dyn Cloud, kind: &str) {
         let name = format!("e{number}").parse().unwrap();
         let spec = ResourceSpec { name, region, description: (*service).to_owned() };
         let endpoint = cloud.create_resource(&at, &spec).await.unwrap();
-        cloud.add_entries(&at, &endpoint.uri, &entries).await.unwrap();
+        cloud.put_list(&at, &endpoint.uri, &[], &entries).await.unwrap();
     }
     if let Some([cluster, _]) = clusters(kind) {
         let name: Segment = "k".parse().unwrap();
@@ -69,7 +67,7 @@ async fn build(cloud: &dyn Cloud, kind: &str) {
         cloud.ensure_network(&at, &region, "10.64.0.0/16".parse().unwrap()).await.unwrap();
         let spec = ResourceSpec { name, region, description: cluster.to_owned() };
         let cluster = cloud.create_resource(&at, &spec).await.unwrap();
-        cloud.add_entries(&at, &cluster.uri, &entries).await.unwrap();
+        cloud.put_list(&at, &cluster.uri, &[], &entries).await.unwrap();
     }
     cloud.ensure_nat(&at, &region).await.unwrap();
     cloud.create_gateway(&at, 64_514).await.unwrap();

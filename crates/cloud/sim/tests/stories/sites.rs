@@ -7,9 +7,7 @@ use cloud_sim::{
     Fault, OwnSite, Sim,
     wire::{Bgp, Firewall, Gateway, GatewayHop, Host, Line, Network, Tunnel},
 };
-use model::{
-    CloudTraits, ConnectionSpec, Direction, EntryName, PermitEntry, Ports, Protocol, Secret, Traffic,
-};
+use model::{ConnectionSpec, Direction, EntryName, PermitEntry, Ports, Protocol, Secret, Traffic};
 
 use super::house::{CLOUDS, PING, deployment, description, plugin};
 
@@ -83,9 +81,9 @@ async fn every_cloud_links_with_a_site_of_ones_own() {
             PermitEntry::new(name, traffic, targets, Default::default()).unwrap()
         };
         let both = [entry(Direction::Inbound), entry(Direction::Outbound)];
-        cloud.add_entries(&at, &vm.uri, &both).await.unwrap();
+        cloud.put_list(&at, &vm.uri, &[], &both).await.unwrap();
         let gateway = cloud.create_gateway(&at, 64_514).await.unwrap();
-        let first = u8::from(!CloudTraits::of_kind(kind).bgp_first_host) + 1;
+        let first = u8::from(!cloud.describe().await.unwrap().bgp_first_host) + 1;
         let inside = |host: u8| (0..2u8).map(|n| [169, 254, 21, 4 * n + host].into()).collect::<Vec<_>>();
         let link = ConnectionSpec {
             site: at.site.clone(),

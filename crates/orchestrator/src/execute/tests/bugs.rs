@@ -127,10 +127,10 @@ async fn a_tag_change_updates_exactly_the_lists_that_use_it() {
     house.clouds[0].take_calls();
     house.book.group("inner", &["2.2.2.2"]);
     eventually(|| targets(&house, "ns.azure.a") == 2).await;
-    assert_eq!(house.clouds[0].take_calls(), ["add_entries"]);
+    assert_eq!(house.clouds[0].take_calls(), ["put_list"]);
     house.book.remove("inner", "1.1.1.1");
     eventually(|| targets(&house, "ns.azure.a") == 1).await;
-    assert_eq!(house.clouds[0].take_calls(), ["add_entries"], "one call narrows the entry");
+    assert_eq!(house.clouds[0].take_calls(), ["put_list"], "one call narrows the entry");
     house.book.remove("inner", "2.2.2.2");
     eventually(|| targets(&house, "ns.azure.a") == 0).await;
     assert_eq!(targets(&house, "ns.azure.b"), 1);

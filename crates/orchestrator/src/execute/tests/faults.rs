@@ -1,9 +1,9 @@
 //! Stories over faulty clouds: whatever goes wrong, in the end what is permitted is reachable and nothing else is.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::Ipv4Addr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use cloud_api::{At, Cloud, CloudError, Faults, Listing, PeeringSpec, ResourceSpec};
+use cloud_api::{At, Faults, Listing, PeeringSpec, ResourceSpec, Result, prelude::*};
 use ipnet::Ipv4Net;
 use model::{
     CloudTraits, ConnectionSpec, ConnectionStatus, GatewayState, PermitEntry, ResourceState, Segment, Site,
@@ -99,67 +99,79 @@ struct Mad;
 
 #[async_trait]
 impl Cloud for Mad {
-    async fn describe(&self) -> Result<CloudTraits, CloudError> {
+    async fn describe(&self) -> Result<CloudTraits> {
         Ok(CloudTraits::default())
     }
-    async fn inspect_resource(&self, _: &At, _: &Segment, _: &str) -> Result<Segment, CloudError> {
-        Ok("r".parse().unwrap())
-    }
-    async fn list(&self, _: &At) -> Result<Listing, CloudError> {
+    async fn list(&self, _: &At) -> Result<Listing> {
         panic!("list")
     }
-    async fn ensure_network(&self, _: &At, _: &Segment, _: Ipv4Net) -> Result<(), CloudError> {
+}
+
+#[async_trait]
+impl Networks for Mad {
+    async fn ensure_network(&self, _: &At, _: &Segment, _: Ipv4Net) -> Result {
         panic!("ensure_network")
     }
-    async fn delete_network(&self, _: &At, _: &Segment) -> Result<(), CloudError> {
+    async fn delete_network(&self, _: &At, _: &Segment) -> Result {
         panic!("delete_network")
     }
-    async fn create_resource(&self, _: &At, _: &ResourceSpec) -> Result<ResourceState, CloudError> {
-        panic!("create_resource")
-    }
-    async fn attach_resource(&self, _: &At, _: &Segment, _: &str) -> Result<ResourceState, CloudError> {
-        panic!("attach_resource")
-    }
-    async fn delete_resource(&self, _: &At, _: &Segment) -> Result<(), CloudError> {
-        panic!("delete_resource")
-    }
-    async fn permit_list(&self, _: &At, _: &str) -> Result<Vec<PermitEntry>, CloudError> {
-        panic!("permit_list")
-    }
-    async fn add_entries(&self, _: &At, _: &str, _: &[PermitEntry]) -> Result<(), CloudError> {
-        panic!("add_entries")
-    }
-    async fn delete_entries(&self, _: &At, _: &str, _: &[PermitEntry]) -> Result<(), CloudError> {
-        panic!("delete_entries")
-    }
-    async fn ensure_peering(&self, _: &PeeringSpec) -> Result<(), CloudError> {
+    async fn ensure_peering(&self, _: &PeeringSpec) -> Result {
         panic!("ensure_peering")
     }
-    async fn delete_peering(&self, _: &PeeringSpec) -> Result<(), CloudError> {
+    async fn delete_peering(&self, _: &PeeringSpec) -> Result {
         panic!("delete_peering")
     }
-    async fn ensure_nat(&self, _: &At, _: &Segment) -> Result<(), CloudError> {
+    async fn ensure_nat(&self, _: &At, _: &Segment) -> Result {
         panic!("ensure_nat")
     }
-    async fn delete_nat(&self, _: &At, _: &Segment) -> Result<(), CloudError> {
+    async fn delete_nat(&self, _: &At, _: &Segment) -> Result {
         panic!("delete_nat")
     }
-    async fn create_gateway(&self, _: &At, _: u32) -> Result<GatewayState, CloudError> {
+}
+
+#[async_trait]
+impl Resources for Mad {
+    async fn inspect_resource(&self, _: &At, _: &Segment, _: &str) -> Result<Segment> {
+        Ok("r".parse().unwrap())
+    }
+    async fn create_resource(&self, _: &At, _: &ResourceSpec) -> Result<ResourceState> {
+        panic!("create_resource")
+    }
+    async fn delete_resource(&self, _: &At, _: &Segment) -> Result {
+        panic!("delete_resource")
+    }
+}
+
+impl Attachments for Mad {}
+
+#[async_trait]
+impl PermitLists for Mad {
+    async fn permit_list(&self, _: &At, _: &str) -> Result<Vec<PermitEntry>> {
+        panic!("permit_list")
+    }
+    async fn put_list(&self, _: &At, _: &str, _: &[PermitEntry], _: &[PermitEntry]) -> Result {
+        panic!("put_list")
+    }
+}
+
+#[async_trait]
+impl Links for Mad {
+    async fn create_gateway(&self, _: &At, _: u32) -> Result<GatewayState> {
         panic!("create_gateway")
     }
-    async fn delete_gateway(&self, _: &At) -> Result<(), CloudError> {
+    async fn delete_gateway(&self, _: &At) -> Result {
         panic!("delete_gateway")
     }
-    async fn create_bgp_sessions(&self, _: &At, _: &ConnectionSpec) -> Result<(), CloudError> {
+    async fn create_bgp_sessions(&self, _: &At, _: &ConnectionSpec) -> Result<Vec<Ipv4Addr>> {
         panic!("create_bgp_sessions")
     }
-    async fn create_connections(&self, _: &At, _: &ConnectionSpec) -> Result<(), CloudError> {
+    async fn create_connections(&self, _: &At, _: &ConnectionSpec) -> Result {
         panic!("create_connections")
     }
-    async fn delete_connections(&self, _: &At, _: &Site) -> Result<(), CloudError> {
+    async fn delete_connections(&self, _: &At, _: &Site) -> Result {
         panic!("delete_connections")
     }
-    async fn connection_status(&self, _: &At, _: &Site) -> Result<ConnectionStatus, CloudError> {
+    async fn connection_status(&self, _: &At, _: &Site) -> Result<ConnectionStatus> {
         panic!("connection_status")
     }
 }

@@ -15,9 +15,12 @@ use tempfile::TempDir;
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use crate::execute::{
-    Deployments, Job, JobState, Options, Orchestrator, OrchestratorError, Outcome, TagBook, facts,
-    state::State,
+use crate::{
+    execute::{
+        Deployments, Job, JobState, Options, Orchestrator, OrchestratorError, Outcome, TagBook, facts,
+        state::State,
+    },
+    kinds::fake,
 };
 
 pub const PING: Packet = Packet { protocol: 1, src_port: 0, dst_port: 0 };
@@ -130,7 +133,7 @@ impl House {
     pub async fn new(clouds: &[&str]) -> Self {
         let dir = Arc::new(tempfile::tempdir().unwrap());
         let store = embedded::open(dir.path()).unwrap();
-        let clouds = clouds.iter().map(|name| Arc::new(FakeCloud::new(name.parse().unwrap()))).collect();
+        let clouds = clouds.iter().map(|name| Arc::new(fake(name))).collect();
         Self::with(store, Arc::default(), clouds, Some(dir), options(), |cloud| cloud).await
     }
 
@@ -142,7 +145,7 @@ impl House {
     }
 
     pub async fn in_store(store: Store, clouds: &[&str]) -> Self {
-        let clouds = clouds.iter().map(|name| Arc::new(FakeCloud::new(name.parse().unwrap()))).collect();
+        let clouds = clouds.iter().map(|name| Arc::new(fake(name))).collect();
         Self::with(store, Arc::default(), clouds, None, options(), |cloud| cloud).await
     }
 

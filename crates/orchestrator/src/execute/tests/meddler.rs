@@ -1,14 +1,18 @@
 //! A cloud that answers late, twice, or not what is so; and dies in the midst of a call.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::Ipv4Addr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use cloud_api::{At, Attachment, Cloud, CloudError, FakeCloud, Listing, PeeringSpec, ResourceSpec};
+use cloud_api::{
+    At, Attachment, CloudError, FakeCloud, Listing, PeeringSpec, ResourceSpec, Result, prelude::*,
+};
 use ipnet::Ipv4Net;
 use model::{
     CloudTraits, ConnectionSpec, ConnectionStatus, GatewayState, PermitEntry, ResourceState, Segment, Site,
 };
 use parking_lot::Mutex;
+
+use crate::kinds::fake;
 
 /// What is done to a call.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,7 +39,7 @@ pub struct Meddler {
 
 impl Meddler {
     pub fn new(name: &str) -> Arc<Self> {
-        let inner = Arc::new(FakeCloud::new(name.parse().unwrap()));
+        let inner = Arc::new(fake(name));
         Arc::new(Self { inner, meddling: Mutex::new(Meddling::Nothing), seen: Mutex::default() })
     }
 
@@ -51,10 +55,10 @@ impl Meddler {
         &self,
         at: Option<&At>,
         call: impl Fn(Arc<FakeCloud>) -> F + Send + Sync,
-    ) -> Result<T, CloudError>
+    ) -> Result<T>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, CloudError>> + Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
     {
         self.seen.lock().extend(at.cloned());
         let meddling = self.meddling.lock().clone();
@@ -97,24 +101,20 @@ macro_rules! change {
 
 #[async_trait]
 impl Cloud for Meddler {
-    async fn describe(&self) -> Result<CloudTraits, CloudError> {
+    async fn describe(&self) -> Result<CloudTraits> {
         self.inner.describe().await
     }
-    async fn inspect_resource(
-        &self,
-        at: &At,
-        name: &Segment,
-        description: &str,
-    ) -> Result<Segment, CloudError> {
-        self.inner.inspect_resource(at, name, description).await
-    }
-    async fn list(&self, at: &At) -> Result<Listing, CloudError> {
+    async fn list(&self, at: &At) -> Result<Listing> {
         if *self.meddling.lock() == Meddling::Empty {
             return Ok(Listing::default());
         }
         self.inner.list(at).await
     }
-    async fn ensure_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result<(), CloudError> {
+}
+
+#[async_trait]
+impl Networks for Meddler {
+    async fn ensure_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result {
         let (at, region) = (at.clone(), region.clone());
         let here = at.clone();
         self.change(Some(&here), move |inner| {
@@ -123,38 +123,10 @@ impl Cloud for Meddler {
         })
         .await
     }
-    async fn delete_network(&self, at: &At, region: &Segment) -> Result<(), CloudError> {
+    async fn delete_network(&self, at: &At, region: &Segment) -> Result {
         change!(self, at, delete_network(region))
     }
-    async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState, CloudError> {
-        let made = change!(self, at, create_resource(spec))?;
-        Ok(match *self.meddling.lock() {
-            Meddling::Address(address) => ResourceState { address, ..made },
-            _ => made,
-        })
-    }
-    async fn inspect_attachment(&self, at: &At, id: &str) -> Result<Attachment, CloudError> {
-        self.inner.inspect_attachment(at, id).await
-    }
-    async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState, CloudError> {
-        self.inner.attach_resource(at, name, id).await
-    }
-    async fn delete_resource(&self, at: &At, name: &Segment) -> Result<(), CloudError> {
-        change!(self, at, delete_resource(name))
-    }
-    async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>, CloudError> {
-        if *self.meddling.lock() == Meddling::Empty {
-            return Ok(Vec::new());
-        }
-        self.inner.permit_list(at, uri).await
-    }
-    async fn add_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<(), CloudError> {
-        change!(self, at, add_entries(uri, entries))
-    }
-    async fn delete_entries(&self, at: &At, uri: &str, entries: &[PermitEntry]) -> Result<(), CloudError> {
-        change!(self, at, delete_entries(uri, entries))
-    }
-    async fn ensure_peering(&self, spec: &PeeringSpec) -> Result<(), CloudError> {
+    async fn ensure_peering(&self, spec: &PeeringSpec) -> Result {
         let spec = spec.clone();
         self.change(None, move |inner| {
             let spec = spec.clone();
@@ -162,7 +134,7 @@ impl Cloud for Meddler {
         })
         .await
     }
-    async fn delete_peering(&self, spec: &PeeringSpec) -> Result<(), CloudError> {
+    async fn delete_peering(&self, spec: &PeeringSpec) -> Result {
         let spec = spec.clone();
         self.change(None, move |inner| {
             let spec = spec.clone();
@@ -170,13 +142,57 @@ impl Cloud for Meddler {
         })
         .await
     }
-    async fn ensure_nat(&self, at: &At, region: &Segment) -> Result<(), CloudError> {
+    async fn ensure_nat(&self, at: &At, region: &Segment) -> Result {
         change!(self, at, ensure_nat(region))
     }
-    async fn delete_nat(&self, at: &At, region: &Segment) -> Result<(), CloudError> {
+    async fn delete_nat(&self, at: &At, region: &Segment) -> Result {
         change!(self, at, delete_nat(region))
     }
-    async fn create_gateway(&self, at: &At, asn: u32) -> Result<GatewayState, CloudError> {
+}
+
+#[async_trait]
+impl Resources for Meddler {
+    async fn inspect_resource(&self, at: &At, name: &Segment, description: &str) -> Result<Segment> {
+        self.inner.inspect_resource(at, name, description).await
+    }
+    async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState> {
+        let made = change!(self, at, create_resource(spec))?;
+        Ok(match *self.meddling.lock() {
+            Meddling::Address(address) => ResourceState { address, ..made },
+            _ => made,
+        })
+    }
+    async fn delete_resource(&self, at: &At, name: &Segment) -> Result {
+        change!(self, at, delete_resource(name))
+    }
+}
+
+#[async_trait]
+impl Attachments for Meddler {
+    async fn inspect_attachment(&self, at: &At, id: &str) -> Result<Attachment> {
+        self.inner.inspect_attachment(at, id).await
+    }
+    async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState> {
+        self.inner.attach_resource(at, name, id).await
+    }
+}
+
+#[async_trait]
+impl PermitLists for Meddler {
+    async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>> {
+        if *self.meddling.lock() == Meddling::Empty {
+            return Ok(Vec::new());
+        }
+        self.inner.permit_list(at, uri).await
+    }
+    async fn put_list(&self, at: &At, uri: &str, before: &[PermitEntry], wanted: &[PermitEntry]) -> Result {
+        change!(self, at, put_list(uri, before, wanted))
+    }
+}
+
+#[async_trait]
+impl Links for Meddler {
+    async fn create_gateway(&self, at: &At, asn: u32) -> Result<GatewayState> {
         let at = at.clone();
         let here = at.clone();
         self.change(Some(&here), move |inner| {
@@ -185,19 +201,19 @@ impl Cloud for Meddler {
         })
         .await
     }
-    async fn delete_gateway(&self, at: &At) -> Result<(), CloudError> {
+    async fn delete_gateway(&self, at: &At) -> Result {
         change!(self, at, delete_gateway())
     }
-    async fn create_bgp_sessions(&self, at: &At, spec: &ConnectionSpec) -> Result<(), CloudError> {
+    async fn create_bgp_sessions(&self, at: &At, spec: &ConnectionSpec) -> Result<Vec<Ipv4Addr>> {
         change!(self, at, create_bgp_sessions(spec))
     }
-    async fn create_connections(&self, at: &At, spec: &ConnectionSpec) -> Result<(), CloudError> {
+    async fn create_connections(&self, at: &At, spec: &ConnectionSpec) -> Result {
         change!(self, at, create_connections(spec))
     }
-    async fn delete_connections(&self, at: &At, peer: &Site) -> Result<(), CloudError> {
+    async fn delete_connections(&self, at: &At, peer: &Site) -> Result {
         change!(self, at, delete_connections(peer))
     }
-    async fn connection_status(&self, at: &At, peer: &Site) -> Result<ConnectionStatus, CloudError> {
+    async fn connection_status(&self, at: &At, peer: &Site) -> Result<ConnectionStatus> {
         self.inner.connection_status(at, peer).await
     }
 }

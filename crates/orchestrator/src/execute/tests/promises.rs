@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cloud_api::{At, Cloud as _, Faults};
+use cloud_api::{At, Faults, prelude::*};
 use model::Direction;
 
 use super::house::{House, options, resource, rule};

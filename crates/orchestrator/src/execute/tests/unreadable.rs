@@ -1,7 +1,7 @@
 //! Stored records that this version cannot read: nothing they are about is removed, made again or chosen for others, and
 //! everybody is told.
 
-use cloud_api::{At, Cloud as _, FakeCloud, Listing};
+use cloud_api::{At, FakeCloud, Listing, prelude::*};
 use model::{PermitEntry, ResourceState};
 use store::{Key, Transaction};
 

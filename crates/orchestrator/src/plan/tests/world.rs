@@ -6,14 +6,17 @@ use std::{
 };
 
 use model::{
-    CloudTraits, Direction, ExistingNetwork, Leaf, Member, NetworkName, Packet, PeeringName, PermitRule,
-    Ports, Protocol, ResourceName, ResourceState, Segment, Site, TagName, Traffic,
+    Direction, ExistingNetwork, Leaf, Member, NetworkName, Packet, PeeringName, PermitRule, Ports, Protocol,
+    ResourceName, ResourceState, Segment, Site, TagName, Traffic,
 };
 use tags::{Fact, Graph, Write};
 
-use crate::plan::{
-    Action, GatewayRecord, Intent, Inventory, LinkRecord, NetworkRecord, Phase, Plan, ResourceIntent,
-    ResourceRecord, SimpleRecord, plan, space::overlap,
+use crate::{
+    kinds::traits_of,
+    plan::{
+        Action, GatewayRecord, Intent, Inventory, LinkRecord, NetworkRecord, Phase, Plan, ResourceIntent,
+        ResourceRecord, SimpleRecord, plan, space::overlap,
+    },
 };
 
 #[derive(Default)]
@@ -39,7 +42,7 @@ impl World {
     pub fn new(clouds: &[&str]) -> Self {
         let mut world = Self::default();
         for cloud in clouds {
-            world.intent.clouds.insert(cloud.parse().unwrap(), CloudTraits::of_kind(cloud));
+            world.intent.clouds.insert(cloud.parse().unwrap(), traits_of(cloud));
         }
         world
     }

@@ -7,7 +7,7 @@
 
 use std::{fmt::Display, fs};
 
-use cloud_api::CloudError;
+use cloud_api::{CloudError, Result};
 use node_kernel::nft::{Nft, TableId};
 use node_nft::{Family, Limits, Live, Table};
 
@@ -20,7 +20,7 @@ const LINKS: &str = "/proc/thread-self/net/dev";
 const NOTE: &str = "trestle-forwarding-was-off";
 
 /// Switches forwarding on. The way out that needs it is there already, so that nobody else switches it off.
-pub(super) fn claim(nft: &mut Nft) -> Result<(), CloudError> {
+pub(super) fn claim(nft: &mut Nft) -> Result {
     let _turn = turn()?;
     if fs::read_to_string(SETTING).map_err(|err| cannot(SETTING, &err))?.trim() != "0" {
         return Ok(());
@@ -31,7 +31,7 @@ pub(super) fn claim(nft: &mut Nft) -> Result<(), CloudError> {
 }
 
 /// Switches forwarding off if it was off before the first way out, and no way out is left.
-pub(super) fn release(nft: &mut Nft) -> Result<(), CloudError> {
+pub(super) fn release(nft: &mut Nft) -> Result {
     let _turn = turn()?;
     let note = TableId::new(Family::Ip, NOTE);
     let was_off = nft.read(&note).map_err(|err| cannot(NOTE, &err))?.is_some();
@@ -44,7 +44,7 @@ pub(super) fn release(nft: &mut Nft) -> Result<(), CloudError> {
 }
 
 /// Controllers of one machine look and write one after the other. A lock on a directory leaves no file.
-fn turn() -> Result<fs::File, CloudError> {
+fn turn() -> Result<fs::File> {
     let turn = fs::File::open("/run").map_err(|err| cannot("/run", &err))?;
     turn.lock().map_err(|err| cannot("/run", &err))?;
     Ok(turn)
