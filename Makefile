@@ -18,7 +18,7 @@ up: build ## Play the demonstration, with real packets if this is root; CLOUDS=s
 	target/release/trestle up --demo --clouds $(CLOUDS)
 
 build: page
-	$(CARGO) build --release --locked -p trestle
+	$(CARGO) build --release --locked -p trestle $(if $(filter sim,$(CLOUDS)),-p trestle-clouds)
 
 page: ## The page, into web/dist; without Node.js the binary says that it has none
 	scripts/page

@@ -1,5 +1,7 @@
 //! Compiles `proto/` with a protobuf compiler written in Rust, so that `cargo build` needs no protoc.
 
+mod shapes;
+
 use std::{
     env, fs,
     path::{Path, PathBuf},
@@ -35,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Kept for gRPC reflection and for the test that every method has an access rule.
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
     // No `connect` constructors: callers bring a channel, and Azure NPM's service has a method of that name.
-    tonic_prost_build::configure()
+    shapes::shaped(tonic_prost_build::configure())
         .build_transport(false)
         // The largest body by far; all others stay small.
         .boxed("trestle.v1.NodeApply.body.service")

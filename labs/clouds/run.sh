@@ -12,20 +12,20 @@ venv=${TRESTLE_VENV:-target/clouds-venv}
 # az by itself: it brings versions of its own of the clients above.
 az=${TRESTLE_AZ_VENV:-target/az-venv}
 [ -x "$az/bin/az" ] || { python3 -m venv "$az" && "$az/bin/pip" install --quiet azure-cli; }
-cargo build --locked --quiet -p cloud-sim --example clouds
+cargo build --locked --quiet -p trestle-clouds
 out=$(mktemp -d)
 trap 'kill "$sim" 2>/dev/null || true; rm -rf "$out"' EXIT
 drive() { # NAME COMMAND...: what it sends is kept as NAME
     name=$1
     shift
     rm -f "$out/said" # or the last one's words would be taken for this one's
-    target/debug/examples/clouds 127.0.0.1:0 120 "$out/$name.jsonl" > "$out/said" &
+    target/debug/trestle-clouds --listen 127.0.0.1:0 --speed 120 --record "$out/$name.jsonl" > "$out/said" &
     sim=$!
     for _ in $(seq 100); do
-        grep -q '^AWS' "$out/said" 2>/dev/null && break
+        grep -q url "$out/said" 2>/dev/null && break
         sleep 0.3
     done
-    url=$(sed -n 's|^AWS \(.*\)/$|\1|p' "$out/said")
+    url=$(sed -n 's|.*"url":"\([^"]*\)".*|\1|p' "$out/said")
     # Without an address of ours, some clients would turn to the real cloud.
     [ -n "$url" ] || { echo "the simulators have not started for $name" >&2; exit 1; }
     "$@" "$url"

@@ -3,7 +3,7 @@
 import type { components } from "./schema";
 
 export type Schemas = components["schemas"];
-export type Resource = Schemas["FullResource"];
+export type Resource = Schemas["Resource"];
 export type Link = Schemas["Link"];
 export type Node = Schemas["Node"];
 export type Workload = Schemas["Workload"];

@@ -25,7 +25,8 @@ pub fn router(local: Local, metrics: Arc<Metrics>) -> Router {
     let figures = move |Shared(local): Shared<Local>| async move {
         let state = local.worker.state().borrow().clone();
         let services = local.services.as_ref().map(|services| services.metrics.render()).unwrap_or_default();
-        let text = services + &metrics.render(&state, &local.connection.borrow(), &local.worker);
+        let (silence, queued) = (local.worker.silence(), local.worker.queued());
+        let text = services + &metrics.render(&state, &local.connection.borrow(), silence, queued);
         let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
         ([(header::CONTENT_TYPE, kind)], text)
     };

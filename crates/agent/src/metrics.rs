@@ -11,10 +11,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::{
-    status::{Connection, State},
-    worker::Handle,
-};
+use crate::status::{Connection, State};
 
 /// Every metric of an agent.
 pub struct Metrics {
@@ -120,8 +117,8 @@ impl Metrics {
         self.oldest.lock().unwrap_or_else(PoisonError::into_inner).map(|since| since.elapsed())
     }
 
-    /// The text of `/metrics`.
-    pub fn render(&self, state: &State, connection: &Connection, worker: &Handle) -> String {
+    /// The text of `/metrics`. `silence` and `queued` are the worker's.
+    pub fn render(&self, state: &State, connection: &Connection, silence: Duration, queued: usize) -> String {
         let set = |gauge: &Gauge, value: u64| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         let applied = state.token.map(|token| token.revision).unwrap_or_default();
         set(&self.applied_revision, applied);
@@ -130,14 +127,14 @@ impl Metrics {
         let gone = connection.gone_for();
         set(&self.connected, gone.is_none().into());
         set(&self.disconnected, gone.unwrap_or_default().as_millis() as u64);
-        set(&self.worker_silence, worker.silence().as_millis() as u64);
+        set(&self.worker_silence, silence.as_millis() as u64);
         set(&self.synced, (state.synced && gone.is_none()).into());
         set(&self.objects, state.objects as u64);
         set(&self.errors, (state.errors.len() + state.failures.len()) as u64);
         set(&self.endpoints, state.endpoints as u64);
         set(&self.closed, state.closed as u64);
         set(&self.journal_bytes, state.journal_bytes);
-        set(&self.queue, worker.queued() as u64);
+        set(&self.queue, queued as u64);
         let mut out = String::new();
         text::encode(&mut out, &self.registry).expect("writing to a String cannot fail");
         out

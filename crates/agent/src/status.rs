@@ -7,10 +7,12 @@ use serde::{Deserialize, Serialize};
 use wire::trestle::v1::{NodeObjectError, NodeReport};
 
 use crate::{
-    feed::link::ALIVE,
     held::{Key, Token},
     pulse::Pulse,
 };
+
+/// Heard within this: the controller is there. A little more than it takes to find that it is not.
+pub const ALIVE: Duration = Duration::from_secs(8);
 
 /// What the worker has made true, and what not.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -7,19 +7,14 @@ pub mod kubernetes;
 mod node;
 mod slice;
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    net::{IpAddr, Ipv4Addr},
-    str::FromStr,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, fmt, net::IpAddr, str::FromStr, sync::Arc};
 
 use ipnet::IpNet;
 
 pub use node::NodeFacts;
 pub use slice::{Slice, SliceEndpoint, SlicePort};
 
+pub use crate::policy::service::{parse_address, parse_prefix};
 use crate::protocol;
 
 /// A service or slice with this label belongs to another proxy.
@@ -150,28 +145,6 @@ impl Service {
             && !self.labels.contains_key(PROXY_NAME_LABEL)
             && !self.labels.contains_key(HEADLESS_LABEL)
     }
-}
-
-/// An address as people write it: leading zeros in IPv4 are decimal, as they always were for Kubernetes.
-pub fn parse_address(text: &str) -> Option<IpAddr> {
-    let text = text.trim();
-    if let Ok(address) = text.parse() {
-        return Some(address);
-    }
-    let mut octets = [0; 4];
-    let mut parts = text.split('.');
-    for octet in &mut octets {
-        let part = parts.next()?;
-        let digits = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-        *octet = part.parse().ok().filter(|_| digits)?;
-    }
-    parts.next().is_none().then(|| Ipv4Addr::from(octets).into())
-}
-
-/// A prefix as people write it, with white space around it and with host bits.
-pub fn parse_prefix(text: &str) -> Option<IpNet> {
-    let (address, len) = text.trim().split_once('/')?;
-    IpNet::new(parse_address(address)?, len.parse().ok()?).ok().map(|prefix| prefix.trunc())
 }
 
 #[cfg(test)]

@@ -16,6 +16,8 @@ pub mod execute;
 #[cfg(test)]
 mod kinds;
 pub mod plan;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 /// Where in the store secrets are: what lies below is to be sealed.
 pub fn secrets() -> Vec<store::Prefix> {

@@ -6,6 +6,7 @@ use drivers::{StoreKind, policy::Policy};
 use jiff::Timestamp;
 use orchestrator::execute::Orchestrator;
 use store::Store;
+use wire::trestle::v1::Status;
 
 use crate::{
     failure::{Failure, store_failure},
@@ -21,34 +22,27 @@ pub struct About {
     pub orchestrator: Arc<Orchestrator>,
     pub serving: Arc<Serving>,
     pub started_at: Timestamp,
-}
-
-/// How a controller is.
-pub struct Told {
-    pub version: &'static str,
-    /// `embedded` or `etcd`.
-    pub store: &'static str,
-    pub revision: u64,
-    pub started_at: Timestamp,
-    /// Why it cannot serve; empty if it can.
-    pub problems: Vec<String>,
-    /// What is wrong although it serves.
-    pub attention: Vec<String>,
+    /// Storage is provided to other clusters.
+    pub has_storage: bool,
 }
 
 impl About {
-    pub async fn tell(&self) -> Result<Told, Failure> {
+    pub async fn tell(&self) -> Result<Status, Failure> {
         let revision = self.store.revision().await.map_err(|err| store_failure::read(&err, &err))?;
-        Ok(Told {
-            version: env!("CARGO_PKG_VERSION"),
-            store: match self.kind {
-                StoreKind::Embedded => "embedded",
-                StoreKind::Etcd(_) => "etcd",
-            },
+        let store = match self.kind {
+            StoreKind::Embedded => "embedded",
+            StoreKind::Etcd(_) => "etcd",
+        };
+        let problems = self.serving.not_ready().await;
+        Ok(Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            store: store.to_owned(),
             revision: revision.0,
-            started_at: self.started_at,
-            problems: self.serving.not_ready().await,
+            started_at: self.started_at.as_second(),
+            ready: problems.is_empty(),
+            problems,
             attention: self.attention(),
+            storage: self.has_storage,
         })
     }
 

@@ -15,5 +15,5 @@ mod sweep;
 pub mod table;
 pub mod tenure;
 
-pub use caller::{Caller, Credential, Peer, PeerCertificate, Proof};
+pub use caller::{Caller, Credential, Peer, PeerCertificate, Proof, identity};
 pub use credentials::{CertificateRecord, Credentials, CredentialsError, NewToken, TokenRecord};

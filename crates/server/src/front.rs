@@ -205,6 +205,7 @@ impl Front {
             orchestrator: Arc::clone(&drivers.orchestrator),
             serving: Arc::clone(&self.serving),
             started_at: self.started_at,
+            has_storage: drivers.storage.is_some(),
         }
     }
 

@@ -36,7 +36,7 @@ mod revocation;
 mod services_view;
 mod serving;
 mod tls;
-pub mod views;
+mod views;
 mod watch_api;
 
 pub use audit::{AuditConfig, WhenUnwritable};

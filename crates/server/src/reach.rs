@@ -16,6 +16,8 @@ use policy::{
     explain::Endpoint,
     survey::{Listed, Party, Survey, Tally, TooManyPairs, Workload},
 };
+use serde::Serialize;
+use utoipa::ToSchema;
 
 /// Groups on one side of a matrix; with more, ask for places, or for a part.
 pub const MOST_GROUPS: usize = 100;
@@ -72,15 +74,19 @@ impl Group {
 }
 
 /// What is so between two groups.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = ReachCell)]
 pub struct Cell {
-    /// Pairs of ends, an end with itself aside.
+    /// Pairs of different ends.
     pub pairs: u64,
-    /// For all that was asked about.
+    /// Pairs that are open for every protocol and port asked about, from any source port.
     pub open: u64,
-    /// For some of it.
+    /// Pairs that are open for some of them.
     pub partly: u64,
-    /// What is open, if all pairs that are not closed agree on it.
+    /// What is open; absent if nothing is, or if pairs differ. Of one protocol: ports, as in `80, 8000-8010`, `all but 22`, or
+    /// `80 from 40000-60000` where only some source ports may connect. Of every protocol: `all`, or as in
+    /// `tcp 80, 443; udp 53; icmp; other 47`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ports: Option<String>,
 }
 

@@ -7,14 +7,15 @@ use std::{collections::HashMap, sync::Arc};
 use ::transport::{Hub, SessionView};
 use drivers::{
     peers::{NodeElsewhere, Peers, is_caught_up},
+    policy::Policy,
     transport::objects,
 };
 use model::policy::{
     ObjectId,
     output::{Identifier, Problem},
 };
-use watch::{Cache, Millis, Others, Outcome, Realisation};
-use wire::trestle::v1::ObjectKind;
+use watch::{Cache, Millis, Others, Outcome, Phase, Realisation};
+use wire::trestle::v1::{NodeFailure, ObjectKind, PolicyProblem, PolicyState};
 
 /// Who knows how far nodes are.
 #[derive(Clone)]
@@ -32,6 +33,36 @@ impl Realisations {
         let told = Told::new(&self.peers, &sessions, &elsewhere);
         let realisations = self.watch.realisations(&told).into_iter();
         realisations.map(|realisation| (realisation.source.clone(), realisation)).collect()
+    }
+
+    /// Every policy, sorted by kind, namespace and name; with the names of its places only if they are asked for.
+    pub fn policies(&self, policy: &Policy, places: bool) -> Vec<PolicyState> {
+        let mut realisations = self.all();
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let policies = policy.list().into_iter().map(|(id, state)| {
+            let told = realisations.remove(&id);
+            let failures = told.iter().flat_map(|told| &told.failures);
+            let failures = failures
+                .map(|(node, message)| NodeFailure { node: node.to_string(), message: message.clone() });
+            let named =
+                if places { state.span.iter().map(ToString::to_string).collect() } else { Vec::new() };
+            PolicyState {
+                phase: told.as_ref().map_or(Phase::Pending, |told| told.phase).as_str().to_owned(),
+                realized: told.as_ref().map_or(0, |told| count(told.current)),
+                failures: failures.collect(),
+                kind: id.kind.as_str().to_owned(),
+                namespace: id.namespace,
+                name: id.name,
+                generation: state.generation,
+                span: count(state.span.len()),
+                places: named,
+                problems: problems(state.problems, told.as_ref())
+                    .into_iter()
+                    .map(|problem| PolicyProblem { path: problem.path, message: problem.message })
+                    .collect(),
+            }
+        });
+        policies.collect()
     }
 }
 

@@ -1,69 +1,98 @@
-//! What REST answers and the command line prints with `-o json`: one type for both.
+//! What rooms have, as messages: what gRPC and REST answer alike, and the command line prints.
 //!
-//! In: messages of the wire. Out: JSON, and its schema for the page. Not here: how a terminal shows them (`trestle`).
+//! In: values of the orchestrator. Out: messages, whose JSON is defined with them (`wire`). Not here: nodes, policies
+//! and services, which have modules of their own.
 
-use serde::Serialize;
-use utoipa::ToSchema;
-use wire::trestle::v1;
+use std::sync::Arc;
 
-/// An onboarding ticket, without its text.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Ticket {
-    pub id: String,
-    /// `valid`, `used`, `revoked` or `expired`.
-    pub state: String,
-    /// Names the key it is signed with.
-    pub key: String,
-    /// Seconds since the epoch.
-    pub expires_at: u64,
-    pub limit_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub consumer: String,
-    /// Where its consumer may come from.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub sources: Vec<String>,
-}
+use model::{ConnectionStatus, PermitRule, ResourceName, Site};
+use orchestrator::{
+    execute::{Job, LinkView, Orchestrator, OrchestratorError, ResourceView},
+    plan::Plan,
+};
+use wire::{
+    invisinetspb::PermitListRule,
+    trestle::v1::{CloudEndStatus, JobInfo, LinkEnd, LinkInfo, PlanInfo, ResourceInfo},
+};
 
-impl From<v1::Ticket> for Ticket {
-    fn from(ticket: v1::Ticket) -> Self {
-        let v1::Ticket { id, key, expires_at, limit_bytes, state, consumer, sources, .. } = ticket;
-        Self { id, state, key, expires_at, limit_bytes, consumer, sources }
+pub fn job(job: &Job) -> JobInfo {
+    JobInfo {
+        id: job.id.clone(),
+        what: job.what.clone(),
+        state: job.state.to_string(),
+        message: job.message.clone(),
+        created_at: job.created_at.to_string(),
+        ended_at: job.ended_at.map(|at| at.to_string()).unwrap_or_default(),
+        steps_left: u32::try_from(job.steps_left).unwrap_or(u32::MAX),
+        steps: u32::try_from(job.steps).unwrap_or(u32::MAX),
     }
 }
 
-/// A cluster that uses our storage.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Consumer {
-    pub id: String,
-    /// `Configuring`, `Ready`, `Failed` or `Deleting`.
-    pub phase: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub reason: String,
-    pub requested: String,
-    pub granted_bytes: u64,
-    /// Absent if the storage cannot say.
-    pub used_bytes: Option<u64>,
-    pub created_at: u64,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub notice: String,
-    /// The addresses and prefixes that are let through to the storage on its behalf.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub sources: Vec<String>,
+pub fn plan(plan: &Plan) -> PlanInfo {
+    PlanInfo {
+        steps: plan.steps.iter().map(|step| step.action.to_string()).collect(),
+        problems: plan.problems.iter().map(ToString::to_string).collect(),
+        notes: plan.notes.iter().map(ToString::to_string).collect(),
+    }
 }
 
-impl From<v1::Consumer> for Consumer {
-    fn from(consumer: v1::Consumer) -> Self {
-        let v1::Consumer {
-            id,
-            phase,
-            reason,
-            requested,
-            granted_bytes,
-            created_at,
-            used_bytes,
-            notice,
-            sources,
-        } = consumer;
-        Self { id, phase, reason, requested, granted_bytes, used_bytes, created_at, notice, sources }
+pub fn resource(view: ResourceView) -> ResourceInfo {
+    ResourceInfo {
+        name: view.name.to_string(),
+        region: view.region.to_string(),
+        state: view.state.to_owned(),
+        uri: view.uri.unwrap_or_default(),
+        ip: view.ip.unwrap_or_default(),
+        message: view.message,
+        permit_list: view.permit_list.iter().map(PermitListRule::from).collect(),
+    }
+}
+
+/// The rules of a resource, each with the targets it has in the permit list in force.
+pub fn rules(
+    orchestrator: &Arc<Orchestrator>,
+    name: &ResourceName,
+) -> Result<Vec<PermitListRule>, OrchestratorError> {
+    let rules = orchestrator.rules(name)?;
+    let in_force = orchestrator.resource(name)?.permit_list;
+    let with_targets = |rule: &PermitRule| {
+        let entry = in_force.iter().find(|entry| entry.name.as_str() == rule.name.as_str());
+        let targets = entry.map(|entry| entry.targets().iter().map(ToString::to_string).collect());
+        PermitListRule { targets: targets.unwrap_or_default(), ..PermitListRule::from(rule) }
+    };
+    Ok(rules.iter().map(with_targets).collect())
+}
+
+pub fn link(view: LinkView) -> LinkInfo {
+    let [a, b] = view.name.ends().map(Clone::clone);
+    let [asn_a, asn_b] = view.asns;
+    let [spaces_a, spaces_b] = view.spaces;
+    let [status_a, status_b] = view.ends;
+    let end = |site: Site, asn: Option<u32>, spaces: Vec<ipnet::Ipv4Net>, bgp: Vec<String>, status| LinkEnd {
+        site: site.to_string(),
+        asn: asn.unwrap_or_default(),
+        address_spaces: spaces.iter().map(ToString::to_string).collect(),
+        bgp_addresses: bgp,
+        status,
+    };
+    let bgp_a = view.bgp.iter().map(|pair| pair.a.to_string()).collect();
+    let bgp_b = view.bgp.iter().map(|pair| pair.b.to_string()).collect();
+    LinkInfo {
+        a: Some(end(a, asn_a, spaces_a, bgp_a, status_a.map(end_status))),
+        b: Some(end(b, asn_b, spaces_b, bgp_b, status_b.map(end_status))),
+        state: view.state.to_owned(),
+        pinned: view.pinned,
+        message: view.message,
+    }
+}
+
+fn end_status(status: ConnectionStatus) -> CloudEndStatus {
+    CloudEndStatus {
+        tunnels: status.tunnels,
+        tunnels_up: status.tunnels_up,
+        bgp_established: status.bgp_established,
+        routes: status.routes.iter().map(ToString::to_string).collect(),
+        bytes_in: status.bytes_in,
+        bytes_out: status.bytes_out,
     }
 }

@@ -2,20 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-mod harness;
-
 use std::time::{Duration, SystemTime};
 
-use harness::{Fixture, leaf, tls};
 use http::StatusCode;
 use model::{Role as ModelRole, Subject};
 use server::pki::Pki;
+use testkit_controllers::controller::{Fixture, leaf, tls};
 use tonic::{Code, transport::Identity};
 use wire::{
     tagservicepb::{ListTagsRequest, Tag, tag_service_client::TagServiceClient},
     trestle::v1::{
-        CreateTokenRequest, ListAuditRequest, RevokeCertificateRequest, RevokeTokenRequest, Role,
-        WhoAmIRequest, access_client::AccessClient,
+        CreateTokenRequest, ListAuditRequest, RevokeTokenRequest, Role, WhoAmIRequest,
+        access_client::AccessClient,
     },
 };
 
@@ -101,14 +99,13 @@ async fn wrong_revoked_and_expired_tokens_are_refused() {
 #[tokio::test]
 async fn a_certificate_proves_a_machine_until_it_is_revoked() {
     let fixture = Fixture::start().await;
-    let (identity, serial) = fixture.certificate_of(Role::Operator, "ci.example").await;
-    let channel = fixture.endpoint(Some(identity)).connect().await.unwrap();
+    let machine = fixture.issue(Role::Operator, "ci.example").await;
+    let channel = fixture.endpoint(Some(machine.identity())).connect().await.unwrap();
     let me = AccessClient::new(channel.clone()).who_am_i(WhoAmIRequest {}).await.unwrap().into_inner();
     assert_eq!((me.name.as_str(), me.proof.as_str()), ("ci.example", "certificate"));
     let mut tags = TagServiceClient::new(channel);
     tags.set_tag(leaf("a", "10.0.0.1")).await.unwrap();
-    let request = RevokeCertificateRequest { serial };
-    AccessClient::new(fixture.admin().await).revoke_certificate(request).await.unwrap();
+    fixture.revoke(&machine.serial).await;
     // The connection is still the same one.
     assert_eq!(tags.list_tags(list()).await.unwrap_err().code(), Code::Unauthenticated);
 }

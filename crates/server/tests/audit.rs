@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-mod harness;
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::Write as _,
@@ -11,10 +9,10 @@ use std::{
     time::Duration,
 };
 
-use harness::{Fixture, config, group, leaf, tls};
 use http::StatusCode;
 use serde_json::Value;
 use server::WhenUnwritable;
+use testkit_controllers::controller::{Fixture, config, group, leaf, tls};
 use tokio::io::AsyncWriteExt as _;
 use tonic::{Code, metadata::MetadataValue};
 use wire::{

@@ -6,8 +6,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-mod harness;
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::Ipv4Addr,
@@ -17,9 +15,9 @@ use std::{
 };
 
 use cloud_api::{Dice, FakeCloud, grpc::PluginService};
-use harness::{Client, Fixture};
 use model::ResourceName;
 use server::{CloudConfig, PluginConfig};
+use testkit_controllers::controller::{Client, Fixture};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Code, Request, transport::Server};

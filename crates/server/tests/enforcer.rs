@@ -2,14 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-mod harness;
-
 use std::time::Duration;
 
-use harness::Fixture;
 use http::StatusCode;
 use serde_json::{Value, json};
 use server::{CloudConfig, PluginConfig};
+use testkit_controllers::controller::Fixture;
 use wire::trestle::v1::{
     ApplyObjectsRequest, DeleteObjectsRequest, ListPoliciesRequest, ObjectRef, PolicyState,
     objects_client::ObjectsClient, policies_client::PoliciesClient,
@@ -100,7 +98,7 @@ async fn explain(fixture: &Fixture) -> Value {
 
 async fn state(fixture: &Fixture) -> Option<PolicyState> {
     let mut client = PoliciesClient::new(fixture.admin().await);
-    let policies = client.list_policies(ListPoliciesRequest {}).await.unwrap().into_inner().policies;
+    let policies = client.list_policies(ListPoliciesRequest::default()).await.unwrap().into_inner().policies;
     policies.into_iter().find(|policy| policy.name == "db")
 }
 

@@ -2,16 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-mod harness;
-
 use std::time::Duration;
 
 use bytes::Bytes;
-use harness::{Fixture, config, group, leaf, tls, tls_for};
 use http::StatusCode;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use server::{Controller, StartError};
+use testkit_controllers::controller::{Fixture, config, group, leaf, tls, tls_for};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,

@@ -2,18 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-mod harness;
-
 use std::{convert::Infallible, net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
-use harness::{Fixture, tls, tls_for};
 use http::{Request, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody, combinators::UnsyncBoxBody};
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use testkit_controllers::controller::{Fixture, tls, tls_for};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,

@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-mod harness;
-
 use std::sync::Arc;
 
 use cloud_api::{
@@ -11,13 +9,13 @@ use cloud_api::{
     grpc::{PluginService, RemoteCloud},
     prelude::*,
 };
-use harness::Fixture;
 use http::StatusCode;
 use serde_json::{Value, json};
 use server::{
     CertificateFiles, CloudConfig, PluginConfig,
     pki::{self, Pki},
 };
+use testkit_controllers::controller::Fixture;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{
@@ -144,7 +142,7 @@ async fn bad_requests_are_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn plugins_get_spaces_and_links() {
     let fixture = controller().await;
-    let (identity, _) = fixture.certificate_of(Role::Plugin, "azure").await;
+    let identity = fixture.issue(Role::Plugin, "azure").await.identity();
     let channel = fixture.endpoint(Some(identity)).connect().await.unwrap();
     let mut plugin = ControllerClient::new(channel.clone());
     let namespace = Namespace { namespace: "default".to_owned() };

@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may fail where it stands, and tell")]
 
-mod harness;
-
 use std::time::{Duration, Instant};
 
-use harness::{Fixture, group, leaf};
+use testkit_controllers::controller::{Fixture, group, leaf};
 use wire::tagservicepb::{Tag, TagMapping};
 
 fn tag(name: &str) -> Tag {

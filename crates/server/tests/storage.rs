@@ -2,15 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-mod harness;
-
 use std::time::Duration;
 
-use harness::Fixture;
 use http::StatusCode;
 use serde_json::{Value, json};
 use server::{CloudConfig, EndpointConfig, PermitConfig, PluginConfig, StorageConfig};
 use tempfile::TempDir;
+use testkit_controllers::controller::Fixture;
 use tonic::Code;
 use wire::{
     k8s::io::apimachinery::pkg::api::resource::Quantity,

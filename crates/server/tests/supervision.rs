@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-mod harness;
-
 use std::{collections::BTreeSet, time::Duration};
 
-use harness::Fixture;
 use server::{CloudConfig, PluginConfig, StorageConfig};
+use testkit_controllers::controller::Fixture;
 
 /// Longer than anything here takes.
 const SOON: Duration = Duration::from_secs(20);

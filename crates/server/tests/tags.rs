@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-mod harness;
-
 use std::time::Duration;
 
-use harness::{Fixture, group, leaf};
 use http::StatusCode;
 use serde_json::json;
+use testkit_controllers::controller::{Fixture, group, leaf};
 use tonic::Code;
 use wire::{
     tagservicepb::{ListTagsRequest, Subscription, Tag, TagMapping},

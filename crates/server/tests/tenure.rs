@@ -2,16 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-mod harness;
-
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use harness::{Bearer, Client, Fixture, tls};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _};
+use testkit_controllers::controller::{Bearer, Client, Fixture, tls};
 use tokio::{io::AsyncWriteExt as _, net::TcpStream, time::timeout};
 use tokio_rustls::TlsConnector;
 use tonic::{Code, Streaming, service::interceptor::InterceptedService, transport::Identity};

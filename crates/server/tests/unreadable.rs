@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-mod harness;
-
-use harness::Fixture;
 use serde_json::{Value, json};
 use store::{Key, Transaction, embedded};
 use tempfile::TempDir;
+use testkit_controllers::controller::Fixture;
 use wire::trestle::v1::{
     ApplyObjectsRequest, DeleteObjectsRequest, ExplainRequest, GetStatusRequest, ListPoliciesRequest,
     ObjectRef, admin_client::AdminClient, objects_client::ObjectsClient, policies_client::PoliciesClient,
@@ -62,7 +60,8 @@ async fn is_open(fixture: &Fixture, port: u32) -> bool {
 }
 
 async fn problems(fixture: &Fixture) -> String {
-    let policies = PoliciesClient::new(fixture.admin().await).list_policies(ListPoliciesRequest {}).await;
+    let policies =
+        PoliciesClient::new(fixture.admin().await).list_policies(ListPoliciesRequest::default()).await;
     let policies = policies.unwrap().into_inner().policies;
     assert_eq!(policies.len(), 1, "the policy is still there");
     policies[0].problems.iter().map(|problem| problem.message.clone()).collect()

@@ -29,10 +29,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 pub use read::{BackupEntry, BackupFile, VerifyError};
 
-use crate::{
-    api::{BackupError, Entry, Prefix, Revision, Snapshot, Store},
-    embedded::OpenError,
-};
+use crate::api::{BackupError, Entry, Prefix, Revision, Snapshot, Store};
 
 const FORMAT: &str = "trestle-backup";
 const VERSION: u64 = 1;
@@ -71,12 +68,6 @@ pub enum RestoreError {
     NotEmpty { place: String },
     #[error("the restore did not succeed")]
     Target(#[source] Box<dyn std::error::Error + Send + Sync>),
-}
-
-impl From<OpenError> for RestoreError {
-    fn from(error: OpenError) -> Self {
-        Self::Target(error.into())
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

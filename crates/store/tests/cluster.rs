@@ -2,9 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-#[path = "conformance/server.rs"]
-mod server;
-
 mod cluster {
     pub(crate) mod authority;
 }
@@ -24,9 +21,15 @@ use store::{
     embedded, etcd,
     follow::{Follower, Step},
 };
+use testkit::etcd::Cluster;
 
 use cluster::authority::Authority;
-use server::Cluster;
+
+fn options(cluster: &Cluster, namespace: &str) -> etcd::Options {
+    let mut options = etcd::Options::new(cluster.endpoints());
+    options.namespace = namespace.to_owned();
+    options
+}
 
 fn key(text: &str) -> Key {
     text.parse().unwrap()
@@ -65,7 +68,7 @@ async fn count(store: Store, go_on: Arc<AtomicBool>, at_least: u64) -> u64 {
 /// Writes and watches go on while `disturb` does its worst to the leader.
 async fn survive(disturb: impl AsyncFnOnce(&Cluster, usize)) {
     let cluster = Cluster::start(3);
-    let store = cluster.options("/survive/").connect().await.unwrap();
+    let store = options(&cluster, "/survive/").connect().await.unwrap();
     let watches: Vec<_> = (0..3).map(|_| store.watch(&Prefix::all(), WatchFrom::Start)).collect();
     let followers: Vec<_> = watches
         .into_iter()
@@ -133,7 +136,7 @@ async fn a_leader_that_hangs_and_comes_back_costs_no_event() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_says_since_when_it_hears_nothing() {
     let cluster = Cluster::start(1);
-    let store = cluster.options("/follow/").connect().await.unwrap();
+    let store = options(&cluster, "/follow/").connect().await.unwrap();
     let mut follower = Follower::new(store.clone(), Prefix::all());
     let progress = follower.progress();
     assert_eq!(follower.next().await, Step::Begin);
@@ -159,9 +162,9 @@ async fn a_follower_says_since_when_it_hears_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_without_quorum_is_unavailable_and_says_what_is_known() {
     let cluster = Cluster::start(1);
-    let patient = cluster.options("/quorum/").connect().await.unwrap();
+    let patient = options(&cluster, "/quorum/").connect().await.unwrap();
     patient.transact(Transaction::new().put(key("k"), "1")).await.unwrap();
-    let mut options = cluster.options("/quorum/");
+    let mut options = options(&cluster, "/quorum/");
     options.timeout = Duration::from_secs(3);
     let store = options.connect().await.unwrap();
     let watch = store.watch(&Prefix::all(), WatchFrom::Start);
@@ -218,14 +221,14 @@ async fn a_backup_moves_between_the_backends_both_ways() {
     let path = dir.path().join("backup");
     write_backup(&original, &path).await;
 
-    let restored = etcd::restore(cluster.options("/moved/"), &path, false).await.unwrap();
+    let restored = etcd::restore(options(&cluster, "/moved/"), &path, false).await.unwrap();
     assert_eq!(restored.entries, 500);
-    let moved = cluster.options("/moved/").connect().await.unwrap();
+    let moved = options(&cluster, "/moved/").connect().await.unwrap();
     assert_eq!(held(entries(&moved).await), expected);
-    let refused = etcd::restore(cluster.options("/moved/"), &path, false).await.unwrap_err();
+    let refused = etcd::restore(options(&cluster, "/moved/"), &path, false).await.unwrap_err();
     assert!(matches!(refused, RestoreError::NotEmpty { .. }), "{refused}");
     moved.transact(Transaction::new().put(key("extra"), "1")).await.unwrap();
-    etcd::restore(cluster.options("/moved/"), &path, true).await.unwrap();
+    etcd::restore(options(&cluster, "/moved/"), &path, true).await.unwrap();
     assert_eq!(held(entries(&moved).await), expected);
 
     write_backup(&moved, &path).await;
@@ -245,7 +248,7 @@ async fn write_backup(store: &Store, path: &std::path::Path) {
 async fn a_restore_that_was_cut_off_is_not_taken_for_a_store() {
     let cluster = Cluster::start(1);
     // What a restore leaves when it dies: its marker, beside the namespace.
-    let beside = cluster.options("/half-restoring/").connect().await.unwrap();
+    let beside = options(&cluster, "/half-restoring/").connect().await.unwrap();
     drop(beside);
     let marker = std::process::Command::new("curl")
         .args(["-sS", "-d", r#"{"key":"L2hhbGYtcmVzdG9yaW5n","value":"MQ=="}"#])
@@ -253,20 +256,20 @@ async fn a_restore_that_was_cut_off_is_not_taken_for_a_store() {
         .output()
         .unwrap();
     assert!(marker.status.success());
-    let error = cluster.options("/half/").connect().await.unwrap_err();
+    let error = options(&cluster, "/half/").connect().await.unwrap_err();
     assert!(matches!(error, etcd::ConnectError::HalfRestored { .. }), "{error}");
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("backup");
     write_backup(&embedded::open(dir.path().join("empty")).unwrap(), &path).await;
-    etcd::restore(cluster.options("/half/"), &path, false).await.unwrap_err();
-    etcd::restore(cluster.options("/half/"), &path, true).await.unwrap();
-    cluster.options("/half/").connect().await.unwrap();
+    etcd::restore(options(&cluster, "/half/"), &path, false).await.unwrap_err();
+    etcd::restore(options(&cluster, "/half/"), &path, true).await.unwrap();
+    options(&cluster, "/half/").connect().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_start_of_a_watch_follows_without_gap() {
     let cluster = Cluster::start(1);
-    let store = cluster.options("/slow/").connect().await.unwrap();
+    let store = options(&cluster, "/slow/").connect().await.unwrap();
     let watch = store.watch(&Prefix::all(), WatchFrom::Start);
     let go_on = Arc::new(AtomicBool::new(false));
     let last = count(store, go_on, 300).await;
@@ -283,7 +286,7 @@ async fn tls_with_client_certificates_is_required_and_works() {
     let authority = Authority::new();
     let cluster = authority.start_member();
     let (certificate, private_key) = authority.issue("trestle");
-    let mut options = cluster.options("/tls/");
+    let mut options = options(&cluster, "/tls/");
     options.tls = Some(etcd::Tls {
         ca: authority.certificate(),
         identity: Some((certificate, private_key)),

@@ -2,20 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-#[path = "conformance/server.rs"]
-mod server;
-#[path = "conformance/suite.rs"]
-mod suite;
+mod conformance;
 
 use std::sync::{
     Arc, Weak,
     atomic::{AtomicU64, Ordering},
 };
 
-use store::Store;
+use store::{Store, etcd};
+use testkit::etcd::Cluster;
 use tokio::sync::{Mutex, OwnedMutexGuard};
-
-use server::Cluster;
 
 conformance_suite!(fresh);
 
@@ -33,7 +29,9 @@ async fn fresh() -> (Store, Turn) {
     let cluster = shared();
     let turn = Arc::clone(&TURN).lock_owned().await;
     let number = NAMESPACE.fetch_add(1, Ordering::Relaxed);
-    let store = cluster.options(&format!("/case-{number}/")).connect().await.unwrap();
+    let mut options = etcd::Options::new(cluster.endpoints());
+    options.namespace = format!("/case-{number}/");
+    let store = options.connect().await.unwrap();
     (store, Turn { _turn: turn, _cluster: cluster })
 }
 

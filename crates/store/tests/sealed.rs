@@ -2,8 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-#[path = "conformance/suite.rs"]
-mod suite;
+mod conformance;
 
 use store::{
     Prefix, Store, Transaction, embedded,

@@ -29,7 +29,7 @@ pub use change::{Change, SpanChange};
 pub use nodes::NodeIndex;
 use nodes::Nodes;
 use plan::Snapshots;
-pub use plan::{From, HeldObject, Plan, Start, StartMode};
+pub use plan::{From, HeldObject, Plan};
 use views::{Presence, View};
 
 use bytes::Bytes;

@@ -1,13 +1,15 @@
 //! Dialects: how objects and steps become messages. Implemented by whoever knows the schema.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
 use crate::{
-    core::Start,
+    digest::Buckets,
     key::{Hash, Key, Revision},
-    object::Members,
 };
 
 /// One or more gRPC frames.
@@ -16,6 +18,27 @@ pub type Frames = Arc<[Bytes]>;
 /// Which of a [`Core`](crate::Core)'s dialects, by its place in the list it was made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DialectId(pub usize);
+
+/// How a stream starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Start {
+    pub epoch: u64,
+    pub mode: StartMode,
+}
+
+/// What follows a start, and what the node may drop after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StartMode {
+    /// Everything follows; whatever else the node holds is dropped.
+    Snapshot,
+    /// What is in these buckets follows; whatever else the node holds in them is dropped.
+    Buckets(Buckets),
+    /// What changed follows.
+    Resume,
+}
+
+/// Members of a set by their id: each is encoded as its id and what follows.
+pub type Members = BTreeMap<Bytes, Bytes>;
 
 /// How objects and steps are said. Every frame is small enough for any client: well below 4 MiB.
 pub trait Dialect: Send + Sync {

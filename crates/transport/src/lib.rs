@@ -26,11 +26,11 @@ mod object;
 mod session;
 
 pub use body::FeedBody;
-pub use core::{Change, Core, From, HeldObject, Plan, SpanChange, Start, StartMode};
+pub use core::{Change, Core, From, HeldObject, Plan, SpanChange};
 pub use deframe::{Deframer, FrameError};
-pub use dialect::{Dialect, DialectId, Frames, frame};
+pub use dialect::{Dialect, DialectId, Frames, Members, Start, StartMode, frame};
 pub use digest::{BUCKETS, Buckets, Digest, bucket};
 pub use hub::{Hub, Options, Source, Stats};
 pub use key::{Hash, Key, Kind, Revision};
-pub use object::{Member, Members};
+pub use object::Member;
 pub use session::{Duplicate, End, Opening, Refused, Session, SessionView};

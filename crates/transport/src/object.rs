@@ -1,14 +1,14 @@
 //! One object: its content, the deltas that led to it, and the frames made of both.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeSet, VecDeque},
     sync::OnceLock,
 };
 
 use bytes::Bytes;
 
 use crate::{
-    dialect::{Dialect, Frames},
+    dialect::{Dialect, Frames, Members},
     key::{Hash, Key, Revision},
 };
 
@@ -23,9 +23,6 @@ pub struct Member {
     pub id: Bytes,
     pub rest: Bytes,
 }
-
-/// Members by id.
-pub type Members = BTreeMap<Bytes, Bytes>;
 
 /// An object's content.
 #[derive(Debug)]

@@ -165,9 +165,10 @@ pub struct UpArgs {
     #[arg(long)]
     pub plaintext_loopback: bool,
     /// A cloud to have, once per cloud; KIND is linux (network namespaces, needs root), aws, azure, gcp or ibm
-    /// (credentials as their own tools find them), fake (in memory) or the http:// URL of a plugin
+    /// (credentials as their own tools find them), fake (in memory), the http:// URL of a plugin, or sim, where
+    /// trestle-clouds is installed: aws=sim, azure=sim, gcp=sim and ibm=sim
     #[arg(long, value_name = "NAME=KIND", value_parser = crate::commands::serve::cloud)]
-    pub cloud: Vec<server::CloudConfig>,
+    pub cloud: Vec<crate::commands::serve::CloudFlag>,
     /// With --plaintext-loopback: the role of callers without token or certificate
     #[arg(long, value_name = "ROLE", requires = "plaintext_loopback")]
     pub anonymous_role: Option<Role>,
@@ -189,7 +190,7 @@ pub enum DemoClouds {
     /// Network namespaces of this machine, with real packets; needs root
     #[default]
     Linux,
-    /// AWS, Azure, Google Cloud and IBM Cloud, simulated in this process, without accounts and without root
+    /// AWS, Azure, Google Cloud and IBM Cloud, simulated by trestle-clouds, without accounts and without root
     Sim,
 }
 

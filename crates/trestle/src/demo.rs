@@ -4,7 +4,7 @@
 //! ```text
 //!   ability ─► story ● ─► perform ─► the command line, packets
 //!                           └─ home: directory, mark ── lab: nodes, Pods, agents ── net: sockets in namespaces
-//!                           └─ simulated: four public clouds, their plugins, the wire between them
+//!                           └─ simulated: a program of four public clouds, their plugins, the wire between them
 //! ```
 //!
 //! Not here: anything that the controller would not also do for a user's own commands.
@@ -14,7 +14,6 @@ mod home;
 mod lab;
 mod net;
 mod perform;
-mod simulated;
 mod story;
 mod tell;
 
@@ -25,12 +24,13 @@ use model::Segment;
 use server::{CloudConfig, Controller, PluginConfig, access::session::LOGIN};
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::{home::Home, lab::Lab, perform::Stage, simulated::Simulated, story::Chapter};
+use self::{home::Home, lab::Lab, perform::Stage, story::Chapter};
 use crate::{
     args::{DemoClouds, UpArgs},
     commands::serve,
     context,
     output::print,
+    simulated::Simulated,
 };
 
 pub async fn run(args: UpArgs) -> anyhow::Result<()> {
@@ -181,6 +181,9 @@ async fn clean(home: Home, mut world: World) -> anyhow::Result<()> {
             }
         }
         controller.stop().await?;
+    }
+    if let Some(simulated) = world.simulated {
+        simulated.stop().await?;
     }
     let dir = home.dir().display().to_string();
     home.leave().await.with_context(|| {

@@ -11,6 +11,7 @@ mod manifest;
 mod output;
 mod paint;
 mod progress;
+mod simulated;
 mod visible;
 
 use std::{

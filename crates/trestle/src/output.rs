@@ -19,7 +19,7 @@ pub enum Format {
     Yaml,
 }
 
-/// Something a command shows: one row per object.
+/// Something a command shows: one row per object. Messages have rows of their own; their JSON is defined with them (`wire`).
 pub trait Rows {
     const HEADER: &'static [&'static str];
 
@@ -30,7 +30,7 @@ impl Format {
     /// Shows a list.
     pub fn list<T: Rows + Serialize>(self, items: &[T]) -> anyhow::Result<()> {
         match self {
-            Self::Table => write(&table(T::HEADER, items.iter().map(Rows::row))),
+            Self::Table => rows(items),
             Self::Json | Self::Yaml => self.data(&items),
         }
     }
@@ -40,6 +40,14 @@ impl Format {
         match self {
             Self::Table => write(&table(T::HEADER, std::iter::once(item.row()))),
             Self::Json | Self::Yaml => self.data(item),
+        }
+    }
+
+    /// Shows names: a column for people, texts for programs.
+    pub fn names(self, title: &str, names: &[String]) -> anyhow::Result<()> {
+        match self {
+            Self::Table => write(&table(&[title], names.iter().map(|name| vec![name.clone()]))),
+            Self::Json | Self::Yaml => self.data(&names),
         }
     }
 
@@ -99,6 +107,11 @@ fn coloured(text: String) -> Cell {
         Some(colour) => cell.fg(colour),
         None => cell,
     }
+}
+
+/// Shows a table, whatever the format.
+pub fn rows<T: Rows>(items: &[T]) -> anyhow::Result<()> {
+    write(&table(T::HEADER, items.iter().map(Rows::row)))
 }
 
 /// Writes a text to standard output as it may be shown.

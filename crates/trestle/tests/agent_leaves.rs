@@ -11,48 +11,25 @@ mod harness;
 
 use std::{
     fs,
-    net::{TcpListener, TcpStream},
     os::unix::fs::DirBuilderExt as _,
     path::PathBuf,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
-use agent::{
-    Agent, Config, PolicySettings, Uplink,
-    part::{Changed, Holding, Outcome, Part, View},
-};
-use harness::{Serve, TRESTLE, text};
-use nix::sched::{CloneFlags, unshare};
+use agent::{Agent, Config, PolicySettings, Uplink};
+use harness::{Running, Serve, TRESTLE};
 use serde_json::Value;
 use tempfile::TempDir;
-use wire::trestle::v1::ObjectKind;
+use testkit::{
+    etcd::Cluster,
+    namespaces::{enter_new, run},
+};
+use testkit_controllers::agents::Falls;
 
 /// What is promised for a controller that does not say goodbye.
 const BOUND: Duration = Duration::from_secs(10);
-
-/// A process of the test's own, gone when dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Moves this thread, and what it will start, into a network namespace that goes when they do.
-fn enter_new_network() {
-    unshare(CloneFlags::CLONE_NEWNET).expect("network namespaces need root: run the tests as root");
-    sh("ip link set lo up");
-}
-
-#[track_caller]
-fn sh(script: &str) {
-    let output = Command::new("sh").args(["-ec", script]).output().unwrap();
-    assert!(output.status.success(), "{script}: {}", text(&output.stderr));
-}
 
 #[track_caller]
 fn until(what: &str, mut holds: impl FnMut() -> bool) -> Duration {
@@ -64,38 +41,20 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) -> Duration {
     start.elapsed()
 }
 
-fn etcd(dir: &TempDir) -> (Running, String) {
-    let free = || format!("http://{}", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
-    let (url, peer) = (free(), free());
-    let etcd = Command::new("etcd")
-        .arg("--data-dir")
-        .arg(dir.path().join("etcd"))
-        .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
-        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-        .args(["--initial-cluster", &format!("default={peer}")])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the Debian package etcd-server is installed; scripts/test-deps does it");
-    let etcd = Running(etcd);
-    until("etcd answers", || TcpStream::connect(url.trim_start_matches("http://")).is_ok());
-    (etcd, url)
-}
-
 /// Fields are dropped in this order: the agent before its controllers, these before their store.
 struct Lab {
     _agent: Running,
     controllers: Vec<Serve>,
-    _etcd: Running,
+    _etcd: Cluster,
     dir: TempDir,
 }
 
 impl Lab {
     fn new() -> Self {
-        enter_new_network();
+        enter_new();
         let dir = tempfile::tempdir().unwrap();
-        let (etcd, url) = etcd(&dir);
-        let config = format!("store: {{etcd: {{endpoints: [\"{url}\"]}}}}\n");
+        let etcd = Cluster::start(1);
+        let config = format!("store: {{etcd: {{endpoints: [\"{}\"]}}}}\n", etcd.url());
         let first = Serve::start(tempfile::tempdir().unwrap(), &config);
         // The second has the CA and the token of the first.
         let home = tempfile::tempdir().unwrap();
@@ -189,7 +148,7 @@ struct Hole;
 
 impl Hole {
     fn new(rule: &str) -> Self {
-        sh(&format!(
+        run(&format!(
             "nft add table inet hole
              nft add chain inet hole in '{{ type filter hook prerouting priority -400; }}'
              nft add rule inet hole in {rule} drop"
@@ -200,7 +159,7 @@ impl Hole {
 
 impl Drop for Hole {
     fn drop(&mut self) {
-        sh("nft delete table inet hole");
+        run("nft delete table inet hole");
     }
 }
 
@@ -223,39 +182,12 @@ fn controllers_that_die_or_fall_silent_are_left_in_time_and_what_is_in_force_sta
     until("nobody is heard", || lab.status()["connected"] == false);
     let status = lab.status();
     assert!(status["disconnected_since"].is_string() && status["ready"] == true, "{status}");
-    sh("nft list table inet trestle-policy");
-}
-
-/// A part that falls when it is looked after.
-struct Falls(bool);
-
-impl Part for Falls {
-    fn name(&self) -> &'static str {
-        "falls"
-    }
-
-    fn kinds(&self) -> &'static [ObjectKind] {
-        &[]
-    }
-
-    fn apply(&mut self, _: &View<'_>, _: Changed<'_>) -> Outcome {
-        Outcome::default()
-    }
-
-    fn hold(&mut self, _: &View<'_>) -> Holding {
-        // Not when it begins.
-        assert!(!std::mem::replace(&mut self.0, true), "the part has fallen");
-        Holding::default()
-    }
-
-    fn mend(&mut self, _: &View<'_>) -> Option<Outcome> {
-        None
-    }
+    run("nft list table inet trestle-policy");
 }
 
 #[test]
 fn an_agent_that_loses_a_part_of_itself_leaves_the_table_where_it_is() {
-    enter_new_network();
+    enter_new();
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("data")).unwrap();
     let registry = r#"[{"pod": "ns/a", "interface": "v1", "closed": true}]"#;
@@ -270,7 +202,7 @@ fn an_agent_that_loses_a_part_of_itself_leaves_the_table_where_it_is() {
         patience: agent::Patience::default(),
     };
     let mut parts = agent::parts("n1", &PolicySettings::default()).unwrap();
-    parts.push(Box::new(Falls(false)));
+    parts.push(Box::new(Falls::by_itself()));
     // All on this thread and those it starts, which are in the new network.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let ended = runtime.block_on(async {
@@ -279,5 +211,5 @@ fn an_agent_that_loses_a_part_of_itself_leaves_the_table_where_it_is() {
         agent.stop().await
     });
     assert!(ended.unwrap_err().to_string().contains("the part has fallen"));
-    sh("nft list table inet trestle-closed | grep -q v1");
+    run("nft list table inet trestle-closed | grep -q v1");
 }

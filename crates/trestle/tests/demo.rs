@@ -150,11 +150,17 @@ fn without_root_it_says_what_it_leaves_out_and_plays_the_rest() {
 
 #[test]
 fn four_simulated_clouds_without_root_and_they_stay_to_be_tried() {
+    let clouds = Path::new(TRESTLE).with_file_name("trestle-clouds");
+    assert!(clouds.exists(), "{} is missing: cargo build -p trestle-clouds", clouds.display());
     let said = world(
         r#"
         cp "$trestle" "$HOME/trestle"; chmod 755 "$HOME" "$HOME/trestle"; chown -R nobody: "$HOME"
-        left >"$HOME/before"
         nobody="setpriv --reuid nobody --regid nogroup --clear-groups env HOME=$HOME"
+        # The simulators are no part of the product.
+        ! $nobody "$HOME/trestle" up --demo --clouds sim >"$HOME/story" 2>&1
+        cat "$HOME/story"
+        cp "$trestle-clouds" "$HOME/trestle-clouds"
+        left >"$HOME/before"
         $nobody "$HOME/trestle" up --demo --clouds sim >"$HOME/story" 2>&1 & pid=$!
         await 'It stays up' "$HOME/story"
         cat "$HOME/story"
@@ -165,11 +171,21 @@ fn four_simulated_clouds_without_root_and_they_stay_to_be_tried() {
         kill -INT $pid; wait $pid
         tail -1 "$HOME/story"
         nothing_left Ctrl-C
+        # A controller of one's own with one of them. They end with whoever started them, however that ends.
+        ! $nobody "$HOME/trestle" up --cloud lab=sim 2>&1
+        $nobody "$HOME/trestle" up --cloud gcp=sim >"$HOME/story" 2>&1 & pid=$!
+        await 'Stop with Ctrl-C' "$HOME/story"
+        $nobody "$HOME/trestle" status | grep clouds
+        grep -qx trestle-clouds /proc/[0-9]*/comm
+        kill -9 $pid; wait $pid || true
+        for _ in $(seq 100); do grep -qsx trestle-clouds /proc/[0-9]*/comm || exit 0; sleep 0.1; done
+        echo "trestle-clouds outlives its parent" >&2; exit 1
         "#,
     );
     in_order(
         &said,
         &[
+            "cargo build --release -p trestle-clouds",
             "four simulated clouds",
             "$ trestle resource create aws.web --file",
             "there: ",
@@ -195,6 +211,8 @@ fn four_simulated_clouds_without_root_and_they_stay_to_be_tried() {
             "default.azure default.ibm ready",
             "reached",
             "Everything is gone again",
+            "no simulated cloud is called lab: aws, azure, gcp, ibm are",
+            "clouds 1 gcp",
         ],
     );
 }

@@ -131,3 +131,29 @@ fn the_tests_that_prove_storage_cases_exist() {
     let missing: Vec<_> = named.iter().filter(|name| !sources.contains(&format!("fn {name}("))).collect();
     assert!(missing.is_empty(), "no such tests: {missing:?}");
 }
+
+/// Files named in ARCHITECTURE.md, whole (`crates/…`) or from a room on (`server/listen.rs`, `access/gate.rs`).
+#[test]
+fn every_source_the_drawing_names_is_there() {
+    let root = repository();
+    let (mut dirs, mut files) = (vec![root.join("crates")], BTreeSet::new());
+    while let Some(dir) = dirs.pop() {
+        for path in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
+            match path.is_dir() {
+                true => dirs.push(path),
+                false => drop(files.insert(path.strip_prefix(&root).unwrap().display().to_string())),
+            }
+        }
+    }
+    let short: Vec<String> = files.iter().map(|file| file.replace("/src/", "/")).collect();
+    let is_there = |named: &str| match named.starts_with("crates/") {
+        true => files.contains(named),
+        false => short.iter().any(|file| file.ends_with(&format!("/{named}"))),
+    };
+    let text = fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+    let words = text.split(|char: char| !char.is_alphanumeric() && !"_/.-".contains(char));
+    let named: BTreeSet<&str> = words.filter(|word| word.ends_with(".rs")).collect();
+    assert!(named.len() > 80, "there are walks: {named:?}");
+    let missing: Vec<_> = named.into_iter().filter(|named| !is_there(named)).collect();
+    assert!(missing.is_empty(), "ARCHITECTURE.md names files that are not there: {missing:?}");
+}

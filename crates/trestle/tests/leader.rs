@@ -11,51 +11,24 @@ mod harness;
 use std::{
     fs,
     io::{BufRead as _, BufReader},
-    net::{TcpListener, TcpStream},
     os::unix::fs::DirBuilderExt as _,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
-use harness::{Serve, TRESTLE, Up, text};
-use tempfile::TempDir;
-
-/// A process of the test's own, gone when dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use harness::{Running, Serve, TRESTLE, Up, text};
+use testkit::etcd::Cluster;
 
 struct Lab {
-    etcd: String,
+    etcd: Cluster,
     plugin: String,
     token: Option<String>,
-    _processes: [Running; 2],
-    _dir: TempDir,
+    _plugin: Running,
 }
 
 impl Lab {
     fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let free = || format!("http://{}", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
-        let (url, peer) = (free(), free());
-        let store = Command::new("etcd")
-            .arg("--data-dir")
-            .arg(dir.path())
-            .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
-            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-            .args(["--initial-cluster", &format!("default={peer}")])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the Debian package etcd-server is installed; scripts/test-deps does it");
-        let store = Running(store);
-        until("etcd answers", || TcpStream::connect(url.trim_start_matches("http://")).is_ok());
         let mut plugin = Command::new(TRESTLE)
             .args(["plugin", "fake", "--name", "far", "--listen", "127.0.0.1:0", "--plaintext-loopback"])
             .stdout(Stdio::piped())
@@ -64,7 +37,7 @@ impl Lab {
         let mut line = String::new();
         BufReader::new(plugin.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().rsplit(' ').next().unwrap().to_owned();
-        Self { etcd: url, plugin: address, token: None, _processes: [store, Running(plugin)], _dir: dir }
+        Self { etcd: Cluster::start(1), plugin: address, token: None, _plugin: Running(plugin) }
     }
 
     /// A further controller. Those after the first are given the first one's token.
@@ -76,7 +49,8 @@ impl Lab {
         }
         let config = format!(
             "store: {{etcd: {{endpoints: [\"{}\"]}}}}\nclouds: [{{name: far, remote: {{url: \"http://{}\"}}}}]\n",
-            self.etcd, self.plugin
+            self.etcd.url(),
+            self.plugin
         );
         let serve = Serve::start(dir, &config);
         self.token

@@ -7,23 +7,12 @@
     reason = "a test may fail where it stands, and uses a part of the lab"
 )]
 
-#[path = "lab/clocks.rs"]
-mod clocks;
-#[path = "lab/net.rs"]
-mod net;
-#[path = "../../node/kernel/tests/support/packet.rs"]
-mod packet;
-#[path = "lab/probe.rs"]
-mod probe;
-#[path = "lab/raw.rs"]
-mod raw;
-#[path = "lab/world.rs"]
-mod world;
+mod lab;
 
 use std::time::Duration;
 
-use probe::{Target, ask};
-use world::{World, eventually};
+use lab::probe::{Target, ask};
+use lab::world::{World, eventually};
 
 const FLAGS: &[&str] = &[
     "--services",

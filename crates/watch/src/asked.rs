@@ -10,12 +10,7 @@ use model::policy::{
     output::{Identifier, IpBlock, Member},
 };
 
-use crate::{
-    convert,
-    encode::{Encoding, document},
-    proto,
-    query::QueryError,
-};
+use crate::{convert, encode::document, encoding::Encoding, proto, query::QueryError};
 
 /// Which part of a long list. Without a limit it is one page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -23,7 +23,8 @@ use model::policy::{
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
-    encode::{self, Encoding},
+    encode,
+    encoding::Encoding,
     objects::{Expired, Objects, Start},
     oversize,
     realisation::{Millis, Others, Realisation, Report, Reports, ReportsOf},

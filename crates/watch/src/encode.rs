@@ -23,6 +23,7 @@ pub use update::frames;
 
 use crate::{
     convert,
+    encoding::Encoding,
     members::Difference,
     proto,
     resource::Resource,
@@ -33,27 +34,6 @@ use crate::{
 const MOST: usize = 8 << 20;
 /// JSON takes up to four times the bytes of protobuf for a member.
 const JSON_GROWTH: usize = 4;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Encoding {
-    Protobuf,
-    Json,
-    /// `meta.k8s.io/v1` `Table`, which `kubectl get` asks for.
-    Table,
-}
-
-impl Encoding {
-    pub const COUNT: usize = 3;
-
-    /// What to answer with in a reply that is not a watch, and in a watch.
-    pub fn content_type(self, is_watch: bool) -> &'static str {
-        match (self, is_watch) {
-            (Encoding::Protobuf, true) => "application/vnd.kubernetes.protobuf;stream=watch",
-            (Encoding::Protobuf, false) => "application/vnd.kubernetes.protobuf",
-            (Encoding::Json | Encoding::Table, _) => "application/json",
-        }
-    }
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventType {

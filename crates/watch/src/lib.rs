@@ -13,6 +13,7 @@ mod cache;
 mod convert;
 pub mod discovery;
 mod encode;
+mod encoding;
 mod members;
 mod objects;
 mod oversize;
@@ -26,7 +27,8 @@ mod watcher;
 
 pub use cache::{Cache, NotSynced, View, WatchError};
 pub use convert::{action_name, direction_name, source_kind};
-pub use encode::{API_VERSION, Encoding, GROUP, MAGIC, VERSION, document, frames};
+pub use encode::{API_VERSION, GROUP, MAGIC, VERSION, document, frames};
+pub use encoding::Encoding;
 pub use objects::{Expired, Start};
 pub use query::{BodyError, Query, QueryError, encoding_for, read_body};
 pub use realisation::{Millis, Others, Outcome, Phase, Realisation, Report, ReportsOf, Taken};

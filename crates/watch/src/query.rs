@@ -6,12 +6,7 @@ use model::policy::output::Identifier;
 use prost::Message;
 use serde::de::DeserializeOwned;
 
-use crate::{
-    cache::View,
-    encode::{Encoding, MAGIC},
-    objects::Start,
-    proto,
-};
+use crate::{cache::View, encode::MAGIC, encoding::Encoding, objects::Start, proto};
 
 /// A list or a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use model::policy::output::{Identifier, Member, NetworkPolicy};
 
 use crate::{
-    encode::Encoding,
+    encoding::Encoding,
     members::{AddressKey, AppliedToKey, Difference, Members},
 };
 

@@ -25,7 +25,8 @@ use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 
 use crate::{
-    encode::{self, Encoding, EventType},
+    encode::{self, EventType},
+    encoding::Encoding,
     members::Difference,
     objects::Objects,
     version::{Content, Frames, Node, Version},

@@ -3,9 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-#[path = "../../policy/tests/oracle/random.rs"]
-#[allow(dead_code, reason = "shared with the engine's own test")]
-mod random;
 mod reader;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,8 +14,8 @@ use model::policy::{
     },
 };
 use policy::{Engine, Event};
-use random::Random;
 use reader::Reader;
+use testkit::policies::random::Random;
 use watch::{Cache, Encoding, Resource, Start, View};
 
 /// What the updates say, kept in the plainest way.

@@ -1,9 +1,10 @@
 //! The wire: messages and services generated from `proto/`, and the only conversions between them and `model`.
 //!
-//! In: nothing but `proto/` at build time. Out: one module per protobuf package, named as the package is.
+//! In: nothing but `proto/` at build time, and `shapes.rs` for what is also JSON. Out: one module per protobuf package, named as the package is.
 //! Not here: what a message means (`model`), who may send it and what happens then (`server`).
 
 pub mod access;
+pub mod json;
 pub mod namespaces;
 pub mod node;
 pub mod permit;

@@ -22,15 +22,13 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tower::ServiceExt as _;
 
 use super::{StreamError, Uplink};
-use crate::pulse::Pulse;
+use crate::{pulse::Pulse, status::ALIVE};
 
 /// A connection on which nothing came for so long is pinged. 10,000 idle agents make 3,300 pings a second, of about a
 /// hundred bytes there and a hundred back.
 const PING: Duration = Duration::from_secs(3);
 /// A ping that is not answered within this is the end of the connection.
 const ANSWER: Duration = Duration::from_secs(4);
-/// Heard within this: the controller is there. A little more than it takes to find that it is not.
-pub const ALIVE: Duration = Duration::from_secs(8);
 /// What may be on its way to a node that is busy. The connection's is larger: by it h2 measures how many small frames
 /// it bears unread.
 const STREAM_WINDOW: u32 = 256 << 10;

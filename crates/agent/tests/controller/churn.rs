@@ -13,7 +13,10 @@ use server::transport::objects;
 use transport::{Change, SpanChange};
 use wire::trestle::v1::ObjectKind;
 
-use super::harness::{Harness, Node, Objects, change, eventually, nodes, policy, set};
+use testkit_controllers::{
+    agents::{Node, Objects},
+    nodes::{Harness, change, eventually, nodes, policy, set},
+};
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
@@ -104,7 +107,7 @@ async fn agents_that_come_and_go_end_with_what_they_should_hold() {
     let harness = Harness::synced().await;
     let mut all = Vec::new();
     for n in 0..agents {
-        all.push(harness.node(&format!("n{n}")).await);
+        all.push(Node::new(&harness, &format!("n{n}")).await);
     }
     let seed = number("TRESTLE_CHURN_SEED", 1);
     println!("{agents} agents for {seconds} s, TRESTLE_CHURN_SEED={seed}");

@@ -21,12 +21,15 @@ use wire::trestle::v1::{
     to_node,
 };
 
-use super::harness::{Harness, Node, eventually, policy};
+use testkit_controllers::{
+    agents::Node,
+    nodes::{Harness, eventually, policy},
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_revoked_certificate_ends_the_stream_and_not_the_protection() {
     let harness = Harness::synced().await;
-    let node = harness.node("n1").await;
+    let node = Node::new(&harness, "n1").await;
     harness.publish([policy("p", 1, SpanChange::Everyone)]);
     let agent = node.start().await;
     eventually("the first sync", || node.part.objects().len() == 1).await;
@@ -42,7 +45,7 @@ async fn a_revoked_certificate_ends_the_stream_and_not_the_protection() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_with_anothers_name_is_told_so() {
     let harness = Harness::synced().await;
-    let node = harness.node("n1").await;
+    let node = Node::new(&harness, "n1").await;
     let mut config = node.config();
     config.uplink.node = "n2".into();
     let agent = node.start_with(config).await;

@@ -9,10 +9,9 @@ use std::{
 use agent::Agent;
 use tempfile::TempDir;
 
-use super::{
-    fakes::Line,
-    harness::{Node, eventually},
-};
+use testkit_controllers::{agents::Node, nodes::eventually};
+
+use super::fakes::Line;
 
 /// What is promised for a controller that does not say goodbye.
 const BOUND: Duration = Duration::from_secs(10);

@@ -11,7 +11,10 @@ use tokio::{
 use transport::SpanChange;
 use wire::trestle::v1::{NodeFacts, NodePod, ObjectKind};
 
-use super::harness::{Harness, change, eventually, nodes, policy, set};
+use testkit_controllers::{
+    agents::Node,
+    nodes::{Harness, change, eventually, nodes, policy, set},
+};
 
 fn client(agent_dir: &std::path::Path) -> Client {
     Client { socket: agent_dir.join("socket") }
@@ -29,7 +32,7 @@ async fn get(agent: &Agent, path: &str) -> (u16, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_follows_and_reports() {
     let harness = Harness::synced().await;
-    let node = harness.node("n1").await;
+    let node = Node::new(&harness, "n1").await;
     harness.publish([
         set("mine", &["a", "b"], nodes(&["n1"])),
         set("other", &["a"], nodes(&["n2"])),
@@ -62,7 +65,7 @@ async fn an_agent_follows_and_reports() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_begins_where_it_ended() {
     let harness = Harness::synced().await;
-    let node = harness.node("n1").await;
+    let node = Node::new(&harness, "n1").await;
     let objects = || (0..200).map(|n| set(&format!("s{n}"), &["a", "b"], nodes(&["n1"])));
     harness.publish(objects());
     let agent = node.start().await;
@@ -99,7 +102,7 @@ async fn an_agent_begins_where_it_ended() {
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_are_attached_by_whoever_may_open_the_socket() {
     let harness = Harness::unsynced().await;
-    let node = harness.node("n1").await;
+    let node = Node::new(&harness, "n1").await;
     let agent = node.start().await;
     let mode = std::fs::metadata(node.dir.join("socket")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);

@@ -1,54 +1,16 @@
 //! A part of the agent that is gone is missed at once: the agent is not ready, stops, and says why.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
-use agent::{
-    Agent, Config, Uplink,
-    local::Client,
-    part::{Changed, Holding, Outcome, Part, View},
-    services::ServiceSettings,
-};
+use agent::{Agent, Config, Uplink, local::Client, part::Part, services::ServiceSettings};
 use life::{Fault, Reason};
 use tempfile::TempDir;
+use testkit_controllers::agents::Falls;
 use tokio::time::timeout;
-use wire::trestle::v1::ObjectKind;
 
 const TASKS: [&str; 6] =
     ["feed", "health", "health of services", "health of the proxy", "local API", "worker"];
 const SOON: Duration = Duration::from_secs(20);
-
-/// A part that falls when it is told to.
-#[derive(Clone, Default)]
-struct Falls(Arc<AtomicBool>);
-
-impl Part for Falls {
-    fn name(&self) -> &'static str {
-        "falls"
-    }
-
-    fn kinds(&self) -> &'static [ObjectKind] {
-        &[]
-    }
-
-    fn apply(&mut self, _: &View<'_>, _: Changed<'_>) -> Outcome {
-        Outcome::default()
-    }
-
-    fn hold(&mut self, _: &View<'_>) -> Holding {
-        assert!(!self.0.load(Relaxed), "the part has fallen");
-        Holding::default()
-    }
-
-    fn mend(&mut self, _: &View<'_>) -> Option<Outcome> {
-        None
-    }
-}
 
 struct Lab {
     agent: Agent,
@@ -88,7 +50,7 @@ async fn every_task_has_a_name_and_none_is_gone_without_being_missed() {
         assert_eq!(lab.agent.life().running(), TASKS);
         assert_eq!(lab.agent.local().ailment(), None);
         match name {
-            "worker" => lab.part.0.store(true, Relaxed),
+            "worker" => lab.part.fall(),
             _ => assert!(lab.agent.life().kill(name)),
         }
         timeout(SOON, lab.agent.life().faulted()).await.unwrap_or_else(|_| panic!("{name} is not missed"));

@@ -2,9 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-#[path = "../../sim/tests/shared/contract.rs"]
-mod contract;
-
 use std::sync::Arc;
 
 use cloud_api::{
@@ -14,7 +11,7 @@ use cloud_api::{
 use cloud_azure::{AzureCloud, AzureOptions};
 use cloud_http::auth::Environment;
 use cloud_sim::{Faults, Sim};
-use contract::keeps_the_contract;
+use testkit::contract::keeps_the_contract;
 
 fn plugin(sim: &Sim) -> AzureCloud {
     let endpoint = Some(sim.url());

@@ -1,5 +1,12 @@
 //! EC2: query requests in, XML out.
 
+/// Refuses a request: EC2's word for it, and why, as in `format!`.
+macro_rules! bail {
+    ($code:expr, $($why:tt)+) => {
+        return Err($crate::aws::refuse($code, format!($($why)+)))
+    };
+}
+
 mod attributes;
 mod configuration;
 mod groups;
@@ -20,6 +27,8 @@ pub(crate) use state::Ec2;
 
 use crate::{
     Fault,
+    faults::Words,
+    rest::{self, Refusal, text},
     server::{Answer, Ask},
     world::World,
 };
@@ -27,18 +36,11 @@ use crate::{
 /// Seconds for which a read may miss the last change.
 const LAG: u64 = 1;
 
-/// A refusal, as EC2 words it.
-#[derive(Clone, Debug)]
-pub(crate) struct Refusal {
-    status: u16,
-    code: String,
-    message: String,
-}
-
 pub(crate) type Outcome = Result<Value, Refusal>;
 
-pub(crate) fn refuse(code: &str, message: impl Into<String>) -> Refusal {
-    Refusal { status: 400, code: code.to_owned(), message: message.into() }
+/// EC2's usual refusal.
+pub(crate) fn refuse(code: &'static str, message: impl Into<String>) -> Refusal {
+    rest::refuse(400, code, message)
 }
 
 /// One action, decoded.
@@ -50,7 +52,7 @@ pub(crate) struct Action<'a> {
 
 impl Action<'_> {
     pub(crate) fn text(&self, name: &str) -> &str {
-        self.input[name].as_str().unwrap_or_default()
+        text(&self.input[name])
     }
 }
 
@@ -85,16 +87,26 @@ pub(crate) fn answer(world: &mut World, ask: &Ask<'_>, fault: Option<Fault>) -> 
     let rendered = outcome.and_then(|output| {
         schema::render(&action, &output).map_err(|defect| {
             world.defects.push(format!("{action}: {defect}"));
-            Refusal { status: 500, code: "InternalError".into(), message: defect }
+            rest::refuse(500, "InternalError", defect)
         })
     });
     let headers = vec![("x-amzn-requestid", schema::REQUEST.to_owned())];
     let xml = |status, body| Answer { status, content_type: "text/xml;charset=UTF-8", body, headers };
     match rendered {
         Ok(body) => xml(200, body),
-        Err(refusal) => xml(refusal.status, schema::error(&refusal.code, &refusal.message)),
+        Err(refusal) => xml(refusal.status, schema::error(refusal.code, &refusal.message)),
     }
 }
+
+const STRANGER: (u16, &str, &str) =
+    (401, "AuthFailure", "AWS was not able to validate the provided access credentials");
+const TROUBLE: Words = Words {
+    throttle: (503, "RequestLimitExceeded", "Request limit exceeded."),
+    before: (500, "InternalError", "An internal error has occurred"),
+    denied: (403, "UnauthorizedOperation", "You are not authorized to perform this operation."),
+    expired: STRANGER,
+    quota: (400, "VpcLimitExceeded", "The maximum number has been reached."),
+};
 
 fn run(
     world: &mut World,
@@ -103,22 +115,9 @@ fn run(
     parameters: &BTreeMap<String, String>,
     fault: Option<Fault>,
 ) -> Outcome {
-    let with = |status, code: &str, message: &str| Err(Refusal { status, ..refuse(code, message) });
-    match fault {
-        Some(Fault::Throttle) => return with(503, "RequestLimitExceeded", "Request limit exceeded."),
-        Some(Fault::Before) => return with(500, "InternalError", "An internal error has occurred"),
-        Some(Fault::Denied) => {
-            return with(403, "UnauthorizedOperation", "You are not authorized to perform this operation.");
-        }
-        Some(Fault::Expired) => {
-            return with(401, "AuthFailure", "AWS was not able to validate the provided access credentials");
-        }
-        Some(Fault::Quota) => return with(400, "VpcLimitExceeded", "The maximum number has been reached."),
-        _ => {}
-    }
-    let Some(region) = region(ask) else {
-        return with(401, "AuthFailure", "AWS was not able to validate the provided access credentials");
-    };
+    TROUBLE.refuse(fault)?;
+    let (status, code, message) = STRANGER;
+    let region = region(ask).ok_or_else(|| rest::refuse(status, code, message))?;
     let input = schema::decode(action, parameters)?;
     let request = Action { region: &region, now: ask.now, input };
     let is_read = action.starts_with("Describe") || action.starts_with("Search");

@@ -21,21 +21,11 @@ pub(crate) use state::Azure;
 
 use crate::{
     Fault,
+    faults::Words,
+    rest::{Refusal, refuse},
     server::{Answer, Ask},
     world::World,
 };
-
-/// A refusal, as Azure words it.
-#[derive(Clone, Debug)]
-pub(crate) struct Refusal {
-    status: u16,
-    code: &'static str,
-    message: String,
-}
-
-pub(crate) fn refuse(status: u16, code: &'static str, message: impl Into<String>) -> Refusal {
-    Refusal { status, code, message: message.into() }
-}
 
 /// Something else is at work on an object.
 pub(crate) fn busy(id: &str) -> Refusal {
@@ -149,25 +139,22 @@ pub(crate) fn answer(world: &mut World, ask: &Ask<'_>, fault: Option<Fault>) -> 
     Answer { status: done.status, content_type: "application/json; charset=utf-8", body, headers }
 }
 
+const TROUBLE: Words = Words {
+    throttle: (429, "TooManyRequests", "The request was throttled."),
+    before: (500, "InternalServerError", "An error occurred."),
+    denied: (403, "AuthorizationFailed", "The client does not have authorization."),
+    expired: (401, "ExpiredAuthenticationToken", "The access token expiry is earlier than now."),
+    quota: (400, "QuotaExceeded", "Operation exceeds the quota."),
+};
+
 fn run(world: &mut World, ask: &Ask<'_>, fault: Option<Fault>) -> Outcome {
     if let Some(page) = login::page(ask) {
         return page;
     }
-    let expired =
-        || refuse(401, "ExpiredAuthenticationToken", "The access token expiry is earlier than now.");
-    match fault {
-        Some(Fault::Throttle) => return Err(refuse(429, "TooManyRequests", "The request was throttled.")),
-        Some(Fault::Before) => return Err(refuse(500, "InternalServerError", "An error occurred.")),
-        Some(Fault::Denied) => {
-            return Err(refuse(403, "AuthorizationFailed", "The client does not have authorization."));
-        }
-        Some(Fault::Expired) => return Err(expired()),
-        Some(Fault::Quota) => return Err(refuse(400, "QuotaExceeded", "Operation exceeds the quota.")),
-        _ => {}
-    }
+    TROUBLE.refuse(fault)?;
     let token = ask.headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
     if !token.starts_with("Bearer ") {
-        return Err(refuse(401, "AuthenticationFailed", "Authentication failed."));
+        bail!(401, "AuthenticationFailed", "Authentication failed.");
     }
     world.azure.settle(ask.now);
     let missing = || refuse(404, "InvalidResourceType", format!("{} is not simulated", ask.uri.path()));
@@ -179,12 +166,9 @@ fn run(world: &mut World, ask: &Ask<'_>, fault: Option<Fault>) -> Outcome {
     if is(&target.kind, "locations") {
         return world.azure.operation(&target, ask.now);
     }
-    let body: Value = match ask.body {
-        [] => Value::Null,
-        bytes => serde_json::from_slice(bytes).map_err(|err| {
-            refuse(400, "InvalidRequestContent", format!("The request content was invalid: {err}"))
-        })?,
-    };
+    let body = ask.json().map_err(|err| {
+        refuse(400, "InvalidRequestContent", format!("The request content was invalid: {err}"))
+    })?;
     let (fails, stale) = (fault == Some(Fault::Failed), fault == Some(Fault::Stale));
     if deployments::is_for(&target) {
         let request = state::Request { target: &target, ask, body, fails, stale };

@@ -1,5 +1,7 @@
 //! What goes wrong: by chance from a seed, or by script.
 
+use crate::rest::{Refusal, refuse};
+
 /// In parts of a thousand requests.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
@@ -33,6 +35,32 @@ pub enum Fault {
     Expired,
     /// A quota is used up.
     Quota,
+}
+
+/// Status, word and text of a refusal.
+type Said = (u16, &'static str, &'static str);
+
+/// How a cloud says what goes wrong before it looks at a request.
+pub(crate) struct Words {
+    pub(crate) throttle: Said,
+    pub(crate) before: Said,
+    pub(crate) denied: Said,
+    pub(crate) expired: Said,
+    pub(crate) quota: Said,
+}
+
+impl Words {
+    pub(crate) fn refuse(&self, fault: Option<Fault>) -> Result<(), Refusal> {
+        let (status, code, message) = match fault {
+            Some(Fault::Throttle) => self.throttle,
+            Some(Fault::Before) => self.before,
+            Some(Fault::Denied) => self.denied,
+            Some(Fault::Expired) => self.expired,
+            Some(Fault::Quota) => self.quota,
+            _ => return Ok(()),
+        };
+        Err(refuse(status, code, message))
+    }
 }
 
 /// Dice and script.

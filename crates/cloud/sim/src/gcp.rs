@@ -20,23 +20,13 @@ pub(crate) use state::Gce;
 
 use crate::{
     Fault,
+    faults::Words,
+    rest::{Refusal, refuse},
     server::{Answer, Ask},
     world::World,
 };
 
-/// A refusal, as Google words it.
-#[derive(Clone, Debug)]
-pub(crate) struct Refusal {
-    status: u16,
-    reason: &'static str,
-    message: String,
-}
-
 pub(crate) type Outcome = Result<Value, Refusal>;
-
-pub(crate) fn refuse(status: u16, reason: &'static str, message: impl Into<String>) -> Refusal {
-    Refusal { status, reason, message: message.into() }
-}
 
 /// A path below one of the prefixes, taken apart.
 #[derive(Clone, Debug, Default)]
@@ -187,10 +177,10 @@ pub(crate) fn answer(world: &mut World, ask: &Ask<'_>, fault: Option<Fault>) -> 
         }
         Ok(body) => (200, body),
         Err(refusal) => {
-            let errors = json!([{"domain": "global", "reason": refusal.reason, "message": refusal.message}]);
+            let errors = json!([{"domain": "global", "reason": refusal.code, "message": refusal.message}]);
             let mut error = json!({"code": refusal.status, "message": refusal.message, "errors": errors});
             if ask.uri.path().starts_with(CONTAINER) {
-                error["status"] = word(refusal.status, refusal.reason).into();
+                error["status"] = word(refusal.status, refusal.code).into();
             }
             (refusal.status, json!({ "error": error }))
         }
@@ -213,25 +203,23 @@ fn word(status: u16, reason: &str) -> &'static str {
     }
 }
 
+const TROUBLE: Words = Words {
+    throttle: (403, "rateLimitExceeded", "Rate Limit Exceeded"),
+    before: (503, "backendError", "Internal error. Please try again."),
+    denied: (403, "forbidden", "Required permission is missing"),
+    expired: (401, "authError", "Invalid Credentials"),
+    quota: (403, "quotaExceeded", "Quota exceeded."),
+};
+
 fn run(world: &mut World, ask: &Ask<'_>, fault: Option<Fault>) -> Outcome {
-    match fault {
-        Some(Fault::Throttle) => return Err(refuse(403, "rateLimitExceeded", "Rate Limit Exceeded")),
-        Some(Fault::Before) => return Err(refuse(503, "backendError", "Internal error. Please try again.")),
-        Some(Fault::Denied) => return Err(refuse(403, "forbidden", "Required permission is missing")),
-        Some(Fault::Expired) => return Err(refuse(401, "authError", "Invalid Credentials")),
-        Some(Fault::Quota) => return Err(refuse(403, "quotaExceeded", "Quota exceeded.")),
-        _ => {}
-    }
+    TROUBLE.refuse(fault)?;
     if ask.headers.get("authorization").is_none() && !ask.headers.contains_key("x-goog-api-client") {
-        return Err(refuse(401, "required", "Login Required."));
+        bail!(401, "required", "Login Required.");
     }
     let Some(target) = target(ask) else {
-        return Err(refuse(404, "notFound", format!("{} is not simulated", ask.uri.path())));
+        bail!(404, "notFound", "{} is not simulated", ask.uri.path());
     };
-    let body: Value = match ask.body {
-        [] => Value::Null,
-        bytes => serde_json::from_slice(bytes).map_err(|_| refuse(400, "parseError", "Parse Error"))?,
-    };
+    let body = ask.json().map_err(|_| refuse(400, "parseError", "Parse Error"))?;
     schema::check_request(&target.method, &body).map_err(|message| refuse(400, "invalid", message))?;
     world.gcp.settle(ask.now);
     if target.collection == "vpnTunnels" || target.verb == "getRouterStatus" {

@@ -23,6 +23,8 @@ pub(crate) use state::Ibm;
 
 use crate::{
     Fault,
+    faults::Words,
+    rest::{Refusal, refuse},
     server::{Answer, Ask},
     world::World,
 };
@@ -31,20 +33,8 @@ pub(crate) const REGIONS: [&str; 3] = ["eu-de", "us-east", "us-south"];
 /// Seconds that a token lasts.
 const TOKEN_LASTS: u64 = 3600;
 
-/// A refusal, as IBM words it.
-#[derive(Clone, Debug)]
-pub(crate) struct Refusal {
-    status: u16,
-    code: &'static str,
-    message: String,
-}
-
 /// A status and a body.
 pub(crate) type Outcome = Result<(u16, Value), Refusal>;
-
-pub(crate) fn refuse(status: u16, code: &'static str, message: impl Into<String>) -> Refusal {
-    Refusal { status, code, message: message.into() }
-}
 
 /// What the Kubernetes Service's paths begin with.
 const CONTAINERS: &str = "/global/";
@@ -123,29 +113,23 @@ pub(crate) fn answer(world: &mut World, ask: &Ask<'_>, fault: Option<Fault>) -> 
     }
 }
 
+const TROUBLE: Words = Words {
+    throttle: (429, "too_many_requests", "Too many requests"),
+    before: (500, "internal_error", "Internal error"),
+    denied: (403, "not_authorized", "The request is not authorized."),
+    expired: (401, "not_authorized", "The token has expired."),
+    quota: (400, "over_quota", "The quota is reached."),
+};
+
 fn run(world: &mut World, ask: &Ask<'_>, fault: Option<Fault>) -> Outcome {
-    match fault {
-        Some(Fault::Throttle) => return Err(refuse(429, "too_many_requests", "Too many requests")),
-        Some(Fault::Before) => return Err(refuse(500, "internal_error", "Internal error")),
-        Some(Fault::Denied) => {
-            return Err(refuse(403, "not_authorized", "The request is not authorized."));
-        }
-        Some(Fault::Expired) => return Err(refuse(401, "not_authorized", "The token has expired.")),
-        Some(Fault::Quota) => return Err(refuse(400, "over_quota", "The quota is reached.")),
-        _ => {}
-    }
+    TROUBLE.refuse(fault)?;
     if !is_authorized(ask) {
-        return Err(refuse(401, "not_authorized", "The request is not authorized."));
+        bail!(401, "not_authorized", "The request is not authorized.");
     }
     let missing = || refuse(404, "not_found", format!("{} is not simulated", ask.uri.path()));
     let (region, path) = place(ask).ok_or_else(missing)?;
     let call = schema::find(ask.method.as_str(), path).ok_or_else(missing)?;
-    let body: Value = match ask.body {
-        [] => Value::Null,
-        bytes => {
-            serde_json::from_slice(bytes).map_err(|_| refuse(400, "bad_request", "The body is not JSON"))?
-        }
-    };
+    let body = ask.json().map_err(|_| refuse(400, "bad_request", "The body is not JSON"))?;
     schema::check_request(&call, ask.uri, &body)
         .map_err(|message| refuse(400, "validation_failed", message))?;
     world.ibm.settle(ask.now);

@@ -8,6 +8,13 @@
 //!   plugin or official client ── HTTP ──► server ── faults ──► aws │ azure │ gcp │ ibm ── objects ──► wire: who reaches whom?
 //! ```
 
+/// Refuses a request: the status, the cloud's word for it, and why, as in `format!`.
+macro_rules! bail {
+    ($status:expr, $code:expr, $($why:tt)+) => {
+        return Err($crate::rest::refuse($status, $code, format!($($why)+)))
+    };
+}
+
 mod aws;
 mod azure;
 mod clock;

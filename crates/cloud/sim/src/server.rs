@@ -12,6 +12,7 @@ use axum::{
 use cloud_http::Clock as _;
 use http::{HeaderMap, Method, Uri};
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio::sync::Notify;
 
 use crate::{
@@ -19,12 +20,26 @@ use crate::{
     world::{Call, World},
 };
 
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct Shared {
     pub(crate) world: Arc<Mutex<World>>,
     pub(crate) clock: Arc<VirtualClock>,
     /// Told when a request has come that gets no answer.
     pub(crate) silence: Arc<Notify>,
+}
+
+impl Shared {
+    /// Time goes on, and what was under way comes to its end.
+    pub(crate) fn pass(&self, time: Duration) {
+        self.clock.advance(time);
+        self.world.lock().settle(self.clock.now().as_secs());
+    }
+
+    /// What is in a cloud when all that is under way has ended, by id; what every account has from the beginning aside.
+    pub(crate) fn left_in(&self, cloud: &str) -> Vec<String> {
+        self.pass(Duration::from_secs(7200));
+        self.world.lock().left_in(cloud)
+    }
 }
 
 /// What goes back.
@@ -49,6 +64,11 @@ pub(crate) struct Ask<'a> {
 }
 
 impl<'a> Ask<'a> {
+    /// The body; null where there is none.
+    pub(crate) fn json(&self) -> serde_json::Result<Value> {
+        if self.body.is_empty() { Ok(Value::Null) } else { serde_json::from_slice(self.body) }
+    }
+
     /// A request that nobody sent, for what somebody does by hand.
     pub(crate) fn by_hand(method: &'a Method, uri: &'a Uri, headers: &'a HeaderMap, now: u64) -> Self {
         Self { method, uri, headers, body: &[], now, origin: "http://localhost".to_owned() }
@@ -56,7 +76,12 @@ impl<'a> Ask<'a> {
 }
 
 pub(crate) fn router(shared: Shared) -> Router {
-    Router::new().route("/wire", get(question::answer)).fallback(handle).with_state(shared)
+    Router::new()
+        .route("/wire", get(question::wire))
+        .route("/meter", get(question::meter))
+        .route("/left", get(question::left))
+        .fallback(handle)
+        .with_state(shared)
 }
 
 async fn handle(

@@ -4,8 +4,7 @@ use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use cloud_http::Clock as _;
 use model::Packet;
-use parking_lot::Mutex;
-use tokio::{net::TcpListener, sync::Notify, task::JoinHandle};
+use tokio::{net::TcpListener, task::JoinHandle};
 
 use crate::{
     Fault, Faults, VirtualClock,
@@ -85,13 +84,22 @@ impl World {
         self.gcp.settle(now);
         self.ibm.settle(now);
     }
+
+    pub(crate) fn left_in(&self, cloud: &str) -> Vec<String> {
+        match cloud {
+            "aws" => self.aws.left(),
+            "azure" => self.azure.left(),
+            "gcp" => self.gcp.left(),
+            "ibm" => self.ibm.left(),
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// The clouds, listening.
 pub struct Sim {
     pub clock: Arc<VirtualClock>,
-    world: Arc<Mutex<World>>,
-    silence: Arc<Notify>,
+    shared: Shared,
     address: SocketAddr,
     serving: JoinHandle<()>,
 }
@@ -105,17 +113,13 @@ impl Sim {
     pub async fn listen(address: SocketAddr) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        let clock = Arc::new(VirtualClock::default());
-        let world = Arc::new(Mutex::new(World::default()));
-        let silence = Arc::<Notify>::default();
-        let shared =
-            Shared { world: Arc::clone(&world), clock: Arc::clone(&clock), silence: Arc::clone(&silence) };
-        let router = server::router(shared);
+        let shared = Shared::default();
+        let router = server::router(shared.clone());
         let serving = tokio::spawn(async move {
             // Ends with the task; there is nobody to tell.
             let _ = axum::serve(listener, router).await;
         });
-        Ok(Self { clock, world, silence, address, serving })
+        Ok(Self { clock: Arc::clone(&shared.clock), shared, address, serving })
     }
 
     /// `http://127.0.0.1:PORT`, the same for all clouds.
@@ -124,7 +128,7 @@ impl Sim {
     }
 
     pub fn set_faults(&self, faults: Faults) {
-        self.world.lock().trouble.set(faults);
+        self.shared.world.lock().trouble.set(faults);
     }
 
     /// Lets time pass by itself, `speed` times as fast as it does. For clients that do not know the virtual clock.
@@ -141,31 +145,29 @@ impl Sim {
 
     /// Writes every request down, its credentials aside, so that it can be replayed.
     pub fn record(&self, file: std::fs::File) {
-        self.world.lock().recorder = Some(Recorder { file, last: self.clock.now() });
+        self.shared.world.lock().recorder = Some(Recorder { file, last: self.clock.now() });
     }
 
     /// The next `times` requests whose operation contains `part` go wrong.
     pub fn script(&self, part: &str, fault: Fault, times: u32) {
-        self.world.lock().trouble.script.push((part.to_owned(), fault, times));
+        self.shared.world.lock().trouble.script.push((part.to_owned(), fault, times));
     }
 
     /// After so many more requests comes one that gets no answer, carried out or not. Ends when it has come.
     pub fn fall_silent(&self, after: usize, carried_out: bool) -> impl Future<Output = ()> + use<> {
-        self.world.lock().trouble.silence = Some((after, carried_out));
-        let silence = Arc::clone(&self.silence);
+        self.shared.world.lock().trouble.silence = Some((after, carried_out));
+        let silence = Arc::clone(&self.shared.silence);
         async move { silence.notified().await }
     }
 
     /// Every request gets an answer again.
     pub fn speak_again(&self) {
-        self.world.lock().trouble.silence = None;
+        self.shared.world.lock().trouble.silence = None;
     }
 
     /// Time goes on, and what was under way comes to its end.
     pub fn pass(&self, time: Duration) {
-        self.clock.advance(time);
-        let now = self.clock.now().as_secs();
-        self.world.lock().settle(now);
+        self.shared.pass(time);
     }
 
     /// Somebody who has never heard of Trestle makes a machine, in a network of their own, of the given cloud.
@@ -182,7 +184,7 @@ impl Sim {
         self.pass(Duration::ZERO);
         let now = self.clock.now().as_secs();
         let machine = {
-            let mut world = self.world.lock();
+            let mut world = self.shared.world.lock();
             match cloud {
                 "aws" => world.aws.put_machine(neighbour, now),
                 "azure" => world.azure.put_machine(neighbour, now),
@@ -198,7 +200,7 @@ impl Sim {
     /// Everything that is in the clouds, by id, as they would show it.
     pub fn objects(&self) -> BTreeMap<String, serde_json::Value> {
         self.pass(Duration::from_secs(7200));
-        let world = self.world.lock();
+        let world = self.shared.world.lock();
         let all = world.aws.all_objects().into_iter().chain(world.azure.all_objects());
         all.chain(world.gcp.all_objects()).chain(world.ibm.all_objects()).collect()
     }
@@ -206,27 +208,27 @@ impl Sim {
     /// The owner of a Google Cloud project asks for something there, by the path below `compute/v1/`, and waits for it.
     pub fn ask_google(&self, method: http::Method, path: &str, body: serde_json::Value) -> serde_json::Value {
         let now = self.clock.now().as_secs();
-        self.world.lock().gcp.do_by_hand(now, method, path, body)
+        self.shared.world.lock().gcp.do_by_hand(now, method, path, body)
     }
 
     /// The firewall policies that an organisation puts before the firewalls of Google Cloud's networks.
     pub fn set_google_policies(&self, policies: Vec<serde_json::Value>) {
-        self.world.lock().gcp.policies = policies;
+        self.shared.world.lock().gcp.policies = policies;
     }
 
     /// Puts something on the wire that is no cloud: a site with a gateway of its own.
     pub fn put_site(&self, name: &str, site: OwnSite) {
-        self.world.lock().sites.insert(name.to_owned(), site);
+        self.shared.world.lock().sites.insert(name.to_owned(), site);
     }
 
     /// The requests since the last call of this.
     pub fn take_calls(&self) -> Vec<Call> {
-        std::mem::take(&mut self.world.lock().calls)
+        std::mem::take(&mut self.shared.world.lock().calls)
     }
 
     /// Answers that did not fit the clouds' API descriptions. There must be none.
     pub fn defects(&self) -> Vec<String> {
-        self.world.lock().defects.clone()
+        self.shared.world.lock().defects.clone()
     }
 
     /// Whether a packet that opens a connection gets from one host to another.
@@ -249,24 +251,24 @@ impl Sim {
     /// The wire as it is now.
     pub fn wire(&self) -> Wire {
         self.pass(Duration::ZERO);
-        self.world.lock().wire()
+        self.shared.world.lock().wire()
     }
 
     /// Why a packet does or does not get through, for people.
     pub fn explain(&self, from: std::net::IpAddr, to: std::net::IpAddr, packet: &Packet) -> String {
         let (std::net::IpAddr::V4(from), std::net::IpAddr::V4(to)) = (from, to) else { return String::new() };
-        self.world.lock().wire().explain(from, to, packet)
+        self.shared.world.lock().wire().explain(from, to, packet)
     }
 
     pub fn reaches_public(&self, from: std::net::IpAddr, to: std::net::IpAddr, packet: &Packet) -> bool {
         let (std::net::IpAddr::V4(from), std::net::IpAddr::V4(to)) = (from, to) else { return false };
         self.pass(Duration::ZERO);
-        self.world.lock().wire().reaches_public(from, to, packet)
+        self.shared.world.lock().wire().reaches_public(from, to, packet)
     }
 
     /// Somebody with a console deletes every permit and every tunnel, and opens what was closed.
     pub fn vandalise(&self) {
-        let mut world = self.world.lock();
+        let mut world = self.shared.world.lock();
         world.aws.vandalise();
         world.azure.vandalise();
         world.gcp.vandalise();
@@ -280,15 +282,7 @@ impl Sim {
 
     /// The same of one cloud: `aws`, `azure`, `gcp` or `ibm`.
     pub fn left_in(&self, cloud: &str) -> Vec<String> {
-        self.pass(Duration::from_secs(7200));
-        let world = self.world.lock();
-        match cloud {
-            "aws" => world.aws.left(),
-            "azure" => world.azure.left(),
-            "gcp" => world.gcp.left(),
-            "ibm" => world.ibm.left(),
-            _ => Vec::new(),
-        }
+        self.shared.left_in(cloud)
     }
 }
 

@@ -1,5 +1,8 @@
 //! Kubernetes Services: what decides where a service is found and who answers.
 
+use std::net::{IpAddr, Ipv4Addr};
+
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -7,6 +10,9 @@ use super::{
     labels::Labels,
     meta::{ObjectMeta, null_as_default},
 };
+
+/// Chooses the IPVS scheduler of one service.
+pub const SCHEDULER_ANNOTATION: &str = "trestle/ipvs-scheduler";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -142,4 +148,26 @@ impl ServiceSpec {
         let all = self.cluster_ips.iter().map(String::as_str).chain(lone);
         all.filter(|address| !address.is_empty() && *address != "None")
     }
+}
+
+/// An address as people write it: leading zeros in IPv4 are decimal, as they always were for Kubernetes.
+pub fn parse_address(text: &str) -> Option<IpAddr> {
+    let text = text.trim();
+    if let Ok(address) = text.parse() {
+        return Some(address);
+    }
+    let mut octets = [0; 4];
+    let mut parts = text.split('.');
+    for octet in &mut octets {
+        let part = parts.next()?;
+        let digits = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        *octet = part.parse().ok().filter(|_| digits)?;
+    }
+    parts.next().is_none().then(|| Ipv4Addr::from(octets).into())
+}
+
+/// A prefix as people write it, with white space around it and with host bits.
+pub fn parse_prefix(text: &str) -> Option<IpNet> {
+    let (address, len) = text.trim().split_once('/')?;
+    IpNet::new(parse_address(address)?, len.parse().ok()?).ok().map(|prefix| prefix.trunc())
 }

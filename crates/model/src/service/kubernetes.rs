@@ -12,12 +12,10 @@ use super::{
 use crate::policy::{
     Labels, ObjectMeta,
     endpoint_slice::{EndpointSlice, Hint, SERVICE_NAME_LABEL},
-    service as written,
+    service::{self as written, SCHEDULER_ANNOTATION},
     workload::Node,
 };
 
-/// Chooses the IPVS scheduler of one service.
-pub const SCHEDULER_ANNOTATION: &str = "trestle/ipvs-scheduler";
 /// When what a slice tells of happened.
 const TRIGGER_ANNOTATION: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 /// The label that says which zone a node is in.

@@ -1,17 +1,6 @@
 //! Services in IPVS with real packets, where the kernel has it: `labs/vm/ipvs.sh`.
 
-#[path = "support/lab.rs"]
-mod lab;
-#[path = "support/namespace.rs"]
-mod namespace;
-#[path = "support/packet.rs"]
-mod packet;
-#[path = "support/refusing.rs"]
-mod refusing;
-#[path = "support/sctp.rs"]
-mod sctp;
-#[path = "support/states.rs"]
-mod states;
+mod support;
 
 use std::{
     sync::{
@@ -22,8 +11,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lab::answered;
-use namespace::{in_namespace, run};
 use node_kernel::{
     ipvs::{Ipvs, IpvsOpenError, Timeouts},
     services::{IpvsProxy, Mode, Outcome, Proxy, Settings},
@@ -33,11 +20,13 @@ use node_services::{
     cases::{Expected, Row},
     ipvs::Config,
 };
-use refusing::Refusing;
-use states::{
-    BOTH, CLIENT, LOCAL, ONLY_LOCAL, POD, Plane, REMOTE, check, everywhere, http_slice, in_both_families,
-    lab, name, play, rules, store,
+use support::lab::answered;
+use support::refusing::Refusing;
+use support::states::{
+    self, BOTH, CLIENT, LOCAL, ONLY_LOCAL, POD, Plane, REMOTE, check, everywhere, http_slice,
+    in_both_families, lab, name, play, rules, store,
 };
+use testkit::namespaces::{in_namespace, run};
 
 fn start(store: &mut Store) -> (IpvsProxy, Outcome) {
     store.patches();

@@ -1,14 +1,11 @@
 //! nftables over netlink against the kernel, with the `nft` command as the judge.
 
-#[path = "support/namespace.rs"]
-mod namespace;
-
-use namespace::{in_namespace, run};
 use node_kernel::nft::{Applied, CommitError, Nft, ReconcileError, TableId};
 use node_nft::{
     Chain, ChainKind, CtKey, Direction, DynSetOp, Element, Expr, Family, FieldType, Hook, Key, LimitUnit,
     Limits, Live, MetaKey, Op, Policy, Reg, Reject, Rule, Set, SetSchema, Table, Transaction, Verdict,
 };
+use testkit::namespaces::{in_namespace, run};
 
 const ADDR_PROTO_PORT: [FieldType; 3] = [FieldType::Ipv4, FieldType::Proto, FieldType::Port];
 

@@ -2,14 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-mod support {
-    pub mod lab;
-    pub mod namespace;
-    pub mod packet;
-    pub mod pods;
-    pub mod probe;
-    pub mod sctp;
-}
+mod support;
 
 use std::sync::{
     Arc,
@@ -21,13 +14,13 @@ use node_kernel::{nft::Nft, policy::PolicyExecutor};
 use node_policy::{Change, LocalChange, Options, SetKind, naive::Naive};
 use support::{
     lab::{Lab, within},
-    namespace::{in_namespace, run},
     pods::{
         address_set, addresses, applied_set, differences, id, ip, lab, member, named, policy, port,
         remove_policy, rule,
     },
     probe::{Fate, Probe, patience},
 };
+use testkit::namespaces::{in_namespace, run};
 
 use Action::{Allow, Drop, Pass, Reject};
 use Direction::{In, Out};

@@ -2,14 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-mod support {
-    pub mod lab;
-    pub mod namespace;
-    pub mod packet;
-    pub mod pods;
-    pub mod probe;
-    pub mod sctp;
-}
+mod support;
 
 use std::net::IpAddr;
 
@@ -21,10 +14,8 @@ use node_kernel::{
 };
 use node_nft::{CurrentTable, Family, Key, Op, Transaction};
 use node_policy::{Change, LocalChange, ObjectId, ObjectKind, Options, SetKind, TABLE, Workload};
-use support::{
-    namespace::in_namespace,
-    pods::{address_set, applied_set, id, ip, member, policy, rule},
-};
+use support::pods::{address_set, applied_set, id, ip, member, policy, rule};
+use testkit::namespaces::in_namespace;
 
 /// What goes wrong between the executor and the kernel.
 #[derive(Default)]

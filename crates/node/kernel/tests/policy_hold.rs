@@ -2,15 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-mod support {
-    pub mod namespace;
-}
-
 use std::{collections::BTreeSet, net::IpAddr, process::Command};
 
 use node_kernel::policy::PolicyExecutor;
 use node_policy::{LocalChange, Options, Workload, WorkloadId};
-use support::namespace::{in_namespace, run};
+use testkit::namespaces::{in_namespace, run};
 
 fn workload(number: u8, pending: bool) -> Workload {
     let id = WorkloadId::pod("x", format!("p{number}"));

@@ -2,18 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-mod support {
-    pub mod namespace;
-}
-#[path = "../../policy/tests/random/world.rs"]
-#[allow(dead_code, reason = "shared with the test of the plane alone")]
-mod world;
-
 use node_kernel::policy::PolicyExecutor;
 use node_nft::Limits;
 use node_policy::Options;
-use support::namespace::{in_namespace, run};
-use world::{Dice, local_change, policy_change, set_change};
+use testkit::namespaces::{in_namespace, run};
+use testkit::planes::{Dice, local_change, policy_change, set_change};
 
 fn history(seed: u64, limit: usize) {
     let mut dice = Dice::new(seed);

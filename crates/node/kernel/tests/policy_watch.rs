@@ -3,13 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-mod support {
-    pub mod namespace;
-}
-#[path = "../../policy/tests/random/world.rs"]
-#[allow(dead_code, reason = "shared with the test of the plane alone")]
-mod world;
-
 use std::{
     net::{IpAddr, Ipv4Addr},
     sync::{
@@ -25,8 +18,8 @@ use node_kernel::{
 };
 use node_nft::{Element, Family, FieldType, Key, Limits, Live, Op, Plan, Set, SetSchema, Table, Transaction};
 use node_policy::{Options, TABLE};
-use support::namespace::{in_namespace, run};
-use world::{Dice, local_change, policy_change, set_change};
+use testkit::namespaces::{in_namespace, run};
+use testkit::planes::{Dice, local_change, policy_change, set_change};
 
 const MINE: &str = "inet trestle-policy";
 

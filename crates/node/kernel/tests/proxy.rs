@@ -1,15 +1,6 @@
 //! The service proxy of a node, whole: modes, drift, conflicts, and bad input, with real packets where they matter.
 
-#[path = "support/lab.rs"]
-mod lab;
-#[path = "support/namespace.rs"]
-mod namespace;
-#[path = "support/packet.rs"]
-mod packet;
-#[path = "support/sctp.rs"]
-mod sctp;
-#[path = "support/states.rs"]
-mod states;
+mod support;
 
 use std::{
     collections::BTreeSet,
@@ -21,14 +12,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lab::{Fate, answered};
-use namespace::{in_namespace, run};
 use node_kernel::services::{Mode, Proxy, Settings};
 use node_services::{Protocol, Service, SliceEndpoint, Store};
-use states::{
-    BOTH, CLIENT, LOCAL, ONLY_LOCAL, POD, REMOTE, check, everywhere, http, http_slice, ip, lab, name, rules,
-    store,
+use support::lab::{Fate, answered};
+use support::states::{
+    self, BOTH, CLIENT, LOCAL, ONLY_LOCAL, POD, REMOTE, check, everywhere, http, http_slice, ip, lab, name,
+    rules, store,
 };
+use testkit::namespaces::{in_namespace, run};
 
 fn proxy(mode: Mode, store: Store) -> Proxy {
     Proxy::new(Settings { rules: rules(), ..Settings::default() }, mode, store)

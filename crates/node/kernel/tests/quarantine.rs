@@ -1,23 +1,10 @@
 //! Faults between the proxy and the kernel, with real packets: one port that is not taken among others that are, and
 //! an end between any two transactions.
 
-#[path = "support/lab.rs"]
-mod lab;
-#[path = "support/namespace.rs"]
-mod namespace;
-#[path = "support/packet.rs"]
-mod packet;
-#[path = "support/refusing.rs"]
-mod refusing;
-#[path = "support/sctp.rs"]
-mod sctp;
-#[path = "support/states.rs"]
-mod states;
+mod support;
 
 use std::time::{Duration, Instant};
 
-use lab::answered;
-use namespace::{in_namespace, run};
 use node_kernel::{
     netlink::NetlinkError,
     nft::{Applied, CommitError, Nft, ReadError, ReconcileError, TableId},
@@ -25,8 +12,12 @@ use node_kernel::{
 };
 use node_nft::{CurrentTable, Elements, Limits, SetSchema, Transaction};
 use node_services::Store;
-use refusing::Refusing;
-use states::{BOTH, LOCAL, ONLY_LOCAL, POD, REMOTE, check, http, http_slice, lab, name, rules, store};
+use support::lab::answered;
+use support::refusing::Refusing;
+use support::states::{
+    self, BOTH, LOCAL, ONLY_LOCAL, POD, REMOTE, check, http, http_slice, lab, name, rules, store,
+};
+use testkit::namespaces::{in_namespace, run};
 
 fn web_and_shop(web: &[&str], shop: &[&str]) -> Store {
     let mut store = store();

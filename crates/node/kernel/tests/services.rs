@@ -1,15 +1,6 @@
 //! Services with real packets: what kube-proxy promises, on our tables.
 
-#[path = "support/lab.rs"]
-mod lab;
-#[path = "support/namespace.rs"]
-mod namespace;
-#[path = "support/packet.rs"]
-mod packet;
-#[path = "support/sctp.rs"]
-mod sctp;
-#[path = "support/states.rs"]
-mod states;
+mod support;
 
 use std::{
     sync::{
@@ -19,15 +10,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lab::{Fate, answered};
-use namespace::{in_namespace, run};
 use node_kernel::{conntrack::Conntrack, nft::Applied, services::NftablesProxy};
 use node_nft::Limits;
 use node_services::{Protocol, Service, Store, cases::port, conntrack::Cleanup, nftables::Config};
-use states::{
+use support::lab::{Fate, answered};
+use support::states::{
     BOTH, CLIENT, Family, LOCAL, ONLY_LOCAL, POD, Plane, REMOTE, check, everywhere, http, http_slice,
     in_both_families, lab, name, play, rules, slice, store,
 };
+use testkit::namespaces::{in_namespace, run};
 
 fn start(store: &mut Store) -> NftablesProxy {
     store.patches();

@@ -26,6 +26,7 @@ mod ranges;
 mod rule;
 mod set;
 mod table;
+mod transaction;
 pub mod walk;
 
 pub use chunk::{Bundle, Limits, bundle, pack};
@@ -35,8 +36,9 @@ pub use expr::{
     Reg, Reject, Verdict,
 };
 pub use key::Key;
-pub use plan::{Foreign, Live, Op, Plan, Transaction};
+pub use plan::{Foreign, Live, Plan};
 pub use ranges::Ranges;
 pub use rule::Rule;
 pub use set::{Data, DataType, Element, Elements, FieldType, Set, SetSchema};
 pub use table::{BaseChain, Chain, ChainKind, Family, Hook, OWNER, Policy, Table};
+pub use transaction::{Op, Transaction};

@@ -18,6 +18,7 @@
 //! policies there are. [`mod@layout`] draws the table; `docs/policy-plane.md` tells how to read it.
 
 mod compile;
+mod function;
 mod l4;
 pub mod layout;
 mod mirror;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
-use node_nft::{Element, Elements, Set, Table};
+use node_nft::{Element, Elements, Op, Set, Table, Transaction};
 use rustc_hash::FxHashMap;
 
 use crate::layout::{Place, Way, constants};
@@ -107,4 +107,24 @@ impl Mirror {
 
 pub fn sort(deltas: &mut [Delta]) {
     deltas.sort_unstable_by(|a, b| (a.place, &a.key).cmp(&(b.place, &b.key)));
+}
+
+/// Old elements go first: a range that is in the way would make the kernel refuse its successor.
+pub fn at_once(deltas: &[Delta]) -> Transaction {
+    let mut ops = Vec::new();
+    for group in deltas.chunk_by(|a, b| a.place == b.place) {
+        let elements = of(group, |delta| delta.before.as_ref());
+        let (set, schema) = (group[0].place.name(), group[0].place.schema());
+        ops.extend((!elements.is_empty()).then_some(Op::DeleteElements { set, schema, elements }));
+    }
+    for group in deltas.chunk_by(|a, b| a.place == b.place) {
+        let elements = of(group, |delta| delta.after.as_ref());
+        let (set, schema) = (group[0].place.name(), group[0].place.schema());
+        ops.extend((!elements.is_empty()).then_some(Op::AddElements { set, schema, elements }));
+    }
+    Transaction { ops }
+}
+
+fn of(deltas: &[Delta], which: impl Fn(&Delta) -> Option<&Element>) -> Vec<(Box<[u8]>, Element)> {
+    deltas.iter().filter_map(|delta| Some((delta.key.clone(), which(delta)?.clone()))).collect()
 }

@@ -18,11 +18,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use node_nft::{Element, Limits, Op, Transaction};
+use node_nft::{Element, Limits, Transaction};
 
 use crate::{
     layout::{Place, Way, aside},
-    mirror::{Delta, Mirror, sort},
+    mirror::{Delta, Mirror, at_once, sort},
     sweep::sweep,
 };
 
@@ -232,26 +232,6 @@ fn net(phases: Vec<Phase>) -> Vec<Delta> {
     }
     let deltas = all.into_iter().map(|((place, key), (before, after))| Delta { place, key, before, after });
     deltas.filter(|delta| delta.before != delta.after).collect()
-}
-
-/// Old elements go first: a range that is in the way would make the kernel refuse its successor.
-pub fn at_once(deltas: &[Delta]) -> Transaction {
-    let mut ops = Vec::new();
-    for group in deltas.chunk_by(|a, b| a.place == b.place) {
-        let elements = of(group, |delta| delta.before.as_ref());
-        let (set, schema) = (group[0].place.name(), group[0].place.schema());
-        ops.extend((!elements.is_empty()).then_some(Op::DeleteElements { set, schema, elements }));
-    }
-    for group in deltas.chunk_by(|a, b| a.place == b.place) {
-        let elements = of(group, |delta| delta.after.as_ref());
-        let (set, schema) = (group[0].place.name(), group[0].place.schema());
-        ops.extend((!elements.is_empty()).then_some(Op::AddElements { set, schema, elements }));
-    }
-    Transaction { ops }
-}
-
-fn of(deltas: &[Delta], which: impl Fn(&Delta) -> Option<&Element>) -> Vec<(Box<[u8]>, Element)> {
-    deltas.iter().filter_map(|delta| Some((delta.key.clone(), which(delta)?.clone()))).collect()
 }
 
 fn pieces(mut deltas: Vec<Delta>, budget: &Budget) -> Vec<Transaction> {

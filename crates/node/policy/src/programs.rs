@@ -12,7 +12,8 @@ use node_nft::{Element, Key};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
-    l4::{Decision, Function, L4},
+    function::Function,
+    l4::{Decision, L4},
     layout::{Place, code},
     mirror::Mirror,
     peers::{ClassId, Peers, Settled},

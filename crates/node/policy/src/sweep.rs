@@ -10,7 +10,10 @@ use std::{
 
 use node_nft::{Data, Element, Key, Limits, Transaction};
 
-use crate::{layout::Place, mirror::Delta, phases::at_once};
+use crate::{
+    layout::Place,
+    mirror::{Delta, at_once},
+};
 
 #[derive(Clone, PartialEq, Eq)]
 struct Range {

@@ -1,12 +1,7 @@
 //! Objects as users write them, through the engine to the planes of all nodes: a packet passes them if `explain` says that
 //! it is permitted.
 
-#![allow(clippy::unwrap_used, dead_code, reason = "a test may fail where it stands; helpers are shared")]
-
-#[path = "../../../policy/tests/oracle/objects.rs"]
-mod objects;
-#[path = "../../../policy/tests/oracle/random.rs"]
-mod random;
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,12 +10,11 @@ use model::policy::{
     validate,
 };
 use node_policy::{Change, Decision, L4, LocalChange, Options, Packet, Plane, SetKind, Workload, WorkloadId};
-use objects::Objects;
 use policy::{
     Engine, Event,
     explain::{Endpoint, Query},
 };
-use random::Random;
+use testkit::policies::{objects::Objects, random::Random};
 
 fn world(random: &mut Random, engine: &mut Engine) -> Objects {
     let mut objects = Objects::default();

@@ -97,7 +97,7 @@ fn groups_of_nodes_follow_new_nodes_and_their_labels() {
     assert_eq!(world.members_on("n2").0, ["Node /n2 on n2"]);
     assert_eq!(world.members_on("n2").1.len(), 2);
     world.apply(&node("n1", "{role: core}"));
-    assert_eq!(world.on("n1"), crate::state::State::default());
+    assert_eq!(world.on("n1"), testkit::policies::state::State::default());
     assert_eq!(world.members_on("n2").1, ["Node /n2 at [192.168.0.1]"]);
 }
 

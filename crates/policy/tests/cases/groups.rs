@@ -107,7 +107,7 @@ spec: {priority: 1, appliedTo: [{group: g}], ingress: [{action: Drop}]}
 ---
 ";
     let world = World::of(&(pods() + &pod("foreign", "f", "{}", "n9", "10.0.0.9") + yaml));
-    assert_eq!(world.on("n9"), crate::state::State::default());
+    assert_eq!(world.on("n9"), testkit::policies::state::State::default());
     assert_eq!(world.consumer.state.nodes().len(), 3);
     assert_eq!(world.problems(), ["spec.appliedTo[0].group"]);
 }

@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 
 use model::policy::{Kind, Object, ObjectId, TypeMeta, output::Update};
 use policy::{Engine, Event};
-
-use crate::{consumer::Consumer, naive::compute, objects::Objects, state::State};
+use testkit::policies::{consumer::Consumer, naive::compute, objects::Objects, state::State};
 
 #[derive(Default)]
 pub(crate) struct World {
@@ -123,7 +122,7 @@ impl World {
     /// Names of the members of the only AppliedToGroup and the only AddressGroup a node sees.
     pub(crate) fn members_on(&self, node: &str) -> (Vec<String>, Vec<String>) {
         let seen = self.on(node);
-        let only = |groups: &std::collections::BTreeMap<String, crate::state::GroupState>| {
+        let only = |groups: &std::collections::BTreeMap<String, testkit::policies::state::GroupState>| {
             assert!(groups.len() <= 1, "{groups:#?}");
             groups.values().flat_map(|group| group.members.keys().cloned()).collect::<Vec<_>>()
         };

@@ -1,15 +1,6 @@
 //! Named cases: the worked examples of Antrea's design, the semantics of selectors, membership, translation and spans, bugs of
 //! earlier implementations, and what happens to input that makes no sense.
 
-#[path = "../oracle/consumer.rs"]
-mod consumer;
-#[path = "../oracle/naive.rs"]
-mod naive;
-#[path = "../oracle/objects.rs"]
-mod objects;
-#[path = "../oracle/state.rs"]
-mod state;
-
 mod bad_input;
 mod bugs;
 mod groups;

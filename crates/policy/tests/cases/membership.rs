@@ -5,10 +5,9 @@ use model::policy::{
     output::{Change, Update},
 };
 
-use crate::{
-    harness::{World, in_every_order, namespace, network_policy, pod},
-    state::State,
-};
+use testkit::policies::state::State;
+
+use crate::harness::{World, in_every_order, namespace, network_policy, pod};
 
 /// Everyone in `ns` may talk to everyone in `ns`.
 fn among_all() -> String {

@@ -69,7 +69,7 @@ fn pods_to_vms_is_for_the_node_of_the_pods_only() {
         ["ExternalEntity vm-ns/vm1 at [172.16.0.1]", "ExternalEntity vm-ns/vm2 at [172.16.0.2]"]
     );
     assert_eq!(world.on("test-node").policies.keys().collect::<Vec<_>>(), ["pod-policy-uid"]);
-    assert_eq!(world.on("cloud"), crate::state::State::default());
+    assert_eq!(world.on("cloud"), testkit::policies::state::State::default());
     assert_eq!(world.consumer.state.nodes().into_iter().collect::<Vec<_>>(), ["test-node"]);
 }
 
@@ -105,7 +105,7 @@ fn a_vm_moves_to_its_own_agent_without_a_gap() {
     }
     assert!(holders.iter().all(|holders| *holders >= 1), "{holders:?}");
     world.drain();
-    assert_eq!(world.on("cloud"), crate::state::State::default());
+    assert_eq!(world.on("cloud"), testkit::policies::state::State::default());
     assert_eq!(world.members_on("vm-ns/vm1").0, ["ExternalEntity vm-ns/vm1 on vm-ns/vm1"]);
 }
 
@@ -123,7 +123,7 @@ spec: {interfaces: [{ips: [172.16.0.3]}]}
     let removed =
         |update: &Update| matches!(update, Update::AppliedToGroup(u) if u.change == Change::Updated);
     assert!(updates.iter().any(removed), "{updates:#?}");
-    assert_eq!(world.on("vm-ns/vm3"), crate::state::State::default());
+    assert_eq!(world.on("vm-ns/vm3"), testkit::policies::state::State::default());
 }
 
 #[test]

@@ -9,8 +9,7 @@ use model::policy::{
     output::{Member, MemberKind, PortRef, Protocol, Service},
 };
 use policy::World;
-
-use crate::objects::Objects;
+use testkit::policies::objects::Objects;
 
 type Workload = (Labels, Arc<Member>);
 

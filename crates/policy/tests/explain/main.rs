@@ -1,10 +1,5 @@
 //! `explain` against a reading of the objects as they are written, one policy at a time.
 
-#[path = "../oracle/objects.rs"]
-mod objects;
-#[path = "../oracle/random.rs"]
-mod random;
-
 mod evaluator;
 mod surveys;
 
@@ -12,12 +7,11 @@ use std::sync::Arc;
 
 use evaluator::{Connection, permits};
 use model::policy::{Object, output::Protocol, validate};
-use objects::Objects;
 use policy::{
     Engine, Event,
     explain::{Endpoint, Query},
 };
-use random::Random;
+use testkit::policies::{objects::Objects, random::Random};
 
 fn world(random: &mut Random, engine: &mut Engine) -> Objects {
     let mut objects = Objects::default();

@@ -11,8 +11,7 @@ use policy::{
     explain::{Endpoint, Query},
     survey::{Listed, Party},
 };
-
-use crate::random::Random;
+use testkit::policies::random::Random;
 
 const PAIRS: usize = 25;
 

@@ -4,20 +4,11 @@
 //! node; the consumer itself refuses updates that do not fit its state or leave a policy without its groups.
 //! The long run: `cargo test -p policy --release --test oracle -- --ignored`.
 
-mod consumer;
-mod naive;
-mod objects;
-mod random;
 mod reading;
-mod state;
 
-use consumer::Consumer;
 use model::policy::{Object, ObjectId, validate};
-use naive::compute;
-use objects::Objects;
 use policy::{Engine, Event};
-use random::Random;
-use state::State;
+use testkit::policies::{consumer::Consumer, naive::compute, objects::Objects, random::Random, state::State};
 
 struct Run {
     random: Random,

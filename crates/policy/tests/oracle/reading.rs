@@ -19,12 +19,12 @@ use model::policy::{
     },
 };
 use policy::World;
-
-use crate::{
+use testkit::policies::{
     naive::{logs, name_among_rivals, own_uid},
     objects::Objects,
     state::{GroupKind, PolicyState, State},
 };
+
 use whom::{Place, Whom, account, group, is_broken, name, names, parts, whom};
 
 #[derive(Default)]

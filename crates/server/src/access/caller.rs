@@ -3,6 +3,7 @@
 use std::{fmt, net::SocketAddr, sync::Arc};
 
 use model::{Role, Subject};
+use wire::trestle::v1::{self, Identity};
 
 use crate::crowd::Guest;
 
@@ -76,6 +77,12 @@ impl Caller {
     pub fn role(&self) -> Role {
         self.subject.role
     }
+}
+
+/// Who somebody is, and how that was proved.
+pub fn identity(subject: &Subject, proof: Proof) -> Identity {
+    let role = v1::Role::from(subject.role) as i32;
+    Identity { role, name: subject.name.to_string(), proof: proof.as_str().to_owned() }
 }
 
 impl Proof {

@@ -27,6 +27,20 @@ pub enum Phase {
     Event,
 }
 
+impl Phase {
+    pub const ALL: [Self; 5] = [Self::Intent, Self::Outcome, Self::Part, Self::Refusal, Self::Event];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Intent => "intent",
+            Self::Outcome => "outcome",
+            Self::Part => "part",
+            Self::Refusal => "refusal",
+            Self::Event => "event",
+        }
+    }
+}
+
 /// One line of the audit log. The lines of one call have the same id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Record {

@@ -21,7 +21,8 @@ use wire::{
 use super::audit as wire_audit;
 use crate::{
     access::{
-        Caller, CertificateRecord, Credential, Credentials, Proof, TokenRecord, changes, session::LOGIN,
+        Caller, CertificateRecord, Credential, Credentials, Proof, TokenRecord, changes, identity,
+        session::LOGIN,
     },
     audit::{self, Audit},
     failure::Failure,
@@ -124,11 +125,7 @@ impl access_server::Access for Service {
     async fn who_am_i(&self, request: Request<WhoAmIRequest>) -> Reply<Identity> {
         let caller = request.extensions().get::<Caller>();
         let caller = caller.ok_or_else(|| Status::unauthenticated("the caller is not known"))?;
-        Ok(Response::new(Identity {
-            role: v1::Role::from(caller.role()) as i32,
-            name: caller.subject.name.to_string(),
-            proof: caller.proof.as_str().to_owned(),
-        }))
+        Ok(Response::new(identity(&caller.subject, caller.proof)))
     }
 
     async fn list_audit(&self, request: Request<ListAuditRequest>) -> Reply<ListAuditResponse> {
@@ -141,17 +138,17 @@ impl access_server::Access for Service {
         let audit = Arc::clone(&self.audit);
         let found = blocking(move || audit.find(query, limit as usize)).await;
         let found = found.map_err(|err| unreadable(&err))?;
-        let records = found.into_iter().map(wire_audit::record).collect();
+        let records = found.into_iter().map(Into::into).collect();
         Ok(Response::new(ListAuditResponse { records }))
     }
 
     async fn verify_audit(&self, request: Request<VerifyAuditRequest>) -> Reply<VerifyAuditResponse> {
         if request.get_ref().head_only {
-            return Ok(Response::new(wire_audit::head(self.audit.head())));
+            return Ok(Response::new(self.audit.head().into()));
         }
         let audit = Arc::clone(&self.audit);
         let report = blocking(move || audit.verify()).await.map_err(|err| unreadable(&err))?;
-        Ok(Response::new(wire_audit::report(report)))
+        Ok(Response::new(report.into()))
     }
 }
 

@@ -8,10 +8,7 @@ use store::Store;
 use tonic::{Code, Request, Response, Status};
 use wire::trestle::v1::{self, BackupChunk, BackupRequest, GetStatusRequest, admin_server};
 
-use crate::{
-    about::{About, Told},
-    failure::Failure,
-};
+use crate::{about::About, failure::Failure};
 
 /// Size of the pieces a backup is sent in, well below what every gRPC client accepts.
 const CHUNK: usize = 1 << 20;
@@ -24,16 +21,7 @@ pub(super) struct Service {
 #[tonic::async_trait]
 impl admin_server::Admin for Service {
     async fn get_status(&self, _: Request<GetStatusRequest>) -> Result<Response<v1::Status>, Status> {
-        let Told { version, store, revision, started_at, problems, attention } = self.about.tell().await?;
-        Ok(Response::new(v1::Status {
-            version: version.to_owned(),
-            store: store.to_owned(),
-            revision,
-            started_at: started_at.as_second(),
-            ready: problems.is_empty(),
-            problems,
-            attention,
-        }))
+        Ok(Response::new(self.about.tell().await?))
     }
 
     type BackupStream = Pin<Box<dyn Stream<Item = Result<BackupChunk, Status>> + Send>>;

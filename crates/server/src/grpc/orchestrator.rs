@@ -7,17 +7,17 @@ use model::{
     LinkName, PermitRule, ResourceName, Segment, Site,
     change::{Change, What},
 };
-use orchestrator::execute::{Job, JobState, LinkView, Orchestrator, Outcome, ResourceView, RuleHolder as On};
+use orchestrator::execute::{JobState, Orchestrator, Outcome, RuleHolder as On};
 use tonic::{Request, Response, Status};
 use wire::{
     invisinetspb::PermitListRule,
     permit::permit_rule,
     trestle::v1::{
         self, CheckCloudsRequest, CheckCloudsResponse, CreateCloudResourceRequest, DeleteRulesRequest,
-        DriftInfo, JobInfo, JobRequest, LinkInfo, LinkRequest, ListCloudsRequest, ListCloudsResponse,
-        ListJobsRequest, ListJobsResponse, ListLinksRequest, ListLinksResponse, ListResourcesRequest,
-        ListResourcesResponse, ListRulesResponse, PutRulesRequest, ResourceInfo, ResourceRequest, RuleHolder,
-        orchestrator_server, rule_holder::Holder,
+        DriftInfo, JobInfo, JobRequest, LinkRequest, ListCloudsRequest, ListCloudsResponse, ListJobsRequest,
+        ListJobsResponse, ListLinksRequest, ListLinksResponse, ListResourcesRequest, ListResourcesResponse,
+        ListRulesResponse, PutRulesRequest, ResourceInfo, ResourceRequest, RuleHolder, orchestrator_server,
+        rule_holder::Holder,
     },
 };
 
@@ -25,6 +25,7 @@ use crate::{
     audit,
     changes::{changing, resource_asked, rules_changed, rules_of},
     failure::Failure,
+    views,
 };
 
 type Reply<T> = Result<Response<T>, Status>;
@@ -61,7 +62,7 @@ impl orchestrator_server::Orchestrator for Service {
 
     async fn get_resource(&self, request: Request<ResourceRequest>) -> Reply<ResourceInfo> {
         let name: ResourceName = parse(&request.get_ref().name)?;
-        Ok(Response::new(resource_info(self.0.resource(&name).map_err(Failure::from)?)))
+        Ok(Response::new(views::resource(self.0.resource(&name).map_err(Failure::from)?)))
     }
 
     async fn list_resources(&self, request: Request<ListResourcesRequest>) -> Reply<ListResourcesResponse> {
@@ -69,7 +70,7 @@ impl orchestrator_server::Orchestrator for Service {
         let resources = self.0.resources().into_iter();
         let wanted =
             resources.filter(|view| namespace.is_empty() || view.name.namespace.as_str() == namespace);
-        Ok(Response::new(ListResourcesResponse { resources: wanted.map(resource_info).collect() }))
+        Ok(Response::new(ListResourcesResponse { resources: wanted.map(views::resource).collect() }))
     }
 
     async fn put_rules(&self, request: Request<PutRulesRequest>) -> Reply<v1::ChangeOutcome> {
@@ -92,10 +93,10 @@ impl orchestrator_server::Orchestrator for Service {
 
     async fn list_rules(&self, request: Request<RuleHolder>) -> Reply<ListRulesResponse> {
         let rules = match holder(Some(request.into_inner()))? {
-            On::Resource(name) => self.0.rules(&name).map_err(Failure::from)?,
-            On::Tag(tag) => self.0.tag_rules(&tag),
+            On::Resource(name) => views::rules(&self.0, &name).map_err(Failure::from)?,
+            On::Tag(tag) => self.0.tag_rules(&tag).iter().map(PermitListRule::from).collect(),
         };
-        Ok(Response::new(ListRulesResponse { rules: rules.iter().map(PermitListRule::from).collect() }))
+        Ok(Response::new(ListRulesResponse { rules }))
     }
 
     async fn create_link(&self, request: Request<LinkRequest>) -> Reply<v1::ChangeOutcome> {
@@ -118,11 +119,11 @@ impl orchestrator_server::Orchestrator for Service {
 
     async fn list_links(&self, _: Request<ListLinksRequest>) -> Reply<ListLinksResponse> {
         let links = self.0.links().await;
-        Ok(Response::new(ListLinksResponse { links: links.into_iter().map(link_info).collect() }))
+        Ok(Response::new(ListLinksResponse { links: links.into_iter().map(views::link).collect() }))
     }
 
     async fn list_jobs(&self, _: Request<ListJobsRequest>) -> Reply<ListJobsResponse> {
-        let jobs = self.0.jobs().iter().map(job_info).collect();
+        let jobs = self.0.jobs().iter().map(views::job).collect();
         Ok(Response::new(ListJobsResponse { jobs }))
     }
 
@@ -134,7 +135,7 @@ impl orchestrator_server::Orchestrator for Service {
             let (orchestrator, id, last, is_first) = state?;
             let job = if is_first { last } else { orchestrator.change_of(&id, &last).await.ok()? };
             let next = (job.state == JobState::Running).then(|| (orchestrator, id, job.clone(), false));
-            Some((Ok(job_info(&job)), next))
+            Some((Ok(views::job(&job)), next))
         });
         Ok(Response::new(Box::pin(watched)))
     }
@@ -142,7 +143,7 @@ impl orchestrator_server::Orchestrator for Service {
     async fn cancel_job(&self, request: Request<JobRequest>) -> Reply<JobInfo> {
         let job = self.0.cancel(&request.get_ref().id).await.map_err(Failure::from)?;
         audit::changed(Change::named(format!("job {}: {}", job.id, job.what), What::Changed));
-        Ok(Response::new(job_info(&job)))
+        Ok(Response::new(views::job(&job)))
     }
 
     async fn check_clouds(&self, request: Request<CheckCloudsRequest>) -> Reply<CheckCloudsResponse> {
@@ -188,67 +189,9 @@ fn link(request: &LinkRequest) -> Result<(LinkName, bool), Failure> {
 
 fn outcome(outcome: Outcome) -> Reply<v1::ChangeOutcome> {
     Ok(Response::new(match outcome {
-        Outcome::Job(job) => v1::ChangeOutcome { job: Some(job_info(&job)), plan: String::new() },
-        Outcome::Plan(plan) => v1::ChangeOutcome { job: None, plan: plan.to_string() },
+        Outcome::Job(job) => v1::ChangeOutcome { job: Some(views::job(&job)), ..Default::default() },
+        Outcome::Plan(plan) => {
+            v1::ChangeOutcome { job: None, plan: plan.to_string(), planned: Some(views::plan(&plan)) }
+        }
     }))
-}
-
-fn job_info(job: &Job) -> JobInfo {
-    JobInfo {
-        id: job.id.clone(),
-        what: job.what.clone(),
-        state: job.state.to_string(),
-        message: job.message.clone(),
-        created_at: job.created_at.to_string(),
-        ended_at: job.ended_at.map(|at| at.to_string()).unwrap_or_default(),
-        steps_left: u32::try_from(job.steps_left).unwrap_or(u32::MAX),
-        steps: u32::try_from(job.steps).unwrap_or(u32::MAX),
-    }
-}
-
-fn resource_info(view: ResourceView) -> ResourceInfo {
-    ResourceInfo {
-        name: view.name.to_string(),
-        region: view.region.to_string(),
-        state: view.state.to_owned(),
-        uri: view.uri.unwrap_or_default(),
-        ip: view.ip.unwrap_or_default(),
-        message: view.message,
-        permit_list: view.permit_list.iter().map(PermitListRule::from).collect(),
-    }
-}
-
-fn link_info(view: LinkView) -> LinkInfo {
-    let [a, b] = view.name.ends().map(Clone::clone);
-    let [asn_a, asn_b] = view.asns;
-    let [spaces_a, spaces_b] = view.spaces;
-    let [status_a, status_b] = view.ends;
-    let end =
-        |site: Site, asn: Option<u32>, spaces: Vec<ipnet::Ipv4Net>, bgp: Vec<String>, status| v1::LinkEnd {
-            site: site.to_string(),
-            asn: asn.unwrap_or_default(),
-            address_spaces: spaces.iter().map(ToString::to_string).collect(),
-            bgp_addresses: bgp,
-            status,
-        };
-    let bgp_a = view.bgp.iter().map(|pair| pair.a.to_string()).collect();
-    let bgp_b = view.bgp.iter().map(|pair| pair.b.to_string()).collect();
-    LinkInfo {
-        a: Some(end(a, asn_a, spaces_a, bgp_a, status_a.map(end_status))),
-        b: Some(end(b, asn_b, spaces_b, bgp_b, status_b.map(end_status))),
-        state: view.state.to_owned(),
-        pinned: view.pinned,
-        message: view.message,
-    }
-}
-
-fn end_status(status: model::ConnectionStatus) -> v1::CloudEndStatus {
-    v1::CloudEndStatus {
-        tunnels: status.tunnels,
-        tunnels_up: status.tunnels_up,
-        bgp_established: status.bgp_established,
-        routes: status.routes.iter().map(ToString::to_string).collect(),
-        bytes_in: status.bytes_in,
-        bytes_out: status.bytes_out,
-    }
 }

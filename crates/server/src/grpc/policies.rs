@@ -4,16 +4,11 @@ use std::sync::Arc;
 
 use drivers::policy::Policy;
 use tonic::{Request, Response, Status};
-use watch::Phase;
 use wire::trestle::v1::{
-    ExplainRequest, ExplainResponse, ListPoliciesRequest, ListPoliciesResponse, NodeFailure, PolicyProblem,
-    PolicyState, policies_server,
+    ExplainRequest, ExplainResponse, ListPoliciesRequest, ListPoliciesResponse, policies_server,
 };
 
-use crate::{
-    explain::Explainer,
-    realisation::{Realisations, problems},
-};
+use crate::{explain::Explainer, realisation::Realisations};
 
 type Reply<T> = Result<Response<T>, Status>;
 
@@ -25,29 +20,9 @@ pub(super) struct Service {
 
 #[tonic::async_trait]
 impl policies_server::Policies for Service {
-    async fn list_policies(&self, _: Request<ListPoliciesRequest>) -> Reply<ListPoliciesResponse> {
-        let mut realisations = self.realisations.all();
-        let policies = self.policy.list().into_iter().map(|(id, state)| {
-            let told = realisations.remove(&id);
-            let failures = told.iter().flat_map(|told| &told.failures);
-            let failures = failures
-                .map(|(node, message)| NodeFailure { node: node.to_string(), message: message.clone() });
-            PolicyState {
-                phase: told.as_ref().map_or(Phase::Pending, |told| told.phase).as_str().to_owned(),
-                realized: told.as_ref().map_or(0, |told| u32::try_from(told.current).unwrap_or(u32::MAX)),
-                failures: failures.collect(),
-                kind: id.kind.as_str().to_owned(),
-                namespace: id.namespace,
-                name: id.name,
-                generation: state.generation,
-                span: u32::try_from(state.span.len()).unwrap_or(u32::MAX),
-                problems: problems(state.problems, told.as_ref())
-                    .into_iter()
-                    .map(|problem| PolicyProblem { path: problem.path, message: problem.message })
-                    .collect(),
-            }
-        });
-        Ok(Response::new(ListPoliciesResponse { policies: policies.collect() }))
+    async fn list_policies(&self, request: Request<ListPoliciesRequest>) -> Reply<ListPoliciesResponse> {
+        let policies = self.realisations.policies(&self.policy, request.get_ref().places);
+        Ok(Response::new(ListPoliciesResponse { policies }))
     }
 
     async fn explain(&self, request: Request<ExplainRequest>) -> Reply<ExplainResponse> {

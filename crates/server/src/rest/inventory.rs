@@ -6,62 +6,33 @@ use axum::{Json, extract::State};
 use drivers::{
     objects::{Objects, read_entry},
     policy::Policy,
-    storage::Storage,
 };
 use futures::StreamExt as _;
-use model::{
-    ConnectionStatus,
-    policy::{Kind, output::MemberKind},
-};
-use orchestrator::execute::{LinkView, Orchestrator, ResourceView};
+use model::policy::{Kind, output::MemberKind};
+use orchestrator::execute::Orchestrator;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tonic::Code;
 use utoipa::{IntoParams, ToSchema};
-
-use super::{body::Query, rules::RuleBody};
-use crate::{
-    about::{About, Told},
-    failure::{Failure, Problem},
+use wire::{
+    json::Link,
+    trestle::v1::{ResourceInfo, Status},
 };
 
-/// The controller as a whole.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Status {
-    version: &'static str,
-    /// `embedded` or `etcd`.
-    store: &'static str,
-    revision: u64,
-    started_at: String,
-    ready: bool,
-    /// Why it cannot serve; empty if it can.
-    problems: Vec<String>,
-    /// What is wrong although it serves.
-    attention: Vec<String>,
-    /// Whether storage is provided to other clusters.
-    storage: bool,
-}
+use super::body::Query;
+use crate::{
+    about::About,
+    failure::{Failure, Problem},
+    views,
+};
 
 /// How the controller is.
 #[utoipa::path(get, path = "/status", tag = "system", responses(
     (status = 200, body = Status),
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
-pub(super) async fn status(
-    State(about): State<About>,
-    State(provider): State<Option<Arc<Storage>>>,
-) -> Result<Json<Status>, Failure> {
-    let Told { version, store, revision, started_at, problems, attention } = about.tell().await?;
-    Ok(Json(Status {
-        version,
-        store,
-        revision,
-        started_at: started_at.to_string(),
-        ready: problems.is_empty(),
-        problems,
-        attention,
-        storage: provider.is_some(),
-    }))
+pub(super) async fn status(State(about): State<About>) -> Result<Json<Status>, Failure> {
+    Ok(Json(about.tell().await?))
 }
 
 /// The clouds there are, by name.
@@ -70,104 +41,16 @@ pub(super) async fn clouds(State(orchestrator): State<Arc<Orchestrator>>) -> Jso
     Json(orchestrator.cloud_names().iter().map(ToString::to_string).collect())
 }
 
-/// A resource with the permit list it has now.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct FullResource {
-    /// `namespace.cloud.name`, which is also its tag.
-    name: String,
-    uri: String,
-    ip: String,
-    region: String,
-    /// `wanted`, `making`, `ready` or `removing`.
-    state: &'static str,
-    /// The last trouble with it.
-    message: String,
-    /// What is permitted, with tags resolved.
-    permit_list: Vec<RuleBody>,
-}
-
-impl From<ResourceView> for FullResource {
-    fn from(view: ResourceView) -> Self {
-        Self {
-            name: view.name.to_string(),
-            uri: view.uri.unwrap_or_default(),
-            ip: view.ip.unwrap_or_default(),
-            region: view.region.to_string(),
-            state: view.state,
-            message: view.message,
-            permit_list: view.permit_list.iter().map(RuleBody::from).collect(),
-        }
-    }
-}
-
 /// The resources of all namespaces in all clouds.
-#[utoipa::path(get, path = "/resources", tag = "resources", responses((status = 200, body = Vec<FullResource>)))]
-pub(super) async fn resources(State(orchestrator): State<Arc<Orchestrator>>) -> Json<Vec<FullResource>> {
-    Json(orchestrator.resources().into_iter().map(Into::into).collect())
-}
-
-/// One end of a link.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct LinkEnd {
-    /// `namespace.cloud`.
-    site: String,
-    asn: Option<u32>,
-    address_spaces: Vec<String>,
-    /// Absent where the cloud does not say.
-    status: Option<EndStatus>,
-}
-
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct EndStatus {
-    tunnels: u32,
-    tunnels_up: u32,
-    bgp_established: u32,
-    routes: Vec<String>,
-    bytes_in: u64,
-    bytes_out: u64,
-}
-
-/// A VPN link between two sites.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Link {
-    ends: Vec<LinkEnd>,
-    /// `wanted`, `making`, `ready` or `removing`.
-    state: &'static str,
-    /// It stays whether or not a rule needs it.
-    pinned: bool,
-    message: String,
-}
-
-impl From<ConnectionStatus> for EndStatus {
-    fn from(status: ConnectionStatus) -> Self {
-        Self {
-            tunnels: status.tunnels,
-            tunnels_up: status.tunnels_up,
-            bgp_established: status.bgp_established,
-            routes: status.routes.iter().map(ToString::to_string).collect(),
-            bytes_in: status.bytes_in,
-            bytes_out: status.bytes_out,
-        }
-    }
-}
-
-impl From<LinkView> for Link {
-    fn from(view: LinkView) -> Self {
-        let ends = view.name.ends().into_iter().zip(view.asns).zip(view.spaces).zip(view.ends);
-        let ends = ends.map(|(((site, asn), spaces), status)| LinkEnd {
-            site: site.to_string(),
-            asn,
-            address_spaces: spaces.iter().map(ToString::to_string).collect(),
-            status: status.map(Into::into),
-        });
-        Self { ends: ends.collect(), state: view.state, pinned: view.pinned, message: view.message }
-    }
+#[utoipa::path(get, path = "/resources", tag = "resources", responses((status = 200, body = Vec<ResourceInfo>)))]
+pub(super) async fn resources(State(orchestrator): State<Arc<Orchestrator>>) -> Json<Vec<ResourceInfo>> {
+    Json(orchestrator.resources().into_iter().map(views::resource).collect())
 }
 
 /// All links, with how their ends are.
 #[utoipa::path(get, path = "/links", tag = "resources", responses((status = 200, body = Vec<Link>)))]
 pub(super) async fn links(State(orchestrator): State<Arc<Orchestrator>>) -> Json<Vec<Link>> {
-    Json(orchestrator.links().await.into_iter().map(Into::into).collect())
+    Json(orchestrator.links().await.into_iter().map(|link| views::link(link).into()).collect())
 }
 
 /// A Pod, external entity or Node, as policies see it.

@@ -9,18 +9,17 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use model::change::{Change, What};
-use orchestrator::{
-    execute::{Job, JobState, Orchestrator, Outcome},
-    plan::Plan,
-};
-use serde::{Deserialize, Serialize};
+use orchestrator::execute::{Job, JobState, Orchestrator, Outcome};
+use serde::Deserialize;
 use tonic::Code;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
+use wire::trestle::v1::JobInfo;
 
 use super::body::{Path, Query};
 use crate::{
     audit,
     failure::{Failure, Problem},
+    views,
 };
 
 /// How long a caller that asked for it is kept waiting.
@@ -36,52 +35,6 @@ pub(super) struct How {
     pub wait: bool,
 }
 
-/// A job.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct JobBody {
-    id: String,
-    what: String,
-    /// `running`, `done`, `failed` or `cancelled`.
-    state: String,
-    message: String,
-    created_at: String,
-    ended_at: Option<String>,
-    steps_left: usize,
-    steps: usize,
-}
-
-/// What a change would do.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct PlanBody {
-    /// One line per step.
-    steps: Vec<String>,
-    problems: Vec<String>,
-}
-
-impl From<&Job> for JobBody {
-    fn from(job: &Job) -> Self {
-        Self {
-            id: job.id.clone(),
-            what: job.what.clone(),
-            state: job.state.to_string(),
-            message: job.message.clone(),
-            created_at: job.created_at.to_string(),
-            ended_at: job.ended_at.map(|at| at.to_string()),
-            steps_left: job.steps_left,
-            steps: job.steps,
-        }
-    }
-}
-
-impl From<&Plan> for PlanBody {
-    fn from(plan: &Plan) -> Self {
-        Self {
-            steps: plan.steps.iter().map(|step| step.action.to_string()).collect(),
-            problems: plan.problems.iter().map(ToString::to_string).collect(),
-        }
-    }
-}
-
 /// Answers 202 with the job; 200 with the plan of a dry run; 200 with `done` for a caller that waited.
 pub(super) async fn answer(
     orchestrator: &Arc<Orchestrator>,
@@ -90,7 +43,7 @@ pub(super) async fn answer(
     done: impl FnOnce() -> Result<Response, Failure>,
 ) -> Result<Response, Failure> {
     let job = match outcome {
-        Outcome::Plan(plan) => return Ok(Json(PlanBody::from(&*plan)).into_response()),
+        Outcome::Plan(plan) => return Ok(Json(views::plan(&plan)).into_response()),
         Outcome::Job(job) => *job,
     };
     if !wait {
@@ -112,43 +65,43 @@ pub(super) async fn answer(
 
 fn accepted(job: &Job) -> Response {
     let location = format!("/jobs/{}", job.id);
-    (StatusCode::ACCEPTED, [(header::LOCATION, location)], Json(JobBody::from(job))).into_response()
+    (StatusCode::ACCEPTED, [(header::LOCATION, location)], Json(views::job(job))).into_response()
 }
 
 /// All jobs, oldest first.
-#[utoipa::path(get, path = "/jobs", tag = "jobs", responses((status = 200, body = Vec<JobBody>)))]
-pub(super) async fn list(State(orchestrator): State<Arc<Orchestrator>>) -> Json<Vec<JobBody>> {
-    Json(orchestrator.jobs().iter().map(JobBody::from).collect())
+#[utoipa::path(get, path = "/jobs", tag = "jobs", responses((status = 200, body = Vec<JobInfo>)))]
+pub(super) async fn list(State(orchestrator): State<Arc<Orchestrator>>) -> Json<Vec<JobInfo>> {
+    Json(orchestrator.jobs().iter().map(views::job).collect())
 }
 
 /// One job; with `wait`, when it has ended.
 #[utoipa::path(get, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path), How), responses(
-    (status = 200, body = JobBody),
+    (status = 200, body = JobInfo),
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn get(
     State(orchestrator): State<Arc<Orchestrator>>,
     Path(id): Path<String>,
     Query(how): Query<How>,
-) -> Result<Json<JobBody>, Failure> {
+) -> Result<Json<JobInfo>, Failure> {
     if how.wait
         && let Ok(job) = tokio::time::timeout(WAIT, orchestrator.wait(&id)).await
     {
-        return Ok(Json(JobBody::from(&job?)));
+        return Ok(Json(views::job(&job?)));
     }
-    Ok(Json(JobBody::from(&orchestrator.job(&id)?)))
+    Ok(Json(views::job(&orchestrator.job(&id)?)))
 }
 
 /// Cancel a job: what it wanted is taken back.
 #[utoipa::path(delete, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path)), responses(
-    (status = 200, body = JobBody),
+    (status = 200, body = JobInfo),
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn cancel(
     State(orchestrator): State<Arc<Orchestrator>>,
     Path(id): Path<String>,
-) -> Result<Json<JobBody>, Failure> {
+) -> Result<Json<JobInfo>, Failure> {
     let job = orchestrator.cancel(&id).await?;
     audit::changed(Change::named(format!("job {}: {}", job.id, job.what), What::Changed));
-    Ok(Json(JobBody::from(&job)))
+    Ok(Json(views::job(&job)))
 }

@@ -47,7 +47,7 @@ pub(super) struct Reachability {
     sources: Vec<ReachGroup>,
     destinations: Vec<ReachGroup>,
     /// A row for each source.
-    cells: Vec<Vec<ReachCell>>,
+    cells: Vec<Vec<Cell>>,
     /// Groups that were left out because there are too many.
     left_out: usize,
 }
@@ -63,22 +63,6 @@ pub(super) struct ReachGroup {
     ends: usize,
 }
 
-/// What is so between two groups.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct ReachCell {
-    /// Pairs of different ends.
-    pairs: u64,
-    /// Pairs that are open for every protocol and port asked about, from any source port.
-    open: u64,
-    /// Pairs that are open for some of them.
-    partly: u64,
-    /// What is open; absent if nothing is, or if pairs differ. Of one protocol: ports, as in `80, 8000-8010`, `all but 22`, or
-    /// `80 from 40000-60000` where only some source ports may connect. Of every protocol: `all`, or as in
-    /// `tcp 80, 443; udp 53; icmp; other 47`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ports: Option<String>,
-}
-
 impl From<&Group> for ReachGroup {
     fn from(group: &Group) -> Self {
         Self {
@@ -91,13 +75,6 @@ impl From<&Group> for ReachGroup {
             place: group.place.1.clone(),
             ends: group.len(),
         }
-    }
-}
-
-impl From<Cell> for ReachCell {
-    fn from(cell: Cell) -> Self {
-        let Cell { pairs, open, partly, ports } = cell;
-        Self { pairs, open, partly, ports }
     }
 }
 
@@ -177,7 +154,7 @@ fn matrix(
         },
         sources: sources.iter().map(Into::into).collect(),
         destinations: destinations.iter().map(Into::into).collect(),
-        cells: cells.into_iter().map(|row| row.into_iter().map(Into::into).collect()).collect(),
+        cells,
         left_out,
     })
 }

@@ -12,20 +12,20 @@ use model::{
     change::{Change, What},
 };
 use orchestrator::execute::{Orchestrator, ResourceView};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use tonic::Code;
 use utoipa::ToSchema;
-use wire::invisinetspb::PermitListRule;
+use wire::trestle::v1::{JobInfo, ResourceInfo};
 
 use super::{
     body::{Body, Done, Path, Query},
-    jobs::{How, JobBody, answer},
-    rules::RuleBody,
+    jobs::{How, answer},
 };
 use crate::{
     audit,
     changes::{changing, resource_asked},
     failure::{Failure, Problem},
+    views,
 };
 
 /// A resource to make: its description, as a string of the cloud's own form.
@@ -44,41 +44,6 @@ pub(super) struct NewResource {
     id: String,
 }
 
-/// A resource.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct ResourceBody {
-    /// `namespace.cloud.name`, which is also its tag.
-    name: String,
-    uri: String,
-    ip: String,
-    region: String,
-    /// `wanted`, `making`, `ready` or `removing`.
-    state: String,
-    /// The last trouble with it.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    message: String,
-    /// The permit list in force: what rules and policies come to. Entries of policies begin with `_`.
-    permit_list: Vec<RuleBody>,
-}
-
-impl From<ResourceView> for ResourceBody {
-    fn from(view: ResourceView) -> Self {
-        Self {
-            name: view.name.to_string(),
-            uri: view.uri.unwrap_or_default(),
-            ip: view.ip.unwrap_or_default(),
-            region: view.region.to_string(),
-            state: view.state.to_owned(),
-            message: view.message,
-            permit_list: view
-                .permit_list
-                .iter()
-                .map(|entry| RuleBody::from(PermitListRule::from(entry)))
-                .collect(),
-        }
-    }
-}
-
 pub(super) fn resource_name(
     (namespace, cloud, name): &(String, String, String),
 ) -> Result<ResourceName, Failure> {
@@ -88,35 +53,35 @@ pub(super) fn resource_name(
 
 /// The resources of a namespace in a cloud.
 #[utoipa::path(get, path = "/namespaces/{namespace}/clouds/{cloud}/resources", tag = "resources",
-    params(("namespace" = String, Path), ("cloud" = String, Path)), responses((status = 200, body = Vec<ResourceBody>)))]
+    params(("namespace" = String, Path), ("cloud" = String, Path)), responses((status = 200, body = Vec<ResourceInfo>)))]
 pub(super) async fn list(
     State(orchestrator): State<Arc<Orchestrator>>,
     Path((namespace, cloud)): Path<(String, String)>,
-) -> Json<Vec<ResourceBody>> {
+) -> Json<Vec<ResourceInfo>> {
     let here =
         |view: &ResourceView| view.name.namespace.as_str() == namespace && view.name.cloud.as_str() == cloud;
-    Json(orchestrator.resources().into_iter().filter(here).map(ResourceBody::from).collect())
+    Json(orchestrator.resources().into_iter().filter(here).map(views::resource).collect())
 }
 
 /// One resource.
 #[utoipa::path(get, path = "/namespaces/{namespace}/clouds/{cloud}/resources/{resource}", tag = "resources",
     params(("namespace" = String, Path), ("cloud" = String, Path), ("resource" = String, Path)), responses(
-    (status = 200, body = ResourceBody),
+    (status = 200, body = ResourceInfo),
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn get(
     State(orchestrator): State<Arc<Orchestrator>>,
     Path(path): Path<(String, String, String)>,
-) -> Result<Json<ResourceBody>, Failure> {
-    Ok(Json(orchestrator.resource(&resource_name(&path)?)?.into()))
+) -> Result<Json<ResourceInfo>, Failure> {
+    Ok(Json(views::resource(orchestrator.resource(&resource_name(&path)?)?)))
 }
 
 /// Create a resource.
 #[utoipa::path(put, path = "/namespaces/{namespace}/clouds/{cloud}/resources/{resource}", tag = "resources",
     params(("namespace" = String, Path), ("cloud" = String, Path), ("resource" = String, Path), How),
     request_body = Description, responses(
-    (status = 200, body = ResourceBody, description = "with `wait`"),
-    (status = 202, body = JobBody),
+    (status = 200, body = ResourceInfo, description = "with `wait`"),
+    (status = 202, body = JobInfo),
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn put(
@@ -131,8 +96,8 @@ pub(super) async fn put(
 /// Create or attach a resource.
 #[utoipa::path(post, path = "/namespaces/{namespace}/clouds/{cloud}/resources", tag = "resources",
     params(("namespace" = String, Path), ("cloud" = String, Path), How), request_body = NewResource, responses(
-    (status = 200, body = ResourceBody, description = "with `wait`"),
-    (status = 202, body = JobBody),
+    (status = 200, body = ResourceInfo, description = "with `wait`"),
+    (status = 202, body = JobInfo),
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn post(
@@ -163,7 +128,7 @@ async fn create(
     let asked = resource_asked(&name, &description);
     let outcome = orchestrator.create_resource(name.clone(), description, attach, how.dry_run).await?;
     let outcome = changing(outcome, asked);
-    let made = || Ok(Json(ResourceBody::from(orchestrator.resource(&name)?)).into_response());
+    let made = || Ok(Json(views::resource(orchestrator.resource(&name)?)).into_response());
     answer(orchestrator, outcome, how.wait, made).await
 }
 
@@ -171,7 +136,7 @@ async fn create(
 #[utoipa::path(delete, path = "/namespaces/{namespace}/clouds/{cloud}/resources/{resource}", tag = "resources",
     params(("namespace" = String, Path), ("cloud" = String, Path), ("resource" = String, Path), How), responses(
     (status = 200, body = Done, description = "with `wait`"),
-    (status = 202, body = JobBody),
+    (status = 202, body = JobInfo),
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn delete(

@@ -10,14 +10,15 @@ use axum::{
 };
 use jiff::Timestamp;
 use model::{Role, Secret, Subject};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use tonic::Code;
 use utoipa::ToSchema;
+use wire::trestle::v1::Identity;
 
 use super::body::{Body, Done};
 use crate::{
     access::{
-        Caller, Credential, Credentials, NewToken, changes,
+        Caller, Credential, Credentials, NewToken, Proof, changes, identity,
         session::{SESSION, cookie, cookie_name},
     },
     audit,
@@ -32,21 +33,6 @@ pub(super) struct Login {
     code: String,
     #[serde(default)]
     token: String,
-}
-
-/// Who calls, as the controller sees it.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Identity {
-    name: String,
-    role: String,
-    /// `token`, `session`, `certificate` or `anonymous`.
-    proof: &'static str,
-}
-
-impl Identity {
-    fn new(subject: &Subject, proof: &'static str) -> Self {
-        Self { name: subject.name.to_string(), role: subject.role.to_string(), proof }
-    }
 }
 
 /// Begin a session: answers with a cookie that ends by itself after half a day, and no later than what it was begun with.
@@ -81,7 +67,7 @@ pub(super) async fn begin(
         .expires_at
         .map_or(SESSION, |end| end.duration_since(record.created_at).try_into().unwrap_or_default());
     let cookie = set_cookie(secure, &headers, &uri, token.expose(), left.as_secs());
-    Ok(([(header::SET_COOKIE, cookie)], Json(Identity::new(&subject, "session"))).into_response())
+    Ok(([(header::SET_COOKIE, cookie)], Json(identity(&subject, Proof::Session))).into_response())
 }
 
 /// End the session.
@@ -111,7 +97,7 @@ pub(super) async fn end(
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn whoami(Extension(caller): Extension<Caller>) -> Json<Identity> {
-    Json(Identity::new(&caller.subject, caller.proof.as_str()))
+    Json(identity(&caller.subject, caller.proof))
 }
 
 /// Whether listeners speak TLS, and so cookies are only ever sent over it.

@@ -15,9 +15,8 @@ use drivers::{
     tags::{Tags, mapping, set},
 };
 use model::{Subscriber, TagName};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tonic::Code;
-use utoipa::ToSchema;
 use wire::{
     tags::{tag_members, tag_value},
     tagservicepb::TagMapping,
@@ -29,53 +28,23 @@ use crate::{
     failure::{Failure, Problem},
 };
 
-/// A tag: a leaf has `uri` and/or `ip`, a group has `child_tags`.
-#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Tag {
-    /// May be left out in a body: the path names the tag. Absent for literals.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    name: String,
-    /// Members: tags, addresses or prefixes.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    child_tags: Vec<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    uri: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    ip: Option<String>,
-}
-
-impl From<TagMapping> for Tag {
-    fn from(mapping: TagMapping) -> Self {
-        Self { name: mapping.tag_name, child_tags: mapping.child_tags, uri: mapping.uri, ip: mapping.ip }
-    }
-}
-
-impl From<Tag> for TagMapping {
-    fn from(tag: Tag) -> Self {
-        Self { tag_name: tag.name, child_tags: tag.child_tags, uri: tag.uri, ip: tag.ip }
-    }
-}
-
 /// All tags with their direct contents, sorted by name.
 #[utoipa::path(get, path = "/tags", tag = "tags", responses(
-    (status = 200, body = Vec<Tag>),
+    (status = 200, body = Vec<TagMapping>),
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn list(State(tags): State<Arc<Tags>>) -> Result<Response, Failure> {
     let snapshot = tags.snapshot()?;
     json(move || {
         let tags = snapshot.graph.list("");
-        Ok(tags
-            .map(|(name, view)| Tag::from(TagMapping::from((name.clone(), view.to_value()))))
-            .collect::<Vec<_>>())
+        Ok(tags.map(|(name, view)| TagMapping::from((name.clone(), view.to_value()))).collect::<Vec<_>>())
     })
     .await
 }
 
 /// One tag with its direct contents.
 #[utoipa::path(get, path = "/tags/{tag}", tag = "tags", params(("tag" = String, Path)), responses(
-    (status = 200, body = Tag),
+    (status = 200, body = TagMapping),
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn get(State(tags): State<Arc<Tags>>, Path(tag): Path<String>) -> Result<Response, Failure> {
@@ -83,7 +52,7 @@ pub(super) async fn get(State(tags): State<Arc<Tags>>, Path(tag): Path<String>) 
     let snapshot = tags.snapshot()?;
     json(move || {
         let view = snapshot.graph.get(&tag).map_err(not_found)?;
-        Ok(Tag::from(TagMapping::from((tag, view.to_value()))))
+        Ok(TagMapping::from((tag, view.to_value())))
     })
     .await
 }
@@ -103,7 +72,7 @@ pub(super) async fn delete(
 
 /// Each distinct leaf and literal below a tag, once, sorted.
 #[utoipa::path(post, path = "/tags/{tag}/resolveMembers", tag = "tags", params(("tag" = String, Path)), responses(
-    (status = 200, body = Vec<Tag>),
+    (status = 200, body = Vec<TagMapping>),
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn resolve_members(
@@ -114,31 +83,31 @@ pub(super) async fn resolve_members(
     let snapshot = tags.snapshot()?;
     json(move || {
         let resolved = snapshot.graph.resolve(&tag).map_err(not_found)?;
-        Ok(resolved.iter().map(|member| Tag::from(mapping(member))).collect::<Vec<_>>())
+        Ok(resolved.iter().map(mapping).collect::<Vec<_>>())
     })
     .await
 }
 
 /// Create or change a tag: a group's members are added to those it has, a leaf's value is replaced.
 #[utoipa::path(post, path = "/tags/{tag}/applyMembers", tag = "tags", params(("tag" = String, Path)),
-    request_body = Tag, responses(
+    request_body = TagMapping, responses(
     (status = 200, body = Done),
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn apply_members(
     State(tags): State<Arc<Tags>>,
     Path(tag): Path<String>,
-    Body(mut body): Body<Tag>,
+    Body(mut body): Body<TagMapping>,
 ) -> Result<Json<Done>, Failure> {
-    if !body.name.is_empty() && body.name != tag {
+    if !body.tag_name.is_empty() && body.tag_name != tag {
         let text = format!(
             "the path names tag {tag:?} and the body {:?}; leave the name out of the body",
-            body.name
+            body.tag_name
         );
         return Err(Failure::new(Code::InvalidArgument, text));
     }
-    body.name = tag;
-    let (tag, value) = tag_value(body.into()).map_err(|err| Failure::invalid(&err))?;
+    body.tag_name = tag;
+    let (tag, value) = tag_value(body).map_err(|err| Failure::invalid(&err))?;
     ask(&tags, set(tag, value)).await
 }
 

@@ -42,8 +42,8 @@ async fn left(store: &Store) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stale_logins_and_sessions_keep_nobody_out_and_are_forgotten() {
-    let etcd = Etcd::ready().await;
-    let store = etcd::Options::new([etcd.url.clone()]).connect().await.unwrap();
+    let etcd = Etcd::start();
+    let store = etcd::Options::new([etcd.0.url().to_owned()]).connect().await.unwrap();
     // Made while the controller runs, and so before it sweeps again; then found by one that starts.
     let fixture = etcd.controller(tempfile::tempdir().unwrap(), |_| {}).await;
     leave_behind(&store).await;

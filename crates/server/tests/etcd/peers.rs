@@ -30,7 +30,7 @@ struct Node {
 
 impl Node {
     async fn connect(fixture: &Fixture, name: &str) -> Self {
-        let (identity, _) = fixture.certificate_of(Role::Node, name).await;
+        let identity = fixture.issue(Role::Node, name).await.identity();
         let (reports, outgoing) = tokio::sync::mpsc::channel(8);
         let say = |message| FromNode { message: Some(message) };
         let hello = NodeHello { node: name.into(), version: "test".into(), ..NodeHello::default() };
@@ -156,7 +156,7 @@ async fn node(fixture: &Fixture, name: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_node_of_one_has_is_known_at_the_other() {
-    let etcd = Etcd::ready().await;
+    let etcd = Etcd::start();
     let [one, two] = etcd.controllers(|_| {}).await;
     let stream = Node::connect(&one, "n1").await;
     apply(&two, &[pod("db-0", "n1", "10.10.2.7"), policy(5432)]).await;
@@ -217,7 +217,7 @@ async fn what_a_node_of_one_has_is_known_at_the_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_of_a_controller_that_is_killed_are_away() {
-    let etcd = Etcd::ready().await;
+    let etcd = Etcd::start();
     let (killable, one) = Killable::start(&etcd);
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("admin.token"), &one.token).unwrap();
@@ -234,7 +234,7 @@ async fn nodes_of_a_controller_that_is_killed_are_away() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_reported_to_one_counts_at_the_other() {
-    let etcd = Etcd::ready().await;
+    let etcd = Etcd::start();
     let [one, two] = etcd.controllers(|_| {}).await;
     apply(&two, &[pod("db-0", "n1", "10.10.2.7"), pod("db-1", "n2", "10.10.3.7"), policy(5432)]).await;
     until_phase(&one, "Realizing", 0, 2).await;
@@ -269,7 +269,7 @@ async fn what_is_reported_to_one_counts_at_the_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_leaders_clouds_have_is_known_at_the_other() {
-    let etcd = Etcd::ready().await;
+    let etcd = Etcd::start();
     let [one, two] = etcd
         .controllers(|config| {
             let plugin = PluginConfig::Fake {};

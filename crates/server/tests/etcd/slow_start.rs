@@ -13,7 +13,7 @@ use tokio::{
 use wire::trestle::v1::{ApplyObjectsRequest, objects_client::ObjectsClient};
 
 use super::Etcd;
-use crate::harness::{Fixture, call, config};
+use testkit_controllers::controller::{Fixture, call, config};
 
 /// Enough that a narrow way to etcd is felt.
 const OBJECTS: usize = 2000;
@@ -28,7 +28,7 @@ impl Narrow {
     async fn to(etcd: &Etcd) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let to = etcd.url.trim_start_matches("http://").to_owned();
+        let to = etcd.0.url().trim_start_matches("http://").to_owned();
         let (granted, grants) = watch::channel(0);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
@@ -70,7 +70,7 @@ fn documents() -> Vec<Vec<u8>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_takes_long_goes_on_and_says_how_far_it_is() {
-    let etcd = Etcd::ready().await;
+    let etcd = Etcd::start();
     let first = etcd.controller(tempfile::tempdir().unwrap(), |_| {}).await;
     let mut objects = ObjectsClient::new(first.admin().await);
     for part in documents().chunks(100) {

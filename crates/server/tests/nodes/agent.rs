@@ -14,7 +14,7 @@ use wire::trestle::v1::{
     SetMember, ToNode, from_node, node_apply, node_feed_client::NodeFeedClient, node_start::Mode, to_node,
 };
 
-use super::harness::{Credential, Harness};
+use testkit_controllers::{controller::Credential, nodes::Harness};
 
 /// What a node holds of one object.
 #[derive(Clone, Debug, PartialEq)]

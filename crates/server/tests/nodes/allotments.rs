@@ -8,7 +8,7 @@ use wire::trestle::v1::{
     Applied, ApplyObjectsRequest, DeleteObjectsRequest, ObjectRef, objects_client::ObjectsClient,
 };
 
-use super::harness::Harness;
+use testkit_controllers::nodes::Harness;
 
 fn service(name: &str, spec: Value) -> Value {
     let metadata = json!({ "name": name, "namespace": "shop" });

@@ -18,11 +18,12 @@ use wire::trestle::v1::{
     from_node, node_feed_client::NodeFeedClient,
 };
 
-use super::{
-    agent::{Agent, State},
-    harness::{Credential, Harness, eventually},
-    protocol::{change, nodes, policy, set},
+use testkit_controllers::{
+    controller::Credential,
+    nodes::{Harness, change, eventually, nodes, policy, set},
 };
+
+use super::agent::{Agent, State};
 
 /// Calls a node stream with a body of raw bytes; gives back how it ends.
 async fn call(harness: &Harness, credential: &Credential, service: &str, body: Body) -> Code {
@@ -109,7 +110,7 @@ async fn a_revoked_token_ends_the_stream_that_was_opened_with_it() {
         "{code:?}"
     );
     eventually("the session is gone", || harness.stats().sessions == 0).await;
-    let end = harness.status("n1").unwrap().last_end.unwrap();
+    let end = harness.session("n1").unwrap().last_end.unwrap();
     assert_eq!((end.code, end.message.as_str()), (16, "the node's token was revoked or has expired"));
     harness.stop().await;
 }
@@ -152,7 +153,7 @@ async fn a_revoked_certificate_ends_the_stream_and_opens_no_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_takes_no_bytes_is_cut_and_a_slow_one_is_not() {
-    let dir = Arc::new(tempfile::tempdir().unwrap());
+    let dir = tempfile::tempdir().unwrap();
     let harness = Harness::start(dir, |config| config.nodes.stall_seconds = 6).await;
     harness.source.synced();
     let (still, slow) = (harness.node("still").await, harness.node("slow").await);
@@ -168,9 +169,9 @@ async fn a_node_that_takes_no_bytes_is_cut_and_a_slow_one_is_not() {
         tokio::time::sleep(Duration::from_millis(1500)).await;
         harness.publish([set(&format!("big{round}"), &names, SpanChange::Everyone)]);
     }
-    assert!(harness.status("slow").unwrap().connected);
-    eventually("the cut", || !harness.status("still").unwrap().connected).await;
-    assert!(harness.status("still").unwrap().last_end.unwrap().message.contains("no byte"));
+    assert!(harness.session("slow").unwrap().connected);
+    eventually("the cut", || !harness.session("still").unwrap().connected).await;
+    assert!(harness.session("still").unwrap().last_end.unwrap().message.contains("no byte"));
     assert_eq!(harness.stats().stalled, 1);
     harness.stop().await;
 }

@@ -1,40 +1,17 @@
 //! The node protocol as an agent sees it.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use server::{DuplicateNode, transport::objects};
+use testkit_controllers::nodes::{Harness, change, eventually, nodes, policy, set};
 use tonic::Code;
 use transport::{Change, SpanChange};
 use wire::trestle::v1::{
-    ApplyObjectsRequest, FromNode, GetNodeRequest, NodeObjectError, NodePolicy, NodeReport, ObjectKind, Role,
-    SetMember, node_start::Mode, nodes_client::NodesClient, objects_client::ObjectsClient,
+    ApplyObjectsRequest, FromNode, GetNodeRequest, NodeObjectError, NodeReport, ObjectKind, Role,
+    node_start::Mode, nodes_client::NodesClient, objects_client::ObjectsClient,
 };
 
-use super::{
-    agent::{Agent, Held, State},
-    harness::{Harness, eventually},
-};
-
-pub fn nodes(names: &[&str]) -> SpanChange {
-    SpanChange::Nodes(names.iter().map(|name| Arc::from(*name)).collect())
-}
-
-pub fn member(name: &str) -> SetMember {
-    SetMember { name: name.into(), addresses: vec![vec![10, 0, 0, 1]], ..SetMember::default() }
-}
-
-pub fn set(name: &str, members: &[&str], span: SpanChange) -> Change {
-    objects::put_set(ObjectKind::AddressSet, name, members.iter().map(|name| member(name)).collect(), span)
-}
-
-pub fn change(name: &str, put: &[&str], removed: &[&str]) -> Change {
-    let members = |names: &[&str]| names.iter().map(|name| member(name)).collect();
-    objects::change_set(ObjectKind::AddressSet, name, members(put), members(removed), SpanChange::Keep)
-}
-
-pub fn policy(name: &str, generation: i64, span: SpanChange) -> Change {
-    objects::put_policy(name, &NodePolicy { generation, ..NodePolicy::default() }, span)
-}
+use super::agent::{Agent, Held, State};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_gets_what_is_meant_for_it_and_then_every_change() {
@@ -133,19 +110,19 @@ async fn what_a_node_applied_and_what_it_could_not_is_seen_by_people() {
     harness.publish([policy("p", 1, SpanChange::Everyone)]);
     let mut agent = Agent::connect(&harness, &credential, State::default()).await;
     let revision = agent.step().await.unwrap();
-    let status = harness.status("n1").unwrap();
+    let status = harness.session("n1").unwrap();
     assert_eq!((status.connected, status.applied), (true, None));
     let error = NodeObjectError { kind: 3, name: "p".into(), message: "the kernel says no".into() };
     agent.report(NodeReport { revision, errors: vec![error], skipped: 2 }).await;
-    eventually("the report", || harness.status("n1").unwrap().applied.is_some()).await;
+    eventually("the report", || harness.session("n1").unwrap().applied.is_some()).await;
     let listed = harness.list().await;
     let node = &listed[0];
     assert_eq!((node.applied_revision, node.lag_seconds, node.skipped), (Some(revision), 0.0, 2));
     assert_eq!((node.errors[0].name.as_str(), node.version.as_str()), ("p", "test"));
     agent.report(NodeReport { revision, errors: vec![], skipped: 2 }).await;
-    eventually("the all clear", || harness.status("n1").unwrap().errors.is_empty()).await;
+    eventually("the all clear", || harness.session("n1").unwrap().errors.is_empty()).await;
     drop(agent);
-    eventually("the disconnect", || !harness.status("n1").unwrap().connected).await;
+    eventually("the disconnect", || !harness.session("n1").unwrap().connected).await;
     harness.stop().await;
 }
 
@@ -181,7 +158,7 @@ async fn a_node_is_who_its_certificate_says() {
     assert_eq!(agent.end().await, Code::PermissionDenied);
     for (role, expected) in [(Role::Admin, Code::PermissionDenied), (Role::Consumer, Code::PermissionDenied)]
     {
-        let other = harness.issue("n2", role).await;
+        let other = harness.issue(role, "n2").await;
         let refused =
             Agent::connect_as(&harness, &other, State::default(), State::default().hello("n2")).await;
         assert_eq!(refused.err().map(|status| status.code()), Some(expected));
@@ -208,7 +185,7 @@ async fn the_newest_connection_of_a_node_wins_and_the_older_ones_end_cannot_remo
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_seeds_no_op_for_an_existing_node_is_a_switch() {
-    let dir = Arc::new(tempfile::tempdir().unwrap());
+    let dir = tempfile::tempdir().unwrap();
     let harness = Harness::start(dir, |config| config.nodes.duplicate = DuplicateNode::Existing).await;
     harness.source.synced();
     let credential = harness.node("n1").await;
@@ -240,7 +217,7 @@ async fn a_newer_controller_and_a_newer_node_are_both_borne() {
     agent.send(FromNode { message: None }).await;
     let error = NodeObjectError { kind: 9, name: "future".into(), message: "unknown kind".into() };
     agent.report(NodeReport { revision, errors: vec![error], skipped: 1 }).await;
-    eventually("the report", || harness.status("n1").unwrap().errors.len() == 1).await;
+    eventually("the report", || harness.session("n1").unwrap().errors.len() == 1).await;
     // A digest of another size is no digest: everything is sent.
     let mut hello = State::default().hello("n1");
     hello.digest = vec![1; 64];

@@ -11,9 +11,9 @@ use wire::{
     trestle::v1::ObjectKind,
 };
 
-use super::{
-    harness::{Credential, Harness},
-    protocol::{change, nodes, policy, set},
+use testkit_controllers::{
+    controller::Credential,
+    nodes::{Harness, change, nodes, policy, set},
 };
 
 /// The messages of Azure NPM's page, and nothing that came later.

@@ -9,10 +9,10 @@ use wire::{
     trestle::v1::{ObjectKind, node_start::Mode},
 };
 
+use testkit_controllers::nodes::{Harness, change, eventually, nodes, policy, set};
+
 use super::{
     agent::{Agent, State},
-    harness::{Harness, eventually},
-    protocol::{change, nodes, policy, set},
     seed::SeedClient,
 };
 

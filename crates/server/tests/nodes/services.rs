@@ -16,10 +16,9 @@ use wire::{
     },
 };
 
-use super::{
-    agent::{Agent, Held, State},
-    harness::{Credential, Harness},
-};
+use testkit_controllers::{controller::Credential, nodes::Harness};
+
+use super::agent::{Agent, Held, State};
 
 const NODES: &str = r#"
 {"apiVersion":"v1","kind":"Node","metadata":{"name":"n1","labels":{"topology.kubernetes.io/zone":"a"}},

@@ -14,7 +14,7 @@ use wire::trestle::v1::{
     ApplyObjectsRequest, CreateTokenRequest, Role, access_client::AccessClient, objects_client::ObjectsClient,
 };
 
-use crate::harness::{Fixture, tls};
+use testkit_controllers::controller::{Fixture, tls};
 
 pub(crate) const API: &str = "/apis/controlplane.antrea.io/v1beta2";
 pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf, */*";

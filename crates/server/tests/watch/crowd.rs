@@ -11,9 +11,10 @@ use tokio::{
     sync::Semaphore,
 };
 
+use testkit_controllers::controller::Fixture;
+
 use crate::{
     client::{apply, pod, shop},
-    harness::Fixture,
     restart::open,
 };
 

@@ -2,9 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-#[path = "../harness/mod.rs"]
-mod harness;
-
 mod client;
 mod crowd;
 mod questions;
@@ -13,10 +10,10 @@ mod restart;
 use std::time::Duration;
 
 use client::{API, Call, PROTOBUF, apply, node_token, pod, shop};
-use harness::Fixture;
 use http::StatusCode;
 use prost::Message as _;
 use serde_json::{Value, json};
+use testkit_controllers::controller::Fixture;
 use watch::proto;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,10 +6,9 @@ use serde_json::{Value, json};
 use watch::{MAGIC, proto};
 use wire::trestle::v1::Role;
 
-use crate::{
-    client::{API, Call, PROTOBUF, apply, node_token, pod, shop},
-    harness::Fixture,
-};
+use testkit_controllers::controller::Fixture;
+
+use crate::client::{API, Call, PROTOBUF, apply, node_token, pod, shop};
 
 fn groups() -> Vec<Value> {
     let group = |kind: &str, metadata: Value, spec: Value| json!({ "apiVersion": "crd.antrea.io/v1beta1", "kind": kind, "metadata": metadata, "spec": spec });

@@ -9,10 +9,9 @@ use prost::Message as _;
 use serde_json::{Value, json};
 use watch::proto;
 
-use crate::{
-    client::{API, Call, Frames, PROTOBUF, apply, node_token, pod, shop},
-    harness::{Fixture, tls},
-};
+use testkit_controllers::controller::{Fixture, tls};
+
+use crate::client::{API, Call, Frames, PROTOBUF, apply, node_token, pod, shop};
 
 /// Groups and the addresses in them, kept as a stock agent keeps them.
 type Held = BTreeMap<String, BTreeMap<String, Vec<Vec<u8>>>>;

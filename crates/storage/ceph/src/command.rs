@@ -4,8 +4,6 @@ use std::{path::PathBuf, process::Command, sync::Arc};
 
 use serde_json::{Value, json};
 
-use crate::librados::Librados;
-
 /// Which cluster, and as whom.
 #[derive(Clone, Debug)]
 pub struct Target {
@@ -47,17 +45,6 @@ pub trait Commands: Send + Sync + 'static {
     fn run(&self, command: &Value) -> Result<Value, CommandError>;
     /// Runs a command on one monitor.
     fn tell(&self, monitor: &str, command: &Value) -> Result<Value, CommandError>;
-}
-
-/// Connects through librados if it is there, else through the `ceph` command.
-pub fn connect(target: &Target) -> Result<Arc<dyn Commands>, ConnectError> {
-    match Librados::load() {
-        Ok(library) => Ok(Arc::new(library.connect(target)?)),
-        Err(missing) => {
-            tracing::info!(reason = %missing, "librados is not here; the ceph command is used");
-            connect_by_command(target)
-        }
-    }
 }
 
 /// Connects through the `ceph` command, librados or not.

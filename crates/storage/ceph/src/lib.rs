@@ -18,5 +18,19 @@ mod command;
 mod connection;
 mod librados;
 
+use std::sync::Arc;
+
 pub use backend::{CephBackend, CephConfig};
-pub use command::{CommandError, Commands, ConnectError, Target, connect, connect_by_command};
+pub use command::{CommandError, Commands, ConnectError, Target, connect_by_command};
+use librados::Librados;
+
+/// Connects through librados if it is there, else through the `ceph` command.
+pub fn connect(target: &Target) -> Result<Arc<dyn Commands>, ConnectError> {
+    match Librados::load() {
+        Ok(library) => Ok(Arc::new(library.connect(target)?)),
+        Err(missing) => {
+            tracing::info!(reason = %missing, "librados is not here; the ceph command is used");
+            connect_by_command(target)
+        }
+    }
+}

@@ -18,8 +18,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::wire::{Patience, Received};
-
 /// A wait up to this long is short, and nobody looks longer.
 const SHORT: Duration = Duration::from_micros(200);
 /// So many short waits in a row make a quick client.
@@ -28,6 +26,27 @@ const QUICK: u8 = 2;
 /// Never more sessions than half of the cores look: the clients may be on the others.
 static EVERYBODY: LazyLock<Places> =
     LazyLock::new(|| Places::new(thread::available_parallelism().map_or(1, NonZero::get) / 2));
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// At least one byte.
+    Bytes(usize),
+    /// Nothing for a while.
+    Silence,
+    /// The client is gone.
+    End,
+}
+
+/// How long to wait for bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// Only what is here.
+    None,
+    /// For the first byte, and then what is here.
+    First,
+    /// For as much as there is room for, if it comes without a pause.
+    All,
+}
 
 /// What a session knows of its client's pace.
 pub(crate) struct Attention {

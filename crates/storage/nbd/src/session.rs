@@ -27,13 +27,14 @@ use self::{
     waiting::{Done, Waiting},
 };
 use crate::{
+    attention::{Patience, Received},
     buffers::BufferPool,
     handshake::{CONTEXT_ID, Export},
     protocol::{
         Command, Errno, MAX_PAYLOAD, REQUEST_LEN, Request, command_flag, data_chunk, error_chunk, hole_chunk,
         simple_reply, status_chunk,
     },
-    wire::{Patience, Received, Wire},
+    wire::Wire,
 };
 
 /// Trims and zeroes up to this size are done on the spot.

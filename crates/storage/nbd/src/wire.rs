@@ -14,7 +14,7 @@ use rustix::net::{RecvFlags, recv};
 use rustls::ServerConnection;
 
 use crate::{
-    attention::Attention,
+    attention::{Attention, Patience, Received},
     buffers::{Buffer, BufferPool},
 };
 
@@ -37,27 +37,6 @@ struct Ahead {
     buffer: Buffer,
     start: usize,
     end: usize,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Received {
-    /// At least one byte.
-    Bytes(usize),
-    /// Nothing for a while.
-    Silence,
-    /// The client is gone.
-    End,
-}
-
-/// How long to wait for bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
-    /// Only what is here.
-    None,
-    /// For the first byte, and then what is here.
-    First,
-    /// For as much as there is room for, if it comes without a pause.
-    All,
 }
 
 impl Wire {

@@ -27,6 +27,12 @@ const REVISION_GAP: u64 = 1_000_000_000;
 const BATCH: usize = 10_000;
 const CACHE_BYTES: usize = 64 << 20;
 
+impl From<OpenError> for RestoreError {
+    fn from(error: OpenError) -> Self {
+        Self::Target(error.into())
+    }
+}
+
 /// Restores a backup file into a directory. Blocks. Without `replace`, a directory that holds any object, or a file
 /// that cannot be read, is refused.
 pub fn restore(dir: &Path, backup: &Path, replace: bool) -> Result<Restored, RestoreError> {

@@ -7,8 +7,7 @@ use rcgen::{
     KeyUsagePurpose,
 };
 use tempfile::TempDir;
-
-use crate::server::Cluster;
+use testkit::etcd::Cluster;
 
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,

@@ -14,7 +14,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::{Core, NodeIndex, Slot};
 use crate::{
-    dialect::DialectId,
+    dialect::{DialectId, Start, StartMode},
     digest::{Buckets, Digest},
     key::{Hash, Key, Revision},
     object::{Content, frames_since},
@@ -32,24 +32,6 @@ pub enum From {
     Digest(Box<Digest>),
     /// It holds what this core had at a revision.
     At(Revision),
-}
-
-/// How a stream starts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Start {
-    pub epoch: u64,
-    pub mode: StartMode,
-}
-
-/// What follows a start, and what the node may drop after it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StartMode {
-    /// Everything follows; whatever else the node holds is dropped.
-    Snapshot,
-    /// What is in these buckets follows; whatever else the node holds in them is dropped.
-    Buckets(Buckets),
-    /// What changed follows.
-    Resume,
 }
 
 /// One step for one node.

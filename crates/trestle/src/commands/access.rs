@@ -4,12 +4,15 @@ use std::{fs, path::PathBuf};
 
 use anyhow::Context as _;
 use clap::Subcommand;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use model::Role;
-use serde::Serialize;
-use wire::trestle::v1::{
-    self, CreateTokenRequest, IssueCertificateRequest, ListCertificatesRequest, ListTokensRequest,
-    RevokeCertificateRequest, RevokeTokenRequest, WhoAmIRequest, access_client::AccessClient,
+use wire::{
+    json::{role_name, time_text},
+    trestle::v1::{
+        self, CertificateInfo, CreateTokenRequest, IssueCertificateRequest, ListCertificatesRequest,
+        ListTokensRequest, RevokeCertificateRequest, RevokeTokenRequest, TokenInfo, WhoAmIRequest,
+        access_client::AccessClient,
+    },
 };
 
 use crate::{
@@ -74,13 +77,13 @@ pub async fn token(command: TokenCommand, output: Format, connection: Connection
     match command {
         TokenCommand::List => {
             let reply = access.list_tokens(ListTokensRequest {}).await?.into_inner();
-            output.list(&reply.tokens.into_iter().map(Token::from).collect::<Vec<_>>())
+            output.list(&reply.tokens)
         }
         TokenCommand::Create { name, role, ttl } => {
             let role = v1::Role::from(role) as i32;
             let request = CreateTokenRequest { name, role, ttl_seconds: seconds(ttl) };
             let reply = access.create_token(request).await?.into_inner();
-            let info = Token::from(reply.info.context("the controller sent no token")?);
+            let info = reply.info.context("the controller sent no token")?;
             let data = serde_json::json!({ "token": info, "secret": reply.secret });
             output.done(&reply.secret, &data)
         }
@@ -96,13 +99,13 @@ pub async fn cert(command: CertCommand, output: Format, connection: Connection) 
     match command {
         CertCommand::List => {
             let reply = access.list_certificates(ListCertificatesRequest {}).await?.into_inner();
-            output.list(&reply.certificates.into_iter().map(Certificate::from).collect::<Vec<_>>())
+            output.list(&reply.certificates)
         }
         CertCommand::Issue { name, role, ttl, out } => {
             let role = v1::Role::from(role) as i32;
             let request = IssueCertificateRequest { name, role, ttl_seconds: seconds(ttl) };
             let reply = access.issue_certificate(request).await?.into_inner();
-            let info = Certificate::from(reply.info.context("the controller sent no certificate")?);
+            let info = reply.info.context("the controller sent no certificate")?;
             let place = |extension: &str| out.with_added_extension(extension);
             let failed = |path: &PathBuf| format!("cannot write {}", path.display());
             let key = place("key");
@@ -123,65 +126,21 @@ pub async fn cert(command: CertCommand, output: Format, connection: Connection) 
 
 pub async fn whoami(output: Format, connection: Connection) -> anyhow::Result<()> {
     let me = AccessClient::new(connection).who_am_i(WhoAmIRequest {}).await?.into_inner();
-    let role = role_name(me.role);
-    let data = serde_json::json!({ "name": me.name, "role": role, "proof": me.proof });
-    output.done(&format!("{} ({role}, by {})", me.name, me.proof), &data)
+    output.done(&format!("{} ({}, by {})", me.name, role_name(me.role), me.proof), &me)
 }
 
-pub fn role_name(number: i32) -> String {
-    wire::access::role(number).map_or_else(|_| format!("role {number}"), |role| role.to_string())
-}
-
-fn time(seconds: i64) -> String {
-    Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |time| time.to_string())
-}
-
-#[derive(Debug, Serialize)]
-struct Token {
-    id: String,
-    /// `token` or `session`.
-    kind: &'static str,
-    name: String,
-    role: String,
-    created: String,
-    expires: Option<String>,
-}
-
-impl From<v1::TokenInfo> for Token {
-    fn from(info: v1::TokenInfo) -> Self {
-        let (role, created) = (role_name(info.role), time(info.created_at));
-        let kind = if info.session { "session" } else { "token" };
-        Self { id: info.id, kind, name: info.name, role, created, expires: info.expires_at.map(time) }
-    }
-}
-
-impl Rows for Token {
+impl Rows for TokenInfo {
     const HEADER: &'static [&'static str] = &["id", "kind", "name", "role", "created", "expires"];
 
     fn row(&self) -> Vec<String> {
-        let expires = self.expires.clone().unwrap_or_else(|| "never".to_owned());
-        let kind = self.kind.to_owned();
-        vec![self.id.clone(), kind, self.name.clone(), self.role.clone(), self.created.clone(), expires]
+        let kind = if self.session { "session" } else { "token" }.to_owned();
+        let expires = self.expires_at.map_or_else(|| "never".to_owned(), time_text);
+        let (role, created) = (role_name(self.role), time_text(self.created_at));
+        vec![self.id.clone(), kind, self.name.clone(), role, created, expires]
     }
 }
 
-#[derive(Debug, Serialize)]
-struct Certificate {
-    serial: String,
-    name: String,
-    role: String,
-    not_after: String,
-    revoked: bool,
-}
-
-impl From<v1::CertificateInfo> for Certificate {
-    fn from(info: v1::CertificateInfo) -> Self {
-        let (role, not_after) = (role_name(info.role), time(info.not_after));
-        Self { serial: info.serial, name: info.name, role, not_after, revoked: info.revoked }
-    }
-}
-
-impl Rows for Certificate {
+impl Rows for CertificateInfo {
     const HEADER: &'static [&'static str] = &["serial", "name", "role", "valid until", "state"];
 
     fn row(&self) -> Vec<String> {
@@ -189,8 +148,8 @@ impl Rows for Certificate {
         vec![
             self.serial.clone(),
             self.name.clone(),
-            self.role.clone(),
-            self.not_after.clone(),
+            role_name(self.role),
+            time_text(self.not_after),
             state.to_owned(),
         ]
     }

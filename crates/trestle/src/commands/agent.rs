@@ -19,7 +19,7 @@ use agent::{
 };
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use tokio::signal::unix::{SignalKind, signal};
 use wire::trestle::v1::ObjectKind;
 
@@ -290,7 +290,7 @@ async fn ask(command: AgentCommand, output: Format, client: &Client) -> anyhow::
             let attachment = Attachment { interface, addresses: address, uid };
             let endpoint = client.attach(&pod, &attachment).await?;
             let closed = if endpoint.closed { ", closed until a controller covers it" } else { "" };
-            output.done(&format!("Attached {pod}{closed}"), &EndpointView(endpoint))
+            output.done(&format!("Attached {pod}{closed}"), &endpoint)
         }
         AgentCommand::Detach { pod, interface } => {
             let detached = client.detach(&pod, interface.as_deref()).await?;
@@ -302,18 +302,18 @@ async fn ask(command: AgentCommand, output: Format, client: &Client) -> anyhow::
         }
         AgentCommand::List => {
             let endpoints = client.endpoints().await?;
-            output.list(&endpoints.into_iter().map(EndpointView).collect::<Vec<_>>())
+            output.list(&endpoints)
         }
-        AgentCommand::Status => output.one(&AgentStatus(client.status().await?)),
-        AgentCommand::Services { mode: None } => output.one(&ServicesRow(client.services().await?)),
+        AgentCommand::Status => output.one(&client.status().await?),
+        AgentCommand::Services { mode: None } => output.one(&client.services().await?),
         AgentCommand::Services { mode: Some(mode) } => {
             let services = client.switch_services(&mode).await?;
             let leaving = if services.leaving { "; IPVS goes when its connections are over" } else { "" };
-            output.done(&format!("Services go through {}{leaving}", services.mode), &ServicesRow(services))
+            output.done(&format!("Services go through {}{leaving}", services.mode), &services)
         }
         AgentCommand::Objects => {
             let objects = client.objects().await?;
-            output.list(&objects.into_iter().map(ObjectView).collect::<Vec<_>>())
+            output.list(&objects)
         }
     }
 }
@@ -329,15 +329,11 @@ fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-#[derive(Serialize)]
-#[serde(transparent)]
-struct EndpointView(Endpoint);
-
-impl Rows for EndpointView {
+impl Rows for Endpoint {
     const HEADER: &'static [&'static str] = &["pod", "interface", "addresses", "closed"];
 
     fn row(&self) -> Vec<String> {
-        let Endpoint { pod, attachment, closed, since, .. } = &self.0;
+        let Endpoint { pod, attachment, closed, since, .. } = self;
         let addresses: Vec<_> = attachment.addresses.iter().map(ToString::to_string).collect();
         let since = jiff::Timestamp::from_second(*since).unwrap_or_default();
         let closed = match closed {
@@ -348,62 +344,49 @@ impl Rows for EndpointView {
     }
 }
 
-#[derive(Serialize)]
-#[serde(transparent)]
-struct AgentStatus(StatusView);
-
-impl Rows for AgentStatus {
+impl Rows for StatusView {
     const HEADER: &'static [&'static str] =
         &["node", "ready", "connected", "synced", "revision", "objects", "pods", "closed", "problems"];
 
     fn row(&self) -> Vec<String> {
-        let status = &self.0;
         let answer = |is: bool| if is { "yes" } else { "no" }.to_owned();
-        let errors = status.errors.iter().map(|error| format!("{}: {}", error.name, error.message));
-        let waiting = status.waiting.iter().map(|source| format!("the controller waits for {source}"));
-        let last = status.disconnected_since.as_ref().map(|since| match status.last_error.as_str() {
+        let errors = self.errors.iter().map(|error| format!("{}: {}", error.name, error.message));
+        let waiting = self.waiting.iter().map(|source| format!("the controller waits for {source}"));
+        let last = self.disconnected_since.as_ref().map(|since| match self.last_error.as_str() {
             "" => format!("no controller was heard since {since}"),
             error => format!("no controller was heard since {since}: {error}"),
         });
         let problems: Vec<_> =
-            status.failures.iter().cloned().chain(last).chain(waiting).chain(errors).collect();
+            self.failures.iter().cloned().chain(last).chain(waiting).chain(errors).collect();
         vec![
-            status.node.clone(),
-            answer(status.ready),
-            answer(status.connected),
-            answer(status.synced),
-            status.revision.map_or_else(|| "-".to_owned(), |revision| revision.to_string()),
-            status.objects.to_string(),
-            status.endpoints.to_string(),
-            status.closed.to_string(),
+            self.node.clone(),
+            answer(self.ready),
+            answer(self.connected),
+            answer(self.synced),
+            self.revision.map_or_else(|| "-".to_owned(), |revision| revision.to_string()),
+            self.objects.to_string(),
+            self.endpoints.to_string(),
+            self.closed.to_string(),
             problems.join("; "),
         ]
     }
 }
 
-#[derive(Serialize)]
-#[serde(transparent)]
-struct ServicesRow(ServicesView);
-
-impl Rows for ServicesRow {
+impl Rows for ServicesView {
     const HEADER: &'static [&'static str] = &["mode", "healthy", "leaving", "health check ports"];
 
     fn row(&self) -> Vec<String> {
         let answer = |is: bool| if is { "yes" } else { "no" }.to_owned();
-        let ports: Vec<_> = self.0.health_check_ports.iter().map(ToString::to_string).collect();
-        vec![self.0.mode.clone(), answer(self.0.healthy), answer(self.0.leaving), ports.join(" ")]
+        let ports: Vec<_> = self.health_check_ports.iter().map(ToString::to_string).collect();
+        vec![self.mode.clone(), answer(self.healthy), answer(self.leaving), ports.join(" ")]
     }
 }
 
-#[derive(Serialize)]
-#[serde(transparent)]
-struct ObjectView(HeldObject);
-
-impl Rows for ObjectView {
+impl Rows for HeldObject {
     const HEADER: &'static [&'static str] = &["kind", "name", "members", "hash"];
 
     fn row(&self) -> Vec<String> {
-        let HeldObject { kind, name, hash, members } = &self.0;
+        let HeldObject { kind, name, hash, members } = self;
         let members = members.map(|members| members.to_string()).unwrap_or_default();
         vec![
             ObjectKind::try_from(*kind).unwrap_or_default().word().to_owned(),
@@ -416,8 +399,8 @@ impl Rows for ObjectView {
 
 #[cfg(test)]
 mod tests {
-    use agent::part::{Changed, Holding, Outcome, View};
     use clap::Parser as _;
+    use testkit_controllers::agents::Falls;
 
     use super::*;
 
@@ -436,33 +419,6 @@ mod tests {
         assert!(refused.err().unwrap().to_string().contains("one controller"));
     }
 
-    /// A part that falls when it is looked after.
-    struct Falls(bool);
-
-    impl Part for Falls {
-        fn name(&self) -> &'static str {
-            "falls"
-        }
-
-        fn kinds(&self) -> &'static [ObjectKind] {
-            &[]
-        }
-
-        fn apply(&mut self, _: &View<'_>, _: Changed<'_>) -> Outcome {
-            Outcome::default()
-        }
-
-        fn hold(&mut self, _: &View<'_>) -> Holding {
-            // Once it is looked after, not when it begins.
-            assert!(!std::mem::replace(&mut self.0, true), "the part has fallen");
-            Holding::default()
-        }
-
-        fn mend(&mut self, _: &View<'_>) -> Option<Outcome> {
-            None
-        }
-    }
-
     /// It ends, so that it is started again, and says why as its last word.
     #[tokio::test]
     async fn an_agent_whose_worker_has_fallen_ends_with_the_reason() {
@@ -479,8 +435,10 @@ mod tests {
             services_health: None,
             patience: Patience::default(),
         };
-        let ended =
-            tokio::time::timeout(Duration::from_secs(30), serve(config, vec![Box::new(Falls(false))], None));
+        let ended = tokio::time::timeout(
+            Duration::from_secs(30),
+            serve(config, vec![Box::new(Falls::by_itself())], None),
+        );
         let error = ended.await.expect("it ends by itself").unwrap_err();
         let text = format!("{error:#}");
         assert!(text.contains("what is in force stays: worker panicked: the part has fallen, at "), "{text}");

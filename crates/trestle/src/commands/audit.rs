@@ -5,14 +5,10 @@ use std::{fmt::Write as _, path::PathBuf};
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use jiff::{SignedDuration, Timestamp};
-use serde::Serialize;
-use server::audit::{self, Finding, Head, Opened};
-use wire::trestle::v1::{
-    self, ListAuditRequest, VerifyAuditRequest, VerifyAuditResponse, access_client::AccessClient,
-    audit_change,
-};
+use model::change::{Change, Field};
+use server::audit::{self, Opened, Record, Report};
+use wire::trestle::v1::{ListAuditRequest, VerifyAuditRequest, access_client::AccessClient};
 
-use super::access::role_name;
 use crate::{
     client::{Connection, ConnectionArgs, MAX_MESSAGE},
     output::{Format, Rows, print},
@@ -92,49 +88,33 @@ pub async fn run(args: AuditArgs, output: Format, connection: ConnectionArgs) ->
         None => list(args.list, output, connection.connect().await?).await,
         Some(AuditCommand::Show { id }) => show(id, output, connection.connect().await?).await,
         Some(AuditCommand::Head) => {
-            let reply = verify_over_api(true, connection.connect().await?).await?;
-            let head = Head { count: reply.count, hash: reply.hash };
+            let head = verify_over_api(true, connection.connect().await?).await?.head;
             output.done(&format!("record {} with hash {}", head.count, head.hash), &head)
         }
         Some(AuditCommand::Verify { file, data_dir }) => {
-            let (head, records, findings) = match (file, data_dir) {
+            let report = match (file, data_dir) {
                 (Some(file), _) => {
                     let failed = || format!("cannot read {}", file.display());
-                    of_report(audit::verify_file(&file).with_context(failed)?)
+                    audit::verify_file(&file).with_context(failed)?
                 }
                 (None, Some(dir)) => {
                     let failed = || format!("cannot read the log in {}", dir.display());
-                    of_report(Opened::open(&dir).and_then(Opened::verify).with_context(failed)?)
+                    Opened::open(&dir).and_then(Opened::verify).with_context(failed)?
                 }
-                (None, None) => of_reply(verify_over_api(false, connection.connect().await?).await?),
+                (None, None) => verify_over_api(false, connection.connect().await?).await?,
             };
-            tell(&head, records, &findings, output)
+            tell(&report, output)
         }
     }
 }
 
-async fn verify_over_api(head_only: bool, connection: Connection) -> anyhow::Result<VerifyAuditResponse> {
-    Ok(AccessClient::new(connection).verify_audit(VerifyAuditRequest { head_only }).await?.into_inner())
+async fn verify_over_api(head_only: bool, connection: Connection) -> anyhow::Result<Report> {
+    let reply = AccessClient::new(connection).verify_audit(VerifyAuditRequest { head_only }).await?;
+    Ok(reply.into_inner().into())
 }
 
-type Verified = (Head, u64, Vec<Finding>);
-
-fn of_report(report: audit::Report) -> Verified {
-    (report.head, report.records, report.findings)
-}
-
-fn of_reply(reply: VerifyAuditResponse) -> Verified {
-    let finding = |finding: v1::AuditFinding| Finding {
-        alarm: finding.alarm,
-        place: audit::Place { file: finding.file, line: finding.line },
-        id: finding.id,
-        text: finding.text,
-    };
-    let findings = reply.findings.into_iter().map(finding).collect();
-    (Head { count: reply.count, hash: reply.hash }, reply.records, findings)
-}
-
-fn tell(head: &Head, records: u64, findings: &[Finding], output: Format) -> anyhow::Result<()> {
+fn tell(report: &Report, output: Format) -> anyhow::Result<()> {
+    let Report { records, head, findings } = report;
     let alarms = findings.iter().filter(|finding| finding.alarm).count();
     let mut text = String::new();
     for finding in findings {
@@ -159,7 +139,7 @@ fn tell(head: &Head, records: u64, findings: &[Finding], output: Format) -> anyh
 async fn find(request: ListAuditRequest, connection: Connection) -> anyhow::Result<Vec<Record>> {
     let mut access = AccessClient::new(connection).max_decoding_message_size(MAX_MESSAGE);
     let reply = access.list_audit(request).await?.into_inner();
-    Ok(reply.records.into_iter().map(Record::from).collect())
+    Ok(reply.records.into_iter().map(Record::try_from).collect::<Result<_, _>>()?)
 }
 
 async fn list(args: ListArgs, output: Format, connection: Connection) -> anyhow::Result<()> {
@@ -169,7 +149,7 @@ async fn list(args: ListArgs, output: Format, connection: Connection) -> anyhow:
     let request = ListAuditRequest { limit, id, caller, object, operation, result, since, until };
     let records = find(request, connection).await?;
     if diff && output == Format::Table {
-        return print(records.iter().map(Record::whole).collect::<String>().trim_end());
+        return print(records.iter().map(whole).collect::<String>().trim_end());
     }
     output.list(&records)
 }
@@ -183,111 +163,50 @@ async fn show(id: String, output: Format, connection: Connection) -> anyhow::Res
         return Err(tonic::Status::not_found(format!("there is no record with id {id}")).into());
     }
     if output == Format::Table {
-        return print(records.iter().map(Record::whole).collect::<String>().trim_end());
+        return print(records.iter().map(whole).collect::<String>().trim_end());
     }
     output.data(&records)
-}
-
-#[derive(Debug, Serialize)]
-struct Record {
-    id: String,
-    time: String,
-    phase: String,
-    caller: String,
-    peer: String,
-    operation: String,
-    object: String,
-    result: String,
-    changes: Vec<Change>,
-    note: String,
-}
-
-#[derive(Debug, Serialize)]
-struct Change {
-    object: String,
-    /// `created`, `changed`, `unchanged` or `deleted`.
-    what: &'static str,
-    /// SHA-256 of the object; empty if there was none.
-    before: String,
-    after: String,
-    fields: Vec<Field>,
-    fields_left_out: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct Field {
-    path: String,
-    before: Option<String>,
-    after: Option<String>,
-}
-
-impl From<v1::AuditRecord> for Record {
-    fn from(record: v1::AuditRecord) -> Self {
-        let caller = match record.name.as_str() {
-            "" => "unknown".to_owned(),
-            name => format!("{}/{name}", role_name(record.role)),
-        };
-        let v1::AuditRecord { id, time, phase, peer, operation, object, result, changes, note, .. } = record;
-        let changes = changes.into_iter().map(Change::from).collect();
-        Self { id, time, phase, caller, peer, operation, object, result, changes, note }
-    }
-}
-
-impl From<v1::AuditChange> for Change {
-    fn from(change: v1::AuditChange) -> Self {
-        let what = match change.what() {
-            audit_change::What::Unspecified => "",
-            audit_change::What::Created => "created",
-            audit_change::What::Changed => "changed",
-            audit_change::What::Unchanged => "unchanged",
-            audit_change::What::Deleted => "deleted",
-        };
-        let v1::AuditChange { object, before, after, fields, fields_left_out, .. } = change;
-        let field = |v1::AuditField { path, before, after }| Field { path, before, after };
-        Self { object, what, before, after, fields: fields.into_iter().map(field).collect(), fields_left_out }
-    }
 }
 
 impl Rows for Record {
     const HEADER: &'static [&'static str] = &["time", "caller", "operation", "object", "result", "id"];
 
     fn row(&self) -> Vec<String> {
-        [&self.time, &self.caller, &self.operation, &self.object, &self.result, &self.id]
-            .map(Clone::clone)
-            .to_vec()
+        let Self { time, operation, object, result, id, .. } = self;
+        [&time.to_string(), &caller(self), operation, object, result, id].map(Clone::clone).to_vec()
     }
 }
 
-impl Record {
-    /// Everything, for people.
-    fn whole(&self) -> String {
-        let Self { id, time, phase, caller, peer, operation, object, result, changes, note } = self;
-        let mut text = format!("{time} {phase} {id}: {operation} {object}\n");
-        let from = if peer.is_empty() { String::new() } else { format!(" from {peer}") };
-        let _ = writeln!(text, "  by {caller}{from}: {result}");
-        if !note.is_empty() {
-            let _ = writeln!(text, "  {note}");
-        }
-        changes.iter().for_each(|change| change.tell(&mut text));
-        text
-    }
+fn caller(record: &Record) -> String {
+    record.caller.as_ref().map_or_else(|| "unknown".to_owned(), ToString::to_string)
 }
 
-impl Change {
-    fn tell(&self, text: &mut String) {
-        let Self { object, what, before, after, fields, fields_left_out } = self;
-        let digests = match (before.as_str(), after.as_str()) {
-            ("", "") => String::new(),
-            (one, "") | ("", one) => format!("  sha256 {one}"),
-            (before, after) => format!("  sha256 {before} → {after}"),
-        };
-        let _ = writeln!(text, "  {object} {what}{digests}");
-        for Field { path, before, after } in fields {
-            let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "(none)".to_owned());
-            let _ = writeln!(text, "    {path}: {} → {}", shown(before), shown(after));
-        }
-        if *fields_left_out > 0 {
-            let _ = writeln!(text, "    and {fields_left_out} more");
-        }
+/// Everything, for people.
+fn whole(record: &Record) -> String {
+    let Record { id, time, phase, peer, operation, object, result, changes, note, .. } = record;
+    let mut text = format!("{time} {} {id}: {operation} {object}\n", phase.as_str());
+    let from = if peer.is_empty() { String::new() } else { format!(" from {peer}") };
+    let _ = writeln!(text, "  by {}{from}: {result}", caller(record));
+    if !note.is_empty() {
+        let _ = writeln!(text, "  {note}");
+    }
+    changes.iter().for_each(|change| tell_change(change, &mut text));
+    text
+}
+
+fn tell_change(change: &Change, text: &mut String) {
+    let Change { object, what, before, after, fields, fields_left_out } = change;
+    let digests = match (before, after) {
+        (None, None) => String::new(),
+        (Some(one), None) | (None, Some(one)) => format!("  sha256 {one}"),
+        (Some(before), Some(after)) => format!("  sha256 {before} → {after}"),
+    };
+    let _ = writeln!(text, "  {object} {what}{digests}");
+    for Field { path, before, after } in fields {
+        let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "(none)".to_owned());
+        let _ = writeln!(text, "    {path}: {} → {}", shown(before), shown(after));
+    }
+    if *fields_left_out > 0 {
+        let _ = writeln!(text, "    and {fields_left_out} more");
     }
 }

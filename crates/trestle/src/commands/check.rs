@@ -1,6 +1,5 @@
 //! `trestle check` and `trestle fix`.
 
-use serde::Serialize;
 use wire::trestle::v1::{CheckCloudsRequest, DriftInfo, orchestrator_client::OrchestratorClient};
 
 use crate::{
@@ -40,27 +39,14 @@ async fn run(fix: bool, output: Format, connection: Connection) -> anyhow::Resul
     let mut client = OrchestratorClient::new(connection);
     let drifts = client.check_clouds(CheckCloudsRequest { fix }).await?.into_inner().drifts;
     if drifts.is_empty() {
-        output.done("Everything is as it was made.", &Vec::<View>::new())?;
+        output.done("Everything is as it was made.", &drifts)?;
         return Ok(false);
     }
-    output.list(&drifts.into_iter().map(View::from).collect::<Vec<_>>())?;
+    output.list(&drifts)?;
     Ok(true)
 }
 
-#[derive(Debug, Serialize)]
-struct View {
-    object: String,
-    what: String,
-    mendable: bool,
-}
-
-impl From<DriftInfo> for View {
-    fn from(drift: DriftInfo) -> Self {
-        Self { object: drift.object, what: drift.what, mendable: drift.mendable }
-    }
-}
-
-impl Rows for View {
+impl Rows for DriftInfo {
     const HEADER: &'static [&'static str] = &["object", "what", "mendable"];
 
     fn row(&self) -> Vec<String> {

@@ -4,7 +4,6 @@ use std::io::{self, IsTerminal as _};
 
 use anyhow::bail;
 use clap::Subcommand;
-use serde::Serialize;
 use wire::trestle::v1::{
     ChangeOutcome, JobInfo, JobRequest, ListJobsRequest, orchestrator_client::OrchestratorClient,
 };
@@ -52,22 +51,20 @@ pub async fn run(command: JobCommand, output: Format, connection: Connection) ->
     match command {
         JobCommand::List => {
             let jobs = client.list_jobs(ListJobsRequest {}).await?.into_inner().jobs;
-            output.list(&jobs.into_iter().map(View::from).collect::<Vec<_>>())
+            output.list(&jobs)
         }
         JobCommand::Get { id } => {
             let mut jobs = client.watch_job(JobRequest { id }).await?.into_inner();
             match jobs.message().await? {
-                Some(job) => output.one(&View::from(job)),
+                Some(job) => output.one(&job),
                 None => bail!("the controller said nothing of the job"),
             }
         }
         JobCommand::Wait { id } => {
             let job = wait(&mut client, id).await?;
-            output.one(&View::from(job))
+            output.one(&job)
         }
-        JobCommand::Cancel { id } => {
-            output.one(&View::from(client.cancel_job(JobRequest { id }).await?.into_inner()))
-        }
+        JobCommand::Cancel { id } => output.one(&client.cancel_job(JobRequest { id }).await?.into_inner()),
     }
 }
 
@@ -79,11 +76,11 @@ pub async fn finish(
     connection: &Connection,
 ) -> anyhow::Result<bool> {
     let Some(job) = outcome.job else {
-        output.done(outcome.plan.trim_end(), &serde_json::json!({ "plan": outcome.plan }))?;
+        output.done(outcome.plan.trim_end(), &outcome.planned)?;
         return Ok(false);
     };
     if change.detach {
-        output.done(&format!("Job: {}", job.id), &View::from(job))?;
+        output.done(&format!("Job: {}", job.id), &job)?;
         return Ok(false);
     }
     wait(&mut OrchestratorClient::new(connection.clone()), job.id).await?;
@@ -127,32 +124,7 @@ pub fn said(output: Format, sentence: &str, name: &str) -> anyhow::Result<()> {
     }
 }
 
-#[derive(Debug, Serialize)]
-struct View {
-    id: String,
-    what: String,
-    state: String,
-    message: String,
-    created_at: String,
-    ended_at: String,
-    steps_left: u32,
-}
-
-impl From<JobInfo> for View {
-    fn from(job: JobInfo) -> Self {
-        Self {
-            id: job.id,
-            what: job.what,
-            state: job.state,
-            message: job.message,
-            created_at: job.created_at,
-            ended_at: job.ended_at,
-            steps_left: job.steps_left,
-        }
-    }
-}
-
-impl Rows for View {
+impl Rows for JobInfo {
     const HEADER: &'static [&'static str] = &["id", "what", "state", "left", "message"];
 
     fn row(&self) -> Vec<String> {

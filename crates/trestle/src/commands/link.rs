@@ -1,15 +1,17 @@
 //! `trestle link`.
 
 use clap::Subcommand;
-use serde::Serialize;
-use wire::trestle::v1::{
-    LinkEnd, LinkInfo, LinkRequest, ListLinksRequest, orchestrator_client::OrchestratorClient,
+use wire::{
+    json::Link,
+    trestle::v1::{
+        CloudEndStatus, LinkEnd, LinkRequest, ListLinksRequest, orchestrator_client::OrchestratorClient,
+    },
 };
 
 use super::job::{ChangeArgs, finish, said};
 use crate::{
     client::Connection,
-    output::{Format, Rows},
+    output::{Format, Rows, rows},
 };
 
 #[derive(Debug, Subcommand)]
@@ -50,20 +52,18 @@ pub enum LinkCommand {
 pub async fn run(command: LinkCommand, output: Format, connection: Connection) -> anyhow::Result<()> {
     let mut client = OrchestratorClient::new(connection.clone());
     match command {
-        LinkCommand::List => {
-            let links = client.list_links(ListLinksRequest {}).await?.into_inner().links;
-            output.list(&links.into_iter().map(View::from).collect::<Vec<_>>())
-        }
+        LinkCommand::List => output.list(&links(&mut client).await?),
         LinkCommand::Get { a, b } => {
-            let links = client.list_links(ListLinksRequest {}).await?.into_inner().links;
-            let site = |end: &Option<LinkEnd>| end.as_ref().map(|end| end.site.clone()).unwrap_or_default();
-            let wanted = |link: &LinkInfo| {
-                let ends = [site(&link.a), site(&link.b)];
-                ends == [a.clone(), b.clone()] || ends == [b.clone(), a.clone()]
+            let is_wanted = |link: &Link| {
+                let ends: Vec<&str> = link.ends.iter().map(|end| end.site.as_str()).collect();
+                ends == [&a, &b] || ends == [&b, &a]
             };
-            match links.into_iter().find(wanted) {
-                Some(link) => output.list(&End::both(link)),
-                None => Err(tonic::Status::not_found(format!("there is no link between {a} and {b}")).into()),
+            let Some(link) = links(&mut client).await?.into_iter().find(is_wanted) else {
+                return Err(tonic::Status::not_found(format!("there is no link between {a} and {b}")).into());
+            };
+            match output {
+                Format::Table => rows(&link.ends.iter().map(|end| End(end, &link.state)).collect::<Vec<_>>()),
+                _ => output.data(&link),
             }
         }
         LinkCommand::Rotate { a, b, change } => {
@@ -93,124 +93,60 @@ pub async fn run(command: LinkCommand, output: Format, connection: Connection) -
     }
 }
 
-/// One end of a link.
-#[derive(Debug, Serialize)]
-struct End {
-    site: String,
-    state: String,
-    asn: u32,
-    address_spaces: Vec<String>,
-    bgp_addresses: Vec<String>,
-    /// Absent: the cloud does not say.
-    tunnels: Option<u32>,
-    tunnels_up: Option<u32>,
-    bgp_established: Option<u32>,
-    /// Learnt from the other end.
-    routes: Vec<String>,
-    bytes_in: Option<u64>,
-    bytes_out: Option<u64>,
+async fn links(client: &mut OrchestratorClient<Connection>) -> anyhow::Result<Vec<Link>> {
+    let links = client.list_links(ListLinksRequest {}).await?.into_inner().links;
+    Ok(links.into_iter().map(Link::from).collect())
 }
 
-impl End {
-    fn both(link: LinkInfo) -> Vec<Self> {
-        let state = link.state;
-        [link.a, link.b].into_iter().flatten().map(|end| Self::new(end, state.clone())).collect()
-    }
+/// One end of a link that is in this state.
+struct End<'a>(&'a LinkEnd, &'a str);
 
-    fn new(end: LinkEnd, state: String) -> Self {
-        let status = end.status.as_ref();
-        Self {
-            state,
-            asn: end.asn,
-            tunnels: status.map(|status| status.tunnels),
-            tunnels_up: status.map(|status| status.tunnels_up),
-            bgp_established: status.map(|status| status.bgp_established),
-            routes: status.map(|status| status.routes.clone()).unwrap_or_default(),
-            bytes_in: status.map(|status| status.bytes_in),
-            bytes_out: status.map(|status| status.bytes_out),
-            site: end.site,
-            address_spaces: end.address_spaces,
-            bgp_addresses: end.bgp_addresses,
-        }
-    }
+/// As in `1/2`: so many of the tunnels.
+fn of_tunnels(end: &LinkEnd, count: fn(&CloudEndStatus) -> u32) -> String {
+    end.status
+        .as_ref()
+        .map_or_else(|| "?".to_owned(), |status| format!("{}/{}", count(status), status.tunnels))
 }
 
-impl Rows for End {
+impl Rows for End<'_> {
     const HEADER: &'static [&'static str] =
         &["site", "state", "as", "networks", "inside", "tunnels", "bgp", "routes", "in", "out"];
 
     fn row(&self) -> Vec<String> {
-        let number = |number: Option<u64>| number.map_or("?".to_owned(), |number| number.to_string());
-        let of = |up: Option<u32>| {
-            format!("{}/{}", number(up.map(u64::from)), number(self.tunnels.map(u64::from)))
+        let Self(end, state) = *self;
+        let status = end.status.as_ref();
+        let bytes = |count: fn(&CloudEndStatus) -> u64| {
+            status.map_or_else(|| "?".to_owned(), |status| count(status).to_string())
         };
         vec![
-            self.site.clone(),
-            self.state.clone(),
-            self.asn.to_string(),
-            self.address_spaces.join(" "),
-            self.bgp_addresses.join(" "),
-            of(self.tunnels_up),
-            of(self.bgp_established),
-            self.routes.join(" "),
-            number(self.bytes_in),
-            number(self.bytes_out),
+            end.site.clone(),
+            state.to_owned(),
+            end.asn.to_string(),
+            end.address_spaces.join(" "),
+            end.bgp_addresses.join(" "),
+            of_tunnels(end, |status| status.tunnels_up),
+            of_tunnels(end, |status| status.bgp_established),
+            status.map(|status| status.routes.join(" ")).unwrap_or_default(),
+            bytes(|status| status.bytes_in),
+            bytes(|status| status.bytes_out),
         ]
     }
 }
 
-#[derive(Debug, Serialize)]
-struct View {
-    a: String,
-    b: String,
-    state: String,
-    pinned: bool,
-    asns: [u32; 2],
-    /// Tunnels that are up at each end, of how many.
-    tunnels: [String; 2],
-    bgp: [String; 2],
-    bytes_in: [u64; 2],
-    bytes_out: [u64; 2],
-    message: String,
-}
-
-impl From<LinkInfo> for View {
-    fn from(link: LinkInfo) -> Self {
-        let [a, b] = [link.a.unwrap_or_default(), link.b.unwrap_or_default()];
-        let of = |count: fn(&wire::trestle::v1::CloudEndStatus) -> u32, end: &LinkEnd| match &end.status {
-            Some(status) => format!("{}/{}", count(status), status.tunnels),
-            None => "?".to_owned(),
-        };
-        let bytes = |count: fn(&wire::trestle::v1::CloudEndStatus) -> u64, end: &LinkEnd| {
-            end.status.as_ref().map_or(0, count)
-        };
-        Self {
-            asns: [a.asn, b.asn],
-            tunnels: [&a, &b].map(|end| of(|status| status.tunnels_up, end)),
-            bgp: [&a, &b].map(|end| of(|status| status.bgp_established, end)),
-            bytes_in: [&a, &b].map(|end| bytes(|status| status.bytes_in, end)),
-            bytes_out: [&a, &b].map(|end| bytes(|status| status.bytes_out, end)),
-            a: a.site,
-            b: b.site,
-            state: link.state,
-            pinned: link.pinned,
-            message: link.message,
-        }
-    }
-}
-
-impl Rows for View {
+impl Rows for Link {
     const HEADER: &'static [&'static str] = &["a", "b", "state", "pinned", "as", "tunnels", "bgp", "message"];
 
     fn row(&self) -> Vec<String> {
+        let both = |of: fn(&LinkEnd) -> String| self.ends.iter().map(of).collect::<Vec<_>>();
+        let mut sites = both(|end| end.site.clone()).into_iter();
         vec![
-            self.a.clone(),
-            self.b.clone(),
+            sites.next().unwrap_or_default(),
+            sites.next().unwrap_or_default(),
             self.state.clone(),
             self.pinned.to_string(),
-            format!("{} {}", self.asns[0], self.asns[1]),
-            self.tunnels.join(" "),
-            self.bgp.join(" "),
+            both(|end| end.asn.to_string()).join(" "),
+            both(|end| of_tunnels(end, |status| status.tunnels_up)).join(" "),
+            both(|end| of_tunnels(end, |status| status.bgp_established)).join(" "),
             self.message.clone(),
         ]
     }

@@ -2,7 +2,6 @@
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
-use serde::Serialize;
 use wire::trestle::v1::{
     DeleteNamespaceRequest, Deployment, GetNamespaceRequest, ListNamespacesRequest, Namespace,
     namespaces_client::NamespacesClient,
@@ -60,16 +59,16 @@ pub async fn run(
     match command {
         NamespaceCommand::List => {
             let reply = namespaces.list_namespaces(ListNamespacesRequest {}).await?.into_inner();
-            output.list(&reply.namespaces.into_iter().map(View::from).collect::<Vec<_>>())
+            output.list(&reply.namespaces)
         }
         NamespaceCommand::Get { name } => {
             let reply = namespaces.get_namespace(GetNamespaceRequest { name }).await?.into_inner();
-            output.one(&View::from(reply))
+            output.one(&reply)
         }
         NamespaceCommand::Create { name, deployment } => {
             let deployments = deployment.into_iter().map(|(cloud, id)| Deployment { cloud, id }).collect();
             let reply = namespaces.set_namespace(Namespace { name, deployments }).await?.into_inner();
-            output.done(&format!("Created/updated namespace: {}", reply.name), &View::from(reply))
+            output.done(&format!("Created/updated namespace: {}", reply.name), &reply)
         }
         NamespaceCommand::Delete { name } => {
             namespaces.delete_namespace(DeleteNamespaceRequest { name: name.clone() }).await?;
@@ -87,27 +86,7 @@ pub async fn run(
     }
 }
 
-#[derive(Debug, Serialize)]
-struct View {
-    name: String,
-    deployments: Vec<DeploymentView>,
-}
-
-#[derive(Debug, Serialize)]
-struct DeploymentView {
-    cloud: String,
-    id: String,
-}
-
-impl From<Namespace> for View {
-    fn from(namespace: Namespace) -> Self {
-        let deployments =
-            namespace.deployments.into_iter().map(|d| DeploymentView { cloud: d.cloud, id: d.id }).collect();
-        Self { name: namespace.name, deployments }
-    }
-}
-
-impl Rows for View {
+impl Rows for Namespace {
     const HEADER: &'static [&'static str] = &["name", "deployments"];
 
     fn row(&self) -> Vec<String> {

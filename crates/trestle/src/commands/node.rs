@@ -1,7 +1,6 @@
 //! `trestle node`.
 
 use clap::Subcommand;
-use serde::Serialize;
 use wire::trestle::v1::{
     GetNodeRequest, ListNodesRequest, NodeObject, NodeObjectError, NodeStatus, nodes_client::NodesClient,
 };
@@ -32,75 +31,22 @@ pub async fn run(command: NodeCommand, output: Format, connection: Connection) -
     match command {
         NodeCommand::List => {
             let reply = nodes.list_nodes(ListNodesRequest {}).await?.into_inner();
-            output.list(&reply.nodes.into_iter().map(NodeView::from).collect::<Vec<_>>())
+            output.list(&reply.nodes)
         }
         NodeCommand::Get { name } => {
             let reply = nodes.get_node(GetNodeRequest { name }).await?.into_inner();
-            let view = WholeView {
-                node: reply.status.unwrap_or_default().into(),
-                objects: reply.objects.into_iter().map(ObjectView::from).collect(),
-            };
             if output != Format::Table {
-                return output.data(&view);
+                return output.data(&reply);
             }
-            output.one(&view.node)?;
-            output.list(&view.node.errors)?;
-            output.list(&view.objects)
+            let status = reply.status.unwrap_or_default();
+            output.one(&status)?;
+            output.list(&status.errors)?;
+            output.list(&reply.objects)
         }
     }
 }
 
-#[derive(Debug, Serialize)]
-struct WholeView {
-    #[serde(flatten)]
-    node: NodeView,
-    objects: Vec<ObjectView>,
-}
-
-#[derive(Debug, Serialize)]
-struct NodeView {
-    name: String,
-    connected: bool,
-    protocol: String,
-    peer: String,
-    version: String,
-    connected_at: Option<i64>,
-    disconnected_at: Option<i64>,
-    revision: u64,
-    sent_revision: u64,
-    applied_revision: Option<u64>,
-    lag_seconds: f64,
-    errors: Vec<ErrorView>,
-    skipped: u64,
-    bytes_sent: u64,
-    last_end: String,
-    controller: String,
-}
-
-impl From<NodeStatus> for NodeView {
-    fn from(status: NodeStatus) -> Self {
-        Self {
-            name: status.name,
-            connected: status.connected,
-            protocol: status.protocol,
-            peer: status.peer,
-            version: status.version,
-            connected_at: status.connected_at,
-            disconnected_at: status.disconnected_at,
-            revision: status.revision,
-            sent_revision: status.sent_revision,
-            applied_revision: status.applied_revision,
-            lag_seconds: status.lag_seconds,
-            errors: status.errors.into_iter().map(ErrorView::from).collect(),
-            skipped: status.skipped,
-            bytes_sent: status.bytes_sent,
-            last_end: status.last_end,
-            controller: status.controller,
-        }
-    }
-}
-
-impl Rows for NodeView {
+impl Rows for NodeStatus {
     const HEADER: &'static [&'static str] = &[
         "name",
         "connected",
@@ -133,51 +79,19 @@ impl Rows for NodeView {
     }
 }
 
-#[derive(Debug, Serialize)]
-struct ErrorView {
-    kind: &'static str,
-    name: String,
-    message: String,
-}
-
-impl From<NodeObjectError> for ErrorView {
-    fn from(error: NodeObjectError) -> Self {
-        Self { kind: error.kind().word(), name: error.name, message: error.message }
-    }
-}
-
-impl Rows for ErrorView {
+impl Rows for NodeObjectError {
     const HEADER: &'static [&'static str] = &["not in force", "name", "because"];
 
     fn row(&self) -> Vec<String> {
-        vec![self.kind.to_owned(), self.name.clone(), self.message.clone()]
+        vec![self.kind().word().to_owned(), self.name.clone(), self.message.clone()]
     }
 }
 
-#[derive(Debug, Serialize)]
-struct ObjectView {
-    kind: &'static str,
-    name: String,
-    revision: u64,
-    members: Option<u64>,
-}
-
-impl From<NodeObject> for ObjectView {
-    fn from(object: NodeObject) -> Self {
-        Self {
-            kind: object.kind().word(),
-            name: object.name,
-            revision: object.revision,
-            members: object.members,
-        }
-    }
-}
-
-impl Rows for ObjectView {
+impl Rows for NodeObject {
     const HEADER: &'static [&'static str] = &["kind", "name", "revision", "members"];
 
     fn row(&self) -> Vec<String> {
         let members = self.members.map(|members| members.to_string()).unwrap_or_default();
-        vec![self.kind.to_owned(), self.name.clone(), self.revision.to_string(), members]
+        vec![self.kind().word().to_owned(), self.name.clone(), self.revision.to_string(), members]
     }
 }

@@ -71,7 +71,7 @@ impl Overview {
             resources.list_resources(ListResourcesRequest { namespace: String::new() }),
             links.list_links(ListLinksRequest {}),
             jobs.list_jobs(ListJobsRequest {}),
-            policies.list_policies(ListPoliciesRequest {}),
+            policies.list_policies(ListPoliciesRequest { places: false }),
             nodes.list_nodes(ListNodesRequest {}),
         )?;
         let consumers = match storage.list_consumers(ListConsumersRequest {}).await {

@@ -3,14 +3,12 @@
 use std::net::IpAddr;
 
 use clap::Subcommand;
-use serde::Serialize;
 use wire::trestle::v1::{
-    ExplainRequest, ExplainedEnd, ExplainedSide, ListPoliciesRequest, PolicyState,
-    policies_client::PoliciesClient,
+    ExplainRequest, ExplainResponse, ListPoliciesRequest, PolicyState, policies_client::PoliciesClient,
 };
 
 use crate::{
-    client::Connection,
+    client::{Connection, MAX_MESSAGE},
     commands::resource,
     exit::{Answer, answering},
     output::{Format, Rows},
@@ -57,69 +55,35 @@ pub struct ExplainArgs {
 
 pub async fn run(command: PolicyCommand, output: Format, connection: Connection) -> anyhow::Result<()> {
     let PolicyCommand::List = command;
-    let reply = PoliciesClient::new(connection).list_policies(ListPoliciesRequest {}).await?.into_inner();
-    output.list(&reply.policies.into_iter().map(Policy::from).collect::<Vec<_>>())
+    let request = ListPoliciesRequest { places: output != Format::Table };
+    let mut policies = PoliciesClient::new(connection).max_decoding_message_size(MAX_MESSAGE);
+    output.list(&policies.list_policies(request).await?.into_inner().policies)
 }
 
-#[derive(Debug, Serialize)]
-struct Policy {
-    kind: String,
-    namespace: String,
-    name: String,
-    generation: i64,
-    span: u32,
-    phase: String,
-    realized: u32,
-    failures: Vec<String>,
-    problems: Vec<String>,
+/// As in `Realizing 3/5` and `Failed 4/5: node-2: no such table`.
+fn status(policy: &PolicyState) -> String {
+    let count = match policy.phase.as_str() {
+        "Realizing" | "Failed" => format!(" {}/{}", policy.realized, policy.span),
+        _ => String::new(),
+    };
+    let failure = policy.failures.first().map(|failure| format!(": {}: {}", failure.node, failure.message));
+    format!("{}{count}{}", policy.phase, failure.unwrap_or_default())
 }
 
-impl From<PolicyState> for Policy {
-    fn from(state: PolicyState) -> Self {
-        let problems =
-            state.problems.into_iter().map(|problem| format!("{}: {}", problem.path, problem.message));
-        let failures =
-            state.failures.into_iter().map(|failure| format!("{}: {}", failure.node, failure.message));
-        Self {
-            phase: state.phase,
-            realized: state.realized,
-            failures: failures.collect(),
-            kind: state.kind,
-            namespace: state.namespace,
-            name: state.name,
-            generation: state.generation,
-            span: state.span,
-            problems: problems.collect(),
-        }
-    }
-}
-
-impl Policy {
-    /// As in `Realizing 3/5` and `Failed 4/5: node-2: no such table`.
-    fn status(&self) -> String {
-        let count = match self.phase.as_str() {
-            "Realizing" | "Failed" => format!(" {}/{}", self.realized, self.span),
-            _ => String::new(),
-        };
-        let failure = self.failures.first().map(|failure| format!(": {failure}")).unwrap_or_default();
-        format!("{}{count}{failure}", self.phase)
-    }
-}
-
-impl Rows for Policy {
+impl Rows for PolicyState {
     const HEADER: &'static [&'static str] =
         &["kind", "namespace", "name", "generation", "span", "status", "problems"];
 
     fn row(&self) -> Vec<String> {
-        let (generation, span) = (self.generation.to_string(), self.span.to_string());
+        let problems = self.problems.iter().map(|problem| format!("{}: {}", problem.path, problem.message));
         vec![
             self.kind.clone(),
             self.namespace.clone(),
             self.name.clone(),
-            generation,
-            span,
-            self.status(),
-            self.problems.join("; "),
+            self.generation.to_string(),
+            self.span.to_string(),
+            status(self),
+            problems.collect::<Vec<_>>().join("; "),
         ]
     }
 }
@@ -144,24 +108,12 @@ async fn ask(args: ExplainArgs, output: Format, connection: Connection) -> anyho
         port: port.map(u32::from),
         source_port: source_port.map(u32::from),
     };
-    let reply = PoliciesClient::new(connection).explain(request).await?.into_inner();
-    let openings = reply.openings.into_iter().map(|opening| {
-        let wire::trestle::v1::Opening { protocol, verdict, ports, because } = opening;
-        Opening { protocol, verdict, ports, because }
-    });
-    let view = Explanation {
-        allowed: reply.allowed,
-        verdict: if reply.verdict.is_empty() { verdict(reply.allowed).to_owned() } else { reply.verdict },
-        openings: openings.collect(),
-        source: End::from(reply.source.unwrap_or_default()),
-        destination: End::from(reply.destination.unwrap_or_default()),
-        egress: Side::from(reply.egress.unwrap_or_default()),
-        ingress: Side::from(reply.ingress.unwrap_or_default()),
-        notes: reply.notes,
-        remedies: reply.remedies,
-    };
-    output.done(&view.text(), &view)?;
-    match view.verdict.as_str() {
+    let mut reply = PoliciesClient::new(connection).explain(request).await?.into_inner();
+    if reply.verdict.is_empty() {
+        reply.verdict = verdict(reply.allowed).to_owned();
+    }
+    output.done(&text(&reply), &reply)?;
+    match reply.verdict.as_str() {
         "denied" if exit_code => Err(Answer(1).into()),
         "some" if exit_code => Err(Answer(6).into()),
         _ => Ok(()),
@@ -173,100 +125,43 @@ fn verdict(allowed: bool) -> &'static str {
     if allowed { "allowed" } else { "denied" }
 }
 
-#[derive(Debug, Serialize)]
-struct Opening {
-    protocol: String,
-    verdict: String,
-    ports: String,
-    because: Vec<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct Explanation {
-    allowed: bool,
-    verdict: String,
-    openings: Vec<Opening>,
-    source: End,
-    destination: End,
-    egress: Side,
-    ingress: Side,
-    notes: Vec<String>,
-    remedies: Vec<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct End {
-    workloads: Vec<String>,
-    address: String,
-    enforced_on: Vec<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct Side {
-    allowed: bool,
-    steps: Vec<Step>,
-}
-
-#[derive(Debug, Serialize)]
-struct Step {
-    stage: String,
-    outcome: String,
-    details: Vec<String>,
-}
-
-impl From<ExplainedEnd> for End {
-    fn from(end: ExplainedEnd) -> Self {
-        Self { workloads: end.workloads, address: end.address, enforced_on: end.enforced_on }
-    }
-}
-
-impl From<ExplainedSide> for Side {
-    fn from(side: ExplainedSide) -> Self {
-        let steps = side.steps.into_iter();
-        let steps =
-            steps.map(|step| Step { stage: step.stage, outcome: step.outcome, details: step.details });
-        Self { allowed: side.allowed, steps: steps.collect() }
-    }
-}
-
-impl Explanation {
-    /// From top to bottom as the packet meets it.
-    fn text(&self) -> String {
-        let mut lines = vec![match self.verdict.as_str() {
-            "some" => "allowed in part".to_owned(),
-            verdict => verdict.to_owned(),
-        }];
-        // Of a plain yes or no there is no more to say.
-        if self.openings.len() > 1 || self.verdict == "some" {
-            for opening in &self.openings {
-                lines.push(format!("  {:<6} {}", opening.protocol, opening.ports));
-                lines.extend(opening.because.iter().map(|why| format!("           {why}")));
-            }
+/// From top to bottom as the packet meets it.
+fn text(reply: &ExplainResponse) -> String {
+    let mut lines = vec![match reply.verdict.as_str() {
+        "some" => "allowed in part".to_owned(),
+        verdict => verdict.to_owned(),
+    }];
+    // Of a plain yes or no there is no more to say.
+    if reply.openings.len() > 1 || reply.verdict == "some" {
+        for opening in &reply.openings {
+            lines.push(format!("  {:<6} {}", opening.protocol, opening.ports));
+            lines.extend(opening.because.iter().map(|why| format!("           {why}")));
         }
-        for (title, end, side) in
-            [("source", &self.source, &self.egress), ("destination", &self.destination, &self.ingress)]
-        {
-            let workloads =
-                if end.workloads.is_empty() { "unknown".to_owned() } else { end.workloads.join(", ") };
-            let place =
-                if end.enforced_on.is_empty() { "nowhere".to_owned() } else { end.enforced_on.join(", ") };
-            lines.push(format!("\n{title}: {workloads} {}, enforced on {place}", end.address));
-            let verdict = if side.allowed { "permits" } else { "denies" };
-            let direction = if title == "source" { "egress" } else { "ingress" };
-            lines.push(format!("  {direction} {verdict}"));
-            for step in &side.steps {
-                lines.push(format!("    {:<11} {}", step.stage, step.outcome));
-                lines.extend(step.details.iter().map(|detail| format!("                {detail}")));
-            }
-        }
-        let list = |title: &str, items: &[String]| match items {
-            [] => Vec::new(),
-            items => std::iter::once(format!("\n{title}:"))
-                .chain(items.iter().map(|item| format!("  {item}")))
-                .collect(),
-        };
-        lines.extend(list("to permit it", &self.remedies));
-        lines.extend(list("note", &self.notes));
-        lines.join("\n")
     }
+    for (title, end, side) in
+        [("source", &reply.source, &reply.egress), ("destination", &reply.destination, &reply.ingress)]
+    {
+        let (end, side) = (end.clone().unwrap_or_default(), side.clone().unwrap_or_default());
+        let workloads =
+            if end.workloads.is_empty() { "unknown".to_owned() } else { end.workloads.join(", ") };
+        let place =
+            if end.enforced_on.is_empty() { "nowhere".to_owned() } else { end.enforced_on.join(", ") };
+        lines.push(format!("\n{title}: {workloads} {}, enforced on {place}", end.address));
+        let verdict = if side.allowed { "permits" } else { "denies" };
+        let direction = if title == "source" { "egress" } else { "ingress" };
+        lines.push(format!("  {direction} {verdict}"));
+        for step in &side.steps {
+            lines.push(format!("    {:<11} {}", step.stage, step.outcome));
+            lines.extend(step.details.iter().map(|detail| format!("                {detail}")));
+        }
+    }
+    let list = |title: &str, items: &[String]| match items {
+        [] => Vec::new(),
+        items => std::iter::once(format!("\n{title}:"))
+            .chain(items.iter().map(|item| format!("  {item}")))
+            .collect(),
+    };
+    lines.extend(list("to permit it", &reply.remedies));
+    lines.extend(list("note", &reply.notes));
+    lines.join("\n")
 }

@@ -4,7 +4,6 @@ use std::{fs, os::unix::process::CommandExt as _, path::PathBuf, process};
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
-use serde::Serialize;
 use wire::trestle::v1::{
     CreateCloudResourceRequest, ListCloudsRequest, ListResourcesRequest, ResourceInfo, ResourceRequest,
     orchestrator_client::OrchestratorClient,
@@ -127,7 +126,7 @@ pub async fn run(command: ResourceCommand, output: Format, connection: Connectio
         ResourceCommand::List { all } => {
             let namespace = if all { String::new() } else { namespace()? };
             let listed = client.list_resources(ListResourcesRequest { namespace }).await?.into_inner();
-            output.list(&listed.resources.into_iter().map(View::from).collect::<Vec<_>>())
+            output.list(&listed.resources)
         }
         ResourceCommand::Get { name } => show(&mut client, full(&name)?, output).await,
         ResourceCommand::Delete { name, change } => {
@@ -145,7 +144,7 @@ pub async fn run(command: ResourceCommand, output: Format, connection: Connectio
         }
         ResourceCommand::Clouds => {
             let clouds = client.list_clouds(ListCloudsRequest {}).await?.into_inner().clouds;
-            output.list(&clouds.into_iter().map(|name| Cloud { name }).collect::<Vec<_>>())
+            output.names("name", &clouds)
         }
     }
 }
@@ -173,7 +172,7 @@ async fn show(
     output: Format,
 ) -> anyhow::Result<()> {
     let resource = client.get_resource(ResourceRequest { name, dry_run: false }).await?.into_inner();
-    output.one(&View::from(resource))
+    output.one(&resource)
 }
 
 /// Becomes the command, in the resource's network namespace.
@@ -191,49 +190,11 @@ fn exec(resource: &ResourceInfo, command: &[String]) -> anyhow::Result<()> {
     Err(err).context("cannot run `ip netns exec`; is iproute2 installed?")
 }
 
-#[derive(Debug, Serialize)]
-struct Cloud {
-    name: String,
-}
-
-impl Rows for Cloud {
-    const HEADER: &'static [&'static str] = &["name"];
-
-    fn row(&self) -> Vec<String> {
-        vec![self.name.clone()]
-    }
-}
-
-#[derive(Debug, Serialize)]
-struct View {
-    name: String,
-    region: String,
-    state: String,
-    uri: String,
-    ip: String,
-    entries: usize,
-    message: String,
-}
-
-impl From<ResourceInfo> for View {
-    fn from(resource: ResourceInfo) -> Self {
-        Self {
-            name: resource.name,
-            region: resource.region,
-            state: resource.state,
-            uri: resource.uri,
-            ip: resource.ip,
-            entries: resource.permit_list.len(),
-            message: resource.message,
-        }
-    }
-}
-
-impl Rows for View {
+impl Rows for ResourceInfo {
     const HEADER: &'static [&'static str] = &["name", "region", "state", "ip", "entries", "message"];
 
     fn row(&self) -> Vec<String> {
-        let entries = self.entries.to_string();
+        let entries = self.permit_list.len().to_string();
         vec![
             self.name.clone(),
             self.region.clone(),

@@ -4,8 +4,8 @@ use std::{fs, path::PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
-use model::{Direction, Ports, Protocol};
-use serde::{Deserialize, Serialize};
+use model::{Direction, PermitRule, Ports, Protocol};
+use serde::Deserialize;
 use wire::{
     invisinetspb::{self, PermitListRule},
     trestle::v1::{
@@ -173,7 +173,7 @@ pub async fn run(command: RuleCommand, output: Format, connection: ConnectionArg
         }
         RuleCommand::List { on } => {
             let rules = client.list_rules(holder(&on)?.0).await?.into_inner().rules;
-            output.list(&rules.into_iter().map(View::from).collect::<Vec<_>>())
+            output.list(&rules)
         }
         RuleCommand::Delete { on, rules, change } => {
             let (on, name) = holder(&on)?;
@@ -270,42 +270,20 @@ fn rule(
     }
 }
 
-#[derive(Debug, Serialize)]
-struct View {
-    name: String,
-    direction: String,
-    protocol: String,
-    src_ports: String,
-    dst_ports: String,
-    peers: Vec<String>,
-}
-
-impl From<PermitListRule> for View {
-    fn from(rule: PermitListRule) -> Self {
-        let read = wire::permit::permit_rule(&rule).ok().map(|rule| rule.traffic);
-        let text = |part: Option<String>| part.unwrap_or_else(|| "?".to_owned());
-        Self {
-            name: rule.id,
-            direction: text(read.map(|traffic| traffic.direction.to_string())),
-            protocol: text(read.map(|traffic| traffic.protocol.to_string())),
-            src_ports: text(read.map(|traffic| traffic.src_ports.to_string())),
-            dst_ports: text(read.map(|traffic| traffic.dst_ports.to_string())),
-            peers: rule.tags,
-        }
-    }
-}
-
-impl Rows for View {
+impl Rows for PermitListRule {
     const HEADER: &'static [&'static str] = &["name", "direction", "protocol", "src", "dst", "peers"];
 
     fn row(&self) -> Vec<String> {
-        vec![
-            self.name.clone(),
-            self.direction.clone(),
-            self.protocol.clone(),
-            self.src_ports.clone(),
-            self.dst_ports.clone(),
-            self.peers.join(" "),
-        ]
+        let peers = self.tags.join(" ");
+        let [direction, protocol, src, dst] = match wire::permit::permit_rule(self) {
+            Ok(PermitRule { traffic, .. }) => [
+                traffic.direction.to_string(),
+                traffic.protocol.to_string(),
+                traffic.src_ports.to_string(),
+                traffic.dst_ports.to_string(),
+            ],
+            Err(_) => ["?"; 4].map(str::to_owned),
+        };
+        vec![self.id.clone(), direction, protocol, src, dst, peers]
     }
 }

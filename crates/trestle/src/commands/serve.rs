@@ -6,10 +6,12 @@ use std::{
 };
 
 use anyhow::Context as _;
-use model::Role;
+use model::{Role, Segment};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::json;
-use server::{Config, Controller, Listen, PageFile, StorageConfig, access::session::LOGIN};
+use server::{
+    CloudConfig, Config, Controller, Listen, PageFile, PluginConfig, StorageConfig, access::session::LOGIN,
+};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
@@ -20,6 +22,7 @@ use crate::{
     config_file,
     context::{self, ContextFile},
     output::print,
+    simulated::Simulated,
 };
 
 pub async fn up(args: UpArgs) -> anyhow::Result<()> {
@@ -30,10 +33,29 @@ pub async fn up(args: UpArgs) -> anyhow::Result<()> {
     let data_dir =
         std::path::absolute(&data_dir).with_context(|| format!("cannot use {}", data_dir.display()))?;
     let mut config = config(&args, data_dir);
-    config.clouds = args.cloud;
     log_to_stderr("warn,rustls=error");
-    run(config, async |controller| announce(controller, args.plaintext_loopback, args.anonymous_role).await)
-        .await
+    let mut simulated = None;
+    for flag in args.cloud {
+        let cloud = match flag {
+            CloudFlag::Configured(cloud) => cloud,
+            CloudFlag::Simulated(name) => {
+                let program = match simulated.take() {
+                    Some(running) => running,
+                    None => Simulated::start().await?,
+                };
+                simulated.insert(program).cloud(&name)?
+            }
+        };
+        config.clouds.push(cloud);
+    }
+    let ended = run(config, async |controller| {
+        announce(controller, args.plaintext_loopback, args.anonymous_role).await
+    })
+    .await;
+    match simulated {
+        Some(simulated) => ended.and(simulated.stop().await),
+        None => ended,
+    }
 }
 
 /// What the flags of `trestle up` come to, but for its clouds.
@@ -165,25 +187,34 @@ pub fn log_to_stderr(default: &str) {
     if io::stderr().is_terminal() { builder.init() } else { builder.json().init() }
 }
 
+/// A cloud that `trestle up` is to have.
+#[derive(Clone, Debug)]
+pub enum CloudFlag {
+    Configured(CloudConfig),
+    /// Of this name, by the lab program.
+    Simulated(Segment),
+}
+
 /// `NAME=KIND` of a cloud.
-pub fn cloud(text: &str) -> Result<server::CloudConfig, String> {
+pub fn cloud(text: &str) -> Result<CloudFlag, String> {
     let (name, kind) = text.split_once('=').ok_or("write it as NAME=KIND, for example a=linux")?;
+    let name = name.parse().map_err(|err| format!("{name:?} cannot be a cloud's name: {err}"))?;
     let plugin = match kind {
-        "linux" => server::PluginConfig::Linux { uplink: Default::default() },
-        "fake" => server::PluginConfig::Fake {},
-        "aws" => server::PluginConfig::Aws(cloud_aws::AwsOptions::default()),
-        "azure" => server::PluginConfig::Azure(cloud_azure::AzureOptions::default()),
-        "gcp" => server::PluginConfig::Gcp(cloud_gcp::GcpOptions::default()),
-        "ibm" => server::PluginConfig::Ibm(cloud_ibm::IbmOptions::default()),
+        "sim" => return Ok(CloudFlag::Simulated(name)),
+        "linux" => PluginConfig::Linux { uplink: Default::default() },
+        "fake" => PluginConfig::Fake {},
+        "aws" => PluginConfig::Aws(cloud_aws::AwsOptions::default()),
+        "azure" => PluginConfig::Azure(cloud_azure::AzureOptions::default()),
+        "gcp" => PluginConfig::Gcp(cloud_gcp::GcpOptions::default()),
+        "ibm" => PluginConfig::Ibm(cloud_ibm::IbmOptions::default()),
         url if url.starts_with("http://") => {
-            server::PluginConfig::Remote { url: url.to_owned(), ca: None, client: None }
+            PluginConfig::Remote { url: url.to_owned(), ca: None, client: None }
         }
         _ => {
             return Err(format!(
-                "{kind:?} is no kind of cloud: linux, aws, azure, gcp, ibm, fake and http://… are"
+                "{kind:?} is no kind of cloud: linux, aws, azure, gcp, ibm, sim, fake and http://… are"
             ));
         }
     };
-    let name = name.parse().map_err(|err| format!("{name:?} cannot be a cloud's name: {err}"))?;
-    Ok(server::CloudConfig { name, plugin })
+    Ok(CloudFlag::Configured(CloudConfig { name, plugin }))
 }

@@ -2,7 +2,6 @@
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
-use serde::Serialize;
 use wire::trestle::v1::{
     ExplainServiceRequest, ExplainServiceResponse, GetServiceRequest, ListServicesRequest,
     ServiceEndpointState, ServiceState, explain_service_response::Outcome, services_client::ServicesClient,
@@ -69,21 +68,19 @@ pub async fn run(command: ServiceCommand, output: Format, connection: Connection
         ServiceCommand::List { namespace } => {
             let request = ListServicesRequest { namespace: namespace.unwrap_or_default() };
             let reply = services.list_services(request).await?.into_inner();
-            output.list(&reply.services.into_iter().map(ServiceView::from).collect::<Vec<_>>())
+            output.list(&reply.services)
         }
         ServiceCommand::Get { name, namespace } => {
-            let reply = services.get_service(GetServiceRequest { namespace, name }).await?.into_inner();
-            let view = ServiceView::from(reply);
+            let service = services.get_service(GetServiceRequest { namespace, name }).await?.into_inner();
             if output != Format::Table {
-                return output.data(&view);
+                return output.data(&service);
             }
-            output.one(&view)?;
-            output.list(&view.endpoints)
+            output.one(&service)?;
+            output.list(&service.endpoints)
         }
         ServiceCommand::Explain(args) => {
             let reply = services.explain_service(args.request()?).await?.into_inner();
-            let view = Explanation::from(reply);
-            output.done(&view.text(), &view)
+            output.done(&text(&reply), &reply)
         }
     }
 }
@@ -107,93 +104,15 @@ impl ExplainArgs {
     }
 }
 
-#[derive(Debug, Serialize)]
-struct ServiceView {
-    namespace: String,
-    name: String,
-    r#type: String,
-    cluster_ips: Vec<String>,
-    external_ips: Vec<String>,
-    load_balancers: Vec<String>,
-    ports: Vec<PortView>,
-    ready: u32,
-    total: u32,
-    from_pods: bool,
-    traits: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    endpoints: Vec<EndpointView>,
-}
-
-#[derive(Debug, Serialize)]
-struct PortView {
-    name: String,
-    protocol: String,
-    port: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    node_port: Option<u32>,
-}
-
-#[derive(Debug, Serialize)]
-struct EndpointView {
-    endpoint: String,
-    port_name: String,
-    node: String,
-    ready: bool,
-    serving: bool,
-    terminating: bool,
-    hints: Vec<String>,
-    slice: String,
-}
-
-impl From<ServiceState> for ServiceView {
-    fn from(state: ServiceState) -> Self {
-        let ports = state.ports.into_iter().map(|port| PortView {
-            name: port.name,
-            protocol: port.protocol,
-            port: port.port,
-            node_port: Some(port.node_port).filter(|port| *port != 0),
-        });
-        Self {
-            namespace: state.namespace,
-            name: state.name,
-            r#type: state.r#type,
-            cluster_ips: state.cluster_ips,
-            external_ips: state.external_ips,
-            load_balancers: state.load_balancers,
-            ports: ports.collect(),
-            ready: state.ready,
-            total: state.total,
-            from_pods: state.from_pods,
-            traits: state.traits,
-            endpoints: state.endpoints.into_iter().map(EndpointView::from).collect(),
-        }
-    }
-}
-
-impl From<ServiceEndpointState> for EndpointView {
-    fn from(state: ServiceEndpointState) -> Self {
-        Self {
-            endpoint: state.endpoint,
-            port_name: state.port_name,
-            node: state.node,
-            ready: state.ready,
-            serving: state.serving,
-            terminating: state.terminating,
-            hints: state.hints,
-            slice: state.slice,
-        }
-    }
-}
-
-impl Rows for ServiceView {
+impl Rows for ServiceState {
     const HEADER: &'static [&'static str] =
         &["namespace", "name", "type", "cluster address", "other addresses", "ports", "ready", "traits"];
 
     fn row(&self) -> Vec<String> {
         let others: Vec<_> = self.external_ips.iter().chain(&self.load_balancers).cloned().collect();
         let ports = self.ports.iter().map(|port| match port.node_port {
-            Some(node_port) => format!("{}:{node_port}/{}", port.port, port.protocol),
-            None => format!("{}/{}", port.port, port.protocol),
+            0 => format!("{}/{}", port.port, port.protocol),
+            node_port => format!("{}:{node_port}/{}", port.port, port.protocol),
         });
         let source = if self.from_pods { " Pods" } else { "" };
         vec![
@@ -209,7 +128,7 @@ impl Rows for ServiceView {
     }
 }
 
-impl Rows for EndpointView {
+impl Rows for ServiceEndpointState {
     const HEADER: &'static [&'static str] = &["endpoint", "port", "node", "state", "hints", "slice"];
 
     fn row(&self) -> Vec<String> {
@@ -231,67 +150,19 @@ impl Rows for EndpointView {
     }
 }
 
-#[derive(Debug, Serialize)]
-struct Explanation {
-    outcome: &'static str,
-    service: String,
-    frontend: String,
-    endpoints: Vec<String>,
-    source_hidden: bool,
-    reasons: Vec<String>,
-    judged: Vec<JudgedView>,
-}
-
-#[derive(Debug, Serialize)]
-struct JudgedView {
-    endpoint: String,
-    node: String,
-    used: bool,
-    reason: String,
-}
-
-impl From<ExplainServiceResponse> for Explanation {
-    fn from(reply: ExplainServiceResponse) -> Self {
-        let outcome = match reply.outcome() {
-            Outcome::Balanced => "balanced",
-            Outcome::Rejected => "rejected",
-            Outcome::Dropped => "dropped",
-            Outcome::Passed => "passed",
-            Outcome::Unspecified => "unknown",
-        };
-        let judged = reply.judged.into_iter().map(|one| JudgedView {
-            endpoint: one.endpoint,
-            node: one.node,
-            used: one.used,
-            reason: one.reason,
-        });
-        Self {
-            outcome,
-            service: reply.service,
-            frontend: reply.frontend,
-            endpoints: reply.endpoints,
-            source_hidden: reply.source_hidden,
-            reasons: reply.reasons,
-            judged: judged.collect(),
-        }
+fn text(reply: &ExplainServiceResponse) -> String {
+    let mut lines = vec![match reply.outcome() {
+        Outcome::Balanced => format!("balanced to {}", reply.endpoints.join(", ")),
+        outcome => outcome.word().to_owned(),
+    }];
+    lines.extend(reply.reasons.iter().map(|reason| format!("  {reason}")));
+    if !reply.judged.is_empty() {
+        lines.push("endpoints:".to_owned());
     }
-}
-
-impl Explanation {
-    fn text(&self) -> String {
-        let mut lines = vec![match self.outcome {
-            "balanced" => format!("balanced to {}", self.endpoints.join(", ")),
-            outcome => outcome.to_owned(),
-        }];
-        lines.extend(self.reasons.iter().map(|reason| format!("  {reason}")));
-        if !self.judged.is_empty() {
-            lines.push("endpoints:".to_owned());
-        }
-        for one in &self.judged {
-            let mark = if one.used { "*" } else { " " };
-            let node = if one.node.is_empty() { "-" } else { &one.node };
-            lines.push(format!("  {mark} {:<24} {node:<16} {}", one.endpoint, one.reason));
-        }
-        lines.join("\n")
+    for one in &reply.judged {
+        let mark = if one.used { "*" } else { " " };
+        let node = if one.node.is_empty() { "-" } else { &one.node };
+        lines.push(format!("  {mark} {:<24} {node:<16} {}", one.endpoint, one.reason));
     }
+    lines.join("\n")
 }

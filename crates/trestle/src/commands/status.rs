@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use serde::Serialize;
+use wire::trestle::v1::Status;
 
 use super::overview::{Line, Overview, Trouble};
 use crate::{
@@ -15,12 +16,8 @@ use crate::{
 /// The same for programs.
 #[derive(Debug, Serialize)]
 struct Report {
-    version: String,
-    store: String,
-    revision: u64,
-    started: Option<Timestamp>,
-    ready: bool,
-    problems: Vec<String>,
+    #[serde(flatten)]
+    status: Status,
     counts: Vec<Line>,
     troubles: Vec<Trouble>,
 }
@@ -31,10 +28,8 @@ pub async fn run(output: Format, connection: Connection) -> anyhow::Result<()> {
     if output == Format::Table {
         return print(screen(&overview, now).trim_end());
     }
-    let (started, troubles) = (overview.started(), overview.troubles(now));
-    let counts = overview.lines();
-    let wire::trestle::v1::Status { version, store, revision, ready, problems, .. } = overview.status;
-    output.data(&Report { version, store, revision, started, ready, problems, counts, troubles })
+    let (counts, troubles) = (overview.lines(), overview.troubles(now));
+    output.data(&Report { status: overview.status, counts, troubles })
 }
 
 fn screen(overview: &Overview, now: Timestamp) -> String {

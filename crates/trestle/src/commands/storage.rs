@@ -12,7 +12,6 @@ use std::{
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use jiff::SignedDuration;
-use server::views::{Consumer, Ticket};
 use tonic::Code;
 use wire::{
     k8s::io::apimachinery::pkg::api::resource::Quantity,
@@ -146,14 +145,13 @@ pub async fn ticket(command: TicketCommand, output: Format, connection: Connecti
     match command {
         TicketCommand::List => {
             let reply = storage.list_tickets(ListTicketsRequest {}).await?.into_inner();
-            output.list(&reply.tickets.into_iter().map(Ticket::from).collect::<Vec<_>>())
+            output.list(&reply.tickets)
         }
         TicketCommand::Create { ttl, limit, from: sources } => {
             let lifetime_seconds = ttl.map_or(0, |ttl| ttl.as_secs().unsigned_abs());
             let request = CreateTicketRequest { lifetime_seconds, limit, sources };
             let reply = storage.create_ticket(request).await?.into_inner();
-            let ticket = Ticket::from(reply.ticket.context("the controller sent no ticket")?);
-            output.done(&reply.text, &serde_json::json!({ "ticket": ticket, "text": reply.text }))
+            output.done(&reply.text, &reply)
         }
         TicketCommand::Revoke { id } => {
             storage.revoke_ticket(RevokeTicketRequest { id: id.clone() }).await?;
@@ -176,19 +174,19 @@ pub async fn consumer(
     match command {
         ConsumerCommand::List => {
             let reply = storage.list_consumers(ListConsumersRequest {}).await?.into_inner();
-            output.list(&reply.consumers.into_iter().map(Consumer::from).collect::<Vec<_>>())
+            output.list(&reply.consumers)
         }
         ConsumerCommand::Get { id } => {
             let reply = storage.get_consumer(GetConsumerRequest { id }).await?.into_inner();
-            output.one(&Consumer::from(reply))
+            output.one(&reply)
         }
         ConsumerCommand::Resize { id, capacity } => {
             let reply = storage.resize_consumer(ResizeConsumerRequest { id, capacity }).await?.into_inner();
-            output.one(&Consumer::from(reply))
+            output.one(&reply)
         }
         ConsumerCommand::Permit { id, from: sources, .. } => {
             let reply = storage.permit_consumer(PermitConsumerRequest { id, sources }).await?.into_inner();
-            output.one(&Consumer::from(reply))
+            output.one(&reply)
         }
         ConsumerCommand::Offboard { id } => {
             storage.offboard_consumer(OffboardConsumerRequest { id: id.clone() }).await?;

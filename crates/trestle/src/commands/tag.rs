@@ -4,7 +4,9 @@ use clap::Subcommand;
 use serde::Serialize;
 use wire::{
     tagservicepb::{ListTagsRequest, Subscription, Tag, TagMapping, tag_service_client::TagServiceClient},
-    trestle::v1::{ResolvedMember, TagEvent, WatchSubscriberRequest, tag_events_client::TagEventsClient},
+    trestle::v1::{
+        ResolvedMember, TagDifference, TagEvent, WatchSubscriberRequest, tag_events_client::TagEventsClient,
+    },
 };
 
 use crate::{
@@ -74,40 +76,34 @@ pub async fn run(command: TagCommand, output: Format, connection: Connection) ->
     match command {
         TagCommand::List { prefix } => {
             let reply = tags.list_tags(ListTagsRequest { prefix }).await?.into_inner();
-            output.list(&reply.tags.into_iter().map(Mapping::from).collect::<Vec<_>>())
+            output.list(&reply.tags)
         }
         TagCommand::Resolve { tag } | TagCommand::Get { tag, resolve: true } => {
             let reply = tags.resolve_tag(Tag { tag_name: tag }).await?.into_inner();
-            output.list(&reply.mappings.into_iter().map(Mapping::from).collect::<Vec<_>>())
+            output.list(&reply.mappings)
         }
         TagCommand::Get { tag, resolve: false } => {
-            output.one(&Mapping::from(tags.get_tag(Tag { tag_name: tag }).await?.into_inner()))
+            output.one(&tags.get_tag(Tag { tag_name: tag }).await?.into_inner())
         }
         TagCommand::Set { tag, children, uri, ip } => {
             let mapping = TagMapping { tag_name: tag, child_tags: children, uri, ip };
             let reply = tags.set_tag(mapping.clone()).await?.into_inner();
-            output.done(&reply.message, &Mapping::from(mapping))
+            output.done(&reply.message, &mapping)
         }
         TagCommand::Delete { tag, member } => delete(&mut tags, tag, member, output).await,
         TagCommand::Subscribers { tag } => {
             let reply = tags.get_subscribers(Tag { tag_name: tag }).await?.into_inner();
-            output.list(
-                &reply
-                    .subscribers
-                    .into_iter()
-                    .map(|subscriber| Subscriber { subscriber })
-                    .collect::<Vec<_>>(),
-            )
+            output.names("subscriber", &reply.subscribers)
         }
         TagCommand::Subscribe { tag, subscriber } => {
             let reply =
                 tags.subscribe(Subscription { tag_name: tag, subscriber: subscriber.clone() }).await?;
-            output.done(&reply.into_inner().message, &Subscriber { subscriber })
+            output.done(&reply.into_inner().message, &serde_json::json!({ "subscriber": subscriber }))
         }
         TagCommand::Unsubscribe { tag, subscriber } => {
             let reply =
                 tags.unsubscribe(Subscription { tag_name: tag, subscriber: subscriber.clone() }).await?;
-            output.done(&reply.into_inner().message, &Subscriber { subscriber })
+            output.done(&reply.into_inner().message, &serde_json::json!({ "subscriber": subscriber }))
         }
         TagCommand::Watch { subscriber, after } => {
             let events = TagEventsClient::new(connection).max_decoding_message_size(MAX_MESSAGE);
@@ -127,7 +123,7 @@ async fn delete(
         true => tags.delete_tag(Tag { tag_name: tag }).await?,
         false => tags.delete_tag_member(mapping.clone()).await?,
     };
-    output.done(&reply.into_inner().message, &Mapping::from(mapping))
+    output.done(&reply.into_inner().message, &mapping)
 }
 
 async fn watch(
@@ -150,62 +146,28 @@ fn show_event(event: &TagEvent, output: Format) -> anyhow::Result<()> {
         return output.event(&format!("watching from revision {}", event.revision), &data);
     }
     for difference in &event.differences {
-        let change = Change {
-            revision: event.revision,
-            tag: difference.tag_name.clone(),
-            added: difference.added.iter().map(Mapping::from).collect(),
-            removed: difference.removed.iter().map(Mapping::from).collect(),
-            deleted: difference.deleted,
-        };
+        let change = Change { revision: event.revision, difference };
         output.event(&change.line(), &change)?;
     }
     Ok(())
 }
 
-/// A tag as it is shown. Keys are those of the REST API.
-#[derive(Debug, Serialize)]
-struct Mapping {
-    #[serde(skip_serializing_if = "String::is_empty")]
-    name: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    child_tags: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    uri: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ip: Option<String>,
-}
-
-impl From<TagMapping> for Mapping {
-    fn from(mapping: TagMapping) -> Self {
-        Self { name: mapping.tag_name, child_tags: mapping.child_tags, uri: mapping.uri, ip: mapping.ip }
+/// The shortest text that says which member this is.
+fn label(ResolvedMember { tag_name, uri, ip }: &ResolvedMember) -> String {
+    match (ip, uri) {
+        (Some(ip), _) if tag_name.is_empty() => ip.clone(),
+        (Some(ip), _) => format!("{tag_name}={ip}"),
+        (None, Some(uri)) => format!("{tag_name}={uri}"),
+        (None, None) => tag_name.clone(),
     }
 }
 
-impl From<&ResolvedMember> for Mapping {
-    fn from(member: &ResolvedMember) -> Self {
-        let ResolvedMember { tag_name, uri, ip } = member.clone();
-        Self { name: tag_name, child_tags: Vec::new(), uri, ip }
-    }
-}
-
-impl Mapping {
-    /// The shortest text that says which member this is.
-    fn label(&self) -> String {
-        match (&self.ip, &self.uri) {
-            (Some(ip), _) if self.name.is_empty() => ip.clone(),
-            (Some(ip), _) => format!("{}={ip}", self.name),
-            (None, Some(uri)) => format!("{}={uri}", self.name),
-            (None, None) => self.name.clone(),
-        }
-    }
-}
-
-impl Rows for Mapping {
+impl Rows for TagMapping {
     const HEADER: &'static [&'static str] = &["name", "ip", "uri", "members"];
 
     fn row(&self) -> Vec<String> {
         vec![
-            if self.name.is_empty() { "-".to_owned() } else { self.name.clone() },
+            if self.tag_name.is_empty() { "-".to_owned() } else { self.tag_name.clone() },
             self.ip.clone().unwrap_or_default(),
             self.uri.clone().unwrap_or_default(),
             self.child_tags.join(" "),
@@ -213,35 +175,21 @@ impl Rows for Mapping {
     }
 }
 
+/// What a change did to one tag.
 #[derive(Debug, Serialize)]
-struct Subscriber {
-    subscriber: String,
-}
-
-impl Rows for Subscriber {
-    const HEADER: &'static [&'static str] = &["subscriber"];
-
-    fn row(&self) -> Vec<String> {
-        vec![self.subscriber.clone()]
-    }
-}
-
-#[derive(Debug, Serialize)]
-struct Change {
+struct Change<'a> {
     revision: u64,
-    tag: String,
-    added: Vec<Mapping>,
-    removed: Vec<Mapping>,
-    deleted: bool,
+    #[serde(flatten)]
+    difference: &'a TagDifference,
 }
 
-impl Change {
+impl Change<'_> {
     fn line(&self) -> String {
-        let labels = |sign: char, members: &[Mapping]| {
-            members.iter().map(|member| format!(" {sign}{}", member.label())).collect::<String>()
+        let labels = |sign: char, members: &[ResolvedMember]| {
+            members.iter().map(|member| format!(" {sign}{}", label(member))).collect::<String>()
         };
-        let deleted = if self.deleted { " deleted" } else { "" };
-        let (added, removed) = (labels('+', &self.added), labels('-', &self.removed));
-        format!("{} {}{deleted}{added}{removed}", self.revision, self.tag)
+        let TagDifference { tag_name, added, removed, deleted } = self.difference;
+        let deleted = if *deleted { " deleted" } else { "" };
+        format!("{} {tag_name}{deleted}{}{}", self.revision, labels('+', added), labels('-', removed))
     }
 }

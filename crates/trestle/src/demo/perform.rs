@@ -18,11 +18,13 @@ use super::{
     home::Home,
     lab::Lab,
     net::{self, Answer},
-    simulated::Simulated,
     story::{Chapter, Fate, Pod, Step},
     tell,
 };
-use crate::output::print;
+use crate::{
+    output::print,
+    simulated::{Meter, Simulated},
+};
 
 /// How long something may take to come true.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -141,7 +143,7 @@ impl Stage<'_> {
         let shown = format!("trestle {}", self.shown(words));
         let redirected = into.map(|name| format!(" > $demo/{name}")).unwrap_or_default();
         tell::command(&format!("{shown}{redirected}"))?;
-        let (start, there) = (Instant::now(), self.there());
+        let (before, start) = (self.meter().await?, Instant::now());
         // What must be there may come a moment after the command that brings it about.
         let text = loop {
             let text = self.ok(words).await?;
@@ -157,20 +159,17 @@ impl Stage<'_> {
             Some(name) => files::write(&self.home.dir().join(name), text.as_bytes())?,
             None => tell::output(&text, lines)?,
         }
-        match self.simulated {
-            Some(simulated) => tell::done_there(
-                "",
-                start.elapsed(),
-                simulated.now().saturating_sub(there),
-                simulated.requests(),
-            ),
-            None => tell::done("", start.elapsed()),
-        }
+        let after = self.meter().await?;
+        let there = after.time().saturating_sub(before.time());
+        tell::done_there("", start.elapsed(), there, after.requests.saturating_sub(before.requests))
     }
 
-    /// What the simulated clouds' clock shows.
-    fn there(&self) -> Duration {
-        self.simulated.map(Simulated::now).unwrap_or_default()
+    /// Of the simulated clouds, if they are.
+    async fn meter(&self) -> anyhow::Result<Meter> {
+        match self.simulated {
+            Some(simulated) => simulated.meter().await,
+            None => Ok(Meter::default()),
+        }
     }
 
     /// Of a resource.
@@ -187,7 +186,7 @@ impl Stage<'_> {
         tell::command(&format!("curl '{}'", simulated.question(a, b)))?;
         let start = Instant::now();
         loop {
-            let (passes, words) = simulated.ping(a, b);
+            let (passes, words) = simulated.ping(a, b).await?;
             if passes == (fate == Fate::Answered) {
                 return tell::done(&format!("a ping from {from} to {to}: {words}"), start.elapsed());
             }
@@ -203,7 +202,10 @@ impl Stage<'_> {
         let simulated = self.simulated.context("only simulated clouds open their books")?;
         let start = Instant::now();
         loop {
-            let left: Vec<_> = clouds.iter().flat_map(|cloud| simulated.left_in(cloud)).collect();
+            let mut left = Vec::new();
+            for cloud in clouds {
+                left.extend(simulated.left_in(cloud).await?);
+            }
             if left.is_empty() {
                 print("")?;
                 let text = format!("nothing is left in {}", clouds.join(" and in "));

@@ -171,7 +171,7 @@ pub async fn policies_are_realized(clients: Clients) -> Result<usize, String> {
 async fn realized(clients: &Clients) -> Result<usize, String> {
     let mut counts = Vec::new();
     for controller in 0..clients.count() {
-        let listed = clients.policies(controller).list_policies(ListPoliciesRequest {}).await;
+        let listed = clients.policies(controller).list_policies(ListPoliciesRequest::default()).await;
         let policies = listed.map_err(|status| status.to_string())?.into_inner().policies;
         counts.push((policies.len(), policies.iter().map(|policy| policy.span).sum::<u32>()));
         let is_realized = |policy: &PolicyState| {

@@ -6,7 +6,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use super::net::Namespace;
+use testkit::namespaces::Namespace;
 
 /// Gone when dropped, however it is.
 pub struct Process {

@@ -13,13 +13,14 @@ use serde_json::json;
 use tokio::{runtime::Runtime, task::JoinHandle};
 use wire::trestle::v1::ApplyObjectsRequest;
 
+use testkit::namespaces::Namespace;
+
 use super::{
     book::Book,
     client::Clients,
     crowd::Node,
     judge,
     luck::Luck,
-    net::Namespace,
     probe::{Port, Target, ask},
     site::{SIZE, Site, TRESTLE, url},
     traffic::Traffic,

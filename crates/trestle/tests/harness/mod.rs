@@ -144,6 +144,16 @@ impl Drop for Up {
     }
 }
 
+/// A process of the test's own, gone when dropped.
+pub struct Running(pub Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A running `trestle serve` with a configuration of the test's own, stopped when dropped.
 pub struct Serve {
     child: Child,

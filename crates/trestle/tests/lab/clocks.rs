@@ -1,8 +1,6 @@
 //! Wall clocks of processes that a test sets: `clock.c`, loaded before the C library. The monotonic clocks go on, as they do
 //! when a real clock is set.
 
-#![allow(dead_code, reason = "each test binary uses a part")]
-
 use std::{path::PathBuf, process::Command};
 
 /// Clocks that can be set.

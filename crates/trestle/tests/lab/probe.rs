@@ -17,7 +17,9 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{net::Namespace, raw};
+use testkit::namespaces::Namespace;
+
+use super::raw;
 
 static UDP_PORTS: AtomicU16 = AtomicU16::new(10_000);
 

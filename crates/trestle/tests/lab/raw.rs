@@ -11,7 +11,7 @@ use std::{
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::{net::UdpSocket, time::sleep};
 
-use super::packet::{INIT, INIT_ACK, answered, echo, read, write};
+use testkit::packets::{INIT, INIT_ACK, answered, echo, read, write};
 
 pub const SCTP: i32 = 132;
 /// SOCK_RAW, which the crate names with all its features only.

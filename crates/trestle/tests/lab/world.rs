@@ -1,4 +1,11 @@
 //! A lab: a controller, hosts with agents, and Pods.
+//!
+//! ```text
+//!   fabric: br0 10.99.0.254, fd99::fe, the controller
+//!     ├── host 1: up0 10.99.0.1, fd99::1 ── forwards ── p1 ── eth0 of a Pod: 10.0.1.1, fd00:0:1::1
+//!     │                                             └── p2 ── …
+//!     └── host 2: …
+//! ```
 
 use std::{
     collections::BTreeMap,
@@ -11,9 +18,10 @@ use std::{
 
 use tempfile::TempDir;
 
+use testkit::namespaces::Namespace;
+
 use super::{
     clocks::Clocks,
-    net::Namespace,
     probe::{Port, serve},
 };
 
@@ -205,7 +213,6 @@ impl World {
     }
 
     /// Sends the agent a signal: `HUP`, `TERM`.
-    #[allow(dead_code, reason = "not every lab sends signals")]
     pub fn signal_agent(&self, index: usize, signal: &str) {
         let pid = self.hosts[index].agent.as_ref().expect("an agent runs").id().to_string();
         let sent = Command::new("kill").args(["-s", signal, &pid]).status().unwrap();

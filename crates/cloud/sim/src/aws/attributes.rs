@@ -36,7 +36,7 @@ impl Ec2 {
     fn set_vpc_attribute(&mut self, ask: &Action<'_>) -> Outcome {
         let given = ATTRIBUTES.into_iter().filter(|(name, ..)| ask.input[name]["Value"].is_boolean());
         let [(name, ..)] = given.collect::<Vec<_>>()[..] else {
-            return Err(refuse("InvalidParameterCombination", "Exactly one attribute is set at a time."));
+            bail!("InvalidParameterCombination", "Exactly one attribute is set at a time.");
         };
         let vpc = self.get_mut(ask.text("VpcId"), ask, NO_VPC)?;
         vpc["_attributes"][name] = ask.input[name]["Value"].clone();

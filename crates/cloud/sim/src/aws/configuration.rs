@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use ipnet::Ipv4Net;
 use serde_json::Value;
 
+use crate::rest::list;
+
 /// One side of a tunnel: its address outside, its host in the net inside, and its number for BGP.
 fn side(name: &str, outside: &str, inside: Option<std::net::Ipv4Addr>, asn: &str) -> String {
     let inside = inside.map_or_else(String::new, |address| address.to_string());
@@ -27,7 +29,7 @@ pub(super) fn configuration(connection: &Value, customer: &Value, transit: &Valu
         text(&connection["CustomerGatewayId"]),
         text(&connection["TransitGatewayId"]),
     );
-    for tunnel in connection["Options"]["TunnelOptions"].as_array().into_iter().flatten() {
+    for tunnel in list(&connection["Options"]["TunnelOptions"]) {
         // Amazon takes the first host of the net inside, the customer the second.
         let net: Option<Ipv4Net> = tunnel["TunnelInsideCidr"].as_str().and_then(|net| net.parse().ok());
         let host = |place: usize| net.and_then(|net| net.hosts().nth(place));

@@ -7,7 +7,7 @@ use super::{
     Action, Outcome, Refusal, refuse,
     state::{ACCOUNT, Ec2},
 };
-use crate::rest::texts;
+use crate::rest::{items, list, text, texts};
 
 const MISSING: &str = "InvalidGroup.NotFound";
 const MOST: usize = 60;
@@ -15,7 +15,7 @@ const MOST: usize = 60;
 /// Flat rules of a request's permissions, or of the one permission that older clients write into the request itself.
 fn rules(input: &Value, egress: bool) -> Result<Vec<Value>, Refusal> {
     let mut rules = Vec::new();
-    let mut permissions = input["IpPermissions"].as_array().cloned().unwrap_or_default();
+    let mut permissions = items(&input["IpPermissions"]);
     if !input["CidrIp"].is_null() {
         let mut one = json!({"IpRanges": [{"CidrIp": input["CidrIp"]}]});
         for field in ["IpProtocol", "FromPort", "ToPort"] {
@@ -27,9 +27,9 @@ fn rules(input: &Value, egress: bool) -> Result<Vec<Value>, Refusal> {
         let others = ["UserIdGroupPairs", "Ipv6Ranges", "PrefixListIds"];
         let is_given = |name: &&str| permission[name].as_array().is_some_and(|list| !list.is_empty());
         if let Some(other) = others.into_iter().find(is_given) {
-            return Err(refuse("UnsupportedOperation", format!("{other} of rules are not simulated.")));
+            bail!("UnsupportedOperation", "{other} of rules are not simulated.");
         }
-        let protocol = match permission["IpProtocol"].as_str().unwrap_or_default() {
+        let protocol = match text(&permission["IpProtocol"]) {
             "6" => "tcp",
             "17" => "udp",
             "1" => "icmp",
@@ -37,17 +37,17 @@ fn rules(input: &Value, egress: bool) -> Result<Vec<Value>, Refusal> {
         };
         let (from, to) = (permission["FromPort"].as_i64(), permission["ToPort"].as_i64());
         if matches!(protocol, "tcp" | "udp") && (from.is_none() || to.is_none()) {
-            return Err(refuse("InvalidParameterValue", "Ports are needed for tcp and udp."));
+            bail!("InvalidParameterValue", "Ports are needed for tcp and udp.");
         }
-        for range in permission["IpRanges"].as_array().into_iter().flatten() {
-            let text = range["CidrIp"].as_str().unwrap_or_default();
-            let bad = || refuse("InvalidParameterValue", format!("CIDR block {text} is malformed"));
-            let net: Ipv4Net = text.parse().map_err(|_| bad())?;
-            let description = range["Description"].as_str().unwrap_or_default();
+        for range in list(&permission["IpRanges"]) {
+            let cidr = text(&range["CidrIp"]);
+            let bad = || refuse("InvalidParameterValue", format!("CIDR block {cidr} is malformed"));
+            let net: Ipv4Net = cidr.parse().map_err(|_| bad())?;
+            let description = text(&range["Description"]);
             let legal =
                 |letter: char| letter.is_ascii_alphanumeric() || " ._-:/()#,@[]+=&;{}!$*".contains(letter);
             if description.len() > 255 || !description.chars().all(legal) {
-                return Err(refuse("InvalidParameterValue", "Invalid rule description."));
+                bail!("InvalidParameterValue", "Invalid rule description.");
             }
             let mut rule = json!({"egress": egress, "protocol": protocol, "cidr": net.trunc().to_string(), "description": description});
             if protocol != "-1" {
@@ -119,13 +119,10 @@ impl Ec2 {
         self.get(&vpc, ask, "InvalidVpcID.NotFound")?;
         let name = ask.text("GroupName").to_owned();
         if self.all("sg").any(|(_, one)| one["GroupName"] == name.as_str() && one["VpcId"] == vpc.as_str()) {
-            return Err(refuse(
-                "InvalidGroup.Duplicate",
-                format!("The security group '{name}' already exists for VPC '{vpc}'"),
-            ));
+            bail!("InvalidGroup.Duplicate", "The security group '{name}' already exists for VPC '{vpc}'");
         }
         if name.len() > 255 || name.starts_with("sg-") {
-            return Err(refuse("InvalidParameterValue", "Invalid security group name."));
+            bail!("InvalidParameterValue", "Invalid security group name.");
         }
         let id = self.new_id("sg");
         // A new group lets everything out.
@@ -142,15 +139,15 @@ impl Ec2 {
         let id = ask.text("GroupId").to_owned();
         let group = self.get(&id, ask, MISSING)?;
         if group["_default"] == true {
-            return Err(refuse("CannotDelete", "the specified group cannot be deleted by a user"));
+            bail!("CannotDelete", "the specified group cannot be deleted by a user");
         }
         let holds = |object: &Value| {
-            let groups = object["SecurityGroups"].as_array().into_iter().flatten();
+            let groups = list(&object["SecurityGroups"]);
             object["State"]["Name"] != "terminated"
                 && groups.into_iter().any(|group| group["GroupId"] == id.as_str())
         };
         if self.all("i").any(|(_, instance)| holds(instance)) {
-            return Err(refuse("DependencyViolation", format!("resource {id} has a dependent object")));
+            bail!("DependencyViolation", "resource {id} has a dependent object");
         }
         self.objects.remove(&id);
         Ok(json!({"Return": true, "GroupId": id}))
@@ -183,18 +180,21 @@ impl Ec2 {
         let mut new = Vec::new();
         for mut rule in rules(&ask.input, egress)? {
             if there.iter().any(|one| is_same(one, &rule)) {
-                let message = format!("the specified rule \"peer: {}, ALLOW\" already exists", rule["cidr"]);
-                return Err(refuse("InvalidPermission.Duplicate", message));
+                bail!(
+                    "InvalidPermission.Duplicate",
+                    "the specified rule \"peer: {}, ALLOW\" already exists",
+                    rule["cidr"]
+                );
             }
             rule["id"] = self.new_rule().into();
             new.push(shown(&id, &rule));
             there.push(rule);
         }
         if there.iter().filter(|rule| rule["egress"] == egress).count() > MOST {
-            return Err(refuse(
+            bail!(
                 "RulesPerSecurityGroupLimitExceeded",
-                "The maximum number of rules per security group has been reached.",
-            ));
+                "The maximum number of rules per security group has been reached."
+            );
         }
         self.set_rules(&id, there);
         Ok(json!({"Return": true, "SecurityGroupRules": new}))
@@ -203,7 +203,8 @@ impl Ec2 {
     fn revoke(&mut self, egress: bool, ask: &Action<'_>) -> Outcome {
         let id = ask.text("GroupId").to_owned();
         let mut there = self.get(&id, ask, MISSING)?["_rules"].as_array().cloned().unwrap_or_default();
-        let missing = |code: &str| refuse(code, "The specified rule does not exist in this security group.");
+        let missing =
+            |code: &'static str| refuse(code, "The specified rule does not exist in this security group.");
         for rule in rules(&ask.input, egress)? {
             let before = there.len();
             there.retain(|one| !is_same(one, &rule));
@@ -233,7 +234,7 @@ impl Ec2 {
     }
 
     fn list_rules(&self, ask: &Action<'_>) -> Outcome {
-        let filters = ask.input["Filters"].as_array().into_iter().flatten();
+        let filters = list(&ask.input["Filters"]);
         let groups: Vec<&str> = filters
             .filter(|filter| filter["Name"] == "group-id")
             .flat_map(|filter| texts(&filter["Values"]))
@@ -242,17 +243,12 @@ impl Ec2 {
         for (id, group) in self.all("sg").filter(|(id, group)| {
             group["_region"] == ask.region && (groups.is_empty() || groups.contains(&id.as_str()))
         }) {
-            all.extend(group["_rules"].as_array().into_iter().flatten().map(|rule| shown(id, rule)));
+            all.extend(list(&group["_rules"]).map(|rule| shown(id, rule)));
         }
         let wanted = texts(&ask.input["SecurityGroupRuleIds"]);
-        all.retain(|rule| {
-            wanted.is_empty() || wanted.contains(&rule["SecurityGroupRuleId"].as_str().unwrap_or_default())
-        });
+        all.retain(|rule| wanted.is_empty() || wanted.contains(&text(&rule["SecurityGroupRuleId"])));
         if all.len() < wanted.len() {
-            return Err(refuse(
-                "InvalidSecurityGroupRuleId.NotFound",
-                "A security group rule ID does not exist",
-            ));
+            bail!("InvalidSecurityGroupRuleId.NotFound", "A security group rule ID does not exist");
         }
         Ok(json!({"SecurityGroupRules": all}))
     }

@@ -9,7 +9,7 @@ use super::{
     Action, Outcome, Refusal, refuse,
     state::{ACCOUNT, Ec2},
 };
-use crate::rest::texts;
+use crate::rest::{list, text, texts};
 
 const MISSING: &str = "InvalidInstanceID.NotFound";
 const NO_INTERFACE: &str = "InvalidNetworkInterfaceID.NotFound";
@@ -37,16 +37,16 @@ impl Ec2 {
             "RunInstances" => self.run_instances(ask),
             "DescribeInstances" => {
                 self.describe("i", "InstanceIds", "Instances", MISSING, ask).map(|found| {
-                    let mut list: Vec<Value> = Vec::new();
-                    for instance in found["Instances"].as_array().into_iter().flatten() {
+                    let mut shown: Vec<Value> = Vec::new();
+                    for instance in list(&found["Instances"]) {
                         let together =
-                            list.iter_mut().find(|one| one["ReservationId"] == instance["_reservation"]);
+                            shown.iter_mut().find(|one| one["ReservationId"] == instance["_reservation"]);
                         match together.and_then(|one| one["Instances"].as_array_mut()) {
                             Some(instances) => instances.push(instance.clone()),
-                            None => list.push(reservation(vec![instance.clone()])),
+                            None => shown.push(reservation(vec![instance.clone()])),
                         }
                     }
-                    let mut answer = json!({"Reservations": list});
+                    let mut answer = json!({"Reservations": shown});
                     if let Some(token) = found.get("NextToken") {
                         answer["NextToken"] = token.clone();
                     }
@@ -69,15 +69,12 @@ impl Ec2 {
             return Ok(reservation(there.split(' ').map(show).collect()));
         }
         if ask.text("ImageId").is_empty() {
-            return Err(refuse("MissingParameter", "The request must contain the parameter ImageId"));
+            bail!("MissingParameter", "The request must contain the parameter ImageId");
         }
         let (least, most) = (ask.input["MinCount"].as_u64(), ask.input["MaxCount"].as_u64());
         let (least, most) = (least.unwrap_or(1), most.unwrap_or(1));
         if least < 1 || most < least {
-            return Err(refuse(
-                "InvalidParameterValue",
-                "MaxCount must be at least MinCount, and MinCount 1",
-            ));
+            bail!("InvalidParameterValue", "MaxCount must be at least MinCount, and MinCount 1");
         }
         let mut instances = Vec::new();
         for index in 0..most {
@@ -139,15 +136,12 @@ impl Ec2 {
     }
 
     fn next_address(&mut self, id: &str, subnet: &Value) -> Result<Ipv4Addr, Refusal> {
-        let net: Ipv4Net = subnet["CidrBlock"]
-            .as_str()
-            .unwrap_or_default()
-            .parse()
-            .map_err(|_| refuse("InternalError", "subnet"))?;
+        let net: Ipv4Net =
+            text(&subnet["CidrBlock"]).parse().map_err(|_| refuse("InternalError", "subnet"))?;
         let used = subnet["_used"].as_u64().unwrap_or(4);
         let address = Ipv4Addr::from(u32::from(net.network()) + u32::try_from(used).unwrap_or(u32::MAX));
         if !net.contains(&address) || address == net.broadcast() {
-            return Err(refuse("InsufficientFreeAddressesInSubnet", "There are not enough free addresses."));
+            bail!("InsufficientFreeAddressesInSubnet", "There are not enough free addresses.");
         }
         if let Some(subnet) = self.objects.get_mut(id) {
             subnet["_used"] = (used + 1).into();
@@ -190,13 +184,13 @@ impl Ec2 {
     fn set_groups(&mut self, ask: &Action<'_>) -> Outcome {
         let eni = ask.text("NetworkInterfaceId").to_owned();
         let interface = self.get(&eni, ask, NO_INTERFACE)?;
-        let instance = interface["Attachment"]["InstanceId"].as_str().unwrap_or_default().to_owned();
+        let instance = text(&interface["Attachment"]["InstanceId"]).to_owned();
         let groups = self.groups_of(&ask.input["Groups"], &interface["VpcId"].clone(), ask)?;
         if groups.len() > MOST_GROUPS {
-            let message = format!(
+            bail!(
+                "SecurityGroupsPerInterfaceLimitExceeded",
                 "You have exceeded the number of security groups allowed per interface: {MOST_GROUPS}"
             );
-            return Err(refuse("SecurityGroupsPerInterfaceLimitExceeded", message));
         }
         self.get_mut(&eni, ask, NO_INTERFACE)?["Groups"] = groups.clone().into();
         let instance = self.get_mut(&instance, ask, MISSING)?;
@@ -211,8 +205,7 @@ impl Ec2 {
         for group in texts(ids) {
             let found = self.get(group, ask, "InvalidGroup.NotFound")?;
             if found["VpcId"] != *vpc {
-                let message = "Security group and subnet belong to different networks.";
-                return Err(refuse("InvalidParameter", message));
+                bail!("InvalidParameter", "Security group and subnet belong to different networks.");
             }
             groups.push(json!({"GroupId": group, "GroupName": found["GroupName"]}));
         }

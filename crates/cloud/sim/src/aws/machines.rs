@@ -5,14 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::{Action, state::Ec2};
-use crate::Machine;
+use crate::{Machine, rest::text};
 
 const REGION: &str = "us-east-1";
 const SPACE: &str = "172.31.0.0/16";
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
-}
 
 impl Ec2 {
     fn make(&mut self, now: u64, action: &str, input: Value) -> Value {
@@ -24,15 +20,15 @@ impl Ec2 {
     /// another zone, in a subnet that uses the main route table.
     pub(crate) fn put_machine(&mut self, neighbour: Option<&Machine>, now: u64) -> Machine {
         let (vpc, part, zone) = match neighbour.and_then(|machine| self.objects.get(&machine.id)) {
-            Some(instance) => (text(&instance["VpcId"]), "172.31.32.0/20", "c"),
+            Some(instance) => (text(&instance["VpcId"]).to_owned(), "172.31.32.0/20", "c"),
             None => {
                 let made = self.make(now, "CreateVpc", json!({"CidrBlock": SPACE}));
-                (text(&made["Vpc"]["VpcId"]), "172.31.16.0/20", "b")
+                (text(&made["Vpc"]["VpcId"]).to_owned(), "172.31.16.0/20", "b")
             }
         };
         let zone = format!("{REGION}{zone}");
         let subnet = json!({"VpcId": vpc, "CidrBlock": part, "AvailabilityZone": zone});
-        let subnet = text(&self.make(now, "CreateSubnet", subnet)["Subnet"]["SubnetId"]);
+        let subnet = text(&self.make(now, "CreateSubnet", subnet)["Subnet"]["SubnetId"]).to_owned();
         if neighbour.is_none() {
             let table = self.make(now, "CreateRouteTable", json!({"VpcId": vpc}));
             let both = json!({"RouteTableId": table["RouteTable"]["RouteTableId"], "SubnetId": subnet});
@@ -43,7 +39,7 @@ impl Ec2 {
             .map(|name| {
                 let name = format!("{name} {part}");
                 let wanted = json!({"GroupName": name, "Description": "by hand", "VpcId": vpc});
-                text(&self.make(now, "CreateSecurityGroup", wanted)["GroupId"])
+                text(&self.make(now, "CreateSecurityGroup", wanted)["GroupId"]).to_owned()
             })
             .collect();
         let everybody = json!([{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]);
@@ -53,7 +49,7 @@ impl Ec2 {
         let wanted = json!({"ImageId": "ami-7", "InstanceType": "m5.large", "MinCount": 1, "MaxCount": 1, "SubnetId": subnet, "SecurityGroupIds": groups, "TagSpecifications": tags});
         let made = self.make(now, "RunInstances", wanted)["Instances"][0].clone();
         Machine {
-            id: text(&made["InstanceId"]),
+            id: text(&made["InstanceId"]).to_owned(),
             address: text(&made["PrivateIpAddress"]).parse().expect("it has an address"),
             space: SPACE.parse().expect("it is a prefix"),
         }

@@ -7,19 +7,16 @@ use super::{
     Action, Outcome, Refusal, refuse,
     state::{ACCOUNT, Ec2},
 };
+use crate::rest::{list, text};
 
-fn cidr(text: &str, shortest: u8, longest: u8, code: &str) -> Result<Ipv4Net, Refusal> {
+fn cidr(text: &str, shortest: u8, longest: u8, code: &'static str) -> Result<Ipv4Net, Refusal> {
     let net: Ipv4Net = text.parse().map_err(|_| {
         refuse("InvalidParameterValue", format!("Value ({text}) for parameter cidrBlock is invalid."))
     })?;
     if !(shortest..=longest).contains(&net.prefix_len()) {
-        return Err(refuse(code, format!("The CIDR '{text}' is invalid.")));
+        bail!(code, "The CIDR '{text}' is invalid.");
     }
     Ok(net.trunc())
-}
-
-fn text<'v>(object: &'v Value, name: &str) -> &'v str {
-    object[name].as_str().unwrap_or_default()
 }
 
 impl Ec2 {
@@ -104,7 +101,7 @@ impl Ec2 {
         let net = cidr(ask.text("CidrBlock"), 16, 28, "InvalidVpc.Range")?;
         let in_region = self.all("vpc").filter(|(_, vpc)| vpc["_region"] == ask.region).count();
         if in_region >= 50 {
-            return Err(refuse("VpcLimitExceeded", "The maximum number of VPCs has been reached."));
+            bail!("VpcLimitExceeded", "The maximum number of VPCs has been reached.");
         }
         let id = self.new_id("vpc");
         let association = json!({"AssociationId": format!("vpc-cidr-assoc-{}", &id[4..]), "CidrBlock": net.to_string(), "CidrBlockState": {"State": "associated"}});
@@ -125,9 +122,7 @@ impl Ec2 {
     fn delete_vpc(&mut self, ask: &Action<'_>) -> Outcome {
         let id = ask.text("VpcId").to_owned();
         self.get(&id, ask, "InvalidVpcID.NotFound")?;
-        let attached = |object: &Value| {
-            object["Attachments"].as_array().into_iter().flatten().any(|one| one["VpcId"] == id.as_str())
-        };
+        let attached = |object: &Value| list(&object["Attachments"]).any(|one| one["VpcId"] == id.as_str());
         let dependent = self.objects.iter().find(|(other, object)| {
             **other != id
                 && object["_default"] != true
@@ -136,8 +131,10 @@ impl Ec2 {
                 && (object["VpcId"] == id.as_str() || attached(object))
         });
         if let Some((dependent, _)) = dependent {
-            let message = format!("The vpc '{id}' has dependencies ({dependent}) and cannot be deleted.");
-            return Err(refuse("DependencyViolation", message));
+            bail!(
+                "DependencyViolation",
+                "The vpc '{id}' has dependencies ({dependent}) and cannot be deleted."
+            );
         }
         self.objects.retain(|other, object| *other != id && object["VpcId"] != id.as_str());
         Ok(json!({}))
@@ -145,23 +142,20 @@ impl Ec2 {
 
     fn create_subnet(&mut self, ask: &Action<'_>) -> Outcome {
         let vpc = ask.text("VpcId").to_owned();
-        let space: Ipv4Net = text(self.get(&vpc, ask, "InvalidVpcID.NotFound")?, "CidrBlock")
+        let space: Ipv4Net = text(&self.get(&vpc, ask, "InvalidVpcID.NotFound")?["CidrBlock"])
             .parse()
             .map_err(|_| refuse("InternalError", "vpc"))?;
         let net = cidr(ask.text("CidrBlock"), 16, 28, "InvalidSubnet.Range")?;
         if !space.contains(&net) {
-            return Err(refuse("InvalidSubnet.Range", format!("The CIDR '{net}' is invalid.")));
+            bail!("InvalidSubnet.Range", "The CIDR '{net}' is invalid.");
         }
         let overlaps = |other: &Value| {
-            text(other, "CidrBlock")
+            text(&other["CidrBlock"])
                 .parse::<Ipv4Net>()
                 .is_ok_and(|other| other.contains(&net) || net.contains(&other))
         };
         if self.all("subnet").any(|(_, other)| other["VpcId"] == vpc.as_str() && overlaps(other)) {
-            return Err(refuse(
-                "InvalidSubnet.Conflict",
-                format!("The CIDR '{net}' conflicts with another subnet"),
-            ));
+            bail!("InvalidSubnet.Conflict", "The CIDR '{net}' conflicts with another subnet");
         }
         let zone = match ask.text("AvailabilityZone") {
             "" => format!("{}a", ask.region),
@@ -183,8 +177,10 @@ impl Ec2 {
             .flat_map(|kind| self.all(kind))
             .find(|(_, object)| object["SubnetId"] == id.as_str() || lists(object));
         if let Some((user, _)) = user {
-            let message = format!("The subnet '{id}' has dependencies ({user}) and cannot be deleted.");
-            return Err(refuse("DependencyViolation", message));
+            bail!(
+                "DependencyViolation",
+                "The subnet '{id}' has dependencies ({user}) and cannot be deleted."
+            );
         }
         self.objects.remove(&id);
         let forget = |table: &mut Value| {
@@ -208,10 +204,7 @@ impl Ec2 {
         let id = ask.text("RouteTableId").to_owned();
         let table = self.get(&id, ask, "InvalidRouteTableID.NotFound")?;
         if table["Associations"].as_array().is_some_and(|list| !list.is_empty()) {
-            return Err(refuse(
-                "DependencyViolation",
-                format!("The routeTable '{id}' has dependencies and cannot be deleted."),
-            ));
+            bail!("DependencyViolation", "The routeTable '{id}' has dependencies and cannot be deleted.");
         }
         self.objects.remove(&id);
         Ok(json!({}))
@@ -245,7 +238,7 @@ impl Ec2 {
         let targets = ["GatewayId", "NatGatewayId", "TransitGatewayId", "VpcPeeringConnectionId"];
         let given: Vec<_> = targets.into_iter().filter(|name| !ask.text(name).is_empty()).collect();
         let [target] = given.as_slice() else {
-            return Err(refuse("InvalidParameterCombination", "Exactly one target is needed."));
+            bail!("InvalidParameterCombination", "Exactly one target is needed.");
         };
         let id = ask.text(target).to_owned();
         let missing = match *target {
@@ -263,7 +256,7 @@ impl Ec2 {
         } else {
             self.get(&id, ask, missing)?;
         }
-        let vpc = text(self.get(ask.text("RouteTableId"), ask, "InvalidRouteTableID.NotFound")?, "VpcId")
+        let vpc = text(&self.get(ask.text("RouteTableId"), ask, "InvalidRouteTableID.NotFound")?["VpcId"])
             .to_owned();
         if *target == "TransitGatewayId" {
             let attached = self.all("tgw-attach").any(|(_, one)| {
@@ -272,19 +265,16 @@ impl Ec2 {
                     && one["State"] == "available"
             });
             if !attached {
-                return Err(refuse(missing, format!("The transit gateway '{id}' is not attached to {vpc}")));
+                bail!(missing, "The transit gateway '{id}' is not attached to {vpc}");
             }
         }
         let table = self.get_mut(ask.text("RouteTableId"), ask, "InvalidRouteTableID.NotFound")?;
         let routes = table["Routes"].as_array_mut().ok_or_else(|| refuse("InternalError", "routes"))?;
         if routes.iter().any(|route| route["DestinationCidrBlock"] == net.as_str()) {
-            return Err(refuse(
-                "RouteAlreadyExists",
-                format!("The route identified by {net} already exists."),
-            ));
+            bail!("RouteAlreadyExists", "The route identified by {net} already exists.");
         }
         if routes.len() >= 50 {
-            return Err(refuse("RouteLimitExceeded", "The maximum number of routes has been reached."));
+            bail!("RouteLimitExceeded", "The maximum number of routes has been reached.");
         }
         routes.push(
             json!({"DestinationCidrBlock": net, *target: id, "State": "active", "Origin": "CreateRoute"}),
@@ -299,10 +289,7 @@ impl Ec2 {
         let before = routes.len();
         routes.retain(|route| route["DestinationCidrBlock"] != net || route["GatewayId"] == "local");
         if routes.len() == before {
-            return Err(refuse(
-                "InvalidRoute.NotFound",
-                format!("no route with destination-cidr-block {net}"),
-            ));
+            bail!("InvalidRoute.NotFound", "no route with destination-cidr-block {net}");
         }
         Ok(json!({}))
     }
@@ -322,10 +309,7 @@ impl Ec2 {
             (false, true) => {
                 let mapped = self.all("nat").any(|(_, nat)| nat["VpcId"] == vpc.as_str());
                 if mapped {
-                    return Err(refuse(
-                        "DependencyViolation",
-                        format!("Network {vpc} has some mapped public address(es)."),
-                    ));
+                    bail!("DependencyViolation", "Network {vpc} has some mapped public address(es).");
                 }
                 let igw =
                     self.get_mut(ask.text("InternetGatewayId"), ask, "InvalidInternetGatewayID.NotFound")?;
@@ -339,10 +323,10 @@ impl Ec2 {
         let id = ask.text("InternetGatewayId").to_owned();
         let igw = self.get(&id, ask, "InvalidInternetGatewayID.NotFound")?;
         if igw["Attachments"].as_array().is_some_and(|list| !list.is_empty()) {
-            return Err(refuse(
+            bail!(
                 "DependencyViolation",
-                format!("The internetGateway '{id}' has dependencies and cannot be deleted."),
-            ));
+                "The internetGateway '{id}' has dependencies and cannot be deleted."
+            );
         }
         self.objects.remove(&id);
         Ok(json!({}))
@@ -354,7 +338,7 @@ impl Ec2 {
         let used =
             self.all("nat").any(|(_, nat)| nat["NatGatewayAddresses"][0]["AllocationId"] == id.as_str());
         if used {
-            return Err(refuse("InvalidIPAddress.InUse", format!("Address {id} is in use.")));
+            bail!("InvalidIPAddress.InUse", "Address {id} is in use.");
         }
         self.objects.remove(&id);
         Ok(json!({}))
@@ -382,7 +366,7 @@ impl Ec2 {
         let region = if ask.text("PeerRegion").is_empty() { ask.region } else { ask.text("PeerRegion") };
         let there = Action { region, now: ask.now, input: json!({}) };
         let peer = self.get(ask.text("PeerVpcId"), &there, "InvalidVpcID.NotFound")?.clone();
-        let nets = (text(&own, "CidrBlock").parse::<Ipv4Net>(), text(&peer, "CidrBlock").parse::<Ipv4Net>());
+        let nets = (text(&own["CidrBlock"]).parse::<Ipv4Net>(), text(&peer["CidrBlock"]).parse::<Ipv4Net>());
         let overlap = matches!(nets, (Ok(a), Ok(b)) if a.contains(&b) || b.contains(&a));
         let id = self.new_id("pcx");
         let info = |vpc: &Value, region: &str| json!({"VpcId": vpc["VpcId"], "CidrBlock": vpc["CidrBlock"], "OwnerId": ACCOUNT, "Region": region});
@@ -400,7 +384,7 @@ impl Ec2 {
             .filter(|one| one["AccepterVpcInfo"]["Region"] == ask.region)
             .ok_or_else(missing)?;
         if !matches!(object["Status"]["Code"].as_str(), Some("pending-acceptance" | "active")) {
-            return Err(refuse("InvalidStateTransition", "The peering cannot be accepted."));
+            bail!("InvalidStateTransition", "The peering cannot be accepted.");
         }
         object["Status"] = json!({"Code": "active", "Message": "Active"});
         Ok(json!({"VpcPeeringConnection": object.clone()}))

@@ -9,6 +9,7 @@ use std::{
 use serde_json::{Map, Value};
 
 use super::{Refusal, refuse};
+use crate::rest::{text, texts};
 
 fn api() -> &'static Value {
     static API: OnceLock<Value> = OnceLock::new();
@@ -24,10 +25,7 @@ fn shape(name: &str) -> &'static Value {
 /// Reads an action's parameters into its input, by the names of the API description.
 pub(super) fn decode(action: &str, parameters: &BTreeMap<String, String>) -> Result<Value, Refusal> {
     let Some(operation) = api()["operations"].get(action) else {
-        return Err(refuse(
-            "InvalidAction",
-            format!("The action {action} is not valid for this web service."),
-        ));
+        bail!("InvalidAction", "The action {action} is not valid for this web service.");
     };
     let mut used = BTreeSet::from(["Action".to_owned(), "Version".to_owned()]);
     let input = match operation["input"].as_str() {
@@ -35,7 +33,7 @@ pub(super) fn decode(action: &str, parameters: &BTreeMap<String, String>) -> Res
         None => Value::Object(Map::new()),
     };
     if let Some(unknown) = parameters.keys().find(|key| !used.contains(*key)) {
-        return Err(refuse("UnknownParameter", format!("The parameter {unknown} is not recognized")));
+        bail!("UnknownParameter", "The parameter {unknown} is not recognized");
     }
     Ok(input)
 }
@@ -60,16 +58,13 @@ fn structure(
     let mut out = Map::new();
     for (name, member) in shape["members"].as_object().into_iter().flatten() {
         let key = format!("{prefix}{}", key_of(name, member));
-        if let Some(value) = value(member["shape"].as_str().unwrap_or_default(), &key, parameters, used)? {
+        if let Some(value) = value(text(&member["shape"]), &key, parameters, used)? {
             out.insert(name.clone(), value);
         }
     }
-    for required in shape["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+    for required in texts(&shape["required"]) {
         if !out.contains_key(required) {
-            return Err(refuse(
-                "MissingParameter",
-                format!("The request must contain the parameter {prefix}{required}"),
-            ));
+            bail!("MissingParameter", "The request must contain the parameter {prefix}{required}");
         }
     }
     Ok(Value::Object(out))
@@ -85,11 +80,11 @@ fn value(
     let below = format!("{key}.");
     let has_below =
         || parameters.range(below.clone()..).next().is_some_and(|(found, _)| found.starts_with(&below));
-    match shape["type"].as_str().unwrap_or_default() {
+    match text(&shape["type"]) {
         "structure" if has_below() => structure(shape, &below, parameters, used).map(Some),
         "structure" => Ok(None),
         "list" => {
-            let member = shape["member"]["shape"].as_str().unwrap_or_default();
+            let member = text(&shape["member"]["shape"]);
             let mut list = Vec::new();
             for number in 1.. {
                 match value(member, &format!("{key}.{number}"), parameters, used)? {
@@ -145,7 +140,7 @@ fn write_structure(name: &str, value: &Value, xml: &mut String) -> Result<(), St
         let member = members.get(field).ok_or_else(|| format!("{name} has no {field}"))?;
         let element = member["locationName"].as_str().unwrap_or(field);
         let _ = write!(xml, "<{element}>");
-        write_value(member["shape"].as_str().unwrap_or_default(), value, xml)?;
+        write_value(text(&member["shape"]), value, xml)?;
         let _ = write!(xml, "</{element}>");
     }
     Ok(())
@@ -153,10 +148,10 @@ fn write_structure(name: &str, value: &Value, xml: &mut String) -> Result<(), St
 
 fn write_value(name: &str, value: &Value, xml: &mut String) -> Result<(), String> {
     let shape = shape(name);
-    match (shape["type"].as_str().unwrap_or_default(), value) {
+    match (text(&shape["type"]), value) {
         ("structure", _) => write_structure(name, value, xml),
         ("list", Value::Array(items)) => {
-            let member = shape["member"]["shape"].as_str().unwrap_or_default();
+            let member = text(&shape["member"]["shape"]);
             for item in items {
                 xml.push_str("<item>");
                 write_value(member, item, xml)?;

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::{Action, Outcome, Refusal, refuse};
-use crate::{objects::Objects, rest::texts};
+use crate::{
+    objects::Objects,
+    rest::{self, items, list, text, texts},
+};
 
 pub(crate) const REGIONS: [&str; 3] = ["eu-west-1", "us-east-1", "us-west-2"];
 pub(crate) const ACCOUNT: &str = "123456789012";
@@ -29,10 +32,8 @@ impl Ec2 {
         let answers: [Answers; 6] =
             [Self::network, Self::groups, Self::instances, Self::transit, Self::vpn, Self::attributes];
         if ask.input["DryRun"] == true {
-            return Err(Refusal {
-                status: 412,
-                ..refuse("DryRunOperation", "Request would have succeeded, but DryRun flag is set.")
-            });
+            let message = "Request would have succeeded, but DryRun flag is set.";
+            return Err(rest::refuse(412, "DryRunOperation", message));
         }
         match action {
             "DescribeRegions" => {
@@ -72,10 +73,9 @@ impl Ec2 {
     pub(super) fn put(&mut self, id: &str, kind: &str, mut object: Value, ask: &Action<'_>) -> Value {
         object["_region"] = ask.region.into();
         object["_kind"] = kind.into();
-        let specifications = ask.input["TagSpecifications"].as_array().into_iter().flatten();
+        let specifications = list(&ask.input["TagSpecifications"]);
         let ours = specifications.filter(|specification| specification["ResourceType"] == kind);
-        let tags: Vec<Value> =
-            ours.flat_map(|one| one["Tags"].as_array().cloned().unwrap_or_default()).collect();
+        let tags: Vec<Value> = ours.flat_map(|one| list(&one["Tags"]).cloned()).collect();
         object["Tags"] = tags.into();
         self.objects.insert(id.to_owned(), object.clone());
         object
@@ -99,7 +99,7 @@ impl Ec2 {
             .collect();
         for id in due {
             let Some(object) = self.objects.get_mut(&id) else { continue };
-            let then = object["_then"].as_str().unwrap_or_default().to_owned();
+            let then = text(&object["_then"]).to_owned();
             object["_at"] = Value::Null;
             if then == "gone" {
                 self.objects.remove(&id);
@@ -120,12 +120,17 @@ impl Ec2 {
         }
     }
 
-    pub(super) fn get(&self, id: &str, ask: &Action<'_>, code: &str) -> Result<&Value, Refusal> {
+    pub(super) fn get(&self, id: &str, ask: &Action<'_>, code: &'static str) -> Result<&Value, Refusal> {
         let found = self.objects.get(id).filter(|object| is_in(object, ask.region) && !is_deleted(object));
         found.ok_or_else(|| refuse(code, format!("The ID '{id}' does not exist")))
     }
 
-    pub(super) fn get_mut(&mut self, id: &str, ask: &Action<'_>, code: &str) -> Result<&mut Value, Refusal> {
+    pub(super) fn get_mut(
+        &mut self,
+        id: &str,
+        ask: &Action<'_>,
+        code: &'static str,
+    ) -> Result<&mut Value, Refusal> {
         let found =
             self.objects.get_mut(id).filter(|object| is_in(object, ask.region) && !is_deleted(object));
         found.ok_or_else(|| refuse(code, format!("The ID '{id}' does not exist")))
@@ -144,14 +149,14 @@ impl Ec2 {
         prefix: &str,
         ids: &str,
         list: &str,
-        missing: &str,
+        missing: &'static str,
         ask: &Action<'_>,
     ) -> Outcome {
         let wanted = texts(&ask.input[ids]);
         let here = |object: &Value| is_in(object, ask.region);
         for id in &wanted {
             if !self.objects.get(id).is_some_and(here) {
-                return Err(refuse(missing, format!("The ID '{id}' does not exist")));
+                bail!(missing, "The ID '{id}' does not exist");
             }
         }
         let of_kind =
@@ -175,10 +180,10 @@ impl Ec2 {
     }
 
     fn tags(&mut self, set: bool, ask: &Action<'_>) -> Outcome {
-        let tags = ask.input["Tags"].as_array().cloned().unwrap_or_default();
+        let tags = items(&ask.input["Tags"]);
         for id in texts(&ask.input["Resources"]) {
             let object = self.get_mut(id, ask, "InvalidID")?;
-            let mut kept: Vec<Value> = object["Tags"].as_array().cloned().unwrap_or_default();
+            let mut kept: Vec<Value> = items(&object["Tags"]);
             kept.retain(|old| !tags.iter().any(|new| new["Key"] == old["Key"]));
             if set {
                 kept.extend(tags.clone());
@@ -191,7 +196,7 @@ impl Ec2 {
     fn list_tags(&self, ask: &Action<'_>) -> Value {
         let here = self.objects.iter().filter(|(_, object)| object["_region"] == ask.region);
         let shown = here.flat_map(|(id, object)| {
-            let tags = object["Tags"].as_array().into_iter().flatten();
+            let tags = list(&object["Tags"]);
             tags.map(move |tag| json!({"ResourceId": id, "ResourceType": object["_kind"], "Key": tag["Key"], "Value": tag["Value"]}))
         });
         let shown: Vec<Value> = shown.filter(|tag| passes(tag, &ask.input["Filters"])).collect();
@@ -226,14 +231,14 @@ fn is_deleted(object: &Value) -> bool {
 pub(super) fn passes(object: &Value, filters: &Value) -> bool {
     filters.as_array().into_iter().flatten().all(|filter| {
         let wanted = texts(&filter["Values"]);
-        let name = filter["Name"].as_str().unwrap_or_default();
+        let name = text(&filter["Name"]);
         let mut found = Vec::new();
         if let "tag-key" | "tag-value" = name {
             let field = if name == "tag-key" { "Key" } else { "Value" };
-            let tags = object["Tags"].as_array().into_iter().flatten();
+            let tags = list(&object["Tags"]);
             found.extend(tags.filter_map(|tag| tag[field].as_str().map(str::to_owned)));
         } else if let Some(key) = name.strip_prefix("tag:") {
-            let tags = object["Tags"].as_array().into_iter().flatten();
+            let tags = list(&object["Tags"]);
             found.extend(
                 tags.filter(|tag| tag["Key"] == key)
                     .filter_map(|tag| tag["Value"].as_str().map(str::to_owned)),

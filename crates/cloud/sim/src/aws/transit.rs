@@ -6,7 +6,7 @@ use super::{
     Action, Outcome, Refusal, refuse,
     state::{ACCOUNT, Ec2, passes},
 };
-use crate::rest::texts;
+use crate::rest::{items, list, texts};
 
 const MISSING: &str = "InvalidTransitGatewayID.NotFound";
 const NO_ATTACHMENT: &str = "InvalidTransitGatewayAttachmentID.NotFound";
@@ -41,10 +41,10 @@ impl Ec2 {
     fn create_transit(&mut self, ask: &Action<'_>) -> Outcome {
         let asn = ask.input["Options"]["AmazonSideAsn"].as_u64().unwrap_or(64_512);
         if !(64_512..=65_534).contains(&asn) && !(4_200_000_000..=4_294_967_294).contains(&asn) {
-            return Err(refuse("InvalidParameterValue", format!("{asn} is no private ASN")));
+            bail!("InvalidParameterValue", "{asn} is no private ASN");
         }
         if self.all("tgw").count() >= 15 {
-            return Err(refuse("TransitGatewayLimitExceeded", "The maximum has been reached."));
+            bail!("TransitGatewayLimitExceeded", "The maximum has been reached.");
         }
         let (id, table) = (self.new_id("tgw"), self.new_id("tgw-rtb"));
         let options = json!({"AmazonSideAsn": asn, "AssociationDefaultRouteTableId": table, "PropagationDefaultRouteTableId": table,
@@ -58,7 +58,7 @@ impl Ec2 {
     fn ready_transit(&self, id: &str, ask: &Action<'_>) -> Result<Value, Refusal> {
         let transit = self.get(id, ask, MISSING)?;
         if transit["State"] != "available" {
-            return Err(refuse("IncorrectState", format!("{id} is in invalid state")));
+            bail!("IncorrectState", "{id} is in invalid state");
         }
         Ok(transit.clone())
     }
@@ -73,7 +73,7 @@ impl Ec2 {
         };
         let user = ["tgw-attach", "vpn"].iter().flat_map(|kind| self.all(kind)).find(|(_, one)| uses(one));
         if let Some((user, _)) = user {
-            return Err(refuse("IncorrectState", format!("{id} has non-deleted attachments: {user}")));
+            bail!("IncorrectState", "{id} has non-deleted attachments: {user}");
         }
         let object = self.get_mut(&id, ask, MISSING)?;
         object["State"] = "deleting".into();
@@ -93,10 +93,7 @@ impl Ec2 {
             .all("tgw-attach")
             .any(|(_, one)| one["TransitGatewayId"] == transit.as_str() && one["VpcId"] == vpc.as_str())
         {
-            return Err(refuse(
-                "DuplicateTransitGatewayAttachment",
-                format!("{transit} already has an attachment for {vpc}"),
-            ));
+            bail!("DuplicateTransitGatewayAttachment", "{transit} already has an attachment for {vpc}");
         }
         let id = self.new_id("tgw-attach");
         let object = json!({"TransitGatewayAttachmentId": id, "TransitGatewayId": transit, "VpcId": vpc, "SubnetIds": ask.input["SubnetIds"], "State": "pending", "VpcOwnerId": ACCOUNT, "_type": "vpc"});
@@ -110,7 +107,7 @@ impl Ec2 {
         let id = ask.text("TransitGatewayAttachmentId").to_owned();
         let attachment = self.get(&id, ask, NO_ATTACHMENT)?;
         if attachment["State"] != "available" {
-            return Err(refuse("IncorrectState", format!("{id} is in invalid state")));
+            bail!("IncorrectState", "{id} is in invalid state");
         }
         let vpc = attachment["VpcId"].clone();
         let strings = |value: &Value| -> Vec<String> {
@@ -123,19 +120,16 @@ impl Ec2 {
         for subnet in strings(&ask.input["AddSubnetIds"]) {
             let new = self.get(&subnet, ask, "InvalidSubnetID.NotFound")?;
             if new["VpcId"] != vpc {
-                return Err(refuse("InvalidParameterValue", format!("{subnet} is not in {vpc}")));
+                bail!("InvalidParameterValue", "{subnet} is not in {vpc}");
             }
             let zone = &new["AvailabilityZone"];
             if subnets.iter().any(|other| self.objects[other]["AvailabilityZone"] == *zone) {
-                return Err(refuse(
-                    "DuplicateSubnetsInSameZone",
-                    format!("{id} is in the zone {zone} already"),
-                ));
+                bail!("DuplicateSubnetsInSameZone", "{id} is in the zone {zone} already");
             }
             subnets.push(subnet);
         }
         if subnets.is_empty() {
-            return Err(refuse("InvalidParameterValue", "An attachment needs a subnet."));
+            bail!("InvalidParameterValue", "An attachment needs a subnet.");
         }
         let object = self.get_mut(&id, ask, NO_ATTACHMENT)?;
         (object["SubnetIds"], object["State"]) = (subnets.into(), "modifying".into());
@@ -158,7 +152,7 @@ impl Ec2 {
         let found = self.objects.get_mut(&id).filter(|one| one["State"] != "deleted");
         let object = found.ok_or_else(|| refuse(NO_ATTACHMENT, format!("The ID '{id}' does not exist")))?;
         if object["State"] == "pending" {
-            return Err(refuse("IncorrectState", format!("{id} is in invalid state")));
+            bail!("IncorrectState", "{id} is in invalid state");
         }
         object["State"] = "deleting".into();
         let shown = object.clone();
@@ -184,7 +178,7 @@ impl Ec2 {
         let found = self.objects.get_mut(&id).filter(|one| one["AccepterTgwInfo"]["Region"] == ask.region);
         let object = found.ok_or_else(|| refuse(NO_ATTACHMENT, format!("The ID '{id}' does not exist")))?;
         if object["State"] != "pendingAcceptance" {
-            return Err(refuse("IncorrectState", format!("{id} is in invalid state")));
+            bail!("IncorrectState", "{id} is in invalid state");
         }
         object["State"] = "pending".into();
         let shown = object.clone();
@@ -204,16 +198,13 @@ impl Ec2 {
         let attachment = ask.text("TransitGatewayAttachmentId").to_owned();
         let ready = self.objects.get(&attachment).is_some_and(|one| one["State"] == "available");
         if !ready {
-            return Err(refuse("IncorrectState", format!("{attachment} is in invalid state")));
+            bail!("IncorrectState", "{attachment} is in invalid state");
         }
         let net = ask.text("DestinationCidrBlock").to_owned();
         let owner = self.table_owner(ask)?;
         let routes = owner["_routes"].as_array_mut().ok_or_else(|| refuse("InternalError", "routes"))?;
         if routes.iter().any(|route| route["net"] == net.as_str()) {
-            return Err(refuse(
-                "RouteAlreadyExists",
-                format!("The route identified by {net} already exists."),
-            ));
+            bail!("RouteAlreadyExists", "The route identified by {net} already exists.");
         }
         routes.push(json!({"net": net, "attachment": attachment}));
         Ok(json!({"Route": {"DestinationCidrBlock": net, "Type": "static", "State": "active"}}))
@@ -226,7 +217,7 @@ impl Ec2 {
         let before = routes.len();
         routes.retain(|route| route["net"] != net.as_str());
         if routes.len() == before {
-            return Err(refuse("InvalidRoute.NotFound", format!("{net} is no route")));
+            bail!("InvalidRoute.NotFound", "{net} is no route");
         }
         Ok(json!({"Route": {"DestinationCidrBlock": net, "Type": "static", "State": "deleted"}}))
     }
@@ -234,7 +225,7 @@ impl Ec2 {
     fn search_routes(&mut self, ask: &Action<'_>) -> Outcome {
         let owner = self.table_owner(ask)?;
         let transit = owner["TransitGatewayId"].clone();
-        let routes = owner["_routes"].as_array().cloned().unwrap_or_default();
+        let routes = items(&owner["_routes"]);
         let show = |net: &Value, kind: &str, attachment: Value| json!({"DestinationCidrBlock": net, "Type": kind, "State": "active", "TransitGatewayAttachments": [attachment]});
         let fixed = routes.iter().map(|route| {
             let through =
@@ -244,7 +235,7 @@ impl Ec2 {
         let tunnels = self.all("vpn").filter(|(_, vpn)| vpn["TransitGatewayId"] == transit);
         let learnt = tunnels.flat_map(|(id, vpn)| {
             let through = json!({"TransitGatewayAttachmentId": id.replace("vpn-", "tgw-attach-"), "ResourceId": id, "ResourceType": "vpn"});
-            let told = vpn["_told"].as_array().into_iter().flatten();
+            let told = list(&vpn["_told"]);
             told.map(move |net| show(net, "propagated", through.clone()))
         });
         let found = fixed.chain(learnt).filter(|route| passes(route, &ask.input["Filters"]));

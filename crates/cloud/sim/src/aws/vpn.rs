@@ -6,7 +6,10 @@ use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 
 use super::{Action, Outcome, Refusal, configuration::configuration, refuse, state::Ec2};
-use crate::wire::Wire;
+use crate::{
+    rest::{items, list, text},
+    wire::Wire,
+};
 
 const MISSING: &str = "InvalidVpnConnectionID.NotFound";
 
@@ -69,12 +72,12 @@ impl Ec2 {
     fn create_customer(&mut self, ask: &Action<'_>) -> Outcome {
         let asn = ask.input["BgpAsn"].as_i64().or(ask.input["BgpAsnExtended"].as_i64()).unwrap_or(65_000);
         if asn <= 0 {
-            return Err(refuse("InvalidParameterValue", "The value for BgpAsn is invalid."));
+            bail!("InvalidParameterValue", "The value for BgpAsn is invalid.");
         }
         // Older clients call it so.
         let ip = ask.input["IpAddress"].as_str().unwrap_or_else(|| ask.text("PublicIp")).to_owned();
         if ip.parse::<std::net::Ipv4Addr>().is_err() {
-            return Err(refuse("InvalidParameterValue", format!("{ip} is no address")));
+            bail!("InvalidParameterValue", "{ip} is no address");
         }
         // The same again is the same one.
         let same = self.all("cgw").find(|(_, one)| {
@@ -94,7 +97,7 @@ impl Ec2 {
         let id = ask.text("CustomerGatewayId").to_owned();
         self.get(&id, ask, "InvalidCustomerGatewayID.NotFound")?;
         if self.all("vpn").any(|(_, one)| one["CustomerGatewayId"] == id.as_str()) {
-            return Err(refuse("IncorrectState", format!("The customer gateway {id} is in use.")));
+            bail!("IncorrectState", "The customer gateway {id} is in use.");
         }
         if let Some(object) = self.objects.get_mut(&id) {
             object["State"] = "deleted".into();
@@ -109,11 +112,11 @@ impl Ec2 {
         self.get(&customer, ask, "InvalidCustomerGatewayID.NotFound")?;
         let state = self.get(&transit, ask, "InvalidTransitGatewayID.NotFound")?["State"].clone();
         if state != "available" {
-            return Err(refuse("IncorrectState", format!("{transit} is in invalid state")));
+            bail!("IncorrectState", "{transit} is in invalid state");
         }
-        let asked = ask.input["Options"]["TunnelOptions"].as_array().cloned().unwrap_or_default();
+        let asked = items(&ask.input["Options"]["TunnelOptions"]);
         let inside = |one: &Value| -> Vec<String> {
-            let tunnels = one["Options"]["TunnelOptions"].as_array().into_iter().flatten();
+            let tunnels = list(&one["Options"]["TunnelOptions"]);
             tunnels.filter_map(|tunnel| tunnel["TunnelInsideCidr"].as_str().map(str::to_owned)).collect()
         };
         let used: Vec<String> = self
@@ -124,7 +127,7 @@ impl Ec2 {
         for options in &asked {
             check_tunnel(options)?;
             if options["TunnelInsideCidr"].as_str().is_some_and(|net| used.iter().any(|used| used == net)) {
-                return Err(refuse("InvalidParameterValue", "TunnelInsideCidr is in use at this gateway."));
+                bail!("InvalidParameterValue", "TunnelInsideCidr is in use at this gateway.");
             }
         }
         let id = self.new_id("vpn");
@@ -151,11 +154,9 @@ impl Ec2 {
     /// Adds what the other end needs to know, while there is something to set up.
     fn configure(&self, connection: &mut Value) {
         let find = |field: &str| self.objects.get(connection[field].as_str()?);
-        if let ("pending" | "available", Some(customer), Some(transit)) = (
-            connection["State"].as_str().unwrap_or_default(),
-            find("CustomerGatewayId"),
-            find("TransitGatewayId"),
-        ) {
+        if let ("pending" | "available", Some(customer), Some(transit)) =
+            (text(&connection["State"]), find("CustomerGatewayId"), find("TransitGatewayId"))
+        {
             let text = configuration(connection, customer, transit);
             connection["CustomerGatewayConfiguration"] = text.into();
         }
@@ -168,7 +169,7 @@ impl Ec2 {
         let options = ask.input["TunnelOptions"].clone();
         let object = self.get_mut(&id, ask, MISSING)?;
         if object["State"] != "available" {
-            return Err(refuse("IncorrectState", format!("{id} is in invalid state")));
+            bail!("IncorrectState", "{id} is in invalid state");
         }
         let tunnels = object["Options"]["TunnelOptions"].as_array_mut().into_iter().flatten();
         for tunnel in tunnels.filter(|tunnel| tunnel["OutsideIpAddress"] == outside.as_str()) {
@@ -204,7 +205,7 @@ impl Ec2 {
         for id in ids {
             let ends = self.tunnels_of(&id);
             let Some(object) = self.objects.get_mut(&id) else { continue };
-            let gateway = object["TransitGatewayId"].as_str().unwrap_or_default().to_owned();
+            let gateway = text(&object["TransitGatewayId"]).to_owned();
             let learnt = wire.gateways.get(&gateway).map_or(0, |gateway| wire.learnt(gateway).len());
             let peers = ends.iter().filter_map(|end| wire.gateways.get(wire.bgp_peer(end)?));
             let told: BTreeSet<String> =

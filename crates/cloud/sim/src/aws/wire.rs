@@ -6,7 +6,10 @@ use ipnet::Ipv4Net;
 use serde_json::Value;
 
 use super::state::Ec2;
-use crate::wire::{Bgp, Firewall, Gateway, GatewayHop, Hop, Host, Line, Network, Tunnel, Wire};
+use crate::{
+    rest::{list, text, texts},
+    wire::{Bgp, Firewall, Gateway, GatewayHop, Hop, Host, Line, Network, Tunnel, Wire},
+};
 
 fn net(value: &Value) -> Option<Ipv4Net> {
     value.as_str()?.parse().ok()
@@ -39,7 +42,7 @@ impl Ec2 {
             }
             wire.hosts.push(Host {
                 address: instance["PrivateIpAddress"].as_str().and_then(|text| text.parse().ok()),
-                network: instance["VpcId"].as_str().unwrap_or_default().to_owned(),
+                network: text(&instance["VpcId"]).to_owned(),
                 routes: self.subnet_routes(instance),
                 cut_off: self.cut_off(instance),
                 guard: None,
@@ -54,18 +57,20 @@ impl Ec2 {
         let zone = &instance["Placement"]["AvailabilityZone"];
         let attached = self.all("tgw-attach").filter(|(_, one)| one["VpcId"] == instance["VpcId"]);
         let elsewhere = attached.filter(|(_, one)| {
-            let subnets = one["SubnetIds"].as_array().into_iter().flatten().filter_map(Value::as_str);
-            let mut zones =
-                subnets.filter_map(|id| self.objects.get(id)).map(|subnet| &subnet["AvailabilityZone"]);
+            let subnets = texts(&one["SubnetIds"]);
+            let mut zones = subnets
+                .into_iter()
+                .filter_map(|id| self.objects.get(id))
+                .map(|subnet| &subnet["AvailabilityZone"]);
             !zones.any(|one| one == zone)
         });
         elsewhere.filter_map(|(_, one)| one["TransitGatewayId"].as_str().map(str::to_owned)).collect()
     }
 
     fn firewall(&self, instance: &Value, egress: bool) -> Firewall {
-        let groups = instance["SecurityGroups"].as_array().into_iter().flatten();
+        let groups = list(&instance["SecurityGroups"]);
         let groups = groups.filter_map(|group| self.objects.get(group["GroupId"].as_str()?));
-        let rules = groups.flat_map(|group| group["_rules"].as_array().into_iter().flatten());
+        let rules = groups.flat_map(|group| list(&group["_rules"]));
         let line = |rule: &Value| {
             let protocol = match rule["protocol"].as_str()? {
                 "-1" => None,
@@ -94,16 +99,16 @@ impl Ec2 {
     /// The routes of an instance's subnet, if it has a table of its own.
     fn subnet_routes(&self, instance: &Value) -> Option<Vec<(Ipv4Net, Hop)>> {
         let serves = |table: &Value| {
-            let mut associations = table["Associations"].as_array().into_iter().flatten();
+            let mut associations = list(&table["Associations"]);
             associations.any(|one| one["SubnetId"].is_string() && one["SubnetId"] == instance["SubnetId"])
         };
         let has_own = self.all("rtb").any(|(_, table)| serves(table));
-        has_own.then(|| self.routes_of(instance["VpcId"].as_str().unwrap_or_default(), serves))
+        has_own.then(|| self.routes_of(text(&instance["VpcId"]), serves))
     }
 
     fn routes_of(&self, vpc: &str, is_it: impl Fn(&Value) -> bool) -> Vec<(Ipv4Net, Hop)> {
         let tables = self.all("rtb").filter(|(_, table)| table["VpcId"] == vpc && is_it(table));
-        let routes = tables.flat_map(|(_, table)| table["Routes"].as_array().into_iter().flatten());
+        let routes = tables.flat_map(|(_, table)| list(&table["Routes"]));
         let alive = |id: &str| self.objects.get(id).filter(|object| object["State"] == "available");
         let hop = |route: &Value| {
             let destination = net(&route["DestinationCidrBlock"])?;
@@ -129,13 +134,9 @@ impl Ec2 {
 
     /// A NAT gateway works if its own subnet's table leads to an internet gateway.
     fn is_public(&self, nat: &Value) -> bool {
-        let mut tables = self.all("rtb").filter(|(_, table)| {
-            table["Associations"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .any(|one| one["SubnetId"] == nat["SubnetId"])
-        });
+        let mut tables = self
+            .all("rtb")
+            .filter(|(_, table)| list(&table["Associations"]).any(|one| one["SubnetId"] == nat["SubnetId"]));
         let leads_out = |route: &Value| {
             let igw = route["GatewayId"]
                 .as_str()
@@ -144,7 +145,7 @@ impl Ec2 {
             route["DestinationCidrBlock"] == "0.0.0.0/0"
                 && igw.is_some_and(|igw| igw["Attachments"][0]["VpcId"] == nat["VpcId"])
         };
-        tables.any(|(_, table)| table["Routes"].as_array().into_iter().flatten().any(leads_out))
+        tables.any(|(_, table)| list(&table["Routes"]).any(leads_out))
     }
 
     fn transit_routes(&self, id: &str, transit: &Value) -> Vec<(Ipv4Net, GatewayHop)> {
@@ -155,7 +156,7 @@ impl Ec2 {
             let vpc = one["VpcId"].as_str()?;
             Some((net(&self.objects.get(vpc)?["CidrBlock"])?, GatewayHop::Network(vpc.to_owned())))
         });
-        let fixed = transit["_routes"].as_array().into_iter().flatten().filter_map(|route| {
+        let fixed = list(&transit["_routes"]).filter_map(|route| {
             let attachment = self.objects.get(route["attachment"].as_str()?)?;
             if attachment["State"] != "available" {
                 return None;
@@ -173,7 +174,7 @@ impl Ec2 {
         let Some(vpn) = self.objects.get(id).filter(|vpn| vpn["State"] == "available") else {
             return Vec::new();
         };
-        let tunnels = vpn["Options"]["TunnelOptions"].as_array().into_iter().flatten();
+        let tunnels = list(&vpn["Options"]["TunnelOptions"]);
         tunnels.filter_map(|tunnel| self.tunnel(vpn, tunnel)).collect()
     }
 
@@ -183,8 +184,7 @@ impl Ec2 {
         let address = |value: &Value| value.as_str()?.parse::<Ipv4Addr>().ok();
         let inside = net(&tunnel["TunnelInsideCidr"])?;
         let host = |number: u32| Ipv4Addr::from(u32::from(inside.network()) + number);
-        let speaks_two =
-            tunnel["IkeVersions"].as_array().into_iter().flatten().any(|one| one["Value"] == "ikev2");
+        let speaks_two = list(&tunnel["IkeVersions"]).any(|one| one["Value"] == "ikev2");
         Some(Tunnel {
             local: address(&tunnel["OutsideIpAddress"])?,
             remote: address(&customer["IpAddress"])?,

@@ -5,11 +5,8 @@ use std::{collections::BTreeSet, net::Ipv4Addr};
 use ipnet::Ipv4Net;
 use serde_json::Value;
 
-use super::{
-    Refusal,
-    objects::{listed, text},
-    refuse,
-};
+use super::{Refusal, objects::listed, refuse};
+use crate::rest::{list, text, texts};
 
 const SERVICE_TAGS: [&str; 4] = ["*", "VirtualNetwork", "AzureLoadBalancer", "Internet"];
 /// Services of Azure that rules may name, and some of their addresses.
@@ -26,7 +23,7 @@ pub(super) fn service(tag: &str) -> Option<Ipv4Net> {
 }
 
 fn both<'r>(properties: &'r Value, field: &str, plural: &str) -> Vec<&'r str> {
-    let listed = properties[plural].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let listed = texts(&properties[plural]);
     properties[field].as_str().into_iter().chain(listed).collect()
 }
 
@@ -37,7 +34,7 @@ pub(super) fn group(object: &mut Value) -> Result<(), Refusal> {
     }
     let rules: Vec<&Value> = listed(object, "securityRules").collect();
     if rules.len() > 1000 {
-        return Err(refuse(400, "SecurityRuleCountLimitReached", "A group has at most 1000 rules."));
+        bail!(400, "SecurityRuleCountLimitReached", "A group has at most 1000 rules.");
     }
     let mut places = BTreeSet::new();
     let mut names = BTreeSet::new();
@@ -125,15 +122,15 @@ pub(super) fn asn(value: &Value, is_peer: bool) -> Result<(), Refusal> {
 pub(super) fn peer(object: &Value) -> Result<(), Refusal> {
     let properties = &object["properties"];
     if text(&properties["gatewayIpAddress"]).parse::<Ipv4Addr>().is_err() {
-        return Err(refuse(400, "InvalidGatewayIpAddress", "The gateway IP address is not valid."));
+        bail!(400, "InvalidGatewayIpAddress", "The gateway IP address is not valid.");
     }
     let bgp = &properties["bgpSettings"];
     if !bgp.is_null() && text(&bgp["bgpPeeringAddress"]).parse::<Ipv4Addr>().is_err() {
-        return Err(refuse(400, "InvalidBgpPeeringAddress", "The BGP peering address is not valid."));
+        bail!(400, "InvalidBgpPeeringAddress", "The BGP peering address is not valid.");
     }
-    let spaces = properties["localNetworkAddressSpace"]["addressPrefixes"].as_array().into_iter().flatten();
+    let spaces = list(&properties["localNetworkAddressSpace"]["addressPrefixes"]);
     if spaces.filter_map(Value::as_str).any(|space| space.starts_with("169.254.")) {
-        return Err(refuse(400, "InvalidAddressPrefix", "An APIPA address may not be in the address space."));
+        bail!(400, "InvalidAddressPrefix", "An APIPA address may not be in the address space.");
     }
     asn(&bgp["asn"], true)
 }

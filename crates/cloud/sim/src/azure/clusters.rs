@@ -17,12 +17,15 @@ use serde_json::{Value, json};
 use super::{
     Refusal, is,
     networks::{hosts, overlap, parts, spaces},
-    objects::{listed, text},
+    objects::listed,
     refuse,
     state::{Azure, key},
     wire::lines,
 };
-use crate::wire::{Firewall, Host, Line};
+use crate::{
+    rest::{list, text},
+    wire::{Firewall, Host, Line},
+};
 
 type Checked = Result<(), Refusal>;
 
@@ -138,8 +141,11 @@ impl Azure {
             properties["nodeResourceGroup"] = format!("MC_{group}_{name}_{location}").into();
         }
         if text(&properties["nodeResourceGroup"]).len() > 80 {
-            let message = "The length of the node resource group name is too long. The maximum length is 80.";
-            return Err(refuse(400, "InvalidParameter", message));
+            bail!(
+                400,
+                "InvalidParameter",
+                "The length of the node resource group name is too long. The maximum length is 80."
+            );
         }
         properties["kubernetesVersion"] = version.as_str().into();
         properties["currentKubernetesVersion"] = version.as_str().into();
@@ -182,7 +188,7 @@ impl Azure {
     /// The addresses that clusters have in a subnet.
     pub(super) fn used_by_clusters(&self, subnet: &str) -> BTreeSet<String> {
         let of_it = self.of_kind(CLUSTERS).filter(|(_, cluster)| is(subnet_of(cluster), subnet));
-        let taken = of_it.flat_map(|(_, one)| one["_addresses"].as_array().into_iter().flatten());
+        let taken = of_it.flat_map(|(_, one)| list(&one["_addresses"]));
         taken.map(|address| text(address).to_owned()).collect()
     }
 
@@ -263,7 +269,7 @@ impl Azure {
         let firewall = |direction: &str| group.map_or_else(open, |group| Firewall(lines(group, direction)));
         let policies = text(&subnet["properties"]["privateEndpointNetworkPolicies"]);
         let is_guarded = ["Enabled", "NetworkSecurityGroupEnabled"].contains(&policies);
-        let addresses = cluster["_addresses"].as_array().into_iter().flatten();
+        let addresses = list(&cluster["_addresses"]);
         let host = |(number, address): (usize, &Value)| Host {
             address: text(address).parse().ok(),
             network: key(text(&vnet["id"])),

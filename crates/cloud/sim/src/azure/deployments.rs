@@ -6,12 +6,11 @@
 use serde_json::{Value, json};
 
 use super::{
-    Done, Outcome, Refusal, Target, is,
-    objects::text,
-    refuse,
+    Done, Outcome, Refusal, Target, is, refuse,
     state::{Azure, Request, key},
     template::{self, Template},
 };
+use crate::rest::{items, text, texts};
 
 pub(super) fn is_for(target: &Target) -> bool {
     is(&target.provider, "Microsoft.Resources") && is(&target.kind, "deployments")
@@ -119,11 +118,13 @@ impl Azure {
     }
 
     fn step(&mut self, deployment: &mut Value, now: u64) -> Result<(), Refusal> {
-        let planned = deployment["_left"].as_array().cloned().unwrap_or_default();
+        let planned = items(&deployment["_left"]);
         let mut left = Vec::new();
         for one in &planned {
             let waits = planned.iter().map(|other| text(&other["id"])).any(|other| needs(one, other))
-                || listed(&deployment["_begun"]).any(|begun| needs(one, begun) && !self.is_made(begun));
+                || texts(&deployment["_begun"])
+                    .into_iter()
+                    .any(|begun| needs(one, begun) && !self.is_made(begun));
             match waits {
                 true => left.push(one.clone()),
                 false => match self.put_as(text(&one["id"]), one["body"].clone(), now) {
@@ -139,7 +140,7 @@ impl Azure {
                 },
             }
         }
-        let is_over = left.is_empty() && listed(&deployment["_begun"]).all(|id| self.is_made(id));
+        let is_over = left.is_empty() && texts(&deployment["_begun"]).into_iter().all(|id| self.is_made(id));
         deployment["_left"] = left.into();
         if is_over {
             deployment["properties"]["outputs"] = self.outputs(deployment)?;
@@ -153,7 +154,7 @@ impl Azure {
     }
 
     fn outputs(&self, deployment: &Value) -> Result<Value, Refusal> {
-        let begun: Vec<&str> = listed(&deployment["_begun"]).collect();
+        let begun = texts(&deployment["_begun"]);
         let reference = |name: &str| {
             let full = begun.iter().find(|id| is(id, name) || id.rsplit('/').next() == Some(name));
             let found = full.and_then(|id| self.objects.get(&key(id)));
@@ -165,15 +166,11 @@ impl Azure {
     }
 }
 
-fn listed(value: &Value) -> impl Iterator<Item = &str> {
-    value.as_array().into_iter().flatten().map(text)
-}
-
 /// Whether an object depends on another: by its id, the end of that, or its name alone.
 fn needs(one: &Value, id: &str) -> bool {
     let id = key(id);
     text(&one["id"]).to_ascii_lowercase() != id
-        && listed(&one["needs"]).map(key).any(|need| {
+        && texts(&one["needs"]).into_iter().map(key).any(|need| {
             id == need || id.ends_with(&format!("/{}", need.trim_matches('/'))) || short(&id) == need
         })
 }

@@ -7,11 +7,14 @@ use serde_json::{Value, json};
 
 use super::{
     Outcome, Refusal, busy, is,
-    objects::{listed, text},
+    objects::listed,
     refuse,
     state::{Azure, Request, key},
 };
-use crate::wire::Wire;
+use crate::{
+    rest::{items, list, text},
+    wire::Wire,
+};
 
 impl Azure {
     /// The gateway that stands in a virtual network.
@@ -34,7 +37,7 @@ impl Azure {
         if properties["gatewayType"] != "Vpn" || properties["vpnType"] != "RouteBased" {
             return bad("GatewayTypeNotSupported", "Only route-based VPN gateways are simulated.");
         }
-        let instances = properties["ipConfigurations"].as_array().cloned().unwrap_or_default();
+        let instances = items(&properties["ipConfigurations"]);
         let wanted = if properties["activeActive"] == true { 2 } else { 1 };
         if instances.len() != wanted {
             return bad(
@@ -73,7 +76,7 @@ impl Azure {
         let mut seen = BTreeSet::new();
         for (number, one) in instances.iter().enumerate() {
             let own = format!("{id}/ipConfigurations/{}", text(&one["name"]));
-            let given = bgp["bgpPeeringAddresses"].as_array().into_iter().flatten();
+            let given = list(&bgp["bgpPeeringAddresses"]);
             let given = given.into_iter().find(|given| is(text(&given["ipconfigurationId"]), &own));
             let custom = given.map(|given| given["customBgpIpAddresses"].clone()).filter(Value::is_array);
             let custom = custom.unwrap_or_else(|| json!([]));
@@ -140,12 +143,9 @@ impl Azure {
         {
             return bad("BgpNotEnabled", "BGP is not enabled at the gateway or not set at its peer.");
         }
-        let own: Vec<(String, String)> = gateway["properties"]["bgpSettings"]["bgpPeeringAddresses"]
-            .as_array()
-            .into_iter()
-            .flatten()
+        let own: Vec<(String, String)> = list(&gateway["properties"]["bgpSettings"]["bgpPeeringAddresses"])
             .flat_map(|one| {
-                let custom = one["customBgpIpAddresses"].as_array().into_iter().flatten();
+                let custom = list(&one["customBgpIpAddresses"]);
                 custom.map(|address| (key(text(&one["ipconfigurationId"])), text(address).to_owned()))
             })
             .collect();
@@ -227,13 +227,10 @@ impl Azure {
         let field = match request.target.child_kind.to_ascii_lowercase().as_str() {
             "getbgppeerstatus" => "_sessions",
             "getlearnedroutes" => "_routes",
-            other => return Err(refuse(404, "InvalidResourceType", format!("{other} is not simulated"))),
+            other => bail!(404, "InvalidResourceType", "{other} is not simulated"),
         };
         let connections = self.connections_of(&id);
-        let all: Vec<Value> = connections
-            .iter()
-            .flat_map(|(_, one)| one[field].as_array().cloned().unwrap_or_default())
-            .collect();
+        let all: Vec<Value> = connections.iter().flat_map(|(_, one)| list(&one[field]).cloned()).collect();
         self.ask_later(request, json!({ "value": all }))
     }
 }

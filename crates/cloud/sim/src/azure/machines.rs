@@ -4,11 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{
-    objects::text,
-    state::{Azure, key},
-};
-use crate::Machine;
+use super::state::{Azure, key};
+use crate::{Machine, rest::text};
 
 const GROUP: &str = "/subscriptions/s1/resourceGroups/theirs";
 const LOCATION: &str = "westus2";

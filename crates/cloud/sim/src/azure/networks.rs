@@ -7,15 +7,16 @@ use serde_json::{Value, json};
 
 use super::{
     Refusal, is,
-    objects::{listed, text},
+    objects::listed,
     refuse,
     state::{Azure, key},
 };
+use crate::rest::{list, text};
 
 type Checked = Result<(), Refusal>;
 
 pub(super) fn spaces(vnet: &Value) -> Vec<Ipv4Net> {
-    let prefixes = vnet["properties"]["addressSpace"]["addressPrefixes"].as_array().into_iter().flatten();
+    let prefixes = list(&vnet["properties"]["addressSpace"]["addressPrefixes"]);
     prefixes.filter_map(|text| text.as_str()?.parse().ok()).collect()
 }
 
@@ -40,7 +41,7 @@ impl Azure {
         let space = spaces(object);
         let given = object["properties"]["addressSpace"]["addressPrefixes"].as_array().map_or(0, Vec::len);
         if space.is_empty() || space.len() != given || space.iter().any(|net| net.trunc() != *net) {
-            return Err(refuse(400, "InvalidAddressPrefixFormat", "The address space is not valid."));
+            bail!(400, "InvalidAddressPrefixFormat", "The address space is not valid.");
         }
         if object["properties"]["subnets"].is_null() {
             object["properties"]["subnets"] = json!([]);
@@ -50,25 +51,13 @@ impl Azure {
             let name = text(&subnet["name"]);
             let net: Option<Ipv4Net> = text(&subnet["properties"]["addressPrefix"]).parse().ok();
             let Some(net) = net.filter(|net| net.trunc() == *net && net.prefix_len() <= 29) else {
-                return Err(refuse(
-                    400,
-                    "InvalidAddressPrefixFormat",
-                    format!("Subnet {name} has no valid prefix."),
-                ));
+                bail!(400, "InvalidAddressPrefixFormat", "Subnet {name} has no valid prefix.");
             };
             if !space.iter().any(|space| space.contains(&net)) {
-                return Err(refuse(
-                    400,
-                    "NetcfgInvalidSubnet",
-                    format!("Subnet {name} is not within the network."),
-                ));
+                bail!(400, "NetcfgInvalidSubnet", "Subnet {name} is not within the network.");
             }
             if overlap(&[net], &taken) {
-                return Err(refuse(
-                    400,
-                    "NetcfgSubnetRangesOverlap",
-                    format!("Subnet {name} overlaps another."),
-                ));
+                bail!(400, "NetcfgSubnetRangesOverlap", "Subnet {name} overlaps another.");
             }
             taken.push(net);
             for user in ["natGateway", "networkSecurityGroup"] {
@@ -113,10 +102,10 @@ impl Azure {
         let reference = text(&configuration["properties"]["subnet"]["id"]).to_owned();
         let (vnet, subnet) = self.subnet(&reference)?;
         if vnet["location"] != object["location"] {
-            return Err(refuse(400, "InvalidResourceReference", "The subnet is in another location."));
+            bail!(400, "InvalidResourceReference", "The subnet is in another location.");
         }
         if is(text(&subnet["name"]), "GatewaySubnet") {
-            return Err(refuse(400, "SubnetReservedForGateway", "The subnet is for gateways."));
+            bail!(400, "SubnetReservedForGateway", "The subnet is for gateways.");
         }
         let old = there.map(|there| &there["properties"]["ipConfigurations"][0]["properties"]);
         let kept = old.filter(|old| is(text(&old["subnet"]["id"]), &reference));
@@ -150,15 +139,11 @@ impl Azure {
     pub(super) fn check_address(&self, object: &mut Value, there: Option<&Value>) -> Checked {
         let standard = is(text(&object["sku"]["name"]), "Standard");
         if standard && !is(text(&object["properties"]["publicIPAllocationMethod"]), "Static") {
-            return Err(refuse(400, "StandardSkuPublicIPAddressesMustBeStatic", "It must be static."));
+            bail!(400, "StandardSkuPublicIPAddressesMustBeStatic", "It must be static.");
         }
         let zones = object["zones"].as_array().is_some_and(|zones| !zones.is_empty());
         if zones && object["location"] == "westus" {
-            return Err(refuse(
-                400,
-                "ZonesNotSupported",
-                "The location does not support availability zones.",
-            ));
+            bail!(400, "ZonesNotSupported", "The location does not support availability zones.");
         }
         let made = self.made;
         let new = || format!("20.{}.{}.{}", 40 + (made >> 16 & 63), made >> 8 & 255, made & 255).into();
@@ -179,13 +164,13 @@ impl Azure {
         let ids: Vec<String> =
             interfaces.into_iter().flatten().map(|one| text(&one["id"]).to_owned()).collect();
         if ids.is_empty() || object["properties"]["hardwareProfile"].is_null() {
-            return Err(refuse(400, "InvalidParameter", "A hardwareProfile and an interface are needed."));
+            bail!(400, "InvalidParameter", "A hardwareProfile and an interface are needed.");
         }
         for id in &ids {
             self.ready(id)?;
             let user = self.machine_of(id).filter(|user| !is(user, &own));
             if let Some(user) = user {
-                return Err(refuse(400, "NicInUse", format!("Network Interface {id} is used by {user}.")));
+                bail!(400, "NicInUse", "Network Interface {id} is used by {user}.");
             }
         }
         self.made += 1;
@@ -208,22 +193,21 @@ impl Azure {
         let far_id = text(&new["properties"]["remoteVirtualNetwork"]["id"]).to_owned();
         let far = self.ready(&far_id)?;
         if is(&far_id, id) || overlap(&spaces(near), &spaces(far)) {
-            return Err(refuse(
-                400,
-                "VnetAddressSpacesOverlap",
-                "The address spaces of the networks overlap.",
-            ));
+            bail!(400, "VnetAddressSpacesOverlap", "The address spaces of the networks overlap.");
         }
         let towards = |one: &&Value| is(text(&one["properties"]["remoteVirtualNetwork"]["id"]), &far_id);
         let same = |one: &&Value| is(text(&one["name"]), &name);
         if listed(near, "virtualNetworkPeerings").filter(towards).any(|one| !same(&one)) {
             let code = "AnotherPeeringAlreadyReferencesRemoteVnet";
-            return Err(refuse(400, code, "There is another peering with that network."));
+            bail!(400, code, "There is another peering with that network.");
         }
         let old = listed(near, "virtualNetworkPeerings").find(same);
         if old.is_some_and(|old| old["_state"] == "Disconnected") {
-            let message = format!("Cannot update the peering {name}: its remote peering is disconnected.");
-            return Err(refuse(400, "RemotePeeringIsDisconnected", message));
+            bail!(
+                400,
+                "RemotePeeringIsDisconnected",
+                "Cannot update the peering {name}: its remote peering is disconnected."
+            );
         }
         if new["properties"]["useRemoteGateways"] == true {
             let gateway = self.gateway_in(&far_id).is_some_and(|(_, gateway)| gateway["_until"].is_null());
@@ -232,8 +216,11 @@ impl Azure {
                     && one["properties"]["allowGatewayTransit"] == true
             });
             if !gateway || !lent {
-                let message = "The remote network has no gateway, or does not allow its transit.";
-                return Err(refuse(400, "RemoteVnetHasNoGateways", message));
+                bail!(
+                    400,
+                    "RemoteVnetHasNoGateways",
+                    "The remote network has no gateway, or does not allow its transit."
+                );
             }
         }
         for flag in

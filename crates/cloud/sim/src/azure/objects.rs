@@ -8,6 +8,7 @@ use super::{
     is, refuse,
     state::{Azure, LOCATIONS, Request, key},
 };
+use crate::rest::{list, text};
 
 const PROVIDERS: [&str; 3] = ["Microsoft.Network", "Microsoft.Compute", "Microsoft.ContainerService"];
 /// Kinds as Azure writes them.
@@ -24,13 +25,9 @@ const KINDS: [&str; 10] = [
     CLUSTERS,
 ];
 
-pub(super) fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
 /// Elements of a list in an object's properties.
 pub(super) fn listed<'o>(object: &'o Value, field: &str) -> impl Iterator<Item = &'o Value> {
-    object["properties"][field].as_array().into_iter().flatten()
+    list(&object["properties"][field])
 }
 
 /// `80 letters, digits, dots, lines; begins with a letter or digit.`
@@ -49,21 +46,19 @@ impl Azure {
     ) -> Result<Value, Refusal> {
         let Target { provider, kind, name, .. } = request.target;
         if !is_name(name) {
-            return Err(refuse(400, "InvalidResourceName", format!("Resource name {name} is invalid.")));
+            bail!(400, "InvalidResourceName", "Resource name {name} is invalid.");
         }
         let mut object = request.body.clone();
         let location = text(&object["location"]).replace(' ', "").to_ascii_lowercase();
         if !LOCATIONS.contains(&location.as_str()) {
-            let message =
-                format!("The provided location '{location}' is not available for resource type '{kind}'.");
-            return Err(refuse(400, "LocationNotAvailableForResourceType", message));
+            bail!(
+                400,
+                "LocationNotAvailableForResourceType",
+                "The provided location '{location}' is not available for resource type '{kind}'."
+            );
         }
         if there.is_some_and(|there| there["location"] != location.as_str()) {
-            return Err(refuse(
-                409,
-                "InvalidResourceLocation",
-                format!("The resource {name} exists in another location."),
-            ));
+            bail!(409, "InvalidResourceLocation", "The resource {name} exists in another location.");
         }
         let kind = KINDS.iter().find(|known| is(known, kind)).copied().unwrap_or_default();
         let provider = PROVIDERS.iter().find(|known| is(known, provider)).copied().unwrap_or_default();
@@ -91,7 +86,7 @@ impl Azure {
             "connections" => self.check_connection(&mut object, there)?,
             "virtualMachines" => self.check_machine(&mut object)?,
             CLUSTERS => self.check_cluster(&mut object, there)?,
-            _ => return Err(refuse(404, "InvalidResourceType", format!("{kind} is not simulated"))),
+            _ => bail!(404, "InvalidResourceType", "{kind} is not simulated"),
         }
         self.objects.insert(key(id), object);
         if kind == CLUSTERS && there.is_none() {
@@ -162,7 +157,7 @@ impl Azure {
         let Target { child_kind, child, .. } = request.target;
         let (id, field) = (request.target.id(), children(child_kind));
         if !is_name(child) {
-            return Err(refuse(400, "InvalidResourceName", format!("Resource name {child} is invalid.")));
+            bail!(400, "InvalidResourceName", "Resource name {child} is invalid.");
         }
         let mut parent = self.get(&id)?.clone();
         let mut new = request.body.clone();

@@ -4,7 +4,10 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-use crate::server::Ask;
+use crate::{
+    rest::{text, texts},
+    server::Ask,
+};
 
 fn api() -> &'static Value {
     static API: OnceLock<Value> = OnceLock::new();
@@ -78,13 +81,13 @@ fn strip(schema: &Value, value: &mut Value) {
 fn check(schema: &Value, value: &Value, path: &str, is_request: bool) -> Result<(), String> {
     let schema = resolve(schema);
     let wrong = |kind: &str| Err(format!("{path} must be a {kind}, not {value}"));
-    match schema["type"].as_str().unwrap_or_default() {
+    match text(&schema["type"]) {
         "object" => {
             let Value::Object(fields) = value else { return wrong("object") };
             // What has an id within another object stands for the object of that id.
             let refers = path != "body" && fields.contains_key("id");
             if is_request && !refers {
-                let needed = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+                let needed = texts(&schema["required"]);
                 let set = |name: &str| schema["properties"][name]["readOnly"] == true;
                 if let Some(name) = needed.into_iter().find(|name| !fields.contains_key(*name) && !set(name))
                 {

@@ -6,9 +6,10 @@ use serde_json::{Value, json};
 
 use super::{
     is,
-    objects::{listed, text},
+    objects::listed,
     state::{Azure, key},
 };
+use crate::rest::text;
 
 fn default_rules() -> &'static [Value] {
     static RULES: OnceLock<Vec<Value>> = OnceLock::new();

@@ -4,7 +4,7 @@ use imbl::OrdMap;
 use serde_json::{Value, json};
 
 use super::{Done, Outcome, Refusal, Target, busy, clusters::CLUSTERS, is, refuse, schema};
-use crate::{objects::Objects, server::Ask};
+use crate::{objects::Objects, rest::text, server::Ask};
 
 pub(crate) const LOCATIONS: [&str; 4] = ["eastus", "westeurope", "westus", "westus2"];
 /// Objects on one page of a list.
@@ -70,7 +70,7 @@ fn duration(kinds: &str, method: &str, is_new: bool) -> u64 {
 
 /// How a machine is, as opposed to what it is.
 fn instance_view(machine: &Value) -> Value {
-    let state = machine["properties"]["provisioningState"].as_str().unwrap_or_default();
+    let state = text(&machine["properties"]["provisioningState"]);
     let status = |code: String, text: &str| json!({"code": code, "level": "Info", "displayStatus": text});
     let provisioning = status(format!("ProvisioningState/{}", state.to_ascii_lowercase()), state);
     match state {
@@ -161,7 +161,7 @@ impl Azure {
             }
             (None, true) => true,
             (None, false) => {
-                return Err(refuse(404, "ResourceNotFound", format!("The Resource '{id}' was not found.")));
+                bail!(404, "ResourceNotFound", "The Resource '{id}' was not found.");
             }
             (Some(object), _) if !object["_until"].is_null() => return Err(busy(&id)),
             (Some(_), _) => false,

@@ -5,7 +5,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Refusal, objects::text, refuse};
+use super::{Refusal, refuse};
+use crate::rest::text;
 
 /// Everything that an expression can name.
 pub(super) struct Template<'t> {

@@ -10,10 +10,13 @@ use super::{
     clusters::CLUSTERS,
     is,
     networks::{parts, spaces},
-    objects::{listed, text},
+    objects::listed,
     state::{Azure, key},
 };
-use crate::wire::{Bgp, Firewall, Gateway, GatewayHop, Hop, Host, Line, Network, Tunnel, Wire};
+use crate::{
+    rest::{list, text, texts},
+    wire::{Bgp, Firewall, Gateway, GatewayHop, Hop, Host, Line, Network, Tunnel, Wire},
+};
 
 fn is_there(object: &Value) -> bool {
     object["properties"]["provisioningState"] != "Failed" && object["_gone"] != true
@@ -129,7 +132,7 @@ impl Azure {
                 })
             };
             let bgp = if properties["enableBgp"] == true { session() } else { None };
-            let fixed = far["localNetworkAddressSpace"]["addressPrefixes"].as_array().into_iter().flatten();
+            let fixed = list(&far["localNetworkAddressSpace"]["addressPrefixes"]);
             Some(Tunnel {
                 local: address(&instance["tunnelIpAddresses"][0])?,
                 remote: address(&far["gatewayIpAddress"])?,
@@ -207,7 +210,7 @@ fn rule_line(rule: &Value) -> Option<Line> {
     let properties = &rule["properties"];
     let side = if properties["direction"] == "Outbound" { "destination" } else { "source" };
     let all = |field: &str, plural: &str| -> Vec<String> {
-        let listed = properties[plural].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let listed = texts(&properties[plural]);
         properties[field].as_str().into_iter().chain(listed).map(str::to_owned).collect()
     };
     let prefixes = all(&format!("{side}AddressPrefix"), &format!("{side}AddressPrefixes"));

@@ -4,6 +4,7 @@ use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use super::{Refusal, refuse};
+use crate::rest::{items, list, text};
 
 /// Fills in defaults. A firewall without ranges is one for everybody, as with Google.
 pub(super) fn firewall(object: &mut Value) -> Result<(), Refusal> {
@@ -32,7 +33,7 @@ pub(super) fn firewall(object: &mut Value) -> Result<(), Refusal> {
     if object[own].is_null() && object["sourceTags"].is_null() {
         object[own] = json!(["0.0.0.0/0"]);
     }
-    let ranges = object[own].as_array().cloned().unwrap_or_default();
+    let ranges = items(&object[own]);
     if ranges.len() > 256 {
         return bad(format!("The number of {own} exceeds the limit of 256."));
     }
@@ -42,12 +43,12 @@ pub(super) fn firewall(object: &mut Value) -> Result<(), Refusal> {
             return bad(format!("Invalid value for field 'resource.{own}': '{range}'"));
         }
     }
-    let list = if allowed { "allowed" } else { "denied" };
-    for one in object[list].as_array().into_iter().flatten() {
-        let protocol = one["IPProtocol"].as_str().unwrap_or_default();
+    let field = if allowed { "allowed" } else { "denied" };
+    for one in list(&object[field]) {
+        let protocol = text(&one["IPProtocol"]);
         let known = ["all", "tcp", "udp", "icmp", "esp", "ah", "sctp", "ipip"].contains(&protocol);
         if !known && protocol.parse::<u8>().is_err() {
-            return bad(format!("Invalid value for field 'resource.{list}[0].IPProtocol': '{protocol}'"));
+            return bad(format!("Invalid value for field 'resource.{field}[0].IPProtocol': '{protocol}'"));
         }
         let has_ports = ["tcp", "udp", "sctp", "6", "17", "132"].contains(&protocol);
         if !one["ports"].is_null() && !has_ports {

@@ -11,7 +11,7 @@ use super::{
     state::{Gce, REGIONS, Request, is_name, path_of},
     wire::net,
 };
-use crate::rest::show;
+use crate::rest::{items, show, text};
 
 pub(super) const LONGEST_NAME: usize = 40;
 /// Seconds.
@@ -97,13 +97,13 @@ impl Gce {
         let location = request.target.scope.trim_start_matches("locations/");
         let (region, zones) = zones(location)?;
         let mut cluster = request.body["cluster"].clone();
-        let name = cluster["name"].as_str().unwrap_or_default().to_owned();
+        let name = text(&cluster["name"]).to_owned();
         if !is_name(&name) || name.len() > LONGEST_NAME {
             return Err(invalid(format!("Invalid value for field \"cluster.name\": \"{name}\".")));
         }
         let path = request.path(&name);
         if self.objects.contains_key(&path) {
-            return Err(refuse(409, "alreadyExists", format!("Already exists: {path}.")));
+            bail!(409, "alreadyExists", "Already exists: {path}.");
         }
         let until = request.ask.now + MAKING;
         let network = reference(&cluster["network"], project, "global", "networks");
@@ -151,7 +151,7 @@ impl Gce {
         if policy["useIpAliases"] != true {
             return Err(invalid("Only VPC-native clusters are simulated."));
         }
-        let ranges = subnet["secondaryIpRanges"].as_array().cloned().unwrap_or_default();
+        let ranges = items(&subnet["secondaryIpRanges"]);
         let mut found = Vec::new();
         for (field, block) in [
             ("clusterSecondaryRangeName", "clusterIpv4CidrBlock"),
@@ -212,7 +212,7 @@ impl Gce {
         pods: Ipv4Net,
         id: &str,
     ) -> Result<(), Refusal> {
-        let start = format!("gke-{}-{id}", cluster["name"].as_str().unwrap_or_default());
+        let start = format!("gke-{}-{id}", text(&cluster["name"]));
         let allow =
             |list: &[&str]| list.iter().map(|protocol| json!({"IPProtocol": protocol})).collect::<Vec<_>>();
         let all = json!(allow(&["esp", "ah", "sctp", "tcp", "udp", "icmp"]));

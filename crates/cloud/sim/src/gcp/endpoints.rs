@@ -10,7 +10,10 @@ use super::{
     state::{Gce, Request, path_of},
     wire::{last, line, net, ranges, wire_name},
 };
-use crate::wire::{Firewall, Hop, Host, Line, Network, Wire};
+use crate::{
+    rest::{items, list, text},
+    wire::{Firewall, Hop, Host, Line, Network, Wire},
+};
 
 type Done = Result<(), Refusal>;
 
@@ -27,7 +30,7 @@ fn any(priority: u32, allow: bool, peers: Vec<Ipv4Net>) -> Line {
 
 /// Whether an object refers to another in ways that only endpoints and policies do.
 pub(super) fn uses(object: &Value, link: &str) -> bool {
-    let mut bound = object["associations"].as_array().into_iter().flatten();
+    let mut bound = list(&object["associations"]);
     object["_address"] == link || bound.any(|one| one["attachmentTarget"] == link)
 }
 
@@ -53,8 +56,7 @@ impl Gce {
                 }
             }
             (false, None | Some("GCE_ENDPOINT")) => {
-                let path =
-                    path_of(object["subnetwork"].as_str().unwrap_or_default(), &request.target.project);
+                let path = path_of(text(&object["subnetwork"]), &request.target.project);
                 object["address"] = self.next_address(&path)?.to_string().into();
                 object["purpose"] = "GCE_ENDPOINT".into();
             }
@@ -65,8 +67,8 @@ impl Gce {
     }
 
     pub(super) fn forwarding_rule(&mut self, request: &Request<'_>, object: &mut Value) -> Done {
-        let name = object["name"].as_str().unwrap_or_default();
-        let target = object["target"].as_str().unwrap_or_default();
+        let name = text(&object["name"]);
+        let target = text(&object["target"]);
         let region = request.target.scope.trim_start_matches("regions/");
         if request.target.scope == "global" {
             let is_short = name.len() <= 20 && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
@@ -79,10 +81,10 @@ impl Gce {
         } else if !target.contains(&format!("/regions/{region}/serviceAttachments/")) {
             return Err(invalid(format!("Invalid value for field 'resource.target': '{target}'")));
         }
-        let reference = object["IPAddress"].as_str().unwrap_or_default();
+        let reference = text(&object["IPAddress"]);
         let address = self.ready(&path_of(reference, &request.target.project))?.clone();
         if self.of_kind("forwardingRules").any(|(_, one)| one["_address"] == address["selfLink"]) {
-            return Err(refuse(400, "resourceInUseByAnotherResource", "The address is in use."));
+            bail!(400, "resourceInUseByAnotherResource", "The address is in use.");
         }
         object["IPAddress"] = address["address"].clone();
         object["_address"] = address["selfLink"].clone();
@@ -102,7 +104,7 @@ impl Gce {
     pub(super) fn adjust_policy(&mut self, request: &Request<'_>, path: &str, until: u64) -> Done {
         let mut policy = self.get(path)?.clone();
         let given = request.parameter("priority").and_then(|text| text.parse::<u64>().ok());
-        let mut rules = policy["rules"].as_array().cloned().unwrap_or_default();
+        let mut rules = items(&policy["rules"]);
         let place = |number: Option<u64>| rules.iter().position(|rule| rule["priority"].as_u64() == number);
         let missing = || invalid("The rule does not exist.");
         match request.target.verb.as_str() {
@@ -125,7 +127,7 @@ impl Gce {
             }
             "removeRule" => drop(rules.remove(place(given).ok_or_else(missing)?)),
             "addAssociation" => {
-                let reference = request.body["attachmentTarget"].as_str().unwrap_or_default();
+                let reference = text(&request.body["attachmentTarget"]);
                 let network = path_of(reference, &request.target.project);
                 let link = self.ready(&network)?["selfLink"].clone();
                 if self
@@ -142,7 +144,7 @@ impl Gce {
                 let list = policy["associations"].as_array_mut();
                 list.into_iter().for_each(|list| list.retain(|one| one["name"] != name.as_str()));
             }
-            other => return Err(refuse(404, "notFound", format!("{other} is not simulated"))),
+            other => bail!(404, "notFound", "{other} is not simulated"),
         }
         policy["rules"] = rules.into();
         policy["_until"] = until.into();
@@ -159,18 +161,18 @@ impl Gce {
         }
         let (_, policy) = self.of_kind("firewallPolicies").find(|(_, one)| uses(one, link))?;
         let applies = |rule: &&Value| {
-            let mut sources = rule["match"]["srcIpRanges"].as_array().into_iter().flatten().peekable();
+            let mut sources = list(&rule["match"]["srcIpRanges"]).peekable();
             let all = sources.peek().is_none();
             let hit = all || sources.filter_map(net).any(|net| own.is_some_and(|own| net.contains(&own)));
             rule["direction"] == "EGRESS" && rule["disabled"] != true && hit
         };
-        let rules = policy["rules"].as_array().into_iter().flatten().filter(applies);
+        let rules = list(&policy["rules"]).filter(applies);
         let mut lines: Vec<Line> = rules
             .flat_map(|rule| {
                 let to = rule["match"]["destIpRanges"].as_array();
                 let peers = to.map_or(vec![Ipv4Net::default()], |list| list.iter().filter_map(net).collect());
                 let priority = u32::try_from(rule["priority"].as_u64().unwrap_or(LAST)).unwrap_or(u32::MAX);
-                let configs = rule["match"]["layer4Configs"].as_array().cloned().unwrap_or_default();
+                let configs = items(&rule["match"]["layer4Configs"]);
                 configs
                     .into_iter()
                     .filter_map(move |one| {
@@ -247,7 +249,7 @@ fn check_rule(rule: &Value) -> Done {
         return Err(invalid("A rule needs layer4Configs."));
     }
     for field in ["srcIpRanges", "destIpRanges"] {
-        for range in rule["match"][field].as_array().into_iter().flatten() {
+        for range in list(&rule["match"][field]) {
             if net(range).is_none_or(|net| net.trunc() != net) {
                 return Err(invalid(format!("Invalid value for field 'resource.match.{field}': {range}")));
             }

@@ -8,12 +8,15 @@ use super::{
     Refusal, refuse,
     state::{Gce, Request, path_of},
 };
-use crate::wire::Wire;
+use crate::{
+    rest::{items, list, text},
+    wire::Wire,
+};
 
 /// Whether a router has a NAT for a subnet that it names.
 pub(super) fn translates(router: &Value, subnet: &str) -> bool {
-    let nats = router["nats"].as_array().into_iter().flatten();
-    let mut named = nats.flat_map(|nat| nat["subnetworks"].as_array().into_iter().flatten());
+    let nats = list(&router["nats"]);
+    let mut named = nats.flat_map(|nat| list(&nat["subnetworks"]));
     named.any(|one| one["name"] == subnet)
 }
 
@@ -22,21 +25,15 @@ impl Gce {
         let bad = |message: &str| Err(refuse(400, "invalid", message));
         for needed in ["vpnGateway", "peerExternalGateway", "router", "sharedSecret"] {
             if object[needed].is_null() {
-                return Err(refuse(
-                    400,
-                    "required",
-                    format!("Required field 'resource.{needed}' not specified"),
-                ));
+                bail!(400, "required", "Required field 'resource.{needed}' not specified");
             }
         }
         if !matches!(object["vpnGatewayInterface"].as_u64(), Some(0 | 1)) {
             return bad("Invalid value for field 'resource.vpnGatewayInterface'");
         }
-        let external =
-            self.ready(&path_of(object["peerExternalGateway"].as_str().unwrap_or_default(), ""))?;
+        let external = self.ready(&path_of(text(&object["peerExternalGateway"]), ""))?;
         let interface = object["peerExternalGatewayInterface"].clone();
-        let found =
-            external["interfaces"].as_array().into_iter().flatten().find(|one| one["id"] == interface);
+        let found = list(&external["interfaces"]).find(|one| one["id"] == interface);
         let Some(found) = found else {
             return bad("Invalid value for field 'resource.peerExternalGatewayInterface'");
         };
@@ -61,7 +58,7 @@ impl Gce {
                 return bad(format!("{asn} is no private ASN"));
             }
         }
-        let ranges = object["bgp"]["advertisedIpRanges"].as_array().cloned().unwrap_or_default();
+        let ranges = items(&object["bgp"]["advertisedIpRanges"]);
         let groups = object["bgp"]["advertisedGroups"].as_array().is_some_and(|list| !list.is_empty());
         if object["bgp"]["advertiseMode"] != "CUSTOM" && (groups || !ranges.is_empty()) {
             return bad("Advertised groups and ranges go with the mode CUSTOM only.".to_owned());
@@ -72,14 +69,13 @@ impl Gce {
         }) {
             return bad(format!("Invalid value for field 'resource.bgp.advertisedIpRanges': '{range}'"));
         }
-        let interfaces = object["interfaces"].as_array().cloned().unwrap_or_default();
+        let interfaces = items(&object["interfaces"]);
         for (number, interface) in interfaces.iter().enumerate() {
-            let path =
-                path_of(interface["linkedVpnTunnel"].as_str().unwrap_or_default(), &request.target.project);
+            let path = path_of(text(&interface["linkedVpnTunnel"]), &request.target.project);
             let tunnel = self.ready(&path)?;
             object["interfaces"][number]["linkedVpnTunnel"] = tunnel["selfLink"].clone();
         }
-        for peer in object["bgpPeers"].as_array().into_iter().flatten() {
+        for peer in list(&object["bgpPeers"]) {
             let interface = interfaces.iter().find(|one| one["name"] == peer["interfaceName"]);
             let Some(interface) = interface else {
                 return bad(format!("There is no interface {}", peer["interfaceName"]));
@@ -94,7 +90,7 @@ impl Gce {
                 ));
             }
         }
-        for nat in object["nats"].as_array().into_iter().flatten() {
+        for nat in list(&object["nats"]) {
             if nat["natIpAllocateOption"].is_null() || nat["sourceSubnetworkIpRangesToNat"].is_null() {
                 return bad("A NAT needs natIpAllocateOption and sourceSubnetworkIpRangesToNat.".to_owned());
             }
@@ -108,7 +104,7 @@ impl Gce {
         let mut links = Vec::new();
         for nat in object.get_mut("nats").and_then(Value::as_array_mut).into_iter().flatten() {
             let listed = nat["sourceSubnetworkIpRangesToNat"] == "LIST_OF_SUBNETWORKS";
-            let subnets = nat["subnetworks"].as_array().cloned().unwrap_or_default();
+            let subnets = items(&nat["subnetworks"]);
             if listed == subnets.is_empty() {
                 return bad("A NAT for a list of subnetworks has one, and no other NAT has.");
             }
@@ -116,23 +112,22 @@ impl Gce {
                 if subnet["sourceIpRangesToNat"].as_array().is_none_or(Vec::is_empty) {
                     return bad("A subnetwork of a NAT needs sourceIpRangesToNat.");
                 }
-                let path = path_of(subnet["name"].as_str().unwrap_or_default(), &request.target.project);
+                let path = path_of(text(&subnet["name"]), &request.target.project);
                 let link = self.ready(&path)?["selfLink"].clone();
                 nat["subnetworks"][place]["name"] = link.clone();
                 links.push(link);
             }
         }
-        let own = request.path(object["name"].as_str().unwrap_or_default());
+        let own = request.path(text(&object["name"]));
         let beside = |path: &String, other: &Value| {
             *path != own && other["network"] == object["network"] && other["region"] == object["region"]
         };
         let others = self.of_kind("routers").filter(|(path, other)| beside(path, other));
-        for nat in others.flat_map(|(_, other)| other["nats"].as_array().into_iter().flatten()) {
+        for nat in others.flat_map(|(_, other)| list(&other["nats"])) {
             let is_wide = |nat: &Value| nat["sourceSubnetworkIpRangesToNat"] != "LIST_OF_SUBNETWORKS";
-            let mut own = object["nats"].as_array().into_iter().flatten().peekable();
+            let mut own = list(&object["nats"]).peekable();
             let (any, wide) = (own.peek().is_some(), own.any(is_wide));
-            let shares =
-                nat["subnetworks"].as_array().into_iter().flatten().any(|one| links.contains(&one["name"]));
+            let shares = list(&nat["subnetworks"]).any(|one| links.contains(&one["name"]));
             if any && (wide || is_wide(nat) || shares) {
                 return bad("There is another NAT for the same subnetworks of that network and region.");
             }
@@ -157,13 +152,13 @@ impl Gce {
             let router = self.objects[&path].clone();
             let mut shown = Vec::new();
             let mut learnt = 0;
-            let peers = router["bgpPeers"].as_array().into_iter().flatten();
+            let peers = list(&router["bgpPeers"]);
             for peer in peers {
-                let interfaces = router["interfaces"].as_array().into_iter().flatten();
+                let interfaces = list(&router["interfaces"]);
                 let linked = interfaces
                     .into_iter()
                     .find(|one| one["name"] == peer["interfaceName"])
-                    .map(|one| path_of(one["linkedVpnTunnel"].as_str().unwrap_or_default(), ""));
+                    .map(|one| path_of(text(&one["linkedVpnTunnel"]), ""));
                 let end = linked.and_then(|path| self.tunnel_end(&path));
                 let far =
                     end.as_ref().and_then(|end| wire.bgp_peer(end)).and_then(|name| wire.gateways.get(name));

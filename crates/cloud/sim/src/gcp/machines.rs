@@ -6,7 +6,11 @@ use http::{HeaderMap, Method, Uri};
 use serde_json::{Value, json};
 
 use super::state::{Gce, Request};
-use crate::{Machine, rest::show, server::Ask};
+use crate::{
+    Machine,
+    rest::{show, text},
+    server::Ask,
+};
 
 const PROJECT: &str = "projects/p1";
 const REGION: &str = "us-west1";
@@ -33,7 +37,7 @@ impl Gce {
     }
 
     fn make_by_hand(&mut self, now: u64, place: &str, collection: &str, body: Value) -> String {
-        let name = body["name"].as_str().unwrap_or_default().to_owned();
+        let name = text(&body["name"]).to_owned();
         self.do_by_hand(now, Method::POST, &format!("{PROJECT}/{place}/{collection}"), body);
         format!("{PROJECT}/{place}/{collection}/{name}")
     }

@@ -10,6 +10,7 @@ use super::{
     state::{Gce, Request, path_of},
     wire::ranges,
 };
+use crate::rest::{list, text};
 
 type Done = Result<(), Refusal>;
 
@@ -26,7 +27,7 @@ impl Gce {
         if let Some((kind @ ("regions" | "zones"), place)) = target.scope.split_once('/') {
             let region = place.trim_end_matches("-a").trim_end_matches("-b");
             if !super::state::REGIONS.contains(&region) {
-                return Err(refuse(404, "notFound", format!("The resource '{kind}/{place}' was not found")));
+                bail!(404, "notFound", "The resource '{kind}/{place}' was not found");
             }
             object[kind.trim_end_matches('s')] =
                 link(&format!("projects/{}/{kind}/{place}", target.project)).into();
@@ -62,7 +63,7 @@ impl Gce {
             "addresses" => self.reserve(request, &mut object)?,
             "forwardingRules" => self.forwarding_rule(request, &mut object)?,
             "firewallPolicies" => self.firewall_policy(&mut object),
-            _ => return Err(refuse(404, "notFound", "not simulated")),
+            _ => bail!(404, "notFound", "not simulated"),
         }
         object["_until"] = until.into();
         self.objects.insert(path.to_owned(), object);
@@ -70,8 +71,8 @@ impl Gce {
     }
 
     fn check_subnet(&mut self, request: &Request<'_>, object: &mut Value) -> Done {
-        let network = object["network"].as_str().unwrap_or_default().to_owned();
-        let text = object["ipCidrRange"].as_str().unwrap_or_default();
+        let network = text(&object["network"]).to_owned();
+        let text = text(&object["ipCidrRange"]);
         let bad =
             || refuse(400, "invalid", format!("Invalid value for field 'resource.ipCidrRange': '{text}'"));
         let net: Ipv4Net = text.parse().map_err(|_| bad())?;
@@ -80,7 +81,7 @@ impl Gce {
         }
         let mut near = vec![network.clone()];
         if let Ok(network) = self.get(&path_of(&network, &request.target.project)) {
-            let peers = network["peerings"].as_array().into_iter().flatten();
+            let peers = list(&network["peerings"]);
             near.extend(peers.filter_map(|peering| peering["network"].as_str().map(str::to_owned)));
         }
         let wanted = ranges(object);
@@ -88,13 +89,13 @@ impl Gce {
         for (place, range) in wanted.iter().enumerate() {
             let whole = range.trunc() == *range && range.prefix_len() <= 29;
             if !whole || !wanted[place + 1..].iter().all(|other| apart(range, other)) {
-                return Err(refuse(400, "invalid", "Invalid value for field 'resource.secondaryIpRanges'"));
+                bail!(400, "invalid", "Invalid value for field 'resource.secondaryIpRanges'");
             }
         }
         for (path, other) in self.of_kind("subnetworks") {
             let overlaps = ranges(other).iter().any(|there| !wanted.iter().all(|net| apart(there, net)));
             if overlaps && near.iter().any(|network| other["network"] == network.as_str()) {
-                return Err(refuse(400, "invalid", format!("IP space of '{path}' conflicts with {net}")));
+                bail!(400, "invalid", "IP space of '{path}' conflicts with {net}");
             }
         }
         object["fingerprint"] = "abcd1234abc=".into();
@@ -106,14 +107,10 @@ impl Gce {
     fn place_instance(&mut self, request: &Request<'_>, object: &mut Value) -> Done {
         for needed in ["machineType", "disks"] {
             if object[needed].is_null() {
-                return Err(refuse(
-                    400,
-                    "required",
-                    format!("Required field 'resource.{needed}' not specified"),
-                ));
+                bail!(400, "required", "Required field 'resource.{needed}' not specified");
             }
         }
-        let reference = object["networkInterfaces"][0]["subnetwork"].as_str().unwrap_or_default();
+        let reference = text(&object["networkInterfaces"][0]["subnetwork"]);
         let path = path_of(reference, &request.target.project);
         let subnet = self.ready(&path)?.clone();
         let zone = request.target.scope.trim_start_matches("zones/");
@@ -121,7 +118,7 @@ impl Gce {
             .as_str()
             .is_some_and(|region| region.rsplit('/').next().is_some_and(|region| zone.starts_with(region)))
         {
-            return Err(refuse(400, "invalid", "The subnetwork is in another region"));
+            bail!(400, "invalid", "The subnetwork is in another region");
         }
         let address = self.next_address(&path)?;
         let interface = &mut object["networkInterfaces"][0];
@@ -146,7 +143,7 @@ impl Gce {
         let used = subnet["_used"].as_u64().unwrap_or(1) + 1;
         let address = Ipv4Addr::from(u32::from(net.network()) + u32::try_from(used).unwrap_or(u32::MAX));
         if !net.contains(&address) {
-            return Err(refuse(400, "invalid", "IP_SPACE_EXHAUSTED"));
+            bail!(400, "invalid", "IP_SPACE_EXHAUSTED");
         }
         if let Some(subnet) = self.objects.get_mut(path) {
             subnet["_used"] = used.into();
@@ -201,7 +198,7 @@ impl Gce {
             }
             "routers" => self.check_router(request, &mut object)?,
             "subnetworks" if request.body["fingerprint"] != self.get(path)?["fingerprint"] => {
-                return Err(refuse(412, "conditionNotMet", "Fingerprint is not up to date."));
+                bail!(412, "conditionNotMet", "Fingerprint is not up to date.");
             }
             _ => {}
         }
@@ -215,9 +212,8 @@ impl Gce {
         let peered = self.get(path)?["peerings"].as_array().is_some_and(|list| !list.is_empty());
         let refers = |object: &Value| {
             let direct = ["network", "subnetwork", "vpnGateway", "peerExternalGateway", "router"];
-            let interfaces = ["networkInterfaces", "interfaces"]
-                .iter()
-                .flat_map(|list| object[*list].as_array().into_iter().flatten());
+            let interfaces =
+                ["networkInterfaces", "interfaces"].iter().flat_map(|field| list(&object[*field]));
             direct.iter().any(|field| object[*field] == link.as_str())
                 || super::endpoints::uses(object, &link)
                 || super::clusters::uses(object, &link)
@@ -237,11 +233,12 @@ impl Gce {
         let bound = self.get(path)?["associations"].as_array().is_some_and(|list| !list.is_empty());
         let user = user.or_else(|| bound.then(|| "an association".to_owned()));
         if let Some(user) = user.or_else(|| peered.then(|| "a peering".to_owned())) {
-            let message = format!(
+            bail!(
+                400,
+                "resourceInUseByAnotherResource",
                 "The {} resource '{path}' is already being used by '{user}'",
                 request.target.collection
             );
-            return Err(refuse(400, "resourceInUseByAnotherResource", message));
         }
         if let Some(object) = self.objects.get_mut(path) {
             object["_until"] = until.into();
@@ -267,11 +264,11 @@ impl Gce {
             "setTags" => {
                 let object = self.objects.get_mut(path).ok_or_else(|| refuse(404, "notFound", path))?;
                 if object["tags"]["fingerprint"] != request.body["fingerprint"] {
-                    return Err(refuse(
+                    bail!(
                         412,
                         "conditionNotMet",
-                        "Supplied fingerprint does not match current tags fingerprint.",
-                    ));
+                        "Supplied fingerprint does not match current tags fingerprint."
+                    );
                 }
                 set_tags(object, &request.body["items"])?;
                 object["_until"] = until.into();
@@ -288,22 +285,22 @@ impl Gce {
 
     fn add_peering(&mut self, request: &Request<'_>, path: &str, until: u64) -> Done {
         let wanted = &request.body["networkPeering"];
-        let other_path = path_of(wanted["network"].as_str().unwrap_or_default(), &request.target.project);
+        let other_path = path_of(text(&wanted["network"]), &request.target.project);
         let busy = "There is a peering operation in progress on the local or peer network. Try again later.";
-        let other = self.ready(&other_path).map_err(|refusal| match refusal.reason {
+        let other = self.ready(&other_path).map_err(|refusal| match refusal.code {
             "resourceNotReady" => refuse(400, "badRequest", busy),
             _ => refusal,
         })?;
         let other_link = other["selfLink"].clone();
         let own_link = self.get(path)?["selfLink"].clone();
-        let back = other["peerings"].as_array().into_iter().flatten().any(|one| one["network"] == own_link);
+        let back = list(&other["peerings"]).any(|one| one["network"] == own_link);
         let subnets = |link: &Value| -> Vec<Ipv4Net> {
             let inside = self.of_kind("subnetworks").filter(|(_, subnet)| subnet["network"] == *link);
             inside.flat_map(|(_, subnet)| ranges(subnet)).collect()
         };
         let (near, far) = (subnets(&own_link), subnets(&other_link));
         if near.iter().any(|a| far.iter().any(|b| a.contains(b) || b.contains(a))) {
-            return Err(refuse(400, "invalid", "An IP range in the peer network overlaps with a local one."));
+            bail!(400, "invalid", "An IP range in the peer network overlaps with a local one.");
         }
         if self.get(path)?["peerings"]
             .as_array()
@@ -311,11 +308,7 @@ impl Gce {
             .flatten()
             .any(|one| one["network"] == other_link || one["name"] == wanted["name"])
         {
-            return Err(refuse(
-                400,
-                "invalid",
-                "There is already a peering with that network or of that name.",
-            ));
+            bail!(400, "invalid", "There is already a peering with that network or of that name.");
         }
         let mut peering = wanted.clone();
         peering["network"] = other_link;
@@ -343,9 +336,9 @@ impl Gce {
         let name = &request.body["name"];
         let peerings = self.get(path)?["peerings"].as_array().cloned().unwrap_or_default();
         let Some(gone) = peerings.iter().find(|one| one["name"] == *name) else {
-            return Err(refuse(400, "invalid", format!("There is no peering {name}")));
+            bail!(400, "invalid", "There is no peering {name}");
         };
-        let other = path_of(gone["network"].as_str().unwrap_or_default(), &request.target.project);
+        let other = path_of(text(&gone["network"]), &request.target.project);
         if let Some(own) = self.objects.get_mut(path) {
             own["peerings"] = peerings.iter().filter(|one| one["name"] != *name).cloned().collect();
             own["_until"] = until.into();
@@ -359,10 +352,10 @@ impl Gce {
 fn set_tags(instance: &mut Value, items: &Value) -> Done {
     let items: Vec<&str> = items.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     if let Some(bad) = items.iter().find(|tag| !super::state::is_name(tag)) {
-        return Err(refuse(400, "invalid", format!("Invalid value for field 'tags.items': '{bad}'")));
+        bail!(400, "invalid", "Invalid value for field 'tags.items': '{bad}'");
     }
     if items.len() > 64 {
-        return Err(refuse(400, "invalid", "An instance has 64 tags at most."));
+        bail!(400, "invalid", "An instance has 64 tags at most.");
     }
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for byte in items.join(" ").bytes() {

@@ -8,17 +8,17 @@ use serde_json::{Value, json};
 use super::{
     Outcome, Refusal,
     clusters::{LONGEST_NAME, MAKING, TIME, hash, invalid, missing},
-    refuse,
     state::{Gce, Request, is_name},
     wire::net,
 };
+use crate::rest::{items, list, text, texts};
 
 /// The addresses for Pods that a node gets: the length of their prefix.
 pub(super) const PODS_OF_NODE: u8 = 24;
 
 /// Pools as Google shows them, with the nodes of each.
 pub(super) fn pools(cluster: &mut Value) -> Result<Vec<(String, u64)>, Refusal> {
-    let given = cluster["nodePools"].as_array().cloned().unwrap_or_default();
+    let given = items(&cluster["nodePools"]);
     let (count, config) = (cluster["initialNodeCount"].as_u64(), cluster["nodeConfig"].clone());
     let autopilot = cluster["autopilot"]["enabled"] == true;
     let pools = match (given.is_empty(), count) {
@@ -39,7 +39,7 @@ pub(super) fn pools(cluster: &mut Value) -> Result<Vec<(String, u64)>, Refusal> 
         }
     };
     let sizes = pools.iter().map(|pool| {
-        let name = pool["name"].as_str().unwrap_or_default();
+        let name = text(&pool["name"]);
         match is_name(name) && name.len() <= LONGEST_NAME {
             true => Ok((name.to_owned(), pool["initialNodeCount"].as_u64().unwrap_or(0))),
             false => Err(invalid(format!("Invalid value for field \"node_pool.name\": \"{name}\"."))),
@@ -67,8 +67,7 @@ impl Gce {
         sizes: &[(String, u64)],
         until: u64,
     ) -> Result<(), Refusal> {
-        let zones = cluster["locations"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let zones: Vec<&str> = zones.collect();
+        let zones = texts(&cluster["locations"]);
         let mut number = 0;
         for (pool, count) in sizes {
             let each = |zone| std::iter::repeat_n(zone, usize::try_from(*count).unwrap_or(0));
@@ -90,8 +89,8 @@ impl Gce {
         until: u64,
     ) -> Result<(), Refusal> {
         let (project, origin) = (&request.target.project, &request.ask.origin);
-        let name = cluster["name"].as_str().unwrap_or_default();
-        let id = hash(cluster["selfLink"].as_str().unwrap_or_default());
+        let name = text(&cluster["name"]);
+        let id = hash(text(&cluster["selfLink"]));
         let path = request.path(name);
         let name_of_node = format!("gke-{name}-{pool}-{id}-{number:04}");
         let pods = net(&cluster["clusterIpv4Cidr"]).ok_or_else(|| invalid("Pods"))?;
@@ -101,14 +100,14 @@ impl Gce {
             return Err(invalid("The range for Pods has no room for another node."));
         }
         let address = self.next_address(subnet)?;
-        let all = cluster["nodePools"].as_array().into_iter().flatten();
+        let all = list(&cluster["nodePools"]);
         let config = all
             .into_iter()
             .find(|one| one["name"] == pool)
             .map(|one| one["config"].clone())
             .unwrap_or_default();
         let mut tags = vec![json!(format!("gke-{name}-{}-node", hash(&path)))];
-        tags.extend(config["tags"].as_array().cloned().unwrap_or_default());
+        tags.extend(list(&config["tags"]).cloned());
         let node = format!("projects/{project}/zones/{zone}/instances/{name_of_node}");
         let instance = json!({
             "kind": "compute#instance", "name": name_of_node, "id": (8_000_000 + self.made + u64::from(number)).to_string(),
@@ -127,14 +126,14 @@ impl Gce {
     /// A pool comes, without nodes as yet, or goes. A change that fails leaves a cluster in error that was running.
     pub(super) fn change_pools(&mut self, request: &Request<'_>, path: &str) -> Outcome {
         let mut cluster = self.idle(path)?.clone();
-        let mut pools = cluster["nodePools"].as_array().cloned().unwrap_or_default();
+        let mut pools = items(&cluster["nodePools"]);
         let kind =
             if request.target.method.ends_with("create") { "CREATE_NODE_POOL" } else { "DELETE_NODE_POOL" };
         match request.target.verb.as_str() {
             "" => {
                 let mut pool = request.body["nodePool"].clone();
                 if pools.iter().any(|other| other["name"] == pool["name"]) {
-                    return Err(refuse(409, "alreadyExists", format!("Already exists: {}.", pool["name"])));
+                    bail!(409, "alreadyExists", "Already exists: {}.", pool["name"]);
                 }
                 pool["status"] = "RUNNING".into();
                 pools.push(pool);

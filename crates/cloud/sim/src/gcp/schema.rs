@@ -4,6 +4,8 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
+use crate::rest::text;
+
 const COMPUTE: &str = include_str!("../../schemas/gcp/compute.json");
 const CONTAINER: &str = include_str!("../../schemas/gcp/container.json");
 const DNS: &str = include_str!("../../schemas/gcp/dns.json");
@@ -43,7 +45,7 @@ fn check(api: &Value, schema: &Value, value: &Value, path: &str) -> Result<(), S
         return check(api, &api["schemas"][name], value, path);
     }
     let wrong = |kind: &str| Err(format!("{path} must be a {kind}, not {value}"));
-    match schema["type"].as_str().unwrap_or_default() {
+    match text(&schema["type"]) {
         "object" => {
             let Value::Object(fields) = value else { return wrong("object") };
             for (name, value) in fields {

@@ -5,7 +5,11 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::{Outcome, Refusal, Target, filter::Wanted, refuse};
-use crate::{objects::Objects, rest::show, server::Ask};
+use crate::{
+    objects::Objects,
+    rest::{show, text},
+    server::Ask,
+};
 
 pub(crate) const REGIONS: [&str; 3] = ["europe-west1", "us-central1", "us-west1"];
 
@@ -88,7 +92,7 @@ impl Gce {
                 let instance = self.get(&request.path(&target.name))?;
                 let interface = request.parameter("networkInterface");
                 if instance["networkInterfaces"][0]["name"].as_str() != interface.as_deref() {
-                    return Err(refuse(400, "invalid", "Invalid value for field 'networkInterface'"));
+                    bail!(400, "invalid", "Invalid value for field 'networkInterface'");
                 }
                 let firewalls: Vec<Value> = self.firewalls_for(instance).map(show).collect();
                 Ok(json!({"firewalls": firewalls, "firewallPolicys": self.policies}))
@@ -137,20 +141,16 @@ impl Gce {
         let verb = target.method.rsplit('.').next().unwrap_or_default();
         let until = now + duration(&target.method);
         let name = match verb {
-            "insert" => request.body["name"].as_str().unwrap_or_default().to_owned(),
+            "insert" => text(&request.body["name"]).to_owned(),
             _ => target.name.clone(),
         };
         let path = request.path(&name);
         if verb == "insert" {
             if !is_name(&name) {
-                return Err(refuse(
-                    400,
-                    "invalid",
-                    format!("Invalid value for field 'resource.name': '{name}'"),
-                ));
+                bail!(400, "invalid", "Invalid value for field 'resource.name': '{name}'");
             }
             if self.objects.contains_key(&path) {
-                return Err(refuse(409, "alreadyExists", format!("The resource '{path}' already exists")));
+                bail!(409, "alreadyExists", "The resource '{path}' already exists");
             }
         } else {
             self.ready(&path)?;

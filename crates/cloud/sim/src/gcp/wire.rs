@@ -9,7 +9,10 @@ use super::{
     links::translates,
     state::{Gce, path_of},
 };
-use crate::wire::{Bgp, Firewall, Gateway, GatewayHop, Hop, Host, Line, Network, Tunnel, Wire};
+use crate::{
+    rest::list,
+    wire::{Bgp, Firewall, Gateway, GatewayHop, Hop, Host, Line, Network, Tunnel, Wire},
+};
 
 /// `restricted.googleapis.com` and `private.googleapis.com`.
 const GOOGLE: [Ipv4Net; 2] = [
@@ -23,7 +26,7 @@ pub(super) fn net(value: &Value) -> Option<Ipv4Net> {
 
 /// All ranges of a subnet.
 pub(super) fn ranges(subnet: &Value) -> Vec<Ipv4Net> {
-    let more = subnet["secondaryIpRanges"].as_array().into_iter().flatten();
+    let more = list(&subnet["secondaryIpRanges"]);
     [subnet].into_iter().chain(more).filter_map(|one| net(&one["ipCidrRange"])).collect()
 }
 
@@ -89,7 +92,7 @@ impl Gce {
                 beside.into_iter().flatten().chain(self.ways_out(&interface["subnetwork"])).collect();
             let node = interface["networkIP"].as_str().and_then(|text| text.parse().ok());
             // Of a node's range for Pods, one is there.
-            let pods = interface["aliasIpRanges"].as_array().into_iter().flatten();
+            let pods = list(&interface["aliasIpRanges"]);
             let pods = pods.filter_map(|one| net(&one["ipCidrRange"])?.hosts().nth(1));
             for address in [node].into_iter().flatten().chain(pods) {
                 wire.hosts.push(Host {
@@ -113,7 +116,7 @@ impl Gce {
         let Some(subnet) = self.objects.get(&path) else { return Vec::new() };
         let mut routers = self.of_kind("routers").map(|(_, router)| router);
         let has_nat = routers.any(|router| {
-            let nats = router["nats"].as_array().into_iter().flatten();
+            let nats = list(&router["nats"]);
             let mut wide = nats.filter(|nat| nat["sourceSubnetworkIpRangesToNat"] != "LIST_OF_SUBNETWORKS");
             let near = router["network"] == subnet["network"] && router["region"] == subnet["region"];
             near && (wide.next().is_some() || translates(router, link.as_str().unwrap_or_default()))
@@ -140,7 +143,7 @@ impl Gce {
         let own = subnets.iter().filter(near);
         let own = own.flat_map(|one| ranges(one).into_iter().map(move |range| (range, hop(one))));
         let peers = self.active_peers(&router["network"]);
-        let more = bgp["advertisedIpRanges"].as_array().into_iter().flatten();
+        let more = list(&bgp["advertisedIpRanges"]);
         let more = more.filter_map(|one| net(&one["range"])).map(|range| {
             let holds = |one: &&&Value| {
                 ranges(one).iter().any(|space| space.contains(&range) || range.contains(space))
@@ -282,7 +285,6 @@ pub(super) fn line(
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         Some((first.parse().ok()?, last.parse().ok()?))
     };
-    let ports =
-        one["ports"].as_array().into_iter().flatten().filter_map(|text| port(text.as_str()?)).collect();
+    let ports = list(&one["ports"]).filter_map(|text| port(text.as_str()?)).collect();
     Some(Line { priority, allow, protocol, ports, src_ports: vec![], peers: peers.to_vec() })
 }

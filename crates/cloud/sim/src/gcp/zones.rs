@@ -6,7 +6,7 @@ use super::{
     Outcome, Refusal, refuse,
     state::{Gce, Request, is_name, path_of},
 };
-use crate::rest::show;
+use crate::rest::{items, show, text};
 
 fn invalid(message: impl Into<String>) -> Refusal {
     refuse(400, "invalid", message)
@@ -50,8 +50,11 @@ impl Gce {
             }
             "dns.managedZones.delete" => {
                 if found(self)?["_records"].as_array().is_some_and(|all| all.len() > 2) {
-                    let message = "The resource named cannot be deleted because it contains one or more 'resource records'.";
-                    return Err(refuse(400, "containerNotEmpty", message));
+                    bail!(
+                        400,
+                        "containerNotEmpty",
+                        "The resource named cannot be deleted because it contains one or more 'resource records'."
+                    );
                 }
                 self.objects.remove(&path);
                 Ok(Value::Null)
@@ -62,23 +65,21 @@ impl Gce {
 
     fn create_zone(&mut self, request: &Request<'_>) -> Outcome {
         let mut zone = request.body.clone();
-        let (name, domain) =
-            (zone["name"].as_str().unwrap_or_default(), zone["dnsName"].as_str().unwrap_or_default());
+        let (name, domain) = (text(&zone["name"]), text(&zone["dnsName"]));
         let path = request.path(name);
         if !is_name(name) || !domain.ends_with('.') || !zone["description"].is_string() {
             return Err(invalid(format!("Invalid value for 'entity.managedZone': '{name}' '{domain}'")));
         }
         if self.objects.contains_key(&path) {
-            let message = format!("The resource 'entity.managedZone' named '{name}' already exists");
-            return Err(refuse(409, "alreadyExists", message));
+            bail!(409, "alreadyExists", "The resource 'entity.managedZone' named '{name}' already exists");
         }
-        let networks = zone["privateVisibilityConfig"]["networks"].as_array().cloned().unwrap_or_default();
+        let networks = items(&zone["privateVisibilityConfig"]["networks"]);
         if zone["visibility"] != "private" || networks.is_empty() {
             return Err(invalid("Only private zones are simulated, and those of a network."));
         }
         let mut links = Vec::new();
         for network in &networks {
-            let path = path_of(network["networkUrl"].as_str().unwrap_or_default(), &request.target.project);
+            let path = path_of(text(&network["networkUrl"]), &request.target.project);
             let link = self.ready(&path)?["selfLink"].clone();
             let text = link.as_str().unwrap_or_default();
             if self.of_kind("managedZones").any(|(_, other)| other["dnsName"] == domain && uses(other, text))
@@ -109,9 +110,9 @@ impl Gce {
 
 /// Carries a change out, all of it or nothing.
 fn change(zone: &mut Value, wanted: &Value) -> Outcome {
-    let domain = zone["dnsName"].as_str().unwrap_or_default().to_owned();
-    let mut records = zone["_records"].as_array().cloned().unwrap_or_default();
-    let list = |field: &str| wanted[field].as_array().cloned().unwrap_or_default();
+    let domain = text(&zone["dnsName"]).to_owned();
+    let mut records = items(&zone["_records"]);
+    let list = |field: &str| items(&wanted[field]);
     for gone in list("deletions") {
         let is_it =
             |one: &Value| same(one, &gone) && one["rrdatas"] == gone["rrdatas"] && one["ttl"] == gone["ttl"];
@@ -119,13 +120,12 @@ fn change(zone: &mut Value, wanted: &Value) -> Outcome {
         records.remove(place);
     }
     for mut new in list("additions") {
-        let name = new["name"].as_str().unwrap_or_default();
+        let name = text(&new["name"]);
         if !name.ends_with(&domain) || !new["rrdatas"].is_array() || !new["ttl"].is_u64() {
             return Err(invalid(format!("Invalid value for 'entity.change.additions[0]': '{name}'")));
         }
         if records.iter().any(|one| same(one, &new)) {
-            let message = "The resource 'entity.change.additions[0]' already exists";
-            return Err(refuse(409, "alreadyExists", message));
+            bail!(409, "alreadyExists", "The resource 'entity.change.additions[0]' already exists");
         }
         new["kind"] = "dns#resourceRecordSet".into();
         records.push(new);

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     rest,
+    rest::{list, text},
     wire::{Host, Wire},
 };
 
@@ -35,10 +36,6 @@ const ALLOWED: [([u8; 4], [u8; 4]); 4] = [
 
 fn bad(message: impl Into<String>) -> Refusal {
     refuse(400, "E0002", message)
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
 }
 
 fn check_name(name: &str) -> Result<(), Refusal> {
@@ -82,7 +79,7 @@ impl Ibm {
         let name = text(&body["name"]);
         check_name(name)?;
         if self.cluster(name).is_ok() {
-            return Err(refuse(409, "E0007", format!("A cluster with the name {name} already exists.")));
+            bail!(409, "E0007", "A cluster with the name {name} already exists.");
         }
         if body["provider"] != "vpc-gen2" {
             return Err(bad("Only the provider vpc-gen2 is simulated"));
@@ -124,7 +121,7 @@ impl Ibm {
     /// The zones of a pool, each with its subnet.
     fn zones_of(&self, pool: &Value, vpc: &Value) -> Result<Vec<(String, String)>, Refusal> {
         let mut zones = Vec::new();
-        for zone in pool["zones"].as_array().into_iter().flatten() {
+        for zone in list(&pool["zones"]) {
             let subnet = self
                 .get("subnets", text(&zone["subnetID"]))
                 .map_err(|_| bad("The specified VPC subnet could not be found"))?;
@@ -132,7 +129,7 @@ impl Ibm {
                 return Err(bad("The subnet is in another VPC or zone"));
             }
             if subnet["status"] != "available" {
-                return Err(refuse(409, "E0029", "The subnet is not available"));
+                bail!(409, "E0029", "The subnet is not available");
             }
             zones.push((text(&zone["id"]).to_owned(), text(&subnet["id"]).to_owned()));
         }

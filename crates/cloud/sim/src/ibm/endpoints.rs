@@ -8,7 +8,10 @@ use super::{
     refuse,
     state::{Ibm, Request},
 };
-use crate::wire::{Firewall, Host};
+use crate::{
+    rest::{list, text},
+    wire::{Firewall, Host},
+};
 
 impl Ibm {
     pub(super) fn endpoint_gateway(
@@ -32,10 +35,10 @@ impl Ibm {
             return bad("The subnet is in another VPC");
         }
         if subnet["status"] != "available" {
-            return Err(refuse(409, "subnet_not_ready", "The subnet is not available"));
+            bail!(409, "subnet_not_ready", "The subnet is not available");
         }
         let mut groups = Vec::new();
-        for group in body["security_groups"].as_array().into_iter().flatten() {
+        for group in list(&body["security_groups"]) {
             let found = self.get("security_groups", identity(group))?;
             if found["_vpc"] != vpc["id"] {
                 return bad("The security group is in another VPC");
@@ -45,10 +48,10 @@ impl Ibm {
         if groups.is_empty() {
             groups.push(self.get("security_groups", identity(&vpc["default_security_group"]))?.clone());
         }
-        let address = self.address(subnet["id"].as_str().unwrap_or_default())?;
+        let address = self.address(text(&subnet["id"]))?;
         let number = self.number();
         let id = format!("0717-ip{number:06x}");
-        let home = format!("subnets/{}/reserved_ips/{id}", subnet["id"].as_str().unwrap_or_default());
+        let home = format!("subnets/{}/reserved_ips/{id}", text(&subnet["id"]));
         let reserved = json!({"id": id, "href": request.href(&home), "address": address.to_string(), "name": ip["name"].as_str().unwrap_or("reserved-ip"), "resource_type": "subnet_reserved_ip"});
         for (field, value) in [
             ("dns_resolution_binding_mode", json!("primary")),

@@ -10,7 +10,7 @@ use super::{
     refuse,
     state::{Ibm, Request, missing},
 };
-use crate::rest;
+use crate::rest::{self, items, list, text};
 
 /// Security groups of one interface.
 const MOST_GROUPS: usize = 5;
@@ -21,14 +21,11 @@ impl Ibm {
         object["vpc"] = reference(&vpc, &FULL);
         object["_vpc"] = vpc["id"].clone();
         let id = self.keep(object, 100)?;
-        let rules = request.body["rules"].as_array().cloned().unwrap_or_default();
+        let rules = items(&request.body["rules"]);
         for body in rules {
-            let mut rule =
-                self.fresh(request, "security_groups/rules", body["name"].as_str().unwrap_or_default());
+            let mut rule = self.fresh(request, "security_groups/rules", text(&body["name"]));
             rule["_parent"] = id.as_str().into();
-            rule["href"] = request
-                .href(&format!("security_groups/{id}/rules/{}", rule["id"].as_str().unwrap_or_default()))
-                .into();
+            rule["href"] = request.href(&format!("security_groups/{id}/rules/{}", text(&rule["id"]))).into();
             self.rule(&body, &mut rule)?;
             self.keep(rule, 250)?;
         }
@@ -83,22 +80,22 @@ impl Ibm {
         let interface = if attachment.is_null() { &body["primary_network_interface"] } else { attachment };
         let subnet = self.get("subnets", identity(&interface["subnet"]))?.clone();
         if subnet["zone"]["name"] != body["zone"]["name"] || subnet["_region"] != request.region {
-            return Err(refuse(400, "validation_failed", "The subnet is in another zone"));
+            bail!(400, "validation_failed", "The subnet is in another zone");
         }
         if subnet["status"] != "available" {
-            return Err(refuse(409, "subnet_not_ready", "The subnet is not available"));
+            bail!(409, "subnet_not_ready", "The subnet is not available");
         }
-        let vpc = self.get("vpcs", subnet["_vpc"].as_str().unwrap_or_default())?.clone();
+        let vpc = self.get("vpcs", text(&subnet["_vpc"]))?.clone();
         let mut groups = Vec::new();
-        for group in interface["security_groups"].as_array().into_iter().flatten() {
+        for group in list(&interface["security_groups"]) {
             let found = self.get("security_groups", identity(group))?;
             if found["_vpc"] != vpc["id"] {
-                return Err(refuse(400, "validation_failed", "The security group is in another VPC"));
+                bail!(400, "validation_failed", "The security group is in another VPC");
             }
             groups.push(found["id"].clone());
         }
         if groups.len() > MOST_GROUPS {
-            return Err(refuse(400, "over_quota", "An interface is in five security groups at most"));
+            bail!(400, "over_quota", "An interface is in five security groups at most");
         }
         if groups.is_empty() {
             groups.push(vpc["default_security_group"]["id"].clone());
@@ -106,21 +103,20 @@ impl Ibm {
         let taken = object["name"].clone();
         if self.of_kind("instances").any(|other| other["name"] == taken && other["_region"] == request.region)
         {
-            return Err(refuse(400, "validation_unique_failed", format!("The name {taken} is not unique")));
+            bail!(400, "validation_unique_failed", "The name {taken} is not unique");
         }
-        let address = self.address(subnet["id"].as_str().unwrap_or_default())?;
+        let address = self.address(text(&subnet["id"]))?;
         let number = self.number();
-        let id = object["id"].as_str().unwrap_or_default().to_owned();
+        let id = text(&object["id"]).to_owned();
         let part = |kind: &str, path: &str| json!({"id": format!("0717-{kind}{number:06x}"), "href": request.href(&format!("{path}/0717-{kind}{number:06x}")), "name": format!("{kind}-{number}")});
-        let mut ip =
-            part("ip", &format!("subnets/{}/reserved_ips", subnet["id"].as_str().unwrap_or_default()));
+        let mut ip = part("ip", &format!("subnets/{}/reserved_ips", text(&subnet["id"])));
         (ip["address"], ip["resource_type"]) = (address.to_string().into(), "subnet_reserved_ip".into());
         let mut vni = part("vni", "virtual_network_interfaces");
         vni["resource_type"] = "virtual_network_interface".into();
         vni["crn"] = format!(
             "crn:v1:bluemix:public:is:{}:a/sim::virtual-network-interface:{}",
-            body["zone"]["name"].as_str().unwrap_or_default(),
-            vni["id"].as_str().unwrap_or_default()
+            text(&body["zone"]["name"]),
+            text(&vni["id"])
         )
         .into();
         if let Some(name) = attachment["name"].as_str() {
@@ -198,15 +194,15 @@ impl Ibm {
         let wanted = request.id().to_owned();
         let instance = self.objects.find_mut(|one| one["_vni"]["id"] == wanted.as_str());
         let instance = instance.ok_or_else(|| missing(&wanted))?;
-        let mut groups: Vec<Value> = instance["_groups"].as_array().cloned().unwrap_or_default();
+        let mut groups: Vec<Value> = items(&instance["_groups"]);
         groups.retain(|one| *one != group);
         if name.starts_with("create") {
             groups.push(group);
             if groups.len() > MOST_GROUPS {
-                return Err(refuse(400, "over_quota", "An interface is in five security groups at most"));
+                bail!(400, "over_quota", "An interface is in five security groups at most");
             }
         } else if groups.is_empty() {
-            return Err(refuse(409, "conflict_field", "A target needs at least one security group"));
+            bail!(409, "conflict_field", "A target needs at least one security group");
         }
         instance["_groups"] = groups.into();
         let target = target(instance);

@@ -11,7 +11,10 @@ use super::{
     refuse,
     state::{Ibm, Request, missing},
 };
-use crate::wire::Wire;
+use crate::{
+    rest::{items, list, text},
+    wire::Wire,
+};
 
 /// AS numbers that IBM keeps for itself.
 const RESERVED: [(u64, u64); 9] = [
@@ -29,7 +32,7 @@ const RESERVED: [(u64, u64); 9] = [
 fn check_asn(value: &Value) -> Result<u64, Refusal> {
     let asn = value.as_u64().unwrap_or_default();
     if RESERVED.iter().any(|(first, last)| (*first..=*last).contains(&asn)) {
-        return Err(refuse(400, "validation_failed", format!("The ASN {asn} is reserved")));
+        bail!(400, "validation_failed", "The ASN {asn} is reserved");
     }
     Ok(asn)
 }
@@ -86,10 +89,10 @@ impl Ibm {
             return Err(missing(identity(&body["subnet"])));
         }
         if subnet["status"] != "available" {
-            return Err(refuse(409, "subnet_not_ready", "The subnet is not available"));
+            bail!(409, "subnet_not_ready", "The subnet is not available");
         }
         if body["mode"] == "policy" {
-            return Err(refuse(400, "not_simulated", "Policy mode is not simulated"));
+            bail!(400, "not_simulated", "Policy mode is not simulated");
         }
         let beside = self.of_kind("vpn_gateways").any(|one| {
             one["name"] != object["name"]
@@ -97,10 +100,10 @@ impl Ibm {
                 && one["_zone"] == subnet["zone"]["name"]
         });
         if beside {
-            return Err(refuse(409, "conflict_field", "The VPC has a route mode VPN gateway in that zone"));
+            bail!(409, "conflict_field", "The VPC has a route mode VPN gateway in that zone");
         }
         let asn = if body["local_asn"].is_null() { 64_520 } else { check_asn(&body["local_asn"])? };
-        let id = subnet["id"].as_str().unwrap_or_default().to_owned();
+        let id = text(&subnet["id"]).to_owned();
         let mut members = Vec::new();
         for number in 0..2u64 {
             let (private, made) = (self.address(&id)?, self.number());
@@ -145,13 +148,13 @@ impl Ibm {
         let gateway = self.get("vpn_gateways", request.parent())?;
         let space: Ipv4Net =
             request.id().parse().map_err(|_| refuse(400, "validation_failed", "That is no prefix"))?;
-        let mut cidrs: Vec<Value> = gateway["advertised_cidrs"].as_array().cloned().unwrap_or_default();
+        let mut cidrs: Vec<Value> = items(&gateway["advertised_cidrs"]);
         let there = cidrs.iter().any(|one| *one == space.to_string());
         match name {
             "check_vpn_gateway_advertised_cidr" if there => return Ok((204, Value::Null)),
             "add_vpn_gateway_advertised_cidr" if there => return Ok((204, Value::Null)),
             "add_vpn_gateway_advertised_cidr" if cidrs.len() >= 10 => {
-                return Err(refuse(400, "over_quota", "At most ten prefixes are advertised"));
+                bail!(400, "over_quota", "At most ten prefixes are advertised");
             }
             "add_vpn_gateway_advertised_cidr" => cidrs.push(space.to_string().into()),
             "remove_vpn_gateway_advertised_cidr" if there => cidrs.retain(|one| *one != space.to_string()),
@@ -170,15 +173,14 @@ impl Ibm {
     ) -> Result<(), Refusal> {
         let (body, gateway) = (&request.body, self.get("vpn_gateways", request.parent())?.clone());
         if gateway["lifecycle_state"] != "stable" {
-            return Err(refuse(409, "vpn_gateway_not_ready", "The VPN gateway is not stable"));
+            bail!(409, "vpn_gateway_not_ready", "The VPN gateway is not stable");
         }
         check_key(&body["psk"])?;
         let address =
             |value: &Value| value["address"].as_str().and_then(|text| text.parse::<Ipv4Addr>().ok());
         let bad = |message: &str| refuse(400, "validation_failed", message);
         let peer = address(&body["peer"]).ok_or_else(|| bad("peer.address is no address"))?;
-        let members: Vec<Value> =
-            gateway["members"].as_array().into_iter().flatten().map(|one| one["public_ip"].clone()).collect();
+        let members: Vec<Value> = list(&gateway["members"]).map(|one| one["public_ip"].clone()).collect();
         let is_bgp = body["routing_protocol"] == "bgp";
         let mut tunnels = Vec::new();
         for (number, member) in members.iter().enumerate() {
@@ -206,7 +208,7 @@ impl Ibm {
                 && one["name"] != object["name"]
         };
         if self.of_kind("vpn_gateways/connections").find(same).is_some() {
-            return Err(refuse(409, "conflict_field", "The gateway has a connection to that address"));
+            bail!(409, "conflict_field", "The gateway has a connection to that address");
         }
         let identity_of = |address: &Value| json!({"type": "ipv4_address", "value": address});
         let local: Vec<Value> = members.iter().map(|member| identity_of(&member["address"])).collect();
@@ -256,19 +258,15 @@ impl Ibm {
         let block = |address: Ipv4Addr| Ipv4Net::new_assert(address, 30).trunc();
         let host = |address: Ipv4Addr| matches!(u32::from(address) & 3, 1 | 2);
         if block(ours) != block(theirs) || ours == theirs || !host(ours) || !host(theirs) {
-            return Err(refuse(
-                400,
-                "validation_failed",
-                format!("{ours} and {theirs} are not the hosts of a /30"),
-            ));
+            bail!(400, "validation_failed", "{ours} and {theirs} are not the hosts of a /30");
         }
         let others = self
             .of_kind("vpn_gateways/connections")
             .filter(|one| one["_parent"] == request.parent() && one["name"] != request.body["name"]);
-        let mut taken = others.flat_map(|one| one["tunnels"].as_array().into_iter().flatten());
+        let mut taken = others.flat_map(|one| list(&one["tunnels"]));
         let text = ours.to_string();
         if taken.any(|tunnel| tunnel["tunnel_interface_ip"]["address"] == text.as_str()) {
-            return Err(refuse(409, "conflict_field", format!("{ours} is in use on the gateway")));
+            bail!(409, "conflict_field", "{ours} is in use on the gateway");
         }
         Ok(())
     }

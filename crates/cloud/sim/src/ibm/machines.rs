@@ -9,7 +9,7 @@ use super::{
     schema,
     state::{Ibm, Request},
 };
-use crate::{Machine, server::Ask};
+use crate::{Machine, rest::text, server::Ask};
 
 const REGION: &str = "us-south";
 const ZONE: &str = "us-south-1";
@@ -32,7 +32,7 @@ impl Ibm {
     /// the same zone, and in the VPC's default group.
     pub(crate) fn put_machine(&mut self, neighbour: Option<&Machine>, now: u64) -> Machine {
         let there = neighbour.and_then(|machine| self.objects.get(&machine.id));
-        let there = there.map(|instance| instance["_vpc"].as_str().unwrap_or_default().to_owned());
+        let there = there.map(|instance| text(&instance["_vpc"]).to_owned());
         let is_first = there.is_none();
         let vpc = there.unwrap_or_else(|| {
             let body = json!({"name": "old", "address_prefix_management": "manual"});

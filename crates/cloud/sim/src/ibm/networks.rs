@@ -10,10 +10,11 @@ use super::{
     refuse,
     state::{Ibm, Request, missing},
 };
+use crate::rest::text;
 
 impl Ibm {
     pub(super) fn vpc(&mut self, request: &Request<'_>, object: &mut Value) -> Result<(), Refusal> {
-        let id = object["id"].as_str().unwrap_or_default().to_owned();
+        let id = text(&object["id"]).to_owned();
         let mut group = self.fresh(request, "security_groups", &format!("{id}-default"));
         (group["_vpc"], group["_default"]) = (id.as_str().into(), true.into());
         group["vpc"] = reference(object, &FULL);
@@ -36,7 +37,7 @@ impl Ibm {
             object[field] = value;
         }
         Self::later(request, object, 3, json!({"status": "available"}));
-        let group_id = group["id"].as_str().unwrap_or_default().to_owned();
+        let group_id = text(&group["id"]).to_owned();
         self.objects.insert(group_id.clone(), group);
         // The default group lets everything out, and its members reach each other.
         for (direction, remote) in
@@ -48,7 +49,7 @@ impl Ibm {
                 &json!({"direction": direction, "protocol": "icmp_tcp_udp", "remote": remote}),
                 &mut rule,
             )?;
-            self.objects.insert(rule["id"].as_str().unwrap_or_default().to_owned(), rule);
+            self.objects.insert(text(&rule["id"]).to_owned(), rule);
         }
         if request.body["address_prefix_management"] != "manual" {
             for (number, zone) in ["1", "2", "3"].iter().enumerate() {
@@ -57,7 +58,7 @@ impl Ibm {
                 prefix["cidr"] = format!("10.24{number}.0.0/18").into();
                 prefix["zone"] = self.zone(request, &format!("{}-{zone}", request.region))?;
                 prefix["is_default"] = true.into();
-                self.objects.insert(prefix["id"].as_str().unwrap_or_default().to_owned(), prefix);
+                self.objects.insert(text(&prefix["id"]).to_owned(), prefix);
             }
         }
         Ok(())
@@ -66,7 +67,7 @@ impl Ibm {
     pub(super) fn zone(&self, request: &Request<'_>, name: &str) -> Made {
         let known = (1..=3).any(|number| name == format!("{}-{number}", request.region));
         if !known {
-            return Err(refuse(400, "validation_invalid_zone", format!("There is no zone {name} here")));
+            bail!(400, "validation_invalid_zone", "There is no zone {name} here");
         }
         Ok(json!({"name": name, "href": request.href(&format!("regions/{}/zones/{name}", request.region))}))
     }
@@ -93,7 +94,7 @@ impl Ibm {
             }
         }
         object["cidr"] = space.to_string().into();
-        object["zone"] = self.zone(request, request.body["zone"]["name"].as_str().unwrap_or_default())?;
+        object["zone"] = self.zone(request, text(&request.body["zone"]["name"]))?;
         object["is_default"] = request.body["is_default"].as_bool().unwrap_or(false).into();
         Ok(())
     }
@@ -116,11 +117,7 @@ impl Ibm {
             if net(&other["ipv4_cidr_block"])
                 .is_some_and(|other| other.contains(&space) || space.contains(&other))
             {
-                return Err(refuse(
-                    409,
-                    "conflict_field",
-                    format!("{space} overlaps with {}", other["ipv4_cidr_block"]),
-                ));
+                bail!(409, "conflict_field", "{space} overlaps with {}", other["ipv4_cidr_block"]);
             }
         }
         if !request.body["public_gateway"].is_null() {
@@ -155,12 +152,12 @@ impl Ibm {
         object: &mut Value,
     ) -> Result<(), Refusal> {
         let vpc = self.own_vpc(request, &request.body["vpc"])?;
-        let zone = self.zone(request, request.body["zone"]["name"].as_str().unwrap_or_default())?;
+        let zone = self.zone(request, text(&request.body["zone"]["name"]))?;
         let beside = self.of_kind("public_gateways").any(|one| {
             one["_vpc"] == vpc["id"] && one["zone"]["name"] == zone["name"] && one["name"] != object["name"]
         });
         if beside {
-            return Err(refuse(409, "conflict_field", "The VPC has a public gateway in that zone"));
+            bail!(409, "conflict_field", "The VPC has a public gateway in that zone");
         }
         let number = self.number();
         let id = format!("r006-f{number:07x}");
@@ -192,16 +189,12 @@ impl Ibm {
 
     pub(super) fn subnet_gateway(&mut self, request: &Request<'_>, name: &str) -> super::Outcome {
         let subnet = self.get("subnets", request.id())?.clone();
-        let id = subnet["id"].as_str().unwrap_or_default().to_owned();
+        let id = text(&subnet["id"]).to_owned();
         match name {
             "set_subnet_public_gateway" => {
                 let nat = self.get("public_gateways", identity(&request.body))?.clone();
                 if nat["_vpc"] != subnet["_vpc"] || nat["zone"]["name"] != subnet["zone"]["name"] {
-                    return Err(refuse(
-                        400,
-                        "validation_failed",
-                        "The public gateway is in another VPC or zone",
-                    ));
+                    bail!(400, "validation_failed", "The public gateway is in another VPC or zone");
                 }
                 if let Some(subnet) = self.objects.get_mut(&id) {
                     subnet["public_gateway"] = reference(&nat, &FULL);

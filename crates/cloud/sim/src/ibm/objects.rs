@@ -8,10 +8,9 @@ use serde_json::{Value, json};
 use super::{
     Refusal,
     instances::target,
-    refuse,
     state::{Ibm, Request, missing},
 };
-use crate::rest;
+use crate::rest::{self, list, text};
 
 pub(super) type Made = Result<Value, Refusal>;
 
@@ -130,26 +129,25 @@ impl Ibm {
         let mut count = 0;
         for other in self.objects.values().filter(beside) {
             if other["name"] == *name {
-                let message = format!("The name {name} is not unique");
-                return Err(refuse(400, "validation_unique_failed", message));
+                bail!(400, "validation_unique_failed", "The name {name} is not unique");
             }
             count += usize::from(other["_default"] != true);
         }
         if count >= most {
-            return Err(refuse(400, "over_quota", format!("The quota of {kind} is reached")));
+            bail!(400, "over_quota", "The quota of {kind} is reached");
         }
-        let id = object["id"].as_str().unwrap_or_default().to_owned();
+        let id = text(&object["id"]).to_owned();
         self.objects.insert(id.clone(), object);
         Ok(id)
     }
 
     pub(super) fn create(&mut self, request: &Request<'_>) -> Result<String, Refusal> {
         let kind = request.call.kind.as_str();
-        let name = request.body["name"].as_str().unwrap_or_default().to_owned();
+        let name = text(&request.body["name"]).to_owned();
         if name.len() > 63
             || name.bytes().any(|byte| !(byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'))
         {
-            return Err(refuse(400, "validation_invalid_name", format!("The name {name} is not valid")));
+            bail!(400, "validation_invalid_name", "The name {name} is not valid");
         }
         let mut object = self.fresh(request, kind, &name);
         object["_parent"] = request.parent().into();
@@ -211,7 +209,7 @@ impl Ibm {
                 self.transit_connection(request, &mut object)?;
                 14
             }
-            other => return Err(refuse(404, "not_found", format!("{other} cannot be made here"))),
+            other => bail!(404, "not_found", "{other} cannot be made here"),
         };
         self.keep(object, most)
     }
@@ -240,7 +238,7 @@ impl Ibm {
                 | "port_max"
                 | "remote"
                 | "direction" => object[field.as_str()] = value.clone(),
-                _ => return Err(refuse(400, "not_simulated", format!("{field} cannot be changed here"))),
+                _ => bail!(400, "not_simulated", "{field} cannot be changed here"),
             }
         }
         Ok(id)
@@ -248,7 +246,7 @@ impl Ibm {
 
     /// Who uses an object, which therefore cannot go.
     fn user(&self, object: &Value) -> Option<(&'static str, String)> {
-        let id = object["id"].as_str().unwrap_or_default();
+        let id = text(&object["id"]);
         let used = |kind: &'static str, field: &str| {
             self.of_kind(kind).find(|one| one[field] == id).map(|one| one["name"].to_string())
         };
@@ -303,9 +301,9 @@ impl Ibm {
             return Ok(());
         }
         if let Some((code, user)) = self.user(&object) {
-            return Err(refuse(409, code, format!("{} is in use by {user}", object["name"])));
+            bail!(409, code, "{} is in use by {user}", object["name"]);
         }
-        let id = object["id"].as_str().unwrap_or_default().to_owned();
+        let id = text(&object["id"]).to_owned();
         let (seconds, fields): (u64, &[&str]) = match request.call.kind.as_str() {
             "vpcs" => (3, &["status"]),
             "subnets" => (5, &["status"]),
@@ -353,7 +351,7 @@ impl Ibm {
             (shown["rules"], shown["targets"]) = (json!([]), json!([]));
             shown
         };
-        shown.extend(groups.iter().map(|group| (group["id"].as_str().unwrap_or_default(), empty(group))));
+        shown.extend(groups.iter().map(|group| (text(&group["id"]), empty(group))));
         let mut add = |group: &Value, field: &str, part: &dyn Fn() -> Value| {
             let group = group.as_str().and_then(|id| shown.get_mut(id));
             let list = group.and_then(|group| group[field].as_array_mut());
@@ -363,16 +361,16 @@ impl Ibm {
             add(&rule["_parent"], "rules", &|| rest::show(rule));
         }
         for instance in self.of_kind("instances") {
-            for group in instance["_groups"].as_array().into_iter().flatten() {
+            for group in list(&instance["_groups"]) {
                 add(group, "targets", &|| target(instance));
             }
         }
         for endpoint in self.of_kind("endpoint_gateways") {
-            for group in endpoint["_groups"].as_array().into_iter().flatten() {
+            for group in list(&endpoint["_groups"]) {
                 add(group, "targets", &|| super::endpoints::target(endpoint));
             }
         }
-        groups.iter().filter_map(|group| shown.remove(group["id"].as_str().unwrap_or_default())).collect()
+        groups.iter().filter_map(|group| shown.remove(text(&group["id"]))).collect()
     }
 
     /// An object as it is answered: with what others say of it, and without what is the simulator's own.
@@ -383,7 +381,7 @@ impl Ibm {
             let mine = self.of_kind("vpn_gateways/connections").filter(|one| one[field] == *id);
             mine.map(|one| reference(one, &["href", "id", "name", "resource_type"])).collect()
         };
-        match object["_kind"].as_str().unwrap_or_default() {
+        match text(&object["_kind"]) {
             "security_groups" => return self.shown_groups(&[object]).remove(0),
             "vpcs/address_prefixes" => {
                 let mut subnets = self.of_kind("subnets").filter(|one| one["_vpc"] == object["_parent"]);

@@ -4,6 +4,8 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
+use crate::rest::{list, text, texts};
+
 /// An operation that a request asks for.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
@@ -60,7 +62,7 @@ pub(super) fn find(method: &str, path: &str) -> Option<Call> {
 }
 
 pub(super) fn check_request(call: &Call, uri: &http::Uri, body: &Value) -> Result<(), String> {
-    let parameters: Vec<&Value> = call.description["parameters"].as_array().into_iter().flatten().collect();
+    let parameters: Vec<&Value> = list(&call.description["parameters"]).collect();
     let of = |place: &'static str| parameters.iter().filter(move |one| one["in"] == place);
     let given: Vec<&str> = uri
         .query()
@@ -70,7 +72,7 @@ pub(super) fn check_request(call: &Call, uri: &http::Uri, body: &Value) -> Resul
         .filter(|name| !name.is_empty())
         .collect();
     for parameter in of("query").filter(|one| one["required"] == true) {
-        let name = parameter["name"].as_str().unwrap_or_default();
+        let name = text(&parameter["name"]);
         if !given.contains(&name) {
             return Err(format!("the parameter {name} is missing"));
         }
@@ -113,7 +115,7 @@ fn check(api: &Value, schema: &Value, value: &Value, path: &str) -> Result<(), S
         return Err(told.into_iter().max_by_key(String::len).unwrap_or_default());
     }
     let wrong = |kind: &str| Err(format!("{path} must be a {kind}, not {value}"));
-    match schema["type"].as_str().unwrap_or_default() {
+    match text(&schema["type"]) {
         "object" => check_object(api, schema, value, path),
         "array" => {
             let Value::Array(items) = value else { return wrong("list") };
@@ -135,7 +137,7 @@ fn check(api: &Value, schema: &Value, value: &Value, path: &str) -> Result<(), S
 
 fn check_object(api: &Value, schema: &Value, value: &Value, path: &str) -> Result<(), String> {
     let Value::Object(fields) = value else { return Err(format!("{path} must be an object, not {value}")) };
-    for required in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+    for required in texts(&schema["required"]) {
         if !fields.contains_key(required) {
             return Err(format!("{path}.{required} is missing"));
         }

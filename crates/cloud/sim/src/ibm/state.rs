@@ -3,7 +3,12 @@
 use serde_json::{Value, json};
 
 use super::{Outcome, REGIONS, Refusal, refuse, schema::Call};
-use crate::{objects::Objects, rest, server::Ask};
+use crate::{
+    objects::Objects,
+    rest,
+    rest::{list, text},
+    server::Ask,
+};
 
 /// Fields that begin with `_` are the simulator's own: `_kind` and `_region` say what an object is and where, `_parent`
 /// what it is part of, `_vpc` whose VPC it is in, `_until` when its state changes, `_then` the fields it has then, and
@@ -81,7 +86,7 @@ impl Ibm {
             }
             "get_vpc_default_security_group" => {
                 let vpc = self.get("vpcs", request.id())?;
-                let id = vpc["default_security_group"]["id"].as_str().unwrap_or_default().to_owned();
+                let id = text(&vpc["default_security_group"]["id"]).to_owned();
                 Ok((200, self.shown(self.get("security_groups", &id)?)))
             }
             "create_security_group_target_binding" | "delete_security_group_target_binding" => {
@@ -159,7 +164,7 @@ impl Ibm {
             request.parameter("limit").and_then(|text| text.parse().ok()).unwrap_or(50usize).clamp(1, 100);
         // The token is the id that the page begins with.
         let start = request.parameter("start").unwrap_or_default();
-        let id = |object: &Value| object["id"].as_str().unwrap_or_default().to_owned();
+        let id = |object: &Value| text(&object["id"]).to_owned();
         let from = all.iter().position(|object| id(object) >= start).unwrap_or(all.len());
         let page = &all[from..all.len().min(from + limit)];
         let page: Vec<Value> = match kind.as_str() {
@@ -213,14 +218,11 @@ impl Ibm {
             name.is_some_and(|name| name.starts_with("kube-"))
         };
         let is_used = |group: &str| {
-            targets
-                .iter()
-                .flat_map(|one| one["_groups"].as_array().into_iter().flatten())
-                .any(|id| id == group && !is_ibms(group))
+            targets.iter().flat_map(|one| list(&one["_groups"])).any(|id| id == group && !is_ibms(group))
         };
         let doomed: Vec<String> = self
             .of_kind("security_groups/rules")
-            .filter(|rule| is_used(rule["_parent"].as_str().unwrap_or_default()))
+            .filter(|rule| is_used(text(&rule["_parent"])))
             .filter_map(|rule| rule["id"].as_str().map(str::to_owned))
             .collect();
         self.objects

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::{
-    Refusal, refuse,
+    Refusal,
     state::{Ibm, Request, missing},
 };
-use crate::wire::Wire;
+use crate::{rest::text, wire::Wire};
 
 pub(super) fn gateway(request: &Request<'_>, object: &mut Value) {
     for (field, value) in [
@@ -30,32 +30,28 @@ impl Ibm {
     ) -> Result<(), Refusal> {
         let hub = self.get("transit_gateways", request.parent())?.clone();
         if hub["status"] != "available" {
-            return Err(refuse(409, "gateway_not_ready", "The gateway is not available"));
+            bail!(409, "gateway_not_ready", "The gateway is not available");
         }
-        let kind = request.body["network_type"].as_str().unwrap_or_default();
+        let kind = text(&request.body["network_type"]);
         let collection = match kind {
             "vpc" => "vpcs",
             "vpn_gateway" => "vpn_gateways",
-            _ => return Err(refuse(400, "not_simulated", format!("{kind} is not simulated"))),
+            _ => bail!(400, "not_simulated", "{kind} is not simulated"),
         };
-        let crn = request.body["network_id"].as_str().unwrap_or_default();
+        let crn = text(&request.body["network_id"]);
         let network = self.of_kind(collection).find(|one| one["crn"] == crn && one["_gone"] != true);
         let network = network.ok_or_else(|| missing(crn))?.clone();
         if kind == "vpn_gateway" && network["lifecycle_state"] != "stable" {
-            return Err(refuse(409, "vpn_gateway_not_ready", "The VPN gateway is not stable"));
+            bail!(409, "vpn_gateway_not_ready", "The VPN gateway is not stable");
         }
         if hub["global"] != true && network["_region"] != hub["location"] {
-            return Err(refuse(
-                400,
-                "validation_failed",
-                "A local gateway connects networks of its own region",
-            ));
+            bail!(400, "validation_failed", "A local gateway connects networks of its own region");
         }
         let mut there = self.of_kind("transit_gateways/connections");
         if there.any(|one| {
             one["_parent"] == request.parent() && one["network_id"] == crn && one["name"] != object["name"]
         }) {
-            return Err(refuse(409, "conflict_field", "The network is connected already"));
+            bail!(409, "conflict_field", "The network is connected already");
         }
         for (field, value) in [
             ("network_type", json!(kind)),
@@ -91,7 +87,7 @@ impl Ibm {
         let routes = hub["_routes"].clone();
         let mine = |one: &&Value| one["_parent"] == request.parent();
         let there: Vec<&Value> = self.of_kind("transit_gateways/route_reports").filter(mine).collect();
-        let id = |one: &Value| one["id"].as_str().unwrap_or_default().to_owned();
+        let id = |one: &Value| text(&one["id"]).to_owned();
         if let Some(pending) = there.iter().find(|one| one["status"] == "pending") {
             return Ok(id(pending));
         }
@@ -127,7 +123,7 @@ impl Ibm {
             let attached =
                 self.of_kind("transit_gateways/connections").filter(|one| one["_parent"] == hub.as_str());
             let shown = attached.map(|one| {
-                let network = one["_network"].as_str().unwrap_or_default();
+                let network = text(&one["_network"]);
                 let prefixes = self.of_kind("vpcs/address_prefixes").filter(|prefix| prefix["_parent"] == network);
                 let routes: Vec<Value> = prefixes.map(|prefix| json!({"prefix": prefix["cidr"]})).collect();
                 json!({"id": one["id"], "name": one["name"], "type": one["network_type"], "routes": routes, "bgps": learnt(network)})

@@ -6,11 +6,10 @@ use ipnet::Ipv4Net;
 use serde_json::Value;
 
 use super::{objects::net, state::Ibm};
-use crate::wire::{Bgp, Firewall, Gateway, GatewayHop, Hop, Host, Line, Network, Tunnel, Wire};
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
+use crate::{
+    rest::{list, text},
+    wire::{Bgp, Firewall, Gateway, GatewayHop, Hop, Host, Line, Network, Tunnel, Wire},
+};
 
 /// `id of the VPC@zone`.
 pub(super) fn wire_name(vpc: &Value, zone: &Value) -> String {
@@ -90,8 +89,7 @@ impl Ibm {
         let hubs = self.hubs_of(gateway);
         let reached = self.vpcs().filter(|vpc| self.hubs_of(vpc).iter().any(|hub| hubs.contains(hub)));
         let behind: Vec<(String, Ipv4Net)> = reached.flat_map(|vpc| self.prefixes(vpc)).collect();
-        let told: Vec<Ipv4Net> =
-            gateway["advertised_cidrs"].as_array().into_iter().flatten().filter_map(net).collect();
+        let told: Vec<Ipv4Net> = list(&gateway["advertised_cidrs"]).filter_map(net).collect();
         let routes = behind.into_iter().filter(|(_, space)| told.iter().any(|told| told.contains(space)));
         let connections =
             self.of_kind("vpn_gateways/connections").filter(|one| one["_parent"] == gateway["id"]);
@@ -131,11 +129,11 @@ impl Ibm {
                 routes: Vec::new(),
             })
         };
-        connection["tunnels"].as_array().into_iter().flatten().filter_map(end).collect()
+        list(&connection["tunnels"]).filter_map(end).collect()
     }
 
     pub(super) fn firewall(&self, instance: &Value, direction: &str) -> Firewall {
-        let groups = instance["_groups"].as_array().into_iter().flatten();
+        let groups = list(&instance["_groups"]);
         let rules = groups.flat_map(|group| {
             self.of_kind("security_groups/rules").filter(move |rule| rule["_parent"] == *group)
         });

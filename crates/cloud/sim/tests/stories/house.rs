@@ -1,6 +1,6 @@
 //! A controller's orchestrator over the plugins over the simulated clouds.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{net::IpAddr, ops::Deref, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use cloud_api::Cloud;
@@ -10,18 +10,12 @@ use cloud_gcp::{GcpCloud, GcpOptions};
 use cloud_http::auth::Environment;
 use cloud_ibm::{IbmCloud, IbmOptions};
 use cloud_sim::Sim;
-use model::{
-    Address, Direction, Leaf, Packet, PermitRule, Ports, Protocol, ResourceName, Segment, Site, Subscriber,
-    TagName, Traffic,
+use model::{Address, PermitRule, ResourceName, Segment, Site};
+pub use orchestrator::testing::{PING, both, rule};
+use orchestrator::{
+    execute::{Deployments, JobState, Options, Outcome},
+    testing,
 };
-use orchestrator::execute::{Deployments, Job, JobState, Options, Orchestrator, Outcome, TagBook};
-use store::{Store, embedded};
-use tags::{Graph, Request};
-use tempfile::TempDir;
-use tokio::{sync::watch, task::JoinHandle};
-use tokio_util::sync::CancellationToken;
-
-pub const PING: Packet = Packet { protocol: 1, src_port: 0, dst_port: 0 };
 
 /// The clouds there are, each with its name, and descriptions for two of its regions.
 pub const CLOUDS: [&str; 4] = ["aws", "azure", "gcp", "ibm"];
@@ -142,63 +136,6 @@ pub fn ibm(sim: &Sim, owner: Option<&str>, on: bool) -> IbmCloud {
     IbmCloud::with(&options, key, Some(Arc::clone(&sim.clock) as _), None).unwrap()
 }
 
-/// Tags in memory, kept across restarts.
-pub struct Book {
-    graph: std::sync::Mutex<Graph>,
-    revision: watch::Sender<u64>,
-    seen: std::sync::Mutex<u64>,
-}
-
-impl Default for Book {
-    fn default() -> Self {
-        Self { graph: Default::default(), revision: watch::Sender::new(0), seen: Default::default() }
-    }
-}
-
-impl Book {
-    pub fn request(&self, request: &Request) -> Result<(), String> {
-        let mut graph = self.graph.lock().unwrap();
-        let plan = graph.plan(request).map_err(|err| err.to_string())?;
-        graph.apply(plan.writes);
-        drop(graph);
-        self.revision.send_modify(|revision| *revision += 1);
-        Ok(())
-    }
-
-    pub fn group(&self, tag: &str, members: &[&str]) {
-        let members = members.iter().map(|member| member.parse().unwrap()).collect();
-        self.request(&Request::SetGroup { tag: tag.parse().unwrap(), members }).unwrap();
-    }
-}
-
-#[async_trait]
-impl TagBook for Book {
-    fn graph(&self) -> Option<Graph> {
-        Some(self.graph.lock().unwrap().clone())
-    }
-    async fn changed(&self) {
-        let mut revision = self.revision.subscribe();
-        let seen = *self.seen.lock().unwrap();
-        let now = *revision.wait_for(|now| *now > seen).await.unwrap();
-        *self.seen.lock().unwrap() = now;
-    }
-    async fn set_leaf(&self, tag: &TagName, leaf: Leaf) -> Result<(), String> {
-        self.request(&Request::SetLeaf { tag: tag.clone(), leaf })
-    }
-    async fn delete(&self, tag: &TagName) -> Result<(), String> {
-        match self.request(&Request::DeleteTag { tag: tag.clone() }) {
-            Err(message) if !message.contains("there is no tag") => Err(message),
-            _ => Ok(()),
-        }
-    }
-    async fn subscribe(&self, tag: &TagName, subscriber: &Subscriber) -> Result<(), String> {
-        self.request(&Request::Subscribe { tag: tag.clone(), subscriber: subscriber.clone() })
-    }
-    async fn unsubscribe(&self, tag: &TagName, subscriber: &Subscriber) -> Result<(), String> {
-        self.request(&Request::Unsubscribe { tag: tag.clone(), subscriber: subscriber.clone() })
-    }
-}
-
 struct Namespaces;
 
 #[async_trait]
@@ -212,56 +149,42 @@ impl Deployments for Namespaces {
 }
 
 pub struct House {
+    house: testing::House,
     pub sim: Arc<Sim>,
-    pub book: Arc<Book>,
-    pub orchestrator: Arc<Orchestrator>,
     names: Vec<String>,
-    store: Store,
-    running: JoinHandle<()>,
-    dir: Arc<TempDir>,
+}
+
+impl Deref for House {
+    type Target = testing::House;
+
+    fn deref(&self) -> &testing::House {
+        &self.house
+    }
+}
+
+/// Plugins that have just been started.
+fn plugins(names: &[String], sim: &Sim) -> testing::Clouds {
+    names.iter().map(|name| (name.parse().unwrap(), plugin(name, sim))).collect()
 }
 
 impl House {
     pub async fn new(clouds: &[&str]) -> Self {
-        let dir = Arc::new(tempfile::tempdir().unwrap());
-        let store = embedded::open(dir.path()).unwrap();
         let sim = Arc::new(Sim::start().await.unwrap());
-        let names = clouds.iter().map(|name| (*name).to_owned()).collect();
-        Self::with(sim, Arc::default(), names, store, dir).await
-    }
-
-    async fn with(
-        sim: Arc<Sim>,
-        book: Arc<Book>,
-        names: Vec<String>,
-        store: Store,
-        dir: Arc<TempDir>,
-    ) -> Self {
-        let options = Options {
-            retry_first: Duration::from_millis(2),
-            retry_longest: Duration::from_millis(20),
-            ..Options::default()
-        };
-        let tags: Arc<dyn TagBook> = Arc::clone(&book) as _;
-        let orchestrator =
-            Orchestrator::load(store.clone(), tags, Arc::new(Namespaces), options).await.unwrap();
-        for name in &names {
-            orchestrator.add_cloud(name.parse().unwrap(), plugin(name, &sim)).await.unwrap();
-        }
-        let running = tokio::spawn(Arc::clone(&orchestrator).run(CancellationToken::new()));
-        Self { sim, book, orchestrator, names, store, running, dir }
+        let names: Vec<String> = clouds.iter().map(|name| (*name).to_owned()).collect();
+        // A call may take long where reads lag and waits are polled.
+        let options = Options { call_timeout: Options::default().call_timeout, ..testing::options() };
+        let house = testing::House::new(Arc::new(Namespaces), options, plugins(&names, &sim)).await;
+        Self { house, sim, names }
     }
 
     /// Kills controller and plugins where they stand, and starts others on what they left.
     pub async fn restart(&mut self) {
-        self.running.abort();
-        let _ = (&mut self.running).await;
+        self.house.kill().await;
         // A write that was handed to the store is not recalled with the task; it must be over before another reads.
         tokio::time::sleep(Duration::from_millis(100)).await;
         // A process takes a moment to come back, longer than any cloud's reads lag.
         self.sim.pass(Duration::from_secs(5));
-        let parts = (Arc::clone(&self.sim), Arc::clone(&self.book), self.names.clone());
-        *self = Self::with(parts.0, parts.1, parts.2, self.store.clone(), Arc::clone(&self.dir)).await;
+        self.house.restart(self.store.clone(), plugins(&self.names, &self.sim)).await;
     }
 
     /// Asks for a resource, without waiting.
@@ -304,34 +227,16 @@ impl House {
     }
 
     pub async fn finish(&self, outcome: Outcome) {
-        let id = outcome.job().unwrap().id;
-        let ended: Job = tokio::time::timeout(Duration::from_secs(120), self.orchestrator.wait(&id))
-            .await
-            .expect("the job ends")
-            .unwrap();
+        let ended = self.house.finish(outcome).await.unwrap();
         assert_eq!(ended.state, JobState::Done, "{}", ended.message);
     }
 
-    /// Waits until there is nothing left to do.
+    /// Waits until there is nothing left to do, and nothing has failed.
     pub async fn settle(&self) {
-        for _ in 0..4_000 {
-            if self.orchestrator.plan().unwrap().is_empty() {
-                let failed = self.orchestrator.jobs().into_iter().filter(|job| job.state == JobState::Failed);
-                let failed: Vec<_> = failed.map(|job| format!("{}: {}", job.what, job.message)).collect();
-                assert_eq!(failed, Vec::<String>::new());
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        let troubles: Vec<_> = self
-            .orchestrator
-            .resources()
-            .into_iter()
-            .map(|view| view.message)
-            .filter(|text| !text.is_empty())
-            .collect();
-        let last: Vec<_> = self.sim.take_calls().into_iter().rev().take(12).collect();
-        panic!("still not done: {}\n{troubles:?}\n{last:?}", self.orchestrator.plan().unwrap());
+        self.house.settle().await;
+        let failed = self.orchestrator.jobs().into_iter().filter(|job| job.state == JobState::Failed);
+        let failed: Vec<_> = failed.map(|job| format!("{}: {}", job.what, job.message)).collect();
+        assert_eq!(failed, Vec::<String>::new());
     }
 
     /// A resource's address; of a cluster, the address of some node or Pod.
@@ -370,23 +275,4 @@ impl House {
         assert_eq!(self.sim.left(), Vec::<String>::new());
         assert_eq!(self.sim.defects(), Vec::<String>::new());
     }
-}
-
-impl Drop for House {
-    fn drop(&mut self) {
-        self.running.abort();
-    }
-}
-
-pub fn rule(name: &str, direction: Direction, peer: &str) -> PermitRule {
-    let traffic = Traffic::new(direction, Protocol::Any, Ports::Any, Ports::Any).unwrap();
-    PermitRule::new(Some(name.parse().unwrap()), traffic, [peer.parse().unwrap()].into()).unwrap()
-}
-
-pub fn both(peer: &str) -> Vec<PermitRule> {
-    let suffix = peer.replace('.', "-");
-    vec![
-        rule(&format!("in-{suffix}"), Direction::Inbound, peer),
-        rule(&format!("out-{suffix}"), Direction::Outbound, peer),
-    ]
 }

@@ -5,14 +5,11 @@
 use std::collections::BTreeSet;
 
 use super::{Report, labels::namespace_name};
-use crate::{
-    policy::{
-        endpoint_slice::{Endpoint, EndpointSlice, SERVICE_NAME_LABEL},
-        kubernetes::IntOrString,
-        selector::object_name,
-        service::{Service, ServicePort, ServiceSpec},
-    },
-    service::{parse_address, parse_prefix},
+use crate::policy::{
+    endpoint_slice::{Endpoint, EndpointSlice, SERVICE_NAME_LABEL},
+    kubernetes::IntOrString,
+    selector::object_name,
+    service::{SCHEDULER_ANNOTATION, Service, ServicePort, ServiceSpec, parse_address, parse_prefix},
 };
 
 /// Limits of the Kubernetes API.
@@ -54,13 +51,13 @@ impl Report {
         }
         self.service_ports(spec);
         self.service_policies(spec);
-        let scheduler = service.metadata.annotations.get(crate::service::kubernetes::SCHEDULER_ANNOTATION);
+        let scheduler = service.metadata.annotations.get(SCHEDULER_ANNOTATION);
         if let Some(name) = scheduler
             && !(!name.is_empty()
                 && name.len() < SCHEDULER_NAME
                 && name.bytes().all(|byte| byte.is_ascii_lowercase()))
         {
-            let path = format!("metadata.annotations[{}]", crate::service::kubernetes::SCHEDULER_ANNOTATION);
+            let path = format!("metadata.annotations[{}]", SCHEDULER_ANNOTATION);
             self.say(path, format!("`{name}` is not the name of an IPVS scheduler like rr, wrr, lc, sh, mh"));
         }
     }

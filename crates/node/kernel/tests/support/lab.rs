@@ -7,11 +7,8 @@
 //!
 //! Every host answers on TCP, UDP and SCTP with its own address, the port, and the client as it sees it.
 
-#![allow(dead_code, reason = "each test binary uses a part")]
-
 use std::{
     collections::BTreeSet,
-    fs::File,
     io::{ErrorKind, Read, Write},
     net::{IpAddr, SocketAddr, TcpListener, UdpSocket},
     process,
@@ -23,10 +20,11 @@ use std::{
     time::Duration,
 };
 
-use nix::sched::{CloneFlags, setns};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use super::{namespace::run, sctp};
+use testkit::namespaces::{run, spawn_within};
+
+use super::sctp;
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
@@ -252,12 +250,7 @@ pub fn within<T: std::marker::Send + 'static>(
     namespace: &str,
     act: impl FnOnce() -> T + std::marker::Send + 'static,
 ) -> T {
-    let file = File::open(format!("/run/netns/{namespace}")).expect("the namespace has a name");
-    let run = move || {
-        setns(file, CloneFlags::CLONE_NEWNET).expect("root may enter namespaces");
-        act()
-    };
-    thread::spawn(run).join().expect("the probe does not fall")
+    spawn_within(namespace, act).join().expect("the probe does not fall")
 }
 
 fn serve(namespace: &str, address: IpAddr, port: u16) {

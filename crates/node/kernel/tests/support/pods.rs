@@ -5,8 +5,6 @@
 //!   all serve TCP and UDP on 80 and 81
 //! ```
 
-#![allow(dead_code, reason = "each test binary uses a part")]
-
 use std::{
     net::IpAddr,
     sync::{

@@ -1,7 +1,5 @@
 //! One packet, or the first of a connection, from one host of the lab to another: what becomes of it.
 
-#![allow(dead_code, reason = "each test binary uses a part")]
-
 use std::{
     io::{ErrorKind, Read},
     net::{IpAddr, SocketAddr},
@@ -11,7 +9,7 @@ use std::{
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use super::packet;
+use testkit::packets as packet;
 
 /// Long enough for a busy machine to answer.
 const PATIENCE: Duration = Duration::from_secs(4);

@@ -23,7 +23,6 @@ impl Refusing {
     }
 
     /// From now on everything is taken.
-    #[allow(dead_code, reason = "not every test needs it")]
     pub fn relent(&self) {
         *self.hated.lock().expect("nobody fell") = None;
     }

@@ -2,8 +2,6 @@
 //!
 //! A client sends INIT, a server answers INIT ACK with its text as the cookie. Both over raw sockets.
 
-#![allow(dead_code, reason = "each test binary uses a part")]
-
 use std::{
     io::{self, ErrorKind, Read as _},
     net::{IpAddr, SocketAddr, UdpSocket},
@@ -14,10 +12,9 @@ use std::{
 
 use socket2::{Protocol, Socket, Type};
 
-use super::{
-    lab::bound_to,
-    packet::{INIT, INIT_ACK, read, write},
-};
+use testkit::packets::{INIT, INIT_ACK, read, write};
+
+use super::lab::bound_to;
 
 /// SOCK_RAW and IPPROTO_SCTP, which the crate names with all its features only.
 const RAW: i32 = 3;

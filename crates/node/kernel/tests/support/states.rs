@@ -1,7 +1,5 @@
 //! The hosts of the case list, and its rows sent as real packets.
 
-#![allow(dead_code, reason = "each test binary uses a part")]
-
 use std::{
     net::{IpAddr, SocketAddr},
     thread,

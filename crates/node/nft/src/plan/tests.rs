@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{ChainKind, Family, FieldType, Hook, Key, Policy, Reg, Verdict, fake::FakeKernel};
+use crate::{ChainKind, Family, FieldType, Hook, Key, Policy, Reg, Rule, Verdict, fake::FakeKernel};
 
 fn plan(desired: &Table, kernel: &FakeKernel, live: Live, elements: usize) -> Plan {
     Plan::new(desired, kernel.table.as_ref(), live, Limits { elements }).expect("our table")

@@ -5,7 +5,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
 mod large;
-mod world;
 
 use node_nft::{
     Hook, Limits, Live, Plan, Table,
@@ -13,7 +12,7 @@ use node_nft::{
     walk::{End, Flow, Memory, World},
 };
 use node_policy::{Change, Decision, ObjectKind, Options, Packet, Plane, naive::Naive};
-use world::{Dice, local_change, packet, policy_change, set_change};
+use testkit::planes::{Dice, local_change, packet, policy_change, set_change};
 
 fn by_table(table: &Table, packet: &Packet) -> Decision {
     let (source, destination) = ((packet.source, packet.l4.first), (packet.destination, packet.l4.second));

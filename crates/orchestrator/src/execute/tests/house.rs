@@ -1,100 +1,20 @@
-//! A house to test in: a store, tags, namespaces and fake clouds.
+//! A house with fake clouds, and what is looked up in the orchestrator's own memory.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    ops::{Deref, DerefMut},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use cloud_api::{Cloud, FakeCloud, reaches};
-use model::{
-    Direction, Leaf, Packet, PermitRule, Ports, Protocol, ResourceName, Segment, Site, Subscriber, TagName,
-    Traffic,
-};
-use parking_lot::Mutex;
-use store::{Store, embedded};
-use tags::{Graph, Request};
-use tempfile::TempDir;
-use tokio::{sync::watch, task::JoinHandle};
-use tokio_util::sync::CancellationToken;
+use model::{PermitRule, ResourceName, Segment, Site};
+use store::Store;
 
+pub use crate::testing::{PING, both, options, resource, rule};
 use crate::{
-    execute::{
-        Deployments, Job, JobState, Options, Orchestrator, OrchestratorError, Outcome, TagBook, facts,
-        state::State,
-    },
-    kinds::fake,
+    execute::{Deployments, Job, JobState, Options, OrchestratorError, facts, state::State},
+    testing,
 };
-
-pub const PING: Packet = Packet { protocol: 1, src_port: 0, dst_port: 0 };
-
-/// Tags in memory, kept across restarts of the orchestrator.
-pub struct Book {
-    graph: Mutex<Graph>,
-    revision: watch::Sender<u64>,
-    seen: Mutex<u64>,
-}
-
-impl Default for Book {
-    fn default() -> Self {
-        Self { graph: Mutex::default(), revision: watch::Sender::new(0), seen: Mutex::new(0) }
-    }
-}
-
-impl Book {
-    pub fn request(&self, request: &Request) -> Result<(), String> {
-        let mut graph = self.graph.lock();
-        let plan = graph.plan(request).map_err(|err| err.to_string())?;
-        graph.apply(plan.writes);
-        drop(graph);
-        self.revision.send_modify(|revision| *revision += 1);
-        Ok(())
-    }
-
-    pub fn group(&self, tag: &str, members: &[&str]) {
-        let members = members.iter().map(|member| member.parse().unwrap()).collect();
-        self.request(&Request::SetGroup { tag: tag.parse().unwrap(), members }).unwrap();
-    }
-
-    pub fn remove(&self, tag: &str, member: &str) {
-        let members = [member.parse().unwrap()].into();
-        self.request(&Request::DeleteMembers { tag: tag.parse().unwrap(), members }).unwrap();
-    }
-
-    pub fn subscribers(&self, tag: &str) -> usize {
-        self.graph.lock().subscribers(&tag.parse().unwrap()).map_or(0, Iterator::count)
-    }
-}
-
-#[async_trait]
-impl TagBook for Book {
-    fn graph(&self) -> Option<Graph> {
-        Some(self.graph.lock().clone())
-    }
-
-    async fn changed(&self) {
-        let mut revision = self.revision.subscribe();
-        let seen = *self.seen.lock();
-        let now = *revision.wait_for(|now| *now > seen).await.unwrap();
-        *self.seen.lock() = now;
-    }
-
-    async fn set_leaf(&self, tag: &TagName, leaf: Leaf) -> Result<(), String> {
-        self.request(&Request::SetLeaf { tag: tag.clone(), leaf })
-    }
-
-    async fn delete(&self, tag: &TagName) -> Result<(), String> {
-        match self.request(&Request::DeleteTag { tag: tag.clone() }) {
-            Err(message) if !message.contains("there is no tag") => Err(message),
-            _ => Ok(()),
-        }
-    }
-
-    async fn subscribe(&self, tag: &TagName, subscriber: &Subscriber) -> Result<(), String> {
-        self.request(&Request::Subscribe { tag: tag.clone(), subscriber: subscriber.clone() })
-    }
-
-    async fn unsubscribe(&self, tag: &TagName, subscriber: &Subscriber) -> Result<(), String> {
-        self.request(&Request::Unsubscribe { tag: tag.clone(), subscriber: subscriber.clone() })
-    }
-}
 
 pub struct Namespaces;
 
@@ -110,76 +30,54 @@ impl Deployments for Namespaces {
 }
 
 pub struct House {
-    pub store: Store,
-    pub book: Arc<Book>,
+    house: testing::House,
     pub clouds: Vec<Arc<FakeCloud>>,
-    pub orchestrator: Arc<Orchestrator>,
-    options: Options,
-    running: JoinHandle<()>,
-    /// Where the store is; none if it is in memory.
-    _dir: Option<Arc<TempDir>>,
 }
 
-pub fn options() -> Options {
-    Options {
-        call_timeout: Duration::from_secs(5),
-        retry_first: Duration::from_millis(2),
-        retry_longest: Duration::from_millis(20),
-        ..Options::default()
+impl Deref for House {
+    type Target = testing::House;
+
+    fn deref(&self) -> &testing::House {
+        &self.house
     }
+}
+
+impl DerefMut for House {
+    fn deref_mut(&mut self) -> &mut testing::House {
+        &mut self.house
+    }
+}
+
+fn fakes(names: &[&str]) -> Vec<Arc<FakeCloud>> {
+    names.iter().map(|name| Arc::new(crate::kinds::fake(name))).collect()
+}
+
+fn named(clouds: &[Arc<FakeCloud>], wrap: impl Fn(Arc<dyn Cloud>) -> Arc<dyn Cloud>) -> testing::Clouds {
+    clouds.iter().map(|cloud| (cloud.name().clone(), wrap(Arc::clone(cloud) as _))).collect()
 }
 
 impl House {
     pub async fn new(clouds: &[&str]) -> Self {
-        let dir = Arc::new(tempfile::tempdir().unwrap());
-        let store = embedded::open(dir.path()).unwrap();
-        let clouds = clouds.iter().map(|name| Arc::new(fake(name))).collect();
-        Self::with(store, Arc::default(), clouds, Some(dir), options(), |cloud| cloud).await
+        Self::with_options(clouds, options()).await
     }
 
     pub async fn with_options(clouds: &[&str], options: Options) -> Self {
-        let mut house = Self::new(clouds).await;
-        house.options = options;
-        house.restart(house.store.clone(), |cloud| cloud).await;
-        house
+        let clouds = fakes(clouds);
+        let house = testing::House::new(Arc::new(Namespaces), options, named(&clouds, |cloud| cloud)).await;
+        Self { house, clouds }
     }
 
     pub async fn in_store(store: Store, clouds: &[&str]) -> Self {
-        let clouds = clouds.iter().map(|name| Arc::new(fake(name))).collect();
-        Self::with(store, Arc::default(), clouds, None, options(), |cloud| cloud).await
-    }
-
-    async fn with(
-        store: Store,
-        book: Arc<Book>,
-        clouds: Vec<Arc<FakeCloud>>,
-        dir: Option<Arc<TempDir>>,
-        options: Options,
-        wrap: impl Fn(Arc<dyn Cloud>) -> Arc<dyn Cloud>,
-    ) -> Self {
-        let tags: Arc<dyn TagBook> = Arc::clone(&book) as _;
-        let orchestrator =
-            Orchestrator::load(store.clone(), tags, Arc::new(Namespaces), options.clone()).await.unwrap();
-        // As in a real start, plugins answer while the work has begun.
-        let running = tokio::spawn(Arc::clone(&orchestrator).run(CancellationToken::new()));
-        for cloud in &clouds {
-            tokio::task::yield_now().await;
-            let name = cloud.name().clone();
-            orchestrator.add_cloud(name, wrap(Arc::clone(cloud) as _)).await.unwrap();
-        }
-        Self { store, book, clouds, orchestrator, options, running, _dir: dir }
+        let clouds = fakes(clouds);
+        let named = named(&clouds, |cloud| cloud);
+        let house = testing::House::in_store(store, Arc::new(Namespaces), options(), named).await;
+        Self { house, clouds }
     }
 
     /// Kills the orchestrator and starts another on what it left. Store and clouds may be wrapped.
     pub async fn restart(&mut self, store: Store, wrap: impl Fn(Arc<dyn Cloud>) -> Arc<dyn Cloud>) {
-        self.running.abort();
-        // The task is gone when it says so; what it was doing is dropped with it.
-        let _ = (&mut self.running).await;
-        let (book, clouds) = (Arc::clone(&self.book), self.clouds.clone());
-        let next = Self::with(store, book, clouds, self._dir.clone(), self.options.clone(), wrap).await;
-        let plain = self.store.clone();
-        *self = next;
-        self.store = plain;
+        let clouds = named(&self.clouds, wrap);
+        self.house.restart(store, clouds).await;
     }
 
     pub async fn create(&self, name: &str, region: &str) -> Result<Job, OrchestratorError> {
@@ -212,24 +110,6 @@ impl House {
         }
     }
 
-    pub async fn finish(&self, outcome: Outcome) -> Result<Job, OrchestratorError> {
-        let id = outcome.job().unwrap().id;
-        tokio::time::timeout(Duration::from_secs(30), self.orchestrator.wait(&id))
-            .await
-            .expect("the job ends")
-    }
-
-    /// Waits until there is nothing left to do.
-    pub async fn settle(&self) {
-        for _ in 0..3000 {
-            if self.orchestrator.plan().unwrap().is_empty() {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        panic!("still not done: {}", self.orchestrator.plan().unwrap());
-    }
-
     pub fn reaches(&self, from: &str, to: &str) -> bool {
         self.passes(&resource(from), &resource(to))
     }
@@ -252,12 +132,6 @@ impl House {
     }
 }
 
-impl Drop for House {
-    fn drop(&mut self) {
-        self.running.abort();
-    }
-}
-
 /// What is stored, read afresh.
 pub async fn read(store: &Store) -> State {
     let mut state = State::default();
@@ -267,22 +141,4 @@ pub async fn read(store: &Store) -> State {
         }
     }
     state
-}
-
-pub fn resource(text: &str) -> ResourceName {
-    text.parse().unwrap()
-}
-
-pub fn rule(name: &str, direction: Direction, peer: &str) -> PermitRule {
-    let traffic = Traffic::new(direction, Protocol::Any, Ports::Any, Ports::Any).unwrap();
-    PermitRule::new(Some(name.parse().unwrap()), traffic, [peer.parse().unwrap()].into()).unwrap()
-}
-
-/// Rules that permit a peer both ways.
-pub fn both(peer: &str) -> Vec<PermitRule> {
-    let suffix = peer.replace('.', "-");
-    vec![
-        rule(&format!("in-{suffix}"), Direction::Inbound, peer),
-        rule(&format!("out-{suffix}"), Direction::Outbound, peer),
-    ]
 }

@@ -9,7 +9,7 @@ use model::policy::{
 };
 use policy::{World, name_uuid};
 
-use crate::{
+use testkit::policies::{
     objects::Objects,
     state::{GroupKind, GroupState, key_and_rest},
 };

@@ -3,8 +3,9 @@
 use std::{io, sync::Arc};
 
 use crate::{
+    attention::{Patience, Received},
     buffers::{BUFFER, Buffer, BufferPool},
-    wire::{Patience, Received, Wire},
+    wire::Wire,
 };
 
 #[derive(Default)]

@@ -5,9 +5,9 @@ use std::{io, sync::Arc};
 use super::{Session, SessionError};
 use crate::{
     allocation::BLOCK,
+    attention::{Patience, Received},
     buffers::BUFFER,
     protocol::{Errno, REQUEST_LEN, Request, command_flag},
-    wire::{Patience, Received},
 };
 
 /// Reads up to this size are answered with others in one send; larger ones are sent in pieces.

@@ -1,7 +1,7 @@
 //! Tickets and consumers as a terminal shows them.
 
 use jiff::Timestamp;
-use server::views::{Consumer, Ticket};
+use wire::trestle::v1::{Consumer, Ticket};
 
 use crate::output::Rows;
 

@@ -10,10 +10,13 @@
 
 use serde_json::{Value, json};
 
-use super::{PODS, text};
-use crate::ibm::{
-    Refusal, schema,
-    state::{Ibm, Request, missing},
+use super::PODS;
+use crate::{
+    ibm::{
+        Refusal, schema,
+        state::{Ibm, Request, missing},
+    },
+    rest::text,
 };
 
 /// Services of IBM's that workers need: the control plane's and the cloud service endpoints', and instance metadata.

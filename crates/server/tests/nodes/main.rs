@@ -1,0 +1,11 @@
+//! Node streams end to end: a real controller with TLS, real gRPC clients, and clients that misbehave.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
+mod agent;
+mod allotments;
+mod faults;
+mod protocol;
+mod seed;
+mod seed_defects;
+mod services;
