@@ -16,10 +16,9 @@ use model::Segment;
 use crate::{
     advertise, attach, gateway,
     ground::{Ground, Result, Vpc, is_cluster},
-    mark::Mark,
     names::hash,
     peerings,
-    shapes::{Firewall, Subnet},
+    shapes::{Firewall, Mark, Subnet},
 };
 
 /// A network that a site has adopted.

@@ -8,9 +8,8 @@ use model::Segment;
 use crate::{
     adopt, endpoints, gateway,
     ground::{Ground, Result},
-    link::Link,
     networks,
-    shapes::{Advertised, Bgp, Router, only},
+    shapes::{Advertised, Bgp, Link, Router, only},
 };
 
 /// Networks that a router may tell of.

@@ -18,12 +18,10 @@ use model::{ExistingNetwork, ResourceState, Segment};
 
 use crate::{
     adopt::{self, check_adopter, name_of},
+    firewalls::{apply, closers},
     ground::{Ground, Result, Vpc},
-    link::Link,
-    lists::{apply, named},
-    mark::Mark,
     rules::{Change, Firewalls, closing, difference, opening},
-    shapes::{Effective, Firewall, Instance, Interface, Subnet, Tags},
+    shapes::{Effective, Firewall, Instance, Interface, Link, Mark, Subnet, Tags},
 };
 
 /// Google's bound on an instance's tags.
@@ -160,11 +158,6 @@ async fn effective(ground: &Ground, link: &Link<Instance>, interface: &Interface
     let name = if interface.name.is_empty() { "nic0" } else { &interface.name };
     let query = format!("?networkInterface={name}");
     Ok(ground.compute().ask(link, "getEffectiveFirewalls", &query).await?)
-}
-
-/// Firewalls of ours that are no entries of a list, by what their names begin with.
-pub(crate) async fn closers(ground: &Ground, what: &str) -> Result<Firewalls> {
-    Ok(named(ground.owned_firewalls(what).await?))
 }
 
 /// What is attached, or was about to be, by the firewalls that close it.

@@ -55,7 +55,7 @@ impl GcpCloud {
     ) -> Result<Self> {
         let project = options.project.clone().or_else(|| environment.get("GOOGLE_CLOUD_PROJECT"));
         Ok(Self {
-            apis: Arc::new(google::open(options, environment, clock, recorder)?),
+            apis: Arc::new(google::open(options, environment, clock, recorder)?.into()),
             owner: options.owner.clone().unwrap_or_else(|| "trestle".to_owned()),
             private_endpoints: options.private_endpoints,
             kubernetes_clusters: options.kubernetes_clusters,

@@ -31,14 +31,11 @@ use model::{ResourceState, Segment};
 use serde_json::{Map, Value};
 
 use crate::{
-    attach::closers,
     clusters::{description::ClusterDescription, fence::untagged},
+    firewalls::{apply, closers},
     ground::{Ground, Result},
-    link::Link,
-    lists::apply,
-    mark::Mark,
     networks::subnets,
-    shapes::Cluster,
+    shapes::{Cluster, Link, Mark},
 };
 
 /// How often a cluster is asked to go.

@@ -17,9 +17,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     google::{Api, class, json},
-    kinds::Resource,
-    link::{Link, Place},
-    shapes::shapes,
+    shapes::{Link, Place, Resource, shapes},
 };
 
 pub(crate) struct Compute {

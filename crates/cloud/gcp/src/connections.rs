@@ -9,11 +9,10 @@ use model::{ConnectionSpec, ConnectionStatus, Site};
 use crate::{
     gateway::{self, Gateway},
     ground::{Ground, Result},
-    link::Place,
-    mark::Mark,
     names::hash,
     shapes::{
-        BgpPeer, ExternalGateway, ExternalInterface, Router, RouterInterface, RouterStatus, Sessions, Tunnel,
+        BgpPeer, ExternalGateway, ExternalInterface, Mark, Place, Router, RouterInterface, RouterStatus,
+        Sessions, Tunnel,
     },
 };
 

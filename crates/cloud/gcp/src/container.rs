@@ -8,8 +8,7 @@ use serde_json::{Map, Value};
 use crate::{
     compute::unless,
     google::{Api, json},
-    link::Link,
-    shapes::{Cluster, Clusters, only},
+    shapes::{Cluster, Clusters, Link, only},
 };
 
 pub(crate) struct Container(Api);

@@ -1,14 +1,14 @@
 //! Kinds of resources: which one a description is of. An instance has a zone; an endpoint has a `url` or a `bundle`; a cluster
 //! has a `cluster`.
 
-use cloud_api::{CloudError, network_of_cluster};
+use cloud_api::network_of_cluster;
 use model::Segment;
 use serde_json::{Map, Value};
 
 use crate::{
     clusters::description::{ClusterDescription, TELLING},
     description::Description,
-    endpoints::Spot,
+    endpoints::Service,
     ground::Result,
 };
 
@@ -19,17 +19,6 @@ pub(crate) enum Described {
     Endpoint(Service),
     Cluster(ClusterDescription),
 }
-
-/// What an endpoint stands for: a service attachment of a region, or a bundle of Google's own APIs.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Service {
-    pub(crate) target: String,
-    pub(crate) spot: Spot,
-    /// The network it lives in.
-    pub(crate) network: Segment,
-}
-
-const BUNDLES: [&str; 2] = ["all-apis", "vpc-sc"];
 
 impl Described {
     pub(crate) fn parse(text: &str) -> Result<Self> {
@@ -51,39 +40,6 @@ impl Described {
             Self::Endpoint(service) => Ok(service.network.clone()),
             Self::Cluster(cluster) => network_of_cluster(&cluster.region, name),
         }
-    }
-}
-
-impl Service {
-    fn of(fields: &Map<String, Value>) -> Result<Self> {
-        let invalid = |what: String| {
-            CloudError::invalid(format!(
-                "the description of a private endpoint in Google Cloud {what}; it is {{\"url\": \
-                 \"projects/…/regions/…/serviceAttachments/…\"}} or {{\"bundle\": \"all-apis\"}}"
-            ))
-        };
-        let (spot, target) = match fields.iter().collect::<Vec<_>>().as_slice() {
-            [(key, Value::String(url))] if *key == "url" => {
-                let target = url.find("projects/").map(|start| url[start..].to_owned()).unwrap_or_default();
-                match target.split('/').collect::<Vec<_>>().as_slice() {
-                    ["projects", _, "regions", region, "serviceAttachments", _] => {
-                        (Spot::Region((*region).to_owned()), target)
-                    }
-                    _ => return Err(invalid(format!("has the url {url}, which is no service attachment's"))),
-                }
-            }
-            [(key, Value::String(bundle))] if *key == "bundle" => match BUNDLES.contains(&bundle.as_str()) {
-                true => (Spot::Global, bundle.clone()),
-                false => return Err(invalid(format!("has the bundle {bundle}, which is none"))),
-            },
-            [(key, _)] => return Err(invalid(format!("has a {key} that is no text"))),
-            several => {
-                let names: Vec<&str> = several.iter().map(|(name, _)| name.as_str()).collect();
-                return Err(invalid(format!("has {}", names.join(", "))));
-            }
-        };
-        let network = spot.network().ok_or_else(|| invalid(format!("names no region: {target}")))?;
-        Ok(Self { target, spot, network })
     }
 }
 

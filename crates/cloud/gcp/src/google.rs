@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cloud_api::CloudError;
 use cloud_http::{
     Answer, Class, Client, Clock, Dialect, Failure, HttpTransport, Parts, Rates, Recorder, Reply, Request,
-    SystemClock, Turns,
+    SystemClock,
     auth::{Bearer, Environment, FixedToken, TokenSource, google::GoogleTokens},
     encode_component, read_json,
 };
@@ -15,7 +15,7 @@ use serde::{
     de::{DeserializeOwned, IgnoredAny},
 };
 
-use crate::{compute::Compute, container::Container, dns::Dns, ground::Apis, shapes::shapes};
+use crate::shapes::shapes;
 
 /// How the plugin is set up.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -47,6 +47,13 @@ const CONTAINER: &str = "https://container.googleapis.com/v1";
 const DNS: &str = "https://dns.googleapis.com/dns/v1";
 const NO_CONTENT: u16 = 204;
 const RATES: Rates = Rates { read: 20.0, write: 20.0 };
+
+/// The APIs that the plugin speaks to.
+pub(crate) struct Opened {
+    pub(crate) compute: Api,
+    pub(crate) container: Api,
+    pub(crate) dns: Api,
+}
 
 /// One of Google's APIs. All share the credentials, the pace and the patience of one client.
 pub(crate) struct Api {
@@ -124,13 +131,12 @@ pub(crate) fn class(status: u16, code: &str, message: &str) -> Class {
     }
 }
 
-/// The APIs that the plugin speaks to.
 pub(crate) fn open(
     options: &GcpOptions,
     environment: Environment,
     clock: Option<Arc<dyn Clock>>,
     recorder: Option<Arc<dyn Recorder>>,
-) -> Result<Apis, CloudError> {
+) -> Result<Opened, CloudError> {
     let transport = || {
         HttpTransport::new(options.ca.as_deref())
             .map_err(|err| CloudError::invalid(format!("Google Cloud: {err}")))
@@ -158,12 +164,7 @@ pub(crate) fn open(
     (parts.clock, parts.recorder) = (clock, recorder);
     let client = Arc::new(Client::new(parts));
     let api = |endpoint: String| Api { client: Arc::clone(&client), endpoint };
-    Ok(Apis {
-        compute: Compute::new(api(compute)),
-        container: Container::new(api(container)),
-        dns: Dns::new(api(dns)),
-        turns: Turns::default(),
-    })
+    Ok(Opened { compute: api(compute), container: api(container), dns: api(dns) })
 }
 
 impl Api {

@@ -11,12 +11,10 @@ use crate::{
     compute::Compute,
     container::Container,
     dns::Dns,
-    kinds::Resource,
-    link::{Link, Place},
-    mark::{Mark, Remark},
+    google::Opened,
     names::Names,
     rules::Home,
-    shapes::{Firewall, Flow, Network, Router, Subnet, Traffic},
+    shapes::{Firewall, Flow, Link, Mark, Network, Place, Remark, Resource, Router, Subnet, Traffic},
 };
 
 pub(crate) type Result<T = (), E = CloudError> = std::result::Result<T, E>;
@@ -27,6 +25,13 @@ pub(crate) struct Apis {
     pub(crate) container: Container,
     pub(crate) dns: Dns,
     pub(crate) turns: Turns,
+}
+
+impl From<Opened> for Apis {
+    fn from(Opened { compute, container, dns }: Opened) -> Self {
+        let (compute, container, dns) = (Compute::new(compute), Container::new(container), Dns::new(dns));
+        Self { compute, container, dns, turns: Turns::default() }
+    }
 }
 
 #[derive(Clone)]

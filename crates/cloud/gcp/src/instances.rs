@@ -6,8 +6,7 @@ use model::{ResourceState, Segment};
 use crate::{
     description::Description,
     ground::{Ground, Result},
-    mark::Mark,
-    shapes::{Instance, Interface, Tags},
+    shapes::{Instance, Interface, Mark, Tags},
 };
 
 /// An instance as the contract knows it. Its id is its path.

@@ -6,11 +6,12 @@ use ipnet::Ipv4Net;
 use model::{NetworkName, PeeringName, Segment};
 
 use crate::{
-    adopt, advertise, attach, clusters, dns, endpoints, gateway,
+    adopt, advertise, attach, clusters, endpoints, gateway,
     ground::{Ground, Result},
     instances::state_of,
     networks,
     shapes::{Instance, Router, Tunnel},
+    zones,
 };
 
 /// Those networks that are all that they should be: one of a cluster only with the names of Google's APIs beside it, and
@@ -19,7 +20,7 @@ async fn whole(ground: &Ground, mut subnets: Vec<(Segment, Ipv4Net)>) -> Result<
     if !subnets.iter().any(|(name, _)| cluster_network(name).is_some()) {
         return Ok(subnets);
     }
-    let (zones, told) = try_join!(dns::has_zones(ground), advertise::told(ground))?;
+    let (zones, told) = try_join!(zones::has_zones(ground), advertise::told(ground))?;
     let is_told = |space: &Ipv4Net| told.as_ref().is_none_or(|told| told.contains(space));
     subnets.retain(|(name, space)| cluster_network(name).is_none() || zones && is_told(space));
     Ok(subnets)

@@ -1,15 +1,14 @@
 //! Permit lists: read the firewalls, plan, then change only what differs, all at once.
 
 use cloud_api::{CloudError, list_after};
-use futures::future::try_join_all;
 use model::PermitEntry;
 
 use crate::{
     clusters::{self, Around},
+    firewalls::{apply, named},
     ground::{Ground, Result},
-    link::Link,
-    rules::{ATTACHED_PRIORITY, Change, Firewalls, Home, PRIORITY, difference, entries_of, firewalls_of},
-    shapes::{Cluster, Firewall, Instance},
+    rules::{ATTACHED_PRIORITY, Firewalls, Home, PRIORITY, difference, entries_of, firewalls_of},
+    shapes::{Cluster, Instance, Link},
 };
 
 /// `projects/P/zones/Z/instances/NAME`, of the site's project.
@@ -18,11 +17,6 @@ fn parse(uri: &str, project: &str) -> Option<Link<Instance>> {
         ["projects", at, "zones", _, "instances", _] if *at == project => Some(uri.into()),
         _ => None,
     }
-}
-
-/// Firewalls by their names.
-pub(crate) fn named(firewalls: Vec<Firewall>) -> Firewalls {
-    firewalls.into_iter().map(|firewall| (firewall.name.clone(), firewall)).collect()
 }
 
 /// A resource's list as it is, and where it belongs.
@@ -101,16 +95,4 @@ pub(crate) async fn put(
         apply(ground, &around.gaps).await?;
     }
     apply(ground, &change).await
-}
-
-/// Changes firewalls: what opens or closes anew first, what goes last.
-pub(crate) async fn apply(ground: &Ground, change: &Change) -> Result {
-    let (compute, global) = (ground.compute(), ground.global());
-    try_join_all(change.insert.iter().map(|firewall| compute.insert(&global, firewall))).await?;
-    let update = |firewall: &Firewall| {
-        let (link, firewall) = (ground.firewall(&firewall.name), firewall.clone());
-        async move { compute.put(&link, &firewall).await }
-    };
-    try_join_all(change.update.iter().map(update)).await?;
-    ground.delete_firewalls(change.delete.iter().map(String::as_str)).await
 }

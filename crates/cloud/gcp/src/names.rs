@@ -4,7 +4,7 @@
 pub(crate) use cloud_http::letters as hash;
 use model::{PeeringName, Segment, Site};
 
-use crate::mark::{Mark, Remark};
+use crate::shapes::{Mark, Remark};
 
 /// The names of a site's objects: `t-SITE-KIND-WHAT`, 40 letters at most.
 #[derive(Clone, Debug)]

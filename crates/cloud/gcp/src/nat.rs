@@ -6,9 +6,7 @@ use model::Segment;
 use crate::{
     endpoints::Spot,
     ground::{Ground, Result, region_of},
-    link::Link,
-    mark::Mark,
-    shapes::{Nat, NatSubnet, Router, only},
+    shapes::{Link, Mark, Nat, NatSubnet, Router, only},
 };
 
 fn router_of(ground: &Ground, network: &str) -> Link<Router> {

@@ -7,10 +7,10 @@ use model::Segment;
 use crate::{
     adopt::{self, adopted_region},
     clusters::space::Ranges,
-    dns, endpoints, gateway,
+    endpoints, gateway,
     ground::{Ground, Result, is_cluster},
-    mark::Mark,
-    shapes::{Firewall, Flow, Network, Routing, Subnet, Traffic},
+    shapes::{Firewall, Flow, Mark, Network, Routing, Subnet, Traffic},
+    zones,
 };
 
 /// A subnet: of a region, or of a cluster, whose space is divided and whose VPC knows the way to Google's APIs. These are
@@ -31,7 +31,7 @@ pub(crate) async fn make(ground: &Ground, network: &Segment, space: Ipv4Net, has
         _ => make_vpc(ground).await?,
     }
     if of_cluster {
-        dns::make_zones(ground).await?;
+        zones::make_zones(ground).await?;
     }
     if there.is_some() {
         return Ok(());
@@ -101,7 +101,7 @@ pub(crate) async fn remove(ground: &Ground, region: &str) -> Result {
     if !is_cluster(region) || subnets(ground).await?.iter().any(|(name, _)| is_cluster(name.as_str())) {
         return Ok(());
     }
-    dns::remove_zones(ground).await
+    zones::remove_zones(ground).await
 }
 
 /// The site's own VPC, once it has neither networks nor a gateway.

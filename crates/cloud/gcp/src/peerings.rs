@@ -10,9 +10,8 @@ use crate::{
     endpoints::{self, Spot},
     gateway,
     ground::{Ground, Result, Vpc},
-    mark::Mark,
     names,
-    shapes::{Network, Peering, only},
+    shapes::{Mark, Network, Peering, only},
 };
 
 /// Stands for two VPCs, in either order.

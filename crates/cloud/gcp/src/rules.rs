@@ -10,10 +10,8 @@ use ipnet::IpNet;
 use model::{Address, Direction, EntryName, PermitEntry, Ports, Protocol};
 
 use crate::{
-    link::Link,
-    mark::{Mark, Remark},
     names::hash,
-    shapes::{Effective, EffectivePolicy, Firewall, Flow, Network, Rule, Traffic},
+    shapes::{Effective, EffectivePolicy, Firewall, Flow, Link, Mark, Network, Remark, Rule, Traffic},
 };
 
 /// Ranges of one firewall.

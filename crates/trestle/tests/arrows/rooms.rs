@@ -206,13 +206,8 @@ pub const KNOTS: &[(&str, &[&str], &str)] = &[
     ),
     (
         "cloud-gcp",
-        &["adopt", "cloud", "clusters", "container", "dns", "endpoints", "kinds"],
-        "one plugin: kinds of resources are listed where they are chosen, and make themselves",
-    ),
-    (
-        "cloud-gcp",
-        &["attach", "lists"],
-        "what is attached has its list, and lists are read of what is attached",
+        &["adopt", "advertise", "attach", "clusters", "endpoints", "gateway", "networks", "peerings"],
+        "one site: its networks are made, adopted, closed, joined and told of in view of each other",
     ),
     (
         "cloud-ibm",

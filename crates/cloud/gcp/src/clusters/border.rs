@@ -6,11 +6,10 @@ use model::{PermitEntry, Segment};
 
 use super::fence::{fence, gaps_told, untagged_told};
 use crate::{
-    attach::closers,
+    firewalls::closers,
     ground::{Ground, Result},
-    mark::Mark,
     rules::{Change, difference},
-    shapes::Cluster,
+    shapes::{Cluster, Mark},
 };
 
 /// What is around a cluster.

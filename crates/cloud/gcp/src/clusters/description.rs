@@ -5,7 +5,7 @@ use model::Segment;
 use serde_json::{Map, Value, json};
 
 use super::space::{PODS, SERVICES};
-use crate::{mark::Remark, shapes::shapes};
+use crate::shapes::{Remark, shapes};
 
 type Fields = Map<String, Value>;
 

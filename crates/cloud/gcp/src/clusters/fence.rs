@@ -9,10 +9,8 @@ use ipnet::{IpNet, Ipv4Net};
 use model::{Address, Direction, EntryName, PermitEntry, Ports, Protocol};
 
 use crate::{
-    link::Link,
-    mark::Remark,
     rules::{ATTACHED_PRIORITY, Firewalls, STRANGE, closing, difference, direction, targets},
-    shapes::{Cluster, Firewall, Flow, Network, Pool, Traffic},
+    shapes::{Cluster, Firewall, Flow, Link, Network, Pool, Remark, Traffic},
 };
 
 /// `restricted.googleapis.com`: Google's APIs, of those only the ones that a service perimeter can guard, without the

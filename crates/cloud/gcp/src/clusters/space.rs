@@ -59,7 +59,7 @@ impl Ranges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{mark::Mark, shapes::Subnet};
+    use crate::shapes::{Mark, Subnet};
 
     fn net(text: &str) -> Ipv4Net {
         text.parse().unwrap()

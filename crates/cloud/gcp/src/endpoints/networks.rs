@@ -12,10 +12,8 @@ use crate::{
     adopt::adopted_region,
     advertise::{set_router, unsettled_router},
     ground::{Ground, Result},
-    link::Link,
-    mark::Mark,
     networks::make_vpc,
-    shapes::{Address, Association, POLICIES_FIRST, Policy, Rule, Subnet, only},
+    shapes::{Address, Association, Link, Mark, POLICIES_FIRST, Policy, Rule, Subnet, only},
 };
 
 /// Whether a policy is in force for the site's VPC.

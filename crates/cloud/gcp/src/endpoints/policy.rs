@@ -10,9 +10,8 @@ use ipnet::Ipv4Net;
 use model::{PermitEntry, Segment};
 
 use crate::{
-    mark::{Mark, Remark},
     rules::{Home, entries_of, firewalls_of},
-    shapes::{Firewall, Flow, Layer4, Match, Policy, Rule},
+    shapes::{Firewall, Flow, Layer4, Mark, Match, Policy, Remark, Rule},
 };
 
 /// Rules of lists come before those that close.

@@ -7,16 +7,13 @@ use ipnet::Ipv4Net;
 use model::{PermitEntry, ResourceState, Segment};
 
 use super::{
-    Spot, networks,
+    Service, Spot, networks,
     policy::{difference, entries, of_endpoint},
 };
 use crate::{
-    described::Service,
     ground::{Ground, Result},
-    link::{Link, Place},
-    mark::{Mark, Remark},
     rules::{Home, PRIORITY},
-    shapes::{Address, ForwardingRule, Policy, Subnet, only},
+    shapes::{Address, ForwardingRule, Link, Mark, Place, Policy, Remark, Subnet, only},
 };
 
 /// Where an endpoint's objects are.

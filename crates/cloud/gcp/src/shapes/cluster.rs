@@ -1,9 +1,8 @@
-//! Clusters of Kubernetes Engine, as it tells them. What is said of one is what a user wrote, and more
-//! ([`crate::clusters::description`]).
+//! Clusters of Kubernetes Engine, as it tells them. What is said of one is what a user wrote, and more.
 
 use cloud_http::{Kind, Pace, Phase};
 
-use crate::mark::Remark;
+use super::Remark;
 
 shapes! {
     Cluster {

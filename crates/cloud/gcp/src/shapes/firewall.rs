@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Network;
-use crate::{link::Link, mark::Remark};
+use super::{Link, Remark};
 
 shapes! {
     Firewall {

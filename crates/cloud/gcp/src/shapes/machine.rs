@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use serde_json::{Map, Value};
 
+use super::{Link, Remark};
 use super::{Network, Subnet};
-use crate::{link::Link, mark::Remark};
 
 shapes! {
     Instance {

@@ -2,7 +2,7 @@
 
 use ipnet::{IpNet, Ipv4Net};
 
-use crate::{link::Link, mark::Remark};
+use super::{Link, Remark};
 
 shapes! {
     Network {

@@ -1,6 +1,6 @@
 //! Private zones of Cloud DNS, and what is in them.
 
-use crate::mark::Remark;
+use super::Remark;
 
 shapes! {
     Zone {

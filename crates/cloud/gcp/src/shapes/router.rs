@@ -1,7 +1,7 @@
 //! Routers: sessions and what they advertise, and NAT.
 
+use super::{Link, Remark};
 use super::{Network, Subnet};
-use crate::{link::Link, mark::Remark};
 
 shapes! {
     Router {

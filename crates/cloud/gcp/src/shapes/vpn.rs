@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use model::Secret;
 use serde::Serializer;
 
+use super::{Link, Remark};
 use super::{Network, Router};
-use crate::{link::Link, mark::Remark};
 
 shapes! {
     VpnGateway {

@@ -4,7 +4,7 @@ use std::{fmt, marker::PhantomData};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::kinds::Resource;
+use super::Resource;
 
 /// A place in a project: `projects/P/global`, `projects/P/regions/R`, `projects/P/zones/Z`, `projects/P/locations/L`.
 #[derive(Clone, Debug)]

@@ -4,8 +4,6 @@ use ipnet::Ipv4Net;
 use model::{PeeringName, Segment, Site};
 use serde::{Deserialize, Serialize};
 
-use crate::shapes::shapes;
-
 /// What Google calls a description: a mark of ours, written as JSON, or whatever somebody else wrote.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -1,18 +1,15 @@
 //! The kinds of Compute Engine's objects that the plugin makes, and what it must know of each.
 //!
-//! All are got, inserted and deleted under names of ours ([`crate::names`]); what one is for, and whose, is in its
-//! description ([`crate::mark`]); a change is an operation that is waited for, after which an object is ready
-//! ([`crate::compute`]). Clusters and zones of names are of other APIs ([`crate::container`], [`crate::dns`]).
+//! All are got, inserted and deleted under names of ours; what one is for, and whose, is in its description, which is a
+//! [`Remark`]; a change is an operation that is waited for, after which an object is ready. Clusters and zones of names are of
+//! other APIs.
 
 use cloud_http::Kind;
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{
-    mark::Remark,
-    shapes::{
-        Address, ExternalGateway, Firewall, ForwardingRule, Instance, Network, Policy, Router, Subnet,
-        Tunnel, VpnGateway,
-    },
+use super::{
+    Address, ExternalGateway, Firewall, ForwardingRule, Instance, Network, Policy, Remark, Router, Subnet,
+    Tunnel, VpnGateway,
 };
 
 pub(crate) trait Resource: Kind + Clone + Serialize + DeserializeOwned + 'static {
