@@ -16,8 +16,8 @@ use crate::api::IbmOptions;
 use crate::described::Described;
 use crate::names::Names;
 use crate::{
-    Api, Ground, Result, Vpcs, adopt, attach, clusters, connections, endpoints, gateway, instances, lists,
-    networks, peerings, subnets,
+    Api, Ground, Result, Vpcs, adopt, attach, clusters, connections, gateway, lists, networks, peerings,
+    resources, subnets,
 };
 
 /// One account of IBM Cloud.
@@ -146,8 +146,8 @@ impl Resources for IbmCloud {
         let (ground, described) = (self.at(at), self.described(&spec.description)?);
         spec.check_network(&described.network(&spec.name)?)?;
         match described {
-            Described::Instance(description) => instances::make(&ground, spec, description).await,
-            Described::Endpoint(description) => endpoints::make(&ground, spec, description).await,
+            Described::Instance(description) => resources::make_instance(&ground, spec, description).await,
+            Described::Endpoint(description) => resources::make_endpoint(&ground, spec, description).await,
             Described::Cluster(description) => clusters::make(&ground, spec, description).await,
         }
     }
@@ -155,8 +155,7 @@ impl Resources for IbmCloud {
     async fn delete_resource(&self, at: &At, name: &Segment) -> Result {
         let ground = self.at(at);
         let vpcs = Vpcs::read(&ground).await?;
-        instances::remove(&ground, &vpcs, name).await?;
-        endpoints::remove(&ground, &vpcs, name).await?;
+        resources::remove(&ground, &vpcs, name).await?;
         clusters::remove(&ground, &vpcs, name).await
     }
 }

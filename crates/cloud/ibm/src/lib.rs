@@ -19,7 +19,7 @@
 //! IBM's objects have a name of 63 letters and no other text. What does not fit stands in notes (`notes`).
 //!
 //! ```text
-//!   cloud ──► a concern each: networks, subnets, instances, endpoints, clusters, adopt, attach, lists, peerings, gateway, …
+//!   cloud ──► a concern each: networks, subnets, resources, clusters, adopt, attach, lists, peerings, gateway, …
 //!                │ on a site's Ground: API, names, locks; and the security Groups of a VPC
 //!                ▼
 //!             Collection<Kind> ──► cloud_http: get, is it ours, put, wait ──► Api
@@ -34,11 +34,9 @@ mod clusters;
 mod connections;
 mod described;
 mod dialect;
-mod endpoints;
 mod gateway;
 mod ground;
 mod groups;
-mod instances;
 mod kinds;
 mod lists;
 mod names;
@@ -47,6 +45,7 @@ mod notes;
 mod objects;
 mod peerings;
 mod reports;
+mod resources;
 mod rules;
 mod shapes;
 mod spread;

@@ -3,13 +3,11 @@
 use cloud_api::{CloudError, Listing};
 use futures::{future::try_join_all, try_join};
 use ipnet::Ipv4Net;
-use model::{ResourceState, Segment};
 
 use crate::shapes::{self, Instance, Subnet};
 use crate::vpcs::{parts, place};
 use crate::{
-    Ground, Groups, Home, Listed as _, Result, Vpc, Vpcs, adopt, clusters, endpoints, gateway, instances,
-    subnets,
+    Ground, Groups, Home, Listed as _, Result, Vpc, Vpcs, adopt, clusters, gateway, resources, subnets,
 };
 
 pub(crate) async fn ensure(ground: &Ground, network: &str, space: Ipv4Net) -> Result {
@@ -78,7 +76,7 @@ async fn user_of(ground: &Ground, vpc: &Vpc) -> Result<Option<String>> {
     if let Some(instance) = instances.iter().find(|one| one.is_alive()) {
         return Ok(Some(format!("instance {}", instance.name)));
     }
-    let endpoints = endpoints::list(ground, vpc).await?;
+    let endpoints = resources::endpoints(ground, vpc).await?;
     Ok(endpoints.first().map(|endpoint| format!("endpoint gateway {}", endpoint.name)))
 }
 
@@ -106,7 +104,7 @@ async fn list_network(ground: &Ground, vpc: &Vpc) -> Result<Listing> {
         try_join!(vpc.space(&ground.api), Groups::read(ground, vpc), subnets::list_nat(ground, vpc))?;
     let resources = match vpc.cluster() {
         Some(cluster) => clusters::list(ground, vpc, cluster, space).await?,
-        None => list_resources(&groups).await?,
+        None => resources::list(&groups).await?,
     };
     let name = vpc.segment()?;
     Ok(Listing {
@@ -116,18 +114,4 @@ async fn list_network(ground: &Ground, vpc: &Vpc) -> Result<Listing> {
         nats: if nats.is_empty() { Vec::new() } else { vec![name] },
         ..Listing::default()
     })
-}
-
-/// The instances and endpoints of a region's network.
-async fn list_resources(groups: &Groups<'_>) -> Result<Vec<(Segment, ResourceState)>> {
-    let (ground, vpc) = (groups.ground, &groups.vpc);
-    let instances = vpc.all::<Instance>(&ground.api);
-    let (instances, endpoints) = try_join!(instances.list(), endpoints::list(ground, vpc))?;
-    let resource =
-        |name: &str, state: Option<ResourceState>| Some((groups.note(name)?.name.parse().ok()?, state?));
-    let alive = instances.iter().filter(|one| one.is_alive() && ground.names.is_instance(&one.name));
-    let machines = alive.filter_map(|one| resource(&one.name, instances::state_of(&vpc.region, one)));
-    let services =
-        endpoints.iter().filter_map(|one| resource(&one.name, endpoints::state_of(&vpc.region, one)));
-    Ok(machines.chain(services).collect())
 }
