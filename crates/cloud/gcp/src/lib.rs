@@ -14,6 +14,9 @@
 //!   gateway     HA VPN gateway and router
 //!   link        external gateway, a tunnel per address, interfaces and BGP peers on the router
 //! ```
+//!
+//! To read it: `shapes` has Google's objects, their references, marks and kinds; `google`, `compute`, `container` and `dns` ask for
+//! them; `ground` is a site with all of that, and each other module is one concern of a site, as functions on its ground.
 
 mod adopt;
 mod advertise;
