@@ -13,24 +13,30 @@
 //!   gateway     transit gateway (the hub); in further regions another one (a spoke) peered with it
 //!   link        customer gateway per peer address, VPN connection per customer gateway, two tunnels each
 //! ```
+//!
+//! To read it: `kinds` and `shapes` are what EC2 has and says, as tables; `account` finds, makes, waits for and ends any of
+//! it; a module per line above says what of it a site needs; `cloud` is the contract, call by call.
 
+mod account;
 mod adopt;
-mod api;
 mod attach;
+mod attachments;
 mod cloud;
 mod connections;
 mod description;
-mod gateway;
+mod ec2;
 mod groups;
+mod kinds;
 mod lists;
 mod marks;
 mod nat;
 mod networks;
 mod peerings;
 mod resources;
+mod routes;
 pub mod rules;
+mod shapes;
 mod subnets;
-mod xml;
+mod transit;
 
-pub use api::AwsOptions;
-pub use cloud::AwsCloud;
+pub use cloud::{AwsCloud, AwsOptions};
