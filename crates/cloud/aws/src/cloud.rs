@@ -9,30 +9,17 @@ use async_trait::async_trait;
 use cloud_api::{At, Attachment, Listing, PeeringSpec, ResourceSpec, Result, prelude::*};
 use cloud_http::{Clock, Recorder, Turn, auth::Environment};
 use ipnet::Ipv4Net;
-use model::{CloudTraits, ConnectionSpec, ConnectionStatus, GatewayState, ResourceState, Segment, Site};
-use serde::Deserialize;
+use model::{
+    CloudTraits, ConnectionSpec, ConnectionStatus, GatewayState, PermitEntry, ResourceState, Segment, Site,
+};
 
 use crate::{
     account::{Account, Place},
     adopt, attach, connections,
     description::Description,
-    ec2::Ec2,
-    nat, networks, peerings, resources, transit,
+    ec2::{AwsOptions, Ec2},
+    lists, nat, peerings, resources, sites, transit,
 };
-
-/// How the plugin is set up.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct AwsOptions {
-    /// Where EC2 is, the same for all regions; by default AWS's own endpoint of each region.
-    pub endpoint: Option<String>,
-    /// The regions to look at; by default all that the account has.
-    pub regions: Option<Vec<Segment>>,
-    /// Marks what this controller made. Two controllers on one account need two owners.
-    pub owner: Option<String>,
-    /// PEM file of a CA to trust instead of the machine's.
-    pub ca: Option<std::path::PathBuf>,
-}
 
 /// One AWS account.
 pub struct AwsCloud {
@@ -88,7 +75,7 @@ impl Cloud for AwsCloud {
     }
 
     async fn list(&self, at: &At) -> Result<Listing> {
-        networks::list_site(&self.account, &at.site).await
+        sites::list(&self.account, &at.site).await
     }
 }
 
@@ -96,12 +83,12 @@ impl Cloud for AwsCloud {
 impl Networks for AwsCloud {
     async fn ensure_network(&self, at: &At, region: &Segment, space: Ipv4Net) -> Result {
         let _turn = self.turn(at).await;
-        networks::make(self.place(at, region), space).await
+        sites::make_network(self.place(at, region), space).await
     }
 
     async fn delete_network(&self, at: &At, region: &Segment) -> Result {
         let _turn = self.turn(at).await;
-        networks::remove(self.place(at, region)).await
+        sites::remove_network(self.place(at, region)).await
     }
 
     async fn ensure_peering(&self, spec: &PeeringSpec) -> Result {
@@ -156,6 +143,17 @@ impl Attachments for AwsCloud {
     async fn attach_resource(&self, at: &At, name: &Segment, id: &str) -> Result<ResourceState> {
         let _turn = self.turn(at).await;
         attach::attach(&self.account, &at.site, name.as_str(), id).await
+    }
+}
+
+#[async_trait]
+impl PermitLists for AwsCloud {
+    async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>> {
+        lists::read(&self.account, &at.site, uri).await
+    }
+
+    async fn put_list(&self, at: &At, uri: &str, before: &[PermitEntry], wanted: &[PermitEntry]) -> Result {
+        lists::put(&self.account, &at.site, uri, before, wanted).await
     }
 }
 

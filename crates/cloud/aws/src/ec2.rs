@@ -13,16 +13,29 @@ use std::{sync::Arc, time::Duration};
 use cloud_api::CloudError;
 use cloud_http::{
     Access, Class, Client, Clock, Failure, HttpTransport, Parts, Rates, Recorder, Repeat, Request,
-    SystemClock,
-    auth::{Environment, aws::AwsSigner},
-    form,
+    SystemClock, auth::Environment, form,
 };
 use http::Method;
-use serde::{Serialize, de::DeserializeOwned};
+use model::Segment;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 pub(crate) use answers::{Answer, Done, List, Made};
 
-use crate::{cloud::AwsOptions, kinds::Ec2Kind, marks::Filter};
+use crate::{credentials::AwsSigner, kinds::Ec2Kind, marks::Filter};
+
+/// How the plugin is set up.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AwsOptions {
+    /// Where EC2 is, the same for all regions; by default AWS's own endpoint of each region.
+    pub endpoint: Option<String>,
+    /// The regions to look at; by default all that the account has.
+    pub regions: Option<Vec<Segment>>,
+    /// Marks what this controller made. Two controllers on one account need two owners.
+    pub owner: Option<String>,
+    /// PEM file of a CA to trust instead of the machine's.
+    pub ca: Option<std::path::PathBuf>,
+}
 
 const VERSION: &str = "2016-11-15";
 

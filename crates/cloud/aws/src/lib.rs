@@ -1,7 +1,7 @@
 //! The AWS plugin: EC2's VPCs, instances, security groups and site-to-site VPN.
 //!
 //! In: calls of the `Cloud` contract. Out: EC2 requests. Holds: nothing but locks; what is there is read from EC2 every
-//! time and recognised by tags. Not here: HTTP, credentials, retries (`cloud-http`).
+//! time and recognised by tags. Not here: HTTP, retries (`cloud-http`).
 //!
 //! ```text
 //!   network     VPC, a subnet for resources per zone; main route table
@@ -23,6 +23,7 @@ mod attach;
 mod attachments;
 mod cloud;
 mod connections;
+mod credentials;
 mod description;
 mod ec2;
 mod groups;
@@ -36,7 +37,9 @@ mod resources;
 mod routes;
 pub mod rules;
 mod shapes;
+mod sites;
 mod subnets;
 mod transit;
 
-pub use cloud::{AwsCloud, AwsOptions};
+pub use cloud::AwsCloud;
+pub use ec2::AwsOptions;

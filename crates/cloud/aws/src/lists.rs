@@ -1,13 +1,11 @@
 //! Permit lists: read the groups, plan, then at most one request per group, direction and kind of change.
 
-use async_trait::async_trait;
-use cloud_api::{At, CloudError, PermitLists, Result, list_after};
+use cloud_api::{CloudError, Result, list_after};
 use cloud_http::{Class, Failure};
-use model::{Direction, PermitEntry, Ports, Protocol};
+use model::{Direction, PermitEntry, Ports, Protocol, Site};
 
 use crate::{
-    account::Place,
-    cloud::AwsCloud,
+    account::{Account, Place},
     groups::{self, Group, spread, together},
     rules::{Change, Rule, Rules, difference, entries_of, rules_of},
     shapes::{IpPermission, IpRange, SecurityGroup, actions as ask},
@@ -117,33 +115,35 @@ fn permission_of(rule: &Rule) -> IpPermission {
     IpPermission { ip_protocol, from_port, to_port, ip_ranges: Vec::new() }
 }
 
-#[async_trait]
-impl PermitLists for AwsCloud {
-    async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>> {
-        let uri = Uri::parse(uri)?;
-        let place = self.account.at(&at.site, uri.region);
-        Ok(entries_of(&together(&groups::in_force(place, &uri).await?)))
-    }
+pub(crate) async fn read(account: &Account, site: &Site, uri: &str) -> Result<Vec<PermitEntry>> {
+    let uri = Uri::parse(uri)?;
+    Ok(entries_of(&together(&groups::in_force(account.at(site, uri.region), &uri).await?)))
+}
 
-    async fn put_list(&self, at: &At, uri: &str, before: &[PermitEntry], wanted: &[PermitEntry]) -> Result {
-        let _turn = self.account.turns.take(uri).await;
-        let uri = Uri::parse(uri)?;
-        let place = self.account.at(&at.site, uri.region);
-        let mut tries = 0;
-        loop {
-            let groups = groups::in_force(place, &uri).await?;
-            let changes = spread(&groups, &plan(&together(&groups), before, wanted)?);
-            if changes.len() > groups.len() {
-                groups::add(place, &uri).await?;
-                continue;
+pub(crate) async fn put(
+    account: &Account,
+    site: &Site,
+    uri: &str,
+    before: &[PermitEntry],
+    wanted: &[PermitEntry],
+) -> Result {
+    let _turn = account.turns.take(uri).await;
+    let uri = Uri::parse(uri)?;
+    let place = account.at(site, uri.region);
+    let mut tries = 0;
+    loop {
+        let groups = groups::in_force(place, &uri).await?;
+        let changes = spread(&groups, &plan(&together(&groups), before, wanted)?);
+        if changes.len() > groups.len() {
+            groups::add(place, &uri).await?;
+            continue;
+        }
+        match apply_all(place, uri.name, &groups, &changes).await {
+            // Somebody else changed a group between the read and the change.
+            Err(failure) if matches!(failure.class(), Class::Exists | Class::NotFound) && tries < 3 => {
+                tries += 1
             }
-            match apply_all(place, uri.name, &groups, &changes).await {
-                // Somebody else changed a group between the read and the change.
-                Err(failure) if matches!(failure.class(), Class::Exists | Class::NotFound) && tries < 3 => {
-                    tries += 1;
-                }
-                outcome => return Ok(outcome?),
-            }
+            outcome => return Ok(outcome?),
         }
     }
 }
