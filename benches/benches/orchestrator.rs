@@ -22,7 +22,7 @@ use model::{
     ResourceState, Segment, Site, Subscriber, TagName, Traffic,
 };
 use orchestrator::{
-    execute::{Deployments, TagBook},
+    execute::{Deployments, DeploymentsError, TagBook, TagBookError},
     plan::{Action, Intent, Inventory, NetworkRecord, Phase, Pools, ResourceIntent, ResourceRecord, plan},
 };
 use tags::{Fact, Graph, Request, Write};
@@ -168,9 +168,9 @@ struct Book {
 }
 
 impl Book {
-    fn ask(&self, request: &Request) -> Result<(), String> {
+    fn ask(&self, request: &Request) -> Result<(), TagBookError> {
         let mut graph = self.graph.lock();
-        let plan = graph.plan(request).map_err(|err| err.to_string())?;
+        let plan = graph.plan(request)?;
         graph.apply(plan.writes);
         self.revision.send_modify(|revision| *revision += 1);
         Ok(())
@@ -186,16 +186,16 @@ impl TagBook for Book {
         let mut revision = self.revision.subscribe();
         let _ = revision.changed().await;
     }
-    async fn set_leaf(&self, tag: &TagName, leaf: Leaf) -> Result<(), String> {
+    async fn set_leaf(&self, tag: &TagName, leaf: Leaf) -> Result<(), TagBookError> {
         self.ask(&Request::SetLeaf { tag: tag.clone(), leaf })
     }
-    async fn delete(&self, tag: &TagName) -> Result<(), String> {
+    async fn delete(&self, tag: &TagName) -> Result<(), TagBookError> {
         self.ask(&Request::DeleteTag { tag: tag.clone() })
     }
-    async fn subscribe(&self, tag: &TagName, subscriber: &Subscriber) -> Result<(), String> {
+    async fn subscribe(&self, tag: &TagName, subscriber: &Subscriber) -> Result<(), TagBookError> {
         self.ask(&Request::Subscribe { tag: tag.clone(), subscriber: subscriber.clone() })
     }
-    async fn unsubscribe(&self, tag: &TagName, subscriber: &Subscriber) -> Result<(), String> {
+    async fn unsubscribe(&self, tag: &TagName, subscriber: &Subscriber) -> Result<(), TagBookError> {
         self.ask(&Request::Unsubscribe { tag: tag.clone(), subscriber: subscriber.clone() })
     }
 }
@@ -204,10 +204,10 @@ struct Everywhere;
 
 #[async_trait]
 impl Deployments for Everywhere {
-    async fn deployment(&self, _: &Site) -> Result<Option<String>, String> {
+    async fn deployment(&self, _: &Site) -> Result<Option<String>, DeploymentsError> {
         Ok(Some(String::new()))
     }
-    async fn has_namespace(&self, _: &Segment) -> Result<bool, String> {
+    async fn has_namespace(&self, _: &Segment) -> Result<bool, DeploymentsError> {
         Ok(true)
     }
 }

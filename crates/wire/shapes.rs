@@ -166,7 +166,7 @@ const BOTH: &[Shape] = &[
             ("dst_port_last", UNLESS_ZERO),
         ],
     ),
-    // Keys are capitalised, as clients of the original project expect them.
+    // Keys are capitalised, as clients of Paraglider expect them.
     (
         "trestle.v1.Deployment",
         "CloudDeployment",

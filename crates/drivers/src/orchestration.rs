@@ -17,7 +17,9 @@ use cloud_ibm::IbmCloud;
 use life::Life;
 use model::{CloudTraits, Leaf, Segment, Site, Subscriber, TagName, change::Change};
 use orchestrator::{
-    execute::{Deployments, Options, Orchestrator, OrchestratorError, TagBook},
+    execute::{
+        Deployments, DeploymentsError, Options, Orchestrator, OrchestratorError, TagBook, TagBookError,
+    },
     plan::Pools,
 };
 use parking_lot::Mutex;
@@ -224,8 +226,15 @@ struct Book {
 }
 
 impl Book {
-    async fn ask(&self, request: Request) -> Result<(), String> {
-        self.tags.request(request).await.map(drop).map_err(|err| common::chain(&err))
+    async fn ask(&self, request: Request) -> Result<(), TagBookError> {
+        self.tags.request(request).await.map(drop).map_err(failed)
+    }
+}
+
+fn failed(error: TagError) -> TagBookError {
+    match error {
+        TagError::Refused(refused) => TagBookError::Refused(refused),
+        error => TagBookError::Failed(Box::new(error)),
     }
 }
 
@@ -241,22 +250,22 @@ impl TagBook for Book {
         *self.seen.lock() = now;
     }
 
-    async fn set_leaf(&self, tag: &TagName, leaf: Leaf) -> Result<(), String> {
+    async fn set_leaf(&self, tag: &TagName, leaf: Leaf) -> Result<(), TagBookError> {
         self.ask(Request::SetLeaf { tag: tag.clone(), leaf }).await
     }
 
-    async fn delete(&self, tag: &TagName) -> Result<(), String> {
+    async fn delete(&self, tag: &TagName) -> Result<(), TagBookError> {
         match self.tags.request(Request::DeleteTag { tag: tag.clone() }).await {
             Ok(_) | Err(TagError::Refused(::tags::RequestError::NotFound(_))) => Ok(()),
-            Err(err) => Err(common::chain(&err)),
+            Err(err) => Err(failed(err)),
         }
     }
 
-    async fn subscribe(&self, tag: &TagName, subscriber: &Subscriber) -> Result<(), String> {
+    async fn subscribe(&self, tag: &TagName, subscriber: &Subscriber) -> Result<(), TagBookError> {
         self.ask(Request::Subscribe { tag: tag.clone(), subscriber: subscriber.clone() }).await
     }
 
-    async fn unsubscribe(&self, tag: &TagName, subscriber: &Subscriber) -> Result<(), String> {
+    async fn unsubscribe(&self, tag: &TagName, subscriber: &Subscriber) -> Result<(), TagBookError> {
         self.ask(Request::Unsubscribe { tag: tag.clone(), subscriber: subscriber.clone() }).await
     }
 }
@@ -266,7 +275,7 @@ struct Sites(Namespaces);
 
 #[async_trait]
 impl Deployments for Sites {
-    async fn deployment(&self, site: &Site) -> Result<Option<String>, String> {
+    async fn deployment(&self, site: &Site) -> Result<Option<String>, DeploymentsError> {
         match self.0.get(&site.namespace).await {
             Ok(namespace) => {
                 let id =
@@ -274,15 +283,15 @@ impl Deployments for Sites {
                 Ok(Some(id.unwrap_or_default()))
             }
             Err(NamespaceError::NotFound { .. }) => Ok(None),
-            Err(err) => Err(common::chain(&err)),
+            Err(err) => Err(DeploymentsError(Box::new(err))),
         }
     }
 
-    async fn has_namespace(&self, namespace: &Segment) -> Result<bool, String> {
+    async fn has_namespace(&self, namespace: &Segment) -> Result<bool, DeploymentsError> {
         match self.0.get(namespace).await {
             Ok(_) => Ok(true),
             Err(NamespaceError::NotFound { .. }) => Ok(false),
-            Err(err) => Err(common::chain(&err)),
+            Err(err) => Err(DeploymentsError(Box::new(err))),
         }
     }
 }

@@ -42,4 +42,4 @@ pub use links::LinkView;
 pub use orchestrator::{Options, Orchestrator};
 pub use requests::{Outcome, ResourceView};
 pub use standing::Standing;
-pub use tag_book::{Deployments, TagBook};
+pub use tag_book::{Deployments, DeploymentsError, TagBook, TagBookError};

@@ -14,12 +14,14 @@ use model::{
 };
 use parking_lot::Mutex;
 use store::Store;
-use tags::{Graph, Request};
+use tags::{Graph, Request, RequestError};
 use tempfile::TempDir;
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use crate::execute::{Deployments, Job, Options, Orchestrator, OrchestratorError, Outcome, TagBook};
+use crate::execute::{
+    Deployments, Job, Options, Orchestrator, OrchestratorError, Outcome, TagBook, TagBookError,
+};
 
 pub const PING: Packet = Packet { protocol: 1, src_port: 0, dst_port: 0 };
 
@@ -37,9 +39,9 @@ impl Default for Book {
 }
 
 impl Book {
-    pub fn request(&self, request: &Request) -> Result<(), String> {
+    pub fn request(&self, request: &Request) -> Result<(), TagBookError> {
         let mut graph = self.graph.lock();
-        let plan = graph.plan(request).map_err(|err| err.to_string())?;
+        let plan = graph.plan(request)?;
         graph.apply(plan.writes);
         drop(graph);
         self.revision.send_modify(|revision| *revision += 1);
@@ -74,22 +76,22 @@ impl TagBook for Book {
         *self.seen.lock() = now;
     }
 
-    async fn set_leaf(&self, tag: &TagName, leaf: Leaf) -> Result<(), String> {
+    async fn set_leaf(&self, tag: &TagName, leaf: Leaf) -> Result<(), TagBookError> {
         self.request(&Request::SetLeaf { tag: tag.clone(), leaf })
     }
 
-    async fn delete(&self, tag: &TagName) -> Result<(), String> {
+    async fn delete(&self, tag: &TagName) -> Result<(), TagBookError> {
         match self.request(&Request::DeleteTag { tag: tag.clone() }) {
-            Err(message) if !message.contains("there is no tag") => Err(message),
-            _ => Ok(()),
+            Ok(()) | Err(TagBookError::Refused(RequestError::NotFound(_))) => Ok(()),
+            failed => failed,
         }
     }
 
-    async fn subscribe(&self, tag: &TagName, subscriber: &Subscriber) -> Result<(), String> {
+    async fn subscribe(&self, tag: &TagName, subscriber: &Subscriber) -> Result<(), TagBookError> {
         self.request(&Request::Subscribe { tag: tag.clone(), subscriber: subscriber.clone() })
     }
 
-    async fn unsubscribe(&self, tag: &TagName, subscriber: &Subscriber) -> Result<(), String> {
+    async fn unsubscribe(&self, tag: &TagName, subscriber: &Subscriber) -> Result<(), TagBookError> {
         self.request(&Request::Unsubscribe { tag: tag.clone(), subscriber: subscriber.clone() })
     }
 }

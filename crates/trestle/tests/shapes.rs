@@ -130,7 +130,7 @@ fn other_nouns_are_printed_as_rest_answers_them() {
     same(&up, "tag get all", "/tags/all");
     assert_eq!(printed(&up, "tag resolve all"), asked(&up, &["-X", "POST"], "/tags/all/resolveMembers"));
     assert_eq!(same(&up, "tag subscribers all", "/tags/all/subscribers"), json!(["me"]));
-    // REST answers with the deployments alone, in a map by name, as clients of the original project expect.
+    // REST answers with the deployments alone, in a map by name, as clients of Paraglider expect.
     let namespace = printed(&up, "namespace create shop --deployment gcp=projects/shop");
     assert_eq!(namespace["deployments"], json!([{ "Name": "gcp", "Deployment": "projects/shop" }]));
     assert_eq!(namespace["deployments"], answered(&up, "/namespaces/shop"));

@@ -67,6 +67,6 @@ fn bodies_have_what_the_path_does_not_name_and_nothing_else() {
     assert_eq!(
         (rule.id.as_str(), rule.dst_port),
         ("r", 0),
-        "clients of the original send more than is known"
+        "clients of Paraglider send more than is known"
     );
 }

@@ -4,131 +4,114 @@
 //!
 //! AKS makes nodes, a load balancer and more in a resource group of its own, and takes them away with the cluster.
 
+mod closing;
 mod description;
-mod network;
 
 use cloud_api::{CloudError, ResourceSpec, cluster_network};
 use model::{ResourceState, Segment};
-use serde_json::Value;
 
-pub(crate) use description::ClusterDescription;
-use network::says_up;
-pub(crate) use network::{BLOCK, Border, check_space, halves, space_of};
+use closing::{close_border, note_up};
+pub use closing::{close_network, guard, open_border};
+pub use description::ClusterDescription;
 
-use crate::{
-    adopt::NETWORK,
-    api::is_made,
-    cloud::{AzureCloud, Ground, Result},
-    names::{NAME, tag},
-    networks::{Layout, Vnet, vnet_of},
-};
+use crate::{border::*, names::*, place::*, site::*, space::halves, types::*};
 
-const CLUSTERS: &str = "Microsoft.ContainerService/managedClusters";
-/// States in which a cluster is not there, or no longer. AKS works on clusters by itself, to upgrade and to scale them.
-const NOT_THERE: [&str; 2] = ["Creating", "Deleting"];
-/// What AKS says of a cluster that it could not make, and of one that runs and that it could not change.
-const FAILED: [&str; 2] = ["Failed", "Canceled"];
-
-impl Ground {
-    pub(crate) fn cluster_id(&self, name: &str) -> String {
-        format!("{}/providers/{CLUSTERS}/{name}", self.group)
+/// Whether a cluster is there. AKS works on clusters by itself, to upgrade and to scale them, and may fail: one that came up
+/// before runs on.
+fn is_there(cluster: &Cluster, came_up: bool) -> bool {
+    match cluster.properties.provisioning_state {
+        State::Creating | State::Deleting => false,
+        State::Failed | State::Canceled => came_up,
+        State::Succeeded | State::Working => true,
     }
-}
-
-fn is_there(cluster: &Value, came_up: bool) -> bool {
-    let state = cluster["properties"]["provisioningState"].as_str().unwrap_or_default();
-    !NOT_THERE.contains(&state) && (came_up || !FAILED.contains(&state))
 }
 
 /// A cluster as the contract knows it.
-fn state_of(ground: &Ground, cluster: &Value, vnet: &Vnet) -> Option<ResourceState> {
-    Some(ResourceState {
-        uri: ground.cluster_id(cluster["name"].as_str()?),
-        address: ipnet::IpNet::from(vnet.block).into(),
-        region: vnet.region.clone(),
-    })
+fn state_of(place: &Place<'_>, cluster: &Cluster, network: &Network) -> ResourceState {
+    ResourceState {
+        uri: place.id::<Cluster>(&cluster.name).to_string(),
+        address: ipnet::IpNet::from(network.block).into(),
+        region: network.region.clone(),
+    }
 }
 
-impl AzureCloud {
-    pub(crate) async fn make_cluster(
-        &self,
-        ground: &Ground,
-        spec: &ResourceSpec,
-        description: ClusterDescription,
-    ) -> Result<ResourceState> {
-        let (network, ids) = (&spec.region, Border::of(ground, spec.region.as_str()));
-        let name = ids.cluster.rsplit('/').next().unwrap_or_default().to_owned();
-        description.check_group(&ground.group, &name)?;
-        let none = || CloudError::conflict(format!("there is no network {}.{network}", ground.site));
-        let vnet = self.owned(ground, &ids.vnet).await?.and_then(|vnet| vnet_of(ground, &vnet));
-        let vnet = vnet.ok_or_else(none)?;
-        description.check_room(vnet.block)?;
-        let there = self.owned(ground, &ids.cluster).await?;
-        let came_up = self.came_up(&ids).await?;
-        let cluster = match there {
-            // What AKS could not do to one that ran is its owners' to mend: it has changed since it was described.
-            Some(cluster) if came_up || is_made(&cluster) => cluster,
-            there => {
-                // One that is there and whose making failed may have nodes, and has its list.
-                match there {
-                    None => self.close_border(ground, &Layout::of(network, vnet.space)?).await?,
-                    Some(_) => self.guard(ground, &ids).await?,
-                }
-                let tags = ground.names.tags(&[(NAME, spec.name.as_str()), (NETWORK, network.as_str())]);
-                let body = description.body(&name, &tags, &ids.subnet(), halves(vnet.space).1);
-                self.arm.put(&ids.cluster, &body).await?
+pub async fn make(
+    place: &Place<'_>,
+    spec: &ResourceSpec,
+    description: ClusterDescription,
+) -> Result<ResourceState> {
+    let border = Border::of(place, spec.region.as_str());
+    let name = border.cluster.name();
+    description.check_group(&place.group, name)?;
+    let vnet = place.owned(&border.vnet).await?;
+    let network = vnet.and_then(|vnet| Network::of(place, &vnet));
+    let network = network.ok_or_else(|| place.no_network(&spec.region))?;
+    description.check_room(network.block)?;
+    let there = place.owned(&border.cluster).await?;
+    let came_up = border.came_up(place).await?;
+    let cluster = match there {
+        // What AKS could not do to one that ran is its owners' to mend: it has changed since it was described.
+        Some(cluster) if came_up || cluster.is_made() => cluster,
+        there => {
+            // One that is there and whose making failed may have nodes, and has its list.
+            match there {
+                None => close_border(place, &border, &Layout::of(&spec.region, network.space)?).await?,
+                Some(_) => guard(place, &border).await?,
             }
-        };
-        self.guard(ground, &ids).await?;
-        self.note_up(&ids).await?;
-        self.open_border(ground, network).await?;
-        let unreadable =
-            || CloudError::unavailable(format!("the cluster {}.{} has no name yet", ground.site, spec.name));
-        state_of(ground, &cluster, &vnet).ok_or_else(unreadable)
-    }
-
-    /// The clusters of a site, by the networks that it has for them and the groups that guard these.
-    pub(crate) async fn clusters(
-        &self,
-        ground: &Ground,
-        vnets: &[Vnet],
-        groups: &[Value],
-    ) -> Result<Vec<(Segment, ResourceState)>> {
-        // Who has none needs no permission to look.
-        if !vnets.iter().any(|vnet| cluster_network(&vnet.region).is_some()) {
-            return Ok(Vec::new());
+            let tags = place.names.tags(&[(NAME, spec.name.as_str()), (NETWORK, spec.region.as_str())]);
+            let body = description.body(name, tags, &border.subnet(), halves(network.space).1);
+            place.put(&border.cluster, &body).await?
         }
-        let came_up = |cluster: &Value| {
-            let network = tag(cluster, NETWORK);
-            groups
-                .iter()
-                .any(|group| ground.names.owns(group) && tag(group, NETWORK) == network && says_up(group))
-        };
-        let there = |cluster: &&Value| ground.names.owns(cluster) && is_there(cluster, came_up(cluster));
-        let resource = |cluster: &Value| {
-            let network = tag(cluster, NETWORK)?;
-            let vnet = vnets.iter().find(|vnet| vnet.region.as_str() == network)?;
-            Some((tag(cluster, NAME)?.parse().ok()?, state_of(ground, cluster, vnet)?))
-        };
-        let all = self.arm.list(&ground.group, CLUSTERS).await?;
-        Ok(all.iter().filter(there).filter_map(resource).collect())
-    }
+    };
+    guard(place, &border).await?;
+    note_up(place, &border).await?;
+    open_border(place, &spec.region).await?;
+    Ok(state_of(place, &cluster, &network))
+}
 
-    /// Deletes the clusters of a name, by the groups that guard their networks: a name may have been in another region.
-    pub(crate) async fn remove_clusters(
-        &self,
-        ground: &Ground,
-        name: &Segment,
-        groups: &[Value],
-    ) -> Result<()> {
-        for group in groups.iter().filter(|group| ground.names.owns(group)) {
-            let network: Option<Segment> = tag(group, NETWORK).and_then(|text| text.parse().ok());
-            let of_it =
-                network.filter(|network| cluster_network(network).is_some_and(|(_, own)| own == *name));
-            if let Some(network) = of_it {
-                self.remove(ground, &Border::of(ground, network.as_str()).cluster).await?;
-            }
+/// The clusters of a site, by the networks that it has for them and the groups that guard these.
+pub async fn all(
+    place: &Place<'_>,
+    networks: &[Network],
+    groups: &[Group],
+) -> Result<Vec<(Segment, ResourceState)>> {
+    // Who has none needs no permission to look.
+    if !networks.iter().any(|network| cluster_network(&network.region).is_some()) {
+        return Ok(Vec::new());
+    }
+    let came_up = |cluster: &Cluster| {
+        let network = cluster.tags.get(NETWORK);
+        groups.iter().any(|group| place.owns(group) && group.tags.get(NETWORK) == network && says_up(group))
+    };
+    let is_listed = |cluster: &&Cluster| place.owns(cluster) && is_there(cluster, came_up(cluster));
+    let resource = |cluster: &Cluster| {
+        let region: Segment = cluster.tags.parsed(NETWORK)?;
+        let network = networks.iter().find(|network| network.region == region)?;
+        Some((cluster.tags.parsed(NAME)?, state_of(place, cluster, network)))
+    };
+    let all: Vec<Cluster> = place.list().await?;
+    Ok(all.iter().filter(is_listed).filter_map(resource).collect())
+}
+
+/// Deletes the clusters of a name, by the groups that guard their networks: a name may have been in another region.
+pub async fn remove(place: &Place<'_>, name: &Segment, groups: &[Group]) -> Result {
+    for group in groups.iter().filter(|group| place.owns(group)) {
+        let network: Option<Segment> = group.tags.parsed(NETWORK);
+        let is_its = |network: &Segment| cluster_network(network).is_some_and(|(_, own)| own == *name);
+        if let Some(network) = network.filter(is_its) {
+            place.remove(&Border::of(place, network.as_str()).cluster).await?;
         }
-        Ok(())
+    }
+    Ok(())
+}
+
+/// Refuses to take away the network that a cluster is in, or is about to be in.
+pub async fn check_empty(place: &Place<'_>, network: &Segment) -> Result {
+    match place.get(&Border::of(place, network.as_str()).cluster).await? {
+        Some(cluster) => Err(CloudError::conflict(format!(
+            "the cluster {} lives in the network {}.{network}",
+            cluster.name, place.site
+        ))),
+        None => Ok(()),
     }
 }

@@ -1,73 +1,73 @@
-//! Kinds of resources: which one a description is of. A managed Kubernetes cluster has pools of nodes.
+//! The kinds of objects that the plugin works with, each in one line: what people call it, its type, by which it is
+//! addressed (`GROUP/providers/TYPE/NAME`) and permitted (`TYPE/read`, `TYPE/write`, `TYPE/delete`), and how long work on it
+//! takes.
+//!
+//! ```text
+//!   kind           made for                                     needs first                known as ours by
+//!   Vnet           a network; the hub that a gateway stands in  a cluster's: its group     tags
+//!   Subnet         comes with its network                       its network                its network
+//!   Peering        two networks; a network and the hub          both networks              its name
+//!   Group          a machine; a cluster's subnet; a mark        –                          tags
+//!   Interface      a machine                                    its group, a subnet        tags
+//!   Machine        a resource                                   its interface              tags
+//!   Cluster        a resource                                   a network of its own       tags
+//!   PublicAddress  NAT; each of a gateway's two instances       –                          tags
+//!   Nat            a network that may reach the Internet        its address                tags
+//!   Gateway        a site                                       the hub, two addresses     tags
+//!   LocalGateway   a tunnel: the peer                           –                          tags
+//!   Connection     a tunnel                                     gateway, local gateway     tags
+//! ```
+//!
+//! All of them are ready when Azure says `Succeeded`. What could not be made is written again under the same name, except a
+//! connection, of which nobody then knows the key (`connections`).
 
-use cloud_api::{ResourceSpec, clusters_allowed, network_of_cluster};
-use model::{ResourceState, Segment};
-use serde_json::Value;
+use cloud_http::{Kind, Pace, Phase};
 
-use crate::{
-    cloud::{AzureCloud, Ground, Result},
-    clusters::ClusterDescription,
-    description::Description,
-};
+use crate::types::*;
 
-/// What a description is of.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Described {
-    Machine(Description),
-    Cluster(ClusterDescription),
-}
+macro_rules! kinds {
+    ($($object:ident, $name:literal, $kind:literal, $pace:ident;)*) => {$(
+        impl Kind for $object {
+            const NAME: &'static str = $name;
+            const PACE: Pace = Pace::$pace;
 
-impl Described {
-    pub(crate) fn parse(text: &str) -> Result<Self> {
-        match serde_json::from_str::<Value>(text) {
-            Ok(fields) if !fields["properties"]["agentPoolProfiles"].is_null() => {
-                ClusterDescription::parse(text).map(Self::Cluster)
+            /// One that failed is not worked on any more, and can be written again.
+            fn phase(&self) -> Phase {
+                if self.state().is_settled() { Phase::Ready } else { Phase::Coming }
             }
-            _ => Description::parse(text).map(Self::Machine),
         }
-    }
 
-    /// The network that a resource of this name lives in.
-    pub(crate) fn network(&self, name: &Segment) -> Result<Segment> {
-        match self {
-            Self::Machine(description) => Ok(description.region.clone()),
-            Self::Cluster(description) => network_of_cluster(&description.region, name),
+        impl Object for $object {
+            const TYPE: &'static str = $kind;
+
+            fn state(&self) -> State {
+                self.properties.provisioning_state
+            }
         }
-    }
+    )*};
 }
 
-impl AzureCloud {
-    /// Reads a description; refused if the configuration does not allow its kind.
-    pub(crate) fn described(&self, text: &str) -> Result<Described> {
-        let described = Described::parse(text)?;
-        if let Described::Cluster(_) = described {
-            clusters_allowed(self.makes_clusters, "Azure")?;
-        }
-        Ok(described)
-    }
-
-    pub(crate) async fn make_resource(&self, ground: &Ground, spec: &ResourceSpec) -> Result<ResourceState> {
-        let described = self.described(&spec.description)?;
-        spec.check_network(&described.network(&spec.name)?)?;
-        match described {
-            Described::Machine(description) => self.make_machine(ground, spec, description).await,
-            Described::Cluster(description) => self.make_cluster(ground, spec, description).await,
-        }
-    }
+kinds! {
+    Vnet,          "virtual network",        "Microsoft.Network/virtualNetworks",                         QUICK;
+    Subnet,        "subnet",                 "Microsoft.Network/virtualNetworks/subnets",                 QUICK;
+    Peering,       "peering",                "Microsoft.Network/virtualNetworks/virtualNetworkPeerings",  QUICK;
+    Group,         "network security group", "Microsoft.Network/networkSecurityGroups",                   QUICK;
+    Interface,     "network interface",      "Microsoft.Network/networkInterfaces",                       QUICK;
+    Machine,       "virtual machine",        "Microsoft.Compute/virtualMachines",                         QUICK;
+    Cluster,       "managed cluster",        "Microsoft.ContainerService/managedClusters",                SLOW;
+    PublicAddress, "public address",         "Microsoft.Network/publicIPAddresses",                       QUICK;
+    Nat,           "NAT gateway",            "Microsoft.Network/natGateways",                             QUICK;
+    Gateway,       "VPN gateway",            "Microsoft.Network/virtualNetworkGateways",                  SLOW;
+    Instance,      "instance of a gateway",  "Microsoft.Network/virtualNetworkGateways/ipConfigurations", SLOW;
+    LocalGateway,  "local network gateway",  "Microsoft.Network/localNetworkGateways",                    QUICK;
+    Connection,    "VPN connection",         "Microsoft.Network/connections",                             QUICK;
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_description_tells_the_kind_and_the_network() {
-        let name = "k".parse().unwrap();
-        let network = |text: &str| Described::parse(text).unwrap().network(&name).unwrap().to_string();
-        let machine = r#"{"location":"West US 2","properties":{"hardwareProfile":{}}}"#;
-        assert_eq!(network(machine), "westus2");
-        let cluster = r#"{"location":"West US 2","identity":{"type":"UserAssigned","userAssignedIdentities":{"/i":{}}},
-            "properties":{"agentPoolProfiles":[{"name":"p"}]}}"#;
-        assert_eq!(network(cluster), "westus2-k8s-k");
+/// The version of the API that a type is asked in.
+pub fn version(kind: &str) -> &'static str {
+    match kind.split('/').next() {
+        Some("Microsoft.Compute") => "2024-07-01",
+        Some("Microsoft.ContainerService") => "2024-09-01",
+        _ => "2024-05-01",
     }
 }

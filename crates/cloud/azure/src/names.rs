@@ -1,150 +1,125 @@
 //! Names and tags. A name is made from what an object is for, so the same is never made twice; the tags say in words
 //! what the name hides.
 
+use cloud_api::{CloudError, Result};
 use cloud_http::letters;
-use model::{NetworkName, Segment, Site};
-use serde_json::{Map, Value};
+use model::{NetworkName, Site};
 
-/// `Microsoft.Network/virtualNetworks/subnets` of an id: its provider and every second part after that.
-pub(crate) fn kind(id: &str) -> String {
-    let parts: Vec<&str> = id.rsplit_once("/providers/").map_or(id, |(_, rest)| rest).split('/').collect();
-    let types = parts.iter().skip(1).step_by(2);
-    parts.iter().take(1).chain(types).copied().collect::<Vec<_>>().join("/")
-}
-
-/// The id of the object that an id is of, or of a part of.
-pub(crate) fn whole(id: &str) -> &str {
-    let provider = id.rfind("/providers/").map_or(0, |at| at + "/providers/".len());
-    let end = id[provider..].match_indices('/').nth(2).map_or(id.len(), |(at, _)| provider + at);
-    &id[..end]
-}
+use crate::types::Tags;
 
 /// The names of a site's objects: `t-SITE-KIND-WHAT`, 40 letters at most. And their tags.
 #[derive(Clone, Debug)]
-pub(crate) struct Names {
+pub struct Names {
     owner: String,
     site: Site,
 }
 
-const OWNER: &str = "trestle-owner";
+pub const OWNER: &str = "trestle-owner";
 const NAMESPACE: &str = "trestle-namespace";
 const CLOUD: &str = "trestle-cloud";
-pub(crate) const NAME: &str = "trestle-name";
-pub(crate) const PEER_NAMESPACE: &str = "trestle-peer-namespace";
-pub(crate) const PEER_CLOUD: &str = "trestle-peer-cloud";
+pub const NAME: &str = "trestle-name";
+/// The name of the network that something is, or is for, where its location does not say so.
+pub const NETWORK: &str = "trestle-network";
+pub const PEER_NAMESPACE: &str = "trestle-peer-namespace";
+pub const PEER_CLOUD: &str = "trestle-peer-cloud";
 /// Stands for a connection's key, so that keys need not be read to be compared.
-pub(crate) const KEY: &str = "trestle-key";
+pub const KEY: &str = "trestle-key";
+
+/// What Azure keeps in a tag.
+pub const LONGEST_TAG: usize = 256;
 
 impl Names {
-    pub(crate) fn new(owner: &str, site: &Site) -> Self {
+    pub fn new(owner: &str, site: &Site) -> Self {
         Self { owner: owner.to_owned(), site: site.clone() }
     }
 
     /// What all names of the site begin with.
-    pub(crate) fn prefix(&self) -> String {
+    pub fn prefix(&self) -> String {
         format!("t-{}", letters(&format!("{}/{}", self.owner, self.site), 8))
     }
 
-    pub(crate) fn of(&self, kind: &str, what: &str) -> String {
-        format!("{}-{kind}-{}", self.prefix(), letters(what, 10))
+    pub fn of(&self, kind: &str, what: &str) -> String {
+        self.ending(kind, &suffix(what))
     }
 
-    pub(crate) fn network(&self, region: &str) -> String {
-        self.of("net", region)
+    pub fn ending(&self, kind: &str, suffix: &str) -> String {
+        format!("{}-{kind}-{suffix}", self.prefix())
     }
 
     /// The network that gateways stand in.
-    pub(crate) fn hub(&self) -> String {
+    pub fn hub(&self) -> String {
         format!("{}-hub", self.prefix())
     }
 
-    pub(crate) fn gateway(&self) -> String {
+    pub fn gateway(&self) -> String {
         format!("{}-gw", self.prefix())
     }
 
-    pub(crate) fn gateway_address(&self, number: usize) -> String {
+    pub fn gateway_address(&self, number: usize) -> String {
         format!("{}-gwip-{number}", self.prefix())
     }
 
     /// A peering that was asked for, by the network at the other side.
-    pub(crate) fn peering(&self, far: &NetworkName) -> String {
+    pub fn peering(&self, far: &NetworkName) -> String {
         self.of("peer", &far.to_string())
     }
 
     /// `number` is the tunnel's.
-    pub(crate) fn tunnel(&self, kind: &str, peer: &Site, number: usize) -> String {
+    pub fn tunnel(&self, kind: &str, peer: &Site, number: usize) -> String {
         format!("{}-{number}", self.of(kind, &peer.to_string()))
     }
 
     /// Tags that say whose an object is, and more.
-    pub(crate) fn tags(&self, more: &[(&str, &str)]) -> Value {
+    pub fn tags(&self, more: &[(&str, &str)]) -> Tags {
         let site = &self.site;
         let own = [
             (OWNER, self.owner.as_str()),
             (NAMESPACE, site.namespace.as_str()),
             (CLOUD, site.cloud.as_str()),
         ];
-        let all = own.iter().chain(more).map(|(key, value)| ((*key).to_owned(), Value::from(*value)));
-        Value::Object(all.collect::<Map<_, _>>())
+        let all = own.iter().chain(more);
+        Tags(all.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
     }
 
-    /// Whether an object is this site's.
-    pub(crate) fn owns(&self, object: &Value) -> bool {
-        self.owns_site(object).as_ref() == Some(&self.site)
+    /// Whether an object with these tags is this site's.
+    pub fn owns(&self, tags: &Tags) -> bool {
+        self.owns_site(tags).as_ref() == Some(&self.site)
     }
 
     /// The site of an object of this owner.
-    pub(crate) fn owns_site(&self, object: &Value) -> Option<Site> {
-        let namespace: Segment = tag(object, NAMESPACE)?.parse().ok()?;
-        let cloud: Segment = tag(object, CLOUD)?.parse().ok()?;
-        (tag(object, OWNER)? == self.owner).then_some(Site { namespace, cloud })
+    pub fn owns_site(&self, tags: &Tags) -> Option<Site> {
+        let site = Site { namespace: tags.parsed(NAMESPACE)?, cloud: tags.parsed(CLOUD)? };
+        (tags.get(OWNER)? == self.owner).then_some(site)
     }
 }
 
-/// Azure does not tell upper from lower case in the names of tags.
-pub(crate) fn tag<'o>(object: &'o Value, key: &str) -> Option<&'o str> {
-    let tags = object["tags"].as_object()?;
-    tags.iter().find(|(name, _)| name.eq_ignore_ascii_case(key)).and_then(|(_, value)| value.as_str())
+/// Whether all letters are such as names of Azure have.
+pub fn is_legal(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|letter| letter.is_alphanumeric() || "-_.()".contains(letter))
+}
+
+pub fn group_path(subscription: &str, group: &str) -> Result<String> {
+    match is_legal(subscription) && is_legal(group) {
+        true => Ok(format!("/subscriptions/{subscription}/resourceGroups/{group}")),
+        false => Err(CloudError::invalid(format!(
+            "{subscription:?} and {group:?} cannot be a subscription and a resource group of Azure"
+        ))),
+    }
+}
+
+/// What the names of all objects end with that are for one thing.
+pub fn suffix(what: &str) -> String {
+    letters(what, 10)
 }
 
 /// The peer that a connection or a local network gateway is for.
-pub(crate) fn peer_of(object: &Value) -> Option<Site> {
-    let namespace = tag(object, PEER_NAMESPACE)?.parse().ok()?;
-    let cloud = tag(object, PEER_CLOUD)?.parse().ok()?;
-    Some(Site { namespace, cloud })
-}
-
-/// Ids are the same whatever their case.
-pub(crate) fn is_same_id(a: &Value, b: &str) -> bool {
-    a.as_str().is_some_and(|a| a.eq_ignore_ascii_case(b))
-}
-
-/// `West US 2` and `westus2` are one region.
-pub(crate) fn region_of(location: &str) -> Option<Segment> {
-    location.replace(' ', "").to_ascii_lowercase().parse().ok()
+pub fn peer_of(tags: &Tags) -> Option<Site> {
+    Some(Site { namespace: tags.parsed(PEER_NAMESPACE)?, cloud: tags.parsed(PEER_CLOUD)? })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ids_have_kinds() {
-        let group = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network";
-        for (id, expected) in [
-            ("/virtualNetworks", "Microsoft.Network/virtualNetworks"),
-            ("/virtualNetworks/v", "Microsoft.Network/virtualNetworks"),
-            ("/virtualNetworks/v/subnets/s", "Microsoft.Network/virtualNetworks/subnets"),
-            (
-                "/virtualNetworkGateways/g/getLearnedRoutes",
-                "Microsoft.Network/virtualNetworkGateways/getLearnedRoutes",
-            ),
-        ] {
-            assert_eq!(kind(&format!("{group}{id}")), expected);
-            let parent: Vec<&str> = id.splitn(4, '/').take(3).collect();
-            assert_eq!(whole(&format!("{group}{id}")), format!("{group}{}", parent.join("/")));
-        }
-    }
 
     #[test]
     fn names_are_short_legal_and_different() {
@@ -153,7 +128,7 @@ mod tests {
         let peer: Site = "other.aws".parse().unwrap();
         let network = NetworkName { site: peer.clone(), region: "r".parse().unwrap() };
         let all = [
-            names.network("westus2"),
+            names.of("net", "westus2"),
             names.hub(),
             names.gateway(),
             names.gateway_address(1),
@@ -169,10 +144,12 @@ mod tests {
         }
         let different: std::collections::BTreeSet<_> = all.iter().collect();
         assert_eq!(different.len(), all.len());
-        // Azure keeps 256 letters in a tag's value.
         let tags = names.tags(&[]);
-        assert!(tags.as_object().unwrap().values().all(|value| value.as_str().unwrap().len() <= 256));
-        assert!(names.owns(&serde_json::json!({ "tags": tags })));
-        assert!(!Names::new("other", &peer).owns(&serde_json::json!({ "tags": tags })));
+        assert!(tags.0.values().all(|value| value.len() <= LONGEST_TAG));
+        assert!(names.owns(&tags));
+        assert!(!Names::new("other", &peer).owns(&tags));
+        // Azure may show a tag's name in other letters.
+        let shown = Tags(tags.0.iter().map(|(key, value)| (key.to_uppercase(), value.clone())).collect());
+        assert!(names.owns(&shown));
     }
 }

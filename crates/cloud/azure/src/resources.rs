@@ -1,136 +1,94 @@
-//! Resources: virtual machines, each with one interface in a security group of its own. The group is closed before the
-//! interface exists, and the interface before the machine.
+//! Resources of all kinds: which one a description is of, and what is deleted under a name. A managed Kubernetes cluster
+//! has pools of nodes; everything else is a machine.
 
-use cloud_api::{CloudError, ResourceSpec};
+use cloud_api::{ResourceSpec, clusters_allowed, network_of_cluster};
 use model::{ResourceState, Segment};
-use serde_json::{Value, json};
+use serde::{Deserialize, de::IgnoredAny};
 
 use crate::{
-    api::is_made,
-    cloud::{AzureCloud, Ground, Result},
+    attach,
+    clusters::{self, ClusterDescription},
     description::Description,
-    names::{NAME, is_same_id, region_of},
-    networks::{GROUPS, SUBNET},
-    rules::{closed, is_same},
+    machines,
+    place::*,
 };
 
-/// The ids of a resource's three objects.
-pub(crate) struct Objects {
-    pub(crate) machine: String,
-    pub(crate) interface: String,
-    pub(crate) group: String,
+/// What a description is of.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Described {
+    Machine(Description),
+    Cluster(ClusterDescription),
 }
 
-impl Objects {
-    pub(crate) fn of(ground: &Ground, name: &str) -> Self {
-        let named = |kind: &str| ground.names.of(kind, name);
-        Self {
-            machine: ground.machine_id(&named("vm")),
-            interface: ground.network_id("networkInterfaces", &named("nic")),
-            group: ground.network_id("networkSecurityGroups", &named("nsg")),
+/// What tells a cluster from a machine.
+#[derive(Deserialize)]
+struct Pools {
+    properties: PoolsProperties,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PoolsProperties {
+    agent_pool_profiles: Option<IgnoredAny>,
+}
+
+impl Described {
+    /// Reads a description; refused if the configuration does not allow its kind.
+    pub fn read(text: &str, makes_clusters: bool) -> Result<Self> {
+        let described = Self::parse(text)?;
+        if let Self::Cluster(_) = described {
+            clusters_allowed(makes_clusters, "Azure")?;
+        }
+        Ok(described)
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        match serde_json::from_str::<Pools>(text) {
+            Ok(Pools { properties: PoolsProperties { agent_pool_profiles: Some(_) } }) => {
+                ClusterDescription::parse(text).map(Self::Cluster)
+            }
+            _ => Description::parse(text).map(Self::Machine),
         }
     }
 
-    /// Those of a machine by its id; none if no machine of the site could have it.
-    pub(crate) fn of_uri(ground: &Ground, uri: &str) -> Option<Self> {
-        let (start, end) = (ground.machine_id(&format!("{}-vm-", ground.names.prefix())), uri);
-        let what = end
-            .get(..start.len())
-            .filter(|given| given.eq_ignore_ascii_case(&start))
-            .map(|_| &end[start.len()..])?;
-        let named = |kind: &str| format!("{}-{kind}-{what}", ground.names.prefix());
-        (!what.contains('/')).then(|| Self {
-            machine: uri.to_owned(),
-            interface: ground.network_id("networkInterfaces", &named("nic")),
-            group: ground.network_id("networkSecurityGroups", &named("nsg")),
-        })
+    /// The network that a resource of this name lives in.
+    pub fn network(&self, name: &Segment) -> Result<Segment> {
+        match self {
+            Self::Machine(description) => Ok(description.region.clone()),
+            Self::Cluster(description) => network_of_cluster(&description.region, name),
+        }
     }
 }
 
-/// A machine as the contract knows it.
-pub(crate) fn state_of(ground: &Ground, machine: &Value, interface: &Value) -> Option<ResourceState> {
-    let address = &interface["properties"]["ipConfigurations"][0]["properties"]["privateIPAddress"];
-    Some(ResourceState {
-        // Azure may answer with other cases of letters than it was asked with.
-        uri: ground.machine_id(machine["name"].as_str()?),
-        address: address.as_str()?.parse().ok()?,
-        region: region_of(machine["location"].as_str()?)?,
-    })
-}
-
-impl AzureCloud {
-    pub(crate) async fn make_machine(
-        &self,
-        ground: &Ground,
-        spec: &ResourceSpec,
-        description: Description,
-    ) -> Result<ResourceState> {
-        let objects = Objects::of(ground, spec.name.as_str());
-        let machine = match self.owned(ground, &objects.machine).await? {
-            Some(machine) if is_made(&machine) => machine,
-            there => {
-                // One that is there and whose making failed may run, and has its list.
-                if there.is_none() {
-                    self.make_closed(ground, spec, &objects).await?;
-                }
-                let body = machine(ground, spec, description, &objects);
-                self.arm.put(&objects.machine, &body).await?
-            }
-        };
-        let interface = self.arm.get(&objects.interface).await?.unwrap_or_default();
-        let unreadable = || {
-            CloudError::unavailable(format!(
-                "the machine of {}.{} has no address yet",
-                ground.site, spec.name
-            ))
-        };
-        state_of(ground, &machine, &interface).ok_or_else(unreadable)
-    }
-
-    /// A security group without permits, then an interface in it.
-    async fn make_closed(&self, ground: &Ground, spec: &ResourceSpec, objects: &Objects) -> Result<()> {
-        let location = spec.region.as_str();
-        let tags = ground.names.tags(&[(NAME, spec.name.as_str())]);
-        let body = json!({"location": location, "tags": tags, "properties": {"securityRules": closed()}});
-        self.ensure(ground, &objects.group, &body, |group| {
-            group["properties"]["securityRules"].as_array().is_some_and(|rules| is_same(rules, &closed()))
-        })
-        .await?;
-        let body = json!({"location": location, "tags": tags, "properties": {
-            "networkSecurityGroup": {"id": objects.group},
-            "ipConfigurations": [{"name": "primary", "properties": {
-                "primary": true,
-                "privateIPAllocationMethod": "Dynamic",
-                "subnet": {"id": format!("{}/subnets/{SUBNET}", ground.vnet(location))},
-            }}],
-        }});
-        self.ensure(ground, &objects.interface, &body, |interface| {
-            is_same_id(&interface["properties"]["networkSecurityGroup"]["id"], &objects.group)
-        })
-        .await?;
-        Ok(())
-    }
-
-    pub(crate) async fn remove_resource(&self, ground: &Ground, name: &Segment) -> Result<()> {
-        let groups = self.arm.list(&ground.group, GROUPS).await?;
-        self.let_go(ground, name, &groups).await?;
-        self.remove_clusters(ground, name, &groups).await?;
-        let objects = Objects::of(ground, name.as_str());
-        // The machine takes its interface along, unless it never came to be.
-        self.remove(ground, &objects.machine).await?;
-        self.remove(ground, &objects.interface).await?;
-        self.remove(ground, &objects.group).await
+pub async fn make(place: &Place<'_>, spec: &ResourceSpec) -> Result<ResourceState> {
+    let described = Described::read(&spec.description, place.settings.makes_clusters)?;
+    spec.check_network(&described.network(&spec.name)?)?;
+    match described {
+        Described::Machine(description) => machines::make(place, spec, description).await,
+        Described::Cluster(description) => clusters::make(place, spec, description).await,
     }
 }
 
-fn machine(ground: &Ground, spec: &ResourceSpec, description: Description, objects: &Objects) -> Value {
-    let mut body = Value::Object(description.fields);
-    let own = ground.names.tags(&[(NAME, spec.name.as_str())]);
-    for (key, value) in own.as_object().into_iter().flatten() {
-        body["tags"][key] = value.clone();
+/// Whatever has the name: it may be a machine, a cluster, or something attached, which is let go.
+pub async fn remove(place: &Place<'_>, name: &Segment) -> Result {
+    let groups = place.list().await?;
+    attach::detach(place, name, &groups).await?;
+    clusters::remove(place, name, &groups).await?;
+    machines::remove(place, name).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_description_tells_the_kind_and_the_network() {
+        let name = "k".parse().unwrap();
+        let network = |text: &str| Described::parse(text).unwrap().network(&name).unwrap().to_string();
+        let machine = r#"{"location":"West US 2","properties":{"hardwareProfile":{}}}"#;
+        assert_eq!(network(machine), "westus2");
+        let cluster = r#"{"location":"West US 2","identity":{"type":"UserAssigned","userAssignedIdentities":{"/i":{}}},
+            "properties":{"agentPoolProfiles":[{"name":"p"}]}}"#;
+        assert_eq!(network(cluster), "westus2-k8s-k");
     }
-    body["properties"]["networkProfile"] = json!({"networkInterfaces": [
-        {"id": objects.interface, "properties": {"primary": true, "deleteOption": "Delete"}},
-    ]});
-    body
 }

@@ -2,13 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::{net::IpAddr, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use cloud_api::{At, CloudErrorKind, ResourceSpec, prelude::*};
 use cloud_azure::{AzureCloud, AzureOptions};
 use cloud_http::{HttpTransport, Request, Transport as _, auth::Environment};
 use cloud_sim::Sim;
-use model::{ConnectionSpec, ResourceState, Secret, Segment, Site};
+use model::{
+    ConnectionSpec, Direction, EntryName, PermitEntry, Ports, Protocol, ResourceState, Secret, Segment, Site,
+    Traffic,
+};
 use serde_json::{Value, json};
 
 fn plugin(sim: &Sim, options: AzureOptions) -> AzureCloud {
@@ -44,6 +47,26 @@ async fn tool(sim: &Sim, id: &str, body: Option<Value>) -> Value {
     serde_json::from_slice(&reply.body).unwrap()
 }
 
+/// A machine in an empty resource group, and twenty rules for it, take the requests that docs/benches.md says they do.
+#[tokio::test]
+async fn few_requests_are_made() {
+    let sim = Sim::start().await.unwrap();
+    let cloud = plugin(&sim, AzureOptions::default());
+    let made = make(&cloud, "westus2").await;
+    assert_eq!(sim.take_calls().len(), 25);
+    let traffic = Traffic::new(Direction::Inbound, Protocol::TCP, Ports::Any, Ports::one(443)).unwrap();
+    let entry = |number: u8| {
+        let targets = [IpAddr::from([10, 9, number, 1]).into()].into();
+        PermitEntry::new(EntryName::reported(format!("e{number}")), traffic, targets, BTreeSet::new())
+            .unwrap()
+    };
+    let wanted: Vec<PermitEntry> = (0..20).map(entry).collect();
+    cloud.put_list(&at(), &made.uri, &[], &wanted).await.unwrap();
+    assert_eq!(sim.take_calls().len(), 5);
+    cloud.put_list(&at(), &made.uri, &wanted, &wanted).await.unwrap();
+    assert_eq!(sim.take_calls().len(), 1, "what is there is only read");
+}
+
 /// Default deny is a state: who takes it away is seen, and what was taken away comes back.
 #[tokio::test]
 async fn an_opened_group_is_seen_and_closed() {
@@ -65,12 +88,14 @@ async fn an_opened_group_is_seen_and_closed() {
 
     let mut open = tool(&sim, &interface, None).await;
     open["properties"].as_object_mut().unwrap().remove("networkSecurityGroup");
+    open["properties"]["enableIPForwarding"] = true.into();
     tool(&sim, &interface, Some(open)).await;
     let seen = cloud.permit_list(&at(), &made.uri).await.unwrap();
     assert_eq!(seen.len(), 2, "{seen:?}");
     cloud.put_list(&at(), &made.uri, &seen, &[]).await.unwrap();
     assert_eq!(cloud.permit_list(&at(), &made.uri).await.unwrap(), []);
-    // It has the address it had.
+    // It has the address it had, and what somebody set meanwhile.
+    assert_eq!(tool(&sim, &interface, None).await["properties"]["enableIPForwarding"], true);
     assert_eq!(make(&cloud, "westus2").await, made);
 }
 
@@ -119,7 +144,7 @@ async fn a_gateway_that_is_being_changed_is_waited_for() {
     plugin(&sim, AzureOptions::default()).create_connections(&at(), &two).await.unwrap();
 }
 
-/// B15: the second link of a gateway adds its BGP addresses, and takes away no others when it goes.
+/// The second link of a gateway adds its BGP addresses, and takes away no others when it goes.
 #[tokio::test]
 async fn links_of_one_gateway_do_not_disturb_each_other() {
     let sim = Sim::start().await.unwrap();

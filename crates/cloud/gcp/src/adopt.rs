@@ -12,15 +12,18 @@
 use cloud_api::CloudError;
 use ipnet::Ipv4Net;
 use model::Segment;
-use serde_json::{Value, json};
 
 use crate::{
-    cloud::{GcpCloud, Ground, Result, Vpc, is_cluster},
-    names::{self, Mark, hash, last, path},
+    advertise, attach, gateway,
+    ground::{Ground, Result, Vpc, is_cluster},
+    mark::Mark,
+    names::hash,
+    peerings,
+    shapes::{Firewall, Subnet},
 };
 
 /// A network that a site has adopted.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Adopted {
     pub(crate) name: Segment,
     pub(crate) vpc: Vpc,
@@ -34,132 +37,107 @@ pub(crate) fn adopted_region(name: &str) -> Option<&str> {
 }
 
 /// What the VPC of a subnet is called once it is adopted from there.
-pub(crate) fn name_of(subnet: &Value) -> Result<Segment> {
-    let name = format!("{}-vpc-{}", last(&subnet["region"]), hash(path(&subnet["network"]), 10));
-    name.parse().map_err(|_| CloudError::unavailable(format!("the subnet {} has no region", subnet["name"])))
+pub(crate) fn name_of(subnet: &Subnet) -> Result<Segment> {
+    let name = format!("{}-vpc-{}", subnet.region.name(), hash(subnet.network.path(), 10));
+    name.parse().map_err(|_| CloudError::unavailable(format!("the subnet {} has no region", subnet.name)))
 }
 
-pub(crate) fn range(subnet: &Value) -> Option<Ipv4Net> {
-    subnet["ipCidrRange"].as_str()?.parse().ok()
+fn read(ground: &Ground, marker: &Firewall) -> Option<Adopted> {
+    let mark = marker.description.mark()?;
+    let vpc = Vpc { ground: ground.clone(), link: ground.global().object(marker.network.name()) };
+    Some(Adopted { name: mark.region?, vpc, space: mark.space? })
 }
 
-/// All ranges of a subnet. Peered VPCs have routes to every one of them.
-pub(crate) fn ranges(subnet: &Value) -> Vec<Ipv4Net> {
-    let more = subnet["secondaryIpRanges"].as_array().into_iter().flatten().filter_map(range);
-    range(subnet).into_iter().chain(more).collect()
+/// The networks that a site has adopted, in the order of their names.
+pub(crate) async fn adopted(ground: &Ground) -> Result<Vec<Adopted>> {
+    let markers = ground.owned_firewalls(&ground.names.all("ad")).await?;
+    let mut found: Vec<Adopted> = markers.iter().filter_map(|marker| read(ground, marker)).collect();
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(found)
 }
 
-impl GcpCloud {
-    fn marker_name(ground: &Ground, name: &str) -> String {
-        ground.names.of("ad", name)
-    }
+/// The adopted network of a name.
+pub(crate) async fn find(ground: &Ground, name: &str) -> Result<Option<Adopted>> {
+    let marker = ground.get(&ground.firewall(&ground.names.adopted(name))).await?;
+    let marker = marker.filter(|marker| ground.owns(&marker.description));
+    Ok(marker.and_then(|marker| read(ground, &marker)))
+}
 
-    fn read_marker(ground: &Ground, marker: &Value) -> Option<Adopted> {
-        let mark = names::read(marker).filter(|_| ground.names.owns(marker))?;
-        let vpc = Vpc { ground: ground.clone(), name: last(&marker["network"]).to_owned() };
-        Some(Adopted { name: mark.region?, vpc, space: mark.space? })
+/// The VPC of a network, made or adopted; none if there is no such network.
+pub(crate) async fn vpc_of(ground: &Ground, name: &str) -> Result<Option<Vpc>> {
+    if adopted_region(name).is_some() {
+        return Ok(find(ground, name).await?.map(|adopted| adopted.vpc));
     }
+    Ok(ground.get(&ground.subnet(name)).await?.map(|_| ground.vpc()))
+}
 
-    /// The networks that a site has adopted, in the order of their names.
-    pub(crate) async fn adopted(&self, ground: &Ground) -> Result<Vec<Adopted>> {
-        let prefix = format!("{}-ad-", ground.names.prefix());
-        let markers = self.compute.list(&ground.global(), "firewalls", &prefix).await?;
-        let mut found: Vec<Adopted> =
-            markers.iter().filter_map(|marker| Self::read_marker(ground, marker)).collect();
-        found.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(found)
-    }
-
-    pub(crate) async fn adopted_as(&self, ground: &Ground, name: &str) -> Result<Option<Adopted>> {
-        let marker =
-            self.compute.get(&ground.global(), "firewalls", &Self::marker_name(ground, name)).await?;
-        Ok(marker.and_then(|marker| Self::read_marker(ground, &marker)))
-    }
-
-    /// The VPC of a network, made or adopted; none if there is no such network.
-    pub(crate) async fn vpc_of(&self, ground: &Ground, name: &str) -> Result<Option<Vpc>> {
-        if adopted_region(name).is_some() {
-            return Ok(self.adopted_as(ground, name).await?.map(|adopted| adopted.vpc));
-        }
-        Ok(self.subnet(ground, name).await?.map(|_| ground.vpc()))
-    }
-
-    pub(crate) async fn adopt(&self, ground: &Ground, name: &Segment, space: Ipv4Net) -> Result<()> {
-        let Some(region) = adopted_region(name.as_str()) else {
-            return Err(CloudError::invalid(format!("{name} names no VPC to adopt")));
+pub(crate) async fn adopt(ground: &Ground, name: &Segment, space: Ipv4Net) -> Result {
+    let Some(region) = adopted_region(name.as_str()) else {
+        return Err(CloudError::invalid(format!("{name} names no VPC to adopt")));
+    };
+    // The name has a hash, so the VPC is looked for among those that have subnets there.
+    let mut inside: Vec<Subnet> = ground.compute().list(&ground.region(region), "").await?;
+    inside.retain(|subnet| name_of(subnet).as_ref() == Ok(name));
+    let Some(subnet) = inside.iter().find(|subnet| subnet.ip_cidr_range == Some(space)) else {
+        let there: Vec<Ipv4Net> = inside.iter().filter_map(|subnet| subnet.ip_cidr_range).collect();
+        return match inside.is_empty() {
+            true => Err(CloudError::not_found(format!("there is no VPC that is called {name}"))),
+            false => Err(CloudError::conflict(format!("{name} has {there:?}, and not {space}"))),
         };
-        // The name has a hash, so the VPC is looked for among those that have subnets there.
-        let subnets = self.compute.list(&ground.region(region), "subnetworks", "").await?;
-        let inside: Vec<&Value> =
-            subnets.iter().filter(|subnet| name_of(subnet).as_ref() == Ok(name)).collect();
-        let Some(subnet) = inside.iter().find(|subnet| range(subnet) == Some(space)) else {
-            let there: Vec<Ipv4Net> = inside.iter().filter_map(|subnet| range(subnet)).collect();
-            return match inside.is_empty() {
-                true => Err(CloudError::not_found(format!("there is no VPC that is called {name}"))),
-                false => Err(CloudError::conflict(format!("{name} has {there:?}, and not {space}"))),
-            };
-        };
-        let vpc = Vpc { ground: ground.clone(), name: last(&subnet["network"]).to_owned() };
-        self.check_adopter(&vpc).await?;
-        let mark = Mark { region: Some(name.clone()), space: Some(space), ..ground.names.mark() };
-        self.note(&vpc, &Self::marker_name(ground, name.as_str()), mark).await?;
-        self.serve_adopted(ground, None).await
-    }
+    };
+    let vpc = Vpc { ground: ground.clone(), link: ground.global().object(subnet.network.name()) };
+    check_adopter(&vpc).await?;
+    let mark = Mark { region: Some(name.clone()), space: Some(space), ..ground.names.mark() };
+    vpc.note(&ground.names.adopted(name.as_str()), mark).await?;
+    serve(ground, None).await
+}
 
-    /// Writes something down in a VPC: a firewall that is disabled, and so does nothing but to have a description.
-    pub(crate) async fn note(&self, vpc: &Vpc, name: &str, mark: Mark) -> Result<()> {
-        let note = json!({"name": name, "network": vpc.path(), "description": names::write(mark), "direction": "INGRESS", "priority": 65535, "disabled": true, "denied": [{"IPProtocol": "all"}], "sourceRanges": ["0.0.0.0/0"]});
-        Ok(self.compute.insert(&vpc.ground.global(), "firewalls", &note).await?)
+/// Refuses a VPC that is another site's or controller's.
+pub(crate) async fn check_adopter(vpc: &Vpc) -> Result {
+    let ground = &vpc.ground;
+    let all = ground.firewalls("t-").await?;
+    let theirs = all.iter().filter(|one| one.network == vpc.link && !ground.owns(&one.description));
+    match theirs.filter_map(|one| one.description.mark()).find(|mark| mark.space.is_some()) {
+        Some(mark) => Err(CloudError::conflict(format!(
+            "{} is adopted already, by {} of {}; a VPC belongs to one site",
+            vpc.link, mark.site, mark.owner
+        ))),
+        None => Ok(()),
     }
+}
 
-    /// Refuses a VPC that is another site's or controller's.
-    pub(crate) async fn check_adopter(&self, vpc: &Vpc) -> Result<()> {
-        let (ground, vpc) = (&vpc.ground, vpc.path());
-        let all = self.compute.list(&ground.global(), "firewalls", "t-").await?;
-        let theirs = |firewall: &&Value| path(&firewall["network"]) == vpc && !ground.names.owns(firewall);
-        let marks = all.iter().filter(theirs).filter_map(names::read);
-        match marks.into_iter().find(|mark| mark.space.is_some()) {
-            Some(mark) => Err(CloudError::conflict(format!(
-                "{vpc} is adopted already, by {} of {}; a VPC belongs to one site",
-                mark.site, mark.owner
-            ))),
-            None => Ok(()),
-        }
+pub(crate) async fn release(ground: &Ground, name: &Segment) -> Result {
+    let Some(adopted) = find(ground, name.as_str()).await? else { return Ok(()) };
+    if let Some(one) = attach::attachments(ground).await?.into_iter().find(|one| one.network == *name) {
+        return Err(CloudError::conflict(format!("the resource {} is attached from {name}", one.name)));
     }
+    serve(ground, Some(name)).await?;
+    peerings::unjoin(&ground.vpc(), &adopted.vpc).await?;
+    ground.delete(&ground.firewall(&ground.names.adopted(name.as_str()))).await
+}
 
-    pub(crate) async fn release(&self, ground: &Ground, name: &Segment) -> Result<()> {
-        let Some(adopted) = self.adopted_as(ground, name.as_str()).await? else { return Ok(()) };
-        if let Some(one) = self.attachments(ground).await?.into_iter().find(|one| one.network == *name) {
-            return Err(CloudError::conflict(format!("the resource {} is attached from {name}", one.name)));
-        }
-        self.serve_adopted(ground, Some(name)).await?;
-        self.unjoin(&ground.vpc(), &adopted.vpc).await?;
-        let marker = Self::marker_name(ground, name.as_str());
-        Ok(self.compute.delete(&ground.global(), "firewalls", &marker).await?)
+/// Joins the site's gateway, if there is one, with the adopted networks, but for one that is about to go.
+pub(crate) async fn serve(ground: &Ground, leaving: Option<&Segment>) -> Result {
+    if gateway::find(ground).await?.is_none() {
+        return Ok(());
     }
-
-    /// Joins the site's gateway, if there is one, with the adopted networks, but for one that is about to go.
-    pub(crate) async fn serve_adopted(&self, ground: &Ground, leaving: Option<&Segment>) -> Result<()> {
-        if self.gateway(ground).await?.is_none() {
-            return Ok(());
-        }
-        let mut adopted = self.adopted(ground).await?;
-        adopted.retain(|one| Some(&one.name) != leaving);
-        for one in &adopted {
-            self.join(&ground.vpc(), &one.vpc).await?;
-        }
-        self.settle_router(ground, leaving).await
+    for one in adopted(ground).await?.iter().filter(|one| Some(&one.name) != leaving) {
+        peerings::join(&ground.vpc(), &one.vpc).await?;
     }
+    advertise::settle_router(ground, leaving).await
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn subnet(host: &str) -> Value {
-        let place = format!("{host}projects/p/regions/us-west1");
-        json!({"name": "s", "region": place, "network": format!("{host}projects/p/global/networks/n"), "ipCidrRange": "10.1.0.0/20",
-            "secondaryIpRanges": [{"rangeName": "pods", "ipCidrRange": "10.2.0.0/16"}]})
+    fn subnet(host: &str) -> Subnet {
+        let text = format!(
+            r#"{{"name":"s","region":"{host}projects/p/regions/us-west1","network":"{host}projects/p/global/networks/n",
+                "selfLink":"{host}projects/p/regions/us-west1/subnetworks/s","ipCidrRange":"10.1.0.0/20",
+                "secondaryIpRanges":[{{"rangeName":"pods","ipCidrRange":"10.2.0.0/16"}},{{"rangeName":"six","ipCidrRange":"fd00::/64"}}]}}"#
+        );
+        serde_json::from_str(&text).unwrap()
     }
 
     #[test]
@@ -174,6 +152,6 @@ mod tests {
     #[test]
     fn all_ranges_of_a_subnet_count() {
         let wanted: Vec<Ipv4Net> = ["10.1.0.0/20", "10.2.0.0/16"].map(|text| text.parse().unwrap()).into();
-        assert_eq!(ranges(&subnet("")), wanted);
+        assert_eq!(subnet("").ranges(), wanted);
     }
 }

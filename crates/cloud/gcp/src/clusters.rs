@@ -20,249 +20,224 @@ pub(crate) mod description;
 pub(crate) mod fence;
 pub(crate) mod space;
 
-pub(crate) use border::Around;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+pub(crate) use border::{Around, border};
 use cloud_api::{CloudError, ResourceSpec, cluster_network};
-use cloud_http::{Pace, Progress, wait};
-use futures::future::try_join_all;
+use cloud_http::{Clock, Failure, Fit, Kind as _, Objects, Phase, Progress, Wanted, ensure, wait};
 use ipnet::{IpNet, Ipv4Net};
 use model::{ResourceState, Segment};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{
-    cloud::{GcpCloud, Ground, Result},
-    clusters::{border::making, description::ClusterDescription, fence::untagged},
-    names::{self, Mark},
+    attach::closers,
+    clusters::{description::ClusterDescription, fence::untagged},
+    ground::{Ground, Result},
+    link::Link,
+    lists::apply,
+    mark::Mark,
+    networks::subnets,
+    shapes::Cluster,
 };
 
-/// How often a cluster is looked at anew while it is made or removed.
+/// How often a cluster is asked to go.
 const STEPS: usize = 8;
 
 /// The path of a cluster, which is its id.
-pub(crate) fn path_of(ground: &Ground, location: &str, name: &str) -> String {
-    format!("projects/{}/locations/{location}/clusters/{name}", ground.project)
+fn link_of(ground: &Ground, location: &str, name: &str) -> Link<Cluster> {
+    format!("projects/{}/locations/{location}/clusters/{name}", ground.project).as_str().into()
 }
 
-/// The name of a cluster in an id; none if it is no cluster's.
-pub(crate) fn parse<'u>(uri: &'u str, project: &str) -> Option<&'u str> {
+fn own_link(ground: &Ground, cluster: &Cluster) -> Link<Cluster> {
+    link_of(ground, &cluster.location, &cluster.name)
+}
+
+/// The cluster of an id; none if it is no cluster's.
+pub(crate) fn parse(uri: &str, project: &str) -> Option<Link<Cluster>> {
     match uri.split('/').collect::<Vec<_>>().as_slice() {
-        ["projects", at, "locations", _, "clusters", name] if *at == project => Some(name),
+        ["projects", at, "locations", _, "clusters", _] if *at == project => Some(uri.into()),
         _ => None,
     }
 }
 
-/// Whether a cluster is on its way to something else.
-fn is_busy(cluster: &Value) -> bool {
-    matches!(cluster["status"].as_str(), Some("PROVISIONING" | "STOPPING" | "STATUS_UNSPECIFIED") | None)
+/// Asks for clusters, each with a note before it that it is being made.
+struct Makers<'g> {
+    ground: &'g Ground,
+    mark: Mark,
+    is_noted: AtomicBool,
 }
 
-/// Whether a cluster is there and being changed, by whomever; Google takes no other change meanwhile.
-fn is_changing(cluster: &Value) -> bool {
-    is_busy(cluster) || cluster["status"] == "RECONCILING"
-}
+#[async_trait]
+impl Objects<Cluster> for Makers<'_> {
+    type Address = Link<Cluster>;
+    type Body = Map<String, Value>;
 
-/// What Google says is wrong with a cluster in error.
-fn failure(cluster: &Value) -> Option<String> {
-    if cluster["status"] != "ERROR" {
-        return None;
-    }
-    let told = [&cluster["conditions"][0]["message"], &cluster["statusMessage"]];
-    let told = told.into_iter().filter_map(Value::as_str).find(|text| !text.is_empty());
-    Some(told.unwrap_or("Google does not say why").to_owned())
-}
-
-fn own_path(ground: &Ground, cluster: &Value) -> Option<String> {
-    Some(path_of(ground, cluster["location"].as_str()?, cluster["name"].as_str()?))
-}
-
-impl GcpCloud {
-    /// A cluster once it is not at work any more; none if it is gone.
-    async fn settled(&self, path: &str, is_at_work: fn(&Value) -> bool) -> Result<Option<Value>> {
-        let clock = self.compute.clock();
-        wait(clock, Pace::SLOW, &format!("the cluster {path}"), || async {
-            let found = self.container.get(path).await?;
-            let busy = found.as_ref().is_some_and(is_at_work);
-            Ok(if busy { Progress::Pending } else { Progress::Done(found) })
-        })
-        .await
+    async fn get(&self, link: &Link<Cluster>) -> Result<Option<Cluster>, Failure> {
+        self.ground.apis.container.get(link).await
     }
 
-    pub(crate) async fn make_cluster(
-        &self,
-        ground: &Ground,
-        spec: &ResourceSpec,
-        described: &ClusterDescription,
-    ) -> Result<ResourceState> {
-        let space = self.cluster_space(ground, &spec.region).await?;
-        let tag = ground.names.cluster(&spec.name);
-        let path = path_of(ground, &described.location, &tag);
-        let _turn = self.turns.take(&path).await;
-        let Around { gaps, mut is_making, .. } = self.around(ground, &spec.name, space).await?;
-        self.apply(ground, &gaps).await?;
-        let mark =
-            Mark { name: Some(spec.name.clone()), region: Some(spec.region.clone()), ..ground.names.mark() };
-        let subnet = ground.names.subnet(spec.region.as_str());
-        let body = described.body(&tag, &names::write(mark.clone()), &ground.names.network(), &subnet);
-        for _ in 0..STEPS {
-            match self.settled(&path, is_busy).await? {
-                None => {
-                    if !is_making {
-                        self.note(&ground.vpc(), &making(&tag), mark.clone()).await?;
-                        is_making = true;
-                    }
-                    self.container.create(ground, &described.location, &body).await?;
-                }
-                Some(cluster) if !ground.names.owns(&cluster) => {
-                    return Err(CloudError::conflict(format!("{path} is there and is somebody else's")));
-                }
-                Some(cluster) => {
-                    if let Some(reason) = failure(&cluster) {
-                        return Err(self.given_up(&spec.name, &path, &reason, is_making).await?);
-                    }
-                    let state = self.tagged(ground, &cluster, spec, space)?;
-                    if is_making {
-                        self.compute.delete(&ground.global(), "firewalls", &making(&tag)).await?;
-                    }
-                    return Ok(state);
-                }
-            }
+    async fn put(&self, link: &Link<Cluster>, body: &Self::Body) -> Result<Option<Cluster>, Failure> {
+        if !self.is_noted.load(Ordering::Relaxed) {
+            self.ground.vpc().note(&border::making(link.name()), self.mark.clone()).await?;
+            self.is_noted.store(true, Ordering::Relaxed);
         }
-        Err(CloudError::unavailable(format!(
-            "the cluster {} was asked for and is not there; look at {path} in Google's console",
+        self.ground.apis.container.create(link, body).await?;
+        Ok(None)
+    }
+
+    async fn delete(&self, link: &Link<Cluster>) -> Result<(), Failure> {
+        self.ground.apis.container.delete(link).await
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.ground.compute().clock()
+    }
+}
+
+pub(crate) async fn make(
+    ground: &Ground,
+    spec: &ResourceSpec,
+    described: &ClusterDescription,
+) -> Result<ResourceState> {
+    let space = border::space_of(ground, &spec.region).await?;
+    let tag = ground.names.cluster(&spec.name);
+    let link = link_of(ground, &described.location, &tag);
+    let _turn = ground.turn(link.path()).await;
+    let Around { gaps, is_making, .. } = border::around(ground, &spec.name, space).await?;
+    apply(ground, &gaps).await?;
+    let mark =
+        Mark { name: Some(spec.name.clone()), region: Some(spec.region.clone()), ..ground.names.mark() };
+    let subnet = ground.names.subnet(spec.region.as_str());
+    let body = described.body(&tag, mark.clone().into(), &ground.names.network(), &subnet);
+    let is_ours = |cluster: &Cluster| ground.owns(&cluster.description);
+    let wanted = Wanted { body: &body, is_ours: &is_ours, fits: &|_| Fit::Yes };
+    let makers = Makers { ground, mark, is_noted: is_making.into() };
+    let cluster = ensure(&makers, &link, wanted).await?;
+    let is_making = makers.is_noted.into_inner();
+    if let Some(reason) = cluster.failure() {
+        return Err(given_up(ground, &spec.name, &link, reason, is_making).await?);
+    }
+    if let Some(pool) = untagged(&cluster, &tag).first() {
+        return Err(CloudError::conflict(format!(
+            "the nodes of {pool} in the cluster {} have no network tag {tag}, and no list of its cluster is for them; add \
+             it to their pool, or remove the pool",
             spec.name
-        )))
+        )));
     }
+    if is_making {
+        ground.delete(&ground.firewall(&border::making(&tag))).await?;
+    }
+    let uri = own_link(ground, &cluster).to_string();
+    Ok(ResourceState { uri, address: IpNet::from(space).into(), region: spec.region.clone() })
+}
 
-    /// A cluster in error: removed if it never was up, so that it can be asked for again; otherwise left as it is.
-    async fn given_up(
-        &self,
-        name: &Segment,
-        path: &str,
-        reason: &str,
-        is_making: bool,
-    ) -> Result<CloudError> {
-        if is_making {
-            self.container.delete(path).await?;
-            return Ok(CloudError::conflict(format!(
-                "Google could not make the cluster {name}, and it is removed again: {reason}; look at {path} among the operations in \
-                 Google's console"
-            )));
-        }
-        Ok(CloudError::conflict(format!(
-            "the cluster {name} is in error: {reason}. It is not replaced, since it may be in use; mend {path} in Google's \
-             console, or delete the resource"
-        )))
+/// A cluster in error: removed if it never was up, so that it can be asked for again; otherwise left as it is.
+async fn given_up(
+    ground: &Ground,
+    name: &Segment,
+    link: &Link<Cluster>,
+    reason: &str,
+    is_making: bool,
+) -> Result<CloudError> {
+    if is_making {
+        ground.apis.container.delete(link).await?;
+        return Ok(CloudError::conflict(format!(
+            "Google could not make the cluster {name}, and it is removed again: {reason}; look at {link} among the operations in \
+             Google's console"
+        )));
     }
+    Ok(CloudError::conflict(format!(
+        "the cluster {name} is in error: {reason}. It is not replaced, since it may be in use; mend {link} in Google's \
+         console, or delete the resource"
+    )))
+}
 
-    /// A cluster that the fence is around, all of it.
-    fn tagged(
-        &self,
-        ground: &Ground,
-        cluster: &Value,
-        spec: &ResourceSpec,
-        space: Ipv4Net,
-    ) -> Result<ResourceState> {
-        let tag = ground.names.cluster(&spec.name);
-        if let Some(pool) = untagged(cluster, &tag).first() {
-            return Err(CloudError::conflict(format!(
-                "the nodes of {pool} in the cluster {} have no network tag {tag}, and no list of its cluster is for them; add \
-                 it to their pool, or remove the pool",
-                spec.name
-            )));
-        }
-        let uri = own_path(ground, cluster);
-        let uri = uri.ok_or_else(|| CloudError::unavailable(format!("the cluster {tag} has no location")))?;
-        Ok(ResourceState { uri, address: IpNet::from(space).into(), region: spec.region.clone() })
+/// The clusters that are there, in error or not, given the networks of a site. Asked for only where there is a network for one.
+pub(crate) async fn list(
+    ground: &Ground,
+    networks: &[(Segment, Ipv4Net)],
+) -> Result<Vec<(Segment, ResourceState)>> {
+    if !networks.iter().any(|(name, _)| cluster_network(name).is_some()) {
+        return Ok(Vec::new());
     }
+    let read = |cluster: &Cluster| {
+        let (name, region) = border::named(cluster)?;
+        let (_, space) = networks.iter().find(|(network, _)| *network == region)?;
+        let uri = own_link(ground, cluster).to_string();
+        Some((name, ResourceState { uri, address: IpNet::from(*space).into(), region }))
+    };
+    let all = ground.apis.container.list(&ground.project).await?;
+    let ours = all.iter().filter(|one| ground.owns(&one.description) && one.phase() == Phase::Ready);
+    Ok(ours.filter_map(read).collect())
+}
 
-    /// The clusters that are there, in error or not, given the networks of a site. Asked for only where there is a network for one.
-    pub(crate) async fn clusters(
-        &self,
-        ground: &Ground,
-        networks: &[(Segment, Ipv4Net)],
-    ) -> Result<Vec<(Segment, ResourceState)>> {
-        if !networks.iter().any(|(name, _)| cluster_network(name).is_some()) {
-            return Ok(Vec::new());
-        }
-        let all = self.container.list(&ground.project).await?;
-        let mut found = Vec::new();
-        for cluster in all.iter().filter(|one| ground.names.owns(one)) {
-            let Some((name, region)) = names::read(cluster).and_then(|mark| mark.name.zip(mark.region))
-            else {
-                continue;
-            };
-            let space = networks.iter().find(|(network, _)| *network == region).map(|(_, space)| *space);
-            let (Some(space), Some(uri)) = (space, own_path(ground, cluster)) else { continue };
-            if !is_busy(cluster) {
-                found.push((name, ResourceState { uri, address: IpNet::from(space).into(), region }));
-            }
-        }
-        Ok(found)
+/// The cluster, then its list, then the fence.
+pub(crate) async fn remove(ground: &Ground, name: &Segment) -> Result {
+    let tag = ground.names.cluster(name);
+    let fence = closers(ground, &format!("{tag}-")).await?;
+    let mut networks = subnets(ground).await?.into_iter();
+    let of_it = |network: &Segment| cluster_network(network).is_some_and(|(_, cluster)| cluster == *name);
+    // Projects without clusters need not have the API.
+    if fence.is_empty() && !networks.any(|(network, _)| of_it(&network)) {
+        return Ok(());
     }
+    let all = ground.apis.container.list(&ground.project).await?;
+    for cluster in all.iter().filter(|one| one.name == tag && ground.owns(&one.description)) {
+        remove_at(ground, &own_link(ground, cluster)).await?;
+    }
+    let list = ground.firewalls(&ground.names.list(&tag)).await?;
+    ground.delete_firewalls(list.iter().map(|firewall| firewall.name.as_str())).await?;
+    ground.delete_firewalls(fence.keys().map(String::as_str)).await
+}
 
-    /// The cluster, then its list, then the fence.
-    pub(crate) async fn remove_cluster(&self, ground: &Ground, name: &Segment) -> Result<()> {
-        let (compute, tag, global) = (&self.compute, ground.names.cluster(name), ground.global());
-        let fence = self.closers(ground, &format!("{tag}-")).await?;
-        let mut networks = self.subnets(ground).await?.into_iter();
-        let of_it = |network: &Segment| cluster_network(network).is_some_and(|(_, cluster)| cluster == *name);
-        // Projects without clusters need not have the API.
-        if fence.is_empty() && !networks.any(|(network, _)| of_it(&network)) {
-            return Ok(());
+/// Google takes no deletion of a cluster that is being changed, so that is waited for first.
+async fn remove_at(ground: &Ground, link: &Link<Cluster>) -> Result {
+    let _turn = ground.turn(link.path()).await;
+    let container = &ground.apis.container;
+    let what = format!("the cluster {link}");
+    for _ in 0..STEPS {
+        let idle = wait(ground.compute().clock(), Cluster::PACE, &what, || async {
+            let found = container.get(link).await?;
+            let is_changing = found.as_ref().is_some_and(Cluster::is_changing);
+            Ok(if is_changing { Progress::Pending } else { Progress::Done(found) })
+        });
+        match idle.await? {
+            None => return Ok(()),
+            Some(_) => container.delete(link).await?,
         }
-        let all = self.container.list(&ground.project).await?;
-        let ours = all.iter().filter(|one| one["name"] == tag.as_str() && ground.names.owns(one));
-        for path in ours.filter_map(|cluster| own_path(ground, cluster)) {
-            self.remove_at(&path).await?;
-        }
-        let list = compute.list(&global, "firewalls", &self.list_prefix(ground, &tag)).await?;
-        let list: Vec<&str> = list.iter().filter_map(|firewall| firewall["name"].as_str()).collect();
-        try_join_all(list.iter().map(|name| compute.delete(&global, "firewalls", name))).await?;
-        try_join_all(fence.keys().map(|name| compute.delete(&global, "firewalls", name))).await?;
-        Ok(())
     }
-
-    async fn remove_at(&self, path: &str) -> Result<()> {
-        let _turn = self.turns.take(path).await;
-        for _ in 0..STEPS {
-            match self.settled(path, is_changing).await? {
-                None => return Ok(()),
-                Some(_) => self.container.delete(path).await?,
-            }
-        }
-        Err(CloudError::unavailable(format!(
-            "the cluster {path} does not go; look at it in Google's console"
-        )))
-    }
+    Err(CloudError::unavailable(format!("the cluster {link} does not go; look at it in Google's console")))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn a_cluster_that_failed_is_told_from_one_that_is_coming() {
-        for (status, busy, failed) in [
-            ("PROVISIONING", true, false),
-            ("STOPPING", true, false),
-            ("RUNNING", false, false),
-            ("RECONCILING", false, false),
-            ("DEGRADED", false, false),
-            ("ERROR", false, true),
+        for (status, phase, failed) in [
+            ("PROVISIONING", Phase::Coming, false),
+            ("STOPPING", Phase::Going, false),
+            ("RUNNING", Phase::Ready, false),
+            ("RECONCILING", Phase::Ready, false),
+            ("DEGRADED", Phase::Ready, false),
+            ("ERROR", Phase::Ready, true),
         ] {
-            let cluster = json!({"status": status, "statusMessage": "no quota"});
-            assert_eq!((is_busy(&cluster), failure(&cluster).is_some()), (busy, failed), "{status}");
-            assert_eq!(is_changing(&cluster), busy || status == "RECONCILING");
+            let told =
+                format!(r#"{{"name":"c","location":"l","status":"{status}","statusMessage":"no quota"}}"#);
+            let cluster: Cluster = serde_json::from_str(&told).unwrap();
+            assert_eq!(cluster.failure(), failed.then_some("no quota"), "{status}");
+            assert_eq!(cluster.is_changing(), phase != Phase::Ready || status == "RECONCILING");
+            assert_eq!(cluster.phase(), phase, "{status}");
         }
-        assert_eq!(failure(&json!({"status": "ERROR", "statusMessage": "no quota"})).unwrap(), "no quota");
     }
 
     #[test]
     fn ids_tell_a_cluster() {
-        assert_eq!(parse("projects/p/locations/us-west1-a/clusters/c", "p"), Some("c"));
+        assert_eq!(parse("projects/p/locations/us-west1-a/clusters/c", "p").unwrap().name(), "c");
         for other in ["projects/q/locations/l/clusters/c", "projects/p/zones/z/instances/i", ""] {
-            assert_eq!(parse(other, "p"), None, "{other}");
+            assert!(parse(other, "p").is_none(), "{other}");
         }
     }
 }

@@ -5,12 +5,16 @@ use std::net::IpAddr;
 use cloud_api::CloudError;
 use futures::future::try_join_all;
 use model::{ConnectionSpec, ConnectionStatus, Site};
-use serde_json::{Value, json};
 
 use crate::{
-    cloud::{GcpCloud, Ground, Result},
-    gateway::Gateway,
-    names::{self, hash, last},
+    gateway::{self, Gateway},
+    ground::{Ground, Result},
+    link::Place,
+    mark::Mark,
+    names::hash,
+    shapes::{
+        BgpPeer, ExternalGateway, ExternalInterface, Router, RouterInterface, RouterStatus, Sessions, Tunnel,
+    },
 };
 
 /// The peer's addresses, each once, in the order of the tunnels.
@@ -35,186 +39,169 @@ fn redundancy(count: usize) -> Result<&'static str> {
     }
 }
 
-impl GcpCloud {
-    /// The tunnels of a link that should be, by name.
-    fn tunnels(
-        &self,
-        ground: &Ground,
-        gateway: &Gateway,
-        spec: &ConnectionSpec,
-        external: &str,
-    ) -> Vec<Value> {
-        let place = ground.region(&gateway.region);
-        let peers = distinct(&spec.peer_addresses);
-        let key = hash(&format!("{}/{}", spec.shared_key.expose(), external), 16);
-        let tunnel = |(number, address): (usize, &IpAddr)| {
-            let mark =
-                names::Mark { peer: Some(spec.peer.clone()), key: Some(key.clone()), ..ground.names.mark() };
-            json!({
-                "name": ground.names.tunnel(&spec.peer, number),
-                "description": names::write(mark),
-                "vpnGateway": place.object("vpnGateways", &ground.names.gateway()),
-                "vpnGatewayInterface": number % gateway.state.addresses.len().max(1),
-                "peerExternalGateway": ground.global().object("externalVpnGateways", external),
-                "peerExternalGatewayInterface": peers.iter().position(|peer| peer == address).unwrap_or_default(),
-                "router": place.object("routers", &ground.names.router()),
-                "ikeVersion": 2,
-                "sharedSecret": spec.shared_key.expose(),
-            })
-        };
-        spec.peer_addresses.iter().take(spec.local_bgp.len()).enumerate().map(tunnel).collect()
-    }
+/// The external gateway of a link, for the peer's addresses.
+fn external(ground: &Ground, spec: &ConnectionSpec) -> Result<ExternalGateway> {
+    let peers = distinct(&spec.peer_addresses);
+    let texts: Vec<String> = peers.iter().map(ToString::to_string).collect();
+    let interfaces = peers.iter().enumerate();
+    Ok(ExternalGateway {
+        name: ground.names.external(&spec.peer, &texts.join(" ")),
+        description: Mark { peer: Some(spec.peer.clone()), ..ground.names.mark() }.into(),
+        redundancy_type: redundancy(peers.len())?,
+        interfaces: interfaces
+            .map(|(id, &ip_address)| ExternalInterface { id, ip_address: Some(ip_address) })
+            .collect(),
+    })
+}
 
-    pub(crate) async fn connect(&self, ground: &Ground, spec: &ConnectionSpec) -> Result<()> {
-        let peers = distinct(&spec.peer_addresses);
-        let redundancy = redundancy(peers.len())?;
-        let _turn = self.turns.take(&format!("router {}", ground.site)).await;
-        let (compute, gateway) = (&self.compute, self.need_gateway(ground).await?);
-        let place = ground.region(&gateway.region);
-        let texts: Vec<String> = peers.iter().map(ToString::to_string).collect();
-        let external = ground.names.external(&spec.peer, &texts.join(" "));
-        let wanted = self.tunnels(ground, &gateway, spec, &external);
-        let there = self.tunnels_to(ground, &gateway.region, &spec.peer).await?;
-        // A tunnel's key and peer cannot be changed; such a tunnel is made anew.
-        let is_same = |tunnel: &Value| {
-            wanted
-                .iter()
-                .any(|new| new["name"] == tunnel["name"] && new["description"] == tunnel["description"])
-        };
-        let stale: Vec<&Value> = there.iter().filter(|tunnel| !is_same(tunnel)).collect();
-        if !stale.is_empty() {
-            self.set_sessions(ground, &gateway.region, &spec.peer, Vec::new()).await?;
-            let names = stale.iter().filter_map(|tunnel| tunnel["name"].as_str());
-            try_join_all(names.map(|name| compute.delete(&place, "vpnTunnels", name))).await?;
-        }
-        let globals = ground.global();
-        if compute.get(&globals, "externalVpnGateways", &external).await?.is_none() {
-            let interface =
-                |(number, address): (usize, &IpAddr)| json!({"id": number, "ipAddress": address.to_string()});
-            let interfaces: Vec<Value> = peers.iter().enumerate().map(interface).collect();
-            let mark = names::Mark { peer: Some(spec.peer.clone()), ..ground.names.mark() };
-            let body = json!({"name": external, "description": names::write(mark), "redundancyType": redundancy, "interfaces": interfaces});
-            compute.insert(&globals, "externalVpnGateways", &body).await?;
-        }
-        let missing = wanted
-            .iter()
-            .filter(|new| !there.iter().any(|tunnel| tunnel["name"] == new["name"] && is_same(tunnel)));
-        try_join_all(missing.map(|tunnel| compute.insert(&place, "vpnTunnels", tunnel))).await?;
-        let numbers = 0..wanted.len();
-        let sessions = numbers.map(|number| self.session(ground, &gateway.region, spec, number)).collect();
-        self.set_sessions(ground, &gateway.region, &spec.peer, sessions).await?;
-        self.remove_externals(ground, &spec.peer, Some(&external)).await
-    }
+/// The tunnels of a link that should be.
+fn tunnels(ground: &Ground, gateway: &Gateway, spec: &ConnectionSpec, external: &str) -> Vec<Tunnel> {
+    let (names, place) = (&ground.names, ground.region(&gateway.region));
+    let peers = distinct(&spec.peer_addresses);
+    let key = hash(&format!("{}/{}", spec.shared_key.expose(), external), 16);
+    let mark = Mark { peer: Some(spec.peer.clone()), key: Some(key), ..names.mark() };
+    let tunnel = |(number, address): (usize, &IpAddr)| Tunnel {
+        name: names.tunnel(&spec.peer, number),
+        description: mark.clone().into(),
+        vpn_gateway: place.object(&names.gateway()),
+        vpn_gateway_interface: number % gateway.state.addresses.len().max(1),
+        peer_external_gateway: ground.global().object(external),
+        peer_external_gateway_interface: peers.iter().position(|peer| peer == address).unwrap_or_default(),
+        router: place.object(&names.router()),
+        ike_version: 2,
+        shared_secret: Some(spec.shared_key.clone()),
+        ..Tunnel::default()
+    };
+    spec.peer_addresses.iter().take(spec.local_bgp.len()).enumerate().map(tunnel).collect()
+}
 
-    /// The router's interface and BGP peer of a tunnel.
-    fn session(&self, ground: &Ground, region: &str, spec: &ConnectionSpec, number: usize) -> (Value, Value) {
-        let name = ground.names.tunnel(&spec.peer, number);
-        let tunnel = ground.region(region).object("vpnTunnels", &name);
-        let interface = json!({"name": name, "linkedVpnTunnel": tunnel, "ipRange": format!("{}/30", spec.local_bgp[number])});
-        let peer = json!({"name": name, "interfaceName": name, "peerIpAddress": spec.peer_bgp[number].to_string(), "peerAsn": spec.peer_asn});
-        (interface, peer)
-    }
+/// The router's interface and BGP peer of a tunnel.
+fn session(spec: &ConnectionSpec, place: &Place, number: usize, name: &str) -> (RouterInterface, BgpPeer) {
+    let interface = RouterInterface {
+        name: name.to_owned(),
+        linked_vpn_tunnel: Some(place.object::<Tunnel>(name).to_string()),
+        ip_range: Some(format!("{}/30", spec.local_bgp[number])),
+        ..RouterInterface::default()
+    };
+    let peer = BgpPeer {
+        name: name.to_owned(),
+        interface_name: Some(name.to_owned()),
+        peer_ip_address: Some(spec.peer_bgp[number].to_string()),
+        peer_asn: Some(spec.peer_asn),
+        ..BgpPeer::default()
+    };
+    (interface, peer)
+}
 
-    /// Replaces the sessions of one peer on the router. The router has no version, so whoever changes it holds the turn.
-    async fn set_sessions(
-        &self,
-        ground: &Ground,
-        region: &str,
-        peer: &Site,
-        sessions: Vec<(Value, Value)>,
-    ) -> Result<()> {
-        let (place, name) = (ground.region(region), ground.names.router());
-        let Some(router) = self.compute.get(&place, "routers", &name).await? else { return Ok(()) };
-        let ours = ground.names.tunnel(peer, 0);
-        let ours = ours.trim_end_matches('0');
-        let others = |list: &str| -> Vec<Value> {
-            let all = router[list].as_array().into_iter().flatten();
-            all.filter(|one| !one["name"].as_str().is_some_and(|name| name.starts_with(ours)))
-                .cloned()
-                .collect()
-        };
-        let same = |list: &str, new: &[Value], field: &str| {
-            let there: Vec<&Value> = router[list]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter(|one| one["name"].as_str().is_some_and(|name| name.starts_with(ours)))
-                .collect();
-            there.len() == new.len()
-                && new.iter().all(|new| {
-                    there.iter().any(|old| {
-                        old["name"] == new["name"]
-                            && old[field] == new[field]
-                            && old["peerAsn"] == new["peerAsn"]
-                    })
-                })
-        };
-        let (interfaces, peers): (Vec<Value>, Vec<Value>) = sessions.into_iter().unzip();
-        if same("interfaces", &interfaces, "ipRange") && same("bgpPeers", &peers, "peerIpAddress") {
-            return Ok(());
-        }
-        let body = json!({
-            "interfaces": others("interfaces").into_iter().chain(interfaces).collect::<Vec<_>>(),
-            "bgpPeers": others("bgpPeers").into_iter().chain(peers).collect::<Vec<_>>(),
-        });
-        Ok(self.compute.patch(&place, "routers", &name, &body).await?)
+pub(crate) async fn connect(ground: &Ground, spec: &ConnectionSpec) -> Result {
+    let external = external(ground, spec)?;
+    let _turn = ground.router_turn().await;
+    let gateway = gateway::need(ground).await?;
+    let place = ground.region(&gateway.region);
+    let wanted = tunnels(ground, &gateway, spec, &external.name);
+    let there = tunnels_to(ground, &place, &spec.peer).await?;
+    // A tunnel's key and peer cannot be changed; such a tunnel is made anew.
+    let is_same = |a: &Tunnel, b: &Tunnel| a.name == b.name && a.description == b.description;
+    let is_in = |all: &[Tunnel], one: &Tunnel| all.iter().any(|other| is_same(other, one));
+    let stale: Vec<&Tunnel> = there.iter().filter(|tunnel| !is_in(&wanted, tunnel)).collect();
+    if !stale.is_empty() {
+        set_sessions(ground, &place, &spec.peer, Vec::new()).await?;
+        delete_tunnels(ground, &place, stale).await?;
     }
+    ground.ensure(&ground.global(), &external).await?;
+    let missing = wanted.iter().filter(|tunnel| !is_in(&there, tunnel));
+    try_join_all(missing.map(|tunnel| ground.compute().insert(&place, tunnel))).await?;
+    let numbered = wanted.iter().enumerate();
+    let sessions = numbered.map(|(number, tunnel)| session(spec, &place, number, &tunnel.name)).collect();
+    set_sessions(ground, &place, &spec.peer, sessions).await?;
+    remove_externals(ground, &spec.peer, Some(&external.name)).await
+}
 
-    async fn tunnels_to(&self, ground: &Ground, region: &str, peer: &Site) -> Result<Vec<Value>> {
-        let name = ground.names.tunnel(peer, 0);
-        let found =
-            self.compute.list(&ground.region(region), "vpnTunnels", name.trim_end_matches('0')).await?;
-        Ok(found.into_iter().filter(|tunnel| ground.names.owns(tunnel)).collect())
+/// Replaces the sessions of one peer on the router. Whoever calls this holds the router's turn.
+async fn set_sessions(
+    ground: &Ground,
+    place: &Place,
+    peer: &Site,
+    sessions: Vec<(RouterInterface, BgpPeer)>,
+) -> Result {
+    let link = place.object::<Router>(&ground.names.router());
+    let Some(router) = ground.get(&link).await? else { return Ok(()) };
+    let ours = ground.names.tunnels(peer);
+    let (old_interfaces, mut interfaces): (Vec<_>, Vec<_>) =
+        router.interfaces.into_iter().partition(|one| one.name.starts_with(&ours));
+    let (old_peers, mut bgp_peers): (Vec<_>, Vec<_>) =
+        router.bgp_peers.into_iter().partition(|one| one.name.starts_with(&ours));
+    let (new_interfaces, new_peers): (Vec<_>, Vec<_>) = sessions.into_iter().unzip();
+    let same_interfaces =
+        is_same_set(&old_interfaces, &new_interfaces, |a, b| a.name == b.name && a.ip_range == b.ip_range);
+    let same_peers = is_same_set(&old_peers, &new_peers, |a, b| {
+        a.name == b.name && a.peer_ip_address == b.peer_ip_address && a.peer_asn == b.peer_asn
+    });
+    if same_interfaces && same_peers {
+        return Ok(());
     }
+    interfaces.extend(new_interfaces);
+    bgp_peers.extend(new_peers);
+    Ok(ground.compute().patch(&link, &Sessions { interfaces, bgp_peers }).await?)
+}
 
-    async fn remove_externals(&self, ground: &Ground, peer: &Site, kept: Option<&str>) -> Result<()> {
-        let name = ground.names.external(peer, "");
-        let prefix = name.rsplit_once('-').map_or(name.as_str(), |(prefix, _)| prefix);
-        let found = self.compute.list(&ground.global(), "externalVpnGateways", prefix).await?;
-        for external in found.iter().filter(|one| ground.names.owns(one)) {
-            let name = external["name"].as_str().unwrap_or_default();
-            if kept != Some(name) {
-                self.compute.delete(&ground.global(), "externalVpnGateways", name).await?;
-            }
-        }
-        Ok(())
-    }
+fn is_same_set<T>(old: &[T], new: &[T], is_same: impl Fn(&T, &T) -> bool) -> bool {
+    old.len() == new.len() && new.iter().all(|new| old.iter().any(|old| is_same(old, new)))
+}
 
-    pub(crate) async fn disconnect(&self, ground: &Ground, peer: &Site) -> Result<()> {
-        let _turn = self.turns.take(&format!("router {}", ground.site)).await;
-        let name = ground.names.tunnel(peer, 0);
-        let tunnels =
-            self.compute.list_all(&ground.project, "vpnTunnels", name.trim_end_matches('0')).await?;
-        let tunnels: Vec<&Value> = tunnels.iter().filter(|tunnel| ground.names.owns(tunnel)).collect();
-        if let Some(tunnel) = tunnels.first() {
-            let region = last(&tunnel["region"]).to_owned();
-            self.set_sessions(ground, &region, peer, Vec::new()).await?;
-            let place = ground.region(&region);
-            let names = tunnels.iter().filter_map(|tunnel| tunnel["name"].as_str());
-            try_join_all(names.map(|name| self.compute.delete(&place, "vpnTunnels", name))).await?;
-        }
-        self.remove_externals(ground, peer, None).await
-    }
+async fn tunnels_to(ground: &Ground, place: &Place, peer: &Site) -> Result<Vec<Tunnel>> {
+    let mut found: Vec<Tunnel> = ground.compute().list(place, &ground.names.tunnels(peer)).await?;
+    found.retain(|tunnel| ground.owns(&tunnel.description));
+    Ok(found)
+}
 
-    pub(crate) async fn status(&self, ground: &Ground, peer: &Site) -> Result<ConnectionStatus> {
-        let gateway = self.need_gateway(ground).await?;
-        let tunnels = self.tunnels_to(ground, &gateway.region, peer).await?;
-        if tunnels.is_empty() {
-            return Err(CloudError::not_found(format!("{} has no connection to {peer}", ground.site)));
-        }
-        let place = ground.region(&gateway.region);
-        let answer =
-            self.compute.ask(&place, "routers", &ground.names.router(), "getRouterStatus", "").await?;
-        let ours = |one: &&Value| tunnels.iter().any(|tunnel| tunnel["name"] == one["name"]);
-        let sessions = answer["result"]["bgpPeerStatus"].as_array().into_iter().flatten().filter(ours);
-        let up = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let routes = answer["result"]["bestRoutes"].as_array().into_iter().flatten();
-        Ok(ConnectionStatus {
-            tunnels: up(tunnels.len()),
-            tunnels_up: up(tunnels.iter().filter(|tunnel| tunnel["status"] == "ESTABLISHED").count()),
-            bgp_established: up(sessions.filter(|one| one["status"] == "UP").count()),
-            routes: routes.filter_map(|route| route["destRange"].as_str()?.parse().ok()).collect(),
-            ..ConnectionStatus::default()
-        })
+/// All at once.
+async fn delete_tunnels(
+    ground: &Ground,
+    place: &Place,
+    tunnels: impl IntoIterator<Item = &Tunnel>,
+) -> Result {
+    let links: Vec<_> = tunnels.into_iter().map(|tunnel| place.object::<Tunnel>(&tunnel.name)).collect();
+    try_join_all(links.iter().map(|link| ground.delete(link))).await.map(drop)
+}
+
+async fn remove_externals(ground: &Ground, peer: &Site, kept: Option<&str>) -> Result {
+    let (global, prefix) = (ground.global(), ground.names.externals(peer));
+    let found: Vec<ExternalGateway> = ground.compute().list(&global, &prefix).await?;
+    let ours = found.iter().filter(|one| ground.owns(&one.description));
+    for external in ours.filter(|one| kept != Some(&one.name)) {
+        ground.delete(&global.object::<ExternalGateway>(&external.name)).await?;
     }
+    Ok(())
+}
+
+pub(crate) async fn disconnect(ground: &Ground, peer: &Site) -> Result {
+    let _turn = ground.router_turn().await;
+    let tunnels: Vec<Tunnel> = ground.owned(&ground.names.tunnels(peer)).await?;
+    if let Some(tunnel) = tunnels.first() {
+        let place = ground.region(tunnel.region.name());
+        set_sessions(ground, &place, peer, Vec::new()).await?;
+        delete_tunnels(ground, &place, &tunnels).await?;
+    }
+    remove_externals(ground, peer, None).await
+}
+
+pub(crate) async fn status(ground: &Ground, peer: &Site) -> Result<ConnectionStatus> {
+    let gateway = gateway::need(ground).await?;
+    let tunnels = tunnels_to(ground, &ground.region(&gateway.region), peer).await?;
+    if tunnels.is_empty() {
+        return Err(CloudError::not_found(format!("{} has no connection to {peer}", ground.site)));
+    }
+    let router = ground.router(&gateway.region);
+    let RouterStatus { result } = ground.compute().ask(&router, "getRouterStatus", "").await?;
+    let is_up =
+        |name: &String| result.bgp_peer_status.iter().any(|one| one.name == *name && one.status == "UP");
+    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    Ok(ConnectionStatus {
+        tunnels: count(tunnels.len()),
+        tunnels_up: count(tunnels.iter().filter(|tunnel| tunnel.status == "ESTABLISHED").count()),
+        bgp_established: count(tunnels.iter().filter(|tunnel| is_up(&tunnel.name)).count()),
+        routes: result.best_routes.iter().filter_map(|route| route.dest_range.parse().ok()).collect(),
+        ..ConnectionStatus::default()
+    })
 }

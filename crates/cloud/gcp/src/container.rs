@@ -1,12 +1,15 @@
 //! Requests to the API of Kubernetes clusters. What they start is followed by the cluster's own state.
 
+use cloud_api::CloudError;
 use cloud_http::{Class, Failure};
 use http::Method;
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
 use crate::{
-    cloud::{Ground, Result},
-    google::Api,
+    compute::unless,
+    google::{Api, json},
+    link::Link,
+    shapes::{Cluster, Clusters, only},
 };
 
 pub(crate) struct Container(Api);
@@ -16,41 +19,36 @@ impl Container {
         Self(api)
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Result<Option<Value>> {
-        Ok(self.0.find("container.clusters.get", path).await?)
+    pub(crate) async fn get(&self, link: &Link<Cluster>) -> Result<Option<Cluster>, Failure> {
+        self.0.find("container.clusters.get", link.path()).await
     }
 
     /// The clusters of a project, in all its regions and zones.
-    pub(crate) async fn list(&self, project: &str) -> Result<Vec<Value>> {
+    pub(crate) async fn list(&self, project: &str) -> Result<Vec<Cluster>, CloudError> {
         let path = format!("projects/{project}/locations/-/clusters");
         let operation = "container.clusters.list";
-        let answer = self.0.send(operation, Method::GET, &path, None).await?;
-        let missing = answer["missingZones"].as_array().filter(|zones| !zones.is_empty());
-        match missing {
+        let found: Clusters = self.0.send(operation, Method::GET, &path, None).await?;
+        if !found.missing_zones.is_empty() {
             // A list that lacks some would be taken for one of clusters that are gone.
-            Some(zones) => {
-                let message = format!("Google does not know the clusters of {zones:?} just now");
-                Err(Failure::Unreadable { operation: operation.to_owned(), message }.into())
-            }
-            None => Ok(answer["clusters"].as_array().cloned().unwrap_or_default()),
+            let message = format!("Google does not know the clusters of {:?} just now", found.missing_zones);
+            return Err(Failure::Unreadable { operation: operation.to_owned(), message }.into());
         }
+        Ok(found.clusters)
     }
 
-    /// Asks for a cluster. One that is there already is fine: its name says what it is.
-    pub(crate) async fn create(&self, ground: &Ground, location: &str, cluster: &Value) -> Result<()> {
-        let path = format!("projects/{}/locations/{location}/clusters", ground.project);
-        let body = json!({ "cluster": cluster });
-        match self.0.send("container.clusters.create", Method::POST, &path, Some(&body)).await {
-            Err(failure) if failure.is(Class::Exists) => Ok(()),
-            outcome => Ok(outcome.map(drop)?),
-        }
+    /// Asks for a cluster.
+    pub(crate) async fn create(
+        &self,
+        link: &Link<Cluster>,
+        cluster: &Map<String, Value>,
+    ) -> Result<(), Failure> {
+        let (path, body) = (format!("{}/clusters", link.place().path()), json(&only("cluster", cluster)));
+        self.0.tell("container.clusters.create", Method::POST, &path, Some(body)).await
     }
 
     /// Asks for a cluster to go. One that is not there is fine.
-    pub(crate) async fn delete(&self, path: &str) -> Result<()> {
-        match self.0.send("container.clusters.delete", Method::DELETE, path, None).await {
-            Err(failure) if failure.is(Class::NotFound) => Ok(()),
-            outcome => Ok(outcome.map(drop)?),
-        }
+    pub(crate) async fn delete(&self, link: &Link<Cluster>) -> Result<(), Failure> {
+        let asked = self.0.tell("container.clusters.delete", Method::DELETE, link.path(), None);
+        unless(Class::NotFound, asked.await)
     }
 }

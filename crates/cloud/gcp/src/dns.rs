@@ -2,14 +2,15 @@
 //! addresses which are reached without the internet. Without them a node, which has no way to the internet, finds neither its images nor
 //! Google's APIs.
 
-use cloud_http::{Class, encode_component};
+use cloud_http::Class;
 use http::Method;
-use serde_json::{Value, json};
+use serde::de::DeserializeOwned;
 
 use crate::{
-    cloud::{GcpCloud, Ground, Result},
-    google::Api,
-    names,
+    compute::unless,
+    google::{Api, json},
+    ground::{Ground, Result},
+    shapes::{RecordChange, RecordSet, Visibility, VisibleIn, Zone},
 };
 
 /// The domains, and the name in each that has addresses; all others are called that.
@@ -27,36 +28,23 @@ impl Dns {
         Self(api)
     }
 
-    async fn create(&self, operation: &str, path: &str, body: &Value) -> Result<()> {
-        match self.0.send(operation, Method::POST, path, Some(body)).await {
-            Err(failure) if failure.is(Class::Exists) => Ok(()),
-            outcome => Ok(outcome.map(drop)?),
-        }
+    /// Asks for something. What is there already is fine.
+    async fn create(&self, operation: &str, path: &str, body: String) -> Result {
+        let asked = self.0.tell(operation, Method::POST, path, Some(body));
+        Ok(unless(Class::Exists, asked.await)?)
     }
 
     /// Asks for something to go. What is not there is fine.
-    async fn leave(&self, operation: &str, method: Method, path: &str, body: Option<&Value>) -> Result<()> {
-        match self.0.send(operation, method, path, body).await {
-            Err(failure) if failure.is(Class::NotFound) => Ok(()),
-            outcome => Ok(outcome.map(drop)?),
-        }
+    async fn leave(&self, operation: &str, method: Method, path: &str, body: Option<String>) -> Result {
+        Ok(unless(Class::NotFound, self.0.tell(operation, method, path, body).await)?)
     }
 
-    /// All pages of a list.
-    async fn list(&self, operation: &str, path: &str, field: &str) -> Result<Vec<Value>> {
-        let (mut found, mut token) = (Vec::new(), String::new());
-        loop {
-            let url = match token.is_empty() {
-                true => path.to_owned(),
-                false => format!("{path}?pageToken={}", encode_component(&token)),
-            };
-            let page = self.0.send(operation, Method::GET, &url, None).await?;
-            found.extend(page[field].as_array().cloned().unwrap_or_default());
-            token = page["nextPageToken"].as_str().unwrap_or_default().to_owned();
-            if token.is_empty() {
-                return Ok(found);
-            }
-        }
+    async fn list<T: DeserializeOwned>(&self, operation: &str, path: &str) -> Result<Vec<T>> {
+        Ok(self.0.pages::<Vec<T>>(operation, path).await?.into_iter().flatten().collect())
+    }
+
+    async fn records_in(&self, zone: &str) -> Result<Vec<RecordSet>> {
+        self.list("dns.resourceRecordSets.list", &format!("{zone}/rrsets")).await
     }
 }
 
@@ -64,98 +52,91 @@ fn zone_name(ground: &Ground, domain: &str) -> String {
     ground.names.of("dns", domain)
 }
 
-fn records(domain: &str, named: &str) -> Vec<Value> {
-    let record = |name: String, kind: &str, data: Value| json!({"name": name, "type": kind, "ttl": TTL, "rrdatas": data});
-    vec![
-        record(named.to_owned(), "A", json!(ADDRESSES)),
-        record(format!("*.{domain}"), "CNAME", json!([named])),
-    ]
+fn zones_path(ground: &Ground) -> String {
+    format!("projects/{}/managedZones", ground.project)
+}
+
+fn records(domain: &str, named: &str) -> Vec<RecordSet> {
+    let record = |name: String, kind: &str, data: &[&str]| RecordSet {
+        name,
+        kind: kind.to_owned(),
+        ttl: TTL,
+        rrdatas: data.iter().map(|one| (*one).to_owned()).collect(),
+        rest: Default::default(),
+    };
+    vec![record(named.to_owned(), "A", &ADDRESSES), record(format!("*.{domain}"), "CNAME", &[named])]
 }
 
 /// What turns a zone's records into the wanted ones; none if they are there. Others in the zone stay.
-fn change(there: &[Value], wanted: &[Value]) -> Option<Value> {
-    let same =
-        |one: &Value, other: &Value, fields: &[&str]| fields.iter().all(|name| one[*name] == other[*name]);
-    let is_there = |new: &&Value| there.iter().any(|old| same(old, new, &["name", "type", "ttl", "rrdatas"]));
-    let (_, new): (Vec<&Value>, Vec<&Value>) = wanted.iter().partition(is_there);
-    let is_replaced = |old: &&Value| new.iter().any(|new| same(old, new, &["name", "type"]));
-    let old: Vec<&Value> = there.iter().filter(is_replaced).collect();
-    match (new.is_empty(), old.is_empty()) {
-        (true, _) => None,
-        (false, true) => Some(json!({ "additions": new })),
-        (false, false) => Some(json!({ "additions": new, "deletions": old })),
-    }
+fn change(there: &[RecordSet], wanted: &[RecordSet]) -> Option<RecordChange> {
+    let is_of = |a: &RecordSet, b: &RecordSet| a.name == b.name && a.kind == b.kind;
+    let is_same = |a: &RecordSet, b: &RecordSet| is_of(a, b) && a.ttl == b.ttl && a.rrdatas == b.rrdatas;
+    let is_new = |new: &&RecordSet| !there.iter().any(|old| is_same(old, new));
+    let additions: Vec<RecordSet> = wanted.iter().filter(is_new).cloned().collect();
+    let is_replaced = |old: &&RecordSet| additions.iter().any(|new| is_of(old, new));
+    let deletions = there.iter().filter(is_replaced).cloned().collect();
+    (!additions.is_empty()).then_some(RecordChange { additions, deletions })
 }
 
-/// What Cloud DNS keeps in a zone by itself.
-fn is_fixed(record: &Value) -> bool {
-    matches!(record["type"].as_str(), Some("NS" | "SOA"))
+/// Makes the zones, and what is in them; what is as it should be is only read.
+pub(crate) async fn make_zones(ground: &Ground) -> Result {
+    let (dns, zones) = (&ground.apis.dns, zones_path(ground));
+    let network_url = format!("https://www.googleapis.com/compute/v1/{}", ground.network());
+    let there = zones_of(ground).await?;
+    for (domain, named) in DOMAINS {
+        let zone = Zone {
+            name: zone_name(ground, domain),
+            dns_name: domain,
+            description: ground.names.mark().into(),
+            visibility: "private",
+            private_visibility_config: Visibility {
+                networks: vec![VisibleIn { network_url: network_url.clone() }],
+            },
+        };
+        if !there.iter().any(|one| one.name == zone.name) {
+            dns.create("dns.managedZones.create", &zones, json(&zone)).await?;
+        }
+        let path = format!("{zones}/{}", zone.name);
+        if let Some(change) = change(&dns.records_in(&path).await?, &records(domain, named)) {
+            dns.create("dns.changes.create", &format!("{path}/changes"), json(&change)).await?;
+        }
+    }
+    Ok(())
 }
 
-impl GcpCloud {
-    fn zones_path(ground: &Ground) -> String {
-        format!("projects/{}/managedZones", ground.project)
-    }
+async fn zones_of(ground: &Ground) -> Result<Vec<Zone>> {
+    let mut found: Vec<Zone> = ground.apis.dns.list("dns.managedZones.list", &zones_path(ground)).await?;
+    found.retain(|zone| ground.owns(&zone.description));
+    Ok(found)
+}
 
-    /// Makes the zones, and what is in them; what is as it should be is only read.
-    pub(crate) async fn make_zones(&self, ground: &Ground) -> Result<()> {
-        let network = format!("https://www.googleapis.com/compute/v1/{}", ground.network());
-        let there = self.zones(ground).await?;
-        for (domain, named) in DOMAINS {
-            let (zones, name) = (Self::zones_path(ground), zone_name(ground, domain));
-            if !there.iter().any(|zone| zone["name"] == name) {
-                let zone = json!({
-                    "name": name,
-                    "dnsName": domain,
-                    "description": names::write(ground.names.mark()),
-                    "visibility": "private",
-                    "privateVisibilityConfig": {"networks": [{"networkUrl": network}]},
-                });
-                self.dns.create("dns.managedZones.create", &zones, &zone).await?;
-            }
-            let path = format!("{zones}/{name}");
-            if let Some(change) = change(&self.records_in(&path).await?, &records(domain, named)) {
-                self.dns.create("dns.changes.create", &format!("{path}/changes"), &change).await?;
-            }
+pub(crate) async fn has_zones(ground: &Ground) -> Result<bool> {
+    let found = zones_of(ground).await?;
+    let is_there = |domain: &str| found.iter().any(|zone| zone.name == zone_name(ground, domain));
+    Ok(DOMAINS.iter().all(|(domain, _)| is_there(domain)))
+}
+
+pub(crate) async fn remove_zones(ground: &Ground) -> Result {
+    let dns = &ground.apis.dns;
+    for zone in zones_of(ground).await? {
+        let path = format!("{}/{}", zones_path(ground), zone.name);
+        let mut deletions = dns.records_in(&path).await?;
+        // These Cloud DNS keeps in a zone by itself.
+        deletions.retain(|record| !matches!(record.kind.as_str(), "NS" | "SOA"));
+        if !deletions.is_empty() {
+            let body = json(&RecordChange { deletions, ..RecordChange::default() });
+            dns.leave("dns.changes.create", Method::POST, &format!("{path}/changes"), Some(body)).await?;
         }
-        Ok(())
+        dns.leave("dns.managedZones.delete", Method::DELETE, &path, None).await?;
     }
-
-    async fn records_in(&self, zone: &str) -> Result<Vec<Value>> {
-        self.dns.list("dns.resourceRecordSets.list", &format!("{zone}/rrsets"), "rrsets").await
-    }
-
-    async fn zones(&self, ground: &Ground) -> Result<Vec<Value>> {
-        let found = self.dns.list("dns.managedZones.list", &Self::zones_path(ground), "managedZones").await?;
-        Ok(found.into_iter().filter(|zone| ground.names.owns(zone)).collect())
-    }
-
-    pub(crate) async fn has_zones(&self, ground: &Ground) -> Result<bool> {
-        let found = self.zones(ground).await?;
-        let is_there = |domain: &str| found.iter().any(|zone| zone["name"] == zone_name(ground, domain));
-        Ok(DOMAINS.iter().all(|(domain, _)| is_there(domain)))
-    }
-
-    pub(crate) async fn remove_zones(&self, ground: &Ground) -> Result<()> {
-        for zone in self.zones(ground).await? {
-            let path = format!("{}/{}", Self::zones_path(ground), zone["name"].as_str().unwrap_or_default());
-            let inside = self.records_in(&path).await?;
-            let inside: Vec<&Value> = inside.iter().filter(|record| !is_fixed(record)).collect();
-            if !inside.is_empty() {
-                let change = json!({ "deletions": inside });
-                self.dns
-                    .leave("dns.changes.create", Method::POST, &format!("{path}/changes"), Some(&change))
-                    .await?;
-            }
-            self.dns.leave("dns.managedZones.delete", Method::DELETE, &path, None).await?;
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use ipnet::Ipv4Net;
+
+    use serde_json::Map;
 
     use super::*;
 
@@ -166,19 +147,27 @@ mod tests {
         for (domain, named) in DOMAINS {
             assert!(named.ends_with(domain));
             let records = records(domain, named);
-            assert_eq!(records[1]["rrdatas"], json!([records[0]["name"]]));
+            assert_eq!(records[1].rrdatas, [records[0].name.clone()]);
         }
     }
 
     #[test]
     fn only_records_that_differ_are_changed() {
         let wanted = records("gcr.io.", "gcr.io.");
-        let fixed = json!({"name": "gcr.io.", "type": "NS", "ttl": 1, "rrdatas": ["n."]});
+        let fixed = RecordSet {
+            name: "gcr.io.".to_owned(),
+            kind: "NS".to_owned(),
+            ttl: 1,
+            rrdatas: vec!["n.".to_owned()],
+            rest: Map::new(),
+        };
         let (mut all, mut part) = (wanted.clone(), vec![fixed.clone(), wanted[0].clone()]);
         all.push(fixed);
         assert_eq!(change(&all, &wanted), None);
-        assert_eq!(change(&part, &wanted), Some(json!({"additions": [wanted[1]]})));
-        part[1]["rrdatas"] = json!(["10.0.0.1"]);
-        assert_eq!(change(&part, &wanted), Some(json!({"additions": wanted, "deletions": [part[1]]})));
+        let missing = RecordChange { additions: vec![wanted[1].clone()], deletions: Vec::new() };
+        assert_eq!(change(&part, &wanted), Some(missing));
+        part[1].rrdatas = vec!["10.0.0.1".to_owned()];
+        let other = RecordChange { additions: wanted.clone(), deletions: vec![part[1].clone()] };
+        assert_eq!(change(&part, &wanted), Some(other));
     }
 }

@@ -20,7 +20,7 @@ pub(crate) mod resources;
 
 use model::Segment;
 
-use crate::cloud::is_cluster;
+use crate::{ground::is_cluster, link::Link};
 
 const SUFFIX: &str = "-endpoints";
 const GLOBAL: &str = "global";
@@ -42,6 +42,11 @@ impl Spot {
             GLOBAL => Self::Global,
             region => Self::Region(region.to_owned()),
         })
+    }
+
+    /// The spot of an object that is in a region or in none.
+    pub(crate) fn at(region: Option<&Link>) -> Self {
+        region.map_or(Self::Global, |region| Self::Region(region.name().to_owned()))
     }
 
     pub(crate) fn network(&self) -> Option<Segment> {

@@ -5,12 +5,17 @@ use std::sync::Arc;
 use cloud_api::CloudError;
 use cloud_http::{
     Answer, Class, Client, Clock, Dialect, Failure, HttpTransport, Parts, Rates, Recorder, Reply, Request,
-    SystemClock,
+    SystemClock, Turns,
     auth::{Bearer, Environment, FixedToken, TokenSource, google::GoogleTokens},
+    encode_component, read_json,
 };
 use http::Method;
-use serde::Deserialize;
-use serde_json::Value;
+use serde::{
+    Deserialize, Serialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
+
+use crate::{compute::Compute, container::Container, dns::Dns, ground::Apis, shapes::shapes};
 
 /// How the plugin is set up.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -43,14 +48,7 @@ const DNS: &str = "https://dns.googleapis.com/dns/v1";
 const NO_CONTENT: u16 = 204;
 const RATES: Rates = Rates { read: 20.0, write: 20.0 };
 
-/// The APIs of Google Cloud that the plugin speaks to.
-pub(crate) struct Apis {
-    pub(crate) compute: Api,
-    pub(crate) container: Api,
-    pub(crate) dns: Api,
-}
-
-/// One of them. All share the credentials, the pace and the patience of one client.
+/// One of Google's APIs. All share the credentials, the pace and the patience of one client.
 pub(crate) struct Api {
     client: Arc<Client>,
     endpoint: String,
@@ -58,17 +56,34 @@ pub(crate) struct Api {
 
 struct GoogleDialect;
 
+shapes! {
+    /// A refusal as Google words it. Younger APIs have a status where older ones have a reason; some have both.
+    Refusal { told { error: Refused, } }
+
+    Refused { told { message: String, status: String, errors: Vec<Reason>, } }
+
+    Reason { told { reason: Option<String>, } }
+}
+
+/// A page of a list; some lists have a name of their own for what is on it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", bound = "I: Default + Deserialize<'de>")]
+struct Page<I> {
+    #[serde(default, alias = "managedZones", alias = "rrsets")]
+    items: I,
+    #[serde(default)]
+    next_page_token: String,
+}
+
 impl Dialect for GoogleDialect {
     fn judge(&self, reply: &Reply) -> Option<Answer> {
-        let body: Option<Value> = serde_json::from_slice(&reply.body).ok();
-        if reply.status == NO_CONTENT || reply.status < 300 && body.is_some() {
+        let is_json = || serde_json::from_slice::<IgnoredAny>(&reply.body).is_ok();
+        if reply.status == NO_CONTENT || reply.status < 300 && is_json() {
             return None;
         }
-        let error = body.map(|body| body["error"].clone()).unwrap_or_default();
-        let message = error["message"].as_str().unwrap_or_default().to_owned();
-        // Younger APIs have a status where older ones have a reason; some have both.
-        let code = error["errors"][0]["reason"].as_str().or_else(|| error["status"].as_str());
-        let code = code.unwrap_or_default().to_owned();
+        let Refusal { error } = serde_json::from_slice(&reply.body).unwrap_or_default();
+        let reason = error.errors.into_iter().next().and_then(|first| first.reason);
+        let (code, message) = (reason.unwrap_or(error.status), error.message);
         let class = class(reply.status, &code, &message);
         if code.is_empty() && message.is_empty() {
             let start: String = reply.text().chars().take(80).collect();
@@ -109,42 +124,46 @@ pub(crate) fn class(status: u16, code: &str, message: &str) -> Class {
     }
 }
 
-impl Apis {
-    pub(crate) fn open(
-        options: &GcpOptions,
-        environment: Environment,
-        clock: Option<Arc<dyn Clock>>,
-        recorder: Option<Arc<dyn Recorder>>,
-    ) -> Result<Self, CloudError> {
-        let transport = || {
-            HttpTransport::new(options.ca.as_deref())
-                .map_err(|err| CloudError::invalid(format!("Google Cloud: {err}")))
-        };
-        // The same variables that gcloud takes; the one for clusters has no version in it.
-        let set = |name: &str| environment.get(&format!("CLOUDSDK_API_ENDPOINT_OVERRIDES_{name}"));
-        let chosen = |option: &Option<String>, set: Option<String>, default: &str| {
-            let endpoint = option.clone().or(set);
-            endpoint.as_deref().unwrap_or(default).trim_end_matches('/').to_owned()
-        };
-        let versioned = set("CONTAINER").map(|root| format!("{}/v1", root.trim_end_matches('/')));
-        let compute = chosen(&options.endpoint, set("COMPUTE"), COMPUTE);
-        let container = chosen(&options.container_endpoint, versioned, CONTAINER);
-        let dns = chosen(&options.dns_endpoint, set("DNS"), DNS);
-        let clock = clock.unwrap_or_else(|| Arc::new(SystemClock));
-        let source: Arc<dyn TokenSource> = match &options.token {
-            Some(token) => Arc::new(FixedToken(token.clone())),
-            None if environment.get("CLOUDSDK_AUTH_ACCESS_TOKEN").is_some() => {
-                Arc::new(FixedToken(environment.get("CLOUDSDK_AUTH_ACCESS_TOKEN").unwrap_or_default()))
-            }
-            None => Arc::new(GoogleTokens::new(environment, Arc::new(transport()?), Arc::clone(&clock))),
-        };
-        let signer = Bearer::new(source, Arc::clone(&clock));
-        let mut parts = Parts::new(transport()?, Arc::new(signer), Arc::new(GoogleDialect), RATES);
-        (parts.clock, parts.recorder) = (clock, recorder);
-        let client = Arc::new(Client::new(parts));
-        let api = |endpoint: String| Api { client: Arc::clone(&client), endpoint };
-        Ok(Self { compute: api(compute), container: api(container), dns: api(dns) })
-    }
+/// The APIs that the plugin speaks to.
+pub(crate) fn open(
+    options: &GcpOptions,
+    environment: Environment,
+    clock: Option<Arc<dyn Clock>>,
+    recorder: Option<Arc<dyn Recorder>>,
+) -> Result<Apis, CloudError> {
+    let transport = || {
+        HttpTransport::new(options.ca.as_deref())
+            .map_err(|err| CloudError::invalid(format!("Google Cloud: {err}")))
+    };
+    // The same variables that gcloud takes; the one for clusters has no version in it.
+    let set = |name: &str| environment.get(&format!("CLOUDSDK_API_ENDPOINT_OVERRIDES_{name}"));
+    let chosen = |option: &Option<String>, set: Option<String>, default: &str| {
+        let endpoint = option.clone().or(set);
+        endpoint.as_deref().unwrap_or(default).trim_end_matches('/').to_owned()
+    };
+    let versioned = set("CONTAINER").map(|root| format!("{}/v1", root.trim_end_matches('/')));
+    let compute = chosen(&options.endpoint, set("COMPUTE"), COMPUTE);
+    let container = chosen(&options.container_endpoint, versioned, CONTAINER);
+    let dns = chosen(&options.dns_endpoint, set("DNS"), DNS);
+    let clock = clock.unwrap_or_else(|| Arc::new(SystemClock));
+    let source: Arc<dyn TokenSource> = match &options.token {
+        Some(token) => Arc::new(FixedToken(token.clone())),
+        None if environment.get("CLOUDSDK_AUTH_ACCESS_TOKEN").is_some() => {
+            Arc::new(FixedToken(environment.get("CLOUDSDK_AUTH_ACCESS_TOKEN").unwrap_or_default()))
+        }
+        None => Arc::new(GoogleTokens::new(environment, Arc::new(transport()?), Arc::clone(&clock))),
+    };
+    let signer = Bearer::new(source, Arc::clone(&clock));
+    let mut parts = Parts::new(transport()?, Arc::new(signer), Arc::new(GoogleDialect), RATES);
+    (parts.clock, parts.recorder) = (clock, recorder);
+    let client = Arc::new(Client::new(parts));
+    let api = |endpoint: String| Api { client: Arc::clone(&client), endpoint };
+    Ok(Apis {
+        compute: Compute::new(api(compute)),
+        container: Container::new(api(container)),
+        dns: Dns::new(api(dns)),
+        turns: Turns::default(),
+    })
 }
 
 impl Api {
@@ -153,38 +172,72 @@ impl Api {
     }
 
     /// One request. An answer without content is null.
-    pub(crate) async fn send(
+    pub(crate) async fn send<T: DeserializeOwned>(
         &self,
         operation: &str,
         method: Method,
         path: &str,
-        body: Option<&Value>,
-    ) -> Result<Value, Failure> {
+        body: Option<String>,
+    ) -> Result<T, Failure> {
         let scope = path.split('/').take(4).collect::<Vec<_>>().join("/");
         let mut request =
             Request::new(operation, method, format!("{}/{path}", self.endpoint)).scope(scope).safe();
         if let Some(body) = body {
-            request = request.body("application/json", body.to_string());
+            request = request.body("application/json", body);
         }
-        let reply = self.client.call(request).await?;
-        let unreadable = |err: serde_json::Error| Failure::Unreadable {
-            operation: operation.to_owned(),
-            message: err.to_string(),
-        };
+        let mut reply = self.client.call(request).await?;
         if reply.status == NO_CONTENT {
-            return Ok(Value::Null);
+            reply.body = "null".into();
         }
-        serde_json::from_slice(&reply.body).map_err(unreadable)
+        read_json(operation, &reply)
     }
 
     /// Asks for an object; none if there is no such.
-    pub(crate) async fn find(&self, operation: &str, path: &str) -> Result<Option<Value>, Failure> {
+    pub(crate) async fn find<T: DeserializeOwned>(
+        &self,
+        operation: &str,
+        path: &str,
+    ) -> Result<Option<T>, Failure> {
         match self.send(operation, Method::GET, path, None).await {
             Ok(object) => Ok(Some(object)),
             Err(failure) if failure.is(Class::NotFound) => Ok(None),
             Err(failure) => Err(failure),
         }
     }
+
+    /// All pages of a list, what there is on each.
+    pub(crate) async fn pages<I: Default + DeserializeOwned>(
+        &self,
+        operation: &str,
+        first: &str,
+    ) -> Result<Vec<I>, Failure> {
+        let (mut path, mut found) = (first.to_owned(), Vec::new());
+        let mark = if first.contains('?') { '&' } else { '?' };
+        loop {
+            let page: Page<I> = self.send(operation, Method::GET, &path, None).await?;
+            found.push(page.items);
+            if page.next_page_token.is_empty() {
+                return Ok(found);
+            }
+            path = format!("{first}{mark}pageToken={}", encode_component(&page.next_page_token));
+        }
+    }
+
+    /// Asks for something whose answer says nothing new.
+    pub(crate) async fn tell(
+        &self,
+        operation: &str,
+        method: Method,
+        path: &str,
+        body: Option<String>,
+    ) -> Result<(), Failure> {
+        self.send::<IgnoredAny>(operation, method, path, body).await.map(drop)
+    }
+}
+
+/// A body. All shapes are structs, whose fields are text.
+pub(crate) fn json(body: &(impl Serialize + ?Sized)) -> String {
+    serde_json::to_string(body).expect("structs have fields with names")
 }
 
 #[cfg(test)]

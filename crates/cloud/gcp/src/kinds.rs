@@ -1,146 +1,65 @@
-//! Kinds of resources: which one a description is of. An instance has a zone; an endpoint has a `url` or a `bundle`; a cluster
-//! has a `cluster`.
+//! The kinds of Compute Engine's objects that the plugin makes, and what it must know of each.
+//!
+//! All are got, inserted and deleted under names of ours ([`crate::names`]); what one is for, and whose, is in its
+//! description ([`crate::mark`]); a change is an operation that is waited for, after which an object is ready
+//! ([`crate::compute`]). Clusters and zones of names are of other APIs ([`crate::container`], [`crate::dns`]).
 
-use cloud_api::{CloudError, ResourceSpec, clusters_allowed, endpoints_allowed, network_of_cluster};
-use model::{ResourceState, Segment};
-use serde_json::{Map, Value};
+use cloud_http::Kind;
+use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    cloud::{GcpCloud, Ground, Result},
-    clusters::description::{ClusterDescription, TELLING},
-    description::Description,
-    endpoints::Spot,
+    mark::Remark,
+    shapes::{
+        Address, ExternalGateway, Firewall, ForwardingRule, Instance, Network, Policy, Router, Subnet,
+        Tunnel, VpnGateway,
+    },
 };
 
-/// What a description is of.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Described {
-    Instance(Description),
-    Endpoint(Service),
-    Cluster(ClusterDescription),
+pub(crate) trait Resource: Kind + Clone + Serialize + DeserializeOwned + 'static {
+    const COLLECTION: &'static str;
+    /// What Google calls its operations where it is global.
+    const GLOBAL: &'static str;
+    /// Nothing of Google's own is looked at, so once it is made it need not be read.
+    const IS_AS_ASKED: bool;
+
+    fn name(&self) -> &str;
+    fn description(&self) -> &Remark;
 }
 
-/// What an endpoint stands for: a service attachment of a region, or a bundle of Google's own APIs.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Service {
-    pub(crate) target: String,
-    pub(crate) spot: Spot,
-    /// The network it lives in.
-    pub(crate) network: Segment,
-}
+macro_rules! kinds {
+    ($($shape:ident, $collection:literal, $global:literal, $called:literal, $as_asked:literal;)*) => {$(
+        impl Kind for $shape {
+            const NAME: &'static str = $called;
+        }
 
-const BUNDLES: [&str; 2] = ["all-apis", "vpc-sc"];
+        impl Resource for $shape {
+            const COLLECTION: &'static str = $collection;
+            const GLOBAL: &'static str = $global;
+            const IS_AS_ASKED: bool = $as_asked;
 
-impl Described {
-    pub(crate) fn parse(text: &str) -> Result<Self> {
-        match serde_json::from_str::<Map<String, Value>>(text) {
-            Ok(fields) if fields.contains_key("url") || fields.contains_key("bundle") => {
-                Service::of(&fields).map(Self::Endpoint)
+            fn name(&self) -> &str {
+                &self.name
             }
-            Ok(fields) if TELLING.iter().any(|name| fields.contains_key(*name)) => {
-                ClusterDescription::parse(fields).map(Self::Cluster)
-            }
-            _ => Description::parse(text).map(Self::Instance),
-        }
-    }
 
-    /// The network that a resource of a name is to be in.
-    pub(crate) fn network(&self, name: &Segment) -> Result<Segment> {
-        match self {
-            Self::Instance(description) => Ok(description.region.clone()),
-            Self::Endpoint(service) => Ok(service.network.clone()),
-            Self::Cluster(cluster) => network_of_cluster(&cluster.region, name),
+            fn description(&self) -> &Remark {
+                &self.description
+            }
         }
-    }
+    )*};
 }
 
-impl Service {
-    fn of(fields: &Map<String, Value>) -> Result<Self> {
-        let invalid = |what: String| {
-            CloudError::invalid(format!(
-                "the description of a private endpoint in Google Cloud {what}; it is {{\"url\": \
-                 \"projects/…/regions/…/serviceAttachments/…\"}} or {{\"bundle\": \"all-apis\"}}"
-            ))
-        };
-        let (spot, target) = match fields.iter().collect::<Vec<_>>().as_slice() {
-            [(key, Value::String(url))] if *key == "url" => {
-                let target = url.find("projects/").map(|start| url[start..].to_owned()).unwrap_or_default();
-                match target.split('/').collect::<Vec<_>>().as_slice() {
-                    ["projects", _, "regions", region, "serviceAttachments", _] => {
-                        (Spot::Region((*region).to_owned()), target)
-                    }
-                    _ => return Err(invalid(format!("has the url {url}, which is no service attachment's"))),
-                }
-            }
-            [(key, Value::String(bundle))] if *key == "bundle" => match BUNDLES.contains(&bundle.as_str()) {
-                true => (Spot::Global, bundle.clone()),
-                false => return Err(invalid(format!("has the bundle {bundle}, which is none"))),
-            },
-            [(key, _)] => return Err(invalid(format!("has a {key} that is no text"))),
-            several => {
-                let names: Vec<&str> = several.iter().map(|(name, _)| name.as_str()).collect();
-                return Err(invalid(format!("has {}", names.join(", "))));
-            }
-        };
-        let network = spot.network().ok_or_else(|| invalid(format!("names no region: {target}")))?;
-        Ok(Self { target, spot, network })
-    }
-}
-
-impl GcpCloud {
-    /// A description that the configuration allows.
-    pub(crate) fn described(&self, text: &str) -> Result<Described> {
-        let described = Described::parse(text)?;
-        match described {
-            Described::Instance(_) => {}
-            Described::Endpoint(_) => endpoints_allowed(self.private_endpoints, "Google Cloud")?,
-            Described::Cluster(_) => clusters_allowed(self.kubernetes_clusters, "Google Cloud")?,
-        }
-        Ok(described)
-    }
-
-    pub(crate) async fn make_described(&self, ground: &Ground, spec: &ResourceSpec) -> Result<ResourceState> {
-        let described = self.described(&spec.description)?;
-        spec.check_network(&described.network(&spec.name)?)?;
-        match described {
-            Described::Instance(description) => self.make_instance(ground, spec, description).await,
-            Described::Endpoint(service) => self.make_endpoint(ground, &spec.name, &service).await,
-            Described::Cluster(cluster) => self.make_cluster(ground, spec, &cluster).await,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_description_tells_the_kind() {
-        let read = |text: &str| match Described::parse(text).unwrap() {
-            Described::Endpoint(service) => (service.network.to_string(), service.target),
-            Described::Instance(description) => (description.region.to_string(), "vm".to_owned()),
-            Described::Cluster(cluster) => (cluster.region.to_string(), cluster.location),
-        };
-        let attachment = "projects/p/regions/us-west1/serviceAttachments/s";
-        for url in [attachment.to_owned(), format!("https://www.googleapis.com/compute/v1/{attachment}")] {
-            let described = read(&format!(r#"{{"url":"{url}"}}"#));
-            assert_eq!(described, ("us-west1-endpoints".to_owned(), attachment.to_owned()));
-        }
-        assert_eq!(read(r#"{"bundle":"vpc-sc"}"#), ("global-endpoints".to_owned(), "vpc-sc".to_owned()));
-        let instance = r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[]}"#;
-        assert_eq!(read(instance), ("us-west1".to_owned(), "vm".to_owned()));
-        let cluster = r#"{"location":"us-west1-b","cluster":{"initialNodeCount":1}}"#;
-        assert_eq!(read(cluster), ("us-west1".to_owned(), "us-west1-b".to_owned()));
-        for bad in [
-            r#"{"nodePools":[],"location":"us-west1"}"#,
-            r#"{"url":7}"#,
-            r#"{"url":"https://example.com"}"#,
-            r#"{"url":"projects/p/global/serviceAttachments/s"}"#,
-            r#"{"bundle":"some-apis"}"#,
-            r#"{"bundle":"all-apis","url":"x"}"#,
-            r#"{"bundle":"all-apis","subnetwork":"x"}"#,
-        ] {
-            assert!(Described::parse(bad).is_err(), "{bad}");
-        }
-    }
+#[rustfmt::skip]
+kinds! {
+    // shape         collection             its operations if global  called                      as asked    needs
+    Network,         "networks",            "networks",               "VPC network",              true;    // nothing
+    Firewall,        "firewalls",           "firewalls",              "firewall",                 true;    // a network
+    Policy,          "firewallPolicies",    "firewallPolicies",       "firewall policy",          false;   // nothing; is bound to a network
+    Subnet,          "subnetworks",         "subnetworks",            "subnet",                   true;    // a network
+    Instance,        "instances",           "instances",              "instance",                 false;   // a subnet
+    Address,         "addresses",           "globalAddresses",        "reserved address",         false;   // a subnet, or if it is global a network
+    ForwardingRule,  "forwardingRules",     "globalForwardingRules",  "forwarding rule",          false;   // an address
+    Router,          "routers",             "routers",                "router",                   true;    // a network; of its sessions: tunnels
+    VpnGateway,      "vpnGateways",         "vpnGateways",            "VPN gateway",              false;   // a network
+    ExternalGateway, "externalVpnGateways", "externalVpnGateways",    "external VPN gateway",     true;    // nothing
+    Tunnel,          "vpnTunnels",          "vpnTunnels",             "VPN tunnel",               false;   // both gateways and the router
 }

@@ -17,24 +17,31 @@
 
 mod adopt;
 mod advertise;
-mod api;
 mod attach;
 mod cloud;
 mod clusters;
+mod compute;
 mod connections;
 mod container;
+mod described;
 mod description;
 mod dns;
 pub mod endpoints;
 mod gateway;
 mod google;
+mod ground;
+mod instances;
 mod kinds;
+mod link;
+mod listing;
 mod lists;
+mod mark;
 mod names;
+mod nat;
 mod networks;
 mod peerings;
-mod resources;
 pub mod rules;
+mod shapes;
 
 pub use cloud::GcpCloud;
 pub use google::GcpOptions;

@@ -1,11 +1,10 @@
-//! Names and marks. A name is made from what an object is for, so the same is never made twice; the description says
-//! in words what the name hides.
+//! Names. A name is made from what an object is for, so the same is never made twice; its mark says in words what the
+//! name hides.
 
 pub(crate) use cloud_http::letters as hash;
-use ipnet::Ipv4Net;
-use model::{NetworkName, PeeringName, Segment, Site};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use model::{PeeringName, Segment, Site};
+
+use crate::mark::{Mark, Remark};
 
 /// The names of a site's objects: `t-SITE-KIND-WHAT`, 40 letters at most.
 #[derive(Clone, Debug)]
@@ -24,8 +23,13 @@ impl Names {
         format!("t-{}", hash(&format!("{}/{}", self.owner, self.site), 8))
     }
 
+    /// What all names of a kind begin with.
+    pub(crate) fn all(&self, kind: &str) -> String {
+        format!("{}-{kind}-", self.prefix())
+    }
+
     pub(crate) fn of(&self, kind: &str, what: &str) -> String {
-        format!("{}-{kind}-{}", self.prefix(), hash(what, 10))
+        format!("{}{}", self.all(kind), hash(what, 10))
     }
 
     pub(crate) fn network(&self) -> String {
@@ -79,84 +83,52 @@ impl Names {
         format!("{}-router", self.prefix())
     }
 
+    /// What the names of a peer's external gateways begin with.
+    pub(crate) fn externals(&self, peer: &Site) -> String {
+        self.of("ext", &peer.to_string())
+    }
+
     pub(crate) fn external(&self, peer: &Site, addresses: &str) -> String {
-        format!("{}-{}", self.of("ext", &peer.to_string()), hash(addresses, 6))
+        format!("{}-{}", self.externals(peer), hash(addresses, 6))
+    }
+
+    /// What the names of tunnels to a peer begin with.
+    pub(crate) fn tunnels(&self, peer: &Site) -> String {
+        format!("{}-", self.of("tun", &peer.to_string()))
     }
 
     pub(crate) fn tunnel(&self, peer: &Site, number: usize) -> String {
-        format!("{}-{number}", self.of("tun", &peer.to_string()))
+        format!("{}{number}", self.tunnels(peer))
+    }
+
+    /// What the names of the firewalls of a permit list begin with.
+    pub(crate) fn list(&self, of: &str) -> String {
+        self.of("fw", of)
+    }
+
+    /// The firewall that says that a network is adopted.
+    pub(crate) fn adopted(&self, network: &str) -> String {
+        self.of("ad", network)
+    }
+
+    /// The network tag of an attached instance.
+    pub(crate) fn attached(&self, uri: &str) -> String {
+        self.of("att", uri)
     }
 
     pub(crate) fn marker(&self, peering: &PeeringName) -> String {
         self.of("pm", &peering.to_string())
     }
 
-    /// A description that says whose an object is.
+    /// Says whose an object is.
     pub(crate) fn mark(&self) -> Mark {
         Mark { owner: self.owner.clone(), site: self.site.clone(), ..Mark::default() }
     }
 
-    /// Whether an object is this site's.
-    pub(crate) fn owns(&self, object: &Value) -> bool {
-        read(object).is_some_and(|mark| mark.owner == self.owner && mark.site == self.site)
+    /// Whether an object with this description is this site's.
+    pub(crate) fn owns(&self, description: &Remark) -> bool {
+        description.mark().is_some_and(|mark| mark.owner == self.owner && mark.site == self.site)
     }
-}
-
-/// What a description holds.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Mark {
-    pub(crate) owner: String,
-    pub(crate) site: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) name: Option<Segment>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) region: Option<Segment>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) peer: Option<Site>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) peering: Option<PeeringName>,
-    /// The two VPCs of a peering that somebody asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) pair: Option<String>,
-    /// Of an adopted network: the range that instances are attached from. Of a cluster's network: all of its ranges together.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) space: Option<Ipv4Net>,
-    /// Of an attached instance: which one it is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) instance: Option<String>,
-    /// Stands for a tunnel's key, which cannot be read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) key: Option<String>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Envelope {
-    trestle: Mark,
-}
-
-pub(crate) fn write(mark: Mark) -> String {
-    serde_json::to_string(&Envelope { trestle: mark }).unwrap_or_default()
-}
-
-/// The mark of an object, if it has one.
-pub(crate) fn read(object: &Value) -> Option<Mark> {
-    let text = object["description"].as_str()?;
-    serde_json::from_str::<Envelope>(text).ok().map(|envelope| envelope.trestle)
-}
-
-/// A reference's last part.
-pub(crate) fn last(value: &Value) -> &str {
-    value.as_str().and_then(|text| text.rsplit('/').next()).unwrap_or_default()
-}
-
-/// A reference without the host that it may begin with: `projects/…`.
-pub(crate) fn path(value: &Value) -> &str {
-    let text = value.as_str().unwrap_or_default();
-    text.find("projects/").map_or(text, |start| &text[start..])
-}
-
-pub(crate) fn network_of(site: &Site, region: &Segment) -> NetworkName {
-    NetworkName { site: site.clone(), region: region.clone() }
 }
 
 #[cfg(test)]
@@ -181,7 +153,9 @@ mod tests {
             names.gateway(),
             names.router(),
             names.of("peer", &peer.to_string()),
-            names.of("att", "projects/p/zones/z/instances/i"),
+            names.attached("projects/p/zones/z/instances/i"),
+            names.list("projects/p/zones/z/instances/i"),
+            names.adopted("us-west1-vpc-abc"),
             names.external(&peer, "1.2.3.4"),
             names.tunnel(&peer, 3),
         ];

@@ -1,17 +1,20 @@
 //! Permit lists as firewalls. Pure.
 //!
 //! An entry is one firewall whose name is made from the resource and the entry; with more than 256 targets it is
-//! several. The description holds the entry's own name and tags.
+//! several. The mark holds the entry's own name and tags.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use cloud_api::{CloudError, CloudErrorKind};
 use ipnet::IpNet;
-use model::{Address, Direction, EntryName, PermitEntry, Ports, Protocol, Traffic};
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use model::{Address, Direction, EntryName, PermitEntry, Ports, Protocol};
 
-use crate::names::hash;
+use crate::{
+    link::Link,
+    mark::{Mark, Remark},
+    names::hash,
+    shapes::{Effective, EffectivePolicy, Firewall, Flow, Network, Rule, Traffic},
+};
 
 /// Ranges of one firewall.
 const MOST_RANGES: usize = 256;
@@ -26,25 +29,6 @@ const CLOSING_PRIORITY: u32 = 1;
 /// What the names of entries begin with that nobody here asked for.
 pub const STRANGE: &str = "not-ours ";
 
-#[derive(Serialize, Deserialize)]
-struct Note {
-    trestle: NoteBody,
-}
-
-#[derive(Serialize, Deserialize)]
-struct NoteBody {
-    owner: String,
-    site: String,
-    entry: String,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    tags: Vec<String>,
-    /// Targets that the rule names itself, by their place in the ranges; all of them if it is `all`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    literal: Vec<usize>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    all: bool,
-}
-
 /// Where a resource's firewalls belong.
 #[derive(Clone, Debug)]
 pub struct Home {
@@ -52,14 +36,14 @@ pub struct Home {
     pub site: String,
     /// What their names begin with.
     pub prefix: String,
-    pub network: String,
+    pub network: Link<Network>,
     /// The resource's network tag.
     pub tag: String,
     pub priority: u32,
 }
 
 /// Firewalls by name.
-pub type Firewalls = BTreeMap<String, Value>;
+pub type Firewalls = BTreeMap<String, Firewall>;
 
 /// The firewalls that entries need. Refused if Google cannot express them or has no room for them.
 pub fn firewalls_of(home: &Home, entries: &[PermitEntry]) -> Result<Firewalls, CloudError> {
@@ -89,20 +73,26 @@ pub fn firewalls_of(home: &Home, entries: &[PermitEntry]) -> Result<Firewalls, C
     Ok(firewalls)
 }
 
-fn firewall(home: &Home, name: &str, entry: &PermitEntry, targets: &[Address]) -> Result<Value, CloudError> {
+fn firewall(
+    home: &Home,
+    name: &str,
+    entry: &PermitEntry,
+    targets: &[Address],
+) -> Result<Firewall, CloudError> {
     let texts: BTreeSet<String> = entry.targets().iter().map(ToString::to_string).collect();
     let literal: Vec<usize> =
         (0..targets.len()).filter(|place| entry.tags.contains(&targets[*place].to_string())).collect();
     let all = literal.len() == targets.len();
-    let note = NoteBody {
+    let description: Remark = Mark {
         owner: home.owner.clone(),
         site: home.site.clone(),
-        entry: entry.name.to_string(),
+        entry: Some(entry.name.to_string()),
         tags: entry.tags.iter().filter(|tag| !texts.contains(*tag)).cloned().collect(),
         literal: if all { Vec::new() } else { literal },
         all,
-    };
-    let description = serde_json::to_string(&Note { trestle: note }).unwrap_or_default();
+        ..Mark::default()
+    }
+    .into();
     if description.len() > LONGEST {
         return Err(CloudError::conflict(format!(
             "the name and the tags of the entry {} take {} characters; Google keeps {LONGEST} with a firewall. Use fewer tags in \
@@ -111,27 +101,24 @@ fn firewall(home: &Home, name: &str, entry: &PermitEntry, targets: &[Address]) -
             description.len()
         )));
     }
-    let ranges: Vec<String> = targets.iter().map(|target| target.net().to_string()).collect();
-    let (direction, field) = match entry.traffic.direction {
-        Direction::Inbound => ("INGRESS", "sourceRanges"),
-        Direction::Outbound => ("EGRESS", "destinationRanges"),
+    let direction = match entry.traffic.direction {
+        Direction::Inbound => Flow::Ingress,
+        Direction::Outbound => Flow::Egress,
     };
-    let mut allowed = json!({"IPProtocol": protocol(entry.traffic.protocol)});
-    if let Ports::Range { first, last } = entry.traffic.dst_ports {
-        let text = if first == last { first.to_string() } else { format!("{first}-{last}") };
-        allowed["ports"] = json!([text]);
-    }
-    Ok(json!({
-        "name": name,
-        "network": home.network,
-        "description": description,
-        "direction": direction,
-        "priority": home.priority,
-        "disabled": false,
-        "allowed": [allowed],
-        field: ranges,
-        "targetTags": [home.tag],
-    }))
+    let ports = match entry.traffic.dst_ports {
+        Ports::Any => Vec::new(),
+        Ports::Range { first, last } if first == last => vec![first.to_string()],
+        Ports::Range { first, last } => vec![format!("{first}-{last}")],
+    };
+    Ok(Firewall {
+        name: name.to_owned(),
+        network: home.network.clone(),
+        description,
+        priority: home.priority,
+        allowed: vec![Traffic { protocol: protocol(entry.traffic.protocol), ports }],
+        target_tags: vec![home.tag.clone()],
+        ..Firewall::towards(direction, targets.iter().map(|target| target.net().to_string()).collect())
+    })
 }
 
 fn protocol(protocol: Protocol) -> String {
@@ -148,37 +135,28 @@ fn protocol(protocol: Protocol) -> String {
 }
 
 /// The list that firewalls stand for. One that cannot be read shows under its own name, with what it lets through.
-pub fn entries_of<'f>(firewalls: impl IntoIterator<Item = &'f Value>) -> Vec<PermitEntry> {
-    let mut found: BTreeMap<(String, Traffic), (BTreeSet<Address>, BTreeSet<String>)> = BTreeMap::new();
-    for firewall in firewalls {
-        if firewall["disabled"] == true {
-            continue;
-        }
-        let note = firewall["description"].as_str().and_then(|text| serde_json::from_str::<Note>(text).ok());
-        let (direction, field) = side(firewall);
-        let ranges = firewall[field].as_array().into_iter().flatten();
+pub fn entries_of<'f>(firewalls: impl IntoIterator<Item = &'f Firewall>) -> Vec<PermitEntry> {
+    let mut found: BTreeMap<(String, model::Traffic), (BTreeSet<Address>, BTreeSet<String>)> =
+        BTreeMap::new();
+    for firewall in firewalls.into_iter().filter(|firewall| !firewall.disabled) {
+        let mark = firewall.description.mark().unwrap_or_default();
+        let name = mark.entry.clone().unwrap_or_else(|| format!("{STRANGE}{}", firewall.name));
         // In the order in which they were written, whatever Google made of it.
-        let mut targets: Vec<Address> = ranges.filter_map(|range| range.as_str()?.parse().ok()).collect();
+        let mut targets: Vec<Address> = targets(firewall).collect();
         targets.sort();
-        for allowed in firewall["allowed"].as_array().into_iter().flatten() {
-            let traffic = Traffic {
-                direction,
-                protocol: read_protocol(&allowed["IPProtocol"]),
+        for allowed in &firewall.allowed {
+            let traffic = model::Traffic {
+                direction: direction(firewall),
+                protocol: read_protocol(&allowed.protocol),
                 src_ports: Ports::Any,
-                dst_ports: read_ports(&allowed["ports"]),
+                dst_ports: read_ports(&allowed.ports),
             };
-            let name = match &note {
-                Some(note) => note.trestle.entry.clone(),
-                None => format!("{STRANGE}{}", firewall["name"].as_str().unwrap_or_default()),
-            };
-            let (entry, tags) = found.entry((name, traffic)).or_default();
+            let (entry, tags) = found.entry((name.clone(), traffic)).or_default();
             entry.extend(&targets);
-            if let Some(Note { trestle: note }) = &note {
-                tags.extend(note.tags.iter().cloned());
-                let named =
-                    targets.iter().enumerate().filter(|(place, _)| note.all || note.literal.contains(place));
-                tags.extend(named.map(|(_, target)| target.to_string()));
-            }
+            tags.extend(mark.tags.iter().cloned());
+            let named =
+                targets.iter().enumerate().filter(|(place, _)| mark.all || mark.literal.contains(place));
+            tags.extend(named.map(|(_, target)| target.to_string()));
         }
     }
     let entry = |((name, traffic), (targets, tags))| {
@@ -187,16 +165,19 @@ pub fn entries_of<'f>(firewalls: impl IntoIterator<Item = &'f Value>) -> Vec<Per
     found.into_iter().filter_map(entry).collect()
 }
 
-/// A firewall's direction, and the field with the ranges of the other side.
-pub fn side(firewall: &Value) -> (Direction, &'static str) {
-    match firewall["direction"].as_str() {
-        Some("EGRESS") => (Direction::Outbound, "destinationRanges"),
-        _ => (Direction::Inbound, "sourceRanges"),
+pub(crate) fn direction(firewall: &Firewall) -> Direction {
+    match firewall.direction {
+        Flow::Ingress => Direction::Inbound,
+        Flow::Egress => Direction::Outbound,
     }
 }
 
-fn read_protocol(value: &Value) -> Protocol {
-    match value.as_str().unwrap_or_default() {
+pub(crate) fn targets(firewall: &Firewall) -> impl Iterator<Item = Address> {
+    firewall.ranges().iter().filter_map(|range| range.parse().ok())
+}
+
+fn read_protocol(text: &str) -> Protocol {
+    match text {
         "esp" => Protocol::Number(50),
         "ah" => Protocol::Number(51),
         "ipip" => Protocol::Number(94),
@@ -205,11 +186,10 @@ fn read_protocol(value: &Value) -> Protocol {
 }
 
 /// Several ranges, which Trestle never writes, show as all ports from the lowest to the highest.
-fn read_ports(value: &Value) -> Ports {
-    let ranges: Vec<Ports> =
-        value.as_array().into_iter().flatten().filter_map(|text| text.as_str()?.parse().ok()).collect();
-    let bounds = ranges.iter().filter_map(|ports| match ports {
-        Ports::Range { first, last } => Some((*first, *last)),
+fn read_ports(texts: &[String]) -> Ports {
+    let ranges = texts.iter().filter_map(|text| text.parse().ok());
+    let bounds = ranges.filter_map(|ports| match ports {
+        Ports::Range { first, last } => Some((first, last)),
         Ports::Any => None,
     });
     bounds
@@ -218,73 +198,52 @@ fn read_ports(value: &Value) -> Ports {
 }
 
 /// The two firewalls that close whatever has a tag, whatever else there is for it.
-pub fn closing(tag: &str, network: &str, description: &str) -> Firewalls {
-    let both = [("in", "INGRESS", "sourceRanges"), ("out", "EGRESS", "destinationRanges")];
-    let firewall = |(suffix, direction, field): (&str, &str, &str)| {
-        let name = format!("{tag}-{suffix}");
-        let firewall = json!({
-            "name": name,
-            "network": network,
-            "description": description,
-            "direction": direction,
-            "priority": CLOSING_PRIORITY,
-            "disabled": false,
-            "denied": [{"IPProtocol": "all"}],
-            field: ["0.0.0.0/0"],
-            "targetTags": [tag],
-        });
-        (name, firewall)
+pub fn closing(tag: &str, network: &Link<Network>, description: &Remark) -> Firewalls {
+    let firewall = |(suffix, flow): (&str, Flow)| {
+        let firewall = Firewall {
+            name: format!("{tag}-{suffix}"),
+            network: network.clone(),
+            description: description.clone(),
+            priority: CLOSING_PRIORITY,
+            denied: vec![Traffic::all()],
+            target_tags: vec![tag.to_owned()],
+            ..Firewall::towards(flow, vec!["0.0.0.0/0".to_owned()])
+        };
+        (firewall.name.clone(), firewall)
     };
-    both.into_iter().map(firewall).collect()
+    [("in", Flow::Ingress), ("out", Flow::Egress)].into_iter().map(firewall).collect()
 }
 
 /// What keeps an instance open whatever is closed for it, among the firewalls and policies that Google says are in force
 /// for it. Policies of a network come first or last, as the network has it.
-pub fn opening(effective: &Value, network: &Value) -> Option<String> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let is_ours = |firewall: &Value| crate::names::read(firewall).is_some();
-    let firewalls = effective["firewalls"].as_array().into_iter().flatten();
-    let mut firewalls = firewalls.filter(|one| one["disabled"] != true && !is_ours(one));
-    let first = |one: &&Value| !one["allowed"].is_null() && one["priority"] == ATTACHED_PRIORITY;
-    if let Some(firewall) = firewalls.find(first) {
-        return Some(format!("the firewall {} with priority 0; give it 1 or more", text(&firewall["name"])));
+pub(crate) fn opening(effective: &Effective, network: &Network) -> Option<String> {
+    let first = |one: &&Firewall| {
+        !one.disabled
+            && one.description.mark().is_none()
+            && !one.allowed.is_empty()
+            && one.priority == ATTACHED_PRIORITY
+    };
+    if let Some(firewall) = effective.firewalls.iter().find(first) {
+        return Some(format!("the firewall {} with priority 0; give it 1 or more", firewall.name));
     }
-    let comes_first = |policy: &&Value| match policy["type"].as_str() {
-        Some("NETWORK" | "NETWORK_REGIONAL") => {
-            network["networkFirewallPolicyEnforcementOrder"] == "BEFORE_CLASSIC_FIREWALL"
-        }
-        Some("SYSTEM_GLOBAL" | "SYSTEM_REGIONAL") => false,
+    let comes_first = |policy: &&EffectivePolicy| match policy.kind.as_str() {
+        "NETWORK" | "NETWORK_REGIONAL" => network.policies_come_first(),
+        "SYSTEM_GLOBAL" | "SYSTEM_REGIONAL" => false,
         _ => true,
     };
-    let decides = |rule: &Value| {
-        rule["disabled"] != true && !matches!(rule["action"].as_str(), Some("deny" | "goto_next") | None)
-    };
-    let policies = effective["firewallPolicys"].as_array().into_iter().flatten();
-    let mut policies = policies.filter(comes_first);
-    let policy = policies.find(|one| one["rules"].as_array().into_iter().flatten().any(decides))?;
-    let name = [&policy["shortName"], &policy["displayName"], &policy["name"]].map(text);
-    let name = name.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
+    let decides = |rule: &Rule| !rule.disabled && !matches!(rule.action.as_str(), "deny" | "goto_next");
+    let mut policies = effective.policies.iter().filter(comes_first);
+    let policy = policies.find(|one| one.rules.iter().any(decides))?;
+    let names = [&policy.short_name, &policy.display_name, &policy.name];
+    let name = names.into_iter().find(|name| !name.is_empty()).map_or("", String::as_str);
     Some(format!("the firewall policy {name}, which permits before any firewall of a network is asked"))
 }
-
-/// Fields that make a firewall what it is.
-const FIELDS: [&str; 9] = [
-    "description",
-    "direction",
-    "priority",
-    "disabled",
-    "allowed",
-    "denied",
-    "sourceRanges",
-    "destinationRanges",
-    "targetTags",
-];
 
 /// What must change.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Change {
-    pub insert: Vec<Value>,
-    pub update: Vec<Value>,
+    pub insert: Vec<Firewall>,
+    pub update: Vec<Firewall>,
     pub delete: Vec<String>,
 }
 
@@ -293,9 +252,7 @@ pub fn difference(current: &Firewalls, wanted: &Firewalls) -> Change {
     for (name, firewall) in wanted {
         match current.get(name) {
             None => change.insert.push(firewall.clone()),
-            Some(there) if FIELDS.iter().any(|field| there[*field] != firewall[*field]) => {
-                change.update.push(firewall.clone())
-            }
+            Some(there) if !firewall.does_as(there) => change.update.push(firewall.clone()),
             Some(_) => {}
         }
     }
@@ -322,26 +279,25 @@ pub(crate) mod tests {
 
     fn entry(name: &str, protocol: Protocol, targets: &[String], tags: &[String]) -> PermitEntry {
         let ports = if protocol == Protocol::TCP { Ports::Range { first: 80, last: 90 } } else { Ports::Any };
-        let traffic = Traffic::new(Direction::Outbound, protocol, Ports::Any, ports).unwrap();
+        let traffic = model::Traffic::new(Direction::Outbound, protocol, Ports::Any, ports).unwrap();
         let targets = targets.iter().map(|text| text.parse().unwrap()).collect();
         PermitEntry::new(EntryName::reported(name), traffic, targets, tags.iter().cloned().collect()).unwrap()
     }
 
-    /// B5, B6: Google takes a firewall without ranges for one that is open to everybody.
+    /// Google takes a firewall without ranges for one that is open to everybody.
     #[test]
     fn every_firewall_has_ranges_and_a_target() {
         let many: Vec<String> = (0..600).map(|n| format!("10.{}.{}.1", n / 250, n % 250)).collect();
         let firewalls = firewalls_of(&home(), &[entry("a", Protocol::Any, &many, &[])]).unwrap();
         assert_eq!(firewalls.len(), 3);
         for firewall in firewalls.values() {
-            let count = firewall["destinationRanges"].as_array().unwrap().len();
-            assert!((1..=MOST_RANGES).contains(&count));
-            assert_eq!(firewall["targetTags"], json!(["tag"]));
+            assert!((1..=MOST_RANGES).contains(&firewall.destination_ranges.len()));
+            assert_eq!(firewall.target_tags, ["tag"]);
         }
         assert_eq!(entries_of(firewalls.values()), [entry("a", Protocol::Any, &many, &[])]);
     }
 
-    /// B17: any protocol is "all", not "-1".
+    /// Any protocol is "all", not "-1".
     #[test]
     fn protocols_have_googles_names() {
         let targets = ["10.0.0.1".to_owned()];
@@ -353,7 +309,7 @@ pub(crate) mod tests {
         ] {
             let list = [entry("a", number, &targets, &[])];
             let firewalls = firewalls_of(&home(), &list).unwrap();
-            assert_eq!(firewalls.values().next().unwrap()["allowed"][0]["IPProtocol"], text);
+            assert_eq!(firewalls.values().next().unwrap().allowed[0].protocol, text);
             assert_eq!(entries_of(firewalls.values()), list);
         }
     }
@@ -380,38 +336,50 @@ pub(crate) mod tests {
         let home = Home { priority: ATTACHED_PRIORITY, ..home() };
         let targets = ["10.0.0.1".to_owned()];
         let permits = firewalls_of(&home, &[entry("a", Protocol::TCP, &targets, &[])]).unwrap();
-        let closed = closing("tag", "n", "");
+        let closed = closing("tag", &"n".into(), &Remark::default());
         assert_eq!(closed.len(), 2);
         for (permit, close) in permits.values().flat_map(|one| closed.values().map(move |two| (one, two))) {
-            assert!(permit["priority"].as_u64() < close["priority"].as_u64());
-            assert_eq!(permit["targetTags"], close["targetTags"]);
+            assert!(permit.priority < close.priority);
+            assert_eq!(permit.target_tags, close.target_tags);
         }
     }
 
     #[test]
     fn what_could_not_be_closed_is_seen() {
-        let network = json!({"networkFirewallPolicyEnforcementOrder": "AFTER_CLASSIC_FIREWALL"});
-        let first = json!({"networkFirewallPolicyEnforcementOrder": "BEFORE_CLASSIC_FIREWALL"});
-        let rule = |priority: u32, what: &str| json!({"firewalls": [{"name": "f", "priority": priority, what: [{}]}]});
-        let policy = |kind: &str, action: &str| json!({"firewallPolicys": [{"type": kind, "shortName": "p", "rules": [{"action": action}]}]});
+        let network = |order: &str| Network {
+            network_firewall_policy_enforcement_order: order.to_owned(),
+            ..Network::default()
+        };
+        let (last, first) = (network("AFTER_CLASSIC_FIREWALL"), network("BEFORE_CLASSIC_FIREWALL"));
+        let effective = |text: String| serde_json::from_str::<Effective>(&text).unwrap();
+        let rule = |priority: u32, what: &str| {
+            effective(format!(
+                r#"{{"firewalls":[{{"name":"f","network":"n","priority":{priority},"{what}":[{{"IPProtocol":"all"}}]}}]}}"#
+            ))
+        };
+        let policy = |kind: &str, action: &str| {
+            effective(format!(
+                r#"{{"firewallPolicys":[{{"type":"{kind}","shortName":"p","rules":[{{"action":"{action}"}}]}}]}}"#
+            ))
+        };
         for (effective, network, opens) in [
-            (json!({}), &network, false),
-            (rule(0, "allowed"), &network, true),
-            (rule(1, "allowed"), &network, false),
-            (rule(0, "denied"), &network, false),
-            (policy("HIERARCHY", "allow"), &network, true),
-            (policy("HIERARCHY", "goto_next"), &network, false),
-            (policy("HIERARCHY", "deny"), &network, false),
-            (policy("HIERARCHY", "apply_security_profile_group"), &network, true),
-            (policy("NETWORK", "allow"), &network, false),
+            (Effective::default(), &last, false),
+            (rule(0, "allowed"), &last, true),
+            (rule(1, "allowed"), &last, false),
+            (rule(0, "denied"), &last, false),
+            (policy("HIERARCHY", "allow"), &last, true),
+            (policy("HIERARCHY", "goto_next"), &last, false),
+            (policy("HIERARCHY", "deny"), &last, false),
+            (policy("HIERARCHY", "apply_security_profile_group"), &last, true),
+            (policy("NETWORK", "allow"), &last, false),
             (policy("NETWORK", "allow"), &first, true),
             (policy("SYSTEM_GLOBAL", "allow"), &first, false),
         ] {
-            assert_eq!(opening(&effective, network).is_some(), opens, "{effective}");
+            assert_eq!(opening(&effective, network).is_some(), opens, "{effective:?}");
         }
         let mut off = rule(0, "allowed");
-        off["firewalls"][0]["disabled"] = true.into();
-        assert_eq!(opening(&off, &network), None);
+        off.firewalls[0].disabled = true;
+        assert_eq!(opening(&off, &last), None);
     }
 
     type Lists = BTreeMap<String, (bool, BTreeSet<u8>, bool)>;
@@ -434,7 +402,7 @@ pub(crate) mod tests {
             let mut applied = current;
             change.delete.iter().for_each(|name| { applied.remove(name); });
             for firewall in change.insert.iter().chain(&change.update) {
-                applied.insert(firewall["name"].as_str().unwrap().to_owned(), firewall.clone());
+                applied.insert(firewall.name.clone(), firewall.clone());
             }
             prop_assert_eq!(&applied, &wanted);
             prop_assert_eq!(entries_of(applied.values()), list(&b));

@@ -28,7 +28,7 @@ pub use clock::{Clock, SystemClock};
 pub use failure::{Answer, Class, Failure};
 pub use letters::letters;
 pub use limit::Rates;
-pub use object::{Fit, Kind, Objects, Phase, Wanted, ensure, gone, read_json, remove, settled};
+pub use object::{Fit, Kind, Objects, Phase, Wanted, ensure, ensure_from, gone, read_json, remove, settled};
 pub use recent::{Recent, Turn, Turns};
 pub use record::{Exchange, FileRecorder, Recorder, redact};
 pub use request::{Access, Repeat, Reply, Request, encode_component, form};

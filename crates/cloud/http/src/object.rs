@@ -94,20 +94,38 @@ where
     K: Kind,
     O: Objects<K>,
 {
-    let mut there = api.get(address).await?;
+    let there = api.get(address).await?;
+    ensure_from(api, address, there, wanted).await
+}
+
+/// The same for an object that was looked for already, in a list that shows others too.
+pub async fn ensure_from<K, O>(
+    api: &O,
+    address: &O::Address,
+    mut there: Option<K>,
+    wanted: Wanted<'_, K, O::Body>,
+) -> Result<K, CloudError>
+where
+    K: Kind,
+    O: Objects<K>,
+{
     let mut puts = 0;
+    // Why it was last not taken, in the cloud's own words.
+    let mut refused = None;
     loop {
         let found = match there.take() {
             Some(found) => found,
             None => {
                 if puts == TRIES {
-                    return Err(CloudError::unavailable(format!(
-                        "the {} {address} was asked for {TRIES} times and is not there; look at it in the cloud's console",
-                        K::NAME
-                    )));
+                    return Err(refused.unwrap_or_else(|| {
+                        CloudError::unavailable(format!(
+                            "the {} {address} was asked for {TRIES} times and is not there; look at it in the cloud's console",
+                            K::NAME
+                        ))
+                    }));
                 }
                 puts += 1;
-                there = put(api, address, wanted.body).await?;
+                there = put(api, address, wanted.body, &mut refused).await?;
                 continue;
             }
         };
@@ -118,7 +136,7 @@ where
             )));
         }
         match found.phase() {
-            Phase::Coming => there = settled(api, address).await?,
+            Phase::Coming => there = look(api, address, Some(found)).await?,
             Phase::Going => gone(api, address).await?,
             Phase::Failed(_) => {
                 api.delete(address).await?;
@@ -128,13 +146,16 @@ where
                 Fit::Yes => return Ok(found),
                 Fit::Rewrite if puts < TRIES => {
                     puts += 1;
-                    there = put(api, address, wanted.body).await?;
+                    there = put(api, address, wanted.body, &mut refused).await?;
                 }
                 Fit::Rewrite => {
-                    return Err(CloudError::unavailable(format!(
-                        "the {} {address} was written {TRIES} times and is not as it was written; somebody else changes it",
-                        K::NAME
-                    )));
+                    return Err(refused.unwrap_or_else(|| {
+                        CloudError::unavailable(format!(
+                            "the {} {address} was written {TRIES} times and is not as it was written; somebody else \
+                             changes it",
+                            K::NAME
+                        ))
+                    }));
                 }
                 Fit::Never(why) => {
                     return Err(CloudError::conflict(format!("the {} {address} {why}", K::NAME)));
@@ -165,15 +186,22 @@ where
 }
 
 /// Puts, and looks. Something may be in its own way: it is there already, from a request whose answer was lost.
-async fn put<K, O>(api: &O, address: &O::Address, body: &O::Body) -> Result<Option<K>, CloudError>
+async fn put<K, O>(
+    api: &O,
+    address: &O::Address,
+    body: &O::Body,
+    refused: &mut Option<CloudError>,
+) -> Result<Option<K>, CloudError>
 where
     K: Kind,
     O: Objects<K>,
 {
+    *refused = None;
     match api.put(address, body).await {
         Ok(Some(made)) => Ok(Some(made)),
         Ok(None) => Ok(api.get(address).await?),
         Err(failure) if matches!(failure.class(), Class::Exists | Class::InUse) => {
+            *refused = Some(failure.into());
             let there = api.get(address).await?;
             if there.is_none() {
                 api.clock().sleep(PAUSE).await;
@@ -190,11 +218,27 @@ where
     K: Kind,
     O: Objects<K>,
 {
-    wait(api.clock(), K::PACE, &format!("the {} {address}", K::NAME), || async {
-        Ok(match api.get(address).await? {
-            Some(now) if now.phase() == Phase::Coming => Progress::Pending,
-            now => Progress::Done(now),
-        })
+    look(api, address, None).await
+}
+
+/// What is known of it already is not asked for at once.
+async fn look<K, O>(api: &O, address: &O::Address, mut known: Option<K>) -> Result<Option<K>, CloudError>
+where
+    K: Kind,
+    O: Objects<K>,
+{
+    wait(api.clock(), K::PACE, &format!("the {} {address}", K::NAME), || {
+        let known = known.take();
+        async move {
+            let now = match known {
+                Some(known) => Some(known),
+                None => api.get(address).await?,
+            };
+            Ok(match now {
+                Some(now) if now.phase() == Phase::Coming => Progress::Pending,
+                now => Progress::Done(now),
+            })
+        }
     })
     .await
 }

@@ -9,17 +9,13 @@ use std::{
 };
 
 use cloud_api::CloudError;
-use futures::future::try_join_all;
-use http::Method;
 use model::{ConnectionSpec, ConnectionStatus, Site};
-use serde_json::{Value, json};
 
-use crate::{
-    api::{CONNECTION, Place, text},
-    cloud::{Ground, IbmCloud, Result},
-    gateway::Gateway,
-    networks::noted_links,
+use crate::gateway::{Gateway, policies};
+use crate::shapes::{
+    ConnectionRequest, Ip, KeyPatch, Peer, Probing, ShownTunnel, Tunnel, VpnConnection, VpnGateway,
 };
+use crate::{Collection, Ground, Groups, Result, Vpcs, reports};
 
 /// Connections of one gateway.
 const MOST: usize = 10;
@@ -28,6 +24,13 @@ const NOWHERE: u8 = 128;
 
 /// The inside addresses of a tunnel: ours and the peer's.
 type Inside = (Ipv4Addr, Ipv4Addr);
+
+impl Tunnel {
+    fn between((ours, theirs): Inside) -> Self {
+        let ip = |address: Ipv4Addr| Ip { address: address.into() };
+        Self { tunnel_interface_ip: ip(ours), neighbor_ip: ip(theirs) }
+    }
+}
 
 /// Of a tunnel that leads nowhere: as unlike any other as the tunnel beside it.
 fn nowhere((ours, theirs): Inside) -> Inside {
@@ -38,9 +41,8 @@ fn nowhere((ours, theirs): Inside) -> Inside {
     (moved(ours), moved(theirs))
 }
 
-fn leads_nowhere(tunnel: &Value) -> bool {
-    let inside = text(&tunnel["tunnel_interface_ip"], "address").parse::<Ipv4Addr>();
-    inside.is_ok_and(|address| address.octets()[2] >= NOWHERE)
+fn leads_nowhere(tunnel: &ShownTunnel) -> bool {
+    matches!(tunnel.tunnel_interface_ip, Some(Ip { address: IpAddr::V4(inside) }) if inside.octets()[2] >= NOWHERE)
 }
 
 /// The tunnels of each connection, by the peer's address, in the order of the gateway's members. Pure.
@@ -74,142 +76,111 @@ fn tunnels(spec: &ConnectionSpec, members: usize) -> Result<BTreeMap<IpAddr, Vec
     Ok(found.into_iter().filter_map(|(peer, slots)| Some((peer, fill(slots)?))).collect())
 }
 
-/// What makes a connection this one, its key aside.
-fn same(there: &Value, wanted: &Value) -> bool {
-    let inside = |connection: &Value| -> Vec<(String, String)> {
-        let all = connection["tunnels"].as_array().into_iter().flatten();
-        all.map(|one| {
-            let of = |field: &str| text(&one[field], "address").to_owned();
-            (of("tunnel_interface_ip"), of("neighbor_ip"))
-        })
-        .collect()
-    };
-    there["peer"]["address"] == wanted["peer"]["address"]
-        && there["peer"]["asn"] == wanted["peer"]["asn"]
-        && there["admin_state_up"] != false
-        && inside(there) == inside(wanted)
+/// Whether a connection is the one that is asked for, its key aside.
+fn same(there: &VpnConnection, wanted: &ConnectionRequest) -> bool {
+    let inside = |tunnel: &ShownTunnel| tunnel.tunnel_interface_ip.zip(tunnel.neighbor_ip);
+    let asked = |tunnel: &Tunnel| Some((tunnel.tunnel_interface_ip, tunnel.neighbor_ip));
+    there.name == wanted.name
+        && there.peer.address == Some(wanted.peer.address)
+        && there.peer.asn == Some(wanted.peer.asn)
+        && there.admin_state_up
+        && there.tunnels.iter().map(inside).eq(wanted.tunnels.iter().map(asked))
 }
 
-impl IbmCloud {
-    async fn connections_to(&self, ground: &Ground, gateway: &Gateway, peer: &Site) -> Result<Vec<Value>> {
-        let path = format!("vpn_gateways/{}/connections", gateway.id);
-        let found = self.api.list(Place::Region(&gateway.region), &CONNECTION, &path).await?;
-        let prefix = ground.names.connections(peer);
-        Ok(found.into_iter().filter(|one| text(one, "name").starts_with(&prefix)).collect())
-    }
+/// The connections of a gateway.
+fn all<'g>(ground: &'g Ground, gateway: &'g Gateway) -> Collection<'g, VpnConnection> {
+    ground.api.in_region(&gateway.region).of::<VpnGateway>(&gateway.shown.id)
+}
 
-    pub(crate) async fn connect(&self, ground: &Ground, spec: &ConnectionSpec) -> Result<()> {
-        let _turn = self.turns.take(&format!("connections {}", ground.site)).await;
-        let none = || CloudError::conflict(format!("{} has no gateway", ground.site));
-        let (vpc, gateway) = self.gateway(ground).await?.ok_or_else(none)?;
-        let tunnels = tunnels(spec, gateway.members.len())?;
-        let (place, path) =
-            (Place::Region(&gateway.region), format!("vpn_gateways/{}/connections", gateway.id));
-        let all = self.api.list(place, &CONNECTION, &path).await?;
-        let prefix = ground.names.connections(&spec.peer);
-        let (there, others): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|one| text(one, "name").starts_with(&prefix));
-        if others.len() + tunnels.len() > MOST {
-            return Err(CloudError::conflict(format!(
-                "the gateway of {} has {} connections and would need {} more; IBM Cloud gives a gateway {MOST}",
-                ground.site,
-                others.len(),
-                tunnels.len()
-            )));
-        }
-        if !noted_links(ground, &self.groups(&vpc).await?).contains(&spec.peer) {
-            let name = ground.names.link_note(&spec.peer);
-            self.note_down(ground, &vpc, &name, "a link", &spec.peer.to_string()).await?;
-        }
-        let (ike, ipsec) = futures::try_join!(
-            self.policy(ground, &gateway.region, true),
-            self.policy(ground, &gateway.region, false)
-        )?;
-        let wanted = tunnels.iter().enumerate().map(|(number, (peer, inside))| {
-            let ends = inside.iter().map(|(ours, theirs)| {
-                json!({"tunnel_interface_ip": {"address": ours.to_string()}, "neighbor_ip": {"address": theirs.to_string()}})
-            });
-            json!({
-                "name": format!("{prefix}{number}"),
-                "psk": spec.shared_key.expose(),
-                "peer": {"address": peer.to_string(), "asn": spec.peer_asn},
-                "routing_protocol": "bgp",
-                "tunnels": ends.collect::<Vec<_>>(),
-                "ike_policy": {"id": ike},
-                "ipsec_policy": {"id": ipsec},
-                "establish_mode": "bidirectional",
-                "dead_peer_detection": {"action": "restart", "interval": 10, "timeout": 30},
-            })
-        });
-        let wanted: Vec<Value> = wanted.collect();
-        // What cannot be changed in place goes first: a name is free only then.
-        for old in &there {
-            let kept = wanted.iter().find(|new| new["name"] == old["name"]).filter(|new| same(old, new));
-            let one = format!("{path}/{}", text(old, "id"));
-            match kept {
-                None => self.api.remove(place, &CONNECTION, &one).await?,
-                Some(new) if new["psk"] != old["psk"] => {
-                    let body = json!({"psk": new["psk"]});
-                    self.api
-                        .send(place, "update_vpn_gateway_connection", Method::PATCH, &one, Some(&body))
-                        .await?;
-                }
-                Some(_) => {}
+async fn list_to(ground: &Ground, gateway: &Gateway, peer: &Site) -> Result<Vec<VpnConnection>> {
+    let (mut found, prefix) = (all(ground, gateway).list().await?, ground.names.connections(peer));
+    found.retain(|one| one.name.starts_with(&prefix));
+    Ok(found)
+}
+
+pub(crate) async fn connect(ground: &Ground, spec: &ConnectionSpec) -> Result {
+    let _turn = ground.turns.take(&format!("connections {}", ground.site)).await;
+    let none = || CloudError::conflict(format!("{} has no gateway", ground.site));
+    let (vpc, gateway) = Gateway::find(ground).await?.ok_or_else(none)?;
+    let tunnels = tunnels(spec, gateway.shown.members.len())?;
+    let connections = all(ground, &gateway);
+    let prefix = ground.names.connections(&spec.peer);
+    let (there, others): (Vec<_>, Vec<_>) =
+        connections.list().await?.into_iter().partition(|one| one.name.starts_with(&prefix));
+    if others.len() + tunnels.len() > MOST {
+        return Err(CloudError::conflict(format!(
+            "the gateway of {} has {} connections and would need {} more; IBM Cloud gives a gateway {MOST}",
+            ground.site,
+            others.len(),
+            tunnels.len()
+        )));
+    }
+    let groups = Groups::read(ground, &vpc).await?;
+    if !groups.links().contains(&spec.peer) {
+        groups.note_down(ground.names.link_note(&spec.peer), "a link", &spec.peer.to_string()).await?;
+    }
+    let (ike_policy, ipsec_policy) = policies(ground, &gateway.region).await?;
+    let request = |(number, (peer, inside)): (usize, (&IpAddr, &Vec<Inside>))| ConnectionRequest {
+        name: format!("{prefix}{number}"),
+        psk: spec.shared_key.expose().to_owned(),
+        peer: Peer { address: *peer, asn: spec.peer_asn },
+        routing_protocol: "bgp",
+        tunnels: inside.iter().copied().map(Tunnel::between).collect(),
+        ike_policy: ike_policy.clone(),
+        ipsec_policy: ipsec_policy.clone(),
+        establish_mode: "bidirectional",
+        dead_peer_detection: Probing { action: "restart", interval: 10, timeout: 30 },
+    };
+    let wanted: Vec<ConnectionRequest> = tunnels.iter().enumerate().map(request).collect();
+    // What cannot be changed in place goes first: a name is free only then.
+    for old in &there {
+        match wanted.iter().find(|new| same(old, new)) {
+            None => connections.remove(&old.id).await?,
+            Some(new) if new.psk != old.psk => {
+                connections.update(&old.id, &KeyPatch { psk: &new.psk }).await?;
             }
+            Some(_) => {}
         }
-        let is_there = |new: &Value| there.iter().any(|old| old["name"] == new["name"] && same(old, new));
-        for new in wanted.iter().filter(|new| !is_there(new)) {
-            self.api.make(place, &CONNECTION, &path, new).await?;
-        }
-        Ok(())
     }
+    for new in wanted.iter().filter(|new| !there.iter().any(|old| same(old, new))) {
+        connections.ensure(None, new).await?;
+    }
+    Ok(())
+}
 
-    pub(crate) async fn disconnect(&self, ground: &Ground, peer: &Site) -> Result<()> {
-        let _turn = self.turns.take(&format!("connections {}", ground.site)).await;
-        let Some(vpc) = self.vpcs(ground).await?.gateway else { return Ok(()) };
-        if let Some(gateway) = self.gateway_in(ground, Some(&vpc)).await? {
-            let place = Place::Region(&gateway.region);
-            let there = self.connections_to(ground, &gateway, peer).await?;
-            try_join_all(there.iter().map(|one| {
-                let path = format!("vpn_gateways/{}/connections/{}", gateway.id, text(one, "id"));
-                async move { self.api.remove(place, &CONNECTION, &path).await }
-            }))
-            .await?;
-        }
-        let name = ground.names.link_note(peer);
-        for group in self.groups(&vpc).await?.iter().filter(|group| text(group, "name") == name) {
-            self.forget(&vpc, group).await?;
-        }
-        Ok(())
+pub(crate) async fn disconnect(ground: &Ground, peer: &Site) -> Result {
+    let _turn = ground.turns.take(&format!("connections {}", ground.site)).await;
+    let Some(vpc) = Vpcs::read(ground).await?.gateway else { return Ok(()) };
+    if let Some(gateway) = Gateway::find_in(ground, Some(&vpc)).await? {
+        let there = list_to(ground, &gateway, peer).await?;
+        all(ground, &gateway).remove_all(there.iter().map(|one| one.id.as_str())).await?;
     }
+    let groups = Groups::read(ground, &vpc).await?;
+    groups.forget(groups.named(&ground.names.link_note(peer))).await
+}
 
-    pub(crate) async fn status(&self, ground: &Ground, peer: &Site) -> Result<ConnectionStatus> {
-        let missing = || CloudError::not_found(format!("{} has no connection to {peer}", ground.site));
-        let (_, gateway) = self.gateway(ground).await?.ok_or_else(missing)?;
-        let there = self.connections_to(ground, &gateway, peer).await?;
-        let tunnels: Vec<&Value> = there
-            .iter()
-            .flat_map(|one| one["tunnels"].as_array().into_iter().flatten())
-            .filter(|tunnel| !leads_nowhere(tunnel))
-            .collect();
-        let count = |is: &dyn Fn(&Value) -> bool| {
-            u32::try_from(tunnels.iter().filter(|tunnel| is(tunnel)).count()).unwrap_or(u32::MAX)
-        };
-        let bgp_established = count(&|tunnel| tunnel["protocol_state"] == "established");
-        let asn = there.iter().find_map(|one| one["peer"]["asn"].as_u64());
-        let routes = match asn.and_then(|asn| u32::try_from(asn).ok()) {
-            // Without the report the rest is still true, and worth more.
-            Some(asn) if bgp_established > 0 => self.learnt(ground, asn).await.unwrap_or_default(),
-            _ => Vec::new(),
-        };
-        Ok(ConnectionStatus {
-            tunnels: count(&|_| true),
-            tunnels_up: count(&|tunnel| tunnel["status"] == "up"),
-            bgp_established,
-            routes,
-            ..ConnectionStatus::default()
-        })
-    }
+pub(crate) async fn status(ground: &Ground, peer: &Site) -> Result<ConnectionStatus> {
+    let missing = || CloudError::not_found(format!("{} has no connection to {peer}", ground.site));
+    let (_, gateway) = Gateway::find(ground).await?.ok_or_else(missing)?;
+    let there = list_to(ground, &gateway, peer).await?;
+    let tunnels = there.iter().flat_map(|one| &one.tunnels).filter(|tunnel| !leads_nowhere(tunnel));
+    let tunnels: Vec<&ShownTunnel> = tunnels.collect();
+    let count = |is: &dyn Fn(&ShownTunnel) -> bool| {
+        u32::try_from(tunnels.iter().filter(|tunnel| is(tunnel)).count()).unwrap_or(u32::MAX)
+    };
+    let bgp_established = count(&|tunnel| tunnel.protocol_state.as_deref() == Some("established"));
+    let routes = match there.iter().find_map(|one| one.peer.asn) {
+        // Without the report the rest is still true, and worth more.
+        Some(asn) if bgp_established > 0 => reports::learnt(ground, asn).await.unwrap_or_default(),
+        _ => Vec::new(),
+    };
+    Ok(ConnectionStatus {
+        tunnels: count(&|_| true),
+        tunnels_up: count(&|tunnel| tunnel.status == "up"),
+        bgp_established,
+        routes,
+        ..ConnectionStatus::default()
+    })
 }
 
 #[cfg(test)]

@@ -4,52 +4,66 @@
 use std::net::IpAddr;
 
 use cloud_api::CloudError;
-use ipnet::Ipv4Net;
+use cloud_http::{Pace, Progress, wait};
+use futures::{future::try_join_all, try_join};
+use http::Method;
+use ipnet::{IpNet, Ipv4Net};
 use model::{GatewayState, Site};
-use serde_json::{Value, json};
 
-use crate::{
-    api::{CONNECTION, IKE, IPSEC, Place, SUBNET, VPC, VPN_GATEWAY, is_alive, text},
-    cloud::{Ground, IbmCloud, Result},
-    networks::noted_links,
-    vpcs::{Home, Vpc},
+use crate::shapes::{
+    self, IkePolicy, IpsecPolicy, PolicyRequest, Reference, Subnet, VpnConnection, VpnGateway, VpnRequest,
 };
+use crate::transit::{Hub, detach};
+use crate::{Call, Ground, Groups, Home, Listed, Place, Result, Vpc, Vpcs, subnets};
+
+/// AS numbers that IBM keeps for itself.
+pub(crate) const RESERVED: [(u32, u32); 6] = [
+    (64_512, 64_513),
+    (65_100, 65_100),
+    (65_200, 65_234),
+    (65_402, 65_433),
+    (65_500, 65_500),
+    (4_201_065_000, 4_201_065_999),
+];
+/// Prefixes that a VPN gateway advertises besides those of its own VPC.
+const MOST_ADVERTISED: usize = 10;
 
 pub(crate) struct Gateway {
     pub(crate) region: String,
-    pub(crate) id: String,
-    pub(crate) crn: String,
-    pub(crate) advertised: Vec<Ipv4Net>,
-    asn: u32,
-    /// Public addresses of its two members.
-    pub(crate) members: Vec<IpAddr>,
-    /// Names of its connections.
-    connections: Vec<String>,
+    pub(crate) shown: VpnGateway,
 }
 
 impl Gateway {
-    fn read(region: &str, value: &Value) -> Self {
-        let members = value["members"].as_array().into_iter().flatten();
-        let connections = value["connections"].as_array().into_iter().flatten();
-        let cidrs = value["advertised_cidrs"].as_array().into_iter().flatten();
-        Self {
-            region: region.to_owned(),
-            id: text(value, "id").to_owned(),
-            crn: text(value, "crn").to_owned(),
-            advertised: cidrs.filter_map(|cidr| cidr.as_str()?.parse().ok()).collect(),
-            connections: connections.map(|one| text(one, "name").to_owned()).collect(),
-            asn: value["local_asn"].as_u64().and_then(|asn| u32::try_from(asn).ok()).unwrap_or_default(),
-            members: members
-                .filter_map(|member| text(&member["public_ip"], "address").parse().ok())
-                .collect(),
-        }
+    /// The gateway that stands in a VPC.
+    pub(crate) async fn find_in(ground: &Ground, vpc: Option<&Vpc>) -> Result<Option<Self>> {
+        let Some(vpc) = vpc else { return Ok(None) };
+        let found = ground.within::<VpnGateway>(&vpc.region).find(&ground.names.gateway()).await?;
+        let stands = |gateway: &VpnGateway| gateway.is_ready() || gateway.lifecycle_state == "updating";
+        Ok(found.filter(stands).map(|shown| Self { region: vpc.region.clone(), shown }))
+    }
+
+    /// The gateway of a site, and its VPC.
+    pub(crate) async fn find(ground: &Ground) -> Result<Option<(Vpc, Self)>> {
+        let vpc = Vpcs::read(ground).await?.gateway;
+        let gateway = Self::find_in(ground, vpc.as_ref()).await?;
+        Ok(vpc.zip(gateway))
+    }
+
+    /// Public addresses of its two members.
+    pub(crate) fn members(&self) -> Vec<IpAddr> {
+        self.shown.members.iter().map(|member| member.public_ip.address).collect()
     }
 
     /// A connection has a tunnel from each member, so that with two peers' addresses there are four tunnels: by the
     /// order of these, each member meets each of the peer's two addresses, which go round and round, once.
-    fn state(&self) -> GatewayState {
-        let order: &[usize] = if self.members.len() == 2 { &[0, 1, 1, 0] } else { &[] };
-        GatewayState { asn: self.asn, addresses: order.iter().map(|number| self.members[*number]).collect() }
+    fn state(&self) -> Result<GatewayState> {
+        let mode = || CloudError::conflict(format!("the VPN gateway {} is in policy mode", self.shown.name));
+        let asn = self.shown.local_asn.ok_or_else(mode)?;
+        let addresses = match self.members()[..] {
+            [one, two] => vec![one, two, two, one],
+            _ => Vec::new(),
+        };
+        Ok(GatewayState { asn, addresses })
     }
 }
 
@@ -61,155 +75,187 @@ fn space(ground: &Ground) -> Ipv4Net {
     Ipv4Net::new_assert([192, 168, 128 | number >> 1, 0].into(), 28)
 }
 
-impl IbmCloud {
-    /// The gateway that stands in a VPC.
-    pub(crate) async fn gateway_in(&self, ground: &Ground, vpc: Option<&Vpc>) -> Result<Option<Gateway>> {
-        let Some(vpc) = vpc else { return Ok(None) };
-        let path = ground.within("vpn_gateways");
-        let found =
-            self.api.find(Place::Region(&vpc.region), &VPN_GATEWAY, &path, &ground.names.gateway()).await?;
-        let ready =
-            found.filter(|gateway| VPN_GATEWAY.is_ready(gateway) || gateway["lifecycle_state"] == "updating");
-        Ok(ready.map(|gateway| Gateway::read(&vpc.region, &gateway)))
-    }
+pub(crate) async fn list(ground: &Ground, vpc: Option<&Vpc>) -> Result<(Option<GatewayState>, Vec<Site>)> {
+    let Some(vpc) = vpc else { return Ok((None, Vec::new())) };
+    let (gateway, groups) = try_join!(Gateway::find_in(ground, Some(vpc)), Groups::read(ground, vpc))?;
+    let Some(gateway) = gateway else { return Ok((None, Vec::new())) };
+    let mut peers = groups.links();
+    peers.retain(|peer| {
+        let prefix = ground.names.connections(peer);
+        let mut names = gateway.shown.connections.iter().filter_map(|one| one.name.as_deref());
+        names.any(|name| name.starts_with(&prefix))
+    });
+    Ok((Some(gateway.state()?), peers))
+}
 
-    pub(crate) async fn gateway(&self, ground: &Ground) -> Result<Option<(Vpc, Gateway)>> {
-        let vpc = self.vpcs(ground).await?.gateway;
-        let gateway = self.gateway_in(ground, vpc.as_ref()).await?;
-        Ok(vpc.zip(gateway))
-    }
-
-    pub(crate) async fn list_gateway(
-        &self,
-        ground: &Ground,
-        vpc: Option<&Vpc>,
-    ) -> Result<(Option<GatewayState>, Vec<Site>)> {
-        let Some(vpc) = vpc else { return Ok((None, Vec::new())) };
-        let (gateway, groups) = futures::try_join!(self.gateway_in(ground, Some(vpc)), self.groups(vpc))?;
-        let Some(gateway) = gateway else { return Ok((None, Vec::new())) };
-        let mut peers = noted_links(ground, &groups);
-        peers.retain(|peer| {
-            let prefix = ground.names.connections(peer);
-            gateway.connections.iter().any(|name| name.starts_with(&prefix))
-        });
-        Ok((Some(gateway.state()), peers))
-    }
-
-    pub(crate) async fn make_gateway(&self, ground: &Ground, asn: u32) -> Result<GatewayState> {
-        let vpcs = self.vpcs(ground).await?;
-        let there = self.gateway_in(ground, vpcs.gateway.as_ref()).await?;
-        if there.is_none() {
-            let reserved = Self::traits().asn_reserved;
-            if reserved.iter().any(|(first, last)| (*first..=*last).contains(&asn)) {
-                return Err(CloudError::invalid(format!("IBM Cloud keeps the AS number {asn} for itself")));
-            }
-            let none = || {
-                CloudError::conflict(format!("{} has no network for a gateway to stand near", ground.site))
-            };
-            let region = match (&vpcs.gateway, vpcs.networks.first()) {
-                (Some(vpc), _) | (None, Some(vpc)) => vpc.region.clone(),
-                (None, None) => return Err(none()),
-            };
-            self.build(ground, &region, vpcs.gateway, asn).await?;
+pub(crate) async fn ensure(ground: &Ground, asn: u32) -> Result<GatewayState> {
+    let _turn = ground.turn().await;
+    let vpcs = Vpcs::read(ground).await?;
+    if Gateway::find_in(ground, vpcs.gateway.as_ref()).await?.is_none() {
+        if RESERVED.iter().any(|(first, last)| (*first..=*last).contains(&asn)) {
+            return Err(CloudError::invalid(format!("IBM Cloud keeps the AS number {asn} for itself")));
         }
-        self.settle_hub(ground, None).await?;
-        let missing =
-            || CloudError::unavailable(format!("the gateway of {} was made and is not there", ground.site));
-        Ok(self.gateway(ground).await?.ok_or_else(missing)?.1.state())
+        let none =
+            || CloudError::conflict(format!("{} has no network for a gateway to stand near", ground.site));
+        let near = vpcs.gateway.as_ref().or(vpcs.networks.first()).ok_or_else(none)?;
+        build(ground, &near.region, vpcs.gateway.clone(), asn).await?;
     }
+    settle_hub(ground, None).await?;
+    let missing =
+        || CloudError::unavailable(format!("the gateway of {} was made and is not there", ground.site));
+    Gateway::find(ground).await?.ok_or_else(missing)?.1.state()
+}
 
-    /// The VPC, its only subnet, the gateway in it, and the policies of its connections.
-    async fn build(&self, ground: &Ground, region: &str, vpc: Option<Vpc>, asn: u32) -> Result<()> {
-        let (names, place, space) = (&ground.names, Place::Region(region), space(ground));
-        let vpc = match vpc {
-            Some(vpc) => vpc,
-            None => self.make_vpc(ground, region, &names.gateway_network(), Home::Region).await?,
-        };
-        let zones = self.zones(region).await?;
-        if self.prefixes(&vpc).await?.is_empty() {
-            self.make_prefix(&vpc, &names.part(0), space, &zones[0]).await?;
-        }
-        let there = self.subnets(&vpc).await?;
-        let subnet = match there.iter().find(|subnet| names.owns(subnet) && SUBNET.is_ready(subnet)) {
-            Some(subnet) => subnet.clone(),
-            None => {
-                let body = ground.place(json!({"name": names.subnet(&zones[0]), "vpc": {"id": vpc.id}, "zone": {"name": zones[0]}, "ipv4_cidr_block": space.to_string()}));
-                let path = format!("subnets?vpc.id={}", vpc.id);
-                self.api.make(place, &SUBNET, &path, &body).await?
-            }
-        };
-        let gateway = ground.place(json!({"name": names.gateway(), "mode": "route", "subnet": {"id": text(&subnet, "id")}, "local_asn": asn}));
-        let path = ground.within("vpn_gateways");
-        futures::try_join!(
-            self.api.make(place, &VPN_GATEWAY, &path, &gateway),
-            self.policy(ground, region, true),
-            self.policy(ground, region, false)
-        )?;
-        Ok(())
+/// The VPC, its only subnet, the gateway in it, and the policies of its connections.
+async fn build(ground: &Ground, region: &str, vpc: Option<Vpc>, asn: u32) -> Result {
+    let (names, space) = (&ground.names, space(ground));
+    let vpc = match vpc {
+        Some(vpc) => vpc,
+        None => Vpc::make(ground, region, names.gateway_network(), Home::Region).await?,
+    };
+    let zone = &ground.api.zones(region).await?[0];
+    if vpc.prefixes(&ground.api).await?.is_empty() {
+        vpc.make_prefix(ground, 0, space, zone).await?;
     }
+    let there = subnets::list(ground, &vpc).await?;
+    let ready = there.iter().find(|subnet| names.owns(&subnet.name) && subnet.is_ready());
+    let subnet = match ready {
+        Some(subnet) => subnet.id.clone(),
+        None => subnets::make(ground, &vpc, None, zone, space, None).await?,
+    };
+    let request = VpnRequest {
+        name: names.gateway(),
+        mode: "route",
+        subnet: Reference::to(subnet),
+        local_asn: asn,
+        resource_group: ground.group(),
+    };
+    let gateways = ground.within::<VpnGateway>(region);
+    try_join!(gateways.ensure(None, &request), policies(ground, region)).map(drop)
+}
 
-    /// How keys are agreed on: what every cloud's gateway takes, with perfect forward secrecy, which AWS insists on.
-    pub(crate) async fn policy(&self, ground: &Ground, region: &str, is_ike: bool) -> Result<String> {
-        let name = ground.names.policy();
-        let (kind, body) = if is_ike {
-            let algorithms = json!({"name": name, "ike_version": 2, "authentication_algorithms": ["sha256"], "encryption_algorithms": ["aes256"], "dh_groups": [14], "key_lifetime": 28800});
-            (&IKE, algorithms)
-        } else {
-            let algorithms = json!({"name": name, "authentication_algorithms": ["sha256"], "encryption_algorithms": ["aes256"], "pfs_groups": ["group_14"], "key_lifetime": 3600});
-            (&IPSEC, algorithms)
-        };
-        if let Some(there) = self.api.find(Place::Region(region), kind, kind.many, &name).await? {
-            return Ok(text(&there, "id").to_owned());
-        }
-        let made = self.api.make(Place::Region(region), kind, kind.many, &ground.place(body)).await?;
-        Ok(text(&made, "id").to_owned())
-    }
+/// How keys are agreed on: what every cloud's gateway takes, with perfect forward secrecy, which AWS insists on.
+pub(crate) async fn policies(ground: &Ground, region: &str) -> Result<(Reference, Reference)> {
+    let common = |key_lifetime: u32| PolicyRequest {
+        name: ground.names.policy(),
+        authentication_algorithms: ["sha256"],
+        encryption_algorithms: ["aes256"],
+        key_lifetime,
+        ike_version: None,
+        dh_groups: None,
+        pfs_groups: None,
+        resource_group: ground.group(),
+    };
+    let ike = PolicyRequest { ike_version: Some(2), dh_groups: Some([14]), ..common(28_800) };
+    let ipsec = PolicyRequest { pfs_groups: Some(["group_14"]), ..common(3600) };
+    try_join!(policy::<IkePolicy>(ground, region, &ike), policy::<IpsecPolicy>(ground, region, &ipsec))
+}
 
-    pub(crate) async fn remove_gateway(&self, ground: &Ground) -> Result<()> {
-        let Some(vpc) = self.vpcs(ground).await?.gateway else { return self.settle_hub(ground, None).await };
-        let (place, names) = (Place::Region(&vpc.region), &ground.names);
-        let gateways = self.api.list(place, &VPN_GATEWAY, &ground.within("vpn_gateways")).await?;
-        let gateway = gateways.iter().find(|one| one["name"] == names.gateway().as_str());
-        if let Some(gateway) = gateway.filter(|one| is_alive(one)) {
-            let path = format!("vpn_gateways/{}/connections", text(gateway, "id"));
-            if let Some(connection) = self.api.list(place, &CONNECTION, &path).await?.first() {
+async fn policy<K: Listed<Request = PolicyRequest>>(
+    ground: &Ground,
+    region: &str,
+    request: &PolicyRequest,
+) -> Result<Reference> {
+    let policies = ground.api.in_region::<K>(region);
+    let there = policies.find(&request.name).await?;
+    Ok(Reference::to(policies.ensure(there, request).await?.id()))
+}
+
+pub(crate) async fn remove(ground: &Ground) -> Result {
+    let _turn = ground.turn().await;
+    let Some(vpc) = Vpcs::read(ground).await?.gateway else { return settle_hub(ground, None).await };
+    let (api, region, names) = (&ground.api, vpc.region.as_str(), &ground.names);
+    if let Some(gateway) = ground.within::<VpnGateway>(region).find(&names.gateway()).await? {
+        if gateway.is_alive() {
+            let connections = api.in_region::<VpnConnection>(region).of::<VpnGateway>(&gateway.id);
+            if let Some(connection) = connections.list().await?.first() {
                 return Err(CloudError::conflict(format!(
                     "the gateway of {} has the connection {}",
-                    ground.site,
-                    text(connection, "name")
+                    ground.site, connection.name
                 )));
             }
-            self.detach_gateway(ground, text(gateway, "crn")).await?;
+            detach(ground, &gateway.crn).await?;
         }
-        if let Some(gateway) = gateway {
-            self.api.remove(place, &VPN_GATEWAY, &format!("vpn_gateways/{}", text(gateway, "id"))).await?;
-        }
-        for kind in [&IKE, &IPSEC] {
-            if let Some(policy) = self.api.find(place, kind, kind.many, &names.policy()).await? {
-                self.api.remove(place, kind, &format!("{}/{}", kind.many, text(&policy, "id"))).await?;
-            }
-        }
-        for subnet in self.subnets(&vpc).await?.iter().filter(|subnet| names.owns(subnet)) {
-            self.api.remove(place, &SUBNET, &format!("subnets/{}", text(subnet, "id"))).await?;
-        }
-        self.api.remove(place, &VPC, &format!("vpcs/{}", vpc.id)).await?;
-        self.settle_hub(ground, None).await
+        api.in_region::<VpnGateway>(region).remove(&gateway.id).await?;
     }
+    api.in_region::<IkePolicy>(region).remove_named(&names.policy()).await?;
+    api.in_region::<IpsecPolicy>(region).remove_named(&names.policy()).await?;
+    let subnets = subnets::list(ground, &vpc).await?;
+    let own = subnets.iter().filter(|subnet| names.owns(&subnet.name));
+    api.in_region::<Subnet>(region).remove_all(own.map(|subnet| subnet.id.as_str())).await?;
+    api.in_region::<shapes::Vpc>(region).remove(&vpc.id).await?;
+    settle_hub(ground, None).await
+}
 
-    /// Takes the VPN gateway off the transit gateway, which must be before it goes.
-    async fn detach_gateway(&self, ground: &Ground, crn: &str) -> Result<()> {
-        use crate::api::{JOINT, TRANSIT_GATEWAY};
-        let hub =
-            self.api.find(Place::Transit, &TRANSIT_GATEWAY, "transit_gateways", &ground.names.hub()).await?;
-        let Some(hub) = hub else { return Ok(()) };
-        let path = format!("transit_gateways/{}/connections", text(&hub, "id"));
-        for joint in
-            self.api.list(Place::Transit, &JOINT, &path).await?.iter().filter(|one| one["network_id"] == crn)
-        {
-            self.api.remove(Place::Transit, &JOINT, &format!("{path}/{}", text(joint, "id"))).await?;
-        }
-        Ok(())
+/// Brings a site's own transit gateway, and what its VPN gateway advertises, to where they should be: with a gateway
+/// all networks are attached, without one those that are peered. A network on its way out is left out.
+pub(crate) async fn settle_hub(ground: &Ground, without: Option<&str>) -> Result {
+    let vpcs = Vpcs::read(ground).await?;
+    let gateway = Gateway::find_in(ground, vpcs.gateway.as_ref()).await?;
+    let mut networks = match &gateway {
+        Some(_) => vpcs.networks,
+        None => peered(ground, vpcs.networks).await?,
+    };
+    networks.retain(|vpc| Some(vpc.name().as_str()) != without);
+    let first = vpcs.gateway.as_ref().or(networks.first());
+    let hub = Hub {
+        ground,
+        names: &ground.names,
+        location: first.map(|vpc| vpc.region.clone()).unwrap_or_default(),
+        networks: &networks,
+        gateway: gateway.as_ref().map(|gateway| gateway.shown.crn.as_str()),
+    };
+    let Some(gateway) = &gateway else { return hub.ensure().await };
+    let spaces = try_join_all(networks.iter().map(|vpc| vpc.space(&ground.api))).await?;
+    let mut spaces: Vec<Ipv4Net> = spaces.into_iter().flatten().collect();
+    spaces.sort();
+    if spaces.len() > MOST_ADVERTISED {
+        return Err(CloudError::conflict(format!(
+            "{} would advertise {} networks; an IBM VPN gateway advertises {MOST_ADVERTISED}. Use fewer regions",
+            ground.site,
+            spaces.len()
+        )));
     }
+    hub.ensure().await?;
+    advertise(ground, gateway, &spaces).await
+}
+
+/// Those networks of a site that have a peering within it.
+async fn peered(ground: &Ground, networks: Vec<Vpc>) -> Result<Vec<Vpc>> {
+    let groups = try_join_all(networks.iter().map(|vpc| Groups::read(ground, vpc))).await?;
+    let peerings: Vec<_> = groups.iter().flat_map(Groups::peerings).collect();
+    let inside = peerings.iter().filter(|name| name.ends().iter().all(|end| end.site == ground.site));
+    let regions: Vec<&str> = inside.flat_map(|name| name.ends()).map(|end| end.region.as_str()).collect();
+    Ok(networks.into_iter().filter(|vpc| regions.contains(&vpc.name().as_str())).collect())
+}
+
+async fn advertise(ground: &Ground, gateway: &Gateway, spaces: &[Ipv4Net]) -> Result {
+    let call = |verb: &str, method: Method, space: &IpNet| {
+        let cidr = space.to_string().replace('/', "%2F");
+        let path = format!("vpn_gateways/{}/advertised_cidrs/{cidr}", gateway.shown.id);
+        Call::new(
+            Place::Region(&gateway.region),
+            &format!("{verb}_vpn_gateway_advertised_cidr"),
+            method,
+            path,
+        )
+    };
+    let spaces: Vec<IpNet> = spaces.iter().copied().map(IpNet::from).collect();
+    let there = &gateway.shown.advertised_cidrs;
+    for space in there.iter().filter(|space| !spaces.contains(space)) {
+        ground.api.take_away(call("remove", Method::DELETE, space)).await?;
+    }
+    for space in spaces.iter().filter(|space| !there.contains(space)) {
+        ground.api.send(call("add", Method::PUT, space)).await?;
+    }
+    // A gateway takes a moment over each change, during which it takes no other.
+    let gateways = ground.api.in_region::<VpnGateway>(&gateway.region);
+    wait(ground.api.clock(), Pace::QUICK, "the advertised prefixes", || async {
+        let now = gateways.get(&gateway.shown.id).await?;
+        let is_busy = now.is_some_and(|now| now.lifecycle_state == "updating");
+        Ok(if is_busy { Progress::Pending } else { Progress::Done(()) })
+    })
+    .await
 }
 
 #[cfg(test)]
@@ -218,9 +264,10 @@ mod tests {
 
     #[test]
     fn each_member_meets_each_address_of_the_peer_once() {
-        let member = |last: u8| json!({"public_ip": {"address": format!("52.0.0.{last}")}});
-        let value = json!({"id": "g", "local_asn": 64520, "members": [member(1), member(2)]});
-        let own = Gateway::read("us-south", &value).state().addresses;
+        let shown = r#"{"id":"g","crn":"c","name":"n","lifecycle_state":"stable","connections":[],"local_asn":64520,
+                        "members":[{"public_ip":{"address":"52.0.0.1"}},{"public_ip":{"address":"52.0.0.2"}}]}"#;
+        let gateway = Gateway { region: "us-south".into(), shown: serde_json::from_str(shown).unwrap() };
+        let own = gateway.state().unwrap().addresses;
         let peer = ["p", "q"];
         let met: std::collections::BTreeSet<_> =
             own.iter().enumerate().map(|(number, own)| (own.to_string(), peer[number % 2])).collect();

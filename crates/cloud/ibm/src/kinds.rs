@@ -1,104 +1,131 @@
-//! Kinds of resources: which one a description is of. An instance has a profile and an image, an endpoint has a target, a
-//! cluster has a worker pool.
+//! The kinds of objects that are listed, made, waited for and deleted, as a table.
 
-use cloud_api::{
-    CloudError, ResourceSpec, clusters_allowed, endpoints_allowed, field_among, network_of_cluster,
-};
-use model::{ResourceState, Segment};
-use serde_json::{Map, Value};
+use cloud_http::{Failure, Pace, Phase, Reply, read_json};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{
-    cloud::{Ground, IbmCloud, Result},
-    clusters::ClusterDescription,
-    description::{Description, zone_in},
-};
+use crate::Result;
+use crate::shapes::*;
 
-/// Fields of an endpoint that Trestle sets.
-const OWN: [&str; 5] = ["vpc", "ips", "security_groups", "name", "resource_group"];
+/// A kind of object, by the type that its objects are read as.
+pub(crate) trait Listed: cloud_http::Kind + DeserializeOwned + 'static {
+    /// `subnet`, as in `create_subnet`.
+    const ONE: &'static str;
+    /// `vpc_address_prefixes`, as in `list_vpc_address_prefixes`.
+    const MANY: &'static str;
+    /// `address_prefixes`, as in paths and lists.
+    const COLLECTION: &'static str;
+    /// Whether it has a state: it is not there at once, nor gone at once.
+    const HAS_STATE: bool;
+    /// What one is asked for as.
+    type Request: Serialize + Send + Sync + 'static;
 
-/// What a description is of.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Described {
-    Instance(Description),
-    Endpoint(EndpointDescription),
-    Cluster(ClusterDescription),
+    fn id(&self) -> &str;
+    fn name(&self) -> &str;
+    fn requested_name(request: &Self::Request) -> &str;
+    fn read_page(operation: &str, reply: &Reply) -> Result<Page<Self>, Failure>;
+
+    /// Not deleted, nor being deleted.
+    fn is_alive(&self) -> bool {
+        self.phase() != Phase::Going
+    }
+
+    fn is_ready(&self) -> bool {
+        self.phase() == Phase::Ready
+    }
 }
 
-/// What a user writes for an endpoint: IBM's own JSON of an endpoint gateway prototype, and the zone of its address.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct EndpointDescription {
-    pub(crate) zone: String,
-    pub(crate) region: Segment,
-    pub(crate) fields: Map<String, Value>,
+/// One answer to a list, and the token of the next page.
+pub(crate) type Page<K> = (Vec<K>, Option<String>);
+
+#[derive(Deserialize)]
+struct Next {
+    href: String,
 }
 
-impl Described {
-    pub(crate) fn parse(text: &str) -> Result<Self> {
-        match serde_json::from_str::<Map<String, Value>>(text) {
-            Ok(fields) if fields.contains_key("target") => {
-                EndpointDescription::of(fields).map(Self::Endpoint)
+impl Next {
+    /// The token in its address.
+    fn start(&self) -> Option<String> {
+        let (_, query) = self.href.split_once('?')?;
+        query.split('&').find_map(|pair| pair.strip_prefix("start=")).map(str::to_owned)
+    }
+}
+
+/// How far an object is, by the fields that tell. The first says when it is ready.
+fn phase(states: &[&String], ready: &str) -> Phase {
+    let is = |words: &[&str]| states.iter().any(|state| words.contains(&state.as_str()));
+    match states.first() {
+        None => Phase::Ready,
+        _ if is(&["deleting", "detaching", "detached"]) => Phase::Going,
+        _ if is(&["failed"]) => Phase::Failed("IBM Cloud says no more than that it failed".to_owned()),
+        Some(state) if **state == ready => Phase::Ready,
+        Some(_) => Phase::Coming,
+    }
+}
+
+macro_rules! kinds {
+    ($($kind:ident $request:ident $name:literal $one:literal $many:literal $collection:literal [$($state:ident)*] $ready:literal $pace:ident)*) => {$(
+        impl cloud_http::Kind for $kind {
+            const NAME: &'static str = $name;
+            const PACE: Pace = Pace::$pace;
+
+            fn phase(&self) -> Phase {
+                phase(&[$(&self.$state),*], $ready)
             }
-            Ok(fields) if fields.contains_key("workerPool") => {
-                ClusterDescription::of(fields).map(Self::Cluster)
-            }
-            _ => Description::parse(text).map(Self::Instance),
         }
-    }
 
-    /// The network that a resource of a name is to be in.
-    pub(crate) fn network(&self, name: &Segment) -> Result<Segment> {
-        match self {
-            Self::Instance(description) => Ok(description.region.clone()),
-            Self::Endpoint(description) => Ok(description.region.clone()),
-            Self::Cluster(description) => {
-                crate::clusters::check_name(name)?;
-                network_of_cluster(&description.region, name)
+        impl Listed for $kind {
+            const ONE: &'static str = $one;
+            const MANY: &'static str = $many;
+            const COLLECTION: &'static str = $collection;
+            const HAS_STATE: bool = !$ready.is_empty();
+            type Request = $request;
+
+            fn id(&self) -> &str {
+                &self.id
+            }
+
+            fn name(&self) -> &str {
+                &self.name
+            }
+
+            fn requested_name(request: &$request) -> &str {
+                &request.name
+            }
+
+            fn read_page(operation: &str, reply: &Reply) -> Result<Page<Self>, Failure> {
+                #[derive(Deserialize)]
+                struct List {
+                    #[serde(rename = $collection)]
+                    objects: Vec<$kind>,
+                    next: Option<Next>,
+                }
+                let List { objects, next } = read_json(operation, reply)?;
+                Ok((objects, next.and_then(|next| next.start())))
             }
         }
-    }
+    )*};
 }
 
-impl EndpointDescription {
-    fn of(fields: Map<String, Value>) -> Result<Self> {
-        let invalid =
-            |what: String| CloudError::invalid(format!("the description of an IBM Cloud endpoint {what}"));
-        let given = Value::Object(fields);
-        if let Some(own) = field_among(&given, &OWN) {
-            return Err(invalid(format!("has {own}, which Trestle sets; leave it out")));
-        }
-        let shape = "has a target such as {\"resource_type\": \"provider_cloud_service\", \"crn\": …}";
-        let mut fields = match given {
-            Value::Object(fields) if fields["target"].is_object() => fields,
-            _ => return Err(invalid(shape.to_owned())),
-        };
-        let zone = fields.remove("zone").ok_or_else(|| invalid("names no zone".to_owned()))?;
-        let (zone, region) =
-            zone_in(&zone).ok_or_else(|| invalid(format!("has the zone {zone}, which is none")))?;
-        Ok(Self { zone, region, fields })
-    }
-}
-
-impl IbmCloud {
-    /// A description that the configuration allows.
-    pub(crate) fn described(&self, text: &str) -> Result<Described> {
-        let described = Described::parse(text)?;
-        match described {
-            Described::Instance(_) => {}
-            Described::Endpoint(_) => endpoints_allowed(self.private_endpoints, "IBM Cloud")?,
-            Described::Cluster(_) => clusters_allowed(self.kubernetes_clusters, "IBM Cloud")?,
-        }
-        Ok(described)
-    }
-
-    pub(crate) async fn make_described(&self, ground: &Ground, spec: &ResourceSpec) -> Result<ResourceState> {
-        let described = self.described(&spec.description)?;
-        spec.check_network(&described.network(&spec.name)?)?;
-        match described {
-            Described::Instance(description) => self.make_instance(ground, spec, description).await,
-            Described::Endpoint(description) => self.make_endpoint(ground, spec, description).await,
-            Described::Cluster(description) => self.make_cluster(ground, spec, description).await,
-        }
-    }
+// Whose an object is, stands in its name (`names`): owner and site. An object goes before what it is in or on: rules and
+// bindings before groups, instances and endpoints before their groups and subnets, connections before gateways, joints
+// before what they join, NAT and gateways off their subnets; and everything before its VPC, with which go its address
+// prefixes and groups.
+kinds! {
+//  read as         asked for as      called                     operations                   listed by                     in lists and paths   state                     ready        looked at
+    Vpc             VpcRequest        "VPC"                      "vpc"                        "vpcs"                        "vpcs"               [status]                  "available"  QUICK
+    AddressPrefix   PrefixRequest     "address prefix"           "vpc_address_prefix"         "vpc_address_prefixes"        "address_prefixes"   []                        ""           QUICK
+    Subnet          SubnetRequest     "subnet"                   "subnet"                     "subnets"                     "subnets"            [status]                  "available"  QUICK
+    PublicGateway   NatRequest        "public gateway"           "public_gateway"             "public_gateways"             "public_gateways"    [status]                  "available"  QUICK
+    SecurityGroup   GroupRequest      "security group"           "security_group"             "security_groups"             "security_groups"    []                        ""           QUICK
+    GroupRule       RuleRequest       "rule of a security group" "security_group_rule"        "security_group_rules"        "rules"              []                        ""           QUICK
+    Instance        InstanceRequest   "instance"                 "instance"                   "instances"                   "instances"          [status lifecycle_state]  "running"    QUICK
+    EndpointGateway EndpointRequest   "endpoint gateway"         "endpoint_gateway"           "endpoint_gateways"           "endpoint_gateways"  [lifecycle_state]         "stable"     QUICK
+    IkePolicy       PolicyRequest     "IKE policy"               "ike_policy"                 "ike_policies"                "ike_policies"       []                        ""           QUICK
+    IpsecPolicy     PolicyRequest     "IPsec policy"             "ipsec_policy"               "ipsec_policies"              "ipsec_policies"     []                        ""           QUICK
+    VpnGateway      VpnRequest        "VPN gateway"              "vpn_gateway"                "vpn_gateways"                "vpn_gateways"       [lifecycle_state]         "stable"     SLOW
+    VpnConnection   ConnectionRequest "VPN connection"           "vpn_gateway_connection"     "vpn_gateway_connections"     "connections"        []                        ""           QUICK
+    TransitGateway  TransitRequest    "transit gateway"          "transit_gateway"            "transit_gateways"            "transit_gateways"   [status]                  "available"  QUICK
+    Joint           JointRequest      "joint"                    "transit_gateway_connection" "transit_gateway_connections" "connections"        [status]                  "attached"   QUICK
 }
 
 #[cfg(test)]
@@ -106,25 +133,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_description_tells_the_kind() {
-        let endpoint =
-            r#"{"zone":"us-south-2","target":{"resource_type":"provider_cloud_service","crn":"crn:v1:x"}}"#;
-        let Described::Endpoint(read) = Described::parse(endpoint).unwrap() else { panic!("an endpoint") };
-        assert_eq!((read.zone.as_str(), read.region.as_str()), ("us-south-2", "us-south"));
-        assert_eq!(read.fields.keys().collect::<Vec<_>>(), ["target"]);
-        let instance = r#"{"zone":"us-south-2","profile":{"name":"b"},"image":{"id":"i"}}"#;
-        assert!(matches!(Described::parse(instance), Ok(Described::Instance(_))));
-        for bad in [
-            r#"{"target":{"crn":"c"}}"#,
-            r#"{"zone":"us-south","target":{"crn":"c"}}"#,
-            r#"{"zone":"us-south-1","target":"c"}"#,
-            r#"{"zone":"us-south-1","target":{"crn":"c"},"ips":[]}"#,
-            r#"{"zone":"us-south-1","target":{"crn":"c"},"security_groups":[]}"#,
-            r#"{"zone":"us-south-1","target":{"crn":"c"},"vpc":{}}"#,
-            r#"{"zone":"us-south-1","target":{"crn":"c"},"VPC":{}}"#,
-            r#"{"zone":"us-south-1","target":{"crn":"c"},"SecurityGroups":[]}"#,
-        ] {
-            assert!(Described::parse(bad).is_err(), "{bad}");
-        }
+    fn pages_follow_each_other() {
+        let start = |href: &str| Next { href: href.to_owned() }.start();
+        assert_eq!(start("https://x/v1/vpcs?limit=2&start=abc%3D&generation=2").as_deref(), Some("abc%3D"));
+        assert_eq!(start("https://x/v1/vpcs"), None);
     }
 }

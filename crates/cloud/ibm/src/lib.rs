@@ -16,7 +16,15 @@
 //!   link        VPN connection per address of the peer, two tunnels each, BGP inside; a note that says who the peer is
 //! ```
 //!
-//! IBM's objects have a name of 63 letters and no other text. What does not fit stands in notes ([`notes`]).
+//! IBM's objects have a name of 63 letters and no other text. What does not fit stands in notes (`notes`).
+//!
+//! ```text
+//!   cloud ──► a concern each: networks, subnets, instances, endpoints, clusters, adopt, attach, lists, peerings, gateway, …
+//!                │ on a site's Ground: API, names, locks; and the security Groups of a VPC
+//!                ▼
+//!             Collection<Kind> ──► cloud_http: get, is it ours, put, wait ──► Api
+//!   kinds     the table of kinds of objects      shapes  what they and their requests look like
+//! ```
 
 mod adopt;
 mod api;
@@ -24,22 +32,36 @@ mod attach;
 mod cloud;
 mod clusters;
 mod connections;
-mod description;
+mod described;
+mod dialect;
 mod endpoints;
 mod gateway;
-mod joints;
+mod ground;
+mod groups;
+mod instances;
 mod kinds;
 mod lists;
 mod names;
-mod nat;
 mod networks;
-pub mod notes;
+mod notes;
+mod objects;
 mod peerings;
 mod reports;
-mod resources;
-pub mod rules;
-pub mod spread;
+mod rules;
+mod shapes;
+mod spread;
+mod subnets;
+mod transit;
 mod vpcs;
 
 pub use api::IbmOptions;
 pub use cloud::IbmCloud;
+
+// The words that the concerns have in common.
+use api::{Api, Call, Place};
+use cloud_api::Result;
+use ground::Ground;
+use groups::Groups;
+use kinds::Listed;
+use objects::Collection;
+use vpcs::{Home, Vpc, Vpcs};

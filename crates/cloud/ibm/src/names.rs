@@ -2,8 +2,7 @@
 //! that what others made is never taken for ours.
 
 use cloud_http::letters;
-use model::{PeeringName, Segment, Site};
-use serde_json::Value;
+use model::Site;
 
 /// What the name of a cluster's VPC begins with, after owner and site.
 const CLUSTERS: &str = "k8s-";
@@ -45,10 +44,6 @@ impl Names {
         format!("{}-{kind}-{}", self.prefix, letters(what, 12))
     }
 
-    pub(crate) fn network(&self) -> String {
-        self.named("vpc")
-    }
-
     /// The VPC of a cluster, by the cluster's name as a resource, which is in it as it is.
     pub(crate) fn cluster_network(&self, cluster: &str) -> String {
         format!("{}-{CLUSTERS}{cluster}", self.prefix)
@@ -59,18 +54,9 @@ impl Names {
         vpc.strip_prefix(&self.named(CLUSTERS))
     }
 
-    /// The note in an adopted VPC.
-    pub(crate) fn adopted(&self) -> String {
-        self.named("adopted")
-    }
-
     /// The note of an attached instance, by the name that it has as a resource.
     pub(crate) fn attached(&self, instance: &str) -> String {
         format!("{instance}-att")
-    }
-
-    pub(crate) fn gateway_network(&self) -> String {
-        self.named("gw-vpc")
     }
 
     /// One of a network's address prefixes.
@@ -78,63 +64,25 @@ impl Names {
         self.named(&format!("part-{number}"))
     }
 
-    pub(crate) fn subnet(&self, zone: &str) -> String {
-        self.of("sub", zone)
+    /// The closed group of a resource, by the resource's name.
+    pub(crate) fn group(&self, resource: &str) -> String {
+        format!("{resource}-sg")
     }
 
-    pub(crate) fn nat(&self, zone: &str) -> String {
-        self.of("nat", zone)
+    /// Another group of a resource, for a list that is too long for the first.
+    pub(crate) fn further_group(&self, resource: &str, number: usize) -> String {
+        format!("{resource}-sg-{number}")
     }
 
-    pub(crate) fn instance(&self, name: &Segment) -> String {
-        self.of("vm", name.as_str())
-    }
-
-    pub(crate) fn endpoint(&self, name: &Segment) -> String {
-        self.of("vpe", name.as_str())
-    }
-
-    pub(crate) fn is_endpoint(&self, name: &str) -> bool {
-        name.starts_with(&self.named("vpe-"))
-    }
-
-    /// A cluster by its name as a resource. 31 letters; IBM gives a cluster 32.
-    pub(crate) fn cluster(&self, name: &str) -> String {
-        self.of("iks", name)
-    }
-
-    pub(crate) fn is_cluster(&self, name: &str) -> bool {
-        name.starts_with(&self.named("iks-"))
-    }
-
-    pub(crate) fn is_instance(&self, name: &str) -> bool {
-        name.starts_with(&self.named("vm-"))
-    }
-
-    /// The closed group of an instance, by the instance's name.
-    pub(crate) fn group(&self, instance: &str) -> String {
-        format!("{instance}-sg")
-    }
-
-    /// Another group of an instance, for a list that is too long for the first.
-    pub(crate) fn further_group(&self, instance: &str, number: usize) -> String {
-        format!("{instance}-sg-{number}")
-    }
-
-    /// What the names of an instance's notes begin with.
-    fn instance_notes(&self, instance: &str) -> String {
-        format!("{instance}-note-")
-    }
-
-    /// A part of an instance's note: `…-NUMBER`, or `…-NUMBER-PART-COUNT` if it has several.
-    pub(crate) fn instance_note(&self, instance: &str, number: u64, part: usize, count: usize) -> String {
-        let first = format!("{}{number}", self.instance_notes(instance));
+    /// A part of a resource's note: `…-NUMBER`, or `…-NUMBER-PART-COUNT` if it has several.
+    pub(crate) fn note(&self, resource: &str, number: u64, part: usize, count: usize) -> String {
+        let first = format!("{resource}-note-{number}");
         if count == 1 { first } else { format!("{first}-{part}-{count}") }
     }
 
     /// Number, part and count of such a name.
-    pub(crate) fn read_note(&self, instance: &str, name: &str) -> Option<(u64, usize, usize)> {
-        let mut rest = name.strip_prefix(&self.instance_notes(instance))?.splitn(3, '-');
+    pub(crate) fn read_note(&self, resource: &str, name: &str) -> Option<(u64, usize, usize)> {
+        let mut rest = name.strip_prefix(resource)?.strip_prefix("-note-")?.splitn(3, '-');
         let number = rest.next()?.parse().ok()?;
         match (rest.next(), rest.next()) {
             (None, _) => Some((number, 0, 1)),
@@ -143,54 +91,58 @@ impl Names {
         }
     }
 
-    pub(crate) fn peering_note(&self, peering: &PeeringName) -> String {
-        self.of("peering", &peering.to_string())
-    }
-
-    pub(crate) fn is_peering_note(&self, name: &str) -> bool {
-        name.starts_with(&self.named("peering-"))
-    }
-
-    pub(crate) fn link_note(&self, peer: &Site) -> String {
-        self.of("link", &peer.to_string())
-    }
-
-    pub(crate) fn is_link_note(&self, name: &str) -> bool {
-        name.starts_with(&self.named("link-"))
-    }
-
-    pub(crate) fn gateway(&self) -> String {
-        self.named("gw")
-    }
-
-    pub(crate) fn policy(&self) -> String {
-        self.named("ipsec")
-    }
-
     /// What the names of a link's connections begin with.
     pub(crate) fn connections(&self, peer: &Site) -> String {
         format!("{}-", self.of("conn", &peer.to_string()))
     }
 
-    pub(crate) fn hub(&self) -> String {
-        self.named("hub")
+    /// Whether an object is ours, by its name.
+    pub(crate) fn owns(&self, name: &str) -> bool {
+        name.strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with('-'))
     }
+}
 
-    /// What is attached to a transit gateway.
-    pub(crate) fn joint(&self, what: &str) -> String {
-        self.of("joint", what)
+macro_rules! names {
+    (one { $($one:ident $word:literal)* } many { $($many:ident $kind:literal [$($is:ident)?])* }) => {
+        impl Names {
+            $(pub(crate) fn $one(&self) -> String {
+                self.named($word)
+            })*
+
+            $(pub(crate) fn $many(&self, what: impl std::fmt::Display) -> String {
+                self.of($kind, &what.to_string())
+            }
+
+            $(pub(crate) fn $is(&self, name: &str) -> bool {
+                name.starts_with(&self.named(concat!($kind, "-")))
+            })?)*
+        }
+    };
+}
+
+names! {
+    one {
+        network         "vpc"
+        adopted         "adopted" // the note in an adopted VPC
+        gateway         "gw"
+        gateway_network "gw-vpc"
+        policy          "ipsec"   // of keys, both kinds
+        hub             "hub"
     }
-
-    pub(crate) fn owns(&self, object: &Value) -> bool {
-        let rest = object["name"].as_str().and_then(|name| name.strip_prefix(&self.prefix));
-        rest.is_some_and(|rest| rest.starts_with('-'))
+    many {
+        subnet          "sub"     [] // of a zone
+        nat             "nat"     [] // of a zone
+        instance        "vm"      [is_instance]
+        endpoint        "vpe"     [is_endpoint]
+        cluster         "iks"     [is_cluster] // 31 letters; IBM gives a cluster 32
+        peering_note    "peering" [is_peering_note]
+        link_note       "link"    [is_link_note] // of a peer
+        joint           "joint"   [] // of what is attached to a transit gateway
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -199,8 +151,8 @@ mod tests {
         let site: Site = format!("{long}.{long}").parse().unwrap();
         let names = Names::new("trestle", &site);
         let peer: Site = "other.aws".parse().unwrap();
-        let vm = names.instance(&long.parse().unwrap());
-        let vpe = names.endpoint(&long.parse().unwrap());
+        let vm = names.instance(&long);
+        let vpe = names.endpoint(&long);
         let iks = names.cluster(&long);
         assert!(iks.len() <= 32 && names.is_cluster(&iks) && !names.is_instance(&iks));
         let network = names.cluster_network(&"k".repeat(MOST_IN_CLUSTER_NAME));
@@ -208,7 +160,7 @@ mod tests {
         assert!([&network, &names.network(), &names.gateway_network()].iter().all(|name| is_network(name)));
         assert!(!["t-shirts-vpc", "t-aaaaaaaaaaaa-sub-x", "my-vpc"].iter().any(|name| is_network(name)));
         for (number, part, count) in [(7, 0, 1), (8, 2, 3)] {
-            let note = names.instance_note(&vm, number, part, count);
+            let note = names.note(&vm, number, part, count);
             assert_eq!(names.read_note(&vm, &note), Some((number, part, count)));
         }
         let all = [
@@ -219,8 +171,8 @@ mod tests {
             names.nat("us-south-1"),
             names.group(&vm),
             names.further_group(&vm, 4),
-            names.instance_note(&vm, u64::MAX, 0, 1),
-            names.instance_note(&vm, u64::MAX, 4, 5),
+            names.note(&vm, u64::MAX, 0, 1),
+            names.note(&vm, u64::MAX, 4, 5),
             vm,
             names.link_note(&peer),
             names.gateway(),
@@ -231,7 +183,7 @@ mod tests {
             names.group(&vpe),
             vpe,
             names.further_group(&iks, 3),
-            names.instance_note(&iks, u64::MAX, 4, 5),
+            names.note(&iks, u64::MAX, 4, 5),
             iks,
             network,
             Names::pair("trestle", &site, &peer).hub(),
@@ -245,8 +197,8 @@ mod tests {
         }
         assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), all.len());
         let [.., pair] = &all;
-        assert!(names.owns(&json!({"name": all[0]})) && !names.owns(&json!({"name": pair})));
-        assert!(!Names::new("other", &site).owns(&json!({"name": all[0]})));
+        assert!(names.owns(&all[0]) && !names.owns(pair));
+        assert!(!Names::new("other", &site).owns(&all[0]));
         assert_eq!(Names::pair("o", &site, &peer).hub(), Names::pair("o", &peer, &site).hub());
     }
 }

@@ -6,16 +6,18 @@
 //! its VPC. A long one takes several groups. Its rules name an address that nobody has (RFC 5737), in case somebody puts a target into it.
 
 use cloud_api::CloudError;
-use serde_json::{Value, json};
+use model::Direction;
+
+use crate::shapes::{Remote, RuleRequest, SecurityGroup};
 
 /// IBM's bound on the rules of a group.
 const MOST_RULES: usize = 250;
 /// Bytes in one rule's name: 63 letters, five of them its number, two per byte.
 const BYTES: usize = 29;
 /// The longest note in one group.
-pub const LONGEST: usize = MOST_RULES * BYTES;
+pub(crate) const LONGEST: usize = MOST_RULES * BYTES;
 /// Groups that one note may take.
-pub const MOST_PARTS: usize = 5;
+pub(crate) const MOST_PARTS: usize = 5;
 
 fn too_long(what: &str, length: usize, most: usize) -> CloudError {
     CloudError::conflict(format!(
@@ -25,7 +27,7 @@ fn too_long(what: &str, length: usize, most: usize) -> CloudError {
 }
 
 /// A note cut to pieces, each for a group of its own. There is always one.
-pub fn parts<'n>(what: &str, note: &'n str) -> Result<Vec<&'n str>, CloudError> {
+pub(crate) fn parts<'n>(what: &str, note: &'n str) -> Result<Vec<&'n str>, CloudError> {
     let mut parts = Vec::new();
     let mut rest = note;
     loop {
@@ -43,29 +45,28 @@ pub fn parts<'n>(what: &str, note: &'n str) -> Result<Vec<&'n str>, CloudError> 
 }
 
 /// The rules that a note is.
-pub fn write(what: &str, note: &str) -> Result<Vec<Value>, CloudError> {
+pub(crate) fn write(what: &str, note: &str) -> Result<Vec<RuleRequest>, CloudError> {
     if note.len() > LONGEST {
         return Err(too_long(what, note.len(), LONGEST));
     }
-    let rule = |(number, bytes): (usize, &[u8])| {
+    let rule = |(number, bytes): (u16, &[u8])| {
         let letters: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        json!({
-            "name": format!("n{number:03}-{letters}"),
-            "direction": "inbound",
-            "protocol": "tcp",
-            "port_min": number + 1,
-            "port_max": number + 1,
-            "remote": {"address": "192.0.2.1"},
-        })
+        RuleRequest {
+            name: format!("n{number:03}-{letters}"),
+            direction: Direction::Inbound,
+            protocol: "tcp",
+            port_min: Some(number + 1),
+            port_max: Some(number + 1),
+            remote: Remote { address: Some("192.0.2.1".to_owned()), cidr_block: None },
+        }
     };
-    Ok(note.as_bytes().chunks(BYTES).enumerate().map(rule).collect())
+    Ok((0..).zip(note.as_bytes().chunks(BYTES)).map(rule).collect())
 }
 
 /// The note of a group; none if it is no note, or not whole.
-pub fn read(group: &Value) -> Option<String> {
-    let rules = group["rules"].as_array()?;
-    let mut parts: Vec<(&str, &str)> =
-        rules.iter().map(|rule| rule["name"].as_str()?.split_once('-')).collect::<Option<_>>()?;
+pub(crate) fn read(group: &SecurityGroup) -> Option<String> {
+    let parts = group.rules.iter().map(|rule| rule.name.split_once('-'));
+    let mut parts: Vec<(&str, &str)> = parts.collect::<Option<_>>()?;
     parts.sort_unstable();
     let mut bytes = Vec::new();
     for (place, (number, letters)) in parts.iter().enumerate() {
@@ -84,24 +85,24 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::shapes::samples;
+
+    fn group(rules: &[RuleRequest]) -> SecurityGroup {
+        samples::group("x", rules.iter().map(|rule| samples::rule("r", rule)).collect())
+    }
 
     proptest! {
         #[test]
         fn notes_read_back_in_any_order(note in ".{0,400}", turn in 0usize..20) {
             let mut rules = write("x", &note).unwrap();
-            for rule in &rules {
-                prop_assert!(rule["name"].as_str().unwrap().len() <= 63);
-            }
+            prop_assert!(rules.iter().all(|rule| rule.name.len() <= 63));
             let count = rules.len().max(1);
             rules.rotate_left(turn % count);
-            let whole = json!({"rules": rules});
-            let read_back = read(&whole);
-            prop_assert_eq!(read_back.as_deref(), Some(note.as_str()));
+            prop_assert_eq!(read(&group(&rules)), Some(note.clone()));
             if rules.len() > 1 {
-                rules.sort_by_key(|rule| rule["name"].to_string());
+                rules.sort_by_key(|rule| rule.name.clone());
                 rules.remove(rules.len() / 2 - usize::from(rules.len() == 2));
-                let torn = json!({"rules": rules});
-                prop_assert_eq!(read(&torn), None);
+                prop_assert_eq!(read(&group(&rules)), None);
             }
         }
     }
@@ -126,6 +127,7 @@ mod tests {
     fn what_does_not_fit_is_refused() {
         assert_eq!(write("x", &"y".repeat(LONGEST)).unwrap().len(), MOST_RULES);
         assert!(write("x", &"y".repeat(LONGEST + 1)).unwrap_err().message.contains("7250"));
-        assert_eq!(read(&json!({"rules": [{"name": "by-hand"}]})), None);
+        let by_hand = RuleRequest { name: "by-hand".into(), ..write("x", "y").unwrap().remove(0) };
+        assert_eq!(read(&group(&[by_hand])), None);
     }
 }

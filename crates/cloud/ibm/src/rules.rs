@@ -17,22 +17,23 @@ use cloud_http::letters;
 use ipnet::IpNet;
 use model::{Address, Direction, EntryName, PermitEntry, Ports, Protocol, Traffic};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
-use crate::spread::{MOST_GROUPS, too_many};
+use crate::shapes::{GroupRule, Remote, RuleRequest, SecurityGroup};
 
 /// Rules of one group, both directions together.
-pub const MOST: usize = 250;
+pub(crate) const MOST: usize = 250;
+/// Groups of one interface.
+pub(crate) const MOST_GROUPS: usize = 5;
 const STRANGE: &str = "not-ours ";
 
 /// What makes a rule this rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rule {
-    pub direction: Direction,
-    pub protocol: Protocol,
+pub(crate) struct Rule {
+    pub(crate) direction: Direction,
+    pub(crate) protocol: Protocol,
     /// Any for protocols without.
-    pub ports: Ports,
-    pub prefix: Address,
+    pub(crate) ports: Ports,
+    pub(crate) prefix: Address,
 }
 
 impl Rule {
@@ -46,7 +47,7 @@ impl Rule {
     }
 
     /// As IBM is asked for it.
-    pub fn write(&self) -> Value {
+    pub(crate) fn write(&self) -> RuleRequest {
         let protocol = match self.protocol {
             Protocol::TCP => "tcp",
             Protocol::UDP => "udp",
@@ -55,71 +56,70 @@ impl Rule {
         };
         let net = self.prefix.net();
         let remote = match net.prefix_len() == net.max_prefix_len() {
-            true => json!({"address": net.addr().to_string()}),
-            false => json!({"cidr_block": net.to_string()}),
+            true => Remote { address: Some(net.addr().to_string()), cidr_block: None },
+            false => Remote { address: None, cidr_block: Some(net.to_string()) },
+        };
+        let (port_min, port_max) = match self.ports {
+            Ports::Any => (None, None),
+            Ports::Range { first, last } => (Some(first), Some(last)),
         };
         let name = format!("p-{}", letters(&format!("{} {}", self.traffic(), self.prefix), 20));
-        let mut rule = json!({"name": name, "direction": self.direction.to_string(), "protocol": protocol, "remote": remote});
-        if let Ports::Range { first, last } = self.ports {
-            (rule["port_min"], rule["port_max"]) = (first.into(), last.into());
-        }
-        rule
+        RuleRequest { name, direction: self.direction, protocol, port_min, port_max, remote }
     }
 
     /// As IBM shows it. None for what Trestle never makes: other groups as peers, and single types of ICMP.
-    pub fn read(rule: &Value) -> Option<Self> {
-        let direction = match rule["direction"].as_str()? {
-            "inbound" => Direction::Inbound,
-            _ => Direction::Outbound,
-        };
-        let protocol = match rule["protocol"].as_str()? {
+    pub(crate) fn read(rule: &GroupRule) -> Option<Self> {
+        Self::read_wide(rule).filter(|_| rule.r#type.is_none())
+    }
+
+    /// The same, but that a single type of ICMP is ICMP: what is open in part is open.
+    pub(crate) fn read_wide(rule: &GroupRule) -> Option<Self> {
+        let protocol = match rule.protocol.as_str() {
             "tcp" => Protocol::TCP,
             "udp" => Protocol::UDP,
-            "icmp" if rule["type"].is_null() => Protocol::ICMP,
+            "icmp" => Protocol::ICMP,
             "icmp_tcp_udp" | "all" | "any" => Protocol::Any,
             _ => return None,
         };
-        let port = |name: &str| rule[name].as_u64().and_then(|port| u16::try_from(port).ok());
-        let ports = match (port("port_min"), port("port_max")) {
+        let ports = match (rule.port_min, rule.port_max) {
             (None | Some(1), None | Some(u16::MAX)) => Ports::Any,
             (first, last) => Ports::Range { first: first.unwrap_or(1), last: last.unwrap_or(u16::MAX) },
         };
-        let remote = &rule["remote"];
-        let prefix = remote["address"].as_str().or(remote["cidr_block"].as_str())?.parse().ok()?;
-        Some(Self { direction, protocol, ports, prefix })
+        let remote = rule.remote.address.as_ref().or(rule.remote.cidr_block.as_ref())?;
+        Some(Self { direction: rule.direction, protocol, ports, prefix: remote.parse().ok()? })
     }
 }
 
 /// Rules, each with its path below `security_groups/`.
-pub type Rules = BTreeMap<Rule, String>;
+pub(crate) type Rules = BTreeMap<Rule, String>;
 
 /// What a group shows of its rules.
-pub fn rules_in(group: &Value) -> Rules {
-    let rules = group["rules"].as_array().into_iter().flatten();
-    let path = |rule: &Value| {
-        Some(format!("{}/rules/{}", group["id"].as_str().unwrap_or_default(), rule["id"].as_str()?))
-    };
-    rules.filter_map(|rule| Some((Rule::read(rule)?, path(rule)?))).collect()
+pub(crate) fn rules_in(group: &SecurityGroup) -> Rules {
+    let path = |rule: &GroupRule| format!("{}/rules/{}", group.id, rule.id);
+    group.rules.iter().filter_map(|rule| Some((Rule::read(rule)?, path(rule)))).collect()
 }
 
 /// The note of a resource: its own name, and its permit list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Note {
-    pub name: String,
+pub(crate) struct Note {
+    pub(crate) name: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub list: Vec<Line>,
+    pub(crate) list: Vec<Line>,
 }
 
 impl Note {
     /// What it is about, and its text.
-    pub fn write(&self) -> (String, String) {
-        (format!("the permit list of {}", self.name), serde_json::to_string(self).unwrap_or_default())
+    pub(crate) fn write(&self) -> (String, String) {
+        (
+            format!("the permit list of {}", self.name),
+            serde_json::to_string(self).expect("texts, numbers and lists are JSON"),
+        )
     }
 }
 
 /// One entry of a list: its name, its traffic, its targets and its tags.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Line(String, Short, Vec<Address>, #[serde(default)] Vec<String>);
+pub(crate) struct Line(String, Short, Vec<Address>, #[serde(default)] Vec<String>);
 
 /// Traffic in few letters: direction, protocol, ports.
 type Short = (char, i16, u16, u16);
@@ -159,7 +159,7 @@ impl Line {
 }
 
 /// The rules that entries need. Refused if IBM cannot express them or has no room for them.
-pub fn rules_of(entries: &[PermitEntry]) -> Result<BTreeSet<Rule>, CloudError> {
+pub(crate) fn rules_of(entries: &[PermitEntry]) -> Result<BTreeSet<Rule>, CloudError> {
     let mut rules = BTreeSet::new();
     for entry in entries {
         let traffic = &entry.traffic;
@@ -192,9 +192,17 @@ pub fn rules_of(entries: &[PermitEntry]) -> Result<BTreeSet<Rule>, CloudError> {
     }
 }
 
+/// What is said of a list that does not fit.
+pub(crate) fn too_many(rules: usize, groups: usize) -> CloudError {
+    CloudError::conflict(format!(
+        "the permit list needs {rules} rules; the {groups} security groups that IBM Cloud gives it hold {MOST} each. Permit \
+         prefixes instead of single addresses"
+    ))
+}
+
 /// The list that rules stand for, by their note. A rule that is not ours shows as an entry of its own, named after what
 /// it permits.
-pub fn entries_of(rules: &Rules, note: &Note) -> Vec<PermitEntry> {
+pub(crate) fn entries_of(rules: &Rules, note: &Note) -> Vec<PermitEntry> {
     let mut found: BTreeMap<(String, Traffic), (BTreeSet<Address>, BTreeSet<String>)> = BTreeMap::new();
     let mut known = BTreeSet::new();
     for line in &note.list {
@@ -216,18 +224,18 @@ pub fn entries_of(rules: &Rules, note: &Note) -> Vec<PermitEntry> {
 
 /// What must change in a group, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Change {
+pub(crate) struct Change {
     /// The note before any rule comes or goes: nothing that is there is ever without its name.
-    pub first: Option<Note>,
-    pub open: Vec<Rule>,
+    pub(crate) first: Option<Note>,
+    pub(crate) open: Vec<Rule>,
     /// Paths of rules.
-    pub close: Vec<String>,
-    pub last: Option<Note>,
+    pub(crate) close: Vec<String>,
+    pub(crate) last: Option<Note>,
 }
 
 /// So that the wanted entries are there, and those before them are not. What others put there stays until somebody asks
 /// for it to go.
-pub fn plan(
+pub(crate) fn plan(
     current: &Rules,
     note: &Note,
     before: &[PermitEntry],
@@ -268,6 +276,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::shapes::samples::{group, open, rule as shown};
 
     fn entry(name: &str, port: u16, targets: &[&str], tags: &[&str]) -> PermitEntry {
         let traffic = Traffic::new(Direction::Inbound, Protocol::TCP, Ports::Any, Ports::one(port)).unwrap();
@@ -280,9 +289,7 @@ mod tests {
     fn apply(rules: &mut Rules, note: &mut Note, change: &Change) {
         *note = change.first.clone().unwrap_or_else(|| note.clone());
         for rule in &change.open {
-            let mut shown = rule.write();
-            shown["id"] = format!("id {rule:?}").into();
-            let group = json!({"rules": [shown]});
+            let group = group("x", vec![shown(&format!("id {rule:?}"), &rule.write())]);
             assert_eq!(rules_in(&group).keys().collect::<Vec<_>>(), [rule]);
             rules.extend(rules_in(&group));
         }
@@ -297,7 +304,7 @@ mod tests {
         (rules, note)
     }
 
-    /// B16: several targets, two entries for the same, destination ports.
+    /// An entry has several targets and a destination port, and another asks for one of the same.
     #[test]
     fn two_entries_may_share_a_rule() {
         let entries = [
@@ -312,7 +319,7 @@ mod tests {
         apply(&mut rules, &mut note, &change);
         assert_eq!(entries_of(&rules, &note), entries[1..]);
         let shown = rules.keys().next().unwrap().write();
-        assert_eq!((&shown["port_min"], &shown["port_max"]), (&json!(80), &json!(80)));
+        assert_eq!((shown.port_min, shown.port_max), (Some(80), Some(80)));
     }
 
     #[test]
@@ -334,16 +341,16 @@ mod tests {
     #[test]
     fn strange_rules_stay_until_they_are_asked_to_go() {
         let (mut rules, note) = made(&[entry("a", 80, &["10.0.0.1"], &[])]);
-        let by_hand = json!({"id": "hand", "name": "x", "direction": "inbound", "protocol": "any", "remote": {"cidr_block": "0.0.0.0/0"}});
-        let group_peer = json!({"id": "g", "name": "y", "direction": "inbound", "protocol": "tcp", "remote": {"id": "sg"}});
-        rules.extend(rules_in(&json!({"rules": [by_hand, group_peer]})));
+        let by_hand = open("hand", Direction::Inbound, "any", Some("0.0.0.0/0"));
+        let group_peer = open("g", Direction::Inbound, "tcp", None);
+        rules.extend(rules_in(&group("x", vec![by_hand, group_peer])));
         assert_eq!(rules.len(), 2);
         assert_eq!(plan(&rules, &note, &[], &[]).unwrap(), Change::default());
         let change = plan(&rules, &note, &[], &[entry("b", 80, &["10.0.0.2"], &[])]).unwrap();
         assert_eq!((change.open.len(), change.close.len()), (1, 0));
         let seen = entries_of(&rules, &note);
         let seen: Vec<_> = seen.into_iter().filter(|one| one.name.as_str().starts_with(STRANGE)).collect();
-        assert_eq!(plan(&rules, &note, &seen, &[]).unwrap().close, ["/rules/hand"]);
+        assert_eq!(plan(&rules, &note, &seen, &[]).unwrap().close, ["g/rules/hand"]);
     }
 
     type Lists = BTreeMap<String, (u16, BTreeSet<u8>, bool)>;

@@ -12,27 +12,24 @@ use std::collections::BTreeSet;
 
 use cloud_api::CloudError;
 
-use crate::rules::{Change, MOST, Rule, Rules};
-
-/// Groups of one interface.
-pub const MOST_GROUPS: usize = 5;
+use crate::rules::{Change, MOST, MOST_GROUPS, Rule, Rules, too_many};
 
 /// One of a list's groups, as read.
 #[derive(Clone, Debug, Default)]
-pub struct Held {
+pub(crate) struct Held {
     /// 0 is the one that is always there.
-    pub number: usize,
-    pub id: String,
+    pub(crate) number: usize,
+    pub(crate) id: String,
     /// Whether it is on the interface. Until then it applies to nothing.
-    pub is_bound: bool,
+    pub(crate) is_bound: bool,
     /// How many rules there are in it, those included that cannot be read.
-    pub count: usize,
-    pub rules: Rules,
+    pub(crate) count: usize,
+    pub(crate) rules: Rules,
 }
 
 /// Whether further groups may come and go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
+pub(crate) enum Room {
     /// As many as an interface takes.
     Grows,
     /// Those that are there, and no others: a cluster's workers keep the groups that they were made with.
@@ -42,22 +39,22 @@ pub enum Room {
 /// How a change is made, in this order, but that what is not wanted goes before what is new where there is no room for
 /// both.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Steps {
+pub(crate) struct Steps {
     /// Ids of groups that a try left behind that ended half way.
-    pub abandoned: Vec<String>,
-    pub closes_first: bool,
+    pub(crate) abandoned: Vec<String>,
+    pub(crate) closes_first: bool,
     /// Rules for groups that are there, by their ids.
-    pub into: Vec<(String, Vec<Rule>)>,
+    pub(crate) into: Vec<(String, Vec<Rule>)>,
     /// Rules for groups that are not, by their numbers.
-    pub new: Vec<(usize, Vec<Rule>)>,
+    pub(crate) new: Vec<(usize, Vec<Rule>)>,
     /// Paths of rules.
-    pub close: Vec<String>,
+    pub(crate) close: Vec<String>,
     /// Ids of groups that nothing is left in.
-    pub empty: Vec<String>,
+    pub(crate) empty: Vec<String>,
 }
 
 /// The rules that apply.
-pub fn in_force(held: &[Held]) -> Rules {
+pub(crate) fn in_force(held: &[Held]) -> Rules {
     let mut all = Rules::new();
     for (rule, path) in held.iter().filter(|group| group.is_bound).flat_map(|group| &group.rules) {
         all.entry(rule.clone()).or_insert_with(|| path.clone());
@@ -66,7 +63,7 @@ pub fn in_force(held: &[Held]) -> Rules {
 }
 
 /// Where the rules of a change come and go.
-pub fn spread(held: &[Held], change: &Change, room: Room) -> Result<Steps, CloudError> {
+pub(crate) fn spread(held: &[Held], change: &Change, room: Room) -> Result<Steps, CloudError> {
     let (bound, abandoned): (Vec<&Held>, Vec<&Held>) = held.iter().partition(|group| group.is_bound);
     // A rule that is in two groups is not needed in the second.
     let once = in_force(held);
@@ -110,14 +107,6 @@ pub fn spread(held: &[Held], change: &Change, room: Room) -> Result<Steps, Cloud
     }
     steps.close = close.into_iter().collect();
     Ok(steps)
-}
-
-/// What is said of a list that does not fit.
-pub fn too_many(rules: usize, groups: usize) -> CloudError {
-    CloudError::conflict(format!(
-        "the permit list needs {rules} rules; the {groups} security groups that IBM Cloud gives it hold {MOST} each. Permit \
-         prefixes instead of single addresses"
-    ))
 }
 
 #[cfg(test)]

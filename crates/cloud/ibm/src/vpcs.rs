@@ -10,12 +10,9 @@ use cloud_api::{CloudError, cluster_network, network_of_cluster};
 use futures::future::try_join_all;
 use ipnet::Ipv4Net;
 use model::Segment;
-use serde_json::Value;
 
-use crate::{
-    api::{Place, VPC, is_alive, text},
-    cloud::{Ground, IbmCloud, Result},
-};
+use crate::shapes::{self, AddressPrefix, Named, PrefixRequest, SecurityGroup};
+use crate::{Api, Collection, Ground, Listed, Result, notes};
 
 /// Whose a network is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,26 +56,34 @@ pub(crate) struct Vpc {
     pub(crate) region: String,
     pub(crate) id: String,
     pub(crate) crn: String,
-    home: Home,
-    /// The block that instances are attached from, if somebody else made it.
-    block: Option<Ipv4Net>,
+    pub(crate) home: Home,
+    /// The block that instances are attached from, of an adopted one.
+    pub(crate) adopted: Option<Ipv4Net>,
 }
 
 impl Vpc {
-    pub(crate) fn read(region: &str, vpc: &Value, home: Home) -> Self {
-        let (id, crn) = (text(vpc, "id").to_owned(), text(vpc, "crn").to_owned());
-        Self { region: region.to_owned(), id, crn, home, block: None }
+    pub(crate) fn new(region: &str, shown: shapes::Vpc, home: Home) -> Self {
+        Self { region: region.to_owned(), id: shown.id, crn: shown.crn, home, adopted: None }
     }
 
-    /// Somebody else's, of which a block is used.
-    pub(crate) fn adopt(region: &str, vpc: &Value, block: Ipv4Net) -> Self {
-        let home = Home::Adopted(text(vpc, "id").to_owned());
-        Self { block: Some(block), ..Self::read(region, vpc, home) }
+    pub(crate) async fn make(ground: &Ground, region: &str, name: String, home: Home) -> Result<Self> {
+        let (address_prefix_management, resource_group) = ("manual", ground.group());
+        let request = shapes::VpcRequest { name, address_prefix_management, resource_group };
+        Ok(Self::new(region, ground.within(region).ensure(None, &request).await?, home))
     }
 
-    /// The block that instances are attached from, of an adopted one.
-    pub(crate) fn adopted(&self) -> Option<Ipv4Net> {
-        self.block
+    /// The network of a name.
+    pub(crate) async fn find(ground: &Ground, network: &str) -> Result<Option<Self>> {
+        let found = match place(network) {
+            (region, Home::Adopted(_)) => adopted_in(ground, region).await?,
+            (region, _) => made_in(ground, region).await?.networks,
+        };
+        Ok(found.into_iter().find(|vpc| vpc.name() == network))
+    }
+
+    pub(crate) async fn need(ground: &Ground, network: &str) -> Result<Self> {
+        let none = || CloudError::conflict(format!("there is no network {}.{network}", ground.site));
+        Self::find(ground, network).await?.ok_or_else(none)
     }
 
     /// The cluster whose network it is.
@@ -98,6 +103,11 @@ impl Vpc {
         }
     }
 
+    pub(crate) fn segment(&self) -> Result<Segment> {
+        let name = self.name();
+        name.parse().map_err(|err| CloudError::invalid(format!("{name} is no network's name: {err}")))
+    }
+
     /// What tells a zone of this VPC from the same zone of others of the site.
     pub(crate) fn corner(&self, zone: &str) -> String {
         match &self.home {
@@ -105,16 +115,87 @@ impl Vpc {
             _ => zone.to_owned(),
         }
     }
+
+    /// What is in it.
+    pub(crate) fn all<'a, K: Listed>(&'a self, api: &'a Api) -> Collection<'a, K> {
+        api.in_region(&self.region).with("vpc.id", &self.id)
+    }
+
+    fn all_prefixes<'a>(&'a self, api: &'a Api) -> Collection<'a, AddressPrefix> {
+        api.in_region(&self.region).of::<shapes::Vpc>(&self.id)
+    }
+
+    pub(crate) async fn make_prefix(
+        &self,
+        ground: &Ground,
+        number: usize,
+        cidr: Ipv4Net,
+        zone: &str,
+    ) -> Result {
+        let request = PrefixRequest { name: ground.names.part(number), cidr, zone: Named::of(zone) };
+        self.all_prefixes(&ground.api).ensure(None, &request).await.map(drop)
+    }
+
+    pub(crate) async fn prefixes(&self, api: &Api) -> Result<Vec<Ipv4Net>> {
+        Ok(self.all_prefixes(api).list().await?.into_iter().map(|prefix| prefix.cidr).collect())
+    }
+
+    /// The space of the network, if it is whole.
+    pub(crate) async fn space(&self, api: &Api) -> Result<Option<Ipv4Net>> {
+        match self.adopted {
+            Some(space) => Ok(Some(space)),
+            None => Ok(whole(&self.prefixes(api).await?)),
+        }
+    }
 }
 
-/// The VPCs of a site: its networks, by region, and the one of its gateway.
+/// A network's space in four: one part for each of three zones, and one that is kept.
+pub(crate) fn parts(space: Ipv4Net) -> Result<Vec<Ipv4Net>> {
+    let length = space.prefix_len();
+    if !(8..=24).contains(&length) {
+        return Err(CloudError::invalid(format!(
+            "{space} cannot be a network in IBM Cloud: a quarter of it must do for the instances of a zone, so it is between \
+             /8 and /24"
+        )));
+    }
+    Ok(space.subnets(length + 2).map_err(|err| CloudError::invalid(err.to_string()))?.collect())
+}
+
+/// The space that prefixes are the parts of, if they are all there.
+pub(crate) fn whole(prefixes: &[Ipv4Net]) -> Option<Ipv4Net> {
+    let mut sorted = prefixes.to_vec();
+    sorted.sort();
+    let first = sorted.first()?;
+    let space = Ipv4Net::new(first.network(), first.prefix_len().checked_sub(2)?).ok()?;
+    (parts(space).ok()? == sorted).then_some(space)
+}
+
+/// The VPCs of a site: its networks, and the one of its gateway.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Vpcs {
+    /// By name.
     pub(crate) networks: Vec<Vpc>,
     pub(crate) gateway: Option<Vpc>,
 }
 
 impl Vpcs {
+    /// In all regions.
+    pub(crate) async fn read(ground: &Ground) -> Result<Self> {
+        let regions = ground.api.regions().await?;
+        // One request after the other: with credentials that do not work, a region is asked once.
+        let found = try_join_all(regions.iter().map(|region| async move {
+            let made = made_in(ground, region).await?;
+            Ok::<_, CloudError>((made, adopted_in(ground, region).await?))
+        }));
+        let mut all = Self::default();
+        for (made, adopted) in found.await? {
+            all.networks.extend(made.networks.into_iter().chain(adopted));
+            all.gateway = made.gateway.or(all.gateway);
+        }
+        all.networks.sort_by_key(Vpc::name);
+        Ok(all)
+    }
+
     pub(crate) fn network(&self, name: &str) -> Option<&Vpc> {
         self.networks.iter().find(|vpc| vpc.name() == name)
     }
@@ -125,63 +206,51 @@ impl Vpcs {
     }
 }
 
-impl IbmCloud {
-    /// The VPCs that were made for a site in a region, each with whether it is a network.
-    async fn made_in(&self, ground: &Ground, region: &str) -> Result<Vec<(Vpc, bool)>> {
-        let found = self.api.list(Place::Region(region), &VPC, &ground.within("vpcs")).await?;
-        let (network, gateway) = (ground.names.network(), ground.names.gateway_network());
-        let ours = found.iter().filter(|vpc| is_alive(vpc)).filter_map(|vpc| {
-            let name = text(vpc, "name");
-            let cluster = ground.names.cluster_of(name).and_then(|cluster| Home::of_cluster(region, cluster));
-            let home = cluster.or_else(|| (name == network || name == gateway).then_some(Home::Region))?;
-            Some((Vpc::read(region, vpc, home), name != gateway))
-        });
-        Ok(ours.collect())
-    }
-
-    /// The VPCs of a site in a region, those adopted too, each with whether it is a network. One request after the other:
-    /// with credentials that do not work, a region is asked once.
-    async fn vpcs_in(&self, ground: &Ground, region: &str) -> Result<Vec<(Vpc, bool)>> {
-        let mut made = self.made_in(ground, region).await?;
-        made.extend(self.adopted_in(ground, region).await?.into_iter().map(|vpc| (vpc, true)));
-        Ok(made)
-    }
-
-    /// The VPCs of a site, in all regions.
-    pub(crate) async fn vpcs(&self, ground: &Ground) -> Result<Vpcs> {
-        let regions = self.regions().await?;
-        let found = try_join_all(regions.iter().map(|region| self.vpcs_in(ground, region))).await?;
-        let mut vpcs = Vpcs::default();
-        for (vpc, is_network) in found.into_iter().flatten() {
-            match is_network {
-                true => vpcs.networks.push(vpc),
-                false => vpcs.gateway = Some(vpc),
-            }
+/// The VPCs that were made for a site in a region.
+async fn made_in(ground: &Ground, region: &str) -> Result<Vpcs> {
+    let (network, gateway) = (ground.names.network(), ground.names.gateway_network());
+    let mut made = Vpcs::default();
+    for vpc in ground.within::<shapes::Vpc>(region).list().await?.into_iter().filter(shapes::Vpc::is_alive) {
+        let cluster =
+            ground.names.cluster_of(&vpc.name).and_then(|cluster| Home::of_cluster(region, cluster));
+        if let Some(home) = cluster.or_else(|| (vpc.name == network).then_some(Home::Region)) {
+            made.networks.push(Vpc::new(region, vpc, home));
+        } else if vpc.name == gateway {
+            made.gateway = Some(Vpc::new(region, vpc, Home::Region));
         }
-        vpcs.networks.sort_by_key(Vpc::name);
-        Ok(vpcs)
     }
+    Ok(made)
+}
 
-    pub(crate) async fn vpc(&self, ground: &Ground, region: &str) -> Result<Option<Vpc>> {
-        let networks = match place(region) {
-            (at, Home::Adopted(_)) => self.adopted_in(ground, at).await?,
-            (at, _) => {
-                let made = self.made_in(ground, at).await?.into_iter();
-                made.filter_map(|(vpc, is_network)| is_network.then_some(vpc)).collect()
-            }
-        };
-        Ok(networks.into_iter().find(|vpc| vpc.name() == region))
-    }
-
-    pub(crate) async fn need_vpc(&self, ground: &Ground, region: &str) -> Result<Vpc> {
-        let none = || CloudError::conflict(format!("there is no network {}.{region}", ground.site));
-        self.vpc(ground, region).await?.ok_or_else(none)
-    }
+/// The VPCs of a region that a site has adopted, by their notes.
+async fn adopted_in(ground: &Ground, region: &str) -> Result<Vec<Vpc>> {
+    let (groups, name) = (ground.within::<SecurityGroup>(region).list().await?, ground.names.adopted());
+    let notes = groups.iter().filter(|group| group.name == name);
+    let noted = notes.filter_map(|note| Some((&note.vpc, notes::read(note)?.parse().ok()?)));
+    let vpc = |(vpc, block): (&shapes::Reference, Ipv4Net)| {
+        let (id, crn) = (vpc.id.clone(), vpc.crn()?.to_owned());
+        let home = Home::Adopted(id.clone());
+        Ok(Vpc { region: region.to_owned(), id, crn, home, adopted: Some(block) })
+    };
+    noted.map(vpc).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_network_is_divided_and_put_together_again() {
+        let space: Ipv4Net = "10.4.0.0/16".parse().unwrap();
+        let mut four = parts(space).unwrap();
+        assert_eq!(four[3], "10.4.192.0/18".parse().unwrap());
+        four.rotate_left(1);
+        assert_eq!(whole(&four), Some(space));
+        assert_eq!(whole(&four[..3]), None);
+        assert_eq!(whole(&[]), None);
+        assert_eq!(whole(&["0.0.0.0/1".parse().unwrap()]), None);
+        assert!(parts("10.0.0.0/25".parse().unwrap()).is_err());
+    }
 
     #[test]
     fn names_of_networks_tell_region_and_home() {
@@ -193,8 +262,15 @@ mod tests {
         assert_eq!(place("us-south-k8s-a-vpc-b-k8s-c"), ("us-south", cluster("a-vpc-b-k8s-c")));
         for name in ["us-south", "us-south-vpc-r006-1", "us-south-k8s-a-vpc-b"] {
             let (region, home) = place(name);
-            let value = serde_json::json!({"id": "r006-1"});
-            assert_eq!(Vpc::read(region, &value, home).name(), name);
+            assert_eq!(Vpc::sample(region, home).name(), name);
         }
+    }
+}
+
+#[cfg(test)]
+impl Vpc {
+    pub(crate) fn sample(region: &str, home: Home) -> Self {
+        let (id, crn) = ("r006-1".to_owned(), "crn:v1:vpc".to_owned());
+        Self { region: region.to_owned(), id, crn, home, adopted: None }
     }
 }

@@ -199,7 +199,7 @@ impl Orchestrator {
 
     pub(super) async fn at(&self, site: &Site) -> Result<At, OrchestratorError> {
         let found = self.deployments.deployment(site).await;
-        let found = found.map_err(|message| OrchestratorError::Namespaces { message })?;
+        let found = found.map_err(|err| OrchestratorError::Namespaces { message: common::chain(&err) })?;
         let unknown = || OrchestratorError::UnknownNamespace { namespace: site.namespace.clone() };
         Ok(At { site: site.clone(), deployment: found.ok_or_else(unknown)? })
     }

@@ -150,7 +150,7 @@ impl Orchestrator {
         self.validate_address(name, &record, &state, anywhere)?;
         let leaf = Leaf { uri: Some(state.uri.as_str().into()), ip: Some(state.address) };
         let tagged = self.tags.set_leaf(&tag_of(name), leaf).await;
-        tagged.map_err(|message| OrchestratorError::Tags { message })?;
+        tagged.map_err(|err| OrchestratorError::Tags { message: common::chain(&err) })?;
         (record.phase, record.state) = (Phase::Ready, Some(state));
         self.commit(vec![Fact::MadeResource(name.clone(), Some(record))]).await
     }
@@ -193,7 +193,7 @@ impl Orchestrator {
         let (cloud, at) = (self.cloud(&site.cloud)?, self.at(&site).await?);
         // The tag goes first: nothing may name an address that is about to be free.
         let untagged = self.tags.delete(&tag_of(name)).await;
-        untagged.map_err(|message| OrchestratorError::Tags { message })?;
+        untagged.map_err(|err| OrchestratorError::Tags { message: common::chain(&err) })?;
         self.act(&site.cloud, "delete_resource", cloud.delete_resource(&at, &name.name)).await?;
         self.commit(vec![Fact::MadeResource(name.clone(), None)]).await
     }

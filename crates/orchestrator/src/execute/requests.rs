@@ -86,7 +86,7 @@ impl Orchestrator {
     pub(super) async fn check_site(&self, site: &Site) -> Result<(), OrchestratorError> {
         self.cloud(&site.cloud)?;
         let known = self.deployments.has_namespace(&site.namespace).await;
-        match known.map_err(|message| OrchestratorError::Namespaces { message })? {
+        match known.map_err(|err| OrchestratorError::Namespaces { message: common::chain(&err) })? {
             true => Ok(()),
             false => Err(OrchestratorError::UnknownNamespace { namespace: site.namespace.clone() }),
         }

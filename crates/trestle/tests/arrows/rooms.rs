@@ -222,11 +222,6 @@ pub const KNOTS: &[(&str, &[&str], &str)] = &[
         "EC2's protocol is read by kind, and kinds are of its shapes",
     ),
     (
-        "cloud-azure",
-        &["adopt", "clusters", "networks", "peerings", "resources"],
-        "one plugin: a cluster is a resource with a network of its own",
-    ),
-    (
         "cloud-gcp",
         &["adopt", "cloud", "clusters", "container", "dns", "endpoints", "kinds"],
         "one plugin: kinds of resources are listed where they are chosen, and make themselves",

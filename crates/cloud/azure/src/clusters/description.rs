@@ -1,19 +1,20 @@
 //! What a user writes for a cluster: Azure's own JSON, with its location. No network settings.
 
+use cloud_api::{CloudError, field_among};
 use ipnet::Ipv4Net;
 use model::Segment;
-use serde_json::{Map, Value, json};
-
-use cloud_api::{CloudError, field_among};
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use crate::{
-    cloud::Result,
-    description::{Frame, invalid},
+    description::{Frame, Written},
+    place::*,
+    types::*,
 };
 
 const FRAME: Frame = Frame {
     what: "a managed Kubernetes cluster in Azure",
-    fields: &["location", "properties", "identity", "sku", "tags"],
+    fields: &["identity", "sku"],
     shape: r#"is JSON such as {"location": "westus2", "identity": {"type": "UserAssigned", "userAssignedIdentities": {"/subscriptions/…/userAssignedIdentities/…": {}}}, "properties": {"agentPoolProfiles": [{"name": "nodes", "mode": "System", "count": 2, "vmSize": "Standard_D2s_v5"}]}}"#,
 };
 /// Properties of a cluster that are Trestle's to set: its network, and from where its API server is reached.
@@ -34,7 +35,8 @@ const POOL: [&str; 6] = [
     "networkProfile",
 ];
 /// Properties in which others are looked for.
-const LISTS: [&str; 2] = ["agentPoolProfiles", "addonProfiles"];
+const POOLS: &str = "agentPoolProfiles";
+const ADDON_PROFILES: &str = "addonProfiles";
 /// Addons that need, or make, further subnets, which no permit list guards.
 const ADDONS: [&str; 2] = ["aciConnectorLinux", "ingressApplicationGateway"];
 /// Pods that a node has addresses for if nothing else is said.
@@ -42,40 +44,64 @@ const PODS: u64 = 30;
 /// The longest name of a resource group for nodes.
 const LONGEST_GROUP: usize = 80;
 
+/// What decides how many addresses a pool of nodes takes.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Pool {
+    #[serde(rename = "name")]
+    _name: String,
+    count: Option<u64>,
+    max_count: Option<u64>,
+    max_pods: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Identity {
+    r#type: String,
+    user_assigned_identities: serde_json::Map<String, Value>,
+}
+
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ClusterDescription {
-    pub(crate) region: Segment,
-    fields: Map<String, Value>,
+pub struct ClusterDescription {
+    pub region: Segment,
+    written: Written,
+    /// The addresses that nodes and Pods take, with one node more per pool for upgrades, and the API server's.
+    addresses: u64,
 }
 
 impl ClusterDescription {
-    pub(crate) fn parse(text: &str) -> Result<Self> {
-        let (region, fields) = FRAME.read(text)?;
-        let refused = |what: String| Err(invalid(FRAME.what, what));
-        let properties = &fields["properties"];
+    pub fn parse(text: &str) -> Result<Self> {
+        let (region, written) = FRAME.read(text)?;
+        let refused = |what: String| Err(FRAME.invalid(what));
         // Azure does not tell upper from lower case in names of fields: what is spelled otherwise would not be looked at.
-        let mut names = properties.as_object().into_iter().flat_map(|all| all.keys());
-        let other = |name: &&String| LISTS.iter().any(|list| list.eq_ignore_ascii_case(name) && list != name);
-        if let Some(name) = names.find(other) {
-            return refused(format!("has {name}, which is one of {} in other letters", LISTS.join(" and ")));
+        let is_other = |name: &&String| {
+            [POOLS, ADDON_PROFILES].iter().any(|list| list.eq_ignore_ascii_case(name) && list != name)
+        };
+        if let Some(name) = written.properties.keys().find(is_other) {
+            return refused(format!("has {name}, which is {POOLS} or {ADDON_PROFILES} in other letters"));
         }
-        let pools = properties["agentPoolProfiles"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let network = field_among(properties, &NETWORK)
-            .or_else(|| pools.iter().find_map(|pool| field_among(pool, &POOL)));
+        let property = |name: &str| written.properties.get(name).cloned().unwrap_or_default();
+        let pools = property(POOLS);
+        let all = Value::Object(written.properties.clone());
+        let mut each = pools.as_array().into_iter().flatten();
+        let network = field_among(&all, &NETWORK).or_else(|| each.find_map(|pool| field_among(pool, &POOL)));
         if let Some(name) = network {
             return refused(format!("sets the network with {name}, which Trestle does; leave it out"));
         }
-        if let Some(name) = field_among(&properties["addonProfiles"], &ADDONS) {
+        if let Some(name) = field_among(&property(ADDON_PROFILES), &ADDONS) {
             return refused(format!(
                 "has the addon {name}, whose subnets would be outside of the permit list"
             ));
         }
-        if pools.is_empty() || !pools.iter().all(|pool| pool["name"].is_string()) {
-            return refused("has no agentPoolProfiles, each with a name".to_owned());
+        let unread = |err| FRAME.invalid(format!("has {POOLS} that are none: {err}"));
+        let pools: Vec<Pool> = serde_json::from_value(pools).map_err(unread)?;
+        if pools.is_empty() {
+            return refused(format!("has no {POOLS}"));
         }
-        let identity = fields.get("identity").unwrap_or(&Value::Null);
-        let assigned = identity["userAssignedIdentities"].as_object().is_some_and(|all| !all.is_empty());
-        if identity["type"] != "UserAssigned" || !assigned {
+        let identity = written.rest.get("identity").cloned().unwrap_or_default();
+        let identity: Identity = serde_json::from_value(identity).unwrap_or_default();
+        if identity.r#type != "UserAssigned" || identity.user_assigned_identities.is_empty() {
             return refused(
                 "has no user-assigned identity. One that the cluster brings along gets no role in a network of somebody \
                  else before the cluster is made: make one with `az identity create`, give it the role Network Contributor on \
@@ -83,24 +109,18 @@ impl ClusterDescription {
                     .to_owned(),
             );
         }
-        Ok(Self { region, fields })
-    }
-
-    /// The addresses that nodes and Pods take, with one node more per pool for upgrades, and the API server's.
-    fn addresses(&self) -> u64 {
-        let pools = self.fields["properties"]["agentPoolProfiles"].as_array().into_iter().flatten();
-        let number = |pool: &Value, field: &str| pool[field].as_u64();
-        let of_pool = |pool: &Value| {
-            let nodes = number(pool, "count").unwrap_or(1).max(number(pool, "maxCount").unwrap_or(0));
-            (nodes + 1) * (number(pool, "maxPods").unwrap_or(PODS) + 1)
+        let of_pool = |pool: &Pool| {
+            let nodes = pool.count.unwrap_or(1).max(pool.max_count.unwrap_or(0));
+            nodes.saturating_add(1).saturating_mul(pool.max_pods.unwrap_or(PODS).saturating_add(1))
         };
-        pools.map(of_pool).sum::<u64>() + 1
+        let addresses = pools.iter().map(of_pool).fold(1, u64::saturating_add);
+        Ok(Self { region, written, addresses })
     }
 
     /// Refuses more nodes and Pods than a block has addresses for.
-    pub(crate) fn check_room(&self, block: Ipv4Net) -> Result<()> {
+    pub fn check_room(&self, block: Ipv4Net) -> Result {
         // Azure keeps five of each subnet.
-        let (need, room) = (self.addresses(), (1u64 << (32 - block.prefix_len())) - 5);
+        let (need, room) = (self.addresses, (1u64 << (32 - block.prefix_len())) - 5);
         match need > room {
             true => Err(CloudError::invalid(format!(
                 "the cluster's nodes and Pods, and a node more of each pool for upgrades, take {need} addresses, and {block} \
@@ -111,10 +131,10 @@ impl ClusterDescription {
     }
 
     /// Refuses a name for the resource group of AKS's own that Azure would not take.
-    pub(crate) fn check_group(&self, group: &str, cluster: &str) -> Result<()> {
+    pub fn check_group(&self, group: &str, cluster: &str) -> Result {
         let group = group.rsplit('/').next().unwrap_or_default();
-        let given = self.fields["properties"]["nodeResourceGroup"].as_str().map(str::to_owned);
-        let name = given.unwrap_or_else(|| format!("MC_{group}_{cluster}_{}", self.region));
+        let given = self.written.properties.get("nodeResourceGroup").and_then(Value::as_str);
+        let name = given.map_or_else(|| format!("MC_{group}_{cluster}_{}", self.region), str::to_owned);
         match name.len() > LONGEST_GROUP {
             true => Err(CloudError::invalid(format!(
                 "AKS would call the resource group of the nodes {name}, and has {LONGEST_GROUP} letters for it; set a shorter \
@@ -125,27 +145,27 @@ impl ClusterDescription {
     }
 
     /// The cluster as it is asked for: private, in a subnet, with services in a block that nothing is routed to.
-    pub(crate) fn body(self, name: &str, tags: &Value, subnet: &str, services: Ipv4Net) -> Value {
-        let mut body = Value::Object(self.fields);
-        for (key, value) in tags.as_object().into_iter().flatten() {
-            body["tags"][key] = value.clone();
+    pub fn body(self, name: &str, tags: Tags, subnet: &Id<Subnet>, services: Ipv4Net) -> Written {
+        let mut body = self.written.tagged(tags);
+        let properties = &mut body.properties;
+        if properties.get("dnsPrefix").is_none_or(Value::is_null) {
+            properties.insert("dnsPrefix".to_owned(), name.into());
         }
-        let properties = &mut body["properties"];
-        if properties["dnsPrefix"].is_null() {
-            properties["dnsPrefix"] = name.into();
+        let pools = properties.get_mut(POOLS).and_then(Value::as_array_mut);
+        for pool in pools.into_iter().flatten().filter_map(Value::as_object_mut) {
+            pool.insert("vnetSubnetID".to_owned(), subnet.as_str().into());
         }
-        for pool in properties["agentPoolProfiles"].as_array_mut().into_iter().flatten() {
-            pool["vnetSubnetID"] = subnet.into();
-        }
-        properties["networkProfile"] = json!({
+        let network = json!({
             "networkPlugin": "azure",
-            "serviceCidr": services.to_string(),
-            "dnsServiceIP": services.hosts().nth(9).unwrap_or(services.addr()).to_string(),
+            "serviceCidr": services,
+            "dnsServiceIP": services.hosts().nth(9).unwrap_or(services.addr()),
             "loadBalancerSku": "standard",
             "outboundType": "loadBalancer",
         });
+        properties.insert("networkProfile".to_owned(), network);
         // Without a private zone, which only its own network could read: the name is public, the address is not.
-        properties["apiServerAccessProfile"] = json!({"enablePrivateCluster": true, "privateDNSZone": "none", "enablePrivateClusterPublicFQDN": true});
+        let access = json!({"enablePrivateCluster": true, "privateDNSZone": "none", "enablePrivateClusterPublicFQDN": true});
+        properties.insert("apiServerAccessProfile".to_owned(), access);
         body
     }
 }
@@ -166,16 +186,17 @@ mod tests {
     #[test]
     fn a_cluster_is_private_and_in_its_subnet() {
         let cluster = ClusterDescription::parse(&text("", "")).unwrap();
-        let body = cluster.body("n", &json!({"a": "b"}), "/s", "10.0.128.0/17".parse().unwrap());
-        assert_eq!(body["tags"]["a"], "b");
-        let properties = &body["properties"];
-        assert_eq!(properties["agentPoolProfiles"][0]["vnetSubnetID"], "/s");
-        assert_eq!(properties["apiServerAccessProfile"]["enablePrivateCluster"], true);
-        let network = &properties["networkProfile"];
-        assert_eq!(
-            (&network["serviceCidr"], &network["dnsServiceIP"]),
-            (&json!("10.0.128.0/17"), &json!("10.0.128.10"))
-        );
+        let tags = Tags([("a".to_owned(), "b".to_owned())].into());
+        let body = cluster.body("n", tags, &Id::new("/s"), "10.0.128.0/17".parse().unwrap());
+        assert_eq!(body.tags.get("a"), Some(&json!("b")));
+        let property = |name: &str| body.properties.get(name).unwrap();
+        assert_eq!(*property(POOLS), json!([{"name": "p", "count": 2, "vnetSubnetID": "/s"}]));
+        assert_eq!(*property("dnsPrefix"), json!("n"));
+        let access = property("apiServerAccessProfile");
+        assert_eq!(access.get("enablePrivateCluster"), Some(&json!(true)));
+        let network =
+            ["serviceCidr", "dnsServiceIP"].map(|name| property("networkProfile").get(name).unwrap());
+        assert_eq!(network, [&json!("10.0.128.0/17"), &json!("10.0.128.10")]);
     }
 
     #[test]

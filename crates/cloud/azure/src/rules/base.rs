@@ -6,73 +6,63 @@
 //! ```
 
 use ipnet::Ipv4Net;
-use model::Direction;
-use serde_json::{Value, json};
 
-use super::{BASE_PRIORITY, words};
+use super::{BASE_PRIORITY, Rule};
+use crate::types::RuleProperties;
 
 /// The last there is.
 const DENY_PRIORITY: u32 = 4096;
-const DENY: [(&str, Direction); 2] = [("t-deny-in", Direction::Inbound), ("t-deny-out", Direction::Outbound)];
 
-/// What nodes of a private cluster need of Azure, by the names that Azure has for the addresses, and what for. TCP 443.
-const SERVICES: [(&str, &str, &str); 4] = [
-    ("t-images-out", "MicrosoftContainerRegistry", "Images of Kubernetes itself."),
-    (
-        "t-delivery-out",
-        "AzureFrontDoor.FirstParty",
-        "Where the registry and the nodes' binaries are delivered from.",
-    ),
-    ("t-identity-out", "AzureActiveDirectory", "Tokens of the cluster's identity."),
-    ("t-azure-out", "AzureResourceManager", "Disks, addresses and load balancers of the cluster."),
+/// Of each rule: name, direction, access, protocol, source, destination, the destination's port, and what it is for. `BLOCK`
+/// are a cluster's nodes and Pods; other words are names that Azure has for addresses of its own.
+type Row = [&'static str; 8];
+
+const CLOSED: &str = "Nothing passes that no rule of Trestle permits.";
+const DENY: [Row; 2] = [
+    ["t-deny-in", "Inbound", "Deny", "*", "*", "*", "*", CLOSED],
+    ["t-deny-out", "Outbound", "Deny", "*", "*", "*", "*", CLOSED],
 ];
 
-struct Peers<'p> {
-    source: &'p str,
-    destination: &'p str,
-    protocol: &'p str,
-    port: &'p str,
-}
+const INSIDE: &str = "Inside the cluster everything passes.";
+const DELIVERED: &str = "Where the registry and the nodes' binaries are delivered from.";
+const MANAGED: &str = "Disks, addresses and load balancers of the cluster.";
+#[rustfmt::skip]
+const BORDER: [(u32, Row); 7] = [
+    (0, ["t-inside-in", "Inbound", "Allow", "*", "BLOCK", "BLOCK", "*", INSIDE]),
+    (0, ["t-inside-out", "Outbound", "Allow", "*", "BLOCK", "BLOCK", "*", INSIDE]),
+    (1, ["t-probes-in", "Inbound", "Allow", "*", "AzureLoadBalancer", "BLOCK", "*", "Azure asks whether nodes are well."]),
+    (1, ["t-images-out", "Outbound", "Allow", "Tcp", "BLOCK", "MicrosoftContainerRegistry", "443", "Images of Kubernetes itself."]),
+    (2, ["t-delivery-out", "Outbound", "Allow", "Tcp", "BLOCK", "AzureFrontDoor.FirstParty", "443", DELIVERED]),
+    (3, ["t-identity-out", "Outbound", "Allow", "Tcp", "BLOCK", "AzureActiveDirectory", "443", "Tokens of the cluster's identity."]),
+    (4, ["t-azure-out", "Outbound", "Allow", "Tcp", "BLOCK", "AzureResourceManager", "443", MANAGED]),
+];
 
-fn rule(
-    name: &str,
-    direction: Direction,
-    priority: u32,
-    is_allowed: bool,
-    peers: &Peers<'_>,
-    why: &str,
-) -> Value {
-    json!({"name": name, "properties": {
-        "description": why,
-        "direction": words(direction).0, "access": if is_allowed { "Allow" } else { "Deny" }, "priority": priority,
-        "protocol": peers.protocol, "sourcePortRange": "*", "destinationPortRange": peers.port,
-        "sourceAddressPrefix": peers.source, "destinationAddressPrefix": peers.destination,
-    }})
+fn rule(priority: u32, row: Row, block: &str) -> Rule {
+    let filled = row.map(|word| if word == "BLOCK" { block } else { word }.to_owned());
+    let [name, direction, access, protocol, source, destination, port, why] = filled;
+    let properties = RuleProperties {
+        description: Some(why),
+        direction,
+        access,
+        priority,
+        protocol,
+        source_address_prefix: Some(source),
+        source_port_range: Some("*".to_owned()),
+        destination_address_prefix: Some(destination),
+        destination_port_range: Some(port),
+        ..RuleProperties::default()
+    };
+    Rule { name, properties }
 }
 
 /// The rules of a group that lets nothing through.
-pub fn closed() -> Vec<Value> {
-    let all = Peers { source: "*", destination: "*", protocol: "*", port: "*" };
-    let why = "Nothing passes that no rule of Trestle permits.";
-    DENY.iter().map(|(name, direction)| rule(name, *direction, DENY_PRIORITY, false, &all, why)).collect()
+pub fn closed() -> Vec<Rule> {
+    DENY.map(|row| rule(DENY_PRIORITY, row, "")).into()
 }
 
 /// The rules of the group around a cluster whose nodes and Pods have a block, and that lets nothing else through.
-pub fn border(block: Ipv4Net) -> Vec<Value> {
+pub fn border(block: Ipv4Net) -> Vec<Rule> {
     let block = block.to_string();
-    let inside = Peers { source: &block, destination: &block, protocol: "*", port: "*" };
-    let probes = Peers { source: "AzureLoadBalancer", destination: &block, protocol: "*", port: "*" };
-    let (inbound, outbound) = (Direction::Inbound, Direction::Outbound);
-    let why = "Inside the cluster everything passes.";
-    let mut rules = vec![
-        rule("t-inside-in", inbound, BASE_PRIORITY, true, &inside, why),
-        rule("t-inside-out", outbound, BASE_PRIORITY, true, &inside, why),
-        rule("t-probes-in", inbound, BASE_PRIORITY + 1, true, &probes, "Azure asks whether nodes are well."),
-    ];
-    for (priority, (name, service, why)) in (BASE_PRIORITY + 1..).zip(SERVICES) {
-        let peers = Peers { source: &block, destination: service, protocol: "Tcp", port: "443" };
-        rules.push(rule(name, outbound, priority, true, &peers, why));
-    }
-    rules.extend(closed());
-    rules
+    let inside = BORDER.map(|(place, row)| rule(BASE_PRIORITY + place, row, &block));
+    inside.into_iter().chain(closed()).collect()
 }

@@ -1,12 +1,13 @@
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::*;
 
-fn rules_of(current: &[Value], entries: &[PermitEntry]) -> Result<Vec<Value>, CloudError> {
+fn rules_of(current: &[Rule], entries: &[PermitEntry]) -> Result<Vec<Rule>, CloudError> {
     super::rules_of(current, entries, &closed())
 }
 
-fn entries_of(rules: &[Value]) -> Vec<PermitEntry> {
+fn entries_of(rules: &[Rule]) -> Vec<PermitEntry> {
     super::entries_of(rules, &closed())
 }
 
@@ -36,9 +37,9 @@ fn a_closed_group_has_an_empty_list_and_an_open_one_shows() {
 fn rules_keep_their_priority_while_others_come_and_go() {
     let [a, b, c] = ["a", "b", "c"].map(|name| entry(name, Protocol::TCP, &one(1), &[]));
     let first = rules_of(&[], &[a.clone(), b.clone()]).unwrap();
-    let of = |rules: &[Value], entry: &PermitEntry| {
+    let of = |rules: &[Rule], entry: &PermitEntry| {
         let name = format!("t-{}-0", letters(entry.name.as_str(), 16));
-        rules.iter().find(|rule| rule["name"] == name.as_str()).map(priority)
+        rules.iter().find(|rule| rule.name == name).map(|rule| rule.properties.priority)
     };
     assert_eq!([of(&first, &a), of(&first, &b)], [Some(100), Some(101)]);
     let second = rules_of(&first, &[c.clone(), b.clone()]).unwrap();
@@ -52,8 +53,8 @@ fn names_and_tags_of_any_length_come_back() {
     let rules = rules_of(&[], std::slice::from_ref(&long)).unwrap();
     assert!(rules.len() > 10);
     for rule in &rules {
-        assert!(rule["properties"]["description"].as_str().unwrap().len() <= LONGEST);
-        assert!(rule["name"].as_str().unwrap().len() <= 80);
+        assert!(rule.properties.description.as_ref().unwrap().len() <= LONGEST);
+        assert!(rule.name.len() <= 80);
     }
     assert_eq!(entries_of(&rules), [long]);
 }
@@ -64,7 +65,7 @@ fn what_azure_cannot_do_is_refused_before_the_first_call() {
     assert_eq!(kind(&[entry("a", Protocol::Number(47), &one(1), &[])]), CloudErrorKind::Unsupported);
     let v6 = entry("a", Protocol::TCP, &["2001:db8::1".to_owned()], &[]);
     assert_eq!(kind(&[v6]), CloudErrorKind::Unsupported);
-    // B20: there is no priority left over for a rule that does not fit.
+    // What does not fit is refused: there is no priority left over for it.
     let list = |count: usize| -> Vec<PermitEntry> {
         (0..count).map(|n| entry(&format!("e{n}"), Protocol::Any, &one(1), &[])).collect()
     };
@@ -78,10 +79,13 @@ fn what_azure_cannot_do_is_refused_before_the_first_call() {
 /// What somebody with a portal did is seen, kept while other things change, and deleted when that is asked for.
 #[test]
 fn rules_of_others_are_seen_and_left_alone() {
-    let rule = |name: &str, access: &str, priority: u32| {
-        json!({"name": name, "properties": {
-        "direction": "Inbound", "access": access, "priority": priority, "protocol": "Tcp", "sourcePortRange": "*",
-        "destinationPortRanges": ["22", "443"], "sourceAddressPrefix": "Internet", "destinationAddressPrefix": "*"}})
+    let rule = |name: &str, access: &str, priority: u32| -> Rule {
+        let applications = json!([{"id": "/a"}]);
+        let rule = json!({"name": name, "id": "/r", "properties": {
+            "direction": "Inbound", "access": access, "priority": priority, "protocol": "Tcp", "sourcePortRange": "*",
+            "destinationPortRanges": ["22", "443"], "sourceAddressPrefix": "Internet", "destinationAddressPrefix": "*",
+            "destinationApplicationSecurityGroups": applications, "provisioningState": "Succeeded"}});
+        serde_json::from_value(rule).unwrap()
     };
     let mut current = closed();
     current.extend([rule("ssh", "Allow", 100), rule("no-ssh", "Deny", 101)]);
@@ -95,6 +99,11 @@ fn rules_of_others_are_seen_and_left_alone() {
     let more = [seen[0].clone(), entry("a", Protocol::Any, &one(1), &[])];
     let rules = rules_of(&current, &more).unwrap();
     assert!(current.iter().all(|rule| rules.contains(rule)) && rules.len() == 5);
+    // As it is written again, it has all that only its owner knows, and nothing that only Azure sets.
+    let sent = serde_json::to_value(&current[2]).unwrap();
+    let properties = sent.get("properties").unwrap();
+    assert!(properties.get("destinationApplicationSecurityGroups").is_some() && sent.get("id").is_none());
+    assert_eq!(properties.get("provisioningState"), Some(&json!(null)), "nulls are left out");
     let rules = rules_of(&current, &more[1..]).unwrap();
     assert!(!rules.contains(&current[2]) && rules.contains(&current[3]));
 }
@@ -106,17 +115,17 @@ fn the_way_of_writing_does_not_matter() {
     let wanted = rules_of(&[], &list).unwrap();
     let mut shown = wanted.clone();
     shown.reverse();
-    for rule in &mut shown {
-        let properties = rule["properties"].as_object_mut().unwrap();
-        properties.insert("sourceAddressPrefixes".into(), json!([]));
-        if properties.remove("destinationAddressPrefixes").is_some() {
-            properties.insert("destinationAddressPrefix".into(), "10.0.0.1/32".into());
-        }
-        properties.insert("protocol".into(), properties["protocol"].as_str().unwrap().to_uppercase().into());
+    for Rule { properties, .. } in &mut shown {
+        properties.destination_address_prefix = properties
+            .destination_address_prefixes
+            .take()
+            .map_or_else(|| Some("*".into()), |mut all| all.pop());
+        properties.source_address_prefixes = Some(Vec::new());
+        properties.protocol = properties.protocol.to_uppercase();
     }
     assert!(is_same(&shown, &wanted));
     assert_eq!(entries_of(&shown), list);
-    shown[2]["properties"]["destinationAddressPrefix"] = "10.0.0.2/32".into();
+    shown[2].properties.destination_address_prefix = Some("10.0.0.2/32".into());
     assert!(!is_same(&shown, &wanted));
 }
 
@@ -145,7 +154,7 @@ proptest! {
         given.sort();
         prop_assert_eq!(read, given);
         prop_assert!(is_same(&rules_of(&wanted, &list(&b)).unwrap(), &wanted));
-        let places: BTreeSet<String> = wanted.iter().map(|rule| format!("{} {}", rule["properties"]["direction"], priority(rule))).collect();
+        let places: BTreeSet<_> = wanted.iter().map(|rule| (rule.direction(), rule.properties.priority)).collect();
         prop_assert_eq!(places.len(), wanted.len());
     }
 }
@@ -159,21 +168,18 @@ fn the_inside_of_a_cluster_is_in_no_list() {
         (0..900).map(|n| entry(&format!("e{n}"), Protocol::Any, &one(1), &[])).collect();
     let rules = super::rules_of(&base, &many, &base).unwrap();
     let mut places = BTreeSet::new();
-    assert!(rules.iter().all(|rule| places.insert(format!(
-        "{} {}",
-        rule["properties"]["direction"],
-        priority(rule)
-    ))));
-    assert!(rules.iter().filter(|rule| priority(rule) >= BASE_PRIORITY).all(|rule| base.contains(rule)));
+    assert!(rules.iter().all(|rule| places.insert((rule.direction(), rule.properties.priority))));
+    let mut last = rules.iter().filter(|rule| rule.properties.priority >= BASE_PRIORITY);
+    assert!(last.all(|rule| base.contains(rule)));
     assert_eq!(super::entries_of(&rules, &base).len(), 900);
     assert!(is_same(&super::rules_of(&rules, &[], &base).unwrap(), &base));
 
-    let names = |rules: &[Value]| -> Vec<String> {
+    let names = |rules: &[Rule]| -> Vec<String> {
         super::entries_of(rules, &base).iter().map(|entry| entry.name.to_string()).collect()
     };
     assert_eq!(names(&base[1..]), ["not-ours missing t-inside-in"]);
     let mut wide = base.clone();
-    wide[0]["properties"]["sourceAddressPrefix"] = "*".into();
+    wide[0].properties.source_address_prefix = Some("*".into());
     assert_eq!(names(&wide), ["not-ours t-inside-in", "not-ours missing t-inside-in"]);
     for broken in [&base[1..], &wide, &[]] {
         assert!(is_same(

@@ -140,13 +140,17 @@ async fn a_cluster_that_is_guarded_again_uses_the_gateway() {
     assert_eq!((lets_in(&sim), joined(&sim)), (false, 2));
 }
 
-/// NAT comes and goes, and the subnet stays in its group all the while.
+/// NAT comes and goes, and the subnet stays in its group all the while, with what others put in.
 #[tokio::test]
 async fn nat_leaves_the_border_alone() {
     let sim = Sim::start().await.unwrap();
     let cloud = plugin(&sim);
     let made = make(&cloud, "westus2").await;
+    let mut others = tool(&sim, &subnet(&made), None).await;
+    others["properties"]["serviceEndpoints"] = json!([{"service": "Microsoft.Storage", "locations": ["*"]}]);
+    tool(&sim, &subnet(&made), Some(others)).await;
     let before = tool(&sim, &subnet(&made), None).await["properties"].clone();
+    assert!(before.get("serviceEndpoints").is_some());
     let network = spec("westus2").region;
     cloud.ensure_nat(&at(), &network).await.unwrap();
     assert_eq!(cloud.list(&at()).await.unwrap().nats, std::slice::from_ref(&network));

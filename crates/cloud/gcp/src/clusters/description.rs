@@ -5,6 +5,9 @@ use model::Segment;
 use serde_json::{Map, Value, json};
 
 use super::space::{PODS, SERVICES};
+use crate::{mark::Remark, shapes::shapes};
+
+type Fields = Map<String, Value>;
 
 /// Fields of a description that only a cluster's has.
 pub(crate) const TELLING: [&str; 4] = ["cluster", "nodePools", "initialNodeCount", "autopilot"];
@@ -34,11 +37,9 @@ const INSIDE: [&str; 7] = [
 ];
 /// Tags of nodes, by which firewalls find them.
 const TAGS: [&str; 3] = ["tags", "networkTags", "resourceManagerTags"];
-/// Fields that are looked into, or that tags are put in. Google takes other spellings of them, which would pass by that.
-const READ: [&str; 5] = ["networkConfig", "nodeConfig", "nodePoolAutoConfig", "autopilot", "autoscaling"];
-const POOLS: &str = "nodePools";
-/// Switches inside these that say which nodes there are.
-const SWITCHES: [(&str, &str); 2] = [("autopilot", "enabled"), ("autoscaling", "enableNodeAutoprovisioning")];
+/// Fields of [`Written`]: Google takes other spellings of them, which would pass by what is looked at here.
+const READ: [&str; 6] =
+    ["networkConfig", "nodeConfig", "nodePoolAutoConfig", "autopilot", "autoscaling", "nodePools"];
 /// Fields that Trestle sets itself, or that only Google sets.
 const OWN: [&str; 8] = ["name", "description", "id", "selfLink", "status", "location", "zone", "endpoint"];
 
@@ -49,7 +50,29 @@ pub(crate) struct ClusterDescription {
     /// A region or a zone.
     pub(crate) location: String,
     pub(crate) region: Segment,
-    fields: Value,
+    cluster: Written,
+}
+
+shapes! {
+    /// A cluster as a user writes it, with what is looked into, or what something is put in. To Google no pools and an
+    /// empty list of them are the same.
+    Written {
+        maybe {
+            network_config: Fields,
+            node_config: Option<Fields>,
+            node_pool_auto_config: Option<Fields>,
+            autopilot: Option<Autopilot>,
+            autoscaling: Option<Autoscaling>,
+            node_pools: Vec<Pool>,
+        }
+        rest { rest }
+    }
+
+    Autopilot { maybe { enabled: bool, } rest { rest } }
+
+    Autoscaling { maybe { enable_node_autoprovisioning: bool, } rest { rest } }
+
+    Pool { maybe { config: Option<Fields>, } rest { rest } }
 }
 
 fn invalid(what: impl Into<String>) -> CloudError {
@@ -66,8 +89,8 @@ fn region_at(location: &str) -> Option<Segment> {
 }
 
 impl ClusterDescription {
-    pub(crate) fn parse(mut fields: Map<String, Value>) -> Result<Self, CloudError> {
-        let Some(Value::Object(mut cluster)) = fields.remove("cluster") else {
+    pub(crate) fn parse(mut fields: Fields) -> Result<Self, CloudError> {
+        let Some(cluster @ Value::Object(_)) = fields.remove("cluster") else {
             return Err(invalid(format!("is JSON such as {SHAPE}; this has no cluster in it")));
         };
         let Some(Value::String(location)) = fields.remove("location") else {
@@ -78,121 +101,110 @@ impl ClusterDescription {
         }
         let bad = || invalid(format!("has the location {location}, which is neither region nor zone"));
         let region = region_at(&location).ok_or_else(bad)?;
-        // To Google no pools and an empty list of them are the same.
-        if cluster.get(POOLS).and_then(Value::as_array).is_some_and(Vec::is_empty) {
-            cluster.remove(POOLS);
-        }
-        let cluster = Value::Object(cluster);
-        check_shape(&cluster)?;
-        check(&cluster)?;
-        Ok(Self { location, region, fields: cluster })
+        let odd = |err: serde_path_to_error::Error<_>| {
+            invalid(format!("has an odd {}: {}", err.path(), err.inner()))
+        };
+        let cluster: Written = serde_path_to_error::deserialize(cluster).map_err(odd)?;
+        cluster.check_spelling()?;
+        cluster.check()?;
+        Ok(Self { location, region, cluster })
     }
 
     /// The cluster to ask for: private nodes with our tag, in our subnet, and a control plane that only they reach.
-    pub(crate) fn body(&self, tag: &str, mark: &str, network: &str, subnet: &str) -> Value {
-        let mut cluster = self.fields.clone();
-        cluster["name"] = tag.into();
-        cluster["description"] = mark.into();
-        cluster["network"] = network.into();
-        cluster["subnetwork"] = subnet.into();
-        cluster["ipAllocationPolicy"] = json!({
-            "useIpAliases": true,
-            "stackType": "IPV4",
-            "clusterSecondaryRangeName": PODS,
-            "servicesSecondaryRangeName": SERVICES,
-        });
-        cluster["networkConfig"]["defaultEnablePrivateNodes"] = true.into();
-        cluster["controlPlaneEndpointsConfig"] = json!({
-            "dnsEndpointConfig": {"allowExternalTraffic": false},
-            "ipEndpointsConfig": {
-                "enabled": true,
-                "enablePublicEndpoint": false,
-                // Nothing stands before the control plane's address but this; the cluster's own nodes and Pods are always in.
-                "authorizedNetworksConfig": {
+    pub(crate) fn body(&self, tag: &str, mark: Remark, network: &str, subnet: &str) -> Fields {
+        let mut cluster = self.cluster.clone();
+        cluster.network_config.insert("defaultEnablePrivateNodes".to_owned(), true.into());
+        cluster.tag(tag);
+        let ours = json!({
+            "name": tag,
+            "description": mark,
+            "network": network,
+            "subnetwork": subnet,
+            "ipAllocationPolicy": {
+                "useIpAliases": true,
+                "stackType": "IPV4",
+                "clusterSecondaryRangeName": PODS,
+                "servicesSecondaryRangeName": SERVICES,
+            },
+            "controlPlaneEndpointsConfig": {
+                "dnsEndpointConfig": {"allowExternalTraffic": false},
+                "ipEndpointsConfig": {
                     "enabled": true,
-                    "gcpPublicCidrsAccessEnabled": false,
-                    "privateEndpointEnforcementEnabled": true,
+                    "enablePublicEndpoint": false,
+                    // Nothing stands before the control plane's address but this; the cluster's own nodes and Pods are always in.
+                    "authorizedNetworksConfig": {
+                        "enabled": true,
+                        "gcpPublicCidrsAccessEnabled": false,
+                        "privateEndpointEnforcementEnabled": true,
+                    },
                 },
             },
         });
-        let autopilot = cluster["autopilot"]["enabled"] == true;
-        if autopilot || cluster["autoscaling"]["enableNodeAutoprovisioning"] == true {
-            cluster["nodePoolAutoConfig"]["networkTags"] = json!({"tags": [tag]});
+        [json!(cluster), ours].into_iter().filter_map(|part| part.as_object().cloned()).flatten().collect()
+    }
+}
+
+impl Written {
+    /// Gives all nodes our tag, in whichever way they come to be.
+    fn tag(&mut self, tag: &str) {
+        let tags = || json!([tag]);
+        let is_autopilot = self.autopilot.as_ref().is_some_and(|one| one.enabled);
+        if is_autopilot || self.autoscaling.as_ref().is_some_and(|one| one.enable_node_autoprovisioning) {
+            let auto = self.node_pool_auto_config.get_or_insert_default();
+            auto.insert("networkTags".to_owned(), json!({ "tags": tags() }));
         }
-        match cluster["nodePools"].as_array_mut() {
-            _ if autopilot => {}
-            Some(pools) => pools.iter_mut().for_each(|pool| pool["config"]["tags"] = json!([tag])),
-            None => cluster["nodeConfig"]["tags"] = json!([tag]),
+        if is_autopilot {
+            return;
         }
-        // Looking for what is not there leaves a null behind.
-        if let Value::Object(fields) = &mut cluster {
-            fields.retain(|_, value| !value.is_null());
+        for pool in &mut self.node_pools {
+            pool.config.get_or_insert_default().insert("tags".to_owned(), tags());
         }
-        cluster
+        if self.node_pools.is_empty() {
+            self.node_config.get_or_insert_default().insert("tags".to_owned(), tags());
+        }
+    }
+
+    /// Refuses other spellings of what is looked into.
+    fn check_spelling(&self) -> Result<(), CloudError> {
+        let in_autopilot = self.autopilot.iter().map(|one| among(&one.rest, &["enabled"]));
+        let in_autoscaling =
+            self.autoscaling.iter().map(|one| among(&one.rest, &["enableNodeAutoprovisioning"]));
+        let in_pools = self.node_pools.iter().map(|pool| among(&pool.rest, &["config"]));
+        let inside = in_autopilot.chain(in_autoscaling).chain(in_pools);
+        match among(&self.rest, &READ).or_else(|| inside.flatten().next()) {
+            Some(odd) => {
+                Err(invalid(format!("has {odd}; write it as Google's documentation of the JSON does")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses what is not the user's to say.
+    fn check(&self) -> Result<(), CloudError> {
+        if let Some(own) = among(&self.rest, &OWN) {
+            return Err(invalid(format!("has {own}, which Trestle or Google sets; leave it out")));
+        }
+        let mut inside = self.network_config.keys().filter(|name| !INSIDE.contains(&name.as_str()));
+        let mut pools = self.node_pools.iter().filter_map(|pool| among(&pool.rest, &["networkConfig"]));
+        let configs = self.node_pools.iter().map(|pool| &pool.config);
+        let configs = configs.chain([&self.node_config, &self.node_pool_auto_config]).flatten();
+        let mut tags = configs.filter_map(|config| among(config, &TAGS));
+        let network = among(&self.rest, &NETWORK)
+            .or_else(|| inside.next().map(|other| format!("networkConfig.{other}")))
+            .or_else(|| pools.next().map(|field| format!("{field} of a pool")))
+            .or_else(|| tags.next().map(|tags| format!("{tags} of nodes")));
+        match network {
+            Some(what) => {
+                Err(invalid(format!("sets the network with {what}, which Trestle does; leave it out")))
+            }
+            None => Ok(()),
+        }
     }
 }
 
-fn pools(cluster: &Value) -> impl Iterator<Item = &Value> {
-    cluster[POOLS].as_array().into_iter().flatten()
-}
-
-/// One of these fields, spelled in another way.
-fn misspelled(object: &Value, names: &[&str]) -> Option<String> {
-    let mut others = object.clone();
-    if let Value::Object(fields) = &mut others {
-        fields.retain(|name, _| !names.contains(&name.as_str()));
-    }
-    field_among(&others, names).map(str::to_owned)
-}
-
-/// Refuses what cannot be looked into.
-fn check_shape(cluster: &Value) -> Result<(), CloudError> {
-    let at_top = [READ.as_slice(), &[POOLS]].concat();
-    let in_switches = SWITCHES.iter().map(|(object, switch)| misspelled(&cluster[*object], &[*switch]));
-    let in_pools = pools(cluster).map(|pool| misspelled(pool, &["config"]));
-    let mut all = std::iter::once(misspelled(cluster, &at_top)).chain(in_switches).chain(in_pools);
-    if let Some(odd) = all.find_map(|found| found) {
-        return Err(invalid(format!("has {odd}; write it as Google's documentation of the JSON does")));
-    }
-    if let Some(odd) = READ.iter().find(|name| cluster.get(**name).is_some_and(|value| !value.is_object())) {
-        return Err(invalid(format!("has a {odd} that is no object")));
-    }
-    let is_odd = |(object, switch): &&(&str, &str)| {
-        cluster[*object].get(*switch).is_some_and(|value| !value.is_boolean())
-    };
-    if let Some((object, switch)) = SWITCHES.iter().find(is_odd) {
-        return Err(invalid(format!("has {object}.{switch} that is neither true nor false")));
-    }
-    let is_pool = |pool: &Value| pool.is_object() && (pool["config"].is_null() || pool["config"].is_object());
-    match cluster.get(POOLS).is_none_or(Value::is_array) && pools(cluster).all(is_pool) {
-        true => Ok(()),
-        false => Err(invalid("has nodePools that are no list of pools")),
-    }
-}
-
-/// Refuses what is not the user's to say.
-fn check(cluster: &Value) -> Result<(), CloudError> {
-    let network =
-        |what: &str| Err(invalid(format!("sets the network with {what}, which Trestle does; leave it out")));
-    if let Some(field) = field_among(cluster, &NETWORK) {
-        return network(field);
-    }
-    if let Some(own) = field_among(cluster, &OWN) {
-        return Err(invalid(format!("has {own}, which Trestle or Google sets; leave it out")));
-    }
-    let mut of_network = cluster["networkConfig"].as_object().into_iter().flatten();
-    if let Some((other, _)) = of_network.find(|(name, _)| !INSIDE.contains(&name.as_str())) {
-        return network(&format!("networkConfig.{other}"));
-    }
-    if let Some(field) = pools(cluster).find_map(|pool| field_among(pool, &["networkConfig"])) {
-        return network(&format!("{field} of a pool"));
-    }
-    let configs = pools(cluster).map(|pool| &pool["config"]);
-    let mut configs = configs.chain([&cluster["nodeConfig"], &cluster["nodePoolAutoConfig"]]);
-    match configs.find_map(|config| field_among(config, &TAGS)) {
-        Some(tags) => network(&format!("{tags} of nodes")),
-        None => Ok(()),
-    }
+/// The first of these fields that is there, however it is spelled.
+fn among(fields: &Fields, names: &[&str]) -> Option<String> {
+    field_among(&Value::Object(fields.clone()), names).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -260,14 +272,18 @@ mod tests {
     fn all_nodes_get_the_tag_and_none_an_address_of_the_internet() {
         let body = |cluster: &str| {
             let text = format!(r#"{{"location":"us-west1","cluster":{cluster}}}"#);
-            let body = parse(&text).unwrap().body("t", "m", "n", "s");
-            assert_eq!(super::super::fence::untagged(&body, "t"), Vec::<String>::new(), "{body}");
+            let body = parse(&text).unwrap().body("t", Remark::default(), "n", "s");
+            assert!(body.values().all(|value| !value.is_null()), "{body:?}");
+            let mut told = body.clone();
+            told.insert("location".to_owned(), "us-west1".into());
+            let told = serde_json::from_value(told.into()).unwrap();
+            assert_eq!(super::super::fence::untagged(&told, "t"), Vec::<String>::new(), "{body:?}");
+            let body = Value::Object(body);
             assert_eq!(body["networkConfig"]["defaultEnablePrivateNodes"], true);
             assert_eq!(
                 body["controlPlaneEndpointsConfig"]["ipEndpointsConfig"]["enablePublicEndpoint"],
                 false
             );
-            assert!(body.as_object().unwrap().values().all(|value| !value.is_null()), "{body}");
             body
         };
         for one in [r#"{"initialNodeCount":1}"#, r#"{"initialNodeCount":1,"nodePools":[]}"#] {

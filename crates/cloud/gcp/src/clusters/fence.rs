@@ -6,57 +6,56 @@
 use std::collections::BTreeSet;
 
 use ipnet::{IpNet, Ipv4Net};
-use model::{Address, Direction, EntryName, PermitEntry, Ports, Protocol, Traffic};
-use serde_json::{Value, json};
+use model::{Address, Direction, EntryName, PermitEntry, Ports, Protocol};
 
-use crate::rules::{ATTACHED_PRIORITY, Firewalls, STRANGE, closing, difference, side};
+use crate::{
+    link::Link,
+    mark::Remark,
+    rules::{ATTACHED_PRIORITY, Firewalls, STRANGE, closing, difference, direction, targets},
+    shapes::{Cluster, Firewall, Flow, Network, Pool, Traffic},
+};
 
 /// `restricted.googleapis.com`: Google's APIs, of those only the ones that a service perimeter can guard, without the
 /// internet.
 pub(crate) const GOOGLE: &str = "199.36.153.4/30";
 
 /// Deny everything; but for what is inside, and HTTPS to Google's APIs, without which no node comes up.
-pub(crate) fn fence(tag: &str, network: &str, description: &str, space: Ipv4Net) -> Firewalls {
-    let open = |suffix: &str, direction: &str, field: &str, allowed: Value, range: &str| {
-        let name = format!("{tag}-{suffix}");
-        let firewall = json!({
-            "name": name,
-            "network": network,
-            "description": description,
-            "direction": direction,
-            "priority": ATTACHED_PRIORITY,
-            "disabled": false,
-            "allowed": [allowed],
-            field: [range],
-            "targetTags": [tag],
-        });
-        (name, firewall)
+pub(crate) fn fence(tag: &str, network: &Link<Network>, description: &Remark, space: Ipv4Net) -> Firewalls {
+    let open = |suffix: &str, flow: Flow, allowed: Traffic, range: String| {
+        let firewall = Firewall {
+            name: format!("{tag}-{suffix}"),
+            network: network.clone(),
+            description: description.clone(),
+            priority: ATTACHED_PRIORITY,
+            allowed: vec![allowed],
+            target_tags: vec![tag.to_owned()],
+            ..Firewall::towards(flow, vec![range])
+        };
+        (firewall.name.clone(), firewall)
     };
-    let (all, space) = (json!({"IPProtocol": "all"}), space.to_string());
-    let https = json!({"IPProtocol": "tcp", "ports": ["443"]});
+    let https = Traffic { protocol: "tcp".to_owned(), ports: vec!["443".to_owned()] };
     let mut firewalls = closing(tag, network, description);
     firewalls.extend([
-        open("from", "INGRESS", "sourceRanges", all.clone(), &space),
-        open("to", "EGRESS", "destinationRanges", all, &space),
-        open("google", "EGRESS", "destinationRanges", https, GOOGLE),
+        open("from", Flow::Ingress, Traffic::all(), space.to_string()),
+        open("to", Flow::Egress, Traffic::all(), space.to_string()),
+        open("google", Flow::Egress, https, GOOGLE.to_owned()),
     ]);
     firewalls
 }
 
 /// The parts of a cluster whose nodes the fence is not for.
-pub(crate) fn untagged(cluster: &Value, tag: &str) -> Vec<String> {
-    let has = |tags: &Value| tags.as_array().is_some_and(|tags| tags.iter().any(|one| one == tag));
-    if cluster["autopilot"]["enabled"] == true {
-        let tags = &cluster["nodePoolAutoConfig"]["networkTags"]["tags"];
+pub(crate) fn untagged(cluster: &Cluster, tag: &str) -> Vec<String> {
+    let has = |tags: &[String]| tags.iter().any(|one| one == tag);
+    if cluster.autopilot.enabled {
+        let tags = &cluster.node_pool_auto_config.network_tags.tags;
         return if has(tags) { Vec::new() } else { vec!["the autopilot".to_owned()] };
     }
-    let pools = cluster["nodePools"].as_array().into_iter().flatten();
-    let without = pools.filter(|pool| !has(&pool["config"]["tags"]));
-    without.map(|pool| format!("the pool {}", pool["name"].as_str().unwrap_or_default())).collect()
+    let without = |pool: &&Pool| !has(&pool.config.tags);
+    cluster.node_pools.iter().filter(without).map(|pool| format!("the pool {}", pool.name)).collect()
 }
 
 fn strange(what: &str, direction: Direction, targets: BTreeSet<Address>) -> Option<PermitEntry> {
-    let traffic = Traffic::new(direction, Protocol::Any, Ports::Any, Ports::Any).ok()?;
+    let traffic = model::Traffic::new(direction, Protocol::Any, Ports::Any, Ports::Any).ok()?;
     let all = Address::from(IpNet::V4(Ipv4Net::default()));
     let targets = if targets.is_empty() { [all].into() } else { targets };
     PermitEntry::new(EntryName::reported(format!("{STRANGE}{what}")), traffic, targets, BTreeSet::new())
@@ -65,20 +64,17 @@ fn strange(what: &str, direction: Direction, targets: BTreeSet<Address>) -> Opti
 /// What is not as it should be with a fence, as entries that nobody asked for: firewalls that are missing, or are others.
 pub(crate) fn gaps_told(current: &Firewalls, wanted: &Firewalls) -> Vec<PermitEntry> {
     let change = difference(current, wanted);
-    let told = |before: &str, firewall: &Value| {
-        let (direction, field) = side(firewall);
-        let targets = firewall[field].as_array().into_iter().flatten();
-        let targets = targets.filter_map(|range| range.as_str()?.parse().ok()).collect();
-        strange(&format!("{before}{}", firewall["name"].as_str().unwrap_or_default()), direction, targets)
+    let told = |before: &str, firewall: &Firewall| {
+        strange(&format!("{before}{}", firewall.name), direction(firewall), targets(firewall).collect())
     };
     let missing = change.insert.iter().filter_map(|firewall| told("missing ", firewall));
-    let updated = change.update.iter().filter_map(|firewall| firewall["name"].as_str());
-    let other = updated.chain(change.delete.iter().map(String::as_str)).filter_map(|name| current.get(name));
+    let updated = change.update.iter().map(|firewall| &firewall.name);
+    let other = updated.chain(&change.delete).filter_map(|name| current.get(name));
     missing.chain(other.filter_map(|firewall| told("", firewall))).collect()
 }
 
 /// The same of nodes that the fence is not for: to them everything may be open.
-pub(crate) fn untagged_told(cluster: &Value, tag: &str) -> Vec<PermitEntry> {
+pub(crate) fn untagged_told(cluster: &Cluster, tag: &str) -> Vec<PermitEntry> {
     let both = [Direction::Inbound, Direction::Outbound];
     let told = |part: String| {
         both.map(|direction| {
@@ -92,39 +88,46 @@ pub(crate) fn untagged_told(cluster: &Value, tag: &str) -> Vec<PermitEntry> {
 mod tests {
     use super::*;
 
+    fn fence_of_t() -> Firewalls {
+        fence("t", &"n".into(), &Remark::default(), "10.4.0.0/16".parse().unwrap())
+    }
+
     #[test]
     fn a_fence_denies_everything_but_the_inside_and_googles_apis() {
-        let firewalls = fence("t", "n", "d", "10.4.0.0/16".parse().unwrap());
+        let firewalls = fence_of_t();
         assert_eq!(firewalls.len(), 5);
-        let denied: Vec<&Value> = firewalls.values().filter(|one| !one["denied"].is_null()).collect();
+        let denied: Vec<&Firewall> = firewalls.values().filter(|one| !one.denied.is_empty()).collect();
         assert_eq!(denied.len(), 2);
-        for open in firewalls.values().filter(|one| !one["allowed"].is_null()) {
-            assert!(denied.iter().all(|deny| open["priority"].as_u64() < deny["priority"].as_u64()));
-            let ranges = [&open["sourceRanges"], &open["destinationRanges"]];
-            assert!(ranges.iter().any(|list| **list == json!(["10.4.0.0/16"]) || **list == json!([GOOGLE])));
+        for open in firewalls.values().filter(|one| !one.allowed.is_empty()) {
+            assert!(denied.iter().all(|deny| open.priority < deny.priority));
+            assert!(open.ranges() == ["10.4.0.0/16"] || open.ranges() == [GOOGLE]);
         }
-        assert!(firewalls.values().all(|one| one["targetTags"] == json!(["t"])));
+        assert!(firewalls.values().all(|one| one.target_tags == ["t"]));
     }
 
     #[test]
     fn nodes_without_the_tag_are_seen() {
-        let pool = |tags: Value| json!({"name": "p", "config": {"tags": tags}});
-        let both = json!({"nodePools": [pool(json!(["t", "x"])), pool(json!(["x"]))]});
+        let cluster = |more: &str| -> Cluster {
+            serde_json::from_str(&format!(r#"{{"name":"c","location":"l",{more}}}"#)).unwrap()
+        };
+        let pool = |tags: &str| format!(r#"{{"name":"p","config":{{"tags":{tags}}}}}"#);
+        let pools = |pools: &[String]| format!(r#""nodePools":[{}]"#, pools.join(","));
+        let both = cluster(&pools(&[pool(r#"["t","x"]"#), pool(r#"["x"]"#)]));
         assert_eq!(untagged(&both, "t"), ["the pool p"]);
         assert_eq!(untagged_told(&both, "t").len(), 2);
-        assert_eq!(untagged_told(&json!({"nodePools": [pool(json!(["t"]))]}), "t"), []);
-        let auto = json!({"autopilot": {"enabled": true}, "nodePools": [pool(json!([]))]});
+        assert_eq!(untagged_told(&cluster(&pools(&[pool(r#"["t"]"#)])), "t"), []);
+        let auto = cluster(&format!(r#""autopilot":{{"enabled":true}},{}"#, pools(&[pool("[]")])));
         assert_eq!(untagged(&auto, "t").len(), 1);
     }
 
     #[test]
     fn gaps_are_entries_that_nobody_asked_for() {
-        let wanted = fence("t", "n", "d", "10.4.0.0/16".parse().unwrap());
+        let wanted = fence_of_t();
         assert_eq!(gaps_told(&wanted, &wanted), []);
         let mut there = wanted.clone();
         there.remove("t-from");
-        there.get_mut("t-out").unwrap()["disabled"] = true.into();
-        there.insert("t-more".to_owned(), json!({"name": "t-more", "direction": "INGRESS"}));
+        there.get_mut("t-out").unwrap().disabled = true;
+        there.insert("t-more".to_owned(), Firewall { name: "t-more".to_owned(), ..Firewall::default() });
         let names: Vec<String> =
             gaps_told(&there, &wanted).iter().map(|entry| entry.name.to_string()).collect();
         assert_eq!(names, ["not-ours missing t-from", "not-ours t-out", "not-ours t-more"]);

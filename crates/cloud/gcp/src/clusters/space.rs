@@ -7,9 +7,8 @@
 
 use cloud_api::CloudError;
 use ipnet::Ipv4Net;
-use serde_json::{Value, json};
 
-use crate::{adopt::range, names};
+use crate::shapes::SecondaryRange;
 
 /// Names of the subnet's secondary ranges.
 pub(crate) const PODS: &str = "pods";
@@ -47,25 +46,20 @@ impl Ranges {
         Ok(Self { nodes, services: services.map_err(|_| small())?, pods })
     }
 
-    /// The ranges as a subnet has them.
-    pub(crate) fn put_in(&self, subnet: &mut Value) {
-        let secondary =
-            |(name, range): (&str, Ipv4Net)| json!({"rangeName": name, "ipCidrRange": range.to_string()});
-        subnet["ipCidrRange"] = self.nodes.to_string().into();
-        subnet["secondaryIpRanges"] =
-            [(SERVICES, self.services), (PODS, self.pods)].map(secondary).to_vec().into();
+    /// Those that a subnet has beside its own, which is that of the nodes.
+    pub(crate) fn secondary(&self) -> Vec<SecondaryRange> {
+        let range = |(name, range): (&str, Ipv4Net)| SecondaryRange {
+            range_name: name.to_owned(),
+            ip_cidr_range: range.into(),
+        };
+        [(SERVICES, self.services), (PODS, self.pods)].map(range).into()
     }
-}
-
-/// The space of a subnet of ours: what its mark says, where it is divided, or else its range.
-pub(crate) fn whole(subnet: &Value) -> Option<Ipv4Net> {
-    names::read(subnet).and_then(|mark| mark.space).or_else(|| range(subnet))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adopt::ranges;
+    use crate::{mark::Mark, shapes::Subnet};
 
     fn net(text: &str) -> Ipv4Net {
         text.parse().unwrap()
@@ -74,10 +68,10 @@ mod tests {
     #[test]
     fn parts_are_apart_and_inside() {
         for text in ["10.4.0.0/16", "10.0.0.0/22", "10.0.0.0/8"] {
-            let (space, mut subnet) = (net(text), json!({}));
+            let space = net(text);
             let parts = Ranges::of(space).unwrap();
-            parts.put_in(&mut subnet);
-            let all = ranges(&subnet);
+            let (ip_cidr_range, secondary_ip_ranges) = (Some(parts.nodes), parts.secondary());
+            let all = Subnet { ip_cidr_range, secondary_ip_ranges, ..Subnet::default() }.ranges();
             assert_eq!(all, [parts.nodes, parts.services, parts.pods]);
             for (place, one) in all.iter().enumerate() {
                 assert!(space.contains(one), "{one} of {text}");
@@ -93,9 +87,10 @@ mod tests {
 
     #[test]
     fn a_divided_subnet_is_known_as_a_whole() {
-        let mark = names::Mark { space: Some(net("10.4.0.0/16")), ..names::Mark::default() };
-        let divided = json!({"ipCidrRange": "10.4.0.0/18", "description": names::write(mark)});
-        assert_eq!(whole(&divided), Some(net("10.4.0.0/16")));
-        assert_eq!(whole(&json!({"ipCidrRange": "10.5.0.0/16"})), Some(net("10.5.0.0/16")));
+        let mark = Mark { space: Some(net("10.4.0.0/16")), ..Mark::default() };
+        let ip_cidr_range = Some(net("10.4.0.0/18"));
+        let divided = Subnet { ip_cidr_range, description: mark.into(), ..Subnet::default() };
+        assert_eq!(divided.whole(), Some(net("10.4.0.0/16")));
+        assert_eq!(Subnet { ip_cidr_range, ..Subnet::default() }.whole(), ip_cidr_range);
     }
 }

@@ -8,46 +8,42 @@ use std::{collections::BTreeMap, net::IpAddr};
 use cloud_api::CloudError;
 use ipnet::Ipv4Net;
 use model::{PermitEntry, Segment};
-use serde_json::{Value, json};
 
 use crate::{
-    names,
+    mark::{Mark, Remark},
     rules::{Home, entries_of, firewalls_of},
+    shapes::{Firewall, Flow, Layer4, Match, Policy, Rule},
 };
 
 /// Rules of lists come before those that close.
 const FIRST_ENTRY: u64 = 1_000;
 const FIRST_DENY: u64 = 1_000_000;
-/// Fields that make a rule what it is.
-const FIELDS: [&str; 6] = ["ruleName", "description", "direction", "action", "disabled", "match"];
 
 /// A rule that keeps everybody from a network of endpoints.
-pub(crate) fn deny(mark: names::Mark, space: Ipv4Net) -> Value {
-    json!({
-        "description": names::write(mark),
-        "direction": "EGRESS",
-        "action": "deny",
-        "disabled": false,
-        "match": {"destIpRanges": [space.to_string()], "layer4Configs": [{"ipProtocol": "all"}]},
-    })
+pub(crate) fn deny(mark: Mark, space: Ipv4Net) -> Rule {
+    Rule {
+        description: mark.into(),
+        direction: Flow::Egress,
+        action: "deny".to_owned(),
+        matched: Match {
+            dest_ip_ranges: vec![space.to_string()],
+            layer4_configs: vec![Layer4 { ip_protocol: "all".to_owned(), ports: Vec::new() }],
+            ..Match::default()
+        },
+        ..Rule::default()
+    }
 }
 
 /// The network that a rule closes, if it is such a rule, in force and whole.
-pub(crate) fn closed(rule: &Value) -> Option<(Segment, Ipv4Net)> {
-    let (region, matched) = (names::read(rule)?.region?, &rule["match"]);
-    let everything = matched["layer4Configs"] == json!([{"ipProtocol": "all"}])
-        && matched["srcIpRanges"].as_array().is_none_or(Vec::is_empty);
-    let [space] = matched["destIpRanges"].as_array()?.as_slice() else { return None };
-    let is_so = rule["action"] == "deny" && rule["direction"] == "EGRESS" && rule["disabled"] != true;
-    (is_so && everything).then_some((region, space.as_str()?.parse().ok()?))
-}
-
-pub(crate) fn rules_in(policy: &Value) -> impl Iterator<Item = &Value> {
-    policy["rules"].as_array().into_iter().flatten()
-}
-
-pub(crate) fn priority(rule: &Value) -> u64 {
-    rule["priority"].as_u64().unwrap_or_default()
+pub(crate) fn closed(rule: &Rule) -> Option<(Segment, Ipv4Net)> {
+    let mark = rule.description.mark()?;
+    let [space] = rule.matched.dest_ip_ranges.as_slice() else { return None };
+    let space = space.parse().ok()?;
+    let whole = deny(mark.clone(), space).matched;
+    let is_whole =
+        rule.matched.layer4_configs == whole.layer4_configs && rule.matched.src_ip_ranges.is_empty();
+    let is_so = rule.action == "deny" && rule.direction == Flow::Egress && !rule.disabled;
+    Some((mark.region.filter(|_| is_so && is_whole)?, space))
 }
 
 /// The lowest free priority of a kind of rule.
@@ -55,72 +51,65 @@ fn free(taken: &[u64], from: u64) -> u64 {
     (from..).find(|number| !taken.contains(number)).unwrap_or(from)
 }
 
-/// With a priority that is free.
-pub(crate) fn placed(policy: &Value, mut rule: Value) -> Value {
-    let taken: Vec<u64> = rules_in(policy).map(priority).collect();
-    let from = if rule["action"] == "deny" { FIRST_DENY } else { FIRST_ENTRY };
-    rule["priority"] = free(&taken, from).into();
-    rule
+fn taken(policy: &Policy) -> Vec<u64> {
+    policy.rules.iter().map(|rule| rule.priority).collect()
+}
+
+/// A rule that closes, with a priority that is free.
+pub(crate) fn placed(policy: &Policy, deny: Rule) -> Rule {
+    Rule { priority: free(&taken(policy), FIRST_DENY), ..deny }
 }
 
 /// The rules of one endpoint's list: by their name, or because they are for its address alone.
 pub(crate) fn of_endpoint<'p>(
-    policy: &'p Value,
+    policy: &'p Policy,
     prefix: &'p str,
     address: Option<IpAddr>,
-) -> impl Iterator<Item = &'p Value> {
-    rules_in(policy).filter(move |rule| {
-        let named = rule["ruleName"].as_str().is_some_and(|name| name.starts_with(prefix));
-        let aimed = address.is_some() && destination(rule) == address;
-        (named || aimed) && rule["action"] != "deny"
+) -> impl Iterator<Item = &'p Rule> {
+    policy.rules.iter().filter(move |rule| {
+        let is_aimed = address.is_some() && destination(rule) == address;
+        (rule.rule_name.starts_with(prefix) || is_aimed) && rule.action != "deny"
     })
 }
 
 /// The one address that a rule is for. It may be written with its mask or without.
-fn destination(rule: &Value) -> Option<IpAddr> {
-    let [only] = rule["match"]["destIpRanges"].as_array()?.as_slice() else { return None };
-    let text = only.as_str()?;
-    text.strip_suffix("/32").unwrap_or(text).parse().ok()
+fn destination(rule: &Rule) -> Option<IpAddr> {
+    let [only] = rule.matched.dest_ip_ranges.as_slice() else { return None };
+    only.strip_suffix("/32").unwrap_or(only).parse().ok()
 }
 
-fn rule_of(firewall: &Value, address: IpAddr) -> Value {
-    let config = |allowed: &Value| {
-        let mut config = json!({"ipProtocol": allowed["IPProtocol"]});
-        if !allowed["ports"].is_null() {
-            config["ports"] = allowed["ports"].clone();
-        }
-        config
-    };
-    let configs: Vec<Value> = firewall["allowed"].as_array().into_iter().flatten().map(config).collect();
-    json!({
-        "ruleName": firewall["name"],
-        "description": firewall["description"],
-        "direction": "EGRESS",
-        "action": "goto_next",
-        "disabled": false,
-        "match": {"srcIpRanges": firewall["sourceRanges"], "destIpRanges": [format!("{address}/32")], "layer4Configs": configs},
-    })
+fn rule_of(firewall: Firewall, address: IpAddr) -> Rule {
+    Rule {
+        rule_name: firewall.name,
+        description: firewall.description,
+        direction: Flow::Egress,
+        action: "goto_next".to_owned(),
+        matched: Match {
+            src_ip_ranges: firewall.source_ranges,
+            dest_ip_ranges: vec![format!("{address}/32")],
+            layer4_configs: firewall.allowed.into_iter().map(Layer4::from).collect(),
+            ..Match::default()
+        },
+        ..Rule::default()
+    }
 }
 
 /// The same as a firewall. One that does more than hand over is nobody's entry.
-fn firewall_of(rule: &Value, address: IpAddr) -> Value {
-    let allowed = |config: &Value| json!({"IPProtocol": config["ipProtocol"], "ports": config["ports"]});
-    let configs = rule["match"]["layer4Configs"].as_array().into_iter().flatten();
-    let applies =
-        rule["disabled"] != true && rule["direction"] == "EGRESS" && destination(rule) == Some(address);
-    json!({
-        "name": rule["ruleName"],
-        "description": if rule["action"] == "goto_next" { rule["description"].clone() } else { Value::Null },
-        "direction": "INGRESS",
-        "disabled": !applies,
-        "allowed": configs.map(allowed).collect::<Vec<_>>(),
-        "sourceRanges": rule["match"]["srcIpRanges"],
-    })
+fn firewall_of(rule: &Rule, address: IpAddr) -> Firewall {
+    let applies = !rule.disabled && rule.direction == Flow::Egress && destination(rule) == Some(address);
+    let is_entry = rule.action == "goto_next";
+    Firewall {
+        name: rule.rule_name.clone(),
+        description: if is_entry { rule.description.clone() } else { Remark::default() },
+        disabled: !applies,
+        allowed: rule.matched.layer4_configs.iter().cloned().map(Into::into).collect(),
+        ..Firewall::towards(Flow::Ingress, rule.matched.src_ip_ranges.clone())
+    }
 }
 
 /// The list that a policy has for an endpoint.
-pub fn entries(policy: &Value, prefix: &str, address: IpAddr) -> Vec<PermitEntry> {
-    let firewalls: Vec<Value> =
+pub fn entries(policy: &Policy, prefix: &str, address: IpAddr) -> Vec<PermitEntry> {
+    let firewalls: Vec<Firewall> =
         of_endpoint(policy, prefix, Some(address)).map(|rule| firewall_of(rule, address)).collect();
     entries_of(&firewalls)
 }
@@ -128,39 +117,38 @@ pub fn entries(policy: &Value, prefix: &str, address: IpAddr) -> Vec<PermitEntry
 /// What must change in a policy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Change {
-    pub add: Vec<Value>,
+    pub add: Vec<Rule>,
     /// With the priority of the rule that is replaced.
-    pub patch: Vec<(u64, Value)>,
+    pub patch: Vec<(u64, Rule)>,
     pub remove: Vec<u64>,
 }
 
 /// So that an endpoint's list is as wanted.
 pub fn difference(
-    policy: &Value,
+    policy: &Policy,
     home: &Home,
     address: IpAddr,
     list: &[PermitEntry],
 ) -> Result<Change, CloudError> {
     let mut change = Change::default();
-    let mut wanted: BTreeMap<String, Value> = firewalls_of(home, list)?
+    let mut wanted: BTreeMap<String, Rule> = firewalls_of(home, list)?
         .into_iter()
-        .map(|(name, firewall)| (name, rule_of(&firewall, address)))
+        .map(|(name, firewall)| (name, rule_of(firewall, address)))
         .collect();
     for rule in of_endpoint(policy, &home.prefix, Some(address)) {
-        match rule["ruleName"].as_str().and_then(|name| wanted.remove(name)) {
-            None => change.remove.push(priority(rule)),
-            Some(new) if FIELDS.iter().any(|field| new[*field] != rule[*field]) => {
-                change.patch.push((priority(rule), new));
+        match wanted.remove(&rule.rule_name) {
+            None => change.remove.push(rule.priority),
+            Some(new) if (Rule { priority: rule.priority, ..new.clone() }) != *rule => {
+                change.patch.push((rule.priority, new));
             }
             Some(_) => {}
         }
     }
-    let mut taken: Vec<u64> = rules_in(policy).map(priority).collect();
-    for (_, mut rule) in wanted {
-        let number = free(&taken, FIRST_ENTRY);
-        taken.push(number);
-        rule["priority"] = number.into();
-        change.add.push(rule);
+    let mut taken = taken(policy);
+    for rule in wanted.into_values() {
+        let priority = free(&taken, FIRST_ENTRY);
+        taken.push(priority);
+        change.add.push(Rule { priority, ..rule });
     }
     Ok(change)
 }
@@ -183,12 +171,12 @@ mod tests {
     const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 8, 0, 5));
 
     /// A policy with Google's own last rule and an endpoint's list.
-    fn policy(list: &[PermitEntry]) -> Value {
-        let last = json!({"priority": 2_147_483_647_u64, "action": "goto_next", "match": {"srcIpRanges": ["0.0.0.0/0"]}});
-        let bare = json!({"rules": [last]});
-        let mut rules = difference(&bare, &home(), ADDRESS, list).unwrap().add;
-        rules.push(bare["rules"][0].clone());
-        json!({ "rules": rules })
+    fn policy(list: &[PermitEntry]) -> Policy {
+        let last = r#"{"priority":2147483647,"action":"goto_next","direction":"EGRESS","match":{"srcIpRanges":["0.0.0.0/0"]}}"#;
+        let mut policy = Policy { rules: vec![serde_json::from_str(last).unwrap()], ..Policy::default() };
+        let mut rules = difference(&policy, &home(), ADDRESS, list).unwrap().add;
+        rules.append(&mut policy.rules);
+        Policy { rules, ..policy }
     }
 
     #[test]
@@ -201,56 +189,67 @@ mod tests {
         let changed = entry("a", &["10.0.0.9"]);
         let change = difference(&there, &home(), ADDRESS, &[changed, c]).unwrap();
         assert_eq!((change.add.len(), change.patch.len(), change.remove.len()), (1, 1, 1));
-        assert_eq!(change.add[0]["priority"], 1_002, "no two rules have one priority");
+        assert_eq!(change.add[0].priority, 1_002, "no two rules have one priority");
     }
 
-    /// B17: an address without its mask is an address.
     #[test]
     fn addresses_without_masks_are_read() {
         let list = [entry("a", &["10.0.0.1"])];
         let mut there = policy(&list);
-        there["rules"][0]["match"]["srcIpRanges"] = json!(["10.0.0.1"]);
-        there["rules"][0]["match"]["destIpRanges"] = json!(["10.8.0.5"]);
+        there.rules[0].matched.src_ip_ranges = vec!["10.0.0.1".to_owned()];
+        there.rules[0].matched.dest_ip_ranges = vec!["10.8.0.5".to_owned()];
         assert_eq!(entries(&there, &home().prefix, ADDRESS), list);
     }
 
     #[test]
     fn a_rule_that_was_meddled_with_is_no_entry() {
         let list = [entry("a", &["10.0.0.1"])];
-        for (field, value) in
-            [("disabled", json!(true)), ("action", json!("deny")), ("direction", json!("INGRESS"))]
-        {
+        let meddled: [fn(&mut Rule); 4] = [
+            |rule| rule.disabled = true,
+            |rule| rule.action = "deny".to_owned(),
+            |rule| rule.direction = Flow::Ingress,
+            |rule| rule.matched.dest_ip_ranges = vec!["10.8.0.6/32".to_owned()],
+        ];
+        for (number, meddle) in meddled.into_iter().enumerate() {
             let mut there = policy(&list);
-            there["rules"][0][field] = value;
-            assert_eq!(entries(&there, &home().prefix, ADDRESS), [], "{field}");
+            meddle(&mut there.rules[0]);
+            assert_eq!(entries(&there, &home().prefix, ADDRESS), [], "{number}");
         }
-        let mut there = policy(&list);
-        there["rules"][0]["match"]["destIpRanges"] = json!(["10.8.0.6/32"]);
-        assert_eq!(entries(&there, &home().prefix, ADDRESS), [], "for another address");
         // One that lets through by itself is wider than the entry.
-        there = policy(&list);
-        there["rules"][0]["action"] = "allow".into();
+        let mut there = policy(&list);
+        there.rules[0].action = "allow".to_owned();
         let shown = entries(&there, &home().prefix, ADDRESS);
         assert!(shown.len() == 1 && shown[0].name.as_str().starts_with("not-ours"), "{shown:?}");
     }
 
     #[test]
     fn only_a_whole_deny_closes_a_network() {
-        let mark =
-            names::Mark { region: Some("us-west1-endpoints".parse().unwrap()), ..names::Mark::default() };
+        let mark = Mark { region: Some("us-west1-endpoints".parse().unwrap()), ..Mark::default() };
         let space: Ipv4Net = "10.8.0.0/16".parse().unwrap();
         let rule = deny(mark, space);
         assert_eq!(closed(&rule), Some(("us-west1-endpoints".parse().unwrap(), space)));
-        for (path, value) in [
-            ("/disabled", json!(true)),
-            ("/action", json!("goto_next")),
-            ("/direction", json!("INGRESS")),
-            ("/match/layer4Configs", json!([{"ipProtocol": "tcp"}])),
-            ("/match/destIpRanges", json!([])),
-        ] {
-            let mut meddled = rule.clone();
-            *meddled.pointer_mut(path).unwrap() = value;
-            assert_eq!(closed(&meddled), None, "{path}");
+        let meddled: [fn(&mut Rule); 6] = [
+            |rule| rule.disabled = true,
+            |rule| rule.action = "goto_next".to_owned(),
+            |rule| rule.direction = Flow::Ingress,
+            |rule| rule.matched.layer4_configs[0].ip_protocol = "tcp".to_owned(),
+            |rule| rule.matched.src_ip_ranges.push("10.0.0.1".to_owned()),
+            |rule| rule.matched.dest_ip_ranges.clear(),
+        ];
+        for (number, meddle) in meddled.into_iter().enumerate() {
+            let mut rule = rule.clone();
+            meddle(&mut rule);
+            assert_eq!(closed(&rule), None, "{number}");
         }
+    }
+
+    /// Somebody narrows a rule of ours with something that the plugin does not know: it is put right.
+    #[test]
+    fn conditions_that_are_not_ours_are_seen() {
+        let list = [entry("a", &["10.0.0.1"])];
+        let mut there = policy(&list);
+        there.rules[0].matched.rest.insert("srcRegionCodes".to_owned(), vec!["US"].into());
+        let change = difference(&there, &home(), ADDRESS, &list).unwrap();
+        assert_eq!((change.add.len(), change.patch.len(), change.remove.len()), (0, 1, 0));
     }
 }

@@ -5,41 +5,34 @@ use std::net::{IpAddr, Ipv4Addr};
 use cloud_api::{CloudError, list_after, only_inbound};
 use ipnet::Ipv4Net;
 use model::{PermitEntry, ResourceState, Segment};
-use serde_json::{Value, json};
 
 use super::{
-    Spot,
-    policy::{difference, entries, of_endpoint, priority},
+    Spot, networks,
+    policy::{difference, entries, of_endpoint},
 };
 use crate::{
-    api::Place,
-    cloud::{GcpCloud, Ground, Result},
-    kinds::Service,
-    names::{self, last},
+    described::Service,
+    ground::{Ground, Result},
+    link::{Link, Place},
+    mark::{Mark, Remark},
     rules::{Home, PRIORITY},
+    shapes::{Address, ForwardingRule, Policy, Subnet, only},
 };
 
 /// Where an endpoint's objects are.
-pub(super) fn place(ground: &Ground, spot: &Spot) -> Place {
+fn place(ground: &Ground, spot: &Spot) -> Place {
     match spot {
         Spot::Region(region) => ground.region(region),
         Spot::Global => ground.global(),
     }
 }
 
-fn spot_of(object: &Value) -> Spot {
-    match last(&object["region"]) {
-        "" => Spot::Global,
-        region => Spot::Region(region.to_owned()),
-    }
-}
-
-/// An endpoint as the contract knows it. Its id is its path.
-pub(crate) fn state_of(ground: &Ground, rule: &Value) -> Option<ResourceState> {
-    let spot = spot_of(rule);
+/// An endpoint as the contract knows it, once it has an address. Its id is its path.
+fn state_of(ground: &Ground, rule: &ForwardingRule) -> Option<ResourceState> {
+    let spot = Spot::at(rule.region.as_ref());
     Some(ResourceState {
-        uri: place(ground, &spot).object("forwardingRules", rule["name"].as_str()?),
-        address: rule["IPAddress"].as_str()?.parse().ok()?,
+        uri: place(ground, &spot).object::<ForwardingRule>(&rule.name).to_string(),
+        address: rule.address.parse().ok()?,
         region: spot.network()?,
     })
 }
@@ -62,213 +55,179 @@ fn free(space: Ipv4Net, taken: &[IpAddr]) -> Option<Ipv4Addr> {
     space.hosts().skip(1).find(|host| !taken.contains(&IpAddr::V4(*host)))
 }
 
-impl GcpCloud {
-    /// Rules of all endpoints are in one policy, and whoever changes it holds the turn.
-    pub(super) fn endpoint_turn(ground: &Ground) -> String {
-        format!("endpoints {}", ground.site)
-    }
+pub(crate) async fn list(ground: &Ground) -> Result<Vec<(Segment, ResourceState)>> {
+    let found: Vec<ForwardingRule> = ground.owned(&ground.names.endpoints()).await?;
+    let read = |rule: &ForwardingRule| Some((rule.description.mark()?.name?, state_of(ground, rule)?));
+    Ok(found.iter().filter_map(read).collect())
+}
 
-    pub(crate) async fn endpoints(&self, ground: &Ground) -> Result<Vec<(Segment, ResourceState)>> {
-        let prefix = ground.names.endpoints();
-        let found = self.compute.list_all(&ground.project, "forwardingRules", &prefix).await?;
-        let ours = found.iter().filter(|rule| ground.names.owns(rule));
-        Ok(ours.filter_map(|rule| Some((names::read(rule)?.name?, state_of(ground, rule)?))).collect())
-    }
-
-    pub(crate) async fn make_endpoint(
-        &self,
-        ground: &Ground,
-        name: &Segment,
-        service: &Service,
-    ) -> Result<ResourceState> {
-        let _turn = self.turns.take(&Self::endpoint_turn(ground)).await;
-        let (compute, place) = (&self.compute, place(ground, &service.spot));
-        let object = ground.names.endpoint(name);
-        let mut made = compute.get(&place, "forwardingRules", &object).await?;
-        if made.is_none() {
-            let space = self.closed_space(ground, &service.network).await?;
-            self.clear_list(ground, &object).await?;
-            let mark = names::write(names::Mark { name: Some(name.clone()), ..ground.names.mark() });
-            self.reserve(ground, service, &object, &mark, space).await?;
-            let mut rule = json!({
-                "name": object,
-                "description": mark,
-                "network": ground.network(),
-                "IPAddress": place.object("addresses", &object),
-                "target": service.target,
-            });
-            if let Spot::Region(_) = service.spot {
-                // The site's other regions are as near as its own.
-                rule["allowPscGlobalAccess"] = true.into();
-            }
-            compute.insert(&place, "forwardingRules", &rule).await?;
-            made = compute.get(&place, "forwardingRules", &object).await?;
-        }
-        let made = made.filter(|rule| ground.names.owns(rule));
-        let gone = || CloudError::unavailable(format!("the endpoint {object} was made and is not there"));
-        let made = made.ok_or_else(gone)?;
-        if let Some(status @ ("REJECTED" | "CLOSED")) = made["pscConnectionStatus"].as_str() {
-            return Err(CloudError::conflict(format!(
-                "the connection of the endpoint {name} to {} is {status}: its producer does not accept the project {}",
-                service.target, ground.project
-            )));
-        }
-        state_of(ground, &made)
-            .ok_or_else(|| CloudError::unavailable(format!("the endpoint {object} has no address yet")))
-    }
-
-    async fn reserve(
-        &self,
-        ground: &Ground,
-        service: &Service,
-        object: &str,
-        mark: &str,
-        space: Ipv4Net,
-    ) -> Result<()> {
-        let (compute, place) = (&self.compute, place(ground, &service.spot));
-        if compute.get(&place, "addresses", object).await?.is_some() {
-            return Ok(());
-        }
-        let mut address = json!({"name": object, "description": mark, "addressType": "INTERNAL"});
-        match &service.spot {
-            Spot::Region(region) => {
-                address["subnetwork"] =
-                    place.object("subnetworks", &ground.names.endpoint_subnet(region)).into();
-            }
-            Spot::Global => {
-                self.let_in_to_google(ground).await?;
-                let there = compute.list_all(&ground.project, "addresses", &ground.names.endpoints()).await?;
-                let taken: Vec<IpAddr> =
-                    there.iter().filter_map(|one| one["address"].as_str()?.parse().ok()).collect();
-                let full = || CloudError::conflict(format!("no address of {space} is free for an endpoint"));
-                address["address"] = free(space, &taken).ok_or_else(full)?.to_string().into();
-                address["purpose"] = "PRIVATE_SERVICE_CONNECT".into();
-                address["network"] = ground.network().into();
-            }
-        }
-        Ok(compute.insert(&place, "addresses", &address).await?)
-    }
-
-    /// Instances without a public address reach Google's APIs only from subnets that say so. What they reach is still
-    /// what their lists permit.
-    async fn let_in_to_google(&self, ground: &Ground) -> Result<()> {
-        let prefix = format!("{}-sub-", ground.names.prefix());
-        let subnets = self.compute.list_all(&ground.project, "subnetworks", &prefix).await?;
-        let without = |subnet: &&Value| ground.names.owns(subnet) && subnet["privateIpGoogleAccess"] != true;
-        for subnet in subnets.iter().filter(without) {
-            let (place, name) = (ground.region(last(&subnet["region"])), last(&subnet["selfLink"]));
-            let body = json!({"privateIpGoogleAccess": true});
-            self.compute.act(&place, "subnetworks", name, "setPrivateIpGoogleAccess", &body).await?;
-        }
-        Ok(())
-    }
-
-    /// What is left of an endpoint's list goes, so that another of the same name is closed.
-    async fn clear_list(&self, ground: &Ground, object: &str) -> Result<()> {
-        let Some(policy) = self.policy(ground).await? else { return Ok(()) };
-        let prefix = self.list_prefix(ground, object);
-        for rule in of_endpoint(&policy, &prefix, None) {
-            self.change_policy(ground, "removeRule", Some(priority(rule)), None).await?;
-        }
-        Ok(())
-    }
-
-    pub(crate) async fn remove_endpoint(&self, ground: &Ground, name: &Segment) -> Result<()> {
-        let _turn = self.turns.take(&Self::endpoint_turn(ground)).await;
-        let object = ground.names.endpoint(name);
-        self.clear_list(ground, &object).await?;
-        for collection in ["forwardingRules", "addresses"] {
-            let found = self.compute.list_all(&ground.project, collection, &object).await?;
-            for one in found.iter().filter(|one| ground.names.owns(one)) {
-                self.compute.delete(&place(ground, &spot_of(one)), collection, &object).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// An endpoint's list: its policy, where its rules belong, and its address.
-    async fn endpoint_list(&self, ground: &Ground, uri: &str) -> Result<(Value, Home, IpAddr)> {
-        let missing = || CloudError::not_found(format!("there is no resource {uri} in {}", ground.site));
-        let (spot, name) = parse(uri, &ground.project).ok_or_else(missing)?;
-        let place = place(ground, &spot);
-        let rule = async { Ok(self.compute.get(&place, "forwardingRules", &name).await?) };
-        let (rule, policy) = futures::try_join!(rule, self.policy(ground))?;
-        let rule = rule.filter(|rule| ground.names.owns(rule)).ok_or_else(missing)?;
-        let state = state_of(ground, &rule).ok_or_else(missing)?;
-        let home = Home {
-            owner: self.owner.clone(),
-            site: ground.site.to_string(),
-            prefix: self.list_prefix(ground, &name),
+pub(crate) async fn make(ground: &Ground, name: &Segment, service: &Service) -> Result<ResourceState> {
+    let _turn = ground.turn(&networks::turn(ground)).await;
+    let place = place(ground, &service.spot);
+    let object = ground.names.endpoint(name);
+    let link = place.object::<ForwardingRule>(&object);
+    let mut made = ground.get(&link).await?;
+    if made.is_none() {
+        let space = closed_space(ground, &service.network).await?;
+        clear_list(ground, &object).await?;
+        let mark: Remark = Mark { name: Some(name.clone()), ..ground.names.mark() }.into();
+        reserve(ground, service, place.object(&object), &mark, space).await?;
+        let rule = ForwardingRule {
+            name: object.clone(),
+            description: mark,
             network: ground.network(),
-            tag: name,
-            priority: PRIORITY,
+            address: place.object::<Address>(&object).to_string(),
+            target: service.target.clone(),
+            // The site's other regions are as near as its own.
+            allow_psc_global_access: service.spot != Spot::Global,
+            ..ForwardingRule::default()
         };
-        Ok((policy.unwrap_or_default(), home, state.address.net().addr()))
+        ground.compute().insert(&place, &rule).await?;
+        made = ground.get(&link).await?;
     }
-
-    pub(crate) async fn read_endpoint_list(&self, ground: &Ground, uri: &str) -> Result<Vec<PermitEntry>> {
-        let (policy, home, address) = self.endpoint_list(ground, uri).await?;
-        Ok(entries(&policy, &home.prefix, address))
+    let made = made.filter(|rule| ground.owns(&rule.description));
+    let gone = || CloudError::unavailable(format!("the endpoint {object} was made and is not there"));
+    let made = made.ok_or_else(gone)?;
+    if let status @ ("REJECTED" | "CLOSED") = made.psc_connection_status.as_str() {
+        return Err(CloudError::conflict(format!(
+            "the connection of the endpoint {name} to {} is {status}: its producer does not accept the project {}",
+            service.target, ground.project
+        )));
     }
+    state_of(ground, &made)
+        .ok_or_else(|| CloudError::unavailable(format!("the endpoint {object} has no address yet")))
+}
 
-    pub(crate) async fn put_endpoint_list(
-        &self,
-        ground: &Ground,
-        uri: &str,
-        before: &[PermitEntry],
-        wanted: &[PermitEntry],
-    ) -> Result {
-        only_inbound(wanted)?;
-        let _turn = self.turns.take(&Self::endpoint_turn(ground)).await;
-        let (policy, home, address) = self.endpoint_list(ground, uri).await?;
-        let list = list_after(entries(&policy, &home.prefix, address), before, wanted);
-        let change = difference(&policy, &home, address, &list)?;
-        if policy.is_null() && !change.add.is_empty() {
-            return Err(CloudError::conflict(format!(
-                "the networks of endpoints of {} are not closed; `trestle fix` closes them",
-                ground.site
-            )));
+async fn reserve(
+    ground: &Ground,
+    service: &Service,
+    link: Link<Address>,
+    mark: &Remark,
+    space: Ipv4Net,
+) -> Result {
+    if ground.get(&link).await?.is_some() {
+        return Ok(());
+    }
+    let (name, place) = (link.name().to_owned(), link.place());
+    let address = Address {
+        name,
+        description: mark.clone(),
+        address_type: "INTERNAL".to_owned(),
+        ..Address::default()
+    };
+    let address = match &service.spot {
+        Spot::Region(region) => {
+            let subnetwork = Some(place.object(&ground.names.endpoint_subnet(region)));
+            Address { subnetwork, ..address }
         }
-        for rule in &change.add {
-            self.change_policy(ground, "addRule", None, Some(rule)).await?;
+        Spot::Global => {
+            let_in_to_google(ground).await?;
+            let prefix = ground.names.endpoints();
+            let there: Vec<Address> = ground.compute().list_all(&ground.project, &prefix).await?;
+            let taken: Vec<IpAddr> = there.iter().filter_map(|one| one.address).collect();
+            let full = || CloudError::conflict(format!("no address of {space} is free for an endpoint"));
+            Address {
+                address: Some(IpAddr::V4(free(space, &taken).ok_or_else(full)?)),
+                purpose: "PRIVATE_SERVICE_CONNECT".to_owned(),
+                network: Some(ground.network()),
+                ..address
+            }
         }
-        for (priority, rule) in &change.patch {
-            self.change_policy(ground, "patchRule", Some(*priority), Some(rule)).await?;
-        }
-        for priority in &change.remove {
-            self.change_policy(ground, "removeRule", Some(*priority), None).await?;
-        }
-        Ok(())
-    }
+    };
+    Ok(ground.compute().insert(&place, &address).await?)
+}
 
-    /// The space of a network of endpoints that is closed.
-    async fn closed_space(&self, ground: &Ground, network: &Segment) -> Result<Ipv4Net> {
-        let networks = self.endpoint_networks(ground).await?;
-        let found = networks.into_iter().find(|(name, _)| name == network);
-        let none = || {
-            CloudError::conflict(format!(
-                "there is no network {}.{network}, or it is not closed",
-                ground.site
-            ))
-        };
-        Ok(found.ok_or_else(none)?.1)
+/// Instances without a public address reach Google's APIs only from subnets that say so. What they reach is still what
+/// their lists permit.
+async fn let_in_to_google(ground: &Ground) -> Result {
+    let subnets: Vec<Subnet> = ground.owned(&ground.names.all("sub")).await?;
+    for subnet in subnets.iter().filter(|subnet| !subnet.private_ip_google_access) {
+        let link = ground.region(subnet.region.name()).object::<Subnet>(&subnet.name);
+        let body = only("privateIpGoogleAccess", true);
+        ground.compute().act(&link, "setPrivateIpGoogleAccess", Some(&body)).await?;
     }
+    Ok(())
+}
 
-    pub(super) async fn change_policy(
-        &self,
-        ground: &Ground,
-        verb: &str,
-        priority: Option<u64>,
-        body: Option<&Value>,
-    ) -> Result<()> {
-        let which = priority.map(|number| format!("priority={number}")).unwrap_or_default();
-        Ok(self.compute.adjust(&ground.global(), &ground.names.policy(), verb, &which, body).await?)
+/// What is left of an endpoint's list goes, so that another of the same name is closed.
+async fn clear_list(ground: &Ground, object: &str) -> Result {
+    let Some(policy) = networks::find_policy(ground).await? else { return Ok(()) };
+    for rule in of_endpoint(&policy, &ground.names.list(object), None) {
+        networks::remove_rule(ground, rule.priority).await?;
     }
+    Ok(())
+}
 
-    pub(super) async fn policy(&self, ground: &Ground) -> Result<Option<Value>> {
-        let found = self.compute.get(&ground.global(), "firewallPolicies", &ground.names.policy()).await?;
-        Ok(found.filter(|policy| ground.names.owns(policy)))
+pub(crate) async fn remove(ground: &Ground, name: &Segment) -> Result {
+    let _turn = ground.turn(&networks::turn(ground)).await;
+    let object = ground.names.endpoint(name);
+    clear_list(ground, &object).await?;
+    for rule in ground.owned::<ForwardingRule>(&object).await? {
+        let place = place(ground, &Spot::at(rule.region.as_ref()));
+        ground.delete(&place.object::<ForwardingRule>(&object)).await?;
     }
+    for address in ground.owned::<Address>(&object).await? {
+        let place = place(ground, &Spot::at(address.region.as_ref()));
+        ground.delete(&place.object::<Address>(&object)).await?;
+    }
+    Ok(())
+}
+
+/// An endpoint's list: the policy that it is in, if there is one, where its rules belong, and its address.
+async fn find_list(ground: &Ground, uri: &str) -> Result<(Option<Policy>, Home, IpAddr)> {
+    let missing = || CloudError::not_found(format!("there is no resource {uri} in {}", ground.site));
+    let (spot, name) = parse(uri, &ground.project).ok_or_else(missing)?;
+    let link = place(ground, &spot).object::<ForwardingRule>(&name);
+    let (rule, policy) = futures::try_join!(ground.get(&link), networks::find_policy(ground))?;
+    let rule = rule.filter(|rule| ground.owns(&rule.description)).ok_or_else(missing)?;
+    let state = state_of(ground, &rule).ok_or_else(missing)?;
+    let home = ground.home(ground.names.list(&name), ground.network(), &name, PRIORITY);
+    Ok((policy, home, state.address.net().addr()))
+}
+
+pub(crate) async fn read_list(ground: &Ground, uri: &str) -> Result<Vec<PermitEntry>> {
+    let (policy, home, address) = find_list(ground, uri).await?;
+    Ok(entries(&policy.unwrap_or_default(), &home.prefix, address))
+}
+
+pub(crate) async fn put_list(
+    ground: &Ground,
+    uri: &str,
+    before: &[PermitEntry],
+    wanted: &[PermitEntry],
+) -> Result {
+    only_inbound(wanted)?;
+    let _turn = ground.turn(&networks::turn(ground)).await;
+    let (policy, home, address) = find_list(ground, uri).await?;
+    let (is_open, policy) = (policy.is_none(), policy.unwrap_or_default());
+    let list = list_after(entries(&policy, &home.prefix, address), before, wanted);
+    let change = difference(&policy, &home, address, &list)?;
+    if is_open && !change.add.is_empty() {
+        return Err(CloudError::conflict(format!(
+            "the networks of endpoints of {} are not closed; `trestle fix` closes them",
+            ground.site
+        )));
+    }
+    for rule in &change.add {
+        networks::change_rule(ground, "addRule", Some(rule)).await?;
+    }
+    for (priority, rule) in &change.patch {
+        networks::change_rule(ground, &format!("patchRule?priority={priority}"), Some(rule)).await?;
+    }
+    for priority in &change.remove {
+        networks::remove_rule(ground, *priority).await?;
+    }
+    Ok(())
+}
+
+/// The space of a network of endpoints that is closed.
+async fn closed_space(ground: &Ground, network: &Segment) -> Result<Ipv4Net> {
+    let networks = networks::closed(ground).await?;
+    let found = networks.into_iter().find(|(name, _)| name == network);
+    let none = || {
+        CloudError::conflict(format!("there is no network {}.{network}, or it is not closed", ground.site))
+    };
+    Ok(found.ok_or_else(none)?.1)
 }
 
 #[cfg(test)]

@@ -127,6 +127,11 @@ async fn what_never_comes_is_given_up() {
     let (outcome, asked) = run(vec![Some(other.clone()); 9], vec![]).await;
     assert_eq!(outcome, Err(CloudErrorKind::Unavailable));
     assert_eq!(asked.matches("put").count(), 4, "{asked}");
+    // Something is always in the way: the cloud's own refusal is the answer, not that it was asked often.
+    for there in [vec![], vec![Some(other); 9]] {
+        let (outcome, asked) = run(there, vec![Err(Class::Exists); 4]).await;
+        assert_eq!((outcome, asked.matches("put").count()), (Err(CloudErrorKind::Conflict), 4));
+    }
 }
 
 #[tokio::test]

@@ -13,14 +13,10 @@
 use cloud_api::{CloudError, CloudErrorKind};
 use ipnet::Ipv4Net;
 use model::{Address, Direction, PermitEntry};
-use serde_json::Value;
 
-use crate::{
-    api::text,
-    cloud::Result,
-    rules::{Rule, Rules},
-    vpcs::Vpc,
-};
+use crate::rules::{Rule, Rules};
+use crate::shapes::{GroupRule, SecurityGroup};
+use crate::{Result, Vpc};
 
 /// Where Pods and Services are, in every cluster. Nobody outside sees them. Of the blocks that IBM takes, these are the
 /// ones that are nobody's: IBM's own choice, 172.17.0.0/18, may be a network's, which would then be let into every cluster.
@@ -75,8 +71,8 @@ pub(crate) fn check_targets(entries: &[PermitEntry]) -> Result<()> {
 }
 
 /// IBM's group of the load balancers, among the groups of a cluster's VPC.
-pub(crate) fn balancers_group(groups: &[Value]) -> Option<&Value> {
-    groups.iter().find(|group| text(group, "name").starts_with("kube-lbaas-"))
+pub(crate) fn balancers_group(groups: &[SecurityGroup]) -> Option<&SecurityGroup> {
+    groups.iter().find(|group| group.name.starts_with("kube-lbaas-"))
 }
 
 /// What takes the place of a rule of the load balancers' group.
@@ -85,9 +81,9 @@ pub(crate) fn shut(rule: &Rule) -> Rule {
 }
 
 /// IBM's group of the workers, among the groups of a cluster's VPC.
-pub(crate) fn workers_group<'g>(groups: &'g [Value], vpc: &Vpc) -> Option<&'g Value> {
+pub(crate) fn workers_group<'g>(groups: &'g [SecurityGroup], vpc: &Vpc) -> Option<&'g SecurityGroup> {
     groups.iter().find(|group| {
-        let cluster = text(group, "name").strip_prefix("kube-");
+        let cluster = group.name.strip_prefix("kube-");
         cluster.is_some_and(|cluster| {
             !["vpegw-", "lbaas-"].iter().any(|other| cluster.starts_with(other)) && cluster != vpc.id
         })
@@ -95,7 +91,7 @@ pub(crate) fn workers_group<'g>(groups: &'g [Value], vpc: &Vpc) -> Option<&'g Va
 }
 
 /// The rules of IBM's group that the permit list is to speak of.
-pub(crate) fn opened(group: &Value) -> Rules {
+pub(crate) fn opened(group: &SecurityGroup) -> Rules {
     let told = |rule: &Rule| {
         let known = match rule.direction {
             Direction::Inbound => std::slice::from_ref(&PODS),
@@ -103,46 +99,42 @@ pub(crate) fn opened(group: &Value) -> Rules {
         };
         !known.iter().any(|net| ipnet::IpNet::from(*net).contains(&rule.prefix.net()))
     };
-    let rules = group["rules"].as_array().into_iter().flatten();
-    let read = |rule: &Value| {
-        let path = format!("{}/rules/{}", text(group, "id"), text(rule, "id"));
-        // A single kind of ICMP is ICMP: what is open in part is open.
-        let mut whole = rule.clone();
-        whole["type"].take();
-        Some((Rule::read(&whole).filter(told)?, path))
-    };
-    rules.filter_map(read).collect()
+    let path = |rule: &GroupRule| format!("{}/rules/{}", group.id, rule.id);
+    let read = |rule: &GroupRule| Some((Rule::read_wide(rule).filter(told)?, path(rule)));
+    group.rules.iter().filter_map(read).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-    use crate::vpcs::Home;
+    use crate::{
+        shapes::samples::{group, open},
+        vpcs::Home,
+    };
 
     #[test]
     fn the_inside_is_not_spoken_of_and_openings_are() {
-        let rule = |id: &str, direction: &str, protocol: &str, remote: Value| json!({"id": id, "direction": direction, "protocol": protocol, "remote": remote});
-        let mut ping = rule("ping", "inbound", "icmp", json!({"cidr_block": "0.0.0.0/0"}));
-        ping["type"] = 8.into();
-        let rules = json!([
-            rule("pods", "inbound", "icmp_tcp_udp", json!({"cidr_block": "198.18.0.0/16"})),
-            rule("to-pods", "outbound", "icmp_tcp_udp", json!({"cidr_block": "198.18.0.0/16"})),
-            rule("services", "outbound", "icmp_tcp_udp", json!({"cidr_block": "166.8.0.0/14"})),
-            rule("metadata", "outbound", "icmp_tcp_udp", json!({"address": "169.254.169.254"})),
-            rule("self", "inbound", "icmp_tcp_udp", json!({"id": "kube"})),
-            rule("dns", "outbound", "icmp_tcp_udp", json!({"cidr_block": "161.26.0.0/16"})),
-            rule("iam", "outbound", "icmp_tcp_udp", json!({"address": "166.9.0.1"})),
-            ping,
-            rule("port", "inbound", "tcp", json!({"address": "10.0.0.4"})),
-            rule("all", "outbound", "icmp_tcp_udp", json!({"cidr_block": "0.0.0.0/0"})),
-            rule("half", "outbound", "icmp_tcp_udp", json!({"cidr_block": "0.0.0.0/1"})),
-            rule("near", "outbound", "tcp", json!({"cidr_block": "10.0.0.0/8"})),
-            rule("alb", "outbound", "tcp", json!({"address": "169.63.1.1"})),
-            rule("wider", "outbound", "tcp", json!({"cidr_block": "166.8.0.0/13"})),
-        ]);
-        let mut paths: Vec<String> = opened(&json!({"id": "g", "rules": rules})).into_values().collect();
+        let (inbound, outbound) = (Direction::Inbound, Direction::Outbound);
+        let rules = [
+            ("pods", inbound, "icmp_tcp_udp", Some("198.18.0.0/16")),
+            ("to-pods", outbound, "icmp_tcp_udp", Some("198.18.0.0/16")),
+            ("services", outbound, "icmp_tcp_udp", Some("166.8.0.0/14")),
+            ("metadata", outbound, "icmp_tcp_udp", Some("169.254.169.254/32")),
+            ("self", inbound, "icmp_tcp_udp", None),
+            ("dns", outbound, "icmp_tcp_udp", Some("161.26.0.0/16")),
+            ("iam", outbound, "icmp_tcp_udp", Some("166.9.0.1/32")),
+            ("ping", inbound, "icmp", Some("0.0.0.0/0")),
+            ("port", inbound, "tcp", Some("10.0.0.4/32")),
+            ("all", outbound, "icmp_tcp_udp", Some("0.0.0.0/0")),
+            ("half", outbound, "icmp_tcp_udp", Some("0.0.0.0/1")),
+            ("near", outbound, "tcp", Some("10.0.0.0/8")),
+            ("alb", outbound, "tcp", Some("169.63.1.1/32")),
+            ("wider", outbound, "tcp", Some("166.8.0.0/13")),
+        ];
+        let mut rules = rules.map(|(id, direction, protocol, block)| open(id, direction, protocol, block));
+        rules.iter_mut().filter(|rule| rule.id == "ping").for_each(|rule| rule.r#type = Some(8));
+        let group = group("x", rules.into());
+        let mut paths: Vec<String> = opened(&group).into_values().collect();
         paths.sort();
         let told = ["alb", "all", "half", "near", "ping", "port", "wider"];
         assert_eq!(paths, told.map(|id| format!("g/rules/{id}")));
@@ -150,13 +142,14 @@ mod tests {
 
     #[test]
     fn the_workers_group_is_told_from_the_others() {
-        let vpc = Vpc::read("us-south", &json!({"id": "r006-1"}), Home::of_cluster("us-south", "k").unwrap());
+        let vpc = Vpc::sample("us-south", Home::of_cluster("us-south", "k").unwrap());
         let names =
             ["kube-vpegw-c1", "kube-lbaas-c1", "kube-r006-1", "kube-vpegw-r006-1", "other", "kube-c1"];
-        let groups: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
-        assert_eq!(balancers_group(&groups), Some(&groups[1]));
-        assert_eq!(workers_group(&groups, &vpc), groups.last());
-        assert_eq!(workers_group(&groups[..5], &vpc), None);
+        let groups = names.map(|name| group(name, Vec::new()));
+        let name = |group: Option<&SecurityGroup>| group.map(|group| group.name.clone());
+        assert_eq!(name(balancers_group(&groups)).as_deref(), Some("kube-lbaas-c1"));
+        assert_eq!(name(workers_group(&groups, &vpc)).as_deref(), Some("kube-c1"));
+        assert_eq!(name(workers_group(&groups[..5], &vpc)), None);
     }
 
     #[test]

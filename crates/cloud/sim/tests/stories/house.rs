@@ -13,7 +13,7 @@ use cloud_sim::Sim;
 use model::{Address, PermitRule, ResourceName, Segment, Site};
 pub use orchestrator::testing::{PING, both, rule};
 use orchestrator::{
-    execute::{Deployments, JobState, Options, Outcome},
+    execute::{Deployments, DeploymentsError, JobState, Options, Outcome},
     testing,
 };
 
@@ -140,10 +140,10 @@ struct Namespaces;
 
 #[async_trait]
 impl Deployments for Namespaces {
-    async fn deployment(&self, site: &Site) -> Result<Option<String>, String> {
+    async fn deployment(&self, site: &Site) -> Result<Option<String>, DeploymentsError> {
         Ok(Some(deployment(site.cloud.as_str()).to_owned()))
     }
-    async fn has_namespace(&self, _: &Segment) -> Result<bool, String> {
+    async fn has_namespace(&self, _: &Segment) -> Result<bool, DeploymentsError> {
         Ok(true)
     }
 }

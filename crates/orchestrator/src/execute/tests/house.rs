@@ -12,7 +12,9 @@ use store::Store;
 
 pub use crate::testing::{PING, both, options, resource, rule};
 use crate::{
-    execute::{Deployments, Job, JobState, Options, OrchestratorError, facts, state::State},
+    execute::{
+        Deployments, DeploymentsError, Job, JobState, Options, OrchestratorError, facts, state::State,
+    },
     testing,
 };
 
@@ -20,11 +22,11 @@ pub struct Namespaces;
 
 #[async_trait]
 impl Deployments for Namespaces {
-    async fn deployment(&self, site: &Site) -> Result<Option<String>, String> {
+    async fn deployment(&self, site: &Site) -> Result<Option<String>, DeploymentsError> {
         Ok(Some(format!("projects/{site}")))
     }
 
-    async fn has_namespace(&self, namespace: &Segment) -> Result<bool, String> {
+    async fn has_namespace(&self, namespace: &Segment) -> Result<bool, DeploymentsError> {
         Ok(namespace.as_str() != "nowhere")
     }
 }

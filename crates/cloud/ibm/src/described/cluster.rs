@@ -4,7 +4,9 @@ use cloud_api::{CloudError, CloudErrorKind, field_among};
 use model::Segment;
 use serde_json::{Map, Value};
 
-use crate::{cloud::Result, description::zone_in};
+use super::zone_in;
+use crate::Result;
+use crate::names::MOST_IN_CLUSTER_NAME;
 
 /// Fields that set the network, which is Trestle's to set.
 const NETWORK: [&str; 5] = [
@@ -30,7 +32,21 @@ pub(crate) struct ClusterDescription {
     /// Workers per zone.
     pub(crate) workers: u64,
     pub(crate) fields: Map<String, Value>,
+    /// Has a name and a count of workers, whether they were given or not.
     pub(crate) pool: Map<String, Value>,
+}
+
+/// Refuses a name that a cluster's VPC cannot have.
+pub(crate) fn check_name(name: &Segment) -> Result<()> {
+    let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let text = name.as_str();
+    match text.len() <= MOST_IN_CLUSTER_NAME && text.bytes().all(legal) && !text.ends_with('-') {
+        true => Ok(()),
+        false => Err(CloudError::invalid(format!(
+            "a cluster in IBM Cloud cannot be called {name}: its VPC has the name in its own, so it is of small letters, \
+             digits and hyphens, {MOST_IN_CLUSTER_NAME} at most, and ends with none"
+        ))),
+    }
 }
 
 fn invalid(what: impl std::fmt::Display) -> CloudError {
@@ -55,6 +71,10 @@ impl ClusterDescription {
                 .ok_or_else(|| invalid(format!("has the workerCount {count}, and not one of 1 or more")))?,
         };
         let (zones, region) = zones_in(fields.remove("zone"), pool.remove("zones"))?;
+        pool.insert("workerCount".to_owned(), workers.into());
+        if pool.get("name").is_none_or(Value::is_null) {
+            pool.insert("name".to_owned(), "default".into());
+        }
         Ok(Self { zones, region, workers, fields, pool })
     }
 }
@@ -179,5 +199,13 @@ mod tests {
         }
         let openshift = r#"{"zone":"us-south-1","kubeVersion":"4.18_openshift","workerPool":{"flavor":"f"}}"#;
         assert_eq!(read(openshift).unwrap_err().kind, CloudErrorKind::Unsupported);
+    }
+
+    #[test]
+    fn names_fit_those_of_vpcs() {
+        for (name, fits) in [("web-1", true), ("Web", false), ("a_b", false), ("a-", false)] {
+            assert_eq!(check_name(&name.parse().unwrap()).is_ok(), fits, "{name}");
+        }
+        assert!(check_name(&"x".repeat(45).parse().unwrap()).is_err());
     }
 }
