@@ -64,9 +64,5 @@ fn bodies_have_what_the_path_does_not_name_and_nothing_else() {
     refused::<ResizeConsumerRequest>(json!({}));
     refused::<ResizeConsumerRequest>(json!({ "id": "x", "capacity": "1Gi" }));
     let rule: PermitListRule = from_value(json!({ "name": "r", "tags": ["t"], "ID": 1 })).unwrap();
-    assert_eq!(
-        (rule.id.as_str(), rule.dst_port),
-        ("r", 0),
-        "clients of Paraglider send more than is known"
-    );
+    assert_eq!((rule.id.as_str(), rule.dst_port), ("r", 0), "clients of Paraglider send more than is known");
 }

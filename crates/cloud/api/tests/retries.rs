@@ -151,7 +151,7 @@ async fn and_so_it_does_through_grpc() {
             .add_service(CloudExtensionServer::new(service));
         let serving = tokio::spawn(router.serve_with_incoming(TcpListenerStream::new(listener)));
         let channel = Endpoint::from_shared(url).unwrap().connect().await.unwrap();
-        let remote = RemoteCloud::new("azure".parse().unwrap(), channel);
+        let remote = RemoteCloud::new(channel);
         assert_eq!(tell(&remote, seed).await, tell(&*plain, seed).await, "seed {seed}");
         assert_eq!(state(&faulty).await, state(&plain).await, "seed {seed}");
         serving.abort();

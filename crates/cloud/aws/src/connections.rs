@@ -5,18 +5,17 @@ use std::{
     net::{IpAddr, Ipv4Addr},
 };
 
-use cloud_api::CloudError;
+use cloud_api::{CloudError, Result};
 use cloud_http::{Class, Pace, Progress, wait};
 use ipnet::Ipv4Net;
 use model::{ConnectionSpec, ConnectionStatus, Site};
-use serde_json::{Value, json};
 
 use crate::{
-    api::{items, or_gone, text},
-    cloud::{AwsCloud, Result},
-    gateway::Transit,
-    marks::mark,
-    networks::is_alive,
+    account::{Account, Place},
+    kinds::Ec2Kind as _,
+    marks::{Filter, mark},
+    shapes::{CustomerGateway, Tunnel, VpnConnection, actions as ask},
+    transit::{Transit, hub, need_hub},
 };
 
 /// Whose turn it is with customer gateways, which sites share: none is deleted between being found and being used.
@@ -56,248 +55,215 @@ fn write(tunnels: &Tunnels) -> String {
     tunnels.iter().map(|(number, net)| format!("{number}:{net}")).collect::<Vec<_>>().join(" ")
 }
 
-fn read(text: &str) -> Vec<(usize, &str)> {
+fn read(text: &str) -> Tunnels {
     text.split(' ')
         .filter_map(|part| part.split_once(':'))
-        .filter_map(|(number, net)| Some((number.parse().ok()?, net)))
+        .filter_map(|(number, net)| Some((number.parse().ok()?, net.parse().ok()?)))
         .collect()
 }
 
-fn options(tunnels: &Tunnels, key: &str) -> Vec<Value> {
-    let one = |(_, net): &(usize, Ipv4Net)| json!({"TunnelInsideCidr": net.to_string(), "PreSharedKey": key, "IKEVersion": [{"Value": "ikev2"}], "StartupAction": "start"});
-    tunnels.iter().map(one).collect()
+impl VpnConnection {
+    /// The tunnels of the link that it has, with their numbers. EC2 makes two, whether they are used or not.
+    fn used(&self) -> impl Iterator<Item = (usize, &Tunnel)> {
+        let used = mark(self, "tunnels").map(read).unwrap_or_default();
+        self.options.iter().flat_map(|options| options.tunnel_option_set.iter()).filter_map(move |tunnel| {
+            let (number, _) = used.iter().find(|(_, net)| Some(*net) == tunnel.tunnel_inside_cidr)?;
+            Some((*number, tunnel))
+        })
+    }
+
+    fn is(&self, customer: &str, tunnels: &Tunnels) -> bool {
+        self.customer_gateway_id.as_deref() == Some(customer)
+            && mark(self, "tunnels") == Some(&write(tunnels))
+    }
 }
 
-impl AwsCloud {
-    /// The connections of a site that are not deleted nor being deleted.
-    pub(crate) async fn connections_in(&self, site: &Site, region: &str) -> Result<Vec<Value>> {
-        self.settle(site, "connection").await;
-        let filters = json!({"Filter": self.marks(site).filters(&[])});
-        let found = self.ec2.list(region, "DescribeVpnConnections", "vpnConnectionSet", filters).await?;
-        Ok(found.into_iter().filter(is_alive).collect())
-    }
+/// The connections of a site that are not deleted nor being deleted.
+pub(crate) async fn living(place: Place<'_>) -> Result<Vec<VpnConnection>> {
+    Ok(place.own::<VpnConnection>(&[]).await?.into_iter().filter(VpnConnection::is_alive).collect())
+}
 
-    async fn towards(&self, site: &Site, region: &str, peer: &Site) -> Result<Vec<Value>> {
-        let peer = peer.to_string();
-        let all = self.connections_in(site, region).await?;
-        Ok(all.into_iter().filter(|one| mark(one, "peer") == Some(&peer)).collect())
-    }
+async fn towards(place: Place<'_>, peer: &Site) -> Result<Vec<VpnConnection>> {
+    let peer = peer.to_string();
+    Ok(living(place).await?.into_iter().filter(|one| mark(one, "peer") == Some(&peer)).collect())
+}
 
-    pub(crate) async fn connect(&self, site: &Site, spec: &ConnectionSpec) -> Result<()> {
-        let by_address = tunnels_by_address(spec)?;
-        let _turn = self.turns.take(&format!("{site}/connections")).await;
-        let hub = self.need_hub(site).await?;
-        let there = self.towards(site, &hub.region, &spec.peer).await?;
-        let customers = self.turns.take(CUSTOMERS).await;
-        let mut wanted = Vec::new();
-        for (address, tunnels) in &by_address {
-            let customer = self.customer(site, &hub, *address, spec).await?;
-            wanted.push((customer, tunnels));
+pub(crate) async fn connect(account: &Account, site: &Site, spec: &ConnectionSpec) -> Result {
+    let by_address = tunnels_by_address(spec)?;
+    let _turn = account.turns.take(&format!("{site}/connections")).await;
+    let hub = need_hub(account, site).await?;
+    let place = account.at(site, &hub.region);
+    let there = towards(place, &spec.peer).await?;
+    let customers = account.turns.take(CUSTOMERS).await;
+    let mut wanted = Vec::new();
+    for (address, tunnels) in &by_address {
+        wanted.push((customer(place, *address, spec).await?, tunnels));
+    }
+    for old in &there {
+        if !wanted.iter().any(|(customer, tunnels)| old.is(customer, tunnels)) {
+            place.end::<VpnConnection>(old.id()).await?;
         }
-        for old in &there {
-            let kept = wanted.iter().any(|(customer, tunnels)| {
-                text(old, "customerGatewayId") == customer && mark(old, "tunnels") == Some(&write(tunnels))
-            });
-            if !kept {
-                self.end_connection(site, &hub.region, text(old, "vpnConnectionId")).await?;
-            }
+    }
+    for (customer, tunnels) in &wanted {
+        match there.iter().find(|one| one.is(customer, tunnels)) {
+            Some(connection) => rekey(place, connection, spec).await?,
+            None => make(place, &hub, customer, tunnels, spec).await?,
         }
-        for (customer, tunnels) in &wanted {
-            let found = there.iter().find(|one| {
-                text(one, "customerGatewayId") == customer && mark(one, "tunnels") == Some(&write(tunnels))
-            });
-            match found {
-                Some(connection) => self.rekey(site, &hub, connection, spec).await?,
-                None => self.make_connection(site, &hub, customer, tunnels, spec).await?,
-            }
-        }
-        drop(customers);
-        wait(self.ec2.clock(), Pace::QUICK, &format!("the connection of {site} to {}", spec.peer), || async {
-            let found = self.towards(site, &hub.region, &spec.peer).await?;
-            let ready =
-                found.len() >= wanted.len() && found.iter().all(|one| text(one, "state") == "available");
-            Ok(if ready { Progress::Done(()) } else { Progress::Pending })
-        })
-        .await
     }
+    drop(customers);
+    wait(account.ec2.clock(), Pace::QUICK, &format!("the connection of {site} to {}", spec.peer), || async {
+        let found = towards(place, &spec.peer).await?;
+        let ready = found.len() >= wanted.len() && found.iter().all(|one| one.state == "available");
+        Ok(if ready { Progress::Done(()) } else { Progress::Pending })
+    })
+    .await
+}
 
-    /// The customer gateway for an address of the peer. EC2 answers with the one that is there, if it is the same.
-    async fn customer(
-        &self,
-        site: &Site,
-        hub: &Transit,
-        address: IpAddr,
-        spec: &ConnectionSpec,
-    ) -> Result<String> {
-        let peer = spec.peer.to_string();
-        let tags = self.marks(site).specification("customer-gateway", &peer, &[("peer", &peer)])?;
-        let mut wanted =
-            json!({"Type": "ipsec.1", "IpAddress": address.to_string(), "TagSpecification": tags});
-        let number = if i32::try_from(spec.peer_asn).is_ok() { "BgpAsn" } else { "BgpAsnExtended" };
-        wanted[number] = spec.peer_asn.into();
-        self.touch(site, "customer");
-        let made = self.ec2.safe(&hub.region, "CreateCustomerGateway", wanted).await?;
-        Ok(text(&made["customerGateway"], "customerGatewayId").to_owned())
-    }
+/// The customer gateway for an address of the peer. EC2 answers with the one that is there, if it is the same.
+async fn customer(place: Place<'_>, address: IpAddr, spec: &ConnectionSpec) -> Result<String> {
+    let peer = spec.peer.to_string();
+    let (short, long) = match i32::try_from(spec.peer_asn) {
+        Ok(_) => (Some(spec.peer_asn), None),
+        Err(_) => (None, Some(spec.peer_asn)),
+    };
+    let wanted = ask::CreateCustomerGateway {
+        r#type: "ipsec.1",
+        ip_address: address,
+        bgp_asn: short,
+        bgp_asn_extended: long,
+        tag_specification: place.tags::<CustomerGateway>(&peer, &[("peer", &peer)])?,
+    };
+    Ok(place.make(&wanted).await?.customer_gateway_id)
+}
 
-    async fn make_connection(
-        &self,
-        site: &Site,
-        hub: &Transit,
-        customer: &str,
-        tunnels: &Tunnels,
-        spec: &ConnectionSpec,
-    ) -> Result<()> {
-        let peer = spec.peer.to_string();
-        let marks = [("peer", peer.as_str()), ("tunnels", &write(tunnels))];
-        let tags = self.marks(site).specification("vpn-connection", &peer, &marks)?;
-        let wanted = json!({
-            "CustomerGatewayId": customer,
-            "Type": "ipsec.1",
-            "TransitGatewayId": hub.id,
-            "Options": {"StaticRoutesOnly": false, "TunnelOptions": options(tunnels, spec.shared_key.expose())},
-            "TagSpecification": tags,
-        });
-        self.touch(site, "connection");
-        self.ec2.fresh(&hub.region, "CreateVpnConnection", wanted).await?;
-        Ok(())
-    }
+async fn make(
+    place: Place<'_>,
+    hub: &Transit,
+    customer: &str,
+    tunnels: &Tunnels,
+    spec: &ConnectionSpec,
+) -> Result {
+    let peer = spec.peer.to_string();
+    let marks = [("peer", peer.as_str()), ("tunnels", &write(tunnels))];
+    let tunnel = |(_, net): &(usize, Ipv4Net)| ask::NewTunnel {
+        pre_shared_key: spec.shared_key.expose(),
+        form: Some(ask::TunnelForm {
+            tunnel_inside_cidr: *net,
+            ike_version: [ask::Choice { value: "ikev2" }],
+            startup_action: "start",
+        }),
+    };
+    let wanted = ask::CreateVpnConnection {
+        customer_gateway_id: customer,
+        r#type: "ipsec.1",
+        transit_gateway_id: &hub.id,
+        options: ask::NewVpn {
+            static_routes_only: false,
+            tunnel_options: tunnels.iter().map(tunnel).collect(),
+        },
+        tag_specification: place.tags::<VpnConnection>(&peer, &marks)?,
+    };
+    place.make(&wanted).await?;
+    Ok(())
+}
 
-    /// Gives tunnels that have another key the right one, one after the other: EC2 changes one at a time.
-    async fn rekey(
-        &self,
-        site: &Site,
-        hub: &Transit,
-        connection: &Value,
-        spec: &ConnectionSpec,
-    ) -> Result<()> {
-        let id = text(connection, "vpnConnectionId");
-        let used = mark(connection, "tunnels").map(read).unwrap_or_default();
-        let tunnels = items(&connection["options"]["tunnelOptionSet"]);
-        for tunnel in tunnels.filter(|one| used.iter().any(|(_, net)| *net == text(one, "tunnelInsideCidr")))
-        {
-            if text(tunnel, "preSharedKey") == spec.shared_key.expose() {
-                continue;
-            }
-            let outside = text(tunnel, "outsideIpAddress");
-            let wanted = json!({"VpnConnectionId": id, "VpnTunnelOutsideIpAddress": outside, "TunnelOptions": {"PreSharedKey": spec.shared_key.expose()}});
-            self.ec2.safe(&hub.region, "ModifyVpnTunnelOptions", wanted).await?;
-            self.touch(site, "connection");
-            wait(self.ec2.clock(), Pace::QUICK, &format!("the new key of {id}"), || async {
-                let found = self.connections_in(site, &hub.region).await?;
-                let ready = found
-                    .iter()
-                    .any(|one| text(one, "vpnConnectionId") == id && text(one, "state") == "available");
-                Ok(if ready { Progress::Done(()) } else { Progress::Pending })
-            })
-            .await?;
-        }
-        Ok(())
-    }
-
-    async fn end_connection(&self, site: &Site, region: &str, id: &str) -> Result<()> {
-        or_gone(self.ec2.safe(region, "DeleteVpnConnection", json!({"VpnConnectionId": id})).await)?;
-        self.touch(site, "connection");
-        wait(self.ec2.clock(), Pace::QUICK, &format!("the end of {id}"), || async {
-            self.settle(site, "connection").await;
-            let filters = json!({"Filter": self.marks(site).filters(&[])});
-            let found = self.ec2.list(region, "DescribeVpnConnections", "vpnConnectionSet", filters).await?;
-            let left =
-                found.iter().any(|one| text(one, "vpnConnectionId") == id && text(one, "state") != "deleted");
-            Ok(if left { Progress::Pending } else { Progress::Done(()) })
-        })
-        .await
-    }
-
-    pub(crate) async fn disconnect(&self, site: &Site, peer: &Site) -> Result<()> {
-        let _turn = self.turns.take(&format!("{site}/connections")).await;
-        let Some(hub) = self.hub(site).await? else { return Ok(()) };
-        for connection in self.towards(site, &hub.region, peer).await? {
-            self.end_connection(site, &hub.region, text(&connection, "vpnConnectionId")).await?;
-        }
-        self.end_customers(site, &hub.region, peer).await
-    }
-
-    /// Deletes the customer gateways towards a peer that no connection uses. Other sites of ours may have been given
-    /// the same one, by whichever of them it was made; the last of them deletes it.
-    async fn end_customers(&self, site: &Site, region: &str, peer: &Site) -> Result<()> {
-        let _turn = self.turns.take(CUSTOMERS).await;
-        self.settle(site, "customer").await;
-        let filters = json!({"Filter": self.marks(site).filters_of_any_site(&[("peer", &peer.to_string())])});
-        let customers =
-            self.ec2.list(region, "DescribeCustomerGateways", "customerGatewaySet", filters).await?;
-        for customer in customers.iter().filter(|one| is_alive(one)) {
-            let id = text(customer, "customerGatewayId");
-            let of_it = json!({"Filter": [{"Name": "customer-gateway-id", "Value": [id]}]});
-            let users = self.ec2.list(region, "DescribeVpnConnections", "vpnConnectionSet", of_it).await?;
-            if users.iter().any(is_alive) {
-                continue;
-            }
-            or_gone(self.ec2.safe(region, "DeleteCustomerGateway", json!({"CustomerGatewayId": id})).await)?;
-            self.touch(site, "customer");
-        }
-        Ok(())
-    }
-
-    pub(crate) async fn status(&self, site: &Site, peer: &Site) -> Result<ConnectionStatus> {
-        let hub = self.need_hub(site).await?;
-        let found = self.towards(site, &hub.region, peer).await?;
-        if found.is_empty() {
-            return Err(CloudError::not_found(format!("{site} has no connection to {peer}")));
-        }
-        let mut status =
-            ConnectionStatus { routes: self.learnt(&hub, &found).await?, ..ConnectionStatus::default() };
-        for connection in &found {
-            let used = mark(connection, "tunnels").map(read).unwrap_or_default();
-            let ours: Vec<&str> = items(&connection["options"]["tunnelOptionSet"])
-                .filter(|one| used.iter().any(|(_, net)| *net == text(one, "tunnelInsideCidr")))
-                .map(|one| text(one, "outsideIpAddress"))
-                .collect();
-            status.tunnels += u32::try_from(ours.len()).unwrap_or_default();
-            for telemetry in
-                items(&connection["vgwTelemetry"]).filter(|one| ours.contains(&text(one, "outsideIpAddress")))
-            {
-                // EC2 calls a tunnel with BGP up when its session is.
-                let up = u32::from(text(telemetry, "status") == "UP");
-                status.tunnels_up += up;
-                status.bgp_established += up;
-            }
-        }
-        Ok(status)
-    }
-
-    /// What the other end tells through these connections.
-    async fn learnt(&self, hub: &Transit, connections: &[Value]) -> Result<Vec<Ipv4Net>> {
-        let ids: Vec<&str> = connections.iter().map(|one| text(one, "vpnConnectionId")).collect();
-        let wanted = json!({
-            "TransitGatewayRouteTableId": hub.table,
-            "Filter": [{"Name": "type", "Value": ["propagated"]}, {"Name": "attachment.resource-id", "Value": ids}],
-        });
-        let found = match self.ec2.call(&hub.region, "SearchTransitGatewayRoutes", wanted).await {
-            // Who may not look at routes still sees how the tunnels are.
-            Err(failure) if failure.is(Class::Denied) => return Ok(Vec::new()),
-            found => found?,
+/// Gives tunnels that have another key the right one, one after the other: EC2 changes one at a time.
+async fn rekey(place: Place<'_>, connection: &VpnConnection, spec: &ConnectionSpec) -> Result {
+    let key = spec.shared_key.expose();
+    for (number, tunnel) in connection.used().filter(|(_, one)| one.pre_shared_key.as_deref() != Some(key)) {
+        let id = connection.id();
+        let none = || CloudError::unavailable(format!("tunnel {number} of {id} has no address yet"));
+        let wanted = ask::ModifyVpnTunnelOptions {
+            vpn_connection_id: id,
+            vpn_tunnel_outside_ip_address: tunnel.outside_ip_address.ok_or_else(none)?,
+            tunnel_options: ask::NewTunnel { pre_shared_key: key, form: None },
         };
-        let nets = items(&found["routeSet"]).filter_map(|one| text(one, "destinationCidrBlock").parse().ok());
-        let nets: BTreeSet<Ipv4Net> = nets.collect();
-        Ok(nets.into_iter().collect())
+        place.ask(&wanted).await?;
+        place.touch::<VpnConnection>();
+        place.ready::<VpnConnection>(id, &place.marks().filters(&[])).await?;
     }
+    Ok(())
+}
 
-    /// The outside addresses of a link's tunnels, in the order of the tunnels.
-    pub(crate) async fn addresses(&self, site: &Site, peer: &Site) -> Result<Vec<IpAddr>> {
-        let hub = self.need_hub(site).await?;
-        let mut found = BTreeMap::new();
-        for connection in self.towards(site, &hub.region, peer).await? {
-            for (number, net) in mark(&connection, "tunnels").map(read).unwrap_or_default() {
-                let mut tunnels = items(&connection["options"]["tunnelOptionSet"]);
-                let tunnel = tunnels.find(|one| text(one, "tunnelInsideCidr") == net);
-                if let Some(address) = tunnel.and_then(|one| text(one, "outsideIpAddress").parse().ok()) {
-                    found.insert(number, address);
-                }
-            }
-        }
-        Ok(found.into_values().collect())
+pub(crate) async fn disconnect(account: &Account, site: &Site, peer: &Site) -> Result {
+    let _turn = account.turns.take(&format!("{site}/connections")).await;
+    let Some(hub) = hub(account, site).await? else { return Ok(()) };
+    let place = account.at(site, &hub.region);
+    for connection in towards(place, peer).await? {
+        place.end::<VpnConnection>(connection.id()).await?;
     }
+    end_customers(place, peer).await
+}
+
+/// Deletes the customer gateways towards a peer that no connection uses. Other sites of ours may have been given
+/// the same one, by whichever of them it was made; the last of them deletes it.
+async fn end_customers(place: Place<'_>, peer: &Site) -> Result {
+    let _turn = place.account.turns.take(CUSTOMERS).await;
+    let filters = place.marks().filters_of_any_site(&[("peer", &peer.to_string())]);
+    for customer in place.list::<CustomerGateway>(&filters).await?.iter().filter(|one| one.is_alive()) {
+        let users =
+            place.list::<VpnConnection>(&[Filter::new("customer-gateway-id", [customer.id()])]).await?;
+        if !users.iter().any(VpnConnection::is_alive) {
+            place.delete::<CustomerGateway>(customer.id()).await?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) async fn status(account: &Account, site: &Site, peer: &Site) -> Result<ConnectionStatus> {
+    let hub = need_hub(account, site).await?;
+    let place = account.at(site, &hub.region);
+    let found = towards(place, peer).await?;
+    if found.is_empty() {
+        return Err(CloudError::not_found(format!("{site} has no connection to {peer}")));
+    }
+    let mut status =
+        ConnectionStatus { routes: learnt(place, &hub, &found).await?, ..ConnectionStatus::default() };
+    for connection in &found {
+        let ours: Vec<IpAddr> =
+            connection.used().filter_map(|(_, tunnel)| tunnel.outside_ip_address).collect();
+        let up = connection.vgw_telemetry.iter().filter(|one| {
+            one.outside_ip_address.is_some_and(|address| ours.contains(&address))
+                && one.status.as_deref() == Some("UP")
+        });
+        let up = u32::try_from(up.count()).unwrap_or_default();
+        status.tunnels += u32::try_from(ours.len()).unwrap_or_default();
+        // EC2 calls a tunnel with BGP up when its session is.
+        status.tunnels_up += up;
+        status.bgp_established += up;
+    }
+    Ok(status)
+}
+
+/// What the other end tells through these connections.
+async fn learnt(place: Place<'_>, hub: &Transit, connections: &[VpnConnection]) -> Result<Vec<Ipv4Net>> {
+    let wanted = ask::SearchTransitGatewayRoutes {
+        transit_gateway_route_table_id: hub.table()?,
+        filter: vec![
+            Filter::new("type", ["propagated"]),
+            Filter::new("attachment.resource-id", connections.iter().map(VpnConnection::id)),
+        ],
+    };
+    let found = match place.ask(&wanted).await {
+        // Who may not look at routes still sees how the tunnels are.
+        Err(failure) if failure.is(Class::Denied) => return Ok(Vec::new()),
+        found => found?.route_set,
+    };
+    let nets: BTreeSet<Ipv4Net> =
+        found.into_iter().filter_map(|route| route.destination_cidr_block).collect();
+    Ok(nets.into_iter().collect())
+}
+
+/// The outside addresses of a link's tunnels, in the order of the tunnels.
+pub(crate) async fn addresses(account: &Account, site: &Site, peer: &Site) -> Result<Vec<IpAddr>> {
+    let hub = need_hub(account, site).await?;
+    let mut found = BTreeMap::new();
+    for connection in towards(account.at(site, &hub.region), peer).await? {
+        found.extend(
+            connection.used().filter_map(|(number, tunnel)| Some((number, tunnel.outside_ip_address?))),
+        );
+    }
+    Ok(found.into_values().collect())
 }
 
 #[cfg(test)]

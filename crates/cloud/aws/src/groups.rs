@@ -10,17 +10,18 @@
 //! A further group is put on the interface before it gets its first rule, so a rule that is in a group is in force.
 //! Rules stay in the group they are in; an empty group stays until its resource goes.
 
-use cloud_api::CloudError;
+use cloud_api::{CloudError, Result};
 use cloud_http::Class;
 use model::{Direction, Site};
-use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    api::{items, text},
-    cloud::{AwsCloud, Result},
-    lists::{Uri, rules_in},
+    account::Place,
+    lists::{Uri, apply, rules_in},
+    marks::Filter,
+    resources,
     rules::{Change, MOST, MOST_GROUPS, Rule, Rules},
+    shapes::{Instance, Interface, IpPermission, IpRange, Reservation, SecurityGroup, actions as ask},
 };
 
 /// 16 hexadecimal digits of SHA-256.
@@ -35,10 +36,10 @@ fn group_name(site: &Site, name: &str, place: usize) -> String {
 }
 
 /// The group that a resource is known by, among those of its instance's interface.
-pub(crate) fn first_group(instance: &Value) -> Option<&str> {
-    let interface = items(&instance["networkInterfaceSet"]).next()?;
-    let ours = items(&interface["groupSet"]).filter(|group| text(group, "groupName").starts_with("trestle-"));
-    ours.min_by_key(|group| text(group, "groupName")).map(|group| text(group, "groupId"))
+pub(crate) fn first_of(instance: &Instance) -> Option<&str> {
+    let on = instance.network_interface_set.first()?.group_set.iter();
+    let ours = on.filter(|group| group.group_name.starts_with("trestle-"));
+    ours.min_by_key(|group| &group.group_name).map(|group| group.group_id.as_str())
 }
 
 /// One of a resource's groups, with its rules.
@@ -109,119 +110,124 @@ pub(crate) fn spread(groups: &[Group], change: &Change) -> Vec<Change> {
     spread
 }
 
-impl AwsCloud {
-    pub(crate) async fn groups(&self, site: &Site, region: &str, name: &str) -> Result<Vec<Value>> {
-        self.settle(site, "group").await;
-        self.settle(site, &format!("group/{name}")).await;
-        let filters = json!({"Filter": self.marks(site).filters(&[("name", name)])});
-        let mut found = self.ec2.list(region, "DescribeSecurityGroups", "securityGroupInfo", filters).await?;
-        found.sort_by_cached_key(|group| text(group, "groupName").to_owned());
-        Ok(found)
-    }
+/// What changes of one resource's groups are remembered as.
+pub(crate) fn memory(place: Place<'_>, name: &str) -> String {
+    format!("{}/group/{name}", place.site)
+}
 
-    /// A group by its place, with nothing in it. Only for one that no instance is in.
-    pub(crate) async fn closed_group(
-        &self,
-        site: &Site,
-        (region, vpc): (&str, &str),
-        name: &str,
-        place: usize,
-        more: &[(&str, &str)],
-    ) -> Result<String> {
-        let group_name = group_name(site, name, place);
-        let mut tries = 0;
-        let id = loop {
-            let found = self.groups(site, region, name).await?;
-            let is_it = |group: &&Value| {
-                text(group, "vpcId") == vpc && text(group, "groupName") == group_name.as_str()
-            };
-            if let Some(group) = found.iter().find(is_it) {
-                let id = text(group, "groupId").to_owned();
-                let change = Change { revoke: rules_in(group), ..Change::default() };
-                self.apply(site, region, name, &id, &change).await?;
-                return Ok(id);
-            }
-            let marks: Vec<(&str, &str)> = [("name", name)].into_iter().chain(more.iter().copied()).collect();
-            let tags = self.marks(site).specification("security-group", name, &marks)?;
-            let wanted = json!({"GroupName": group_name, "GroupDescription": format!("trestle: what {name} permits"), "VpcId": vpc, "TagSpecification": tags});
-            self.touch(site, "group");
-            match self.ec2.fresh(region, "CreateSecurityGroup", wanted).await {
-                Ok(made) => break text(&made, "groupId").to_owned(),
-                Err(failure) if failure.is(Class::Exists) && tries < 3 => tries += 1,
-                Err(failure) => return Err(failure.into()),
-            }
+/// The groups of a resource, the first one first.
+pub(crate) async fn of_resource(place: Place<'_>, name: &str) -> Result<Vec<SecurityGroup>> {
+    place.account.settle(&memory(place, name)).await;
+    let mut found = place.own::<SecurityGroup>(&[("name", name)]).await?;
+    found.sort_by(|a, b| a.group_name.cmp(&b.group_name));
+    Ok(found)
+}
+
+/// Groups of whomever, by their ids.
+pub(crate) async fn by_id(place: Place<'_>, ids: &[&str]) -> Result<Vec<SecurityGroup>> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    Ok(place.list(&[Filter::new("group-id", ids.iter().copied())]).await?)
+}
+
+/// A group of a resource by its place, with nothing in it. Only for one that no instance is in.
+pub(crate) async fn closed(
+    place: Place<'_>,
+    vpc: &str,
+    name: &str,
+    number: usize,
+    more: &[(&str, &str)],
+) -> Result<String> {
+    let group_name = group_name(place.site, name, number);
+    let mut tries = 0;
+    let id = loop {
+        let found = of_resource(place, name).await?;
+        if let Some(group) = found.into_iter().find(|one| one.vpc_id == vpc && one.group_name == group_name) {
+            let change = Change { revoke: rules_in(&group), ..Change::default() };
+            apply(place, name, &group.group_id, &change).await?;
+            return Ok(group.group_id);
+        }
+        let marks: Vec<(&str, &str)> = [("name", name)].into_iter().chain(more.iter().copied()).collect();
+        let wanted = ask::CreateSecurityGroup {
+            group_name: &group_name,
+            group_description: format!("trestle: what {name} permits"),
+            vpc_id: vpc,
+            tag_specification: place.tags::<SecurityGroup>(name, &marks)?,
         };
-        // EC2 lets everything out of a new group.
-        let all = json!({"GroupId": id, "IpPermissions": [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]});
-        match self.ec2.fresh(region, "RevokeSecurityGroupEgress", all).await {
-            Err(failure) if !failure.is(Class::NotFound) => Err(failure.into()),
-            _ => Ok(id),
+        place.touch::<SecurityGroup>();
+        match place.ask(&wanted).await {
+            Ok(made) => break made.group_id,
+            Err(failure) if failure.is(Class::Exists) && tries < 3 => tries += 1,
+            Err(failure) => return Err(failure.into()),
         }
-    }
-
-    /// The groups that a resource's instance is in, with their rules.
-    pub(crate) async fn groups_in_force(&self, site: &Site, uri: &Uri<'_>) -> Result<Vec<Group>> {
-        let found = self.groups(site, uri.region, uri.name).await?;
-        let gone = || CloudError::not_found(format!("there is no resource {uri} in {site}"));
-        if !found.iter().any(|group| text(group, "groupId") == uri.group) {
-            return Err(gone());
-        }
-        let mut groups: Vec<Group> = found
-            .iter()
-            .map(|group| Group { id: text(group, "groupId").to_owned(), rules: rules_in(group) })
-            .collect();
-        // The first one is there as long as the instance is; a further one may have been made and not put to use.
-        if groups.len() > 1 {
-            let interface = self.interface(site, uri).await?.ok_or_else(gone)?;
-            groups.retain(|group| ids_on(&interface).any(|id| id == group.id));
-        }
-        Ok(groups)
-    }
-
-    async fn interface(&self, site: &Site, uri: &Uri<'_>) -> Result<Option<Value>> {
-        let there = self.instances_by_id(site, uri.region, &[uri.instance]).await?;
-        Ok(there.first().and_then(|instance| items(&instance["networkInterfaceSet"]).next().cloned()))
-    }
-
-    /// Puts one more group on a resource's interface, empty.
-    pub(crate) async fn further_group(&self, site: &Site, uri: &Uri<'_>) -> Result<()> {
-        let gone = || CloudError::not_found(format!("there is no resource {uri} in {site}"));
-        let interface = self.interface(site, uri).await?.ok_or_else(gone)?;
-        let on = items(&interface["groupSet"]).map(|group| text(group, "groupName"));
-        let on: Vec<&str> = on.collect();
-        let free = (1..MOST_GROUPS).find(|place| {
-            on.len() < MOST_GROUPS && !on.contains(&group_name(site, uri.name, *place).as_str())
-        });
-        let none = || {
-            let message = format!(
-                "the interface of {uri} is in {MOST_GROUPS} groups; take it out of those that are not Trestle's"
-            );
-            CloudError::conflict(message)
-        };
-        let place = free.ok_or_else(none)?;
-        let home = (uri.region, text(&interface, "vpcId"));
-        let group = self.closed_group(site, home, uri.name, place, &[]).await?;
-        let groups: Vec<&str> = ids_on(&interface).chain([group.as_str()]).collect();
-        self.set_groups(site, uri.region, &interface, &groups).await
-    }
-
-    pub(crate) async fn set_groups(
-        &self,
-        site: &Site,
-        region: &str,
-        interface: &Value,
-        groups: &[&str],
-    ) -> Result<()> {
-        let wanted =
-            json!({"NetworkInterfaceId": text(interface, "networkInterfaceId"), "SecurityGroupId": groups});
-        self.touch(site, "instance");
-        self.ec2.fresh(region, "ModifyNetworkInterfaceAttribute", wanted).await?;
-        Ok(())
+    };
+    // EC2 lets everything out of a new group.
+    let everywhere = IpRange { cidr_ip: "0.0.0.0/0".to_owned(), description: None };
+    let all = IpPermission {
+        ip_protocol: "-1".to_owned(),
+        from_port: None,
+        to_port: None,
+        ip_ranges: vec![everywhere],
+    };
+    match place.ask(&ask::RevokeSecurityGroupEgress { group_id: &id, ip_permissions: vec![all] }).await {
+        Err(failure) if !failure.is(Class::NotFound) => Err(failure.into()),
+        _ => Ok(id),
     }
 }
 
-pub(crate) fn ids_on(interface: &Value) -> impl Iterator<Item = &str> {
-    items(&interface["groupSet"]).map(|group| text(group, "groupId"))
+fn gone(place: Place<'_>, uri: &Uri<'_>) -> CloudError {
+    CloudError::not_found(format!("there is no resource {uri} in {}", place.site))
+}
+
+/// The groups that a resource's instance is in, with their rules.
+pub(crate) async fn in_force(place: Place<'_>, uri: &Uri<'_>) -> Result<Vec<Group>> {
+    let found = of_resource(place, uri.name).await?;
+    if !found.iter().any(|group| group.group_id == uri.group) {
+        return Err(gone(place, uri));
+    }
+    let mut groups: Vec<Group> =
+        found.into_iter().map(|group| Group { rules: rules_in(&group), id: group.group_id }).collect();
+    // The first one is there as long as the instance is; a further one may have been made and not put to use.
+    if groups.len() > 1 {
+        let interface = interface(place, uri).await?;
+        groups.retain(|group| interface.group_ids().any(|id| id == group.id));
+    }
+    Ok(groups)
+}
+
+async fn interface(place: Place<'_>, uri: &Uri<'_>) -> Result<Interface> {
+    let there = resources::by_id(place, &[uri.instance]).await?.into_iter().next();
+    let interface = there.and_then(|instance| instance.network_interface_set.into_iter().next());
+    interface.ok_or_else(|| gone(place, uri))
+}
+
+/// Puts one more group on a resource's interface, empty.
+pub(crate) async fn add(place: Place<'_>, uri: &Uri<'_>) -> Result {
+    let interface = interface(place, uri).await?;
+    let on: Vec<&str> = interface.group_set.iter().map(|group| group.group_name.as_str()).collect();
+    let free = (1..MOST_GROUPS).find(|number| {
+        on.len() < MOST_GROUPS && !on.contains(&group_name(place.site, uri.name, *number).as_str())
+    });
+    let none = || {
+        CloudError::conflict(format!(
+            "the interface of {uri} is in {MOST_GROUPS} groups; take it out of those that are not Trestle's"
+        ))
+    };
+    let group = closed(place, &interface.vpc_id, uri.name, free.ok_or_else(none)?, &[]).await?;
+    let groups: Vec<&str> = interface.group_ids().chain([group.as_str()]).collect();
+    set(place, &interface, &groups).await
+}
+
+/// Puts an interface into these groups and no others.
+pub(crate) async fn set(place: Place<'_>, interface: &Interface, groups: &[&str]) -> Result {
+    place.touch::<Reservation>();
+    let wanted = ask::ModifyNetworkInterfaceAttribute {
+        network_interface_id: &interface.network_interface_id,
+        security_group_id: groups,
+    };
+    place.ask(&wanted).await?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -288,11 +294,16 @@ mod tests {
     #[test]
     fn a_resource_is_known_by_its_first_group() {
         let name = group_name(&"ns.aws".parse().unwrap(), "web", 0);
-        let instance = json!({"networkInterfaceSet": [{"groupSet": [
-            {"groupName": "by-hand", "groupId": "sg-0"},
-            {"groupName": format!("{name}-2"), "groupId": "sg-2"},
-            {"groupName": name, "groupId": "sg-1"},
-        ]}]});
-        assert_eq!(first_group(&instance), Some("sg-1"));
+        let on = |name: &str, id: &str| {
+            format!("<item><groupName>{name}</groupName><groupId>{id}</groupId></item>")
+        };
+        let groups = [on("by-hand", "sg-0"), on(&format!("{name}-2"), "sg-2"), on(&name, "sg-1")].concat();
+        let instance: Instance = quick_xml::de::from_str(&format!(
+            "<item><instanceId>i-1</instanceId><instanceState><name>running</name></instanceState><networkInterfaceSet><item>\
+             <networkInterfaceId>eni-1</networkInterfaceId><vpcId>vpc-1</vpcId><groupSet>{groups}</groupSet>\
+             </item></networkInterfaceSet></item>"
+        ))
+        .unwrap();
+        assert_eq!(first_of(&instance), Some("sg-1"));
     }
 }

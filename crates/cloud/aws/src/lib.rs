@@ -1,7 +1,7 @@
 //! The AWS plugin: EC2's VPCs, instances, security groups and site-to-site VPN.
 //!
 //! In: calls of the `Cloud` contract. Out: EC2 requests. Holds: nothing but locks; what is there is read from EC2 every
-//! time and recognised by tags. Not here: HTTP, credentials, retries (`cloud-http`).
+//! time and recognised by tags. Not here: HTTP, retries (`cloud-http`).
 //!
 //! ```text
 //!   network     VPC, a subnet for resources per zone; main route table
@@ -13,24 +13,33 @@
 //!   gateway     transit gateway (the hub); in further regions another one (a spoke) peered with it
 //!   link        customer gateway per peer address, VPN connection per customer gateway, two tunnels each
 //! ```
+//!
+//! To read it: `kinds` and `shapes` are what EC2 has and says, as tables; `account` finds, makes, waits for and ends any of
+//! it; a module per line above says what of it a site needs; `cloud` is the contract, call by call.
 
+mod account;
 mod adopt;
-mod api;
 mod attach;
+mod attachments;
 mod cloud;
 mod connections;
+mod credentials;
 mod description;
-mod gateway;
+mod ec2;
 mod groups;
+mod kinds;
 mod lists;
 mod marks;
 mod nat;
 mod networks;
 mod peerings;
 mod resources;
+mod routes;
 pub mod rules;
+mod shapes;
+mod sites;
 mod subnets;
-mod xml;
+mod transit;
 
-pub use api::AwsOptions;
 pub use cloud::AwsCloud;
+pub use ec2::AwsOptions;

@@ -1,16 +1,14 @@
 //! Permit lists: read the groups, plan, then at most one request per group, direction and kind of change.
 
-use async_trait::async_trait;
-use cloud_api::{At, CloudError, PermitLists, list_after};
+use cloud_api::{CloudError, Result, list_after};
 use cloud_http::{Class, Failure};
 use model::{Direction, PermitEntry, Ports, Protocol, Site};
-use serde_json::{Value, json};
 
 use crate::{
-    api::{items, text},
-    cloud::{AwsCloud, Result},
-    groups::{Group, spread, together},
+    account::{Account, Place},
+    groups::{self, Group, spread, together},
     rules::{Change, Rule, Rules, difference, entries_of, rules_of},
+    shapes::{IpPermission, IpRange, SecurityGroup, actions as ask},
 };
 
 /// How a resource is known to the controller: `REGION/INSTANCE/GROUP/NAME`.
@@ -41,30 +39,30 @@ impl std::fmt::Display for Uri<'_> {
 }
 
 /// The rules of a group as EC2 shows them. What Trestle never makes (other groups, IPv6, prefix lists) is left alone.
-pub(crate) fn rules_in(group: &Value) -> Rules {
+pub(crate) fn rules_in(group: &SecurityGroup) -> Rules {
     let mut rules = Rules::new();
     for (list, direction) in
-        [("ipPermissions", Direction::Inbound), ("ipPermissionsEgress", Direction::Outbound)]
+        [(&group.ip_permissions, Direction::Inbound), (&group.ip_permissions_egress, Direction::Outbound)]
     {
-        for permission in items(&group[list]) {
-            let protocol = match text(permission, "ipProtocol") {
+        for permission in list.iter() {
+            let protocol = match permission.ip_protocol.as_str() {
                 "-1" => Protocol::Any,
                 other => match other.parse() {
                     Ok(protocol) => protocol,
                     Err(_) => continue,
                 },
             };
-            let port = |name: &str| text(permission, name).parse::<u16>().ok();
-            let ports = match (protocol, port("fromPort"), port("toPort")) {
+            let port = |number: Option<i32>| number.and_then(|number| u16::try_from(number).ok());
+            let ports = match (protocol, port(permission.from_port), port(permission.to_port)) {
                 (Protocol::TCP | Protocol::UDP, Some(0), Some(u16::MAX)) => Ports::Any,
                 (Protocol::TCP | Protocol::UDP, Some(first), Some(last)) => Ports::Range { first, last },
                 _ => Ports::Any,
             };
-            for range in items(&permission["ipRanges"]) {
-                if let Ok(prefix) = text(range, "cidrIp").parse() {
+            for range in permission.ip_ranges.iter() {
+                if let Ok(prefix) = range.cidr_ip.parse() {
                     rules.insert(
                         Rule { direction, protocol, ports, prefix },
-                        text(range, "description").to_owned(),
+                        range.description.clone().unwrap_or_default(),
                     );
                 }
             }
@@ -73,125 +71,120 @@ pub(crate) fn rules_in(group: &Value) -> Rules {
     rules
 }
 
-/// A group's rules as parameters of a request.
-fn permissions(rules: &Rules, described: bool) -> Value {
-    let mut shown: Vec<(Protocol, Ports, Vec<Value>)> = Vec::new();
+/// A group's rules as a request has them: those of one protocol and port range together.
+fn permissions<'r>(
+    rules: impl Iterator<Item = (&'r Rule, &'r String)>,
+    described: bool,
+) -> Vec<IpPermission> {
+    let mut permissions: Vec<IpPermission> = Vec::new();
     for (rule, description) in rules {
-        let mut range = json!({"CidrIp": rule.prefix.net().to_string()});
-        if described {
-            range["Description"] = description.as_str().into();
-        }
-        match shown.iter_mut().find(|(protocol, ports, _)| (*protocol, *ports) == (rule.protocol, rule.ports))
-        {
-            Some((_, _, ranges)) => ranges.push(range),
-            None => shown.push((rule.protocol, rule.ports, vec![range])),
+        let range = IpRange {
+            cidr_ip: rule.prefix.net().to_string(),
+            description: described.then(|| description.clone()),
+        };
+        let new = permission_of(rule);
+        let is_same = |one: &&mut IpPermission| {
+            (&one.ip_protocol, one.from_port, one.to_port) == (&new.ip_protocol, new.from_port, new.to_port)
+        };
+        match permissions.iter_mut().find(is_same) {
+            Some(there) => there.ip_ranges.push(range),
+            None => permissions.push(IpPermission { ip_ranges: vec![range], ..new }),
         }
     }
-    let write = |(protocol, ports, ranges): (Protocol, Ports, Vec<Value>)| {
-        let number = match protocol {
-            Protocol::Any => "-1".to_owned(),
-            Protocol::TCP => "tcp".to_owned(),
-            Protocol::UDP => "udp".to_owned(),
-            Protocol::ICMP => "icmp".to_owned(),
-            Protocol::Number(number) => number.to_string(),
-        };
-        let mut one = json!({"IpProtocol": number, "IpRanges": ranges});
-        let bounds = match (protocol, ports) {
-            (Protocol::TCP | Protocol::UDP, Ports::Range { first, last }) => {
-                Some((i32::from(first), i32::from(last)))
-            }
-            (Protocol::TCP | Protocol::UDP, Ports::Any) => Some((0, 65_535)),
-            // All types and codes.
-            (Protocol::ICMP, _) => Some((-1, -1)),
-            _ => None,
-        };
-        if let Some((from, to)) = bounds {
-            (one["FromPort"], one["ToPort"]) = (from.into(), to.into());
-        }
-        one
+    permissions
+}
+
+/// Protocol and ports of a rule, without prefixes.
+fn permission_of(rule: &Rule) -> IpPermission {
+    let ip_protocol = match rule.protocol {
+        Protocol::Any => "-1".to_owned(),
+        Protocol::TCP => "tcp".to_owned(),
+        Protocol::UDP => "udp".to_owned(),
+        Protocol::ICMP => "icmp".to_owned(),
+        Protocol::Number(number) => number.to_string(),
     };
-    shown.into_iter().map(write).collect()
+    let (from_port, to_port) = match (rule.protocol, rule.ports) {
+        (Protocol::TCP | Protocol::UDP, Ports::Range { first, last }) => {
+            (Some(first.into()), Some(last.into()))
+        }
+        (Protocol::TCP | Protocol::UDP, Ports::Any) => (Some(0), Some(65_535)),
+        // All types and codes.
+        (Protocol::ICMP, _) => (Some(-1), Some(-1)),
+        _ => (None, None),
+    };
+    IpPermission { ip_protocol, from_port, to_port, ip_ranges: Vec::new() }
 }
 
-#[async_trait]
-impl PermitLists for AwsCloud {
-    async fn permit_list(&self, at: &At, uri: &str) -> Result<Vec<PermitEntry>> {
-        Ok(entries_of(&together(&self.groups_in_force(&at.site, &Uri::parse(uri)?).await?)))
-    }
+pub(crate) async fn read(account: &Account, site: &Site, uri: &str) -> Result<Vec<PermitEntry>> {
+    let uri = Uri::parse(uri)?;
+    Ok(entries_of(&together(&groups::in_force(account.at(site, uri.region), &uri).await?)))
+}
 
-    async fn put_list(&self, at: &At, uri: &str, before: &[PermitEntry], wanted: &[PermitEntry]) -> Result {
-        let _turn = self.turns.take(uri).await;
-        let uri = Uri::parse(uri)?;
-        let mut tries = 0;
-        loop {
-            let groups = self.groups_in_force(&at.site, &uri).await?;
-            let changes = spread(&groups, &plan(&together(&groups), before, wanted)?);
-            if changes.len() > groups.len() {
-                self.further_group(&at.site, &uri).await?;
-                continue;
+pub(crate) async fn put(
+    account: &Account,
+    site: &Site,
+    uri: &str,
+    before: &[PermitEntry],
+    wanted: &[PermitEntry],
+) -> Result {
+    let _turn = account.turns.take(uri).await;
+    let uri = Uri::parse(uri)?;
+    let place = account.at(site, uri.region);
+    let mut tries = 0;
+    loop {
+        let groups = groups::in_force(place, &uri).await?;
+        let changes = spread(&groups, &plan(&together(&groups), before, wanted)?);
+        if changes.len() > groups.len() {
+            groups::add(place, &uri).await?;
+            continue;
+        }
+        match apply_all(place, uri.name, &groups, &changes).await {
+            // Somebody else changed a group between the read and the change.
+            Err(failure) if matches!(failure.class(), Class::Exists | Class::NotFound) && tries < 3 => {
+                tries += 1
             }
-            match self.apply_all(&at.site, &uri, &groups, &changes).await {
-                Ok(()) => return Ok(()),
-                // Somebody else changed a group between the read and the change.
-                Err(failure) if (failure.is(Class::Exists) || failure.is(Class::NotFound)) && tries < 3 => {
-                    tries += 1
-                }
-                Err(failure) => return Err(failure.into()),
-            }
+            outcome => return Ok(outcome?),
         }
     }
 }
 
-impl AwsCloud {
-    async fn apply_all(
-        &self,
-        site: &Site,
-        uri: &Uri<'_>,
-        groups: &[Group],
-        changes: &[Change],
-    ) -> std::result::Result<(), Failure> {
-        for (group, change) in groups.iter().zip(changes) {
-            if group.has_room_for(change) {
-                self.apply(site, uri.region, uri.name, &group.id, change).await?;
-            } else {
-                let (first, then) = change.clone().revoking_first();
-                self.apply(site, uri.region, uri.name, &group.id, &first).await?;
-                self.apply(site, uri.region, uri.name, &group.id, &then).await?;
-            }
+async fn apply_all(
+    place: Place<'_>,
+    name: &str,
+    groups: &[Group],
+    changes: &[Change],
+) -> Result<(), Failure> {
+    for (group, change) in groups.iter().zip(changes) {
+        if group.has_room_for(change) {
+            apply(place, name, &group.id, change).await?;
+        } else {
+            let (first, then) = change.clone().revoking_first();
+            apply(place, name, &group.id, &first).await?;
+            apply(place, name, &group.id, &then).await?;
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    /// Opens first, then describes, then closes: nothing that stays permitted is interrupted.
-    pub(crate) async fn apply(
-        &self,
-        site: &Site,
-        region: &str,
-        name: &str,
-        id: &str,
-        change: &Change,
-    ) -> std::result::Result<(), Failure> {
-        let steps = [
-            ("AuthorizeSecurityGroup", &change.authorize, true),
-            ("UpdateSecurityGroupRuleDescriptions", &change.describe, true),
-            ("RevokeSecurityGroup", &change.revoke, false),
-        ];
-        for (action, rules, described) in steps {
-            for (direction, suffix) in [(Direction::Inbound, "Ingress"), (Direction::Outbound, "Egress")] {
-                let part: Rules = rules
-                    .iter()
-                    .filter(|(rule, _)| rule.direction == direction)
-                    .map(|(rule, text)| (rule.clone(), text.clone()))
-                    .collect();
-                if !part.is_empty() {
-                    self.touch(site, &format!("group/{name}"));
-                    let parameters = json!({"GroupId": id, "IpPermissions": permissions(&part, described)});
-                    self.ec2.call(region, &format!("{action}{suffix}"), parameters).await?;
-                }
-            }
+/// Opens first, then describes, then closes: nothing that stays permitted is interrupted.
+pub(crate) async fn apply(place: Place<'_>, name: &str, id: &str, change: &Change) -> Result<(), Failure> {
+    let steps = [
+        ("AuthorizeSecurityGroupIngress", &change.authorize, Direction::Inbound, true),
+        ("AuthorizeSecurityGroupEgress", &change.authorize, Direction::Outbound, true),
+        ("UpdateSecurityGroupRuleDescriptionsIngress", &change.describe, Direction::Inbound, true),
+        ("UpdateSecurityGroupRuleDescriptionsEgress", &change.describe, Direction::Outbound, true),
+        ("RevokeSecurityGroupIngress", &change.revoke, Direction::Inbound, false),
+        ("RevokeSecurityGroupEgress", &change.revoke, Direction::Outbound, false),
+    ];
+    for (action, rules, direction, described) in steps {
+        let part = rules.iter().filter(|(rule, _)| rule.direction == direction);
+        let ip_permissions = permissions(part, described);
+        if !ip_permissions.is_empty() {
+            place.account.touch(&groups::memory(place, name));
+            place.ask(&ask::ChangeRules { action, group_id: id, ip_permissions }).await?;
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// What to change in a group so that the wanted entries are there, and those before them are not.

@@ -1,125 +1,125 @@
 //! Resources: instances, each in a security group of its own that is closed before the instance exists.
 
-use cloud_api::ResourceSpec;
+use std::net::IpAddr;
+
+use cloud_api::{CloudError, ResourceSpec, Result};
 use cloud_http::{Pace, Progress, wait};
-use futures::future::try_join_all;
 use model::{ResourceState, Segment, Site};
-use serde_json::{Value, json};
 
 use crate::{
-    api::{items, text},
-    cloud::{AwsCloud, Result},
+    account::{Account, Place},
+    attach,
     description::Description,
-    groups::short,
-    networks::{Vpc, state_of},
+    groups,
+    lists::Uri,
+    marks::{Filter, mark},
+    networks::{self, Network},
+    shapes::{Instance, Reservation, SecurityGroup, actions as ask},
+    subnets,
 };
 
 /// States in which an instance counts as there.
 const THERE: [&str; 4] = ["pending", "running", "stopping", "stopped"];
 
-impl AwsCloud {
-    /// The instances of a site in a region.
-    pub(crate) async fn instances(
-        &self,
-        site: &Site,
-        region: &str,
-        more: &[(&str, &str)],
-    ) -> Result<Vec<Value>> {
-        self.settle(site, "instance").await;
-        let mut filters = self.marks(site).filters(more);
-        if let Some(filters) = filters.as_array_mut() {
-            filters.push(json!({"Name": "instance-state-name", "Value": THERE}));
+async fn list(place: Place<'_>, mut filters: Vec<Filter>) -> Result<Vec<Instance>> {
+    filters.push(Filter::new("instance-state-name", THERE));
+    let found = place.list::<Reservation>(&filters).await?;
+    Ok(found.into_iter().flat_map(|reservation| reservation.instances_set).collect())
+}
+
+/// The instances of a site in a region.
+pub(crate) async fn instances(place: Place<'_>, more: &[(&str, &str)]) -> Result<Vec<Instance>> {
+    list(place, place.marks().filters(more)).await
+}
+
+/// Instances of whomever, by their ids. Not known is no error: it may have been made a moment ago.
+pub(crate) async fn by_id(place: Place<'_>, ids: &[&str]) -> Result<Vec<Instance>> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    list(place, vec![Filter::new("instance-id", ids.iter().copied())]).await
+}
+
+/// An instance as the contract knows it. Its id is region, instance, group and name.
+pub(crate) fn state_of(instance: &Instance, region: &str) -> Option<ResourceState> {
+    let (group, name) = (groups::first_of(instance)?, mark(instance, "name")?);
+    Some(ResourceState {
+        uri: Uri { region, instance: &instance.instance_id, group, name }.to_string(),
+        address: IpAddr::from(instance.private_ip_address?).into(),
+        region: region.parse().ok()?,
+    })
+}
+
+pub(crate) async fn make(place: Place<'_>, spec: &ResourceSpec) -> Result<ResourceState> {
+    let Place { account, site, region } = place;
+    let description = Description::parse(&spec.description)?;
+    let name = spec.name.as_str();
+    spec.check_network(&description.region)?;
+    let there = instances(place, &[("name", name)]).await?;
+    let id = match there.into_iter().next() {
+        Some(instance) => instance.instance_id,
+        None => {
+            let network = networks::need(account, site, region).await?;
+            let group = groups::closed(place, &network.id, name, 0, &[]).await?;
+            run(place, &network, name, &group, &description).await?
         }
-        let found =
-            self.ec2.list(region, "DescribeInstances", "reservationSet", json!({"Filter": filters})).await?;
-        Ok(found.iter().flat_map(|reservation| items(&reservation["instancesSet"]).cloned()).collect())
-    }
+    };
+    let what = format!("the instance {id} of {site}.{name}");
+    wait(account.ec2.clock(), Pace::QUICK, &what, || async {
+        // By its name: an id that was made a moment ago may not be known everywhere yet.
+        let found = instances(place, &[("name", name)]).await?;
+        let running = found.iter().find(|one| one.instance_state.name == "running" && one.instance_id == id);
+        Ok(running.and_then(|one| state_of(one, region)).map_or(Progress::Pending, Progress::Done))
+    })
+    .await
+}
 
-    /// Instances of whomever, by their ids. Not known is no error: it may have been made a moment ago.
-    pub(crate) async fn instances_by_id(
-        &self,
-        site: &Site,
-        region: &str,
-        ids: &[&str],
-    ) -> Result<Vec<Value>> {
-        if ids.is_empty() {
-            return Ok(Vec::new());
-        }
-        self.settle(site, "instance").await;
-        let filters =
-            json!([{"Name": "instance-id", "Value": ids}, {"Name": "instance-state-name", "Value": THERE}]);
-        let found =
-            self.ec2.list(region, "DescribeInstances", "reservationSet", json!({"Filter": filters})).await?;
-        Ok(found.iter().flat_map(|reservation| items(&reservation["instancesSet"]).cloned()).collect())
-    }
+async fn run(
+    place: Place<'_>,
+    network: &Network,
+    name: &str,
+    group: &str,
+    description: &Description,
+) -> Result<String> {
+    let subnet = subnets::of_zone(place, network, description.zone.as_deref()).await?;
+    let interface = ask::NewInterface {
+        device_index: 0,
+        subnet_id: &subnet,
+        security_group_id: [group],
+        associate_public_ip_address: false,
+        delete_on_termination: true,
+    };
+    // The group is new for every new resource, so the token is.
+    let token = groups::short(&format!("{group}/{}.{name}", place.site));
+    let wanted = ask::RunInstances {
+        described: &description.fields,
+        min_count: 1,
+        max_count: 1,
+        network_interface: [interface],
+        client_token: format!("trestle-{token}"),
+        tag_specification: place.tags::<Reservation>(name, &[("name", name)])?,
+    };
+    place.touch::<Reservation>();
+    let made = place.ask(&wanted).await?.instances_set.into_iter().next();
+    let none = || CloudError::unavailable(format!("EC2 made no instance for {}.{name}", place.site));
+    Ok(made.ok_or_else(none)?.instance_id)
+}
 
-    pub(crate) async fn make_resource(&self, site: &Site, spec: &ResourceSpec) -> Result<ResourceState> {
-        let description = Description::parse(&spec.description)?;
-        let (region, name) = (spec.region.as_str(), spec.name.as_str());
-        spec.check_network(&description.region)?;
-        let there = self.instances(site, region, &[("name", name)]).await?;
-        let id = match there.first() {
-            Some(instance) => text(instance, "instanceId").to_owned(),
-            None => {
-                let vpc = self.need_vpc(site, region).await?;
-                let group = self.closed_group(site, (region, &vpc.id), name, 0, &[]).await?;
-                self.run(site, &vpc, name, &group, &description).await?
-            }
-        };
-        let pace = Pace::QUICK;
-        let what = format!("the instance {id} of {site}.{name}");
-        wait(self.ec2.clock(), pace, &what, || async {
-            // By its name: an id that was made a moment ago may not be known everywhere yet.
-            let found = self.instances(site, region, &[("name", name)]).await?;
-            let running = found
-                .iter()
-                .find(|one| one["instanceState"]["name"] == "running" && text(one, "instanceId") == id);
-            Ok(running.and_then(|one| state_of(one, region)).map_or(Progress::Pending, Progress::Done))
-        })
-        .await
-    }
+pub(crate) async fn remove(account: &Account, site: &Site, name: &Segment) -> Result {
+    account.everywhere(|region| remove_in(account.at(site, region), name.as_str())).await.map(drop)
+}
 
-    async fn run(
-        &self,
-        site: &Site,
-        vpc: &Vpc,
-        name: &str,
-        group: &str,
-        description: &Description,
-    ) -> Result<String> {
-        let subnet = self.zone_subnet(site, vpc, description.zone.as_deref()).await?;
-        let mut wanted = Value::Object(description.fields.clone());
-        wanted["MinCount"] = 1.into();
-        wanted["MaxCount"] = 1.into();
-        wanted["NetworkInterface"] = json!([{"DeviceIndex": 0, "SubnetId": subnet, "SecurityGroupId": [group], "AssociatePublicIpAddress": false, "DeleteOnTermination": true}]);
-        // The group is new for every new resource, so the token is.
-        wanted["ClientToken"] = format!("trestle-{}", short(&format!("{group}/{site}.{name}"))).into();
-        wanted["TagSpecification"] = self.marks(site).specification("instance", name, &[("name", name)])?;
-        self.touch(site, "instance");
-        let made = self.ec2.safe(&vpc.region, "RunInstances", wanted).await?;
-        let instance = items(&made["instancesSet"]).next().cloned().unwrap_or_default();
-        Ok(text(&instance, "instanceId").to_owned())
+async fn remove_in(place: Place<'_>, name: &str) -> Result {
+    attach::let_go(place, name).await?;
+    let there = instances(place, &[("name", name)]).await?;
+    if !there.is_empty() {
+        let instance_id = there.iter().map(|instance| instance.instance_id.as_str()).collect();
+        place.ask(&ask::TerminateInstances { instance_id }).await?;
+        place.touch::<Reservation>();
     }
-
-    pub(crate) async fn remove_resource(&self, site: &Site, name: &Segment) -> Result<()> {
-        let regions = self.regions().await?;
-        try_join_all(regions.iter().map(|region| self.remove_in(site, region, name.as_str()))).await.map(drop)
+    for group in groups::of_resource(place, name).await? {
+        // Refused as in use until the instance is gone.
+        place.delete::<SecurityGroup>(&group.group_id).await?;
     }
-
-    async fn remove_in(&self, site: &Site, region: &str, name: &str) -> Result<()> {
-        self.let_go(site, region, name).await?;
-        let there = self.instances(site, region, &[("name", name)]).await?;
-        let ids: Vec<&str> = there.iter().map(|instance| text(instance, "instanceId")).collect();
-        if !ids.is_empty() {
-            self.ec2.safe(region, "TerminateInstances", json!({"InstanceId": ids})).await?;
-            self.touch(site, "instance");
-        }
-        let groups = self.groups(site, region, name).await?;
-        for group in groups {
-            // Refused as in use until the instance is gone.
-            self.delete(region, "DeleteSecurityGroup", json!({"GroupId": text(&group, "groupId")})).await?;
-            self.touch(site, "group");
-        }
-        Ok(())
-    }
+    Ok(())
 }

@@ -7,16 +7,16 @@
 //!
 //! The largest is for the first zone that is used, which without a user's wish is the region's first.
 
-use cloud_api::CloudError;
+use cloud_api::{CloudError, Result};
 use ipnet::Ipv4Net;
-use model::Site;
-use serde_json::{Value, json};
 
 use crate::{
-    api::text,
-    cloud::{AwsCloud, Result},
-    marks::mark,
-    networks::Vpc,
+    account::Place,
+    attach, attachments,
+    marks::{Filter, mark},
+    networks::Network,
+    shapes::{Subnet, Zone, actions as ask},
+    transit,
 };
 
 /// The subnets of resources, by size.
@@ -27,7 +27,7 @@ const ROLES: [&str; 4] = ["resources", "resources-2", "resources-3", "resources-
 pub(crate) struct Parts {
     /// In the order of their roles.
     zones: [Ipv4Net; 4],
-    pub(crate) public: Ipv4Net,
+    public: Ipv4Net,
 }
 
 impl Parts {
@@ -51,111 +51,108 @@ impl Parts {
     }
 }
 
-impl AwsCloud {
-    async fn subnets(&self, site: &Site, vpc: &Vpc, roles: &[&str]) -> Result<Vec<Value>> {
-        self.settle(site, "subnet").await;
-        let mut filters = self.marks(site).filters(&[]);
-        if let Some(filters) = filters.as_array_mut() {
-            filters.push(json!({"Name": "tag:trestle:role", "Value": roles}));
-            filters.push(json!({"Name": "vpc-id", "Value": [vpc.id]}));
-        }
-        Ok(self.ec2.list(&vpc.region, "DescribeSubnets", "subnetSet", json!({"Filter": filters})).await?)
-    }
+async fn list(place: Place<'_>, network: &Network, roles: &[&str]) -> Result<Vec<Subnet>> {
+    let mut filters = place.marks().filters(&[]);
+    filters.push(Filter::new("tag:trestle:role", roles.iter().copied()));
+    filters.push(Filter::new("vpc-id", [&network.id]));
+    Ok(place.list(&filters).await?)
+}
 
-    /// The subnets that resources are in, with their zones.
-    pub(crate) async fn resource_subnets(&self, site: &Site, vpc: &Vpc) -> Result<Vec<(String, String)>> {
-        let found = match vpc.adopted {
-            true => self.attached_subnets(site, vpc).await?,
-            false => self.subnets(site, vpc, &ROLES).await?,
-        };
-        let own = |subnet: &Value| {
-            (text(subnet, "subnetId").to_owned(), text(subnet, "availabilityZone").to_owned())
-        };
-        Ok(found.iter().map(own).collect())
-    }
+/// Subnets of whomever.
+pub(crate) async fn by_id<'i>(
+    place: Place<'_>,
+    ids: impl IntoIterator<Item = &'i str>,
+) -> Result<Vec<Subnet>> {
+    Ok(place.list(&[Filter::new("subnet-id", ids)]).await?)
+}
 
-    pub(crate) async fn find_public_subnet(&self, site: &Site, vpc: &Vpc) -> Result<Option<String>> {
-        let found = self.subnets(site, vpc, &["public"]).await?;
-        Ok(found.first().map(|subnet| text(subnet, "subnetId").to_owned()))
+/// The subnets that resources are in; of an adopted network, those of attached instances.
+pub(crate) async fn of_resources(place: Place<'_>, network: &Network) -> Result<Vec<Subnet>> {
+    if !network.adopted {
+        return list(place, network, &ROLES).await;
     }
+    let attached = attach::attached_in(place, network).await?;
+    let mut ids: Vec<&str> = attached.iter().filter_map(|one| one.subnet()).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    if ids.is_empty() { Ok(Vec::new()) } else { by_id(place, ids).await }
+}
 
-    /// The subnet that NAT stands in, made if it is not there.
-    pub(crate) async fn public_part(&self, site: &Site, vpc: &Vpc) -> Result<String> {
-        match self.find_public_subnet(site, vpc).await? {
-            Some(id) => Ok(id),
-            None => self.make_subnet(site, vpc, "public", Parts::of(vpc.space)?.public, None).await,
-        }
-    }
+pub(crate) async fn find_public(place: Place<'_>, network: &Network) -> Result<Option<Subnet>> {
+    Ok(list(place, network, &["public"]).await?.into_iter().next())
+}
 
-    /// The subnet for resources of a zone, or of any if none is named; made if it is not there.
-    pub(crate) async fn zone_subnet(&self, site: &Site, vpc: &Vpc, zone: Option<&str>) -> Result<String> {
-        let _turn = self.turns.take(&format!("subnets/{}", vpc.id)).await;
-        let found = self.subnets(site, vpc, &ROLES).await?;
-        let suits = |subnet: &&Value| match zone {
-            Some(zone) => text(subnet, "availabilityZone") == zone,
-            None => mark(subnet, "role") == Some(ROLES[0]),
-        };
-        let there = found.iter().find(suits);
-        let id = match there {
-            Some(subnet) => text(subnet, "subnetId").to_owned(),
-            None => {
-                let is_free = |role: &str| !found.iter().any(|subnet| mark(subnet, "role") == Some(role));
-                let spaces = Parts::of(vpc.space)?.zones;
-                let free = ROLES.into_iter().zip(spaces).find(|(role, _)| is_free(role));
-                let full = || {
-                    let used: Vec<&str> =
-                        found.iter().map(|subnet| text(subnet, "availabilityZone")).collect();
-                    let zone = zone.unwrap_or_default();
-                    CloudError::conflict(format!(
-                        "the network {site}.{} has no room for the zone {zone}: it is in {}; use one of these",
-                        vpc.region,
-                        used.join(", ")
-                    ))
-                };
-                let (role, space) = free.ok_or_else(full)?;
-                self.make_subnet(site, vpc, role, space, zone).await?
-            }
-        };
-        // A gateway serves the zones in which it is attached. Also when it was found: a crash may have come between.
-        if zone.is_some()
-            && there.and_then(|subnet| mark(subnet, "role")) != Some(ROLES[0])
-            && let Some(hub) = self.hub(site).await?
-        {
-            self.attach(site, &hub, std::slice::from_ref(vpc)).await?;
-        }
-        Ok(id)
+/// The subnet that NAT stands in, made if it is not there.
+pub(crate) async fn public(place: Place<'_>, network: &Network) -> Result<Subnet> {
+    match find_public(place, network).await? {
+        Some(there) => Ok(there),
+        None => make(place, network, "public", Parts::of(network.space)?.public, None).await,
     }
+}
 
-    async fn make_subnet(
-        &self,
-        site: &Site,
-        vpc: &Vpc,
-        role: &str,
-        space: Ipv4Net,
-        zone: Option<&str>,
-    ) -> Result<String> {
-        let zones = self
-            .ec2
-            .list(&vpc.region, "DescribeAvailabilityZones", "availabilityZoneInfo", json!({}))
-            .await?;
-        let available = zones.iter().filter(|zone| text(zone, "zoneState") == "available");
-        let available: Vec<&str> = available.map(|zone| text(zone, "zoneName")).collect();
-        if let Some(zone) = zone.filter(|zone| !available.contains(zone)) {
-            return Err(CloudError::invalid(format!(
-                "{} has no zone {zone}; available are {}",
-                vpc.region,
-                available.join(", ")
-            )));
+/// The subnet for resources of a zone, or of any if none is named; made if it is not there.
+pub(crate) async fn of_zone(place: Place<'_>, network: &Network, zone: Option<&str>) -> Result<String> {
+    let Place { account, site, .. } = place;
+    let _turn = account.turns.take(&format!("subnets/{}", network.id)).await;
+    let found = list(place, network, &ROLES).await?;
+    let suits = |subnet: &&Subnet| match zone {
+        Some(zone) => subnet.availability_zone == zone,
+        None => mark(*subnet, "role") == Some(ROLES[0]),
+    };
+    let there = found.iter().find(suits);
+    let id = match there {
+        Some(subnet) => subnet.subnet_id.clone(),
+        None => {
+            let is_free = |role: &str| !found.iter().any(|subnet| mark(subnet, "role") == Some(role));
+            let spaces = Parts::of(network.space)?.zones;
+            let free = ROLES.into_iter().zip(spaces).find(|(role, _)| is_free(role));
+            let full = || {
+                let used: Vec<&str> = found.iter().map(|subnet| subnet.availability_zone.as_str()).collect();
+                CloudError::conflict(format!(
+                    "the network {site}.{} has no room for the zone {}: it is in {}; use one of these",
+                    network.region,
+                    zone.unwrap_or_default(),
+                    used.join(", ")
+                ))
+            };
+            let (role, space) = free.ok_or_else(full)?;
+            make(place, network, role, space, zone).await?.subnet_id
         }
-        let tags = self.marks(site).specification("subnet", role, &[("role", role)])?;
-        let mut wanted = json!({"VpcId": vpc.id, "CidrBlock": space.to_string(), "TagSpecification": tags});
-        if let Some(zone) = zone.or(available.first().copied()) {
-            wanted["AvailabilityZone"] = zone.into();
-        }
-        self.touch(site, "subnet");
-        let made = self.ec2.fresh(&vpc.region, "CreateSubnet", wanted).await?;
-        Ok(text(&made["subnet"], "subnetId").to_owned())
+    };
+    // A gateway serves the zones in which it is attached. Also when it was found: a crash may have come between.
+    if zone.is_some()
+        && there.and_then(|subnet| mark(subnet, "role")) != Some(ROLES[0])
+        && let Some(hub) = transit::hub(account, site).await?
+    {
+        attachments::attach(account, site, &hub, std::slice::from_ref(network)).await?;
     }
+    Ok(id)
+}
+
+async fn make(
+    place: Place<'_>,
+    network: &Network,
+    role: &str,
+    space: Ipv4Net,
+    zone: Option<&str>,
+) -> Result<Subnet> {
+    let zones = place.list::<Zone>(&[]).await?;
+    let available = zones.iter().filter(|zone| zone.zone_state == "available");
+    let available: Vec<&str> = available.map(|zone| zone.zone_name.as_str()).collect();
+    if let Some(zone) = zone.filter(|zone| !available.contains(zone)) {
+        return Err(CloudError::invalid(format!(
+            "{} has no zone {zone}; available are {}",
+            network.region,
+            available.join(", ")
+        )));
+    }
+    let wanted = ask::CreateSubnet {
+        vpc_id: &network.id,
+        cidr_block: space,
+        availability_zone: zone.or(available.first().copied()),
+        tag_specification: place.tags::<Subnet>(role, &[("role", role)])?,
+    };
+    Ok(place.make(&wanted).await?)
 }
 
 #[cfg(test)]

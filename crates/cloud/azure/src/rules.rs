@@ -100,10 +100,9 @@ fn check_room(rules: &[Rule]) -> Result<(), CloudError> {
             rules.len()
         )));
     }
-    let sides: [(&str, fn(&RuleProperties) -> BTreeSet<&str>); 2] =
-        [("source", RuleProperties::sources), ("destination", RuleProperties::destinations)];
-    for (side, prefixes) in sides {
-        let count: usize = rules.iter().map(|rule| prefixes(&rule.properties).len()).sum();
+    let sources: usize = rules.iter().map(|rule| rule.properties.sources().len()).sum();
+    let destinations: usize = rules.iter().map(|rule| rule.properties.destinations().len()).sum();
+    for (side, count) in [("source", sources), ("destination", destinations)] {
         if count > MOST_PREFIXES {
             return Err(CloudError::conflict(format!(
                 "the permit list has {count} {side} prefixes, and a network security group of Azure has room for \

@@ -1,13 +1,11 @@
 //! Credentials: where each cloud's own tools look for them, in the same order.
 //!
-//! Three clouds take a bearer token that is fetched and renewed ([`Bearer`] over a [`TokenSource`]); AWS signs each
-//! request ([`aws::AwsSigner`]).
+//! Three clouds take a bearer token that is fetched and renewed ([`Bearer`] over a [`TokenSource`]). AWS, which signs each
+//! request, looks for its keys itself (`cloud/aws`).
 
-pub mod aws;
 pub mod azure;
 pub mod google;
 pub mod ibm;
-mod sigv4;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
@@ -29,6 +27,11 @@ impl Environment {
 
     pub fn of<K: Into<String>, V: Into<String>>(pairs: impl IntoIterator<Item = (K, V)>) -> Self {
         Self(Some(pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect()))
+    }
+
+    /// All variables, if they were given; none if they are the process's.
+    pub fn given(&self) -> Option<&BTreeMap<String, String>> {
+        self.0.as_ref()
     }
 
     /// A variable that is set and not empty.

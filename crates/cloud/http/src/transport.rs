@@ -91,7 +91,8 @@ impl Transport for HttpTransport {
             .map_err(|err| TransportError(format!("{:?} is no request: {err}", request.url)))?;
         message.headers_mut().extend(request.headers.clone());
         let exchange = async {
-            let reply = self.client.request(message).await.map_err(|err| TransportError(chain(&err)))?;
+            let reply =
+                self.client.request(message).await.map_err(|err| TransportError(common::chain(&err)))?;
             let (head, body) = reply.into_parts();
             let body = Limited::new(body, LONGEST).collect().await;
             let body = body.map_err(|err| TransportError(format!("the answer was cut off: {err}")))?;
@@ -100,15 +101,4 @@ impl Transport for HttpTransport {
         let late = |_| TransportError(format!("no answer within {} s", TIMEOUT.as_secs()));
         tokio::time::timeout(TIMEOUT, exchange).await.map_err(late)?
     }
-}
-
-fn chain(err: &dyn std::error::Error) -> String {
-    let mut text = err.to_string();
-    let mut source = err.source();
-    while let Some(err) = source {
-        text.push_str(": ");
-        text.push_str(&err.to_string());
-        source = err.source();
-    }
-    text
 }

@@ -146,7 +146,7 @@ async fn inspect(ground: &Ground, region: &str, instance: &Instance) -> Result<F
         attachment: Attachment {
             region: vpc.segment()?,
             network: Some(ExistingNetwork { space, beside }),
-            address: Some(address.into()),
+            address: Some(address),
             changes: vec![
                 format!(
                     "{id}: its interface {interface} leaves {} for a group that permits nothing until a rule does; they \

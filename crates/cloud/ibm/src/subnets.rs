@@ -60,7 +60,7 @@ pub(crate) async fn list_nat(ground: &Ground, vpc: &Vpc) -> Result<Vec<PublicGat
 }
 
 async fn ensure_nat_in(ground: &Ground, vpc: &Vpc, there: &[PublicGateway], zone: &str) -> Result<String> {
-    let name = ground.names.nat(&vpc.corner(zone));
+    let name = ground.names.nat(vpc.corner(zone));
     let there = there.iter().find(|nat| nat.name == name).cloned();
     let request = NatRequest {
         name,

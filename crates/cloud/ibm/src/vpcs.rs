@@ -236,6 +236,14 @@ async fn adopted_in(ground: &Ground, region: &str) -> Result<Vec<Vpc>> {
 }
 
 #[cfg(test)]
+impl Vpc {
+    pub(crate) fn sample(region: &str, home: Home) -> Self {
+        let (id, crn) = ("r006-1".to_owned(), "crn:v1:vpc".to_owned());
+        Self { region: region.to_owned(), id, crn, home, adopted: None }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -264,13 +272,5 @@ mod tests {
             let (region, home) = place(name);
             assert_eq!(Vpc::sample(region, home).name(), name);
         }
-    }
-}
-
-#[cfg(test)]
-impl Vpc {
-    pub(crate) fn sample(region: &str, home: Home) -> Self {
-        let (id, crn) = ("r006-1".to_owned(), "crn:v1:vpc".to_owned());
-        Self { region: region.to_owned(), id, crn, home, adopted: None }
     }
 }

@@ -21,7 +21,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("cloud-api", &["model", "wire"]),
     ("cloud-linux", &["model", "common", "files", "cloud-api", "node-nft", "node-kernel"]),
     ("cloud-http", &["common", "cloud-api"]),
-    ("cloud-aws", &["model", "cloud-api", "cloud-http"]),
+    ("cloud-aws", &["model", "common", "cloud-api", "cloud-http"]),
     ("cloud-azure", &["model", "cloud-api", "cloud-http"]),
     ("cloud-gcp", &["model", "cloud-api", "cloud-http"]),
     ("cloud-ibm", &["model", "cloud-api", "cloud-http"]),
@@ -201,8 +201,25 @@ pub const LOOKED_UP: &[(&str, &[&str])] = &[
 pub const KNOTS: &[(&str, &[&str], &str)] = &[
     (
         "cloud-aws",
-        &["adopt", "attach", "cloud", "connections", "gateway", "groups", "lists", "networks", "subnets"],
+        &[
+            "adopt",
+            "attach",
+            "attachments",
+            "connections",
+            "groups",
+            "lists",
+            "peerings",
+            "resources",
+            "routes",
+            "subnets",
+            "transit",
+        ],
         "one plugin: its calls are told apart by what they are about, and read each other's objects",
+    ),
+    (
+        "cloud-aws",
+        &["ec2", "kinds", "marks", "shapes"],
+        "EC2's protocol is read by kind, and kinds are of its shapes",
     ),
     (
         "cloud-gcp",

@@ -392,12 +392,8 @@ impl Ec2 {
 
     fn delete_peering(&mut self, ask: &Action<'_>) -> Outcome {
         let id = ask.text("VpcPeeringConnectionId").to_owned();
-        self.objects.get(&id).filter(|one| one["Status"]["Code"] != "deleted").ok_or_else(|| {
-            refuse("InvalidVpcPeeringConnectionID.NotFound", format!("{id} does not exist"))
-        })?;
-        if let Some(object) = self.objects.get_mut(&id) {
-            object["Status"] = json!({"Code": "deleted", "Message": "Deleted by 123456789012"});
-        }
+        let object = self.get_mut(&id, ask, "InvalidVpcPeeringConnectionID.NotFound")?;
+        object["Status"] = json!({"Code": "deleted", "Message": "Deleted by 123456789012"});
         self.later(&id, "gone", ask.now + 3000);
         Ok(json!({"Return": true}))
     }
