@@ -227,12 +227,6 @@ pub const KNOTS: &[(&str, &[&str], &str)] = &[
         "one site: its networks are made, adopted, closed, joined and told of in view of each other",
     ),
     (
-        "cloud-ibm",
-        &["clusters", "endpoints", "kinds", "networks"],
-        "one plugin: kinds of resources are listed where they are chosen, and make themselves",
-    ),
-    ("cloud-ibm", &["rules", "spread"], "one list, cut into pieces of the size that the cloud takes"),
-    (
         "cloud-linux",
         &[
             "attach",
