@@ -1,5 +1,5 @@
 #!/bin/bash
-# A cloud plugin in Go that knows only the seed's proto is registered with a controller, and resources, rules and a link
+# A cloud plugin in Go that knows only Paraglider's proto is registered with a controller, and resources, rules and a link
 # are made through it from the command line. Needs Go and the module proxy.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -83,9 +83,9 @@ expect 169.254.21.1 "$link"
 expect 169.254.22.1 "$link"
 expect 'tunnels to near' "$(cat plugin.log)"
 
-# What the seed cannot say is refused with that reason, and is not half done.
-if "$trestle" resource delete azure.vm2 >deleted.log 2>&1; then fail 'a plugin of the seed cannot delete'; fi
+# What Paraglider's protocol cannot say is refused with that reason, and is not half done.
+if "$trestle" resource delete azure.vm2 >deleted.log 2>&1; then fail 'a plugin of Paraglider cannot delete'; fi
 expect "cannot take down what it made" "$(cat deleted.log)"
 expect ping-in-default-azure-vm2 "$("$trestle" rule list azure.vm)"
 refuse 'asked to delete what is not there' "$(cat plugin.log)"
-echo 'A plugin that knows only the seed is a cloud like any other, as far as the seed goes.'
+echo 'A plugin that knows only Paraglider's protocol is a cloud like any other, as far as that goes.'

@@ -1,4 +1,4 @@
-//! The wire, pinned: bytes that clients built from the seeds' own text send and expect.
+//! The wire, pinned: bytes that clients built from the originals' own texts send and expect.
 //!
 //! Each case was written by hand from the original protocols' field numbers, not taken from our encoder.
 

@@ -1,4 +1,4 @@
-"""Calls the tag service with stubs made from the seed's service text. Arguments: address, CA, certificate, key."""
+"""Calls the tag service with stubs made from Paraglider's service text. Arguments: address, CA, certificate, key."""
 
 import pathlib
 import sys
@@ -7,7 +7,7 @@ import tempfile
 import grpc
 from grpc_tools import protoc
 
-# The seed gives the service; the messages are those of the release it describes.
+# Paraglider's text gives the service; the messages are those of the release it describes.
 PROTO = """
 syntax = "proto3";
 package tagservicepb;

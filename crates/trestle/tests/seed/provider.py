@@ -1,4 +1,4 @@
-"""Calls the storage provider with stubs made from the seed's own text.
+"""Calls the storage provider with stubs made from the OCS design's own text.
 
 Arguments: address, CA, ticket file, RSA ticket file, RSA key file. Makes tickets of its own with openssl and that key.
 """
@@ -22,7 +22,7 @@ package k8s.io.apimachinery.pkg.api.resource;
 message Quantity { optional string string = 1; }
 """
 
-# The seed's service with its two names mended, as it must be to compile; CAPACITY is the seed's type or a later release's.
+# The OCS design's service with its two names mended, as it must be to compile; CAPACITY is the design's type or a later release's.
 PROTO = """
 syntax = "proto3";
 package provider;
@@ -218,7 +218,7 @@ def main():
     config(client, seed, reply.storageConsumerUUID)
     client.OffboardConsumer(seed.OffBoardConsumerRequest(storageConsumerUUID=reply.storageConsumerUUID))
     refused(client.GetStorageConfig, seed.StorageConfigRequest(storageConsumerUUID=reply.storageConsumerUUID), invalid)
-    # Gone for good: what a later release answers with OK, the seed calls invalid.
+    # Gone for good: what a later release answers with OK, the design calls invalid.
     until_gone(client, seed, reply.storageConsumerUUID)
     refused(client.OnBoardConsumer, seed.OnBoardConsumerRequest(token=foreign, capacity=quantity("10Mi")), invalid)
     limits_and_end(client, seed, quantity, out, consumer)
