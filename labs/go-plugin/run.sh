@@ -88,4 +88,4 @@ if "$trestle" resource delete azure.vm2 >deleted.log 2>&1; then fail 'a plugin o
 expect "cannot take down what it made" "$(cat deleted.log)"
 expect ping-in-default-azure-vm2 "$("$trestle" rule list azure.vm)"
 refuse 'asked to delete what is not there' "$(cat plugin.log)"
-echo 'A plugin that knows only Paraglider's protocol is a cloud like any other, as far as that goes.'
+echo "A plugin that knows only Paraglider's protocol is a cloud like any other, as far as that goes."
