@@ -144,8 +144,10 @@ impl House {
     /// Kills the orchestrator where it stands.
     pub async fn kill(&mut self) {
         self.running.abort();
-        // The task is gone when it says so; what it was doing is dropped with it.
-        let _ = (&mut self.running).await;
+        // The task is gone when it says so; what it was doing is dropped with it. One that has said so is not asked again.
+        while !self.running.is_finished() {
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Kills the orchestrator and starts another on what it left. Its store and clouds may be wrapped.
