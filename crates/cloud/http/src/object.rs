@@ -138,7 +138,8 @@ where
         match found.phase() {
             Phase::Coming => there = look(api, address, Some(found)).await?,
             Phase::Going => gone(api, address).await?,
-            Phase::Failed(_) => {
+            Phase::Failed(why) => {
+                refused = Some(CloudError::unavailable(format!("the {} {address} failed: {why}", K::NAME)));
                 api.delete(address).await?;
                 gone(api, address).await?;
             }

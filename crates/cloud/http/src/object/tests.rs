@@ -134,6 +134,19 @@ async fn what_never_comes_is_given_up() {
     }
 }
 
+/// Whoever has to mend it is told the cloud's reason, not only that there is nothing.
+#[tokio::test]
+async fn what_fails_every_time_is_given_up_with_its_reason() {
+    let failed = || Ok(Some(thing(Phase::Failed("no room".into()))));
+    let script = Script { puts: Mutex::new((0..4).map(|_| failed()).collect()), ..Script::default() };
+    let wanted = Wanted { body: &1, is_ours: &|thing: &Thing| thing.ours, fits: &|_| Fit::Yes };
+    let err = ensure(&script, &"t".to_owned(), wanted).await.unwrap_err();
+    assert_eq!(
+        (err.kind, err.message.as_str()),
+        (CloudErrorKind::Unavailable, "the thing t failed: no room")
+    );
+}
+
 #[tokio::test]
 async fn only_what_is_ours_is_deleted() {
     for (there, asked) in [
