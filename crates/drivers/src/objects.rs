@@ -31,10 +31,10 @@ use store::{
 };
 
 pub use document::{Document, Stored, Validation};
-pub use plan::{Applied, Outcome};
+pub use plan::{Applied, Outcome, Revised};
 pub use unreadable::Unreadable;
 
-use crate::{blocking::blocking, trials};
+use crate::blocking::blocking;
 
 /// Tries before an apply gives way to others who change the same objects.
 const TRIES: usize = 16;
@@ -147,15 +147,15 @@ impl Objects {
     pub async fn revise(
         &self,
         id: &ObjectId,
-        decide: impl Fn(&Document) -> trials::Revision + Send + Sync + 'static,
+        decide: impl Fn(&Document) -> Revised + Send + Sync + 'static,
     ) -> Result<bool, ObjectsError> {
         let gone = id.clone();
         let revised = self.change(false, std::slice::from_ref(id), move |found, _| {
             let stored = found.get(&gone).and_then(|(stored, _)| stored.as_ref());
-            match stored.map_or(trials::Revision::Keep, |stored| decide(&stored.document)) {
-                trials::Revision::Keep => Ok(plan::apply(&[], "", found)),
-                trials::Revision::Put(document) => Ok(plan::apply(&[*document], "", found)),
-                trials::Revision::Delete => plan::delete(std::slice::from_ref(&gone), found),
+            match stored.map_or(Revised::Keep, |stored| decide(&stored.document)) {
+                Revised::Keep => Ok(plan::apply(&[], "", found)),
+                Revised::Put(document) => Ok(plan::apply(&[*document], "", found)),
+                Revised::Delete => plan::delete(std::slice::from_ref(&gone), found),
             }
         });
         Ok(!revised.await?.0.is_empty())

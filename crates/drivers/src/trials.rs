@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use tracing::{error, info};
 
 use crate::{
-    objects::{Document, Objects, ObjectsError, Validation},
+    objects::{Document, Objects, ObjectsError, Revised, Validation},
     policy::ObjectFollower,
 };
 
@@ -123,38 +123,30 @@ async fn step(objects: &Objects, id: &ObjectId, trial: &Trial) -> Result<(), Obj
     Ok(())
 }
 
-/// What becomes of a stored object.
-#[derive(Debug)]
-pub enum Revision {
-    Keep,
-    Put(Box<Document>),
-    Delete,
-}
-
-fn began(document: &Document, end: Timestamp) -> Revision {
+fn began(document: &Document, end: Timestamp) -> Revised {
     if !matches!(trial(document.object().metadata()), Some(Trial::New(_))) {
-        return Revision::Keep;
+        return Revised::Keep;
     }
     let mut json = document.json().clone();
     json["metadata"]["annotations"][UNTIL] = end.to_string().into();
     match Document::read(json.to_string().as_bytes(), Validation::Ignore) {
-        Ok(document) => Revision::Put(Box::new(document)),
-        Err(_) => Revision::Keep,
+        Ok(document) => Revised::Put(Box::new(document)),
+        Err(_) => Revised::Keep,
     }
 }
 
 /// Somebody may have confirmed it, or begun another trial.
-fn over(document: &Document, expected: &Trial) -> Revision {
+fn over(document: &Document, expected: &Trial) -> Revised {
     let metadata = document.object().metadata();
     if trial(metadata).as_ref() != Some(expected) {
-        return Revision::Keep;
+        return Revised::Keep;
     }
-    let Some(before) = metadata.annotations.get(BEFORE) else { return Revision::Delete };
+    let Some(before) = metadata.annotations.get(BEFORE) else { return Revised::Delete };
     match Document::read(before.as_bytes(), Validation::Ignore) {
-        Ok(before) if before.id() == document.id() => Revision::Put(Box::new(before)),
+        Ok(before) if before.id() == document.id() => Revised::Put(Box::new(before)),
         _ => {
             error!(id = %document.id(), "what it was before its trial cannot be read; it goes");
-            Revision::Delete
+            Revised::Delete
         }
     }
 }
@@ -196,14 +188,14 @@ mod tests {
     fn a_trial_begins_once_and_ends_with_what_was_before() {
         let new = tier(r#""trestle.dev/try-for":"5s""#);
         let end: Timestamp = "2026-01-01T00:00:05Z".parse().unwrap();
-        let Revision::Put(begun) = began(&new, end) else { panic!("it begins") };
+        let Revised::Put(begun) = began(&new, end) else { panic!("it begins") };
         let until = Trial::Until(end);
         assert_eq!(trial(begun.object().metadata()).as_ref(), Some(&until));
-        assert!(matches!(began(&begun, end), Revision::Keep), "it has begun");
-        assert!(matches!(over(&begun, &until), Revision::Delete), "there was nothing before");
+        assert!(matches!(began(&begun, end), Revised::Keep), "it has begun");
+        assert!(matches!(over(&begun, &until), Revised::Delete), "there was nothing before");
         let other = Trial::Until("2026-01-01T00:00:09Z".parse().unwrap());
-        assert!(matches!(over(&begun, &other), Revision::Keep), "another trial");
-        assert!(matches!(over(&tier(""), &until), Revision::Keep), "confirmed");
+        assert!(matches!(over(&begun, &other), Revised::Keep), "another trial");
+        assert!(matches!(over(&tier(""), &until), Revised::Keep), "confirmed");
     }
 
     #[test]
@@ -215,10 +207,10 @@ mod tests {
             tier(&format!(r#"{end},"trestle.dev/try-before":{before}"#))
         };
         let before = tier("").json().to_string();
-        let Revision::Put(back) = over(&with(&before), &until) else { panic!("it is put back") };
+        let Revised::Put(back) = over(&with(&before), &until) else { panic!("it is put back") };
         assert_eq!(back.json(), tier("").json());
-        assert!(matches!(over(&with(&before.replace("\"a\"", "\"b\"")), &until), Revision::Delete));
-        assert!(matches!(over(&with("{"), &until), Revision::Delete));
+        assert!(matches!(over(&with(&before.replace("\"a\"", "\"b\"")), &until), Revised::Delete));
+        assert!(matches!(over(&with("{"), &until), Revised::Delete));
     }
 
     #[test]
