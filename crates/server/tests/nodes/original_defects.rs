@@ -1,4 +1,5 @@
-//! The defects of the original's transport, by number, each as something that does not happen here. Those of its agent (10 to 13) have their counterpart in the node agent.
+//! The defects of the original's transport, by number, each as something that does not happen here. Those of its agent
+//! (10 to 13) have their counterpart in the node agent.
 
 use std::time::Duration;
 
