@@ -3,10 +3,10 @@
 
 mod bad_input;
 mod bugs;
+mod design;
 mod groups;
 mod harness;
 mod membership;
-mod seed;
 mod translation;
 mod truth_tables;
 mod verdicts;

@@ -184,7 +184,7 @@ async fn the_newest_connection_of_a_node_wins_and_the_older_ones_end_cannot_remo
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_seeds_no_op_for_an_existing_node_is_a_switch() {
+async fn the_originals_no_op_for_an_existing_node_is_a_switch() {
     let dir = tempfile::tempdir().unwrap();
     let harness = Harness::start(dir, |config| config.nodes.duplicate = DuplicateNode::Existing).await;
     harness.source.synced();

@@ -9,7 +9,7 @@ use super::{
     Class,
     layout::{
         AFFINITY_TIMEOUTS, ALLOWED_SOURCES, CLUSTER_IPS, FIREWALL, HAIRPIN, Layout, NO_ENDPOINTS, Place,
-        REJECT, SERVICES,
+        REJECT, SERVICES, STICKY_ENDPOINTS,
     },
 };
 use crate::{FrontendKind, ServicePortInfo};
@@ -146,6 +146,12 @@ fn allowed(place: Place, info: &ServicePortInfo, node: &[IpAddr]) -> impl Iterat
 /// One endpoint in its place.
 pub fn place(set: &'static str, place: Place, index: u32, layout: Layout, socket: (IpAddr, u16)) -> Change {
     Change::new(layout, set, place.indexed(index), Element::value(layout.value(socket)))
+}
+
+/// An endpoint that clients of a frontend, given by its key, may be bound to.
+pub fn sticky(layout: Layout, frontend: &[u8], socket: (IpAddr, u16)) -> Change {
+    let endpoint: Box<[u8]> = layout.value(socket).into();
+    Change::new(layout, STICKY_ENDPOINTS, [frontend, &*endpoint].concat(), Element::member())
 }
 
 /// Elements that several ports may need.
