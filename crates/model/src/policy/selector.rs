@@ -93,16 +93,20 @@ pub(in crate::policy) fn object_name(name: &str) -> Result<(), String> {
     if name.is_empty() {
         return Err("a name is required".into());
     }
-    let legal = name.len() <= 253 && name.split('.').all(is_dns_label);
+    // As Kubernetes checks it: the whole is bounded, its parts are not.
+    let legal = name.len() <= 253 && name.split('.').all(is_dns_part);
     legal
         .then_some(())
         .ok_or_else(|| format!("`{name}` is not a DNS name: lower case letters, digits, `-` and `.`"))
 }
 
 pub(in crate::policy) fn is_dns_label(label: &str) -> bool {
+    label.len() <= 63 && is_dns_part(label)
+}
+
+fn is_dns_part(label: &str) -> bool {
     let alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-    (1..=63).contains(&label.len())
-        && label.bytes().all(|b| alphanumeric(b) || b == b'-')
+    label.bytes().all(|b| alphanumeric(b) || b == b'-')
         && label.bytes().next().is_some_and(alphanumeric)
         && label.bytes().last().is_some_and(alphanumeric)
 }

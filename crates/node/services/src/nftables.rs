@@ -127,6 +127,7 @@ impl Plane {
             for (frontend, endpoints) in port.bindings(self.layout) {
                 endpoints.into_iter().for_each(|one| put(elements::sticky(self.layout, &frontend, one)));
             }
+            self.guards(Some(info)).into_iter().for_each(&mut put);
         }
         for shared in self.shared.iter() {
             let change = shared.change();
@@ -226,6 +227,8 @@ impl Plane {
         let mut steps = Steps::default();
         self.change_frontends(before, &after, (&cluster, &local), &mut steps);
         self.rebind(before, &after, &mut steps, &mut work.forget);
+        let [was, is] = [before, &after].map(|port| self.guards(port.info.as_deref()));
+        steps.replace_head(was, is);
         work.units.extend(self.new_classes(std::mem::take(&mut steps.classes)));
         let mut unit = Unit::default();
         released.extend(before.shared());
@@ -316,6 +319,21 @@ impl Plane {
                 forget.push(whose(None));
             }
         }
+        // Clients from outside must not leave the node any more, and those within may: nobody can tell whose binding is whose.
+        for frontend in after.confined_since(before) {
+            let Some(info) = &after.info else { continue };
+            let place = Place { layout, protocol: info.protocol.number(), frontend: *frontend };
+            let frontend: Box<[u8]> = place.key().into();
+            let elsewhere = was
+                .get(&frontend)
+                .unwrap_or(&none)
+                .iter()
+                .filter(|one| !after.local.iter().any(|here| here == **one));
+            forget.extend(elsewhere.map(|socket| Forget {
+                frontend: frontend.clone(),
+                endpoint: Some(layout.value(*socket).into()),
+            }));
+        }
         for (frontend, endpoints) in &is {
             let come = endpoints.difference(was.get(frontend).unwrap_or(&none));
             come.for_each(|socket| steps.add(elements::sticky(layout, frontend, *socket)));
@@ -324,7 +342,11 @@ impl Plane {
 
     fn head(&self, port: &Port, info: &ServicePortInfo, frontend: &Frontend) -> Head {
         let place = Place { layout: self.layout, protocol: info.protocol.number(), frontend: *frontend };
-        Head::new(place, info, port.cluster.len(), port.local.len(), &self.config.node_addresses)
+        Head::new(place, info, port.cluster.len(), port.local.len())
+    }
+
+    fn guards(&self, info: Option<&ServicePortInfo>) -> Vec<Change> {
+        elements::guards(self.layout, info, &self.config.node_addresses)
     }
 
     fn places<'a>(
@@ -359,10 +381,25 @@ impl Port {
         let Some(info) = self.info.as_ref().filter(|info| info.affinity.is_some()) else {
             return BTreeMap::new();
         };
-        let endpoints: BTreeSet<_> = self.cluster.iter().chain(self.local.iter()).collect();
         let place =
             |frontend: &Frontend| Place { layout, protocol: info.protocol.number(), frontend: *frontend };
-        info.frontends.iter().map(|frontend| (place(frontend).key().into(), endpoints.clone())).collect()
+        let endpoints = |frontend: &Frontend| -> BTreeSet<(IpAddr, u16)> {
+            match (frontend.kind.is_external(), info.internal_local, info.external_local) {
+                (false, true, _) => self.local.iter().collect(),
+                // Pods and the node still go anywhere.
+                (true, _, true) => self.cluster.iter().chain(self.local.iter()).collect(),
+                (false, false, _) | (true, _, false) => self.cluster.iter().collect(),
+            }
+        };
+        info.frontends.iter().map(|one| (place(one).key().into(), endpoints(one))).collect()
+    }
+
+    /// Frontends that clients from outside could leave the node by, and can no more.
+    fn confined_since(&self, before: &Self) -> impl Iterator<Item = &Frontend> {
+        let confines = |port: &Self| port.info.as_ref().is_some_and(|info| info.external_local);
+        let is_new = confines(self) && !confines(before);
+        let frontends = self.info.iter().flat_map(|info| &info.frontends);
+        frontends.filter(move |one| is_new && one.kind.is_external())
     }
 
     /// Returns how places within the two pools change.
@@ -397,11 +434,16 @@ fn by_socket(info: Option<&ServicePortInfo>) -> BTreeMap<(IpAddr, u16), Frontend
     frontends.map(|frontend| ((frontend.address, frontend.port), *frontend)).collect()
 }
 
+/// Where a port answers or guards.
 fn places(info: Option<&ServicePortInfo>) -> impl Iterator<Item = (IpAddr, u16, Protocol)> + '_ {
-    info.into_iter().flat_map(|info| info.frontends.iter().map(|one| (one.address, one.port, info.protocol)))
+    info.into_iter().flat_map(|info| {
+        let answers = info.frontends.iter().map(|one| (one.address, one.port));
+        let sockets = answers.chain(info.guarded.iter().copied());
+        sockets.map(|(address, port)| (address, port, info.protocol))
+    })
 }
 
-/// Frontends that one patch gives up and another takes.
+/// Places that one patch gives up and another takes.
 fn handed_over(patches: &[ServiceEndpointsPatch]) -> HashSet<(IpAddr, u16, Protocol)> {
     let mut given_up = HashMap::new();
     for patch in patches {

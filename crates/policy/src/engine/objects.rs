@@ -113,7 +113,7 @@ impl Engine {
             name: &node.metadata.name,
             labels,
             enforced: true,
-            addresses: node.addresses().filter_map(|text| text.parse::<IpAddr>().ok()).collect(),
+            addresses: node.addresses().into_iter().collect(),
             ports: Box::default(),
             node: Some(&node.metadata.name),
         });

@@ -1,6 +1,7 @@
 //! Named cases: the worked examples of Antrea's design, the semantics of selectors, membership, translation and spans, bugs of
 //! earlier implementations, and what happens to input that makes no sense.
 
+mod antrea;
 mod bad_input;
 mod bugs;
 mod design;
