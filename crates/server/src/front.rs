@@ -26,6 +26,7 @@ use crate::{
     crowd::Crowd,
     explain::Explainer,
     grpc,
+    host_reports::HostReports,
     limits::{self, Limits},
     listen::Listener,
     metrics::Metrics,
@@ -53,6 +54,7 @@ pub struct Front {
     pub life: Life,
     metrics: Arc<Metrics>,
     news: Arc<News>,
+    hosts: Arc<HostReports>,
     started_at: Timestamp,
 }
 
@@ -103,7 +105,8 @@ impl Front {
         };
         let serving = Serving::start(rooms, bound, &life);
         let (news, started_at) = (News::new(), Timestamp::now());
-        Self { config, pki, credentials, audit, serving, life, metrics, news, started_at }
+        let hosts = Arc::default();
+        Self { config, pki, credentials, audit, serving, life, metrics, news, hosts, started_at }
     }
 
     /// Starts the listeners.
@@ -215,6 +218,16 @@ impl Front {
             peers: Arc::clone(&drivers.peers),
             credentials: Arc::clone(&self.credentials),
             objects: drivers.objects.clone(),
+            hosts: Arc::clone(&self.hosts),
+        }
+    }
+
+    fn explainer(&self, drivers: &Drivers) -> Explainer {
+        Explainer {
+            orchestrator: Arc::clone(&drivers.orchestrator),
+            policy: Arc::clone(&drivers.policy),
+            enforced: drivers.enforced.clone(),
+            hosts: Arc::clone(&self.hosts),
         }
     }
 
@@ -227,7 +240,7 @@ impl Front {
             orchestrator: Arc::clone(&drivers.orchestrator),
             objects: drivers.objects.clone(),
             policy: Arc::clone(&drivers.policy),
-            explainer: explainer(drivers),
+            explainer: self.explainer(drivers),
             realisations: realisations(drivers),
             services: Arc::clone(&drivers.services),
             storage: drivers.storage.clone(),
@@ -252,7 +265,7 @@ impl Front {
             orchestrator: Arc::clone(&drivers.orchestrator),
             objects: drivers.objects.clone(),
             policy: Arc::clone(&drivers.policy),
-            explainer: explainer(drivers),
+            explainer: self.explainer(drivers),
             realisations: realisations(drivers),
             services: Arc::clone(&drivers.services),
             storage: drivers.storage.clone(),
@@ -274,14 +287,6 @@ impl Front {
             metrics: Arc::clone(&self.metrics),
             serving: Arc::clone(&self.serving),
         }
-    }
-}
-
-fn explainer(drivers: &Drivers) -> Explainer {
-    Explainer {
-        orchestrator: Arc::clone(&drivers.orchestrator),
-        policy: Arc::clone(&drivers.policy),
-        enforced: drivers.enforced.clone(),
     }
 }
 
