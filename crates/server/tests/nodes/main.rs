@@ -5,7 +5,7 @@
 mod agent;
 mod allotments;
 mod faults;
+mod original;
+mod original_defects;
 mod protocol;
-mod seed;
-mod seed_defects;
 mod services;
