@@ -184,6 +184,10 @@ const BOTH: &[Shape] = &[
     ),
 ];
 
+/// A list in a query.
+const COMMAS: &str =
+    r#"#[serde(default, deserialize_with = "crate::json::between_commas")] #[param(value_type = String)]"#;
+
 /// What is asked after a question mark.
 const QUERIES: &[(&str, Attributes)] = &[
     ("trestle.v1.ExplainRequest", &[("", STRICT), ("protocol", DEFAULT)]),
@@ -196,11 +200,11 @@ const QUERIES: &[(&str, Attributes)] = &[
             ("node", DEFAULT),
             ("from", DEFAULT),
             ("plane", DEFAULT),
-            ("pod_prefixes", DEFAULT),
-            (
-                "pod_prefixes",
-                r#"#[serde(deserialize_with = "crate::json::between_commas")] #[param(value_type = String)]"#,
-            ),
+            ("pod_prefixes", COMMAS),
+            ("service_prefixes", COMMAS),
+            ("exclude", COMMAS),
+            ("masquerade_all", DEFAULT),
+            ("refuse_external_ips", DEFAULT),
         ],
     ),
 ];
