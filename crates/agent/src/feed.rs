@@ -46,9 +46,16 @@ pub struct Uplink {
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
+impl Uplink {
+    /// What would be shown now; none if it cannot be read.
+    fn certificate(&self) -> Option<Vec<u8>> {
+        std::fs::read(&self.identity.as_ref()?.0).ok()
+    }
+}
+
 /// Why there is no stream, or no longer one.
 #[derive(Debug, thiserror::Error)]
-enum StreamError {
+pub(crate) enum StreamError {
     #[error("{0:?} is not a URL like https://controller:8081")]
     Url(String, #[source] tonic::transport::Error),
     #[error("cannot read {path}")]
@@ -101,6 +108,7 @@ impl Feed {
         loop {
             let number = servers.next(fastrand::f64());
             let server = &self.uplink.servers[number];
+            let shown = self.uplink.certificate();
             let Err(error) = self.stream(server, &mut servers).await;
             if let StreamError::Gone(_) = error {
                 return;
@@ -108,6 +116,10 @@ impl Feed {
             self.note_end(server, &error);
             if self.worker.lost().await.is_err() {
                 return;
+            }
+            // The certificate has ended, and there is another one meanwhile.
+            if error.code() == Some(Code::Unauthenticated) && shown != self.uplink.certificate() {
+                continue;
             }
             // Another agent has this node's name, or this one may not have it.
             let soon_is_no_use =

@@ -17,6 +17,7 @@ pub mod endpoints;
 mod feed;
 mod health;
 pub mod held;
+pub mod join;
 pub mod journal;
 pub mod local;
 mod metrics;
@@ -24,6 +25,7 @@ pub mod part;
 mod policy;
 mod pulse;
 pub mod registry;
+pub mod renewal;
 mod servers;
 pub mod services;
 mod status;
@@ -54,6 +56,12 @@ pub fn parts(node: &str, settings: &PolicySettings) -> Result<Vec<Box<dyn Part>>
         ..Options::default()
     };
     Ok(vec![Box::new(policy::Policies::open(options, settings.pods.clone())?)])
+}
+
+/// Takes what policies have put into the kernel out of it, whether an agent runs or not; how many tables that were. Nothing is guarded
+/// from here on.
+pub fn take_out() -> Result<usize, PolicyError> {
+    node_kernel::policy::take_out()
 }
 
 /// The part that keeps services, and how others see it.

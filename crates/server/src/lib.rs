@@ -22,6 +22,7 @@ mod explain;
 pub mod failure;
 mod front;
 mod grpc;
+mod hosts;
 mod limits;
 mod listen;
 mod metrics;
@@ -40,7 +41,7 @@ mod views;
 mod watch_api;
 
 pub use audit::{AuditConfig, WhenUnwritable};
-pub use config::{Config, ConfigError, LimitsConfig, Listen, Page, PageFile};
+pub use config::{Config, ConfigError, HostsConfig, LimitsConfig, Listen, Page, PageFile};
 pub use controller::{Controller, StartError};
 pub use drivers::{
     CertificateFiles, CloudConfig, DuplicateNode, EtcdConfig, NodesConfig, OpenStoreError, PluginConfig,

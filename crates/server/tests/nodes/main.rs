@@ -5,6 +5,7 @@
 mod agent;
 mod allotments;
 mod faults;
+mod hosts;
 mod protocol;
 mod seed;
 mod seed_defects;
