@@ -69,7 +69,13 @@ const ANSWERS: &[Shape] = &[
     ("trestle.v1.HostInfo", "Host", &[("joined_at", TIME), ("certificate_until", TIME)]),
     ("trestle.v1.RemoveHostResponse", "RemovedHost", &[("notice", UNLESS_EMPTY)]),
     ("trestle.v1.Namespace", "Namespace", &[]),
-    ("trestle.v1.NodeStatus", "Node", &[("last_end", UNLESS_EMPTY), ("controller", UNLESS_EMPTY)]),
+    (
+        "trestle.v1.NodeStatus",
+        "Node",
+        &[("last_end", UNLESS_EMPTY), ("controller", UNLESS_EMPTY), ("host", UNLESS_NONE)],
+    ),
+    ("trestle.v1.NodeHost", "NodeHost", &[("observed", UNLESS_NONE)]),
+    ("trestle.v1.NodeInterface", "NodeInterface", &[]),
     ("trestle.v1.NodeObjectError", "ObjectError", &[("kind", OBJECT_KIND)]),
     ("trestle.v1.NodeObject", "Object", &[("kind", OBJECT_KIND), ("members", UNLESS_NONE)]),
     (

@@ -7,7 +7,14 @@
 
 pub mod link;
 
-use std::{convert::Infallible, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::{
     sync::{mpsc, watch},
@@ -17,7 +24,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 use tracing::{debug, error, info, warn};
 use wire::trestle::v1::{
-    FromNode, NodeHello, NodeReport, ToNode, from_node, node_feed_client::NodeFeedClient,
+    FromNode, NodeHello, NodeHost, NodeReport, ToNode, from_node, node_feed_client::NodeFeedClient,
 };
 
 use crate::{
@@ -105,10 +112,17 @@ pub struct Feed {
 impl Feed {
     pub async fn run(self) {
         let mut servers = Servers::new(self.uplink.servers.len());
+        let mut found = BTreeMap::new();
         loop {
             let number = servers.next(fastrand::f64());
             let server = &self.uplink.servers[number];
             let shown = self.uplink.certificate();
+            // Before the connection, which a policy on this node could forbid.
+            link::find(&self.uplink.servers, &mut found).await;
+            let controllers: BTreeSet<SocketAddr> = found.values().flatten().copied().collect();
+            if self.worker.controllers(controllers).await.is_err() {
+                return;
+            }
             let Err(error) = self.stream(server, &mut servers).await;
             if let StreamError::Gone(_) = error {
                 return;
@@ -231,10 +245,11 @@ impl Reporter {
         }
         let report = state.report();
         let urgent = !self.synced
-            || self
-                .sent
-                .as_ref()
-                .is_none_or(|sent| sent.errors != report.errors || sent.skipped != report.skipped);
+            || self.sent.as_ref().is_none_or(|sent| {
+                sent.errors != report.errors
+                    || sent.skipped != report.skipped
+                    || without_count(&sent.host) != without_count(&report.host)
+            });
         self.synced = true;
         if urgent {
             self.at = Some(Instant::now());
@@ -261,6 +276,11 @@ impl Reporter {
             self.at = Some(Instant::now() + REPORT_WITHIN);
         }
     }
+}
+
+/// A count goes up with every packet, which is no news.
+fn without_count(host: &Option<NodeHost>) -> Option<NodeHost> {
+    host.clone().map(|host| NodeHost { observed: host.observed.map(|_| 0), ..host })
 }
 
 fn hello(node: &str, opening: Opening) -> NodeHello {

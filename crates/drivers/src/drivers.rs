@@ -22,6 +22,7 @@ use crate::{
     storage::{Storage, StorageConfig, StorageError},
     tags::Tags,
     transport::Transport,
+    trials::Trials,
 };
 
 /// What drivers are told at start.
@@ -70,6 +71,7 @@ pub struct Drivers {
     pub peers: Arc<Peers>,
     pub storage: Option<Arc<Storage>>,
     enforcer: Enforcer,
+    trials: Arc<Trials>,
     kind: StoreKind,
     data_dir: PathBuf,
 }
@@ -103,8 +105,9 @@ impl Drivers {
             transport.policy_consumer(),
             Box::new(enforcer.feed()),
         ];
-        let services = Services::new();
-        let followers: Vec<Box<dyn ObjectFollower>> = vec![services.follower(transport.services_source())];
+        let (services, trials) = (Services::new(), Arc::<Trials>::default());
+        let followers: Vec<Box<dyn ObjectFollower>> =
+            vec![services.follower(transport.services_source()), trials.follower()];
         let policy = Policy::start(&objects, consumers, followers, life);
         let rooms = peers::Rooms {
             policy: Arc::clone(&policy),
@@ -126,6 +129,7 @@ impl Drivers {
             transport,
             storage,
             enforcer,
+            trials,
             kind,
             data_dir,
         })
@@ -151,6 +155,7 @@ impl Drivers {
         self.peers.publish(name.clone(), life);
         let leader = format!("the controller on {name}");
         orchestration::run(Arc::clone(&self.orchestrator), &self.store, &self.kind, leader, life);
+        self.trials.run(self.objects.clone(), Arc::clone(&self.orchestrator), life);
         if let Some(storage) = &self.storage {
             storage.run(life);
         }

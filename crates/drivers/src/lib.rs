@@ -37,6 +37,7 @@ pub mod span;
 pub mod storage;
 pub mod tags;
 pub mod transport;
+pub mod trials;
 
 pub use blocking::blocking;
 pub use config::{

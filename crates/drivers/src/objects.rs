@@ -31,7 +31,7 @@ use store::{
 };
 
 pub use document::{Document, Stored, Validation};
-pub use plan::{Applied, Outcome};
+pub use plan::{Applied, Outcome, Revised};
 pub use unreadable::Unreadable;
 
 use crate::blocking::blocking;
@@ -140,6 +140,25 @@ impl Objects {
             newest = newest.max(revision);
         }
         Ok((applied, newest))
+    }
+
+    /// Changes one stored object as is decided by what it is at that moment; whether it was changed. One that is not there is as
+    /// it is.
+    pub async fn revise(
+        &self,
+        id: &ObjectId,
+        decide: impl Fn(&Document) -> Revised + Send + Sync + 'static,
+    ) -> Result<bool, ObjectsError> {
+        let gone = id.clone();
+        let revised = self.change(false, std::slice::from_ref(id), move |found, _| {
+            let stored = found.get(&gone).and_then(|(stored, _)| stored.as_ref());
+            match stored.map_or(Revised::Keep, |stored| decide(&stored.document)) {
+                Revised::Keep => Ok(plan::apply(&[], "", found)),
+                Revised::Put(document) => Ok(plan::apply(&[*document], "", found)),
+                Revised::Delete => plan::delete(std::slice::from_ref(&gone), found),
+            }
+        });
+        Ok(!revised.await?.0.is_empty())
     }
 
     pub async fn get(&self, id: &ObjectId) -> Result<Stored, ObjectsError> {

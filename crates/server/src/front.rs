@@ -32,6 +32,7 @@ use crate::{
     crowd::Crowd,
     explain::Explainer,
     grpc,
+    host_reports::HostReports,
     hosts::Hosts,
     limits::{self, Limits},
     listen::Listener,
@@ -60,6 +61,7 @@ pub struct Front {
     pub life: Life,
     metrics: Arc<Metrics>,
     news: Arc<News>,
+    hosts: Arc<HostReports>,
     started_at: Timestamp,
 }
 
@@ -115,7 +117,8 @@ impl Front {
         };
         let serving = Serving::start(rooms, bound, &life);
         let (news, started_at) = (News::new(), Timestamp::now());
-        Self { config, pki, credentials, audit, serving, life, metrics, news, started_at }
+        let hosts = Arc::default();
+        Self { config, pki, credentials, audit, serving, life, metrics, news, hosts, started_at }
     }
 
     /// Starts the listeners.
@@ -229,6 +232,16 @@ impl Front {
             peers: Arc::clone(&drivers.peers),
             credentials: Arc::clone(&self.credentials),
             objects: drivers.objects.clone(),
+            hosts: Arc::clone(&self.hosts),
+        }
+    }
+
+    fn explainer(&self, drivers: &Drivers) -> Explainer {
+        Explainer {
+            orchestrator: Arc::clone(&drivers.orchestrator),
+            policy: Arc::clone(&drivers.policy),
+            enforced: drivers.enforced.clone(),
+            hosts: Arc::clone(&self.hosts),
         }
     }
 
@@ -257,7 +270,7 @@ impl Front {
             orchestrator: Arc::clone(&drivers.orchestrator),
             objects: drivers.objects.clone(),
             policy: Arc::clone(&drivers.policy),
-            explainer: explainer(drivers),
+            explainer: self.explainer(drivers),
             realisations: realisations(drivers),
             services: Arc::clone(&drivers.services),
             storage: drivers.storage.clone(),
@@ -284,7 +297,7 @@ impl Front {
             orchestrator: Arc::clone(&drivers.orchestrator),
             objects: drivers.objects.clone(),
             policy: Arc::clone(&drivers.policy),
-            explainer: explainer(drivers),
+            explainer: self.explainer(drivers),
             realisations: realisations(drivers),
             services: Arc::clone(&drivers.services),
             storage: drivers.storage.clone(),
@@ -308,14 +321,6 @@ impl Front {
             metrics: Arc::clone(&self.metrics),
             serving: Arc::clone(&self.serving),
         }
-    }
-}
-
-fn explainer(drivers: &Drivers) -> Explainer {
-    Explainer {
-        orchestrator: Arc::clone(&drivers.orchestrator),
-        policy: Arc::clone(&drivers.policy),
-        enforced: drivers.enforced.clone(),
     }
 }
 

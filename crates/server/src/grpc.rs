@@ -129,8 +129,12 @@ pub fn router(rooms: Rooms, health: HealthReporter, max: usize) -> Router {
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()
         .expect("the descriptors are made by the build");
-    let feed =
-        Feed { hub: Arc::clone(&rooms.hub), audit: Arc::clone(&rooms.audit), life: rooms.life.clone() };
+    let feed = Feed {
+        hub: Arc::clone(&rooms.hub),
+        audit: Arc::clone(&rooms.audit),
+        hosts: Arc::clone(&rooms.nodes.hosts),
+        life: rooms.life.clone(),
+    };
     Routes::new(TagServiceServer::new(tags::Service(rooms.tags.clone())).max_decoding_message_size(max))
         .add_service(
             TagEventsServer::new(tags::EventService {

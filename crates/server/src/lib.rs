@@ -22,6 +22,7 @@ mod explain;
 pub mod failure;
 mod front;
 mod grpc;
+mod host_reports;
 mod hosts;
 mod limits;
 mod listen;
@@ -47,7 +48,7 @@ pub use drivers::{
     CertificateFiles, CloudConfig, DuplicateNode, EtcdConfig, NodesConfig, OpenStoreError, PluginConfig,
     StorageConfig, StoreKind, pki,
     storage::{BackendConfig, CephTarget, EndpointConfig, NbdConfig, PermitConfig},
-    transport,
+    transport, trials,
 };
 pub use restore::{RestoreError, restore_store};
 pub use tls::TlsError;

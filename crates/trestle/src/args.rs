@@ -9,7 +9,7 @@ use crate::{
     client::ConnectionArgs,
     commands::{
         access, agent, audit, check, host, job, join, link, namespace, node, object, page, plugin, policy,
-        resource, rule, service, storage, store, tag,
+        resource, rule, service, storage, store, tag, trial,
     },
     output::Format,
 };
@@ -92,6 +92,8 @@ pub enum Command {
     Host(host::HostCommand),
     /// Store Kubernetes-style YAML: Pods, policies, groups, external entities …
     Apply(object::ApplyArgs),
+    /// Store policies for a while: they go back to what they were by themselves, unless they are confirmed
+    Try(trial::TryArgs),
     /// Show stored objects
     Get(object::GetArgs),
     /// Delete stored objects, by name or by the YAML that describes them

@@ -24,6 +24,7 @@ pub mod storage;
 pub mod store;
 pub mod tag;
 pub mod top;
+pub mod trial;
 
 use anyhow::Context as _;
 use clap::CommandFactory as _;
@@ -69,6 +70,7 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         Command::Apply(args) => {
             during("Applying", object::apply(args, output, connection.connect().await?)).await
         }
+        Command::Try(args) => during("Trying", trial::run(args, output, connection.connect().await?)).await,
         Command::Get(args) if args.is_watch() => object::get(args, output, connection.connect().await?).await,
         Command::Get(args) => during("Reading", object::get(args, output, connection.connect().await?)).await,
         Command::Delete(args) => {

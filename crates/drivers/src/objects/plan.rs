@@ -29,6 +29,14 @@ pub struct Applied {
     pub change: Change,
 }
 
+/// What becomes of an object that is looked at.
+#[derive(Debug)]
+pub enum Revised {
+    Keep,
+    Put(Box<Document>),
+    Delete,
+}
+
 pub(super) struct Plan {
     pub applied: Vec<Applied>,
     pub writes: Vec<Write>,

@@ -21,7 +21,7 @@ mod watched;
 
 use node_nft::{CurrentTable, Limits, Live, Op, Plan, Set, Table, Transaction};
 use node_policy::{
-    Change, LocalChange, ObjectError, Options, Plane, retreat,
+    Change, LocalChange, ObjectError, Options, Plane, layout, retreat,
     units::{self, Unit},
 };
 
@@ -82,6 +82,11 @@ pub trait Tables {
         Ok(Some(self.generation()?).filter(|now| *now == seen))
     }
 
+    /// How many packets the rules of a chain have counted.
+    fn counted(&mut self, _table: &TableId, _chain: &str) -> Result<u64, ReadError> {
+        Ok(0)
+    }
+
     /// Whether a table is ours; `None` if there is none.
     fn is_ours(&mut self, table: &TableId) -> Result<Option<bool>, ReadError> {
         Ok(self.glance(table)?.map(|current| current.owned))
@@ -111,6 +116,10 @@ impl Tables for Nft {
 
     fn is_ours(&mut self, table: &TableId) -> Result<Option<bool>, ReadError> {
         Nft::is_ours(self, table)
+    }
+
+    fn counted(&mut self, table: &TableId, chain: &str) -> Result<u64, ReadError> {
+        Nft::counted(self, table, chain)
     }
 }
 
@@ -227,6 +236,15 @@ impl<K: Tables> PolicyExecutor<K> {
         outcome.errors = self.errors();
         self.in_force(&mut outcome)?;
         Ok(outcome)
+    }
+
+    /// First packets of connections, and others that would have been refused since the table is there; none where what is
+    /// refused is refused.
+    pub fn observed(&mut self) -> Result<Option<u64>, PolicyError> {
+        if !self.plane.options().observe || self.unsure {
+            return Ok(None);
+        }
+        Ok(Some(self.kernel.counted(&self.id, layout::OBSERVED)?))
     }
 
     /// Removes the table: nothing is enforced any more.
