@@ -53,9 +53,16 @@ pub struct Uplink {
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
+impl Uplink {
+    /// What would be shown now; none if it cannot be read.
+    fn certificate(&self) -> Option<Vec<u8>> {
+        std::fs::read(&self.identity.as_ref()?.0).ok()
+    }
+}
+
 /// Why there is no stream, or no longer one.
 #[derive(Debug, thiserror::Error)]
-enum StreamError {
+pub(crate) enum StreamError {
     #[error("{0:?} is not a URL like https://controller:8081")]
     Url(String, #[source] tonic::transport::Error),
     #[error("cannot read {path}")]
@@ -109,6 +116,7 @@ impl Feed {
         loop {
             let number = servers.next(fastrand::f64());
             let server = &self.uplink.servers[number];
+            let shown = self.uplink.certificate();
             // Before the connection, which a policy on this node could forbid.
             link::find(&self.uplink.servers, &mut found).await;
             let controllers: BTreeSet<SocketAddr> = found.values().flatten().copied().collect();
@@ -122,6 +130,10 @@ impl Feed {
             self.note_end(server, &error);
             if self.worker.lost().await.is_err() {
                 return;
+            }
+            // The certificate has ended, and there is another one meanwhile.
+            if error.code() == Some(Code::Unauthenticated) && shown != self.uplink.certificate() {
+                continue;
             }
             // Another agent has this node's name, or this one may not have it.
             let soon_is_no_use =

@@ -18,6 +18,7 @@ mod feed;
 mod health;
 pub mod held;
 pub mod host;
+pub mod join;
 pub mod journal;
 pub mod local;
 mod metrics;
@@ -25,6 +26,7 @@ pub mod part;
 mod policy;
 mod pulse;
 pub mod registry;
+pub mod renewal;
 mod servers;
 pub mod services;
 mod status;
@@ -60,6 +62,12 @@ pub fn parts(node: &str, settings: &PolicySettings) -> Result<Vec<Box<dyn Part>>
         ..Options::default()
     };
     Ok(vec![Box::new(policy::Policies::open(options, settings)?)])
+}
+
+/// Takes what policies have put into the kernel out of it, whether an agent runs or not; how many tables that were. Nothing is guarded
+/// from here on.
+pub fn take_out() -> Result<usize, PolicyError> {
+    node_kernel::policy::take_out()
 }
 
 /// The part that keeps services, and how others see it.

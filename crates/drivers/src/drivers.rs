@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use crate::{
     config::{CloudConfig, NodesConfig, StoreKind},
     enforcer::{Enforcer, Rooms},
+    hosts::Hosts,
     namespaces::{NamespaceError, Namespaces},
     objects::{Objects, ObjectsError},
     orchestration::{self, CloudsError},
@@ -58,6 +59,7 @@ pub struct Drivers {
     pub store: Store,
     pub tags: Arc<Tags>,
     pub namespaces: Namespaces,
+    pub hosts: Arc<Hosts>,
     pub orchestrator: Arc<Orchestrator>,
     pub objects: Objects,
     pub policy: Arc<Policy>,
@@ -82,6 +84,7 @@ impl Drivers {
         life.spawn("store", async move { writing.failed().await });
         let tags = Tags::start(store.clone(), life);
         let namespaces = Namespaces::new(store.clone());
+        let hosts = Hosts::start(store.clone(), Arc::clone(&tags), life);
         let orchestrator =
             orchestration::load(pools, store.clone(), Arc::clone(&tags), namespaces.clone()).await?;
         let objects = Objects::new(store.clone(), ranges);
@@ -118,6 +121,7 @@ impl Drivers {
             store,
             tags,
             namespaces,
+            hosts,
             orchestrator,
             objects,
             services,

@@ -23,6 +23,7 @@ pub mod failure;
 mod front;
 mod grpc;
 mod host_reports;
+mod hosts;
 mod limits;
 mod listen;
 mod metrics;
@@ -41,7 +42,7 @@ mod views;
 mod watch_api;
 
 pub use audit::{AuditConfig, WhenUnwritable};
-pub use config::{Config, ConfigError, LimitsConfig, Listen, Page, PageFile};
+pub use config::{Config, ConfigError, HostsConfig, LimitsConfig, Listen, Page, PageFile};
 pub use controller::{Controller, StartError};
 pub use drivers::{
     CertificateFiles, CloudConfig, DuplicateNode, EtcdConfig, NodesConfig, OpenStoreError, PluginConfig,

@@ -4,7 +4,9 @@ pub mod access;
 pub mod agent;
 pub mod audit;
 pub mod check;
+pub mod host;
 pub mod job;
+pub mod join;
 pub mod link;
 pub mod namespace;
 pub mod node;
@@ -59,6 +61,11 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         Command::Namespace(command) => namespace::run(command, output, connection).await,
         Command::Node(command) => {
             during("Reading", node::run(command, output, connection.connect().await?)).await
+        }
+        Command::Join(args) => join::join(*args, output).await,
+        Command::Leave(args) => join::leave(args, output).await,
+        Command::Host(command) => {
+            during("Reading", host::run(command, output, connection.connect().await?)).await
         }
         Command::Apply(args) => {
             during("Applying", object::apply(args, output, connection.connect().await?)).await

@@ -41,7 +41,7 @@ const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 
 /// Connects. Certificates are read anew each time, so that renewed ones are used without a restart.
-pub(super) async fn connect(
+pub(crate) async fn connect(
     uplink: &Uplink,
     server: &str,
     patience: Duration,

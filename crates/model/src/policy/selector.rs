@@ -111,7 +111,7 @@ fn is_dns_part(label: &str) -> bool {
         && label.bytes().last().is_some_and(alphanumeric)
 }
 
-pub(in crate::policy) fn label_key(key: &str) -> Result<(), String> {
+pub(crate) fn label_key(key: &str) -> Result<(), String> {
     if is_label_text(key) {
         return Ok(());
     }
@@ -132,7 +132,7 @@ pub(in crate::policy) fn label_key(key: &str) -> Result<(), String> {
     }
 }
 
-pub(in crate::policy) fn label_value(value: &str) -> Result<(), String> {
+pub(crate) fn label_value(value: &str) -> Result<(), String> {
     (value.is_empty() || is_label_text(value))
         .then_some(())
         .ok_or_else(|| format!("`{value}` is not a label value of at most 63 letters, digits, `-`, `_`, `.`"))

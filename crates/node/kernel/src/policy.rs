@@ -152,6 +152,21 @@ pub struct PolicyExecutor<K = Watched> {
     held: Option<hold::Held>,
 }
 
+/// Removes every table of ours, whoever of us made it, in the network namespace of the calling thread; how many that were. Tables of
+/// others stay, also of our names.
+pub fn take_out() -> Result<usize, PolicyError> {
+    let mut kernel = Nft::open().map_err(PolicyError::Open)?;
+    let mut gone = 0;
+    for table in names::all() {
+        match kernel.delete(&table) {
+            Ok(was_there) => gone += usize::from(was_there),
+            Err(ReconcileError::Foreign(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(gone)
+}
+
 impl PolicyExecutor<Watched> {
     /// Acts in the network namespace of the calling thread. Writes nothing yet: what an earlier run left stays in force
     /// until the first `apply`.

@@ -225,6 +225,7 @@ pub const TABLE: &[Rule] = &[
     write("provider.OCSProvider/OffBoardConsumer", Who::Anyone),
     // Who may call.
     write("trestle.v1.Access/CreateToken", ADMINS),
+    write("trestle.v1.Access/CreateJoinToken", ADMINS),
     read("trestle.v1.Access/ListTokens", ADMINS),
     write("trestle.v1.Access/RevokeToken", ADMINS),
     write("trestle.v1.Access/IssueCertificate", ADMINS),
@@ -241,6 +242,19 @@ pub const TABLE: &[Rule] = &[
     read("trestle.v1.Nodes/ListNodes", READERS),
     read("trestle.v1.Nodes/GetNode", READERS),
     read("GET /nodes/{node}", READERS),
+    // Hosts: machines that have joined.
+    read("trestle.v1.Hosts/ListHosts", READERS),
+    read("trestle.v1.Hosts/GetHost", READERS),
+    write("trestle.v1.Hosts/RemoveHost", ADMINS),
+    read("GET /hosts", READERS),
+    read("GET /hosts/{host}", READERS),
+    write("DELETE /hosts/{host}", ADMINS),
+    write("POST /hosts/tokens", ADMINS),
+    // What proves a machine that joins is in its request; hosts renew and leave as themselves.
+    read("trestle.v1.Join/Challenge", Who::Anyone),
+    write("trestle.v1.Join/Join", Who::Anyone),
+    write("trestle.v1.Join/Renew", NODES),
+    write("trestle.v1.Join/Leave", NODES),
     // The controller itself.
     read("trestle.v1.Admin/GetStatus", READERS),
     export("trestle.v1.Admin/Backup", ADMINS),
@@ -336,9 +350,17 @@ mod tests {
 
     #[test]
     fn machines_and_viewers_never_write() {
-        let proven_by_the_request = |rule: &&Rule| rule.operation.starts_with("provider.OCSProvider/");
+        let proven_by_the_request = |rule: &&Rule| {
+            rule.operation.starts_with("provider.OCSProvider/") || rule.operation == "trestle.v1.Join/Join"
+        };
         // Everyone may come and go as themselves.
-        let own = ["POST /session", "DELETE /session", "trestle.v1.Access/CreateLogin"];
+        let own = [
+            "POST /session",
+            "DELETE /session",
+            "trestle.v1.Access/CreateLogin",
+            "trestle.v1.Join/Renew",
+            "trestle.v1.Join/Leave",
+        ];
         let writes = TABLE.iter().filter(|rule| rule.effect == Effect::Write);
         let writes = writes.filter(|rule| !own.contains(&rule.operation));
         for rule in writes.filter(|rule| !proven_by_the_request(rule)) {

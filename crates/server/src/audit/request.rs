@@ -6,11 +6,11 @@ use wire::{
     invisinetspb::{ConnectCloudsRequest, Namespace},
     tagservicepb::{Subscription, Tag, TagMapping},
     trestle::v1::{
-        self, CheckCloudsRequest, CreateCloudResourceRequest, CreateTokenRequest, DeleteNamespaceRequest,
-        DeleteObjectsRequest, DeleteRulesRequest, IssueCertificateRequest, JobRequest, LinkRequest,
-        OffboardConsumerRequest, PermitConsumerRequest, PruneObjectsRequest, PutRulesRequest,
-        ResizeConsumerRequest, ResourceRequest, RevokeCertificateRequest, RevokeTicketRequest,
-        RevokeTokenRequest, RuleHolder, rule_holder::Holder,
+        self, CheckCloudsRequest, CreateCloudResourceRequest, CreateJoinTokenRequest, CreateTokenRequest,
+        DeleteNamespaceRequest, DeleteObjectsRequest, DeleteRulesRequest, IssueCertificateRequest,
+        JobRequest, LinkRequest, OffboardConsumerRequest, PermitConsumerRequest, PruneObjectsRequest,
+        PutRulesRequest, RemoveHostRequest, ResizeConsumerRequest, ResourceRequest, RevokeCertificateRequest,
+        RevokeTicketRequest, RevokeTokenRequest, RuleHolder, rule_holder::Holder,
     },
 };
 
@@ -45,6 +45,7 @@ pub fn named(operation: &str, body: &[u8]) -> Option<String> {
         ("Storage", "ResizeConsumer") => read::<ResizeConsumerRequest>(message)?.id,
         ("Storage", "PermitConsumer") => read::<PermitConsumerRequest>(message)?.id,
         ("Storage", "OffboardConsumer") => read::<OffboardConsumerRequest>(message)?.id,
+        ("Hosts", _) => read::<RemoveHostRequest>(message)?.name,
         ("Access", _) => of_access(method, message)?,
         _ => return None,
     };
@@ -132,6 +133,10 @@ fn of_access(method: &str, message: &[u8]) -> Option<String> {
         "CreateToken" => {
             let request: CreateTokenRequest = read(message)?;
             subject(request.role, request.name)
+        }
+        "CreateJoinToken" => {
+            let request: CreateJoinTokenRequest = read(message)?;
+            format!("hosts {}", if request.names.is_empty() { "*" } else { &request.names })
         }
         "IssueCertificate" => {
             let request: IssueCertificateRequest = read(message)?;

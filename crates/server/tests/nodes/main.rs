@@ -5,6 +5,7 @@
 mod agent;
 mod allotments;
 mod faults;
+mod hosts;
 mod original;
 mod original_defects;
 mod protocol;

@@ -30,8 +30,8 @@ use crate::{
     output::{Format, Rows, print},
 };
 
-const DATA_DIR: &str = "/var/lib/trestle/agent";
-const SOCKET: &str = "/run/trestle/agent.sock";
+pub const DATA_DIR: &str = "/var/lib/trestle/agent";
+pub const SOCKET: &str = "/run/trestle/agent.sock";
 const HEALTH: &str = "127.0.0.1:8082";
 /// What links of Pods are called by: most plugins; Calico; Cilium; those of Amazon, Azure and Google.
 const POD_INTERFACES: [&str; 6] = ["veth", "cali", "lxc", "eni", "azv", "gke"];
@@ -54,7 +54,7 @@ What it was told last is kept on disk and in force before the controller is reac
 pub struct AgentArgs {
     #[command(subcommand)]
     command: Option<AgentCommand>,
-    /// YAML file with any of: node, servers, ca, cert, key, data_dir, socket, health, guard, pod_interfaces, pending_limit, open_pending, cut_established, fail_safe, fail_safe_out, observe, services; flags outrank it
+    /// YAML file with any of: node, servers, ca, cert, key, joined, data_dir, socket, health, guard, pod_interfaces, pending_limit, open_pending, cut_established, fail_safe, fail_safe_out, observe, services; flags outrank it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The node's name, as in its certificate (default: the host's name)
@@ -154,6 +154,8 @@ struct File {
     ca: Option<PathBuf>,
     cert: Option<PathBuf>,
     key: Option<PathBuf>,
+    /// The host has joined: the agent renews its certificate. `trestle join` writes it.
+    joined: bool,
     data_dir: Option<PathBuf>,
     socket: Option<PathBuf>,
     health: Option<String>,
@@ -233,7 +235,7 @@ pub async fn run(args: AgentArgs, output: Format, connection: ConnectionArgs) ->
     let mut parts = agent::parts(&config.uplink.node, &settings)
         .context("cannot enforce policies here: the agent needs root, and a kernel with nftables")?;
     parts.push(service_part);
-    if boot { enforce_once(&config, parts) } else { serve(config, parts, path.as_deref()).await }
+    if boot { enforce_once(&config, parts) } else { serve(config, parts, path.as_deref(), file.joined).await }
 }
 
 fn prefixes(named: Vec<String>) -> Vec<String> {
@@ -259,7 +261,12 @@ fn enforce_once(config: &Config, parts: Vec<Box<dyn Part>>) -> anyhow::Result<()
     print(&format!("In force: {} objects, {} Pods.", state.objects, state.endpoints))
 }
 
-async fn serve(config: Config, parts: Vec<Box<dyn Part>>, file: Option<&Path>) -> anyhow::Result<()> {
+async fn serve(
+    config: Config,
+    parts: Vec<Box<dyn Part>>,
+    file: Option<&Path>,
+    joined: bool,
+) -> anyhow::Result<()> {
     if config.uplink.servers.iter().any(|server| server.starts_with("https://"))
         && config.uplink.identity.is_none()
     {
@@ -271,10 +278,14 @@ async fn serve(config: Config, parts: Vec<Box<dyn Part>>, file: Option<&Path>) -
     let mut hangup = signal(SignalKind::hangup())?;
     let services = config.services.clone();
     let node = config.uplink.node.clone();
+    let uplink = joined.then(|| config.uplink.clone());
     let agent = Agent::start(config, parts).await?;
     let health = agent.health_addr().map(|addr| format!(", health on http://{addr}")).unwrap_or_default();
     print(&format!("Agent of node {node} runs{health}"))?;
     let life = agent.life().clone();
+    if let Some(uplink) = uplink {
+        life.spawn("renewal of the certificate", async move { match agent::renewal::keep(uplink).await {} });
+    }
     let mut ends = pin!(async {
         tokio::select! {
             _ = interrupt.recv() => {}
@@ -353,7 +364,7 @@ fn load(path: &Path) -> anyhow::Result<File> {
         .with_context(|| format!("the configuration {} is not valid", path.display()))
 }
 
-fn host_name() -> String {
+pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
@@ -486,7 +497,7 @@ mod tests {
         };
         let ended = tokio::time::timeout(
             Duration::from_secs(30),
-            serve(config, vec![Box::new(Falls::by_itself())], None),
+            serve(config, vec![Box::new(Falls::by_itself())], None, false),
         );
         let error = ended.await.expect("it ends by itself").unwrap_err();
         let text = format!("{error:#}");
