@@ -15,6 +15,7 @@ use crate::{
     objects::{Objects, ObjectsError},
     orchestration::{self, CloudsError},
     peers::{self, Peers},
+    permissions::Permissions,
     pki::Pki,
     policy::{Consumer, ObjectFollower, Policy, WatchFeed},
     services::Services,
@@ -127,6 +128,16 @@ impl Drivers {
         })
     }
 
+    /// Permissions, for callers.
+    pub fn permissions(&self) -> Permissions {
+        Permissions {
+            orchestrator: Arc::clone(&self.orchestrator),
+            policy: Arc::clone(&self.policy),
+            tags: Arc::clone(&self.tags),
+            namespaces: self.namespaces.clone(),
+        }
+    }
+
     /// Starts to make things true, once everything is loaded. `name` is what people know this controller by.
     pub async fn run(
         &mut self,
@@ -143,6 +154,7 @@ impl Drivers {
             watch: Arc::clone(&self.watch),
         };
         std::mem::take(&mut self.enforcer).start(rooms, life).await;
+        self.permissions().start(life).await;
         orchestration::add_clouds(&self.orchestrator, clouds, &self.data_dir, pki, life).await?;
         self.peers.publish(name.clone(), life);
         let leader = format!("the controller on {name}");

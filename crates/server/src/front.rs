@@ -31,6 +31,7 @@ use crate::{
     metrics::Metrics,
     news::{self, News},
     nodes::Nodes,
+    permissions::Allows,
     places::Places,
     realisation::Realisations,
     rest::{self, session::Secure},
@@ -228,6 +229,7 @@ impl Front {
             objects: drivers.objects.clone(),
             policy: Arc::clone(&drivers.policy),
             explainer: explainer(drivers),
+            allows: allows(drivers),
             realisations: realisations(drivers),
             services: Arc::clone(&drivers.services),
             storage: drivers.storage.clone(),
@@ -253,6 +255,7 @@ impl Front {
             objects: drivers.objects.clone(),
             policy: Arc::clone(&drivers.policy),
             explainer: explainer(drivers),
+            allows: allows(drivers),
             realisations: realisations(drivers),
             services: Arc::clone(&drivers.services),
             storage: drivers.storage.clone(),
@@ -282,6 +285,14 @@ fn explainer(drivers: &Drivers) -> Explainer {
         orchestrator: Arc::clone(&drivers.orchestrator),
         policy: Arc::clone(&drivers.policy),
         enforced: drivers.enforced.clone(),
+    }
+}
+
+fn allows(drivers: &Drivers) -> Allows {
+    Allows {
+        permissions: drivers.permissions(),
+        explainer: explainer(drivers),
+        realisations: realisations(drivers),
     }
 }
 

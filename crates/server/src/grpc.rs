@@ -10,6 +10,7 @@ mod node_feed;
 mod nodes;
 mod objects;
 mod orchestrator;
+mod permissions;
 mod policies;
 mod provider;
 mod services;
@@ -47,6 +48,7 @@ use wire::{
         nodes_server::{self, NodesServer},
         objects_server::{self, ObjectsServer},
         orchestrator_server::{self, OrchestratorServer},
+        permissions_server::{self, PermissionsServer},
         policies_server::{self, PoliciesServer},
         services_server::{self, ServicesServer},
         storage_server::{self, StorageServer},
@@ -56,7 +58,7 @@ use wire::{
 
 use crate::{
     about::About, access::Credentials, audit::Audit, explain::Explainer, metrics::Metrics, nodes::Nodes,
-    realisation::Realisations, serving::Serving,
+    permissions::Allows, realisation::Realisations, serving::Serving,
 };
 
 /// What the services are about; each is given what it needs.
@@ -69,6 +71,7 @@ pub struct Rooms {
     pub objects: Objects,
     pub policy: Arc<Policy>,
     pub explainer: Explainer,
+    pub allows: Allows,
     pub realisations: Realisations,
     pub services: Arc<Services>,
     pub storage: Option<Arc<Storage>>,
@@ -90,6 +93,7 @@ pub const SERVED: &[&str] = &[
     controller_server::SERVICE_NAME,
     orchestrator_server::SERVICE_NAME,
     objects_server::SERVICE_NAME,
+    permissions_server::SERVICE_NAME,
     policies_server::SERVICE_NAME,
     services_server::SERVICE_NAME,
     sets_server::SERVICE_NAME,
@@ -155,6 +159,9 @@ pub fn router(rooms: Rooms, health: HealthReporter, max: usize) -> Router {
                 serving: rooms.serving.clone(),
             })
             .max_decoding_message_size(max),
+        )
+        .add_service(
+            PermissionsServer::new(permissions::Service(rooms.allows.clone())).max_decoding_message_size(max),
         )
         .add_service(
             PoliciesServer::new(policies::Service {

@@ -10,6 +10,7 @@ mod jobs;
 mod namespaces;
 mod nodes;
 mod page;
+mod permissions;
 mod policies;
 mod reachability;
 mod resources;
@@ -45,7 +46,8 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use self::session::Secure;
 use crate::{
     about::About, access::Credentials, audit::Audit, config::Page, explain::Explainer, failure::Failure,
-    metrics::Metrics, news::News, nodes::Nodes, realisation::Realisations, serving::Serving,
+    metrics::Metrics, news::News, nodes::Nodes, permissions::Allows, realisation::Realisations,
+    serving::Serving,
 };
 
 /// What the routes are about; each takes what it needs.
@@ -59,6 +61,7 @@ pub struct App {
     pub objects: Objects,
     pub policy: Arc<Policy>,
     pub explainer: Explainer,
+    pub allows: Allows,
     pub realisations: Realisations,
     pub services: Arc<Services>,
     pub storage: Option<Arc<Storage>>,
@@ -83,6 +86,7 @@ pub struct App {
         (name = "namespaces", description = "Units in which resources are named and networks are kept apart"),
         (name = "resources", description = "Resources in clouds and who may talk to them"),
         (name = "jobs", description = "Long work"),
+        (name = "permissions", description = "Who may open which connections to whom: one thing for both ends"),
         (name = "policies", description = "What policies come to, and why a connection is permitted or denied"),
         (name = "nodes", description = "Nodes: their connection, what they have applied, and what they could not"),
         (name = "services", description = "Load-balanced addresses, and where packets to them go"),
@@ -121,6 +125,9 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(rules::list_on_tag, rules::post_on_tag, rules::delete_on_tag))
         .routes(routes!(jobs::list))
         .routes(routes!(jobs::get, jobs::cancel))
+        .routes(routes!(permissions::list, permissions::allow))
+        .routes(routes!(permissions::get, permissions::deny))
+        .routes(routes!(permissions::proof))
         .routes(routes!(policies::list))
         .routes(routes!(policies::explain))
         .routes(routes!(nodes::list))
