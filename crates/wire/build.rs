@@ -25,6 +25,7 @@ const FILES: &[&str] = &[
     "trestle/v1/node.proto",
     "trestle/v1/orchestrator.proto",
     "trestle/v1/objects.proto",
+    "trestle/v1/permissions.proto",
     "trestle/v1/policies.proto",
     "trestle/v1/services.proto",
     "trestle/v1/storage.proto",

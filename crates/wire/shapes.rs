@@ -83,7 +83,7 @@ const ANSWERS: &[Shape] = &[
         "WholeNode",
         &[("status", "#[serde(flatten)] #[schema(value_type = NodeStatus)]")],
     ),
-    ("trestle.v1.ResourceInfo", "Resource", &[]),
+    ("trestle.v1.ResourceInfo", "Resource", &[("notes", UNLESS_NO_ITEM)]),
     ("trestle.v1.LinkEnd", "LinkEnd", &[("asn", written!("number_or_none", "Option<u32>"))]),
     ("trestle.v1.CloudEndStatus", "EndStatus", &[]),
     ("trestle.v1.JobInfo", "JobBody", &[("ended_at", written!("text_or_none", "Option<String>"))]),
@@ -106,6 +106,16 @@ const ANSWERS: &[Shape] = &[
             ("ingress", always!("ExplainedSide")),
         ],
     ),
+    ("trestle.v1.PermissionInfo", "Permission", &[]),
+    ("trestle.v1.GivenRule", "GivenRule", &[]),
+    (
+        "trestle.v1.AllowOutcome",
+        "AllowOutcome",
+        &[("job", UNLESS_NONE), ("planned", UNLESS_NONE), ("build", UNLESS_NONE)],
+    ),
+    ("trestle.v1.BuildInfo", "Build", &[]),
+    ("trestle.v1.Proof", "Proof", &[]),
+    ("trestle.v1.ProvenPair", "ProvenPair", &[("explanation", always!("ExplainResponse"))]),
     ("trestle.v1.Opening", "Opening", &[]),
     ("trestle.v1.ExplainedEnd", "End", &[]),
     ("trestle.v1.ExplainedSide", "Side", &[]),
@@ -141,6 +151,11 @@ const ANSWERS: &[Shape] = &[
 
 /// Bodies of requests. What the path names is not in them.
 const BODIES: &[Shape] = &[
+    (
+        "trestle.v1.AllowRequest",
+        "NewPermission",
+        &[("", STRICT), ("namespace", DEFAULT), ("dry_run", ABSENT), ("build", DEFAULT)],
+    ),
     (
         "trestle.v1.CreateTicketRequest",
         "NewTicket",

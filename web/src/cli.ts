@@ -46,6 +46,28 @@ export function ruleBody(form: RuleForm) {
   };
 }
 
+export interface AllowForm {
+  from: string;
+  to: string;
+  /** As in `tcp 5432, icmp`. */
+  traffic: string;
+}
+
+/** `tcp 5432, icmp` as the API takes it. */
+export function trafficOf(text: string): string[] {
+  return text.split(",").map((part) => part.trim().replace(/\s+/g, " ")).filter((part) => part !== "");
+}
+
+export function allowCommand(form: AllowForm): string {
+  const words = trafficOf(form.traffic).map((part) => {
+    const [protocol = "", ports = ""] = part.split(" ");
+    if (protocol === "icmp") return "--ping";
+    if (ports === "") return `--proto ${quote(protocol)}`;
+    return `--port ${quote(protocol === "tcp" ? ports : `${ports}/${protocol}`)}`;
+  });
+  return `trestle allow ${quote(form.from || "FROM")} ${quote(form.to || "TO")} ${words.join(" ") || "--port PORT"}`;
+}
+
 export interface TagForm {
   name: string;
   kind: "leaf" | "group";

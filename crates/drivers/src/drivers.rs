@@ -16,6 +16,7 @@ use crate::{
     objects::{Objects, ObjectsError},
     orchestration::{self, CloudsError},
     peers::{self, Peers},
+    permissions::Permissions,
     pki::Pki,
     policy::{Consumer, ObjectFollower, Policy, WatchFeed},
     services::Services,
@@ -135,6 +136,16 @@ impl Drivers {
         })
     }
 
+    /// Permissions, for callers.
+    pub fn permissions(&self) -> Permissions {
+        Permissions {
+            orchestrator: Arc::clone(&self.orchestrator),
+            policy: Arc::clone(&self.policy),
+            tags: Arc::clone(&self.tags),
+            namespaces: self.namespaces.clone(),
+        }
+    }
+
     /// Starts to make things true, once everything is loaded. `name` is what people know this controller by.
     pub async fn run(
         &mut self,
@@ -151,6 +162,7 @@ impl Drivers {
             watch: Arc::clone(&self.watch),
         };
         std::mem::take(&mut self.enforcer).start(rooms, life).await;
+        self.permissions().start(life).await;
         orchestration::add_clouds(&self.orchestrator, clouds, &self.data_dir, pki, life).await?;
         self.peers.publish(name.clone(), life);
         let leader = format!("the controller on {name}");

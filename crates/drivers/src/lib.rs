@@ -5,6 +5,8 @@
 //!     ▲        │                           ▼
 //!     │        ├─────► policy ─► transport, watch, enforcer ─► orchestrator ─► clouds
 //!     │        │          └────► services ─► transport              │
+//!     │        │          ▲                                           │
+//!     │        │          └───────────── permissions ◄───────────────┤
 //!     │        ├─────► mirror (tokens, certificates)                ▼
 //!     ├── objects, namespaces, hosts, storage ◄────────────────── leader
 //!     └───────► peers (what nodes of other controllers have)
@@ -28,6 +30,7 @@ pub mod objects;
 mod open_store;
 pub mod orchestration;
 pub mod peers;
+pub mod permissions;
 pub mod pki;
 pub mod policy;
 pub mod random;

@@ -91,6 +91,25 @@ pub struct Policy {
     /// The revision of the newest change among those taken in.
     changed: AtomicU64,
     derived: mpsc::UnboundedSender<Derived>,
+    named: mpsc::UnboundedSender<Named>,
+}
+
+/// On the Pods that permissions name, and on no others: which Pod it is. No Pod can claim it.
+pub const POD_LABEL: &str = "trestle.dev/pod";
+
+/// The value of [`POD_LABEL`]: it tells a Pod also where nobody has said anything of its namespace. Names are longer than
+/// the value of a label may be, so it is a digest.
+pub fn pod_label(namespace: &str, name: &str) -> String {
+    let text = format!("{namespace}/{name}");
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
+    digest.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The Pods that have [`POD_LABEL`].
+struct Named {
+    pods: BTreeSet<ObjectId>,
+    /// Told when the engine has it.
+    done: oneshot::Sender<()>,
 }
 
 /// A change of derived objects.
@@ -109,6 +128,8 @@ impl Policy {
         life: &Life,
     ) -> Arc<Self> {
         let (derived, derivations) = mpsc::unbounded_channel();
+        let (named, namings) = mpsc::unbounded_channel();
+        let stored = objects.clone();
         let objects = objects.follow();
         let policy = Arc::new(Self {
             engine: Mutex::new(Engine::new()),
@@ -117,6 +138,7 @@ impl Policy {
             read: AtomicUsize::new(0),
             changed: AtomicU64::new(0),
             derived,
+            named,
         });
         let driver = Driver {
             policy: Arc::clone(&policy),
@@ -127,6 +149,9 @@ impl Policy {
             listed: None,
             derived: BTreeMap::new(),
             derivations,
+            stored,
+            named: BTreeSet::new(),
+            namings,
         };
         life.spawn("policy: engine", driver.run());
         policy
@@ -157,6 +182,15 @@ impl Policy {
         let (done, is_done) = oneshot::channel();
         // Without a driver the controller is stopping, and nobody waits for anything.
         if self.derived.send(Derived { apply, delete, done }).is_ok() {
+            let _ = is_done.await;
+        }
+    }
+
+    /// Makes exactly these Pods known to the engine by their names, as [`POD_LABEL`]. The same again changes nothing.
+    pub async fn name_pods(&self, pods: BTreeSet<ObjectId>) {
+        let (done, is_done) = oneshot::channel();
+        // Without a driver the controller is stopping, and nobody waits for anything.
+        if self.named.send(Named { pods, done }).is_ok() {
             let _ = is_done.await;
         }
     }
@@ -215,6 +249,10 @@ struct Driver {
     listed: Option<BTreeSet<ObjectId>>,
     derived: BTreeMap<ObjectId, Object>,
     derivations: mpsc::UnboundedReceiver<Derived>,
+    stored: Objects,
+    /// The Pods that are known to the engine by their names too.
+    named: BTreeSet<ObjectId>,
+    namings: mpsc::UnboundedReceiver<Named>,
 }
 
 impl Driver {
@@ -224,6 +262,12 @@ impl Driver {
                 step = self.objects.next() => step,
                 Some(derived) = self.derivations.recv() => {
                     self.take_derived(derived);
+                    continue;
+                }
+                Some(Named { pods, done }) = self.namings.recv() => {
+                    self.name(pods).await;
+                    // Whoever asked may have gone.
+                    let _ = done.send(());
                     continue;
                 }
             };
@@ -277,7 +321,8 @@ impl Driver {
     fn apply(&mut self, id: &ObjectId, object: Option<&Object>, unreadable: Option<String>) {
         match object {
             Some(object) => {
-                self.policy.engine.lock().handle_event(EngineEvent::Apply(object));
+                let named = self.named(id, object);
+                self.policy.engine.lock().handle_event(EngineEvent::Apply(named.as_ref().unwrap_or(object)));
                 self.followers.iter_mut().for_each(|follower| follower.apply(object));
                 self.policy.states.lock().seen(id, object.metadata().generation);
             }
@@ -292,13 +337,44 @@ impl Driver {
 
     fn delete(&mut self, id: &ObjectId) {
         self.known.remove(id);
-        let event = match self.derived.get(id) {
-            Some(object) => EngineEvent::Apply(object),
-            None => EngineEvent::Delete(id),
-        };
+        let derived = self.derived.get(id);
+        let event = derived.map_or(EngineEvent::Delete(id), EngineEvent::Apply);
         self.policy.engine.lock().handle_event(event);
         self.followers.iter_mut().for_each(|follower| follower.delete(id));
         self.policy.states.lock().gone(id);
+        if let Some(object) = derived {
+            self.policy.states.lock().seen(id, object.metadata().generation);
+        }
+    }
+
+    /// A Pod as the engine is told of it, where that is not as it is stored: with its name as a label if a permission names
+    /// it, and without if it only claims that.
+    fn named(&self, id: &ObjectId, object: &Object) -> Option<Object> {
+        let Object::Pod(pod) = object else { return None };
+        let is_named = self.named.contains(id);
+        if !is_named && !pod.metadata.labels.contains_key(POD_LABEL) {
+            return None;
+        }
+        let mut pod = pod.clone();
+        let labels = std::mem::take(&mut pod.metadata.labels).into_iter();
+        let own = is_named.then(|| (POD_LABEL.to_owned(), pod_label(&id.namespace, &id.name)));
+        pod.metadata.labels = labels.filter(|(key, _)| key != POD_LABEL).chain(own).collect();
+        Some(Object::Pod(pod))
+    }
+
+    async fn name(&mut self, pods: BTreeSet<ObjectId>) {
+        let changed: Vec<ObjectId> = self.named.symmetric_difference(&pods).cloned().collect();
+        self.named = pods;
+        for id in changed.into_iter().filter(|id| self.known.contains(id)) {
+            // The store may be ahead of what was followed, which then comes again; if it does not answer, or has it no more,
+            // the next word on the Pod is told as it shall be.
+            if let Ok(stored) = self.stored.get(&id).await {
+                let object = stored.document.object();
+                let named = self.named(&id, object);
+                self.policy.engine.lock().handle_event(EngineEvent::Apply(named.as_ref().unwrap_or(object)));
+            }
+        }
+        self.drain();
     }
 
     fn take_derived(&mut self, Derived { apply, delete, done }: Derived) {
@@ -306,12 +382,14 @@ impl Driver {
             let id = object.id();
             if !self.known.contains(&id) {
                 self.policy.engine.lock().handle_event(EngineEvent::Apply(&object));
+                self.policy.states.lock().seen(&id, object.metadata().generation);
             }
             self.derived.insert(id, object);
         }
         for id in delete {
             if self.derived.remove(&id).is_some() && !self.known.contains(&id) {
                 self.policy.engine.lock().handle_event(EngineEvent::Delete(&id));
+                self.policy.states.lock().gone(&id);
             }
         }
         self.drain();

@@ -216,6 +216,27 @@ pub struct CloudTraits {
     pub deletes: bool,
     /// Entries of permit lists keep their names; otherwise an entry is known by what it permits.
     pub names_entries: bool,
+    /// What it is to make a gateway; none if the plugin does not say.
+    pub gateway: Option<Effort>,
+    /// The same of one end of a link between gateways that are there.
+    pub connection: Option<Effort>,
+}
+
+/// What it takes to make something, for people who are about to ask for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Effort {
+    /// How long it usually takes.
+    pub seconds: u32,
+    pub cost: Cost,
+}
+
+/// What something costs while it is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cost {
+    Free,
+    /// By the hour as long as it is there, and by what passes through it.
+    Hourly,
 }
 
 impl Default for CloudTraits {
@@ -235,6 +256,8 @@ impl Default for CloudTraits {
             lists_everything: true,
             deletes: true,
             names_entries: true,
+            gateway: None,
+            connection: None,
         }
     }
 }

@@ -6,6 +6,7 @@
 //! This room is pure: no I/O, no clock, no randomness.
 
 mod address;
+pub mod allow;
 pub mod change;
 mod cloud;
 pub mod host;
@@ -23,8 +24,8 @@ mod tag;
 
 pub use address::{Address, ParseAddressError};
 pub use cloud::{
-    BgpPair, CloudNameError, CloudTraits, ConnectionSpec, ConnectionStatus, ExistingNetwork, GatewayState,
-    LinkName, NetworkName, PeeringName, ResourceState, Site,
+    BgpPair, CloudNameError, CloudTraits, ConnectionSpec, ConnectionStatus, Cost, Effort, ExistingNetwork,
+    GatewayState, LinkName, NetworkName, PeeringName, ResourceState, Site,
 };
 pub use host::{
     Admission, BACKDATE_SECONDS, Fingerprint, Grant, GrantError, Host, JoinToken, Joined, NamePattern,

@@ -16,7 +16,7 @@ use std::{collections::BTreeSet, fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{Address, Member, Segment, TagName, protocol};
+use crate::{Address, Member, Segment, TagName, allow::Passage, protocol};
 
 /// Which way a rule's traffic starts, seen from the resource that has the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -64,6 +64,14 @@ impl Ports {
             Self::Range { first, last } => (first..=last).contains(&port),
         }
     }
+
+    /// Whether some port is in both.
+    pub fn meets(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Any, _) | (_, Self::Any) => true,
+            (Self::Range { first: a, last: b }, Self::Range { first: c, last: d }) => a <= d && c <= b,
+        }
+    }
 }
 
 /// The packets a rule is about, peers aside.
@@ -107,6 +115,20 @@ impl Traffic {
         }
         Ok(Self { direction, protocol, src_ports, dst_ports })
     }
+
+    /// Whether some connection is of both, seen from one end each: out of the one, into the other.
+    pub fn meets(&self, other: &Self) -> bool {
+        let protocols = match (self.protocol, other.protocol) {
+            (Protocol::Any, _) | (_, Protocol::Any) => true,
+            (Protocol::Number(a), Protocol::Number(b)) => {
+                protocol::in_family(a, true) == protocol::in_family(b, true)
+            }
+        };
+        self.direction != other.direction
+            && protocols
+            && self.src_ports.meets(other.src_ports)
+            && self.dst_ports.meets(other.dst_ports)
+    }
 }
 
 /// The packet that opens a connection. Ports are 0 where the protocol has none.
@@ -125,6 +147,9 @@ pub struct PermitRule {
     pub traffic: Traffic,
     /// Never empty.
     pub peers: BTreeSet<Member>,
+    /// It is reason enough for a link to another cloud, whether or not the other end permits anything.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub build: bool,
 }
 
 impl PermitRule {
@@ -141,7 +166,13 @@ impl PermitRule {
             Some(name) => name,
             None => content_name(&traffic, &peers),
         };
-        Ok(Self { name, traffic, peers })
+        Ok(Self { name, traffic, peers, build: false })
+    }
+
+    /// The same rule, as reason enough for a link.
+    #[must_use]
+    pub fn building(self, build: bool) -> Self {
+        Self { build, ..self }
     }
 
     /// The tags among the peers.
@@ -188,6 +219,22 @@ impl EntryName {
 
     pub fn is_of_policy(&self) -> bool {
         self.0.starts_with("_policy.")
+    }
+
+    /// What a permission gives a resource; each of its passages is an entry at each end.
+    pub fn of_permission(permission: &Segment, direction: Direction, passage: &Passage) -> Self {
+        let way = if direction == Direction::Inbound { "in" } else { "out" };
+        let ports = match passage.ports {
+            Ports::Any => String::new(),
+            ports => format!("-{ports}"),
+        };
+        Self(format!("_allow.{permission}.{way}.{}{ports}", passage.protocol))
+    }
+
+    /// The permission that gave it, whole or as what policies have left of it.
+    pub fn permission(&self) -> Option<&str> {
+        let text = self.0.strip_prefix("_part.").unwrap_or(&self.0);
+        text.strip_prefix("_allow.")?.split('.').next()
     }
 
     /// What network policies have left of an entry.

@@ -5,13 +5,18 @@
 //! solve. Holds: nothing; the same input gives the same plan. Not here: carrying it out (`execute`).
 //!
 //! ```text
-//!   rules + tags ──► lists: entries per resource ──► verdicts: what policies ──► places: which networks each
+//!   permissions ─┐
+//!   rules + tags ┴─► lists: entries per resource ──► verdicts: what policies ──► places: which networks each
 //!                                                    leave of them, and add            entry joins
 //!                                                                  │                       │
 //!                                                                  ▼                       ▼
 //!                                                             Close, Open          peerings, gateways, links, NAT:
 //!                                                                                  wanted − there, there − wanted
 //! ```
+//!
+//! A link is made when some connection is permitted at both of its ends (`agreement`), or when a rule says that it is reason
+//! enough by itself; once it is ready it stays as long as either end asks for it. A permission that only one end gives is
+//! told (`halves`).
 //!
 //! What keeps it safe:
 //! - A tag that is unknown or resolves to nothing gives no entry, never an empty one, and a problem that says so.
@@ -26,14 +31,18 @@
 //!   the first call to a cloud until after the last.
 
 mod adopt;
+mod agreement;
 mod asn;
 mod bgp;
 mod build;
 mod display;
+mod effort;
+mod halves;
 mod intent;
 mod inventory;
 mod lists;
 mod paths;
+mod permissions;
 mod places;
 mod policies;
 mod region;
@@ -47,11 +56,14 @@ mod verdicts;
 pub(crate) use adopt::adoptable;
 pub use asn::{NoAsnLeft, find_asn};
 pub use bgp::{NoBgpLeft, find_bgp};
+pub use effort::{Undertaking, undertaking};
+pub use halves::{Half, halves};
 pub use intent::{Intent, ResourceIntent};
 pub use inventory::{
     GatewayRecord, Inventory, LinkRecord, NetworkRecord, Phase, Reservation, ResourceRecord, SimpleRecord,
 };
 pub use lists::{List, PermitChange, difference};
+pub(crate) use permissions::given;
 pub use places::{Class, Places};
 pub use policies::{Groups, PolicyFault, PolicyMeaning, PolicyView, verdicts};
 pub use region::{Match, Region};

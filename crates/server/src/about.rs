@@ -11,6 +11,7 @@ use wire::trestle::v1::Status;
 use crate::{
     failure::{Failure, store_failure},
     serving::Serving,
+    views::MOST_HALVES,
 };
 
 /// What there is to tell of a controller.
@@ -46,8 +47,9 @@ impl About {
         })
     }
 
-    /// What is stored and cannot be read.
+    /// What is stored and cannot be read, and rules that only one end has.
     fn attention(&self) -> Vec<String> {
+        let halves = self.orchestrator.halves(None, MOST_HALVES).into_iter().map(|half| half.to_string());
         let records = self.orchestrator.unreadable().into_iter();
         let told = records.map(|it| {
             let (record, reason) = (it.record, it.reason);
@@ -55,6 +57,6 @@ impl About {
                 "a stored record cannot be read, so what it is about is left as it is: {record}: {reason}"
             )
         });
-        self.policy.unreadable().into_iter().chain(told).collect()
+        self.policy.unreadable().into_iter().chain(told).chain(halves).collect()
     }
 }

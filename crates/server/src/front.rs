@@ -39,6 +39,7 @@ use crate::{
     metrics::Metrics,
     news::{self, News},
     nodes::Nodes,
+    permissions::Allows,
     places::Places,
     realisation::Realisations,
     rest::{self, session::Secure},
@@ -245,6 +246,14 @@ impl Front {
         }
     }
 
+    fn allows(&self, drivers: &Drivers) -> Allows {
+        Allows {
+            permissions: drivers.permissions(),
+            explainer: self.explainer(drivers),
+            realisations: realisations(drivers),
+        }
+    }
+
     fn admissions(&self, drivers: &Drivers, tls: Option<Arc<Tls>>, grpc: SocketAddr) -> Arc<Admissions> {
         let names = self.config.certificate_names(host_name().as_deref()).into_iter();
         let door = Door {
@@ -271,6 +280,7 @@ impl Front {
             objects: drivers.objects.clone(),
             policy: Arc::clone(&drivers.policy),
             explainer: self.explainer(drivers),
+            allows: self.allows(drivers),
             realisations: realisations(drivers),
             services: Arc::clone(&drivers.services),
             storage: drivers.storage.clone(),
@@ -298,6 +308,7 @@ impl Front {
             objects: drivers.objects.clone(),
             policy: Arc::clone(&drivers.policy),
             explainer: self.explainer(drivers),
+            allows: self.allows(drivers),
             realisations: realisations(drivers),
             services: Arc::clone(&drivers.services),
             storage: drivers.storage.clone(),

@@ -12,6 +12,7 @@ mod node_feed;
 mod nodes;
 mod objects;
 mod orchestrator;
+mod permissions;
 mod policies;
 mod provider;
 mod services;
@@ -51,6 +52,7 @@ use wire::{
         nodes_server::{self, NodesServer},
         objects_server::{self, ObjectsServer},
         orchestrator_server::{self, OrchestratorServer},
+        permissions_server::{self, PermissionsServer},
         policies_server::{self, PoliciesServer},
         services_server::{self, ServicesServer},
         storage_server::{self, StorageServer},
@@ -66,6 +68,7 @@ use crate::{
     hosts::Hosts,
     metrics::Metrics,
     nodes::Nodes,
+    permissions::Allows,
     realisation::Realisations,
     serving::Serving,
 };
@@ -80,6 +83,7 @@ pub struct Rooms {
     pub objects: Objects,
     pub policy: Arc<Policy>,
     pub explainer: Explainer,
+    pub allows: Allows,
     pub realisations: Realisations,
     pub services: Arc<Services>,
     pub storage: Option<Arc<Storage>>,
@@ -103,6 +107,7 @@ pub const SERVED: &[&str] = &[
     controller_server::SERVICE_NAME,
     orchestrator_server::SERVICE_NAME,
     objects_server::SERVICE_NAME,
+    permissions_server::SERVICE_NAME,
     policies_server::SERVICE_NAME,
     services_server::SERVICE_NAME,
     sets_server::SERVICE_NAME,
@@ -178,6 +183,9 @@ pub fn router(rooms: Rooms, health: HealthReporter, max: usize) -> Router {
                 serving: rooms.serving.clone(),
             })
             .max_decoding_message_size(max),
+        )
+        .add_service(
+            PermissionsServer::new(permissions::Service(rooms.allows.clone())).max_decoding_message_size(max),
         )
         .add_service(
             PoliciesServer::new(policies::Service {

@@ -29,6 +29,7 @@ mod listen;
 mod metrics;
 mod news;
 mod nodes;
+mod permissions;
 mod places;
 mod reach;
 mod realisation;

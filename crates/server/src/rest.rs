@@ -11,6 +11,7 @@ mod jobs;
 mod namespaces;
 mod nodes;
 mod page;
+mod permissions;
 mod policies;
 mod reachability;
 mod resources;
@@ -55,6 +56,7 @@ use crate::{
     metrics::Metrics,
     news::News,
     nodes::Nodes,
+    permissions::Allows,
     realisation::Realisations,
     serving::Serving,
 };
@@ -70,6 +72,7 @@ pub struct App {
     pub objects: Objects,
     pub policy: Arc<Policy>,
     pub explainer: Explainer,
+    pub allows: Allows,
     pub realisations: Realisations,
     pub services: Arc<Services>,
     pub storage: Option<Arc<Storage>>,
@@ -96,6 +99,7 @@ pub struct App {
         (name = "namespaces", description = "Units in which resources are named and networks are kept apart"),
         (name = "resources", description = "Resources in clouds and who may talk to them"),
         (name = "jobs", description = "Long work"),
+        (name = "permissions", description = "Who may open which connections to whom: one thing for both ends"),
         (name = "policies", description = "What policies come to, and why a connection is permitted or denied"),
         (name = "nodes", description = "Nodes: their connection, what they have applied, and what they could not"),
         (name = "hosts", description = "Machines that have joined"),
@@ -135,6 +139,9 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(rules::list_on_tag, rules::post_on_tag, rules::delete_on_tag))
         .routes(routes!(jobs::list))
         .routes(routes!(jobs::get, jobs::cancel))
+        .routes(routes!(permissions::list, permissions::allow))
+        .routes(routes!(permissions::get, permissions::deny))
+        .routes(routes!(permissions::proof))
         .routes(routes!(policies::list))
         .routes(routes!(policies::explain))
         .routes(routes!(nodes::list))

@@ -15,6 +15,9 @@ use wire::{
     trestle::v1::{CloudEndStatus, JobInfo, LinkEnd, LinkInfo, PlanInfo, ResourceInfo},
 };
 
+/// Rules without an answer that are told of one resource, or of all.
+pub const MOST_HALVES: usize = 10;
+
 pub fn job(job: &Job) -> JobInfo {
     JobInfo {
         id: job.id.clone(),
@@ -45,7 +48,14 @@ pub fn resource(view: ResourceView) -> ResourceInfo {
         ip: view.ip.unwrap_or_default(),
         message: view.message,
         permit_list: view.permit_list.iter().map(PermitListRule::from).collect(),
+        notes: Vec::new(),
     }
+}
+
+/// A resource with what is to be known of its rules: those that the other end does not answer.
+pub fn resource_with_notes(orchestrator: &Orchestrator, view: ResourceView) -> ResourceInfo {
+    let halves = orchestrator.halves(Some(&view.name), MOST_HALVES);
+    ResourceInfo { notes: halves.iter().map(ToString::to_string).collect(), ..resource(view) }
 }
 
 /// The rules of a resource, each with the targets it has in the permit list in force.

@@ -106,8 +106,12 @@ async fn call(mut client: OrchestratorClient<Client>, seed: u32, writes: u32) ->
                     dst_port: 80,
                     ..PermitListRule::default()
                 };
-                let mut request =
-                    Request::new(PutRulesRequest { on: on(which), rules: vec![rule], dry_run: false });
+                let mut request = Request::new(PutRulesRequest {
+                    on: on(which),
+                    rules: vec![rule],
+                    dry_run: false,
+                    build: false,
+                });
                 says.then(|| request.set_timeout(deadline));
                 client.put_rules(request).await.map(drop)
             } else {

@@ -83,6 +83,10 @@ async fn the_original_projects_routes_make_two_clouds_talk() {
         status == StatusCode::OK && plan.to_string().contains("link default.azure and default.gcp"),
         "{plan}"
     );
+    // As there, one end is reason enough for a link, unless the caller says otherwise.
+    let modest =
+        fixture.rest("POST", &path("azure", "a/rules?dry_run=true&build=false"), &rule.to_string()).await;
+    assert!(modest.0 == StatusCode::OK && !modest.1.to_string().contains("link default"), "{}", modest.1);
     let ended = job(&fixture, fixture.rest("POST", &path("azure", "a/rules"), &rule.to_string()).await).await;
     assert_eq!(ended["state"], "done", "{ended}");
     // The targets are what the tag resolves to, not what the user sent.

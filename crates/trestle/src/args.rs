@@ -8,8 +8,8 @@ use model::Role;
 use crate::{
     client::ConnectionArgs,
     commands::{
-        access, agent, audit, check, host, job, join, link, namespace, node, object, page, plugin, policy,
-        resource, rule, service, storage, store, tag, trial,
+        access, agent, allow, audit, check, host, job, join, link, namespace, node, object, page, plugin,
+        policy, resource, rule, service, storage, store, tag, trial,
     },
     output::Format,
 };
@@ -61,7 +61,11 @@ pub enum Command {
     /// Resources in clouds
     #[command(subcommand)]
     Resource(resource::ResourceCommand),
-    /// Who may talk to a resource
+    /// Allow connections between two ends, all that both need; shown before, and proved after
+    Allow(Box<allow::AllowArgs>),
+    /// Take back what `trestle allow` with the same words has allowed
+    Deny(allow::DenyArgs),
+    /// Who may talk to a resource, one end at a time
     #[command(subcommand)]
     Rule(rule::RuleCommand),
     /// VPN links between clouds

@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod agent;
+pub mod allow;
 pub mod audit;
 pub mod check;
 pub mod host;
@@ -51,6 +52,8 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
             during("Asking", tag::run(command, output, connection.connect().await?)).await
         }
         Command::Resource(command) => resource::run(command, output, connection).await,
+        Command::Allow(args) => Box::pin(allow::allow(*args, output, connection)).await,
+        Command::Deny(args) => Box::pin(allow::deny(args, output, connection)).await,
         Command::Rule(command) => rule::run(command, output, connection).await,
         Command::Link(command) => link::run(command, output, connection.connect().await?).await,
         Command::Job(command) => job::run(command, output, connection.connect().await?).await,

@@ -52,7 +52,8 @@ export function AddRule({ start, resources, tags, onClose }: RuleProps) {
   const submit = (event: Event) => {
     event.preventDefault();
     void send(async () => {
-      const path = form.onTag ? `/tags/${encodeURIComponent(form.on)}/rules` : `${resourcePath(form.on)}/rules`;
+      // As the command does: a rule of one end alone builds nothing.
+      const path = `${form.onTag ? `/tags/${encodeURIComponent(form.on)}` : resourcePath(form.on)}/rules?build=false`;
       const job = await call<Job>("POST", path, form.onTag ? [ruleBody(form)] : ruleBody(form));
       notify(`Rule for ${form.on}: ${job.what}`, href("jobs", { open: job.id }));
     });

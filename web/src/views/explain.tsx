@@ -1,12 +1,13 @@
 // Explain: why one end can or cannot reach another, layer by layer.
 
-import { useMemo } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { query, type Explanation, type Resource, type Schemas, type Workload } from "../api.ts";
 import { explainCommand } from "../cli.ts";
 import { mayWrite, useLive } from "../live.ts";
 import { Badge, Command, Empty, Field, Trouble, type Tone } from "../parts/parts.tsx";
 import { hasPorts, PROTOCOLS } from "../parts/protocols.ts";
 import { adjust, href } from "../route.ts";
+import { Allow } from "./allow.tsx";
 
 const STAGES: Record<string, string> = {
   loopback: "To itself",
@@ -90,6 +91,8 @@ interface AnswerProps {
 
 function Answer({ explanation, source, destination, protocol, port }: AnswerProps) {
   const { verdict, openings, egress, ingress, notes, remedies } = explanation;
+  const [allowing, setAllowing] = useState(false);
+  const traffic = protocol === "icmp" ? "icmp" : port ? `${protocol || "tcp"} ${port}` : "";
   const closed = [egress.allowed ? "" : "at the source", ingress.allowed ? "" : "at the destination"].filter(Boolean).join(" and ");
   return (
     <div class="answer">
@@ -111,6 +114,10 @@ function Answer({ explanation, source, destination, protocol, port }: AnswerProp
         <Side title="Leaving" end={explanation.source} side={egress} />
         <Side title="Entering" end={explanation.destination} side={ingress} />
       </div>
+      {mayWrite() && verdict !== "allowed" && (
+        <div class="buttons"><button type="button" class="primary" onClick={() => setAllowing(true)}>Allow…</button></div>
+      )}
+      {allowing && <Allow start={{ from: source, to: destination, traffic }} onClose={() => setAllowing(false)} />}
       {remedies.length > 0 && (
         <div class="remedies">
           <h2>What would permit it</h2>

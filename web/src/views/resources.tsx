@@ -8,6 +8,7 @@ import { bytes } from "../parts/format.ts";
 import { Badge, Command, Drawer, Empty, Facts, notify, Trouble, type Tone } from "../parts/parts.tsx";
 import { Table } from "../parts/table.tsx";
 import { adjust, href } from "../route.ts";
+import { Allow } from "./allow.tsx";
 import { AddRule, Confirm } from "./actions.tsx";
 
 export function stateTone(state: string): Tone {
@@ -29,6 +30,7 @@ export function Resources({ values }: { values: Record<string, string> }) {
   const resources = useLive<Resource[]>("/resources", ["resources", "tags"]);
   const links = useLive<Link[]>("/links", ["resources", "jobs"]);
   const tags = useLive<Tag[]>("/tags", ["tags"]);
+  const [allowing, setAllowing] = useState(false);
   const [adding, setAdding] = useState<string | undefined>();
   const list = resources.data.value;
   const open = list?.find((one) => one.name === values.open);
@@ -61,12 +63,14 @@ export function Resources({ values }: { values: Record<string, string> }) {
                 { title: "Message", width: "minmax(6rem, 2fr)", minor: true, text: (one) => one.message, cell: (one) => one.message },
               ]}
               empty={<Empty title="No resources yet"><p>Start a controller with a cloud, then make something in it.</p><Command label="For example" text={"trestle resource create lab.web --description '{\"region\":\"west\"}'"} /></Empty>}>
-              {mayWrite() && shown.length > 0 && <button type="button" class="primary" onClick={() => setAdding("")}>Add a rule</button>}
+              {mayWrite() && shown.length > 0 && <button type="button" class="primary" onClick={() => setAllowing(true)}>Allow…</button>}
+              {mayWrite() && shown.length > 0 && <button type="button" onClick={() => setAdding("")}>Add a rule</button>}
             </Table>
           )}
         </div>
         {open && <One resource={open} onAdd={() => setAdding(open.name)} />}
       </div>
+      {allowing && <Allow start={{}} onClose={() => setAllowing(false)} />}
       {adding !== undefined && (
         <AddRule start={{ on: adding }} resources={list?.map((one) => one.name) ?? []}
           tags={tags.data.value?.map((tag) => tag.name ?? "") ?? []} onClose={() => setAdding(undefined)} />

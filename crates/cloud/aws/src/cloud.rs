@@ -10,7 +10,8 @@ use cloud_api::{At, Attachment, Listing, PeeringSpec, ResourceSpec, Result, prel
 use cloud_http::{Clock, Recorder, Turn, auth::Environment};
 use ipnet::Ipv4Net;
 use model::{
-    CloudTraits, ConnectionSpec, ConnectionStatus, GatewayState, PermitEntry, ResourceState, Segment, Site,
+    CloudTraits, ConnectionSpec, ConnectionStatus, Cost, Effort, GatewayState, PermitEntry, ResourceState,
+    Segment, Site,
 };
 
 use crate::{
@@ -38,6 +39,9 @@ impl AwsCloud {
             addresses: 4,
             late_addresses: true,
             bgp_first_host: true,
+            // What its documentation lets one expect, and its simulator takes.
+            gateway: Some(Effort { seconds: 180, cost: Cost::Hourly }),
+            connection: Some(Effort { seconds: 300, cost: Cost::Hourly }),
             ..CloudTraits::default()
         }
     }

@@ -7,7 +7,8 @@ use cloud_api::{At, Attachment, Listing, PeeringSpec, ResourceSpec, prelude::*};
 use cloud_http::{Clock, Recorder, Turns, auth::Environment};
 use ipnet::Ipv4Net;
 use model::{
-    CloudTraits, ConnectionSpec, ConnectionStatus, GatewayState, PermitEntry, ResourceState, Segment, Site,
+    CloudTraits, ConnectionSpec, ConnectionStatus, Cost, Effort, GatewayState, PermitEntry, ResourceState,
+    Segment, Site,
 };
 
 use crate::{
@@ -35,6 +36,9 @@ impl AzureCloud {
             bgp_last: [169, 254, 22, 252].into(),
             tunnels: 4,
             asn_reserved: vec![(65_515, 65_515), (65_517, 65_520)],
+            // What its documentation lets one expect, and its simulator takes.
+            gateway: Some(Effort { seconds: 1500, cost: Cost::Hourly }),
+            connection: Some(Effort { seconds: 30, cost: Cost::Hourly }),
             ..CloudTraits::default()
         }
     }

@@ -10,7 +10,8 @@ use cloud_api::{
 use cloud_http::{Clock, Recorder, auth::Environment};
 use ipnet::Ipv4Net;
 use model::{
-    CloudTraits, ConnectionSpec, ConnectionStatus, GatewayState, PermitEntry, ResourceState, Segment, Site,
+    CloudTraits, ConnectionSpec, ConnectionStatus, Cost, Effort, GatewayState, PermitEntry, ResourceState,
+    Segment, Site,
 };
 
 use crate::{
@@ -39,7 +40,13 @@ pub struct GcpCloud {
 impl GcpCloud {
     /// The bounds that Google Cloud sets to plans.
     pub fn traits() -> CloudTraits {
-        CloudTraits { tunnels: 4, ..CloudTraits::default() }
+        CloudTraits {
+            tunnels: 4,
+            // What its documentation lets one expect, and its simulator takes.
+            gateway: Some(Effort { seconds: 30, cost: Cost::Hourly }),
+            connection: Some(Effort { seconds: 60, cost: Cost::Hourly }),
+            ..CloudTraits::default()
+        }
     }
 
     /// With the process's environment and clock.

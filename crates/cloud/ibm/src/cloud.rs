@@ -9,7 +9,8 @@ use cloud_api::{
 use cloud_http::{Clock, Recorder, Turns, auth::Environment};
 use ipnet::Ipv4Net;
 use model::{
-    CloudTraits, ConnectionSpec, ConnectionStatus, GatewayState, PermitEntry, ResourceState, Segment, Site,
+    CloudTraits, ConnectionSpec, ConnectionStatus, Cost, Effort, GatewayState, PermitEntry, ResourceState,
+    Segment, Site,
 };
 
 use crate::api::IbmOptions;
@@ -39,6 +40,9 @@ impl IbmCloud {
             bgp_last: [169, 254, 127, 252].into(),
             tunnels: 4,
             asn_reserved: gateway::RESERVED.to_vec(),
+            // What its documentation lets one expect, and its simulator takes.
+            gateway: Some(Effort { seconds: 420, cost: Cost::Hourly }),
+            connection: Some(Effort { seconds: 60, cost: Cost::Hourly }),
             ..CloudTraits::default()
         }
     }

@@ -197,7 +197,7 @@ fn compare_paths(inventory: &Inventory, site: &Site, listing: &Listing, seen: &m
     for (name, record) in inventory.links.iter().filter(|(name, _)| name.ends().contains(&site)) {
         if record.phase == Phase::Ready && !listing.connections.contains(name.peer_of(site)) {
             let mut record = record.clone();
-            record.phase = Phase::Making;
+            (record.phase, record.stood) = (Phase::Making, true);
             seen.add(
                 format!("link/{name}"),
                 format!("has no end at {site}"),

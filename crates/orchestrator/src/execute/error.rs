@@ -22,6 +22,12 @@ pub enum OrchestratorError {
     UnknownTag { tag: TagName },
     #[error("{on} has no rule {rule}")]
     UnknownRule { on: String, rule: Segment },
+    #[error("there is no permission {permission}")]
+    UnknownPermission { permission: Segment },
+    #[error(
+        "this would build {what}; to have it built, ask again with --yes (over the API, with `build`). Nothing was changed"
+    )]
+    WouldBuild { what: String },
     #[error("there is no link {link}")]
     UnknownLink { link: LinkName },
     #[error("there is no job {id}")]

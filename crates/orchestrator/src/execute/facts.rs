@@ -5,6 +5,7 @@
 //!   orchestrator/want/rule/RESOURCE/RULE   PermitRule          orchestrator/made/resource/NAME    ResourceRecord
 //!   orchestrator/want/tag-rule/TAG/RULE    PermitRule          orchestrator/made/peering/NAME     SimpleRecord
 //!   orchestrator/want/link/NAME            null                orchestrator/made/nat/NAME         SimpleRecord
+//!   orchestrator/want/permission/NAME      Permission
 //!   orchestrator/job/ID                    Job                 orchestrator/made/gateway/SITE     GatewayRecord
 //!   orchestrator/reserved/PREFIX           Reservation           orchestrator/made/link/NAME        LinkRecord
 //!   orchestrator/mark                      nothing: who sees it written has seen all that was written before it
@@ -12,7 +13,9 @@
 
 use bytes::Bytes;
 use ipnet::Ipv4Net;
-use model::{LinkName, NetworkName, PeeringName, PermitRule, ResourceName, Segment, Site, TagName};
+use model::{
+    LinkName, NetworkName, PeeringName, PermitRule, ResourceName, Segment, Site, TagName, allow::Permission,
+};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use store::{Key, Prefix};
 
@@ -28,6 +31,7 @@ pub enum Fact {
     Resource(ResourceName, Option<ResourceIntent>),
     Rule(ResourceName, Segment, Option<PermitRule>),
     TagRule(TagName, Segment, Option<PermitRule>),
+    Permission(Segment, Option<Permission>),
     Link(LinkName, Option<()>),
     Network(NetworkName, Option<NetworkRecord>),
     MadeResource(ResourceName, Option<ResourceRecord>),
@@ -77,6 +81,7 @@ impl Fact {
             Self::Resource(name, _) => key(&["want", "resource", &name.to_string()]),
             Self::Rule(resource, rule, _) => key(&["want", "rule", &resource.to_string(), rule.as_str()]),
             Self::TagRule(tag, rule, _) => key(&["want", "tag-rule", tag.as_str(), rule.as_str()]),
+            Self::Permission(name, _) => key(&["want", "permission", name.as_str()]),
             Self::Link(name, _) => key(&["want", "link", &name.to_string()]),
             Self::Network(name, _) => key(&["made", "network", &name.to_string()]),
             Self::MadeResource(name, _) => key(&["made", "resource", &name.to_string()]),
@@ -93,6 +98,7 @@ impl Fact {
         match self {
             Self::Resource(_, value) => value.as_ref().map(text),
             Self::Rule(_, _, value) | Self::TagRule(_, _, value) => value.as_ref().map(text),
+            Self::Permission(_, value) => value.as_ref().map(text),
             Self::Link(_, value) => value.as_ref().map(text),
             Self::Reserved(_, value) => value.as_ref().map(text),
             Self::Network(_, value) => value.as_ref().map(text),
@@ -109,6 +115,7 @@ impl Fact {
         match self {
             Self::Resource(_, value) => value.is_none(),
             Self::Rule(_, _, value) | Self::TagRule(_, _, value) => value.is_none(),
+            Self::Permission(_, value) => value.is_none(),
             Self::Link(_, value) => value.is_none(),
             Self::Network(_, value) => value.is_none(),
             Self::MadeResource(_, value) => value.is_none(),
@@ -126,6 +133,7 @@ impl Fact {
             Self::Resource(name, _) => Subject::Wanted(name.clone()),
             Self::Rule(resource, rule, _) => Subject::Rule(resource.clone(), rule.clone()),
             Self::TagRule(tag, rule, _) => Subject::TagRule(tag.clone(), rule.clone()),
+            Self::Permission(name, _) => Subject::Permission(name.clone()),
             Self::Link(name, _) => Subject::Link(name.clone()),
             Self::Network(name, _) => Subject::Network(name.clone()),
             Self::MadeResource(name, _) => Subject::Resource(name.clone()),
@@ -150,6 +158,7 @@ impl Fact {
             Self::Resource(..)
             | Self::Rule(..)
             | Self::TagRule(..)
+            | Self::Permission(..)
             | Self::Link(..)
             | Self::Reserved(..)
             | Self::Job(..) => None,
@@ -179,6 +188,7 @@ impl Fact {
             ["orchestrator", "want", "tag-rule", tag, _] => {
                 Self::TagRule(tag.parse().ok()?, last.parse().ok()?, None)
             }
+            ["orchestrator", "want", "permission", _] => Self::Permission(last.parse().ok()?, None),
             ["orchestrator", "want", "link", _] => Self::Link(last.parse().ok()?, None),
             ["orchestrator", "made", "network", _] => Self::Network(last.parse().ok()?, None),
             ["orchestrator", "made", "resource", _] => Self::MadeResource(last.parse().ok()?, None),
@@ -200,6 +210,7 @@ impl Fact {
             Self::Resource(name, _) => Self::Resource(name, json(value)?),
             Self::Rule(resource, rule, _) => Self::Rule(resource, rule, json(value)?),
             Self::TagRule(tag, rule, _) => Self::TagRule(tag, rule, json(value)?),
+            Self::Permission(name, _) => Self::Permission(name, json(value)?),
             // That it is there says all.
             Self::Link(name, _) => Self::Link(name, Some(())),
             Self::Network(name, _) => Self::Network(name, json(value)?),
@@ -225,7 +236,8 @@ mod tests {
     #[test]
     fn the_key_of_a_link_is_stored_below_what_is_sealed_and_never_printed() {
         let (phase, shared_key) = (Phase::Ready, Secret::new("hunter2"));
-        let record = LinkRecord { phase, bgp: Vec::new(), spaces: Default::default(), shared_key };
+        let record =
+            LinkRecord { phase, bgp: Vec::new(), spaces: Default::default(), shared_key, stood: false };
         let name: LinkName = "ns.a+ns.b".parse().unwrap();
         let mut inventory = crate::plan::Inventory::default();
         inventory.links.insert(name.clone(), record.clone());

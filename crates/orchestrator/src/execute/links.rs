@@ -44,7 +44,7 @@ impl Orchestrator {
         let granted = before == Fact::Link(link.clone(), Some(()));
         let [a, b] = link.ends();
         let asked = Asked {
-            judged_on: None,
+            judged_on: BTreeSet::new(),
             what: format!("link {a} and {b}"),
             resources: BTreeSet::new(),
             objects: [format!("link/{link}"), format!("gateway/{a}"), format!("gateway/{b}")].into(),
@@ -66,7 +66,7 @@ impl Orchestrator {
             return Err(OrchestratorError::UnknownLink { link });
         }
         let asked = Asked {
-            judged_on: None,
+            judged_on: BTreeSet::new(),
             what: format!("let link {link} go"),
             resources: BTreeSet::new(),
             objects: [format!("link/{link}")].into(),
@@ -85,13 +85,13 @@ impl Orchestrator {
             None => return Err(OrchestratorError::UnknownLink { link }),
         };
         let asked = Asked {
-            judged_on: None,
+            judged_on: BTreeSet::new(),
             what: format!("give link {link} a new key"),
             resources: BTreeSet::new(),
             objects: [format!("link/{link}")].into(),
             facts: vec![Fact::MadeLink(
                 link.clone(),
-                Some(LinkRecord { phase: Phase::Making, shared_key: new_key(), ..record }),
+                Some(LinkRecord { phase: Phase::Making, shared_key: new_key(), stood: true, ..record }),
             )],
             // The old key may be known to somebody; there is no way back to it.
             undo: Vec::new(),

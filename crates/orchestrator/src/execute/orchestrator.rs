@@ -7,7 +7,7 @@ use std::{
 };
 
 use cloud_api::{At, Cloud, CloudError};
-use model::{CloudTraits, ResourceName, Segment, Site, Subscriber, TagName};
+use model::{Address, CloudTraits, ResourceName, Segment, Site, Subscriber, TagName, allow::End};
 use parking_lot::Mutex;
 use store::{
     Expected, Key, Revision, Store, Transaction,
@@ -68,6 +68,8 @@ impl Default for Options {
 
 /// What network policies say, by resource.
 type Told = Arc<BTreeMap<ResourceName, Verdicts>>;
+/// The addresses of who is at an end, by end.
+pub type Elsewhere = Arc<BTreeMap<End, BTreeSet<Address>>>;
 /// A cloud and the bounds it keeps.
 type Known = (Arc<dyn Cloud>, CloudTraits);
 
@@ -93,6 +95,8 @@ pub struct Orchestrator {
     pub(super) subscribed: Mutex<Option<BTreeSet<(TagName, Subscriber)>>>,
     /// What network policies say; none before it is known.
     pub(super) verdicts: Mutex<Option<Told>>,
+    /// Who is at ends of permissions that are no resources, tags or addresses.
+    pub(super) elsewhere: Mutex<Elsewhere>,
     /// Where the last plan found things.
     pub(super) standing: watch::Sender<Arc<Standing>>,
     /// Requests that choose spaces take turns: two must not choose the same.
@@ -129,6 +133,7 @@ impl Orchestrator {
         Ok(Arc::new(Self {
             options,
             verdicts: Mutex::new(verdicts),
+            elsewhere: Mutex::default(),
             standing: watch::Sender::default(),
             tags,
             deployments,
@@ -240,6 +245,7 @@ impl Orchestrator {
         let mut intent = Intent::clone(intent);
         intent.graph = self.tags.graph()?;
         intent.verdicts = self.verdicts.lock().clone()?;
+        intent.elsewhere = Arc::clone(&self.elsewhere.lock());
         intent.pools = self.options.pools.clone();
         intent.clouds =
             self.clouds.lock().iter().map(|(name, (_, traits))| (name.clone(), traits.clone())).collect();

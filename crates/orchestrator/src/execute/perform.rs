@@ -281,9 +281,10 @@ impl Orchestrator {
 
     async fn create_link(&self, name: &LinkName, bgp: &[BgpPair], spaces: &[Vec<Ipv4Net>; 2]) -> Done {
         let there = self.state.lock().inventory.links.get(name).cloned();
+        let stood = there.as_ref().is_some_and(LinkRecord::stands);
         let shared_key = there.map_or_else(new_key, |record| record.shared_key);
-        let mut record =
-            LinkRecord { phase: Phase::Making, bgp: bgp.to_vec(), spaces: spaces.clone(), shared_key };
+        let (bgp, spaces) = (bgp.to_vec(), spaces.clone());
+        let mut record = LinkRecord { phase: Phase::Making, bgp, spaces, shared_key, stood };
         self.commit(vec![Fact::MadeLink(name.clone(), Some(record.clone()))]).await?;
         let [a, b] = name.ends();
         let (mut spec_a, mut spec_b) =
@@ -315,7 +316,7 @@ impl Orchestrator {
         try_join(self.until_up(name, &spec_a), self.until_up(name, &spec_b)).await?;
         let up = started.elapsed().as_secs_f64() - connected;
         debug!(link = %name, connected, up, "a link carries packets");
-        let ready = LinkRecord { phase: Phase::Ready, ..record };
+        let ready = LinkRecord { phase: Phase::Ready, stood: false, ..record };
         self.commit(vec![Fact::MadeLink(name.clone(), Some(ready))]).await
     }
 

@@ -54,8 +54,8 @@ pub(super) struct Asked {
     pub objects: BTreeSet<String>,
     pub facts: Vec<Fact>,
     pub undo: Vec<Fact>,
-    /// The request was judged on this resource; if it goes meanwhile, the request is refused.
-    pub judged_on: Option<ResourceName>,
+    /// The request was judged on these resources; if one goes meanwhile, the request is refused.
+    pub judged_on: BTreeSet<ResourceName>,
 }
 
 impl Orchestrator {
@@ -74,10 +74,9 @@ impl Orchestrator {
         let job = Job::new(asked.what, asked.resources, asked.objects, asked.undo);
         let mut facts = asked.facts;
         facts.push(job.fact());
-        let judged_on = asked.judged_on.map(|name| Fact::Resource(name, None).key());
-        let as_seen = |state: &State| {
-            judged_on.into_iter().map(|key| (key.clone(), expected(state.revisions.get(&key)))).collect()
-        };
+        let judged_on = asked.judged_on.into_iter().map(|name| Fact::Resource(name, None).key());
+        let as_seen =
+            |state: &State| judged_on.map(|key| (key.clone(), expected(state.revisions.get(&key)))).collect();
         self.commit_if(facts, as_seen).await?;
         info!(job = job.id, what = job.what, "a job begins");
         Ok(Outcome::Job(Box::new(job)))
@@ -137,7 +136,7 @@ impl Orchestrator {
         let intent = ResourceIntent { region, description, attach, adopts };
         self.check_adoption(&name, &intent)?;
         let asked = Asked {
-            judged_on: None,
+            judged_on: BTreeSet::new(),
             what: format!("{} resource {name}", if attach { "attach" } else { "create" }),
             resources: [name.clone()].into(),
             objects: BTreeSet::new(),
@@ -181,7 +180,7 @@ impl Orchestrator {
             facts
         };
         let asked = Asked {
-            judged_on: None,
+            judged_on: BTreeSet::new(),
             what: format!("delete resource {name}"),
             resources: [name].into(),
             objects: BTreeSet::new(),

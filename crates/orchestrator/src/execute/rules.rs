@@ -34,7 +34,7 @@ impl Orchestrator {
         };
         let entry = |rule: &PermitRule| format!("rule/{resource}/{}", EntryName::own(&rule.name));
         let asked = Asked {
-            judged_on: Some(resource.clone()),
+            judged_on: [resource.clone()].into(),
             what: format!("add {} to {resource}", counted(rules.len())),
             resources: [resource.clone()].into(),
             objects: rules.iter().map(entry).collect(),
@@ -72,7 +72,7 @@ impl Orchestrator {
             }
         }
         let asked = Asked {
-            judged_on: None,
+            judged_on: BTreeSet::new(),
             what: format!("delete {} of {resource}", counted(names.len())),
             resources: [resource.clone()].into(),
             objects: BTreeSet::new(),
@@ -121,7 +121,7 @@ impl Orchestrator {
             rules.iter().map(before).collect()
         };
         let asked = Asked {
-            judged_on: None,
+            judged_on: BTreeSet::new(),
             what: format!("add {} to tag {tag}", counted(rules.len())),
             resources: members,
             objects: BTreeSet::new(),
@@ -157,7 +157,7 @@ impl Orchestrator {
         }
         let members = self.state.lock().intent.resources.keys().cloned().collect();
         let asked = Asked {
-            judged_on: None,
+            judged_on: BTreeSet::new(),
             what: format!("delete {} of tag {tag}", counted(names.len())),
             resources: members,
             objects: BTreeSet::new(),

@@ -9,7 +9,10 @@ use std::{
     sync::Arc,
 };
 
-use model::ResourceName;
+use model::{
+    ResourceName,
+    allow::{End, Permission},
+};
 use store::{Key, Revision};
 use tracing::warn;
 
@@ -131,11 +134,17 @@ impl State {
         .collect()
     }
 
-    /// What deletes the rules of a resource, also those that cannot be read.
+    /// What deletes the rules of a resource, also those that cannot be read, and the permissions that name it.
     pub fn rules_off(&self, name: &ResourceName) -> Vec<Fact> {
         let rules = self.intent.rules.get(name).into_iter().flat_map(BTreeMap::keys);
         let rules = rules.chain(self.inventory.unreadable.rules_of(name));
-        rules.map(|rule| Fact::Rule(name.clone(), rule.clone(), None)).collect()
+        let rules = rules.map(|rule| Fact::Rule(name.clone(), rule.clone(), None));
+        let names = |permission: &Permission| {
+            permission.ends().into_iter().any(|end| matches!(end, End::Resource(end) if end == name))
+        };
+        let permissions = self.intent.permissions.iter().filter(|(_, permission)| names(permission));
+        let permissions = permissions.map(|(permission, _)| Fact::Permission(permission.clone(), None));
+        rules.chain(permissions).collect()
     }
 
     /// Whether a resource is wanted, also if it cannot be read how.
@@ -199,7 +208,11 @@ impl State {
             return set(&mut self.jobs, id, job);
         }
         match fact {
-            Fact::Resource(..) | Fact::Rule(..) | Fact::TagRule(..) | Fact::Link(..) => {
+            Fact::Resource(..)
+            | Fact::Rule(..)
+            | Fact::TagRule(..)
+            | Fact::Permission(..)
+            | Fact::Link(..) => {
                 apply_intent(Arc::make_mut(&mut self.intent), fact);
             }
             _ => apply_inventory(Arc::make_mut(&mut self.inventory), fact),
@@ -239,7 +252,10 @@ fn choose(inventory: &mut Inventory, action: &Action) {
         Action::CreateLink { link, bgp, spaces } => {
             // The step chooses the key, when it writes.
             let shared_key = model::Secret::new("");
-            let record = || LinkRecord { phase, bgp: bgp.clone(), spaces: spaces.clone(), shared_key };
+            let record = || {
+                let (bgp, spaces) = (bgp.clone(), spaces.clone());
+                LinkRecord { phase, bgp, spaces, shared_key, stood: false }
+            };
             inventory.links.entry(link.clone()).or_insert_with(record);
         }
         Action::DeleteNetwork { .. }
@@ -276,7 +292,7 @@ fn begin_to_remove(inventory: &mut Inventory, action: &Action) {
 /// Takes a fact into copies, to try out what a request would do.
 pub(super) fn try_out(intent: &mut Intent, inventory: &mut Inventory, fact: Fact) {
     match fact {
-        Fact::Resource(..) | Fact::Rule(..) | Fact::TagRule(..) | Fact::Link(..) => {
+        Fact::Resource(..) | Fact::Rule(..) | Fact::TagRule(..) | Fact::Permission(..) | Fact::Link(..) => {
             apply_intent(intent, fact)
         }
         _ => apply_inventory(inventory, fact),
@@ -288,6 +304,7 @@ fn apply_intent(intent: &mut Intent, fact: Fact) {
         Fact::Resource(name, value) => set(&mut intent.resources, name, value),
         Fact::Rule(resource, rule, value) => set_deep(&mut intent.rules, resource, rule, value),
         Fact::TagRule(tag, rule, value) => set_deep(&mut intent.tag_rules, tag, rule, value),
+        Fact::Permission(name, value) => set(&mut intent.permissions, name, value),
         Fact::Link(name, Some(())) => drop(intent.links.insert(name)),
         Fact::Link(name, None) => drop(intent.links.remove(&name)),
         _ => {}

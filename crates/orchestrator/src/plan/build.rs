@@ -12,7 +12,9 @@ use model::{Address, ExistingNetwork, LinkName, NetworkName, PeeringName, Resour
 
 use super::{
     Action, Class, Draft, Intent, Inventory, List, Phase, Places, Plan, Problem, ProblemKind, Step, StepId,
-    adoptable, difference,
+    adoptable,
+    agreement::Ask,
+    difference,
     lists::Resolver,
     paths::{Path, Paths},
     unreadable::{Record, Subject},
@@ -311,6 +313,9 @@ impl<'i> Builder<'i> {
             let of_rules = rules.into_iter().map(|effective| resolver.draft(resource, effective));
             drafts.entry(resource).or_default().extend(of_rules);
         }
+        for (resource, draft) in resolver.permitted() {
+            drafts.entry(resource).or_default().push(draft);
+        }
         // A policy may open a resource that has no rules.
         let spoken_of = self.intent.verdicts.keys();
         for (name, _) in spoken_of.filter_map(|name| self.intent.resources.get_key_value(name)) {
@@ -345,7 +350,8 @@ impl<'i> Builder<'i> {
                     }
                     // Nobody is joined to a network that is about to go; what joined it would hold it.
                     if !matches!(&class, Class::Inside(network) if goes(network)) {
-                        paths.add(name, home, draft.traffic.direction, &class);
+                        let ask = Ask { resource: name, traffic: draft.traffic, target: *target };
+                        paths.add(ask, home, &class, draft.build);
                     }
                     if class == Class::Unplaced {
                         let kind = ProblemKind::Unplaced { target: *target };
@@ -358,7 +364,8 @@ impl<'i> Builder<'i> {
                 }
             }
         }
-        paths.settle();
+        let placed = self.inventory.resources.iter();
+        paths.settle(placed.filter_map(|(name, record)| Some((name, record.state.as_ref()?.address))));
         self.plan.problems.append(&mut resolver.problems);
         lists
     }

@@ -6,7 +6,9 @@ use std::{
 };
 
 use model::{
-    CloudTraits, ExistingNetwork, LinkName, NetworkName, PermitRule, ResourceName, Segment, Site, TagName,
+    Address, CloudTraits, ExistingNetwork, LinkName, NetworkName, PermitRule, ResourceName, Segment, Site,
+    TagName,
+    allow::{End, Permission},
 };
 use serde::{Deserialize, Serialize};
 use tags::Graph;
@@ -24,6 +26,10 @@ pub struct Intent {
     pub rules: BTreeMap<ResourceName, BTreeMap<Segment, PermitRule>>,
     /// Rules of tags: each resource that a tag resolves to has them too.
     pub tag_rules: BTreeMap<TagName, BTreeMap<Segment, PermitRule>>,
+    /// Who may open connections to whom, by name.
+    pub permissions: BTreeMap<Segment, Permission>,
+    /// Who is at those ends of permissions that are no resources, tags or addresses.
+    pub elsewhere: Arc<BTreeMap<End, BTreeSet<Address>>>,
     /// Links that stay whether or not a rule needs them.
     pub links: BTreeSet<LinkName>,
     pub graph: Graph,

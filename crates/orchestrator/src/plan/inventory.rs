@@ -92,6 +92,16 @@ pub struct LinkRecord {
     /// The tunnels' key. What lies below its prefix is sealed ([`crate::secrets`]).
     #[serde(with = "as_text")]
     pub shared_key: Secret,
+    /// It was ready before, and is made anew.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stood: bool,
+}
+
+impl LinkRecord {
+    /// Whether packets pass, or did until it was to be made anew.
+    pub fn stands(&self) -> bool {
+        self.phase == Phase::Ready || (self.stood && self.phase == Phase::Making)
+    }
 }
 
 /// A secret as text, where it is stored sealed.

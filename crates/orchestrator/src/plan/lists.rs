@@ -91,7 +91,8 @@ fn replace(entry: &PermitEntry, wanted: &PermitEntry, close: &mut PermitChange, 
 
 /// The rules of every wanted resource with their targets, before it is known where these are.
 pub(super) struct Resolver<'i> {
-    intent: &'i Intent,
+    pub(super) intent: &'i Intent,
+    inventory: &'i Inventory,
     /// Resources that are going away: their addresses are not permitted any more.
     leaving: BTreeSet<&'i ResourceName>,
     resolved: BTreeMap<&'i TagName, Result<BTreeSet<Address>, ProblemKind>>,
@@ -108,7 +109,7 @@ impl<'i> Resolver<'i> {
     pub(super) fn new(intent: &'i Intent, inventory: &'i Inventory) -> Self {
         let leaving =
             inventory.resources.keys().filter(|name| !intent.resources.contains_key(*name)).collect();
-        Self { intent, leaving, resolved: BTreeMap::new(), problems: Vec::new() }
+        Self { intent, inventory, leaving, resolved: BTreeMap::new(), problems: Vec::new() }
     }
 
     /// The rules in force, by resource: its own, and those of the tags it is in.
@@ -132,7 +133,7 @@ impl<'i> Resolver<'i> {
     }
 
     /// The wanted resources a tag resolves to.
-    fn members(&self, tag: &TagName) -> Vec<&'i ResourceName> {
+    pub(super) fn members(&self, tag: &TagName) -> Vec<&'i ResourceName> {
         let Ok(resolved) = self.intent.graph.resolve(tag) else { return Vec::new() };
         let wanted = |member: &ResolvedMember| match member {
             ResolvedMember::Leaf { name, .. } => {
@@ -162,7 +163,8 @@ impl<'i> Resolver<'i> {
             }
         }
         let tags = effective.rule.peers.iter().map(ToString::to_string).collect();
-        Draft { name: effective.name, traffic: effective.rule.traffic, targets, tags }
+        let Effective { name, rule } = effective;
+        Draft { name, traffic: rule.traffic, targets, tags, build: rule.build }
     }
 
     pub(super) fn problem(&mut self, resource: &ResourceName, rule: &EntryName, kind: ProblemKind) {
@@ -170,9 +172,16 @@ impl<'i> Resolver<'i> {
     }
 
     /// Each tag is resolved once per plan.
-    fn resolve(&mut self, tag: &'i TagName) -> Result<&BTreeSet<Address>, &ProblemKind> {
+    pub(super) fn resolve(&mut self, tag: &'i TagName) -> Result<&BTreeSet<Address>, &ProblemKind> {
         let (intent, leaving) = (self.intent, &self.leaving);
         self.resolved.entry(tag).or_insert_with(|| addresses(intent, leaving, tag)).as_ref()
+    }
+
+    /// Where resources are that stay.
+    pub(super) fn placed(&self) -> impl Iterator<Item = (&'i ResourceName, Address)> {
+        let stays = |(name, _): &(&'i ResourceName, _)| !self.leaving.contains(*name);
+        let placed = self.inventory.resources.iter().filter(stays);
+        placed.filter_map(|(name, record)| Some((name, record.state.as_ref()?.address)))
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipnet::Ipv4Net;
 use model::{
     Address, BgpPair, ExistingNetwork, LinkName, NetworkName, PeeringName, ResourceName, Segment, Site,
-    TagName,
+    TagName, allow::End,
 };
 use serde::Serialize;
 
@@ -129,6 +129,8 @@ pub enum ProblemKind {
     UnknownTag { tag: TagName },
     #[error("tag {tag} resolves to no address; the rule permits nothing through it")]
     EmptyTag { tag: TagName },
+    #[error("nobody is at {end} now; the permission permits nothing through it until somebody is")]
+    Nobody { end: End },
     #[error("{target} is private but in no network of any cloud; it is left out of the rule")]
     Unplaced { target: Address },
     #[error("{error}")]
@@ -144,7 +146,7 @@ impl ProblemKind {
     /// Whether it goes by itself: a plugin comes back, nobody has to want something else. Right after a start, none
     /// has answered yet.
     pub fn goes_by_itself(&self) -> bool {
-        matches!(self, Self::UnknownCloud { .. })
+        matches!(self, Self::UnknownCloud { .. } | Self::Nobody { .. })
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod adopt;
 mod cases;
+mod permissions;
 mod stories;
 mod verdicts;
 pub(crate) mod world;

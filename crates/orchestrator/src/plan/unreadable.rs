@@ -23,6 +23,7 @@ pub enum Subject {
     Wanted(ResourceName),
     Rule(ResourceName, Segment),
     TagRule(TagName, Segment),
+    Permission(Segment),
     Link(LinkName),
     Network(NetworkName),
     Resource(ResourceName),
@@ -128,6 +129,7 @@ impl Unreadable {
                 Subject::Wanted(_)
                 | Subject::Rule(..)
                 | Subject::TagRule(..)
+                | Subject::Permission(_)
                 | Subject::Link(_)
                 | Subject::Reserved(_)
                 | Subject::Job(_)

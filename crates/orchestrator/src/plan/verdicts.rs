@@ -62,6 +62,8 @@ pub struct Draft {
     pub traffic: Traffic,
     pub targets: BTreeSet<Address>,
     pub tags: BTreeSet<String>,
+    /// It is reason enough for a link.
+    pub build: bool,
 }
 
 impl Draft {
@@ -141,7 +143,7 @@ impl Decision {
                 continue;
             }
             let part = |packets: &Match| EntryName::part_of(&draft.name, &suffix(packets));
-            self.push(left, part, &draft.tags);
+            self.push(left, part, &draft.tags, draft.build);
         }
         Ok(())
     }
@@ -176,11 +178,17 @@ impl Decision {
 
     fn permit(&mut self, verdict: &Verdict, left: Vec<Region>) {
         let name = |packets: &Match| EntryName::of_policy(&format!("{}.{}", verdict.id, suffix(packets)));
-        self.push(left, name, &[verdict.source.clone()].into());
+        self.push(left, name, &[verdict.source.clone()].into(), false);
     }
 
     /// One draft for all peers of the same packets.
-    fn push(&mut self, left: Vec<Region>, name: impl Fn(&Match) -> EntryName, tags: &BTreeSet<String>) {
+    fn push(
+        &mut self,
+        left: Vec<Region>,
+        name: impl Fn(&Match) -> EntryName,
+        tags: &BTreeSet<String>,
+        build: bool,
+    ) {
         let mut by_packets: BTreeMap<Match, BTreeSet<Address>> = BTreeMap::new();
         for region in left {
             by_packets.entry(region.packets).or_default().extend(region.peers);
@@ -188,7 +196,7 @@ impl Decision {
         for (packets, targets) in by_packets {
             let Match { protocol, src_ports, dst_ports } = packets;
             let traffic = Traffic { direction: self.direction, protocol, src_ports, dst_ports };
-            self.permitted.push(Draft { name: name(&packets), traffic, targets, tags: tags.clone() });
+            self.permitted.push(Draft { name: name(&packets), traffic, targets, tags: tags.clone(), build });
         }
     }
 }

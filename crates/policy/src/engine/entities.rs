@@ -152,6 +152,22 @@ fn hash_of(member: &Member) -> KeyHash {
 }
 
 impl Engine {
+    /// A workload by its name.
+    pub fn member(&self, kind: MemberKind, namespace: &str, name: &str) -> Option<&Arc<Member>> {
+        self.entities.live(kind, namespace, name).map(|id| &self.entities.rows[id].member)
+    }
+
+    /// Every workload, in no order.
+    pub fn all_members(&self) -> impl Iterator<Item = &Arc<Member>> {
+        let live = self.entities.rows.iter().filter(|(_, entity)| entity.profile.is_some());
+        live.map(|(_, entity)| &entity.member)
+    }
+
+    /// Whether a namespace's object is known, so that selectors can tell it by its labels.
+    pub fn has_namespace(&self, name: &str) -> bool {
+        self.namespaces.find(name).is_some_and(|id| self.namespaces.rows[id].known)
+    }
+
     pub(super) fn put_entity(&mut self, described: Described<'_>) {
         let namespace = self.namespaces.acquire(described.namespace);
         let profile = self.profile(described.kind, namespace, &described.labels);

@@ -107,9 +107,39 @@ impl Ends {
                 response.remedies.extend(remedy(resource, direction, question, &peer));
             }
         }
+        self.tell_half(question, response);
         // Both are always there.
         let is_allowed = |side: &Option<ExplainedSide>| side.as_ref().is_some_and(|side| side.allowed);
         response.allowed = is_allowed(&response.egress) && is_allowed(&response.ingress);
+    }
+
+    /// Where one of two resources permits it and the other one does not, that is said, with the one command for both.
+    fn tell_half(&self, question: &Question, response: &mut ExplainResponse) {
+        let [Some(source), Some(destination)] = &self.resources else { return };
+        if response.remedies.is_empty() {
+            return;
+        }
+        let open =
+            [&response.egress, &response.ingress].map(|side| side.as_ref().is_some_and(|side| side.allowed));
+        let half = match open {
+            [true, false] => Some((&source.name, &destination.name)),
+            [false, true] => Some((&destination.name, &source.name)),
+            _ => None,
+        };
+        let half = half.map(|(one, other)| {
+            format!("{one} permits it, but the other end, {other}, does not permit it yet")
+        });
+        response.notes.extend(half);
+        let class = question.classes.first().filter(|_| question.is_one());
+        let traffic = class.and_then(|class| match (class, question.port) {
+            (ProtocolClass::Icmp, _) => Some("--ping".to_owned()),
+            (ProtocolClass::Other, _) | (_, None) => None,
+            (ProtocolClass::Tcp, Some(port)) => Some(format!("--port {port}")),
+            (class, Some(port)) => Some(format!("--port {port}/{class}")),
+        });
+        let both =
+            traffic.map(|traffic| format!("trestle allow {} {} {traffic}", source.name, destination.name));
+        response.remedies.extend(both);
     }
 
     fn name(&self, at: usize, address: Option<IpAddr>) -> String {

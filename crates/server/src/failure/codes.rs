@@ -88,14 +88,17 @@ impl From<OrchestratorError> for Failure {
             E::UnknownResource { .. }
             | E::UnknownTag { .. }
             | E::UnknownRule { .. }
+            | E::UnknownPermission { .. }
             | E::UnknownLink { .. }
             | E::UnknownJob { .. }
             | E::UnknownCloud { .. }
             | E::UnknownNamespace { .. } => Code::NotFound,
             E::ResourceExists { .. } | E::TagExists { .. } => Code::AlreadyExists,
-            E::JobEnded { .. } | E::Leaving { .. } | E::Problem(_) | E::Unreadable { .. } => {
-                Code::FailedPrecondition
-            }
+            E::JobEnded { .. }
+            | E::Leaving { .. }
+            | E::Problem(_)
+            | E::Unreadable { .. }
+            | E::WouldBuild { .. } => Code::FailedPrecondition,
             E::Cloud { err, .. } => match err.kind {
                 CloudErrorKind::Invalid => Code::InvalidArgument,
                 CloudErrorKind::NotFound => Code::NotFound,

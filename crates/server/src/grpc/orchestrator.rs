@@ -62,7 +62,8 @@ impl orchestrator_server::Orchestrator for Service {
 
     async fn get_resource(&self, request: Request<ResourceRequest>) -> Reply<ResourceInfo> {
         let name: ResourceName = parse(&request.get_ref().name)?;
-        Ok(Response::new(views::resource(self.0.resource(&name).map_err(Failure::from)?)))
+        let view = self.0.resource(&name).map_err(Failure::from)?;
+        Ok(Response::new(views::resource_with_notes(&self.0, view)))
     }
 
     async fn list_resources(&self, request: Request<ListResourcesRequest>) -> Reply<ListResourcesResponse> {
@@ -74,9 +75,10 @@ impl orchestrator_server::Orchestrator for Service {
     }
 
     async fn put_rules(&self, request: Request<PutRulesRequest>) -> Reply<v1::ChangeOutcome> {
-        let PutRulesRequest { on, rules, dry_run } = request.into_inner();
+        let PutRulesRequest { on, rules, dry_run, build } = request.into_inner();
         let rules = rules.iter().map(permit_rule).collect::<Result<Vec<PermitRule>, _>>();
         let rules = rules.map_err(|err| Failure::invalid(&err))?;
+        let rules = rules.into_iter().map(|rule| rule.building(build)).collect();
         let (on, before) = rules_of(&self.0, holder(on)?);
         let put = self.0.put_rules_on(&on, rules, dry_run).await.map_err(Failure::from)?;
         outcome(changing(put, rules_changed(&self.0, on, before)))

@@ -33,6 +33,9 @@ pub(super) struct How {
     pub dry_run: bool,
     /// Answer when it is done, within half a minute.
     pub wait: bool,
+    /// Of rules: whether each is reason enough for a link to another cloud, whether or not the other end permits anything.
+    /// Default: it is, as for Paraglider.
+    pub build: Option<bool>,
 }
 
 /// Answers 202 with the job; 200 with the plan of a dry run; 200 with `done` for a caller that waited.

@@ -73,7 +73,8 @@ pub(super) async fn get(
     State(orchestrator): State<Arc<Orchestrator>>,
     Path(path): Path<(String, String, String)>,
 ) -> Result<Json<ResourceInfo>, Failure> {
-    Ok(Json(views::resource(orchestrator.resource(&resource_name(&path)?)?)))
+    let view = orchestrator.resource(&resource_name(&path)?)?;
+    Ok(Json(views::resource_with_notes(&orchestrator, view)))
 }
 
 /// Create a resource.

@@ -106,12 +106,14 @@ async fn put_rules(
     put_on(orchestrator, RuleHolder::Resource(name), rules, how).await
 }
 
+/// These are Paraglider's routes: as there, a rule is reason enough for a link, unless the caller says otherwise.
 async fn put_on(
     orchestrator: &Arc<Orchestrator>,
     on: RuleHolder,
     rules: Vec<PermitRule>,
     how: &How,
 ) -> Result<Response, Failure> {
+    let rules = rules.into_iter().map(|rule| rule.building(how.build.unwrap_or(true))).collect();
     let (on, before) = rules_of(orchestrator, on);
     let outcome = orchestrator.put_rules_on(&on, rules, how.dry_run).await?;
     let outcome = changing(outcome, rules_changed(orchestrator, on, before));

@@ -87,6 +87,11 @@ pub async fn finish(
     Ok(true)
 }
 
+/// The same, of a job that somebody else began; fails if it did.
+pub async fn until_ended(connection: &Connection, id: String) -> anyhow::Result<JobInfo> {
+    wait(&mut OrchestratorClient::new(connection.clone()), id).await
+}
+
 /// Follows a job to its end, with its progress on standard error if that is a terminal.
 async fn wait(client: &mut OrchestratorClient<Connection>, id: String) -> anyhow::Result<JobInfo> {
     let mut jobs = client.watch_job(JobRequest { id: id.clone() }).await?.into_inner();

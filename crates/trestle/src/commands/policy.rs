@@ -126,7 +126,7 @@ fn verdict(allowed: bool) -> &'static str {
 }
 
 /// From top to bottom as the packet meets it.
-fn text(reply: &ExplainResponse) -> String {
+pub fn text(reply: &ExplainResponse) -> String {
     let mut lines = vec![match reply.verdict.as_str() {
         "some" => "allowed in part".to_owned(),
         verdict => verdict.to_owned(),

@@ -1,6 +1,12 @@
 //! `trestle resource`.
 
-use std::{fs, os::unix::process::CommandExt as _, path::PathBuf, process};
+use std::{
+    fs,
+    io::{self, Write as _},
+    os::unix::process::CommandExt as _,
+    path::PathBuf,
+    process,
+};
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
@@ -14,6 +20,7 @@ use crate::{
     client::ConnectionArgs,
     context::ContextFile,
     output::{Format, Rows},
+    visible::visible,
 };
 
 #[derive(Debug, Subcommand)]
@@ -86,7 +93,7 @@ pub fn full(name: &str) -> anyhow::Result<String> {
     }
 }
 
-fn namespace() -> anyhow::Result<String> {
+pub fn namespace() -> anyhow::Result<String> {
     Ok(ContextFile::load()?.and_then(|context| context.namespace).unwrap_or_else(|| "default".into()))
 }
 
@@ -172,7 +179,18 @@ async fn show(
     output: Format,
 ) -> anyhow::Result<()> {
     let resource = client.get_resource(ResourceRequest { name, dry_run: false }).await?.into_inner();
-    output.one(&resource)
+    output.one(&resource)?;
+    tell_notes(&resource, output);
+    Ok(())
+}
+
+/// What a table has no place for. Programs find it in the object.
+pub fn tell_notes(resource: &ResourceInfo, output: Format) {
+    if output == Format::Table {
+        let mut out = io::stderr().lock();
+        // Nobody is left to tell if standard error is closed.
+        resource.notes.iter().for_each(|note| drop(writeln!(out, "note: {}", visible(note))));
+    }
 }
 
 /// Becomes the command, in the resource's network namespace.

@@ -9,8 +9,8 @@ use serde::Deserialize;
 use wire::{
     invisinetspb::{self, PermitListRule},
     trestle::v1::{
-        DeleteRulesRequest, PutRulesRequest, RuleHolder, orchestrator_client::OrchestratorClient,
-        rule_holder::Holder,
+        DeleteRulesRequest, PutRulesRequest, ResourceRequest, RuleHolder,
+        orchestrator_client::OrchestratorClient, rule_holder::Holder,
     },
 };
 
@@ -94,6 +94,9 @@ pub struct AddArgs {
     /// Source port or range
     #[arg(long, default_value = "any")]
     src_port: Ports,
+    /// Build a link to another cloud for it now, whether or not the other end permits anything
+    #[arg(long)]
+    build: bool,
     #[command(flatten)]
     change: ChangeArgs,
 }
@@ -164,10 +167,12 @@ pub async fn run(command: RuleCommand, output: Format, connection: ConnectionArg
         RuleCommand::Add(args) => {
             let (on, name) = holder(&args.on)?;
             let rules = rules(&args)?;
-            let request = PutRulesRequest { on: Some(on), rules, dry_run: args.change.dry_run };
+            let (dry_run, build) = (args.change.dry_run, args.build);
+            let request = PutRulesRequest { on: Some(on), rules, dry_run, build };
             let outcome = client.put_rules(request).await?.into_inner();
             if finish(outcome, &args.change, output, &connection).await? {
                 said(output, &format!("Added rules to: {name}"), &name)?;
+                tell_halves(&mut client, &args.on, name, output).await?;
             }
             Ok(())
         }
@@ -185,6 +190,20 @@ pub async fn run(command: RuleCommand, output: Format, connection: ConnectionArg
             Ok(())
         }
     }
+}
+
+/// Says what the other ends do not permit yet. Of a tag it is the resources that say it.
+async fn tell_halves(
+    client: &mut OrchestratorClient<crate::client::Connection>,
+    on: &OnArgs,
+    name: String,
+    output: Format,
+) -> anyhow::Result<()> {
+    if on.resource.is_some() {
+        let request = ResourceRequest { name, dry_run: false };
+        resource::tell_notes(&client.get_resource(request).await?.into_inner(), output);
+    }
+    Ok(())
 }
 
 fn rules(args: &AddArgs) -> anyhow::Result<Vec<PermitListRule>> {

@@ -149,7 +149,8 @@ impl Writer {
                     protocol: 6,
                     ..PermitListRule::default()
                 };
-                let request = PutRulesRequest { on: Some(holder()), rules: vec![rule], dry_run: false };
+                let request =
+                    PutRulesRequest { on: Some(holder()), rules: vec![rule], dry_run: false, build: false };
                 self.clients.orchestrator(controller).put_rules(request).await.map(drop)
             }
             (Kind::Rule, None) => {

@@ -9,6 +9,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod allow;
 mod forwarding;
 mod machine;
 mod steps;
@@ -172,7 +173,11 @@ fn a_new_user_connects_two_clouds() {
     let (web, db) = (lab.address("a.web"), lab.address("b.db"));
     assert!(!lab.pings("a.web", &db) && !lab.pings("b.db", &web), "closed at first");
     lab.ok("tag set shop --children default.a.web,default.b.db");
-    lab.ok("rule add a.web --ping shop");
+    let half = lab.up().run(&["rule", "add", "a.web", "--ping", "shop"]);
+    let told = text(&half.stderr);
+    assert!(half.status.success() && told.contains("default.b.db, does not permit it yet"), "{told}");
+    assert!(lab.ok("status").contains("does not permit it yet"));
+    assert_eq!(lab.ok("link list -o json"), "[]\n", "one end is no reason to build");
     let start = Instant::now();
     lab.ok("rule add b.db --ping shop");
     assert!(lab.pings("a.web", &db) && lab.pings("b.db", &web), "the job has ended, so it works");
@@ -196,6 +201,9 @@ fn a_new_user_connects_two_clouds() {
     assert_eq!((run.status.code(), text(&run.stdout).as_str()), (Some(7), "out\n"));
     lab.ok("rule delete a.web --rule ping-in-shop,ping-out-shop,tcp-out");
     assert!(!lab.pings("a.web", &db) && !lab.pings("b.db", &web), "closed again");
+    lab.ok("rule delete b.db --rule ping-in-shop,ping-out-shop,tcp-in");
+    lab.until("nobody asks for the link", |lab| lab.ok("link list -o json") == "[]\n");
+    allow::one_line_is_both_ends(&lab);
     lab.ok("resource delete b.db");
     lab.until("the link goes when nothing uses it", |lab| lab.ok("link list -o json") == "[]\n");
     lab.ok("resource delete a.web");

@@ -3,7 +3,8 @@
 use std::{collections::BTreeSet, fmt::Display, str::FromStr};
 
 use model::{
-    CloudTraits, ConnectionStatus, ExistingNetwork, GatewayState, PermitEntry, ResourceState, Segment, Site,
+    CloudTraits, ConnectionStatus, Cost, Effort, ExistingNetwork, GatewayState, PermitEntry, ResourceState,
+    Segment, Site,
 };
 use wire::{
     invisinetspb::{InvisinetsDeployment, PermitListRule},
@@ -86,7 +87,18 @@ pub(super) fn traits_message(traits: &CloudTraits) -> v1::CloudTraits {
             .iter()
             .map(|(first, last)| v1::AsnRange { first: *first, last: *last })
             .collect(),
+        gateway: traits.gateway.map(effort_message),
+        connection: traits.connection.map(effort_message),
     }
+}
+
+fn effort_message(effort: Effort) -> v1::CloudEffort {
+    v1::CloudEffort { seconds: effort.seconds, hourly: effort.cost == Cost::Hourly }
+}
+
+fn effort(message: &v1::CloudEffort) -> Effort {
+    let cost = if message.hourly { Cost::Hourly } else { Cost::Free };
+    Effort { seconds: message.seconds, cost }
 }
 
 pub(super) fn traits(message: &v1::CloudTraits) -> Result<CloudTraits> {
@@ -104,6 +116,8 @@ pub(super) fn traits(message: &v1::CloudTraits) -> Result<CloudTraits> {
         late_addresses: message.late_addresses,
         bgp_first_host: message.bgp_first_host,
         asn_reserved: message.asn_reserved.iter().map(|range| (range.first, range.last)).collect(),
+        gateway: message.gateway.as_ref().map(effort),
+        connection: message.connection.as_ref().map(effort),
         // Who describes himself keeps the whole contract.
         ..CloudTraits::default()
     })

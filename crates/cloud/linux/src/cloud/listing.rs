@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use cloud_api::{At, Cloud, Listing, Result};
-use model::{CloudTraits, GatewayState, NetworkName, Site};
+use model::{CloudTraits, Cost, Effort, GatewayState, NetworkName, Site};
 
 use super::LinuxCloud;
 use crate::{attach::Attached, names, namespace, network::peering_interface};
@@ -14,6 +14,8 @@ impl Cloud for LinuxCloud {
         Ok(CloudTraits {
             bgp_first: [169, 254, 4, 0].into(),
             bgp_last: [169, 254, 127, 252].into(),
+            gateway: Some(Effort { seconds: 1, cost: Cost::Free }),
+            connection: Some(Effort { seconds: 1, cost: Cost::Free }),
             ..CloudTraits::default()
         })
     }

@@ -186,7 +186,8 @@ async fn a_dry_run_changes_nothing() {
     house.create("ns.azure.a", "west").await.unwrap();
     house.create("ns.gcp.b", "east").await.unwrap();
     house.clouds.iter().for_each(|cloud| drop(cloud.take_calls()));
-    let rules = both("ns.gcp.b");
+    // Rules of one end are reason enough for a link if they say so.
+    let rules = both("ns.gcp.b").into_iter().map(|rule| rule.building(true)).collect();
     let outcome = house.orchestrator.put_rules(resource("ns.azure.a"), rules, true).await.unwrap();
     let Outcome::Plan(plan) = outcome else { panic!("a plan") };
     assert!(plan.to_string().contains("link ns.azure and ns.gcp"), "{plan}");

@@ -143,7 +143,8 @@ async fn what_an_unreadable_record_may_hold_is_not_chosen_again() {
     for key in ["orchestrator/made/gateway/ns.gcp", "orchestrator/made/link/ns.azure+ns.gcp"] {
         let key: Key = key.parse().unwrap();
         let value = spoil(&mut house, &key).await;
-        let failed = house.put("ns.ibm.d", both("ns.azure.a")).await.unwrap();
+        let rules = both("ns.azure.a").into_iter().map(|rule| rule.building(true)).collect();
+        let failed = house.put("ns.ibm.d", rules).await.unwrap();
         assert_eq!(failed.state, JobState::Failed, "{key}");
         names(&failed.message, &key);
         let calls = house.clouds[2].take_calls();

@@ -26,6 +26,7 @@ fn draft(name: &str, region: &Region) -> Draft {
         traffic: Traffic { direction: Direction::Inbound, protocol, src_ports, dst_ports },
         targets: region.peers.clone(),
         tags: BTreeSet::new(),
+        build: false,
     }
 }
 

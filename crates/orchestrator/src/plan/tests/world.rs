@@ -227,8 +227,8 @@ impl World {
                     .flat_map(|(_, r)| r.bgp.iter().map(|p| p.a))
                     .collect();
                 assert!(bgp.iter().all(|pair| !used.contains(&pair.a)));
-                let record =
-                    LinkRecord { phase: Phase::Ready, bgp, spaces, shared_key: model::Secret::new("") };
+                let shared_key = model::Secret::new("");
+                let record = LinkRecord { phase: Phase::Ready, bgp, spaces, shared_key, stood: false };
                 inventory.links.insert(link, record);
             }
             Action::DeleteLink { link } => drop(inventory.links.remove(&link)),
@@ -249,6 +249,17 @@ impl World {
             && b.permit
                 .values()
                 .any(|entry| entry.permits(Direction::Inbound, a_state.address.net().addr(), &PING))
+    }
+
+    /// Whether a packet that opens a connection gets from one resource to another in what was made.
+    pub fn passes(&self, from: &ResourceName, to: &ResourceName, packet: &Packet) -> bool {
+        let made = |name: &ResourceName| self.inventory.resources.get(name);
+        let (Some(a), Some(b)) = (made(from), made(to)) else { return false };
+        let (Some(a_state), Some(b_state)) = (&a.state, &b.state) else { return false };
+        let (source, destination) = (a_state.address.net().addr(), b_state.address.net().addr());
+        self.joined(&a.network, &b.network)
+            && a.permit.values().any(|entry| entry.permits(Direction::Outbound, destination, packet))
+            && b.permit.values().any(|entry| entry.permits(Direction::Inbound, source, packet))
     }
 
     fn joined(&self, a: &NetworkName, b: &NetworkName) -> bool {
@@ -291,7 +302,7 @@ impl World {
         })
     }
 
-    fn is_below(&self, member: &Member, tag: &TagName) -> bool {
+    pub fn is_below(&self, member: &Member, tag: &TagName) -> bool {
         *member == Member::Tag(tag.clone())
             || self.groups.get(tag).is_some_and(|members| {
                 members.iter().any(|child| {

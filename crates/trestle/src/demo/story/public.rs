@@ -34,12 +34,21 @@ pub fn story() -> Vec<Chapter> {
             ],
         },
         Chapter {
-            title: "A rule at each end, and a VPN between AWS and Google Cloud",
+            title: "One line to allow, and a VPN between AWS and Google Cloud",
             steps: vec![
-                Step::Say("First what it would come to. Nothing is done yet."),
-                run_for("rule add aws.web --ping gcp.db --dry-run", "link default.aws and default.gcp"),
+                Step::Say(
+                    "First what it would come to: what both ends get, what is built, how long that takes.",
+                ),
+                run_for(
+                    "allow aws.web gcp.db --ping --dry-run",
+                    "link default.aws and default.gcp|usually takes",
+                ),
+                Step::Say("A rule at one end only is half a permission, and builds nothing."),
                 run("rule add aws.web --ping gcp.db"),
-                run("rule add gcp.db --ping aws.web"),
+                run_for("link list", ""),
+                first(Fate::Blocked),
+                Step::Say("The permission is for both ends, and asks before it builds; --yes agrees."),
+                run_for("allow aws.web gcp.db --ping --yes", "in force"),
                 run_for("link list", "4/4"),
                 first(Fate::Answered),
                 Step::Say("What nobody permitted stays closed, to these two as well."),
@@ -59,11 +68,11 @@ pub fn story() -> Vec<Chapter> {
             ],
         },
         Chapter {
-            title: "The rule goes, and what it needed goes with it",
+            title: "The permission goes, and what it needed goes with it",
             steps: vec![
-                run("rule delete aws.web --rule ping-in-default-gcp-db,ping-out-default-gcp-db"),
+                run("deny aws.web gcp.db --ping"),
                 first(Fate::Blocked),
-                run("rule delete gcp.db --rule ping-in-default-aws-web,ping-out-default-aws-web"),
+                run("rule delete aws.web --rule ping-in-default-gcp-db,ping-out-default-gcp-db"),
                 run("resource delete aws.web"),
                 run("resource delete gcp.db"),
                 Step::Gone(&["aws", "gcp"]),
@@ -89,7 +98,8 @@ mod tests {
             });
             fates.collect()
         };
-        assert_eq!(asked("aws.web", "gcp.db"), [Fate::Blocked, Fate::Answered, Fate::Blocked]);
+        let [closed, open] = [Fate::Blocked, Fate::Answered];
+        assert_eq!(asked("aws.web", "gcp.db"), [closed, closed, open, closed]);
         assert_eq!(asked("azure.api", "ibm.backup"), [Fate::Blocked, Fate::Answered, Fate::Answered]);
         assert_eq!(asked("aws.web", "ibm.backup"), [Fate::Blocked, Fate::Blocked]);
     }
