@@ -114,7 +114,13 @@ const ANSWERS: &[Shape] = &[
     (
         "trestle.v1.Consumer",
         "Consumer",
-        &[("reason", UNLESS_EMPTY), ("notice", UNLESS_EMPTY), ("sources", UNLESS_NO_ITEM)],
+        &[
+            ("reason", UNLESS_EMPTY),
+            ("notice", UNLESS_EMPTY),
+            ("sources", UNLESS_NO_ITEM),
+            ("name", UNLESS_EMPTY),
+            ("kept_until", UNLESS_NONE),
+        ],
     ),
     ("trestle.v1.TagDifference", "TagDifference", &[("tag_name", named!("tag"))]),
     (
@@ -136,7 +142,9 @@ const BODIES: &[Shape] = &[
         "NewTicket",
         &[("", STRICT), ("lifetime_seconds", DEFAULT), ("limit", DEFAULT), ("sources", DEFAULT)],
     ),
-    ("trestle.v1.ResizeConsumerRequest", "NewCapacity", &[("", STRICT), ("id", ABSENT)]),
+    ("trestle.v1.ResizeConsumerRequest", "NewCapacity", &[("", STRICT), ("id", ABSENT), ("force", DEFAULT)]),
+    ("trestle.v1.NameConsumerRequest", "NewName", &[("", STRICT), ("id", ABSENT)]),
+    ("trestle.v1.RecreateVolumeRequest", "LostData", &[("", STRICT), ("consumer", ABSENT)]),
     ("trestle.v1.PermitConsumerRequest", "NewSources", &[("", STRICT), ("id", ABSENT)]),
 ];
 
