@@ -43,7 +43,7 @@ async fn prune() {
     for start in (0..OBJECTS).step_by(REQUEST) {
         let read = |number| Document::read(pod(number).to_string().as_bytes(), Validation::Strict).unwrap();
         let documents: Arc<[Document]> = (start..start + REQUEST).map(read).collect();
-        objects.apply(documents, "set", false).await.unwrap();
+        objects.apply(documents, "set", None, false).await.unwrap();
     }
     let keep: Vec<ObjectId> = (0..OBJECTS).map(id).collect();
     let by_list = Instant::now();

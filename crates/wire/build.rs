@@ -20,6 +20,7 @@ const FILES: &[&str] = &[
     "trestle/v1/access.proto",
     "trestle/v1/admin.proto",
     "trestle/v1/cloud.proto",
+    "trestle/v1/hosts.proto",
     "trestle/v1/namespaces.proto",
     "trestle/v1/node.proto",
     "trestle/v1/orchestrator.proto",
@@ -39,6 +40,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // No `connect` constructors: callers bring a channel, and Azure NPM's service has a method of that name.
     shapes::shaped(tonic_prost_build::configure())
         .build_transport(false)
+        // JSON in one order.
+        .btree_map(".trestle.v1")
         // The largest body by far; all others stay small.
         .boxed("trestle.v1.NodeApply.body.service")
         .compile_fds(descriptors)?;

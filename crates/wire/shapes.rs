@@ -55,17 +55,27 @@ const ANSWERS: &[Shape] = &[
             ("created_at", TIME),
             ("expires_at", named!("expires")),
             ("expires_at", written!("time_or_none", "Option<String>")),
-            ("session", named!("kind")),
-            ("session", written!("token_kind", "String")),
+            ("kind", written!("token_kind", "String")),
+            ("join", UNLESS_NONE),
         ],
     ),
+    ("trestle.v1.JoinGrant", "JoinGrant", &[]),
+    ("trestle.v1.CreateJoinTokenResponse", "MadeJoinToken", &[("info", always!("TokenInfo"))]),
     (
         "trestle.v1.CertificateInfo",
         "Certificate",
         &[("role", ROLE), ("not_before", TIME), ("not_after", TIME)],
     ),
+    ("trestle.v1.HostInfo", "Host", &[("joined_at", TIME), ("certificate_until", TIME)]),
+    ("trestle.v1.RemoveHostResponse", "RemovedHost", &[("notice", UNLESS_EMPTY)]),
     ("trestle.v1.Namespace", "Namespace", &[]),
-    ("trestle.v1.NodeStatus", "Node", &[("last_end", UNLESS_EMPTY), ("controller", UNLESS_EMPTY)]),
+    (
+        "trestle.v1.NodeStatus",
+        "Node",
+        &[("last_end", UNLESS_EMPTY), ("controller", UNLESS_EMPTY), ("host", UNLESS_NONE)],
+    ),
+    ("trestle.v1.NodeHost", "NodeHost", &[("observed", UNLESS_NONE)]),
+    ("trestle.v1.NodeInterface", "NodeInterface", &[]),
     ("trestle.v1.NodeObjectError", "ObjectError", &[("kind", OBJECT_KIND)]),
     ("trestle.v1.NodeObject", "Object", &[("kind", OBJECT_KIND), ("members", UNLESS_NONE)]),
     (
@@ -142,6 +152,11 @@ const BODIES: &[Shape] = &[
         "NewTicket",
         &[("", STRICT), ("lifetime_seconds", DEFAULT), ("limit", DEFAULT), ("sources", DEFAULT)],
     ),
+    (
+        "trestle.v1.CreateJoinTokenRequest",
+        "NewJoinToken",
+        &[("", STRICT), ("uses", DEFAULT), ("names", DEFAULT), ("tags", DEFAULT), ("labels", DEFAULT)],
+    ),
     ("trestle.v1.ResizeConsumerRequest", "NewCapacity", &[("", STRICT), ("id", ABSENT), ("force", DEFAULT)]),
     ("trestle.v1.NameConsumerRequest", "NewName", &[("", STRICT), ("id", ABSENT)]),
     ("trestle.v1.RecreateVolumeRequest", "LostData", &[("", STRICT), ("consumer", ABSENT)]),
@@ -186,6 +201,10 @@ const BOTH: &[Shape] = &[
     ),
 ];
 
+/// A list in a query.
+const COMMAS: &str =
+    r#"#[serde(default, deserialize_with = "crate::json::between_commas")] #[param(value_type = String)]"#;
+
 /// What is asked after a question mark.
 const QUERIES: &[(&str, Attributes)] = &[
     ("trestle.v1.ExplainRequest", &[("", STRICT), ("protocol", DEFAULT)]),
@@ -198,11 +217,11 @@ const QUERIES: &[(&str, Attributes)] = &[
             ("node", DEFAULT),
             ("from", DEFAULT),
             ("plane", DEFAULT),
-            ("pod_prefixes", DEFAULT),
-            (
-                "pod_prefixes",
-                r#"#[serde(deserialize_with = "crate::json::between_commas")] #[param(value_type = String)]"#,
-            ),
+            ("pod_prefixes", COMMAS),
+            ("service_prefixes", COMMAS),
+            ("exclude", COMMAS),
+            ("masquerade_all", DEFAULT),
+            ("refuse_external_ips", DEFAULT),
         ],
     ),
 ];

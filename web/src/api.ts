@@ -5,6 +5,7 @@ import type { components } from "./schema";
 export type Schemas = components["schemas"];
 export type Resource = Schemas["Resource"];
 export type Link = Schemas["Link"];
+export type Host = Schemas["Host"];
 export type Node = Schemas["Node"];
 export type Workload = Schemas["Workload"];
 export type Policy = Schemas["PolicyState"];

@@ -64,6 +64,23 @@ export function ticketCommand(limit: string, hours: string): string {
   return `trestle ticket create${limited}${hours && hours !== "48" ? ` --ttl ${quote(hours)}h` : ""}`;
 }
 
+export interface HostForm {
+  tags: string;
+  uses: string;
+  hours: string;
+}
+
+export function joinTokenCommand(form: HostForm): string {
+  const tags = list(form.tags).map((tag) => ` --tag ${quote(tag)}`).join("");
+  const uses = form.uses && form.uses !== "1" ? ` --uses ${quote(form.uses)}` : "";
+  return `trestle token create --join${tags}${uses} --for ${quote(form.hours || "1")}h`;
+}
+
+/** What is run on the host. */
+export function joinCommand(server: string, token: string): string {
+  return `sudo trestle join ${quote(server)} ${token}`;
+}
+
 export function explainCommand(source: string, destination: string, protocol: string, port: string): string {
   const options = `${protocol && !(protocol === "tcp" && port) ? ` --protocol ${protocol}` : ""}${port ? ` --port ${quote(port)}` : ""}`;
   return `trestle explain ${quote(source || "A")} ${quote(destination || "B")}${options}`;

@@ -10,7 +10,7 @@ import { useEffect, useMemo } from "preact/hooks";
 import { get, Problem, renew, type Identity, type Version } from "./api.ts";
 
 export type Noun =
-  | "tags" | "namespaces" | "resources" | "jobs" | "objects" | "realisation" | "nodes" | "storage" | "audit";
+  | "tags" | "namespaces" | "resources" | "jobs" | "objects" | "realisation" | "nodes" | "hosts" | "storage" | "audit";
 
 /** `out`: nobody is logged in. */
 export const session = signal<"starting" | "out" | "in">("starting");
@@ -163,6 +163,11 @@ export function leave() {
   identity.value = undefined;
   session.value = "out";
   entries.clear();
+}
+
+/** Whether the user may let machines and people in. */
+export function mayAdmit(): boolean {
+  return identity.value?.role === "admin";
 }
 
 /** Whether the user may change anything. */

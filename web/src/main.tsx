@@ -10,6 +10,7 @@ import { signal } from "@preact/signals";
 import { theme, toggleTheme } from "./theme.ts";
 import { Audit } from "./views/audit.tsx";
 import { Explain } from "./views/explain.tsx";
+import { Hosts } from "./views/hosts.tsx";
 import { Jobs } from "./views/jobs.tsx";
 import { Map } from "./views/map.tsx";
 import { Nodes } from "./views/nodes.tsx";
@@ -29,6 +30,7 @@ const VIEWS = {
   tags: { title: "Tags", view: Tags },
   policies: { title: "Policies", view: Policies },
   services: { title: "Services", view: Services },
+  hosts: { title: "Hosts", view: Hosts },
   nodes: { title: "Nodes", view: Nodes },
   storage: { title: "Storage", view: Storage },
   jobs: { title: "Jobs", view: Jobs },

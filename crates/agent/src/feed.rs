@@ -7,7 +7,14 @@
 
 pub mod link;
 
-use std::{convert::Infallible, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::{
     sync::{mpsc, watch},
@@ -17,7 +24,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 use tracing::{debug, error, info, warn};
 use wire::trestle::v1::{
-    FromNode, NodeHello, NodeReport, ToNode, from_node, node_feed_client::NodeFeedClient,
+    FromNode, NodeHello, NodeHost, NodeReport, ToNode, from_node, node_feed_client::NodeFeedClient,
 };
 
 use crate::{
@@ -46,9 +53,16 @@ pub struct Uplink {
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
+impl Uplink {
+    /// What would be shown now; none if it cannot be read.
+    fn certificate(&self) -> Option<Vec<u8>> {
+        std::fs::read(&self.identity.as_ref()?.0).ok()
+    }
+}
+
 /// Why there is no stream, or no longer one.
 #[derive(Debug, thiserror::Error)]
-enum StreamError {
+pub(crate) enum StreamError {
     #[error("{0:?} is not a URL like https://controller:8081")]
     Url(String, #[source] tonic::transport::Error),
     #[error("cannot read {path}")]
@@ -98,9 +112,17 @@ pub struct Feed {
 impl Feed {
     pub async fn run(self) {
         let mut servers = Servers::new(self.uplink.servers.len());
+        let mut found = BTreeMap::new();
         loop {
             let number = servers.next(fastrand::f64());
             let server = &self.uplink.servers[number];
+            let shown = self.uplink.certificate();
+            // Before the connection, which a policy on this node could forbid.
+            link::find(&self.uplink.servers, &mut found).await;
+            let controllers: BTreeSet<SocketAddr> = found.values().flatten().copied().collect();
+            if self.worker.controllers(controllers).await.is_err() {
+                return;
+            }
             let Err(error) = self.stream(server, &mut servers).await;
             if let StreamError::Gone(_) = error {
                 return;
@@ -108,6 +130,10 @@ impl Feed {
             self.note_end(server, &error);
             if self.worker.lost().await.is_err() {
                 return;
+            }
+            // The certificate has ended, and there is another one meanwhile.
+            if error.code() == Some(Code::Unauthenticated) && shown != self.uplink.certificate() {
+                continue;
             }
             // Another agent has this node's name, or this one may not have it.
             let soon_is_no_use =
@@ -219,10 +245,11 @@ impl Reporter {
         }
         let report = state.report();
         let urgent = !self.synced
-            || self
-                .sent
-                .as_ref()
-                .is_none_or(|sent| sent.errors != report.errors || sent.skipped != report.skipped);
+            || self.sent.as_ref().is_none_or(|sent| {
+                sent.errors != report.errors
+                    || sent.skipped != report.skipped
+                    || without_count(&sent.host) != without_count(&report.host)
+            });
         self.synced = true;
         if urgent {
             self.at = Some(Instant::now());
@@ -249,6 +276,11 @@ impl Reporter {
             self.at = Some(Instant::now() + REPORT_WITHIN);
         }
     }
+}
+
+/// A count goes up with every packet, which is no news.
+fn without_count(host: &Option<NodeHost>) -> Option<NodeHost> {
+    host.clone().map(|host| NodeHost { observed: host.observed.map(|_| 0), ..host })
 }
 
 fn hello(node: &str, opening: Opening) -> NodeHello {

@@ -34,6 +34,7 @@ pub fn router(local: Local, metrics: Arc<Metrics>) -> Router {
         .route("/healthz", get(healthy))
         .route("/readyz", get(ready))
         .route("/metrics", get(figures))
+        .route("/proxyMode", get(proxy_mode))
         .with_state(local)
 }
 
@@ -43,6 +44,11 @@ async fn healthy(Shared(local): Shared<Local>) -> Response {
         None => "ok".into_response(),
         Some(ailment) => (StatusCode::SERVICE_UNAVAILABLE, ailment).into_response(),
     }
+}
+
+/// As kube-proxy has it beside its figures.
+async fn proxy_mode(Shared(local): Shared<Local>) -> String {
+    local.services.as_ref().map_or_else(|| "none".to_owned(), |services| services.mode())
 }
 
 /// Ready: what a controller last said is in force. Whether one is connected does not matter: a node must not be taken

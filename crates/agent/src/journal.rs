@@ -4,17 +4,19 @@
 //! them from the controller. So a change costs what it weighs, and there is no second format to keep true.
 //!
 //! ```text
-//!   MAGIC version\n | seal | length crc message | length crc message | … flush | … flush | a crash cut this sho
-//!   └─ written anew, whole, when it has grown to several times the state ─────────┘         └ dropped on reading
+//!   MAGIC version\n | seals | length crc message | length crc message | … flush | … flush | a crash cut this sho
+//!   └─ written anew, whole, when it has grown to several times the state ──────────┘         └ dropped on reading
 //! ```
 //!
 //! Steps are written before they take effect in the kernel: after a crash the node goes on from what it was told last.
-//! A lost tail costs nothing but to be sent again. The *seal* says how much has been safe on the disk: if less can be
-//! read, something that was in force is lost, and what is left must not be taken for all there is. If the disk is full the node goes on without: the file stays at an
-//! earlier step, and is written anew as soon as that works.
+//! A lost tail costs nothing but to be sent again, if power failed before it was on the disk. Two *seals* say how much there
+//! must be: one how much is safe on the disk, one how much was written since the machine has started, which nothing but
+//! damage takes away while it runs. If less can be read, something that was in force is lost, and what is left must not be
+//! taken for all there is. If the disk is full the node goes on without: the file stays at an earlier step, and is written
+//! anew as soon as that works.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{self, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write as _},
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
@@ -26,11 +28,16 @@ use wire::trestle::v1::{ToNode, to_node};
 
 use crate::held::{Gathered, Held, Taken};
 
-const MAGIC: &str = "trestle node state 2 ";
-/// Files of this kind have no seal; they are read, and written anew with the next step.
+const MAGIC: &str = "trestle node state 3 ";
+/// Files of these kinds have one seal and none; they are read, and written anew with the next step.
+const ONE_SEAL_MAGIC: &str = "trestle node state 2 ";
 const UNSEALED_MAGIC: &str = "trestle node state 1 ";
-/// A length and its checksum.
+/// What is safe on the disk: a length and its checksum.
 const SEAL: usize = 12;
+/// What was written: a length, the machine's start in which that was, and their checksum.
+const WRITTEN: usize = 28;
+/// Names the machine's start: another one each time.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// No message is nearly as long; a larger number is not a length.
 const MAX_MESSAGE: u32 = 256 << 20;
 /// A journal below this size is not worth shortening.
@@ -52,7 +59,11 @@ pub struct Journal {
     rewritten_length: u64,
     failure: Option<(String, Instant)>,
     unsynced_since: Option<Instant>,
+    boot: Boot,
 }
+
+/// A start of the machine.
+type Boot = [u8; 16];
 
 /// What was found at the start.
 #[derive(Debug)]
@@ -98,11 +109,12 @@ impl Journal {
             rewritten_length: 0,
             failure: None,
             unsynced_since: None,
+            boot: boot(),
         }
     }
 
     fn load(mut self, file: File) -> io::Result<Loaded> {
-        let Read { mut held, whole, same_version, sealed, is_old } = read(&file)?;
+        let Read { mut held, whole, same_version, sealed, is_old } = read(&file, self.boot)?;
         let size = file.metadata()?.len();
         let finding = match sealed {
             Some(sealed) if whole > 0 && whole >= sealed => Finding::Whole,
@@ -148,6 +160,7 @@ impl Journal {
             Ok(()) => {
                 self.length += bytes.len() as u64;
                 self.unsynced_since.get_or_insert_with(Instant::now);
+                self.seal(false);
             }
             Err(err) => {
                 // What was written of the step would be in the way of the next.
@@ -168,16 +181,18 @@ impl Journal {
                     self.fail("sync", &err);
                 } else if due {
                     self.unsynced_since = None;
-                    self.seal();
+                    self.seal(true);
                 }
             }
         }
     }
 
-    /// Notes that all up to here is safe. If that cannot be written, what is noted is less, and true.
-    fn seal(&mut self) {
+    /// Notes that all up to here is written, and perhaps safe. If that cannot be, what is noted is less, and true.
+    fn seal(&mut self, is_safe: bool) {
+        let (seals, at) = (seals(self.length, self.boot), header().len());
+        let from = if is_safe { 0 } else { SEAL };
         if let Some(file) = &self.file
-            && let Err(err) = file.write_all_at(&seal(self.length), header().len() as u64)
+            && let Err(err) = file.write_all_at(&seals[from..], (at + from) as u64)
         {
             self.fail("seal", &err);
         }
@@ -186,13 +201,13 @@ impl Journal {
     /// Writes the state anew. If that fails the old file stays, with an earlier state.
     fn rewrite(&mut self, held: &Held) {
         let Some(messages) = held.messages() else { return };
-        let mut length = 0;
+        let (mut length, boot) = (0, self.boot);
         let replaced = files::replace(&self.path, |file| {
             let mut out = BufWriter::new(file);
             let header = header();
             out.write_all(header.as_bytes())?;
-            out.write_all(&[0; SEAL])?;
-            length = (header.len() + SEAL) as u64;
+            out.write_all(&[0; SEAL + WRITTEN])?;
+            length = (header.len() + SEAL + WRITTEN) as u64;
             let mut bytes = Vec::new();
             for message in messages {
                 bytes.clear();
@@ -200,7 +215,7 @@ impl Journal {
                 out.write_all(&bytes)?;
                 length += bytes.len() as u64;
             }
-            out.into_inner()?.write_all_at(&seal(length), header.len() as u64)
+            out.into_inner()?.write_all_at(&seals(length, boot), header.len() as u64)
         });
         match replaced {
             Ok(file) => {
@@ -239,6 +254,34 @@ fn unseal(bytes: [u8; SEAL]) -> Option<u64> {
     (seal(length) == bytes).then_some(length)
 }
 
+fn seals(length: u64, boot: Boot) -> [u8; SEAL + WRITTEN] {
+    let mut both = [0; SEAL + WRITTEN];
+    both[..SEAL].copy_from_slice(&seal(length));
+    let (value, crc) = both[SEAL..].split_at_mut(WRITTEN - 4);
+    value[..8].copy_from_slice(&length.to_le_bytes());
+    value[8..].copy_from_slice(&boot);
+    crc.copy_from_slice(&crc32fast::hash(value).to_le_bytes());
+    both
+}
+
+/// How much there should be, by both seals, if they are whole. What was written before the machine started need not have
+/// come to the disk.
+fn unseal_both(bytes: [u8; SEAL + WRITTEN], now: Boot) -> Option<u64> {
+    let safe = unseal(*bytes.first_chunk()?)?;
+    let written = u64::from_le_bytes(*bytes[SEAL..].first_chunk()?);
+    let boot = *bytes[SEAL + 8..].first_chunk()?;
+    if bytes[SEAL..] != seals(written, boot)[SEAL..] {
+        return None;
+    }
+    Some(if boot == now && boot != Boot::default() { safe.max(written) } else { safe })
+}
+
+/// This start of the machine; zeros if the kernel does not tell.
+fn boot() -> Boot {
+    let text = fs::read_to_string(BOOT_ID).unwrap_or_default();
+    u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap_or_default().to_le_bytes()
+}
+
 fn header() -> String {
     format!("{MAGIC}{}\n", env!("CARGO_PKG_VERSION"))
 }
@@ -259,14 +302,16 @@ struct Read {
     is_old: bool,
 }
 
-fn read(file: &File) -> io::Result<Read> {
+fn read(file: &File, boot: Boot) -> io::Result<Read> {
     let mut input = BufReader::new(file);
     let mut held = Held::default();
     let mut first = [0; 64];
     let count = read_fully(&mut input, &mut first)?;
     let line = first[..count].iter().position(|byte| *byte == b'\n').map(|end| &first[..=end]);
     let begins = |line: &[u8], magic: &str| line.starts_with(magic.as_bytes());
-    let Some(line) = line.filter(|line| begins(line, MAGIC) || begins(line, UNSEALED_MAGIC)) else {
+    let known =
+        |line: &&[u8]| [MAGIC, ONE_SEAL_MAGIC, UNSEALED_MAGIC].iter().any(|magic| begins(line, magic));
+    let Some(line) = line.filter(known) else {
         return Ok(Read { held, whole: 0, same_version: true, sealed: None, is_old: false });
     };
     let same_version = line == header().as_bytes();
@@ -274,11 +319,17 @@ fn read(file: &File) -> io::Result<Read> {
     input.seek(SeekFrom::Start(at))?;
     let mut sealed = None;
     if begins(line, MAGIC) {
+        let mut bytes = [0; SEAL + WRITTEN];
+        if read_fully(&mut input, &mut bytes)? == bytes.len() {
+            sealed = unseal_both(bytes, boot);
+        }
+        at += bytes.len() as u64;
+    } else if begins(line, ONE_SEAL_MAGIC) {
         let mut bytes = [0; SEAL];
-        if read_fully(&mut input, &mut bytes)? == SEAL {
+        if read_fully(&mut input, &mut bytes)? == bytes.len() {
             sealed = unseal(bytes);
         }
-        at += SEAL as u64;
+        at += bytes.len() as u64;
     }
     let mut whole = 0;
     while let Some((message, length)) = next(&mut input)? {

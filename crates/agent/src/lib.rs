@@ -17,6 +17,8 @@ pub mod endpoints;
 mod feed;
 mod health;
 pub mod held;
+pub mod host;
+pub mod join;
 pub mod journal;
 pub mod local;
 mod metrics;
@@ -24,6 +26,7 @@ pub mod part;
 mod policy;
 mod pulse;
 pub mod registry;
+pub mod renewal;
 mod servers;
 pub mod services;
 mod status;
@@ -43,6 +46,10 @@ pub struct PolicySettings {
     pub pods: Vec<String>,
     /// Cut established connections that a new policy forbids, instead of letting them end by themselves.
     pub cut_established: bool,
+    /// What stays open at the node itself.
+    pub fail_safes: host::FailSafes,
+    /// Refuse nothing, and count what would be refused.
+    pub observe: bool,
 }
 
 /// The parts of an agent on a real node. They act in the network namespace of the calling thread.
@@ -50,10 +57,17 @@ pub fn parts(node: &str, settings: &PolicySettings) -> Result<Vec<Box<dyn Part>>
     let options = Options {
         node: node.to_owned(),
         guarded_prefixes: settings.guard.clone(),
-        cut_established: settings.cut_established,
+        cut_established: settings.cut_established && !settings.observe,
+        observe: settings.observe,
         ..Options::default()
     };
-    Ok(vec![Box::new(policy::Policies::open(options, settings.pods.clone())?)])
+    Ok(vec![Box::new(policy::Policies::open(options, settings)?)])
+}
+
+/// Takes what policies have put into the kernel out of it, whether an agent runs or not; how many tables that were. Nothing is guarded
+/// from here on.
+pub fn take_out() -> Result<usize, PolicyError> {
+    node_kernel::policy::take_out()
 }
 
 /// The part that keeps services, and how others see it.
@@ -65,5 +79,5 @@ pub fn services(settings: services::ServiceSettings) -> (Box<dyn Part>, services
 pub use agent::{Agent, AgentError, Config, boot};
 pub use feed::Uplink;
 pub use metrics::Metrics;
-pub use status::{Connection, ErrorView, PodProblem, State, StatusView};
+pub use status::{Connection, ErrorView, HostStatus, PodProblem, State, StatusView};
 pub use worker::Patience;

@@ -15,6 +15,7 @@ use wire::trestle::v1::ObjectKind;
 use crate::{
     endpoints::Endpoints,
     held::{Differences, Held, Key},
+    host::{HostRecord, Interface},
     registry::Unnamed,
 };
 
@@ -27,6 +28,8 @@ pub struct View<'a> {
     pub endpoints: &'a Endpoints,
     /// Links of Pods nobody knows the names of: closed.
     pub unnamed: &'a Unnamed,
+    /// What is kept of the node itself.
+    pub host: &'a HostRecord,
 }
 
 /// What differs from the view of the last call.
@@ -71,6 +74,19 @@ pub struct Link {
     pub guarded: bool,
 }
 
+/// The node itself, as it is now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostView {
+    pub interfaces: Vec<Interface>,
+    /// Policies restrict what comes in, and what goes out.
+    pub input: bool,
+    pub output: bool,
+    /// What stays open: `in tcp:22`.
+    pub fail_safes: Vec<String>,
+    /// Nothing is refused, only counted: so many packets until now.
+    pub observed: Option<u64>,
+}
+
 /// One family of objects.
 pub trait Part: Send {
     /// For logs and metrics.
@@ -91,6 +107,11 @@ pub trait Part: Send {
     /// The links of this node; none if this part does not know them. Addresses are looked for only if there are links of
     /// Pods that are not attached: a node may have very many routes.
     fn survey(&mut self, _attached: &Endpoints) -> Option<Vec<Link>> {
+        None
+    }
+
+    /// The node itself; none if this part does not guard it. Called every half second.
+    fn host(&mut self) -> Option<HostView> {
         None
     }
 

@@ -5,6 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
     os::fd::{AsFd as _, OwnedFd},
 };
 
@@ -14,7 +15,7 @@ use node_kernel::{
     netlink::NetlinkError,
     policy::{self as kernel, PolicyError, PolicyExecutor},
 };
-use node_policy::{Change, LocalChange, Options, SetKind, Workload, WorkloadId};
+use node_policy::{Change, ClosedHost, LocalChange, Options, Permit, SetKind, Workload, WorkloadId};
 use tracing::warn;
 use wire::{
     node::read::network_policy,
@@ -22,9 +23,11 @@ use wire::{
 };
 
 use crate::{
+    PolicySettings,
     endpoints::{Endpoint, Endpoints, Pod},
     held::{Content, Difference, Held, Key, Members},
-    part::{Changed, Holding, Link, Outcome, Part, View},
+    host::{self, FailSafes, HostRecord, Interface},
+    part::{Changed, Holding, HostView, Link, Outcome, Part, View},
     registry::Unnamed,
 };
 
@@ -39,6 +42,10 @@ pub struct Policies {
     unnamed: Unnamed,
     /// How names of Pods' links begin.
     prefixes: Vec<String>,
+    fail_safes: FailSafes,
+    /// What the executor was told to leave open at the node itself.
+    open: Option<Vec<Permit>>,
+    addresses: Addresses,
     /// Parts of objects that make no sense, by object.
     unreadable: BTreeMap<Key, String>,
     last: Outcome,
@@ -47,13 +54,16 @@ pub struct Policies {
 impl Policies {
     /// Acts in the network namespace of the calling thread. What an earlier run left stays in force until the first
     /// `apply`.
-    pub fn open(options: Options, prefixes: Vec<String>) -> Result<Self, PolicyError> {
+    pub fn open(options: Options, settings: &PolicySettings) -> Result<Self, PolicyError> {
         Ok(Self {
             executor: PolicyExecutor::open(options)?,
             told: BTreeSet::new(),
             pods: BTreeMap::new(),
             unnamed: Unnamed::new(),
-            prefixes,
+            prefixes: settings.pods.clone(),
+            fail_safes: settings.fail_safes.clone(),
+            open: None,
+            addresses: Addresses::default(),
             unreadable: BTreeMap::new(),
             last: Outcome::default(),
         })
@@ -156,6 +166,11 @@ impl Policies {
         let new = unnamed.iter().filter(|(name, addresses)| self.unnamed.get(*name) != Some(addresses));
         changes
             .extend(new.map(|(name, addresses)| LocalChange::Put(unnamed_workload(name, addresses, true))));
+        let open = host::permits(&self.fail_safes, &view.host.controllers);
+        if self.open.as_ref() != Some(&open) {
+            changes.push(LocalChange::Host { fail_safes: open.clone() });
+            self.open = Some(open);
+        }
         if !changes.is_empty() {
             self.pods = endpoints.iter().map(|one| (one.pod.clone(), one.clone())).collect();
             self.unnamed.clone_from(unnamed);
@@ -234,7 +249,13 @@ impl Part for Policies {
         let mut workloads: Vec<Workload> = view.endpoints.iter().map(workload).collect();
         let unnamed = view.unnamed.iter();
         workloads.extend(unnamed.map(|(name, addresses)| unnamed_workload(name, addresses, false)));
-        match self.executor.hold(&workloads) {
+        let HostRecord { input, output, controllers } = view.host;
+        let closed = (*input || *output).then(|| ClosedHost {
+            input: *input,
+            output: *output,
+            fail_safes: host::permits(&self.fail_safes, controllers),
+        });
+        match self.executor.hold(&workloads, closed.as_ref()) {
             Ok(standing) => Holding {
                 outcome: Outcome { transactions: standing.applied.transactions as u64, ..Outcome::default() },
                 left: standing.homes,
@@ -275,8 +296,52 @@ impl Part for Policies {
         Some(links.into_iter().map(link).collect())
     }
 
+    fn host(&mut self) -> Option<HostView> {
+        let (input, output) = self.executor.plane().host_restricted();
+        let prefixes = self.prefixes.iter().chain(&self.executor.plane().options().guarded_prefixes);
+        let prefixes: Vec<String> = prefixes.cloned().collect();
+        if let Err(error) = self.addresses.read(&prefixes) {
+            warn!(%error, "cannot read the node's addresses");
+        }
+        let observed = self.executor.observed();
+        let observed = observed.inspect_err(|error| warn!(%error, "cannot read what was observed"));
+        Some(HostView {
+            interfaces: self.addresses.interfaces.clone(),
+            input,
+            output,
+            fail_safes: self.fail_safes.told(),
+            observed: observed.unwrap_or(Some(0)),
+        })
+    }
+
     fn alarm(&self) -> Option<OwnedFd> {
         self.executor.kernel().as_fd().try_clone_to_owned().ok()
+    }
+}
+
+/// The node's addresses, as they were last read.
+#[derive(Default)]
+struct Addresses {
+    links: Option<kernel_link::Links>,
+    all: BTreeSet<(u32, IpAddr)>,
+    interfaces: Vec<Interface>,
+}
+
+impl Addresses {
+    /// One dump, and another one of the links if something has changed.
+    fn read(&mut self, prefixes: &[String]) -> Result<(), NetlinkError> {
+        let mut links = match self.links.take() {
+            Some(links) => links,
+            None => kernel_link::Links::open()?,
+        };
+        let all = links.addresses()?;
+        if all != self.all {
+            let names = links.list()?.into_iter().map(|link| (link.index, link.name)).collect();
+            self.interfaces = host::interfaces(&names, &all, prefixes);
+            self.all = all;
+        }
+        self.links = Some(links);
+        Ok(())
     }
 }
 
@@ -315,7 +380,7 @@ fn unnamed_id(interface: &str) -> WorkloadId {
     WorkloadId::pod("", interface)
 }
 
-fn unnamed_workload(interface: &str, addresses: &BTreeSet<std::net::IpAddr>, pending: bool) -> Workload {
+fn unnamed_workload(interface: &str, addresses: &BTreeSet<IpAddr>, pending: bool) -> Workload {
     let mut workload = Workload::new(unnamed_id(interface), addresses.iter().copied().collect::<Vec<_>>());
     workload.interface = Some(interface.to_owned());
     workload.pending = pending;

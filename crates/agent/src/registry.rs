@@ -10,7 +10,10 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::endpoints::{Endpoint, Endpoints};
+use crate::{
+    endpoints::{Endpoint, Endpoints},
+    host::HostRecord,
+};
 
 /// Links of Pods of which nobody knows whose they are, with the addresses that they had: they are closed until they are
 /// attached.
@@ -20,6 +23,7 @@ pub type Unnamed = BTreeMap<String, BTreeSet<IpAddr>>;
 pub struct Registry {
     pub endpoints: Endpoints,
     pub unnamed: Unnamed,
+    pub host: HostRecord,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -29,40 +33,49 @@ struct Written {
     checksum: String,
     endpoints: Vec<Endpoint>,
     unnamed: Unnamed,
+    /// Earlier versions know nothing of it.
+    #[serde(default, skip_serializing_if = "HostRecord::is_empty")]
+    host: HostRecord,
 }
 
 impl Registry {
     pub fn encode(&self) -> serde_json::Result<Vec<u8>> {
         let endpoints: Vec<Endpoint> = self.endpoints.iter().cloned().collect();
-        let checksum = checksum(&endpoints, &self.unnamed)?;
-        serde_json::to_vec_pretty(&Written { checksum, endpoints, unnamed: self.unnamed.clone() })
+        let checksum = checksum(&endpoints, &self.unnamed, &self.host)?;
+        let (unnamed, host) = (self.unnamed.clone(), self.host.clone());
+        serde_json::to_vec_pretty(&Written { checksum, endpoints, unnamed, host })
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
         let text = |error: serde_json::Error| error.to_string();
         if bytes.trim_ascii_start().starts_with(b"[") {
             let endpoints: Vec<Endpoint> = serde_json::from_slice(bytes).map_err(text)?;
-            return Self::of(endpoints, Unnamed::new());
+            return Self::of(endpoints, Unnamed::new(), HostRecord::default());
         }
-        let Written { checksum: told, endpoints, unnamed } = serde_json::from_slice(bytes).map_err(text)?;
-        if checksum(&endpoints, &unnamed).map_err(text)? != told {
+        let Written { checksum: told, endpoints, unnamed, host } =
+            serde_json::from_slice(bytes).map_err(text)?;
+        if checksum(&endpoints, &unnamed, &host).map_err(text)? != told {
             return Err("its checksum is not that of its content".to_owned());
         }
-        Self::of(endpoints, unnamed)
+        Self::of(endpoints, unnamed, host)
     }
 
-    fn of(written: Vec<Endpoint>, unnamed: Unnamed) -> Result<Self, String> {
+    fn of(written: Vec<Endpoint>, unnamed: Unnamed, host: HostRecord) -> Result<Self, String> {
         let count = written.len();
         let endpoints: Endpoints = written.into_iter().collect();
         match endpoints.len() == count {
-            true => Ok(Self { endpoints, unnamed }),
+            true => Ok(Self { endpoints, unnamed, host }),
             false => Err("it has Pods that cannot be, or that stand in each other's place".to_owned()),
         }
     }
 }
 
-fn checksum(endpoints: &[Endpoint], unnamed: &Unnamed) -> serde_json::Result<String> {
-    Ok(format!("{:08x}", crc32fast::hash(&serde_json::to_vec(&(endpoints, unnamed))?)))
+fn checksum(endpoints: &[Endpoint], unnamed: &Unnamed, host: &HostRecord) -> serde_json::Result<String> {
+    let bytes = match host.is_empty() {
+        true => serde_json::to_vec(&(endpoints, unnamed))?,
+        false => serde_json::to_vec(&(endpoints, unnamed, host))?,
+    };
+    Ok(format!("{:08x}", crc32fast::hash(&bytes)))
 }
 
 #[cfg(test)]
@@ -82,13 +95,18 @@ mod tests {
         }
         endpoints.judge(8, |endpoint| endpoint.pod.name != "p2");
         let unnamed = [("veth9".to_owned(), [IpAddr::from([10, 0, 0, 9])].into())].into();
-        Registry { endpoints, unnamed }
+        let controllers = ["192.0.2.1:8081".parse().unwrap()].into();
+        Registry { endpoints, unnamed, host: HostRecord { input: true, output: false, controllers } }
     }
 
     #[test]
     fn what_is_written_is_read_and_a_bare_list_too() {
         let registry = registry();
-        assert_eq!(Registry::decode(&registry.encode().unwrap()), Ok(registry));
+        assert_eq!(Registry::decode(&registry.encode().unwrap()), Ok(registry.clone()));
+        let earlier = Registry { host: HostRecord::default(), ..registry };
+        let written = earlier.encode().unwrap();
+        assert!(!String::from_utf8_lossy(&written).contains("host"), "as earlier versions write and read it");
+        assert_eq!(Registry::decode(&written), Ok(earlier));
         let bare = Registry::decode(br#" [{"pod": "x/a", "interface": "v1", "closed": false}]"#).unwrap();
         assert_eq!(bare.endpoints.len(), 1);
     }

@@ -17,7 +17,10 @@ use std::{
 
 use ipnet::IpNet;
 use model::service::{NodeFacts, ServiceName, Slice};
-use node_kernel::services::{Mode, Proxy, Settings, SyncError, Synced, host_addresses};
+use node_kernel::{
+    conntrack_settings::Conntrack,
+    services::{Mode, Proxy, Settings, SyncError, Synced, host_addresses},
+};
 use node_services::{HealthCheck, Node, Store};
 use tokio::sync::watch;
 use wire::{
@@ -59,6 +62,7 @@ pub struct ServiceSettings {
     pub excluded: Vec<IpNet>,
     /// External addresses that services claim are not served.
     pub refuse_external_ips: bool,
+    pub conntrack: Conntrack,
 }
 
 /// What the part says of itself.
@@ -72,6 +76,8 @@ pub struct ServicesState {
     /// IPVS waits for connections that it has.
     pub leaving: bool,
     pub checks: Vec<HealthCheck>,
+    /// Where they are told; none: on every address of the host.
+    pub check_addresses: Option<Vec<IpAddr>>,
     /// The kernel holds what it should.
     pub healthy: bool,
     /// When it last did; by a clock that nobody sets.
@@ -100,6 +106,11 @@ pub struct Services {
 impl Services {
     pub fn state(&self) -> watch::Receiver<Arc<ServicesState>> {
         self.state.clone()
+    }
+
+    /// How services are balanced now, as kube-proxy's `/proxyMode` tells it.
+    pub fn mode(&self) -> String {
+        self.state.borrow().mode.to_string()
     }
 
     /// Whether the kernel holds what it should, or did a while ago, and somebody sees to it that it does.
@@ -146,6 +157,8 @@ pub struct ServicesPart {
     pending: Pending,
     /// Services of which the kernel refused something, last time.
     refused: usize,
+    /// Why the kernel's connection table is not set as it should be.
+    untuned: Option<String>,
     last: Outcome,
 }
 
@@ -171,6 +184,7 @@ impl ServicesPart {
             metrics: Arc::clone(&metrics),
             pending: Pending::new(SystemTime::now()),
             refused: 0,
+            untuned: None,
             last: Outcome::default(),
         };
         (part, Services { wanted, state: states, pulse, metrics })
@@ -289,8 +303,27 @@ impl ServicesPart {
         Ok(())
     }
 
+    /// Those that serve node ports, as far as the host has them.
+    fn check_addresses(&self) -> Option<Vec<IpAddr>> {
+        let served: Vec<_> = match &self.settings.node_ports {
+            NodePorts::All => return None,
+            NodePorts::Primary => self.facts.addresses.clone(),
+            NodePorts::Within(prefixes) => {
+                let hosts = self.hosts.iter().copied();
+                hosts.filter(|one| prefixes.iter().any(|prefix| prefix.contains(one))).collect()
+            }
+        };
+        let here: Vec<_> = served.into_iter().filter(|address| self.hosts.contains(address)).collect();
+        // A node behind a translation has none of the addresses that it is known by.
+        (!here.is_empty()).then_some(here)
+    }
+
     fn run(&mut self, view: &View<'_>, all: bool) -> Result<Synced, SyncError> {
         self.look_at_node(view.node)?;
+        if all && self.proxy.mode() != Mode::None {
+            let tuned = self.settings.conntrack.ensure();
+            self.untuned = tuned.err().map(|error| format!("services: {}", crate::feed::chain(&error)));
+        }
         if all { self.proxy.reconcile() } else { self.proxy.sync() }
     }
 
@@ -322,6 +355,7 @@ impl ServicesPart {
             outcome.errors.entry(key_of(&conflict.loser)).or_insert_with(|| conflict.to_string());
         }
         outcome.errors.extend(self.unreadable.clone());
+        outcome.problem.clone_from(&self.untuned);
         self.publish(outcome.failure.is_none());
         self.last = outcome.clone();
         outcome
@@ -337,6 +371,7 @@ impl ServicesPart {
             wishes: self.wishes,
             leaving: self.proxy.is_leaving(),
             checks: self.proxy.store().health_checks(),
+            check_addresses: self.check_addresses(),
             healthy,
             updated: if healthy { Some(Instant::now()) } else { before },
             node_leaving: self.facts.leaving,

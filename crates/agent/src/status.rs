@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use wire::trestle::v1::{NodeObjectError, NodeReport};
+use wire::trestle::v1::{NodeHost, NodeInterface, NodeObjectError, NodeReport};
 
 use crate::{
     held::{Key, Token},
+    host::Interface,
+    part::HostView,
     pulse::Pulse,
 };
 
@@ -41,6 +43,8 @@ pub struct State {
     /// The stream of this number said something that cannot be.
     pub nonsense: Option<(u64, String)>,
     pub journal_bytes: u64,
+    /// The node itself, if it is guarded here.
+    pub host: Option<HostView>,
 }
 
 /// What is the matter with a Pod or a link.
@@ -78,7 +82,22 @@ impl State {
             revision: self.token.map(|token| token.revision).unwrap_or_default(),
             errors: failures.chain(errors).chain(pods).take(MAX_ERRORS).collect(),
             skipped: self.skipped,
+            host: self.host.as_ref().map(told),
         }
+    }
+}
+
+fn told(host: &HostView) -> NodeHost {
+    let interface = |interface: &Interface| NodeInterface {
+        name: interface.name.clone(),
+        addresses: interface.addresses.iter().map(ToString::to_string).collect(),
+    };
+    NodeHost {
+        interfaces: host.interfaces.iter().map(interface).collect(),
+        restricts_input: host.input,
+        restricts_output: host.output,
+        fail_safes: host.fail_safes.clone(),
+        observed: host.observed,
     }
 }
 
@@ -128,6 +147,21 @@ pub struct StatusView {
     pub failures: Vec<String>,
     pub errors: Vec<ErrorView>,
     pub last_error: String,
+    /// The node itself, if it is guarded here.
+    #[serde(default)]
+    pub host: Option<HostStatus>,
+}
+
+/// The node itself, as people see it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostStatus {
+    pub interfaces: Vec<Interface>,
+    /// Policies restrict what comes in, and what goes out.
+    pub restricts_input: bool,
+    pub restricts_output: bool,
+    pub fail_safes: Vec<String>,
+    /// Nothing is refused: so many packets would have been.
+    pub observed: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -166,6 +200,13 @@ impl StatusView {
             failures: state.failures.iter().chain(&state.lost).cloned().collect(),
             errors: state.errors.iter().map(error).chain(pods).collect(),
             last_error: connection.last_error.clone(),
+            host: state.host.clone().map(|host| HostStatus {
+                interfaces: host.interfaces,
+                restricts_input: host.input,
+                restricts_output: host.output,
+                fail_safes: host.fail_safes,
+                observed: host.observed,
+            }),
         }
     }
 }

@@ -13,6 +13,7 @@
 //! earlier run left in the kernel stays, and what that does not know is closed.
 
 mod disk;
+mod host;
 mod pods;
 mod thread;
 
@@ -33,7 +34,7 @@ use crate::{
     held::{Held, Step, Taken, Token},
     journal::{Finding, Journal, Loaded},
     metrics::Metrics,
-    part::{Changed, Outcome, Part, View},
+    part::{Changed, HostView, Outcome, Part, View},
     registry::{Registry, Unnamed},
     servers::BACKOFF,
     status::State,
@@ -103,6 +104,8 @@ pub struct Worker {
     stream: Stream,
     retry: Option<Instant>,
     backoff: common::Backoff,
+    /// The node itself, as it was last looked at.
+    host: Option<HostView>,
     metrics: Arc<Metrics>,
 }
 
@@ -165,6 +168,7 @@ impl Worker {
             stream: Stream::default(),
             retry: None,
             backoff: BACKOFF,
+            host: None,
             metrics,
         })
     }
@@ -181,6 +185,7 @@ impl Worker {
             false => self.hold(),
         }
         self.look_around(Instant::now());
+        self.look_at_host();
         // From now on a registry that is not there is one that was lost.
         if !self.registry.exists()
             && let Err(err) = self.keep_registry()
@@ -306,6 +311,7 @@ impl Worker {
     pub fn tend(&mut self, now: Instant) {
         self.journal.tend(&self.held, now);
         self.look_around(now);
+        self.look_at_host();
         if self.patience.then_open {
             self.judge();
         }
@@ -419,6 +425,7 @@ impl Worker {
             skipped: self.stream.skipped,
             nonsense: self.stream.nonsense.clone().map(|text| (self.stream.number, text)),
             journal_bytes: self.journal.length(),
+            host: self.host.clone(),
         }
     }
 
@@ -430,7 +437,7 @@ impl Worker {
 }
 
 fn view<'a>(node: &'a str, held: &'a Held, pods: &'a Registry) -> View<'a> {
-    View { node, held, endpoints: &pods.endpoints, unnamed: &pods.unnamed }
+    View { node, held, endpoints: &pods.endpoints, unnamed: &pods.unnamed, host: &pods.host }
 }
 
 fn note(part: &str, outcome: &Outcome, metrics: &Metrics) {

@@ -12,6 +12,7 @@ use tracing::error;
 use crate::{
     config::{CloudConfig, NodesConfig, StoreKind},
     enforcer::{Enforcer, Rooms},
+    hosts::Hosts,
     namespaces::{NamespaceError, Namespaces},
     objects::{Objects, ObjectsError},
     orchestration::{self, CloudsError},
@@ -22,6 +23,7 @@ use crate::{
     storage::{Storage, StorageConfig},
     tags::Tags,
     transport::Transport,
+    trials::Trials,
 };
 
 /// What drivers are told at start.
@@ -56,6 +58,7 @@ pub struct Drivers {
     pub store: Store,
     pub tags: Arc<Tags>,
     pub namespaces: Namespaces,
+    pub hosts: Arc<Hosts>,
     pub orchestrator: Arc<Orchestrator>,
     pub objects: Objects,
     pub policy: Arc<Policy>,
@@ -69,6 +72,7 @@ pub struct Drivers {
     /// Why there is none although it was asked for.
     pub storage_failure: Option<String>,
     enforcer: Enforcer,
+    trials: Arc<Trials>,
     kind: StoreKind,
     data_dir: PathBuf,
 }
@@ -81,6 +85,7 @@ impl Drivers {
         life.spawn("store", async move { writing.failed().await });
         let tags = Tags::start(store.clone(), life);
         let namespaces = Namespaces::new(store.clone());
+        let hosts = Hosts::start(store.clone(), Arc::clone(&tags), life);
         let orchestrator =
             orchestration::load(pools, store.clone(), Arc::clone(&tags), namespaces.clone()).await?;
         let objects = Objects::new(store.clone(), ranges);
@@ -113,8 +118,9 @@ impl Drivers {
             transport.policy_consumer(),
             Box::new(enforcer.feed()),
         ];
-        let services = Services::new();
-        let followers: Vec<Box<dyn ObjectFollower>> = vec![services.follower(transport.services_source())];
+        let (services, trials) = (Services::new(), Arc::<Trials>::default());
+        let followers: Vec<Box<dyn ObjectFollower>> =
+            vec![services.follower(transport.services_source()), trials.follower()];
         let policy = Policy::start(&objects, consumers, followers, life);
         let rooms = peers::Rooms {
             policy: Arc::clone(&policy),
@@ -128,6 +134,7 @@ impl Drivers {
             store,
             tags,
             namespaces,
+            hosts,
             orchestrator,
             objects,
             services,
@@ -136,6 +143,7 @@ impl Drivers {
             storage,
             storage_failure,
             enforcer,
+            trials,
             kind,
             data_dir,
         })
@@ -161,6 +169,7 @@ impl Drivers {
         self.peers.publish(name.clone(), life);
         let leader = format!("the controller on {name}");
         orchestration::run(Arc::clone(&self.orchestrator), &self.store, &self.kind, leader, life);
+        self.trials.run(self.objects.clone(), Arc::clone(&self.orchestrator), life);
         if let Some(storage) = &self.storage {
             storage.run(life);
         }

@@ -6,7 +6,7 @@
 //!     │        ├─────► policy ─► transport, watch, enforcer ─► orchestrator ─► clouds
 //!     │        │          └────► services ─► transport              │
 //!     │        ├─────► mirror (tokens, certificates)                ▼
-//!     ├── objects, namespaces, storage ◄───────────────────────── leader
+//!     ├── objects, namespaces, hosts, storage ◄────────────────── leader
 //!     └───────► peers (what nodes of other controllers have)
 //! ```
 //!
@@ -20,6 +20,7 @@ mod blocking;
 mod config;
 mod drivers;
 pub mod enforcer;
+pub mod hosts;
 mod leader;
 mod mirror;
 pub mod namespaces;
@@ -36,6 +37,7 @@ pub mod span;
 pub mod storage;
 pub mod tags;
 pub mod transport;
+pub mod trials;
 
 pub use blocking::blocking;
 pub use config::{

@@ -31,7 +31,7 @@ use store::{
 };
 
 pub use document::{Document, Stored, Validation};
-pub use plan::{Applied, Outcome};
+pub use plan::{Applied, Outcome, Revised};
 pub use unreadable::Unreadable;
 
 use crate::blocking::blocking;
@@ -79,23 +79,57 @@ impl Objects {
     }
 
     /// Stores documents, all or none. The revision is the one readers must reach to see them; 0 if nothing changed.
+    ///
+    /// With `keep`, what is to be pruned of the set next and has an address or a port that a document asks for goes in the same
+    /// transaction.
     pub async fn apply(
         &self,
         documents: Arc<[Document]>,
         set: &str,
+        keep: Option<HashSet<ObjectId>>,
         dry_run: bool,
     ) -> Result<(Vec<Applied>, Revision), ObjectsError> {
         let mut ids = BTreeSet::new();
         if let Some(twice) = documents.iter().find(|document| !ids.insert(document.id())) {
             return Err(ObjectsError::Twice(twice.id().clone()));
         }
-        let ids: Vec<_> = ids.into_iter().cloned().collect();
+        let going = match keep {
+            Some(keep) => self.giving_way(&documents, set, &keep).await?,
+            None => BTreeSet::new(),
+        };
+        let ids: Vec<_> = ids.into_iter().chain(&going).cloned().collect();
         let (ranges, set) = (Arc::clone(&self.ranges), set.to_owned());
         self.change(dry_run, &ids, move |found, allotments| {
-            let documents = allotments.complete(&ranges, &documents, found)?;
-            Ok(plan::apply(&documents, &set, found))
+            let going: BTreeSet<_> = going.iter().filter(|id| found.contains_key(id)).cloned().collect();
+            let documents = allotments.complete(&ranges, &documents, &going, found)?;
+            let mut plan = plan::delete(&going.into_iter().collect::<Vec<_>>(), found)?;
+            let plan::Plan { applied, writes } = plan::apply(&documents, &set, found);
+            plan.applied.extend(applied);
+            plan.writes.extend(writes);
+            Ok(plan)
         })
         .await
+    }
+
+    /// Services of the set that are not to be kept and have what a document asks for.
+    async fn giving_way(
+        &self,
+        documents: &[Document],
+        set: &str,
+        keep: &HashSet<ObjectId>,
+    ) -> Result<BTreeSet<ObjectId>, ObjectsError> {
+        if set.is_empty() || !documents.iter().any(|document| document.id().kind == Kind::Service) {
+            return Ok(BTreeSet::new());
+        }
+        let allotments = Allotments::read(&self.store).await.map_err(ObjectsError::Read)?;
+        let mut going = BTreeSet::new();
+        for id in allotments.in_the_way(documents).into_iter().filter(|id| !keep.contains(id)) {
+            let entry = self.store.get(&key(&id)).await.map_err(ObjectsError::Read)?;
+            if entry.and_then(|entry| document::set_of(&entry)).as_deref() == Some(set) {
+                going.insert(id);
+            }
+        }
+        Ok(going)
     }
 
     /// Deletes objects, all or none.
@@ -140,6 +174,25 @@ impl Objects {
             newest = newest.max(revision);
         }
         Ok((applied, newest))
+    }
+
+    /// Changes one stored object as is decided by what it is at that moment; whether it was changed. One that is not there is as
+    /// it is.
+    pub async fn revise(
+        &self,
+        id: &ObjectId,
+        decide: impl Fn(&Document) -> Revised + Send + Sync + 'static,
+    ) -> Result<bool, ObjectsError> {
+        let gone = id.clone();
+        let revised = self.change(false, std::slice::from_ref(id), move |found, _| {
+            let stored = found.get(&gone).and_then(|(stored, _)| stored.as_ref());
+            match stored.map_or(Revised::Keep, |stored| decide(&stored.document)) {
+                Revised::Keep => Ok(plan::apply(&[], "", found)),
+                Revised::Put(document) => Ok(plan::apply(&[*document], "", found)),
+                Revised::Delete => plan::delete(std::slice::from_ref(&gone), found),
+            }
+        });
+        Ok(!revised.await?.0.is_empty())
     }
 
     pub async fn get(&self, id: &ObjectId) -> Result<Stored, ObjectsError> {

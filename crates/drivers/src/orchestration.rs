@@ -227,7 +227,7 @@ struct Book {
 
 impl Book {
     async fn ask(&self, request: Request) -> Result<(), TagBookError> {
-        self.tags.request(request).await.map(drop).map_err(failed)
+        self.tags.keep(request).await.map(drop).map_err(failed)
     }
 }
 
@@ -255,7 +255,7 @@ impl TagBook for Book {
     }
 
     async fn delete(&self, tag: &TagName) -> Result<(), TagBookError> {
-        match self.tags.request(Request::DeleteTag { tag: tag.clone() }).await {
+        match self.tags.keep(Request::DeleteTag { tag: tag.clone() }).await {
             Ok(_) | Err(TagError::Refused(::tags::RequestError::NotFound(_))) => Ok(()),
             Err(err) => Err(failed(err)),
         }

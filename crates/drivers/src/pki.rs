@@ -8,26 +8,29 @@
 //!   DIR/server.pem server.key  ninety days, made again when a third is left or the names change
 //! ```
 
+mod request;
+
 use std::{
     fs, io,
     net::IpAddr,
     path::{Path, PathBuf},
 };
 
-use model::{Secret, Subject};
+use model::{BACKDATE_SECONDS, Fingerprint, Secret, Subject};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, SanType, SerialNumber,
+    KeyPair, KeyUsagePurpose, PublicKeyData, SanType, SerialNumber,
 };
 use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+pub use self::request::{KeyRequest, KeyRequestError, fingerprint};
 use crate::random;
 
 const CA_YEARS: i64 = 10;
 const SERVER_DAYS: i64 = 90;
 /// Certificates start a day early, so that a peer whose clock is behind accepts them.
-const BACKDATE: Duration = Duration::days(1);
+const BACKDATE: Duration = Duration::seconds(BACKDATE_SECONDS);
 
 /// What names a controller in the certificate that it shows to plugins. No certificate that is issued on request has it.
 pub const CONTROLLER: &str = "spiffe://trestle/controller";
@@ -76,6 +79,16 @@ pub struct Issued {
     pub not_after: OffsetDateTime,
 }
 
+/// A certificate for a key that somebody else has, in PEM.
+#[derive(Clone, Debug)]
+pub struct Signed {
+    pub certificate_pem: String,
+    /// Lower-case hexadecimal.
+    pub serial: String,
+    pub not_before: OffsetDateTime,
+    pub not_after: OffsetDateTime,
+}
+
 /// The CA of one data directory.
 pub struct Pki {
     dir: PathBuf,
@@ -111,6 +124,12 @@ impl Pki {
 
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
+    }
+
+    /// The fingerprint of the CA's certificate, by which those know it who have nothing else of it yet.
+    pub fn ca_fingerprint(&self) -> Fingerprint {
+        let parsed = x509_parser::pem::parse_x509_pem(self.ca_pem.as_bytes());
+        fingerprint(&parsed.expect("it was parsed when it was opened").1.contents)
     }
 
     pub fn ca_path(&self) -> PathBuf {
@@ -150,14 +169,20 @@ impl Pki {
         now: OffsetDateTime,
         ttl: Duration,
     ) -> Result<Issued, PkiError> {
-        let name = subject.to_string();
-        let make = |err| PkiError::Make { name: name.clone(), err };
-        let mut params = CertificateParams::default();
-        params.distinguished_name = common_name(subject.name.as_str());
-        let uri = subject.uri().try_into().map_err(make)?;
-        params.subject_alt_names = vec![SanType::URI(uri)];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let (name, params) = (subject.to_string(), client(subject)?);
         self.issue(&name, params, now, ttl)
+    }
+
+    /// The same for a key that never was here.
+    pub fn sign_client(
+        &self,
+        subject: &Subject,
+        request: &KeyRequest,
+        now: OffsetDateTime,
+        ttl: Duration,
+    ) -> Result<Signed, PkiError> {
+        let (name, params) = (subject.to_string(), client(subject)?);
+        self.sign(&name, params, &request.key, now, ttl)
     }
 
     /// What the controller itself shows to plugins: for as long as the CA lasts, and never written anywhere. Whoever could
@@ -175,27 +200,55 @@ impl Pki {
     fn issue(
         &self,
         name: &str,
-        mut params: CertificateParams,
+        params: CertificateParams,
         now: OffsetDateTime,
         ttl: Duration,
     ) -> Result<Issued, PkiError> {
-        let make = |err| PkiError::Make { name: name.to_owned(), err };
+        let key = KeyPair::generate().map_err(|err| PkiError::Make { name: name.to_owned(), err })?;
+        let Signed { certificate_pem, serial, not_before, not_after } =
+            self.sign(name, params, &key, now, ttl)?;
+        Ok(Issued {
+            certificate_pem,
+            key_pem: Secret::new(key.serialize_pem()),
+            serial,
+            not_before,
+            not_after,
+        })
+    }
+
+    fn sign(
+        &self,
+        name: &str,
+        mut params: CertificateParams,
+        key: &impl PublicKeyData,
+        now: OffsetDateTime,
+        ttl: Duration,
+    ) -> Result<Signed, PkiError> {
         let serial = random_serial();
         params.not_before = now - BACKDATE;
         params.not_after = now + ttl;
         params.serial_number = Some(SerialNumber::from_slice(&serial));
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
-        let key = KeyPair::generate().map_err(make)?;
-        let certificate = params.signed_by(&key, &self.issuer).map_err(make)?;
-        Ok(Issued {
+        let certificate = params.signed_by(key, &self.issuer);
+        let certificate = certificate.map_err(|err| PkiError::Make { name: name.to_owned(), err })?;
+        Ok(Signed {
             certificate_pem: certificate.pem(),
-            key_pem: Secret::new(key.serialize_pem()),
             serial: common::hex(&serial),
             not_before: params.not_before,
             not_after: params.not_after,
         })
     }
+}
+
+/// What a certificate of a caller says.
+fn client(subject: &Subject) -> Result<CertificateParams, PkiError> {
+    let make = |err| PkiError::Make { name: subject.to_string(), err };
+    let mut params = CertificateParams::default();
+    params.distinguished_name = common_name(subject.name.as_str());
+    params.subject_alt_names = vec![SanType::URI(subject.uri().try_into().map_err(make)?)];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    Ok(params)
 }
 
 fn make_ca(now: OffsetDateTime) -> Result<(String, Secret), PkiError> {

@@ -30,7 +30,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use life::Life;
-use model::{Subscriber, change::Change};
+use model::{Host, Subscriber, TagName, change::Change};
 use store::{
     Revision, Store,
     follow::{Follower, Progress},
@@ -66,6 +66,10 @@ pub enum TagError {
     Store(#[source] store::TransactError),
     #[error("cannot read tags from the store")]
     Read(#[source] store::ReadError),
+    #[error(
+        "{tag} is the tag of host {host}, which the controller keeps; it goes with `trestle host remove {host}`"
+    )]
+    Kept { tag: TagName, host: TagName },
     #[error("other controllers kept changing tags meanwhile; try again")]
     Busy,
     #[error("the controller is stopping")]
@@ -142,8 +146,16 @@ impl Tags {
         }
     }
 
-    /// Makes a request come true, durably. What is read afterwards shows it. Says what it did.
+    /// Makes a user's request come true, durably. What is read afterwards shows it. Says what it did.
     pub async fn request(&self, request: Request) -> Result<Change, TagError> {
+        match kept(&request) {
+            Some((tag, host)) => Err(TagError::Kept { tag, host }),
+            None => self.keep(request).await,
+        }
+    }
+
+    /// The same for the controller itself, which keeps tags that users do not change.
+    pub async fn keep(&self, request: Request) -> Result<Change, TagError> {
         if !self.is_synced() {
             return Err(TagError::NotLoaded);
         }
@@ -182,5 +194,16 @@ impl Tags {
 
     fn publish(&self, snapshot: Snapshot) {
         self.current.store(Arc::new(snapshot));
+    }
+}
+
+/// The host whose own tag a request would change. Whoever likes may hear of it.
+fn kept(request: &Request) -> Option<(TagName, TagName)> {
+    match request {
+        Request::SetLeaf { tag, .. }
+        | Request::SetGroup { tag, .. }
+        | Request::DeleteMembers { tag, .. }
+        | Request::DeleteTag { tag } => Some((tag.clone(), Host::of_tag(tag)?)),
+        Request::Subscribe { .. } | Request::Unsubscribe { .. } => None,
     }
 }

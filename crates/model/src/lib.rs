@@ -8,6 +8,7 @@
 mod address;
 pub mod change;
 mod cloud;
+pub mod host;
 mod name;
 mod namespace;
 pub mod open;
@@ -24,6 +25,10 @@ pub use address::{Address, ParseAddressError};
 pub use cloud::{
     BgpPair, CloudNameError, CloudTraits, ConnectionSpec, ConnectionStatus, ExistingNetwork, GatewayState,
     LinkName, NetworkName, PeeringName, ResourceState, Site,
+};
+pub use host::{
+    Admission, BACKDATE_SECONDS, Fingerprint, Grant, GrantError, Host, JoinToken, Joined, NamePattern,
+    ParseFingerprintError, ParseJoinTokenError, PatternError,
 };
 pub use name::{NameError, Segment, TagName};
 pub use namespace::{Deployment, Namespace, NamespaceError};

@@ -27,4 +27,5 @@ pub use labels::Labels;
 pub use meta::{ObjectMeta, OwnerReference};
 pub use object::{Kind, Object, ObjectId, TypeMeta, UnknownKind};
 pub use selector::{LabelSelector, Operator, Requirement};
+pub(crate) use selector::{label_key, label_value};
 pub use validate::validate;

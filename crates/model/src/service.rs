@@ -139,6 +139,12 @@ pub struct Service {
 }
 
 impl Service {
+    /// Addresses that it has from outside of the cluster.
+    pub fn outside(&self) -> impl Iterator<Item = IpAddr> {
+        let balancers = self.load_balancers.iter().filter(|ingress| ingress.mode == IngressMode::Vip);
+        self.external_ips.iter().copied().chain(balancers.map(|ingress| ingress.address))
+    }
+
     /// Whether this proxy has anything to do with it.
     pub fn is_ours(&self) -> bool {
         self.kind != ServiceKind::ExternalName

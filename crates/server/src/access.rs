@@ -9,6 +9,7 @@ pub mod changes;
 mod credentials;
 pub mod gate;
 mod issue;
+pub mod join;
 mod recorded;
 pub mod session;
 mod sweep;

@@ -10,7 +10,10 @@ use model::{Role, Segment};
 use orchestrator::plan::{PoolError, Pools};
 use serde::Deserialize;
 
-use crate::audit::AuditConfig;
+use crate::{
+    access::join::identity::{self, IdentityConfig, IdentityConfigError},
+    audit::AuditConfig,
+};
 
 /// The configuration of a controller. Every key has a default but `data_dir`.
 #[derive(Clone, Debug, Deserialize)]
@@ -39,6 +42,8 @@ pub struct Config {
     pub storage: Option<StorageConfig>,
     #[serde(default)]
     pub limits: LimitsConfig,
+    #[serde(default)]
+    pub hosts: HostsConfig,
     #[serde(default)]
     pub audit: AuditConfig,
     #[serde(default)]
@@ -140,6 +145,31 @@ impl LimitsConfig {
     }
 }
 
+/// How machines join as hosts.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HostsConfig {
+    /// Seconds for which a host's certificate is good. Agents renew theirs when two thirds are over.
+    pub certificate_seconds: u64,
+    /// By whose word machines are admitted that have no token.
+    pub identities: Vec<IdentityConfig>,
+}
+
+impl Default for HostsConfig {
+    fn default() -> Self {
+        Self { certificate_seconds: 7 * 24 * 3600, identities: Vec::new() }
+    }
+}
+
+impl HostsConfig {
+    pub fn certificate_lifetime(&self) -> Duration {
+        Duration::from_secs(self.certificate_seconds)
+    }
+}
+
+/// Longest life of a host's certificate: one year.
+const MAX_HOST_LIFE: u64 = 365 * 24 * 3600;
+
 /// What makes a configuration unsafe or senseless.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
@@ -161,6 +191,10 @@ pub enum ConfigError {
     Pools { error: PoolError },
     #[error(transparent)]
     Services(#[from] ServicesConfigError),
+    #[error(transparent)]
+    Identities(#[from] IdentityConfigError),
+    #[error("`hosts.certificate_seconds` is {seconds}; from 10 to {MAX_HOST_LIFE} are allowed")]
+    HostLife { seconds: u64 },
     #[error("`limits.{key}` is 0")]
     ZeroLimit { key: &'static str },
     #[error("`nodes.stall_seconds` or `nodes.max_snapshots` is 0: no node could be served")]
@@ -180,6 +214,7 @@ impl Config {
             store: StoreKind::Embedded,
             storage: None,
             limits: LimitsConfig::default(),
+            hosts: HostsConfig::default(),
             audit: AuditConfig::default(),
             nodes: NodesConfig::default(),
             clouds: Vec::new(),
@@ -215,6 +250,11 @@ impl Config {
         }
         Pools::new(self.address_pools.clone()).map_err(|error| ConfigError::Pools { error })?;
         self.services.ranges()?;
+        let seconds = self.hosts.certificate_seconds;
+        if !(10..=MAX_HOST_LIFE).contains(&seconds) {
+            return Err(ConfigError::HostLife { seconds });
+        }
+        identity::check(&self.hosts.identities)?;
         let limits = &self.limits;
         for (key, value) in [
             ("max_connections", limits.max_connections),

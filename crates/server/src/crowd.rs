@@ -11,12 +11,13 @@ use std::{
     collections::{BTreeMap, HashMap},
     net::IpAddr,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
 
+use model::Subject;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -99,6 +100,7 @@ impl Crowd {
             cut,
             spoke: AtomicBool::new(false),
             is_known: AtomicBool::new(false),
+            owner: OnceLock::new(),
             questions: AtomicUsize::new(0),
             calls: Mutex::new((CALLS, now)),
         })
@@ -170,6 +172,8 @@ pub struct Guest {
     cut: CancellationToken,
     spoke: AtomicBool,
     is_known: AtomicBool,
+    /// Whose it is, if a call has proven that by what it carried.
+    owner: OnceLock<Subject>,
     /// Questions for health that are not answered yet.
     questions: AtomicUsize,
     /// How many calls a stranger may still make, and when that was so.
@@ -202,6 +206,18 @@ impl Guest {
         let in_time = self.is_known.load(Relaxed) || strangers.remove(self.address, self.number).is_some();
         self.is_known.store(in_time, Relaxed);
         in_time
+    }
+
+    /// A call on it has proven by what it carried, not by a credential, whose it is. The next ones are this caller's too, as far
+    /// as room is concerned.
+    pub fn is_of(&self, subject: impl FnOnce() -> Subject) {
+        if self.is_known() {
+            self.owner.get_or_init(subject);
+        }
+    }
+
+    pub fn owner(&self) -> Option<&Subject> {
+        self.owner.get()
     }
 
     /// One more question for health; none if there are too many already.

@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use tonic::Code;
 use wire::trestle::v1::{ExplainRequest, ExplainResponse, Opening};
 
-use crate::failure::Failure;
+use crate::{failure::Failure, host_reports::HostReports};
 use permit::Ends;
 use question::{Place, Question};
 
@@ -37,6 +37,8 @@ pub struct Explainer {
     pub policy: Arc<Policy>,
     /// How far the policy engine knows the resources, in the orchestrator's count of changes.
     pub enforced: watch::Receiver<u64>,
+    /// What hosts say of themselves.
+    pub hosts: Arc<HostReports>,
 }
 
 impl Explainer {
@@ -54,12 +56,18 @@ impl Explainer {
         let ends = Ends::find(&self.orchestrator, asked);
         // One look, so that all of the answer is about the same state.
         self.policy
-            .ask(|engine| answer(engine, &ends, &question))
+            .ask(|engine| answer(engine, &ends, &question, &self.hosts))
             .map_err(|err| Failure::from_error(Code::NotFound, &err))
     }
 }
 
-fn answer(engine: &Engine, ends: &Ends, question: &Question) -> Result<ExplainResponse, ExplainError> {
+fn answer(
+    engine: &Engine,
+    ends: &Ends,
+    question: &Question,
+    hosts: &HostReports,
+) -> Result<ExplainResponse, ExplainError> {
+    let explained = |question: &Question, place| explained(engine, ends, question, place, hosts);
     let [source, destination] = ends.endpoints();
     let parties: &[Party; 2] = ends.parties();
     let Some(open) = engine.survey(parties).between(0, 1) else {
@@ -68,7 +76,7 @@ fn answer(engine: &Engine, ends: &Ends, question: &Question) -> Result<ExplainRe
         return Err(ExplainError::Unknown(source.clone()));
     };
     let share = question.share(&open);
-    let as_asked = explained(engine, ends, question, None)?;
+    let as_asked = explained(question, None)?;
     let mut response = match share {
         Share::Some => None,
         Share::All | Share::None => Some(as_asked).filter(|told| told.allowed == (share == Share::All)),
@@ -76,7 +84,7 @@ fn answer(engine: &Engine, ends: &Ends, question: &Question) -> Result<ExplainRe
     if response.is_none()
         && let Some(place) = question.example(&open, share == Share::All)
     {
-        let mut told = explained(engine, ends, question, Some(place))?;
+        let mut told = explained(question, Some(place))?;
         told.notes.push(format!("the steps are those of {}", place.name(&open)));
         response = Some(told);
     }
@@ -84,7 +92,7 @@ fn answer(engine: &Engine, ends: &Ends, question: &Question) -> Result<ExplainRe
     response.allowed = share == Share::All;
     response.verdict = words::verdict(share).to_owned();
     for class in &question.classes {
-        response.openings.push(opening(engine, ends, question, &open, *class)?);
+        response.openings.push(opening(explained, question, &open, *class)?);
     }
     if !question.is_one() && share != Share::All {
         // What would permit all of it is not what anybody should do.
@@ -100,6 +108,7 @@ fn explained(
     ends: &Ends,
     question: &Question,
     place: Option<Place>,
+    hosts: &HostReports,
 ) -> Result<ExplainResponse, ExplainError> {
     let [source, destination] = ends.endpoints();
     let query = match place {
@@ -108,6 +117,7 @@ fn explained(
     };
     let explanation = engine.explain(&query)?;
     let mut response = words::reply(&explanation);
+    response.notes.extend(words::hosts(&explanation, |host| hosts.of(host)));
     let permits = |open: &Open| match place {
         Some(place) => place.is_in(open),
         None => question.share(open) == Share::All,
@@ -117,8 +127,7 @@ fn explained(
 }
 
 fn opening(
-    engine: &Engine,
-    ends: &Ends,
+    explained: impl Fn(&Question, Option<Place>) -> Result<ExplainResponse, ExplainError>,
     question: &Question,
     open: &Open,
     class: ProtocolClass,
@@ -127,7 +136,7 @@ fn opening(
     let one = Question { classes: vec![class], ..question.clone() };
     let mut because = Vec::new();
     if let Some(place) = one.example(open, true).filter(|_| share == Share::Some) {
-        because = words::reasons(&explained(engine, ends, &one, Some(place))?);
+        because = words::reasons(&explained(&one, Some(place))?);
     }
     let ports = question.of(open, class).to_string();
     Ok(Opening { protocol: class.to_string(), verdict: words::verdict(share).to_owned(), ports, because })

@@ -3,7 +3,12 @@
 //! In: the drivers, and what stands before them (credentials, the record, readiness). Out: three listeners that serve.
 //! Holds: handles; every router gets those it needs. Not here: start and stop (`controller`).
 
-use std::{fs, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    fs,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{Router, middleware};
 use drivers::{Drivers, StoreKind, pki::Pki};
@@ -19,6 +24,7 @@ use crate::{
     access::{
         Credentials,
         gate::{self, Gate},
+        join::{Admissions, Door},
         tenure::Tenures,
     },
     audit::Audit,
@@ -26,6 +32,8 @@ use crate::{
     crowd::Crowd,
     explain::Explainer,
     grpc,
+    host_reports::HostReports,
+    hosts::Hosts,
     limits::{self, Limits},
     listen::Listener,
     metrics::Metrics,
@@ -53,6 +61,7 @@ pub struct Front {
     pub life: Life,
     metrics: Arc<Metrics>,
     news: Arc<News>,
+    hosts: Arc<HostReports>,
     started_at: Timestamp,
 }
 
@@ -85,7 +94,12 @@ impl Front {
         life.spawn("old sessions and logins", async move {
             swept.keep_swept(|| orchestrator.until_leads(true)).await;
         });
-        let followers = [drivers.tags.progress(), drivers.policy.progress(), drivers.orchestrator.progress()];
+        let followers = [
+            drivers.tags.progress(),
+            drivers.policy.progress(),
+            drivers.orchestrator.progress(),
+            drivers.hosts.progress(),
+        ];
         let rooms = serving::Rooms {
             store: drivers.store.clone(),
             policy: Arc::clone(&drivers.policy),
@@ -103,7 +117,8 @@ impl Front {
         };
         let serving = Serving::start(rooms, bound, &life);
         let (news, started_at) = (News::new(), Timestamp::now());
-        Self { config, pki, credentials, audit, serving, life, metrics, news, started_at }
+        let hosts = Arc::default();
+        Self { config, pki, credentials, audit, serving, life, metrics, news, hosts, started_at }
     }
 
     /// Starts the listeners.
@@ -123,11 +138,12 @@ impl Front {
         let limits = &self.config.limits;
         let connections = Arc::new(Semaphore::new(limits.max_connections));
         let (guard, max) = (self.guard(drivers), limits.max_message_bytes);
-        let rest = rest::router(self.rest(drivers), max);
+        let admissions = self.admissions(drivers, tls.clone(), addresses.grpc);
+        let rest = rest::router(self.rest(drivers, Arc::clone(&admissions)), max);
         let watch_api = watch_api::router(self.watch_api(drivers), max);
         let routers = [
             ("http", http, rest::for_browsers(guard.around(rest))),
-            ("grpc", grpc, guard.around(grpc::router(self.grpc(drivers), health, max))),
+            ("grpc", grpc, guard.around(grpc::router(self.grpc(drivers, admissions), health, max))),
             ("watch", watch, watch_api::speak_kubernetes(guard.around(watch_api))),
         ];
         for (name, socket, router) in routers {
@@ -155,6 +171,7 @@ impl Front {
             orchestrator: Arc::clone(&drivers.orchestrator),
             hub: Arc::clone(&drivers.transport.hub),
             peers: Arc::clone(&drivers.peers),
+            hosts: Arc::clone(&drivers.hosts),
             watch: Arc::clone(&drivers.watch),
         };
         self.news.start(rooms, self.audit.changes(), &drivers.store, &self.life);
@@ -219,10 +236,36 @@ impl Front {
             peers: Arc::clone(&drivers.peers),
             credentials: Arc::clone(&self.credentials),
             objects: drivers.objects.clone(),
+            hosts: Arc::clone(&self.hosts),
         }
     }
 
-    fn rest(&self, drivers: &Drivers) -> rest::App {
+    fn explainer(&self, drivers: &Drivers) -> Explainer {
+        Explainer {
+            orchestrator: Arc::clone(&drivers.orchestrator),
+            policy: Arc::clone(&drivers.policy),
+            enforced: drivers.enforced.clone(),
+            hosts: Arc::clone(&self.hosts),
+        }
+    }
+
+    fn admissions(&self, drivers: &Drivers, tls: Option<Arc<Tls>>, grpc: SocketAddr) -> Arc<Admissions> {
+        let names = self.config.certificate_names(host_name().as_deref()).into_iter();
+        let door = Door {
+            ca: Box::new(move || tls.as_ref()?.root()),
+            servers: names.filter(|name| !is_loopback(name)).map(|name| url(&name, grpc.port())).collect(),
+        };
+        let (credentials, hosts) = (Arc::clone(&self.credentials), Arc::clone(&drivers.hosts));
+        let config = &self.config.hosts;
+        let (lifetime, identities) = (config.certificate_lifetime(), config.identities.clone());
+        Arc::new(Admissions::new(credentials, hosts, lifetime, identities, door))
+    }
+
+    fn hosts(&self, drivers: &Drivers) -> Hosts {
+        Hosts { records: Arc::clone(&drivers.hosts), credentials: Arc::clone(&self.credentials) }
+    }
+
+    fn rest(&self, drivers: &Drivers, admissions: Arc<Admissions>) -> rest::App {
         rest::App {
             about: self.about(drivers),
             store: drivers.store.clone(),
@@ -231,11 +274,13 @@ impl Front {
             orchestrator: Arc::clone(&drivers.orchestrator),
             objects: drivers.objects.clone(),
             policy: Arc::clone(&drivers.policy),
-            explainer: explainer(drivers),
+            explainer: self.explainer(drivers),
             realisations: realisations(drivers),
             services: Arc::clone(&drivers.services),
             storage: drivers.storage.clone(),
             nodes: self.nodes(drivers),
+            hosts: self.hosts(drivers),
+            admissions,
             hub: Arc::clone(&drivers.transport.hub),
             credentials: Arc::clone(&self.credentials),
             audit: Arc::clone(&self.audit),
@@ -247,7 +292,7 @@ impl Front {
         }
     }
 
-    fn grpc(&self, drivers: &Drivers) -> grpc::Rooms {
+    fn grpc(&self, drivers: &Drivers, admissions: Arc<Admissions>) -> grpc::Rooms {
         grpc::Rooms {
             about: self.about(drivers),
             store: drivers.store.clone(),
@@ -256,11 +301,13 @@ impl Front {
             orchestrator: Arc::clone(&drivers.orchestrator),
             objects: drivers.objects.clone(),
             policy: Arc::clone(&drivers.policy),
-            explainer: explainer(drivers),
+            explainer: self.explainer(drivers),
             realisations: realisations(drivers),
             services: Arc::clone(&drivers.services),
             storage: drivers.storage.clone(),
             nodes: self.nodes(drivers),
+            hosts: self.hosts(drivers),
+            admissions,
             hub: Arc::clone(&drivers.transport.hub),
             credentials: Arc::clone(&self.credentials),
             ca_pem: self.pki.ca_pem().to_owned(),
@@ -278,14 +325,6 @@ impl Front {
             metrics: Arc::clone(&self.metrics),
             serving: Arc::clone(&self.serving),
         }
-    }
-}
-
-fn explainer(drivers: &Drivers) -> Explainer {
-    Explainer {
-        orchestrator: Arc::clone(&drivers.orchestrator),
-        policy: Arc::clone(&drivers.policy),
-        enforced: drivers.enforced.clone(),
     }
 }
 
@@ -329,6 +368,18 @@ async fn set_health(health: &HealthReporter, status: ServingStatus) {
     // The empty name stands for the server as a whole.
     for service in std::iter::once(&"").chain(grpc::SERVED) {
         health.set_service_status(service, status).await;
+    }
+}
+
+/// Whether a name or address of the certificate is of use on this machine only.
+fn is_loopback(name: &str) -> bool {
+    name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn url(name: &str, port: u16) -> String {
+    match name.parse::<IpAddr>() {
+        Ok(address) => format!("https://{}", SocketAddr::new(address, port)),
+        Err(_) => format!("https://{name}:{port}"),
     }
 }
 

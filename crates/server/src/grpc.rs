@@ -1,9 +1,11 @@
 //! gRPC: one module per service. Each reads the request, calls a room, and converts the reply.
 
-mod access;
+pub(crate) mod access;
 mod admin;
 pub(crate) mod audit;
 mod controller;
+mod hosts;
+mod join;
 mod local_sets;
 mod namespaces;
 mod node_feed;
@@ -42,6 +44,8 @@ use wire::{
     trestle::v1::{
         access_server::{self, AccessServer},
         admin_server::{self, AdminServer},
+        hosts_server::{self, HostsServer},
+        join_server::{self, JoinServer},
         namespaces_server::{self, NamespacesServer},
         node_feed_server,
         nodes_server::{self, NodesServer},
@@ -55,8 +59,15 @@ use wire::{
 };
 
 use crate::{
-    about::About, access::Credentials, audit::Audit, explain::Explainer, metrics::Metrics, nodes::Nodes,
-    realisation::Realisations, serving::Serving,
+    about::About,
+    access::{Credentials, join::Admissions},
+    audit::Audit,
+    explain::Explainer,
+    hosts::Hosts,
+    metrics::Metrics,
+    nodes::Nodes,
+    realisation::Realisations,
+    serving::Serving,
 };
 
 /// What the services are about; each is given what it needs.
@@ -73,6 +84,8 @@ pub struct Rooms {
     pub services: Arc<Services>,
     pub storage: Option<Arc<Storage>>,
     pub nodes: Nodes,
+    pub hosts: Hosts,
+    pub admissions: Arc<Admissions>,
     pub hub: Arc<Hub>,
     pub credentials: Arc<Credentials>,
     pub ca_pem: String,
@@ -99,10 +112,15 @@ pub const SERVED: &[&str] = &[
     admin_server::SERVICE_NAME,
     node_feed_server::SERVICE_NAME,
     nodes_server::SERVICE_NAME,
+    hosts_server::SERVICE_NAME,
+    join_server::SERVICE_NAME,
     dataplane_events_server::SERVICE_NAME,
     tonic_health::pb::health_server::SERVICE_NAME,
     "grpc.reflection.v1.ServerReflection",
 ];
+
+/// Longest message by which a machine joins.
+const JOIN_BYTES: usize = 64 << 10;
 
 /// The router of the gRPC listener.
 pub fn router(rooms: Rooms, health: HealthReporter, max: usize) -> Router {
@@ -111,8 +129,12 @@ pub fn router(rooms: Rooms, health: HealthReporter, max: usize) -> Router {
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()
         .expect("the descriptors are made by the build");
-    let feed =
-        Feed { hub: Arc::clone(&rooms.hub), audit: Arc::clone(&rooms.audit), life: rooms.life.clone() };
+    let feed = Feed {
+        hub: Arc::clone(&rooms.hub),
+        audit: Arc::clone(&rooms.audit),
+        hosts: Arc::clone(&rooms.nodes.hosts),
+        life: rooms.life.clone(),
+    };
     Routes::new(TagServiceServer::new(tags::Service(rooms.tags.clone())).max_decoding_message_size(max))
         .add_service(
             TagEventsServer::new(tags::EventService {
@@ -134,6 +156,7 @@ pub fn router(rooms: Rooms, health: HealthReporter, max: usize) -> Router {
                 credentials: rooms.credentials.clone(),
                 audit: rooms.audit.clone(),
                 ca_pem: rooms.ca_pem.clone(),
+                admissions: rooms.admissions.clone(),
             })
             .max_decoding_message_size(max),
         )
@@ -186,6 +209,11 @@ pub fn router(rooms: Rooms, health: HealthReporter, max: usize) -> Router {
                 .max_decoding_message_size(max),
         )
         .add_service(NodesServer::new(nodes::Service(rooms.nodes.clone())).max_decoding_message_size(max))
+        // From strangers, and small.
+        .add_service(
+            JoinServer::new(join::Service(rooms.admissions.clone())).max_decoding_message_size(JOIN_BYTES),
+        )
+        .add_service(HostsServer::new(hosts::Service(rooms.hosts.clone())).max_decoding_message_size(max))
         .add_service(Stream::<NodeFeed>::new(feed.clone()))
         .add_service(Stream::<DataplaneEvents>::new(feed))
         .add_service(HealthServer::new(HealthService::from_health_reporter(health)))

@@ -22,6 +22,8 @@ mod explain;
 pub mod failure;
 mod front;
 mod grpc;
+mod host_reports;
+mod hosts;
 mod limits;
 mod listen;
 mod metrics;
@@ -40,13 +42,13 @@ mod views;
 mod watch_api;
 
 pub use audit::{AuditConfig, WhenUnwritable};
-pub use config::{Config, ConfigError, LimitsConfig, Listen, Page, PageFile};
+pub use config::{Config, ConfigError, HostsConfig, LimitsConfig, Listen, Page, PageFile};
 pub use controller::{Controller, StartError};
 pub use drivers::{
     CertificateFiles, CloudConfig, DuplicateNode, EtcdConfig, NodesConfig, OpenStoreError, PluginConfig,
     StorageConfig, StoreKind, pki,
     storage::{BackendConfig, CephTarget, EndpointConfig, NbdConfig, PermitConfig},
-    transport,
+    transport, trials,
 };
 pub use restore::{RestoreError, restore_store};
 pub use tls::TlsError;

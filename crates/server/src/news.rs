@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use drivers::{peers::Peers, policy::Policy, random, tags::Tags};
+use drivers::{hosts::Hosts, peers::Peers, policy::Policy, random, tags::Tags};
 use life::Life;
 use orchestrator::execute::Orchestrator;
 use store::{
@@ -37,13 +37,14 @@ pub enum Noun {
     /// How far nodes are with policies.
     Realisation,
     Nodes,
+    Hosts,
     /// Tickets and consumers.
     Storage,
     Audit,
 }
 
 impl Noun {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Tags,
         Self::Namespaces,
         Self::Resources,
@@ -51,6 +52,7 @@ impl Noun {
         Self::Objects,
         Self::Realisation,
         Self::Nodes,
+        Self::Hosts,
         Self::Storage,
         Self::Audit,
     ];
@@ -64,6 +66,7 @@ impl Noun {
             Self::Objects => "objects",
             Self::Realisation => "realisation",
             Self::Nodes => "nodes",
+            Self::Hosts => "hosts",
             Self::Storage => "storage",
             Self::Audit => "audit",
         }
@@ -77,6 +80,7 @@ pub struct Rooms {
     pub orchestrator: Arc<Orchestrator>,
     pub hub: Arc<Hub>,
     pub peers: Arc<Peers>,
+    pub hosts: Arc<Hosts>,
     pub watch: Arc<::watch::Cache>,
 }
 
@@ -125,6 +129,7 @@ impl News {
             "news: resources",
             news().follow(rooms.orchestrator.changes(), &[Noun::Resources, Noun::Jobs]),
         );
+        life.spawn("news: hosts", news().follow(rooms.hosts.changes(), &[Noun::Hosts]));
         life.spawn("news: audit", news().follow(audit, &[Noun::Audit]));
         life.spawn("news: namespaces", news().follow_store(store.clone(), "namespaces", Noun::Namespaces));
         life.spawn("news: storage", news().follow_store(store.clone(), "storage", Noun::Storage));

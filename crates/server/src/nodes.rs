@@ -26,6 +26,7 @@ use wire::trestle::v1::{NodeObject, NodeObjectError, NodeStatus};
 use crate::{
     access::Credentials,
     failure::{Failure, store_failure},
+    host_reports::HostReports,
 };
 
 /// Where nodes are known from.
@@ -35,6 +36,7 @@ pub struct Nodes {
     pub peers: Arc<Peers>,
     pub credentials: Arc<Credentials>,
     pub objects: Objects,
+    pub hosts: Arc<HostReports>,
 }
 
 impl Nodes {
@@ -49,7 +51,7 @@ impl Nodes {
                 continue;
             }
             elsewhere.remove(&*session.name);
-            nodes.insert(session.name.to_string(), status(session));
+            nodes.insert(session.name.to_string(), self.status(session));
         }
         nodes.extend(elsewhere.into_iter().map(|(name, node)| (name, status_elsewhere(node))));
         Ok(nodes.into_values().collect())
@@ -61,7 +63,10 @@ impl Nodes {
         let elsewhere = self.peers.node(name);
         let elsewhere =
             elsewhere.filter(|node| session.as_ref().is_none_or(|session| node.knows_better(session)));
-        let status = match elsewhere.map(status_elsewhere).or_else(|| session.map(status)) {
+        let status = match elsewhere
+            .map(status_elsewhere)
+            .or_else(|| session.map(|session| self.status(session)))
+        {
             Some(status) => status,
             None if held.is_some() || self.known().await?.contains(name) => unseen(name.to_owned()),
             None => {
@@ -72,6 +77,11 @@ impl Nodes {
             }
         };
         Ok((status, held.unwrap_or_default().into_iter().map(object).collect()))
+    }
+
+    fn status(&self, session: SessionView) -> NodeStatus {
+        let host = self.hosts.of(&session.name);
+        NodeStatus { host, ..status(session) }
     }
 
     /// Nodes that are known although they may never have connected.
@@ -131,6 +141,7 @@ fn status(view: SessionView) -> NodeStatus {
         bytes_sent: view.bytes_sent,
         last_end: view.last_end.map(|end| end.message).unwrap_or_default(),
         controller: String::new(),
+        host: None,
     }
 }
 
@@ -160,6 +171,7 @@ fn status_elsewhere(node: NodeElsewhere) -> NodeStatus {
         bytes_sent: 0,
         last_end: word.last_end.clone(),
         controller: node.controller,
+        host: None,
     }
 }
 

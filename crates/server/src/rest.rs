@@ -5,6 +5,7 @@
 mod body;
 mod delta;
 mod events;
+mod hosts;
 mod inventory;
 mod jobs;
 mod namespaces;
@@ -44,8 +45,18 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use self::session::Secure;
 use crate::{
-    about::About, access::Credentials, audit::Audit, config::Page, explain::Explainer, failure::Failure,
-    metrics::Metrics, news::News, nodes::Nodes, realisation::Realisations, serving::Serving,
+    about::About,
+    access::{Credentials, join::Admissions},
+    audit::Audit,
+    config::Page,
+    explain::Explainer,
+    failure::Failure,
+    hosts::Hosts,
+    metrics::Metrics,
+    news::News,
+    nodes::Nodes,
+    realisation::Realisations,
+    serving::Serving,
 };
 
 /// What the routes are about; each takes what it needs.
@@ -63,6 +74,8 @@ pub struct App {
     pub services: Arc<Services>,
     pub storage: Option<Arc<Storage>>,
     pub nodes: Nodes,
+    pub hosts: Hosts,
+    pub admissions: Arc<Admissions>,
     pub hub: Arc<Hub>,
     pub credentials: Arc<Credentials>,
     pub audit: Arc<Audit>,
@@ -85,6 +98,7 @@ pub struct App {
         (name = "jobs", description = "Long work"),
         (name = "policies", description = "What policies come to, and why a connection is permitted or denied"),
         (name = "nodes", description = "Nodes: their connection, what they have applied, and what they could not"),
+        (name = "hosts", description = "Machines that have joined"),
         (name = "services", description = "Load-balanced addresses, and where packets to them go"),
         (name = "storage", description = "Storage handed to other clusters"),
         (name = "system", description = "The controller itself"),
@@ -125,6 +139,9 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(policies::explain))
         .routes(routes!(nodes::list))
         .routes(routes!(nodes::get))
+        .routes(routes!(hosts::list))
+        .routes(routes!(hosts::get, hosts::remove))
+        .routes(routes!(hosts::create_token))
         .routes(routes!(services::list))
         .routes(routes!(services::get))
         .routes(routes!(services::explain))

@@ -177,13 +177,18 @@ fn query(request: &ExplainServiceRequest) -> Result<Query, Failure> {
     if from.is_some_and(|from| from.is_ipv6() != to.0.is_ipv6()) {
         return Err(invalid("sender and destination must be of one family".to_owned()));
     }
+    let prefixes = |texts: &[String]| texts.iter().map(prefix).collect::<Result<Vec<_>, _>>();
     Ok(Query {
         to,
         protocol,
         node: Some(request.node.clone()).filter(|node| !node.is_empty()),
         from,
         plane,
-        pod_prefixes: request.pod_prefixes.iter().map(prefix).collect::<Result<_, _>>()?,
+        pod_prefixes: prefixes(&request.pod_prefixes)?,
+        service_prefixes: prefixes(&request.service_prefixes)?,
+        excluded: prefixes(&request.exclude)?,
+        masquerade_all: request.masquerade_all,
+        refuse_external_ips: request.refuse_external_ips,
     })
 }
 

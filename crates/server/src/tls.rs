@@ -14,9 +14,9 @@ use std::{
 use arc_swap::ArcSwap;
 use drivers::{
     CertificateFiles,
-    pki::{Pki, PkiError},
+    pki::{Pki, PkiError, fingerprint},
 };
-use model::Secret;
+use model::{Fingerprint, Secret};
 use rustls::{
     RootCertStore, ServerConfig,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
@@ -64,7 +64,7 @@ pub struct Tls {
 impl Tls {
     pub fn new(pki: Arc<Pki>, names: Vec<String>, files: Option<CertificateFiles>) -> Result<Self, TlsError> {
         let (pem, key) = material(&pki, &names, files.as_ref())?;
-        let config = server_config(&pki, &pem, &key)?;
+        let config = server_config(&pki, &pem, &key, files.is_none())?;
         Ok(Self {
             pki,
             names,
@@ -83,11 +83,22 @@ impl Tls {
         let (pem, key) = material(&self.pki, &self.names, self.files.as_ref())?;
         let mut in_use = self.in_use.lock();
         if *in_use != pem {
-            self.current.store(Arc::new(server_config(&self.pki, &pem, &key)?));
+            self.current.store(Arc::new(server_config(&self.pki, &pem, &key, self.files.is_none())?));
             *in_use = pem;
             info!("took up a new server certificate");
         }
         Ok(())
+    }
+
+    /// The fingerprint of the last certificate that is shown: by it machines know the controller that have nothing else of it yet. It
+    /// is the local CA's, or where there are other files the last in them.
+    pub fn root(&self) -> Option<Fingerprint> {
+        if self.files.is_none() {
+            return Some(self.pki.ca_fingerprint());
+        }
+        let pem = self.in_use.lock().clone();
+        let last = CertificateDer::pem_slice_iter(pem.as_bytes()).last()?.ok()?;
+        Some(fingerprint(&last))
     }
 
     /// Refreshes for ever. A failure keeps the certificate in use.
@@ -117,14 +128,23 @@ fn material(
     Ok((read(&files.certificate)?, Secret::new(read(&files.key)?)))
 }
 
-fn server_config(pki: &Pki, certificate_pem: &str, key_pem: &Secret) -> Result<ServerConfig, TlsError> {
-    let chain = CertificateDer::pem_slice_iter(certificate_pem.as_bytes())
+fn server_config(
+    pki: &Pki,
+    certificate_pem: &str,
+    key_pem: &Secret,
+    is_own: bool,
+) -> Result<ServerConfig, TlsError> {
+    let mut chain = CertificateDer::pem_slice_iter(certificate_pem.as_bytes())
         .collect::<Result<Vec<_>, _>>()
         .map_err(|err| TlsError::Pem { what: "server's certificate", err })?;
     let key = PrivateKeyDer::from_pem_slice(key_pem.expose().as_bytes())
         .map_err(|err| TlsError::Pem { what: "server's key", err })?;
     let ca = CertificateDer::from_pem_slice(pki.ca_pem().as_bytes())
         .map_err(|err| TlsError::Pem { what: "local CA's certificate", err })?;
+    if is_own {
+        // For machines that join: they know the CA by its fingerprint only.
+        chain.push(ca.clone());
+    }
     let mut roots = RootCertStore::empty();
     roots.add(ca).map_err(TlsError::Unusable)?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

@@ -10,6 +10,7 @@
 mod questions;
 mod reports;
 mod resources;
+mod statistics;
 mod status;
 
 use std::sync::Arc;
@@ -25,7 +26,10 @@ use axum::{
 use drivers::policy::Policy;
 use model::Role;
 use tonic::Code;
-use watch::{Cache, GROUP, Resource, VERSION, discovery};
+use watch::{
+    Cache, GROUP, Resource, StatsResource, VERSION, discovery,
+    proto::{STATS_GROUP, STATS_VERSION},
+};
 
 use crate::{access::Caller, failure::Failure, metrics::Metrics, serving::Serving};
 
@@ -42,6 +46,10 @@ fn path(resource: &str) -> String {
     format!("/apis/{GROUP}/{VERSION}/{resource}")
 }
 
+fn stats_path(rest: &str) -> String {
+    format!("/apis/{STATS_GROUP}/{STATS_VERSION}{rest}")
+}
+
 /// The routes of the watch listener.
 fn routes() -> Vec<(&'static str, String, axum::routing::MethodRouter<App>)> {
     let mut routes = vec![
@@ -52,6 +60,8 @@ fn routes() -> Vec<(&'static str, String, axum::routing::MethodRouter<App>)> {
         ("GET", "/apis".to_owned(), get(|| async { Json(discovery::groups()) })),
         ("GET", format!("/apis/{GROUP}"), get(|| async { Json(discovery::group()) })),
         ("GET", format!("/apis/{GROUP}/{VERSION}"), get(|| async { Json(discovery::resources()) })),
+        ("GET", format!("/apis/{STATS_GROUP}"), get(|| async { Json(discovery::stats_group()) })),
+        ("GET", stats_path(""), get(|| async { Json(discovery::stats_resources()) })),
         ("POST", path("networkpolicies/{name}/status"), post(reports::policy_status)),
         ("POST", path("nodestatssummaries"), post(reports::node_stats)),
         ("GET", path("clustergroupmembers/{name}"), get(questions::cluster_group_members)),
@@ -75,6 +85,21 @@ fn routes() -> Vec<(&'static str, String, axum::routing::MethodRouter<App>)> {
             one,
             get(move |state, caller, name, headers| resources::get(resource, state, caller, name, headers)),
         ));
+    }
+    for resource in StatsResource::ALL {
+        let list =
+            move |state, place, pairs, headers| statistics::list(resource, state, place, pairs, headers);
+        let one = move |state, place, headers| statistics::get(resource, state, place, headers);
+        let plural = resource.plural();
+        routes.push(("GET", stats_path(&format!("/{plural}")), get(list)));
+        let of_one = match resource.is_namespaced() {
+            true => {
+                routes.push(("GET", stats_path(&format!("/namespaces/{{namespace}}/{plural}")), get(list)));
+                format!("/namespaces/{{namespace}}/{plural}/{{name}}")
+            }
+            false => format!("/{plural}/{{name}}"),
+        };
+        routes.push(("GET", stats_path(&of_one), get(one)));
     }
     routes
 }

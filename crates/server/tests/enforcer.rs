@@ -216,3 +216,45 @@ async fn what_a_list_cannot_say_stays_closed_and_is_told() {
     assert_eq!(resource(&fixture, "b", "db").await["permit_list"], json!([]));
     fixture.stop().await;
 }
+
+/// Whatever else is enforced meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_for_a_host_on_which_nobody_enforces_it_is_never_realized() {
+    let fixture = two_clouds().await;
+    let host = json!({
+        "apiVersion": "crd.antrea.io/v1alpha1", "kind": "ExternalNode",
+        "metadata": { "name": "vm", "namespace": "default", "labels": { "trestle.io/resource": "db" } },
+        "spec": { "interfaces": [{ "ips": ["192.0.2.7"] }] },
+    });
+    apply(&fixture, &host).await;
+    let on_host = json!([{ "externalEntitySelector": { "matchExpressions": [
+        { "key": "trestle.io/resource", "operator": "Exists" },
+        { "key": "trestle.io/cloud", "operator": "DoesNotExist" },
+    ] } }]);
+    let mut for_host = policy("Drop");
+    for_host["metadata"]["name"] = json!("host");
+    for_host["metadata"]["uid"] = json!("host-policy");
+    for_host["spec"]["appliedTo"] = on_host.clone();
+    // The same for the host and for a resource of a cloud, which the cloud does enforce.
+    let mut for_both = policy("Drop");
+    let applied_to = for_both["spec"]["appliedTo"].as_array_mut().unwrap();
+    applied_to.push(on_host[0].clone());
+    apply(&fixture, &for_host).await;
+    apply(&fixture, &for_both).await;
+    let states = || async {
+        let mut client = PoliciesClient::new(fixture.admin().await);
+        client.list_policies(ListPoliciesRequest::default()).await.unwrap().into_inner().policies
+    };
+    eventually(|| async {
+        let both = states().await.into_iter().find(|policy| policy.name == "db")?;
+        (both.span == 2 && both.realized == 1).then_some(())
+    })
+    .await;
+    for _ in 0..10 {
+        for policy in states().await {
+            assert!(policy.phase == "Realizing" && policy.realized < policy.span, "{policy:?}");
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    fixture.stop().await;
+}

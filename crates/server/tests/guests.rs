@@ -11,6 +11,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody, combinators::UnsyncBoxBody};
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use server::StorageConfig;
 use testkit_controllers::controller::{Fixture, tls, tls_for};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -18,7 +19,11 @@ use tokio::{
     time::timeout,
 };
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
-use wire::tagservicepb::ListTagsRequest;
+use wire::{
+    k8s::io::apimachinery::pkg::api::resource::Quantity,
+    provider::{OnBoardConsumerRequest, StorageConfigRequest, ocs_provider_client::OcsProviderClient},
+    tagservicepb::ListTagsRequest,
+};
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -224,5 +229,43 @@ async fn wrong_questions_are_answered_as_problems() {
             (StatusCode::BAD_REQUEST, Some("application/problem+json")),
             "{method} {path}"
         );
+    }
+}
+
+/// A consumer of storage has no credential but the id that its calls carry. One is enough for its connection: strangers who
+/// take all places that strangers have do not keep it out.
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_do_not_keep_out_a_consumer_that_has_proven_itself() {
+    let fixture = Fixture::start_with(|config| {
+        config.storage = Some(StorageConfig::nbd("127.0.0.1:0".parse().unwrap()));
+        config.limits.max_strangers_in_flight = 4;
+    })
+    .await;
+    let (status, made) = fixture.rest("POST", "/tickets", "{}").await;
+    assert_eq!(status, StatusCode::OK, "{made}");
+    let mut onboarded = OcsProviderClient::new(fixture.channel().await);
+    let request = OnBoardConsumerRequest {
+        token: made["text"].as_str().unwrap().to_owned(),
+        capacity: Some(Quantity { string: Some("1Mi".to_owned()) }),
+        sources: Vec::new(),
+    };
+    let id = onboarded.on_board_consumer(request).await.unwrap().into_inner().storage_consumer_uuid;
+    let question = || StorageConfigRequest { storage_consumer_uuid: id.clone() };
+    // Another connection becomes known by a call that changes nothing.
+    let mut asking = OcsProviderClient::new(fixture.channel().await);
+    let ready = async { while asking.get_storage_config(question()).await.is_err() {} };
+    timeout(Duration::from_secs(20), ready).await.expect("it is made");
+
+    let mut stranger = OcsProviderClient::new(fixture.channel().await);
+    let half = || begun(ONBOARD, "application/grpc", endless(vec![0, 0, 0, 1, 0, 7]));
+    let _held = hold(&fixture, fixture.controller.grpc_addr(), 1, half).await;
+    let crowded = async {
+        while stranger.get_storage_config(question()).await.is_ok() {
+            stranger = OcsProviderClient::new(fixture.channel().await);
+        }
+    };
+    timeout(Duration::from_secs(4), crowded).await.expect("strangers take their places");
+    for consumer in [&mut onboarded, &mut asking] {
+        consumer.get_storage_config(question()).await.unwrap();
     }
 }

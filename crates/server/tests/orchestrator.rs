@@ -63,7 +63,7 @@ async fn job(fixture: &Fixture, reply: (StatusCode, Value)) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_seed_projects_routes_make_two_clouds_talk() {
+async fn the_original_projects_routes_make_two_clouds_talk() {
     let fixture = controller().await;
     let made = fixture.rest("PUT", &path("azure", "a?wait=true"), &description("west")).await;
     assert_eq!((made.0, made.1["name"].as_str()), (StatusCode::OK, Some("default.azure.a")), "{}", made.1);

@@ -5,7 +5,7 @@
 //! Not here: where what is taken is kept (the controller's store).
 //!
 //! Three rules, in this order: what a Service had and does not ask to change it keeps; what it asks for by name it gets,
-//! or is refused if another has it; the rest is found near a place that its name leads to, so that a Service that is
+//! or is refused if another has it, unless an API server gave it; the rest is found near a place that its name leads to, so that a Service that is
 //! made anew mostly gets what it had. As with Kubernetes, the lower part of a range is used last: people who choose by
 //! hand choose there.
 
@@ -49,6 +49,8 @@ pub struct Wish<'a> {
     pub name: ServiceName,
     pub wanted: &'a ServiceSpec,
     pub before: Option<&'a ServiceSpec>,
+    /// An API server gave it what it asks for: that is not questioned, even if another has it.
+    pub as_said: bool,
 }
 
 /// What a Service has in the end.
@@ -112,7 +114,7 @@ pub fn allot(ranges: &Ranges, taken: &Taken, wishes: &[Wish<'_>]) -> Result<Vec<
         let had = wish.before.map(asked).map(|before| before.claims()).unwrap_or_default();
         for claim in mine.claims() {
             match held.get(&claim) {
-                Some(owner) if *owner != wish.name && !had.contains(&claim) => {
+                Some(owner) if *owner != wish.name && !had.contains(&claim) && !wish.as_said => {
                     let (service, owner) = (wish.name.clone(), owner.clone());
                     return Err(AllotError::Taken { service, claim, owner });
                 }

@@ -7,6 +7,7 @@ mod pods;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    net::IpAddr,
     sync::Arc,
 };
 
@@ -39,6 +40,8 @@ pub struct Catalog {
     owners: HashMap<String, ServiceName>,
     pods: Pods,
     nodes: BTreeMap<String, NodeFacts>,
+    /// Services that nodes were told of, by the addresses that they have from outside: two may have one.
+    outside: HashMap<IpAddr, BTreeSet<ServiceName>>,
     dirty: BTreeMap<ServiceName, Dirty>,
     dirty_nodes: BTreeSet<String>,
 }
@@ -118,7 +121,11 @@ impl Catalog {
         let mut come = Vec::new();
         for (name, dirty) in std::mem::take(&mut self.dirty) {
             let Some(known) = self.services.get_mut(&name) else { continue };
+            let before = known.told.clone();
             known.changes(&name, &dirty, &mut gone, &mut come);
+            let after = known.told.clone();
+            self.index(&name, before.as_deref(), after.as_deref());
+            let Some(known) = self.services.get(&name) else { continue };
             if known.written.is_none() && known.given.is_empty() {
                 self.services.remove(&name);
             }
@@ -135,6 +142,28 @@ impl Catalog {
     pub fn service(&self, name: &ServiceName) -> Option<Entry<'_>> {
         let (name, known) = self.services.get_key_value(name)?;
         known.entry(name)
+    }
+
+    /// Services that have an address from outside, as nodes were told, by name.
+    pub fn having(&self, address: IpAddr) -> impl Iterator<Item = Entry<'_>> {
+        let names = self.outside.get(&address).into_iter().flatten();
+        names.filter_map(|name| self.service(name))
+    }
+
+    fn index(&mut self, name: &ServiceName, before: Option<&Service>, after: Option<&Service>) {
+        let [before, after] = [before, after]
+            .map(|one| one.map(|one| one.outside().collect::<BTreeSet<_>>()).unwrap_or_default());
+        for address in before.difference(&after) {
+            if let Some(names) = self.outside.get_mut(address) {
+                names.remove(name);
+                if names.is_empty() {
+                    self.outside.remove(address);
+                }
+            }
+        }
+        for address in after.difference(&before) {
+            self.outside.entry(*address).or_default().insert(name.clone());
+        }
     }
 
     pub fn node(&self, name: &str) -> Option<&NodeFacts> {

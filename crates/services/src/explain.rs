@@ -27,6 +27,11 @@ pub struct Query {
     pub plane: Plane,
     /// As the node's agent was told.
     pub pod_prefixes: Vec<IpNet>,
+    pub service_prefixes: Vec<IpNet>,
+    /// Left alone, whatever services claim.
+    pub excluded: Vec<IpNet>,
+    pub masquerade_all: bool,
+    pub refuse_external_ips: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +85,8 @@ fn node(query: &Query, facts: Option<&NodeFacts>) -> Node {
         name: query.node.clone().unwrap_or_default(),
         zone: facts.zone,
         addresses: facts.addresses,
-        ..Node::default()
+        refuse_external_ips: query.refuse_external_ips,
+        excluded: query.excluded.clone(),
     }
 }
 
@@ -99,6 +105,8 @@ fn play(store: &mut Store, query: &Query, node: &Node) -> Result<Answer, NotUnde
     let patches = store.patches();
     let config = nftables::Config {
         pod_prefixes: query.pod_prefixes.clone(),
+        service_prefixes: query.service_prefixes.clone(),
+        masquerade_all: query.masquerade_all,
         node_addresses: node.addresses.clone(),
         ..nftables::Config::default()
     };
@@ -182,8 +190,21 @@ impl Reasons<'_> {
     fn owner(&mut self, owner: Option<&Owner>, claimants: &[Entry<'_>]) {
         let (address, port) = self.query.to;
         let Some(owner) = owner else {
+            if self.query.excluded.iter().any(|prefix| prefix.contains(&address)) {
+                return self.say(format!("{address} is left alone here, whatever services claim"));
+            }
+            let is_external = |entry: &Entry<'_>| entry.service.external_ips.contains(&address);
+            if self.query.refuse_external_ips && claimants.iter().any(is_external) {
+                return self.say(format!(
+                    "{address} is an external address of a service, and those are not served here"
+                ));
+            }
             let others: Vec<_> = claimants.iter().map(|entry| entry.name.to_string()).collect();
+            let is_of_services = self.query.service_prefixes.iter().any(|prefix| prefix.contains(&address));
             return match others.is_empty() {
+                true if is_of_services => {
+                    self.say(format!("no service has {address}, out of which services get theirs"))
+                }
                 true => self.say(format!("no service has {address}, nor {port} as its node port here")),
                 false => {
                     let protocol = self.query.protocol;
@@ -215,7 +236,7 @@ impl Reasons<'_> {
                 let policy = if frontend.kind.is_external() { "external" } else { "internal" };
                 self.say(format!("its {policy} traffic policy is Local: only endpoints on the node"));
             }
-            if frontend.kind == FrontendKind::LoadBalancer && !info.source_ranges.is_empty() {
+            if info.guarded.contains(&(frontend.address, frontend.port)) {
                 let ranges: Vec<_> = info.source_ranges.iter().map(ToString::to_string).collect();
                 self.say(format!("only {} may use the load balancer", ranges.join(", ")));
             }

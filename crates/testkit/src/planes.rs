@@ -11,18 +11,23 @@ use model::policy::{
 };
 use node_policy::{Change, L4, LocalChange, ObjectKind, Packet, Permit, SetKind, Workload, WorkloadId};
 
-pub struct Dice(u64);
+pub struct Dice {
+    state: u64,
+    /// The node's name: half of the worlds are an ExternalNode's.
+    pub node: &'static str,
+}
 
 impl Dice {
     pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+        let node = if seed % 2 == 0 { "here" } else { "n/here" };
+        Self { state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1, node }
     }
 
     pub fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % sides
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        (self.state >> 11) % sides
     }
 
     pub fn one_in(&mut self, sides: u64) -> bool {
@@ -75,6 +80,9 @@ fn member(dice: &mut Dice, applied: bool) -> Member {
     // Now and then another Pod's address: it is being reused.
     let address = if dice.one_in(12) { dice.roll(8) } else { number };
     let dual = !dice.one_in(3);
+    if applied && dice.one_in(5) {
+        return host(dice, ports.into());
+    }
     Member {
         kind: MemberKind::Pod,
         enforced: true,
@@ -82,8 +90,20 @@ fn member(dice: &mut Dice, applied: bool) -> Member {
         name: format!("p{number}").into(),
         addresses: if applied { Vec::new() } else { addresses(address, dual) }.into_iter().collect(),
         ports: ports.into(),
-        node: applied.then(|| if number < 4 { "here".into() } else { "there".into() }),
+        node: applied.then(|| if number < 4 { dice.node.into() } else { "there".into() }),
     }
+}
+
+/// This node or another, as a Node or as an ExternalEntity; also one that only says that it is enforced here.
+fn host(dice: &mut Dice, ports: Box<[NamedPort]>) -> Member {
+    let (kind, namespace, names) = match dice.one_in(2) {
+        true => (MemberKind::Node, "", ["here", "there"]),
+        false => (MemberKind::ExternalEntity, "n", ["here-1", "here-2"]),
+    };
+    let name = dice.pick(&names);
+    let node = if name == "there" { name } else { dice.node };
+    let (namespace, name, node) = (namespace.into(), name.into(), Some(node.into()));
+    Member { kind, enforced: true, namespace, name, addresses: [].into_iter().collect(), ports, node }
 }
 
 fn service(dice: &mut Dice) -> Service {
@@ -154,7 +174,7 @@ fn applied_to(dice: &mut Dice) -> Vec<Identifier> {
 }
 
 fn policy(dice: &mut Dice, name: &str) -> NetworkPolicy {
-    let tier_priority = dice.pick(&[None, None, Some(5), Some(250), Some(253)]);
+    let tier_priority = dice.pick(&[None, None, Some(1), Some(5), Some(250), Some(253)]);
     let per_rule = tier_priority.is_some() && dice.one_in(3);
     let rules = dice.roll(4);
     NetworkPolicy {
@@ -200,7 +220,21 @@ pub fn policy_change(dice: &mut Dice) -> Change {
     }
 }
 
+fn permits(dice: &mut Dice) -> Vec<Permit> {
+    let permit = |dice: &mut Dice| Permit {
+        direction: dice.pick(&[Direction::In, Direction::Out]),
+        prefixes: dice.some(&BLOCKS, 2).iter().map(|text| text.parse().unwrap()).collect(),
+        protocol: dice.pick(&[None, Some(6), Some(47), Some(17)]),
+        source_ports: dice.pick(&[None, None, Some((79, 81))]),
+        ports: dice.pick(&[None, Some((80, 80)), Some((80, 8080))]),
+    };
+    (0..dice.roll(4)).map(|_| permit(dice)).collect()
+}
+
 pub fn local_change(dice: &mut Dice) -> LocalChange {
+    if dice.one_in(4) {
+        return LocalChange::Host { fail_safes: permits(dice) };
+    }
     let number = dice.roll(4);
     let id = WorkloadId::pod("n", format!("p{number}"));
     if dice.one_in(4) {
@@ -218,14 +252,7 @@ pub fn local_change(dice: &mut Dice) -> LocalChange {
         workload.ports = vec![NamedPort { name: "web".into(), port: 8090, protocol: Protocol::Tcp }];
     }
     if dice.one_in(5) {
-        let permits = (0..dice.roll(4)).map(|_| Permit {
-            direction: dice.pick(&[Direction::In, Direction::Out]),
-            prefixes: dice.some(&BLOCKS, 2).iter().map(|text| text.parse().unwrap()).collect(),
-            protocol: dice.pick(&[None, Some(6), Some(47), Some(17)]),
-            source_ports: dice.pick(&[None, None, Some((79, 81))]),
-            ports: dice.pick(&[None, Some((80, 80)), Some((80, 8080))]),
-        });
-        workload.permits = Some(permits.collect());
+        workload.permits = Some(permits(dice));
     }
     LocalChange::Put(workload)
 }

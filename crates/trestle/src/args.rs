@@ -8,8 +8,8 @@ use model::Role;
 use crate::{
     client::ConnectionArgs,
     commands::{
-        access, agent, audit, check, job, link, namespace, node, object, page, plugin, policy, resource,
-        rule, service, storage, store, tag,
+        access, agent, audit, check, host, job, join, link, namespace, node, object, page, plugin, policy,
+        resource, rule, service, storage, store, tag, trial,
     },
     output::Format,
 };
@@ -83,8 +83,17 @@ pub enum Command {
     /// Nodes: their connection, what they have applied, and what they could not
     #[command(subcommand)]
     Node(node::NodeCommand),
+    /// Make this machine a host: a key, a certificate, the agent as a service
+    Join(Box<join::JoinArgs>),
+    /// Undo it: this machine is no host any more
+    Leave(join::LeaveArgs),
+    /// Hosts: machines that have joined
+    #[command(subcommand)]
+    Host(host::HostCommand),
     /// Store Kubernetes-style YAML: Pods, policies, groups, external entities …
     Apply(object::ApplyArgs),
+    /// Store policies for a while: they go back to what they were by themselves, unless they are confirmed
+    Try(trial::TryArgs),
     /// Show stored objects
     Get(object::GetArgs),
     /// Delete stored objects, by name or by the YAML that describes them

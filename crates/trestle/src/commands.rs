@@ -4,7 +4,9 @@ pub mod access;
 pub mod agent;
 pub mod audit;
 pub mod check;
+pub mod host;
 pub mod job;
+pub mod join;
 pub mod link;
 pub mod namespace;
 pub mod node;
@@ -22,6 +24,7 @@ pub mod storage;
 pub mod store;
 pub mod tag;
 pub mod top;
+pub mod trial;
 
 use anyhow::Context as _;
 use clap::CommandFactory as _;
@@ -59,9 +62,15 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         Command::Node(command) => {
             during("Reading", node::run(command, output, connection.connect().await?)).await
         }
+        Command::Join(args) => join::join(*args, output).await,
+        Command::Leave(args) => join::leave(args, output).await,
+        Command::Host(command) => {
+            during("Reading", host::run(command, output, connection.connect().await?)).await
+        }
         Command::Apply(args) => {
             during("Applying", object::apply(args, output, connection.connect().await?)).await
         }
+        Command::Try(args) => during("Trying", trial::run(args, output, connection.connect().await?)).await,
         Command::Get(args) if args.is_watch() => object::get(args, output, connection.connect().await?).await,
         Command::Get(args) => during("Reading", object::get(args, output, connection.connect().await?)).await,
         Command::Delete(args) => {

@@ -114,6 +114,22 @@ fn a_set_is_pruned_to_what_its_files_hold() {
     assert_eq!(pruned, "Pod default/b unchanged\nPod default/a deleted\n");
     assert_eq!(up.ok(&["get", "pods"]).lines().count(), 3, "what is not of the set stays");
     assert_eq!(up.fails(&["apply", "-f", "set", "--prune"]).0, 2);
+    // An address that moves from what goes to what comes.
+    let service = |name: &str| {
+        format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{clusterIP: 10.96.7.7, ports: [{{port: 80}}]}}\n---\n"
+        )
+    };
+    write(&up, "set/service.yaml", &service("old"));
+    up.ok(&["apply", "-f", "set", "--set", "mine"]);
+    write(&up, "set/service.yaml", &service("new"));
+    let told = up.ok(&["apply", "-f", "set", "--set", "mine", "--prune", "--dry-run"]);
+    assert_eq!(told.matches("Service default/old deleted").count(), 1, "{told}");
+    let told = up.ok(&["apply", "-f", "set", "--set", "mine", "--prune"]);
+    assert!(
+        told.contains("Service default/old deleted\n") && told.contains("Service default/new created"),
+        "{told}"
+    );
 }
 
 #[test]

@@ -174,7 +174,7 @@ fn rsa_ticket(up: &Up) {
 }
 
 #[test]
-fn a_python_client_from_the_seeds_text_onboards() {
+fn a_python_client_from_the_originals_text_onboards() {
     let dir = Up::start(&[]);
     rsa_ticket(&dir);
     let dir = dir.stop();
@@ -182,7 +182,7 @@ fn a_python_client_from_the_seeds_text_onboards() {
     let config = "storage: {backend: {nbd: {listen: 127.0.0.1:0}}, trusted_ticket_keys: [rsa.pub]}\n";
     let serve = Serve::start(dir, config);
     std::fs::write(serve.dir.path().join("ticket"), serve.ok(&["ticket", "create"])).unwrap();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/seed/provider.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/original/provider.py");
     let output = Command::new("/usr/bin/python3")
         .arg(script)
         .args([serve.grpc.as_str(), "data/pki/ca.pem", "ticket", "rsa.ticket", "rsa.key"])

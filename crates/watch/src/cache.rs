@@ -4,7 +4,8 @@
 //!  engine ─ Update ─► Cache ─┬─ Objects (policies) ───┬─► Watch ─► frames
 //!                            ├─ Objects (applied-to) ─┤   …
 //!                            ├─ Objects (address) ────┘
-//!  nodes ── reports ────────►└─ Reports ─► Realisation of each policy
+//!  nodes ── reports ────────►├─ Reports ─► Realisation of each policy
+//!        ── counts ─────────►└─ Statistics ─► lists
 //! ```
 
 use std::{
@@ -18,7 +19,7 @@ use std::{
 use bytes::Bytes;
 use model::policy::{
     ObjectId,
-    output::{Change, Identifier, Problem, Update},
+    output::{Change, Identifier, NetworkPolicy, Problem, Update},
 };
 use parking_lot::{Mutex, RwLock};
 
@@ -26,9 +27,10 @@ use crate::{
     encode,
     encoding::Encoding,
     objects::{Expired, Objects, Start},
-    oversize,
+    oversize, proto,
     realisation::{Millis, Others, Realisation, Report, Reports, ReportsOf},
     resource::Resource,
+    statistics::{self, Statistics, StatsResource},
     version::{Content, Node},
     watcher::{Watch, Watcher},
 };
@@ -56,6 +58,7 @@ pub struct Cache {
     /// Counts reports.
     reported: AtomicU64,
     problems: Mutex<BTreeMap<ObjectId, Vec<Problem>>>,
+    statistics: Mutex<Statistics>,
 }
 
 /// The sources are not in sync yet: an answer would be a lie that takes rules away.
@@ -80,6 +83,7 @@ impl Cache {
             reports: Mutex::default(),
             reported: AtomicU64::new(0),
             problems: Mutex::default(),
+            statistics: Mutex::default(),
         }
     }
 
@@ -100,6 +104,9 @@ impl Cache {
                             update.change == Change::Removed,
                             &update.span_removed,
                         );
+                        if update.change == Change::Removed {
+                            self.statistics.lock().forget(&update.uid);
+                        }
                         policies.take_policy(update);
                     }
                     Update::Status(update) => {
@@ -223,6 +230,79 @@ impl Cache {
         problems.extend(oversize::problem(policy));
         let span = objects.span(name).into_iter().flatten();
         Some(self.reports.lock().realisation(policy, object, span, problems, others))
+    }
+
+    /// What a node counted since it last said so. Counts of policies that it does not need say nothing.
+    pub fn count(&self, node: &str, summary: &proto::NodeStatsSummary, at: Millis) {
+        let said = [
+            &summary.network_policies,
+            &summary.antrea_network_policies,
+            &summary.antrea_cluster_network_policies,
+        ];
+        let node: Node = Some(Arc::from(node));
+        let policies = self.policies.read();
+        let mut statistics = self.statistics.lock();
+        for said in said.into_iter().flatten() {
+            let version = policies.seen(&Identifier::parse(&said.network_policy.uid), &node);
+            if let Some(Content::Policy(policy)) = version.as_ref().map(|version| &version.content) {
+                statistics.take(policy, said, at);
+            }
+        }
+    }
+
+    /// The body of a reply to LIST of statistics, of one namespace or of all.
+    pub fn statistics(
+        &self,
+        resource: StatsResource,
+        namespace: Option<&str>,
+        now: Millis,
+        encoding: Encoding,
+    ) -> Result<Bytes, NotSynced> {
+        let in_view = |policy: &NetworkPolicy| namespace.is_none_or(|name| *policy.source.namespace == *name);
+        let shown = self.counted(resource, in_view, now)?;
+        Ok(statistics::list(resource, shown, encoding))
+    }
+
+    /// The body of a reply to GET of the statistics of one policy; none if there is no such policy.
+    pub fn statistics_of(
+        &self,
+        resource: StatsResource,
+        namespace: &str,
+        name: &str,
+        now: Millis,
+        encoding: Encoding,
+    ) -> Result<Option<Bytes>, NotSynced> {
+        let is_it =
+            |policy: &NetworkPolicy| *policy.source.namespace == *namespace && *policy.source.name == *name;
+        let found = self.counted(resource, is_it, now)?.pop();
+        Ok(found.map(|shown| statistics::one(resource, shown, encoding)))
+    }
+
+    /// By namespace and name.
+    fn counted(
+        &self,
+        resource: StatsResource,
+        is_asked: impl Fn(&NetworkPolicy) -> bool,
+        now: Millis,
+    ) -> Result<Vec<statistics::Shown>, NotSynced> {
+        let objects = self.policies.read();
+        if !objects.is_synced() {
+            return Err(NotSynced);
+        }
+        let versions = objects.all_seen(&None);
+        let mut policies: Vec<&Arc<NetworkPolicy>> = versions
+            .iter()
+            .filter_map(|version| match &version.content {
+                Content::Policy(policy) => Some(policy),
+                Content::AppliedTo(_) | Content::Address(_) => None,
+            })
+            .filter(|policy| policy.source.kind == resource.of() && is_asked(policy))
+            .collect();
+        policies.sort_by(|a, b| {
+            (&a.source.namespace, &a.source.name).cmp(&(&b.source.namespace, &b.source.name))
+        });
+        let mut statistics = self.statistics.lock();
+        Ok(policies.into_iter().map(|policy| statistics.shown(policy, now)).collect())
     }
 
     /// How many objects a resource has, and how many watch it.

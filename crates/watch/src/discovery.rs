@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use crate::{
     encode::{API_VERSION, GROUP, VERSION},
+    proto::{STATS_GROUP, STATS_VERSION},
     resource::Resource,
+    statistics::StatsResource,
 };
 
 /// `/api`: no legacy group here.
@@ -14,20 +16,30 @@ pub fn legacy() -> Value {
 
 /// `/apis`.
 pub fn groups() -> Value {
-    json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": [one_group()] })
+    let groups = [one_group(GROUP, VERSION), one_group(STATS_GROUP, STATS_VERSION)];
+    json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
 }
 
 /// `/apis/controlplane.antrea.io`.
 pub fn group() -> Value {
-    let mut group = one_group();
+    group_document(GROUP, VERSION)
+}
+
+/// `/apis/stats.antrea.io`.
+pub fn stats_group() -> Value {
+    group_document(STATS_GROUP, STATS_VERSION)
+}
+
+fn group_document(group: &str, version: &str) -> Value {
+    let mut group = one_group(group, version);
     group["kind"] = json!("APIGroup");
     group["apiVersion"] = json!("v1");
     group
 }
 
-fn one_group() -> Value {
-    let version = json!({ "groupVersion": API_VERSION, "version": VERSION });
-    json!({ "name": GROUP, "versions": [version], "preferredVersion": version })
+fn one_group(group: &str, version: &str) -> Value {
+    let version = json!({ "groupVersion": format!("{group}/{version}"), "version": version });
+    json!({ "name": group, "versions": [version], "preferredVersion": version })
 }
 
 /// `/apis/controlplane.antrea.io/v1beta2`.
@@ -50,10 +62,24 @@ pub fn resources() -> Value {
     ] {
         resources.push(resource_entry(name, singular, kind, is_namespaced, &[verb]));
     }
+    resource_list(API_VERSION, &resources)
+}
+
+/// `/apis/stats.antrea.io/v1alpha1`.
+pub fn stats_resources() -> Value {
+    let entry = |resource: StatsResource| {
+        let name = resource.plural();
+        resource_entry(name, name, resource.kind(), resource.is_namespaced(), &["get", "list"])
+    };
+    let resources: Vec<Value> = StatsResource::ALL.into_iter().map(entry).collect();
+    resource_list(&format!("{STATS_GROUP}/{STATS_VERSION}"), &resources)
+}
+
+fn resource_list(group_version: &str, resources: &[Value]) -> Value {
     json!({
         "kind": "APIResourceList",
         "apiVersion": "v1",
-        "groupVersion": API_VERSION,
+        "groupVersion": group_version,
         "resources": resources,
     })
 }

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use model::policy::output::{Identifier, Member};
 use prost::Message as _;
 
+pub(crate) use envelope::json;
 pub use envelope::{API_VERSION, GROUP, MAGIC, VERSION, document};
 use envelope::{frame, json_frame};
 pub use update::frames;

@@ -2,7 +2,7 @@
 //!
 //! In: the engine's [`Update`](model::policy::output::Update)s ([`Cache::apply`]), nodes' reports ([`Cache::report`]).
 //! Out: frames ([`Cache::watch`]), bodies of replies ([`Cache::list`], [`Cache::get`]), the documents of
-//! [`discovery`], how far nodes are ([`Cache::realisations`]). Holds: the present version of every object, and per
+//! [`discovery`], how far nodes are ([`Cache::realisations`]), what they counted ([`Cache::statistics`]). Holds: the present version of every object, and per
 //! watcher what it has still to learn. Not here: HTTP, who may ask (`server`), what a policy means (`policy`).
 //!
 //! Frames are encoded when first needed, once per encoding, and shared. A reader that stops reading costs one entry per
@@ -22,6 +22,7 @@ mod query;
 mod realisation;
 mod resource;
 mod spans;
+mod statistics;
 mod version;
 mod watcher;
 
@@ -33,4 +34,5 @@ pub use objects::{Expired, Start};
 pub use query::{BodyError, Query, QueryError, encoding_for, read_body};
 pub use realisation::{Millis, Others, Outcome, Phase, Realisation, Report, ReportsOf, Taken};
 pub use resource::Resource;
+pub use statistics::StatsResource;
 pub use watcher::Watch;

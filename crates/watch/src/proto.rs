@@ -4,6 +4,7 @@
 //! differ for a client. Only what nodes report and what users ask is ever read.
 
 mod asked;
+mod stats;
 
 use std::collections::BTreeMap;
 
@@ -16,9 +17,16 @@ pub use asked::{
     GroupAssociation, GroupMembers, GroupReference, IPGroupAssociation, NetworkPolicyEvaluation,
 };
 
+pub use stats::{
+    AntreaClusterNetworkPolicyStats, AntreaClusterNetworkPolicyStatsList, AntreaNetworkPolicyStats,
+    AntreaNetworkPolicyStatsList, NetworkPolicyStats, NetworkPolicyStatsList, NodeStatsSummary, PolicyStats,
+    RuleTrafficStats, STATS_GROUP, STATS_VERSION, Time, TrafficStats,
+};
+
 /// An object a client can name by its kind.
 pub trait Transfer: Message + Serialize + Default {
     const KIND: &'static str;
+    const API_VERSION: &'static str = crate::encode::API_VERSION;
 }
 
 macro_rules! transfer {
@@ -65,6 +73,10 @@ pub struct ObjectMeta {
     #[prost(int64, tag = "7")]
     #[serde(skip_serializing_if = "is_zero")]
     pub generation: i64,
+    /// Told with statistics only, and never read.
+    #[prost(message, optional, tag = "8")]
+    #[serde(skip_serializing_if = "Option::is_none", skip_deserializing)]
+    pub creation_timestamp: Option<Time>,
     #[prost(btree_map = "string, string", tag = "12")]
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
@@ -78,6 +90,7 @@ fn is_zero(number: &i64) -> bool {
 #[serde(rename_all = "camelCase")]
 pub struct ListMeta {
     #[prost(string, tag = "2")]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub resource_version: String,
 }
 
@@ -413,14 +426,6 @@ pub struct NodeStatus {
     pub realization_failure: bool,
     #[prost(string, tag = "4")]
     pub message: String,
-}
-
-/// The part of a `NodeStatsSummary` that says whose it is.
-#[derive(Clone, PartialEq, Message, Deserialize)]
-#[serde(default)]
-pub struct NodeStatsSummary {
-    #[prost(message, required, tag = "1")]
-    pub metadata: ObjectMeta,
 }
 
 /// The envelope of every protobuf object, after the four bytes `k8s\0`.

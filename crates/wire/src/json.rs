@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::{
     access,
-    trestle::v1::{LinkEnd, LinkInfo, ObjectKind, explain_service_response::Outcome},
+    trestle::v1::{LinkEnd, LinkInfo, ObjectKind, TokenKind, explain_service_response::Outcome},
 };
 
 /// A VPN link between two sites.
@@ -39,6 +39,17 @@ pub fn time_text(seconds: i64) -> String {
     Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |time| time.to_string())
 }
 
+impl TokenKind {
+    /// As people read it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Bearer => "token",
+            Self::Session => "session",
+            Self::Join => "join",
+        }
+    }
+}
+
 impl Outcome {
     /// As people read it.
     pub fn word(self) -> &'static str {
@@ -65,8 +76,8 @@ pub(crate) fn fate<S: Serializer>(number: &i32, serializer: S) -> Result<S::Ok, 
     serializer.serialize_str(Outcome::try_from(*number).unwrap_or_default().word())
 }
 
-pub(crate) fn token_kind<S: Serializer>(session: &bool, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(if *session { "session" } else { "token" })
+pub(crate) fn token_kind<S: Serializer>(number: &i32, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(TokenKind::try_from(*number).unwrap_or_default().word())
 }
 
 pub(crate) fn time<S: Serializer>(seconds: &i64, serializer: S) -> Result<S::Ok, S::Error> {

@@ -1,9 +1,10 @@
 // Forms that change something. Each shows the command that would do the same.
 
 import { useState } from "preact/hooks";
-import { call, Problem, resourcePath, type Job, type Schemas } from "../api.ts";
-import { list, PROTOCOLS, ruleBody, ruleCommand, tagCommand, ticketCommand, type RuleForm, type TagForm } from "../cli.ts";
+import { call, Problem, resourcePath, type Host, type Job, type Schemas } from "../api.ts";
+import { joinCommand, joinTokenCommand, list, PROTOCOLS, ruleBody, ruleCommand, tagCommand, ticketCommand, type HostForm, type RuleForm, type TagForm } from "../cli.ts";
 import { Command, Dialog, Field, notify, Trouble } from "../parts/parts.tsx";
+import { useLive } from "../live.ts";
 import { href } from "../route.ts";
 
 /** Sends a form; its problem, until it succeeds. */
@@ -169,6 +170,51 @@ export function CreateTicket({ onClose }: { onClose: () => void }) {
         <Command text={ticketCommand(limit, hours)} />
         <Trouble problem={problem} />
         <Buttons busy={busy} text="Create ticket" onClose={onClose} />
+      </form>
+    </Dialog>
+  );
+}
+
+/** The line that lets a machine join, and the machine as it comes. */
+export function AddHost({ onClose }: { onClose: () => void }) {
+  const [form, setForm] = useState<HostForm>({ tags: "", uses: "1", hours: "1" });
+  const [made, setMade] = useState<Schemas["MadeJoinToken"] | undefined>();
+  const [before, setBefore] = useState<string[]>([]);
+  const hosts = useLive<Host[]>("/hosts", ["hosts"]).data.value ?? [];
+  const { problem, busy, send } = useSend(() => undefined);
+  const put = (change: Partial<HostForm>) => setForm({ ...form, ...change });
+  const submit = (event: Event) => {
+    event.preventDefault();
+    void send(async () => {
+      setBefore(hosts.map((host) => host.name));
+      setMade(await call("POST", "/hosts/tokens", { uses: Number(form.uses), ttl_seconds: Number(form.hours) * 3600, tags: list(form.tags) }));
+    });
+  };
+  if (made) {
+    const come = hosts.filter((host) => !before.includes(host.name));
+    return (
+      <Dialog title="Add a host" onClose={onClose}>
+        <p>Run this on the host. It is shown only now.</p>
+        <Command label="On the host" text={joinCommand(made.servers[0] ?? "https://CONTROLLER:8081", made.token)} />
+        {made.servers.length > 1 && <p><small>The controller is also known as {made.servers.slice(1).join(", ")}.</small></p>}
+        {made.servers.length === 0 && <p><small>The controller listens on this machine only: give it an address and a name that hosts reach (<code>listen</code>, <code>names</code>).</small></p>}
+        <p role="status">{come.length === 0 ? "Waiting for it…" : `Joined: ${come.map((host) => host.name).join(", ")}`}</p>
+        <footer><button type="button" class="primary" onClick={onClose}>Done</button></footer>
+      </Dialog>
+    );
+  }
+  return (
+    <Dialog title="Add a host" onClose={onClose}>
+      <form onSubmit={submit}>
+        <p>A machine with the <code>trestle</code> program joins with one line.</p>
+        <Field label="Tags" hint="It is made a member of them; those that are not there are made"><input value={form.tags} placeholder="web" onInput={(event) => put({ tags: event.currentTarget.value })} /></Field>
+        <div class="pair">
+          <Field label="For how many hosts"><input required type="number" min="1" value={form.uses} onInput={(event) => put({ uses: event.currentTarget.value })} /></Field>
+          <Field label="Good for (hours)"><input required type="number" min="1" value={form.hours} onInput={(event) => put({ hours: event.currentTarget.value })} /></Field>
+        </div>
+        <Command text={joinTokenCommand(form)} />
+        <Trouble problem={problem} />
+        <Buttons busy={busy} text="Make the line" onClose={onClose} />
       </form>
     </Dialog>
   );

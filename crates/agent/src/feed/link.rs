@@ -5,13 +5,16 @@
 //! node is connected is answered by what was heard, not by what nobody has noticed yet.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     io,
+    net::SocketAddr,
     path::Path,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
+use futures::future::join_all;
 use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioIo};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
@@ -20,6 +23,7 @@ use tokio::{
 };
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tower::ServiceExt as _;
+use tracing::warn;
 
 use super::{StreamError, Uplink};
 use crate::{pulse::Pulse, status::ALIVE};
@@ -29,13 +33,15 @@ use crate::{pulse::Pulse, status::ALIVE};
 const PING: Duration = Duration::from_secs(3);
 /// A ping that is not answered within this is the end of the connection.
 const ANSWER: Duration = Duration::from_secs(4);
+/// A resolver that says nothing for so long does not hold up the connection.
+const LOOKUP: Duration = Duration::from_secs(2);
 /// What may be on its way to a node that is busy. The connection's is larger: by it h2 measures how many small frames
 /// it bears unread.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 
 /// Connects. Certificates are read anew each time, so that renewed ones are used without a restart.
-pub(super) async fn connect(
+pub(crate) async fn connect(
     uplink: &Uplink,
     server: &str,
     patience: Duration,
@@ -56,6 +62,24 @@ pub(super) async fn connect(
     let connecting = timeout(patience, endpoint.connect_with_connector(connector)).await;
     let connected = connecting.map_err(|_| StreamError::Mute(server.to_owned(), patience))?;
     Ok((connected.map_err(|source| StreamError::Connect(server.to_owned(), source))?, heard))
+}
+
+/// Where the controllers are, by URL. Of one that is not found, what was found before stays.
+pub(super) async fn find(servers: &[String], found: &mut BTreeMap<String, BTreeSet<SocketAddr>>) {
+    let lookups = servers.iter().map(|server| async move { (server, timeout(LOOKUP, lookup(server)).await) });
+    for (server, looked_up) in join_all(lookups).await {
+        match looked_up {
+            Ok(Some(addresses)) if !addresses.is_empty() => drop(found.insert(server.clone(), addresses)),
+            _ => warn!(server, "the controller's address is not found"),
+        }
+    }
+}
+
+async fn lookup(server: &str) -> Option<BTreeSet<SocketAddr>> {
+    let uri: http::Uri = server.parse().ok()?;
+    let host = uri.host()?.trim_start_matches('[').trim_end_matches(']');
+    let port = uri.port_u16().unwrap_or(if uri.scheme_str() == Some("https") { 443 } else { 80 });
+    Some(tokio::net::lookup_host((host, port)).await.ok()?.collect())
 }
 
 fn endpoint(uplink: &Uplink, server: &str) -> Result<Endpoint, StreamError> {

@@ -164,6 +164,51 @@ fn whatever_is_missing_of_what_was_safe_is_noticed() {
     assert!(matches!(Journal::open(dir.path()).finding, Finding::Damaged(_)), "unreadable");
 }
 
+/// Between two syncs too: whoever takes a step away while the machine runs takes what was in force. Only after another start
+/// of the machine it may be that power failed, and that it never came to the disk.
+#[test]
+fn a_step_that_was_written_is_missed_until_the_machine_starts_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let Loaded { mut journal, mut held, .. } = Journal::open(dir.path());
+    step(&mut journal, &mut held, &[start(), policy("p", 1), flush(1)]);
+    let first = journal.length();
+    step(&mut journal, &mut held, &[policy("p", 2), flush(2)]);
+    let path = dir.path().join("state");
+    let bytes = fs::read(&path).unwrap();
+    let after_a_cut = |bytes: &[u8]| {
+        fs::write(&path, &bytes[..first as usize]).unwrap();
+        Journal::open(dir.path()).finding
+    };
+    assert!(matches!(after_a_cut(&bytes), Finding::Damaged(_)));
+    let mut earlier = bytes.clone();
+    let at = header().len() + SEAL;
+    earlier[at..at + WRITTEN].copy_from_slice(&seals(journal.length(), [7; 16])[SEAL..]);
+    assert_eq!(after_a_cut(&earlier), Finding::Whole);
+    fs::write(&path, &bytes).unwrap();
+    assert_eq!(Journal::open(dir.path()).finding, Finding::Whole);
+}
+
+#[test]
+fn a_file_with_one_seal_is_read_and_gets_both() {
+    let dir = tempfile::tempdir().unwrap();
+    let Loaded { mut journal, mut held, .. } = Journal::open(dir.path());
+    step(&mut journal, &mut held, &[start(), policy("p", 1), flush(1)]);
+    let path = dir.path().join("state");
+    let new = fs::read(&path).unwrap();
+    let old_header = format!("{ONE_SEAL_MAGIC}0.0.9\n");
+    let steps = &new[header().len() + SEAL + WRITTEN..];
+    let length = old_header.len() + SEAL + steps.len();
+    let old = [old_header.as_bytes(), &seal(length as u64), steps].concat();
+    fs::write(&path, &old[..old.len() - 1]).unwrap();
+    assert!(matches!(Journal::open(dir.path()).finding, Finding::Damaged(_)));
+    fs::write(&path, &old).unwrap();
+    let Loaded { mut journal, held: mut read, finding, is_old, .. } = Journal::open(dir.path());
+    assert!(finding == Finding::Whole && !is_old && same(&read, &held));
+    read.begin();
+    step(&mut journal, &mut read, &[start(), policy("p", 1), flush(1)]);
+    assert_eq!(fs::read(&path).unwrap(), new);
+}
+
 #[test]
 fn a_file_without_a_seal_is_read_and_gets_one() {
     let dir = tempfile::tempdir().unwrap();
@@ -171,7 +216,8 @@ fn a_file_without_a_seal_is_read_and_gets_one() {
     step(&mut journal, &mut held, &[start(), policy("p", 1), flush(1)]);
     let path = dir.path().join("state");
     let new = fs::read(&path).unwrap();
-    let old = [format!("{UNSEALED_MAGIC}0.0.9\n").as_bytes(), &new[header().len() + SEAL..]].concat();
+    let old =
+        [format!("{UNSEALED_MAGIC}0.0.9\n").as_bytes(), &new[header().len() + SEAL + WRITTEN..]].concat();
     fs::write(&path, &old[..old.len() - 1]).unwrap();
     assert!(matches!(Journal::open(dir.path()).finding, Finding::Damaged(_)));
     fs::write(&path, &old).unwrap();

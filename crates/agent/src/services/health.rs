@@ -1,15 +1,17 @@
 //! Health of services, for balancers outside: one listener per health-check node port, and one for the proxy itself.
 //!
 //! ```text
-//!   GET :HEALTH_CHECK_NODE_PORT/    200 if an endpoint of the service is ready here and the proxy is well, else 503
+//!   GET :HEALTH_CHECK_NODE_PORT/    200 if an endpoint of the service is ready here and the proxy is well, else 503;
+//!                                   on the addresses that serve node ports
 //!   GET :10256/healthz              200 if the proxy is well and the node stays
 //!   GET :10256/livez                200 if the proxy is well
+//!   GET :10256/proxyMode            nftables, ipvs or none
 //! ```
 //!
 //! The answers are kube-proxy's.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     panic::resume_unwind,
@@ -53,41 +55,50 @@ impl ServicesState {
         }
         ports
     }
+
+    /// Where each is told; an unspecified address stands for all.
+    fn listeners(&self) -> BTreeSet<SocketAddr> {
+        let ports = self.ports().into_keys();
+        let everywhere = [IpAddr::from(Ipv6Addr::UNSPECIFIED)];
+        let addresses = self.check_addresses.as_deref().unwrap_or(&everywhere);
+        ports.flat_map(|port| addresses.iter().map(move |address| SocketAddr::new(*address, port))).collect()
+    }
 }
 
-/// Keeps one listener per health-check node port, until told to stop. Ends before only if one of them is lost.
+/// Keeps one listener per health-check node port and address, until told to stop. Ends before only if one of them is lost.
 pub async fn serve_checks(services: Services, stop: CancellationToken) {
     let mut state = services.state();
-    let mut open: BTreeMap<u16, CancellationToken> = BTreeMap::new();
+    let mut open: BTreeMap<SocketAddr, CancellationToken> = BTreeMap::new();
     let mut servers = JoinSet::new();
     while !stop.is_cancelled() {
-        let wanted: Vec<u16> = state.borrow_and_update().ports().into_keys().collect();
-        open.retain(|port, listener| {
-            let stays = wanted.contains(port);
+        let wanted = state.borrow_and_update().listeners();
+        open.retain(|place, listener| {
+            let stays = wanted.contains(place);
             if !stays {
                 listener.cancel();
             }
             stays
         });
         let mut failed = false;
-        for port in wanted {
-            if open.contains_key(&port) {
+        for place in wanted {
+            if open.contains_key(&place) {
                 continue;
             }
-            match listen(port).await {
+            match listen(place).await {
                 Ok(listener) => {
-                    info!(port, "health of a service is told");
+                    info!(%place, "health of a service is told");
                     let ends = stop.child_token();
-                    open.insert(port, ends.clone());
-                    let router = Router::new().fallback(get(check)).with_state((services.clone(), port));
+                    open.insert(place, ends.clone());
+                    let state = (services.clone(), place.port());
+                    let router = Router::new().fallback(get(check)).with_state(state);
                     servers.spawn(async move {
                         let served = axum::serve(listener, router);
-                        (port, served.with_graceful_shutdown(ends.clone().cancelled_owned()).await, ends)
+                        (place, served.with_graceful_shutdown(ends.clone().cancelled_owned()).await, ends)
                     });
                 }
                 Err(error) => {
                     failed = true;
-                    warn!(port, %error, "cannot tell the health of a service: is the port in use?");
+                    warn!(%place, %error, "cannot tell the health of a service: is the port in use?");
                 }
             }
         }
@@ -98,8 +109,8 @@ pub async fn serve_checks(services: Services, stop: CancellationToken) {
             () = stop.cancelled() => break,
             Some(ended) = servers.join_next() => match ended {
                 Ok((_, Ok(()), ends)) if ends.is_cancelled() => {}
-                Ok((port, served, _)) => {
-                    error!(port, error = ?served.err(), "the listener for the health of a service has ended");
+                Ok((place, served, _)) => {
+                    error!(%place, error = ?served.err(), "the listener for the health of a service has ended");
                     return;
                 }
                 Err(fallen) => resume_unwind(fallen.into_panic()),
@@ -114,13 +125,13 @@ pub async fn serve_checks(services: Services, stop: CancellationToken) {
     }
 }
 
-/// Both families at once, or the older one where there is only that.
-async fn listen(port: u16) -> io::Result<TcpListener> {
-    let at = |address: IpAddr| SocketAddr::new(address, port);
-    match TcpListener::bind(at(Ipv6Addr::UNSPECIFIED.into())).await {
-        Ok(listener) => Ok(listener),
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(error),
-        Err(_) => TcpListener::bind(at(Ipv4Addr::UNSPECIFIED.into())).await,
+/// Where all addresses are meant: both families at once, or the older one where there is only that.
+async fn listen(place: SocketAddr) -> io::Result<TcpListener> {
+    match TcpListener::bind(place).await {
+        Err(error) if place.ip().is_unspecified() && error.kind() != io::ErrorKind::AddrInUse => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, place.port())).await
+        }
+        bound => bound,
     }
 }
 
@@ -141,7 +152,7 @@ async fn check(Shared((services, port)): Shared<(Services, u16)>) -> Response {
     (code, [(WEIGHT, check.local_endpoints.to_string())], Json(body)).into_response()
 }
 
-/// `/healthz` and `/livez` of the proxy.
+/// `/healthz`, `/livez` and `/proxyMode` of the proxy.
 pub fn router(services: Services) -> Router {
     let answer = |livez: bool| {
         move |Shared(services): Shared<Services>| async move {
@@ -153,11 +164,15 @@ pub fn router(services: Services) -> Router {
             let now = Timestamp::now();
             // The age is certain, the clock on the wall may have been set since.
             let updated = state.updated.and_then(|at| now.checked_sub(at.elapsed()).ok());
+            let updated = updated.map(|at| at.to_string());
+            // One engine for both: what ails one is told of both.
+            let family = json!({ "lastUpdated": updated, "healthy": well });
             let body = json!({
-                "lastUpdated": updated.map(|at| at.to_string()),
+                "lastUpdated": updated,
                 "currentTime": now.to_string(),
                 "nodeEligible": !state.node_leaving,
                 "healthy": well,
+                "status": { "IPv4": family, "IPv6": family },
                 "mode": state.mode.to_string(),
             });
             (code, Json(body)).into_response()
@@ -166,7 +181,12 @@ pub fn router(services: Services) -> Router {
     Router::new()
         .route("/healthz", get(answer(false)))
         .route("/livez", get(answer(true)))
+        .route("/proxyMode", get(proxy_mode))
         .with_state(services)
+}
+
+async fn proxy_mode(Shared(services): Shared<Services>) -> String {
+    services.mode()
 }
 
 #[cfg(test)]

@@ -232,7 +232,7 @@ impl Worker {
         self.survey.loose.keys().map(String::as_str)
     }
 
-    fn keep_or_warn(&self) {
+    pub(super) fn keep_or_warn(&self) {
         if let Err(err) = self.keep_registry() {
             // Closed after a restart, until the controller is heard: safe, and tried again with the next change.
             warn!(error = %err, "cannot keep the local registry");

@@ -1,7 +1,9 @@
 //! The worker's thread, and the handle by which others speak to it.
 
 use std::{
+    collections::BTreeSet,
     io,
+    net::SocketAddr,
     os::fd::OwnedFd,
     sync::Arc,
     time::{Duration, Instant},
@@ -38,6 +40,7 @@ enum Command {
     Open(oneshot::Sender<Opening>),
     Take(Box<ToNode>),
     Lost,
+    Controllers(BTreeSet<SocketAddr>, oneshot::Sender<()>),
     Attach(Pod, Attachment, oneshot::Sender<Result<Endpoint, AttachError>>),
     Detach(Pod, Option<String>, oneshot::Sender<Result<bool, AttachError>>),
     Endpoints(oneshot::Sender<Vec<Endpoint>>),
@@ -153,6 +156,10 @@ fn obey(worker: &mut Worker, command: Command, metrics: &Metrics) {
             worker.take(*message);
         }
         Command::Lost => worker.lost(),
+        Command::Controllers(controllers, reply) => {
+            worker.controllers(controllers);
+            reply.send(()).ok();
+        }
         Command::Attach(pod, attachment, reply) => drop(reply.send(worker.attach(pod, attachment))),
         Command::Detach(pod, interface, reply) => drop(reply.send(worker.detach(&pod, interface.as_deref()))),
         Command::Endpoints(reply) => drop(reply.send(worker.endpoints().iter().cloned().collect())),
@@ -208,6 +215,11 @@ impl Handle {
 
     pub async fn lost(&self) -> Result<(), Gone> {
         self.commands.send(Command::Lost).await.map_err(|_| Gone)
+    }
+
+    /// Answers when they may be reached.
+    pub async fn controllers(&self, controllers: BTreeSet<SocketAddr>) -> Result<(), Gone> {
+        self.ask(|reply| Command::Controllers(controllers, reply)).await
     }
 
     /// Answers when it is true in the kernel.

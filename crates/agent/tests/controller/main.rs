@@ -5,6 +5,7 @@
 mod churn;
 mod fakes;
 mod faults;
+mod joining;
 mod leave;
 mod life;
 mod supervision;

@@ -12,8 +12,7 @@ use std::{sync::Arc, time::Duration};
 
 use cloud_api::CloudError;
 use cloud_http::{
-    Access, Class, Client, Clock, Failure, HttpTransport, Parts, Rates, Recorder, Repeat, Request,
-    SystemClock, auth::Environment, form,
+    Access, Class, Client, Clock, Failure, Rates, Recorder, Repeat, Request, World, auth::Environment, form,
 };
 use http::Method;
 use model::Segment;
@@ -73,16 +72,13 @@ impl Ec2 {
         clock: Option<Arc<dyn Clock>>,
         recorder: Option<Arc<dyn Recorder>>,
     ) -> Result<Self, CloudError> {
-        let transport = || {
-            HttpTransport::new(options.ca.as_deref())
-                .map_err(|err| CloudError::invalid(format!("AWS: {err}")))
-        };
-        let clock = clock.unwrap_or_else(|| Arc::new(SystemClock));
         let endpoint = options.endpoint.clone().or_else(|| environment.get("AWS_ENDPOINT_URL_EC2"));
-        let signer = AwsSigner::new("ec2", environment, Arc::new(transport()?), Arc::clone(&clock));
-        let mut parts = Parts::new(transport()?, Arc::new(signer), Arc::new(refusals::Ec2Dialect), RATES);
-        (parts.clock, parts.recorder) = (clock, recorder);
-        Ok(Self { client: Client::new(parts), endpoint })
+        let world = World { ca: options.ca.as_deref(), clock, recorder };
+        let client = Client::open(world, refusals::Ec2Dialect, RATES, |transport, clock| {
+            AwsSigner::new("ec2", environment, transport, clock)
+        });
+        let client = client.map_err(|err| CloudError::invalid(format!("AWS: {err}")))?;
+        Ok(Self { client, endpoint })
     }
 
     pub(crate) fn clock(&self) -> &dyn Clock {

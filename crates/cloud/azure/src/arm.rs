@@ -10,8 +10,7 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use cloud_api::CloudError;
 use cloud_http::{
-    Class, Client, Clock, Failure, HttpTransport, Objects, Pace, Parts, Progress, Rates, Recent, Recorder,
-    Reply, Request, SystemClock,
+    Class, Client, Clock, Failure, Objects, Pace, Progress, Rates, Recent, Recorder, Reply, Request, World,
     auth::{Bearer, Environment, FixedToken, TokenSource, azure::AzureTokens},
     read_json, wait,
 };
@@ -113,21 +112,18 @@ impl Arm {
         clock: Option<Arc<dyn Clock>>,
         recorder: Option<Arc<dyn Recorder>>,
     ) -> Result<Self, CloudError> {
-        let transport = || {
-            HttpTransport::new(options.ca.as_deref())
-                .map_err(|err| CloudError::invalid(format!("Azure: {err}")))
-        };
         let endpoint = options.endpoint.clone().or_else(|| environment.get("ARM_ENDPOINT"));
         let endpoint = endpoint.as_deref().unwrap_or(ENDPOINT).trim_end_matches('/').to_owned();
-        let clock = clock.unwrap_or_else(|| Arc::new(SystemClock));
-        let source: Arc<dyn TokenSource> = match &options.token {
-            Some(token) => Arc::new(FixedToken(token.clone())),
-            None => Arc::new(AzureTokens::new(environment, Arc::new(transport()?), Arc::clone(&clock))),
-        };
-        let signer = Bearer::new(source, Arc::clone(&clock));
-        let mut parts = Parts::new(transport()?, Arc::new(signer), Arc::new(ArmDialect), RATES);
-        (parts.clock, parts.recorder) = (clock, recorder);
-        Ok(Self { client: Client::new(parts), endpoint, recent: Recent::default() })
+        let world = World { ca: options.ca.as_deref(), clock, recorder };
+        let client = Client::open(world, ArmDialect, RATES, |transport, clock| {
+            let source: Arc<dyn TokenSource> = match &options.token {
+                Some(token) => Arc::new(FixedToken(token.clone())),
+                None => Arc::new(AzureTokens::new(environment, transport, Arc::clone(&clock))),
+            };
+            Bearer::new(source, clock)
+        });
+        let client = client.map_err(|err| CloudError::invalid(format!("Azure: {err}")))?;
+        Ok(Self { client, endpoint, recent: Recent::default() })
     }
 
     pub fn clock(&self) -> &dyn Clock {

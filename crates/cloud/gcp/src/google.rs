@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use cloud_api::CloudError;
 use cloud_http::{
-    Answer, Class, Client, Clock, Dialect, Failure, HttpTransport, Parts, Rates, Recorder, Reply, Request,
-    SystemClock,
+    Answer, Class, Client, Clock, Dialect, Failure, Rates, Recorder, Reply, Request, World,
     auth::{Bearer, Environment, FixedToken, TokenSource, google::GoogleTokens},
     encode_component, read_json,
 };
@@ -137,10 +136,6 @@ pub(crate) fn open(
     clock: Option<Arc<dyn Clock>>,
     recorder: Option<Arc<dyn Recorder>>,
 ) -> Result<Opened, CloudError> {
-    let transport = || {
-        HttpTransport::new(options.ca.as_deref())
-            .map_err(|err| CloudError::invalid(format!("Google Cloud: {err}")))
-    };
     // The same variables that gcloud takes; the one for clusters has no version in it.
     let set = |name: &str| environment.get(&format!("CLOUDSDK_API_ENDPOINT_OVERRIDES_{name}"));
     let chosen = |option: &Option<String>, set: Option<String>, default: &str| {
@@ -151,18 +146,17 @@ pub(crate) fn open(
     let compute = chosen(&options.endpoint, set("COMPUTE"), COMPUTE);
     let container = chosen(&options.container_endpoint, versioned, CONTAINER);
     let dns = chosen(&options.dns_endpoint, set("DNS"), DNS);
-    let clock = clock.unwrap_or_else(|| Arc::new(SystemClock));
-    let source: Arc<dyn TokenSource> = match &options.token {
-        Some(token) => Arc::new(FixedToken(token.clone())),
-        None if environment.get("CLOUDSDK_AUTH_ACCESS_TOKEN").is_some() => {
-            Arc::new(FixedToken(environment.get("CLOUDSDK_AUTH_ACCESS_TOKEN").unwrap_or_default()))
-        }
-        None => Arc::new(GoogleTokens::new(environment, Arc::new(transport()?), Arc::clone(&clock))),
-    };
-    let signer = Bearer::new(source, Arc::clone(&clock));
-    let mut parts = Parts::new(transport()?, Arc::new(signer), Arc::new(GoogleDialect), RATES);
-    (parts.clock, parts.recorder) = (clock, recorder);
-    let client = Arc::new(Client::new(parts));
+    let world = World { ca: options.ca.as_deref(), clock, recorder };
+    let given = options.token.clone().or_else(|| environment.get("CLOUDSDK_AUTH_ACCESS_TOKEN"));
+    let client = Client::open(world, GoogleDialect, RATES, |transport, clock| {
+        let source: Arc<dyn TokenSource> = match given {
+            Some(token) => Arc::new(FixedToken(token)),
+            None => Arc::new(GoogleTokens::new(environment, transport, Arc::clone(&clock))),
+        };
+        Bearer::new(source, clock)
+    });
+    let client = client.map_err(|err| CloudError::invalid(format!("Google Cloud: {err}")))?;
+    let client = Arc::new(client);
     let api = |endpoint: String| Api { client: Arc::clone(&client), endpoint };
     Ok(Opened { compute: api(compute), container: api(container), dns: api(dns) })
 }

@@ -1,13 +1,13 @@
 //! The retry loop.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use tracing::{debug, warn};
 
 use crate::{
     Answer, Class, Clock, Exchange, Failure, HttpTransport, Recorder, Repeat, Reply, Request, SystemClock,
-    Transport,
+    Transport, TransportError,
     limit::{Limiter, Rates},
 };
 
@@ -52,32 +52,40 @@ pub struct Parts {
     pub patience: Patience,
 }
 
-impl Parts {
-    /// The machine's clock, the network, no recorder.
-    pub fn new(
-        transport: HttpTransport,
-        signer: Arc<dyn Signer>,
-        dialect: Arc<dyn Dialect>,
-        rates: Rates,
-    ) -> Self {
-        Self {
-            transport: Arc::new(transport),
-            signer,
-            dialect,
-            clock: Arc::new(SystemClock),
-            recorder: None,
-            rates,
-            patience: Patience::default(),
-        }
-    }
-}
-
 pub struct Client {
     parts: Parts,
     limiter: Limiter,
 }
 
+/// What a plugin is told of the world. Told nothing, it has the machine's clock and the system's certificates, and keeps no record.
+#[derive(Default)]
+pub struct World<'w> {
+    pub ca: Option<&'w Path>,
+    pub clock: Option<Arc<dyn Clock>>,
+    pub recorder: Option<Arc<dyn Recorder>>,
+}
+
 impl Client {
+    /// Over the network. `signer` is given what it needs to get its credentials: a transport of its own, and the clock.
+    pub fn open<S: Signer + 'static>(
+        world: World<'_>,
+        dialect: impl Dialect + 'static,
+        rates: Rates,
+        signer: impl FnOnce(Arc<dyn Transport>, Arc<dyn Clock>) -> S,
+    ) -> Result<Self, TransportError> {
+        let clock = world.clock.unwrap_or_else(|| Arc::new(SystemClock));
+        let signer = signer(Arc::new(HttpTransport::new(world.ca)?), Arc::clone(&clock));
+        Ok(Self::new(Parts {
+            transport: Arc::new(HttpTransport::new(world.ca)?),
+            signer: Arc::new(signer),
+            dialect: Arc::new(dialect),
+            clock,
+            recorder: world.recorder,
+            rates,
+            patience: Patience::default(),
+        }))
+    }
+
     pub fn new(parts: Parts) -> Self {
         let limiter = Limiter::new(parts.rates);
         Self { parts, limiter }

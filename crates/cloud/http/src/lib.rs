@@ -23,7 +23,7 @@ mod request;
 mod transport;
 mod wait;
 
-pub use client::{Client, Dialect, Parts, Patience, Signer};
+pub use client::{Client, Dialect, Parts, Patience, Signer, World};
 pub use clock::{Clock, SystemClock};
 pub use failure::{Answer, Class, Failure};
 pub use letters::letters;

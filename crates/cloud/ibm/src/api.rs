@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cloud_api::CloudError;
 use cloud_http::{
-    Class, Client, Clock, Failure, HttpTransport, Parts, Rates, Recorder, Reply, Request, SystemClock,
+    Class, Client, Clock, Failure, Rates, Recorder, Reply, Request, World,
     auth::{Bearer, Environment, ibm::IbmTokens},
     read_json,
 };
@@ -103,10 +103,6 @@ impl Api {
         clock: Option<Arc<dyn Clock>>,
         recorder: Option<Arc<dyn Recorder>>,
     ) -> Result<Self> {
-        let transport = || {
-            HttpTransport::new(options.ca.as_deref())
-                .map_err(|err| CloudError::invalid(format!("IBM Cloud: {err}")))
-        };
         // The same variables that IBM's Terraform provider takes.
         let chosen = |option: &Option<String>, variable: &str, usual: &str| {
             let given = option.clone().or_else(|| environment.get(variable));
@@ -115,12 +111,13 @@ impl Api {
         let endpoint = chosen(&options.endpoint, "IBMCLOUD_IS_NG_API_ENDPOINT", ENDPOINT);
         let transit = chosen(&options.transit_endpoint, "IBMCLOUD_TG_API_ENDPOINT", TRANSIT);
         let containers = chosen(&options.containers_endpoint, "IBMCLOUD_CS_API_ENDPOINT", CONTAINERS);
-        let clock = clock.unwrap_or_else(|| Arc::new(SystemClock));
-        let tokens = IbmTokens::new(environment, Arc::new(transport()?), Arc::clone(&clock));
-        let signer = Bearer::new(Arc::new(tokens), Arc::clone(&clock));
-        let mut parts = Parts::new(transport()?, Arc::new(signer), Arc::new(IbmDialect), RATES);
-        (parts.clock, parts.recorder) = (clock, recorder);
-        let (client, given_regions) = (Client::new(parts), options.regions.clone());
+        let world = World { ca: options.ca.as_deref(), clock, recorder };
+        let client = Client::open(world, IbmDialect, RATES, |transport, clock| {
+            let tokens = IbmTokens::new(environment, transport, Arc::clone(&clock));
+            Bearer::new(Arc::new(tokens), clock)
+        });
+        let client = client.map_err(|err| CloudError::invalid(format!("IBM Cloud: {err}")))?;
+        let given_regions = options.regions.clone();
         Ok(Self { client, endpoint, transit, containers, given_regions, regions: Default::default() })
     }
 

@@ -33,6 +33,7 @@ use proptest::{
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use socket2::{Domain, Socket, Type};
 use support::{Site, at, inside, make, require_tools, segment};
+use testkit::packets;
 
 const CASES: usize = 12;
 const SPACE: &str = "10.213.0.0/24";
@@ -96,7 +97,8 @@ fn send(flow: &Flow, from: IpAddr, to: IpAddr) {
         number => raw(flow.ipv6, number),
     };
     socket.set_nonblocking(true).unwrap();
-    let port = |port| if has_ports(flow) { port } else { 0 };
+    let is_raw = ![protocol::TCP, protocol::UDP].contains(&flow.protocol);
+    let port = |port| if is_raw { 0 } else { port };
     socket.bind(&SocketAddr::new(from, port(flow.src_port)).into()).unwrap();
     let to = SocketAddr::new(to, port(flow.dst_port)).into();
     match flow.protocol {
@@ -104,6 +106,11 @@ fn send(flow: &Flow, from: IpAddr, to: IpAddr) {
         protocol::TCP => drop(socket.connect(&to)),
         protocol::UDP => drop(socket.send_to(b"x", &to)),
         protocol::ICMP | protocol::ICMPV6 => drop(socket.send_to(&echo(flow.ipv6, flow.dst_port), &to)),
+        // Not every kernel has sockets for it; all track it.
+        protocol::SCTP => {
+            let first = packets::write(flow.src_port, flow.dst_port, 0, packets::INIT, &[]);
+            drop(socket.send_to(&first, &to));
+        }
         _ => drop(socket.send_to(&flow.dst_port.to_be_bytes(), &to)),
     }
 }
@@ -117,7 +124,7 @@ impl Watcher {
             let mut sockets = Vec::new();
             for ipv6 in [false, true] {
                 let icmp = protocol::in_family(protocol::ICMP, ipv6);
-                for number in [protocol::TCP, protocol::UDP, icmp, NAMELESS] {
+                for number in [protocol::TCP, protocol::UDP, protocol::SCTP, icmp, NAMELESS] {
                     let socket = raw(ipv6, number);
                     socket.set_nonblocking(true).unwrap();
                     socket.set_recv_buffer_size(1 << 20).unwrap();
@@ -146,7 +153,7 @@ fn read(ipv6: bool, protocol: u8, bytes: &[u8]) -> Option<Flow> {
         |at: usize| Some(u16::from_be_bytes(bytes.get(start + at..start + at + 2)?.try_into().ok()?));
     let flow = |src_port, dst_port| Some(Flow { ipv6, protocol, src_port, dst_port });
     match protocol {
-        protocol::TCP | protocol::UDP => flow(number(0)?, number(2)?),
+        protocol::TCP | protocol::UDP | protocol::SCTP => flow(number(0)?, number(2)?),
         // Echo requests; neighbours are looked for by other messages.
         protocol::ICMP | protocol::ICMPV6 if [8, 128].contains(bytes.get(start)?) => flow(0, number(4)?),
         NAMELESS => flow(0, number(0)?),
@@ -175,7 +182,7 @@ fn entries(direction: Direction, peer: IpAddr) -> impl Strategy<Value = Vec<Perm
     ];
     let protocol = prop_oneof![
         1 => Just(Protocol::Any),
-        6 => select(vec![1, 58, 6, 6, 6, 17, 17, NAMELESS]).prop_map(Protocol::Number),
+        8 => select(vec![1, 58, 6, 6, 6, 17, 17, protocol::SCTP, protocol::SCTP, NAMELESS]).prop_map(Protocol::Number),
     ];
     let one = (protocol, ports(), ports(), select(targets)).prop_map(move |(protocol, src, dst, targets)| {
         let (src, dst) = if protocol.has_ports() { (src, dst) } else { (Ports::Any, Ports::Any) };
@@ -193,9 +200,13 @@ fn entries(direction: Direction, peer: IpAddr) -> impl Strategy<Value = Vec<Perm
 
 /// One of each kind without ports, and many with.
 fn flows() -> impl Strategy<Value = Vec<Flow>> {
-    let with_ports =
-        (any::<bool>(), select(vec![protocol::TCP, protocol::UDP]), 3998..4020_u16, 3998..4020_u16)
-            .prop_map(|(ipv6, protocol, src_port, dst_port)| Flow { ipv6, protocol, src_port, dst_port });
+    let with_ports = (
+        any::<bool>(),
+        select(vec![protocol::TCP, protocol::UDP, protocol::SCTP]),
+        3998..4020_u16,
+        3998..4020_u16,
+    )
+        .prop_map(|(ipv6, protocol, src_port, dst_port)| Flow { ipv6, protocol, src_port, dst_port });
     proptest::collection::vec(with_ports, 60).prop_map(|mut flows| {
         for ipv6 in [false, true] {
             for protocol in [protocol::in_family(protocol::ICMP, ipv6), NAMELESS] {

@@ -6,6 +6,8 @@
 //!   allotments/node-port/30080      default/web
 //! ```
 //!
+//! An API server may have given one to two Services: then both are named, the first that came first.
+//!
 //! Not here: who gets what (`services::allot`).
 
 use std::{
@@ -27,10 +29,13 @@ use super::{Document, Found, ObjectsError, Stored, key, of_kind, plan::Write, re
 /// Entries put right in one transaction: few enough for any store.
 const BATCH: usize = 40;
 
+/// Who has it. Never empty; nearly always one.
+type Owners = Vec<ServiceName>;
+
 /// What is taken, and the revision of each entry.
 #[derive(Debug, Default)]
 pub(super) struct Allotments {
-    taken: Taken,
+    taken: BTreeMap<Claim, Owners>,
     revisions: BTreeMap<Claim, Revision>,
 }
 
@@ -40,23 +45,33 @@ impl Allotments {
         let mut snapshot = store.snapshot(&prefix()).await?;
         while let Some(page) = snapshot.pages.next().await {
             for entry in page? {
-                let owner = std::str::from_utf8(&entry.value).ok().and_then(|text| text.split_once('/'));
-                let (Some(claim), Some((namespace, name))) = (claim_of(&entry.key), owner) else {
+                let owners = std::str::from_utf8(&entry.value).ok().and_then(owners);
+                let (Some(claim), Some(owners)) = (claim_of(&entry.key), owners) else {
                     tracing::warn!(key = entry.key.as_str(), "an allotment that makes no sense is left out");
                     continue;
                 };
-                found.taken.insert(claim, ServiceName::new(namespace, name));
+                found.taken.insert(claim, owners);
                 found.revisions.insert(claim, entry.modified);
             }
         }
         Ok(found)
     }
 
-    /// The documents with what Services among them lacked.
+    /// Services beside those in `documents` that have what these ask for.
+    pub fn in_the_way(&self, documents: &[Document]) -> BTreeSet<ObjectId> {
+        let named: BTreeSet<_> = documents.iter().map(|document| name_of(document.id())).collect();
+        let services = documents.iter().filter_map(|document| spec(document.object()));
+        let owners =
+            services.flat_map(|spec| asked(spec).claims()).filter_map(|claim| self.taken.get(&claim));
+        owners.flatten().filter(|owner| !named.contains(*owner)).map(object_id).collect()
+    }
+
+    /// The documents with what Services among them lacked, when those that go are gone.
     pub fn complete<'a>(
         &self,
         ranges: &Ranges,
         documents: &'a [Document],
+        going: &BTreeSet<ObjectId>,
         found: &Found,
     ) -> Result<Cow<'a, [Document]>, AllotError> {
         let mut wishes = Vec::new();
@@ -64,13 +79,24 @@ impl Allotments {
             if let Object::Service(service) = document.object() {
                 let stored = found.get(document.id()).and_then(|(stored, _)| stored.as_ref());
                 let before = stored.and_then(|stored| spec(stored.document.object()));
-                wishes.push(Wish { name: name_of(document.id()), wanted: &service.spec, before });
+                wishes.push(Wish {
+                    name: name_of(document.id()),
+                    wanted: &service.spec,
+                    before,
+                    as_said: document.is_of_cluster(),
+                });
             }
         }
         if wishes.is_empty() {
             return Ok(documents.into());
         }
-        let mut allotted = allot(ranges, &self.taken, &wishes)?.into_iter();
+        let named = |owner: &&ServiceName| {
+            !going.contains(&object_id(owner)) && !wishes.iter().any(|wish| wish.name == **owner)
+        };
+        let others =
+            self.taken.iter().filter_map(|(claim, owners)| Some((*claim, owners.iter().find(named)?)));
+        let taken: Taken = others.map(|(claim, owner)| (claim, owner.clone())).collect();
+        let mut allotted = allot(ranges, &taken, &wishes)?.into_iter();
         let completed = documents.iter().map(|document| match document.object() {
             Object::Service(service) => {
                 let got = allotted.next().expect("each Service was a wish");
@@ -85,29 +111,33 @@ impl Allotments {
     pub fn follow(&self, writes: &[Write], mut transaction: Transaction) -> Transaction {
         let services = writes.iter().filter(|write| write.id().kind == Kind::Service);
         let changed: BTreeSet<_> = services.map(|write| name_of(write.id())).collect();
-        let others = self.taken.iter().filter(|(_, owner)| !changed.contains(owner));
-        let mut taken: Taken = others.map(|(claim, owner)| (*claim, owner.clone())).collect();
+        let mut asking: BTreeMap<Claim, Owners> = BTreeMap::new();
         for write in writes {
             if let Write::Put(stored) = write {
-                // Two may have had it before anybody looked: the one that is entered stays so.
                 let claims = claims_of(stored).into_iter();
-                claims.for_each(|claim| _ = taken.entry(claim).or_insert_with(|| name_of(stored.id())));
+                claims.for_each(|claim| asking.entry(claim).or_default().push(name_of(stored.id())));
             }
         }
-        for claim in self.taken.keys().chain(taken.keys()).collect::<BTreeSet<_>>() {
-            let (before, after) = (self.taken.get(claim), taken.get(claim));
-            if !before.iter().chain(&after).any(|owner| changed.contains(owner)) {
+        for claim in self.taken.keys().chain(asking.keys()).collect::<BTreeSet<_>>() {
+            let (before, asking) = (self.taken.get(claim), asking.get(claim));
+            let is_touched = before.is_some_and(|owners| owners.iter().any(|owner| changed.contains(owner)));
+            if !is_touched && asking.is_none() {
                 continue;
             }
+            let asks = |owner: &&ServiceName| asking.is_some_and(|asking| asking.contains(owner));
+            let stays = before.into_iter().flatten().filter(|owner| !changed.contains(*owner) || asks(owner));
+            let stays: Owners = stays.cloned().collect();
+            let new = asking.into_iter().flatten().filter(|owner| !stays.contains(owner)).cloned();
+            let after: Owners = stays.iter().cloned().chain(new).collect();
             let key = key_of(*claim);
             transaction = match self.revisions.get(claim) {
                 Some(revision) => transaction.expect_modified_at(key.clone(), *revision),
                 None => transaction.expect_absent(key.clone()),
             };
-            transaction = match after {
-                _ if before == after => transaction,
-                Some(owner) => transaction.put(key, owner.to_string()),
-                None => transaction.delete(key),
+            transaction = match after.as_slice() {
+                _ if before.map_or(&[][..], Vec::as_slice) == after => transaction,
+                [] => transaction.delete(key),
+                owners => transaction.put(key, text_of(owners)),
             };
         }
         transaction
@@ -118,7 +148,7 @@ impl Allotments {
 /// store that an earlier version wrote, or that was restored in part.
 pub(super) async fn adopt(store: &Store) -> Result<usize, ObjectsError> {
     let allotments = Allotments::read(store).await.map_err(ObjectsError::Read)?;
-    let (mut wanted, mut present) = (Taken::new(), BTreeSet::new());
+    let (mut wanted, mut present) = (BTreeMap::<Claim, Owners>::new(), BTreeSet::new());
     let mut snapshot = store.snapshot(&of_kind(Some(Kind::Service))).await.map_err(ObjectsError::Read)?;
     while let Some(page) = snapshot.pages.next().await {
         for entry in page.map_err(ObjectsError::Read)? {
@@ -130,18 +160,19 @@ pub(super) async fn adopt(store: &Store) -> Result<usize, ObjectsError> {
             let (id, claims) = (stored.id().clone(), claims_of(&stored));
             for claim in claims {
                 // Pages come in the order of names: the first by name has it, as on nodes.
-                wanted.entry(claim).or_insert_with(|| name_of(&id));
+                wanted.entry(claim).or_default().push(name_of(&id));
             }
             present.insert(name_of(&id));
         }
     }
     let missing = wanted.into_iter().filter(|(claim, _)| !allotments.taken.contains_key(claim));
-    let orphans = allotments.taken.iter().filter(|(_, owner)| !present.contains(owner));
+    let orphans =
+        allotments.taken.iter().filter(|(_, owners)| owners.iter().all(|one| !present.contains(one)));
     let wrong: Vec<_> = missing
-        .map(|(claim, owner)| Mend { claim, owner, found: None })
-        .chain(orphans.map(|(claim, owner)| {
+        .map(|(claim, owners)| Mend { claim, owners, found: None })
+        .chain(orphans.map(|(claim, owners)| {
             let found = allotments.revisions.get(claim).copied();
-            Mend { claim: *claim, owner: owner.clone(), found }
+            Mend { claim: *claim, owners: owners.clone(), found }
         }))
         .collect();
     for batch in wrong.chunks(BATCH) {
@@ -159,26 +190,27 @@ pub(super) async fn adopt(store: &Store) -> Result<usize, ObjectsError> {
 /// An entry that is missing, or, if it was found, one whose Service is.
 struct Mend {
     claim: Claim,
-    owner: ServiceName,
+    owners: Owners,
     found: Option<Revision>,
 }
 
 /// Whether nothing stood in the way.
 async fn mend(store: &Store, batch: &[Mend]) -> Result<bool, ObjectsError> {
     let (mut transaction, mut seen) = (Transaction::new(), BTreeSet::new());
-    for Mend { claim, owner, found } in batch {
-        let (entry, object) = (key_of(*claim), key(&object_id(owner)));
-        let first = seen.insert(object.as_str().to_owned());
+    for Mend { claim, owners, found } in batch {
+        let entry = key_of(*claim);
         transaction = match found {
-            Some(revision) => {
-                let transaction = transaction.expect_modified_at(entry.clone(), *revision).delete(entry);
-                if first { transaction.expect_absent(object) } else { transaction }
-            }
-            None => {
-                let transaction = transaction.expect_absent(entry.clone()).put(entry, owner.to_string());
-                if first { transaction.expect_present(object) } else { transaction }
-            }
+            Some(revision) => transaction.expect_modified_at(entry.clone(), *revision).delete(entry),
+            None => transaction.expect_absent(entry.clone()).put(entry, text_of(owners)),
         };
+        for object in owners.iter().map(|owner| key(&object_id(owner))) {
+            if seen.insert(object.as_str().to_owned()) {
+                transaction = match found {
+                    Some(_) => transaction.expect_absent(object),
+                    None => transaction.expect_present(object),
+                };
+            }
+        }
     }
     match store.transact(transaction).await {
         Ok(_) => Ok(true),
@@ -233,6 +265,18 @@ fn object_id(name: &ServiceName) -> ObjectId {
     ObjectId { kind: Kind::Service, namespace: name.namespace.to_string(), name: name.name.to_string() }
 }
 
+fn owners(text: &str) -> Option<Owners> {
+    let owner = |text: &str| {
+        let (namespace, name) = text.split_once('/')?;
+        Some(ServiceName::new(namespace, name))
+    };
+    text.split(' ').map(owner).collect()
+}
+
+fn text_of(owners: &[ServiceName]) -> String {
+    owners.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
 fn prefix() -> Prefix {
     Prefix::below("allotments").expect("a fixed path is a legal prefix")
 }
@@ -258,7 +302,7 @@ fn claim_of(key: &Key) -> Option<Claim> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objects::Objects;
+    use crate::objects::{Objects, Outcome};
 
     fn service(name: &str, spec: &Value) -> Document {
         let metadata = json!({ "name": name, "namespace": "shop" });
@@ -273,7 +317,7 @@ mod tests {
         let objects = Objects::new(store.clone(), Ranges::default());
         for number in 0..100 {
             let spec = json!({ "clusterIP": format!("10.96.1.{number}"), "ports": [{ "port": 80 }] });
-            objects.apply([service(&format!("s{number}"), &spec)].into(), "", false).await.unwrap();
+            objects.apply([service(&format!("s{number}"), &spec)].into(), "", None, false).await.unwrap();
         }
         // As an earlier version left it, and with an entry whose Service is gone.
         store.transact(Transaction::new().delete_prefix(prefix())).await.unwrap();
@@ -284,7 +328,49 @@ mod tests {
         assert_eq!((found.taken.len(), found.taken.contains_key(&stale)), (100, false));
         assert_eq!(objects.adopt_allotments().await.unwrap(), 0);
         let thief = service("thief", &json!({ "clusterIP": "10.96.1.7", "ports": [{ "port": 80 }] }));
-        let refused = objects.apply([thief].into(), "", false).await.unwrap_err();
+        let refused = objects.apply([thief].into(), "", None, false).await.unwrap_err();
         assert!(refused.to_string().contains("10.96.1.7 is taken by Service shop/s7"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn an_address_that_an_api_server_gave_twice_is_free_when_both_are_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store::embedded::open(dir.path().join("store")).unwrap();
+        let objects = Objects::new(store.clone(), Ranges::default());
+        let spec = json!({ "clusterIP": "10.96.1.7", "ports": [{ "port": 80 }] });
+        let of_cluster = |name: &str| {
+            let metadata = json!({ "name": name, "namespace": "shop", "uid": name, "resourceVersion": "5" });
+            let document =
+                json!({ "apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec });
+            Document::read(document.to_string().as_bytes(), crate::objects::Validation::Strict).unwrap()
+        };
+        let id = |name: &str| object_id(&ServiceName::new("shop", name));
+        let typed = || objects.apply([service("typed", &spec)].into(), "", None, false);
+        objects.apply([of_cluster("b")].into(), "", None, false).await.unwrap();
+        objects.apply([of_cluster("a")].into(), "", None, false).await.unwrap();
+        assert!(typed().await.unwrap_err().to_string().contains("is taken by Service shop/b"));
+        objects.delete(&[id("b")], false).await.unwrap();
+        assert!(typed().await.unwrap_err().to_string().contains("is taken by Service shop/a"));
+        objects.delete(&[id("a")], false).await.unwrap();
+        typed().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_is_pruned_gives_way_to_what_takes_its_address() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store::embedded::open(dir.path().join("store")).unwrap();
+        let objects = Objects::new(store.clone(), Ranges::default());
+        let spec = json!({ "clusterIP": "10.96.1.7", "ports": [{ "port": 80 }] });
+        objects.apply([service("old", &spec)].into(), "mine", None, false).await.unwrap();
+        let new: [Document; 1] = [service("new", &spec)];
+        let keep = Some(new.iter().map(|document| document.id().clone()).collect());
+        let refused = objects.apply(new.clone().into(), "other", keep.clone(), false).await.unwrap_err();
+        assert!(refused.to_string().contains("taken by Service shop/old"), "not of the set: {refused}");
+        let (dry, _) = objects.apply(new.clone().into(), "mine", keep.clone(), true).await.unwrap();
+        let (applied, _) = objects.apply(new.into(), "mine", keep, false).await.unwrap();
+        assert_eq!(dry, applied);
+        let told: Vec<_> = applied.iter().map(|one| (&*one.id.name, one.outcome)).collect();
+        assert_eq!(told, [("old", Outcome::Deleted), ("new", Outcome::Created)]);
+        assert_eq!(Allotments::read(&store).await.unwrap().taken.len(), 1);
     }
 }

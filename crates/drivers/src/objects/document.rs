@@ -93,6 +93,12 @@ impl Document {
         &self.json
     }
 
+    /// An API server has written it: such documents have what only one fills in, and what is read from here has not.
+    pub fn is_of_cluster(&self) -> bool {
+        let filled = |field: &str| self.json["metadata"][field].as_str().is_some_and(|text| !text.is_empty());
+        filled("uid") && filled("resourceVersion")
+    }
+
     /// The document without what the store fills in and what clusters add on export.
     pub(super) fn essence(&self) -> Value {
         let mut json = self.json.clone();

@@ -29,6 +29,14 @@ pub struct Applied {
     pub change: Change,
 }
 
+/// What becomes of an object that is looked at.
+#[derive(Debug)]
+pub enum Revised {
+    Keep,
+    Put(Box<Document>),
+    Delete,
+}
+
 pub(super) struct Plan {
     pub applied: Vec<Applied>,
     pub writes: Vec<Write>,
@@ -112,12 +120,43 @@ fn replaced(current: &Stored, document: &Document, set: &str) -> Option<Stored> 
     let other_uid = !new.uid.is_empty() && new.uid != old.uid;
     let set = if set.is_empty() { &current.set } else { set };
     let differs = current.document.essence() != document.essence();
-    if !differs && !other_uid && *set == current.set {
+    if !differs && !other_uid && *set == current.set && new.generation <= old.generation {
         return None;
     }
     if other_uid {
         return Some(created(document, set));
     }
-    let generation = old.generation + i64::from(differs);
+    // What a cluster counts is taken over; it never goes back, for nodes tell by it what is newer.
+    let generation = old.generation.saturating_add(i64::from(differs)).max(new.generation);
     Some(Stored { set: set.to_owned(), document: document.identified(&old.uid, generation) })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::objects::Validation;
+
+    fn pod(generation: i64, app: &str) -> Document {
+        let metadata = json!({ "name": "a", "generation": generation, "labels": { "app": app } });
+        let document = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata });
+        Document::read(document.to_string().as_bytes(), Validation::Strict).unwrap()
+    }
+
+    fn after(current: &Stored, document: &Document) -> Option<i64> {
+        replaced(current, document, "").map(|stored| stored.document.object().metadata().generation)
+    }
+
+    #[test]
+    fn a_generation_that_a_file_brings_counts_whenever_it_is_newer() {
+        let current = created(&pod(3, "web"), "");
+        assert_eq!(after(&current, &pod(7, "db")), Some(7));
+        assert_eq!(after(&current, &pod(7, "web")), Some(7), "whatever else may be as it was");
+        assert_eq!(after(&current, &pod(3, "web")), None);
+        assert_eq!(after(&current, &pod(2, "db")), Some(4), "it never goes back");
+        assert_eq!(after(&current, &pod(0, "web")), None);
+        let last = created(&pod(i64::MAX, "web"), "");
+        assert_eq!(after(&last, &pod(0, "db")), Some(i64::MAX));
+    }
 }

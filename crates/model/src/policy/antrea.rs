@@ -221,7 +221,27 @@ pub const SYSTEM_TIERS: [(&str, i32); 6] = [
     ("baseline", 253),
 ];
 
+/// What tiers were called before they had objects. Policies of that time still name them so.
+const STATIC_TIERS: [(&str, &str); 6] = [
+    ("Emergency", "emergency"),
+    ("SecurityOps", "securityops"),
+    ("NetworkOps", "networkops"),
+    ("Platform", "platform"),
+    ("Application", "application"),
+    ("Baseline", "baseline"),
+];
+
+/// The tier that `spec.tier` means.
+pub fn tier_name(written: &str) -> &str {
+    match STATIC_TIERS.iter().find(|(old, _)| *old == written) {
+        Some((_, name)) => name,
+        None if written.is_empty() => DEFAULT_TIER,
+        None => written,
+    }
+}
+
 pub const PRIORITIES: RangeInclusive<f64> = 1.0..=10_000.0;
 pub const DEFAULT_TIER: &str = "application";
 pub const DEFAULT_TIER_PRIORITY: i32 = 250;
+pub const BASELINE_TIER: &str = "baseline";
 pub const BASELINE_TIER_PRIORITY: i32 = 253;

@@ -5,6 +5,9 @@ use sha1::{Digest, Sha1};
 
 use super::meta::{ObjectMeta, OwnerReference, null_as_default};
 
+/// Every host has it, with its name: Nodes, ExternalNodes and hosts that joined.
+pub const HOST_LABEL: &str = "trestle.dev/host";
+
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ExternalEntity {
@@ -41,13 +44,18 @@ pub struct EntityPort {
 }
 
 impl ExternalEntity {
+    /// The name of the ExternalNode that it stands for, if it stands for one.
+    pub fn host(&self) -> Option<&str> {
+        let owner = self.metadata.owner_references.first()?;
+        (owner.kind == "ExternalNode").then_some(&*self.spec.external_node)
+    }
+
     /// An entity made from an ExternalNode is enforced by that VM's own agent, which knows itself as `namespace/name`.
     pub fn span_key(&self) -> Option<String> {
         if self.spec.external_node.is_empty() {
             return None;
         }
-        let owned = self.metadata.owner_references.first().is_some_and(|owner| owner.kind == "ExternalNode");
-        Some(if owned {
+        Some(if self.host().is_some() {
             format!("{}/{}", self.metadata.namespace, self.spec.external_node)
         } else {
             self.spec.external_node.clone()
@@ -116,6 +124,8 @@ mod tests {
         node.spec.interfaces = vec![Interface { name: "eth0".into(), ips: vec!["10.0.0.1".into()] }];
         assert_eq!(node.entity().metadata.name, "vm-3e616");
         assert_eq!(node.entity().span_key().as_deref(), Some("ns/vm"));
+        assert_eq!(node.entity().host(), Some("vm"));
+        assert_eq!(ExternalEntity::default().host(), None);
         node.spec.interfaces[0].name.clear();
         assert_eq!(node.entity().metadata.name, "vm");
     }

@@ -93,21 +93,25 @@ pub(in crate::policy) fn object_name(name: &str) -> Result<(), String> {
     if name.is_empty() {
         return Err("a name is required".into());
     }
-    let legal = name.len() <= 253 && name.split('.').all(is_dns_label);
+    // As Kubernetes checks it: the whole is bounded, its parts are not.
+    let legal = name.len() <= 253 && name.split('.').all(is_dns_part);
     legal
         .then_some(())
         .ok_or_else(|| format!("`{name}` is not a DNS name: lower case letters, digits, `-` and `.`"))
 }
 
 pub(in crate::policy) fn is_dns_label(label: &str) -> bool {
+    label.len() <= 63 && is_dns_part(label)
+}
+
+fn is_dns_part(label: &str) -> bool {
     let alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-    (1..=63).contains(&label.len())
-        && label.bytes().all(|b| alphanumeric(b) || b == b'-')
+    label.bytes().all(|b| alphanumeric(b) || b == b'-')
         && label.bytes().next().is_some_and(alphanumeric)
         && label.bytes().last().is_some_and(alphanumeric)
 }
 
-pub(in crate::policy) fn label_key(key: &str) -> Result<(), String> {
+pub(crate) fn label_key(key: &str) -> Result<(), String> {
     if is_label_text(key) {
         return Ok(());
     }
@@ -128,7 +132,7 @@ pub(in crate::policy) fn label_key(key: &str) -> Result<(), String> {
     }
 }
 
-pub(in crate::policy) fn label_value(value: &str) -> Result<(), String> {
+pub(crate) fn label_value(value: &str) -> Result<(), String> {
     (value.is_empty() || is_label_text(value))
         .then_some(())
         .ok_or_else(|| format!("`{value}` is not a label value of at most 63 letters, digits, `-`, `_`, `.`"))

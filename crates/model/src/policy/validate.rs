@@ -10,7 +10,7 @@ mod service;
 
 use std::net::IpAddr;
 
-use super::{Object, external, output::Problem, selector::object_name, workload};
+use super::{Object, convert, external, output::Problem, selector::object_name, workload};
 
 pub fn validate(object: &Object) -> Vec<Problem> {
     let mut report = Report::default();
@@ -49,7 +49,11 @@ impl Report {
 
     fn metadata(&mut self, object: &Object) {
         let metadata = object.metadata();
-        if let Err(message) = object_name(&metadata.name) {
+        let name = object_name(&metadata.name).and_then(|()| match object {
+            Object::Namespace(_) | Object::Service(_) => labels::label_name(&metadata.name),
+            _ => Ok(()),
+        });
+        if let Err(message) = name {
             self.say("metadata.name", message);
         }
         if object.kind().is_namespaced()
@@ -67,6 +71,12 @@ impl Report {
     }
 
     fn node(&mut self, node: &workload::Node) {
+        for (i, prefix) in node.spec.pod_cidrs.iter().enumerate() {
+            self.check(&format!("spec.podCIDRs[{i}]"), convert::prefix(prefix));
+        }
+        if !node.spec.pod_cidr.is_empty() {
+            self.check("spec.podCIDR", convert::prefix(&node.spec.pod_cidr));
+        }
         for (i, address) in node.status.addresses.iter().enumerate() {
             if address.kind.ends_with("IP") {
                 self.address(&format!("status.addresses[{i}].address"), &address.address);

@@ -1,5 +1,11 @@
 //! Namespaces, Pods and Nodes: only the fields that decide who is in a group, who answers for a Service, and where.
 
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::meta::{ObjectMeta, null_as_default};
@@ -108,6 +114,15 @@ pub struct Node {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeSpec {
+    #[serde(rename = "podCIDR", skip_serializing_if = "String::is_empty")]
+    pub pod_cidr: String,
+    /// One of each family at most.
+    #[serde(
+        rename = "podCIDRs",
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "null_as_default"
+    )]
+    pub pod_cidrs: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub taints: Vec<Taint>,
 }
@@ -136,11 +151,48 @@ pub struct NodeAddress {
 pub const TRANSPORT_ADDRESSES: &str = "node.antrea.io/transport-addresses";
 
 impl Node {
-    /// Internal and external addresses, then those of the transport annotation.
-    pub fn addresses(&self) -> impl Iterator<Item = &str> {
-        let own = self.status.addresses.iter().filter(|a| a.kind == "InternalIP" || a.kind == "ExternalIP");
+    /// Where traffic of the node itself comes from, as Antrea has it. One of each family of: its internal addresses, or
+    /// the external ones if it has none; the gateways of its Pods, which is where a Pod sees the node come from; the
+    /// addresses of its tunnels.
+    pub fn addresses(&self) -> BTreeSet<IpAddr> {
+        let of = |kind: &str| -> Vec<IpAddr> {
+            let own = self.status.addresses.iter().filter(|address| address.kind == kind);
+            own.filter_map(|address| address.address.parse().ok()).collect()
+        };
+        let own = match of("InternalIP") {
+            internal if internal.is_empty() => of("ExternalIP"),
+            internal => internal,
+        };
         let transport = self.metadata.annotations.get(TRANSPORT_ADDRESSES);
-        own.map(|a| a.address.as_str())
-            .chain(transport.into_iter().flat_map(|list| list.split(',').map(str::trim)))
+        let transport = transport.into_iter().flat_map(|list| list.split(','));
+        [
+            one_per_family(own),
+            one_per_family(self.gateways()),
+            one_per_family(transport.filter_map(|address| address.trim().parse().ok())),
+        ]
+        .concat()
+        .into_iter()
+        .collect()
     }
+
+    /// The first address of each prefix that the node's Pods have theirs from.
+    fn gateways(&self) -> impl Iterator<Item = IpAddr> {
+        let lone = (self.spec.pod_cidrs.is_empty() && !self.spec.pod_cidr.is_empty())
+            .then_some(self.spec.pod_cidr.as_str());
+        let prefixes = self.spec.pod_cidrs.iter().map(String::as_str).chain(lone);
+        prefixes.filter_map(|prefix| match prefix.parse::<IpNet>().ok()?.addr() {
+            IpAddr::V4(address) => Some(IpAddr::V4(Ipv4Addr::from(u32::from(address).checked_add(1)?))),
+            IpAddr::V6(address) => Some(IpAddr::V6(Ipv6Addr::from(u128::from(address).checked_add(1)?))),
+        })
+    }
+}
+
+fn one_per_family(addresses: impl IntoIterator<Item = IpAddr>) -> Vec<IpAddr> {
+    let mut found: Vec<IpAddr> = Vec::with_capacity(2);
+    for address in addresses {
+        if found.iter().all(|one| one.is_ipv4() != address.is_ipv4()) {
+            found.push(address);
+        }
+    }
+    found
 }

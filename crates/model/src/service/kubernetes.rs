@@ -88,6 +88,8 @@ impl Slice {
             let names = |hints: Vec<Hint>| hints.into_iter().map(|hint| hint.name).collect();
             let mut addresses = addresses(endpoint.addresses.iter().map(String::as_str));
             addresses.retain(|address| address.is_ipv6() == ipv6);
+            // All are of the same endpoint: a proxy that took each for one would give it more than its share.
+            addresses.truncate(1);
             SliceEndpoint {
                 addresses,
                 ready: endpoint.conditions.ready,

@@ -9,6 +9,7 @@
 //! All calls block for as long as the kernel works, and no longer than [`netlink::PATIENCE`] when it stays silent.
 
 pub mod conntrack;
+pub mod conntrack_settings;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub mod ipvs;

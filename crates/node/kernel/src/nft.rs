@@ -275,6 +275,23 @@ impl Nft {
         self.find_table(table).map_err(|source| ReadError { table: table.clone(), source })
     }
 
+    /// How many packets the rules of a chain have counted since they are there.
+    pub fn counted(&mut self, table: &TableId, chain: &str) -> Result<u64, ReadError> {
+        let mut packets = 0;
+        let read = self.dump(table, number::GET_RULE, None, |attrs| {
+            match attrs {
+                Some(attrs) => {
+                    let (of, counted) = decode::counted(&attrs)?;
+                    packets += if of == chain { counted } else { 0 };
+                }
+                None => packets = 0,
+            }
+            Ok(())
+        });
+        read.map_err(|source| ReadError { table: table.clone(), source })?;
+        Ok(packets)
+    }
+
     fn read_table(&mut self, id: &TableId, attempts: usize) -> Result<Option<CurrentTable>, NetlinkError> {
         let Some(owned) = self.find_table(id)? else { return Ok(None) };
         let (family, name) = (id.family, id.name.clone());

@@ -21,7 +21,7 @@ mod watched;
 
 use node_nft::{CurrentTable, Limits, Live, Op, Plan, Set, Table, Transaction};
 use node_policy::{
-    Change, LocalChange, ObjectError, Options, Plane, retreat,
+    Change, LocalChange, ObjectError, Options, Plane, layout, retreat,
     units::{self, Unit},
 };
 
@@ -82,6 +82,11 @@ pub trait Tables {
         Ok(Some(self.generation()?).filter(|now| *now == seen))
     }
 
+    /// How many packets the rules of a chain have counted.
+    fn counted(&mut self, _table: &TableId, _chain: &str) -> Result<u64, ReadError> {
+        Ok(0)
+    }
+
     /// Whether a table is ours; `None` if there is none.
     fn is_ours(&mut self, table: &TableId) -> Result<Option<bool>, ReadError> {
         Ok(self.glance(table)?.map(|current| current.owned))
@@ -112,6 +117,10 @@ impl Tables for Nft {
     fn is_ours(&mut self, table: &TableId) -> Result<Option<bool>, ReadError> {
         Nft::is_ours(self, table)
     }
+
+    fn counted(&mut self, table: &TableId, chain: &str) -> Result<u64, ReadError> {
+        Nft::counted(self, table, chain)
+    }
 }
 
 /// What a call did.
@@ -141,6 +150,21 @@ pub struct PolicyExecutor<K = Watched> {
     /// Tables that may be there and are of no use once policies are in force.
     leftovers: bool,
     held: Option<hold::Held>,
+}
+
+/// Removes every table of ours, whoever of us made it, in the network namespace of the calling thread; how many that were. Tables of
+/// others stay, also of our names.
+pub fn take_out() -> Result<usize, PolicyError> {
+    let mut kernel = Nft::open().map_err(PolicyError::Open)?;
+    let mut gone = 0;
+    for table in names::all() {
+        match kernel.delete(&table) {
+            Ok(was_there) => gone += usize::from(was_there),
+            Err(ReconcileError::Foreign(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(gone)
 }
 
 impl PolicyExecutor<Watched> {
@@ -212,6 +236,15 @@ impl<K: Tables> PolicyExecutor<K> {
         outcome.errors = self.errors();
         self.in_force(&mut outcome)?;
         Ok(outcome)
+    }
+
+    /// First packets of connections, and others that would have been refused since the table is there; none where what is
+    /// refused is refused.
+    pub fn observed(&mut self) -> Result<Option<u64>, PolicyError> {
+        if !self.plane.options().observe || self.unsure {
+            return Ok(None);
+        }
+        Ok(Some(self.kernel.counted(&self.id, layout::OBSERVED)?))
     }
 
     /// Removes the table: nothing is enforced any more.

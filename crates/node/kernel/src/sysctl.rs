@@ -6,15 +6,16 @@ use std::{fs, io};
 #[error("cannot set {name} to {value}")]
 pub struct SysctlError {
     pub name: &'static str,
-    pub value: &'static str,
+    pub value: String,
     #[source]
     pub source: io::Error,
 }
 
 /// Sets what differs, and returns how many that were. Names have slashes, as paths below /proc/sys.
-pub fn ensure(settings: &[(&'static str, &'static str)]) -> Result<usize, SysctlError> {
+pub fn ensure(settings: &[(&'static str, impl AsRef<str>)]) -> Result<usize, SysctlError> {
     let mut changed = 0;
-    for &(name, value) in settings {
+    for (name, value) in settings {
+        let (name, value) = (*name, value.as_ref());
         let path = format!("/proc/sys/{name}");
         let set = || {
             if fs::read_to_string(&path)?.trim() == value {
@@ -22,7 +23,7 @@ pub fn ensure(settings: &[(&'static str, &'static str)]) -> Result<usize, Sysctl
             }
             fs::write(&path, value).map(|()| 1)
         };
-        changed += set().map_err(|source| SysctlError { name, value, source })?;
+        changed += set().map_err(|source| SysctlError { name, value: value.to_owned(), source })?;
     }
     Ok(changed)
 }

@@ -30,11 +30,11 @@ fn listed(what: &str) -> Option<String> {
 fn what_nobody_knows_of_is_closed_and_the_rest_stays() {
     in_namespace(|| {
         // Nothing known, nothing to close: nothing is touched.
-        assert_eq!(executor(&[]).hold(&[]).unwrap().homes, None);
+        assert_eq!(executor(&[]).hold(&[], None).unwrap().homes, None);
         assert_eq!(listed("ruleset").unwrap(), "");
         // No table of an earlier run: everything is closed.
         let mut first = executor(&["veth"]);
-        first.hold(&[workload(1, false)]).unwrap();
+        first.hold(&[workload(1, false)], None).unwrap();
         let closed = listed("table inet trestle-closed").unwrap();
         assert!(closed.contains("\"veth1\"") && closed.contains("10.0.0.1"), "{closed}");
         assert!(closed.contains("\"veth*\" iifname != @known drop"), "{closed}");
@@ -45,24 +45,24 @@ fn what_nobody_knows_of_is_closed_and_the_rest_stays() {
         let before = listed("table inet trestle-policy").unwrap();
         // Another run that knows nothing leaves it, and closes what it does not know.
         let mut second = executor(&["veth"]);
-        let standing = second.hold(&[workload(1, false), workload(2, false)]).unwrap();
+        let standing = second.hold(&[workload(1, false), workload(2, false)], None).unwrap();
         let homes = standing.homes.unwrap();
         assert_eq!(homes["veth1"], BTreeSet::from([IpAddr::from([10, 0, 0, 1])]));
         assert_eq!((homes.len(), standing.closed), (1, 1));
         assert_eq!(listed("table inet trestle-policy").unwrap(), before);
         let closed = listed("set inet trestle-closed known").unwrap();
         assert!(closed.contains("\"veth1\""), "{closed}");
-        let again = second.hold(&[workload(1, false), workload(2, false)]).unwrap();
+        let again = second.hold(&[workload(1, false), workload(2, false)], None).unwrap();
         assert_eq!(again.applied.transactions, 0);
         // What comes anew is closed even where the table knows its interface.
-        second.hold(&[workload(1, true)]).unwrap();
+        second.hold(&[workload(1, true)], None).unwrap();
         let closed = listed("set inet trestle-closed interfaces").unwrap();
         assert!(closed.contains("\"veth1\"") && !closed.contains("\"veth2\""), "{closed}");
         // Somebody deletes the table of the earlier run: nothing is known of it any more.
         run("nft delete table inet trestle-policy");
-        assert_eq!(second.hold(&[workload(1, true)]).unwrap().homes, None);
+        assert_eq!(second.hold(&[workload(1, true)], None).unwrap().homes, None);
         run("nft delete table inet trestle-closed");
-        second.hold(&[workload(1, true)]).unwrap();
+        second.hold(&[workload(1, true)], None).unwrap();
         assert!(listed("table inet trestle-closed").is_some());
     });
 }
@@ -78,7 +78,7 @@ fn a_table_of_somebody_elses_is_left_alone_and_policies_are_in_force_beside_it()
         assert!(listed("table inet trestle-policy-spare").unwrap().contains("10.0.0.1"));
         assert!(!executor.verify().unwrap().compared, "nobody touched anything");
         // Also for a run that knows nothing.
-        assert_eq!(self::executor(&[]).hold(&[]).unwrap().homes.unwrap().len(), 1);
+        assert_eq!(self::executor(&[]).hold(&[], None).unwrap().homes.unwrap().len(), 1);
         // It goes: the usual table again.
         run("nft delete table inet trestle-policy");
         assert_eq!(executor.verify().unwrap().problem, None);

@@ -3,6 +3,7 @@
 mod support;
 
 use std::{
+    net::Ipv4Addr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -10,9 +11,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use node_kernel::{conntrack::Conntrack, nft::Applied, services::NftablesProxy};
-use node_nft::Limits;
-use node_services::{Protocol, Service, Store, cases::port, conntrack::Cleanup, nftables::Config};
+use node_kernel::{
+    conntrack::Conntrack,
+    nft::{Applied, Nft, TableId},
+    services::NftablesProxy,
+};
+use node_nft::{Data, Element, Family as NftFamily, Key, Limits, Op, Transaction};
+use node_services::{
+    Protocol, Service, Store,
+    cases::port,
+    conntrack::Cleanup,
+    nftables::{Config, Plane as Layout, TABLE},
+};
 use support::lab::{Fate, answered};
 use support::states::{
     BOTH, CLIENT, Family, LOCAL, ONLY_LOCAL, POD, Plane, REMOTE, check, everywhere, http, http_slice,
@@ -117,6 +127,87 @@ fn a_client_keeps_its_endpoint_until_that_goes_or_affinity_ends() {
         check(&lab, &[(POD, "172.30.0.41:80", answered(BOTH, false))]);
         clients_forget("elements");
     });
+}
+
+/// Also before its clients are found, and if an earlier run never looked for them.
+#[test]
+fn no_client_is_sent_to_an_endpoint_that_is_gone() {
+    in_namespace(|| {
+        let lab = lab();
+        let mut store = store();
+        store.set_service(name("web"), Service { affinity: Some(10_800), ..everywhere("172.30.0.41") });
+        store.set_slice("web", http_slice("web", &[LOCAL]));
+        let mut proxy = start(&mut store);
+        let bind = |to: &str| {
+            let client = "10.180.0.2 . 172.30.0.41 . tcp . 80";
+            let endpoint = to.replace(':', " . ");
+            run(&format!(
+                "nft add element ip trestle-services affinity '{{ {client} timeout 3h : {endpoint} }}'"
+            ));
+        };
+        // A client that is bound stays where it is.
+        check(&lab, &[(POD, "172.30.0.41:80", answered(&["10.180.0.1:80"], false))]);
+        store.set_slice("web", http_slice("web", &[REMOTE]));
+        update(&mut proxy, &mut store);
+        clients_forget("10.180.0.1 . 80");
+        bind("10.180.0.1:80");
+        let other = format!("{REMOTE}:80");
+        for expected in [answered(&[&other], false), answered(&[&other], false)] {
+            assert_eq!(lab.tcp(POD, "172.30.0.41:80", 1, &expected), expected);
+        }
+        let table = run("nft list table ip trestle-services");
+        assert!(table.contains("10.180.0.2 . 172.30.0.41 . tcp . 80 timeout 3h expires"), "{table}");
+        assert!(!table.contains(": 10.180.0.1 . 80"), "bound anew: {table}");
+        // What somebody else translates is not ours to drop.
+        run("nft add table ip others");
+        run("nft add chain ip others pre '{ type nat hook prerouting priority -110; }'");
+        run("nft add rule ip others pre ip daddr 172.30.0.41 tcp dport 80 dnat to 10.180.0.1:80");
+        run("nft flush map ip trestle-services affinity");
+        let foreign = answered(&["10.180.0.1:80"], false);
+        assert_eq!(lab.tcp(POD, "172.30.0.41:80", 3, &foreign), foreign);
+    });
+}
+
+#[test]
+fn clients_by_the_thousand_forget_an_endpoint_that_goes() {
+    const CLIENTS: u32 = 20_000;
+    in_namespace(|| {
+        let mut store = store();
+        store.set_service(name("web"), Service { affinity: Some(10_800), ..everywhere("172.30.0.41") });
+        store.set_slice("web", http_slice("web", &[LOCAL, REMOTE]));
+        let mut proxy = start(&mut store);
+        let (table, mut nft) = (TableId::new(NftFamily::Ip, TABLE), Nft::open().expect("nftables answer"));
+        let (set, schema) = Layout::new(false, rules()).affinity();
+        for chunk in (0..CLIENTS).collect::<Vec<_>>().chunks(5_000) {
+            let elements = chunk.iter().map(|number| bound_client(*number)).collect();
+            let ops = vec![Op::AddElements { set: set.into(), schema: schema.clone(), elements }];
+            nft.commit(&table, &Transaction { ops }).expect("the kernel takes clients");
+        }
+        let mut bound = |endpoint: &str| {
+            let (wanted, mut count) = (endpoint_value(endpoint), 0);
+            let scanned = nft.scan_set(&table, set, |_, one| count += u32::from(one.data == wanted));
+            scanned.expect("the kernel tells them");
+            count
+        };
+        store.set_slice("web", http_slice("web", &[REMOTE]));
+        update(&mut proxy, &mut store);
+        let until = Instant::now() + Duration::from_secs(60);
+        while bound(LOCAL) > 0 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert_eq!((bound(LOCAL), bound(REMOTE)), (0, CLIENTS / 2));
+    });
+}
+
+fn bound_client(number: u32) -> (Box<[u8]>, Element) {
+    let (client, frontend) = (Ipv4Addr::from(0x0b00_0000 + number), Ipv4Addr::new(172, 30, 0, 41));
+    let key = Key::new().address(client.into()).address(frontend.into()).proto(6).port(80);
+    let data = endpoint_value([LOCAL, REMOTE][number as usize % 2]);
+    (key.into_boxed(), Element { end: None, data })
+}
+
+fn endpoint_value(address: &str) -> Data {
+    Data::Value(Key::new().address(address.parse().expect("an address")).port(80).into_boxed())
 }
 
 /// They do so beside other work.

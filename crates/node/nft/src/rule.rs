@@ -1,5 +1,7 @@
 //! A rule, and the few phrases that most rules are made of.
 
+use std::fmt::{self, Write as _};
+
 use crate::{
     Cmp, CtKey, DynSetOp, Expr, FibResult, MetaKey, NatKind, NumgenMode, PayloadBase, Reg, Reject, Verdict,
 };
@@ -12,6 +14,23 @@ const NEW: u32 = 8;
 const DNATED: u32 = 1 << 5;
 /// RTN_LOCAL of `fib … type`.
 const LOCAL: u32 = 2;
+
+/// Takes text as it is printed: to keep it first takes as long again.
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl fmt::Write for Fnv {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0 =
+            text.bytes().fold(self.0, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+        Ok(())
+    }
+}
 
 /// Built left to right, each call appends one phrase.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,9 +47,9 @@ impl Rule {
 
     /// 64-bit FNV-1a of expressions and comment: how the rule is recognised after a restart.
     pub fn fingerprint(&self) -> u64 {
-        let text = format!("{:?}{}", self.exprs, self.comment);
-        text.bytes()
-            .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+        let mut hash = Fnv::default();
+        write!(hash, "{:?}{}", self.exprs, self.comment).expect("a hash takes everything");
+        hash.0
     }
 
     #[must_use]
@@ -191,6 +210,11 @@ impl Rule {
     }
 
     #[must_use]
+    pub fn remove(self, set: impl Into<String>, key: Reg, data: Option<Reg>) -> Self {
+        self.expr(Expr::DynSet { set: set.into(), op: DynSetOp::Delete, key, data, timeout_ms: None })
+    }
+
+    #[must_use]
     pub fn counter(self) -> Self {
         self.expr(Expr::Counter)
     }
@@ -223,5 +247,17 @@ impl Rule {
     #[must_use]
     pub fn goto(self, chain: impl Into<String>) -> Self {
         self.verdict(Verdict::Goto(chain.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rules in the kernel are known by it: another one for the same rule would have an update write all of them anew.
+    #[test]
+    fn a_rule_keeps_its_fingerprint_from_version_to_version() {
+        let rule = Rule::new("the endpoint it had before").ip_daddr(false, Reg(0)).is(Reg(0), &[10, 0, 0, 1]);
+        assert_eq!(rule.accept().fingerprint(), 0x5d8c_a45f_51c3_3877);
     }
 }

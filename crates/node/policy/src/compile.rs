@@ -17,6 +17,7 @@ use model::policy::{
 use rustc_hash::FxHashMap;
 
 use crate::{
+    LOCKDOWN_TIERS,
     l4::{ALL, Decision, Match},
     object::Permit,
     program::{Part, Stage, Verb},
@@ -87,6 +88,11 @@ struct NamedService {
 }
 
 impl CompiledRule {
+    fn isolating(stage: Stage, direction: Direction) -> Self {
+        let (applied_to, named) = (Vec::new(), Vec::new());
+        Self { direction, stage, verb: None, order: -1, applied_to, parts: Default::default(), named }
+    }
+
     /// The rule for a workload that has these ports, with features by number.
     pub fn parts(&self, ipv6: bool, ports: &[NamedPort], number: impl Fn(u32) -> u32) -> Vec<Part> {
         let mut parts = self.parts[usize::from(ipv6)].clone();
@@ -140,29 +146,33 @@ impl Compiled {
     /// A workload's own list: what is not on it does not pass, in either direction.
     pub fn permits(permits: &[Permit]) -> Self {
         let mut compiled = Self::default();
-        let isolate = |direction| CompiledRule {
-            direction,
-            stage: Stage::Kubernetes,
-            verb: None,
-            order: -1,
-            applied_to: Vec::new(),
-            parts: Default::default(),
-            named: Vec::new(),
-        };
+        let isolate = |direction| CompiledRule::isolating(Stage::Kubernetes, direction);
         compiled.rules.extend([Direction::In, Direction::Out].map(isolate));
+        compiled.list(Stage::Kubernetes, permits);
+        compiled
+    }
+
+    /// What passes at a host before any policy is asked but those of the first tiers.
+    pub fn fail_safes(permits: &[Permit]) -> Self {
+        let rank = Rank { tier: LOCKDOWN_TIERS, priority: f64::NEG_INFINITY, name: None };
+        let mut compiled = Self { rank, ..Self::default() };
+        compiled.list(Stage::Tiers, permits);
+        compiled
+    }
+
+    fn list(&mut self, stage: Stage, permits: &[Permit]) {
         for permit in permits {
             let blocks =
                 permit.prefixes.iter().map(|prefix| IpBlock { cidr: prefix.trunc(), except: Vec::new() });
-            let parts = compiled.peers(&[], blocks);
+            let parts = self.peers(&[], blocks);
             let services = permit.protocol.map(|protocol| {
                 let (first, second) = (permit.source_ports.unwrap_or(ALL), permit.ports.unwrap_or(ALL));
                 vec![Match { protocol, first, second }]
             });
             let parts = parts.map(|part| vec![Part { services: services.clone(), ..part }]);
             let verb = Some(Verb::Decide(Decision::Permit));
-            compiled.rules.push(CompiledRule { verb, parts, ..isolate(permit.direction) });
+            self.rules.push(CompiledRule { verb, parts, ..CompiledRule::isolating(stage, permit.direction) });
         }
-        compiled
     }
 
     fn rule(&mut self, stage: Stage, index: usize, rule: &Rule, sets: &dyn Sets) -> CompiledRule {

@@ -1,7 +1,8 @@
 //! The table: its sets, and the rules, whose number does not depend on what they enforce.
 //!
 //! ```text
-//!  hook ─► established? accept ─► guard of interfaces ─► with itself? accept ─► mine
+//!  hook ─► established? accept ─► guard of interfaces ─► with itself? accept ─► mine ─► host-in, host-out
+//!                                                                                │         (hooks input, output)
 //!                                                                                │ source or destination is restricted
 //!                                   keep the mark's bits on the jump stack ◄─────┘
 //!                                        │
@@ -16,6 +17,9 @@
 //!         mark := 0, and the same again                    what holds for everybody else
 //! ```
 //!
+//! The node itself is judged by the same maps, in chains of its own: it is whoever receives in hook input and sends in hook
+//! output, whatever its addresses are at the moment, and stands in keys as [`host`].
+//!
 //! While a large change is made, workloads that it concerns are in `in-aside4`: then the highest bit is set in the class
 //! that is asked for, and under such keys is what holds meanwhile (`phases`).
 //!
@@ -25,6 +29,8 @@
 //! The class is handed from one rule to the next in the packet's mark because `nft` 1.0.6 aborts when it lists a rule
 //! in which the result of one map is the key of another, and registers do not outlive a rule. Bits of the mark that
 //! others need are put back from the jump stack: each has a chain that calls the next one and then sets its bit.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use model::{policy::output::Direction, protocol};
 use node_nft::{
@@ -92,9 +98,17 @@ pub fn aside(way: Way, key: &[u8]) -> Box<[u8]> {
     [address, &class.to_ne_bytes(), rest].concat().into()
 }
 
+/// Stands for the node itself where keys have the address of a workload. No packet has it as source or destination, but
+/// within the loopback interface, which passes before.
+pub fn host(ipv6: bool) -> IpAddr {
+    if ipv6 { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::new(127, 255, 255, 255).into() }
+}
+
 const FAMILIES: [bool; 2] = [false, true];
 const DIRECTIONS: [Direction; 2] = [Direction::Out, Direction::In];
 const REJECT: &str = "reject";
+/// Where packets are counted that would be dropped, if that is all that is done.
+pub const OBSERVED: &str = "observed";
 
 impl Place {
     pub fn all() -> Vec<Self> {
@@ -183,10 +197,11 @@ pub fn code(decision: Decision) -> u32 {
 /// Numbers below, and those with [`ASIDE`], are no classes.
 pub const FIRST_CLASS: u32 = 16;
 
-/// What every table has, whatever it enforces.
-pub fn constants() -> Elements {
+/// What every table has, whatever it enforces; `observe`: what is refused is counted and passes.
+pub fn constants(observe: bool) -> Elements {
     let verdict = |decision| match decision {
         Decision::Permit => Verdict::Return,
+        Decision::Drop | Decision::Reject if observe => Verdict::Goto(OBSERVED.into()),
         Decision::Drop => Verdict::Drop,
         Decision::Reject => Verdict::Goto(REJECT.into()),
     };
@@ -211,7 +226,7 @@ pub fn table(options: &Options) -> Table {
     let mut input = base(Hook::Input).rule(loopback(MetaKey::InInterfaceName)).rule(replies());
     input = neighbours(input);
     input = guards(input, options, &[Side::In]);
-    table.chain("input", input.rule(entry()));
+    table.chain("input", input.rule(entry()).rule(host_entry(Direction::In)));
 
     let mut output = base(Hook::Output).rule(loopback(MetaKey::OutInterfaceName)).rule(replies());
     output = neighbours(output);
@@ -221,15 +236,25 @@ pub fn table(options: &Options) -> Table {
             output = output.rule(own.in_set(Reg(0), Place::Locals(ipv6).name()).accept());
         }
     }
-    table.chain("output", output.rule(entry()));
+    table.chain("output", output.rule(entry()).rule(host_entry(Direction::Out)));
 
-    let first = keepers(&mut table, options.kept_mark_bits);
-    table.chain("mine", mine(&first));
-    table.chain("judge", judge());
+    let first = keepers(&mut table, options.kept_mark_bits, "", "judge");
+    table.chain("mine", mine(&first, options));
+    table.chain("judge", judge(Subject::Workload, &DIRECTIONS));
     for direction in DIRECTIONS {
+        let name = host_name(direction);
+        let judging = format!("{name}-judge");
+        let first = keepers(&mut table, options.kept_mark_bits, &format!("{name}-"), &judging);
+        table.chain(name, host_restricted(direction, &first));
+        table.chain(judging, judge(Subject::Host, &[direction]));
         for ipv6 in FAMILIES {
-            table.chain(judge_name(direction, ipv6), judge_side(direction, ipv6));
+            for whom in [Subject::Workload, Subject::Host] {
+                table.chain(whom.judge_name(direction, ipv6), judge_side(whom, direction, ipv6));
+            }
         }
+    }
+    if options.observe {
+        table.chain(OBSERVED, Chain::regular().rule(Rule::new("would be refused").counter()));
     }
     let reset = Rule::new("tcp").l4proto(Reg(0)).is(Reg(0), &[crate::l4::TCP]).reject(Reject::TcpReset);
     let prohibited = Rule::new("others").reject(Reject::AdminProhibited);
@@ -247,12 +272,56 @@ pub(crate) fn family(comment: &str, ipv6: bool) -> Rule {
     Rule::new(comment).meta(MetaKey::Nfproto, Reg(15)).is(Reg(15), &[number])
 }
 
-/// The workload that is judged is the source of what goes out and the destination of what comes in.
-fn subject(rule: Rule, direction: Direction, ipv6: bool, to: Reg) -> Rule {
-    match direction {
-        Direction::Out => rule.ip_saddr(ipv6, to),
-        Direction::In => rule.ip_daddr(ipv6, to),
+/// Who is judged.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Subject {
+    /// The source of what goes out and the destination of what comes in.
+    Workload,
+    Host,
+}
+
+impl Subject {
+    fn load(self, rule: Rule, direction: Direction, ipv6: bool, to: Reg) -> Rule {
+        match (self, direction) {
+            (Self::Workload, Direction::Out) => rule.ip_saddr(ipv6, to),
+            (Self::Workload, Direction::In) => rule.ip_daddr(ipv6, to),
+            (Self::Host, _) => {
+                let value = Key::new().address(host(ipv6)).as_bytes().to_vec();
+                rule.expr(Expr::Immediate { value, to })
+            }
+        }
     }
+
+    fn judge_name(self, direction: Direction, ipv6: bool) -> String {
+        let name = Place::Subjects(direction, ipv6).name().replace("-subjects", "");
+        if self == Self::Host { format!("host-{name}") } else { name }
+    }
+}
+
+fn subject(rule: Rule, direction: Direction, ipv6: bool, to: Reg) -> Rule {
+    Subject::Workload.load(rule, direction, ipv6, to)
+}
+
+fn host_name(direction: Direction) -> &'static str {
+    if direction == Direction::In { "host-in" } else { "host-out" }
+}
+
+fn host_entry(direction: Direction) -> Rule {
+    Rule::new("the node itself").jump(host_name(direction))
+}
+
+fn host_restricted(direction: Direction, first: &str) -> Chain {
+    let mut chain = Chain::regular();
+    for ipv6 in FAMILIES {
+        let rule = Subject::Host.load(family("restricted", ipv6), direction, ipv6, Reg(0));
+        chain = chain.rule(rule.in_set(Reg(0), Place::Subjects(direction, ipv6).name()).goto(first));
+    }
+    chain
+}
+
+/// What closes, unless it is only counted.
+fn refuse(rule: Rule, options: &Options) -> Rule {
+    if options.observe { rule.jump(OBSERVED) } else { rule.discard() }
 }
 
 fn peer(rule: Rule, direction: Direction, ipv6: bool, to: Reg) -> Rule {
@@ -304,7 +373,7 @@ fn guards(mut chain: Chain, options: &Options, sides: &[Side]) -> Chain {
                 .expr(Expr::Cmp { op: Cmp::Eq, from: Reg(0), value: prefix.as_bytes().to_vec() })
                 .meta(side.interface(), Reg(0))
                 .not_in_set(Reg(0), interfaces.clone());
-            chain = chain.rule(rule.discard());
+            chain = chain.rule(refuse(rule, options));
         }
         for ipv6 in FAMILIES {
             let rule = family("not its own address", ipv6).meta(side.interface(), Reg(0));
@@ -313,7 +382,7 @@ fn guards(mut chain: Chain, options: &Options, sides: &[Side]) -> Chain {
                 Side::In => rule.ip_saddr(ipv6, Reg(4)),
                 Side::Out => rule.ip_daddr(ipv6, Reg(4)),
             };
-            chain = chain.rule(rule.not_in_set(Reg(0), Place::Homes(ipv6).name()).discard());
+            chain = chain.rule(refuse(rule.not_in_set(Reg(0), Place::Homes(ipv6).name()), options));
         }
     }
     chain
@@ -329,12 +398,12 @@ fn with_itself(ipv6: bool) -> Rule {
 }
 
 /// Leaves the marks of all other traffic alone.
-fn mine(first: &str) -> Chain {
+fn mine(first: &str, options: &Options) -> Chain {
     let mut chain = Chain::regular();
     for direction in DIRECTIONS {
         for ipv6 in FAMILIES {
             let rule = subject(family("closed", ipv6), direction, ipv6, Reg(0));
-            chain = chain.rule(rule.in_set(Reg(0), Place::Closed(ipv6).name()).discard());
+            chain = chain.rule(refuse(rule.in_set(Reg(0), Place::Closed(ipv6).name()), options));
         }
     }
     for direction in DIRECTIONS {
@@ -346,9 +415,9 @@ fn mine(first: &str) -> Chain {
     chain
 }
 
-/// A chain for each bit; the name of the first.
-fn keepers(table: &mut Table, bits: u32) -> String {
-    let mut next = "judge".to_owned();
+/// A chain for each bit, and then this one; the name of the first.
+fn keepers(table: &mut Table, bits: u32, prefix: &str, last: &str) -> String {
+    let mut next = last.to_owned();
     for bit in (0..u32::BITS).rev().map(|shift| 1_u32 << shift).filter(|bit| bits & bit != 0) {
         let reg = Reg(0);
         let unset = Rule::new("not set").meta(MetaKey::Mark, reg).bits(reg, bit, 0, reg).is(reg, &[0; 4]);
@@ -356,7 +425,7 @@ fn keepers(table: &mut Table, bits: u32) -> String {
             .rule(unset.goto(next.clone()))
             .rule(Rule::new("judge").jump(next))
             .rule(Rule::new("put back").set_mark(!bit, bit));
-        next = format!("keep-{bit:#x}");
+        next = format!("{prefix}keep-{bit:#x}");
         table.chain(next.clone(), chain);
     }
     next
@@ -367,22 +436,19 @@ fn clear_mark(comment: &str) -> Rule {
     Rule::new(comment).expr(zero).expr(Expr::SetMeta { key: MetaKey::Mark, from: Reg(0) })
 }
 
-fn judge_name(direction: Direction, ipv6: bool) -> String {
-    Place::Subjects(direction, ipv6).name().replace("-subjects", "")
-}
-
-fn judge() -> Chain {
+fn judge(whom: Subject, directions: &[Direction]) -> Chain {
     let mut chain = Chain::regular();
-    for direction in DIRECTIONS {
+    for direction in directions {
         chain = chain.rule(clear_mark("no class yet"));
         for ipv6 in FAMILIES {
-            chain = chain.rule(family("judge", ipv6).jump(judge_name(direction, ipv6)));
+            chain = chain.rule(family("judge", ipv6).jump(whom.judge_name(*direction, ipv6)));
         }
     }
     chain.rule(clear_mark("permitted"))
 }
 
-fn judge_side(direction: Direction, ipv6: bool) -> Chain {
+fn judge_side(whom: Subject, direction: Direction, ipv6: bool) -> Chain {
+    let subject = |rule, direction, ipv6, to| whom.load(rule, direction, ipv6, to);
     let unrestricted = subject(family("not restricted", ipv6), direction, ipv6, Reg(0));
     let exact = peer(family("class of the peer", ipv6), direction, ipv6, Reg(0));
     let block = family("class of its block", ipv6).meta(MetaKey::Mark, Reg(0)).is(Reg(0), &[0; 4]);

@@ -40,7 +40,7 @@ pub use l4::{Decision, L4};
 pub use object::{
     Change, LocalChange, ObjectError, ObjectId, ObjectKind, Permit, SetKind, Workload, WorkloadId,
 };
-pub use options::{Options, SPARE_TABLE, TABLE};
+pub use options::{LOCKDOWN_TIERS, Options, SPARE_TABLE, TABLE};
 pub use plane::{Counts, Packet, Plane, Step};
 pub use retreat::retreat;
-pub use shutter::{SHUTTER, Shutter};
+pub use shutter::{ClosedHost, SHUTTER, Shutter};

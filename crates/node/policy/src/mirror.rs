@@ -80,11 +80,11 @@ impl Mirror {
     }
 
     /// Sets without elements are there too.
-    pub fn fill(&self, table: &mut Table) {
+    pub fn fill(&self, table: &mut Table, observe: bool) {
         for place in Place::all() {
             let mut set = Set::new(place.schema());
             set.elements = Some(match place {
-                Place::Decisions => constants(),
+                Place::Decisions => constants(observe),
                 _ => self.sets.get(&place).cloned().unwrap_or_default(),
             });
             table.set(place.name(), set);

@@ -7,10 +7,15 @@ use std::{
 
 use model::policy::{
     antrea::BASELINE_TIER_PRIORITY,
-    output::{Action, Direction, Member, NamedPort, NetworkPolicy, PortRef, Protocol, Rule, Service},
+    output::{
+        Action, Direction, Member, MemberKind, NamedPort, NetworkPolicy, PortRef, Protocol, Rule, Service,
+    },
 };
 
-use crate::{Change, Decision, L4, LocalChange, ObjectKind, Packet, Permit, SetKind, Workload, WorkloadId};
+use crate::{
+    Change, Decision, L4, LOCKDOWN_TIERS, LocalChange, ObjectKind, Packet, Permit, SetKind, Workload,
+    WorkloadId,
+};
 
 /// Everything that was said, as it was said.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +25,8 @@ pub struct Naive {
     applied: BTreeMap<String, Vec<Member>>,
     policies: BTreeMap<String, NetworkPolicy>,
     workloads: BTreeMap<WorkloadId, Workload>,
+    /// What passes at the node itself, if it guards itself.
+    host: Option<Vec<Permit>>,
 }
 
 impl Naive {
@@ -58,6 +65,7 @@ impl Naive {
         match change {
             LocalChange::Put(workload) => drop(self.workloads.insert(workload.id.clone(), workload)),
             LocalChange::Remove(id) => drop(self.workloads.remove(&id)),
+            LocalChange::Host { fail_safes } => self.host = Some(fail_safes),
         }
     }
 
@@ -78,7 +86,61 @@ impl Naive {
             name: name.clone(),
             policy: Box::new(policy.clone()),
         }));
-        (changes, self.workloads.values().cloned().map(LocalChange::Put).collect())
+        let host = self.host.clone().map(|fail_safes| LocalChange::Host { fail_safes });
+        let workloads = self.workloads.values().cloned().map(LocalChange::Put);
+        (changes, workloads.chain(host).collect())
+    }
+
+    /// From somebody else to the node itself.
+    pub fn decide_input(&self, packet: &Packet) -> Decision {
+        match self.side(&self.locals(), Direction::Out, packet.source, packet.destination, packet.l4) {
+            Decision::Permit => self.host_side(Direction::In, packet.source, packet.l4),
+            refused => refused,
+        }
+    }
+
+    /// From the node itself to somebody else; it reaches its own workloads.
+    pub fn decide_output(&self, packet: &Packet) -> Decision {
+        let locals = self.locals();
+        if locals.values().any(|workload| workload.addresses.contains(&packet.destination)) {
+            return Decision::Permit;
+        }
+        match self.side(&locals, Direction::In, packet.destination, packet.source, packet.l4) {
+            Decision::Permit => self.host_side(Direction::Out, packet.destination, packet.l4),
+            refused => refused,
+        }
+    }
+
+    fn is_self(&self, id: &WorkloadId) -> bool {
+        let is_it = match id.kind {
+            MemberKind::Node => *id.name == *self.node,
+            MemberKind::ExternalEntity => {
+                self.node.split_once('/').is_some_and(|(namespace, _)| *id.namespace == *namespace)
+            }
+            MemberKind::Pod | MemberKind::Service => false,
+        };
+        is_it && self.host.is_some() && !self.workloads.contains_key(id)
+    }
+
+    fn is_here(&self, member: &Member) -> bool {
+        !self.node.is_empty() && member.node.as_deref() == Some(&*self.node)
+    }
+
+    fn host_side(&self, direction: Direction, peer: IpAddr, l4: L4) -> Decision {
+        let members = || self.applied.values().flatten();
+        let hosts: BTreeSet<WorkloadId> = members()
+            .filter(|member| self.is_here(member))
+            .map(WorkloadId::of)
+            .filter(|id| self.is_self(id))
+            .collect();
+        let mut host = Workload::new(WorkloadId::new(MemberKind::Node, "", &*self.node), []);
+        let own = members().filter(|member| hosts.contains(&WorkloadId::of(member)));
+        host.ports = own.flat_map(|member| member.ports.iter().cloned()).collect();
+        let is_in = |set: &String| {
+            let members = self.applied.get(set).into_iter().flatten();
+            members.into_iter().any(|one| hosts.contains(&WorkloadId::of(one)))
+        };
+        self.judge(&host, &is_in, self.host.as_deref().unwrap_or_default(), direction, peer, l4)
     }
 
     pub fn decide(&self, packet: &Packet) -> Decision {
@@ -101,8 +163,8 @@ impl Naive {
     fn locals(&self) -> BTreeMap<WorkloadId, Workload> {
         let mut locals = self.workloads.clone();
         for member in self.applied.values().flatten() {
-            if !self.node.is_empty() && member.node.as_deref() == Some(&*self.node) {
-                let id = WorkloadId::of(member);
+            let id = WorkloadId::of(member);
+            if self.is_here(member) && !self.is_self(&id) {
                 locals.entry(id.clone()).or_insert_with(|| Workload::new(id, []));
             }
         }
@@ -140,6 +202,19 @@ impl Naive {
         let is_in = |set: &String| {
             self.applied.get(set).is_some_and(|set| set.iter().any(|one| WorkloadId::of(one) == workload.id))
         };
+        self.judge(workload, &is_in, &[], direction, peer, l4)
+    }
+
+    /// What applies to one who is in these sets, and where something does, what passes but for the first tiers.
+    fn judge(
+        &self,
+        workload: &Workload,
+        is_in: &dyn Fn(&String) -> bool,
+        fail_safes: &[Permit],
+        direction: Direction,
+        peer: IpAddr,
+        l4: L4,
+    ) -> Decision {
         let mut rules = Vec::new();
         for policy in self.policies.values() {
             for (index, rule) in policy.rules.iter().enumerate() {
@@ -155,12 +230,10 @@ impl Naive {
             }
         }
         let case = Case { naive: self, direction, workload, peer, l4 };
-        let ranked = |baseline: bool| {
+        let ranked = |tiers: std::ops::Range<i32>| {
             let mut of_stage: Vec<_> = rules
                 .iter()
-                .filter(|(policy, ..)| {
-                    policy.tier_priority.is_some_and(|tier| (tier >= BASELINE_TIER_PRIORITY) == baseline)
-                })
+                .filter(|(policy, ..)| policy.tier_priority.is_some_and(|tier| tiers.contains(&tier)))
                 .collect();
             of_stage.sort_by(|(a, i, x), (b, j, y)| {
                 let name =
@@ -173,7 +246,12 @@ impl Naive {
             });
             of_stage.into_iter().find_map(|(_, _, rule)| case.act(rule))
         };
-        match ranked(false) {
+        let saved = || {
+            let some = !rules.is_empty() && fail_safes.iter().any(|permit| case.is_on_list(permit));
+            some.then_some(Action::Allow)
+        };
+        let first = ranked(i32::MIN..LOCKDOWN_TIERS).or_else(saved);
+        match first.or_else(|| ranked(LOCKDOWN_TIERS..BASELINE_TIER_PRIORITY)) {
             Some(Action::Allow) => return Decision::Permit,
             Some(Action::Drop) => return Decision::Drop,
             Some(Action::Reject) => return Decision::Reject,
@@ -190,7 +268,7 @@ impl Naive {
                 || own.any(|permit| case.is_on_list(permit));
             return if permitted { Decision::Permit } else { Decision::Drop };
         }
-        match ranked(true) {
+        match ranked(BASELINE_TIER_PRIORITY..i32::MAX) {
             Some(Action::Drop) => Decision::Drop,
             Some(Action::Reject) => Decision::Reject,
             Some(Action::Allow | Action::Pass) | None => Decision::Permit,

@@ -152,6 +152,11 @@ pub enum LocalChange {
     /// Adds or replaces.
     Put(Workload),
     Remove(WorkloadId),
+    /// The node guards itself, if policies apply to it; these pass whatever policies of other tiers than the first say
+    /// ([`LOCKDOWN_TIERS`](crate::LOCKDOWN_TIERS)).
+    Host {
+        fail_safes: Vec<Permit>,
+    },
 }
 
 /// An object that is not in force as it is written, and what is done instead.

@@ -5,6 +5,10 @@ pub const TABLE: &str = "trestle-policy";
 /// Takes its place while somebody else has a table of that name: a packet must pass all tables, whatever they are called.
 pub const SPARE_TABLE: &str = "trestle-policy-spare";
 
+/// Policies of tiers with a priority below this one are asked before the fail-safes of a host. Nobody gets there by chance:
+/// the tiers that exist without a Tier object begin at 50.
+pub const LOCKDOWN_TIERS: i32 = 5;
+
 #[derive(Clone, Debug)]
 pub struct Options {
     /// This node's name: members of applied-to sets on it are enforced by their address even if they are not in the
@@ -19,6 +23,8 @@ pub struct Options {
     pub kept_mark_bits: u32,
     /// Established connections that a new policy forbids are cut, instead of living on until they end.
     pub cut_established: bool,
+    /// What would be refused is counted, and passes: nothing is in force.
+    pub observe: bool,
     /// Elements that one transaction may change; see [`node_nft::Limits`].
     pub limits: node_nft::Limits,
 }
@@ -34,6 +40,7 @@ impl Default for Options {
             guarded_prefixes: Vec::new(),
             kept_mark_bits: SERVICE_BITS,
             cut_established: false,
+            observe: false,
             limits: node_nft::Limits::default(),
         }
     }

@@ -13,6 +13,7 @@
 //! their policies); a policy that names a set first also O(its members).
 
 mod endpoints;
+mod host;
 mod objects;
 
 use std::{
@@ -21,6 +22,7 @@ use std::{
     sync::Arc,
 };
 
+use model::policy::output::Direction;
 use node_nft::{Table, Transaction};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -87,8 +89,9 @@ pub struct Plane {
     faulty: BTreeSet<Arc<str>>,
     /// Workloads of which neither address nor interface is known.
     unknown: BTreeSet<WorkloadId>,
-    /// What policies apply to here and is no Pod: hosts, and node ports of Services.
+    /// What policies apply to here and is neither a Pod nor the node itself: other entities, and node ports of Services.
     hosts: BTreeSet<WorkloadId>,
+    host: host::Host,
     dirty_policies: BTreeSet<Arc<str>>,
     dirty_workloads: FxHashSet<WorkloadId>,
 }
@@ -190,6 +193,7 @@ impl Plane {
         for id in std::mem::take(&mut self.dirty_workloads) {
             self.refresh(id);
         }
+        self.refresh_host();
         phases.push(Phase::Switch(Switch::take(&mut self.mirror, self.options.limits)));
 
         released.extend(replaced.into_iter().flat_map(|(_, bound)| bound.features));
@@ -201,7 +205,7 @@ impl Plane {
     /// The whole table, as all steps so far lead to it. O(everything).
     pub fn table(&self) -> Table {
         let mut table = layout::table(&self.options);
-        self.mirror.fill(&mut table);
+        self.mirror.fill(&mut table, self.options.observe);
         table
     }
 
@@ -225,14 +229,17 @@ impl Plane {
         if self.is_itself(source, destination) {
             return Decision::Permit;
         }
-        let side = |subject: IpAddr, peer: IpAddr, direction: usize| {
-            let program = self.placed.get(&subject).and_then(|programs| programs[direction]);
-            program.map_or(Decision::Permit, |id| self.programs.decide(id, self.peers.class_of(peer), l4))
-        };
-        match side(source, destination, 0) {
-            Decision::Permit => side(destination, source, 1),
+        match self.side(source, destination, Direction::Out, l4) {
+            Decision::Permit => self.side(destination, source, Direction::In, l4),
             refused => refused,
         }
+    }
+
+    /// What the rules of one of both ends say.
+    fn side(&self, subject: IpAddr, peer: IpAddr, direction: Direction, l4: L4) -> Decision {
+        let slot = usize::from(direction == Direction::In);
+        let program = self.placed.get(&subject).and_then(|programs| programs[slot]);
+        program.map_or(Decision::Permit, |id| self.programs.decide(id, self.peers.class_of(peer), l4))
     }
 
     /// Whether policies restrict the workload that has this address, in any direction.

@@ -4,16 +4,20 @@
 //! ```text
 //!   forward, input ─► established? accept ─► interface or address closed? drop
 //!                                         ─► interface begins as workloads' do, and is not one of those known? drop
+//!   input, output  ─► fail-safe? accept   ─► the node itself is closed? drop
 //! ```
 
 use std::{collections::BTreeSet, net::IpAddr};
 
+use ipnet::IpNet;
+use model::policy::output::Direction;
 use node_nft::{
-    Chain, ChainKind, Cmp, Element, Expr, Family, FieldType, Hook, Key, MetaKey, Policy, Reg, Rule, Set,
-    SetSchema, Table,
+    Chain, ChainKind, Cmp, Element, Expr, Family, FieldType, Hook, Key, MetaKey, PayloadBase, Policy, Reg,
+    Rule, Set, SetSchema, Table,
 };
 
 use crate::layout::{Place, family, loopback, neighbours, replies};
+use crate::object::Permit;
 
 /// The table, in each network namespace.
 pub const SHUTTER: &str = "trestle-closed";
@@ -29,11 +33,23 @@ pub struct Shutter {
     /// Interfaces whose name begins so, but for those that are known.
     pub prefixes: Vec<String>,
     pub known: BTreeSet<String>,
+    pub host: Option<ClosedHost>,
+}
+
+/// The node itself: what comes in, what goes out, or both, but for what is safe from that.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClosedHost {
+    pub input: bool,
+    pub output: bool,
+    pub fail_safes: Vec<Permit>,
 }
 
 impl Shutter {
     pub fn is_empty(&self) -> bool {
-        self.interfaces.is_empty() && self.addresses.is_empty() && self.prefixes.is_empty()
+        self.interfaces.is_empty()
+            && self.addresses.is_empty()
+            && self.prefixes.is_empty()
+            && self.host.is_none()
     }
 
     /// `name` is usually [`SHUTTER`].
@@ -43,7 +59,14 @@ impl Shutter {
         let (enters, leaves) = (MetaKey::InInterfaceName, MetaKey::OutInterfaceName);
         table.chain("forward", self.close(base(Hook::Forward).rule(replies()), &[enters, leaves]));
         let input = base(Hook::Input).rule(loopback(enters)).rule(replies());
-        table.chain("input", self.close(neighbours(input), &[enters]));
+        let input = self.close(neighbours(input), &[enters]);
+        table.chain("input", self.close_host(input, Direction::In));
+        if self.host.is_some() {
+            let output = neighbours(base(Hook::Output).rule(loopback(leaves)).rule(replies()));
+            let own = |set| Rule::new("a workload").meta(leaves, Reg(0)).in_set(Reg(0), set).accept();
+            let output = output.rule(own(KNOWN)).rule(own(CLOSED));
+            table.chain("output", self.close_host(output, Direction::Out));
+        }
         table.set(CLOSED, interfaces(&self.interfaces));
         table.set(KNOWN, interfaces(&self.known));
         for ipv6 in [false, true] {
@@ -54,6 +77,20 @@ impl Shutter {
             table.set(Place::Closed(ipv6).name(), set);
         }
         table
+    }
+
+    fn close_host(&self, mut chain: Chain, direction: Direction) -> Chain {
+        let is_closed = |host: &&ClosedHost| match direction {
+            Direction::In => host.input,
+            Direction::Out => host.output,
+        };
+        let Some(host) = self.host.as_ref().filter(is_closed) else { return chain };
+        for permit in host.fail_safes.iter().filter(|permit| permit.direction == direction) {
+            for prefix in &permit.prefixes {
+                chain = chain.rule(fail_safe(permit, *prefix));
+            }
+        }
+        chain.rule(Rule::new("the node itself is closed").discard())
     }
 
     fn close(&self, mut chain: Chain, sides: &[MetaKey]) -> Chain {
@@ -77,6 +114,29 @@ impl Shutter {
         }
         chain
     }
+}
+
+fn fail_safe(permit: &Permit, prefix: IpNet) -> Rule {
+    let ipv6 = prefix.addr().is_ipv6();
+    let rule = family("fail-safe", ipv6);
+    let rule = match permit.direction {
+        Direction::In => rule.ip_saddr(ipv6, Reg(0)),
+        Direction::Out => rule.ip_daddr(ipv6, Reg(0)),
+    };
+    let bytes = |address: IpAddr| Key::new().address(address).as_bytes().to_vec();
+    let mask = bytes(prefix.netmask());
+    let xor = vec![0; mask.len()];
+    let rule = rule.expr(Expr::Bitwise { from: Reg(0), mask, xor, to: Reg(0) });
+    let rule = rule.is(Reg(0), &bytes(prefix.network()));
+    let Some(protocol) = permit.protocol else { return rule.accept() };
+    let mut rule = rule.l4proto(Reg(0)).is(Reg(0), &[protocol]);
+    for (ports, offset) in [(permit.source_ports, 0), (permit.ports, 2)] {
+        let Some((low, high)) = ports else { continue };
+        let (low, high) = (low.to_be_bytes().to_vec(), high.to_be_bytes().to_vec());
+        rule = rule.payload(PayloadBase::Transport, offset, 2, Reg(0));
+        rule = rule.expr(Expr::Range { inverted: false, from: Reg(0), low, high });
+    }
+    rule.accept()
 }
 
 fn interfaces(names: &BTreeSet<String>) -> Set {

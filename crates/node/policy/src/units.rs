@@ -4,7 +4,11 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use node_nft::{Element, Key, Op, Transaction};
 
-use crate::{ObjectId, ObjectKind, Plane, compile::FeatureKey, layout::Place};
+use crate::{
+    ObjectId, ObjectKind, Plane,
+    compile::FeatureKey,
+    layout::{Place, host},
+};
 
 /// What belongs together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,9 +50,13 @@ pub fn units(transaction: &Transaction) -> Option<Vec<Unit>> {
     Some(units.into_iter().map(|(subject, transaction)| Unit { subject, transaction }).collect())
 }
 
-/// Closes what the unit is about, if it is a workload: better nothing than what was not decided.
+/// Closes what the unit is about, if it is a workload: better nothing than what was not decided. Not the node itself, which
+/// nobody could reach then to mend it: what held for it goes on.
 pub fn closing(subject: &Subject) -> Option<Transaction> {
     let Subject::Workload(address) = subject else { return None };
+    if *address == host(address.is_ipv6()) {
+        return None;
+    }
     let place = Place::Closed(address.is_ipv6());
     let elements = vec![(Key::new().address(*address).into_boxed(), Element::member())];
     let close = Op::AddElements { set: place.name(), schema: place.schema(), elements };

@@ -6,6 +6,7 @@
 //!      pick-3          dnat to endpoints[ address . protocol . port . random below 3 ] ◄─────────┤
 //!      external-3      mark for masquerade, then as pick-3 ◄─────────────────────────────────────┤
 //!      sticky-3        affinity[ client . address . protocol . port ], else as pick-3 ◄──────────┤
+//!                      afterwards remember-60: bound for 60 s if in sticky-endpoints, else dropped and unbound
 //!      local-3-1       pods: pick-3; the node: external-3; others: local-endpoints, 1 of them ◄──┘
 //! ```
 //!
@@ -123,6 +124,10 @@ impl Plane {
                 head.changes.into_iter().for_each(&mut put);
                 self.places(port, info, frontend, head.pools).for_each(&mut put);
             }
+            for (frontend, endpoints) in port.bindings(self.layout) {
+                endpoints.into_iter().for_each(|one| put(elements::sticky(self.layout, &frontend, one)));
+            }
+            self.guards(Some(info)).into_iter().for_each(&mut put);
         }
         for shared in self.shared.iter() {
             let change = shared.change();
@@ -221,6 +226,9 @@ impl Plane {
         let (cluster, local) = after.change_endpoints(patch);
         let mut steps = Steps::default();
         self.change_frontends(before, &after, (&cluster, &local), &mut steps);
+        self.rebind(before, &after, &mut steps, &mut work.forget);
+        let [was, is] = [before, &after].map(|port| self.guards(port.info.as_deref()));
+        steps.replace_head(was, is);
         work.units.extend(self.new_classes(std::mem::take(&mut steps.classes)));
         let mut unit = Unit::default();
         released.extend(before.shared());
@@ -230,7 +238,6 @@ impl Plane {
                 unit.acquired.push(shared);
             }
         }
-        self.forget_clients(before, &after, &cluster, &mut work.forget);
         unit.ports.push((patch.id.clone(), known));
         if patch.service.op != Operation::Delete {
             self.ports.insert(patch.id.clone(), after);
@@ -296,30 +303,50 @@ impl Plane {
         }
     }
 
-    fn forget_clients(&self, before: &Port, after: &Port, cluster: &[Move], forget: &mut Vec<Forget>) {
-        let Some(was) = before.info.as_ref().filter(|info| info.affinity.is_some()) else { return };
-        let still = after.info.as_ref().filter(|info| info.affinity.is_some());
-        let stays = |socket: &(IpAddr, u16)| after.cluster.contains(socket) || after.local.contains(socket);
-        let gone: BTreeSet<_> =
-            cluster.iter().filter_map(|one| one.before).filter(|one| !stays(one)).collect();
-        let gone_here: BTreeSet<_> = before.local.iter().filter(|one| !stays(one)).collect();
-        for frontend in &was.frontends {
-            let place = Place { layout: self.layout, protocol: was.protocol.number(), frontend: *frontend };
-            let key: Box<[u8]> = place.key().into();
-            if still.is_none_or(|info| !info.frontends.contains(frontend)) {
-                forget.push(Forget { frontend: key, endpoint: None });
-                continue;
+    /// Clients of a frontend may be bound to its endpoints, and to no other from the switch on. Who is bound to one that
+    /// goes is to be unbound.
+    fn rebind(&self, before: &Port, after: &Port, steps: &mut Steps, forget: &mut Vec<Forget>) {
+        let layout = self.layout;
+        let (was, is) = (before.bindings(layout), after.bindings(layout));
+        let none = BTreeSet::new();
+        for (frontend, endpoints) in &was {
+            let gone: Vec<_> = endpoints.difference(is.get(frontend).unwrap_or(&none)).copied().collect();
+            gone.iter().for_each(|socket| steps.delete(elements::sticky(layout, frontend, *socket)));
+            let whose = |endpoint| Forget { frontend: frontend.clone(), endpoint };
+            if is.contains_key(frontend) {
+                forget.extend(gone.into_iter().map(|socket| whose(Some(layout.value(socket).into()))));
+            } else {
+                forget.push(whose(None));
             }
-            forget.extend(gone.union(&gone_here).map(|socket| Forget {
-                frontend: key.clone(),
-                endpoint: Some(self.layout.value(*socket).into()),
+        }
+        // Clients from outside must not leave the node any more, and those within may: nobody can tell whose binding is whose.
+        for frontend in after.confined_since(before) {
+            let Some(info) = &after.info else { continue };
+            let place = Place { layout, protocol: info.protocol.number(), frontend: *frontend };
+            let frontend: Box<[u8]> = place.key().into();
+            let elsewhere = was
+                .get(&frontend)
+                .unwrap_or(&none)
+                .iter()
+                .filter(|one| !after.local.iter().any(|here| here == **one));
+            forget.extend(elsewhere.map(|socket| Forget {
+                frontend: frontend.clone(),
+                endpoint: Some(layout.value(*socket).into()),
             }));
+        }
+        for (frontend, endpoints) in &is {
+            let come = endpoints.difference(was.get(frontend).unwrap_or(&none));
+            come.for_each(|socket| steps.add(elements::sticky(layout, frontend, *socket)));
         }
     }
 
     fn head(&self, port: &Port, info: &ServicePortInfo, frontend: &Frontend) -> Head {
         let place = Place { layout: self.layout, protocol: info.protocol.number(), frontend: *frontend };
-        Head::new(place, info, port.cluster.len(), port.local.len(), &self.config.node_addresses)
+        Head::new(place, info, port.cluster.len(), port.local.len())
+    }
+
+    fn guards(&self, info: Option<&ServicePortInfo>) -> Vec<Change> {
+        elements::guards(self.layout, info, &self.config.node_addresses)
     }
 
     fn places<'a>(
@@ -347,6 +374,32 @@ impl Plane {
 impl Port {
     fn shared(&self) -> BTreeSet<Shared> {
         elements::shared(self.info.as_deref(), &self.hairpins)
+    }
+
+    /// For each frontend of a sticky port, by its key, the endpoints that clients may be bound to.
+    fn bindings(&self, layout: Layout) -> BTreeMap<Box<[u8]>, BTreeSet<(IpAddr, u16)>> {
+        let Some(info) = self.info.as_ref().filter(|info| info.affinity.is_some()) else {
+            return BTreeMap::new();
+        };
+        let place =
+            |frontend: &Frontend| Place { layout, protocol: info.protocol.number(), frontend: *frontend };
+        let endpoints = |frontend: &Frontend| -> BTreeSet<(IpAddr, u16)> {
+            match (frontend.kind.is_external(), info.internal_local, info.external_local) {
+                (false, true, _) => self.local.iter().collect(),
+                // Pods and the node still go anywhere.
+                (true, _, true) => self.cluster.iter().chain(self.local.iter()).collect(),
+                (false, false, _) | (true, _, false) => self.cluster.iter().collect(),
+            }
+        };
+        info.frontends.iter().map(|one| (place(one).key().into(), endpoints(one))).collect()
+    }
+
+    /// Frontends that clients from outside could leave the node by, and can no more.
+    fn confined_since(&self, before: &Self) -> impl Iterator<Item = &Frontend> {
+        let confines = |port: &Self| port.info.as_ref().is_some_and(|info| info.external_local);
+        let is_new = confines(self) && !confines(before);
+        let frontends = self.info.iter().flat_map(|info| &info.frontends);
+        frontends.filter(move |one| is_new && one.kind.is_external())
     }
 
     /// Returns how places within the two pools change.
@@ -381,11 +434,16 @@ fn by_socket(info: Option<&ServicePortInfo>) -> BTreeMap<(IpAddr, u16), Frontend
     frontends.map(|frontend| ((frontend.address, frontend.port), *frontend)).collect()
 }
 
+/// Where a port answers or guards.
 fn places(info: Option<&ServicePortInfo>) -> impl Iterator<Item = (IpAddr, u16, Protocol)> + '_ {
-    info.into_iter().flat_map(|info| info.frontends.iter().map(|one| (one.address, one.port, info.protocol)))
+    info.into_iter().flat_map(|info| {
+        let answers = info.frontends.iter().map(|one| (one.address, one.port));
+        let sockets = answers.chain(info.guarded.iter().copied());
+        sockets.map(|(address, port)| (address, port, info.protocol))
+    })
 }
 
-/// Frontends that one patch gives up and another takes.
+/// Places that one patch gives up and another takes.
 fn handed_over(patches: &[ServiceEndpointsPatch]) -> HashSet<(IpAddr, u16, Protocol)> {
     let mut given_up = HashMap::new();
     for patch in patches {

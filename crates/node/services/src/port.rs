@@ -50,8 +50,11 @@ pub struct ServicePortInfo {
     pub protocol: Protocol,
     /// Sorted; no other port has the same address, port and protocol.
     pub frontends: Vec<Frontend>,
-    /// Who may use the load balancer's frontends; empty: everybody. Never holds a whole family.
+    /// Who may use what is guarded; empty: everybody. Never holds a whole family.
     pub source_ranges: Vec<IpNet>,
+    /// The load balancer's addresses with this port, sorted: closed to others than `source_ranges`, whichever service and
+    /// whichever kind of frontend answers there.
+    pub guarded: Vec<(IpAddr, u16)>,
     /// Seconds for which a client keeps its endpoint.
     pub affinity: Option<u32>,
     pub internal_local: bool,

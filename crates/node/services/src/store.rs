@@ -297,12 +297,16 @@ impl Store {
             .collect();
         frontends.sort_unstable();
         frontends.shrink_to_fit();
+        let guards = entry.claims.iter().filter(|claim| claim.owner == id && self.claims.is_guard(claim));
+        let mut guarded: Vec<_> = guards.map(|claim| (claim.address, claim.port)).collect();
+        guarded.sort_unstable();
         let wanted = entry.wanted(&id, service);
         let selection = select(wanted, entry.slices.iter().map(|(_, slice)| slice), &self.node);
         let info = ServicePortInfo {
             protocol: id.protocol,
             frontends,
             source_ranges: source_ranges(service, id.ipv6),
+            guarded,
             affinity: service.affinity,
             internal_local: service.internal_local,
             external_local: service.external_local,

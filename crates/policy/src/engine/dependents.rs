@@ -308,8 +308,7 @@ impl Engine {
 fn dependencies(spec: &PolicySpec, namespace: &str) -> BTreeSet<Dependency> {
     let group =
         |name: &String| Dependency::Group(NamespacedName { namespace: namespace.into(), name: name.clone() });
-    let tier = if spec.tier.is_empty() { antrea::DEFAULT_TIER } else { &spec.tier };
-    let mut found = BTreeSet::from([Dependency::Tier(tier.into())]);
+    let mut found = BTreeSet::from([Dependency::Tier(antrea::tier_name(&spec.tier).into())]);
     found.extend(spec.applied_to.iter().filter_map(|to| to.group.as_ref()).map(group));
     for rule in spec.ingress.iter().chain(&spec.egress) {
         found.extend(rule.applied_to.iter().filter_map(|to| to.group.as_ref()).map(group));

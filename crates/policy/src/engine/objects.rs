@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use model::policy::{
     Kind, Labels, Object, ObjectId, ObjectMeta,
     antrea::NamespacedName,
-    external::{ExternalEntity, ExternalNode},
+    external::{ExternalEntity, ExternalNode, HOST_LABEL},
     output::{MemberKind, NamedPort, Protocol},
     workload::{Node, Pod},
 };
@@ -106,21 +106,30 @@ impl Engine {
     }
 
     fn apply_node(&mut self, node: &Node) {
-        let labels = SmallVec::from_slice(&self.intern_labels(pairs(&node.metadata.labels)));
+        let labels = self.host_labels(&node.metadata.labels, &node.metadata.name);
         self.put_entity(Described {
             kind: MemberKind::Node,
             namespace: "",
             name: &node.metadata.name,
             labels,
             enforced: true,
-            addresses: node.addresses().filter_map(|text| text.parse::<IpAddr>().ok()).collect(),
+            addresses: node.addresses().into_iter().collect(),
             ports: Box::default(),
             node: Some(&node.metadata.name),
         });
     }
 
+    /// With a label that names the host, so that a policy can select one; nobody else may give it.
+    fn host_labels(&mut self, labels: &Labels, name: &str) -> SmallVec<[(Symbol, Symbol); 8]> {
+        let labels = pairs(labels).filter(|(key, _)| *key != HOST_LABEL).chain([(HOST_LABEL, name)]);
+        SmallVec::from_slice(&self.intern_labels(labels))
+    }
+
     fn put_external_entity(&mut self, entity: &ExternalEntity) {
-        let labels = SmallVec::from_slice(&self.intern_labels(pairs(&entity.metadata.labels)));
+        let labels = match entity.host() {
+            Some(name) => self.host_labels(&entity.metadata.labels, name),
+            None => SmallVec::from_slice(&self.intern_labels(pairs(&entity.metadata.labels))),
+        };
         let ports =
             entity.spec.ports.iter().filter_map(|port| named_port(&port.name, port.port, &port.protocol));
         let endpoints = entity.spec.endpoints.iter();

@@ -15,8 +15,8 @@ use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 use model::policy::{
     LabelSelector, Labels,
     antrea::{
-        AppliedTo, BASELINE_TIER_PRIORITY, DEFAULT_TIER, DEFAULT_TIER_PRIORITY, PRIORITIES, Peer, PolicySpec,
-        Rule,
+        AppliedTo, BASELINE_TIER_PRIORITY, DEFAULT_TIER, DEFAULT_TIER_PRIORITY, NamespacedName, PRIORITIES,
+        Peer, PolicySpec, Rule, tier_name,
     },
     convert,
     output::{Action, Detail, Direction, Problem, RuleDetail, Service},
@@ -40,9 +40,9 @@ pub fn antrea_policy<'a>(spec: &'a PolicySpec, namespace: &'a str, world: &impl 
         namespaces: if follows { world.namespaces() } else { Vec::new() },
         per_rule: follows || rules().any(|rule| !rule.applied_to.is_empty()),
         problems: Vec::new(),
-        missing_groups: Vec::new(),
+        remarks: Vec::new(),
     };
-    let tier = if spec.tier.is_empty() { DEFAULT_TIER } else { &spec.tier };
+    let tier = tier_name(&spec.tier);
     let tier_priority = world.tier_priority(tier).unwrap_or_else(|| {
         translator
             .say("spec.tier", format!("the tier `{tier}` does not exist; `{DEFAULT_TIER}` stands in for it"));
@@ -86,8 +86,8 @@ struct Translator<'a, 'w, W> {
     namespaces: Vec<(Arc<str>, Labels)>,
     per_rule: bool,
     problems: Vec<Problem>,
-    /// Reported, but no fault of a rule: an absent group has a defined meaning.
-    missing_groups: Vec<Problem>,
+    /// Reported, but no fault of a rule: what an absent group means is defined, and so is what stands in for it.
+    remarks: Vec<Problem>,
 }
 
 struct RuleContext<'a> {
@@ -151,7 +151,7 @@ impl<'a, W: World> Translator<'a, '_, W> {
 
     /// One fault of `spec.appliedTo` is met once per rule that falls back on it.
     fn finish(mut self) -> Vec<Problem> {
-        self.problems.append(&mut self.missing_groups);
+        self.problems.append(&mut self.remarks);
         self.problems.sort_unstable();
         self.problems.dedup();
         self.problems
@@ -262,7 +262,7 @@ impl<'a, W: World> Translator<'a, '_, W> {
             detail: Detail::from(RuleDetail {
                 ip_blocks: peers.ip_blocks,
                 fqdns: peers.fqdns,
-                to_services: rule.to_services.clone(),
+                to_services: self.services_meant(rule),
                 services: services.to_vec(),
                 l7_protocols: rule.l7_protocols.clone(),
                 name: rule.name.clone(),
@@ -270,6 +270,15 @@ impl<'a, W: World> Translator<'a, '_, W> {
                 ..RuleDetail::default()
             }),
         }
+    }
+
+    /// A Service without a namespace is one of the policy's own.
+    fn services_meant(&self, rule: &Rule) -> Vec<NamespacedName> {
+        let meant = |service: &NamespacedName| match service.namespace.as_str() {
+            "" => NamespacedName { namespace: self.namespace.to_owned(), name: service.name.clone() },
+            _ => service.clone(),
+        };
+        rule.to_services.iter().map(meant).collect()
     }
 
     /// What stands in for a denying rule that is not understood.

@@ -162,13 +162,15 @@ impl Reader<'_> {
     /// The entries cut to one namespace.
     fn part(&self, entries: &[AppliedTo], namespace: &str, labels: &Labels) -> Vec<Whom> {
         let whom = |entry: &AppliedTo| {
-            if entry.group.is_some() || entry.service.is_some() || entry.node_selector.is_some() {
-                return None;
-            }
             if let Some(name) = &entry.service_account {
                 return (name.namespace == namespace).then(|| account(name));
             }
-            let is_in = entry.namespace_selector.as_ref().is_none_or(|over| over.matches(labels));
+            // Of a group only where it is counts; who is in it does not.
+            let over = match &entry.group {
+                Some(group) => &self.objects.group(&self.named(group))?.namespace_selector,
+                None => &entry.namespace_selector,
+            };
+            let is_in = over.as_ref().is_none_or(|over| over.matches(labels));
             is_in.then(|| Self::workloads(entry, Place::In(namespace.into())))
         };
         entries.iter().filter_map(whom).collect()
@@ -208,6 +210,14 @@ impl Reader<'_> {
         } else {
             peers.whom.push(Self::selected(peer, self.place(peer.namespace_selector.as_ref())));
         }
+    }
+
+    fn services_meant(&self, rule: &antrea::Rule) -> Vec<NamespacedName> {
+        let mut services = rule.to_services.clone();
+        for service in services.iter_mut().filter(|service| service.namespace.is_empty()) {
+            service.namespace = self.namespace.into();
+        }
+        services
     }
 
     fn rules(&self, spec: &PolicySpec, tier: i32, is_per_rule: bool) -> Vec<Written> {
@@ -253,22 +263,15 @@ impl Reader<'_> {
                     ip_blocks: peers.blocks,
                     fqdns: peers.fqdns,
                     services: services.to_vec(),
-                    to_services: if is_whole { rule.to_services.clone() } else { vec![] },
+                    to_services: if is_whole { self.services_meant(rule) } else { vec![] },
                     l7_protocols: if is_whole { rule.l7_protocols.clone() } else { vec![] },
                     name: rule.name.clone(),
                     log_label: rule.log_label.clone(),
                     ..RuleDetail::default()
                 },
             };
-        let follows = written.iter().any(|peer| peer.namespaces.is_some());
-        let uncut = |entry: &AppliedTo| {
-            entry.group.is_some() || entry.service.is_some() || entry.node_selector.is_some()
-        };
-        let is_faulty = (follows && entries.iter().any(uncut))
-            || written
-                .iter()
-                .filter_map(|peer| peer.group.as_ref())
-                .any(|g| is_broken(self.objects, &self.named(g)));
+        let mut named = written.iter().filter_map(|peer| peer.group.as_ref());
+        let is_faulty = named.any(|group| is_broken(self.objects, &self.named(group)));
         let denies = matches!(action, Action::Drop | Action::Reject);
         if (is_faulty && denies) || (action == Action::Pass && tier == 253) {
             let all = Peers { blocks: everywhere(), ..Peers::default() };
@@ -323,6 +326,17 @@ impl Reader<'_> {
     }
 }
 
+/// The six names that tiers had before they were objects differ in their capitals.
+fn tier_meant(written: &str) -> String {
+    let lower = written.to_lowercase();
+    let is_system = ["emergency", "securityops", "networkops", "platform", "application", "baseline"];
+    match written.chars().next() {
+        None => "application".into(),
+        Some(first) if first.is_uppercase() && is_system.contains(&lower.as_str()) => lower,
+        Some(_) => written.into(),
+    }
+}
+
 fn keys(same_labels: &[String]) -> Vec<String> {
     same_labels.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect()
 }
@@ -343,8 +357,7 @@ pub(crate) fn compute(objects: &Objects) -> State {
                 let namespaces = namespaces
                     .map(|id| (id.name.clone(), objects.namespace_labels(&id.name).expect("it exists")));
                 let reader = Reader { objects, namespace: &id.namespace, namespaces: namespaces.collect() };
-                let tier_name = if spec.tier.is_empty() { "application" } else { &spec.tier };
-                let tier = objects.tier_priority(tier_name).unwrap_or(250);
+                let tier = objects.tier_priority(&tier_meant(&spec.tier)).unwrap_or(250);
                 let written = || spec.ingress.iter().chain(&spec.egress);
                 let is_per_rule = written().any(|rule| {
                     !rule.applied_to.is_empty()

@@ -18,7 +18,7 @@ use store::{Key, Prefix, ReadError, Revision, Store, TransactError, follow::Prog
 use tokio::sync::watch;
 use tonic::Code;
 
-use super::{Credential, PeerCertificate};
+use super::{Credential, PeerCertificate, join::token::JoinRecord};
 use crate::failure::{Failure, store_failure};
 
 /// Longest life of a token or certificate: ten years, that of the CA.
@@ -94,24 +94,32 @@ impl From<CredentialsError> for Failure {
     }
 }
 
+/// Where a certificate stands; none if the text is no serial.
+pub fn certificate_key(serial: &str) -> Option<Key> {
+    key("certificates", serial)
+}
+
 /// The credentials of one controller.
 pub struct Credentials {
     store: Store,
     pub(super) pki: Arc<Pki>,
     pub(super) tokens: Arc<Mirror<TokenRecord>>,
     pub(super) certificates: Arc<Mirror<CertificateRecord>>,
+    /// What lets machines join.
+    pub(super) joins: Arc<Mirror<JoinRecord>>,
 }
 
 impl Credentials {
     pub fn start(store: Store, pki: Arc<Pki>, life: &Life) -> Self {
         let tokens = Mirror::start(store.clone(), prefix("tokens"), life);
         let certificates = Mirror::start(store.clone(), prefix("certificates"), life);
-        Self { store, pki, tokens, certificates }
+        let joins = Mirror::start(store.clone(), prefix("joins"), life);
+        Self { store, pki, tokens, certificates, joins }
     }
 
     /// How far what is known of them follows the store.
-    pub fn progress(&self) -> [Progress; 2] {
-        [self.tokens.progress(), self.certificates.progress()]
+    pub fn progress(&self) -> [Progress; 3] {
+        [self.tokens.progress(), self.certificates.progress(), self.joins.progress()]
     }
 
     /// Whether the stored credentials are known. Before that nobody is let in.
@@ -166,7 +174,10 @@ impl Credentials {
                 Err(Failure::new(Code::Unauthenticated, "the client certificate has expired"))
             }
             Some(record) if record.subject == certificate.subject => Ok(()),
-            _ => Err(Failure::new(Code::Unauthenticated, "the client certificate is not on record here")),
+            _ => Err(Failure::new(
+                Code::Unauthenticated,
+                "the client certificate is not on record here; if it is a host's, the host was removed",
+            )),
         }
     }
 

@@ -186,13 +186,15 @@ async fn carry_out(gate: Arc<Gate>, mut asked: recorded::Asked, request: Request
 }
 
 impl Gate {
-    /// A place for a call.
+    /// A place for a call. Who has said nothing may be known by an earlier call on the same connection.
     fn place(&self, request: &Request, subject: Option<&Subject>) -> Result<Place, Failure> {
-        if let Some(subject) = subject {
-            return self.places.known(subject);
-        }
         let peer = request.extensions().get::<Peer>();
-        self.places.stranger(peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.addr.ip()))
+        match subject.or_else(|| peer.and_then(|peer| peer.guest.owner())) {
+            Some(subject) => self.places.known(subject),
+            None => {
+                self.places.stranger(peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.addr.ip()))
+            }
+        }
     }
 
     /// An answer that ends with the credential it was asked for with. One that is there whole has ended already.

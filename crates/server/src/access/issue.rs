@@ -80,7 +80,10 @@ impl Credentials {
         let transaction = Transaction::new().expect_present(key.clone()).delete(key);
         let committed = match self.store().transact(transaction).await {
             Ok(committed) => committed,
-            Err(TransactError::Conflict { .. }) => return Err(missing()),
+            // The id of a token that lets machines join, then.
+            Err(TransactError::Conflict { .. }) => {
+                return if self.revoke_join_token(id).await? { Ok(()) } else { Err(missing()) };
+            }
             Err(err) => return Err(CredentialsError::Write(err)),
         };
         self.tokens.reach(committed.revision).await;

@@ -185,6 +185,19 @@ pub const TABLE: &[Rule] = &[
     read("GET /apis/controlplane.antrea.io/v1beta2/namespaces/{namespace}/groupassociations/{name}", READERS),
     read("GET /apis/controlplane.antrea.io/v1beta2/ipgroupassociations/{name}", READERS),
     read("POST /apis/controlplane.antrea.io/v1beta2/networkpolicyevaluation", READERS),
+    read("GET /apis/stats.antrea.io", Who::Known),
+    read("GET /apis/stats.antrea.io/v1alpha1", Who::Known),
+    read("GET /apis/stats.antrea.io/v1alpha1/networkpolicystats", READERS),
+    read("GET /apis/stats.antrea.io/v1alpha1/namespaces/{namespace}/networkpolicystats", READERS),
+    read("GET /apis/stats.antrea.io/v1alpha1/namespaces/{namespace}/networkpolicystats/{name}", READERS),
+    read("GET /apis/stats.antrea.io/v1alpha1/antreanetworkpolicystats", READERS),
+    read("GET /apis/stats.antrea.io/v1alpha1/namespaces/{namespace}/antreanetworkpolicystats", READERS),
+    read(
+        "GET /apis/stats.antrea.io/v1alpha1/namespaces/{namespace}/antreanetworkpolicystats/{name}",
+        READERS,
+    ),
+    read("GET /apis/stats.antrea.io/v1alpha1/antreaclusternetworkpolicystats", READERS),
+    read("GET /apis/stats.antrea.io/v1alpha1/antreaclusternetworkpolicystats/{name}", READERS),
     // Storage, for administrators.
     write("trestle.v1.Storage/CreateTicket", WRITERS),
     read("trestle.v1.Storage/ListTickets", READERS),
@@ -220,6 +233,7 @@ pub const TABLE: &[Rule] = &[
     write("provider.OCSProvider/OffBoardConsumer", Who::Anyone),
     // Who may call.
     write("trestle.v1.Access/CreateToken", ADMINS),
+    write("trestle.v1.Access/CreateJoinToken", ADMINS),
     read("trestle.v1.Access/ListTokens", ADMINS),
     write("trestle.v1.Access/RevokeToken", ADMINS),
     write("trestle.v1.Access/IssueCertificate", ADMINS),
@@ -236,6 +250,19 @@ pub const TABLE: &[Rule] = &[
     read("trestle.v1.Nodes/ListNodes", READERS),
     read("trestle.v1.Nodes/GetNode", READERS),
     read("GET /nodes/{node}", READERS),
+    // Hosts: machines that have joined.
+    read("trestle.v1.Hosts/ListHosts", READERS),
+    read("trestle.v1.Hosts/GetHost", READERS),
+    write("trestle.v1.Hosts/RemoveHost", ADMINS),
+    read("GET /hosts", READERS),
+    read("GET /hosts/{host}", READERS),
+    write("DELETE /hosts/{host}", ADMINS),
+    write("POST /hosts/tokens", ADMINS),
+    // What proves a machine that joins is in its request; hosts renew and leave as themselves.
+    read("trestle.v1.Join/Challenge", Who::Anyone),
+    write("trestle.v1.Join/Join", Who::Anyone),
+    write("trestle.v1.Join/Renew", NODES),
+    write("trestle.v1.Join/Leave", NODES),
     // The controller itself.
     read("trestle.v1.Admin/GetStatus", READERS),
     export("trestle.v1.Admin/Backup", ADMINS),
@@ -331,9 +358,17 @@ mod tests {
 
     #[test]
     fn machines_and_viewers_never_write() {
-        let proven_by_the_request = |rule: &&Rule| rule.operation.starts_with("provider.OCSProvider/");
+        let proven_by_the_request = |rule: &&Rule| {
+            rule.operation.starts_with("provider.OCSProvider/") || rule.operation == "trestle.v1.Join/Join"
+        };
         // Everyone may come and go as themselves.
-        let own = ["POST /session", "DELETE /session", "trestle.v1.Access/CreateLogin"];
+        let own = [
+            "POST /session",
+            "DELETE /session",
+            "trestle.v1.Access/CreateLogin",
+            "trestle.v1.Join/Renew",
+            "trestle.v1.Join/Leave",
+        ];
         let writes = TABLE.iter().filter(|rule| rule.effect == Effect::Write);
         let writes = writes.filter(|rule| !own.contains(&rule.operation));
         for rule in writes.filter(|rule| !proven_by_the_request(rule)) {

@@ -6,12 +6,12 @@ use wire::{
     invisinetspb::{ConnectCloudsRequest, Namespace},
     tagservicepb::{Subscription, Tag, TagMapping},
     trestle::v1::{
-        self, AdoptVolumeRequest, CheckCloudsRequest, CreateCloudResourceRequest, CreateTokenRequest,
-        DeleteNamespaceRequest, DeleteObjectsRequest, DeleteRulesRequest, IssueCertificateRequest,
-        JobRequest, KeepConsumerRequest, LinkRequest, NameConsumerRequest, OffboardConsumerRequest,
-        PermitConsumerRequest, PruneObjectsRequest, PutRulesRequest, RecreateVolumeRequest,
-        ResizeConsumerRequest, ResourceRequest, RevokeCertificateRequest, RevokeTicketRequest,
-        RevokeTokenRequest, RuleHolder, rule_holder::Holder,
+        self, AdoptVolumeRequest, CheckCloudsRequest, CreateCloudResourceRequest, CreateJoinTokenRequest,
+        CreateTokenRequest, DeleteNamespaceRequest, DeleteObjectsRequest, DeleteRulesRequest,
+        IssueCertificateRequest, JobRequest, KeepConsumerRequest, LinkRequest, NameConsumerRequest,
+        OffboardConsumerRequest, PermitConsumerRequest, PruneObjectsRequest, PutRulesRequest,
+        RecreateVolumeRequest, RemoveHostRequest, ResizeConsumerRequest, ResourceRequest,
+        RevokeCertificateRequest, RevokeTicketRequest, RevokeTokenRequest, RuleHolder, rule_holder::Holder,
     },
 };
 
@@ -50,6 +50,7 @@ pub fn named(operation: &str, body: &[u8]) -> Option<String> {
         ("Storage", "NameConsumer") => read::<NameConsumerRequest>(message)?.id,
         ("Storage", "AdoptVolume") => read::<AdoptVolumeRequest>(message)?.consumer,
         ("Storage", "RecreateVolume") => read::<RecreateVolumeRequest>(message)?.consumer,
+        ("Hosts", _) => read::<RemoveHostRequest>(message)?.name,
         ("Access", _) => of_access(method, message)?,
         _ => return None,
     };
@@ -137,6 +138,10 @@ fn of_access(method: &str, message: &[u8]) -> Option<String> {
         "CreateToken" => {
             let request: CreateTokenRequest = read(message)?;
             subject(request.role, request.name)
+        }
+        "CreateJoinToken" => {
+            let request: CreateJoinTokenRequest = read(message)?;
+            format!("hosts {}", if request.names.is_empty() { "*" } else { &request.names })
         }
         "IssueCertificate" => {
             let request: IssueCertificateRequest = read(message)?;

@@ -3,7 +3,7 @@
 use drivers::span;
 use model::{Share, policy::output::Action};
 use policy::explain::{End, Explanation, Miss, Outcome, RuleRef, Side, Stage, Step};
-use wire::trestle::v1::{ExplainResponse, ExplainedEnd, ExplainedSide, ExplainedStep};
+use wire::trestle::v1::{ExplainResponse, ExplainedEnd, ExplainedSide, ExplainedStep, NodeHost};
 
 pub fn verdict(share: Share) -> &'static str {
     match share {
@@ -31,15 +31,16 @@ pub fn reply(explanation: &Explanation) -> ExplainResponse {
         destination: Some(end(&explanation.destination)),
         egress: Some(side(&explanation.egress)),
         ingress: Some(side(&explanation.ingress)),
-        notes: explanation.notes.iter().cloned().chain(hosts(explanation)).collect(),
+        notes: explanation.notes.clone(),
         remedies: explanation.remedies.clone(),
         verdict: String::new(),
         openings: Vec::new(),
     }
 }
 
-/// Hosts and node ports whose policies no agent of ours enforces: what is decided for them may not be so.
-fn hosts(explanation: &Explanation) -> Vec<String> {
+/// What is to be known of ends that are hosts, or neither hosts nor Pods: whether what is decided for them is so, and what passes
+/// all the same. `report` has what the agent of a host says.
+pub fn hosts(explanation: &Explanation, report: impl Fn(&str) -> Option<NodeHost>) -> Vec<String> {
     let sides =
         [(&explanation.source, &explanation.egress), (&explanation.destination, &explanation.ingress)];
     let decides = |side: &Side| {
@@ -51,14 +52,34 @@ fn hosts(explanation: &Explanation) -> Vec<String> {
     };
     let hosts =
         sides.into_iter().filter(|(end, side)| !end.workloads.is_empty() && is_host(end) && decides(side));
-    hosts
-        .map(|(end, _)| {
+    hosts.flat_map(|(end, _)| host(end, &report)).collect()
+}
+
+fn host(end: &End, report: impl Fn(&str) -> Option<NodeHost>) -> Vec<String> {
+    let who = end.workloads.join(", ");
+    if end.enforced_on.is_empty() {
+        return vec![format!("NOT ENFORCED: {who} is on no node, so that nobody guards it")];
+    }
+    let told = |node: &String| match report(node) {
+        None => format!(
+            "NOT ENFORCED as far as this controller knows: no agent of {node} has told it that it guards {who} \
+             (`trestle policy list` says where policies are in force)"
+        ),
+        Some(NodeHost { observed: Some(count), .. }) => format!(
+            "NOT ENFORCED: the agent of {node} only observes; {count} packets would have been refused there until now"
+        ),
+        Some(host) if host.fail_safes.is_empty() => {
             format!(
-                "NOT ENFORCED by Trestle's agents: {} is no Pod, and they enforce policies for Pods only (`trestle policy list` says whose policies failed)",
-                end.workloads.join(", ")
+                "{node} guards itself; established connections and controllers pass whatever policies say"
             )
-        })
-        .collect()
+        }
+        Some(host) => format!(
+            "{node} guards itself; established connections, controllers and its fail-safe ports pass whatever \
+             policies say, but those of tiers with a priority below 5: {}",
+            host.fail_safes.join(", ")
+        ),
+    };
+    end.enforced_on.iter().map(told).collect()
 }
 
 fn end(end: &End) -> ExplainedEnd {

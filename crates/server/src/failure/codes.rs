@@ -1,7 +1,7 @@
 //! The code of each error of the drivers.
 
 use cloud_api::CloudErrorKind;
-use drivers::{namespaces::NamespaceError, objects::ObjectsError, tags::TagError};
+use drivers::{hosts::HostsError, namespaces::NamespaceError, objects::ObjectsError, tags::TagError};
 use orchestrator::execute::OrchestratorError;
 use services::allot::AllotError;
 use tags::RequestError;
@@ -40,15 +40,34 @@ impl From<NamespaceError> for Failure {
     }
 }
 
+impl From<HostsError> for Failure {
+    fn from(error: HostsError) -> Self {
+        match &error {
+            HostsError::NotFound { .. } => Failure::from_error(Code::NotFound, &error),
+            HostsError::Read(err) => store_failure::read(&error, err),
+            HostsError::Write(err) => store_failure::transact(&error, err),
+            HostsError::Tags { err, .. } => Failure::from_error(tag_code(err), &error),
+        }
+    }
+}
+
 impl From<TagError> for Failure {
     fn from(error: TagError) -> Self {
         match &error {
-            TagError::Refused(refused) => Failure::from_error(refusal_code(refused), &error),
             TagError::Store(err) => store_failure::transact(&error, err),
             TagError::Read(err) => store_failure::read(&error, err),
-            TagError::Busy => Failure::from_error(Code::Aborted, &error),
-            TagError::Stopping | TagError::NotLoaded => Failure::from_error(Code::Unavailable, &error),
+            _ => Failure::from_error(tag_code(&error), &error),
         }
+    }
+}
+
+fn tag_code(error: &TagError) -> Code {
+    match error {
+        TagError::Refused(refused) => refusal_code(refused),
+        TagError::Kept { .. } => Code::FailedPrecondition,
+        TagError::Store(_) | TagError::Read(_) => Code::Internal,
+        TagError::Busy => Code::Aborted,
+        TagError::Stopping | TagError::NotLoaded => Code::Unavailable,
     }
 }
 

@@ -4,17 +4,17 @@ use std::{sync::Arc, time::Duration};
 
 use drivers::blocking;
 use jiff::Timestamp;
-use model::Subject;
+use model::{Grant, Subject};
 use tonic::{Code, Request, Response, Status};
 use wire::{
     access::role,
     trestle::v1::{
-        self, CertificateInfo, CreateLoginRequest, CreateLoginResponse, CreateTokenRequest,
-        CreateTokenResponse, Identity, IssueCertificateRequest, IssueCertificateResponse, ListAuditRequest,
-        ListAuditResponse, ListCertificatesRequest, ListCertificatesResponse, ListTokensRequest,
-        ListTokensResponse, RevokeCertificateRequest, RevokeCertificateResponse, RevokeTokenRequest,
-        RevokeTokenResponse, TokenInfo, VerifyAuditRequest, VerifyAuditResponse, WhoAmIRequest,
-        access_server,
+        self, CertificateInfo, CreateJoinTokenRequest, CreateJoinTokenResponse, CreateLoginRequest,
+        CreateLoginResponse, CreateTokenRequest, CreateTokenResponse, Identity, IssueCertificateRequest,
+        IssueCertificateResponse, JoinGrant, ListAuditRequest, ListAuditResponse, ListCertificatesRequest,
+        ListCertificatesResponse, ListTokensRequest, ListTokensResponse, RevokeCertificateRequest,
+        RevokeCertificateResponse, RevokeTokenRequest, RevokeTokenResponse, TokenInfo, TokenKind,
+        VerifyAuditRequest, VerifyAuditResponse, WhoAmIRequest, access_server,
     },
 };
 
@@ -22,6 +22,7 @@ use super::audit as wire_audit;
 use crate::{
     access::{
         Caller, CertificateRecord, Credential, Credentials, Proof, TokenRecord, changes, identity,
+        join::{self, Admissions, token::JoinRecord},
         session::LOGIN,
     },
     audit::{self, Audit},
@@ -37,6 +38,7 @@ pub(super) struct Service {
     pub credentials: Arc<Credentials>,
     pub audit: Arc<Audit>,
     pub ca_pem: String,
+    pub admissions: Arc<Admissions>,
 }
 
 #[tonic::async_trait]
@@ -51,6 +53,14 @@ impl access_server::Access for Service {
         audit::changed(changes::token(&made.id, None, Some(&made.record)));
         let info = Some(token_info(made.id, &made.record));
         Ok(Response::new(CreateTokenResponse { info, secret: made.token.expose().to_owned() }))
+    }
+
+    async fn create_join_token(
+        &self,
+        request: Request<CreateJoinTokenRequest>,
+    ) -> Reply<CreateJoinTokenResponse> {
+        let maker = request.extensions().get::<Caller>().map(|caller| caller.subject.clone());
+        Ok(Response::new(make_join_token(&self.admissions, maker, request.into_inner()).await?))
     }
 
     async fn create_login(&self, request: Request<CreateLoginRequest>) -> Reply<CreateLoginResponse> {
@@ -69,15 +79,20 @@ impl access_server::Access for Service {
 
     async fn list_tokens(&self, _: Request<ListTokensRequest>) -> Reply<ListTokensResponse> {
         let tokens = self.credentials.tokens();
-        let tokens = tokens.into_iter().map(|(id, record)| token_info(id, &record)).collect();
+        let joins =
+            self.credentials.join_tokens().into_iter().map(|(id, record)| join_token_info(id, &record));
+        let tokens = tokens.into_iter().map(|(id, record)| token_info(id, &record)).chain(joins).collect();
         Ok(Response::new(ListTokensResponse { tokens }))
     }
 
     async fn revoke_token(&self, request: Request<RevokeTokenRequest>) -> Reply<RevokeTokenResponse> {
         let id = &request.get_ref().id;
-        let before = self.credentials.token(id);
+        let (before, join) = (self.credentials.token(id), self.credentials.join_token(id));
         self.credentials.revoke_token(id).await.map_err(Failure::from)?;
-        audit::changed(changes::token(id, before.as_deref(), None));
+        audit::changed(match join {
+            Some(join) => join::token::changed(id, Some(&join), None),
+            None => changes::token(id, before.as_deref(), None),
+        });
         Ok(Response::new(RevokeTokenResponse {}))
     }
 
@@ -177,8 +192,44 @@ fn token_info(id: String, record: &TokenRecord) -> TokenInfo {
         role: v1::Role::from(record.subject.role) as i32,
         created_at: record.created_at.as_second(),
         expires_at: record.expires_at.map(|end| end.as_second()),
-        session: record.session,
+        kind: if record.session { TokenKind::Session } else { TokenKind::Bearer } as i32,
+        join: None,
     }
+}
+
+/// A token that lets machines join, as it is listed.
+fn join_token_info(id: String, record: &JoinRecord) -> TokenInfo {
+    let grant = &record.grant;
+    TokenInfo {
+        id,
+        name: grant.names.to_string(),
+        role: v1::Role::Node as i32,
+        created_at: record.created_at.as_second(),
+        expires_at: Some(record.expires_at.as_second()),
+        kind: TokenKind::Join as i32,
+        join: Some(JoinGrant {
+            uses: record.uses,
+            uses_left: record.left(),
+            names: grant.names.to_string(),
+            tags: grant.tags.iter().map(ToString::to_string).collect(),
+            labels: grant.labels.clone(),
+        }),
+    }
+}
+
+/// For gRPC and REST alike.
+pub(crate) async fn make_join_token(
+    admissions: &Admissions,
+    maker: Option<Subject>,
+    request: CreateJoinTokenRequest,
+) -> Result<CreateJoinTokenResponse, Failure> {
+    let grant =
+        Grant::new(&request.names, request.tags, request.labels).map_err(|err| Failure::invalid(&err))?;
+    let (token, record) =
+        admissions.create_token(request.uses, ttl(request.ttl_seconds), grant, maker).await?;
+    let token_text = token.expose().expose().to_owned();
+    let servers = admissions.servers().to_vec();
+    Ok(CreateJoinTokenResponse { info: Some(join_token_info(token.id, &record)), token: token_text, servers })
 }
 
 fn certificate_info(serial: String, record: &CertificateRecord) -> CertificateInfo {

@@ -29,6 +29,7 @@ use wire::{
 use crate::{
     access::{Caller, Peer},
     audit::Audit,
+    host_reports::HostReports,
 };
 
 /// What both services need.
@@ -36,6 +37,7 @@ use crate::{
 pub(super) struct Feed {
     pub hub: Arc<Hub>,
     pub audit: Arc<Audit>,
+    pub hosts: Arc<HostReports>,
     pub life: Life,
 }
 

@@ -40,7 +40,15 @@ impl objects_server::Objects for Service {
         let request = request.into_inner();
         let validation = validation(request.validation)?;
         let documents: Arc<[Document]> = documents(&request.documents, validation)?.into();
-        let applied = self.objects.apply(Arc::clone(&documents), &request.set, request.dry_run).await;
+        let keep = match request.prune {
+            true if request.set.is_empty() => {
+                let text = "name the set to prune; without one, everything would be deleted";
+                return Err(Failure::new(Code::InvalidArgument, text).into());
+            }
+            true => Some(request.keep.into_iter().map(object_id).collect::<Result<_, _>>()?),
+            false => None,
+        };
+        let applied = self.objects.apply(Arc::clone(&documents), &request.set, keep, request.dry_run).await;
         let applied = self.settled(applied, request.dry_run).await?;
         let warnings = if validation == Validation::Warn { warnings(&documents) } else { Vec::new() };
         Ok(Response::new(ApplyObjectsResponse { applied, warnings }))

@@ -54,8 +54,9 @@ pub(super) async fn policy_status(
     Ok((StatusCode::CREATED, Json(discovery::status(201, "", ""))).into_response())
 }
 
-/// Taken and answered as a stock agent expects; nothing here reads the counts.
+/// Added up, and answered as a stock agent expects.
 pub(super) async fn node_stats(
+    State(watch): State<Arc<Cache>>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     body: Bytes,
@@ -68,6 +69,7 @@ pub(super) async fn node_stats(
         let text = format!("{} may not report for node {name:?}", caller.subject);
         return Err(Failure::new(Code::PermissionDenied, text));
     }
+    watch.count(&stats.metadata.name, &stats, millis());
     Ok((StatusCode::CREATED, [(header::CONTENT_TYPE, content_type)], body).into_response())
 }
 

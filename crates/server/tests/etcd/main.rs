@@ -18,7 +18,8 @@ use wire::{
     provider::{OnBoardConsumerRequest, ocs_provider_client::OcsProviderClient},
     tagservicepb::{ListTagsRequest, Tag, TagMapping},
     trestle::v1::{
-        ApplyObjectsRequest, DeleteObjectsRequest, ListObjectsRequest, ObjectRef,
+        ApplyObjectsRequest, CreateTokenRequest, DeleteObjectsRequest, ListObjectsRequest, ObjectRef,
+        RevokeCertificateRequest, RevokeTokenRequest, Role, access_client::AccessClient,
         objects_client::ObjectsClient,
     },
 };
@@ -106,10 +107,54 @@ async fn a_controller_without_its_store_refuses_and_says_since_when() {
     fixture.stop().await;
 }
 
+/// What is revoked at one controller goes on nowhere: a stream at the other ends, begun with the token or the certificate.
+async fn ends_everywhere(one: &Fixture, two: &Fixture) {
+    let access = || async { AccessClient::new(one.admin().await) };
+    let request = CreateTokenRequest { name: "brief".into(), role: Role::Viewer.into(), ttl_seconds: None };
+    let token = access().await.create_token(request).await.unwrap().into_inner();
+    // Each of these controllers has a CA of its own.
+    let certificate = two.issue(Role::Viewer, "brief").await;
+    let mut with_token = ObjectsClient::new(two.with_token(&token.secret).await);
+    let channel = two.endpoint(Some(certificate.identity())).connect().await.unwrap();
+    let mut with_certificate = ObjectsClient::new(channel);
+    until("the other controller knows the token", async || {
+        with_token.list_objects(ListObjectsRequest::default()).await.is_ok()
+    })
+    .await;
+    let all = ListObjectsRequest::default;
+    let by_token = with_token.watch_objects(all()).await.unwrap().into_inner();
+    let by_certificate = with_certificate.watch_objects(all()).await.unwrap().into_inner();
+
+    let id = token.info.unwrap().id;
+    access().await.revoke_token(RevokeTokenRequest { id }).await.unwrap();
+    let serial = &certificate.serial;
+    until("the first knows the certificate, and revokes it", async || {
+        let request = RevokeCertificateRequest { serial: serial.clone() };
+        access().await.revoke_certificate(request).await.is_ok()
+    })
+    .await;
+    for mut stream in [by_token, by_certificate] {
+        let end = async {
+            loop {
+                if let Err(status) = stream.message().await {
+                    return status;
+                }
+            }
+        };
+        // A second is promised; the machine may have other things to do.
+        let end = tokio::time::timeout(Duration::from_secs(4), end).await.expect("the stream ends");
+        assert_eq!(end.code(), Code::Unauthenticated, "{end}");
+    }
+    for refused in [with_token.list_objects(all()).await, with_certificate.list_objects(all()).await] {
+        assert_eq!(refused.unwrap_err().code(), Code::Unauthenticated);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn controllers_share_tags_and_take_turns() {
     let etcd = Etcd::start();
     let [one, two] = etcd.controllers(|_| {}).await;
+    ends_everywhere(&one, &two).await;
     let (mut a, mut b) = (one.tags().await, two.tags().await);
 
     a.set_tag(leaf("x", "10.0.0.1")).await.unwrap();

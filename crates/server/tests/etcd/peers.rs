@@ -67,7 +67,7 @@ impl Node {
                     Answer::Applied => Vec::new(),
                     Answer::Failed => policies.iter().map(error).collect(),
                 };
-                let report = NodeReport { revision, errors, skipped: 0 };
+                let report = NodeReport { revision, errors, skipped: 0, host: None };
                 if reports.send(say(from_node::Message::Report(report))).await.is_err() {
                     return;
                 }

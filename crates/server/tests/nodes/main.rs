@@ -5,7 +5,8 @@
 mod agent;
 mod allotments;
 mod faults;
+mod hosts;
+mod original;
+mod original_defects;
 mod protocol;
-mod seed;
-mod seed_defects;
 mod services;

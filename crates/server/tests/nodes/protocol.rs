@@ -113,13 +113,13 @@ async fn what_a_node_applied_and_what_it_could_not_is_seen_by_people() {
     let status = harness.session("n1").unwrap();
     assert_eq!((status.connected, status.applied), (true, None));
     let error = NodeObjectError { kind: 3, name: "p".into(), message: "the kernel says no".into() };
-    agent.report(NodeReport { revision, errors: vec![error], skipped: 2 }).await;
+    agent.report(NodeReport { revision, errors: vec![error], skipped: 2, host: None }).await;
     eventually("the report", || harness.session("n1").unwrap().applied.is_some()).await;
     let listed = harness.list().await;
     let node = &listed[0];
     assert_eq!((node.applied_revision, node.lag_seconds, node.skipped), (Some(revision), 0.0, 2));
     assert_eq!((node.errors[0].name.as_str(), node.version.as_str()), ("p", "test"));
-    agent.report(NodeReport { revision, errors: vec![], skipped: 2 }).await;
+    agent.report(NodeReport { revision, errors: vec![], skipped: 2, host: None }).await;
     eventually("the all clear", || harness.session("n1").unwrap().errors.is_empty()).await;
     drop(agent);
     eventually("the disconnect", || !harness.session("n1").unwrap().connected).await;
@@ -184,7 +184,7 @@ async fn the_newest_connection_of_a_node_wins_and_the_older_ones_end_cannot_remo
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_seeds_no_op_for_an_existing_node_is_a_switch() {
+async fn the_originals_no_op_for_an_existing_node_is_a_switch() {
     let dir = tempfile::tempdir().unwrap();
     let harness = Harness::start(dir, |config| config.nodes.duplicate = DuplicateNode::Existing).await;
     harness.source.synced();
@@ -216,7 +216,7 @@ async fn a_newer_controller_and_a_newer_node_are_both_borne() {
     // A message of a newer node is passed over; a report with an unknown kind is kept.
     agent.send(FromNode { message: None }).await;
     let error = NodeObjectError { kind: 9, name: "future".into(), message: "unknown kind".into() };
-    agent.report(NodeReport { revision, errors: vec![error], skipped: 1 }).await;
+    agent.report(NodeReport { revision, errors: vec![error], skipped: 1, host: None }).await;
     eventually("the report", || harness.session("n1").unwrap().errors.len() == 1).await;
     // A digest of another size is no digest: everything is sent.
     let mut hello = State::default().hello("n1");

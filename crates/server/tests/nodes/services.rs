@@ -123,7 +123,7 @@ async fn a_pod_change_of_a_selected_service_is_one_slice() {
 }
 
 #[tokio::test]
-async fn the_seeds_stream_has_no_word_for_services() {
+async fn the_originals_stream_has_no_word_for_services() {
     let harness = Harness::synced().await;
     apply(&harness, &[SERVICE, &slice("web-1", "10.0.0.1", "n1")]).await;
     delete(&harness, "EndpointSlice", "web-1").await;

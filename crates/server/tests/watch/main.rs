@@ -98,10 +98,28 @@ async fn a_node_sees_and_reports_for_itself_only() {
     assert_eq!(node.json("POST", &path, report("node-2", false)).await.0, StatusCode::CREATED);
     assert_eq!(phase().await["phase"], "Realized");
 
-    let stats = |name: &str| json!({ "kind": "NodeStatsSummary", "metadata": { "name": name } });
+    let counted = json!([{
+        "networkPolicy": { "type": "K8sNetworkPolicy", "namespace": "shop", "name": "db", "uid": uid },
+        "trafficStats": { "packets": 3, "bytes": 300, "sessions": 1 },
+    }]);
+    let stats = |name: &str| json!({ "kind": "NodeStatsSummary", "metadata": { "name": name }, "networkPolicies": counted });
     let path = format!("{API}/nodestatssummaries");
     assert_eq!(node.json("POST", &path, stats("node-2")).await, (StatusCode::CREATED, stats("node-2")));
     assert_eq!(node.json("POST", &path, stats("node-1")).await.0, StatusCode::FORBIDDEN);
+    let admin = Call { fixture: &fixture, token: Some(&fixture.token), accept: "application/json" };
+    let stats = "/apis/stats.antrea.io/v1alpha1";
+    let (_, kinds) = admin.json("GET", stats, Value::Null).await;
+    assert_eq!(kinds["resources"][0]["name"], "networkpolicystats");
+    let listed = format!("{stats}/namespaces/shop/networkpolicystats");
+    let (code, list) = admin.json("GET", &listed, Value::Null).await;
+    assert_eq!((code, &list["kind"]), (StatusCode::OK, &json!("NetworkPolicyStatsList")));
+    let name = list["items"][0]["metadata"]["name"].as_str().unwrap().to_owned();
+    let (_, one) = admin.json("GET", &format!("{listed}/{name}"), Value::Null).await;
+    assert_eq!(one["trafficStats"], json!({ "packets": 3, "bytes": 300, "sessions": 1 }));
+    assert_eq!(admin.json("GET", &format!("{listed}/none"), Value::Null).await.0, StatusCode::NOT_FOUND);
+    let watched = format!("{listed}?watch=true");
+    assert_eq!(admin.json("GET", &watched, Value::Null).await.0, StatusCode::METHOD_NOT_ALLOWED);
+    assert_eq!(node.json("GET", &listed, Value::Null).await.0, StatusCode::FORBIDDEN);
 
     // An external node's key has a slash, which a caller's name has not.
     let external = node_token(&fixture, "vms_vm-1").await;

@@ -26,7 +26,7 @@ fn ranges(prefixes: &[&str], ports: &str) -> Ranges {
 }
 
 fn wish<'a>(service: &str, wanted: &'a ServiceSpec) -> Wish<'a> {
-    Wish { name: name(service), wanted, before: None }
+    Wish { name: name(service), wanted, before: None, as_said: false }
 }
 
 fn one(ranges: &Ranges, taken: &Taken, wish: Wish<'_>) -> Result<Allotted, AllotError> {
@@ -119,7 +119,8 @@ fn what_a_service_had_it_keeps_and_what_it_gives_up_is_free() {
     let first = one(&ranges, &taken, wish("web", &wanted)).unwrap();
     let stored = keep(&mut taken, "web", &wanted, &first);
     let again = |wanted: &ServiceSpec, taken: &Taken| {
-        one(&ranges, taken, Wish { name: name("web"), wanted, before: Some(&stored) }).unwrap()
+        one(&ranges, taken, Wish { name: name("web"), wanted, before: Some(&stored), as_said: false })
+            .unwrap()
     };
     assert_eq!(again(&wanted, &taken), first);
     assert_eq!(again(&stored, &taken), first, "as it was exported");
@@ -174,8 +175,8 @@ fn what_another_has_is_refused_by_name() {
     // One gives up what the other takes, in one request.
     let (old, new) = (spec("", "10.96.0.10", &[port(80, "", 0)]), spec("", "10.96.9.9", &[port(80, "", 0)]));
     let wishes = [
-        Wish { name: name("web"), wanted: &new, before: Some(&old) },
-        Wish { name: name("zoo"), wanted: &old, before: None },
+        Wish { name: name("web"), wanted: &new, before: Some(&old), as_said: false },
+        Wish { name: name("zoo"), wanted: &old, before: None, as_said: false },
     ];
     assert!(allot(&ranges, &taken, &wishes).is_ok());
 }
@@ -191,7 +192,7 @@ fn services_that_come_with_theirs_are_taken_as_they_are_wherever_it_is_from() {
     assert_eq!(got.node_ports, [8080]);
     // Two that already share one, from before anybody looked, stay.
     let taken: Taken = [(Claim::ClusterIp("172.20.1.1".parse().unwrap()), name("other"))].into();
-    let again = Wish { name: name("web"), wanted: &imported, before: Some(&imported) };
+    let again = Wish { name: name("web"), wanted: &imported, before: Some(&imported), as_said: false };
     assert_eq!(one(&Ranges::default(), &taken, again).unwrap(), got);
 }
 
@@ -291,13 +292,13 @@ proptest! {
                 Event::Apply(number, spec) => {
                     let service = number.to_string();
                     let before = stored.get(&number);
-                    let wish = Wish { name: name(&service), wanted: &spec, before };
+                    let wish = Wish { name: name(&service), wanted: &spec, before, as_said: false };
                     let Ok(got) = one(&ranges, &taken, wish) else { continue };
                     for claim in got.claims() {
                         prop_assert!(taken.get(&claim).is_none_or(|owner| *owner == name(&service)), "{claim}");
                     }
                     let kept = keep(&mut taken, &service, &spec, &got);
-                    let again = Wish { name: name(&service), wanted: &spec, before: Some(&kept) };
+                    let again = Wish { name: name(&service), wanted: &spec, before: Some(&kept), as_said: false };
                     prop_assert_eq!(one(&ranges, &taken, again).unwrap(), got);
                     stored.insert(number, kept);
                 }
@@ -307,4 +308,17 @@ proptest! {
             prop_assert_eq!(all.len(), taken.len());
         }
     }
+}
+
+/// An API server may hand out one address twice for a moment; a person who types one that is taken is mistaken.
+#[test]
+fn what_an_api_server_gave_is_taken_as_said_and_what_people_typed_is_not() {
+    let ranges = Ranges::default();
+    let wanted = spec("ClusterIP", "10.96.0.10", &[port(80, "", 0)]);
+    let taken = Taken::from([(Claim::ClusterIp("10.96.0.10".parse().unwrap()), name("web"))]);
+    let wish = Wish { name: name("copy"), wanted: &wanted, before: None, as_said: true };
+    let got = allot(&ranges, &taken, std::slice::from_ref(&wish)).unwrap();
+    assert_eq!(got[0], asked(&wanted));
+    let refused = allot(&ranges, &taken, &[Wish { as_said: false, ..wish }]).unwrap_err();
+    assert!(refused.to_string().contains("is taken by Service default/web"), "{refused}");
 }

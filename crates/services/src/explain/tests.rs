@@ -27,6 +27,11 @@ fn catalog() -> Catalog {
     };
     put(service("web", &spec));
     put(service("zweb", &json!({"clusterIP": "10.96.0.1", "ports": [{"port": 80}]})));
+    put(service(
+        "out",
+        &json!({"clusterIP": "10.96.0.2", "externalIPs": ["5.6.7.8"], "selector": {"app": "web"},
+        "ports": [{"port": 80, "targetPort": 8080}]}),
+    ));
     catalog.take_changes();
     catalog
 }
@@ -34,17 +39,29 @@ fn catalog() -> Catalog {
 fn ask(to: &str, node: Option<&str>, from: Option<&str>) -> Explanation {
     let to: std::net::SocketAddr = to.parse().expect("a socket");
     let query = Query {
-        to: (to.ip(), to.port()),
-        protocol: Protocol::Tcp,
         node: node.map(str::to_owned),
         from: from.map(|from| from.parse().expect("an address")),
-        plane: Plane::Nftables,
-        pod_prefixes: vec!["10.0.0.0/8".parse().expect("a prefix")],
+        ..query(to)
     };
     let explanation = explain(&catalog(), &query).expect("it is understood");
     let ipvs = explain(&catalog(), &Query { plane: Plane::Ipvs, ..query }).expect("it is understood");
     assert_eq!(ipvs.port, explanation.port, "planes agree on whose it is");
     explanation
+}
+
+fn query(to: std::net::SocketAddr) -> Query {
+    Query {
+        to: (to.ip(), to.port()),
+        protocol: Protocol::Tcp,
+        node: Some("n1".to_owned()),
+        from: None,
+        plane: Plane::Nftables,
+        pod_prefixes: vec!["10.0.0.0/8".parse().expect("a prefix")],
+        service_prefixes: Vec::new(),
+        excluded: Vec::new(),
+        masquerade_all: false,
+        refuse_external_ips: false,
+    }
 }
 
 fn endpoints(explanation: &Explanation) -> Vec<String> {
@@ -90,7 +107,34 @@ fn strangers_are_told_why_they_may_not_enter() {
 fn what_is_no_service_is_said_to_be_none() {
     let answer = ask("10.96.0.9:80", Some("n1"), None);
     assert_eq!((answer.fate.clone(), answer.port.clone()), (Fate::Passed, None));
+    for plane in [Plane::Nftables, Plane::Ipvs] {
+        let service_prefixes = vec!["10.96.0.0/12".parse().expect("a prefix")];
+        let nobody = "10.96.0.9:80".parse().expect("a socket");
+        let query = Query { service_prefixes, plane, ..query(nobody) };
+        let answer = explain(&catalog(), &query).expect("it is understood");
+        assert_eq!(answer.fate, Fate::Dropped);
+        assert!(answer.reasons[1].contains("out of which services get theirs"), "{:?}", answer.reasons);
+    }
     let wrong_port = ask("10.96.0.1:81", Some("n1"), None);
     assert_eq!(wrong_port.fate, Fate::Rejected);
     assert!(wrong_port.reasons.join("\n").contains("has no port 81/tcp"), "{:?}", wrong_port.reasons);
+}
+
+#[test]
+fn what_the_agent_was_told_counts() {
+    for plane in [Plane::Nftables, Plane::Ipvs] {
+        let query = |to: &str| Query { plane, ..query(to.parse().expect("a socket")) };
+        let ask = |query: Query| explain(&catalog(), &query).expect("it is understood");
+        let hidden = ask(Query { masquerade_all: true, ..query("10.96.0.1:80") });
+        assert_eq!(endpoints(&hidden), ["10.0.0.1:8080 true", "10.0.0.2:8080 true"]);
+        let external = ask(query("5.6.7.8:80"));
+        assert_eq!(external.frontend, Some(FrontendKind::ExternalIp));
+        let refused = ask(Query { refuse_external_ips: true, ..query("5.6.7.8:80") });
+        assert_eq!((&refused.fate, refused.frontend), (&Fate::Passed, None));
+        assert!(refused.reasons[1].contains("are not served here"), "{:?}", refused.reasons);
+        let excluded = vec!["5.6.7.0/24".parse().expect("a prefix")];
+        let excluded = ask(Query { excluded, ..query("5.6.7.8:80") });
+        assert_eq!((&excluded.fate, excluded.frontend), (&Fate::Passed, None));
+        assert!(excluded.reasons[1].contains("left alone"), "{:?}", excluded.reasons);
+    }
 }

@@ -63,7 +63,7 @@ impl Objects {
                         enforced: true,
                         namespace: "".into(),
                         name: node.metadata.name.as_str().into(),
-                        addresses: node.addresses().filter_map(|ip| ip.parse::<IpAddr>().ok()).collect(),
+                        addresses: node.addresses().into_iter().collect(),
                         ports: Box::default(),
                         node: Some(node.metadata.name.as_str().into()),
                     }),

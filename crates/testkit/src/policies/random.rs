@@ -116,12 +116,16 @@ impl Random {
             }
             6..11 => {
                 let name = self.pick(&["k0", "k1", "k2"]);
-                let addresses =
-                    self.list(2, |r| NodeAddress { kind: "InternalIP".into(), address: r.address() });
+                let addresses = self.list(3, |r| NodeAddress {
+                    kind: r.pick(&["InternalIP", "ExternalIP", "Hostname"]).into(),
+                    address: r.address(),
+                });
+                let pod_cidrs =
+                    self.list(2, |r| r.pick(&["10.9.0.0/24", "fd09::/64", "10.8.0.0/24"]).to_string());
                 Object::Node(Node {
                     metadata: self.meta(name, false),
+                    spec: NodeSpec { pod_cidrs, ..NodeSpec::default() },
                     status: NodeStatus { addresses },
-                    ..Node::default()
                 })
             }
             11..50 => self.pod(),
@@ -291,14 +295,14 @@ impl Random {
                 },
                 from: if out { vec![] } else { peers.clone() },
                 to: if out { peers } else { vec![] },
-                to_services: if out && r.percent(5) { vec![r.service_name()] } else { vec![] },
+                to_services: if out && r.percent(5) { vec![r.service_meant()] } else { vec![] },
                 enable_logging: r.percent(20),
                 applied_to: if per_rule { r.list(2, |r| r.applied_to(cluster)) } else { vec![] },
                 ..Rule::default()
             }
         };
         let spec = PolicySpec {
-            tier: self.pick(&["", "emergency", "baseline", "t0", "nowhere"]).into(),
+            tier: self.pick(&["", "emergency", "baseline", "Baseline", "t0", "nowhere"]).into(),
             priority: [1.0, 5.0, 5.5, 5.0, f64::NAN][self.below(5)],
             applied_to: if per_rule { vec![] } else { self.list(2, |r| r.applied_to(cluster)) },
             ingress: self.list(2, |r| rule(r, false)),
@@ -306,6 +310,14 @@ impl Random {
         };
         let policy = Policy { metadata: self.policy_meta(!cluster), spec };
         if cluster { Object::AntreaClusterNetworkPolicy(policy) } else { Object::AntreaNetworkPolicy(policy) }
+    }
+
+    fn service_meant(&mut self) -> NamespacedName {
+        let mut name = self.service_name();
+        if self.percent(40) {
+            name.namespace.clear();
+        }
+        name
     }
 
     fn account(&mut self) -> NamespacedName {

@@ -9,9 +9,9 @@ use model::Role;
 use wire::{
     json::{role_name, time_text},
     trestle::v1::{
-        self, CertificateInfo, CreateTokenRequest, IssueCertificateRequest, ListCertificatesRequest,
-        ListTokensRequest, RevokeCertificateRequest, RevokeTokenRequest, TokenInfo, WhoAmIRequest,
-        access_client::AccessClient,
+        self, CertificateInfo, CreateJoinTokenRequest, CreateTokenRequest, IssueCertificateRequest,
+        ListCertificatesRequest, ListTokensRequest, RevokeCertificateRequest, RevokeTokenRequest, TokenInfo,
+        WhoAmIRequest, access_client::AccessClient,
     },
 };
 
@@ -22,22 +22,56 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Example:
-  trestle token create alice --role viewer --ttl 720h")]
+  trestle token create alice --role viewer --ttl 720h
+  trestle token create --join --tag web --uses 10 --for 1h       # on each host: sudo trestle join https://CONTROLLER:8081 TOKEN
+  trestle token create --join --names 'db-*' --tag db --label tier=back
+  trestle token revoke 0123456789abcdef")]
 pub enum TokenCommand {
     /// All tokens, without their secrets
     List,
     /// Make a token; it is shown once
     Create {
         /// Whose it is
-        name: String,
-        #[arg(long)]
-        role: Role,
-        /// How long it is valid, e.g. 12h or 30m (default: until revoked, or for people as long as the credential it is made with)
-        #[arg(long, value_parser = duration)]
+        #[arg(required_unless_present = "join", conflicts_with = "join")]
+        name: Option<String>,
+        #[arg(long, required_unless_present = "join", conflicts_with = "join")]
+        role: Option<Role>,
+        /// How long it is valid, e.g. 12h or 30m (default: until revoked, or for people as long as the credential it is made with; to
+        /// join 1h)
+        #[arg(long, visible_alias = "for", value_parser = duration)]
         ttl: Option<SignedDuration>,
+        #[command(flatten)]
+        join: JoinFlags,
     },
     /// Make a token invalid at once
     Revoke { id: String },
+}
+
+/// What hosts become that join with a token.
+#[derive(Debug, clap::Args)]
+pub struct JoinFlags {
+    /// A token that lets machines join as hosts, instead of one for a person; see docs/hosts.md
+    #[arg(long)]
+    join: bool,
+    /// How many hosts it lets in
+    #[arg(long, value_name = "COUNT", default_value_t = 1, requires = "join", value_parser = clap::value_parser!(u32).range(1..))]
+    uses: u32,
+    /// A tag that the hosts are made members of; once per tag. One that is not there is made
+    #[arg(long, value_name = "TAG", requires = "join")]
+    tag: Vec<String>,
+    /// A label that the hosts carry, for policies; once per label
+    #[arg(long, value_name = "KEY=VALUE", requires = "join", value_parser = label)]
+    label: Vec<(String, String)>,
+    /// Which names the hosts may have, as in 'web-*'
+    #[arg(long, visible_alias = "name", value_name = "PATTERN", default_value = "*", requires = "join")]
+    names: String,
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
+        None => Err("write it as KEY=VALUE".to_owned()),
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -79,7 +113,16 @@ pub async fn token(command: TokenCommand, output: Format, connection: Connection
             let reply = access.list_tokens(ListTokensRequest {}).await?.into_inner();
             output.list(&reply.tokens)
         }
-        TokenCommand::Create { name, role, ttl } => {
+        TokenCommand::Create { ttl, join, .. } if join.join => {
+            let JoinFlags { uses, tag, label, names, .. } = join;
+            let labels = label.into_iter().collect();
+            let request =
+                CreateJoinTokenRequest { uses, ttl_seconds: seconds(ttl), names, tags: tag, labels };
+            let reply = access.create_join_token(request).await?.into_inner();
+            output.done(&reply.token, &reply)
+        }
+        TokenCommand::Create { name, role, ttl, .. } => {
+            let (name, role) = name.zip(role).context("say whose the token is, and in which --role")?;
             let role = v1::Role::from(role) as i32;
             let request = CreateTokenRequest { name, role, ttl_seconds: seconds(ttl) };
             let reply = access.create_token(request).await?.into_inner();
@@ -130,13 +173,17 @@ pub async fn whoami(output: Format, connection: Connection) -> anyhow::Result<()
 }
 
 impl Rows for TokenInfo {
-    const HEADER: &'static [&'static str] = &["id", "kind", "name", "role", "created", "expires"];
+    const HEADER: &'static [&'static str] =
+        &["id", "kind", "name", "role", "created", "expires", "uses left", "tags"];
 
     fn row(&self) -> Vec<String> {
-        let kind = if self.session { "session" } else { "token" }.to_owned();
+        let kind = self.kind().word().to_owned();
         let expires = self.expires_at.map_or_else(|| "never".to_owned(), time_text);
         let (role, created) = (role_name(self.role), time_text(self.created_at));
-        vec![self.id.clone(), kind, self.name.clone(), role, created, expires]
+        let left =
+            self.join.as_ref().map(|join| format!("{} of {}", join.uses_left, join.uses)).unwrap_or_default();
+        let tags = self.join.as_ref().map(|join| join.tags.join(" ")).unwrap_or_default();
+        vec![self.id.clone(), kind, self.name.clone(), role, created, expires, left, tags]
     }
 }
 

@@ -10,8 +10,9 @@ use std::{
 };
 
 use agent::{
-    Agent, Config, Patience, PolicySettings, StatusView, Uplink,
+    Agent, Config, HostStatus, Patience, PolicySettings, StatusView, Uplink,
     endpoints::{Attachment, Endpoint, Pod},
+    host::{FAIL_SAFE, FAIL_SAFE_OUT, FailSafe, FailSafes},
     local::{Client, ServicesView},
     part::Part,
     services::Services,
@@ -29,8 +30,8 @@ use crate::{
     output::{Format, Rows, print},
 };
 
-const DATA_DIR: &str = "/var/lib/trestle/agent";
-const SOCKET: &str = "/run/trestle/agent.sock";
+pub const DATA_DIR: &str = "/var/lib/trestle/agent";
+pub const SOCKET: &str = "/run/trestle/agent.sock";
 const HEALTH: &str = "127.0.0.1:8082";
 /// What links of Pods are called by: most plugins; Calico; Cilium; those of Amazon, Azure and Google.
 const POD_INTERFACES: [&str; 6] = ["veth", "cali", "lxc", "eni", "azv", "gke"];
@@ -53,7 +54,7 @@ What it was told last is kept on disk and in force before the controller is reac
 pub struct AgentArgs {
     #[command(subcommand)]
     command: Option<AgentCommand>,
-    /// YAML file with any of: node, servers, ca, cert, key, data_dir, socket, health, guard, pod_interfaces, pending_limit, open_pending, cut_established, services; flags outrank it
+    /// YAML file with any of: node, servers, ca, cert, key, joined, data_dir, socket, health, guard, pod_interfaces, pending_limit, open_pending, cut_established, fail_safe, fail_safe_out, observe, services; flags outrank it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The node's name, as in its certificate (default: the host's name)
@@ -83,6 +84,15 @@ pub struct AgentArgs {
     /// Cut established connections that a new policy forbids
     #[arg(long)]
     cut_established: bool,
+    /// A port of this node that stays open whatever policies say, or `none`
+    #[arg(long, value_name = "PORT", help = format!("A port of this node that stays open whatever policies say, like tcp:22, udp:5000-5010 or tcp:22@192.0.2.0/24; once per port, or none [default: {FAIL_SAFE}]"))]
+    fail_safe: Vec<String>,
+    /// A port elsewhere that this node may always use, or `none`
+    #[arg(long, value_name = "PORT", help = format!("A port elsewhere that this node may always use; once per port, or none [default: {}]", FAIL_SAFE_OUT.join(" ")))]
+    fail_safe_out: Vec<String>,
+    /// Refuse nothing: count what policies would refuse
+    #[arg(long)]
+    observe: bool,
     #[command(flatten)]
     services: services::ServiceArgs,
     /// Enforce what is known from disk, then exit: for the moment before the network opens
@@ -144,6 +154,8 @@ struct File {
     ca: Option<PathBuf>,
     cert: Option<PathBuf>,
     key: Option<PathBuf>,
+    /// The host has joined: the agent renews its certificate. `trestle join` writes it.
+    joined: bool,
     data_dir: Option<PathBuf>,
     socket: Option<PathBuf>,
     health: Option<String>,
@@ -152,6 +164,9 @@ struct File {
     pending_limit: Option<u64>,
     open_pending: bool,
     cut_established: bool,
+    fail_safe: Vec<String>,
+    fail_safe_out: Vec<String>,
+    observe: bool,
     services: services::ServicesFile,
 }
 
@@ -175,6 +190,9 @@ pub async fn run(args: AgentArgs, output: Format, connection: ConnectionArgs) ->
         pending_limit,
         open_pending,
         cut_established,
+        fail_safe,
+        fail_safe_out,
+        observe,
         services,
         boot,
     } = args;
@@ -208,11 +226,16 @@ pub async fn run(args: AgentArgs, output: Format, connection: ConnectionArgs) ->
         guard: if guard.is_empty() { file.guard } else { guard },
         pods: prefixes(if pod_interfaces.is_empty() { file.pod_interfaces } else { pod_interfaces }),
         cut_established: cut_established || file.cut_established,
+        fail_safes: FailSafes {
+            input: ports(fail_safe, file.fail_safe, &[FAIL_SAFE])?,
+            output: ports(fail_safe_out, file.fail_safe_out, &FAIL_SAFE_OUT)?,
+        },
+        observe: observe || file.observe,
     };
     let mut parts = agent::parts(&config.uplink.node, &settings)
         .context("cannot enforce policies here: the agent needs root, and a kernel with nftables")?;
     parts.push(service_part);
-    if boot { enforce_once(&config, parts) } else { serve(config, parts, path.as_deref()).await }
+    if boot { enforce_once(&config, parts) } else { serve(config, parts, path.as_deref(), file.joined).await }
 }
 
 fn prefixes(named: Vec<String>) -> Vec<String> {
@@ -220,6 +243,13 @@ fn prefixes(named: Vec<String>) -> Vec<String> {
         return POD_INTERFACES.map(str::to_owned).into();
     }
     named.into_iter().filter(|prefix| prefix != "none").collect()
+}
+
+fn ports(flags: Vec<String>, file: Vec<String>, default: &[&str]) -> anyhow::Result<Vec<FailSafe>> {
+    let named = if flags.is_empty() { file } else { flags };
+    let named =
+        if named.is_empty() { default.iter().map(|text| (*text).to_owned()).collect() } else { named };
+    named.iter().filter(|text| *text != "none").map(|text| Ok(text.parse()?)).collect()
 }
 
 fn enforce_once(config: &Config, parts: Vec<Box<dyn Part>>) -> anyhow::Result<()> {
@@ -231,7 +261,12 @@ fn enforce_once(config: &Config, parts: Vec<Box<dyn Part>>) -> anyhow::Result<()
     print(&format!("In force: {} objects, {} Pods.", state.objects, state.endpoints))
 }
 
-async fn serve(config: Config, parts: Vec<Box<dyn Part>>, file: Option<&Path>) -> anyhow::Result<()> {
+async fn serve(
+    config: Config,
+    parts: Vec<Box<dyn Part>>,
+    file: Option<&Path>,
+    joined: bool,
+) -> anyhow::Result<()> {
     if config.uplink.servers.iter().any(|server| server.starts_with("https://"))
         && config.uplink.identity.is_none()
     {
@@ -243,10 +278,14 @@ async fn serve(config: Config, parts: Vec<Box<dyn Part>>, file: Option<&Path>) -
     let mut hangup = signal(SignalKind::hangup())?;
     let services = config.services.clone();
     let node = config.uplink.node.clone();
+    let uplink = joined.then(|| config.uplink.clone());
     let agent = Agent::start(config, parts).await?;
     let health = agent.health_addr().map(|addr| format!(", health on http://{addr}")).unwrap_or_default();
     print(&format!("Agent of node {node} runs{health}"))?;
     let life = agent.life().clone();
+    if let Some(uplink) = uplink {
+        life.spawn("renewal of the certificate", async move { match agent::renewal::keep(uplink).await {} });
+    }
     let mut ends = pin!(async {
         tokio::select! {
             _ = interrupt.recv() => {}
@@ -325,7 +364,7 @@ fn load(path: &Path) -> anyhow::Result<File> {
         .with_context(|| format!("the configuration {} is not valid", path.display()))
 }
 
-fn host_name() -> String {
+pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
@@ -344,9 +383,29 @@ impl Rows for Endpoint {
     }
 }
 
+/// What holds for the node itself.
+fn host_word(host: Option<&HostStatus>) -> &'static str {
+    let Some(host) = host else { return "-" };
+    match (host.restricts_input || host.restricts_output, host.observed.is_some()) {
+        (false, _) => "open",
+        (true, true) => "observed",
+        (true, false) => "guarded",
+    }
+}
+
 impl Rows for StatusView {
-    const HEADER: &'static [&'static str] =
-        &["node", "ready", "connected", "synced", "revision", "objects", "pods", "closed", "problems"];
+    const HEADER: &'static [&'static str] = &[
+        "node",
+        "ready",
+        "connected",
+        "synced",
+        "revision",
+        "objects",
+        "pods",
+        "closed",
+        "host",
+        "problems",
+    ];
 
     fn row(&self) -> Vec<String> {
         let answer = |is: bool| if is { "yes" } else { "no" }.to_owned();
@@ -367,6 +426,7 @@ impl Rows for StatusView {
             self.objects.to_string(),
             self.endpoints.to_string(),
             self.closed.to_string(),
+            host_word(self.host.as_ref()).to_owned(),
             problems.join("; "),
         ]
     }
@@ -437,7 +497,7 @@ mod tests {
         };
         let ended = tokio::time::timeout(
             Duration::from_secs(30),
-            serve(config, vec![Box::new(Falls::by_itself())], None),
+            serve(config, vec![Box::new(Falls::by_itself())], None, false),
         );
         let error = ended.await.expect("it ends by itself").unwrap_err();
         let text = format!("{error:#}");

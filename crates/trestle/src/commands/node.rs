@@ -2,7 +2,8 @@
 
 use clap::Subcommand;
 use wire::trestle::v1::{
-    GetNodeRequest, ListNodesRequest, NodeObject, NodeObjectError, NodeStatus, nodes_client::NodesClient,
+    GetNodeRequest, ListNodesRequest, NodeHost, NodeObject, NodeObjectError, NodeStatus,
+    nodes_client::NodesClient,
 };
 
 use crate::{
@@ -40,9 +41,33 @@ pub async fn run(command: NodeCommand, output: Format, connection: Connection) -
             }
             let status = reply.status.unwrap_or_default();
             output.one(&status)?;
+            if let Some(host) = &status.host {
+                output.one(host)?;
+            }
             output.list(&status.errors)?;
             output.list(&reply.objects)
         }
+    }
+}
+
+/// The node itself.
+impl Rows for NodeHost {
+    const HEADER: &'static [&'static str] = &["restricted", "refused", "stays open", "addresses"];
+
+    fn row(&self) -> Vec<String> {
+        let restricted = match (self.restricts_input, self.restricts_output) {
+            (false, false) => "no",
+            (true, false) => "in",
+            (false, true) => "out",
+            (true, true) => "in and out",
+        };
+        let refused = match self.observed {
+            Some(count) => format!("nothing: {count} packets observed"),
+            None => "yes".to_owned(),
+        };
+        let addresses = self.interfaces.iter().flat_map(|one| &one.addresses);
+        let addresses: Vec<&str> = addresses.map(String::as_str).collect();
+        vec![restricted.to_owned(), refused, self.fail_safes.join(", "), addresses.join(" ")]
     }
 }
 

@@ -158,7 +158,7 @@ pub async fn apply(mut args: ApplyArgs, output: Format, connection: Connection) 
         // All of it is checked before any of it is stored.
         for chunk in &chunks {
             progress::note(format!("checked {} of {} objects", chunk.start, manifests.len()));
-            let request = request(&manifests[chunk.clone()], true, &args);
+            let request = request(&manifests[chunk.clone()], true, &args, &refs);
             objects.apply_objects(request).await?;
         }
     }
@@ -167,14 +167,18 @@ pub async fn apply(mut args: ApplyArgs, output: Format, connection: Connection) 
         if chunks.len() > 1 {
             progress::note(format!("{} of {} objects", chunk.start, manifests.len()));
         }
-        let request = request(&manifests[chunk.clone()], args.dry_run, &args);
+        let request = request(&manifests[chunk.clone()], args.dry_run, &args, &refs);
         let reply = objects.apply_objects(request).await?.into_inner();
         reply.warnings.iter().for_each(|warning| warn(warning));
         results.extend(reply.applied);
     }
     if args.prune {
+        let deleted = results.iter().filter(|one| one.outcome() == Outcome::Deleted);
+        let gone: Vec<_> = deleted.map(|one| one.object.clone()).collect();
         let request = PruneObjectsRequest { set: args.set, keep: refs, dry_run: args.dry_run };
-        results.extend(objects.prune_objects(request).await?.into_inner().applied);
+        let pruned = objects.prune_objects(request).await?.into_inner().applied;
+        // A dry run has left there what gave way.
+        results.extend(pruned.into_iter().filter(|one| !gone.contains(&one.object)));
     }
     show(&results, output, args.dry_run)
 }
@@ -199,13 +203,21 @@ fn chunks(manifests: &[Manifest]) -> Vec<std::ops::Range<usize>> {
     chunks
 }
 
-fn request(manifests: &[Manifest], dry_run: bool, args: &ApplyArgs) -> ApplyObjectsRequest {
+fn request(
+    manifests: &[Manifest],
+    dry_run: bool,
+    args: &ApplyArgs,
+    refs: &[ObjectRef],
+) -> ApplyObjectsRequest {
+    let services = refs.iter().filter(|one| args.prune && one.kind == Kind::Service.as_str());
     let documents = manifests.iter().map(|manifest| manifest.document.to_string().into_bytes());
     ApplyObjectsRequest {
         documents: documents.collect(),
         dry_run,
         set: args.set.clone(),
         validation: Validation::from(args.validate).into(),
+        prune: args.prune,
+        keep: services.cloned().collect(),
     }
 }
 

@@ -60,6 +60,18 @@ pub struct ExplainArgs {
     /// Addresses of Pods, as the node's agent was told; may be given several times
     #[arg(long, value_name = "PREFIX")]
     pods: Vec<String>,
+    /// Addresses out of which services get theirs, as the node's agent was told; may be given several times
+    #[arg(long, value_name = "PREFIX")]
+    service_prefix: Vec<String>,
+    /// Addresses that the node's agent leaves alone; may be given several times
+    #[arg(long, value_name = "PREFIX")]
+    exclude: Vec<String>,
+    /// The node's agent hides the source of all traffic to cluster addresses
+    #[arg(long)]
+    masquerade_all: bool,
+    /// The node's agent does not serve external addresses that services claim
+    #[arg(long)]
+    refuse_external_ips: bool,
 }
 
 pub async fn run(command: ServiceCommand, output: Format, connection: Connection) -> anyhow::Result<()> {
@@ -100,6 +112,10 @@ impl ExplainArgs {
             from: self.from.unwrap_or_default(),
             plane: self.plane,
             pod_prefixes: self.pods,
+            service_prefixes: self.service_prefix,
+            exclude: self.exclude,
+            masquerade_all: self.masquerade_all,
+            refuse_external_ips: self.refuse_external_ips,
         })
     }
 }

@@ -318,25 +318,33 @@ fn an_agent_killed_during_updates_opens_nothing() {
     eprintln!("{rounds} kills: 0 of {} forbidden packets came through", stream.forbidden_sent());
 }
 
-/// T8: policies are enforced for Pods; one that is for hosts is not said to be in force, by anybody.
+/// A policy on a host that no agent guards, or on what nobody can guard, is not said to be in force, by anybody.
 #[test]
-fn a_policy_on_hosts_is_never_said_to_be_in_force() {
+fn a_policy_on_hosts_is_never_said_to_be_in_force_where_it_is_not() {
     let world = guarded();
     world.apply(
-        "apiVersion: v1\nkind: Node\nmetadata: {name: host-1, labels: {role: host}}\n\
-         status: {addresses: [{type: InternalIP, address: 10.99.0.1}]}\n\
+        "apiVersion: v1\nkind: Node\nmetadata: {name: host-9, labels: {role: host}}\n\
+         status: {addresses: [{type: InternalIP, address: 10.99.0.9}]}\n\
+         ---\napiVersion: crd.antrea.io/v1alpha2\nkind: ExternalEntity\nmetadata: {namespace: x, name: box, labels: {role: box}}\n\
+         spec: {externalNode: host-1, endpoints: [{ip: 10.99.0.77}]}\n\
          ---\napiVersion: crd.antrea.io/v1beta1\nkind: ClusterNetworkPolicy\nmetadata: {name: hosts}\n\
          spec:\n  priority: 5\n  tier: application\n  appliedTo: [{nodeSelector: {matchLabels: {role: host}}}]\n\
+         \x20 ingress: [{action: Drop, from: [{ipBlock: {cidr: 0.0.0.0/0}}], ports: [{protocol: TCP, port: 22}]}]\n\
+         ---\napiVersion: crd.antrea.io/v1beta1\nkind: ClusterNetworkPolicy\nmetadata: {name: boxes}\n\
+         spec:\n  priority: 5\n  tier: application\n  appliedTo: [{externalEntitySelector: {matchLabels: {role: box}}}]\n\
          \x20 ingress: [{action: Drop, from: [{ipBlock: {cidr: 0.0.0.0/0}}], ports: [{protocol: TCP, port: 22}]}]\n",
     );
     eventually("it is told", || {
         let listed = world.ok(&["policy", "list"]);
-        let line = listed.lines().find(|line| line.contains("hosts")).unwrap_or_default().to_owned();
-        if line.contains("Failed") && line.contains("not enforced for Node") { Ok(()) } else { Err(listed) }
+        let line =
+            |name: &str| listed.lines().find(|line| line.contains(name)).unwrap_or_default().to_owned();
+        let (hosts, boxes) = (line("hosts"), line("boxes"));
+        let told = boxes.contains("Failed") && boxes.contains("not enforced for ExternalEntity x/box");
+        if told && !hosts.contains("Realized") { Ok(()) } else { Err(listed) }
     });
     let status = world.ok(&["status"]);
-    assert!(status.contains("policy hosts is not enforced as written"), "{status}");
-    let explained = world.ok(&["explain", "x/b", "node/host-1", "--port", "22"]);
+    assert!(status.contains("policy boxes is not enforced as written"), "{status}");
+    let explained = world.ok(&["explain", "x/b", "node/host-9", "--port", "22"]);
     assert!(explained.contains("NOT ENFORCED"), "{explained}");
     let pod = world.ok(&["explain", "x/c", "x/a", "--port", "80"]);
     assert!(!pod.contains("NOT ENFORCED"), "{pod}");

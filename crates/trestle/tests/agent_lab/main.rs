@@ -7,6 +7,7 @@ mod lab;
 
 mod clock;
 mod closed;
+mod hosts;
 mod matrix;
 mod options;
 mod random;

@@ -10,6 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use testkit::namespaces::Namespace;
+
 use super::world::{Pod, eventually};
 
 const PORT: u16 = 9000;
@@ -40,6 +42,11 @@ const FORBIDDEN: usize = 1;
 impl Stream {
     /// From the first Pod packets may pass, from the second they may not.
     pub fn start(permitted: &Pod, forbidden: &Pod, to: &Pod) -> Self {
+        Self::between(&permitted.namespace, &forbidden.namespace, &to.namespace, to.addresses[0])
+    }
+
+    /// The same between any machines, to this address.
+    pub fn between(permitted: &Namespace, forbidden: &Namespace, to: &Namespace, address: IpAddr) -> Self {
         let mut stream = Self {
             stop: Arc::default(),
             halted: Arc::default(),
@@ -48,15 +55,15 @@ impl Stream {
             threads: Vec::new(),
         };
         stream.receive(to);
-        stream.send(permitted, to.addresses[0], PERMITTED);
-        stream.send(forbidden, to.addresses[0], FORBIDDEN);
+        stream.send(permitted, address, PERMITTED);
+        stream.send(forbidden, address, FORBIDDEN);
         stream
     }
 
-    fn receive(&mut self, to: &Pod) {
+    fn receive(&mut self, to: &Namespace) {
         let (stop, counts, began) = (Arc::clone(&self.stop), Arc::clone(&self.counts), self.began);
         let (ready, started) = std::sync::mpsc::channel();
-        self.threads.push(to.namespace.within(move || {
+        self.threads.push(to.within(move || {
             let socket = UdpSocket::bind(("0.0.0.0", PORT)).unwrap();
             socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
             ready.send(()).unwrap();
@@ -75,10 +82,10 @@ impl Stream {
         started.recv().expect("the receiver starts");
     }
 
-    fn send(&mut self, from: &Pod, to: IpAddr, which: usize) {
+    fn send(&mut self, from: &Namespace, to: IpAddr, which: usize) {
         let (stop, halted, counts) =
             (Arc::clone(&self.stop), Arc::clone(&self.halted), Arc::clone(&self.counts));
-        self.threads.push(from.namespace.within(move || {
+        self.threads.push(from.within(move || {
             while !stop.load(Relaxed) {
                 if !halted.load(Relaxed) {
                     // A port of its own for each, so that none is part of something that was permitted.

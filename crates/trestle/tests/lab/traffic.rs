@@ -1,6 +1,7 @@
 //! Traffic that goes on while something happens: every probe is noted, and none may be forgotten.
 
 use std::{
+    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
@@ -14,6 +15,8 @@ use tokio::{
     net::TcpStream,
     time::{sleep, timeout},
 };
+
+use testkit::namespaces::Namespace;
 
 use super::{
     probe::{Port, Target, answers, block_on},
@@ -86,9 +89,14 @@ pub struct Flow {
 
 impl Flow {
     pub fn start(from: &Pod, to: &Pod, port: u16) -> Self {
+        Self::between(&from.namespace, (to.addresses[0], port).into())
+    }
+
+    /// From any machine to this address.
+    pub fn between(from: &Namespace, address: SocketAddr) -> Self {
         let stop: Arc<AtomicBool> = Arc::default();
         let exchanges: Arc<AtomicUsize> = Arc::default();
-        let (stopped, done, address) = (Arc::clone(&stop), Arc::clone(&exchanges), (to.addresses[0], port));
+        let (stopped, done) = (Arc::clone(&stop), Arc::clone(&exchanges));
         let run = move || {
             block_on(async {
                 let mut stream = TcpStream::connect(address).await.map_err(|err| err.to_string())?;
@@ -108,7 +116,7 @@ impl Flow {
                 Ok(done.load(Relaxed))
             })
         };
-        Self { stop, exchanges, thread: from.namespace.within(run) }
+        Self { stop, exchanges, thread: from.within(run) }
     }
 
     pub fn exchanges(&self) -> usize {

@@ -80,6 +80,29 @@ fn a_ticket_is_made_and_revoked() {
     is_clean(&up, &mut browser);
 }
 
+#[test]
+fn a_host_is_added_and_shown_as_it_comes() {
+    let (up, mut browser) = start();
+    view(&mut browser, "#/hosts");
+    browser.click("text=Add a host");
+    browser.fill("dialog input[placeholder='web']", "web");
+    browser.sees("trestle token create --join --tag web --for 1h");
+    browser.click("text=Make the line");
+    browser.sees("Waiting for it");
+    let line = browser.eval("document.querySelector('dialog code').textContent");
+    let line = line.as_str().unwrap().to_owned();
+    assert!(line.starts_with("sudo trestle join https://"), "{line}");
+    let (url, token) = (format!("https://{}", up.grpc), line.rsplit(' ').next().unwrap());
+    let etc = up.path("host").display().to_string();
+    up.ok(&["join", &url, token, "--name", "page-1", "--etc", &etc, "--no-service"]);
+    browser.sees("Joined: page-1");
+    browser.click("text=Done");
+    browser.sees("page-1");
+    up.ok(&["leave", "--etc", &etc]);
+    browser.misses("page-1");
+    is_clean(&up, &mut browser);
+}
+
 /// A cloud whose plugin has gone lets a job wait; on the page it is cancelled.
 #[test]
 fn a_job_is_cancelled() {

@@ -61,7 +61,7 @@ pub fn json<T: Serialize>(value: &T) -> Bytes {
 }
 
 fn typed<T: Transfer>(object: &T) -> Typed<'_, T> {
-    Typed { kind: T::KIND, api_version: API_VERSION, object }
+    Typed { kind: T::KIND, api_version: T::API_VERSION, object }
 }
 
 /// Lengths are worked out from the inside, so that a large object is written once and never moved.
@@ -82,7 +82,7 @@ fn protobuf_frame<T: Transfer>(out: &mut Vec<u8>, event: EventType, object: &T) 
 fn put_unknown<T: Transfer>(out: &mut Vec<u8>, object: &T) {
     out.extend_from_slice(MAGIC);
     put_header(out, 1, type_meta_len::<T>());
-    put_bytes(out, 1, API_VERSION.as_bytes());
+    put_bytes(out, 1, T::API_VERSION.as_bytes());
     put_bytes(out, 2, T::KIND.as_bytes());
     put_header(out, 2, object.encoded_len());
     object.encode(out).expect("a Vec grows as needed");
@@ -93,7 +93,7 @@ fn unknown_len<T: Transfer>(object: &T) -> usize {
 }
 
 fn type_meta_len<T: Transfer>() -> usize {
-    field_len(API_VERSION.len()) + field_len(T::KIND.len())
+    field_len(T::API_VERSION.len()) + field_len(T::KIND.len())
 }
 
 /// A length-delimited field with a number below 16: one byte of key, the length, the content.

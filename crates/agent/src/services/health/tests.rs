@@ -98,6 +98,9 @@ async fn the_proxy_says_how_it_is_and_livez_does_not_ask_about_the_node() {
         head.split(' ').nth(1).unwrap().to_owned()
     };
     assert_eq!((code("/healthz").await, code("/livez").await), ("200".into(), "200".into()));
+    assert_eq!(code("/proxyMode").await, "200");
+    let (_, body) = get(port, "/healthz").await.unwrap();
+    assert_eq!(body["status"]["IPv6"]["healthy"], true, "{body}");
     told.send_replace(Arc::new(ServicesState { node_leaving: true, ..state(&[]) }));
     assert_eq!((code("/healthz").await, code("/livez").await), ("503".into(), "200".into()));
     told.send_replace(Arc::new(ServicesState { healthy: false, ..state(&[]) }));
@@ -125,4 +128,13 @@ fn what_was_well_when_somebody_last_looked_is_not_well_for_ever() {
     let (now, well) = (Instant::now(), state(&[]));
     assert!(well.is_well(now, PATIENCE - Duration::from_millis(1)));
     assert!(!well.is_well(now, PATIENCE), "the worker is stuck, or gone");
+}
+
+#[test]
+fn health_is_told_where_node_ports_are_served() {
+    let at = |place: &str| BTreeSet::from([place.parse().unwrap()]);
+    let everywhere = state(&[("web", 30_100, 1)]);
+    assert_eq!(everywhere.listeners(), at("[::]:30100"));
+    let check_addresses = Some(vec!["192.168.0.2".parse().unwrap()]);
+    assert_eq!(ServicesState { check_addresses, ..everywhere }.listeners(), at("192.168.0.2:30100"));
 }

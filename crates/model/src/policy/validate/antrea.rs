@@ -1,13 +1,18 @@
 //! Antrea policies, tiers and groups.
 
+mod together;
+
 use std::collections::BTreeSet;
 
 use super::Report;
 use crate::policy::{
     LabelSelector,
-    antrea::{AppliedTo, Group, PRIORITIES, Peer, Policy, Rule, SYSTEM_TIERS, Tier},
+    antrea::{
+        AppliedTo, BASELINE_TIER, Group, PRIORITIES, Peer, Policy, Rule, SYSTEM_TIERS, Tier, tier_name,
+    },
     convert,
     output::{Action, Direction},
+    selector::label_key,
 };
 
 /// Priorities that belong to system tiers and to upstream's admin policies.
@@ -19,8 +24,11 @@ impl Report {
         if !PRIORITIES.contains(&spec.priority) {
             self.say("spec.priority", format!("{} is not between 1 and 10000", spec.priority));
         }
-        let context =
-            Context { cluster, baseline: spec.tier == "baseline", applied_to: !spec.applied_to.is_empty() };
+        let context = Context {
+            cluster,
+            baseline: tier_name(&spec.tier) == BASELINE_TIER,
+            applied_to: !spec.applied_to.is_empty(),
+        };
         let rules = || spec.ingress.iter().chain(&spec.egress);
         if spec.applied_to.is_empty() && rules().count() == 0 {
             self.say("spec.appliedTo", "the policy must be applied to something, here or in its rules");
@@ -28,6 +36,7 @@ impl Report {
         for (i, applied_to) in spec.applied_to.iter().enumerate() {
             self.applied_to(&format!("spec.appliedTo[{i}]"), applied_to, cluster);
         }
+        self.applied_to_services(spec);
         let mut names = BTreeSet::new();
         for (i, rule) in spec.ingress.iter().enumerate() {
             self.antrea_rule(&format!("spec.ingress[{i}]"), rule, Direction::In, &context);
@@ -76,9 +85,8 @@ impl Report {
         for (i, peer) in peers.iter().enumerate() {
             self.antrea_peer(&format!("{base}.{side}[{i}]"), peer, direction, context.cluster);
         }
-        if !rule.l7_protocols.is_empty() && action != Some(Action::Allow) {
-            self.say(format!("{base}.l7Protocols"), "layer 7 protocols need the action Allow");
-        }
+        self.multicast(base, rule, direction, action);
+        self.layer_7(base, rule, action);
     }
 
     fn ports_and_protocols(&mut self, base: &str, rule: &Rule) {
@@ -126,7 +134,7 @@ impl Report {
             if direction == Direction::In {
                 self.say(format!("{path}.fqdn"), "names match egress traffic only");
             }
-            let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'*' | b'_');
+            let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'*');
             if fqdn.is_empty() || !fqdn.bytes().all(legal) {
                 self.say(
                     format!("{path}.fqdn"),
@@ -143,11 +151,13 @@ impl Report {
             if !cluster {
                 self.say(&path, "exists in a ClusterNetworkPolicy only");
             }
-            if peer.namespace_selector.is_some()
-                || alone.contains(&true)
-                || peer.external_entity_selector.is_some()
-            {
-                self.say(&path, "goes with a podSelector or nothing");
+            if peer.namespace_selector.is_some() || alone.contains(&true) {
+                self.say(&path, "goes with a podSelector, an externalEntitySelector or nothing");
+            }
+            for (i, key) in namespaces.same_labels.iter().enumerate() {
+                if let Err(message) = label_key(key) {
+                    self.say(format!("{path}.sameLabels[{i}]"), message);
+                }
             }
         }
         self.selectors(
@@ -256,6 +266,7 @@ impl Report {
         for (i, block) in spec.ip_blocks.iter().enumerate() {
             self.check(&format!("spec.ipBlocks[{i}]"), convert::ip_block(block));
         }
+        self.one_kind_of_addresses("spec.ipBlocks", spec.ip_blocks.iter());
         for (i, child) in spec.child_groups.iter().enumerate() {
             if *child == group.metadata.name {
                 self.say(format!("spec.childGroups[{i}]"), "a group is not its own child");

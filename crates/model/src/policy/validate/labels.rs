@@ -24,11 +24,16 @@ impl Report {
     }
 }
 
+/// Names that are part of a DNS name.
+pub(super) fn label_name(name: &str) -> Result<(), String> {
+    is_dns_label(name)
+        .then_some(())
+        .ok_or_else(|| format!("`{name}` is not a DNS label of at most 63 characters"))
+}
+
 pub(super) fn namespace_name(name: &str) -> Result<(), String> {
     if name.is_empty() {
         return Err("a namespace is required for this kind".into());
     }
-    is_dns_label(name)
-        .then_some(())
-        .ok_or_else(|| format!("`{name}` is not a DNS label of at most 63 characters"))
+    label_name(name)
 }

@@ -104,6 +104,12 @@ fn a_slice_is_read_with_its_hints_and_without_strangers() {
     let mut wrong = written.clone();
     wrong.endpoints[0].addresses.push("fd00::1".into());
     assert_eq!(Slice::read(&wrong).unwrap().endpoints[0].addresses.len(), 1, "wrong family");
+    wrong.endpoints[0].addresses.push("10.0.0.2".into());
+    assert_eq!(
+        Slice::read(&wrong).unwrap().endpoints[0].addresses.len(),
+        1,
+        "the first stands for the endpoint"
+    );
     wrong.address_type = "FQDN".into();
     assert_eq!(Slice::read(&wrong), None);
     wrong = written;

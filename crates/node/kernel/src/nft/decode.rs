@@ -36,6 +36,23 @@ pub fn rule(attrs: &Attrs<'_>) -> Read<(String, CurrentRule)> {
     Ok((chain, CurrentRule { fingerprint }))
 }
 
+/// The chain's name, and how many packets the rule has counted.
+pub fn counted(attrs: &Attrs<'_>) -> Read<(String, u64)> {
+    let chain = attrs.get(rule::CHAIN)?.text();
+    let Some(expressions) = attrs.find(rule::EXPRESSIONS)? else { return Ok((chain, 0)) };
+    let mut packets: u64 = 0;
+    for expression in expressions.nested() {
+        let expression = expression?.nested();
+        if expression.get(rule::EXPRESSION_NAME)?.text() != "counter" {
+            continue;
+        }
+        let counter = expression.get(rule::EXPRESSION_DATA)?.nested();
+        let bytes = counter.get(rule::COUNTER_PACKETS)?.value;
+        packets += bytes.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+    }
+    Ok((chain, packets))
+}
+
 /// `None` for the nameless sets within rules.
 pub fn set(attrs: &Attrs<'_>) -> Read<Option<(String, CurrentSet)>> {
     let flags = attrs.find(set::FLAGS)?.map_or(Ok(0), |attr| attr.be32())?;

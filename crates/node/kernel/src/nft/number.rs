@@ -51,6 +51,7 @@ pub mod rule {
     pub const USERDATA: u16 = 7;
     pub const EXPRESSION_NAME: u16 = 1;
     pub const EXPRESSION_DATA: u16 = 2;
+    pub const COUNTER_PACKETS: u16 = 2;
 }
 
 pub mod set {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use node_nft::{CurrentTable, Live, Plan};
-use node_policy::{Shutter, Workload, layout::Place};
+use node_policy::{ClosedHost, Shutter, Workload, layout::Place};
 
 use super::{PolicyError, PolicyExecutor, Tables, names};
 use crate::nft::{Applied, TableId, next_generation};
@@ -29,16 +29,25 @@ pub struct Standing {
 /// What was asked for last, and what came of it.
 pub(super) struct Held {
     workloads: Vec<Workload>,
+    host: Option<ClosedHost>,
     standing: Standing,
 }
 
 impl<K: Tables> PolicyExecutor<K> {
     /// Nothing is known of what applies: the table stays as it is, if there is one. Of these workloads those are closed
-    /// that are pending, and those that the table does not know; so are guarded interfaces that it does not know.
-    pub fn hold(&mut self, workloads: &[Workload]) -> Result<Standing, PolicyError> {
+    /// that are pending, and those that the table does not know; so are guarded interfaces that it does not know, and the
+    /// node itself as far as it is said to have been guarded, if there is no table. Where nothing is in force but only
+    /// observed, nothing is closed either.
+    pub fn hold(
+        &mut self,
+        workloads: &[Workload],
+        host: Option<&ClosedHost>,
+    ) -> Result<Standing, PolicyError> {
         self.listen()?;
         if self.seen.is_some()
-            && let Some(held) = self.held.as_ref().filter(|held| held.workloads == workloads)
+            && let Some(held) = self.held.as_ref()
+            && held.workloads == workloads
+            && held.host.as_ref() == host
         {
             return Ok(Standing { applied: Applied::default(), ..held.standing.clone() });
         }
@@ -46,11 +55,16 @@ impl<K: Tables> PolicyExecutor<K> {
         self.choose_name()?;
         let (generation, current) = self.look()?;
         let homes = current.as_ref().map(homes);
-        let shutter = self.shutter(workloads, homes.as_ref());
+        let mut shutter = self.shutter(workloads, homes.as_ref());
+        shutter.host = host.filter(|_| homes.is_none()).cloned();
+        if self.plane.options().observe {
+            shutter = Shutter::default();
+        }
         let applied = self.shut(&shutter)?;
         self.seen = Some((0..applied.transactions).fold(generation, |seen, _| next_generation(seen)));
         let standing = Standing { applied, homes, closed: shutter.interfaces.len() };
-        self.held = Some(Held { workloads: workloads.to_vec(), standing: standing.clone() });
+        self.held =
+            Some(Held { workloads: workloads.to_vec(), host: host.cloned(), standing: standing.clone() });
         Ok(standing)
     }
 

@@ -76,6 +76,10 @@ impl Tables for Watched {
         self.nft.is_ours(table)
     }
 
+    fn counted(&mut self, table: &TableId, chain: &str) -> Result<u64, ReadError> {
+        self.nft.counted(table, chain)
+    }
+
     fn untouched_since(&mut self, tables: &[TableId], seen: u32) -> Result<Option<u32>, NetlinkError> {
         if self.resumed.take().is_some_and(|resumed| resumed != seen) {
             // What is told from now on begins after something that was not.

@@ -2,9 +2,11 @@
 //!
 //! The kernel cannot be asked who is bound to an endpoint: all clients have to be gone through, and for a large map it
 //! takes seconds to tell them. So a thread with a connection of its own does that, while services go on to be changed. A
-//! client it has not come to yet is sent to the endpoint that it had, as before.
+//! client it has not come to yet reaches nobody with the first packet of its next connection, is unbound by the rules, and
+//! balanced anew: this here only spares it that.
 
 use std::{
+    collections::BTreeMap,
     mem,
     sync::{Arc, Mutex, PoisonError},
     thread,
@@ -20,8 +22,6 @@ const ROUNDS: usize = 4;
 const NO_ENTRY: i32 = 2;
 /// Clients that are unbound by one transaction.
 const CHUNK: usize = 2_048;
-
-type Clients = Vec<(Box<[u8]>, Element)>;
 
 /// The map of one family.
 #[derive(Clone)]
@@ -75,12 +75,15 @@ impl Sweeper {
 
     /// How many were found.
     fn round(&self, nft: &mut Nft, forget: &[Forget]) -> Result<usize, ReadError> {
-        let mut clients = Clients::new();
+        // While the kernel grows or shrinks the map it tells some twice. To ask for the same one to go twice in a transaction
+        // would have the kernel refuse it, thousands of times.
+        let mut found = BTreeMap::new();
         nft.scan_set(&self.table, &self.set, |key, element| {
             if is_meant(forget, key, &element.data) {
-                clients.push((key.into(), element.clone()));
+                found.insert(key.into(), element.clone());
             }
         })?;
+        let clients: Vec<(Box<[u8]>, Element)> = found.into_iter().collect();
         clients.chunks(CHUNK).for_each(|chunk| self.unbind(nft, chunk));
         Ok(clients.len())
     }

@@ -18,7 +18,7 @@ use crate::{
     programs::ProgramId,
 };
 
-const DIRECTIONS: [Direction; 2] = [Direction::Out, Direction::In];
+pub(super) const DIRECTIONS: [Direction; 2] = [Direction::Out, Direction::In];
 
 /// A workload of this node as it is enforced.
 #[derive(Default)]
@@ -41,7 +41,8 @@ impl Plane {
     /// Brings what is enforced for the workload up to what is known of it.
     pub(super) fn refresh(&mut self, id: WorkloadId) {
         let old = self.endpoints.remove(&id).unwrap_or_default();
-        let new = self.endpoint(&id);
+        let new = if self.is_self(&id) { None } else { self.endpoint(&id) };
+        self.host.note(&id, self.is_self(&id) && self.is_on_node(&id));
         let (before, after) =
             (&old.addresses, new.as_ref().map(|new| new.addresses.clone()).unwrap_or_default());
         let touched: BTreeSet<IpAddr> = before.union(&after).copied().collect();
@@ -86,6 +87,11 @@ impl Plane {
         let owner = self.claims.get(&address).and_then(|claims| claims.last());
         let endpoint = owner.and_then(|(_, id)| self.endpoints.get(id));
         let wanted = endpoint.map(|one| one.programs[usize::from(address.is_ipv6())]).unwrap_or_default();
+        self.put_in_force(address, wanted);
+    }
+
+    /// Out and in.
+    pub(super) fn put_in_force(&mut self, address: IpAddr, wanted: [Option<ProgramId>; 2]) {
         let current = self.placed.get(&address).copied().unwrap_or_default();
         for (new, old) in wanted.into_iter().zip(current) {
             if new == old {
@@ -156,7 +162,12 @@ impl Plane {
             for (slot, direction) in DIRECTIONS.into_iter().enumerate() {
                 let program = match pending {
                     true => Program::closed(direction, ipv6),
-                    false => self.program(id, direction, ipv6, &ports),
+                    false => {
+                        let no_sets = BTreeSet::new();
+                        let sets = self.selected_by.get(id).unwrap_or(&no_sets);
+                        let own = self.workloads.get(id).and_then(|local| local.permits.as_ref());
+                        self.program(sets, own, direction, ipv6, &ports)
+                    }
                 };
                 if program.restricts() {
                     let number = self.programs.acquire(program, &self.peers);
@@ -172,20 +183,24 @@ impl Plane {
         self.address_sets().flat_map(|set| set.of(id)).flat_map(|peer| peer.addresses()).collect()
     }
 
-    fn known_ports(&self, id: &WorkloadId) -> Vec<NamedPort> {
+    pub(super) fn known_ports(&self, id: &WorkloadId) -> Vec<NamedPort> {
         let ports: BTreeSet<&NamedPort> = self.applied_sets(id).flat_map(|set| set.ports(id)).collect();
         ports.into_iter().cloned().collect()
     }
 
-    /// O(rules of the policies that apply to the workload).
-    fn program(&self, id: &WorkloadId, direction: Direction, ipv6: bool, ports: &[NamedPort]) -> Program {
-        let no_sets = BTreeSet::new();
-        let sets = self.selected_by.get(id).unwrap_or(&no_sets);
+    /// O(rules of the policies that apply to who is in these sets), with a list of its own.
+    pub(super) fn program(
+        &self,
+        sets: &BTreeSet<Arc<str>>,
+        own: Option<&Bound>,
+        direction: Direction,
+        ipv6: bool,
+        ports: &[NamedPort],
+    ) -> Program {
         let policies: BTreeSet<&Arc<str>> =
             sets.iter().filter_map(|set| self.applied_by.get(set)).flatten().collect();
         let of_policies =
             policies.into_iter().filter_map(|name| self.policies.get(name)).map(|one| &one.bound);
-        let own = self.workloads.get(id).and_then(|local| local.permits.as_ref());
         let mut ranked: Vec<Ranked<'_>> =
             of_policies.flat_map(|bound| ranked(bound, direction, Some(sets))).collect();
         ranked.extend(own.into_iter().flat_map(|bound| self::ranked(bound, direction, None)));
@@ -225,29 +240,6 @@ impl Plane {
             ObjectError { object: ObjectId::new(ObjectKind::AppliedToSet, &**set), message }
         };
         without.into_iter().map(error).collect()
-    }
-}
-
-impl Plane {
-    /// Policies that apply to more than Pods: nobody may say that they are in force.
-    pub(super) fn host_errors(&self) -> Vec<ObjectError> {
-        let mut hosts: BTreeMap<&Arc<str>, Vec<String>> = BTreeMap::new();
-        for id in &self.hosts {
-            let sets = self.selected_by.get(id).into_iter().flatten();
-            for policy in sets.filter_map(|set| self.applied_by.get(set)).flatten() {
-                hosts.entry(policy).or_default().push(id.to_string());
-            }
-        }
-        let error = |(policy, mut ids): (&Arc<str>, Vec<String>)| {
-            ids.sort_unstable();
-            ids.dedup();
-            let message = format!(
-                "not enforced for {}: a node enforces policies for its Pods, not for itself or for node ports",
-                ids.join(", ")
-            );
-            ObjectError { object: ObjectId::new(ObjectKind::Policy, &**policy), message }
-        };
-        hosts.into_iter().map(error).collect()
     }
 }
 

@@ -7,6 +7,7 @@ use model::policy::output::Member;
 use super::{Bound, Local, Plane, PolicyRecord};
 use crate::{
     compile::{Compiled, FeatureKey},
+    layout,
     object::{Change, LocalChange, ObjectKind, SetKind, WorkloadId},
     sets::{AddressSet, AppliedToSet, Peer},
 };
@@ -173,17 +174,18 @@ impl Plane {
 
     /// What the workload's former permit list asked for is released when the step is over.
     pub(super) fn take_local(&mut self, change: LocalChange, released: &mut Vec<u32>) {
-        let id = match &change {
-            LocalChange::Put(workload) => workload.id.clone(),
-            LocalChange::Remove(id) => id.clone(),
-        };
-        let old = match change {
+        let (id, old) = match change {
+            LocalChange::Host { fail_safes } => return self.take_host(&fail_safes, released),
             LocalChange::Put(workload) => {
                 let permits = workload.permits.as_deref().map(Compiled::permits);
                 let permits = permits.map(|compiled| self.bind(compiled));
-                self.workloads.insert(id.clone(), Local { workload, permits })
+                let id = workload.id.clone();
+                (id.clone(), self.workloads.insert(id, Local { workload, permits }))
             }
-            LocalChange::Remove(id) => self.workloads.remove(&id),
+            LocalChange::Remove(id) => {
+                let old = self.workloads.remove(&id);
+                (id, old)
+            }
         };
         released.extend(old.and_then(|old| old.permits).into_iter().flat_map(|bound| bound.features));
         self.dirty_workloads.insert(id);
@@ -226,7 +228,7 @@ impl Plane {
         if set.len() <= self.endpoints.len() + self.workloads.len() {
             self.dirty_workloads.extend(set.ids().cloned());
         } else {
-            let here = self.endpoints.keys().chain(self.workloads.keys());
+            let here = self.endpoints.keys().chain(self.workloads.keys()).chain(&self.host.ids);
             self.dirty_workloads.extend(here.filter(|id| set.contains(id)).cloned());
         }
     }
@@ -256,8 +258,9 @@ impl Plane {
 
     /// Those that apply to the workload that has the address.
     pub(crate) fn policies_of_address(&self, address: IpAddr) -> Vec<Arc<str>> {
-        let owner = self.claims.get(&address).and_then(|claims| claims.last());
-        let sets = owner.and_then(|(_, id)| self.selected_by.get(id)).into_iter().flatten();
+        let owner = self.claims.get(&address).and_then(|claims| claims.last()).map(|(_, id)| id);
+        let hosts = self.host.ids.iter().filter(|_| address == layout::host(address.is_ipv6()));
+        let sets = owner.into_iter().chain(hosts).filter_map(|id| self.selected_by.get(id)).flatten();
         let policies: BTreeSet<_> =
             sets.filter_map(|set| self.applied_by.get(set)).flatten().cloned().collect();
         policies.into_iter().collect()

@@ -16,7 +16,7 @@ use node_policy::{
     naive::Naive,
 };
 
-use super::{as_in_kernel, assert_converged, by_table};
+use super::{Met, as_in_kernel, assert_converged, by_table};
 
 const LIMIT: usize = 64;
 const PODS: u8 = 12;
@@ -150,7 +150,8 @@ impl World {
         for one in &transactions {
             self.kernel.commit(one).unwrap();
             let table = as_in_kernel(&self.plane, &self.kernel);
-            let seen: Vec<Decision> = packets.iter().map(|packet| by_table(&table, packet)).collect();
+            let seen: Vec<Decision> =
+                packets.iter().map(|packet| by_table(&table, packet, Met::Forward)).collect();
             assert!(seen == before || seen == after, "all packets meet one policy");
         }
         assert_converged(&self.plane, &self.kernel, 0);
@@ -202,7 +203,8 @@ fn a_change_that_was_cut_short_is_led_back_without_a_gap() {
             for one in plan.transactions {
                 kernel.commit(&one).unwrap();
                 let table = as_in_kernel(&world.plane, &kernel);
-                let seen: Vec<Decision> = packets.iter().map(|packet| by_table(&table, packet)).collect();
+                let seen: Vec<Decision> =
+                    packets.iter().map(|packet| by_table(&table, packet, Met::Forward)).collect();
                 // Without an address aside a repair in pieces is a mixture, as after any restart.
                 if !steps.is_empty() {
                     assert!(seen == before || seen == after, "stopped after {stop}, on the way to {index}");

@@ -14,18 +14,60 @@ use node_nft::{
 use node_policy::{Change, Decision, ObjectKind, Options, Packet, Plane, naive::Naive};
 use testkit::planes::{Dice, local_change, packet, policy_change, set_change};
 
-fn by_table(table: &Table, packet: &Packet) -> Decision {
+/// Where a packet is met.
+#[derive(Clone, Copy, Debug)]
+enum Met {
+    Forward,
+    Input,
+    Output,
+}
+
+const EVERYWHERE: [Met; 3] = [Met::Forward, Met::Input, Met::Output];
+
+fn by_table(table: &Table, packet: &Packet, met: Met) -> Decision {
     let (source, destination) = ((packet.source, packet.l4.first), (packet.destination, packet.l4.second));
     let mut flow = Flow::new(packet.l4.protocol, source, destination);
-    (flow.mark, flow.interfaces) = (0xffff_ffff, ("x".into(), "y".into()));
+    let (hook, enters, leaves) = match met {
+        Met::Forward => (Hook::Forward, "x", "y"),
+        Met::Input => (Hook::Input, "x", ""),
+        Met::Output => (Hook::Output, "", "y"),
+    };
+    (flow.mark, flow.interfaces) = (0xffff_ffff, (enters.into(), leaves.into()));
     let world = World { tables: &[table], is_local: &|_| false, memory: &Memory::new() };
-    match world.hook(Hook::Forward, &mut flow).unwrap() {
+    match world.hook(hook, &mut flow).unwrap() {
         End::Passed => {
             assert_eq!(flow.mark & 0xc000, 0xc000, "bits that others need stay: {packet:?}");
             Decision::Permit
         }
         End::Dropped => Decision::Drop,
         End::Rejected(_) => Decision::Reject,
+    }
+}
+
+/// One end is the node itself, by an address that nobody asks for.
+fn met(packet: Packet, met: Met) -> (Packet, Met) {
+    let own = if packet.source.is_ipv6() { "fd09::9" } else { "10.9.9.9" }.parse().unwrap();
+    let packet = match met {
+        Met::Forward => packet,
+        Met::Input => Packet { destination: own, ..packet },
+        Met::Output => Packet { source: own, ..packet },
+    };
+    (packet, met)
+}
+
+fn by_naive(naive: &Naive, packet: &Packet, met: Met) -> Decision {
+    match met {
+        Met::Forward => naive.decide(packet),
+        Met::Input => naive.decide_input(packet),
+        Met::Output => naive.decide_output(packet),
+    }
+}
+
+fn by_plane(plane: &Plane, packet: &Packet, met: Met) -> Decision {
+    match met {
+        Met::Forward => plane.decide(packet),
+        Met::Input => plane.decide_input(packet),
+        Met::Output => plane.decide_output(packet),
     }
 }
 
@@ -46,10 +88,11 @@ fn assert_converged(plane: &Plane, kernel: &FakeKernel, seed: u64) {
 
 fn history(seed: u64, limit: usize) {
     let mut dice = Dice::new(seed);
+    let dice_node = dice.node;
     let options =
-        || Options { node: "here".into(), limits: Limits { elements: limit }, ..Options::default() };
+        || Options { node: dice_node.into(), limits: Limits { elements: limit }, ..Options::default() };
     let mut plane = Plane::new(options());
-    let mut naive = Naive::new("here");
+    let mut naive = Naive::new(dice_node);
     let mut kernel = FakeKernel::new(&plane.table());
     for one in Plan::new(&plane.table(), None, Live::Atomic, Limits::default()).unwrap().transactions {
         kernel.commit(&one).unwrap();
@@ -77,7 +120,7 @@ fn history(seed: u64, limit: usize) {
         kept.into_iter().chain(removed).for_each(|change| naive.take(change));
         local.iter().cloned().for_each(|change| naive.take_local(change));
         let what = format!("seed {seed} step {step}: {changes:#?} {local:#?}");
-        let packets: Vec<_> = (0..40).map(|_| packet(&mut dice)).collect();
+        let packets: Vec<_> = (0..60).map(|number| met(packet(&mut dice), EVERYWHERE[number % 3])).collect();
 
         let transactions = plane.step(changes, local).transactions;
         let last = transactions.len().saturating_sub(1);
@@ -85,19 +128,20 @@ fn history(seed: u64, limit: usize) {
             kernel.commit(one).unwrap_or_else(|error| panic!("{what}\n{error}"));
             if only_policies && index < last {
                 let table = as_in_kernel(&plane, &kernel);
-                for packet in &packets {
-                    let seen = by_table(&table, packet);
-                    let (old, new) = (before.decide(packet), naive.decide(packet));
+                for (packet, met) in &packets {
+                    let seen = by_table(&table, packet, *met);
+                    let (old, new) = (by_naive(&before, packet, *met), by_naive(&naive, packet, *met));
                     assert!(seen == old || seen == new, "{what}\n{packet:?}: {seen:?}, {old:?} or {new:?}");
                 }
             }
         }
         assert_converged(&plane, &kernel, seed);
         let table = plane.table();
-        for packet in &packets {
-            let expected = naive.decide(packet);
-            assert_eq!(plane.decide(packet), expected, "plane, {packet:?}\n{what}\n{naive:#?}");
-            assert_eq!(by_table(&table, packet), expected, "table, {packet:?}\n{what}\n{naive:#?}");
+        for (packet, met) in &packets {
+            let expected = by_naive(&naive, packet, *met);
+            let told = format!("{met:?} {packet:?}\n{what}\n{naive:#?}");
+            assert_eq!(by_plane(&plane, packet, *met), expected, "plane, {told}");
+            assert_eq!(by_table(&table, packet, *met), expected, "table, {told}");
         }
         // The same state told at once gives the same table.
         if step % 8 == 7 {

@@ -20,6 +20,7 @@ pub fn all() -> Vec<Case> {
         cluster_addresses(),
         no_endpoints(),
         source_ranges(),
+        source_ranges_of_shared_addresses(),
         external_policy_local(),
         external_policy_cluster(),
         internal_policy(),
@@ -175,6 +176,37 @@ fn source_ranges() -> Case {
             web(everyone, &[LOCAL], open.clone()),
             web(guarded, &[LOCAL], rows),
             web(cleared, &[LOCAL], open),
+        ],
+    }
+}
+
+fn source_ranges_of_shared_addresses() -> Case {
+    let guarded = || Service {
+        kind: ServiceKind::LoadBalancer,
+        load_balancers: vec![Ingress { address: ip(BALANCER), mode: IngressMode::Vip }],
+        source_ranges: vec![prefix("203.0.113.0/25")],
+        ..http("172.30.0.42", 3002)
+    };
+    let rows = |endpoint: &str| {
+        vec![
+            tcp(CLIENT, (BALANCER, 80), by(&[endpoint], 80, true)),
+            tcp(BLOCKED, (BALANCER, 80), Expected::Silent),
+        ]
+    };
+    // The first by name has the address and restricts nobody; the balancer behind it does.
+    let open = || Service { external_ips: vec![ip(BALANCER)], ..http("172.30.0.41", 3001) };
+    let a = || ("a", open(), vec![http_slice("a", &[LOCAL])]);
+    let b = || ("b", guarded(), vec![http_slice("b", &[REMOTE])]);
+    let twice = Service { external_ips: vec![ip(BALANCER)], ..guarded() };
+    let unguarded = vec![tcp(BLOCKED, (BALANCER, 80), by(&[LOCAL], 80, true))];
+    Case {
+        name: "source ranges guard the balancer's address, whoever claims it beside the balancer",
+        stages: vec![
+            web(twice, &[LOCAL], rows(LOCAL)),
+            stage([a(), b()], rows(LOCAL)),
+            stage([b()], rows(REMOTE)),
+            stage([b(), a()], rows(LOCAL)),
+            stage([a()], unguarded),
         ],
     }
 }

@@ -23,7 +23,7 @@ use super::ServerId;
 use crate::{
     EndpointInfo, Frontend, FrontendKind, PortId, Protocol, ServicePortInfo, Store,
     nftables::{
-        elements::allowed_sources,
+        elements::guards,
         layout::{ALLOWED_SOURCES, CLUSTER_IPS, FIREWALL, HAIRPIN, Layout, PODS, SERVICE_PREFIXES},
     },
 };
@@ -56,8 +56,9 @@ pub fn table(
     for (id, info, endpoints) in store.ports().filter(|(id, ..)| id.ipv6 == ipv6) {
         let endpoints: Vec<_> = endpoints.collect();
         for frontend in &info.frontends {
-            of_frontend(config, info, frontend, &endpoints, &mut put);
+            of_frontend(info, frontend, &endpoints, &mut put);
         }
+        of_guards(ipv6, config, info, &mut put);
         of_endpoints(id, &endpoints, &mut put);
     }
     table
@@ -81,16 +82,28 @@ pub fn servers_that_need(
     let mut found = BTreeMap::new();
     for (id, info, endpoints) in store.ports() {
         let endpoints: Vec<_> = endpoints.collect();
-        for frontend in &info.frontends {
-            let server = ServerId { address: frontend.address, port: frontend.port, protocol: id.protocol };
-            let mut look = |set: &str, key: Key, _: Element| {
+        let lacks = |needs: &dyn Fn(&mut dyn FnMut(&str, Key, Element))| {
+            let mut lacks = None;
+            needs(&mut |set, key, _| {
                 let place = (set.to_owned(), key.into_boxed());
                 if lacking.contains(&place) {
-                    found.insert(server, place);
+                    lacks = Some(place);
                 }
-            };
-            of_frontend(config, info, frontend, &endpoints, &mut look);
-            of_endpoints(id, &endpoints, &mut look);
+            });
+            lacks
+        };
+        let server = |address, port| ServerId { address, port, protocol: id.protocol };
+        for frontend in &info.frontends {
+            let lack = lacks(&|mut put| {
+                of_frontend(info, frontend, &endpoints, &mut put);
+                of_endpoints(id, &endpoints, &mut put);
+            });
+            found.extend(lack.map(|place| (server(frontend.address, frontend.port), place)));
+        }
+        // Whoever answers at a place that is not guarded as it should be.
+        let lack = lacks(&|mut put| of_guards(id.ipv6, config, info, &mut put));
+        for (address, port) in info.guarded.iter().filter(|_| lack.is_some()) {
+            found.extend(lack.clone().map(|place| (server(*address, *port), place)));
         }
     }
     found
@@ -98,7 +111,6 @@ pub fn servers_that_need(
 
 /// What a server needs.
 fn of_frontend(
-    config: &crate::nftables::Config,
     info: &ServicePortInfo,
     frontend: &Frontend,
     endpoints: &[&EndpointInfo],
@@ -120,12 +132,17 @@ fn of_frontend(
     if stays_here && info.has_endpoints && !endpoints.iter().any(|one| one.in_local_pool) {
         put(SILENT, server, Element::member());
     }
-    if kind == FrontendKind::LoadBalancer && !info.source_ranges.is_empty() {
-        put(FIREWALL, server, Element::member());
-        for (first, last) in allowed_sources(frontend.address.is_ipv6(), info, &config.node_addresses) {
-            let until = Element::member().until(server.address(last));
-            put(ALLOWED_SOURCES, server.address(first), until);
-        }
+}
+
+/// What keeps all but the allowed sources from what a port guards.
+fn of_guards(
+    ipv6: bool,
+    config: &crate::nftables::Config,
+    info: &ServicePortInfo,
+    put: &mut impl FnMut(&str, Key, Element),
+) {
+    for change in guards(Layout { ipv6 }, Some(info), &config.node_addresses) {
+        put(change.set, Key::new().bytes(&change.key), change.element);
     }
 }
 

@@ -24,7 +24,7 @@ pub enum Class {
         any: u32,
         here: u32,
     },
-    /// Not a way to an endpoint: binds the client to the one it got, for so many seconds.
+    /// Not a way to an endpoint: binds the client to the one it got, for so many seconds, unless that is gone.
     Remember(u32),
 }
 
@@ -92,7 +92,7 @@ impl Class {
                 let chain = if here > 0 { chain.rule(layout.remembered()) } else { chain };
                 Self::only_here(layout, chain, here)
             }
-            Self::Remember(seconds) => chain.rule(layout.remember(seconds)),
+            Self::Remember(seconds) => chain.rule(layout.remember(seconds)).rule(layout.forget()),
         }
     }
 

@@ -9,7 +9,7 @@ use super::{
     Class,
     layout::{
         AFFINITY_TIMEOUTS, ALLOWED_SOURCES, CLUSTER_IPS, FIREWALL, HAIRPIN, Layout, NO_ENDPOINTS, Place,
-        REJECT, SERVICES,
+        REJECT, SERVICES, STICKY_ENDPOINTS,
     },
 };
 use crate::{FrontendKind, ServicePortInfo};
@@ -71,7 +71,7 @@ enum Treatment {
 }
 
 impl Head {
-    pub fn new(place: Place, info: &ServicePortInfo, any: u32, here: u32, node: &[IpAddr]) -> Self {
+    pub fn new(place: Place, info: &ServicePortInfo, any: u32, here: u32) -> Self {
         let mut head = Self::default();
         let layout = place.layout;
         let mut put = |set, key: Key, element| head.changes.push(Change::new(layout, set, key, element));
@@ -90,10 +90,6 @@ impl Head {
                 head.class.push(class);
                 head.pools = pools;
             }
-        }
-        if place.frontend.kind == FrontendKind::LoadBalancer && !info.source_ranges.is_empty() {
-            head.changes.push(Change::new(layout, FIREWALL, place.key(), Element::member()));
-            head.changes.extend(allowed(place, info, node));
         }
         head
     }
@@ -128,24 +124,36 @@ fn treatment(info: &ServicePortInfo, kind: FrontendKind, any: u32, here: u32) ->
 /// kernel picks for packets of the node to an address that the node itself holds.
 pub fn allowed_sources(ipv6: bool, info: &ServicePortInfo, node: &[IpAddr]) -> Vec<(IpAddr, IpAddr)> {
     let node_may = node.iter().any(|address| info.source_ranges.iter().any(|range| range.contains(address)));
-    let balancers =
-        info.frontends.iter().filter(move |one| node_may && one.kind == FrontendKind::LoadBalancer);
-    let prefixes: Vec<IpNet> =
-        info.source_ranges.iter().copied().chain(balancers.map(|one| one.address.into())).collect();
+    let balancers = info.guarded.iter().filter(move |_| node_may).map(|(address, _)| (*address).into());
+    let prefixes: Vec<IpNet> = info.source_ranges.iter().copied().chain(balancers).collect();
     Ranges::new(ipv6, prefixes).iter().collect()
 }
 
-fn allowed(place: Place, info: &ServicePortInfo, node: &[IpAddr]) -> impl Iterator<Item = Change> {
-    let layout = place.layout;
-    allowed_sources(layout.ipv6, info, node).into_iter().map(move |(first, last)| {
-        let end = place.key().address(last);
-        Change::new(layout, ALLOWED_SOURCES, place.key().address(first), Element::member().until(end))
-    })
+/// What keeps all but the allowed sources from what a port guards.
+pub fn guards(layout: Layout, info: Option<&ServicePortInfo>, node: &[IpAddr]) -> Vec<Change> {
+    let Some(info) = info.filter(|info| !info.guarded.is_empty()) else { return Vec::new() };
+    let allowed = allowed_sources(layout.ipv6, info, node);
+    let mut changes = Vec::with_capacity(info.guarded.len() * (1 + allowed.len()));
+    for (address, port) in &info.guarded {
+        let key = Key::new().address(*address).proto(info.protocol.number()).port(*port);
+        changes.push(Change::new(layout, FIREWALL, key, Element::member()));
+        changes.extend(allowed.iter().map(|(first, last)| {
+            let member = Element::member().until(key.address(*last));
+            Change::new(layout, ALLOWED_SOURCES, key.address(*first), member)
+        }));
+    }
+    changes
 }
 
 /// One endpoint in its place.
 pub fn place(set: &'static str, place: Place, index: u32, layout: Layout, socket: (IpAddr, u16)) -> Change {
     Change::new(layout, set, place.indexed(index), Element::value(layout.value(socket)))
+}
+
+/// An endpoint that clients of a frontend, given by its key, may be bound to.
+pub fn sticky(layout: Layout, frontend: &[u8], socket: (IpAddr, u16)) -> Change {
+    let endpoint: Box<[u8]> = layout.value(socket).into();
+    Change::new(layout, STICKY_ENDPOINTS, [frontend, &*endpoint].concat(), Element::member())
 }
 
 /// Elements that several ports may need.

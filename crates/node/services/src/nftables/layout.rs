@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use node_nft::{
     Chain, ChainKind, CtKey, Direction, Element, Expr, Family, FieldType, Hook, Key, Policy, Ranges, Reg,
-    Reject, Rule, Set, SetSchema, Table,
+    Reject, Rule, Set, SetSchema, Table, Verdict,
 };
 
 use super::{Class, Config};
@@ -22,6 +22,7 @@ pub const FIREWALL: &str = "firewall";
 pub const ALLOWED_SOURCES: &str = "allowed-sources";
 pub const AFFINITY: &str = "affinity";
 pub const AFFINITY_TIMEOUTS: &str = "affinity-timeouts";
+pub const STICKY_ENDPOINTS: &str = "sticky-endpoints";
 pub const PODS: &str = "pods";
 pub const SERVICE_PREFIXES: &str = "service-prefixes";
 
@@ -92,6 +93,7 @@ impl Layout {
             ENDPOINTS | LOCAL_ENDPOINTS => SetSchema::map(self.place_fields(&[FieldType::Mark]), socket),
             HAIRPIN => SetSchema::set([address, address, FieldType::Proto, FieldType::Port]),
             FIREWALL => SetSchema::set(self.place_fields(&[])),
+            STICKY_ENDPOINTS => SetSchema::set(self.place_fields(&socket)),
             ALLOWED_SOURCES => SetSchema::set(self.place_fields(&[address])).interval(),
             AFFINITY => {
                 SetSchema::map([address, address, FieldType::Proto, FieldType::Port], socket).dynamic(CLIENTS)
@@ -142,15 +144,32 @@ impl Layout {
         rule.map(Reg(0), map, Reg(result)).dnat(self.ipv6, Reg(result), Some(Reg(result + self.wide())))
     }
 
-    /// Binds a client to its endpoint: the frontend is what the connection was first sent to.
+    /// Binds a client to its endpoint, or leaves it bound, if that is still one of the frontend's.
     pub fn remember(self, seconds: u32) -> Rule {
+        let rule = Rule::new(format!("keep the endpoint for {seconds} s"));
+        let (rule, endpoint) = self.binding(rule.ip_saddr(self.ipv6, Reg(0)));
+        rule.in_set(Reg(self.wide()), STICKY_ENDPOINTS)
+            .refresh(AFFINITY, Reg(0), Some(endpoint), u64::from(seconds) * 1_000)
+            .verdict(Verdict::Return)
+    }
+
+    /// Unbinds a client that was sent to an endpoint which is gone. The packet ends here: a rule of nftables cannot look
+    /// up what it has looked up, so this is seen only now. It is sent again, and balanced anew.
+    pub fn forget(self) -> Rule {
+        let rule = Rule::new("the endpoint it had before is gone").ip_saddr(self.ipv6, Reg(0));
+        // Whoever is not bound was sent there by somebody else's rules.
+        let rule =
+            self.original_destination(rule, self.wide()).map(Reg(0), AFFINITY, Reg(2 * self.wide() + 2));
+        let (rule, endpoint) = self.binding(rule);
+        rule.remove(AFFINITY, Reg(0), Some(endpoint)).discard()
+    }
+
+    /// Loads the frontend, which is what the connection was first sent to, and the endpoint behind it.
+    fn binding(self, rule: Rule) -> (Rule, Reg) {
         let wide = self.wide();
-        let result = 2 * wide + 2;
-        let rule = Rule::new(format!("keep the endpoint for {seconds} s")).ip_saddr(self.ipv6, Reg(0));
-        self.original_destination(rule, wide)
-            .ip_daddr(self.ipv6, Reg(result))
-            .dport(Reg(result + wide))
-            .refresh(AFFINITY, Reg(0), Some(Reg(result)), u64::from(seconds) * 1_000)
+        let endpoint = 2 * wide + 2;
+        let rule = self.original_destination(rule, wide);
+        (rule.ip_daddr(self.ipv6, Reg(endpoint)).dport(Reg(endpoint + wide)), Reg(endpoint))
     }
 
     fn original_destination(self, rule: Rule, first: u8) -> Rule {
@@ -200,6 +219,7 @@ impl Layout {
             ALLOWED_SOURCES,
             AFFINITY,
             AFFINITY_TIMEOUTS,
+            STICKY_ENDPOINTS,
         ] {
             table.set(name, Set::new(self.schema(name)));
         }

@@ -26,10 +26,6 @@ impl Pool {
         self.places.iter().copied()
     }
 
-    pub fn contains(&self, socket: &Socket) -> bool {
-        self.places.contains(socket)
-    }
-
     /// Sets for each endpoint whether it is in the pool. A newcomer takes the place of one that goes; what is left
     /// over is appended, or filled up from the end.
     pub fn change(&mut self, wanted: &[(Socket, bool)]) -> Vec<Move> {

@@ -198,6 +198,7 @@ const BY_PLACE: &[&str] = &[
     layout::FIREWALL,
     layout::ALLOWED_SOURCES,
     layout::AFFINITY_TIMEOUTS,
+    layout::STICKY_ENDPOINTS,
 ];
 
 impl Port {

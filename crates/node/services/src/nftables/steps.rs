@@ -22,6 +22,10 @@ impl Steps {
         self.add.push(change);
     }
 
+    pub fn delete(&mut self, change: Change) {
+        self.delete.push(change);
+    }
+
     pub fn sweep(&mut self, change: Change) {
         self.sweep.push(change);
     }

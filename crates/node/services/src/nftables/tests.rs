@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     Service, Store,
-    testing::{Event, endpoint, events, name, node, service, slice},
+    testing::{Event, endpoint, events, ip, name, node, service, slice},
 };
 
 fn commit(kernel: &mut FakeKernel, transactions: &[Transaction]) {
@@ -152,4 +152,33 @@ fn clients_forget_an_endpoint_that_goes_and_all_when_affinity_ends() {
     store.set_service(name("web"), service("172.30.0.1"));
     let forget = plane.apply(&store.patches()).forget;
     assert!(matches!(&forget[..], [Forget { endpoint: None, .. }]), "{forget:?}");
+}
+
+/// Bound elsewhere, a client from outside would leave the node with its own source for as long as it keeps connecting.
+#[test]
+fn clients_are_unbound_from_what_a_local_policy_closes_to_them() {
+    let sticky = Service { affinity: Some(60), external_ips: vec![ip("5.6.7.8")], ..service("172.30.0.1") };
+    let mut store = Store::new(node());
+    let (mut plane, mut kernel) = started(config());
+    store.set_service(name("web"), sticky.clone());
+    store.set_slice("web-0", slice("web", vec![endpoint("10.0.0.1", "here"), endpoint("10.0.1.1", "there")]));
+    let mut told = |plane: &mut Plane, service: Service| {
+        store.set_service(name("web"), service);
+        let work = plane.apply(&store.patches());
+        let forget = work.forget.clone();
+        commit(&mut kernel, &work.transactions(Limits::default()));
+        assert_agrees(plane, &kernel);
+        let layout = Layout { ipv6: false };
+        let told = forget.into_iter().map(|one| {
+            let endpoint = one.endpoint.and_then(|endpoint| layout.socket(&endpoint));
+            (IpAddr::from(*one.frontend.first_chunk::<4>().expect("an address")), endpoint.map(|one| one.0))
+        });
+        told.collect::<Vec<_>>()
+    };
+    assert_eq!(told(&mut plane, sticky.clone()), []);
+    let external = Service { external_local: true, ..sticky.clone() };
+    assert_eq!(told(&mut plane, external.clone()), [(ip("5.6.7.8"), Some(ip("10.0.1.1")))]);
+    assert_eq!(told(&mut plane, external), []);
+    let internal = Service { internal_local: true, ..sticky };
+    assert_eq!(told(&mut plane, internal), [(ip("172.30.0.1"), Some(ip("10.0.1.1")))]);
 }

@@ -1,7 +1,8 @@
 //! Who gets an address and port that several services claim.
 //!
 //! The smallest claim wins, by name of the service first: the outcome does not depend on who came first, and a loser
-//! takes over when the winner goes.
+//! takes over when the winner goes. Who may come there is the winner's business only as long as no load balancer of that
+//! address restricts it: a guard holds for the place, whoever answers.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -9,7 +10,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use super::port_id;
+use super::{port_id, source_ranges};
 use crate::{FrontendKind, IngressMode, Node, PortId, Protocol, Service, ServiceName};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub struct Claim {
     pub kind: FrontendKind,
     pub address: IpAddr,
     pub port: u16,
+    /// Of a load balancer that not everybody may use.
+    pub is_guarded: bool,
 }
 
 type Place = (IpAddr, u16, Protocol);
@@ -28,10 +31,12 @@ impl Claim {
     }
 }
 
+type Claimant = (PortId, FrontendKind, bool);
+
 #[derive(Clone, Debug, Default)]
 pub struct Claims {
     /// Sorted: the winner is the first. Nearly always there is one.
-    by_place: HashMap<Place, Vec<(PortId, FrontendKind)>>,
+    by_place: HashMap<Place, Vec<Claimant>>,
     /// Places with more than one claim.
     contested: BTreeSet<Place>,
 }
@@ -57,15 +62,15 @@ impl fmt::Display for Conflict {
 impl Claims {
     /// Returns the services for which something may have changed.
     pub fn exchange(&mut self, before: &[Claim], after: &[Claim]) -> BTreeSet<ServiceName> {
-        let mut touched: BTreeMap<Place, Option<PortId>> = BTreeMap::new();
+        let mut touched: BTreeMap<Place, [Option<PortId>; 2]> = BTreeMap::new();
         for claim in before.iter().chain(after) {
             let place = claim.place();
-            touched.entry(place).or_insert_with(|| self.winner(&place).map(|(owner, _)| owner.clone()));
+            touched.entry(place).or_insert_with(|| self.in_charge(&place).map(Option::<&PortId>::cloned));
         }
         for claim in before {
             let place = claim.place();
             if let Some(claims) = self.by_place.get_mut(&place) {
-                claims.retain(|(owner, kind)| *owner != claim.owner || *kind != claim.kind);
+                claims.retain(|(owner, kind, _)| *owner != claim.owner || *kind != claim.kind);
                 if claims.is_empty() {
                     self.by_place.remove(&place);
                 }
@@ -73,7 +78,7 @@ impl Claims {
         }
         for claim in after {
             let claims = self.by_place.entry(claim.place()).or_default();
-            let mine = (claim.owner.clone(), claim.kind);
+            let mine = (claim.owner.clone(), claim.kind, claim.is_guarded);
             if let Err(place) = claims.binary_search(&mine) {
                 claims.reserve_exact(1);
                 claims.insert(place, mine);
@@ -86,10 +91,11 @@ impl Claims {
             } else {
                 self.contested.remove(&place);
             }
-            let is = self.winner(&place).map(|(owner, _)| owner);
-            if was.as_ref() != is {
-                affected.extend(is.map(|owner| owner.service.clone()));
-                affected.extend(was.map(|owner| owner.service));
+            for (was, is) in was.into_iter().zip(self.in_charge(&place)) {
+                if was.as_ref() != is {
+                    affected.extend(is.map(|owner| owner.service.clone()));
+                    affected.extend(was.map(|owner| owner.service));
+                }
             }
         }
         affected
@@ -99,8 +105,8 @@ impl Claims {
     pub fn conflicts(&self) -> impl Iterator<Item = Conflict> + '_ {
         self.contested.iter().flat_map(|place| {
             let claims = self.by_place.get(place).map(Vec::as_slice).unwrap_or_default();
-            let winner = claims.first().map(|(owner, _)| &owner.service);
-            let losers = claims.iter().skip(1).map(|(owner, _)| &owner.service);
+            let winner = claims.first().map(|(owner, ..)| &owner.service);
+            let losers = claims.iter().skip(1).map(|(owner, ..)| &owner.service);
             losers.filter(move |loser| Some(*loser) != winner).filter_map(move |loser| {
                 let (address, port, protocol) = *place;
                 Some(Conflict { loser: loser.clone(), winner: winner?.clone(), address, port, protocol })
@@ -109,11 +115,21 @@ impl Claims {
     }
 
     pub fn is_won(&self, claim: &Claim) -> bool {
-        self.winner(&claim.place()).is_some_and(|(owner, kind)| *owner == claim.owner && *kind == claim.kind)
+        let winner = self.by_place.get(&claim.place()).and_then(|claims| claims.first());
+        winner.is_some_and(|(owner, kind, _)| *owner == claim.owner && *kind == claim.kind)
     }
 
-    fn winner(&self, place: &Place) -> Option<&(PortId, FrontendKind)> {
-        self.by_place.get(place)?.first()
+    /// Whether it is this claim's ranges that hold for its place: those of the first that has any.
+    pub fn is_guard(&self, claim: &Claim) -> bool {
+        let [_, guard] = self.in_charge(&claim.place());
+        claim.is_guarded && guard == Some(&claim.owner)
+    }
+
+    /// Who answers at a place, and who guards it.
+    fn in_charge(&self, place: &Place) -> [Option<&PortId>; 2] {
+        let claims = self.by_place.get(place).map(Vec::as_slice).unwrap_or_default();
+        let guard = claims.iter().find(|(_, _, is_guarded)| *is_guarded);
+        [claims.first(), guard].map(|claimant| claimant.map(|(owner, ..)| owner))
     }
 }
 
@@ -132,6 +148,7 @@ pub fn wanted(name: &ServiceName, service: &Service, node: &Node) -> Vec<Claim> 
         }
         for port in &service.ports {
             let owner = port_id(name, port, ipv6);
+            let is_restricted = !source_ranges(service, ipv6).is_empty();
             let mut claim = |kind, addresses: &[IpAddr], number| {
                 let of_family = addresses.iter().filter(|address| address.is_ipv6() == ipv6 && number != 0);
                 let of_family = of_family.filter(|address| !node.excludes(**address));
@@ -140,6 +157,7 @@ pub fn wanted(name: &ServiceName, service: &Service, node: &Node) -> Vec<Claim> 
                     kind,
                     address: *address,
                     port: number,
+                    is_guarded: kind == FrontendKind::LoadBalancer && is_restricted,
                 }));
             };
             claim(FrontendKind::ClusterIp, &service.cluster_ips, port.port);

@@ -107,8 +107,7 @@ impl<'a, W: World> Translator<'a, '_, W> {
     fn group_peer(&mut self, path: &str, group: &str, peers: &mut Peers<'a>) {
         let name = name_in(self.namespace, group);
         let Some(resolved) = resolve(self.world, &name) else {
-            self.missing_groups
-                .push(Problem::new(path, format!("the group `{group}` does not exist; it is empty")));
+            self.remarks.push(Problem::new(path, format!("the group `{group}` does not exist; it is empty")));
             peers.add(GroupRef::Named(name));
             return;
         };

@@ -35,6 +35,8 @@ pub struct LocalView {
 #[derive(Debug, Default)]
 struct Said {
     service: u64,
+    /// Its addresses from outside: who shares one with it is looked at with it.
+    outside: BTreeSet<IpAddr>,
     endpoints: BTreeMap<String, u64>,
 }
 
@@ -62,7 +64,7 @@ impl LocalView {
         let names: BTreeSet<ServiceName> = if everything {
             catalog.services().map(|entry| entry.name.clone()).chain(self.said.keys().cloned()).collect()
         } else {
-            due.services.clone()
+            self.with_rivals(&due.services, catalog)
         };
         let mut items = Items::default();
         for name in names {
@@ -83,9 +85,22 @@ impl LocalView {
         list
     }
 
+    /// Whoever shares an address with one of them, or did when it was last looked at, may win or lose it.
+    fn with_rivals(&self, due: &BTreeSet<ServiceName>, catalog: &Catalog) -> BTreeSet<ServiceName> {
+        let mut names = due.clone();
+        for name in due {
+            let before = self.said.get(name).into_iter().flat_map(|said| said.outside.iter().copied());
+            let after = catalog.service(name).into_iter().flat_map(|entry| entry.service.outside());
+            let rivals = before.chain(after).flat_map(|address| catalog.having(address));
+            names.extend(rivals.map(|entry| entry.name.clone()));
+        }
+        names
+    }
+
     fn look(&mut self, entry: &Entry<'_>, catalog: &Catalog, items: &mut Items) {
         let (service, endpoints) = seen(entry, &self.node, catalog);
         let said = self.said.entry(entry.name.clone()).or_default();
+        said.outside = entry.service.outside().collect();
         let bytes = service.encode_to_vec();
         if said.service != hash(&bytes) {
             said.service = hash(&bytes);
@@ -146,7 +161,21 @@ fn seen(entry: &Entry<'_>, node: &str, catalog: &Catalog) -> (localv1::Service, 
             }
         }
     }
-    (service(entry, &numbers), endpoints)
+    (service(entry, &numbers, &lost(entry, catalog)), endpoints)
+}
+
+/// Addresses from outside that another service has with one of the same ports and comes first by name, as on nodes. This
+/// protocol has addresses for all ports of a service together: one is told of one service.
+fn lost(entry: &Entry<'_>, catalog: &Catalog) -> BTreeSet<IpAddr> {
+    let ports = |service: &Service| -> BTreeSet<(u16, Protocol)> {
+        service.ports.iter().map(|port| (port.port, port.protocol)).collect()
+    };
+    let own = ports(entry.service);
+    let has_rival = |address: &IpAddr| {
+        let mut earlier = catalog.having(*address).take_while(|one| one.name < entry.name);
+        earlier.any(|one| !own.is_disjoint(&ports(one.service)))
+    };
+    entry.service.outside().filter(has_rival).collect()
 }
 
 fn endpoint(
@@ -178,7 +207,11 @@ fn endpoint(
     }
 }
 
-fn service(entry: &Entry<'_>, numbers: &BTreeMap<(String, Protocol), BTreeSet<u16>>) -> localv1::Service {
+fn service(
+    entry: &Entry<'_>,
+    numbers: &BTreeMap<(String, Protocol), BTreeSet<u16>>,
+    lost: &BTreeSet<IpAddr>,
+) -> localv1::Service {
     let service: &Service = entry.service;
     let kind = match service.kind {
         ServiceKind::ClusterIp => "ClusterIP",
@@ -187,7 +220,9 @@ fn service(entry: &Entry<'_>, numbers: &BTreeMap<(String, Protocol), BTreeSet<u1
         ServiceKind::ExternalName => "ExternalName",
     };
     let balancers = service.load_balancers.iter().filter(|one| one.mode == IngressMode::Vip);
-    let balancers: Vec<_> = balancers.map(|one| one.address).collect();
+    let balancers: Vec<_> =
+        balancers.map(|one| one.address).filter(|address| !lost.contains(address)).collect();
+    let external = service.external_ips.iter().copied().filter(|address| !lost.contains(address));
     let ports = service.ports.iter().map(|port| {
         let known = numbers.get(&(port.name.to_string(), port.protocol));
         let one = known.filter(|known| known.len() == 1).and_then(BTreeSet::first);
@@ -211,7 +246,7 @@ fn service(entry: &Entry<'_>, numbers: &BTreeMap<(String, Protocol), BTreeSet<u1
         r#type: kind.to_owned(),
         ips: Some(ServiceIPs {
             cluster_ips: Some(ip_set(service.cluster_ips.iter().copied())),
-            external_ips: Some(ip_set(service.external_ips.iter().copied())),
+            external_ips: Some(ip_set(external)),
             headless: false,
             load_balancer_ips: Some(ip_set(balancers.iter().copied())),
         }),
@@ -265,3 +300,6 @@ fn hash(bytes: &[u8]) -> u64 {
     bytes.hash(&mut hasher);
     hasher.finish()
 }
+
+#[cfg(test)]
+mod tests;

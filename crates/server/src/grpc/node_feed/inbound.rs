@@ -97,7 +97,7 @@ impl Inbound {
         if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
             return Err(invalid("the node's id is empty, too long, or not text".to_owned()));
         }
-        if self.caller.proof == Proof::Anonymous || self.caller.subject.name.as_str() == name {
+        if self.caller.proof == Proof::Anonymous || is_name_of(self.caller.subject.name.as_str(), name) {
             return Ok(());
         }
         let message = format!("{} may not connect as node {name}", self.caller.subject);
@@ -110,7 +110,7 @@ impl Inbound {
             let message = FromNode::decode(message)
                 .map_err(|err| invalid(format!("a report cannot be read: {err}")))?;
             match message.message {
-                Some(from_node::Message::Report(report)) => take_report(session, report),
+                Some(from_node::Message::Report(report)) => take_report(&self.feed, session, report),
                 Some(from_node::Message::Hello(_)) => {
                     return Err(invalid("a node says hello once".to_owned()));
                 }
@@ -157,11 +157,38 @@ impl Inbound {
     }
 }
 
-fn take_report(session: &Session, report: NodeReport) {
+/// The agent of an ExternalNode is `namespace/name`, which no certificate can say: it says `namespace.name`, and names of
+/// namespaces have no dot.
+fn is_name_of(subject: &str, node: &str) -> bool {
+    match node.split_once('/') {
+        Some((namespace, name)) => subject.split_once('.') == Some((namespace, name)),
+        None => subject == node,
+    }
+}
+
+fn take_report(feed: &Feed, session: &Session, report: NodeReport) {
+    if let Some(host) = report.host {
+        feed.hosts.told(&session.name, host);
+    }
     let errors = report.errors.into_iter().map(|error| {
         // A kind of a newer node that does not fit is kept as unknown.
         let kind = Kind(u8::try_from(error.kind).unwrap_or_default());
         (Key::new(kind, error.name), error.message)
     });
     session.report(Revision(report.revision), errors, report.skipped);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_name_of;
+
+    #[test]
+    fn the_agent_of_an_external_node_is_known_by_its_certificate() {
+        assert!(is_name_of("node-1.example", "node-1.example") && is_name_of("vms.web", "vms/web"));
+        assert!(is_name_of("vms.web.example", "vms/web.example"));
+        for (subject, node) in [("vms.web", "vms.web/x"), ("web", "vms/web"), ("a.b.c", "a.b/c"), ("x", "y")]
+        {
+            assert!(!is_name_of(subject, node), "{subject} {node}");
+        }
+    }
 }

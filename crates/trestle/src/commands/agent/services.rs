@@ -6,6 +6,7 @@ use agent::services::{NodePorts, ServiceSettings};
 use anyhow::{Context as _, anyhow};
 use ipnet::IpNet;
 use node_kernel::{
+    conntrack_settings::Conntrack,
     ipvs::Timeouts,
     services::{Mode, Settings},
 };
@@ -41,6 +42,35 @@ pub struct ServiceArgs {
     /// With IPVS: do not answer ARP for services on the node's own networks
     #[arg(long)]
     strict_arp: bool,
+    #[command(flatten)]
+    conntrack: ConntrackArgs,
+}
+
+/// Without a flag the kernel's setting stays as it is.
+#[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "Connection table")]
+struct ConntrackArgs {
+    /// Connections that the kernel remembers, for each core of the machine
+    #[arg(long, value_name = "NUMBER")]
+    conntrack_max_per_core: Option<u32>,
+    /// Connections that it remembers at least
+    #[arg(long, value_name = "NUMBER")]
+    conntrack_min: Option<u32>,
+    /// For how long it remembers a TCP connection that is silent
+    #[arg(long, value_name = "SECONDS")]
+    conntrack_tcp_established: Option<u32>,
+    /// … one that the other side has closed
+    #[arg(long, value_name = "SECONDS")]
+    conntrack_tcp_close_wait: Option<u32>,
+    /// … UDP without an answer
+    #[arg(long, value_name = "SECONDS")]
+    conntrack_udp: Option<u32>,
+    /// … UDP that goes both ways
+    #[arg(long, value_name = "SECONDS")]
+    conntrack_udp_stream: Option<u32>,
+    /// Segments outside of the window do not break a connection
+    #[arg(long)]
+    conntrack_tcp_be_liberal: bool,
 }
 
 /// The key `services` of the configuration file.
@@ -58,6 +88,20 @@ pub struct ServicesFile {
     masquerade_bit: Option<u8>,
     refuse_external_ips: bool,
     ipvs: IpvsFile,
+    conntrack: ConntrackFile,
+}
+
+/// What is absent is left as the kernel has it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ConntrackFile {
+    max_per_core: Option<u32>,
+    min: Option<u32>,
+    tcp_established_timeout_seconds: Option<u32>,
+    tcp_close_wait_timeout_seconds: Option<u32>,
+    udp_timeout_seconds: Option<u32>,
+    udp_stream_timeout_seconds: Option<u32>,
+    tcp_be_liberal: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -113,8 +157,21 @@ pub fn settings(
         node_ports: node_ports(args.node_port_addresses.or(file.node_port_addresses).as_deref())?,
         excluded: either(args.exclude, file.exclude),
         refuse_external_ips: file.refuse_external_ips,
+        conntrack: conntrack(args.conntrack, file.conntrack),
     };
     Ok((settings, args.services_health.or(file.health)))
+}
+
+fn conntrack(args: ConntrackArgs, file: ConntrackFile) -> Conntrack {
+    Conntrack {
+        max_per_core: args.conntrack_max_per_core.or(file.max_per_core),
+        min: args.conntrack_min.or(file.min),
+        tcp_established_seconds: args.conntrack_tcp_established.or(file.tcp_established_timeout_seconds),
+        tcp_close_wait_seconds: args.conntrack_tcp_close_wait.or(file.tcp_close_wait_timeout_seconds),
+        udp_seconds: args.conntrack_udp.or(file.udp_timeout_seconds),
+        udp_stream_seconds: args.conntrack_udp_stream.or(file.udp_stream_timeout_seconds),
+        tcp_be_liberal: args.conntrack_tcp_be_liberal || file.tcp_be_liberal,
+    }
 }
 
 fn node_ports(text: Option<&str>) -> anyhow::Result<NodePorts> {
@@ -152,6 +209,12 @@ mod tests {
         assert_eq!((settings.mode, settings.proxy.ipvs.scheduler.as_str()), (Mode::Ipvs, "lc"));
         assert_eq!(settings.proxy.rules.pod_prefixes.len(), 1);
         assert!(matches!(settings.node_ports, NodePorts::Within(prefixes) if prefixes.len() == 2));
+        let file = serde_saphyr::from_str("{conntrack: {min: 5, udp_timeout_seconds: 30}}").unwrap();
+        let conntrack = ConntrackArgs { conntrack_min: Some(7), ..ConntrackArgs::default() };
+        let args = ServiceArgs { conntrack, ..ServiceArgs::default() };
+        let (settings, _) = self::settings(args, file).unwrap();
+        let expected = Conntrack { min: Some(7), udp_seconds: Some(30), ..Conntrack::default() };
+        assert_eq!(settings.conntrack, expected);
         for bad in ["{mode: iptables}", "{node_port_addresses: some}", "{masquerade_bit: 32}"] {
             let file = serde_saphyr::from_str::<ServicesFile>(bad).unwrap();
             assert!(self::settings(ServiceArgs::default(), file).is_err(), "{bad}");

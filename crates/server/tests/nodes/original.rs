@@ -18,17 +18,17 @@ use testkit_controllers::{
 
 /// The messages of Azure NPM's page, and nothing that came later.
 #[derive(Clone, PartialEq, Message)]
-struct SeedEvents {
+struct OriginalEvents {
     #[prost(int32, tag = "1")]
     kind: i32,
     #[prost(int32, tag = "2")]
     object: i32,
     #[prost(message, repeated, tag = "3")]
-    event: Vec<SeedEvent>,
+    event: Vec<OriginalEvent>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct SeedEvent {
+struct OriginalEvent {
     #[prost(message, repeated, tag = "3")]
     data: Vec<Struct>,
 }
@@ -36,12 +36,12 @@ struct SeedEvent {
 /// One thing a client heard: type, object, name, number of members.
 pub type Heard = (&'static str, &'static str, String, Option<usize>);
 
-pub struct SeedClient {
+pub struct OriginalClient {
     stream: Streaming<Events>,
     pub complete: bool,
 }
 
-impl SeedClient {
+impl OriginalClient {
     pub async fn connect(harness: &Harness, credential: &Credential, id: &str) -> Self {
         let mut client = DataplaneEventsClient::new(harness.channel(Some(credential)).await);
         let stream = client.connect(DatapathPodMetadata { id: id.into() }).await.unwrap().into_inner();
@@ -55,8 +55,10 @@ impl SeedClient {
             let next = tokio::time::timeout(Duration::from_secs(30), self.stream.message()).await;
             let message = next.map_err(|_| Status::deadline_exceeded("nothing came"))??;
             let message = message.ok_or_else(|| Status::ok("the stream ended"))?;
-            let seed = SeedEvents::decode(&message.encode_to_vec()[..]).unwrap();
-            heard.extend(seed.event.iter().flat_map(|event| &event.data).map(|data| read(&seed, data)));
+            let original = OriginalEvents::decode(&message.encode_to_vec()[..]).unwrap();
+            heard.extend(
+                original.event.iter().flat_map(|event| &event.data).map(|data| read(&original, data)),
+            );
             if message.revision > 0 || message.complete {
                 self.complete |= message.complete;
                 return Ok(heard);
@@ -65,7 +67,7 @@ impl SeedClient {
     }
 }
 
-fn read(message: &SeedEvents, data: &Struct) -> Heard {
+fn read(message: &OriginalEvents, data: &Struct) -> Heard {
     let Some(Kind::StringValue(name)) = &data.fields["name"].kind else { panic!("{data:?}") };
     let members = data.fields.get("members").map(|members| match &members.kind {
         Some(Kind::ListValue(list)) => list.values.len(),
@@ -80,7 +82,7 @@ async fn all_configuration_comes_on_connect_sets_first_and_then_events() {
     let harness = Harness::synced().await;
     let credential = harness.node("n1").await;
     harness.publish([policy("p", 1, SpanChange::Everyone), set("s", &["a", "b"], nodes(&["n1"]))]);
-    let mut client = SeedClient::connect(&harness, &credential, "n1").await;
+    let mut client = OriginalClient::connect(&harness, &credential, "n1").await;
     let heard = client.step().await.unwrap();
     assert_eq!(
         heard,
@@ -103,7 +105,7 @@ async fn all_configuration_comes_on_connect_sets_first_and_then_events() {
 
 /// As `grpcurl` asks, without a certificate.
 #[tokio::test(flavor = "multi_thread")]
-async fn reflection_knows_the_seeds_service_and_its_messages() {
+async fn reflection_knows_the_originals_service_and_its_messages() {
     use tonic_reflection::pb::v1::{
         ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
         server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
@@ -137,7 +139,7 @@ async fn an_empty_id_is_invalid_and_another_ones_id_is_denied() {
     for (id, code) in
         [("", Code::InvalidArgument), ("n2", Code::PermissionDenied), ("n\n", Code::InvalidArgument)]
     {
-        let mut client = SeedClient::connect(&harness, &credential, id).await;
+        let mut client = OriginalClient::connect(&harness, &credential, id).await;
         assert_eq!(client.step().await.unwrap_err().code(), code, "{id:?}");
     }
     harness.stop().await;
@@ -151,7 +153,7 @@ async fn a_set_of_many_members_comes_in_parts_below_four_mebibytes() {
     let names: Vec<_> = members.iter().map(String::as_str).collect();
     harness.publish([set("big", &names, SpanChange::Everyone)]);
     // A client with gRPC's default limit of 4 MiB.
-    let mut client = SeedClient::connect(&harness, &credential, "n1").await;
+    let mut client = OriginalClient::connect(&harness, &credential, "n1").await;
     let heard = client.step().await.unwrap();
     assert_eq!(heard.iter().filter_map(|(.., members)| *members).sum::<usize>(), 50_000);
     assert!(heard.len() > 10);

@@ -1,5 +1,5 @@
-//! The defects of the original's transport, by number as `reference` lists them, each as something that does not
-//! happen here. Those of its agent (10 to 13) have their counterpart in the node agent.
+//! The defects of the original's transport, by number, each as something that does not happen here. Those of its agent
+//! (10 to 13) have their counterpart in the node agent.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use testkit_controllers::nodes::{Harness, change, eventually, nodes, policy, set
 
 use super::{
     agent::{Agent, State},
-    seed::SeedClient,
+    original::OriginalClient,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -147,7 +147,7 @@ async fn defect_8_an_empty_controller_in_sync_empties_a_node_that_holds_somethin
     assert!(agent.state.objects.is_empty());
     assert_eq!(agent.start.as_ref().unwrap().mode(), Mode::Buckets);
     // On Azure NPM's wire the end of the configuration is said, so that a client can do the same.
-    let mut client = SeedClient::connect(&harness, &credential, "n1").await;
+    let mut client = OriginalClient::connect(&harness, &credential, "n1").await;
     assert_eq!(client.step().await.unwrap(), []);
     assert!(client.complete);
     harness.stop().await;
@@ -159,7 +159,7 @@ async fn defect_9_a_set_that_loses_its_last_member_is_sent_empty() {
     let (one, two) = (harness.node("n1").await, harness.node("n2").await);
     harness.publish([set("s", &["a"], SpanChange::Everyone)]);
     let mut agent = Agent::connect(&harness, &one, State::default()).await;
-    let mut client = SeedClient::connect(&harness, &two, "n2").await;
+    let mut client = OriginalClient::connect(&harness, &two, "n2").await;
     agent.step().await.unwrap();
     client.step().await.unwrap();
     harness.publish([change("s", &[], &["a"])]);
@@ -174,7 +174,7 @@ async fn defect_10_a_member_that_is_replaced_goes_and_the_other_comes() {
     let (one, two) = (harness.node("n1").await, harness.node("n2").await);
     harness.publish([set("s", &["a", "b"], SpanChange::Everyone)]);
     let mut agent = Agent::connect(&harness, &one, State::default()).await;
-    let mut client = SeedClient::connect(&harness, &two, "n2").await;
+    let mut client = OriginalClient::connect(&harness, &two, "n2").await;
     agent.step().await.unwrap();
     client.step().await.unwrap();
     harness.publish([change("s", &["c"], &["a"])]);

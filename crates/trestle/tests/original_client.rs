@@ -10,7 +10,7 @@ use harness::{Up, text};
 
 #[test]
 fn a_python_client_from_the_seeds_text_calls_the_tag_service() {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/seed/client.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/original/client.py");
     let up = Up::start(&[]);
     up.ok(&["cert", "issue", "python", "--role", "operator", "--out", "python"]);
     let output = Command::new("/usr/bin/python3")

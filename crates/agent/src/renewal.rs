@@ -1,0 +1,175 @@
+//! The next certificate of a host that has joined, before the present one ends.
+//!
+//! In: the files of the host's identity, the clock. Out: a new certificate in their place; whoever connects next shows it. At two
+//! thirds of its life a certificate is renewed over a connection that it proves itself; one that has ended, because the host was away, is
+//! followed by one that the host's key alone proves. What is in force is not touched by any of this.
+
+use std::{convert::Infallible, fs, path::Path, time::Duration};
+
+use common::Backoff;
+use jiff::Timestamp;
+use model::BACKDATE_SECONDS;
+use tonic::{Code, transport::Channel};
+use tracing::{error, info, warn};
+
+use crate::{
+    feed::{Uplink, link},
+    join::{self, Admission, HostKey, JoinError, validity},
+};
+
+/// The longest time between two looks: somebody may set the clock, or put other files there.
+const LOOK: Duration = Duration::from_secs(3600);
+/// Between tries.
+const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
+/// Time for one controller to answer.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// What is to be done about a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    In(Duration),
+    /// It is good still.
+    Renew,
+    /// It is not any more.
+    Again,
+}
+
+/// What is due now (pure). Hosts that joined at once do not all come back at once: `random`, from 0 to 1, takes up to a tenth of the
+/// life away.
+fn due((from, until): (i64, i64), now: i64, random: f64) -> Due {
+    if now >= until {
+        return Due::Again;
+    }
+    let life = (until - from - BACKDATE_SECONDS).max(1) as f64;
+    let renewed = until - (life * (1.0 / 3.0 + random.clamp(0.0, 1.0) / 10.0)) as i64;
+    match renewed - now {
+        left @ 1.. => Due::In(Duration::from_secs(left.unsigned_abs())),
+        _ => Due::Renew,
+    }
+}
+
+/// Keeps the certificate of a host good, for ever.
+pub async fn keep(uplink: Uplink) -> Infallible {
+    let random = fastrand::f64();
+    let mut backoff = RETRY;
+    loop {
+        let wait = match look(&uplink, random).await {
+            Ok(next) => {
+                backoff = RETRY;
+                next
+            }
+            Err(err) => {
+                let text = common::chain(&err);
+                // Whoever is told no is told so next time too.
+                if matches!(
+                    err.code(),
+                    Some(Code::PermissionDenied | Code::Unauthenticated | Code::FailedPrecondition)
+                ) {
+                    error!(
+                        error = text,
+                        "the controller gives this host no other certificate; what is in force stays"
+                    );
+                    backoff.discourage();
+                } else {
+                    warn!(error = text, "cannot renew this host's certificate yet");
+                }
+                backoff.spread(fastrand::f64())
+            }
+        };
+        tokio::time::sleep(wait).await;
+    }
+}
+
+/// Has a controller forget this host.
+pub async fn leave(uplink: &Uplink) -> Result<(), JoinError> {
+    let mut last = JoinError::Answer("no controller is named");
+    for server in &uplink.servers {
+        let left = async { join::leave(connect(uplink.clone(), server).await?).await };
+        match tokio::time::timeout(PATIENCE, left).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(err)) => last = err,
+            Err(_) => last = JoinError::Mute(server.clone()),
+        }
+    }
+    Err(last)
+}
+
+async fn connect(uplink: Uplink, server: &str) -> Result<Channel, JoinError> {
+    let connected = link::connect(&uplink, server, PATIENCE).await;
+    connected.map(|(channel, _)| channel).map_err(|err| JoinError::Unreachable(common::chain(&err)))
+}
+
+/// Does what is due; how long the next look can wait.
+async fn look(uplink: &Uplink, random: f64) -> Result<Duration, JoinError> {
+    let Some((certificate, key)) = &uplink.identity else { return Ok(LOOK) };
+    let now = Timestamp::now().as_second();
+    // A certificate that cannot be read is followed like one that has ended.
+    let due = validity(&read(certificate)?).map_or(Due::Again, |validity| due(validity, now, random));
+    if let Due::In(left) = due {
+        return Ok(left.min(LOOK));
+    }
+    let key = HostKey::read(key)?.ok_or(JoinError::Answer("this host's key is gone"))?;
+    let mut last = JoinError::Answer("no controller is named");
+    for server in &uplink.servers {
+        match tokio::time::timeout(PATIENCE, next_certificate(uplink, server, due, &key)).await {
+            Ok(Ok(joined)) => {
+                let written = files::write(certificate, joined.certificate_pem.as_bytes());
+                written.map_err(|err| JoinError::File { path: certificate.clone(), err })?;
+                info!(server, host = joined.host.name, "this host has its next certificate");
+                return Ok(Duration::from_secs(1));
+            }
+            Ok(Err(err)) => last = err,
+            Err(_) => last = JoinError::Mute(server.clone()),
+        }
+    }
+    Err(last)
+}
+
+async fn next_certificate(
+    uplink: &Uplink,
+    server: &str,
+    due: Due,
+    key: &HostKey,
+) -> Result<join::Joined, JoinError> {
+    match due {
+        Due::Again => {
+            // Nobody accepts a certificate that has ended; the key proves the host.
+            let channel = connect(Uplink { identity: None, ..uplink.clone() }, server).await?;
+            join::join(channel, false, key, &uplink.node, Admission::Key).await
+        }
+        Due::Renew | Due::In(_) => join::renew(connect(uplink.clone(), server).await?, key).await,
+    }
+}
+
+fn read(path: &Path) -> Result<String, JoinError> {
+    fs::read_to_string(path).map_err(|err| JoinError::File { path: path.to_owned(), err })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_renewed_at_two_thirds_of_its_life_and_before_it_ends() {
+        let issued = 1_800_000_000;
+        let life = 7 * 86_400;
+        let validity = (issued - BACKDATE_SECONDS, issued + life);
+        let left = |now, random| match due(validity, now, random) {
+            Due::In(left) => left.as_secs() as i64,
+            Due::Renew => 0,
+            Due::Again => -1,
+        };
+        assert_eq!(left(issued, 0.0), life * 2 / 3);
+        let jittered = left(issued, 1.0);
+        assert!((life / 2..life * 2 / 3).contains(&jittered), "{jittered}");
+        assert_eq!(left(issued + life * 2 / 3, 0.0), 0);
+        assert_eq!(left(issued + life - 1, 1.0), 0);
+        assert_eq!(left(issued + life, 0.0), -1);
+        // A life shorter than what certificates are dated back by, and a clock that is behind.
+        assert_eq!(
+            due((issued - BACKDATE_SECONDS, issued + 9), issued, 0.0),
+            Due::In(Duration::from_secs(6))
+        );
+        assert!(matches!(due(validity, issued - 999_999, 0.0), Due::In(_)));
+    }
+}

@@ -1,0 +1,73 @@
+//! `trestle.v1.Join`: machines that become hosts.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use model::TagName;
+use tonic::{Code, Request, Response, Status};
+use wire::trestle::v1::{
+    ChallengeRequest, ChallengeResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
+    RenewRequest, join_request, join_server,
+};
+
+use crate::{
+    access::{
+        Caller,
+        join::{Admissions, Admitted, Asked, Proof},
+    },
+    audit,
+    failure::Failure,
+    hosts,
+};
+
+type Reply<T> = Result<Response<T>, Status>;
+
+pub(super) struct Service(pub Arc<Admissions>);
+
+#[tonic::async_trait]
+impl join_server::Join for Service {
+    async fn challenge(&self, _: Request<ChallengeRequest>) -> Reply<ChallengeResponse> {
+        let now = Timestamp::now().as_second();
+        Ok(Response::new(ChallengeResponse { nonce: self.0.challenge(), now }))
+    }
+
+    async fn join(&self, request: Request<JoinRequest>) -> Reply<JoinResponse> {
+        let JoinRequest { request, name, proof } = request.into_inner();
+        let proof = match proof {
+            None => Proof::Key,
+            Some(join_request::Proof::Token(text)) => Proof::parse(text),
+        };
+        let admitted = self.0.join(Asked { request, name, proof }).await?;
+        Ok(Response::new(told(admitted)))
+    }
+
+    async fn renew(&self, request: Request<RenewRequest>) -> Reply<JoinResponse> {
+        let name = caller(&request)?;
+        audit::object(&name);
+        let admitted = self.0.renew(&name, &request.get_ref().request).await?;
+        Ok(Response::new(told(admitted)))
+    }
+
+    async fn leave(&self, request: Request<LeaveRequest>) -> Reply<LeaveResponse> {
+        let name = caller(&request)?;
+        audit::object(&name);
+        self.0.leave(&name).await?;
+        Ok(Response::new(LeaveResponse {}))
+    }
+}
+
+/// The host that calls: the gate lets nobody but nodes in.
+fn caller<T>(request: &Request<T>) -> Result<TagName, Failure> {
+    let caller = request.extensions().get::<Caller>();
+    let caller = caller.ok_or_else(|| Failure::new(Code::Unauthenticated, "the caller is not known"))?;
+    Ok(caller.subject.name.clone())
+}
+
+fn told(Admitted { record, certificate, warnings }: Admitted) -> JoinResponse {
+    JoinResponse {
+        host: Some(hosts::info(&record)),
+        certificate_pem: certificate.certificate_pem,
+        now: Timestamp::now().as_second(),
+        warnings,
+    }
+}
