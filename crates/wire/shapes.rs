@@ -134,7 +134,13 @@ const ANSWERS: &[Shape] = &[
     (
         "trestle.v1.Consumer",
         "Consumer",
-        &[("reason", UNLESS_EMPTY), ("notice", UNLESS_EMPTY), ("sources", UNLESS_NO_ITEM)],
+        &[
+            ("reason", UNLESS_EMPTY),
+            ("notice", UNLESS_EMPTY),
+            ("sources", UNLESS_NO_ITEM),
+            ("name", UNLESS_EMPTY),
+            ("kept_until", UNLESS_NONE),
+        ],
     ),
     ("trestle.v1.TagDifference", "TagDifference", &[("tag_name", named!("tag"))]),
     (
@@ -166,7 +172,9 @@ const BODIES: &[Shape] = &[
         "NewJoinToken",
         &[("", STRICT), ("uses", DEFAULT), ("names", DEFAULT), ("tags", DEFAULT), ("labels", DEFAULT)],
     ),
-    ("trestle.v1.ResizeConsumerRequest", "NewCapacity", &[("", STRICT), ("id", ABSENT)]),
+    ("trestle.v1.ResizeConsumerRequest", "NewCapacity", &[("", STRICT), ("id", ABSENT), ("force", DEFAULT)]),
+    ("trestle.v1.NameConsumerRequest", "NewName", &[("", STRICT), ("id", ABSENT)]),
+    ("trestle.v1.RecreateVolumeRequest", "LostData", &[("", STRICT), ("consumer", ABSENT)]),
     ("trestle.v1.PermitConsumerRequest", "NewSources", &[("", STRICT), ("id", ABSENT)]),
 ];
 

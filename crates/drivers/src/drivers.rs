@@ -7,6 +7,7 @@ use life::Life;
 use orchestrator::{execute::Orchestrator, plan::Pools};
 use store::Store;
 use tokio::sync::watch;
+use tracing::error;
 
 use crate::{
     config::{CloudConfig, NodesConfig, StoreKind},
@@ -20,7 +21,7 @@ use crate::{
     pki::Pki,
     policy::{Consumer, ObjectFollower, Policy, WatchFeed},
     services::Services,
-    storage::{Storage, StorageConfig, StorageError},
+    storage::{Storage, StorageConfig},
     tags::Tags,
     transport::Transport,
     trials::Trials,
@@ -45,8 +46,6 @@ pub struct Options<'a> {
 /// Why drivers did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum DriversError {
-    #[error("cannot provide storage")]
-    Storage(#[from] StorageError),
     #[error("cannot set up the clouds")]
     Clouds(#[from] CloudsError),
     #[error("cannot enter the addresses and node ports that Services have")]
@@ -71,6 +70,8 @@ pub struct Drivers {
     pub transport: Arc<Transport>,
     pub peers: Arc<Peers>,
     pub storage: Option<Arc<Storage>>,
+    /// Why there is none although it was asked for.
+    pub storage_failure: Option<String>,
     enforcer: Enforcer,
     trials: Arc<Trials>,
     kind: StoreKind,
@@ -94,10 +95,22 @@ impl Drivers {
             Some(config) => {
                 let (store, orchestrator) = (store.clone(), Arc::clone(&orchestrator));
                 let started = Storage::start(&config, &data_dir, names, store, pki, orchestrator, life);
-                Some(Arc::new(started.await?))
+                match started.await {
+                    Ok(storage) => Some(Ok(Arc::new(storage))),
+                    Err(err) => {
+                        let why = common::chain(&err);
+                        error!(
+                            why,
+                            "storage cannot be provided until this is mended and the controller restarted"
+                        );
+                        Some(Err(why))
+                    }
+                }
             }
             None => None,
         };
+        let storage_failure = storage.as_ref().and_then(|started| started.as_ref().err().cloned());
+        let storage = storage.and_then(Result::ok);
         let cache = Arc::new(::watch::Cache::new(first_revision()));
         let transport = Transport::start(&nodes, sources, life);
         let enforcer = Enforcer::default();
@@ -129,6 +142,7 @@ impl Drivers {
             watch: cache,
             transport,
             storage,
+            storage_failure,
             enforcer,
             trials,
             kind,

@@ -8,10 +8,13 @@
 #[cfg(test)]
 mod crash;
 mod keys;
+mod open;
 mod permits;
 mod records;
+mod room;
 mod stats;
 mod turns;
+mod vaults;
 
 use std::{
     net::SocketAddr,
@@ -21,39 +24,28 @@ use std::{
 };
 
 use life::Life;
-use model::{Ports, Role, Subject};
+use model::Ports;
 use orchestrator::execute::Orchestrator;
 use permits::Permits;
 use records::StoreRecords;
+use room::Room;
 use serde::Deserialize;
 use storage_backend::{Backend, Network, Provider, ProviderConfig};
-use storage_ceph::{CephBackend, CephConfig, Target};
-use storage_nbd::{
-    Access, Connections, IssueError, IssuedIdentity, Issuer, NbdBackend, NbdServer, ServerConfig,
-    TlsIdentity, Vault, VaultConfig,
-};
 use storage_provider::{ConsumerId, Refusal, Sources, VerifyingKey};
 use store::Store;
-use time::OffsetDateTime;
-use tracing::error;
 
 pub use keys::{KeysError, KeysFile};
 pub use permits::{EndpointConfig, PermitConfig};
+pub use room::Trouble;
 pub use stats::StorageStats;
 
-use crate::{
-    blocking::blocking,
-    pki::{Pki, PkiError},
-};
+use crate::pki::{Pki, PkiError};
 
 /// Everything is looked at again this often, changed or not.
 const RESYNC: Duration = Duration::from_secs(60);
-/// A consumer's certificate is valid this long, and renewed when half of it is over.
-const CERTIFICATE: time::Duration = time::Duration::days(90);
-/// How often the NBD server's certificate is looked at.
-const RENEWAL: Duration = Duration::from_secs(3600);
-const MAX_CONNECTIONS: usize = 10_000;
-const MAX_SESSIONS: usize = 1_000;
+/// How long a start waits for storage before it goes on without it.
+const PATIENCE_WITH_A_DISK: Duration = Duration::from_secs(10);
+const PATIENCE_WITH_A_CLUSTER: Duration = Duration::from_secs(2);
 
 /// Where storage comes from, and which tickets are good.
 #[derive(Clone, Debug, Deserialize)]
@@ -66,6 +58,13 @@ pub struct StorageConfig {
     /// The network before the storage, opened for consumers and closed after them; absent: it is not ours.
     #[serde(default)]
     pub permit: Option<PermitConfig>,
+    /// Hours for which the data of a consumer that was put off is kept, so that it can be taken back.
+    #[serde(default = "default_grace")]
+    pub grace_hours: u64,
+}
+
+fn default_grace() -> u64 {
+    24
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -115,7 +114,12 @@ impl StorageConfig {
     /// Volumes in the data directory, on one address.
     pub fn nbd(listen: SocketAddr) -> Self {
         let nbd = NbdConfig { listen, host: None, reserve_bytes: default_reserve() };
-        Self { backend: BackendConfig::Nbd(nbd), trusted_ticket_keys: Vec::new(), permit: None }
+        Self {
+            backend: BackendConfig::Nbd(nbd),
+            trusted_ticket_keys: Vec::new(),
+            permit: None,
+            grace_hours: default_grace(),
+        }
     }
 }
 
@@ -138,6 +142,14 @@ pub enum StorageError {
     Nbd(#[source] storage_nbd::BindError),
     #[error("cannot use Ceph")]
     Ceph(#[source] storage_ceph::ConnectError),
+    #[error("cannot use {}, which names the vault that belongs in the data directory", path.display())]
+    VaultFile {
+        path: PathBuf,
+        #[source]
+        err: std::io::Error,
+    },
+    #[error("what the store knows of the volumes is out of reach: {reason}")]
+    Unreachable { reason: String },
 }
 
 /// The provider of one controller.
@@ -147,18 +159,12 @@ pub struct Storage {
     store: Store,
     orchestrator: Arc<Orchestrator>,
     permits: Option<Arc<Permits>>,
-    /// The NBD server, if there is one.
-    nbd: Option<RunningNbd>,
-}
-
-/// What is known of a running NBD server.
-struct RunningNbd {
-    address: SocketAddr,
-    connections: Connections,
+    room: Arc<Room>,
 }
 
 impl Storage {
-    /// Opens everything. Consumers are served what they have; nothing is changed before [`Self::run`].
+    /// Opens everything. Consumers are served what they have; nothing is changed before [`Self::run`]. Storage that cannot
+    /// be opened is degraded, and opened when it can be: no error of it is one of the controller's.
     pub async fn start(
         config: &StorageConfig,
         data_dir: &Path,
@@ -173,29 +179,48 @@ impl Storage {
         for path in &config.trusted_ticket_keys {
             ring.trust(trusted_key(path)?);
         }
-        let (backend, nbd): (Arc<dyn Backend>, _) = match &config.backend {
-            BackendConfig::Nbd(config) => {
-                let (backend, running) = start_nbd(config, data_dir, names, pki, life).await?;
-                (Arc::new(backend), Some(running))
-            }
-            BackendConfig::Ceph(target) => (Arc::new(connect_ceph(target.clone()).await?), None),
+        let (room, backend) = (Arc::new(Room::new()), config.backend.clone());
+        let patience = match &backend {
+            BackendConfig::Nbd(_) => PATIENCE_WITH_A_DISK,
+            BackendConfig::Ceph(_) => PATIENCE_WITH_A_CLUSTER,
         };
-        let own_ports = nbd.as_ref().map_or_else(ceph_ports, |nbd| vec![Ports::one(nbd.address.port())]);
+        let wiring = open::Wiring {
+            data_dir: data_dir.to_owned(),
+            names,
+            store: store.clone(),
+            pki,
+            life: life.clone(),
+        };
+        room.run(patience, life, move || open::open(backend.clone(), wiring.clone())).await;
+        let own_ports = match (&config.backend, room.opened().and_then(|it| Some(it.nbd.as_ref()?.address))) {
+            (BackendConfig::Nbd(_), Some(address)) => vec![Ports::one(address.port())],
+            (BackendConfig::Nbd(config), None) => vec![Ports::one(config.listen.port())],
+            (BackendConfig::Ceph(_), _) => ceph_ports(),
+        };
         let permits = config
             .permit
             .as_ref()
             .map(|permit| Arc::new(Permits::new(Arc::clone(&orchestrator), permit, own_ports)));
         let network = permits.clone().map(|permits| -> Arc<dyn Network> { permits });
         let clock = Arc::new(now);
-        let config = ProviderConfig { keys: ring, sealer, clock, resync: RESYNC, network };
+        let grace = config.grace_hours.saturating_mul(3600);
+        let config = ProviderConfig { keys: ring, sealer, clock, resync: RESYNC, grace, network };
+        let backend = Arc::clone(&room) as Arc<dyn Backend>;
         let provider = Arc::new(Provider::new(StoreRecords::new(store.clone()), backend, config));
-        Ok(Self { provider, keys, store, orchestrator, permits, nbd })
+        Ok(Self { provider, keys, store, orchestrator, permits, room })
     }
 
     /// Makes storage and network match the records from now on, whenever this controller leads. Tags must be loaded:
     /// rules may name them.
     pub fn run(self: &Arc<Self>, life: &Life) {
         life.spawn_to_end("storage: reconciler", turns::run(Arc::clone(self), life.stopping()));
+        let storage = Arc::clone(self);
+        life.spawn("storage: recovery", async move {
+            loop {
+                storage.room.until_recovered().await;
+                storage.provider.wake_all();
+            }
+        });
     }
 
     /// Lets a consumer come from these addresses and no others. Written down when this returns, and tried once if it is
@@ -211,7 +236,21 @@ impl Storage {
 
     /// Where the NBD server listens, if there is one.
     pub fn nbd_addr(&self) -> Option<SocketAddr> {
-        self.nbd.as_ref().map(|nbd| nbd.address)
+        Some(self.room.opened()?.nbd.as_ref()?.address)
+    }
+
+    /// Since when and why storage as a whole is out of order, if it is.
+    pub fn trouble(&self) -> Option<Trouble> {
+        self.room.trouble()
+    }
+
+    /// What an administrator should know now; asks nobody who could keep it waiting.
+    pub fn attention(&self) -> Vec<String> {
+        let trouble = self.trouble().map(|Trouble { since, why }| {
+            let since = jiff::Timestamp::try_from(since).map(|at| at.strftime("%FT%TZ").to_string());
+            format!("storage is degraded since {}: {why}", since.unwrap_or_default())
+        });
+        trouble.into_iter().chain(self.room.attention()).collect()
     }
 
     /// Signs tickets with a new key from now on. It is on disk before it is used.
@@ -237,81 +276,4 @@ fn trusted_key(path: &Path) -> Result<VerifyingKey, StorageError> {
     };
     let pem = std::fs::read_to_string(path).map_err(|err| failed(err.into()))?;
     VerifyingKey::rsa_from_pem(&pem).map_err(|err| failed(err.into()))
-}
-
-async fn start_nbd(
-    config: &NbdConfig,
-    data_dir: &Path,
-    names: Vec<String>,
-    pki: Arc<Pki>,
-    life: &Life,
-) -> Result<(NbdBackend, RunningNbd), StorageError> {
-    let vault = VaultConfig { root: data_dir.join("volumes"), reserve: config.reserve_bytes };
-    let vault = Arc::new(blocking(move || Vault::open(vault)).await.map_err(StorageError::Vault)?);
-    let server = ServerConfig {
-        listen: config.listen,
-        access: Access::Tls(tls_identity(&pki, &names)?),
-        max_connections: MAX_CONNECTIONS,
-        max_sessions: MAX_SESSIONS,
-    };
-    let server = NbdServer::bind(Arc::clone(&vault), server).await.map_err(StorageError::Nbd)?;
-    let addr = server.local_addr().unwrap_or(config.listen);
-    let connections = server.connections();
-    let (renewal, authority) = (server.renewal(), Arc::clone(&pki));
-    life.spawn("storage: certificate", async move {
-        loop {
-            tokio::time::sleep(RENEWAL).await;
-            let renewed = tls_identity(&authority, &names).map_err(|err| common::chain(&err));
-            if let Err(error) =
-                renewed.and_then(|identity| renewal.renew(identity).map_err(|err| common::chain(&err)))
-            {
-                error!(error, "cannot renew the NBD server's certificate; the old one stays in use");
-            }
-        }
-    });
-    life.spawn_to_end("storage: NBD server", server.run(life.stopping()));
-    let host = config.host.clone().unwrap_or_else(|| addr.ip().to_string());
-    Ok((
-        NbdBackend::new(vault, Arc::new(LocalCa(pki)), host, addr.port()),
-        RunningNbd { address: addr, connections },
-    ))
-}
-
-fn tls_identity(pki: &Pki, names: &[String]) -> Result<TlsIdentity, PkiError> {
-    let (certificate_chain, key) = pki.server_certificate(names, OffsetDateTime::from(SystemTime::now()))?;
-    let client_authority = pki.ca_pem().to_owned();
-    Ok(TlsIdentity { certificate_chain, key: key.expose().to_owned(), client_authority })
-}
-
-async fn connect_ceph(target: CephTarget) -> Result<CephBackend, StorageError> {
-    let defaults = CephConfig::default();
-    let config = CephConfig {
-        replicas: target.replicas.unwrap_or(defaults.replicas),
-        placement_groups: target.placement_groups.unwrap_or(defaults.placement_groups),
-    };
-    let target = Target { conf: target.conf, user: target.user, keyring: target.keyring };
-    let commands = blocking(move || storage_ceph::connect(&target)).await.map_err(StorageError::Ceph)?;
-    Ok(CephBackend::new(commands, config))
-}
-
-/// The local CA, as NBD asks for certificates.
-struct LocalCa(Arc<Pki>);
-
-impl Issuer for LocalCa {
-    fn issue(&self, uri: &str) -> Result<IssuedIdentity, IssueError> {
-        let failed = |reason: String| IssueError { reason };
-        let subject = Subject::from_uri(uri).map_err(|err| failed(common::chain(&err)))?;
-        if subject.role != Role::Consumer {
-            return Err(failed(format!("{uri} names no consumer")));
-        }
-        let now = SystemTime::now();
-        let issued = self.0.issue_client(&subject, OffsetDateTime::from(now), CERTIFICATE);
-        let issued = issued.map_err(|err| failed(common::chain(&err)))?;
-        Ok(IssuedIdentity {
-            certificate: issued.certificate_pem,
-            key: issued.key_pem.expose().to_owned(),
-            authority: self.0.ca_pem().to_owned(),
-            renew_at: now + CERTIFICATE.unsigned_abs() / 2,
-        })
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use drivers::{StoreKind, policy::Policy};
+use drivers::{StoreKind, policy::Policy, storage::Storage};
 use jiff::Timestamp;
 use orchestrator::execute::Orchestrator;
 use store::Store;
@@ -23,8 +23,8 @@ pub struct About {
     pub orchestrator: Arc<Orchestrator>,
     pub serving: Arc<Serving>,
     pub started_at: Timestamp,
-    /// Storage is provided to other clusters.
-    pub has_storage: bool,
+    /// What is provided to other clusters, or why nothing is although it was asked for.
+    pub storage: Option<Result<Arc<Storage>, String>>,
 }
 
 impl About {
@@ -43,8 +43,19 @@ impl About {
             ready: problems.is_empty(),
             problems,
             attention: self.attention(),
-            storage: self.has_storage,
+            storage: matches!(self.storage, Some(Ok(_))),
+            storage_trouble: self.storage_trouble(),
         })
+    }
+
+    fn storage_trouble(&self) -> Vec<String> {
+        match &self.storage {
+            None => Vec::new(),
+            Some(Ok(storage)) => storage.attention(),
+            Some(Err(why)) => {
+                vec![format!("storage could not start, and will not before a restart: {why}")]
+            }
+        }
     }
 
     /// What is stored and cannot be read, and rules that only one end has.

@@ -223,7 +223,11 @@ impl Front {
             orchestrator: Arc::clone(&drivers.orchestrator),
             serving: Arc::clone(&self.serving),
             started_at: self.started_at,
-            has_storage: drivers.storage.is_some(),
+            storage: match (&drivers.storage, &drivers.storage_failure) {
+                (Some(storage), _) => Some(Ok(Arc::clone(storage))),
+                (None, Some(why)) => Some(Err(why.clone())),
+                (None, None) => None,
+            },
         }
     }
 

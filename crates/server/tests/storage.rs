@@ -167,7 +167,7 @@ async fn what_keeps_the_network_closed_is_in_the_consumers_status() {
     // The endpoint goes away with its rules: the consumer can still leave.
     let (status, _) = fixture.rest("DELETE", &format!("{ENDPOINT}?wait=true"), "").await;
     assert_eq!(status, StatusCode::OK);
-    fixture.rest("DELETE", &format!("/consumers/{id}"), "").await;
+    fixture.rest("DELETE", &format!("/consumers/{id}?now=true"), "").await;
     gone(&fixture).await;
     fixture.stop().await;
 }
@@ -229,7 +229,7 @@ async fn every_resource_of_a_tag_is_opened() {
     onboard(&fixture, &text, &[]).await.unwrap();
     let id = consumer(&fixture, "Ready").await["id"].as_str().unwrap().to_owned();
     assert_eq!(in_force(&fixture).await, [format!("gateways.storage-{id}-10809")]);
-    fixture.rest("DELETE", &format!("/consumers/{id}"), "").await;
+    fixture.rest("DELETE", &format!("/consumers/{id}?now=true"), "").await;
     gone(&fixture).await;
     assert!(in_force(&fixture).await.is_empty());
     fixture.stop().await;
@@ -250,5 +250,119 @@ async fn metrics_count_consumers_and_bytes() {
     ] {
         assert!(body.lines().any(|found| found == line), "{line} in {body}");
     }
+    fixture.stop().await;
+}
+
+async fn ids(fixture: &Fixture) -> Vec<String> {
+    let (_, all) = fixture.rest("GET", "/consumers", "").await;
+    all.as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap().to_owned()).collect()
+}
+
+/// One more consumer, once it is Ready.
+async fn onboarded(fixture: &Fixture) -> String {
+    let before = ids(fixture).await;
+    let text = ticket(fixture, &[]).await;
+    onboard(fixture, &text, &[]).await.unwrap();
+    let id = ids(fixture).await.into_iter().find(|id| !before.contains(id)).unwrap();
+    is(fixture, &id, "Ready").await;
+    id
+}
+
+/// The consumer of this id, once it is as asked.
+async fn is(fixture: &Fixture, id: &str, phase: &str) -> Value {
+    let mut last = Value::Null;
+    for _ in 0..400 {
+        last = fixture.rest("GET", &format!("/consumers/{id}"), "").await.1;
+        if last["phase"] == phase {
+            return last;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("it is not {phase}: {last}");
+}
+
+async fn storage_trouble(fixture: &Fixture) -> String {
+    let (status, told) = fixture.rest("GET", "/status", "").await;
+    assert_eq!((status, &told["ready"]), (StatusCode::OK, &json!(true)), "{told}");
+    told["storage_trouble"].to_string()
+}
+
+/// What was Ready and is not there is Failed, at a start and while it runs; it is Ready again when it is put back, and made
+/// anew only when somebody says that the data is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn data_that_is_gone_is_failed_and_never_an_empty_disk() {
+    let fixture = controller(tempfile::tempdir().unwrap(), None).await;
+    let (a, b) = (onboarded(&fixture).await, onboarded(&fixture).await);
+    let dir = fixture.stop().await;
+    let volumes = dir.path().join("volumes/volumes");
+    let (own, away) = (volumes.join(&a).join("data"), dir.path().join("away"));
+    std::fs::rename(&own, &away).unwrap();
+    // And the other's record is cut, as on a disk that lost power.
+    let record = dir.path().join("volumes/consumers").join(format!("{b}.json"));
+    let text = std::fs::read(&record).unwrap();
+    std::fs::write(&record, &text[..text.len() / 2]).unwrap();
+
+    let fixture = controller(dir, None).await;
+    let failed = is(&fixture, &a, "Failed").await["reason"].to_string();
+    assert!(failed.contains("missing") && failed.contains("volume recreate --data-is-lost"), "{failed}");
+    let failed = is(&fixture, &b, "Failed").await["reason"].to_string();
+    assert!(failed.contains(&b) && failed.contains("damaged"), "{failed}");
+    assert!(!own.exists(), "nothing is made in its place");
+    std::fs::rename(&away, &own).unwrap();
+    std::fs::write(&record, &text).unwrap();
+    is(&fixture, &a, "Ready").await;
+    // A record is read when the controller starts; an administrator may have it made anew from what is there.
+    let (status, adopted) = fixture.rest("POST", &format!("/consumers/{b}/adoption"), "").await;
+    assert_eq!(status, StatusCode::OK, "{adopted}");
+    is(&fixture, &b, "Ready").await;
+
+    let recreation = format!("/consumers/{a}/recreation");
+    let lost = json!({ "data_is_lost": true }).to_string();
+    let (status, whole) = fixture.rest("POST", &recreation, &lost).await;
+    assert!(status.is_client_error() && whole.to_string().contains("is whole"), "{whole}");
+    std::fs::remove_dir_all(volumes.join(&a)).unwrap();
+    let fixture = controller(fixture.stop().await, None).await;
+    is(&fixture, &a, "Failed").await;
+    let (status, unsaid) = fixture.rest("POST", &recreation, "{\"data_is_lost\":false}").await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{unsaid}");
+    let (status, recreated) = fixture.rest("POST", &recreation, &lost).await;
+    assert_eq!(status, StatusCode::OK, "{recreated}");
+    is(&fixture, &a, "Ready").await;
+    is(&fixture, &b, "Ready").await;
+    fixture.stop().await;
+}
+
+/// A disk that is not mounted is no empty vault: storage is degraded, everything else is served, and it heals.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vault_that_is_not_there_degrades_storage_alone_until_it_is_back() {
+    let fixture = controller(tempfile::tempdir().unwrap(), None).await;
+    let id = onboarded(&fixture).await;
+    assert_eq!(storage_trouble(&fixture).await, "[]");
+    let dir = fixture.stop().await;
+    let (volumes, away) = (dir.path().join("volumes"), dir.path().join("away"));
+    std::fs::rename(&volumes, &away).unwrap();
+
+    let fixture = controller(dir, None).await;
+    let told = storage_trouble(&fixture).await;
+    assert!(told.contains("degraded since 2") && told.contains("mount or restore it"), "{told}");
+    assert!(!volumes.exists(), "nothing is made where the disk belongs");
+    let (status, all) = fixture.rest("GET", "/consumers", "").await;
+    assert_eq!((status, all[0]["id"].as_str()), (StatusCode::OK, Some(id.as_str())), "{all}");
+    assert!(all[0]["notice"].to_string().contains("out of reach"), "{all}");
+    let refused = onboard(&fixture, &ticket(&fixture, &[]).await, &[]).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Internal, "{refused}");
+    endpoint(&fixture, ENDPOINT).await;
+
+    std::fs::rename(&away, &volumes).unwrap();
+    let mut told = String::new();
+    for _ in 0..400 {
+        told = storage_trouble(&fixture).await;
+        if told == "[]" {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(told, "[]");
+    is(&fixture, &id, "Ready").await;
     fixture.stop().await;
 }

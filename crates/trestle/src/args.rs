@@ -116,6 +116,9 @@ pub enum Command {
     /// Clusters that use our storage
     #[command(subcommand)]
     Consumer(storage::ConsumerCommand),
+    /// What becomes of a consumer's data that is not what was made for it
+    #[command(subcommand)]
+    Volume(storage::VolumeCommand),
     /// The controller's store
     #[command(subcommand)]
     Store(store::StoreCommand),

@@ -94,6 +94,9 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         Command::Consumer(command) => {
             during("Waiting", storage::consumer(command, output, connection.connect().await?)).await
         }
+        Command::Volume(command) => {
+            during("Waiting", storage::volume(command, output, connection.connect().await?)).await
+        }
         Command::Store(command) => during("Copying", store::run(command, output, connection)).await,
         Command::Token(command) => access::token(command, output, connection.connect().await?).await,
         Command::Cert(command) => access::cert(command, output, connection.connect().await?).await,

@@ -61,7 +61,10 @@ fn a_consumer_reads_and_writes_grows_and_is_put_off() {
     assert!(tool(&up, "nbdinfo", &[&other]).status.success());
     assert_eq!(consumers(&up).len(), 2);
 
+    up.ok(&["consumer", "name", id, "shop"]);
     up.ok(&["consumer", "offboard", id]);
+    assert!(up.ok(&["consumer", "list"]).contains("its data is kept until"), "it can be taken back");
+    up.ok(&["consumer", "offboard", id, "--now"]);
     let gone = (0..100).any(|_| {
         std::thread::sleep(Duration::from_millis(100));
         consumers(&up).len() == 1

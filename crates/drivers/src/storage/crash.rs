@@ -21,10 +21,13 @@ use storage_backend::{
     BackendError, Caller, Change, CommitError, NetworkError, Records, RecordsError, Stored, Usage,
 };
 use storage_provider::{
-    ConnectionItem, Consumer, ConsumerId, Ledger, Observed, Phase, Sources, TicketHash, TicketRecord,
+    ConnectionItem, Consumer, ConsumerId, Ledger, Observed, Phase, Sources, TicketHash, TicketRecord, VaultId,
 };
 
-use super::*;
+use storage_nbd::{NbdBackend, Vault, VaultConfig};
+use time::OffsetDateTime;
+
+use super::{open::LocalCa, *};
 
 const DIR: &str = "TRESTLE_TEST_PROVIDER_DIR";
 const DIE_AT: &str = "TRESTLE_TEST_DIE_AT";
@@ -68,6 +71,18 @@ impl<B: Backend> Backend for Mortal<B> {
     }
     async fn ensure_storage(&self, id: ConsumerId, bytes: u64) -> Result<(), BackendError> {
         self.1.around(self.0.ensure_storage(id, bytes)).await
+    }
+    async fn vault(&self) -> Result<VaultId, BackendError> {
+        self.0.vault().await
+    }
+    async fn keep_storage(&self, id: ConsumerId, bytes: u64) -> Result<(), BackendError> {
+        self.1.around(self.0.keep_storage(id, bytes)).await
+    }
+    async fn withhold(&self, id: ConsumerId) -> Result<(), BackendError> {
+        self.1.around(self.0.withhold(id)).await
+    }
+    async fn adopt_storage(&self, id: ConsumerId, generation: u64) -> Result<(), BackendError> {
+        self.1.around(self.0.adopt_storage(id, generation)).await
     }
     async fn set_quota(&self, id: ConsumerId, bytes: u64) -> Result<(), BackendError> {
         self.1.around(self.0.set_quota(id, bytes)).await
@@ -159,7 +174,14 @@ fn open(dir: &Path, die_at: Option<i64>) -> World {
     let (keys, sealer) = KeysFile::open(dir.join("keys.json")).unwrap().load().unwrap();
     let network = Arc::new(FileNetwork(rules, Arc::clone(&fuse)));
     let opened = Arc::clone(&network) as Arc<dyn Network>;
-    let config = ProviderConfig { keys, sealer, clock: Arc::new(now), resync: RESYNC, network: Some(opened) };
+    let config = ProviderConfig {
+        keys,
+        sealer,
+        clock: Arc::new(now),
+        resync: RESYNC,
+        grace: 3600,
+        network: Some(opened),
+    };
     let records = Mortal(StoreRecords::new(store), Arc::clone(&fuse));
     World { provider: Arc::new(Provider::new(records, Mortal(backend, fuse), config)), network }
 }
@@ -254,7 +276,7 @@ async fn killed_at_every_step_a_new_process_converges() {
             && (dir.path().join("id").exists() || !world.provider.consumers().await.unwrap().is_empty())
         {
             for consumer in world.provider.consumers().await.unwrap() {
-                world.provider.put_off(consumer.id).await.unwrap();
+                world.provider.put_off(consumer.id, true).await.unwrap();
             }
             world.provider.reconcile_all().await.unwrap();
         }

@@ -2,13 +2,16 @@
 //!
 //! ```text
 //!   storage/consumer/ID   storage/ticket/HASH   storage/ledger      JSON; the version of a record is its revision
+//!   storage/vault/ID                                                (`vaults`)
 //! ```
 
 use async_trait::async_trait;
 use serde::{Serialize, de::DeserializeOwned};
 use storage_backend::{Change, CommitError, Records, RecordsError, Stored, Version};
-use storage_provider::{Consumer, ConsumerId, Ledger, TicketHash, TicketRecord};
+use storage_provider::{Consumer, ConsumerId, Ledger, TicketHash, TicketRecord, VaultId};
 use store::{Entry, Expected, Key, Prefix, Revision, Store, TransactError, Transaction};
+
+use super::vaults;
 
 pub struct StoreRecords {
     store: Store,
@@ -55,6 +58,11 @@ impl Records for StoreRecords {
     async fn ledger(&self) -> Result<Stored<Ledger>, RecordsError> {
         let absent = || Stored { value: Ledger::default(), version: Version::ABSENT };
         Ok(self.get(&ledger_key()).await?.unwrap_or_else(absent))
+    }
+
+    async fn place_of(&self, vault: VaultId) -> Result<Option<String>, RecordsError> {
+        let record = self.get::<vaults::VaultRecord>(&vaults::key(vault)).await?;
+        Ok(record.map(|stored| stored.value.place))
     }
 
     async fn commit(&self, changes: Vec<Change>) -> Result<(), CommitError> {

@@ -35,7 +35,8 @@ impl Storage {
         let usage = self.provider.usage_all().await.unwrap_or_default();
         stats.used_bytes = usage.values().map(|usage| usage.used).sum();
         stats.capacity_bytes = self.provider.capacity().await.unwrap_or_default();
-        if let Some(nbd) = &self.nbd {
+        let opened = self.room.opened();
+        if let Some(nbd) = opened.as_ref().and_then(|opened| opened.nbd.as_ref()) {
             (stats.nbd_connections, stats.nbd_refused) = (nbd.connections.open(), nbd.connections.refused());
         }
         stats

@@ -6,11 +6,12 @@ use wire::{
     invisinetspb::{ConnectCloudsRequest, Namespace},
     tagservicepb::{Subscription, Tag, TagMapping},
     trestle::v1::{
-        self, CheckCloudsRequest, CreateCloudResourceRequest, CreateJoinTokenRequest, CreateTokenRequest,
-        DeleteNamespaceRequest, DeleteObjectsRequest, DeleteRulesRequest, IssueCertificateRequest,
-        JobRequest, LinkRequest, OffboardConsumerRequest, PermitConsumerRequest, PruneObjectsRequest,
-        PutRulesRequest, RemoveHostRequest, ResizeConsumerRequest, ResourceRequest, RevokeCertificateRequest,
-        RevokeTicketRequest, RevokeTokenRequest, RuleHolder, rule_holder::Holder,
+        self, AdoptVolumeRequest, CheckCloudsRequest, CreateCloudResourceRequest, CreateJoinTokenRequest,
+        CreateTokenRequest, DeleteNamespaceRequest, DeleteObjectsRequest, DeleteRulesRequest,
+        IssueCertificateRequest, JobRequest, KeepConsumerRequest, LinkRequest, NameConsumerRequest,
+        OffboardConsumerRequest, PermitConsumerRequest, PruneObjectsRequest, PutRulesRequest,
+        RecreateVolumeRequest, RemoveHostRequest, ResizeConsumerRequest, ResourceRequest,
+        RevokeCertificateRequest, RevokeTicketRequest, RevokeTokenRequest, RuleHolder, rule_holder::Holder,
     },
 };
 
@@ -45,6 +46,10 @@ pub fn named(operation: &str, body: &[u8]) -> Option<String> {
         ("Storage", "ResizeConsumer") => read::<ResizeConsumerRequest>(message)?.id,
         ("Storage", "PermitConsumer") => read::<PermitConsumerRequest>(message)?.id,
         ("Storage", "OffboardConsumer") => read::<OffboardConsumerRequest>(message)?.id,
+        ("Storage", "KeepConsumer") => read::<KeepConsumerRequest>(message)?.id,
+        ("Storage", "NameConsumer") => read::<NameConsumerRequest>(message)?.id,
+        ("Storage", "AdoptVolume") => read::<AdoptVolumeRequest>(message)?.consumer,
+        ("Storage", "RecreateVolume") => read::<RecreateVolumeRequest>(message)?.consumer,
         ("Hosts", _) => read::<RemoveHostRequest>(message)?.name,
         ("Access", _) => of_access(method, message)?,
         _ => return None,

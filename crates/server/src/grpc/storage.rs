@@ -4,15 +4,16 @@ use std::{sync::Arc, time::Duration};
 
 use drivers::storage::Storage;
 use model::change::{Change, What};
-use storage_backend::Usage;
+use storage_backend::{BackendError, Usage};
 use storage_provider::{
     Capacity, CapacityForm, Consumer, ConsumerId, Phase, Sources, TicketRecord, TicketStatus,
 };
 use tonic::{Code, Request, Response, Status};
 use wire::trestle::v1::{
-    self, CreateTicketRequest, CreateTicketResponse, GetConsumerRequest, ListConsumersRequest,
-    ListConsumersResponse, ListTicketsRequest, ListTicketsResponse, OffboardConsumerRequest,
-    OffboardConsumerResponse, PermitConsumerRequest, ResizeConsumerRequest, RevokeTicketRequest,
+    self, AdoptVolumeRequest, CreateTicketRequest, CreateTicketResponse, GetConsumerRequest,
+    KeepConsumerRequest, ListConsumersRequest, ListConsumersResponse, ListTicketsRequest,
+    ListTicketsResponse, NameConsumerRequest, OffboardConsumerRequest, OffboardConsumerResponse,
+    PermitConsumerRequest, RecreateVolumeRequest, ResizeConsumerRequest, RevokeTicketRequest,
     RevokeTicketResponse, RotateTicketKeyRequest, RotateTicketKeyResponse, storage_server,
 };
 
@@ -32,7 +33,7 @@ pub(super) fn enabled(storage: &Option<Arc<Storage>>) -> Result<&Storage, Failur
     storage.as_deref().ok_or_else(|| {
         Failure::new(
             Code::FailedPrecondition,
-            "this controller provides no storage; set `storage` in its configuration",
+            "this controller provides no storage: `storage` is not in its configuration, or could not be used, which `trestle status` tells",
         )
     })
 }
@@ -94,9 +95,9 @@ impl storage_server::Storage for Service {
         let consumers = storage.provider.consumers().await;
         let mut consumers = consumers.map_err(|err| Failure::from_error(Code::Unavailable, &err))?;
         consumers.sort_by_key(|consumer| (consumer.created_at, consumer.id));
-        let mut usage = storage.provider.usage_all().await.unwrap_or_default();
+        let usage = storage.provider.usage_all().await;
         let consumers = consumers.into_iter().map(|one| {
-            let used = usage.remove(&one.id);
+            let used = usage.as_ref().map(|usage| usage.get(&one.id).cloned());
             consumer(one, used)
         });
         Ok(Response::new(ListConsumersResponse { consumers: consumers.collect() }))
@@ -111,9 +112,21 @@ impl storage_server::Storage for Service {
         let request = request.into_inner();
         let (storage, id) = (enabled(&self.0)?, consumer_id(&request.id)?);
         let before = stored(storage, id).await?;
-        storage.provider.resize(id, &request.capacity).await.map_err(refuse)?;
+        let resized = storage.provider.resize(id, &request.capacity, request.force).await.map_err(refuse)?;
         audit::changed(consumer_change(&before, &stored(storage, id).await?));
-        Ok(Response::new(self.find(storage, id).await?))
+        let mut consumer = self.find(storage, id).await?;
+        if resized.bytes < resized.requested {
+            let less = format!(
+                "granted {} of the {} asked for: it is what is left, or what the ticket allows",
+                resized.granted, request.capacity
+            );
+            consumer.notice = [less, consumer.notice]
+                .into_iter()
+                .filter(|it| !it.is_empty())
+                .collect::<Vec<_>>()
+                .join("; ");
+        }
+        Ok(Response::new(consumer))
     }
 
     async fn permit_consumer(&self, request: Request<PermitConsumerRequest>) -> Reply<v1::Consumer> {
@@ -133,17 +146,59 @@ impl storage_server::Storage for Service {
     ) -> Reply<OffboardConsumerResponse> {
         let (storage, id) = (enabled(&self.0)?, consumer_id(&request.get_ref().id)?);
         self.find(storage, id).await?;
-        storage.provider.put_off(id).await.map_err(refuse)?;
+        storage.provider.put_off(id, request.get_ref().now).await.map_err(refuse)?;
         audit::changed(Change::named(format!("consumer {id}"), What::Deleted));
         Ok(Response::new(OffboardConsumerResponse {}))
+    }
+
+    async fn keep_consumer(&self, request: Request<KeepConsumerRequest>) -> Reply<v1::Consumer> {
+        let (storage, id) = (enabled(&self.0)?, consumer_id(&request.get_ref().id)?);
+        let before = stored(storage, id).await?;
+        storage.provider.keep(id).await.map_err(refuse)?;
+        audit::changed(consumer_change(&before, &stored(storage, id).await?));
+        Ok(Response::new(self.find(storage, id).await?))
+    }
+
+    async fn name_consumer(&self, request: Request<NameConsumerRequest>) -> Reply<v1::Consumer> {
+        let request = request.into_inner();
+        let (storage, id) = (enabled(&self.0)?, consumer_id(&request.id)?);
+        let before = stored(storage, id).await?;
+        storage.provider.name(id, &request.name).await.map_err(refuse)?;
+        audit::changed(consumer_change(&before, &stored(storage, id).await?));
+        Ok(Response::new(self.find(storage, id).await?))
+    }
+
+    async fn adopt_volume(&self, request: Request<AdoptVolumeRequest>) -> Reply<v1::Consumer> {
+        let (storage, id) = (enabled(&self.0)?, consumer_id(&request.get_ref().consumer)?);
+        let before = stored(storage, id).await?;
+        storage.provider.adopt(id).await.map_err(refuse)?;
+        audit::changed(consumer_change(&before, &stored(storage, id).await?));
+        Ok(Response::new(self.find(storage, id).await?))
+    }
+
+    async fn recreate_volume(&self, request: Request<RecreateVolumeRequest>) -> Reply<v1::Consumer> {
+        let request = request.into_inner();
+        let (storage, id) = (enabled(&self.0)?, consumer_id(&request.consumer)?);
+        if !request.data_is_lost {
+            let text =
+                "what the consumer stored would be given up; say so with data_is_lost (--data-is-lost)";
+            return Err(Failure::new(Code::InvalidArgument, text).into());
+        }
+        let before = stored(storage, id).await?;
+        storage.provider.recreate(id).await.map_err(refuse)?;
+        audit::changed(consumer_change(&before, &stored(storage, id).await?));
+        Ok(Response::new(self.find(storage, id).await?))
     }
 }
 
 impl Service {
     async fn find(&self, storage: &Storage, id: ConsumerId) -> Result<v1::Consumer, Failure> {
         let found = stored(storage, id).await?;
-        let usage = storage.provider.usage(id).await.ok();
-        Ok(consumer(found, usage))
+        let usage = match storage.provider.usage(id).await {
+            Err(BackendError::NoStorage { .. }) => Ok(None),
+            usage => usage.map(Some),
+        };
+        Ok(consumer(found, usage.as_ref().map(Clone::clone)))
     }
 }
 
@@ -183,7 +238,12 @@ fn consumer_id(text: &str) -> Result<ConsumerId, Failure> {
         .map_err(|_| Failure::new(Code::InvalidArgument, format!("{text:?} is not the id of a consumer")))
 }
 
-fn consumer(consumer: Consumer, usage: Option<Usage>) -> v1::Consumer {
+/// `usage` is `Ok(None)` where the consumer has no storage, and an error where the storage cannot say.
+fn consumer(consumer: Consumer, usage: Result<Option<Usage>, &BackendError>) -> v1::Consumer {
+    let (usage, unknown) = match usage {
+        Ok(usage) => (usage, String::new()),
+        Err(error) => (None, common::chain(error)),
+    };
     let reason = match &consumer.phase {
         Phase::Failed { reason } | Phase::Deleting { reason: Some(reason) } => reason.clone(),
         Phase::Configuring | Phase::Ready | Phase::Deleting { reason: None } => String::new(),
@@ -196,8 +256,10 @@ fn consumer(consumer: Consumer, usage: Option<Usage>) -> v1::Consumer {
         granted_bytes: consumer.granted,
         created_at: consumer.created_at,
         used_bytes: usage.as_ref().map(|usage| usage.used),
-        notice: usage.and_then(|usage| usage.notice).unwrap_or_default(),
+        notice: usage.and_then(|usage| usage.notice).unwrap_or(unknown),
         sources: consumer.sources.to_texts(),
+        name: consumer.name,
+        kept_until: consumer.kept_until,
     }
 }
 

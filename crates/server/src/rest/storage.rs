@@ -4,14 +4,17 @@ use std::sync::Arc;
 
 use axum::{Json, extract::State};
 use drivers::storage::Storage;
+use serde::Deserialize;
 use tonic::Request;
+use utoipa::IntoParams;
 use wire::trestle::v1::{
-    Consumer, CreateTicketRequest, CreateTicketResponse, GetConsumerRequest, ListConsumersRequest,
-    ListTicketsRequest, OffboardConsumerRequest, PermitConsumerRequest, ResizeConsumerRequest,
+    AdoptVolumeRequest, Consumer, CreateTicketRequest, CreateTicketResponse, GetConsumerRequest,
+    KeepConsumerRequest, ListConsumersRequest, ListTicketsRequest, NameConsumerRequest,
+    OffboardConsumerRequest, PermitConsumerRequest, RecreateVolumeRequest, ResizeConsumerRequest,
     RevokeTicketRequest, Ticket, storage_server::Storage as _,
 };
 
-use super::body::{Body, Done, Path};
+use super::body::{Body, Done, Path, Query};
 use crate::{
     failure::{Failure, Problem},
     grpc::storage::Service,
@@ -108,17 +111,83 @@ pub(super) async fn permit_consumer(
     Ok(Json(service(&storage).permit_consumer(Request::new(request)).await?.into_inner()))
 }
 
-/// Put a consumer off: its sessions end and its data is deleted.
-#[utoipa::path(delete, path = "/consumers/{id}", tag = "storage", params(("id" = String, Path)), responses(
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct OffboardQuery {
+    /// Delete its data at once; there is no way back.
+    #[serde(default)]
+    now: bool,
+}
+
+/// Put a consumer off: its sessions end, and its data is deleted when its grace time is over, or now.
+#[utoipa::path(delete, path = "/consumers/{id}", tag = "storage", params(("id" = String, Path), OffboardQuery), responses(
     (status = 200, body = Done),
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn offboard_consumer(
     State(storage): State<Option<Arc<Storage>>>,
     Path(id): Path<String>,
+    Query(OffboardQuery { now }): Query<OffboardQuery>,
 ) -> Result<Json<Done>, Failure> {
-    service(&storage).offboard_consumer(Request::new(OffboardConsumerRequest { id })).await?;
+    service(&storage).offboard_consumer(Request::new(OffboardConsumerRequest { id, now })).await?;
     Ok(Json(Done {}))
+}
+
+/// Take back a consumer that was put off, while its data is kept.
+#[utoipa::path(post, path = "/consumers/{id}/keep", tag = "storage", params(("id" = String, Path)), responses(
+    (status = 200, body = Consumer),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn keep_consumer(
+    State(storage): State<Option<Arc<Storage>>>,
+    Path(id): Path<String>,
+) -> Result<Json<Consumer>, Failure> {
+    let request = KeepConsumerRequest { id };
+    Ok(Json(service(&storage).keep_consumer(Request::new(request)).await?.into_inner()))
+}
+
+/// Call a consumer something.
+#[utoipa::path(put, path = "/consumers/{id}/name", tag = "storage", params(("id" = String, Path)),
+    request_body = NameConsumerRequest, responses(
+    (status = 200, body = Consumer),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn name_consumer(
+    State(storage): State<Option<Arc<Storage>>>,
+    Path(id): Path<String>,
+    Body(body): Body<NameConsumerRequest>,
+) -> Result<Json<Consumer>, Failure> {
+    let request = NameConsumerRequest { id, ..body };
+    Ok(Json(service(&storage).name_consumer(Request::new(request)).await?.into_inner()))
+}
+
+/// Take what is there as the data of a consumer whose data is not what was made for it.
+#[utoipa::path(post, path = "/consumers/{id}/adoption", tag = "storage", params(("id" = String, Path)), responses(
+    (status = 200, body = Consumer),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn adopt_volume(
+    State(storage): State<Option<Arc<Storage>>>,
+    Path(consumer): Path<String>,
+) -> Result<Json<Consumer>, Failure> {
+    let request = AdoptVolumeRequest { consumer };
+    Ok(Json(service(&storage).adopt_volume(Request::new(request)).await?.into_inner()))
+}
+
+/// Give up the data of such a consumer: it gets empty storage and new credentials.
+#[utoipa::path(post, path = "/consumers/{id}/recreation", tag = "storage", params(("id" = String, Path)),
+    request_body = RecreateVolumeRequest, responses(
+    (status = 200, body = Consumer),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn recreate_volume(
+    State(storage): State<Option<Arc<Storage>>>,
+    Path(consumer): Path<String>,
+    Body(body): Body<RecreateVolumeRequest>,
+) -> Result<Json<Consumer>, Failure> {
+    let request = RecreateVolumeRequest { consumer, ..body };
+    Ok(Json(service(&storage).recreate_volume(Request::new(request)).await?.into_inner()))
 }
 
 fn service(storage: &Option<Arc<Storage>>) -> Service {

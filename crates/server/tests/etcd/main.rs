@@ -238,7 +238,7 @@ async fn only_the_controller_that_leads_makes_storage() {
 
     let (_, consumers) = one.rest("GET", "/consumers", "").await;
     let gone = consumers[0]["id"].as_str().unwrap();
-    assert_eq!(two.rest("DELETE", &format!("/consumers/{gone}"), "").await.0, 200);
+    assert_eq!(two.rest("DELETE", &format!("/consumers/{gone}?now=true"), "").await.0, 200);
     until("the leader takes down what the other put off", async || {
         ready(&one).await == 1 && volumes(&one) == 1
     })
@@ -246,7 +246,20 @@ async fn only_the_controller_that_leads_makes_storage() {
 
     one.stop().await;
     onboard(&two).await;
-    until("the other takes over", async || ready(&two).await == 2).await;
+    until("the other makes its own", async || ready(&two).await == 1 && volumes(&two) == 1).await;
+    // What the first made is on the first's disk: it is told where, and not made anew and empty.
+    until("of the rest it says where it is", async || {
+        let (_, consumers) = two.rest("GET", "/consumers", "").await;
+        let consumers = consumers.as_array().unwrap();
+        consumers.iter().any(|consumer| {
+            let reason = consumer["reason"].as_str().unwrap_or_default();
+            consumer["phase"] == "Failed"
+                && reason.contains("its data is in the vault")
+                && reason.contains("volumes")
+        })
+    })
+    .await;
+    assert_eq!(volumes(&two), 1);
 }
 
 /// An etcd with default flags takes 128 operations in a transaction; what is promised whole is whole beyond that.

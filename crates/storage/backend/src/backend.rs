@@ -3,13 +3,15 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
-use storage_provider::{ConnectionItem, ConsumerId, Observed};
+use storage_provider::{ConnectionItem, ConsumerId, Observed, VaultId};
 
 /// What a consumer uses and may use.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     pub used: u64,
     pub limit: u64,
+    /// The size of the largest volume that cannot be made smaller now.
+    pub volumes: u64,
     /// What the user should know about how the limit bites, if it does now.
     pub notice: Option<String>,
 }
@@ -23,6 +25,8 @@ pub enum BackendError {
     NoStorage { consumer: ConsumerId },
     #[error("{what} is there already and was not made by this provider; remove or rename it")]
     NotOurs { what: String },
+    #[error("the storage is out of reach: {reason}")]
+    Degraded { reason: String },
     #[error("{attempt}: {reason}")]
     Failed { attempt: String, reason: String },
 }
@@ -37,6 +41,9 @@ impl BackendError {
 /// finishes what is left; none touches storage that is not its own.
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
+    /// Which storage it is: data is found again only in the one it was made in.
+    async fn vault(&self) -> Result<VaultId, BackendError>;
+
     /// Bytes that can be promised in all, used ones included.
     async fn capacity(&self) -> Result<u64, BackendError>;
 
@@ -46,8 +53,19 @@ pub trait Backend: Send + Sync + 'static {
     /// What is there for every consumer that has anything.
     async fn observe_all(&self) -> Result<BTreeMap<ConsumerId, Observed>, BackendError>;
 
-    /// Makes the storage, or puts its shape right. Nobody can reach it yet.
+    /// Makes the storage with its mark, or finishes making it. Nobody can reach it yet. Never asked for once the
+    /// consumer's record says that its data was made.
     async fn ensure_storage(&self, consumer: ConsumerId, bytes: u64) -> Result<(), BackendError>;
+
+    /// Puts the shape of what was made right, and makes nothing: what is missing is an error.
+    async fn keep_storage(&self, consumer: ConsumerId, bytes: u64) -> Result<(), BackendError>;
+
+    /// Lets nobody at data that is not what was made: sessions on it end, new ones find no volume.
+    async fn withhold(&self, consumer: ConsumerId) -> Result<(), BackendError>;
+
+    /// Marks what is there as the consumer's data, whatever was known of it, with at least this generation, and
+    /// forgets what is not there.
+    async fn adopt_storage(&self, consumer: ConsumerId, generation: u64) -> Result<(), BackendError>;
 
     /// Puts a limit in force. Below what is in use it is refused and the old one stays.
     async fn set_quota(&self, consumer: ConsumerId, bytes: u64) -> Result<(), BackendError>;
@@ -70,10 +88,18 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Deletes its data that is out of reach.
     async fn purge(&self, consumer: ConsumerId) -> Result<(), BackendError>;
+
+    /// What an administrator should know now. From memory and one look at the disk at most.
+    fn attention(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 #[async_trait]
 impl<B: Backend + ?Sized> Backend for Arc<B> {
+    async fn vault(&self) -> Result<VaultId, BackendError> {
+        (**self).vault().await
+    }
     async fn capacity(&self) -> Result<u64, BackendError> {
         (**self).capacity().await
     }
@@ -85,6 +111,15 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
     }
     async fn ensure_storage(&self, consumer: ConsumerId, bytes: u64) -> Result<(), BackendError> {
         (**self).ensure_storage(consumer, bytes).await
+    }
+    async fn keep_storage(&self, consumer: ConsumerId, bytes: u64) -> Result<(), BackendError> {
+        (**self).keep_storage(consumer, bytes).await
+    }
+    async fn withhold(&self, consumer: ConsumerId) -> Result<(), BackendError> {
+        (**self).withhold(consumer).await
+    }
+    async fn adopt_storage(&self, consumer: ConsumerId, generation: u64) -> Result<(), BackendError> {
+        (**self).adopt_storage(consumer, generation).await
     }
     async fn set_quota(&self, consumer: ConsumerId, bytes: u64) -> Result<(), BackendError> {
         (**self).set_quota(consumer, bytes).await
@@ -109,5 +144,8 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
     }
     async fn purge(&self, consumer: ConsumerId) -> Result<(), BackendError> {
         (**self).purge(consumer).await
+    }
+    fn attention(&self) -> Vec<String> {
+        (**self).attention()
     }
 }

@@ -6,11 +6,16 @@
 //! Killed between any two steps, the next run reads the record and the storage again and plans the rest. The record
 //! goes last on the way out and first on the way in, so storage without a record never comes from a crash.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use futures::StreamExt as _;
 use storage_provider::{
-    Consumer, ConsumerId, Event, NetworkState, Observed, Outcome, Phase, Plan, Step, plan,
+    Consumer, ConsumerId, Data, Event, Loss, Mark, NetworkState, Observed, Outcome, Phase, Plan, Step,
+    VaultId, plan,
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -36,6 +41,8 @@ pub enum Reconciled {
     Ready { steps: usize },
     /// Nothing is left of it.
     Gone { steps: usize },
+    /// It leaves, and its data is kept for a while.
+    Kept { steps: usize },
     /// A step failed and the record says so; to be tried again.
     Failed { reason: String },
 }
@@ -49,6 +56,18 @@ pub enum ReconcileError {
     Write(#[source] CommitError),
 }
 
+/// What is written into a consumer's record after a look at it.
+enum Entry {
+    /// Its storage matches, and this is its data.
+    Ready(Data),
+    Failed {
+        reason: String,
+    },
+    /// The record goes.
+    Removed,
+    Nothing,
+}
+
 /// A step failed, or what is there could not be seen.
 #[derive(Debug, thiserror::Error)]
 enum StepError {
@@ -56,6 +75,8 @@ enum StepError {
     Backend(#[from] BackendError),
     #[error(transparent)]
     Network(#[from] NetworkError),
+    #[error(transparent)]
+    Lost(Loss),
 }
 
 impl<R: Records, B: Backend> Provider<R, B> {
@@ -66,8 +87,8 @@ impl<R: Records, B: Backend> Provider<R, B> {
             let Some(stored) = self.records.consumer(id).await.map_err(ReconcileError::Read)? else {
                 return Ok(Reconciled::Gone { steps: 0 });
             };
-            let (outcome, result) = self.follow(&stored.value).await;
-            match self.write_down(stored, outcome).await {
+            let (entry, result) = self.follow(&stored.value).await;
+            match self.write_down(stored, entry).await {
                 Ok(()) => return Ok(result),
                 // The intent changed while the steps ran: look again.
                 Err(CommitError::Conflict) => {}
@@ -77,23 +98,50 @@ impl<R: Records, B: Backend> Provider<R, B> {
         Err(ReconcileError::Write(CommitError::Conflict))
     }
 
-    /// Runs the plan of one consumer. Steps stop at the first failure: each stands on the one before.
-    async fn follow(&self, consumer: &Consumer) -> (Option<Event>, Reconciled) {
+    /// Runs the plan of one consumer. Steps stop at the first failure: each stands on the one before. Also says which
+    /// data is there, if it is whole.
+    async fn follow(&self, consumer: &Consumer) -> (Entry, Reconciled) {
         let done = async {
-            let observed = self.backend.observe(consumer.id).await?;
-            let Plan { steps, then } = plan(consumer, &observed, self.network_state(consumer).await?);
+            let vault = self.backend.vault().await?;
+            let mut observed = self.backend.observe(consumer.id).await?;
+            let network = self.network_state(consumer).await?;
+            let Plan { steps, then } = plan(consumer, vault, &observed, network, self.now());
             for step in &steps {
                 self.apply(consumer, *step).await?;
             }
-            Ok::<_, StepError>((steps.len(), then))
+            if let Outcome::Lost(loss) = then {
+                if !consumer.is_deleting() {
+                    self.backend.withhold(consumer.id).await?;
+                }
+                return Err(StepError::Lost(self.placed(loss).await));
+            }
+            if steps.iter().any(|step| step.touches_data()) && then == Outcome::Ready {
+                observed = self.backend.observe(consumer.id).await?;
+            }
+            Ok::<_, StepError>((steps.len(), then, observed.data()))
         };
         match done.await {
-            Ok((steps, Outcome::Ready)) => (Some(Event::Applied), Reconciled::Ready { steps }),
-            Ok((steps, Outcome::Gone)) => (None, Reconciled::Gone { steps }),
+            Ok((steps, Outcome::Gone, _)) => (Entry::Removed, Reconciled::Gone { steps }),
+            Ok((steps, Outcome::Kept, _)) => (Entry::Nothing, Reconciled::Kept { steps }),
+            Ok((steps, _, data)) => (Entry::Ready(data), Reconciled::Ready { steps }),
+            // The storage as a whole is out of reach, which says nothing of this consumer.
+            Err(StepError::Backend(error @ BackendError::Degraded { .. })) => {
+                (Entry::Nothing, Reconciled::Failed { reason: error.to_string() })
+            }
             Err(error) => {
                 let reason = error.to_string();
-                (Some(Event::Failed { reason: reason.clone() }), Reconciled::Failed { reason })
+                (Entry::Failed { reason: reason.clone() }, Reconciled::Failed { reason })
             }
+        }
+    }
+
+    /// The loss with the words for where another vault is.
+    async fn placed(&self, loss: Loss) -> Loss {
+        match loss {
+            Loss::Elsewhere { vault, .. } => {
+                Loss::Elsewhere { vault, place: self.records.place_of(vault).await.unwrap_or_default() }
+            }
+            loss => loss,
         }
     }
 
@@ -108,7 +156,12 @@ impl<R: Records, B: Backend> Provider<R, B> {
     async fn apply(&self, consumer: &Consumer, step: Step) -> Result<(), StepError> {
         let id = consumer.id;
         let done = match step {
+            Step::MarkStorage => {
+                info!(consumer = %id, "its data was made before there were marks: it is adopted and marked now");
+                self.backend.adopt_storage(id, Mark::FIRST_GENERATION).await
+            }
             Step::EnsureStorage { bytes } => self.backend.ensure_storage(id, bytes).await,
+            Step::KeepStorage { bytes } => self.backend.keep_storage(id, bytes).await,
             Step::SetQuota { bytes } => self.backend.set_quota(id, bytes).await,
             Step::EnsureCredentials => self.backend.ensure_credentials(id).await,
             Step::Revoke => self.backend.revoke(id).await,
@@ -124,14 +177,25 @@ impl<R: Records, B: Backend> Provider<R, B> {
         Ok(done?)
     }
 
-    /// Writes the phase an event leads to; no event means that the consumer is gone, and its grant with it.
-    async fn write_down(&self, stored: Stored<Consumer>, event: Option<Event>) -> Result<(), CommitError> {
+    /// Writes what came of it into the record. A consumer is never Ready before the record says what its data is; when
+    /// it is gone, so is its grant.
+    async fn write_down(&self, stored: Stored<Consumer>, entry: Entry) -> Result<(), CommitError> {
         let Stored { value: mut consumer, version: expected } = stored;
-        let Some(event) = event else { return self.forget(&consumer, expected).await };
+        let (event, data) = match entry {
+            Entry::Ready(data) => (Event::Applied, Some(data)),
+            Entry::Failed { reason } => (Event::Failed { reason }, None),
+            Entry::Removed => return self.forget(&consumer, expected).await,
+            Entry::Nothing => return Ok(()),
+        };
         let failed = matches!(event, Event::Failed { .. });
+        let before = consumer.data.clone();
         match consumer.handle(event) {
-            Ok(true) => {}
-            Ok(false) => return Ok(()),
+            Ok(moved) => {
+                consumer.data = data.unwrap_or(consumer.data);
+                if !moved && consumer.data == before {
+                    return Ok(());
+                }
+            }
             // It was put off while we made it ready: the next look takes it down.
             Err(_) => return Err(CommitError::Conflict),
         }
@@ -168,12 +232,16 @@ impl<R: Records, B: Backend> Provider<R, B> {
     /// them, so that it costs about as much for ten thousand as for one.
     pub async fn reconcile_all(self: &Arc<Self>) -> Result<(), ReconcileError> {
         // Storage that cannot be seen as a whole is looked at one by one, where each failure gets its reason.
-        let observed = self.backend.observe_all().await.unwrap_or_default();
+        let (observed, vault) = match (self.backend.observe_all().await, self.backend.vault().await) {
+            (Ok(observed), Ok(vault)) => (observed, Some(vault)),
+            _ => Default::default(),
+        };
         let consumers = self.records.consumers().await.map_err(ReconcileError::Read)?;
         let mut due = Vec::new();
         for Stored { value: consumer, .. } in consumers {
-            let seen = observed.get(&consumer.id).copied().unwrap_or_default();
-            if !self.is_settled(&consumer, &seen).await {
+            let nothing = Observed::default();
+            let seen = observed.get(&consumer.id).unwrap_or(&nothing);
+            if !self.is_settled(&consumer, vault, seen).await {
                 due.push((consumer.id, 0));
             }
         }
@@ -181,16 +249,25 @@ impl<R: Records, B: Backend> Provider<R, B> {
         Ok(())
     }
 
-    async fn is_settled(&self, consumer: &Consumer, observed: &Observed) -> bool {
+    async fn is_settled(&self, consumer: &Consumer, vault: Option<VaultId>, observed: &Observed) -> bool {
+        let Some(vault) = vault else { return false };
         let network = self.network_state(consumer).await.unwrap_or(NetworkState::Differs);
-        consumer.phase == Phase::Ready && plan(consumer, observed, network).steps.is_empty()
+        let planned = plan(consumer, vault, observed, network, self.now());
+        consumer.phase == Phase::Ready
+            && planned == Plan { steps: Vec::new(), then: Outcome::Ready }
+            && consumer.data == observed.data()
     }
 
     /// Works until told to stop: everything first, then what is woken, and everything again from time to time.
+    /// A step that is under way when it is told is left as it is: each may be repeated.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+        stop.run_until_cancelled(self.work()).await;
+    }
+
+    async fn work(self: Arc<Self>) {
         let mut next_resync = Instant::now();
         loop {
-            if Instant::now() >= next_resync {
+            if self.again.swap(false, Ordering::AcqRel) || Instant::now() >= next_resync {
                 let wait = match self.reconcile_all().await {
                     Ok(()) => self.resync,
                     Err(error) => {
@@ -204,7 +281,6 @@ impl<R: Records, B: Backend> Provider<R, B> {
             self.look_at(due).await;
             let next = self.first_retry().map_or(next_resync, |retry| retry.min(next_resync));
             tokio::select! {
-                () = stop.cancelled() => return,
                 () = self.wake.notified() => {}
                 () = tokio::time::sleep_until(next) => {}
             }
@@ -214,7 +290,8 @@ impl<R: Records, B: Backend> Provider<R, B> {
     async fn look_at(self: &Arc<Self>, ids: impl IntoIterator<Item = (ConsumerId, u32)>) {
         let looks = futures::stream::iter(ids).for_each_concurrent(WORKERS, |(id, failures)| async move {
             let failed = match self.reconcile(id).await {
-                Ok(Reconciled::Ready { .. } | Reconciled::Gone { .. }) => return,
+                // Who is kept is looked at with all others, and goes when its time is over.
+                Ok(Reconciled::Ready { .. } | Reconciled::Gone { .. } | Reconciled::Kept { .. }) => return,
                 Ok(Reconciled::Failed { reason }) => reason,
                 Err(error) => error.to_string(),
             };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use storage_provider::{Consumer, ConsumerId, Ledger, TicketHash, TicketRecord};
+use storage_provider::{Consumer, ConsumerId, Ledger, TicketHash, TicketRecord, VaultId};
 
 /// Of one record; 0 means there is none. Changes with every write of the record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,6 +56,10 @@ pub trait Records: Send + Sync + 'static {
     async fn tickets(&self) -> Result<Vec<Stored<TicketRecord>>, RecordsError>;
     /// The ledger; an empty one at [`Version::ABSENT`] before the first grant.
     async fn ledger(&self) -> Result<Stored<Ledger>, RecordsError>;
+    /// Where a vault was served last, in words; `None` when that is not known.
+    async fn place_of(&self, _vault: VaultId) -> Result<Option<String>, RecordsError> {
+        Ok(None)
+    }
     /// All changes or none. When it returns `Ok`, they are on disk.
     async fn commit(&self, changes: Vec<Change>) -> Result<(), CommitError>;
 }
@@ -76,6 +80,9 @@ impl<R: Records + ?Sized> Records for Arc<R> {
     }
     async fn ledger(&self) -> Result<Stored<Ledger>, RecordsError> {
         (**self).ledger().await
+    }
+    async fn place_of(&self, vault: VaultId) -> Result<Option<String>, RecordsError> {
+        (**self).place_of(vault).await
     }
     async fn commit(&self, changes: Vec<Change>) -> Result<(), CommitError> {
         (**self).commit(changes).await

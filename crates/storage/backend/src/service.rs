@@ -6,8 +6,16 @@
 
 mod admin;
 mod calls;
+mod data;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use model::Secret;
 use parking_lot::{Mutex, RwLock};
@@ -40,6 +48,8 @@ pub struct ProviderConfig {
     pub clock: Clock,
     /// Everything is looked at again this often, changed or not.
     pub resync: Duration,
+    /// Seconds for which the data of a consumer that an administrator puts off is kept.
+    pub grace: u64,
     /// The network before the storage, if it is opened and closed with the grants.
     pub network: Option<Arc<dyn Network>>,
 }
@@ -57,6 +67,7 @@ pub struct Onboarded {
 /// The answer to a new capacity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resized {
+    pub requested: u64,
     pub bytes: u64,
     pub granted: Quantity,
 }
@@ -69,6 +80,7 @@ pub struct Provider<R, B> {
     pub(crate) sealer: IdSealer,
     pub(crate) clock: Clock,
     pub(crate) resync: Duration,
+    pub(crate) grace: u64,
     pub(crate) network: Option<Arc<dyn Network>>,
     /// Held by whoever changes a grant.
     pub(crate) books: tokio::sync::Mutex<()>,
@@ -78,11 +90,13 @@ pub struct Provider<R, B> {
     /// Consumers to look at again: when, and how often that has failed.
     pub(crate) retries: Mutex<HashMap<ConsumerId, (Instant, u32)>>,
     pub(crate) wake: Notify,
+    /// Everything is to be looked at soon.
+    pub(crate) again: AtomicBool,
 }
 
 impl<R: Records, B: Backend> Provider<R, B> {
     pub fn new(records: R, backend: B, config: ProviderConfig) -> Self {
-        let ProviderConfig { keys, sealer, clock, resync, network } = config;
+        let ProviderConfig { keys, sealer, clock, resync, grace, network } = config;
         Self {
             records,
             backend,
@@ -90,12 +104,14 @@ impl<R: Records, B: Backend> Provider<R, B> {
             sealer,
             clock,
             resync,
+            grace,
             network,
             books: tokio::sync::Mutex::new(()),
             working: Mutex::default(),
             due: Mutex::default(),
             retries: Mutex::default(),
             wake: Notify::new(),
+            again: AtomicBool::new(false),
         }
     }
 
@@ -110,6 +126,12 @@ impl<R: Records, B: Backend> Provider<R, B> {
     /// Asks the reconciler to look at a consumer now.
     pub fn wake(&self, consumer: ConsumerId) {
         self.due.lock().insert(consumer, 0);
+        self.wake.notify_one();
+    }
+
+    /// Asks the reconciler to look at everything now.
+    pub fn wake_all(&self) {
+        self.again.store(true, Ordering::Release);
         self.wake.notify_one();
     }
 

@@ -7,7 +7,7 @@ mod memory_records;
 
 pub use self::{
     conformance::{Subject, conforms},
-    fake_backend::{FakeBackend, Fault},
+    fake_backend::{FakeBackend, Fault, VAULT},
     fake_network::{FakeNetwork, NetworkFault},
     memory_records::MemoryRecords,
 };

@@ -12,12 +12,12 @@ use std::{
 
 use async_trait::async_trait;
 use storage_backend::{
-    Backend as _, Caller, Provider, ProviderConfig, Reconciled, Records as _,
+    Backend as _, Caller, Change, Provider, ProviderConfig, Reconciled, Records as _,
     testing::{FakeBackend, FakeNetwork, Fault, MemoryRecords, NetworkFault, Subject, conforms},
 };
 use storage_provider::{
-    Code, ConnectionItem, ConsumerId, IdSealer, KeyRing, Observed, Phase, Refusal, SealKey, SealKeyId,
-    SigningKey, Sources, TicketStatus,
+    Code, ConnectionItem, ConsumerId, Data, IdSealer, KeyRing, Mark, Observed, Phase, Refusal, SealKey,
+    SealKeyId, SigningKey, Sources, TicketStatus, VolumeId,
 };
 
 type Fake = Arc<Provider<Arc<MemoryRecords>, Arc<FakeBackend>>>;
@@ -45,6 +45,7 @@ fn started(records: Arc<MemoryRecords>, backend: Arc<FakeBackend>, network: Arc<
         sealer: IdSealer::new([SealKey { id: SealKeyId(1), secret: [7; 32].into() }]).unwrap(),
         clock: Arc::new(move || clock.load(Ordering::SeqCst)),
         resync: Duration::from_secs(3600),
+        grace: 1000,
         network: Some(Arc::clone(&network) as Arc<dyn storage_backend::Network>),
     };
     let provider = Arc::new(Provider::new(Arc::clone(&records), Arc::clone(&backend), config));
@@ -233,11 +234,114 @@ async fn a_call_whose_write_fails_promises_nothing() {
 }
 
 #[tokio::test]
-async fn storage_deleted_by_hand_is_made_again() {
+async fn storage_deleted_by_hand_is_failed_and_never_made_again() {
+    let world = world(1 << 30);
+    let (sealed, id) = world.consumer("1Mi").await;
+    world.backend.connect(id, "1");
+    world.backend.lose_storage(id);
+    world.backend.set_fault(None);
+    for _ in 0..2 {
+        world.provider.reconcile_all().await.unwrap();
+        let Some(Phase::Failed { reason }) = world.phase(id).await else { panic!("it is Failed") };
+        assert!(reason.contains("recreate --data-is-lost"), "{reason}");
+    }
+    assert!(world.backend.calls().iter().all(|call| *call == "withhold"), "{:?}", world.backend.calls());
+    assert_eq!(world.backend.sessions(id), 0);
+    assert_eq!(world.provider.storage_config(&sealed, ANYBODY).await.unwrap_err().code(), Code::Internal);
+    // Nothing can be adopted; given up, it is made anew, with other credentials and another mark.
+    assert_eq!(world.provider.adopt(id).await, Err(Refusal::NothingToAdopt));
+    world.provider.recreate(id).await.unwrap();
+    world.provider.reconcile_all().await.unwrap();
+    assert_eq!(world.phase(id).await, Some(Phase::Ready));
+    assert!(!world.backend.connect(id, "1"), "the old credential opens no empty disk");
+    assert!(matches!(world.provider.recreate(id).await, Err(Refusal::DataIsWhole { .. })));
+    assert!(matches!(world.provider.adopt(id).await, Err(Refusal::DataIsWhole { .. })));
+}
+
+#[tokio::test]
+async fn other_storage_in_its_place_is_failed_until_it_is_adopted_or_put_back() {
     let world = world(1 << 30);
     let (_, id) = world.consumer("1Mi").await;
-    world.backend.lose_storage(id);
-    assert_eq!(world.provider.reconcile(id).await.unwrap(), Reconciled::Ready { steps: 2 });
+    let own = world.backend.mark(id).unwrap();
+    let other = Mark { volume: VolumeId(uuid::Uuid::from_u128(77)), ..own };
+    for foreign in [None, Some(other)] {
+        world.backend.replace_storage(id, foreign);
+        world.provider.reconcile_all().await.unwrap();
+        assert!(matches!(world.phase(id).await, Some(Phase::Failed { .. })), "{foreign:?}");
+        assert_eq!(world.backend.mark(id), foreign, "it is left alone");
+        world.backend.replace_storage(id, Some(own));
+        world.provider.reconcile_all().await.unwrap();
+        assert_eq!(world.phase(id).await, Some(Phase::Ready), "{foreign:?}: put back");
+    }
+    world.backend.replace_storage(id, Some(other));
+    world.provider.reconcile_all().await.unwrap();
+    world.provider.adopt(id).await.unwrap();
+    world.provider.reconcile_all().await.unwrap();
+    assert_eq!(world.phase(id).await, Some(Phase::Ready));
+    let Data::Made(made) = world.provider.consumer(id).await.unwrap().unwrap().data else { panic!("made") };
+    assert!(made["data"].generation > own.generation);
+}
+
+#[tokio::test]
+async fn the_record_says_what_was_made_before_it_says_ready() {
+    let world = world(1 << 30);
+    let onboarded = world.provider.onboard(&world.ticket().await, b"1Mi", &[], ANYBODY).await.unwrap();
+    let data = || async { world.provider.consumer(onboarded.consumer).await.unwrap().unwrap().data };
+    assert_eq!(data().await, Data::Nothing);
+    world.provider.reconcile(onboarded.consumer).await.unwrap();
+    let mark = world.backend.mark(onboarded.consumer).unwrap();
+    assert_eq!(data().await, Data::Made([("data".to_owned(), mark)].into()));
+}
+
+#[tokio::test]
+async fn who_was_put_off_by_mistake_is_taken_back_with_its_data() {
+    let world = world(1 << 30);
+    let (sealed, id) = world.consumer("1Mi").await;
+    let mark = world.backend.mark(id);
+    world.provider.put_off(id, false).await.unwrap();
+    assert_eq!(world.provider.reconcile(id).await.unwrap(), Reconciled::Kept { steps: 1 });
+    assert!(!world.backend.connect(id, "1"), "nobody reaches it");
+    assert_eq!(world.provider.storage_config(&sealed, ANYBODY).await.unwrap_err(), Refusal::UnknownConsumer);
+    assert_eq!(world.granted().await, 1 << 20, "what is kept is not granted to others");
+    world.provider.keep(id).await.unwrap();
+    world.provider.reconcile(id).await.unwrap();
+    assert_eq!((world.phase(id).await, world.backend.mark(id)), (Some(Phase::Ready), mark));
+    world.provider.storage_config(&sealed, ANYBODY).await.unwrap();
+
+    world.provider.put_off(id, false).await.unwrap();
+    world.provider.reconcile(id).await.unwrap();
+    world.now.fetch_add(1000, Ordering::SeqCst);
+    assert!(matches!(world.provider.keep(id).await, Err(Refusal::NotKept { .. })));
+    world.provider.reconcile_all().await.unwrap();
+    assert_eq!((world.phase(id).await, world.granted().await), (None, 0));
+    // Now means now.
+    let (_, id) = world.consumer("1Mi").await;
+    world.provider.put_off(id, false).await.unwrap();
+    world.provider.put_off(id, true).await.unwrap();
+    assert!(matches!(world.provider.reconcile(id).await.unwrap(), Reconciled::Gone { .. }));
+}
+
+#[tokio::test]
+async fn consumers_from_before_marks_are_adopted_once() {
+    let world = world(1 << 30);
+    let (_, id) = world.consumer("1Mi").await;
+    let (_, gone) = world.consumer("1Mi").await;
+    for id in [id, gone] {
+        let mut stored = world.records.consumer(id).await.unwrap().unwrap();
+        stored.value.data = Data::Unmarked;
+        let change = Change::PutConsumer { expected: stored.version, value: stored.value };
+        world.records.commit(vec![change]).await.unwrap();
+    }
+    world.backend.replace_storage(id, None);
+    world.backend.lose_storage(gone);
+    world.backend.set_fault(None);
+    world.provider.reconcile_all().await.unwrap();
+    assert_eq!(world.phase(id).await, Some(Phase::Ready));
+    assert!(world.backend.mark(id).is_some());
+    assert!(matches!(world.phase(gone).await, Some(Phase::Failed { .. })), "nothing of it is there");
+    world.backend.set_fault(None);
+    world.provider.reconcile_all().await.unwrap();
+    assert!(!world.backend.calls().contains(&"adopt_storage"), "once");
 }
 
 #[tokio::test]
@@ -382,10 +486,10 @@ async fn a_resync_does_nothing_where_nothing_is_to_do() {
     let world = world(1 << 30);
     let (_, kept) = world.consumer("1Mi").await;
     let (_, broken) = world.consumer("1Mi").await;
-    world.backend.lose_storage(broken);
+    world.backend.forget_quota(broken);
     world.backend.set_fault(None);
     world.provider.reconcile_all().await.unwrap();
-    assert_eq!(world.backend.calls(), ["ensure_storage", "set_quota"]);
+    assert_eq!(world.backend.calls(), ["keep_storage", "set_quota"]);
     for id in [kept, broken] {
         assert_eq!(world.phase(id).await, Some(Phase::Ready));
     }

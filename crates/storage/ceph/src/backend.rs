@@ -1,14 +1,23 @@
 //! Ceph pools as storage for consumers.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+    thread,
+};
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use storage_backend::{Backend, BackendError, Usage};
-use storage_provider::{ConnectionItem, ConsumerId, Observed};
+use storage_provider::{ConnectionItem, ConsumerId, Found, Observed, VaultId, VolumeId};
+use tokio::sync::{Semaphore, oneshot};
+use uuid::Builder;
 
 use crate::{
-    cluster::{Osds, Picture, Pool, caps_of, monitors, pool_of, sessions_of, text, trash_of, user_of},
+    cluster::{
+        MARK, Osds, Picture, Pool, VOLUME, caps_of, mark_text, monitors, pool_of, sessions_of, text,
+        trash_of, user_of,
+    },
     command::{CommandError, Commands, EINVAL, ENOENT, EPERM, command},
     connection,
 };
@@ -28,6 +37,8 @@ impl Default for CephConfig {
     }
 }
 
+/// Commands that wait for the monitors at once.
+const PLACES: usize = 32;
 /// Seconds a session stays on the blocklist: longer than any ticket of its user is good (an hour by default).
 const BLOCKLIST_SECONDS: u64 = 4 * 3600;
 /// Of the raw space, how much may be promised: Ceph stops writing at 95 %, and warns at 85 %.
@@ -38,11 +49,15 @@ const REVOKE_LOOKS: usize = 2;
 pub struct CephBackend {
     cluster: Arc<dyn Commands>,
     config: CephConfig,
+    /// The cluster's id, once it was asked for.
+    fsid: Arc<OnceLock<VaultId>>,
+    /// For work under way.
+    places: Arc<Semaphore>,
 }
 
 impl CephBackend {
     pub fn new(cluster: Arc<dyn Commands>, config: CephConfig) -> Self {
-        Self { cluster, config }
+        Self { cluster, config, fsid: Arc::default(), places: Arc::new(Semaphore::new(PLACES)) }
     }
 
     /// Runs blocking work with the cluster where it may block.
@@ -51,13 +66,22 @@ impl CephBackend {
         attempt: String,
         work: impl FnOnce(&Cluster) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, BackendError> {
-        let cluster = Cluster { commands: Arc::clone(&self.cluster), config: self.config.clone() };
-        let done = tokio::task::spawn_blocking(move || work(&cluster)).await;
-        match done {
+        let (commands, fsid) = (Arc::clone(&self.cluster), Arc::clone(&self.fsid));
+        let cluster = Cluster { commands, config: self.config.clone(), fsid };
+        let gone = |error: &dyn std::fmt::Display| BackendError::failed(&attempt, error);
+        let place = Arc::clone(&self.places).acquire_owned().await.map_err(|error| gone(&error))?;
+        let (told, heard) = oneshot::channel();
+        // A thread of its own: one that waits for a monitor that is gone keeps no process from ending.
+        let thread = thread::Builder::new().name("ceph".to_owned()).spawn(move || {
+            let _ = told.send(work(&cluster));
+            drop(place);
+        });
+        thread.map_err(|error| gone(&error))?;
+        match heard.await {
             Ok(Ok(done)) => Ok(done),
-            Ok(Err(Fault::Command(error))) => Err(BackendError::failed(attempt, error)),
+            Ok(Err(Fault::Command(error))) => Err(gone(&error)),
             Ok(Err(Fault::Backend(error))) => Err(error),
-            Err(stopped) => std::panic::resume_unwind(stopped.into_panic()),
+            Err(panicked) => Err(gone(&panicked)),
         }
     }
 }
@@ -77,6 +101,7 @@ impl From<CommandError> for Fault {
 struct Cluster {
     commands: Arc<dyn Commands>,
     config: CephConfig,
+    fsid: Arc<OnceLock<VaultId>>,
 }
 
 impl Cluster {
@@ -89,8 +114,23 @@ impl Cluster {
         Ok(Picture::read(&dump, &df, &auth))
     }
 
-    fn observed(&self, picture: &Picture, consumer: ConsumerId) -> Observed {
+    /// The cluster is the vault of all pools.
+    fn vault(&self) -> Result<VaultId, Fault> {
+        if let Some(vault) = self.fsid.get() {
+            return Ok(*vault);
+        }
+        let fsid = text(&self.run("mon dump", [])?["fsid"]);
+        let vault = fsid.parse().map(VaultId).map_err(|error| {
+            Fault::Backend(BackendError::failed(format!("reading the cluster's id {fsid:?}"), error))
+        })?;
+        Ok(*self.fsid.get_or_init(|| vault))
+    }
+
+    fn observed(&self, picture: &Picture, vault: VaultId, consumer: ConsumerId) -> Observed {
+        let found = picture.pool(consumer).map(|pool| (VOLUME.to_owned(), pool.found(vault)));
         Observed {
+            found: found.into_iter().collect(),
+            trouble: None,
             storage: picture.pool(consumer).map(|pool| pool.observed(self.config.replicas)),
             credentials: picture.has_user(consumer),
             trash: picture.has_trash(consumer),
@@ -125,6 +165,44 @@ impl Cluster {
             self.run("osd pool set", fields)?;
         }
         self.run("osd pool application enable", [("pool", json!(pool)), ("app", json!("rbd"))])?;
+        Ok(())
+    }
+
+    /// Makes the pool and its mark. Data is only made where the consumer's record knows of none, so a pool without a
+    /// mark is one that was being made.
+    fn make_pool(&self, consumer: ConsumerId) -> Result<(), Fault> {
+        self.ensure_pool(consumer)?;
+        match self.picture()?.pool(consumer).map(|pool| pool.mark.is_some()) {
+            Some(true) => Ok(()),
+            _ => self.mark(consumer, fresh_volume()?, 1),
+        }
+    }
+
+    /// Puts a pool right that was made before.
+    fn keep_pool(&self, consumer: ConsumerId) -> Result<(), Fault> {
+        self.picture()?.pool(consumer).ok_or(Fault::Backend(BackendError::NoStorage { consumer }))?;
+        self.ensure_pool(consumer)
+    }
+
+    fn adopt_pool(&self, consumer: ConsumerId, generation: u64) -> Result<(), Fault> {
+        let (picture, vault) = (self.picture()?, self.vault()?);
+        let pool = picture.pool(consumer).ok_or(Fault::Backend(BackendError::NoStorage { consumer }))?;
+        let (volume, generation) = match pool.found(vault) {
+            Found::Whole(mark) => (mark.volume, generation.max(mark.generation + 1)),
+            _ => (fresh_volume()?, generation),
+        };
+        self.ensure_pool(consumer)?;
+        self.mark(consumer, volume, generation)
+    }
+
+    fn mark(&self, consumer: ConsumerId, volume: VolumeId, generation: u64) -> Result<(), Fault> {
+        let fields = [
+            ("pool", json!(pool_of(consumer))),
+            ("app", json!("rbd")),
+            ("key", json!(MARK)),
+            ("value", json!(mark_text(volume, generation))),
+        ];
+        self.run("osd pool application set", fields)?;
         Ok(())
     }
 
@@ -254,28 +332,60 @@ impl Cluster {
 
 #[async_trait]
 impl Backend for CephBackend {
+    async fn vault(&self) -> Result<VaultId, BackendError> {
+        self.with("asking which cluster it is".to_owned(), Cluster::vault).await
+    }
+
     async fn capacity(&self) -> Result<u64, BackendError> {
         self.with("measuring the cluster".to_owned(), |cluster| Ok(cluster.capacity()?)).await
     }
 
     async fn observe(&self, consumer: ConsumerId) -> Result<Observed, BackendError> {
         let attempt = format!("looking at the storage of the consumer {consumer}");
-        self.with(attempt, move |cluster| Ok(cluster.observed(&cluster.picture()?, consumer))).await
+        self.with(attempt, move |cluster| {
+            Ok(cluster.observed(&cluster.picture()?, cluster.vault()?, consumer))
+        })
+        .await
     }
 
     async fn observe_all(&self) -> Result<BTreeMap<ConsumerId, Observed>, BackendError> {
         let all = |cluster: &Cluster| -> Result<_, Fault> {
             let picture = cluster.picture()?;
-            Ok(picture.consumers().into_iter().map(|id| (id, cluster.observed(&picture, id))).collect())
+            let vault = cluster.vault()?;
+            Ok(picture
+                .consumers()
+                .into_iter()
+                .map(|id| (id, cluster.observed(&picture, vault, id)))
+                .collect())
         };
         self.with("looking at all storage".to_owned(), all).await
     }
 
     async fn ensure_storage(&self, consumer: ConsumerId, _bytes: u64) -> Result<(), BackendError> {
         self.with(format!("making the pool of the consumer {consumer}"), move |cluster| {
-            cluster.ensure_pool(consumer)
+            cluster.make_pool(consumer)
         })
         .await
+    }
+
+    async fn keep_storage(&self, consumer: ConsumerId, _bytes: u64) -> Result<(), BackendError> {
+        self.with(format!("keeping the pool of the consumer {consumer}"), move |cluster| {
+            cluster.keep_pool(consumer)
+        })
+        .await
+    }
+
+    async fn adopt_storage(&self, consumer: ConsumerId, generation: u64) -> Result<(), BackendError> {
+        self.with(format!("adopting the pool of the consumer {consumer}"), move |cluster| {
+            cluster.adopt_pool(consumer, generation)
+        })
+        .await
+    }
+
+    async fn withhold(&self, consumer: ConsumerId) -> Result<(), BackendError> {
+        // Clients reach Ceph without us, and nothing they do there makes the loss of a pool worse.
+        tracing::warn!(%consumer, "its pool is not the one that was made for it; its user is left as it is");
+        Ok(())
     }
 
     async fn set_quota(&self, consumer: ConsumerId, bytes: u64) -> Result<(), BackendError> {
@@ -332,6 +442,13 @@ impl Backend for CephBackend {
     }
 }
 
+fn fresh_volume() -> Result<VolumeId, Fault> {
+    let mut bytes = [0; 16];
+    aws_lc_rs::rand::fill(&mut bytes)
+        .map_err(|error| Fault::Backend(BackendError::failed("naming a pool", error)))?;
+    Ok(VolumeId(Builder::from_random_bytes(bytes).into_uuid()))
+}
+
 /// Ceph is late to enforce a quota, and then does not refuse but wait; so it does when too few OSDs serve.
 fn usage(pool: &Pool, osds: Osds) -> Usage {
     let notice = if osds.up < pool.replicas {
@@ -347,5 +464,6 @@ fn usage(pool: &Pool, osds: Osds) -> Usage {
     } else {
         None
     };
-    Usage { used: pool.used, limit: pool.quota, notice }
+    // Images are made and resized by the consumer; how large they are is not known here.
+    Usage { used: pool.used, limit: pool.quota, volumes: 0, notice }
 }

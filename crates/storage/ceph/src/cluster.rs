@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use storage_provider::{ConsumerId, ObservedStorage};
+use storage_provider::{ConsumerId, Found, Mark, ObservedStorage, VaultId, VolumeId};
 
 const POOL: &str = "trestle-";
 const TRASH: &str = "trestle-trash-";
@@ -21,10 +21,31 @@ pub(crate) fn user_of(consumer: ConsumerId) -> String {
     format!("{USER}{consumer}")
 }
 
+/// What a block device needs of the monitors. `profile rbd` would do, and lets its holder put a whole address on the
+/// blocklist (`IP:0/0`), which cuts off everybody behind it. To break the lock of a dead client, naming one instance
+/// is enough. The number behind the slash is its nonce, or the length of a prefix; Ceph reads it into 32 bits and drops
+/// what is above, so that 4294967296 is nobody's nonce but everybody's, and 4294967304 a prefix of 8 bits. Hence from
+/// 1000, which no prefix is long, to 4289999999, which leaves one nonce in a thousand out.
+const MONITOR_CAPS: &str = "allow r, allow command \"osd blocklist\" with blocklistop=add addr regex \"^[^/]+/([1-9][0-9]{3,8}|[1-3][0-9]{9}|4[01][0-9]{8}|42[0-8][0-9]{7})$\"";
+
 /// Exactly what a consumer's user may do, in the form of `auth get-or-create`.
 pub(crate) fn caps_of(consumer: ConsumerId) -> [String; 6] {
     let own = format!("profile rbd pool={}", pool_of(consumer));
-    ["mon".into(), "profile rbd".into(), "mgr".into(), own.clone(), "osd".into(), own]
+    ["mon".into(), MONITOR_CAPS.into(), "mgr".into(), own.clone(), "osd".into(), own]
+}
+
+/// Under which key of a pool's application the mark is, and what the volume is called in records.
+pub(crate) const MARK: &str = "trestle";
+pub(crate) const VOLUME: &str = "pool";
+
+/// A mark as the value of that key: the volume's id and its generation. Ceph takes no slash there.
+pub(crate) fn mark_text(volume: VolumeId, generation: u64) -> String {
+    format!("{volume}.{generation}")
+}
+
+fn parse_mark(text: &str) -> Option<(VolumeId, u64)> {
+    let (volume, generation) = text.split_once('.')?;
+    Some((VolumeId(volume.parse().ok()?), generation.parse().ok()?))
 }
 
 /// Pools, users and usage at one moment.
@@ -49,6 +70,8 @@ pub(crate) struct Pool {
     pub(crate) used: u64,
     pub(crate) full: bool,
     pub(crate) replicas: u64,
+    /// What is written under [`MARK`].
+    pub(crate) mark: Option<String>,
 }
 
 impl Picture {
@@ -71,6 +94,7 @@ impl Picture {
                     used: used.get(&name).copied().unwrap_or(0),
                     full: flags.split(',').any(|flag| flag == "full_quota"),
                     replicas: pool["size"].as_u64().unwrap_or(0),
+                    mark: pool["application_metadata"]["rbd"][MARK].as_str().map(str::to_owned),
                 },
             );
         }
@@ -122,6 +146,16 @@ impl Picture {
 }
 
 impl Pool {
+    /// Which pool it is.
+    pub(crate) fn found(&self, vault: VaultId) -> Found {
+        let Some(text) = &self.mark else { return Found::Unmarked { size: 0 } };
+        match parse_mark(text) {
+            // A pool has no size of its own: its quota is the grant.
+            Some((volume, generation)) => Found::Whole(Mark { vault, volume, generation, size: 0 }),
+            None => Found::Damaged { reason: format!("its mark reads {text:?}") },
+        }
+    }
+
     pub(crate) fn observed(&self, replicas: u64) -> ObservedStorage {
         ObservedStorage {
             // Ceph's zero means no limit, and so does ours when it says none.
@@ -203,15 +237,36 @@ mod tests {
     #[test]
     fn a_user_with_more_or_less_than_its_caps_does_not_count() {
         let own = format!("profile rbd pool={}", pool_of(id(1)));
-        let good = json!({"mon": "profile rbd", "mgr": own, "osd": own});
+        let good = json!({"mon": MONITOR_CAPS, "mgr": own, "osd": own});
         assert!(picture(&good).has_user(id(1)));
-        for (kind, cap) in
-            [("osd", json!("profile rbd")), ("mgr", json!("allow rw")), ("mds", json!("allow"))]
-        {
+        for (kind, cap) in [
+            ("osd", json!("profile rbd")),
+            ("mgr", json!("allow rw")),
+            ("mds", json!("allow")),
+            ("mon", json!("profile rbd")),
+        ] {
             let mut bad = good.clone();
             bad[kind] = cap;
             assert!(!picture(&bad).has_user(id(1)), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_pool_is_known_by_the_mark_in_its_application() {
+        let vault = VaultId(Uuid::from_u128(7));
+        let volume = VolumeId(Uuid::from_u128(8));
+        let found =
+            |mark: Option<&str>| Pool { mark: mark.map(str::to_owned), ..Pool::default() }.found(vault);
+        let text = mark_text(volume, 3);
+        assert_eq!(found(Some(&text)), Found::Whole(Mark { vault, volume, generation: 3, size: 0 }));
+        assert_eq!(found(None), Found::Unmarked { size: 0 });
+        for bad in ["", "x", ".1", &volume.to_string(), &format!("{volume}.x")] {
+            assert!(matches!(found(Some(bad)), Found::Damaged { .. }), "{bad}");
+        }
+        let dump =
+            json!({"pools": [{"pool_name": pool_of(id(1)), "application_metadata": {"rbd": {MARK: text}}}]});
+        let picture = Picture::read(&dump, &json!({}), &json!({}));
+        assert!(matches!(picture.pool(id(1)).unwrap().found(vault), Found::Whole(_)));
     }
 
     #[test]

@@ -208,8 +208,12 @@ async fn consumers_reach_their_own_pool_and_nothing_else(cluster: &Cluster, back
         &["osd", "pool", "set-quota", &a.pool, "max_bytes", "0"],
         &["auth", "ls"],
         &["auth", "get", "client.admin"],
-        // `profile rbd` itself lets a client blocklist one instance, to break the lock of a dead one; not a whole address.
+        // One instance may be put on the blocklist, to break the lock of a dead client; not a whole address.
         &["osd", "blocklist", "add", "127.0.0.1"],
+        &["osd", "blocklist", "add", "127.0.0.1:0/0"],
+        &["osd", "blocklist", "add", "127.0.0.1:0/4294967296"],
+        &["osd", "blocklist", "range", "add", "127.0.0.0/8"],
+        &["osd", "blocklist", "range", "add", "127.0.0.0/4294967304"],
         &["osd", "blocklist", "clear"],
         &["balancer", "off"],
         &["fs", "volume", "create", "mine"],

@@ -98,6 +98,19 @@ impl Allocation {
             .sum()
     }
 
+    /// One past the last block that holds data.
+    pub(crate) fn end(&self) -> u64 {
+        let Some((index, chunk)) = self.chunks.last_key_value() else { return 0 };
+        let last = match chunk {
+            Chunk::Full => CHUNK,
+            Chunk::Some { bits, .. } => {
+                let word = bits.iter().rposition(|word| *word != 0).expect("an empty chunk is dropped");
+                (word as u64 + 1) * 64 - u64::from(bits[word].leading_zeros())
+            }
+        };
+        index * CHUNK + last
+    }
+
     /// The range as runs of data and of holes, at most `most` of them.
     pub(crate) fn runs(&self, blocks: Range<u64>, most: usize) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use storage_backend::{Backend, BackendError, Usage};
-use storage_provider::{ConnectionItem, ConsumerId, Observed};
+use storage_provider::{ConnectionItem, ConsumerId, Observed, VaultId};
 
 use crate::{
     identity::Issuer,
@@ -91,12 +91,17 @@ fn failed(consumer: ConsumerId, attempt: &str, error: VaultError) -> BackendErro
     match error {
         VaultError::BelowUse { bytes, used } => BackendError::BelowUse { bytes, used },
         VaultError::NoStorage { consumer } => BackendError::NoStorage { consumer },
+        VaultError::NotOurs { what } => BackendError::NotOurs { what },
         error => BackendError::failed(format!("{attempt} of the consumer {consumer}"), common::chain(&error)),
     }
 }
 
 #[async_trait]
 impl Backend for NbdBackend {
+    async fn vault(&self) -> Result<VaultId, BackendError> {
+        Ok(self.vault.id())
+    }
+
     async fn capacity(&self) -> Result<u64, BackendError> {
         self.vault.capacity().map_err(|error| BackendError::failed("measuring the storage", error))
     }
@@ -114,6 +119,22 @@ impl Backend for NbdBackend {
 
     async fn ensure_storage(&self, consumer: ConsumerId, bytes: u64) -> Result<(), BackendError> {
         self.step(consumer, "making the storage", move |vault| vault.ensure(consumer, bytes)).await
+    }
+
+    async fn keep_storage(&self, consumer: ConsumerId, bytes: u64) -> Result<(), BackendError> {
+        self.step(consumer, "keeping the storage", move |vault| vault.tenant(consumer)?.keep(bytes)).await
+    }
+
+    async fn adopt_storage(&self, consumer: ConsumerId, generation: u64) -> Result<(), BackendError> {
+        self.step(consumer, "adopting the storage", move |vault| vault.adopt(consumer, generation)).await
+    }
+
+    async fn withhold(&self, consumer: ConsumerId) -> Result<(), BackendError> {
+        let withhold = move |vault: &Vault| {
+            vault.find(consumer).iter().for_each(|tenant| tenant.withhold());
+            Ok(())
+        };
+        self.step(consumer, "withholding the storage", withhold).await
     }
 
     async fn set_quota(&self, consumer: ConsumerId, bytes: u64) -> Result<(), BackendError> {
@@ -189,13 +210,24 @@ impl Backend for NbdBackend {
     async fn purge(&self, consumer: ConsumerId) -> Result<(), BackendError> {
         self.step(consumer, "deleting the data", move |vault| vault.purge(consumer)).await
     }
+
+    fn attention(&self) -> Vec<String> {
+        self.vault.attention()
+    }
 }
 
 fn usage(tenant: &Tenant) -> Usage {
     let balance = tenant.account.balance();
     let full = balance.used >= balance.limit;
-    let notice = full.then(|| {
+    let full = full.then(|| {
         "the grant is used up: writes of new blocks fail with ENOSPC until some are freed".to_owned()
     });
-    Usage { used: balance.used, limit: balance.limit, notice }
+    let broken = tenant.volumes().into_iter().find(|volume| volume.is_broken()).map(|volume| {
+        format!(
+            "writing the volume {:?} to the disk failed, so it takes no more writes: check the disk, then restart \
+             the controller and check the file system on it",
+            volume.name
+        )
+    });
+    Usage { used: balance.used, limit: balance.limit, volumes: tenant.floor(), notice: broken.or(full) }
 }

@@ -168,7 +168,8 @@ impl Request {
         }
         match self.command {
             Command::Read if self.length > MAX_PAYLOAD => Err(Errno::Overflow),
-            Command::BlockStatus if self.length == 0 => Err(Errno::Invalid),
+            // An answer without data would be a chunk that clients refuse, and end the connection over.
+            Command::Read | Command::BlockStatus if self.length == 0 => Err(Errno::Invalid),
             _ => Ok(()),
         }
     }

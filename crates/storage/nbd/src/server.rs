@@ -18,7 +18,6 @@ use rustls::ServerConfig as RustlsConfig;
 use storage_provider::ConsumerId;
 use tokio::{
     net::{TcpListener, TcpStream},
-    runtime::Handle,
     sync::Semaphore,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
@@ -282,8 +281,8 @@ impl Shared {
         let consumer = pass.tenant.id;
         debug!(%consumer, volume = export.volume.name, "NBD session opened");
         let wire = stream.into_wire().map_err(SessionError::from)?;
-        let session = Session::new(wire, export, Arc::clone(&self.pool), Handle::current());
-        match threads::serve(session, stopped()).await? {
+        let session = Session::new(wire, export, Arc::clone(&self.pool), self.vault.disk(), consumer);
+        match threads::serve(session, &pass.tenant.talking, stopped()).await? {
             End::Left => Ok(()),
             End::Stopped => {
                 info!(%consumer, "NBD session ended: the consumer was revoked, or the server stops");

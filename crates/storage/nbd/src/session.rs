@@ -19,7 +19,7 @@ mod waiting;
 
 use std::{io, net::TcpStream, sync::Arc};
 
-use tokio::runtime::Handle;
+use storage_provider::ConsumerId;
 
 use self::{
     input::Input,
@@ -29,6 +29,7 @@ use self::{
 use crate::{
     attention::{Patience, Received},
     buffers::BufferPool,
+    disk::Disk,
     handshake::{CONTEXT_ID, Export},
     protocol::{
         Command, Errno, MAX_PAYLOAD, REQUEST_LEN, Request, command_flag, data_chunk, error_chunk, hole_chunk,
@@ -81,9 +82,15 @@ enum Flow {
 }
 
 impl Session {
-    pub(crate) fn new(wire: Wire, export: Export, pool: Arc<BufferPool>, threads: Handle) -> Self {
+    pub(crate) fn new(
+        wire: Wire,
+        export: Export,
+        pool: Arc<BufferPool>,
+        disk: Disk,
+        consumer: ConsumerId,
+    ) -> Self {
         let (input, output) = (Input::default(), Output::default());
-        Self { wire, export, pool, input, output, waiting: Waiting::new(threads) }
+        Self { wire, export, pool, input, output, waiting: Waiting::new(disk, consumer) }
     }
 
     /// The socket, for whoever waits for the client or ends the session.
@@ -157,12 +164,23 @@ impl Session {
     }
 
     /// Hands a request to a thread that may wait.
-    fn wait_elsewhere(&mut self, request: Request, data: Vec<u8>) -> Result<(), SessionError> {
+    fn wait_elsewhere(&mut self, request: Request) -> Result<(), SessionError> {
+        self.wait_for_place()?;
+        Ok(self.waiting.push(&self.export.volume, request)?)
+    }
+
+    /// Has a request answered when what was written so far lasts.
+    fn sync_elsewhere(&mut self, request: Request) -> Result<(), SessionError> {
+        self.wait_for_place()?;
+        Ok(self.waiting.push_sync(&self.export.volume, request)?)
+    }
+
+    fn wait_for_place(&mut self) -> Result<(), SessionError> {
         while self.waiting.is_full() {
             let done = self.waiting.wait(None, false)?;
             self.finish(done)?;
         }
-        Ok(self.waiting.push(&self.export.volume, request, data)?)
+        Ok(())
     }
 
     /// Answers requests that have waited.
@@ -189,7 +207,7 @@ impl Session {
             Command::Trim | Command::WriteZeroes
                 if length > SMALL_TRIM || request.has(command_flag::FUA | command_flag::NO_HOLE) =>
             {
-                self.wait_elsewhere(request, Vec::new())
+                self.wait_elsewhere(request)
             }
             Command::Trim => {
                 let done = volume.trim(offset, length.into());
@@ -209,7 +227,7 @@ impl Session {
                 self.put(&status_chunk(cookie, CONTEXT_ID, &extents))
             }
             Command::BlockStatus => self.fail(request, Errno::Invalid),
-            Command::Flush => self.wait_elsewhere(request, Vec::new()),
+            Command::Flush => self.sync_elsewhere(request),
             Command::Write | Command::Disconnect | Command::Unknown => {
                 unreachable!(
                     "writes and disconnects are served before, unknown commands are refused by the check"

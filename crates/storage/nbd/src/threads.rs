@@ -16,7 +16,10 @@ use tokio::{
     sync::oneshot,
 };
 
-use crate::session::{Rest, Session, SessionError};
+use crate::{
+    session::{Rest, Session, SessionError},
+    talking::Talking,
+};
 
 /// More than a session needs, and only touched pages cost anything.
 const STACK: usize = 256 << 10;
@@ -30,11 +33,15 @@ pub(crate) enum End {
 }
 
 /// Serves until the client leaves or `stop` comes. No thread of the session is left when this returns.
-pub(crate) async fn serve(mut session: Session, stop: impl Future<Output = ()>) -> Result<End, SessionError> {
+pub(crate) async fn serve(
+    mut session: Session,
+    talking: &Talking,
+    stop: impl Future<Output = ()>,
+) -> Result<End, SessionError> {
     let socket = Cut(Arc::clone(session.socket()));
     tokio::pin!(stop);
     loop {
-        let mut ended = run(session)?;
+        let mut ended = run(session, talking.clone())?;
         let (rest, rested) = tokio::select! {
             ended = &mut ended => ended,
             () = &mut stop => {
@@ -60,10 +67,12 @@ pub(crate) async fn serve(mut session: Session, stop: impl Future<Output = ()>) 
 type Ended = (Result<Rest, SessionError>, Session);
 
 /// Starts a thread that runs the session and gives it back.
-fn run(mut session: Session) -> io::Result<oneshot::Receiver<Ended>> {
+fn run(mut session: Session, talking: Talking) -> io::Result<oneshot::Receiver<Ended>> {
     let (ended_tx, ended_rx) = oneshot::channel();
     thread::Builder::new().name("nbd-session".to_owned()).stack_size(STACK).spawn(move || {
+        let place = talking.begin();
         let rest = session.run();
+        drop(place);
         let _ = ended_tx.send((rest, session));
     })?;
     Ok(ended_rx)

@@ -5,14 +5,16 @@
 //!
 //! ```text
 //!   <root>/lock                      held while we run
+//!         /vault                     which vault it is
 //!         /consumers/<id>.json       limit, volumes, credential: written whole, then renamed into place
-//!         /volumes/<id>/<volume>     sparse files and nothing else
+//!         /volumes/<id>/<volume>     sparse files, each with its mark beside it (`marks`)
 //!         /trash/<id>/<n>/           on its way out
 //! ```
 //! A consumer's record is written before its data is made and removed after its data is trashed, so data without a
 //! record does not come from a crash.
 
 mod files;
+mod marks;
 mod tenant;
 #[cfg(test)]
 mod tests;
@@ -26,11 +28,16 @@ use std::{
 };
 
 use parking_lot::{Mutex, RwLock};
-use storage_provider::{ConsumerId, Observed, ObservedStorage};
+use storage_provider::{ConsumerId, Observed, VaultId};
 
-use self::files::{Record, ids_in, remove_tree, sync_dir};
+pub use self::marks::Expected;
 pub(crate) use self::tenant::{DEFAULT_VOLUME, SessionPass, Tenant};
+use self::{
+    files::{Damage, Record, ids_in, remove_tree, sync_dir},
+    marks::Identity,
+};
 use crate::{
+    disk::Disk,
     identity::{Fingerprint, IssueError},
     volume::OpenVolumeError,
 };
@@ -55,12 +62,22 @@ pub enum VaultError {
     },
     #[error("the storage directory {} is in use by another process", root.display())]
     InUse { root: PathBuf },
-    #[error("the record {} is damaged; restore it, or move it and the consumer's volumes away", path.display())]
+    #[error("the record {} is damaged", path.display())]
     Record {
         path: PathBuf,
         #[source]
-        source: serde_json::Error,
+        source: Damage,
     },
+    #[error("the vault {vault} was in {} and is not there: mount or restore it; if it is gone for good, move the file that names it away, and each of its consumers is Failed until its data is given up", root.display())]
+    Gone { root: PathBuf, vault: VaultId },
+    #[error("{} holds the vault {found}, and {vault} was there before: mount or restore the right one", root.display())]
+    Foreign { root: PathBuf, vault: VaultId, found: VaultId },
+    #[error("the storage of the consumer {consumer} cannot be used: {reason}")]
+    Unusable { consumer: ConsumerId, reason: String },
+    #[error("there is no randomness to name a volume with")]
+    Randomness,
+    #[error("{what} is there already and is not known as the consumer's")]
+    NotOurs { what: String },
     #[error("the volume cannot be used")]
     Volume(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("the consumer {consumer} has no storage here")]
@@ -90,6 +107,8 @@ impl From<OpenVolumeError> for VaultError {
 pub struct Vault {
     root: PathBuf,
     reserve: u64,
+    identity: Identity,
+    disk: Disk,
     tenants: RwLock<HashMap<ConsumerId, Arc<Tenant>>>,
     /// One maker or remover of tenants at a time.
     making: Mutex<()>,
@@ -109,9 +128,19 @@ fn files(attempt: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> V
 }
 
 impl Vault {
-    /// Opens the directory, or makes it, and every tenant in it. O(extents of all volumes).
+    /// Opens the directory, or makes it, and every tenant in it. O(extents of all volumes). A tenant whose record or
+    /// volumes are unusable has none to show, and harms nobody else.
     pub fn open(config: VaultConfig) -> Result<Self, VaultError> {
+        Self::open_expected(config, &Expected::default())
+    }
+
+    /// The same, for a directory of which something is known: another one is not taken for it.
+    pub fn open_expected(config: VaultConfig, expected: &Expected) -> Result<Self, VaultError> {
         let VaultConfig { root, reserve } = config;
+        if expected.vault.is_some() && Identity::read(&root)?.is_none() {
+            // Not even a directory is made where a disk may be missing.
+            Identity::opened(&root, expected)?;
+        }
         for folder in ["consumers", "volumes", "trash"] {
             let path = root.join(folder);
             ::files::create_dir(&path).map_err(files("creating", &path))?;
@@ -121,12 +150,34 @@ impl Vault {
             TryLockError::WouldBlock => VaultError::InUse { root: root.clone() },
             TryLockError::Error(err) => files("taking", &path)(err),
         })?;
-        let vault = Self { root, reserve, tenants: RwLock::default(), making: Mutex::new(()), _lock: lock };
+        let identity = Identity::opened(&root, expected)?;
+        let (tenants, making) = (RwLock::default(), Mutex::new(()));
+        let vault = Self { root, reserve, identity, disk: Disk::default(), tenants, making, _lock: lock };
         for id in vault.ids("consumers")? {
-            let tenant = Tenant::open(&vault.root, id)?;
+            let tenant = Tenant::open(&vault.root, id, identity);
             vault.tenants.write().insert(id, Arc::new(tenant));
         }
         Ok(vault)
+    }
+
+    /// Which vault it is.
+    pub fn id(&self) -> VaultId {
+        self.identity.vault
+    }
+
+    /// The threads that wait for this disk.
+    pub(crate) fn disk(&self) -> Disk {
+        self.disk.clone()
+    }
+
+    /// How often it was opened; the next opening is told, so that it sees when it was put back from a copy.
+    pub fn opening(&self) -> u64 {
+        self.identity.opening
+    }
+
+    /// The vault in a directory, if it is one.
+    pub fn id_in(root: &Path) -> Result<Option<VaultId>, VaultError> {
+        Ok(Identity::read(root)?.map(|identity| identity.vault))
     }
 
     fn ids(&self, folder: &str) -> Result<Vec<ConsumerId>, VaultError> {
@@ -153,20 +204,51 @@ impl Vault {
 
     /// Bytes that can be granted in all: what is free and what consumers use, without the reserve.
     pub(crate) fn capacity(&self) -> Result<u64, VaultError> {
-        let space =
-            rustix::fs::statvfs(&self.root).map_err(|os| files("measuring", &self.root)(os.into()))?;
-        let free = space.f_bavail.saturating_mul(space.f_frsize);
+        let free = self.free()?;
         let used: u64 = self.tenants.read().values().map(|tenant| tenant.account.balance().used).sum();
         let total = free.saturating_add(used);
         Ok((total - total / 100).saturating_sub(self.reserve))
     }
 
-    pub(crate) fn observe(&self, consumer: ConsumerId) -> Observed {
-        let mut observed = self.find(consumer).map(|tenant| tenant.observe()).unwrap_or_default();
-        observed.trash = self.trash_of(consumer).exists();
-        if observed.storage.is_none() && self.root.join("volumes").join(consumer.to_string()).exists() {
-            observed.storage = Some(ObservedStorage { quota: None, used: 0, in_shape: false });
+    fn free(&self) -> Result<u64, VaultError> {
+        let space =
+            rustix::fs::statvfs(&self.root).map_err(|os| files("measuring", &self.root)(os.into()))?;
+        Ok(space.f_bavail.saturating_mul(space.f_frsize))
+    }
+
+    /// What an administrator should know: volumes that take no writes, and a disk that others have filled.
+    pub(crate) fn attention(&self) -> Vec<String> {
+        let mut told = Vec::new();
+        let mut promised = 0u64;
+        for (consumer, tenant) in self.tenants() {
+            let balance = tenant.account.balance();
+            promised = promised.saturating_add(balance.limit.saturating_sub(balance.used));
+            for volume in tenant.volumes().into_iter().filter(|volume| volume.is_broken()) {
+                told.push(format!(
+                    "writing the volume {:?} of the consumer {consumer} to the disk failed, so it takes no more writes: \
+                     check the disk, then restart the controller",
+                    volume.name
+                ));
+            }
         }
+        let root = self.root.display();
+        match self.free() {
+            Ok(free) if free < promised => told.push(format!(
+                "the disk of {root} has {free} bytes free, and consumers were promised {promised} more: their writes \
+                 fail with ENOSPC below their grants; free some, or add storage"
+            )),
+            Ok(_) => {}
+            Err(error) => told.push(common::chain(&error)),
+        }
+        told
+    }
+
+    pub(crate) fn observe(&self, consumer: ConsumerId) -> Observed {
+        let mut observed = match self.find(consumer) {
+            Some(tenant) => tenant.observe(),
+            None => Tenant::observe_remains(&self.root, consumer, &self.identity),
+        };
+        observed.trash = self.trash_of(consumer).exists();
         observed
     }
 
@@ -181,13 +263,31 @@ impl Vault {
         let tenant = match self.find(consumer) {
             Some(tenant) => tenant,
             None => {
-                Record::default().write(&self.root, consumer)?;
-                let tenant = Arc::new(Tenant::open(&self.root, consumer)?);
-                self.tenants.write().insert(consumer, Arc::clone(&tenant));
-                tenant
+                let remains = Tenant::observe_remains(&self.root, consumer, &self.identity);
+                if let Some((name, _)) = remains.found.first_key_value() {
+                    return Err(VaultError::NotOurs { what: format!("the volume {name:?} of {consumer}") });
+                }
+                self.admit(consumer)?
             }
         };
         tenant.ensure_volume(DEFAULT_VOLUME, bytes)
+    }
+
+    fn admit(&self, consumer: ConsumerId) -> Result<Arc<Tenant>, VaultError> {
+        Record::default().write(&self.root, consumer)?;
+        let tenant = Arc::new(Tenant::open(&self.root, consumer, self.identity));
+        self.tenants.write().insert(consumer, Arc::clone(&tenant));
+        Ok(tenant)
+    }
+
+    /// Takes the volumes that are there as the consumer's, whatever was known of them.
+    pub(crate) fn adopt(&self, consumer: ConsumerId, generation: u64) -> Result<(), VaultError> {
+        let _making = self.making.lock();
+        let tenant = match self.find(consumer) {
+            Some(tenant) => tenant,
+            None => self.admit(consumer)?,
+        };
+        tenant.adopt(generation)
     }
 
     /// Moves a consumer's data where nobody can reach it, and forgets the consumer.

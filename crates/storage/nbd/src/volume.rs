@@ -43,7 +43,7 @@ pub(crate) struct Volume {
     gate: RwLock<()>,
     allocation: Mutex<Allocation>,
     account: Arc<Account>,
-    flushes: flush::Flushes,
+    syncs: flush::Syncs,
     /// A flush failed: what was acknowledged may be lost, so nothing more is acknowledged.
     broken: AtomicBool,
     /// The consumer is revoked; set alone under the gate, so that no write is under way when it is set.
@@ -79,6 +79,11 @@ const PUNCH: u64 = 128 << 20;
 impl Volume {
     pub(crate) fn size(&self) -> u64 {
         self.size.load(Ordering::Acquire)
+    }
+
+    /// Whether what was acknowledged may be lost, so that nothing more is.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
     }
 
     /// Closes this volume for good and takes what it holds off the books: its file is about to go.

@@ -11,6 +11,7 @@ use crate::{
     consumer::{Consumer, Event, Phase},
     grant::{Ledger, grant},
     id::{ConsumerId, SealKeyId},
+    identity::Data,
     refusal::Refusal,
     sources::Sources,
     ticket::{KeyRing, TicketError, TicketRecord, TicketState, TicketText},
@@ -76,6 +77,9 @@ pub fn decide_onboard(
         seal_key,
         bound_to: request.client.map(str::to_owned),
         created_at: view.now,
+        name: String::new(),
+        kept_until: None,
+        data: Data::Nothing,
     };
     let ledger = view.ledger.moved(0, granted)?;
     Ok(Onboard::Create { ticket: TicketRecord::used(&ticket, view.ticket, fresh), consumer, ledger })
@@ -129,14 +133,23 @@ pub enum Resize {
     },
 }
 
-/// Decides a new capacity; `used` is what the backend sees in use now.
+/// How far down a grant can go, as the backend sees it now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Floor {
+    pub used: u64,
+    /// The size of the largest volume that cannot be made smaller: whoever mounted it relies on all of it.
+    pub volumes: u64,
+}
+
+/// Decides a new capacity. `force` lets the grant go below what the volumes promise, never below what is in use.
 pub fn decide_resize(
     consumer: Option<&Consumer>,
     client: Option<&str>,
     capacity: &Capacity,
     total: u64,
     ledger: Ledger,
-    used: u64,
+    floor: Floor,
+    force: bool,
 ) -> Result<Resize, Refusal> {
     let consumer = consumer.ok_or(Refusal::UnknownConsumer)?;
     check_client(consumer, client)?;
@@ -147,21 +160,20 @@ pub fn decide_resize(
             return Err(Refusal::NotReady { phase: phase.name() });
         }
     }
-    let requested = capacity.bytes();
-    if requested < used {
-        return Err(Refusal::BelowUse { requested, used });
+    let (requested, granted) = (capacity.bytes(), consumer.granted);
+    if requested < floor.used {
+        return Err(Refusal::BelowUse { requested, used: floor.used });
     }
-    let mut to = grant(requested, total, ledger, consumer.granted, consumer.ticket_limit)?;
-    if requested >= consumer.granted {
-        // Storage that shrank under its promises, or a ticket's limit, must not turn a wish for more into less.
-        to = to.max(consumer.granted);
+    if requested < granted {
+        // What is taken back is what was asked, however much is promised to others.
+        return match floor.volumes {
+            volumes if requested < volumes && !force => Err(Refusal::BelowVolumes { requested, volumes }),
+            _ => Ok(Resize::Shrink { to: requested }),
+        };
     }
-    Ok(match to.cmp(&consumer.granted) {
-        std::cmp::Ordering::Equal => Resize::Unchanged { bytes: to },
-        std::cmp::Ordering::Greater => Resize::Grow { to },
-        std::cmp::Ordering::Less if to < used => return Err(Refusal::BelowUse { requested: to, used }),
-        std::cmp::Ordering::Less => Resize::Shrink { to },
-    })
+    // Storage that shrank under its promises, or a ticket's limit, must not turn a wish for more into less.
+    let to = grant(requested, total, ledger, granted, consumer.ticket_limit).unwrap_or(0).max(granted);
+    Ok(if to > granted { Resize::Grow { to } } else { Resize::Unchanged { bytes: granted } })
 }
 
 /// The records after a resize to `to` bytes.
@@ -193,8 +205,39 @@ pub enum Offboard {
     Repeated,
 }
 
-pub fn decide_offboard(consumer: Option<&Consumer>, client: Option<&str>) -> Result<Offboard, Refusal> {
+/// Its data is kept until `kept_until`, or goes at once. Who said "later" may say "now" afterwards, not the other way round.
+pub fn decide_offboard(
+    consumer: Option<&Consumer>,
+    client: Option<&str>,
+    kept_until: Option<u64>,
+) -> Result<Offboard, Refusal> {
     let mut consumer = consumer.ok_or(Refusal::UnknownConsumer)?.clone();
     check_client(&consumer, client)?;
-    Ok(if consumer.handle(Event::Offboarded)? { Offboard::Accepted(consumer) } else { Offboard::Repeated })
+    let sooner = consumer.is_deleting() && consumer.kept_until.is_some() && kept_until.is_none();
+    if !consumer.handle(Event::Offboarded)? && !sooner {
+        return Ok(Offboard::Repeated);
+    }
+    consumer.kept_until = kept_until;
+    Ok(Offboard::Accepted(consumer))
+}
+
+/// The record of a consumer that stays after all.
+pub fn decide_keep(consumer: Option<&Consumer>, now: u64) -> Result<Consumer, Refusal> {
+    let consumer = consumer.ok_or(Refusal::UnknownConsumer)?;
+    if !consumer.is_kept_at(now) {
+        return Err(Refusal::NotKept { phase: consumer.phase.name() });
+    }
+    Ok(Consumer { phase: Phase::Configuring, kept_until: None, ..consumer.clone() })
+}
+
+/// Longest name of a consumer, in bytes.
+const NAME: usize = 63;
+
+/// The record of a consumer that is called something else; an empty name takes the old one away.
+pub fn decide_name(consumer: Option<&Consumer>, name: &str) -> Result<Consumer, Refusal> {
+    let consumer = consumer.ok_or(Refusal::UnknownConsumer)?;
+    if name.len() > NAME || name.chars().any(char::is_control) || name.trim() != name {
+        return Err(Refusal::Name);
+    }
+    Ok(Consumer { name: name.to_owned(), ..consumer.clone() })
 }

@@ -8,11 +8,13 @@
 //!              Failed{reason} ◄─────┘ ──── offboarded ──►┘
 //!                 └── applied ──► Ready
 //! ```
+//! Until its grace time is over, a consumer that is Deleting can be taken back: it is Configuring again.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
     id::{ConsumerId, SealKeyId},
+    identity::Data,
     quantity::Quantity,
     sources::Sources,
     ticket::TicketHash,
@@ -80,11 +82,25 @@ pub struct Consumer {
     /// The client certificate's identity it onboarded with, if it had one; later calls must come from the same.
     pub bound_to: Option<String>,
     pub created_at: u64,
+    /// What people call it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// When it leaves: until then its data is kept, and it can be taken back. Seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_until: Option<u64>,
+    /// What was made for it: what is there later must be the same.
+    #[serde(default)]
+    pub data: Data,
 }
 
 impl Consumer {
     pub fn is_deleting(&self) -> bool {
         matches!(self.phase, Phase::Deleting { .. })
+    }
+
+    /// Whether it leaves and its data is still kept.
+    pub fn is_kept_at(&self, now: u64) -> bool {
+        self.is_deleting() && self.kept_until.is_some_and(|until| now < until)
     }
 
     /// The addresses that are to reach the storage on its behalf.
@@ -136,6 +152,9 @@ pub(crate) mod tests {
             seal_key: SealKeyId(1),
             bound_to: None,
             created_at: 0,
+            name: String::new(),
+            kept_until: None,
+            data: Data::Nothing,
         }
     }
 

@@ -16,7 +16,7 @@ pub struct Ledger {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GrantError {
     #[error(
-        "no storage is left to grant: {granted} of {total} bytes are promised; add storage or put off a consumer"
+        "no storage is left to grant: {granted} of {total} bytes are promised, beside what the provider keeps in reserve; add storage, keep less in reserve, or put off a consumer"
     )]
     NothingLeft { total: u64, granted: u64 },
     #[error("the ticket allows no storage at all")]

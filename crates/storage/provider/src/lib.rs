@@ -13,6 +13,7 @@ mod connection;
 mod consumer;
 mod grant;
 mod id;
+mod identity;
 mod plan;
 mod quantity;
 mod refusal;
@@ -20,14 +21,15 @@ mod sources;
 mod ticket;
 
 pub use calls::{
-    Offboard, Onboard, OnboardRequest, OnboardView, Resize, decide_config, decide_offboard, decide_onboard,
-    decide_permit, decide_resize, settle_resize,
+    Floor, Offboard, Onboard, OnboardRequest, OnboardView, Resize, decide_config, decide_keep, decide_name,
+    decide_offboard, decide_onboard, decide_permit, decide_resize, settle_resize,
 };
 pub use capacity::{Capacity, CapacityError, CapacityForm};
 pub use connection::{ConnectionItem, connection_json};
 pub use consumer::{Consumer, Event, Phase, TransitionError};
 pub use grant::{GrantError, Ledger, LedgerError, grant};
 pub use id::{ConsumerId, IdSealer, ParseConsumerIdError, SealError, SealKey, SealKeyId, UnsealError};
+pub use identity::{Data, Found, Loss, Mark, VaultId, Verdict, VolumeId, judge};
 pub use plan::{NetworkState, Observed, ObservedStorage, Outcome, Plan, Step, plan};
 pub use quantity::{Format, ParseQuantityError, Quantity};
 pub use refusal::{Code, Refusal};

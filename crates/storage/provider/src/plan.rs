@@ -4,21 +4,43 @@
 //! is right. Every step is idempotent, and a plan made anew after any of them finds only the rest, so a crash
 //! between two steps costs nothing but the time to plan again.
 //!
+//! Data that is not what was made for the consumer is left alone: no step touches it.
+//!
 //! ```text
-//!   keep:    storage ─► quota ─► credentials ─► permit        (nobody can connect before the quota holds)
+//!   keep:    (mark ─►) storage ─► quota ─► credentials ─► permit        (nobody can connect before the quota holds)
 //!   remove:  revoke ─► withdraw ─► trash ─► purge ─► forget   (nobody is connected when data moves; the record goes last)
 //! ```
 
-use crate::consumer::Consumer;
+use std::collections::BTreeMap;
+
+use crate::{
+    consumer::{Consumer, Phase},
+    identity::{Data, Found, Loss, Mark, VaultId, Verdict, judge},
+};
 
 /// What a backend sees of one consumer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
+    /// Its volumes by name, with what proves which they are.
+    pub found: BTreeMap<String, Found>,
+    /// Why what the backend keeps beside the data cannot be used.
+    pub trouble: Option<String>,
     pub storage: Option<ObservedStorage>,
     /// Credentials exist and work.
     pub credentials: bool,
     /// Data of it waits to be deleted.
     pub trash: bool,
+}
+
+impl Observed {
+    /// What is there, as the record remembers it.
+    pub fn data(&self) -> Data {
+        let marks = self.found.iter().filter_map(|(name, found)| match found {
+            Found::Whole(mark) => Some((name.clone(), *mark)),
+            _ => None,
+        });
+        Data::Made(marks.collect::<BTreeMap<String, Mark>>())
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +66,14 @@ pub enum NetworkState {
 /// One thing to do to a backend, or to the network before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Make the pool or volume, or put its shape right.
+    /// Write down beside the data what it is. Once, for data from before there were marks.
+    MarkStorage,
+    /// Make the pool or volume, or finish making it.
     EnsureStorage {
+        bytes: u64,
+    },
+    /// Put the shape of what was made before right, and make nothing.
+    KeepStorage {
         bytes: u64,
     },
     SetQuota {
@@ -64,6 +92,16 @@ pub enum Step {
     Purge,
 }
 
+impl Step {
+    /// Whether it can change which data there is.
+    pub fn touches_data(self) -> bool {
+        matches!(
+            self,
+            Self::MarkStorage | Self::EnsureStorage { .. } | Self::KeepStorage { .. } | Self::SetQuota { .. }
+        )
+    }
+}
+
 /// What to do, and what is true of the consumer once it is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -71,26 +109,59 @@ pub struct Plan {
     pub then: Outcome,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Ready,
     Gone,
+    /// It leaves, nobody reaches its data, and that is kept for a while.
+    Kept,
+    /// Its data is not what was made for it.
+    Lost(Loss),
 }
 
-pub fn plan(consumer: &Consumer, observed: &Observed, network: NetworkState) -> Plan {
+/// `vault` is where the backend keeps data.
+pub fn plan(
+    consumer: &Consumer,
+    vault: VaultId,
+    observed: &Observed,
+    network: NetworkState,
+    now: u64,
+) -> Plan {
+    let Consumer { data, phase, granted, .. } = consumer;
     if consumer.is_deleting() {
-        removal(observed, network)
-    } else {
-        upkeep(consumer.granted, observed, network)
+        return match data.elsewhere(vault) {
+            Some(loss) => Plan { steps: Vec::new(), then: Outcome::Lost(loss) },
+            None if consumer.is_kept_at(now) => keeping(observed, network),
+            None => removal(observed, network),
+        };
+    }
+    let never_ready = *phase == Phase::Configuring;
+    match judge(data, never_ready, vault, &observed.found, observed.trouble.as_deref()) {
+        Verdict::Lost(loss) => Plan { steps: Vec::new(), then: Outcome::Lost(loss) },
+        Verdict::Fresh => {
+            upkeep(*granted, Vec::new(), Step::EnsureStorage { bytes: *granted }, observed, network)
+        }
+        Verdict::Same => {
+            upkeep(*granted, Vec::new(), Step::KeepStorage { bytes: *granted }, observed, network)
+        }
+        Verdict::Unmarked => {
+            let mark = vec![Step::MarkStorage];
+            upkeep(*granted, mark, Step::KeepStorage { bytes: *granted }, observed, network)
+        }
     }
 }
 
-fn upkeep(granted: u64, observed: &Observed, network: NetworkState) -> Plan {
-    let mut steps = Vec::new();
+fn upkeep(
+    granted: u64,
+    mut steps: Vec<Step>,
+    shape: Step,
+    observed: &Observed,
+    network: NetworkState,
+) -> Plan {
     let limited = observed.storage.is_some_and(|storage| storage.quota == Some(granted));
     // The shape may follow the quota (a volume's size does), so what is in shape now need not be under another.
     if !limited || !observed.storage.is_some_and(|storage| storage.in_shape) {
-        steps.push(Step::EnsureStorage { bytes: granted });
+        steps.push(shape);
     }
     if !limited {
         steps.push(Step::SetQuota { bytes: granted });
@@ -102,6 +173,13 @@ fn upkeep(granted: u64, observed: &Observed, network: NetworkState) -> Plan {
         steps.push(Step::Permit);
     }
     Plan { steps, then: Outcome::Ready }
+}
+
+/// The first half of a removal. Sessions are ended at each look: they may outlive their credentials.
+fn keeping(observed: &Observed, network: NetworkState) -> Plan {
+    let Plan { mut steps, .. } = removal(observed, network);
+    steps.retain(|step| matches!(step, Step::Revoke | Step::Withdraw));
+    Plan { steps, then: Outcome::Kept }
 }
 
 fn removal(observed: &Observed, network: NetworkState) -> Plan {
@@ -124,8 +202,19 @@ fn removal(observed: &Observed, network: NetworkState) -> Plan {
 
 #[cfg(test)]
 mod tests {
+    use uuid::Uuid;
+
     use super::*;
-    use crate::consumer::{Event, tests::example};
+    use crate::{
+        consumer::{Event, tests::example},
+        identity::VolumeId,
+    };
+
+    const HERE: VaultId = VaultId(Uuid::from_u128(1));
+
+    fn plan(consumer: &Consumer, observed: &Observed, network: NetworkState) -> Plan {
+        super::plan(consumer, HERE, observed, network, 100)
+    }
 
     fn storage(quota: Option<u64>, used: u64) -> Option<ObservedStorage> {
         Some(ObservedStorage { quota, used, in_shape: true })
@@ -133,7 +222,7 @@ mod tests {
 
     #[test]
     fn nothing_is_planned_when_all_is_right() {
-        let observed = Observed { storage: storage(Some(10), 3), credentials: true, trash: false };
+        let observed = Observed { storage: storage(Some(10), 3), credentials: true, ..Observed::default() };
         assert_eq!(
             plan(&example(1, 10), &observed, NetworkState::Unmanaged),
             Plan { steps: vec![], then: Outcome::Ready }
@@ -151,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_lost_quota_is_set_again_and_the_shape_with_it() {
-        let observed = Observed { storage: storage(None, 3), credentials: true, trash: false };
+        let observed = Observed { storage: storage(None, 3), credentials: true, ..Observed::default() };
         assert_eq!(
             plan(&example(1, 10), &observed, NetworkState::Unmanaged).steps,
             [Step::EnsureStorage { bytes: 10 }, Step::SetQuota { bytes: 10 }]
@@ -162,18 +251,18 @@ mod tests {
     fn removal_cuts_access_before_it_touches_data() {
         let mut consumer = example(1, 10);
         consumer.handle(Event::Offboarded).unwrap();
-        let full = Observed { storage: storage(Some(10), 3), credentials: true, trash: false };
+        let full = Observed { storage: storage(Some(10), 3), credentials: true, ..Observed::default() };
         assert_eq!(
             plan(&consumer, &full, NetworkState::Unmanaged).steps,
             [Step::Revoke, Step::Trash, Step::Purge]
         );
         // Killed after the credentials went, before the sessions did: the sessions are ended again.
-        let headless = Observed { credentials: false, ..full };
+        let headless = Observed { credentials: false, ..full.clone() };
         assert_eq!(
             plan(&consumer, &headless, NetworkState::Unmanaged).steps,
             [Step::Revoke, Step::Trash, Step::Purge]
         );
-        let trashed = Observed { storage: None, credentials: false, trash: true };
+        let trashed = Observed { trash: true, ..Observed::default() };
         assert_eq!(plan(&consumer, &trashed, NetworkState::Unmanaged).steps, [Step::Purge]);
         assert_eq!(
             plan(&consumer, &Observed::default(), NetworkState::Unmanaged),
@@ -182,11 +271,23 @@ mod tests {
     }
 
     #[test]
+    fn data_of_who_leaves_is_out_of_reach_and_kept_until_its_time() {
+        let mut consumer = example(1, 10);
+        consumer.handle(Event::Offboarded).unwrap();
+        let full = Observed { storage: storage(Some(10), 3), credentials: true, ..Observed::default() };
+        consumer.kept_until = Some(101);
+        let kept = plan(&consumer, &full, NetworkState::Differs);
+        assert_eq!((&kept.steps[..], kept.then), (&[Step::Revoke, Step::Withdraw][..], Outcome::Kept));
+        consumer.kept_until = Some(100);
+        assert!(plan(&consumer, &full, NetworkState::Unmanaged).steps.contains(&Step::Purge));
+    }
+
+    #[test]
     fn the_network_opens_last_and_closes_before_data_moves() {
         let mut consumer = example(1, 10);
         let steps = plan(&consumer, &Observed::default(), NetworkState::Differs).steps;
         assert_eq!(steps.last(), Some(&Step::Permit));
-        let full = Observed { storage: storage(Some(10), 3), credentials: true, trash: false };
+        let full = Observed { storage: storage(Some(10), 3), credentials: true, ..Observed::default() };
         assert_eq!(plan(&consumer, &full, NetworkState::Differs).steps, [Step::Permit]);
         assert!(plan(&consumer, &full, NetworkState::AsPermitted).steps.is_empty());
         consumer.handle(Event::Offboarded).unwrap();
@@ -197,17 +298,50 @@ mod tests {
     }
 
     #[test]
+    fn data_that_is_not_what_was_made_is_left_alone() {
+        let mark = Mark { vault: HERE, volume: VolumeId(Uuid::from_u128(2)), generation: 1, size: 10 };
+        let mut consumer = example(1, 10);
+        consumer.data = Data::Made([("data".to_owned(), mark)].into());
+        consumer.phase = Phase::Ready;
+        let lost = plan(&consumer, &Observed::default(), NetworkState::Differs);
+        assert!(lost.steps.is_empty() && matches!(lost.then, Outcome::Lost(Loss::Everything)), "{lost:?}");
+        // What is there is kept and put in shape, never made.
+        let found =
+            Observed { found: [("data".to_owned(), Found::Whole(mark))].into(), ..Observed::default() };
+        assert_eq!(
+            plan(&consumer, &found, NetworkState::Unmanaged).steps[0],
+            Step::KeepStorage { bytes: 10 }
+        );
+        // Data of another vault is not taken down here either, when its owner leaves.
+        let away = Mark { vault: VaultId(Uuid::from_u128(9)), ..mark };
+        consumer.data = Data::Made([("data".to_owned(), away)].into());
+        consumer.handle(Event::Offboarded).unwrap();
+        let left = plan(&consumer, &found, NetworkState::Differs);
+        assert!(left.steps.is_empty() && matches!(left.then, Outcome::Lost(Loss::Elsewhere { .. })));
+    }
+
+    #[test]
+    fn data_from_before_marks_is_marked_first() {
+        let consumer = Consumer { data: Data::Unmarked, phase: Phase::Ready, ..example(1, 10) };
+        let found = [("data".to_owned(), Found::Unmarked { size: 10 })].into();
+        let observed =
+            Observed { found, storage: storage(Some(10), 3), credentials: true, ..Observed::default() };
+        assert_eq!(plan(&consumer, &observed, NetworkState::Unmanaged).steps, [Step::MarkStorage]);
+    }
+
+    #[test]
     fn a_plan_interrupted_anywhere_is_finished_by_the_next() {
         for deleting in [false, true] {
             let mut consumer = example(1, 10);
             let mut observed = Observed::default();
             if deleting {
                 consumer.handle(Event::Offboarded).unwrap();
-                observed = Observed { storage: storage(Some(10), 3), credentials: true, trash: false };
+                observed =
+                    Observed { storage: storage(Some(10), 3), credentials: true, ..Observed::default() };
             }
             let whole = plan(&consumer, &observed, NetworkState::Differs).steps;
             for stop in 0..=whole.len() {
-                let (mut seen, mut network) = (observed, NetworkState::Differs);
+                let (mut seen, mut network) = (observed.clone(), NetworkState::Differs);
                 whole[..stop].iter().for_each(|step| apply(&mut seen, &mut network, *step));
                 let rest = plan(&consumer, &seen, network).steps;
                 rest.iter().for_each(|step| apply(&mut seen, &mut network, *step));
@@ -219,7 +353,8 @@ mod tests {
     /// The model of a backend and a network.
     fn apply(seen: &mut Observed, network: &mut NetworkState, step: Step) {
         match step {
-            Step::EnsureStorage { .. } => {
+            Step::MarkStorage => {}
+            Step::EnsureStorage { .. } | Step::KeepStorage { .. } => {
                 seen.storage
                     .get_or_insert(ObservedStorage { quota: None, used: 0, in_shape: true })
                     .in_shape = true;

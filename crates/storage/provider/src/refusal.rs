@@ -45,6 +45,20 @@ pub enum Refusal {
     ForeignClient,
     #[error("the capacity cannot be lowered to {requested} bytes: {used} bytes are in use; free some first")]
     BelowUse { requested: u64, used: u64 },
+    #[error(
+        "the capacity cannot be lowered to {requested} bytes: a volume of {volumes} bytes is in use by a client or holds data beyond; shrink the file system and disconnect first, or have the administrator force it, after which writes beyond the grant fail"
+    )]
+    BelowVolumes { requested: u64, volumes: u64 },
+    #[error("the consumer is {phase}: there is nothing to take back, or its data is not kept any more")]
+    NotKept { phase: &'static str },
+    #[error("a name has at most 63 bytes, no control characters, and no spaces around it")]
+    Name,
+    #[error(
+        "nothing of the consumer's data is here that could be adopted; put it back, or give it up with `trestle volume recreate --data-is-lost`"
+    )]
+    NothingToAdopt,
+    #[error("the consumer's data is whole: {what} would replace it; nothing was done")]
+    DataIsWhole { what: &'static str },
     #[error("storage cannot be granted")]
     Grant(#[from] GrantError),
     #[error("storage is being prepared; ask again in a few seconds")]
@@ -71,7 +85,12 @@ impl Refusal {
             | Self::UnknownConsumer
             | Self::Deleting(_)
             | Self::ForeignClient
-            | Self::BelowUse { .. } => Code::InvalidArgument,
+            | Self::BelowUse { .. }
+            | Self::BelowVolumes { .. }
+            | Self::NotKept { .. }
+            | Self::Name
+            | Self::NothingToAdopt
+            | Self::DataIsWhole { .. } => Code::InvalidArgument,
             Self::Grant(_)
             | Self::Failed { .. }
             | Self::NotReady { .. }

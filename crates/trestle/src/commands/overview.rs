@@ -149,6 +149,12 @@ impl Overview {
                 .iter()
                 .map(|what| trouble(what.clone(), "trestle check; trestle apply or delete".to_owned())),
         );
+        found.extend(
+            self.status
+                .storage_trouble
+                .iter()
+                .map(|what| trouble(what.clone(), "trestle consumer list".to_owned())),
+        );
         for node in &self.nodes {
             let look = format!("trestle node get {}", node.name);
             if !node.connected {

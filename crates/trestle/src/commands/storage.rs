@@ -20,8 +20,9 @@ use wire::{
         ocs_provider_client::OcsProviderClient,
     },
     trestle::v1::{
-        CreateTicketRequest, GetConsumerRequest, ListConsumersRequest, ListTicketsRequest,
-        OffboardConsumerRequest, PermitConsumerRequest, ResizeConsumerRequest, RevokeTicketRequest,
+        AdoptVolumeRequest, CreateTicketRequest, GetConsumerRequest, KeepConsumerRequest,
+        ListConsumersRequest, ListTicketsRequest, NameConsumerRequest, OffboardConsumerRequest,
+        PermitConsumerRequest, RecreateVolumeRequest, ResizeConsumerRequest, RevokeTicketRequest,
         RotateTicketKeyRequest, storage_client::StorageClient,
     },
 };
@@ -69,7 +70,13 @@ pub enum ConsumerCommand {
     /// One consumer
     Get { id: String },
     /// Change a consumer's grant
-    Resize { id: String, capacity: String },
+    Resize {
+        id: String,
+        capacity: String,
+        /// Also below the size of a volume that is in use or holds data beyond: writes past the grant fail then
+        #[arg(long)]
+        force: bool,
+    },
     /// Let a consumer through to the storage from these addresses and no others
     Permit {
         id: String,
@@ -80,8 +87,17 @@ pub enum ConsumerCommand {
         #[arg(long, conflicts_with = "from")]
         nowhere: bool,
     },
-    /// Put a consumer off: its sessions end and its data is deleted
-    Offboard { id: String },
+    /// Put a consumer off: its sessions end, and its data is deleted when its grace time is over
+    Offboard {
+        id: String,
+        /// Delete its data at once; there is no way back
+        #[arg(long)]
+        now: bool,
+    },
+    /// Take back a consumer that was put off, while its data is kept
+    Keep { id: String },
+    /// Call a consumer something; an empty name takes the old one away
+    Name { id: String, name: String },
     /// The consumer's side: use a ticket, wait for storage, write credentials and say how to mount
     Onboard {
         #[command(flatten)]
@@ -106,6 +122,33 @@ pub enum ConsumerCommand {
         /// Directory that `onboard` wrote
         dir: PathBuf,
     },
+}
+
+#[derive(Debug, Subcommand)]
+#[command(after_help = "Examples:
+  trestle volume adopt CONSUMER                     # the right data is there, under another mark or none
+  trestle volume recreate CONSUMER --data-is-lost   # it is gone: empty storage, new credentials")]
+pub enum VolumeCommand {
+    /// Take what is there as a Failed consumer's data
+    Adopt { consumer: String },
+    /// Give up a Failed consumer's data: it gets empty storage and new credentials
+    Recreate {
+        consumer: String,
+        /// What the consumer stored is given up
+        #[arg(long, required = true)]
+        data_is_lost: bool,
+    },
+}
+
+pub async fn volume(command: VolumeCommand, output: Format, connection: Connection) -> anyhow::Result<()> {
+    let mut storage = StorageClient::new(connection);
+    let reply = match command {
+        VolumeCommand::Adopt { consumer } => storage.adopt_volume(AdoptVolumeRequest { consumer }).await?,
+        VolumeCommand::Recreate { consumer, data_is_lost } => {
+            storage.recreate_volume(RecreateVolumeRequest { consumer, data_is_lost }).await?
+        }
+    };
+    output.one(&reply.into_inner())
 }
 
 /// Where a ticket comes from: one of these.
@@ -180,16 +223,23 @@ pub async fn consumer(
             let reply = storage.get_consumer(GetConsumerRequest { id }).await?.into_inner();
             output.one(&reply)
         }
-        ConsumerCommand::Resize { id, capacity } => {
-            let reply = storage.resize_consumer(ResizeConsumerRequest { id, capacity }).await?.into_inner();
+        ConsumerCommand::Resize { id, capacity, force } => {
+            let request = ResizeConsumerRequest { id, capacity, force };
+            let reply = storage.resize_consumer(request).await?.into_inner();
             output.one(&reply)
         }
         ConsumerCommand::Permit { id, from: sources, .. } => {
             let reply = storage.permit_consumer(PermitConsumerRequest { id, sources }).await?.into_inner();
             output.one(&reply)
         }
-        ConsumerCommand::Offboard { id } => {
-            storage.offboard_consumer(OffboardConsumerRequest { id: id.clone() }).await?;
+        ConsumerCommand::Keep { id } => {
+            output.one(&storage.keep_consumer(KeepConsumerRequest { id }).await?.into_inner())
+        }
+        ConsumerCommand::Name { id, name } => {
+            output.one(&storage.name_consumer(NameConsumerRequest { id, name }).await?.into_inner())
+        }
+        ConsumerCommand::Offboard { id, now } => {
+            storage.offboard_consumer(OffboardConsumerRequest { id: id.clone(), now }).await?;
             output.done(&format!("Offboarded consumer: {id}"), &serde_json::json!({ "id": id }))
         }
         ConsumerCommand::Onboard { ticket, capacity, out, from } => {
@@ -219,6 +269,8 @@ async fn onboard(
     files::create_dir(out).with_context(|| format!("cannot make {}", out.display()))?;
     // First of all: without the id the grant could neither be used nor given back.
     write(out, "consumer-id", &reply.storage_consumer_uuid)?;
+    let granted = reply.granted_capacity.and_then(|granted| granted.string).unwrap_or_default();
+    write(out, mount::GRANTED, &granted)?;
     let details = connection_details(&mut provider, reply.storage_consumer_uuid).await?;
     write(out, "connection.json", &details)?;
     for (file, text) in mount::files(&details)? {

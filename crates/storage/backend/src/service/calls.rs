@@ -1,9 +1,9 @@
 //! The OCS design's four calls: read, decide, write, retry when somebody else wrote first.
 
 use storage_provider::{
-    Capacity, CapacityForm, Consumer, ConsumerId, Offboard, Onboard, OnboardRequest, OnboardView, Refusal,
-    Resize, Sources, TicketText, connection_json, decide_config, decide_offboard, decide_onboard,
-    decide_resize, settle_resize,
+    Capacity, CapacityForm, Consumer, ConsumerId, Floor, Offboard, Onboard, OnboardRequest, OnboardView,
+    Refusal, Resize, Sources, TicketText, connection_json, decide_config, decide_keep, decide_name,
+    decide_offboard, decide_onboard, decide_resize, settle_resize,
 };
 use uuid::Builder;
 
@@ -114,16 +114,21 @@ impl<R: Records, B: Backend> Provider<R, B> {
     ) -> Result<Vec<u8>, Refusal> {
         let consumer = self.find(id).await?.value.id;
         let capacity = Capacity::decode(capacity)?;
-        let resized = self.resized(consumer, &capacity, caller).await?;
+        let resized = self.resized(consumer, &capacity, caller, false).await?;
         Ok(capacity.form().encode(resized.granted))
     }
 
     /// The same by an administrator, who names the consumer openly.
-    pub async fn resize(&self, consumer: ConsumerId, capacity: &str) -> Result<Resized, Refusal> {
+    pub async fn resize(
+        &self,
+        consumer: ConsumerId,
+        capacity: &str,
+        force: bool,
+    ) -> Result<Resized, Refusal> {
         let capacity = Capacity::parse(capacity, CapacityForm::Text)?;
         let bound =
             self.records.consumer(consumer).await.map_err(provider_fault)?.and_then(|c| c.value.bound_to);
-        self.resized(consumer, &capacity, Caller { client: bound.as_deref() }).await
+        self.resized(consumer, &capacity, Caller { client: bound.as_deref() }, force).await
     }
 
     async fn resized(
@@ -131,6 +136,7 @@ impl<R: Records, B: Backend> Provider<R, B> {
         id: ConsumerId,
         capacity: &Capacity,
         caller: Caller<'_>,
+        force: bool,
     ) -> Result<Resized, Refusal> {
         let total = self.backend.capacity().await.map_err(provider_fault)?;
         let _worker = self.work_on(id).await;
@@ -138,17 +144,19 @@ impl<R: Records, B: Backend> Provider<R, B> {
         for _ in 0..TRIES {
             let stored = self.records.consumer(id).await.map_err(provider_fault)?;
             let ledger = self.records.ledger().await.map_err(provider_fault)?;
-            let used = match &stored {
+            let floor = match &stored {
                 Some(stored) if stored.value.phase == storage_provider::Phase::Ready => {
-                    self.backend.usage(id).await.map_err(provider_fault)?.used
+                    let usage = self.backend.usage(id).await.map_err(provider_fault)?;
+                    Floor { used: usage.used, volumes: usage.volumes }
                 }
-                Some(_) | None => 0,
+                Some(_) | None => Floor::default(),
             };
             let consumer = stored.as_ref().map(|stored| &stored.value);
-            let decision = decide_resize(consumer, caller.client, capacity, total, ledger.value, used)?;
+            let decision =
+                decide_resize(consumer, caller.client, capacity, total, ledger.value, floor, force)?;
             let stored = stored.ok_or(Refusal::UnknownConsumer)?;
             let to = match decision {
-                Resize::Unchanged { bytes } => return Ok(Resized { bytes, granted: capacity.answer(bytes) }),
+                Resize::Unchanged { bytes } => return Ok(resized(capacity, bytes)),
                 Resize::Grow { to } => to,
                 Resize::Shrink { to } => {
                     self.backend.set_quota(id, to).await.map_err(quota_refusal)?;
@@ -178,7 +186,7 @@ impl<R: Records, B: Backend> Provider<R, B> {
             }
             // The shape of the storage (a volume's size) may follow the grant.
             self.wake(id);
-            return Ok(Resized { bytes: to, granted: capacity.answer(to) });
+            return Ok(resized(capacity, to));
         }
         self.wake(id);
         Err(provider_fault(Overtaken))
@@ -187,15 +195,29 @@ impl<R: Records, B: Backend> Provider<R, B> {
     /// OffboardConsumer. `Ok` means: written down. The data goes, and the sessions end, soon after.
     pub async fn offboard(&self, id: &str, caller: Caller<'_>) -> Result<(), Refusal> {
         let consumer = self.find(id).await?.value.id;
-        self.change(consumer, |consumer| accepted(decide_offboard(consumer, caller.client)?)).await
+        self.change(consumer, |consumer| accepted(decide_offboard(consumer, caller.client, None)?)).await
     }
 
-    /// The same by an administrator, who names the consumer openly.
-    pub async fn put_off(&self, consumer: ConsumerId) -> Result<(), Refusal> {
+    /// The same by an administrator, who names the consumer openly: its data is kept for the grace time, unless it is
+    /// to go now.
+    pub async fn put_off(&self, consumer: ConsumerId, at_once: bool) -> Result<(), Refusal> {
+        let kept_until = (!at_once && self.grace > 0).then(|| self.now().saturating_add(self.grace));
         self.change(consumer, |consumer| {
-            accepted(decide_offboard(consumer, consumer.and_then(|c| c.bound_to.as_deref()))?)
+            accepted(decide_offboard(consumer, consumer.and_then(|c| c.bound_to.as_deref()), kept_until)?)
         })
         .await
+    }
+
+    /// Takes a consumer back that was put off, while its data is kept. It gets new credentials.
+    pub async fn keep(&self, consumer: ConsumerId) -> Result<(), Refusal> {
+        // Not while its data is being taken away.
+        let _worker = self.work_on(consumer).await;
+        self.change(consumer, |consumer| decide_keep(consumer, self.now()).map(Some)).await
+    }
+
+    /// Calls a consumer something.
+    pub async fn name(&self, consumer: ConsumerId, name: &str) -> Result<(), Refusal> {
+        self.change(consumer, |consumer| decide_name(consumer, name).map(Some)).await
     }
 
     /// Replaces one consumer's record by what `decide` makes of it, and has the reconciler follow; `None` leaves it.
@@ -239,6 +261,10 @@ impl<R: Records, B: Backend> Provider<R, B> {
     }
 }
 
+fn resized(capacity: &Capacity, bytes: u64) -> Resized {
+    Resized { requested: capacity.bytes(), bytes, granted: capacity.answer(bytes) }
+}
+
 fn accepted(offboard: Offboard) -> Result<Option<Consumer>, Refusal> {
     Ok(match offboard {
         Offboard::Accepted(consumer) => Some(consumer),
@@ -251,6 +277,7 @@ fn quota_refusal(error: BackendError) -> Refusal {
         BackendError::BelowUse { bytes, used } => Refusal::BelowUse { requested: bytes, used },
         error @ (BackendError::NoStorage { .. }
         | BackendError::NotOurs { .. }
+        | BackendError::Degraded { .. }
         | BackendError::Failed { .. }) => provider_fault(error),
     }
 }

@@ -100,7 +100,7 @@ async fn usage_is_seen_and_bounds_the_quota(subject: &impl Subject, id: Consumer
 async fn both_are_listed(subject: &impl Subject, a: ConsumerId, b: ConsumerId) {
     let all = subject.backend().observe_all().await.expect("all can be observed");
     for id in [a, b] {
-        assert_eq!(all.get(&id).copied(), subject.backend().observe(id).await.ok());
+        assert_eq!(all.get(&id).cloned(), subject.backend().observe(id).await.ok());
     }
     let usage = subject.backend().usage_all().await.expect("usage of all is known");
     for id in [a, b] {

@@ -1,10 +1,16 @@
 //! A backend in memory that can be told to fail, before or after it did what it was asked.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use storage_provider::{ConnectionItem, ConsumerId, Observed, ObservedStorage};
+use storage_provider::{
+    ConnectionItem, ConsumerId, Found, Mark, Observed, ObservedStorage, VaultId, VolumeId,
+};
+use uuid::Uuid;
 
 use crate::backend::{Backend, BackendError, Usage};
 
@@ -33,6 +39,7 @@ struct State {
 #[derive(Clone, Default)]
 struct Kept {
     storage: Option<ObservedStorage>,
+    mark: Option<Mark>,
     secret: Option<u64>,
     sessions: u32,
     trash: bool,
@@ -75,7 +82,28 @@ impl FakeBackend {
 
     /// Somebody deletes the storage behind our back.
     pub fn lose_storage(&self, consumer: ConsumerId) {
-        self.state.lock().consumers.entry(consumer).or_default().storage = None;
+        let mut state = self.state.lock();
+        let kept = state.consumers.entry(consumer).or_default();
+        (kept.storage, kept.mark) = (None, None);
+    }
+
+    /// Somebody takes the limit away.
+    pub fn forget_quota(&self, consumer: ConsumerId) {
+        if let Some(storage) = self.state.lock().consumers.entry(consumer).or_default().storage.as_mut() {
+            storage.quota = None;
+        }
+    }
+
+    /// Somebody puts other storage in its place.
+    pub fn replace_storage(&self, consumer: ConsumerId, mark: Option<Mark>) {
+        let mut state = self.state.lock();
+        let kept = state.consumers.entry(consumer).or_default();
+        let storage = ObservedStorage { quota: Some(1 << 20), used: 7, in_shape: true };
+        (kept.storage, kept.mark) = (Some(storage), mark);
+    }
+
+    pub fn mark(&self, consumer: ConsumerId) -> Option<Mark> {
+        self.state.lock().consumers.get(&consumer)?.mark
     }
 
     fn change<T>(
@@ -99,12 +127,36 @@ impl FakeBackend {
 
 impl Kept {
     fn observed(&self) -> Observed {
-        Observed { storage: self.storage, credentials: self.secret.is_some(), trash: self.trash }
+        let found = match (self.mark, self.storage) {
+            (Some(mark), _) => Some(Found::Whole(mark)),
+            (None, Some(_)) => Some(Found::Unmarked { size: 0 }),
+            (None, None) => None,
+        };
+        Observed {
+            found: found.map(|found| ("data".to_owned(), found)).into_iter().collect(),
+            trouble: None,
+            storage: self.storage,
+            credentials: self.secret.is_some(),
+            trash: self.trash,
+        }
     }
+}
+
+/// Where all of it is.
+pub const VAULT: VaultId = VaultId(Uuid::from_u128(0xfa4e));
+
+fn fresh_mark(generation: u64) -> Mark {
+    static MADE: AtomicU64 = AtomicU64::new(1);
+    let volume = VolumeId(Uuid::from_u128(MADE.fetch_add(1, Ordering::Relaxed).into()));
+    Mark { vault: VAULT, volume, generation, size: 0 }
 }
 
 #[async_trait]
 impl Backend for FakeBackend {
+    async fn vault(&self) -> Result<VaultId, BackendError> {
+        Ok(VAULT)
+    }
+
     async fn capacity(&self) -> Result<u64, BackendError> {
         Ok(self.state.lock().capacity)
     }
@@ -122,6 +174,28 @@ impl Backend for FakeBackend {
     async fn ensure_storage(&self, consumer: ConsumerId, _bytes: u64) -> Result<(), BackendError> {
         self.change("ensure_storage", consumer, |kept, _| {
             kept.storage.get_or_insert(ObservedStorage { quota: None, used: 0, in_shape: true });
+            kept.mark.get_or_insert_with(|| fresh_mark(1));
+            Ok(())
+        })
+    }
+
+    async fn keep_storage(&self, consumer: ConsumerId, _bytes: u64) -> Result<(), BackendError> {
+        self.change("keep_storage", consumer, |kept, _| {
+            kept.storage.map(|_| ()).ok_or(BackendError::NoStorage { consumer })
+        })
+    }
+
+    async fn withhold(&self, consumer: ConsumerId) -> Result<(), BackendError> {
+        self.change("withhold", consumer, |kept, _| {
+            kept.sessions = 0;
+            Ok(())
+        })
+    }
+
+    async fn adopt_storage(&self, consumer: ConsumerId, generation: u64) -> Result<(), BackendError> {
+        self.change("adopt_storage", consumer, |kept, _| {
+            kept.storage.ok_or(BackendError::NoStorage { consumer })?;
+            kept.mark = Some(fresh_mark(generation));
             Ok(())
         })
     }
@@ -157,7 +231,7 @@ impl Backend for FakeBackend {
     async fn usage(&self, consumer: ConsumerId) -> Result<Usage, BackendError> {
         let storage = self.state.lock().consumers.get(&consumer).and_then(|kept| kept.storage);
         let storage = storage.ok_or(BackendError::NoStorage { consumer })?;
-        Ok(Usage { used: storage.used, limit: storage.quota.unwrap_or(0), notice: None })
+        Ok(Usage { used: storage.used, limit: storage.quota.unwrap_or(0), ..Usage::default() })
     }
 
     async fn usage_all(&self) -> Result<BTreeMap<ConsumerId, Usage>, BackendError> {
@@ -182,6 +256,7 @@ impl Backend for FakeBackend {
     async fn trash(&self, consumer: ConsumerId) -> Result<(), BackendError> {
         self.change("trash", consumer, |kept, _| {
             kept.trash |= kept.storage.take().is_some();
+            kept.mark = None;
             Ok(())
         })
     }

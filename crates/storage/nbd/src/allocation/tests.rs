@@ -59,3 +59,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_end_is_one_past_the_last_block_of_data() {
+    let mut map = Allocation::default();
+    assert_eq!(map.end(), 0);
+    for block in [0, 63, 64, 65, CHUNK - 1, CHUNK, 3 * CHUNK + 130] {
+        map.claim(block..block + 1);
+        assert_eq!(map.end(), block + 1);
+    }
+    map.release(CHUNK + 1..4 * CHUNK);
+    assert_eq!(map.end(), CHUNK + 1);
+    map.claim(0..2 * CHUNK);
+    assert_eq!(map.end(), 2 * CHUNK);
+}

@@ -29,14 +29,28 @@ impl Session {
         }
         let Some(data) = self.input.available().get(REQUEST_LEN..whole) else { return Ok(false) };
         if request.has(command_flag::FUA) {
-            let data = data.to_vec();
-            self.wait_elsewhere(request, data)?;
+            self.write_to_last(request, whole)?;
         } else {
             let done = self.export.volume.write(request.offset, data, false);
             self.reply(request, done)?;
         }
         self.input.consume(whole);
         Ok(true)
+    }
+
+    /// A write that is to be on disk when it is answered: alone if nobody is syncing, or with all others who wait.
+    fn write_to_last(&mut self, request: Request, whole: usize) -> Result<(), SessionError> {
+        self.wait_for_place()?;
+        let volume = Arc::clone(&self.export.volume);
+        let data = &self.input.available()[REQUEST_LEN..whole];
+        if volume.take_sync() {
+            let data = data.to_vec();
+            return Ok(self.waiting.push_write(&volume, request, data)?);
+        }
+        match volume.write(request.offset, data, false) {
+            Ok(()) => Ok(self.waiting.push_sync(&volume, request)?),
+            Err(errno) => self.reply(request, Err(errno)),
+        }
     }
 
     /// A write too large for the buffer, or one that is refused and whose data must be read past.
@@ -63,7 +77,7 @@ impl Session {
         if let (Ok(()), Ok(ahead)) = (result, &ahead) {
             ahead.complete();
             if request.has(command_flag::FUA) {
-                return self.wait_elsewhere(request, Vec::new());
+                return self.sync_elsewhere(request);
             }
         }
         self.reply(request, result)
@@ -99,7 +113,7 @@ impl Session {
                 self.output.extend(header.len() + length);
                 Ok(())
             }
-            Ok(false) => self.wait_elsewhere(request, Vec::new()),
+            Ok(false) => self.wait_elsewhere(request),
             Err(errno) => self.fail(request, errno),
         }
     }

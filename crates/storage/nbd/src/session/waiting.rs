@@ -11,9 +11,10 @@ use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
     io::{Errno as Os, read, write},
 };
-use tokio::runtime::Handle;
+use storage_provider::ConsumerId;
 
 use crate::{
+    disk::Disk,
     protocol::{Command, Errno, Request, command_flag},
     volume::Volume,
 };
@@ -22,8 +23,9 @@ use crate::{
 const MAX_WAITING: usize = 64;
 
 pub(super) struct Waiting {
-    /// Whose threads may wait.
-    threads: Handle,
+    /// Whose threads may wait, and for whom.
+    disk: Disk,
+    consumer: ConsumerId,
     count: usize,
     /// Made for the first request that has to wait.
     bell: Option<Arc<Bell>>,
@@ -63,8 +65,8 @@ impl Drop for Ringer {
 }
 
 impl Waiting {
-    pub(super) fn new(threads: Handle) -> Self {
-        Self { threads, count: 0, bell: None }
+    pub(super) fn new(disk: Disk, consumer: ConsumerId) -> Self {
+        Self { disk, consumer, count: 0, bell: None }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -75,8 +77,40 @@ impl Waiting {
         self.count >= MAX_WAITING
     }
 
-    /// Hands a request to a thread. `data` is what a write brought.
-    pub(super) fn push(&mut self, volume: &Arc<Volume>, request: Request, data: Vec<u8>) -> io::Result<()> {
+    /// Hands a request to a thread.
+    pub(super) fn push(&mut self, volume: &Arc<Volume>, request: Request) -> io::Result<()> {
+        let (ringer, volume) = (self.ringer(request)?, Arc::clone(volume));
+        self.disk.run(self.consumer, move || ringer.ring(perform(&volume, &request)));
+        Ok(())
+    }
+
+    /// Hands a write that is to last to a thread. Only for whom [`Volume::take_sync`] gave the turn.
+    pub(super) fn push_write(
+        &mut self,
+        volume: &Arc<Volume>,
+        request: Request,
+        data: Vec<u8>,
+    ) -> io::Result<()> {
+        let turn = Turn { disk: self.disk.clone(), consumer: self.consumer, volume: Arc::clone(volume) };
+        let ringer = self.ringer(request)?;
+        self.disk.run(self.consumer, move || {
+            ringer.ring(turn.volume.write(request.offset, &data, true).map(|()| Vec::new()));
+            // The turn goes on when it is dropped, whatever happened.
+            drop(turn);
+        });
+        Ok(())
+    }
+
+    /// Has a request answered once all that was written so far lasts.
+    pub(super) fn push_sync(&mut self, volume: &Arc<Volume>, request: Request) -> io::Result<()> {
+        let ringer = self.ringer(request)?;
+        if volume.join_sync(move |synced| ringer.ring(synced.map(|()| Vec::new()))) {
+            drop(Turn { disk: self.disk.clone(), consumer: self.consumer, volume: Arc::clone(volume) });
+        }
+        Ok(())
+    }
+
+    fn ringer(&mut self, request: Request) -> io::Result<Ringer> {
         let bell = match &self.bell {
             Some(bell) => Arc::clone(bell),
             None => {
@@ -86,11 +120,8 @@ impl Waiting {
             }
         };
         self.count += 1;
-        let volume = Arc::clone(volume);
         // If the work is never begun, the client is told so.
-        let ringer = Ringer { bell, request, result: Err(Errno::Shutdown) };
-        self.threads.spawn_blocking(move || ringer.ring(perform(&volume, &request, data)));
-        Ok(())
+        Ok(Ringer { bell, request, result: Err(Errno::Shutdown) })
     }
 
     /// Waits until a request is done, or `client` has sent something if one is given. Returns what is done.
@@ -116,7 +147,25 @@ impl Waiting {
     }
 }
 
-fn perform(volume: &Arc<Volume>, request: &Request, data: Vec<u8>) -> Result<Vec<u8>, Errno> {
+/// The turn to sync a volume. When it goes, a thread serves those who wait; and again, until nobody does.
+struct Turn {
+    disk: Disk,
+    consumer: ConsumerId,
+    volume: Arc<Volume>,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let (disk, consumer, volume) = (self.disk.clone(), self.consumer, Arc::clone(&self.volume));
+        self.disk.run(consumer, move || {
+            if volume.sync_waiting() {
+                drop(Turn { disk, consumer, volume });
+            }
+        });
+    }
+}
+
+fn perform(volume: &Arc<Volume>, request: &Request) -> Result<Vec<u8>, Errno> {
     let Request { offset, length, command, .. } = *request;
     let durable = request.has(command_flag::FUA);
     match command {
@@ -125,9 +174,6 @@ fn perform(volume: &Arc<Volume>, request: &Request, data: Vec<u8>) -> Result<Vec
             volume.read(offset, &mut found)?;
             return Ok(found);
         }
-        Command::Write if !data.is_empty() => volume.write(offset, &data, durable)?,
-        // The data of a large write is in place already; what is left is to make it last.
-        Command::Write | Command::Flush => volume.flush()?,
         Command::Trim => volume.trim(offset, length.into())?,
         Command::WriteZeroes => {
             let keep = request.has(command_flag::NO_HOLE);
@@ -136,7 +182,12 @@ fn perform(volume: &Arc<Volume>, request: &Request, data: Vec<u8>) -> Result<Vec
             }
             volume.write_zeroes(offset, length.into(), keep)?;
         }
-        Command::Cache | Command::BlockStatus | Command::Disconnect | Command::Unknown => {}
+        Command::Write
+        | Command::Flush
+        | Command::Cache
+        | Command::BlockStatus
+        | Command::Disconnect
+        | Command::Unknown => {}
     }
     if durable && matches!(command, Command::Trim | Command::WriteZeroes) {
         volume.flush()?;

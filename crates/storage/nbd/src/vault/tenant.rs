@@ -1,9 +1,9 @@
-//! A tenant: one consumer's volumes, account, credential and sessions.
+//! A tenant: one consumer's account, credential and sessions. Its volumes are in `volumes`.
+
+mod volumes;
 
 use std::{
     collections::BTreeMap,
-    fs,
-    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::Arc,
     time::SystemTime,
@@ -16,24 +16,27 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    VaultError, files as failing,
-    files::{Credential, Record, sync_dir},
+    VaultError,
+    files::{Credential, Record},
+    marks::{self, Identity},
 };
 use crate::{
     account::Account,
     allocation::BLOCK,
     identity::{Fingerprint, Issuer, identity_uri},
-    volume::{Volume, create_file},
+    talking::Talking,
+    volume::Volume,
 };
 
 /// The volume every consumer has.
 pub(crate) const DEFAULT_VOLUME: &str = "data";
-const MAX_VOLUMES: usize = 256;
 
 pub(crate) struct Tenant {
     pub(crate) id: ConsumerId,
     pub(crate) account: Arc<Account>,
+    pub(crate) talking: Talking,
     root: PathBuf,
+    identity: Identity,
     inner: Mutex<Inner>,
     /// How many sessions are open.
     sessions: watch::Sender<usize>,
@@ -41,6 +44,8 @@ pub(crate) struct Tenant {
 
 struct Inner {
     record: Record,
+    /// Why the record cannot be used; it is empty then.
+    trouble: Option<String>,
     volumes: BTreeMap<String, Arc<Volume>>,
     /// Cancelled, and replaced, to end all sessions.
     stop: CancellationToken,
@@ -68,116 +73,66 @@ pub(super) fn check_volume_name(name: &str) -> Result<(), VaultError> {
 }
 
 impl Tenant {
-    /// Opens what a record names. A volume whose file is gone is left out; observing shows it.
-    pub(super) fn open(root: &Path, id: ConsumerId) -> Result<Self, VaultError> {
-        let record = Record::read(root, id)?;
+    /// Opens what a record names and what is whole. What is not is left out; observing shows it.
+    pub(super) fn open(root: &Path, id: ConsumerId, identity: Identity) -> Self {
+        let (record, trouble) = match Record::read(root, id) {
+            Ok(record) => (record, None),
+            Err(error) => (Record::default(), Some(common::chain(&error))),
+        };
         let account = Arc::new(Account::default());
         account.restore_limit(record.limit.unwrap_or(0));
-        let mut volumes = BTreeMap::new();
-        for name in record.volumes.keys() {
-            check_volume_name(name)?;
-            let path = volume_path(root, id, name);
-            if path.exists() {
-                volumes.insert(name.clone(), Arc::new(Volume::open(name, &path, Arc::clone(&account))?));
-            }
-        }
-        let inner = Inner { record, volumes, stop: CancellationToken::new() };
-        Ok(Self {
+        let inner = Inner { record, trouble, volumes: BTreeMap::new(), stop: CancellationToken::new() };
+        let tenant = Self {
             id,
             account,
+            talking: Talking::default(),
             root: root.to_owned(),
+            identity,
             inner: Mutex::new(inner),
             sessions: watch::Sender::new(0),
-        })
+        };
+        tenant.open_whole(&mut tenant.inner.lock());
+        tenant
     }
 
     pub(super) fn observe(&self) -> Observed {
-        let inner = self.inner.lock();
-        let data = inner.volumes.get(DEFAULT_VOLUME).filter(|volume| self.is_in_place(volume));
-        let wanted = inner.record.limit.unwrap_or(0) / BLOCK * BLOCK;
-        let all_there = inner.record.volumes.keys().all(|name| inner.volumes.contains_key(name));
+        let mut inner = self.inner.lock();
+        self.close_lost(&mut inner);
+        let found = self.look(&inner.record);
+        let Inner { record, trouble, volumes, .. } = &*inner;
+        let wanted = record.limit.unwrap_or(0) / BLOCK * BLOCK;
+        let all_open = record.volumes.keys().all(|name| volumes.contains_key(name));
+        let data = volumes.get(DEFAULT_VOLUME);
         Observed {
+            found,
+            trouble: trouble.clone(),
             storage: Some(ObservedStorage {
-                quota: inner.record.limit,
+                quota: record.limit,
                 used: self.account.balance().used,
-                in_shape: all_there && data.is_some_and(|volume| volume.size() >= wanted),
+                in_shape: all_open && data.is_some_and(|volume| volume.size() >= wanted),
             }),
-            credentials: inner
-                .record
-                .credential
-                .as_ref()
-                .is_some_and(|held| SystemTime::now() < held.renew_at),
+            credentials: record.credential.as_ref().is_some_and(|held| SystemTime::now() < held.renew_at),
             trash: false,
         }
     }
 
-    /// Whether the file we hold is still the one under the volume's name.
-    fn is_in_place(&self, volume: &Volume) -> bool {
-        let named = fs::metadata(volume_path(&self.root, self.id, &volume.name));
-        named.is_ok_and(|named| volume.inode().is_ok_and(|held| held == (named.dev(), named.ino())))
-    }
-
-    /// Makes a volume, lets it grow to `bytes`, or makes it again when its file is gone.
-    pub(crate) fn ensure_volume(&self, name: &str, bytes: u64) -> Result<(), VaultError> {
-        check_volume_name(name)?;
-        let size = bytes / BLOCK * BLOCK;
-        let mut inner = self.inner.lock();
-        let known = inner.record.volumes.get(name).copied();
-        if known.is_none() && inner.record.volumes.len() >= MAX_VOLUMES {
-            return Err(VaultError::TooManyVolumes { consumer: self.id, most: MAX_VOLUMES });
+    /// What is there of a consumer of whom there is no record.
+    pub(super) fn observe_remains(root: &Path, id: ConsumerId, identity: &Identity) -> Observed {
+        let dir = root.join("volumes").join(id.to_string());
+        if !dir.exists() {
+            return Observed::default();
         }
-        if known.is_none_or(|known| known < size) {
-            inner.record.volumes.insert(name.to_owned(), size);
-            inner.record.write(&self.root, self.id)?;
-        }
-        // Every volume the record names, so that one lost by hand does not keep the tenant out of shape.
-        let names: Vec<(String, u64)> =
-            inner.record.volumes.iter().map(|(name, size)| (name.clone(), *size)).collect();
-        let dir = self.root.join("volumes").join(self.id.to_string());
-        fs::create_dir_all(&dir).map_err(failing("creating", &dir))?;
-        for (name, size) in names {
-            self.place(&mut inner, &name, size)?;
-        }
-        for dir in [&dir, &self.root.join("volumes")] {
-            sync_dir(dir).map_err(failing("syncing", dir))?;
-        }
-        Ok(())
-    }
-
-    fn place(&self, inner: &mut Inner, name: &str, size: u64) -> Result<(), VaultError> {
-        let path = volume_path(&self.root, self.id, name);
-        if let Some(volume) = inner.volumes.get(name).filter(|volume| !self.is_in_place(volume)) {
-            volume.retire();
-            inner.volumes.remove(name);
-        }
-        create_file(&path, size).map_err(failing("making the volume", &path))?;
-        match inner.volumes.get(name) {
-            Some(volume) => volume.grown().map_err(failing("looking at the volume", &path))?,
-            None => {
-                let volume = Volume::open(name, &path, Arc::clone(&self.account))?;
-                inner.volumes.insert(name.to_owned(), Arc::new(volume));
-            }
-        }
-        Ok(())
-    }
-
-    /// Deletes one volume and its data. Sessions on it get an error; the default volume stays.
-    pub(crate) fn remove_volume(&self, name: &str) -> Result<(), VaultError> {
-        let mut inner = self.inner.lock();
-        if name == DEFAULT_VOLUME || !inner.record.volumes.contains_key(name) {
-            return Err(VaultError::NoVolume { consumer: self.id, name: name.chars().take(64).collect() });
-        }
-        inner.record.volumes.remove(name);
-        inner.record.write(&self.root, self.id)?;
-        if let Some(volume) = inner.volumes.remove(name) {
-            volume.retire();
-        }
-        let path = volume_path(&self.root, self.id, name);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(failing("deleting", &path)(error))
-            }
-            _ => Ok(()),
+        let names = marks::names_in(&dir).unwrap_or_default();
+        let look = |name: String| {
+            let found = marks::look(&volume_path(root, id, &name), id, &name, identity);
+            (name, found)
+        };
+        let found: BTreeMap<_, _> = names.into_iter().map(look).collect();
+        Observed {
+            trouble: (!found.is_empty()).then(|| format!("the record consumers/{id}.json is missing")),
+            found,
+            storage: Some(ObservedStorage { quota: None, used: 0, in_shape: false }),
+            ..Observed::default()
         }
     }
 
@@ -191,6 +146,9 @@ impl Tenant {
             inner.record.limit = old;
             self.account.restore_limit(before);
             return Err(error);
+        }
+        if bytes < before {
+            self.lower_default(&mut inner, bytes)?;
         }
         Ok(())
     }
@@ -231,14 +189,8 @@ impl Tenant {
             inner.record.write(&self.root, self.id)?;
         }
         // Old sessions keep the old volumes, which answer nothing any more.
-        for (name, volume) in std::mem::take(&mut inner.volumes) {
-            volume.retire();
-            let path = volume_path(&self.root, self.id, &name);
-            if path.exists() {
-                let next = Volume::open(&name, &path, Arc::clone(&self.account))?;
-                inner.volumes.insert(name, Arc::new(next));
-            }
-        }
+        std::mem::take(&mut inner.volumes).into_values().for_each(|volume| volume.retire());
+        self.open_whole(&mut inner);
         std::mem::take(&mut inner.stop).cancel();
         Ok(())
     }
@@ -288,7 +240,9 @@ impl Tenant {
         let prefix = format!("{}/", self.id);
         let name = name.strip_prefix(&prefix).unwrap_or(name);
         let name = if name.is_empty() { DEFAULT_VOLUME } else { name };
-        self.inner.lock().volumes.get(name).cloned()
+        let volume = self.inner.lock().volumes.get(name).cloned()?;
+        // What is written to a file that has no name any more is lost with the process.
+        self.is_in_place(&volume).then_some(volume)
     }
 
     pub(crate) fn volumes(&self) -> Vec<Arc<Volume>> {

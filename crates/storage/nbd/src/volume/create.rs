@@ -49,7 +49,7 @@ impl Volume {
             gate: Default::default(),
             allocation: Default::default(),
             account,
-            flushes: Default::default(),
+            syncs: Default::default(),
             broken: false.into(),
             closed: false.into(),
             file,
@@ -69,11 +69,28 @@ impl Volume {
         Ok(())
     }
 
-    /// Sees that the file has grown. Open connections keep the size they were told, new ones get the new size.
-    pub(crate) fn grown(&self) -> io::Result<()> {
-        let size = self.file.metadata()?.len() / BLOCK * BLOCK;
-        self.size.fetch_max(size, Ordering::AcqRel);
+    /// Makes the file larger. Open connections keep the size they were told, new ones get the new size.
+    pub(crate) fn grow(&self, size: u64) -> io::Result<()> {
+        let _alone = self.gate.write();
+        if self.size() < size {
+            self.file.set_len(size)?;
+            self.file.sync_all()?;
+            self.size.store(size, Ordering::Release);
+        }
         Ok(())
+    }
+
+    /// Makes the file smaller; what was beyond holds no data, and nobody is connected.
+    pub(crate) fn lower(&self, size: u64) -> io::Result<()> {
+        let _alone = self.gate.write();
+        self.size.store(size, Ordering::Release);
+        self.file.set_len(size)?;
+        self.file.sync_all()
+    }
+
+    /// Where the last block that holds data ends.
+    pub(crate) fn end_of_data(&self) -> u64 {
+        self.allocation.lock().end() * BLOCK
     }
 
     /// Device and number of the file.

@@ -144,9 +144,18 @@ fn a_bound_consumer_answers_to_its_own_certificate_only() {
     );
     for client in [None, Some("b")] {
         assert_eq!(decide_config(Some(&consumer), client), Err(Refusal::ForeignClient));
-        assert_eq!(decide_offboard(Some(&consumer), client), Err(Refusal::ForeignClient));
+        assert_eq!(decide_offboard(Some(&consumer), client, None), Err(Refusal::ForeignClient));
         assert!(
-            decide_resize(Some(&consumer), client, &capacity("50"), 100, Ledger { granted: 40 }, 0).is_err()
+            decide_resize(
+                Some(&consumer),
+                client,
+                &capacity("50"),
+                100,
+                Ledger { granted: 40 },
+                in_use(0),
+                false
+            )
+            .is_err()
         );
     }
     assert_eq!(decide_config(Some(&consumer), Some("a")), Ok(()));
@@ -166,7 +175,9 @@ fn config_answers_by_phase() {
 #[test]
 fn capacity_grows_to_what_is_left_and_shrinks_to_what_is_used() {
     let ledger = Ledger { granted: 60 };
-    let resize = |text: &str, used| decide_resize(Some(&ready(40)), None, &capacity(text), 100, ledger, used);
+    let resize = |text: &str, used| {
+        decide_resize(Some(&ready(40)), None, &capacity(text), 100, ledger, in_use(used), false)
+    };
     assert_eq!(resize("50", 0), Ok(Resize::Grow { to: 50 }));
     assert_eq!(resize("1000", 0), Ok(Resize::Grow { to: 80 }));
     assert_eq!(resize("40", 0), Ok(Resize::Unchanged { bytes: 40 }));
@@ -174,18 +185,48 @@ fn capacity_grows_to_what_is_left_and_shrinks_to_what_is_used() {
     assert_eq!(resize("29", 30), Err(Refusal::BelowUse { requested: 29, used: 30 }));
     // The pool shrank below its promises: a wish for more changes nothing.
     assert_eq!(
-        decide_resize(Some(&ready(40)), None, &capacity("50"), 50, ledger, 0),
+        decide_resize(Some(&ready(40)), None, &capacity("50"), 50, ledger, in_use(0), false),
         Ok(Resize::Unchanged { bytes: 40 })
     );
     let (consumer, ledger) = settle_resize(&ready(40), &capacity("50"), 50, ledger).unwrap();
     assert_eq!((consumer.granted, ledger.granted, consumer.phase), (50, 70, Phase::Ready));
 }
 
+fn in_use(used: u64) -> Floor {
+    Floor { used, volumes: 0 }
+}
+
+#[test]
+fn a_shrink_takes_what_was_asked_however_much_is_promised() {
+    // 900 of the 1000 promised bytes are this one's; the disk has shrunk to 200.
+    let ledger = Ledger { granted: 1000 };
+    let resize = |text: &str, total| {
+        decide_resize(Some(&ready(900)), None, &capacity(text), total, ledger, in_use(10), false)
+    };
+    for total in [200, 0] {
+        assert_eq!(resize("890", total), Ok(Resize::Shrink { to: 890 }));
+        assert_eq!(resize("11", total), Ok(Resize::Shrink { to: 11 }));
+        assert_eq!(resize("900", total), Ok(Resize::Unchanged { bytes: 900 }));
+        assert_eq!(resize("2000", total), Ok(Resize::Unchanged { bytes: 900 }));
+    }
+}
+
+#[test]
+fn a_shrink_below_a_mounted_volume_must_be_forced() {
+    let floor = Floor { used: 10, volumes: 900 };
+    let resize = |text: &str, force| {
+        decide_resize(Some(&ready(900)), None, &capacity(text), 1000, Ledger { granted: 900 }, floor, force)
+    };
+    assert_eq!(resize("890", false), Err(Refusal::BelowVolumes { requested: 890, volumes: 900 }));
+    assert_eq!(resize("890", true), Ok(Resize::Shrink { to: 890 }));
+    assert_eq!(resize("9", true), Err(Refusal::BelowUse { requested: 9, used: 10 }));
+}
+
 #[test]
 fn capacity_changes_only_when_ready() {
     let at = |phase| {
         let consumer = Consumer { phase, ..ready(40) };
-        decide_resize(Some(&consumer), None, &capacity("50"), 100, Ledger { granted: 40 }, 0)
+        decide_resize(Some(&consumer), None, &capacity("50"), 100, Ledger { granted: 40 }, in_use(0), false)
             .map_err(|r| r.code())
     };
     assert_eq!(at(Phase::Configuring), Err(Code::Internal));
@@ -193,17 +234,47 @@ fn capacity_changes_only_when_ready() {
     assert_eq!(at(Phase::Deleting { reason: None }), Err(Code::InvalidArgument));
     assert!(at(Phase::Ready).is_ok());
     assert_eq!(
-        decide_resize(None, None, &capacity("50"), 1, Ledger::default(), 0),
+        decide_resize(None, None, &capacity("50"), 1, Ledger::default(), in_use(0), false),
         Err(Refusal::UnknownConsumer)
     );
 }
 
 #[test]
 fn offboarding_is_accepted_once_and_repeatable() {
-    let Ok(Offboard::Accepted(gone)) = decide_offboard(Some(&ready(40)), None) else { panic!("accepted") };
+    let Ok(Offboard::Accepted(gone)) = decide_offboard(Some(&ready(40)), None, None) else {
+        panic!("accepted")
+    };
     assert!(gone.is_deleting());
-    assert_eq!(decide_offboard(Some(&gone), None), Ok(Offboard::Repeated));
-    assert_eq!(decide_offboard(None, None), Err(Refusal::UnknownConsumer));
+    assert_eq!(decide_offboard(Some(&gone), None, None), Ok(Offboard::Repeated));
+    assert_eq!(decide_offboard(None, None, None), Err(Refusal::UnknownConsumer));
+}
+
+#[test]
+fn who_is_put_off_can_be_taken_back_while_the_data_is_kept() {
+    let Ok(Offboard::Accepted(leaving)) = decide_offboard(Some(&ready(40)), None, Some(NOW + 10)) else {
+        panic!("accepted")
+    };
+    assert!(leaving.is_deleting() && leaving.permitted().is_empty());
+    let back = decide_keep(Some(&leaving), NOW + 9).unwrap();
+    assert_eq!((&back.phase, back.kept_until), (&Phase::Configuring, None));
+    for (consumer, now) in [(&leaving, NOW + 10), (&back, NOW)] {
+        assert!(matches!(decide_keep(Some(consumer), now), Err(Refusal::NotKept { .. })));
+    }
+    // Later cannot be said twice, now can be said any time.
+    assert_eq!(decide_offboard(Some(&leaving), None, Some(NOW + 99)), Ok(Offboard::Repeated));
+    let Ok(Offboard::Accepted(gone)) = decide_offboard(Some(&leaving), None, None) else {
+        panic!("accepted")
+    };
+    assert!(!gone.is_kept_at(0));
+    assert_eq!(decide_offboard(Some(&gone), None, Some(NOW + 99)), Ok(Offboard::Repeated));
+}
+
+#[test]
+fn a_consumer_is_called_what_people_say() {
+    assert_eq!(decide_name(Some(&ready(1)), "shop, Berlin").unwrap().name, "shop, Berlin");
+    for bad in [" x", "x\n", &"x".repeat(64)] {
+        assert_eq!(decide_name(Some(&ready(1)), bad), Err(Refusal::Name), "{bad:?}");
+    }
 }
 
 #[test]

@@ -35,6 +35,9 @@ struct MountInfo {
     recipes: Vec<Recipe>,
 }
 
+/// The file that says how much was granted when the consumer was onboarded.
+pub(super) const GRANTED: &str = "granted";
+
 fn parse(details: &str) -> anyhow::Result<Vec<Item>> {
     serde_json::from_str(details).context("the provider sent no usable connection details")
 }
@@ -51,7 +54,9 @@ pub(super) fn files(details: &str) -> anyhow::Result<Vec<(&'static str, String)>
         pems.iter().filter_map(|(key, file)| Some((*file, find(&items, key)?.to_owned()))).collect();
     if let Some(ceph) = Ceph::of(&items) {
         let Ceph { fsid, monitors, user, key, .. } = ceph;
-        files.push(("ceph.conf", format!("[global]\nfsid = {fsid}\nmon_host = {monitors}\n")));
+        // An address without a port is tried at the ports of both protocols; with one, at that of the older only.
+        let hosts = monitors.replace(":6789", "");
+        files.push(("ceph.conf", format!("[global]\nfsid = {fsid}\nmon_host = {hosts}\n")));
         files.push(("keyring", format!("[client.{user}]\nkey = {key}\n")));
     }
     Ok(files)
@@ -66,7 +71,10 @@ pub(super) fn info(dir: &Path, output: Format) -> anyhow::Result<()> {
     let dir = fs::canonicalize(dir).with_context(|| format!("cannot find {}", dir.display()))?;
     let dir = dir.to_str().context("the directory's name is not text")?;
     let info = match (Ceph::of(&items), find(&items, "uri")) {
-        (Some(ceph), _) => ceph.info(dir),
+        (Some(ceph), _) => {
+            let granted = fs::read_to_string(format!("{dir}/{GRANTED}")).unwrap_or_default();
+            ceph.info(dir, megabytes(granted.trim()).unwrap_or(1024))
+        }
         (None, Some(uri)) => nbd(&items, uri, dir),
         (None, None) => return output.done("Storage is ready; connection.json says how to reach it", &items),
     };
@@ -77,6 +85,29 @@ pub(super) fn info(dir: &Path, output: Format) -> anyhow::Result<()> {
     output.done(&text, &info)
 }
 
+/// A server that restarts is waited for, two minutes long: without this a mounted file system sees errors, and goes
+/// read-only.
+const RETRY: &str = "--filter=retry";
+const PATIENCE: &str = "retries=120 retry-delay=1 retry-exponential=no";
+
+/// A granted quantity in whole MiB, as `rbd` takes sizes.
+fn megabytes(quantity: &str) -> Option<u64> {
+    let digits = quantity.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &quantity[digits.len()..] {
+        "" => 1,
+        "k" => 1000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        "T" => 1_000_000_000_000,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        "Ti" => 1_u64 << 40,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit).map(|bytes| bytes >> 20).filter(|size| *size > 0)
+}
+
 fn nbd(items: &[Item], uri: &str, dir: &str) -> MountInfo {
     let value = |key| find(items, key).unwrap_or_default();
     let (host, port, export) = (value("address"), value("port"), value("export"));
@@ -85,7 +116,7 @@ fn nbd(items: &[Item], uri: &str, dir: &str) -> MountInfo {
     let object = quote(&format!("tls-creds-x509,id=tls0,endpoint=client,dir={}", dir.replace(',', ",,")));
     let options = quote(&format!("driver=nbd,host={host},port={port},export={export},tls-creds=tls0"));
     let (volume, file) = (quote(&format!("{dir}/volume")), quote(&format!("{dir}/volume/nbd")));
-    let pem = |name: &str| quote(&format!("{dir}/{name}.pem"));
+    let socket = quote(&format!("{dir}/bridge"));
     MountInfo {
         commands: vec![
             format!("nbdinfo {quoted}"),
@@ -98,8 +129,8 @@ fn nbd(items: &[Item], uri: &str, dir: &str) -> MountInfo {
                 commands: vec![
                     // nbdfuse takes no certificates from a URI, so nbdkit speaks TLS for it.
                     format!(
-                        "mkdir -p {volume} && nbdfuse {volume} --command nbdkit -s --exit-with-parent nbd \
-                         hostname={host} port={port} export={export} tls=require tls-certificates={} &",
+                        "mkdir -p {volume} && nbdfuse {volume} --command nbdkit -s --exit-with-parent {RETRY} nbd \
+                         hostname={host} port={port} export={export} tls=require tls-certificates={} {PATIENCE} &",
                         quote(dir)
                     ),
                     format!(
@@ -109,14 +140,15 @@ fn nbd(items: &[Item], uri: &str, dir: &str) -> MountInfo {
                 ],
             },
             Recipe {
-                title: "A block device, with the kernel's nbd module (as root)",
+                title: "A block device, with the kernel's nbd module, through a bridge that outlives restarts of the \
+                        server (Debian: nbdkit and nbd-client; as root)",
                 commands: vec![
                     format!(
-                        "nbd-client -N {export} -cacertfile {} -certfile {} -keyfile {} {host} {port} /dev/nbd0",
-                        pem("ca-cert"),
-                        pem("client-cert"),
-                        pem("client-key")
+                        "nbdkit -U {socket} {RETRY} nbd hostname={host} port={port} export={export} tls=require \
+                         tls-certificates={} {PATIENCE}",
+                        quote(dir)
                     ),
+                    format!("nbd-client -unix {socket} -timeout 0 /dev/nbd0"),
                     "mkfs.ext4 /dev/nbd0 && mount /dev/nbd0 /mnt".to_owned(),
                 ],
             },
@@ -149,7 +181,8 @@ impl<'a> Ceph<'a> {
         })
     }
 
-    fn info(&self, dir: &str) -> MountInfo {
+    /// `size` is in MiB.
+    fn info(&self, dir: &str, size: u64) -> MountInfo {
         let (conf, keyring) = (quote(&format!("{dir}/ceph.conf")), quote(&format!("{dir}/keyring")));
         let who = format!("-n client.{} -c {conf} -k {keyring}", self.user);
         let pool = self.pool;
@@ -157,7 +190,7 @@ impl<'a> Ceph<'a> {
             uri: None,
             commands: vec![
                 format!("rados {who} -p {pool} ls"),
-                format!("rbd {who} create --size 1G {pool}/disk"),
+                format!("rbd {who} create --size {size}M {pool}/disk"),
                 format!("rbd {who} info {pool}/disk"),
             ],
             recipes: vec![Recipe {
@@ -202,6 +235,28 @@ mod tests {
     }
 
     #[test]
+    fn a_grant_becomes_the_size_of_an_image() {
+        let sizes =
+            [("10Gi", Some(10240)), ("1536Mi", Some(1536)), ("3G", Some(2861)), ("1Ki", None), ("x", None)];
+        for (granted, size) in sizes {
+            assert_eq!(megabytes(granted), size, "{granted}");
+        }
+    }
+
+    #[test]
+    fn mounts_go_through_a_bridge_that_waits_for_the_server() {
+        let items: Vec<Item> = serde_json::from_str(
+            r#"[{"name":"e","kind":"k","data":{"address":"h","port":"1","export":"data","uri":"nbds://h:1/data"}}]"#,
+        )
+        .unwrap();
+        let info = nbd(&items, "nbds://h:1/data", "/d");
+        for recipe in &info.recipes {
+            assert!(recipe.commands[0].contains("--filter=retry nbd hostname=h"), "{:?}", recipe.commands);
+            assert!(recipe.commands[0].contains("retries=120"), "{:?}", recipe.commands);
+        }
+    }
+
+    #[test]
     fn ceph_details_become_files_and_commands() {
         let details = r#"[
             {"name":"rook-ceph-mon-endpoints","kind":"ConfigMap","data":{"data":"a=10.0.0.1:3300,b=10.0.0.2:3300"}},
@@ -215,7 +270,7 @@ mod tests {
         );
         assert_eq!(files[1], ("keyring", "[client.u]\nkey = k\n".into()));
         let items = parse(details).unwrap();
-        let info = Ceph::of(&items).unwrap().info("/d");
+        let info = Ceph::of(&items).unwrap().info("/d", 1024);
         assert_eq!(info.commands[0], "rados -n client.u -c /d/ceph.conf -k /d/keyring -p p ls");
     }
 }

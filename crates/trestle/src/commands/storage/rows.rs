@@ -35,7 +35,7 @@ impl Rows for Ticket {
 const BAR: u64 = 10;
 
 impl Rows for Consumer {
-    const HEADER: &'static [&'static str] = &["id", "phase", "usage", "used", "granted", "remark"];
+    const HEADER: &'static [&'static str] = &["id", "name", "phase", "usage", "used", "granted", "remark"];
 
     fn row(&self) -> Vec<String> {
         let (bar, used) = match self.used_bytes {
@@ -47,12 +47,22 @@ impl Rows for Consumer {
             }
             None => ("?".to_owned(), "?".to_owned()),
         };
-        let remark = [&self.reason, &self.notice]
+        let kept = self.kept_until.map(|until| format!("its data is kept until {}", time(until)));
+        let kept = kept.unwrap_or_default();
+        let remark = [&self.reason, &self.notice, &kept]
             .iter()
             .filter(|t| !t.is_empty())
             .map(|t| t.as_str())
             .collect::<Vec<_>>();
-        vec![self.id.clone(), self.phase.clone(), bar, used, bytes(self.granted_bytes), remark.join("; ")]
+        vec![
+            self.id.clone(),
+            self.name.clone(),
+            self.phase.clone(),
+            bar,
+            used,
+            bytes(self.granted_bytes),
+            remark.join("; "),
+        ]
     }
 }
 
