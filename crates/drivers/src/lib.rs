@@ -28,6 +28,7 @@ mod open_store;
 pub mod orchestration;
 pub mod peers;
 pub mod pki;
+pub mod plugin_values;
 pub mod policy;
 pub mod random;
 mod sealing;

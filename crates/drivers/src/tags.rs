@@ -22,7 +22,7 @@ mod write;
 
 use std::{
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -30,7 +30,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use life::Life;
-use model::{Subscriber, change::Change};
+use model::{Subscriber, TagName, change::Change};
 use store::{
     Revision, Store,
     follow::{Follower, Progress},
@@ -68,6 +68,10 @@ pub enum TagError {
     Read(#[source] store::ReadError),
     #[error("other controllers kept changing tags meanwhile; try again")]
     Busy,
+    #[error(
+        "the tag {tag} belongs to the resource of that name and goes with it; name it in a group instead"
+    )]
+    Owned { tag: TagName },
     #[error("the controller is stopping")]
     Stopping,
     #[error("tags are not loaded yet; try again in a second")]
@@ -82,7 +86,11 @@ pub struct Tags {
     events: events::Events,
     /// Requests that wait for the writer.
     queued: AtomicUsize,
+    /// Which tags are not the users' to change.
+    owned: OnceLock<Owned>,
 }
+
+type Owned = Box<dyn Fn(&TagName) -> bool + Send + Sync>;
 
 /// Figures of the tags.
 #[derive(Clone, Copy, Debug)]
@@ -112,6 +120,7 @@ impl Tags {
             requests,
             events: events::Events::new(),
             queued: AtomicUsize::new(0),
+            owned: OnceLock::new(),
         });
         life.spawn("tags: follower", follow::run(Arc::clone(&tags), follower, changes_tx));
         life.spawn("tags: writer", write::run(Arc::clone(&tags), store, jobs));
@@ -142,8 +151,30 @@ impl Tags {
         }
     }
 
-    /// Makes a request come true, durably. What is read afterwards shows it. Says what it did.
+    /// From now on tags that somebody owns are changed by their owner only.
+    pub fn set_owner(&self, owns: impl Fn(&TagName) -> bool + Send + Sync + 'static) {
+        // Whoever came first stays: there is one orchestrator.
+        let _ = self.owned.set(Box::new(owns));
+    }
+
+    /// A user's request: makes it come true, durably. What is read afterwards shows it. Says what it did.
     pub async fn request(&self, request: Request) -> Result<Change, TagError> {
+        let changed = match &request {
+            Request::SetLeaf { tag, .. }
+            | Request::SetGroup { tag, .. }
+            | Request::DeleteMembers { tag, .. }
+            | Request::DeleteTag { tag } => Some(tag),
+            Request::Subscribe { .. } | Request::Unsubscribe { .. } => None,
+        };
+        let is_owned = |tag: &&TagName| self.owned.get().is_some_and(|owns| owns(tag));
+        match changed.filter(is_owned) {
+            Some(tag) => Err(TagError::Owned { tag: tag.clone() }),
+            None => self.request_as_owner(request).await,
+        }
+    }
+
+    /// The same, of whoever owns the tag.
+    pub async fn request_as_owner(&self, request: Request) -> Result<Change, TagError> {
         if !self.is_synced() {
             return Err(TagError::NotLoaded);
         }

@@ -49,7 +49,7 @@ pub use asn::{NoAsnLeft, find_asn};
 pub use bgp::{NoBgpLeft, find_bgp};
 pub use intent::{Intent, ResourceIntent};
 pub use inventory::{
-    GatewayRecord, Inventory, LinkRecord, NetworkRecord, Phase, Reservation, ResourceRecord, SimpleRecord,
+    GatewayRecord, Inventory, LinkRecord, NetworkRecord, Phase, ResourceRecord, SimpleRecord,
 };
 pub use lists::{List, PermitChange, difference};
 pub use places::{Class, Places};

@@ -46,6 +46,7 @@ impl From<TagError> for Failure {
             TagError::Refused(refused) => Failure::from_error(refusal_code(refused), &error),
             TagError::Store(err) => store_failure::transact(&error, err),
             TagError::Read(err) => store_failure::read(&error, err),
+            TagError::Owned { .. } => Failure::from_error(Code::FailedPrecondition, &error),
             TagError::Busy => Failure::from_error(Code::Aborted, &error),
             TagError::Stopping | TagError::NotLoaded => Failure::from_error(Code::Unavailable, &error),
         }
@@ -86,9 +87,12 @@ impl From<OrchestratorError> for Failure {
                 // Not UNAVAILABLE, which says that this controller cannot be reached and that nothing happened.
                 CloudErrorKind::Unavailable => Code::Unknown,
             },
-            E::NoSpace(_) => Code::ResourceExhausted,
+            E::NoSpace(_) | E::NoNumbers { .. } => Code::ResourceExhausted,
             E::Superseded => Code::Aborted,
-            E::Timeout { .. } => Code::DeadlineExceeded,
+            // Its plugin cannot be reached; this controller can.
+            E::CloudWaits { .. } => Code::FailedPrecondition,
+            // Not DEADLINE_EXCEEDED, which says that this controller did not answer in time.
+            E::Timeout { .. } => Code::Unknown,
             E::Write(err) => return store_failure::transact(&error, err),
             E::Read(err) => return store_failure::read(&error, err),
             // Another controller can do it at once, this one perhaps in a few seconds.
