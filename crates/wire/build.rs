@@ -15,6 +15,7 @@ const FILES: &[&str] = &[
     "tagservicepb/tagservice.proto",
     "invisinetspb/invisinets.proto",
     "localv1/sets.proto",
+    "paragliderpb/paraglider.proto",
     "pb/transport.proto",
     "provider/provider.proto",
     "trestle/v1/access.proto",
@@ -32,6 +33,8 @@ const FILES: &[&str] = &[
     "trestle/v1/tags.proto",
 ];
 
+const REVISIONS: &[&str] = &["second", "third"];
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed={ROOT}");
     let descriptors = protox::compile(FILES, [ROOT])?;
@@ -46,7 +49,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         // The largest body by far; all others stay small.
         .boxed("trestle.v1.NodeApply.body.service")
         .compile_fds(descriptors)?;
+    compile_revisions(&out)?;
     compile_raw_provider(protox::compile(["provider/provider.proto"], [ROOT])?, &out)
+}
+
+/// What later revisions of Paraglider's protocol have under the first one's names, each in a module of its own.
+fn compile_revisions(out: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    for revision in REVISIONS {
+        let descriptors = protox::compile(["invisinets.proto"], [format!("{ROOT}/revisions/{revision}")])?;
+        let out = out.join(revision);
+        fs::create_dir_all(&out)?;
+        tonic_prost_build::configure().build_transport(false).out_dir(out).compile_fds(descriptors)?;
+    }
+    Ok(())
 }
 
 /// The provider's contract once more, with capacities as raw bytes: clients of the OCS design send a message there, those of

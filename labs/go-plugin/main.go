@@ -94,7 +94,10 @@ func (p *plugin) CreateResource(ctx context.Context, wanted *pb.ResourceDescript
 	}
 	space, there := p.spaces[wanted.Namespace]
 	if !there {
+		// The controller asks every cloud what it uses, this one too.
+		p.mutex.Unlock()
 		found, err := p.controller.FindUnusedAddressSpace(ctx, &pb.Namespace{Namespace: wanted.Namespace})
+		p.mutex.Lock()
 		if err != nil {
 			return nil, fmt.Errorf("asking the controller for a space: %w", err)
 		}
@@ -102,7 +105,7 @@ func (p *plugin) CreateResource(ctx context.Context, wanted *pb.ResourceDescript
 			return nil, err
 		}
 		p.spaces[wanted.Namespace] = space
-		fmt.Println("the controller promises", space, "to", wanted.Namespace)
+		fmt.Println("the controller tells", wanted.Namespace, "of", space)
 	}
 	uri := wanted.Namespace + "/" + name
 	if _, taken := p.resources[uri]; taken {

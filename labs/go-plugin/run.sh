@@ -50,7 +50,7 @@ refuse() { ! grep -q -- "$1" <<<"$2" || fail "did not expect $1 in: $2"; }
 # The plugin is asked again until it answers.
 for _ in $(seq 100); do "$trestle" resource create azure.vm --description vm >made.log 2>&1 && break; sleep 0.2; done
 expect ready "$(cat made.log)"
-expect 'the controller promises 10.0.0.0/16 to default' "$(cat plugin.log)"
+expect 'the controller tells default of 10.0.0.0/16' "$(cat plugin.log)"
 "$trestle" resource create azure.vm2 --description vm2
 "$trestle" resource create near.db --description west
 "$trestle" rule add azure.vm --ping azure.vm2

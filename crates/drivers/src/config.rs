@@ -67,6 +67,9 @@ pub enum PluginConfig {
         /// Client certificate to show to the plugin, instead of the one that the controller makes with its own CA.
         #[serde(default)]
         client: Option<CertificateFiles>,
+        /// The revision of Paraglider's protocol that a plugin speaks which knows nothing else, where it cannot be told.
+        #[serde(default)]
+        revision: Option<cloud_api::grpc::Revision>,
     },
     /// An AWS account; see docs/clouds/aws.md.
     Aws(cloud_aws::AwsOptions),
@@ -164,6 +167,21 @@ pub enum DuplicateNode {
     Newest,
     /// The one that exists, as Azure NPM has it.
     Existing,
+}
+
+impl PluginConfig {
+    /// What it is, and where, for people.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Linux { .. } => "linux".to_owned(),
+            Self::Remote { url, .. } => url.clone(),
+            Self::Aws(_) => "aws".to_owned(),
+            Self::Azure(_) => "azure".to_owned(),
+            Self::Gcp(_) => "gcp".to_owned(),
+            Self::Ibm(_) => "ibm".to_owned(),
+            Self::Fake {} => "fake".to_owned(),
+        }
+    }
 }
 
 impl Default for NodesConfig {

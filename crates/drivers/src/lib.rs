@@ -32,6 +32,7 @@ pub mod orchestration;
 pub mod peers;
 pub mod permissions;
 pub mod pki;
+pub mod plugin_values;
 pub mod policy;
 pub mod random;
 mod sealing;

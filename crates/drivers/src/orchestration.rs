@@ -15,7 +15,7 @@ use cloud_azure::AzureCloud;
 use cloud_gcp::GcpCloud;
 use cloud_ibm::IbmCloud;
 use life::Life;
-use model::{CloudTraits, Leaf, Segment, Site, Subscriber, TagName, change::Change};
+use model::{CloudTraits, Leaf, ResourceName, Segment, Site, Subscriber, TagName, change::Change};
 use orchestrator::{
     execute::{
         Deployments, DeploymentsError, Options, Orchestrator, OrchestratorError, TagBook, TagBookError,
@@ -84,9 +84,16 @@ pub async fn load(
 ) -> Result<Arc<Orchestrator>, CloudsError> {
     let options =
         Options { pools, check_every: Some(CHECK_EVERY), awaits_policies: true, ..Options::default() };
-    let book = Book { tags, seen: Mutex::new(Revision(0)) };
+    let book = Book { tags: Arc::clone(&tags), seen: Mutex::new(Revision(0)) };
     let loaded = Orchestrator::load(store, Arc::new(book), Arc::new(Sites(namespaces)), options).await;
-    loaded.map_err(CloudsError::Load)
+    let orchestrator = loaded.map_err(CloudsError::Load)?;
+    // A resource's tag is its own: whoever permits it by name means it, and nobody else.
+    let owner = Arc::downgrade(&orchestrator);
+    tags.set_owner(move |tag| {
+        let resource = tag.as_str().parse::<ResourceName>().ok();
+        owner.upgrade().zip(resource).is_some_and(|(owner, name)| owner.resource(&name).is_ok())
+    });
+    Ok(orchestrator)
 }
 
 /// Makes the configured clouds known, each as soon as it answers.
@@ -99,11 +106,13 @@ pub async fn add_clouds(
 ) -> Result<(), CloudsError> {
     for config in clouds {
         let way = open(config, data_dir, pki, life).await?;
+        orchestrator.expect_cloud(config.name.clone(), config.plugin.describe());
         let (orchestrator, name) = (Arc::clone(orchestrator), config.name.clone());
         let (task, stopping) = (format!("clouds: {name}"), life.stopping());
         life.spawn_once(task, async move {
             let added = async {
                 while let Err(err) = add(&orchestrator, &name, &way).await {
+                    orchestrator.cloud_waits(&name, common::chain(&err));
                     warn!(cloud = %name, error = common::chain(&err), "a plugin does not answer and is asked again");
                     tokio::time::sleep(PLUGIN_RETRY).await;
                 }
@@ -144,13 +153,13 @@ pub async fn delete_namespace(
 /// A cloud of this process, or the way to a plugin elsewhere.
 enum Way {
     Here(Arc<dyn Cloud>),
-    Elsewhere(Channel),
+    Elsewhere(Channel, Option<grpc::Revision>),
 }
 
 async fn add(orchestrator: &Orchestrator, name: &Segment, way: &Way) -> Result<(), CloudError> {
     let cloud = match way {
         Way::Here(cloud) => Arc::clone(cloud),
-        Way::Elsewhere(channel) => grpc::connect(channel.clone(), bounds(name)).await?,
+        Way::Elsewhere(channel, revision) => grpc::connect(channel.clone(), bounds(name), *revision).await?,
     };
     orchestrator.add_cloud(name.clone(), cloud).await
 }
@@ -186,7 +195,7 @@ async fn open(config: &CloudConfig, data_dir: &Path, pki: &Pki, life: &Life) -> 
             life.spawn(format!("clouds: daemons of {name}"), cloud.unsupervised());
             Arc::new(cloud)
         }
-        PluginConfig::Remote { url, ca, client } => {
+        PluginConfig::Remote { url, ca, client, revision } => {
             let bad = |err| CloudsError::Url { cloud: name.clone(), url: url.clone(), err };
             let mut endpoint = Endpoint::from_shared(url.clone())
                 .map_err(bad)?
@@ -202,7 +211,7 @@ async fn open(config: &CloudConfig, data_dir: &Path, pki: &Pki, life: &Life) -> 
                 let tls = ClientTlsConfig::new().ca_certificate(authority).identity(identity);
                 endpoint = endpoint.tls_config(tls).map_err(bad)?;
             }
-            return Ok(Way::Elsewhere(endpoint.connect_lazy()));
+            return Ok(Way::Elsewhere(endpoint.connect_lazy(), *revision));
         }
     };
     Ok(Way::Here(cloud))
@@ -227,7 +236,7 @@ struct Book {
 
 impl Book {
     async fn ask(&self, request: Request) -> Result<(), TagBookError> {
-        self.tags.keep(request).await.map(drop).map_err(failed)
+        self.tags.request_as_owner(request).await.map(drop).map_err(failed)
     }
 }
 
@@ -255,7 +264,7 @@ impl TagBook for Book {
     }
 
     async fn delete(&self, tag: &TagName) -> Result<(), TagBookError> {
-        match self.tags.keep(Request::DeleteTag { tag: tag.clone() }).await {
+        match self.tags.request_as_owner(Request::DeleteTag { tag: tag.clone() }).await {
             Ok(_) | Err(TagError::Refused(::tags::RequestError::NotFound(_))) => Ok(()),
             Err(err) => Err(failed(err)),
         }
@@ -285,6 +294,11 @@ impl Deployments for Sites {
             Err(NamespaceError::NotFound { .. }) => Ok(None),
             Err(err) => Err(DeploymentsError(Box::new(err))),
         }
+    }
+
+    async fn namespaces(&self) -> Result<Vec<Segment>, DeploymentsError> {
+        let known = self.0.list().await.map_err(|err| DeploymentsError(Box::new(err)))?;
+        Ok(known.into_iter().map(|namespace| namespace.name).collect())
     }
 
     async fn has_namespace(&self, namespace: &Segment) -> Result<bool, DeploymentsError> {

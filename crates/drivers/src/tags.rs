@@ -22,7 +22,7 @@ mod write;
 
 use std::{
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -72,6 +72,10 @@ pub enum TagError {
     Kept { tag: TagName, host: TagName },
     #[error("other controllers kept changing tags meanwhile; try again")]
     Busy,
+    #[error(
+        "the tag {tag} belongs to the resource of that name and goes with it; name it in a group instead"
+    )]
+    Owned { tag: TagName },
     #[error("the controller is stopping")]
     Stopping,
     #[error("tags are not loaded yet; try again in a second")]
@@ -86,7 +90,11 @@ pub struct Tags {
     events: events::Events,
     /// Requests that wait for the writer.
     queued: AtomicUsize,
+    /// Which tags are not the users' to change.
+    owned: OnceLock<Owned>,
 }
+
+type Owned = Box<dyn Fn(&TagName) -> bool + Send + Sync>;
 
 /// Figures of the tags.
 #[derive(Clone, Copy, Debug)]
@@ -116,6 +124,7 @@ impl Tags {
             requests,
             events: events::Events::new(),
             queued: AtomicUsize::new(0),
+            owned: OnceLock::new(),
         });
         life.spawn("tags: follower", follow::run(Arc::clone(&tags), follower, changes_tx));
         life.spawn("tags: writer", write::run(Arc::clone(&tags), store, jobs));
@@ -146,16 +155,27 @@ impl Tags {
         }
     }
 
-    /// Makes a user's request come true, durably. What is read afterwards shows it. Says what it did.
-    pub async fn request(&self, request: Request) -> Result<Change, TagError> {
-        match kept(&request) {
-            Some((tag, host)) => Err(TagError::Kept { tag, host }),
-            None => self.keep(request).await,
-        }
+    /// From now on tags that somebody owns are changed by their owner only.
+    pub fn set_owner(&self, owns: impl Fn(&TagName) -> bool + Send + Sync + 'static) {
+        // Whoever came first stays: there is one orchestrator.
+        let _ = self.owned.set(Box::new(owns));
     }
 
-    /// The same for the controller itself, which keeps tags that users do not change.
-    pub async fn keep(&self, request: Request) -> Result<Change, TagError> {
+    /// A user's request: makes it come true, durably. What is read afterwards shows it. Says what it did.
+    pub async fn request(&self, request: Request) -> Result<Change, TagError> {
+        if let Some(tag) = changed(&request) {
+            if let Some(host) = Host::of_tag(tag) {
+                return Err(TagError::Kept { tag: tag.clone(), host });
+            }
+            if self.owned.get().is_some_and(|owns| owns(tag)) {
+                return Err(TagError::Owned { tag: tag.clone() });
+            }
+        }
+        self.request_as_owner(request).await
+    }
+
+    /// The same, of whoever owns the tag: the orchestrator those of resources, the keeper of hosts theirs.
+    pub async fn request_as_owner(&self, request: Request) -> Result<Change, TagError> {
         if !self.is_synced() {
             return Err(TagError::NotLoaded);
         }
@@ -197,13 +217,13 @@ impl Tags {
     }
 }
 
-/// The host whose own tag a request would change. Whoever likes may hear of it.
-fn kept(request: &Request) -> Option<(TagName, TagName)> {
+/// The tag that a request would change. Whoever likes may hear of it.
+fn changed(request: &Request) -> Option<&TagName> {
     match request {
         Request::SetLeaf { tag, .. }
         | Request::SetGroup { tag, .. }
         | Request::DeleteMembers { tag, .. }
-        | Request::DeleteTag { tag } => Some((tag.clone(), Host::of_tag(tag)?)),
+        | Request::DeleteTag { tag } => Some(tag),
         Request::Subscribe { .. } | Request::Unsubscribe { .. } => None,
     }
 }

@@ -318,6 +318,8 @@ pub struct ConnectionSpec {
     pub peer_bgp: Vec<Ipv4Addr>,
     /// The address spaces behind the peer, for clouds without BGP.
     pub peer_spaces: Vec<Ipv4Net>,
+    /// Routes are learnt; otherwise one of the two clouds has no BGP, and they are `peer_spaces`.
+    pub bgp: bool,
     pub shared_key: crate::Secret,
 }
 

@@ -12,6 +12,7 @@
 //! Every write to the store expects the revision that memory knows, so a step of an old plan, or of another
 //! controller, cannot overwrite newer state: it fails, and the next plan decides again.
 
+mod clouds;
 mod drift;
 mod driver;
 mod error;
@@ -33,6 +34,7 @@ mod tag_book;
 #[cfg(test)]
 mod tests;
 
+pub use clouds::{CloudState, CloudView};
 pub use drift::Drift;
 pub use error::OrchestratorError;
 pub(crate) use facts::links_made;

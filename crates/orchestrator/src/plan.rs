@@ -60,7 +60,7 @@ pub use effort::{Undertaking, undertaking};
 pub use halves::{Half, halves};
 pub use intent::{Intent, ResourceIntent};
 pub use inventory::{
-    GatewayRecord, Inventory, LinkRecord, NetworkRecord, Phase, Reservation, ResourceRecord, SimpleRecord,
+    GatewayRecord, Inventory, LinkRecord, NetworkRecord, Phase, ResourceRecord, SimpleRecord,
 };
 pub use lists::{List, PermitChange, difference};
 pub(crate) use permissions::given;

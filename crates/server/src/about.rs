@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use drivers::{StoreKind, policy::Policy, storage::Storage};
 use jiff::Timestamp;
-use orchestrator::execute::Orchestrator;
+use orchestrator::execute::{CloudState, Orchestrator};
 use store::Store;
 use wire::trestle::v1::Status;
 
@@ -58,7 +58,8 @@ impl About {
         }
     }
 
-    /// What is stored and cannot be read, and rules that only one end has.
+    /// What is stored and cannot be read, clouds that cannot be asked, what is wanted and cannot be, and rules that only one
+    /// end has.
     fn attention(&self) -> Vec<String> {
         let halves = self.orchestrator.halves(None, MOST_HALVES).into_iter().map(|half| half.to_string());
         let records = self.orchestrator.unreadable().into_iter();
@@ -68,6 +69,12 @@ impl About {
                 "a stored record cannot be read, so what it is about is left as it is: {record}: {reason}"
             )
         });
-        self.policy.unreadable().into_iter().chain(told).chain(halves).collect()
+        let clouds = self.orchestrator.cloud_views().into_iter();
+        let clouds = clouds.filter(|view| view.state != CloudState::Ready && !view.message.is_empty());
+        let clouds = clouds.map(|view| {
+            format!("cloud {} is {} since {}: {}", view.name, view.state, view.since, view.message)
+        });
+        let unmet = self.orchestrator.unmet().into_iter().map(|it| format!("{}: {}", it.object, it.what));
+        self.policy.unreadable().into_iter().chain(told).chain(clouds).chain(unmet).chain(halves).collect()
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod access;
 mod admin;
 pub(crate) mod audit;
 mod controller;
+mod controller_today;
 mod hosts;
 mod join;
 mod local_sets;
@@ -24,8 +25,8 @@ use std::sync::Arc;
 use ::orchestrator::execute::Orchestrator;
 use axum::Router;
 use drivers::{
-    namespaces::Namespaces, objects::Objects, policy::Policy, services::Services, storage::Storage,
-    tags::Tags,
+    namespaces::Namespaces, objects::Objects, plugin_values::PluginValues, policy::Policy,
+    services::Services, storage::Storage, tags::Tags,
 };
 use life::Life;
 use node_feed::{DataplaneEvents, Feed, NodeFeed, Stream};
@@ -39,6 +40,7 @@ use transport::Hub;
 use wire::{
     invisinetspb::controller_server::{self, ControllerServer},
     localv1::sets_server::{self, SetsServer},
+    paragliderpb,
     pb::dataplane_events_server,
     provider_raw::ocs_provider_server::{self, OcsProviderServer},
     tagservicepb::tag_service_server::{self, TagServiceServer},
@@ -105,6 +107,7 @@ pub const SERVED: &[&str] = &[
     tag_events_server::SERVICE_NAME,
     namespaces_server::SERVICE_NAME,
     controller_server::SERVICE_NAME,
+    paragliderpb::controller_server::SERVICE_NAME,
     orchestrator_server::SERVICE_NAME,
     objects_server::SERVICE_NAME,
     permissions_server::SERVICE_NAME,
@@ -169,6 +172,14 @@ pub fn router(rooms: Rooms, health: HealthReporter, max: usize) -> Router {
             ControllerServer::new(controller::Service {
                 orchestrator: rooms.orchestrator.clone(),
                 namespaces: rooms.namespaces.clone(),
+            })
+            .max_decoding_message_size(max),
+        )
+        .add_service(
+            paragliderpb::controller_server::ControllerServer::new(controller_today::Service {
+                orchestrator: rooms.orchestrator.clone(),
+                namespaces: rooms.namespaces.clone(),
+                values: PluginValues::new(rooms.store.clone()),
             })
             .max_decoding_message_size(max),
         )

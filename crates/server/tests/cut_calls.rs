@@ -54,7 +54,10 @@ async fn plugin() -> (Arc<FakeCloud>, CloudConfig) {
         .add_service(CloudPluginServer::new(service.clone()))
         .add_service(CloudExtensionServer::new(service));
     tokio::spawn(router.serve_with_incoming(TcpListenerStream::new(listener)));
-    (cloud, CloudConfig { name, plugin: PluginConfig::Remote { url, ca: None, client: None } })
+    (
+        cloud,
+        CloudConfig { name, plugin: PluginConfig::Remote { url, ca: None, client: None, revision: None } },
+    )
 }
 
 async fn create(client: &mut OrchestratorClient<Client>, which: u32, description: &str) {

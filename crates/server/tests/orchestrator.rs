@@ -15,7 +15,7 @@ use server::{
     CertificateFiles, CloudConfig, PluginConfig,
     pki::{self, Pki},
 };
-use testkit_controllers::controller::Fixture;
+use testkit_controllers::controller::{Fixture, call_with};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{
@@ -24,9 +24,10 @@ use tonic::{
 };
 use wire::{
     invisinetspb::{
-        ConnectCloudsRequest, Namespace, cloud_plugin_server::CloudPluginServer,
+        ConnectCloudsRequest, FindUnusedAsnRequest, Namespace, cloud_plugin_server::CloudPluginServer,
         controller_client::ControllerClient,
     },
+    paragliderpb,
     trestle::v1::{
         ListLinksRequest, Role, cloud_extension_server::CloudExtensionServer,
         orchestrator_client::OrchestratorClient,
@@ -105,6 +106,53 @@ async fn the_original_projects_routes_make_two_clouds_talk() {
     fixture.stop().await;
 }
 
+/// Paraglider's command line as it is: no type of its bodies, 200 or an error, and strings in the answer to a create.
+#[tokio::test(flavor = "multi_thread")]
+async fn paragliders_own_command_line_is_answered_as_it_expects() {
+    let fixture = controller().await;
+    let token = ("authorization", format!("Bearer {}", fixture.token));
+    let glide = async |extra: &[(&str, String)], method: &str, path: &str, body: String| {
+        let headers: Vec<_> = [token.clone()].into_iter().chain(extra.iter().cloned()).collect();
+        let addr = fixture.controller.http_addr();
+        let (status, _, body) = call_with(&fixture.ca, addr, &headers, method, path, body.into()).await;
+        (status, serde_json::from_slice::<Value>(&body).unwrap_or(Value::Null))
+    };
+    for (cloud, name) in [("azure", "a"), ("gcp", "b")] {
+        let (status, made) = glide(&[], "PUT", &path(cloud, name), description("west")).await;
+        assert_eq!(status, StatusCode::OK, "{made}");
+        let made: std::collections::BTreeMap<String, String> = serde_json::from_value(made).unwrap();
+        assert_eq!(made["name"], format!("default.{cloud}.{name}"));
+        assert!(!made["ip"].is_empty() && !made["uri"].is_empty());
+    }
+    // A resource's tag is its own: lists that name it would permit another machine.
+    for (method, path, body) in [
+        ("POST", "/tags/default.gcp.b/applyMembers", json!({ "ip": "10.2.0.1" }).to_string()),
+        ("DELETE", "/tags/default.gcp.b", String::new()),
+    ] {
+        let (status, body) = glide(&[], method, path, body).await;
+        assert_eq!((status, &body["code"]), (StatusCode::CONFLICT, &json!("FAILED_PRECONDITION")), "{body}");
+    }
+    let rules = json!([{ "name": "ping-in-b", "tags": ["default.gcp.b"], "src_port": -1, "dst_port": -1,
+        "protocol": 1 }]);
+    let (status, body) = glide(&[], "POST", &path("azure", "a/applyRules"), rules.to_string()).await;
+    assert_eq!(status, StatusCode::OK, "{body}");
+    let (_, listed) = glide(&[], "GET", &path("azure", "a/rules"), String::new()).await;
+    assert_eq!(listed[0]["name"], "ping-in-b");
+    let (status, body) =
+        glide(&[], "POST", &path("azure", "a/deleteRules"), json!(["ping-in-b"]).to_string()).await;
+    assert_eq!(status, StatusCode::OK, "{body}");
+    let tag = json!({ "name": "iptag", "ip": "1.1.1.1" }).to_string();
+    assert_eq!(glide(&[], "POST", "/tags/iptag/applyMembers", tag.clone()).await.0, StatusCode::OK);
+    assert_eq!(glide(&[], "DELETE", "/tags/iptag", String::new()).await.0, StatusCode::OK);
+    // A page of others cannot pass for it: browsers say where they come from, or whose session they have.
+    for header in ["origin", "cookie", "sec-fetch-site"] {
+        let from_a_page = [(header, "https://elsewhere.example".to_owned())];
+        let (status, body) = glide(&from_a_page, "POST", "/tags/iptag/applyMembers", tag.clone()).await;
+        assert!(status.is_client_error(), "{header}: {status} {body}");
+    }
+    fixture.stop().await;
+}
+
 /// What cannot be is refused, with a code that says why.
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_requests_are_refused() {
@@ -150,12 +198,14 @@ async fn plugins_get_spaces_and_links() {
     let channel = fixture.endpoint(Some(identity)).connect().await.unwrap();
     let mut plugin = ControllerClient::new(channel.clone());
     let namespace = Namespace { namespace: "default".to_owned() };
-    let first = plugin.find_unused_address_space(namespace.clone()).await.unwrap().into_inner();
-    let second = plugin.find_unused_address_space(namespace.clone()).await.unwrap().into_inner();
-    assert_eq!((first.address.as_str(), second.address.as_str()), ("10.0.0.0/16", "10.1.0.0/16"));
+    // Nothing is held.
+    for _ in 0..2 {
+        let unused = plugin.find_unused_address_space(namespace.clone()).await.unwrap().into_inner();
+        assert_eq!(unused.address, "10.0.0.0/16");
+    }
     fixture.rest("PUT", &path("azure", "a?wait=true"), &description("west")).await;
     let used = plugin.get_used_address_spaces(namespace).await.unwrap().into_inner().address_space_mappings;
-    assert_eq!((used.len(), used[0].address_spaces.as_slice()), (1, ["10.2.0.0/16".to_owned()].as_slice()));
+    assert_eq!((used.len(), used[0].address_spaces.as_slice()), (1, ["10.0.0.0/16".to_owned()].as_slice()));
     let request = ConnectCloudsRequest {
         cloud_a: "azure".to_owned(),
         cloud_b: "gcp".to_owned(),
@@ -166,6 +216,44 @@ async fn plugins_get_spaces_and_links() {
     for _ in 0..2 {
         assert!(plugin.connect_clouds(request.clone()).await.unwrap().into_inner().success);
     }
+    // From the second revision on, the namespaces are where the first has address spaces.
+    let later = ConnectCloudsRequest {
+        cloud_a_address_space: "default".to_owned(),
+        cloud_b_address_space: "default".to_owned(),
+        cloud_a_namespace: String::new(),
+        cloud_b_namespace: String::new(),
+        ..request.clone()
+    };
+    assert!(plugin.connect_clouds(later.clone()).await.unwrap().into_inner().success);
+    let unsure = ConnectCloudsRequest { cloud_a_namespace: "default".to_owned(), ..later };
+    assert_eq!(plugin.connect_clouds(unsure).await.unwrap_err().code(), Code::InvalidArgument);
+    assert_ne!(plugin.find_unused_asn(FindUnusedAsnRequest {}).await.unwrap().into_inner().asn, 0);
+    // And today's have a package of their own.
+    let mut today = paragliderpb::controller_client::ControllerClient::new(channel.clone());
+    let used = today.get_used_address_spaces(()).await.unwrap().into_inner().address_space_mappings;
+    assert_eq!((used.len(), used[0].namespace.as_str()), (1, "default"));
+    let sizes = paragliderpb::FindUnusedAddressSpacesRequest { sizes: vec![200, 1000] };
+    let spaces = today.find_unused_address_spaces(sizes).await.unwrap().into_inner().address_spaces;
+    assert_eq!(spaces.len(), 2);
+    let connect = paragliderpb::ConnectCloudsRequest {
+        cloud_a: "azure".to_owned(),
+        cloud_b: "gcp".to_owned(),
+        cloud_a_namespace: "default".to_owned(),
+        cloud_b_namespace: "default".to_owned(),
+        ..Default::default()
+    };
+    today.connect_clouds(connect).await.unwrap();
+    let (key, cloud, namespace) = ("sg-rule/1".to_owned(), "ibm".to_owned(), "default".to_owned());
+    let get = paragliderpb::GetValueRequest { key, cloud, namespace };
+    assert_eq!(today.get_value(get.clone()).await.unwrap_err().code(), Code::NotFound);
+    let set = paragliderpb::SetValueRequest {
+        key: get.key.clone(),
+        value: "r006-1".to_owned(),
+        cloud: get.cloud.clone(),
+        namespace: get.namespace.clone(),
+    };
+    today.set_value(set).await.unwrap();
+    assert_eq!(today.get_value(get).await.unwrap().into_inner().value, "r006-1");
     let same = ConnectCloudsRequest { cloud_b: "azure".to_owned(), ..request };
     assert_eq!(plugin.connect_clouds(same).await.unwrap_err().code(), Code::InvalidArgument);
     // A plugin is no operator.
@@ -207,7 +295,7 @@ async fn a_plugin_behind_mutual_tls_is_a_cloud_like_any_other() {
         };
         let url = plugin(issue("127.0.0.1"), client_ca, admitted).await;
         let ca = Some(write("ca.pem", &ca_pem));
-        let plugin = PluginConfig::Remote { url: url.clone(), ca, client };
+        let plugin = PluginConfig::Remote { url: url.clone(), ca, client, revision: None };
         let far = CloudConfig { name: "far".parse().unwrap(), plugin };
         let fixture = Fixture::start_in(dir, |config| config.clouds = vec![far]).await;
         let mut status = StatusCode::NOT_FOUND;

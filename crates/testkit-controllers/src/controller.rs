@@ -176,14 +176,28 @@ pub async fn call(
     path: &str,
     body: Bytes,
 ) -> (StatusCode, HeaderMap, Bytes) {
+    let mut headers = vec![("content-type", "application/json".to_owned())];
+    headers.extend(token.map(|token| ("authorization", format!("Bearer {token}"))));
+    call_with(ca, addr, &headers, method, path, body).await
+}
+
+/// The same with these headers and no others.
+pub async fn call_with(
+    ca: &str,
+    addr: SocketAddr,
+    headers: &[(&str, String)],
+    method: &str,
+    path: &str,
+    body: Bytes,
+) -> (StatusCode, HeaderMap, Bytes) {
     let stream = tls(ca, addr).await.unwrap();
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
     let mut request = Request::builder().method(method).uri(path).header("host", "localhost");
-    if let Some(token) = token {
-        request = request.header("authorization", format!("Bearer {token}"));
+    for (name, value) in headers {
+        request = request.header(*name, value);
     }
-    let request = request.header("content-type", "application/json").body(Full::new(body)).unwrap();
+    let request = request.body(Full::new(body)).unwrap();
     let response = sender.send_request(request).await.unwrap();
     let (parts, body) = response.into_parts();
     (parts.status, parts.headers, body.collect().await.unwrap().to_bytes())

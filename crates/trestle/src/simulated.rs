@@ -94,7 +94,7 @@ impl Simulated {
             let names: Vec<_> = self.at.plugins.keys().map(ToString::to_string).collect();
             bail!("no simulated cloud is called {name}: {} are", names.join(", "));
         };
-        let plugin = PluginConfig::Remote { url: url.clone(), ca: None, client: None };
+        let plugin = PluginConfig::Remote { url: url.clone(), ca: None, client: None, revision: None };
         Ok(CloudConfig { name: name.clone(), plugin })
     }
 

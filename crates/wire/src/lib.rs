@@ -21,6 +21,21 @@ pub mod invisinetspb {
     tonic::include_proto!("invisinetspb");
 }
 
+/// `paragliderpb.Controller` and `paragliderpb.CloudPlugin`: the same, as Paraglider of today has them.
+pub mod paragliderpb {
+    tonic::include_proto!("paragliderpb");
+}
+
+/// What revisions of Paraglider's protocol between the two have under the first one's names.
+pub mod revisions {
+    pub mod second {
+        include!(concat!(env!("OUT_DIR"), "/second/invisinetspb.rs"));
+    }
+    pub mod third {
+        include!(concat!(env!("OUT_DIR"), "/third/invisinetspb.rs"));
+    }
+}
+
 /// `pb.DataplaneEvents`: the node stream, in Azure NPM's protocol.
 pub mod pb {
     tonic::include_proto!("pb");

@@ -222,6 +222,7 @@ async fn paths(subject: &Subject<'_>, regions: &[Segment; 2]) -> Verdict {
     let late = cloud.describe().await.promised("describes itself")?.late_addresses;
     check(late == gateway.addresses.is_empty(), "a gateway has an address, or its links have")?;
     let spec = ConnectionSpec {
+        bgp: true,
         site: at.site.clone(),
         peer: peer.clone(),
         peer_asn: 64_997,

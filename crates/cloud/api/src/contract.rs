@@ -217,6 +217,10 @@ pub trait Links: Send + Sync {
     /// Prepares this end's BGP addresses towards a peer. Clouds that choose these addresses by themselves answer with
     /// them; others take those that are given, and answer with none.
     async fn create_bgp_sessions(&self, at: &At, spec: &ConnectionSpec) -> Result<Vec<Ipv4Addr>>;
+    /// The gateway as it is once a link is prepared, for clouds that make theirs for a link; none: as it was made.
+    async fn gateway_towards(&self, _at: &At, _spec: &ConnectionSpec) -> Result<Option<GatewayState>> {
+        Ok(None)
+    }
     /// Makes the tunnels of this end. Repeated with another key or other addresses, it changes them.
     async fn create_connections(&self, at: &At, spec: &ConnectionSpec) -> Result;
     async fn delete_connections(&self, at: &At, peer: &Site) -> Result;

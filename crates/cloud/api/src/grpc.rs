@@ -1,19 +1,23 @@
 //! A cloud over gRPC, from both sides.
 //!
 //! [`RemoteCloud`] is a cloud whose plugin is elsewhere; [`PluginService`] puts a cloud of this process on the wire.
-//! Back to back they are the cloud itself: the conformance suite passes through them. [`OriginalCloud`] is a cloud whose
-//! plugin knows Paraglider's protocol and nothing else.
+//! Back to back they are the cloud itself: the conformance suite passes through them. [`OriginalCloud`] and [`LaterCloud`] are
+//! clouds whose plugins know a revision of Paraglider's protocol and nothing else.
 
 mod client;
 mod convert;
+mod later;
 mod original;
+mod revision;
 mod server;
 
 use std::sync::Arc;
 
 pub use client::RemoteCloud;
+pub use later::LaterCloud;
 use model::CloudTraits;
 pub use original::OriginalCloud;
+pub use revision::{ParseRevisionError, Revision};
 pub use server::PluginService;
 use tonic::{Code, Status, metadata::MetadataValue, transport::Channel};
 use wire::trestle::v1::{DescribeCloudRequest, cloud_extension_client::CloudExtensionClient};
@@ -21,13 +25,36 @@ use wire::trestle::v1::{DescribeCloudRequest, cloud_extension_client::CloudExten
 use crate::{Cloud, CloudError, CloudErrorKind, Result};
 
 /// The cloud behind a connection, once its plugin answers. `bounds` is what is known of a cloud whose plugin cannot
-/// describe itself.
-pub async fn connect(channel: Channel, bounds: CloudTraits) -> Result<Arc<dyn Cloud>> {
+/// describe itself; `revision` is the one of Paraglider's protocol that it speaks, where somebody has said so.
+pub async fn connect(
+    channel: Channel,
+    bounds: CloudTraits,
+    revision: Option<Revision>,
+) -> Result<Arc<dyn Cloud>> {
+    if let Some(revision) = revision {
+        return Ok(speaking(revision, channel, bounds));
+    }
     let described = CloudExtensionClient::new(channel.clone()).describe_cloud(DescribeCloudRequest {}).await;
     match described {
         Ok(_) => Ok(Arc::new(RemoteCloud::new(channel))),
-        Err(status) if is_missing(&status) => Ok(Arc::new(OriginalCloud::new(channel, bounds))),
+        Err(status) if is_missing(&status) => match revision::revision_of(&channel).await? {
+            Some(revision) => Ok(speaking(revision, channel, bounds)),
+            None => Err(CloudError::new(CloudErrorKind::Conflict, UNTOLD)),
+        },
         Err(status) => Err(status.into()),
+    }
+}
+
+/// A guess would put what is sent into other fields.
+const UNTOLD: &str = "it cannot be told which revision of Paraglider's protocol the plugin speaks; say it in the \
+    configuration (`revision: 1` to `4`, or NAME=URL,revision=N on the command line)";
+
+fn speaking(revision: Revision, channel: Channel, bounds: CloudTraits) -> Arc<dyn Cloud> {
+    match revision {
+        Revision::First => Arc::new(OriginalCloud::first(channel, bounds)),
+        Revision::Second => Arc::new(OriginalCloud::second(channel, bounds)),
+        Revision::Third => Arc::new(LaterCloud::third(channel, bounds)),
+        Revision::Today => Arc::new(LaterCloud::today(channel, bounds)),
     }
 }
 

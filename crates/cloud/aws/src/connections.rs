@@ -275,6 +275,7 @@ mod tests {
     fn spec(addresses: &[&str], count: u8) -> ConnectionSpec {
         let addresses: Vec<IpAddr> = addresses.iter().map(|text| text.parse().unwrap()).collect();
         ConnectionSpec {
+            bgp: true,
             site: "ns.aws".parse().unwrap(),
             peer: "ns.gcp".parse().unwrap(),
             peer_asn: 64_514,

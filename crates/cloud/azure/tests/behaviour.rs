@@ -102,6 +102,7 @@ async fn an_opened_group_is_seen_and_closed() {
 fn link(peer: &str, block: u8, key: &str) -> ConnectionSpec {
     let inside = |host: u8| (0..2u8).map(|n| [169, 254, 21, block + 4 * n + host].into()).collect::<Vec<_>>();
     ConnectionSpec {
+        bgp: true,
         site: at().site,
         peer: peer.parse().unwrap(),
         peer_asn: 64_600,

@@ -31,6 +31,7 @@ fn entry(number: u8) -> PermitEntry {
 
 fn connection() -> ConnectionSpec {
     ConnectionSpec {
+        bgp: true,
         site: at().site,
         peer: "ns.other".parse().unwrap(),
         peer_asn: 64_997,

@@ -192,6 +192,7 @@ mod tests {
     fn spec(peers: &[&str], count: u8) -> ConnectionSpec {
         let inside = |host: u8| (0..count).map(|n| [169, 254, 21, 4 * n + host].into()).collect::<Vec<_>>();
         ConnectionSpec {
+            bgp: true,
             site: "ns.ibm".parse().unwrap(),
             peer: "ns.gcp".parse().unwrap(),
             peer_asn: 64_999,

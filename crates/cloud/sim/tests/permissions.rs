@@ -81,6 +81,7 @@ async fn everything(cloud: &dyn Cloud, at: &At, other: &At, descriptions: [&str;
     cloud.ensure_nat(at, &regions[0]).await.unwrap();
     cloud.create_gateway(at, 64_999).await.unwrap();
     let link = |key: &str| ConnectionSpec {
+        bgp: true,
         site: at.site.clone(),
         peer: "ns.other".parse().unwrap(),
         peer_asn: 64_997,

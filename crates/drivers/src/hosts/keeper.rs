@@ -69,7 +69,7 @@ impl Hosts {
         if stale.is_empty() {
             return Ok(());
         }
-        match self.tags.keep(Request::DeleteMembers { tag, members: stale }).await {
+        match self.tags.request_as_owner(Request::DeleteMembers { tag, members: stale }).await {
             // Another controller was first.
             Ok(_) | Err(TagError::Refused(RequestError::NotAMember { .. })) => Ok(()),
             Err(err) => Err(failed(record, err)),
@@ -101,7 +101,7 @@ impl Hosts {
 
     /// Deletes the tag of a host that was removed, and then its record.
     pub async fn finish_removal(&self, record: &HostRecord) -> Result<(), HostsError> {
-        match self.tags.keep(Request::DeleteTag { tag: record.host.tag() }).await {
+        match self.tags.request_as_owner(Request::DeleteTag { tag: record.host.tag() }).await {
             Ok(_) | Err(TagError::Refused(RequestError::NotFound(_))) => {}
             Err(err) => return Err(failed(record, err)),
         }
@@ -117,7 +117,7 @@ impl Hosts {
     }
 
     async fn ask(&self, record: &HostRecord, request: Request) -> Result<(), HostsError> {
-        self.tags.keep(request).await.map(drop).map_err(|err| failed(record, err))
+        self.tags.request_as_owner(request).await.map(drop).map_err(|err| failed(record, err))
     }
 
     /// What a group holds; none if there is no such tag. A leaf is refused when it is written.

@@ -7,12 +7,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cloud_api::Listing;
-use model::{NetworkName, PermitEntry, ResourceName, Site};
+use model::{CloudTraits, NetworkName, PermitEntry, ResourceName, Segment, Site};
 use serde::Serialize;
 use store::{Key, Revision};
 
-use super::{Orchestrator, OrchestratorError, facts::Fact, orchestrator::expected};
-use crate::plan::{Inventory, Phase, ResourceRecord, SimpleRecord, Subject, UnreadableRecord};
+use super::{CloudState, CloudView, Orchestrator, OrchestratorError, facts::Fact, orchestrator::expected};
+use crate::plan::{
+    Inventory, NetworkRecord, Phase, Problem, ProblemKind, ResourceRecord, SimpleRecord, Subject,
+    UnreadableRecord,
+};
 
 /// One thing that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -60,6 +63,18 @@ impl Orchestrator {
         Ok(seen.drifts)
     }
 
+    /// What is wanted and cannot be, as a tag that is named and is not there: no drift, and nothing to mend.
+    pub fn unmet(&self) -> Vec<Drift> {
+        let problems = self.plan().map(|plan| plan.problems).unwrap_or_default();
+        let told =
+            problems.into_iter().filter(|problem| !matches!(problem.kind, ProblemKind::Unreadable { .. }));
+        let drift = |Problem { resource, rule, kind }| {
+            let rule = rule.map(|rule| format!("rule {rule}: ")).unwrap_or_default();
+            Drift { object: format!("resource/{resource}"), what: format!("{rule}{kind}"), mendable: false }
+        };
+        told.map(drift).collect()
+    }
+
     async fn see(&self) -> Result<Seen, OrchestratorError> {
         let (inventory, revisions) = {
             let state = self.state.lock();
@@ -71,32 +86,51 @@ impl Orchestrator {
             let what = format!("cannot be read, so what it is about is left as it is: {reason}");
             seen.add(record, what, None);
         }
-        for site in sites {
-            let Ok(cloud) = self.cloud(&site.cloud) else { continue };
-            let Some(traits) = self.traits(&site.cloud) else { continue };
-            let at = self.at(&site).await?;
-            let listing = self.call(&site.cloud, "list", cloud.list(&at)).await?;
-            compare_networks(&inventory, &site, &listing, &mut seen);
-            if traits.lists_everything {
-                compare_resources(&inventory, &site, &listing, &mut seen);
-                compare_paths(&inventory, &site, &listing, &mut seen);
-            }
-            for (name, record) in resources_of(&inventory, &site) {
-                let Some(state) = &record.state else { continue };
-                // A change under way is no drift.
-                let is_there = !traits.lists_everything || has(&listing, name);
-                if record.phase != Phase::Ready || !record.changing.is_empty() || !is_there {
-                    continue;
-                }
-                let mut list =
-                    self.call(&site.cloud, "permit_list", cloud.permit_list(&at, &state.uri)).await?;
-                if !traits.names_entries {
-                    list = named_as_recorded(record, list);
-                }
-                compare_list(name, record, list, &mut seen);
+        let waits = |view: &CloudView| {
+            view.state == CloudState::Waiting && !sites.iter().any(|site| site.cloud == view.name)
+        };
+        for view in self.cloud_views().into_iter().filter(waits) {
+            seen.add(format!("cloud/{}", view.name), self.no_cloud(&view.name).to_string(), None);
+        }
+        for site in &sites {
+            if let Err(err) = self.compare(&inventory, site, &mut seen).await {
+                let what = format!("{site} cannot be compared with what was made: {}", common::chain(&err));
+                seen.add(format!("cloud/{}", site.cloud), what, None);
             }
         }
         Ok(seen)
+    }
+
+    /// One site. What was found before it failed counts.
+    async fn compare(
+        &self,
+        inventory: &Inventory,
+        site: &Site,
+        seen: &mut Seen,
+    ) -> Result<(), OrchestratorError> {
+        let cloud = self.cloud(&site.cloud)?;
+        let Some(traits) = self.traits(&site.cloud) else { return Ok(()) };
+        let at = self.at(site).await?;
+        let listing = self.call(&site.cloud, "list", cloud.list(&at)).await?;
+        compare_networks(inventory, site, &listing, &traits, seen);
+        if traits.lists_everything {
+            compare_resources(inventory, site, &listing, seen);
+            compare_paths(inventory, site, &listing, seen);
+        }
+        for (name, record) in resources_of(inventory, site) {
+            let Some(state) = &record.state else { continue };
+            // A change under way is no drift.
+            let is_there = !traits.lists_everything || has(&listing, name);
+            if record.phase != Phase::Ready || !record.changing.is_empty() || !is_there {
+                continue;
+            }
+            let mut list = self.call(&site.cloud, "permit_list", cloud.permit_list(&at, &state.uri)).await?;
+            if !traits.names_entries {
+                list = named_as_recorded(record, list);
+            }
+            compare_list(name, record, list, seen);
+        }
+        Ok(())
     }
 }
 
@@ -111,25 +145,41 @@ fn has(listing: &Listing, name: &ResourceName) -> bool {
     listing.resources.iter().any(|(listed, _)| *listed == name.name)
 }
 
-fn compare_networks(inventory: &Inventory, site: &Site, listing: &Listing, seen: &mut Seen) {
-    let networks: BTreeMap<_, _> = listing.networks.iter().map(|(region, space)| (region, *space)).collect();
-    for (name, record) in inventory.networks.iter().filter(|(name, _)| name.site == *site) {
-        if record.phase == Phase::Ready && networks.get(&name.region) != Some(&record.space) {
-            let mut record = record.clone();
-            record.phase = Phase::Making;
-            seen.add(
-                format!("network/{name}"),
-                "is not there",
-                Some(Fact::Network(name.clone(), Some(record))),
-            );
+fn compare_networks(
+    inventory: &Inventory,
+    site: &Site,
+    listing: &Listing,
+    traits: &CloudTraits,
+    seen: &mut Seen,
+) {
+    // Where the plugin finds networks by itself, their names are its own.
+    let is_same = |name: &NetworkName, region: &Segment| traits.places_resources || name.region == *region;
+    let recorded: Vec<_> = inventory.networks.iter().filter(|(name, _)| name.site == *site).collect();
+    for (name, record) in &recorded {
+        let is_there =
+            listing.networks.iter().any(|(region, space)| is_same(name, region) && *space == record.space);
+        if record.phase == Phase::Ready && !is_there {
+            let record = NetworkRecord { phase: Phase::Making, ..(*record).clone() };
+            let fact = Fact::Network((*name).clone(), Some(record));
+            // What it makes by itself it makes with the next resource.
+            let correction = (!traits.places_resources).then_some(fact);
+            seen.add(format!("network/{name}"), "is not there", correction);
         }
     }
-    for region in networks.keys() {
-        let name = NetworkName { site: site.clone(), region: (*region).clone() };
-        let is_recorded = inventory.networks.contains_key(&name)
-            || inventory.unreadable.get(&Subject::Network(name.clone())).is_some();
+    for (region, space) in &listing.networks {
+        let is_it = |(name, record): &(&NetworkName, &NetworkRecord)| match traits.places_resources {
+            true => record.space == *space,
+            false => name.region == *region,
+        };
+        let name = NetworkName { site: site.clone(), region: region.clone() };
+        let is_recorded =
+            recorded.iter().any(is_it) || inventory.unreadable.get(&Subject::Network(name.clone())).is_some();
         if !is_recorded {
-            seen.add(format!("network/{name}"), "is there, but was not made here", None);
+            let what = match traits.places_resources {
+                true => format!("has {space}, but nothing that was made here lives there"),
+                false => "is there, but was not made here".to_owned(),
+            };
+            seen.add(format!("network/{name}"), what, None);
         }
     }
 }

@@ -78,7 +78,6 @@ impl Orchestrator {
                 checks.spawn(async move {
                     let told = |err| warn!(error = common::chain(&err), "the check failed");
                     let _ = this.fix().await.map_err(told);
-                    let _ = this.expire_promises().await.map_err(told);
                 });
             }
             let next = self.round(&mut steps, &mut busy).await;

@@ -8,8 +8,12 @@ use crate::plan::{NoSpaceLeft, Problem, UnreadableRecord};
 
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum OrchestratorError {
-    #[error("there is no cloud {cloud}; list the clouds to see which there are")]
+    #[error("there is no cloud {cloud}; `trestle cloud list` shows which there are")]
     UnknownCloud { cloud: Segment },
+    #[error("cloud {cloud} cannot be asked: {message}; see `trestle cloud get {cloud}`")]
+    CloudWaits { cloud: Segment, message: String },
+    #[error("{message}")]
+    NoNumbers { message: String },
     #[error("there is no namespace {namespace}; create it first")]
     UnknownNamespace { namespace: Segment },
     #[error("there is no resource {resource}")]
@@ -79,7 +83,8 @@ impl OrchestratorError {
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Cloud { err, .. } => err.is_passing(),
-            Self::Timeout { .. }
+            Self::CloudWaits { .. }
+            | Self::Timeout { .. }
             | Self::Tags { .. }
             | Self::Namespaces { .. }
             | Self::Superseded

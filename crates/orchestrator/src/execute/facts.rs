@@ -7,12 +7,11 @@
 //!   orchestrator/want/link/NAME            null                orchestrator/made/nat/NAME         SimpleRecord
 //!   orchestrator/want/permission/NAME      Permission
 //!   orchestrator/job/ID                    Job                 orchestrator/made/gateway/SITE     GatewayRecord
-//!   orchestrator/reserved/PREFIX           Reservation           orchestrator/made/link/NAME        LinkRecord
+//!                                                               orchestrator/made/link/NAME        LinkRecord
 //!   orchestrator/mark                      nothing: who sees it written has seen all that was written before it
 //! ```
 
 use bytes::Bytes;
-use ipnet::Ipv4Net;
 use model::{
     LinkName, NetworkName, PeeringName, PermitRule, ResourceName, Segment, Site, TagName, allow::Permission,
 };
@@ -21,8 +20,7 @@ use store::{Key, Prefix};
 
 use super::Job;
 use crate::plan::{
-    GatewayRecord, LinkRecord, NetworkRecord, Reservation, ResourceIntent, ResourceRecord, SimpleRecord,
-    Subject,
+    GatewayRecord, LinkRecord, NetworkRecord, ResourceIntent, ResourceRecord, SimpleRecord, Subject,
 };
 
 /// One stored fact: what it is about, and its value; none to delete it.
@@ -39,7 +37,6 @@ pub enum Fact {
     Nat(NetworkName, Option<SimpleRecord>),
     Gateway(Site, Option<GatewayRecord>),
     MadeLink(LinkName, Option<LinkRecord>),
-    Reserved(Ipv4Net, Option<Reservation>),
     Job(String, Option<Job>),
 }
 
@@ -89,7 +86,6 @@ impl Fact {
             Self::Nat(name, _) => key(&["made", "nat", &name.to_string()]),
             Self::Gateway(site, _) => key(&["made", "gateway", &site.to_string()]),
             Self::MadeLink(name, _) => key(&["made", "link", &name.to_string()]),
-            Self::Reserved(space, _) => key(&["reserved", &space.to_string()]),
             Self::Job(id, _) => key(&["job", id]),
         }
     }
@@ -100,7 +96,6 @@ impl Fact {
             Self::Rule(_, _, value) | Self::TagRule(_, _, value) => value.as_ref().map(text),
             Self::Permission(_, value) => value.as_ref().map(text),
             Self::Link(_, value) => value.as_ref().map(text),
-            Self::Reserved(_, value) => value.as_ref().map(text),
             Self::Network(_, value) => value.as_ref().map(text),
             Self::MadeResource(_, value) => value.as_ref().map(text),
             Self::Peering(_, value) | Self::Nat(_, value) => value.as_ref().map(text),
@@ -122,7 +117,6 @@ impl Fact {
             Self::Peering(_, value) | Self::Nat(_, value) => value.is_none(),
             Self::Gateway(_, value) => value.is_none(),
             Self::MadeLink(_, value) => value.is_none(),
-            Self::Reserved(_, value) => value.is_none(),
             Self::Job(_, value) => value.is_none(),
         }
     }
@@ -141,7 +135,6 @@ impl Fact {
             Self::Nat(name, _) => Subject::Nat(name.clone()),
             Self::Gateway(site, _) => Subject::Gateway(site.clone()),
             Self::MadeLink(name, _) => Subject::MadeLink(name.clone()),
-            Self::Reserved(space, _) => Subject::Reserved(*space),
             Self::Job(id, _) => Subject::Job(id.clone()),
         }
     }
@@ -160,7 +153,6 @@ impl Fact {
             | Self::TagRule(..)
             | Self::Permission(..)
             | Self::Link(..)
-            | Self::Reserved(..)
             | Self::Job(..) => None,
         }
     }
@@ -196,7 +188,6 @@ impl Fact {
             ["orchestrator", "made", "nat", _] => Self::Nat(last.parse().ok()?, None),
             ["orchestrator", "made", "gateway", _] => Self::Gateway(last.parse().ok()?, None),
             ["orchestrator", "made", "link", _] => Self::MadeLink(last.parse().ok()?, None),
-            ["orchestrator", "reserved", _] => Self::Reserved(last.parse().ok()?, None),
             ["orchestrator", "job", _] => Self::Job(last, None),
             _ => return None,
         })
@@ -219,7 +210,6 @@ impl Fact {
             Self::Nat(name, _) => Self::Nat(name, json(value)?),
             Self::Gateway(site, _) => Self::Gateway(site, json(value)?),
             Self::MadeLink(name, _) => Self::MadeLink(name, json(value)?),
-            Self::Reserved(space, _) => Self::Reserved(space, json(value)?),
             Self::Job(id, _) => Self::Job(id, json(value)?),
         })
     }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use cloud_api::{At, Cloud, CloudError};
+use ipnet::Ipv4Net;
 use model::{Address, CloudTraits, ResourceName, Segment, Site, Subscriber, TagName, allow::End};
 use parking_lot::Mutex;
 use store::{
@@ -19,7 +20,7 @@ use tokio::{
 };
 
 use super::{
-    Deployments, OrchestratorError, Standing, TagBook,
+    CloudView, Deployments, OrchestratorError, Standing, TagBook,
     driver::Failure,
     facts::{self, Fact},
     jobs,
@@ -42,8 +43,6 @@ pub struct Options {
     pub parallel: usize,
     /// How often the clouds are compared with the records; none: only when asked.
     pub check_every: Option<Duration>,
-    /// How long an address space stays promised that nobody makes a network of.
-    pub promise: Duration,
     /// Nothing is planned before somebody has told what network policies say.
     pub awaits_policies: bool,
 }
@@ -59,8 +58,6 @@ impl Default for Options {
             retry_longest: Duration::from_secs(60),
             parallel: 64,
             check_every: None,
-            // A plugin makes its network right after it asked; an hour outlasts the slowest gateway before it.
-            promise: Duration::from_secs(3600),
             awaits_policies: false,
         }
     }
@@ -99,8 +96,10 @@ pub struct Orchestrator {
     pub(super) elsewhere: Mutex<Elsewhere>,
     /// Where the last plan found things.
     pub(super) standing: watch::Sender<Arc<Standing>>,
-    /// Requests that choose spaces take turns: two must not choose the same.
-    pub(super) choosing: tokio::sync::Mutex<()>,
+    /// How each cloud is that is to be there.
+    pub(super) cloud_states: Mutex<BTreeMap<Segment, CloudView>>,
+    /// Spaces that plugins say they use which choose networks by themselves.
+    pub(super) told_spaces: Mutex<BTreeMap<Site, Vec<Ipv4Net>>>,
 }
 
 /// What a write expects of a key that is known at a revision, or not at all.
@@ -147,7 +146,8 @@ impl Orchestrator {
             job_progress: Mutex::default(),
             failures: Mutex::default(),
             subscribed: Mutex::default(),
-            choosing: tokio::sync::Mutex::default(),
+            cloud_states: Mutex::default(),
+            told_spaces: Mutex::default(),
         }))
     }
 
@@ -182,8 +182,20 @@ impl Orchestrator {
 
     /// Makes a cloud known. Until then, what is in it is left as it is.
     pub async fn add_cloud(&self, name: Segment, cloud: Arc<dyn Cloud>) -> Result<(), CloudError> {
+        self.add_cloud_of(name, cloud, None).await
+    }
+
+    /// The same, with what its plugin turned out to be.
+    pub async fn add_cloud_of(
+        &self,
+        name: Segment,
+        cloud: Arc<dyn Cloud>,
+        plugin: Option<String>,
+    ) -> Result<(), CloudError> {
         let traits = cloud.describe().await?;
-        self.clouds.lock().insert(name, (cloud, traits));
+        self.clouds.lock().insert(name.clone(), (cloud, traits));
+        self.cloud_is_ready(&name, plugin);
+        self.learn_spaces(&name).await;
         self.shared.wake.notify_one();
         Ok(())
     }
@@ -194,7 +206,7 @@ impl Orchestrator {
 
     pub(super) fn cloud(&self, name: &Segment) -> Result<Arc<dyn Cloud>, OrchestratorError> {
         let found = self.clouds.lock().get(name).map(|(cloud, _)| Arc::clone(cloud));
-        found.ok_or_else(|| OrchestratorError::UnknownCloud { cloud: name.clone() })
+        found.ok_or_else(|| self.no_cloud(name))
     }
 
     /// What a cloud said of itself; none if it is not known.
@@ -247,6 +259,7 @@ impl Orchestrator {
         intent.verdicts = self.verdicts.lock().clone()?;
         intent.elsewhere = Arc::clone(&self.elsewhere.lock());
         intent.pools = self.options.pools.clone();
+        intent.taken = self.told_spaces.lock().values().flatten().copied().collect();
         intent.clouds =
             self.clouds.lock().iter().map(|(name, (_, traits))| (name.clone(), traits.clone())).collect();
         Some(intent)

@@ -64,9 +64,14 @@ impl Orchestrator {
         answer: impl Future<Output = Result<T, CloudError>>,
     ) -> Result<T, OrchestratorError> {
         let limit = self.options.call_timeout;
-        let timeout = |_| OrchestratorError::Timeout { cloud: cloud.clone(), call, seconds: limit.as_secs() };
-        let answer = tokio::time::timeout(limit, answer).await.map_err(timeout)?;
-        answer.map_err(|err| OrchestratorError::Cloud { cloud: cloud.clone(), err })
+        let answer = match tokio::time::timeout(limit, answer).await {
+            Ok(answer) => answer.map_err(|err| OrchestratorError::Cloud { cloud: cloud.clone(), err }),
+            Err(_) => {
+                Err(OrchestratorError::Timeout { cloud: cloud.clone(), call, seconds: limit.as_secs() })
+            }
+        };
+        self.cloud_answered(cloud, &answer);
+        answer
     }
 
     /// Has a cloud do something, if that is this controller's to do. Whether it is, is found out before the call is made
@@ -102,6 +107,10 @@ impl Orchestrator {
     async fn end_network(&self, name: &NetworkName) -> Done {
         let record = self.state.lock().inventory.networks.get(name).cloned();
         let Some(record) = record else { return Ok(()) };
+        if !self.deletes(&name.site.cloud) {
+            // The cloud keeps what it has; nobody here lives in it any more.
+            return self.commit(vec![Fact::Network(name.clone(), None)]).await;
+        }
         let is_adopted = record.adopted.is_some();
         let removing = NetworkRecord { phase: Phase::Removing, ..record };
         self.commit(vec![Fact::Network(name.clone(), Some(removing))]).await?;
@@ -151,8 +160,15 @@ impl Orchestrator {
         let leaf = Leaf { uri: Some(state.uri.as_str().into()), ip: Some(state.address) };
         let tagged = self.tags.set_leaf(&tag_of(name), leaf).await;
         tagged.map_err(|err| OrchestratorError::Tags { message: common::chain(&err) })?;
+        let mut facts = Vec::new();
+        if chosen && let Some((home, network)) = self.found_home(name, &record.network, state.address).await?
+        {
+            facts.push(Fact::Network(home.clone(), Some(network)));
+            record.network = home;
+        }
         (record.phase, record.state) = (Phase::Ready, Some(state));
-        self.commit(vec![Fact::MadeResource(name.clone(), Some(record))]).await
+        facts.push(Fact::MadeResource(name.clone(), Some(record)));
+        self.commit(facts).await
     }
 
     /// Refuses an address that is somebody else's or not of the resource's network: whoever permits the resource by
@@ -187,9 +203,13 @@ impl Orchestrator {
     async fn remove_resource(&self, name: &ResourceName) -> Done {
         let record = self.state.lock().inventory.resources.get(name).cloned();
         let Some(mut record) = record else { return Ok(()) };
+        let site = Site::of(name);
+        if record.state.is_none() && !self.deletes(&site.cloud) {
+            // Making it has failed, and such a plugin cannot be asked to take back what it may have begun.
+            return self.commit(vec![Fact::MadeResource(name.clone(), None)]).await;
+        }
         record.phase = Phase::Removing;
         self.commit(vec![Fact::MadeResource(name.clone(), Some(record))]).await?;
-        let site = Site::of(name);
         let (cloud, at) = (self.cloud(&site.cloud)?, self.at(&site).await?);
         // The tag goes first: nothing may name an address that is about to be free.
         let untagged = self.tags.delete(&tag_of(name)).await;
@@ -295,6 +315,14 @@ impl Orchestrator {
             self.commit(vec![Fact::MadeLink(name.clone(), Some(record.clone()))]).await?;
             (spec_a, spec_b) = (self.connection(name, a, &record)?, self.connection(name, b, &record)?);
         }
+        // One after the other: the second may ask for a number that the first has not.
+        let mut has_changed = false;
+        for spec in [&spec_a, &spec_b] {
+            has_changed |= self.settle_gateway(spec).await?;
+        }
+        if has_changed {
+            (spec_a, spec_b) = (self.connection(name, a, &record)?, self.connection(name, b, &record)?);
+        }
         let started = Instant::now();
         // An end whose addresses come with its connections goes first; the planner links no two of them.
         match (spec_b.peer_addresses.is_empty(), spec_a.peer_addresses.is_empty()) {
@@ -332,8 +360,10 @@ impl Orchestrator {
         let gateway = self.gateway_of(peer)?;
         let own: Vec<_> = record.bgp.iter().map(|pair| if is_a { pair.a } else { pair.b }).collect();
         let other: Vec<_> = record.bgp.iter().map(|pair| if is_a { pair.b } else { pair.a }).collect();
+        let bgp = self.has_bgp(name);
         let addresses: Vec<IpAddr> = gateway.addresses.iter().cycle().take(own.len()).copied().collect();
         Ok(ConnectionSpec {
+            bgp,
             site: site.clone(),
             peer: peer.clone(),
             peer_asn: gateway.asn,
@@ -343,6 +373,15 @@ impl Orchestrator {
             peer_spaces: record.spaces[usize::from(is_a)].clone(),
             shared_key: record.shared_key.clone(),
         })
+    }
+
+    fn has_bgp(&self, link: &LinkName) -> bool {
+        link.ends().iter().all(|end| self.traits(&end.cloud).is_some_and(|traits| traits.bgp))
+    }
+
+    /// Whether what was made in a cloud can be taken down.
+    fn deletes(&self, cloud: &Segment) -> bool {
+        self.traits(cloud).is_none_or(|traits| traits.deletes)
     }
 
     fn gateway_of(&self, site: &Site) -> Result<GatewayState, OrchestratorError> {
@@ -355,6 +394,19 @@ impl Orchestrator {
     async fn prepare(&self, spec: &ConnectionSpec) -> Result<Vec<Ipv4Addr>, OrchestratorError> {
         let (cloud, at) = (self.cloud(&spec.site.cloud)?, self.at(&spec.site).await?);
         self.act(&spec.site.cloud, "create_bgp_sessions", cloud.create_bgp_sessions(&at, spec)).await
+    }
+
+    /// The gateway as its cloud has made it for this link. Says whether it is another than was on record.
+    async fn settle_gateway(&self, spec: &ConnectionSpec) -> Result<bool, OrchestratorError> {
+        let (cloud, at) = (self.cloud(&spec.site.cloud)?, self.at(&spec.site).await?);
+        let made = cloud.gateway_towards(&at, spec);
+        let Some(made) = self.act(&spec.site.cloud, "gateway_towards", made).await? else { return Ok(false) };
+        if self.gateway_of(&spec.site)? == made {
+            return Ok(false);
+        }
+        let record = GatewayRecord { phase: Phase::Ready, asn: made.asn, state: Some(made) };
+        self.commit(vec![Fact::Gateway(spec.site.clone(), Some(record))]).await?;
+        Ok(true)
     }
 
     /// The public addresses that a link's end was given when it was made.
@@ -379,9 +431,7 @@ impl Orchestrator {
     /// Waits until packets can pass at this end, if its cloud says how it is: a link that is ready works.
     async fn until_up(&self, name: &LinkName, spec: &ConnectionSpec) -> Done {
         let (cloud, at) = (self.cloud(&spec.site.cloud)?, self.at(&spec.site).await?);
-        let has_bgp = [&spec.site, &spec.peer]
-            .iter()
-            .all(|site| self.traits(&site.cloud).is_some_and(|traits| traits.bgp));
+        let has_bgp = spec.bgp;
         let end = Instant::now() + self.options.link_patience;
         loop {
             let status = cloud.connection_status(&at, &spec.peer);

@@ -196,6 +196,21 @@ impl Orchestrator {
         failures.iter().map(|(object, failure)| (object.clone(), failure.message.clone())).collect()
     }
 
+    /// What the last plan could not do for a resource.
+    fn problem_of(&self, name: &ResourceName) -> Option<String> {
+        let standing = Arc::clone(&self.standing.borrow());
+        let told: Vec<String> = standing
+            .problems
+            .iter()
+            .filter(|problem| problem.resource == *name)
+            .map(|Problem { rule, kind, .. }| match rule {
+                Some(rule) => format!("rule {rule}: {kind}"),
+                None => kind.to_string(),
+            })
+            .collect();
+        (!told.is_empty()).then(|| told.join("; "))
+    }
+
     pub fn resources(&self) -> Vec<ResourceView> {
         let names: BTreeSet<ResourceName> = {
             let state = self.state.lock();
@@ -234,6 +249,7 @@ impl Orchestrator {
             permit_list: made.map(|made| made.permit.values().cloned().collect()).unwrap_or_default(),
             message: failure
                 .or_else(|| unreadable.map(|record| OrchestratorError::from(record).to_string()))
+                .or_else(|| self.problem_of(name))
                 .unwrap_or_default(),
         })
     }

@@ -319,7 +319,6 @@ fn apply_inventory(inventory: &mut Inventory, fact: Fact) {
         Fact::Nat(name, value) => set(&mut inventory.nats, name, value),
         Fact::Gateway(site, value) => set(&mut inventory.gateways, site, value),
         Fact::MadeLink(name, value) => set(&mut inventory.links, name, value),
-        Fact::Reserved(space, value) => set(&mut inventory.reserved, space, value),
         _ => {}
     }
 }

@@ -40,5 +40,7 @@ pub trait TagBook: Send + Sync + 'static {
 pub trait Deployments: Send + Sync + 'static {
     /// The cloud's id for a site: empty if the namespace names none; none if there is no such namespace.
     async fn deployment(&self, site: &Site) -> Result<Option<String>, DeploymentsError>;
+    /// All namespaces.
+    async fn namespaces(&self) -> Result<Vec<Segment>, DeploymentsError>;
     async fn has_namespace(&self, namespace: &Segment) -> Result<bool, DeploymentsError>;
 }

@@ -87,6 +87,11 @@ impl<'i> Builder<'i> {
         self.intent.clouds.contains_key(cloud)
     }
 
+    /// Whether what was made there can be taken down. What cannot stays, and is on record for whoever needs it again.
+    fn deletes(&self, cloud: &model::Segment) -> bool {
+        self.intent.clouds.get(cloud).is_none_or(|traits| traits.deletes)
+    }
+
     fn knows_link(&self, link: &LinkName) -> bool {
         link.ends().iter().all(|end| self.knows(&end.cloud))
     }
@@ -225,7 +230,8 @@ impl<'i> Builder<'i> {
             return;
         }
         let adopting = self.adopting.values().flat_map(|existing| existing.blocks());
-        let mut used: Vec<Ipv4Net> = self.inventory.used_spaces().chain(adopting).collect();
+        let mut used: Vec<Ipv4Net> =
+            self.inventory.used_spaces().chain(adopting).chain(self.intent.taken.iter().copied()).collect();
         let all = self.intent.pools.find(used.iter().copied(), &vec![0; missing.len()]).ok();
         for (place, (network, resources)) in missing.into_iter().enumerate() {
             let found = match &all {
@@ -427,7 +433,7 @@ impl<'i> Builder<'i> {
             }
         }
         self.links(&links);
-        let stale = |path: Path, cloud| self.knows(cloud) && !wanted.contains(&path);
+        let stale = |path: Path, cloud| self.knows(cloud) && self.deletes(cloud) && !wanted.contains(&path);
         let is_held = |network: &NetworkName| self.held.contains(&network.site);
         let peerings = self.inventory.peerings.keys().filter(|name| !name.ends().into_iter().any(is_held));
         let stale_peerings: Vec<_> =
@@ -541,7 +547,9 @@ impl<'i> Builder<'i> {
     fn remove_networks(&mut self, wanted: &BTreeMap<Cow<'i, NetworkName>, Ipv4Net>) {
         for network in self.inventory.networks.keys() {
             let is_held = self.held.contains(&network.site);
-            if wanted.contains_key(network) || is_held || !self.knows(&network.site.cloud) {
+            // Where nothing can be taken down, a network without residents is forgotten; with them, it is still theirs.
+            let is_kept = !self.deletes(&network.site.cloud) && self.has_residents(network);
+            if wanted.contains_key(network) || is_held || is_kept || !self.knows(&network.site.cloud) {
                 continue;
             }
             let inventory = self.inventory;

@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use ipnet::Ipv4Net;
 use model::{
     Address, CloudTraits, ExistingNetwork, LinkName, NetworkName, PermitRule, ResourceName, Segment, Site,
     TagName,
@@ -19,6 +20,8 @@ use super::{Pools, Verdicts};
 #[derive(Clone, Debug, Default)]
 pub struct Intent {
     pub pools: Pools,
+    /// Spaces that clouds use by their own word, beside those on record.
+    pub taken: BTreeSet<Ipv4Net>,
     /// The clouds there are.
     pub clouds: BTreeMap<Segment, CloudTraits>,
     pub resources: BTreeMap<ResourceName, ResourceIntent>,

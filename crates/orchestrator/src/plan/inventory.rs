@@ -13,10 +13,9 @@ use std::{
 };
 
 use ipnet::Ipv4Net;
-use jiff::Timestamp;
 use model::{
     BgpPair, EntryName, ExistingNetwork, GatewayState, LinkName, NetworkName, PeeringName, PermitEntry,
-    ResourceName, ResourceState, Secret, Segment, Site,
+    ResourceName, ResourceState, Secret, Site,
 };
 use serde::{Deserialize, Serialize};
 
@@ -124,14 +123,6 @@ pub struct SimpleRecord {
     pub phase: Phase,
 }
 
-/// A space that was promised to a plugin, which makes a network of it, or does not.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reservation {
-    /// For whom it was asked.
-    pub namespace: Segment,
-    pub promised_at: Timestamp,
-}
-
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory {
     pub networks: BTreeMap<NetworkName, NetworkRecord>,
@@ -140,8 +131,6 @@ pub struct Inventory {
     pub nats: BTreeMap<NetworkName, SimpleRecord>,
     pub gateways: BTreeMap<Site, GatewayRecord>,
     pub links: BTreeMap<LinkName, LinkRecord>,
-    /// Spaces that were promised to plugins.
-    pub reserved: BTreeMap<Ipv4Net, Reservation>,
     /// AS numbers that others use.
     pub reserved_asns: BTreeSet<u32>,
     /// What is stored and says nothing.
@@ -150,8 +139,7 @@ pub struct Inventory {
 
 impl Inventory {
     pub fn used_spaces(&self) -> impl Iterator<Item = Ipv4Net> {
-        let promised = self.reserved.keys().copied().chain(self.unreadable.reserved());
-        self.networks.values().flat_map(NetworkRecord::blocks).chain(promised)
+        self.networks.values().flat_map(NetworkRecord::blocks)
     }
 
     pub fn used_asns(&self) -> BTreeSet<u32> {

@@ -64,8 +64,9 @@ impl<'p> Places<'p> {
     }
 }
 
-/// IPv4 blocks that are not globally reachable, from IANA's special-purpose registry.
-const SPECIAL: [([u8; 4], u8); 14] = [
+/// IPv4 blocks that are not globally reachable, from IANA's special-purpose registry. Those for documentation are left out:
+/// examples use them as somebody's addresses on the Internet, and nobody's network has them.
+const SPECIAL: [([u8; 4], u8); 11] = [
     ([0, 0, 0, 0], 8),
     ([10, 0, 0, 0], 8),
     ([100, 64, 0, 0], 10),
@@ -73,11 +74,8 @@ const SPECIAL: [([u8; 4], u8); 14] = [
     ([169, 254, 0, 0], 16),
     ([172, 16, 0, 0], 12),
     ([192, 0, 0, 0], 24),
-    ([192, 0, 2, 0], 24),
     ([192, 168, 0, 0], 16),
     ([198, 18, 0, 0], 15),
-    ([198, 51, 100, 0], 24),
-    ([203, 0, 113, 0], 24),
     ([224, 0, 0, 0], 4),
     ([240, 0, 0, 0], 4),
 ];
@@ -97,12 +95,10 @@ fn special_block(ip: [u8; 4], length: u8) -> Ipv4Net {
     Ipv4Net::new_assert(ip.into(), length)
 }
 
-/// Global unicast, 2000::/3, is public but for documentation; a prefix around it has public addresses too.
+/// Global unicast, 2000::/3, is public; a prefix around it has public addresses too.
 fn is_public_v6(net: Ipv6Net) -> bool {
     let unicast = Ipv6Net::new_assert([0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0].into(), 3);
-    let documentation =
-        Ipv6Net::new_assert([0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0].into(), 32);
-    (unicast.contains(&net) || net.contains(&unicast)) && !documentation.contains(&net)
+    unicast.contains(&net) || net.contains(&unicast)
 }
 
 #[cfg(test)]
@@ -125,12 +121,10 @@ mod tests {
         assert_eq!(class("10.0.0.0/8"), wide(false));
         assert_eq!(class("0.0.0.0/0"), wide(true));
         assert_eq!(class("10.2.0.0/15"), Class::Wide { networks: vec![&names[1]], public: false });
-        for public in ["8.8.8.8", "1.0.0.0/8", "2600::1", "::/0", "2000::/3"] {
+        for public in ["8.8.8.8", "1.0.0.0/8", "2600::1", "::/0", "2000::/3", "192.0.2.7", "2001:db8::1"] {
             assert_eq!(class(public), Class::Public, "{public}");
         }
-        for nobodys in
-            ["100.64.0.1", "169.254.1.1", "fd00::1", "fe80::1", "2001:db8::1", "224.0.0.0/3", "127.0.0.1"]
-        {
+        for nobodys in ["100.64.0.1", "169.254.1.1", "fd00::1", "fe80::1", "224.0.0.0/3", "127.0.0.1"] {
             assert_eq!(class(nobodys), Class::Unplaced, "{nobodys}");
         }
     }

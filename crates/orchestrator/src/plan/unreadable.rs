@@ -10,7 +10,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use ipnet::Ipv4Net;
 use model::{LinkName, NetworkName, PeeringName, ResourceName, Segment, Site, TagName};
 use serde::Serialize;
 
@@ -31,7 +30,6 @@ pub enum Subject {
     Nat(NetworkName),
     Gateway(Site),
     MadeLink(LinkName),
-    Reserved(Ipv4Net),
     Job(String),
     /// The key itself says nothing to this version.
     Strange(String),
@@ -84,14 +82,6 @@ impl Unreadable {
         })
     }
 
-    /// Spaces that were promised to somebody.
-    pub fn reserved(&self) -> impl Iterator<Item = Ipv4Net> {
-        self.0.keys().filter_map(|subject| match subject {
-            Subject::Reserved(space) => Some(*space),
-            _ => None,
-        })
-    }
-
     /// A record that may hold any address space.
     pub fn hides_a_space(&self) -> Option<&Record> {
         self.first(|subject| matches!(subject, Subject::Network(_)))
@@ -131,7 +121,6 @@ impl Unreadable {
                 | Subject::TagRule(..)
                 | Subject::Permission(_)
                 | Subject::Link(_)
-                | Subject::Reserved(_)
                 | Subject::Job(_)
                 | Subject::Strange(_) => {}
             }

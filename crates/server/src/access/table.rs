@@ -100,9 +100,18 @@ pub const TABLE: &[Rule] = &[
     write("PUT /namespaces/{namespace}", WRITERS),
     write("DELETE /namespaces/{namespace}", WRITERS),
     // Clouds, on Paraglider's wire: plugins ask for what must be unique.
-    write("invisinetspb.Controller/FindUnusedAddressSpace", PLUGINS),
+    read("invisinetspb.Controller/FindUnusedAddressSpace", PLUGINS),
     read("invisinetspb.Controller/GetUsedAddressSpaces", PLUGINS),
+    read("invisinetspb.Controller/FindUnusedAsn", PLUGINS),
     write("invisinetspb.Controller/ConnectClouds", PLUGINS),
+    // The same, as Paraglider of today has it.
+    read("paragliderpb.Controller/FindUnusedAddressSpaces", PLUGINS),
+    read("paragliderpb.Controller/GetUsedAddressSpaces", PLUGINS),
+    read("paragliderpb.Controller/FindUnusedAsn", PLUGINS),
+    write("paragliderpb.Controller/ConnectClouds", PLUGINS),
+    write("paragliderpb.Controller/SetValue", PLUGINS),
+    read("paragliderpb.Controller/GetValue", PLUGINS),
+    write("paragliderpb.Controller/DeleteValue", PLUGINS),
     // Resources, rules, links and jobs.
     read("trestle.v1.Orchestrator/ListClouds", READERS),
     write("trestle.v1.Orchestrator/CreateCloudResource", WRITERS),
@@ -384,7 +393,9 @@ mod tests {
         let writes = writes.filter(|rule| !own.contains(&rule.operation));
         for rule in writes.filter(|rule| !proven_by_the_request(rule)) {
             // A plugin is promised spaces and links, on its own service only.
-            let plugin = rule.operation.starts_with("invisinetspb.Controller/");
+            let plugin = ["invisinetspb.Controller/", "paragliderpb.Controller/"]
+                .iter()
+                .any(|service| rule.operation.starts_with(service));
             assert_eq!(rule.who.admits(Some(Role::Plugin)), plugin, "{}", rule.operation);
             for role in [Role::Viewer, Role::Node, Role::Consumer] {
                 assert!(!rule.who.admits(Some(role)), "{} admits {role}", rule.operation);

@@ -3,7 +3,8 @@
 use prost::Message;
 use serde::Deserialize;
 use wire::{
-    invisinetspb::{ConnectCloudsRequest, Namespace},
+    invisinetspb::ConnectCloudsRequest,
+    paragliderpb::{DeleteValueRequest, SetValueRequest},
     tagservicepb::{Subscription, Tag, TagMapping},
     trestle::v1::{
         self, AdoptVolumeRequest, CheckCloudsRequest, CreateCloudResourceRequest, CreateJoinTokenRequest,
@@ -34,10 +35,21 @@ pub fn named(operation: &str, body: &[u8]) -> Option<String> {
         }
         ("Namespaces", "SetNamespace") => read::<v1::Namespace>(message)?.name,
         ("Namespaces", _) => read::<DeleteNamespaceRequest>(message)?.name,
-        ("Controller", "FindUnusedAddressSpace") => read::<Namespace>(message)?.namespace,
+        ("Controller", "SetValue") => {
+            let SetValueRequest { key, cloud, namespace, .. } = read(message)?;
+            format!("{namespace}/{cloud}/{key}")
+        }
+        ("Controller", "DeleteValue") => {
+            let DeleteValueRequest { key, cloud, namespace } = read(message)?;
+            format!("{namespace}/{cloud}/{key}")
+        }
         ("Controller", _) => {
             let request: ConnectCloudsRequest = read(message)?;
-            let (a, b) = (request.cloud_a_namespace, request.cloud_b_namespace);
+            // Later revisions have the namespaces where the first has address spaces.
+            let (a, b) = match request.cloud_a_namespace.is_empty() {
+                true => (request.cloud_a_address_space, request.cloud_b_address_space),
+                false => (request.cloud_a_namespace, request.cloud_b_namespace),
+            };
             format!("{a}/{} to {b}/{}", request.cloud_a, request.cloud_b)
         }
         ("Orchestrator", _) => of_orchestrator(method, message)?,

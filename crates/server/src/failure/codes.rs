@@ -64,7 +64,7 @@ impl From<TagError> for Failure {
 fn tag_code(error: &TagError) -> Code {
     match error {
         TagError::Refused(refused) => refusal_code(refused),
-        TagError::Kept { .. } => Code::FailedPrecondition,
+        TagError::Kept { .. } | TagError::Owned { .. } => Code::FailedPrecondition,
         TagError::Store(_) | TagError::Read(_) => Code::Internal,
         TagError::Busy => Code::Aborted,
         TagError::Stopping | TagError::NotLoaded => Code::Unavailable,
@@ -108,9 +108,12 @@ impl From<OrchestratorError> for Failure {
                 // Not UNAVAILABLE, which says that this controller cannot be reached and that nothing happened.
                 CloudErrorKind::Unavailable => Code::Unknown,
             },
-            E::NoSpace(_) => Code::ResourceExhausted,
+            E::NoSpace(_) | E::NoNumbers { .. } => Code::ResourceExhausted,
             E::Superseded => Code::Aborted,
-            E::Timeout { .. } => Code::DeadlineExceeded,
+            // Its plugin cannot be reached; this controller can.
+            E::CloudWaits { .. } => Code::FailedPrecondition,
+            // Not DEADLINE_EXCEEDED, which says that this controller did not answer in time.
+            E::Timeout { .. } => Code::Unknown,
             E::Write(err) => return store_failure::transact(&error, err),
             E::Read(err) => return store_failure::read(&error, err),
             // Another controller can do it at once, this one perhaps in a few seconds.

@@ -152,7 +152,8 @@ impl orchestrator_server::Orchestrator for Service {
         let orchestrator = &self.0;
         let fix = request.get_ref().fix;
         let drifts = if fix { orchestrator.fix().await } else { orchestrator.check().await };
-        let drifts = drifts.map_err(Failure::from)?.into_iter().inspect(|drift| {
+        let unmet = orchestrator.unmet();
+        let drifts = drifts.map_err(Failure::from)?.into_iter().chain(unmet).inspect(|drift| {
             if fix && drift.mendable {
                 audit::changed(Change::named(&drift.object, What::Changed));
             }

@@ -6,7 +6,7 @@ use axum::{
         FromRequest, FromRequestParts, Request,
         rejection::{JsonRejection, PathRejection},
     },
-    http::{StatusCode, request::Parts},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use tonic::Code;
@@ -21,10 +21,22 @@ pub(super) struct Done {}
 /// A JSON body.
 pub(super) struct Body<T>(pub T);
 
+/// Whether a request is of a program that says nothing of its body's type, as Paraglider's clients do. A browser always
+/// says from where it asks when it changes something, so that no page of others can pass for such a program.
+pub(super) fn is_bare(headers: &HeaderMap) -> bool {
+    [header::CONTENT_TYPE, header::COOKIE, header::ORIGIN, HeaderName::from_static("sec-fetch-site")]
+        .iter()
+        .all(|name| !headers.contains_key(name))
+}
+
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = Failure;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
+    async fn from_request(mut request: Request, state: &S) -> Result<Self, Failure> {
+        if is_bare(request.headers()) {
+            let json = HeaderValue::from_static("application/json");
+            request.headers_mut().insert(header::CONTENT_TYPE, json);
+        }
         match Json::<T>::from_request(request, state).await {
             Ok(Json(value)) => Ok(Self(value)),
             Err(rejection) => Err(json_failure(&rejection)),

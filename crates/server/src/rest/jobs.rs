@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json,
-    extract::State,
-    http::{StatusCode, header},
+    extract::{FromRequestParts, State},
+    http::{StatusCode, header, request::Parts},
     response::{IntoResponse as _, Response},
 };
 use model::change::{Change, What};
@@ -15,7 +15,7 @@ use tonic::Code;
 use utoipa::IntoParams;
 use wire::trestle::v1::JobInfo;
 
-use super::body::{Path, Query};
+use super::body::{Path, Query, is_bare};
 use crate::{
     audit,
     failure::{Failure, Problem},
@@ -31,11 +31,27 @@ const WAIT: Duration = Duration::from_secs(25);
 pub(super) struct How {
     /// Answer with the plan, and change nothing.
     pub dry_run: bool,
-    /// Answer when it is done, within half a minute.
+    /// Answer when it is done, within half a minute. Requests that name no type of their content, as Paraglider's clients
+    /// make them, are answered so unless they say otherwise.
     pub wait: bool,
     /// Of rules: whether each is reason enough for a link to another cloud, whether or not the other end permits anything.
     /// Default: it is, as for Paraglider.
     pub build: Option<bool>,
+}
+
+/// How a change is to be answered, from the request. Clients of Paraglider's know no jobs: they are answered when it is done.
+pub(super) struct Asked(pub How);
+
+impl<S: Send + Sync> FromRequestParts<S> for Asked {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let Query(mut how) = Query::<How>::from_request_parts(parts, state).await?;
+        let mut asked = parts.uri.query().unwrap_or_default().split('&');
+        let says = asked.any(|pair| pair.split('=').next() == Some("wait"));
+        how.wait |= !says && is_bare(&parts.headers);
+        Ok(Self(how))
+    }
 }
 
 /// Answers 202 with the job; 200 with the plan of a dry run; 200 with `done` for a caller that waited.

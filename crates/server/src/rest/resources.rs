@@ -12,14 +12,14 @@ use model::{
     change::{Change, What},
 };
 use orchestrator::execute::{Orchestrator, ResourceView};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tonic::Code;
 use utoipa::ToSchema;
 use wire::trestle::v1::{JobInfo, ResourceInfo};
 
 use super::{
-    body::{Body, Done, Path, Query},
-    jobs::{How, answer},
+    body::{Body, Done, Path},
+    jobs::{Asked, How, answer},
 };
 use crate::{
     audit,
@@ -42,6 +42,24 @@ pub(super) struct NewResource {
     name: String,
     description: String,
     id: String,
+}
+
+/// A resource that was made. All of it is text: clients of Paraglider's read it as such.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Made {
+    /// `namespace.cloud.name`, which is also its tag.
+    name: String,
+    uri: String,
+    ip: String,
+    region: String,
+    state: String,
+    message: String,
+}
+
+impl From<ResourceInfo> for Made {
+    fn from(ResourceInfo { name, uri, ip, region, state, message, permit_list: _ }: ResourceInfo) -> Self {
+        Self { name, uri, ip, region, state, message }
+    }
 }
 
 pub(super) fn resource_name(
@@ -81,14 +99,14 @@ pub(super) async fn get(
 #[utoipa::path(put, path = "/namespaces/{namespace}/clouds/{cloud}/resources/{resource}", tag = "resources",
     params(("namespace" = String, Path), ("cloud" = String, Path), ("resource" = String, Path), How),
     request_body = Description, responses(
-    (status = 200, body = ResourceInfo, description = "with `wait`"),
+    (status = 200, body = Made, description = "with `wait`"),
     (status = 202, body = JobInfo),
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn put(
     State(orchestrator): State<Arc<Orchestrator>>,
     Path(path): Path<(String, String, String)>,
-    Query(how): Query<How>,
+    Asked(how): Asked,
     Body(body): Body<Description>,
 ) -> Result<Response, Failure> {
     create(&orchestrator, resource_name(&path)?, body.description, false, &how).await
@@ -97,14 +115,14 @@ pub(super) async fn put(
 /// Create or attach a resource.
 #[utoipa::path(post, path = "/namespaces/{namespace}/clouds/{cloud}/resources", tag = "resources",
     params(("namespace" = String, Path), ("cloud" = String, Path), How), request_body = NewResource, responses(
-    (status = 200, body = ResourceInfo, description = "with `wait`"),
+    (status = 200, body = Made, description = "with `wait`"),
     (status = 202, body = JobInfo),
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn post(
     State(orchestrator): State<Arc<Orchestrator>>,
     Path((namespace, cloud)): Path<(String, String)>,
-    Query(how): Query<How>,
+    Asked(how): Asked,
     Body(body): Body<NewResource>,
 ) -> Result<Response, Failure> {
     let attach = body.description.is_empty();
@@ -129,7 +147,7 @@ async fn create(
     let asked = resource_asked(&name, &description);
     let outcome = orchestrator.create_resource(name.clone(), description, attach, how.dry_run).await?;
     let outcome = changing(outcome, asked);
-    let made = || Ok(Json(views::resource(orchestrator.resource(&name)?)).into_response());
+    let made = || Ok(Json(Made::from(views::resource(orchestrator.resource(&name)?))).into_response());
     answer(orchestrator, outcome, how.wait, made).await
 }
 
@@ -143,7 +161,7 @@ async fn create(
 pub(super) async fn delete(
     State(orchestrator): State<Arc<Orchestrator>>,
     Path(path): Path<(String, String, String)>,
-    Query(how): Query<How>,
+    Asked(how): Asked,
 ) -> Result<Response, Failure> {
     let name = resource_name(&path)?;
     let gone = Change::named(format!("resource {name}"), What::Deleted);

@@ -12,8 +12,8 @@ use orchestrator::execute::{Orchestrator, RuleHolder};
 use wire::{invisinetspb::PermitListRule, permit::permit_rule, trestle::v1::JobInfo};
 
 use super::{
-    body::{Body, Done, Path, Query},
-    jobs::{How, answer},
+    body::{Body, Done, Path},
+    jobs::{Asked, How, answer},
     resources::resource_name,
 };
 use crate::{
@@ -56,7 +56,7 @@ pub(super) async fn list(
 pub(super) async fn post(
     State(orchestrator): State<Arc<Orchestrator>>,
     Path(path): Path<Resource>,
-    Query(how): Query<How>,
+    Asked(how): Asked,
     Body(body): Body<PermitListRule>,
 ) -> Result<Response, Failure> {
     put_rules(&orchestrator, resource_name(&path)?, vec![read(&body)?], &how).await
@@ -73,7 +73,7 @@ pub(super) async fn post(
 pub(super) async fn put(
     State(orchestrator): State<Arc<Orchestrator>>,
     Path((namespace, cloud, resource, rule)): Path<(String, String, String, String)>,
-    Query(how): Query<How>,
+    Asked(how): Asked,
     Body(body): Body<PermitListRule>,
 ) -> Result<Response, Failure> {
     let name = resource_name(&(namespace, cloud, resource))?;
@@ -91,7 +91,7 @@ pub(super) async fn put(
 pub(super) async fn apply(
     State(orchestrator): State<Arc<Orchestrator>>,
     Path(path): Path<Resource>,
-    Query(how): Query<How>,
+    Asked(how): Asked,
     Body(body): Body<Vec<PermitListRule>>,
 ) -> Result<Response, Failure> {
     put_rules(&orchestrator, resource_name(&path)?, read_all(&body)?, &how).await
@@ -131,7 +131,7 @@ async fn put_on(
 pub(super) async fn delete(
     State(orchestrator): State<Arc<Orchestrator>>,
     Path((namespace, cloud, resource, rule)): Path<(String, String, String, String)>,
-    Query(how): Query<How>,
+    Asked(how): Asked,
 ) -> Result<Response, Failure> {
     let name = resource_name(&(namespace, cloud, resource))?;
     delete_rules(&orchestrator, name, &[rule], &how).await
@@ -148,7 +148,7 @@ pub(super) async fn delete(
 pub(super) async fn delete_many(
     State(orchestrator): State<Arc<Orchestrator>>,
     Path(path): Path<Resource>,
-    Query(how): Query<How>,
+    Asked(how): Asked,
     Body(names): Body<Vec<String>>,
 ) -> Result<Response, Failure> {
     delete_rules(&orchestrator, resource_name(&path)?, &names, &how).await
@@ -203,7 +203,7 @@ pub(super) async fn list_on_tag(
 pub(super) async fn post_on_tag(
     State(orchestrator): State<Arc<Orchestrator>>,
     Path(tag): Path<String>,
-    Query(how): Query<How>,
+    Asked(how): Asked,
     Body(rules): Body<Vec<PermitListRule>>,
 ) -> Result<Response, Failure> {
     let tag = tag_name(&tag)?;
@@ -219,7 +219,7 @@ pub(super) async fn post_on_tag(
 pub(super) async fn delete_on_tag(
     State(orchestrator): State<Arc<Orchestrator>>,
     Path(tag): Path<String>,
-    Query(how): Query<How>,
+    Asked(how): Asked,
     Body(names): Body<Vec<String>>,
 ) -> Result<Response, Failure> {
     let tag = tag_name(&tag)?;

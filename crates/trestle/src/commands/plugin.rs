@@ -18,7 +18,7 @@ use model::Segment;
 use server::pki;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
-use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig, server::Router};
+use tonic::transport::{Certificate, Endpoint, Identity, Server, ServerTlsConfig, server::Router};
 use wire::{
     invisinetspb::cloud_plugin_server::CloudPluginServer,
     trestle::v1::cloud_extension_server::CloudExtensionServer,
@@ -97,6 +97,10 @@ pub struct PluginArgs {
     /// The name that the controller's certificate must be for, where it shows one of your own
     #[arg(long, value_name = "NAME", default_value = pki::CONTROLLER, requires = "cert")]
     controller: String,
+    /// Ask the orchestrator at this URL (http://…) for address spaces. For an orchestrator of Paraglider's; a controller
+    /// says them by itself
+    #[arg(long, value_name = "URL")]
+    orchestrator: Option<String>,
     /// Speak plaintext, to whoever asks; on loopback addresses only
     #[arg(long, conflicts_with = "cert")]
     plaintext_loopback: bool,
@@ -104,8 +108,8 @@ pub struct PluginArgs {
 
 pub async fn run(args: PluginArgs) -> anyhow::Result<()> {
     let PluginArgs { kind, name, listen, data_dir, cert, key, client_ca, plaintext_loopback, .. } = args;
-    let PluginArgs { endpoint, owner, project, private_endpoints, kubernetes_clusters, controller, .. } =
-        args;
+    let PluginArgs { endpoint, owner, project, private_endpoints, kubernetes_clusters, .. } = args;
+    let PluginArgs { controller, orchestrator, .. } = args;
     if plaintext_loopback && !listen.ip().is_loopback() {
         bail!("--plaintext-loopback is for loopback addresses, and {listen} is none");
     }
@@ -160,7 +164,12 @@ pub async fn run(args: PluginArgs) -> anyhow::Result<()> {
     }
     let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
     print(&format!("Cloud {name} listens on {}", listener.local_addr()?))?;
-    let router = router(server, name, cloud, admit);
+    let mut service = PluginService::new(name, cloud);
+    if let Some(url) = orchestrator {
+        let endpoint = Endpoint::from_shared(url).context("--orchestrator is no URL")?;
+        service = service.asking(endpoint.connect_timeout(PATIENCE).connect_lazy());
+    }
+    let router = router(server, service, admit);
     let stop = async {
         tokio::select! {
             // Without the signal there is nothing to wait for; the process is then ended by force.
@@ -173,8 +182,7 @@ pub async fn run(args: PluginArgs) -> anyhow::Result<()> {
 }
 
 /// A cloud, served.
-pub fn router(mut server: Server, name: Segment, cloud: Arc<dyn Cloud>, admit: Admit) -> Router {
-    let service = PluginService::new(name, cloud);
+fn router(mut server: Server, service: PluginService, admit: Admit) -> Router {
     server
         .add_service(CloudPluginServer::with_interceptor(service.clone(), admit.clone()))
         .add_service(CloudExtensionServer::with_interceptor(service, admit))

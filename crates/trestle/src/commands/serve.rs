@@ -208,7 +208,18 @@ pub fn cloud(text: &str) -> Result<CloudFlag, String> {
         "gcp" => PluginConfig::Gcp(cloud_gcp::GcpOptions::default()),
         "ibm" => PluginConfig::Ibm(cloud_ibm::IbmOptions::default()),
         url if url.starts_with("http://") => {
-            PluginConfig::Remote { url: url.to_owned(), ca: None, client: None }
+            let (url, revision) = match url.split_once(",revision=") {
+                Some((url, revision)) => (
+                    url,
+                    Some(
+                        revision
+                            .parse()
+                            .map_err(|err: cloud_api::grpc::ParseRevisionError| err.to_string())?,
+                    ),
+                ),
+                None => (url, None),
+            };
+            PluginConfig::Remote { url: url.to_owned(), ca: None, client: None, revision }
         }
         _ => {
             return Err(format!(

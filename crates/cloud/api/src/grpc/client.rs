@@ -27,7 +27,7 @@ pub struct RemoteCloud {
 impl RemoteCloud {
     pub fn new(channel: Channel) -> Self {
         Self {
-            original: OriginalCloud::new(channel.clone(), CloudTraits::default()),
+            original: OriginalCloud::extended(channel.clone()),
             extension: CloudExtensionClient::new(channel),
         }
     }

@@ -14,6 +14,45 @@ use wire::{
 
 use crate::{At, Attachment, CloudError, Listing, Result};
 
+/// The region of resources whose plugin cannot say.
+pub(super) const ONLY_REGION: &str = "default";
+
+/// For everything that only the extension has.
+pub(super) fn cannot(what: &str) -> CloudError {
+    CloudError::unsupported(format!(
+        "its plugin has Paraglider's methods only, and they cannot {what}; it needs trestle.v1.CloudExtension"
+    ))
+}
+
+/// What a plugin of Paraglider's leaves undone; the rest is what whoever connects knows of such a cloud.
+pub(super) fn traits_of_original(bounds: CloudTraits) -> CloudTraits {
+    CloudTraits {
+        places_resources: true,
+        lists_everything: false,
+        deletes: false,
+        names_entries: false,
+        ..bounds
+    }
+}
+
+/// The id of a resource that is to be made: where it is to be, and its name.
+pub(super) fn id_of_resource(deployment: &str, name: &str) -> String {
+    match deployment {
+        "" => name.to_owned(),
+        deployment => format!("{}/{name}", deployment.trim_end_matches('/')),
+    }
+}
+
+/// The deployment and the name in a resource's id, as callers of the first revisions send it.
+pub(super) fn parts_of_id(id: &str) -> (String, &str) {
+    let (parent, name) = id.rsplit_once('/').unwrap_or(("", id));
+    let deployment = match parent.split('/').collect::<Vec<_>>().as_slice() {
+        ["projects", project, ..] => format!("projects/{project}"),
+        _ => parent.split("/providers/").next().unwrap_or_default().to_owned(),
+    };
+    (deployment, name)
+}
+
 pub(super) fn parse<T: FromStr<Err: Display>>(what: &str, text: &str) -> Result<T> {
     text.parse().map_err(|err| CloudError::invalid(format!("{what} {text:?} is not acceptable: {err}")))
 }

@@ -1,4 +1,5 @@
-//! A cloud whose plugin speaks Paraglider's protocol and nothing else: the eight methods of `invisinetspb.CloudPlugin`.
+//! A cloud whose plugin speaks the first or the second revision of Paraglider's protocol and nothing else: the eight methods
+//! of `invisinetspb.CloudPlugin`.
 //!
 //! What they leave possible is done: networks come with resources, and peering and NAT with the rules that need them.
 //! What cannot be done without the extension (deleting, above all) is refused with that reason. What that means for
@@ -12,64 +13,88 @@ use model::{
     CloudTraits, ConnectionSpec, ConnectionStatus, GatewayState, PermitEntry, ResourceState, Segment, Site,
 };
 use tonic::{Response, Status, transport::Channel};
-use wire::invisinetspb::{
-    BasicResponse, CreateVpnBgpSessionsRequest, CreateVpnConnectionsRequest, PermitList, ResourceDescription,
-    ResourceId, cloud_plugin_client::CloudPluginClient,
+use wire::{
+    invisinetspb::{
+        BasicResponse, CreateVpnBgpSessionsRequest, CreateVpnConnectionsRequest, PermitList, PermitListRule,
+        ResourceDescription, ResourceId, cloud_plugin_client::CloudPluginClient,
+    },
+    revisions::second,
 };
 
-use super::convert::{deployment, entries, parse, parse_all, rules_without, texts};
+use super::convert::{
+    ONLY_REGION, cannot, deployment, entries, id_of_resource, parse, parse_all, rules_without, texts,
+    traits_of_original,
+};
 use crate::{At, CloudError, CloudErrorKind, Listing, PeeringSpec, ResourceSpec, Result, prelude::*};
-
-/// The region of resources whose plugin cannot say.
-const ONLY_REGION: &str = "default";
 
 /// A cloud behind a connection. The connection does TLS, deadlines and reconnecting.
 pub struct OriginalCloud {
-    plugin: CloudPluginClient<Channel>,
+    plugin: Plugin,
     traits: CloudTraits,
+    /// The plugin reads the fields that are ours.
+    is_extended: bool,
+}
+
+/// The two revisions differ in one message.
+enum Plugin {
+    First(CloudPluginClient<Channel>),
+    Second(CloudPluginClient<Channel>, second::cloud_plugin_client::CloudPluginClient<Channel>),
 }
 
 impl OriginalCloud {
     /// `bounds` is what is known of the cloud: its plugin cannot say.
-    pub fn new(channel: Channel, bounds: CloudTraits) -> Self {
-        let traits = CloudTraits {
-            places_resources: true,
-            lists_everything: false,
-            deletes: false,
-            names_entries: false,
-            ..bounds
-        };
-        Self { plugin: CloudPluginClient::new(channel), traits }
+    pub fn first(channel: Channel, bounds: CloudTraits) -> Self {
+        let plugin = Plugin::First(CloudPluginClient::new(channel));
+        Self { plugin, traits: traits_of_original(bounds), is_extended: false }
+    }
+
+    pub fn second(channel: Channel, bounds: CloudTraits) -> Self {
+        let connections = second::cloud_plugin_client::CloudPluginClient::new(channel.clone());
+        let plugin = Plugin::Second(CloudPluginClient::new(channel), connections);
+        Self { plugin, traits: traits_of_original(bounds), is_extended: false }
+    }
+
+    /// For what a plugin of ours is asked in the first revision, with the fields that are ours.
+    pub(super) fn extended(channel: Channel) -> Self {
+        Self { is_extended: true, ..Self::first(channel, CloudTraits::default()) }
     }
 
     fn plugin(&self) -> CloudPluginClient<Channel> {
-        self.plugin.clone()
+        match &self.plugin {
+            Plugin::First(plugin) | Plugin::Second(plugin, _) => plugin.clone(),
+        }
     }
-}
 
-/// For everything that only the extension has.
-fn refuse<T>() -> Result<T> {
-    Err(CloudError::unsupported(
-        "its plugin has Paraglider's methods only, and they cannot do this; it needs \
-         trestle.v1.CloudExtension",
-    ))
+    /// A message with those of `list` that are not in `other`; none if there are none.
+    fn rest(
+        &self,
+        at: &At,
+        uri: &str,
+        list: &[PermitEntry],
+        other: &[PermitEntry],
+    ) -> Result<Option<PermitList>> {
+        let rules = rules_without(list, other);
+        let has_range = |rule: &&PermitListRule| rule.src_port_last != 0 || rule.dst_port_last != 0;
+        if let Some(rule) = rules.iter().find(has_range).filter(|_| !self.is_extended) {
+            return Err(cannot(&format!("permit a range of ports, as rule {} does", rule.id)));
+        }
+        Ok((!rules.is_empty()).then(|| PermitList {
+            associated_resource: uri.to_owned(),
+            rules,
+            namespace: at.site.namespace.to_string(),
+            deployment: Some(deployment(at, 0)),
+        }))
+    }
 }
 
 /// Paraglider's plugins say no in a reply that is otherwise fine.
 fn basic(answer: std::result::Result<Response<BasicResponse>, Status>) -> Result {
     let answer = answer?.into_inner();
-    if answer.success { Ok(()) } else { Err(CloudError::new(CloudErrorKind::Conflict, answer.message)) }
+    said(answer.success, answer.message)
 }
 
-/// A message with those of `list` that are not in `other`; none if there are none.
-fn rest(at: &At, uri: &str, list: &[PermitEntry], other: &[PermitEntry]) -> Option<PermitList> {
-    let rules = rules_without(list, other);
-    (!rules.is_empty()).then(|| PermitList {
-        associated_resource: uri.to_owned(),
-        rules,
-        namespace: at.site.namespace.to_string(),
-        deployment: Some(deployment(at, 0)),
-    })
+fn said(success: bool, message: String) -> Result {
+    if success { Ok(()) } else { Err(CloudError::new(CloudErrorKind::Conflict, message)) }
 }
 
 #[async_trait]
@@ -95,7 +120,7 @@ impl Networks for OriginalCloud {
     }
 
     async fn delete_network(&self, _: &At, _: &Segment) -> Result {
-        refuse()
+        Err(cannot("delete networks"))
     }
 
     async fn ensure_peering(&self, _: &PeeringSpec) -> Result {
@@ -103,7 +128,7 @@ impl Networks for OriginalCloud {
     }
 
     async fn delete_peering(&self, _: &PeeringSpec) -> Result {
-        refuse()
+        Err(cannot("take peerings down"))
     }
 
     async fn ensure_nat(&self, _: &At, _: &Segment) -> Result {
@@ -111,7 +136,7 @@ impl Networks for OriginalCloud {
     }
 
     async fn delete_nat(&self, _: &At, _: &Segment) -> Result {
-        refuse()
+        Err(cannot("take NAT down"))
     }
 }
 
@@ -123,7 +148,10 @@ impl Resources for OriginalCloud {
 
     async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState> {
         let request = ResourceDescription {
-            id: at.deployment.clone(),
+            id: match self.is_extended {
+                true => at.deployment.clone(),
+                false => id_of_resource(&at.deployment, spec.name.as_str()),
+            },
             description: spec.description.clone().into_bytes(),
             namespace: at.site.namespace.to_string(),
             name: spec.name.to_string(),
@@ -137,7 +165,7 @@ impl Resources for OriginalCloud {
     }
 
     async fn delete_resource(&self, _: &At, _: &Segment) -> Result {
-        refuse()
+        Err(cannot("delete resources"))
     }
 }
 
@@ -157,14 +185,26 @@ impl PermitLists for OriginalCloud {
     /// What is new and what is to go follows from the two lists. It is not read first: a plugin may tell in other words
     /// what it was told.
     async fn put_list(&self, at: &At, uri: &str, before: &[PermitEntry], wanted: &[PermitEntry]) -> Result {
-        if let Some(new) = rest(at, uri, wanted, before) {
+        let new = self.rest(at, uri, wanted, before)?;
+        let old = self.rest(at, uri, before, wanted)?;
+        if let Some(new) = new.clone() {
             basic(self.plugin().add_permit_list_rules(new).await)?;
         }
-        match rest(at, uri, before, wanted) {
-            Some(old) => basic(self.plugin().delete_permit_list_rules(old).await),
+        let Some(old) = old else { return Ok(()) };
+        let replaced = new.and_then(|new| replacing(new, &old));
+        basic(self.plugin().delete_permit_list_rules(old).await)?;
+        match replaced {
+            Some(replaced) => basic(self.plugin().add_permit_list_rules(replaced).await),
             None => Ok(()),
         }
     }
+}
+
+/// What has the id of something that goes. A rule is its content, and adding it again is nothing; but a plugin that goes by
+/// the id has just deleted it.
+fn replacing(mut new: PermitList, old: &PermitList) -> Option<PermitList> {
+    new.rules.retain(|rule| old.rules.iter().any(|gone| gone.id == rule.id));
+    (!new.rules.is_empty()).then_some(new)
 }
 
 #[async_trait]
@@ -177,7 +217,7 @@ impl Links for OriginalCloud {
     }
 
     async fn delete_gateway(&self, _: &At) -> Result {
-        refuse()
+        Err(cannot("take gateways down"))
     }
 
     /// A plugin that does not know the addresses it is given answers with its own.
@@ -194,26 +234,45 @@ impl Links for OriginalCloud {
     }
 
     async fn create_connections(&self, at: &At, spec: &ConnectionSpec) -> Result {
-        let request = CreateVpnConnectionsRequest {
-            deployment: Some(deployment(at, 0)),
-            cloud: spec.peer.cloud.to_string(),
-            asn: spec.peer_asn.into(),
-            address_space: spec.peer_spaces.first().map(ToString::to_string).unwrap_or_default(),
-            gateway_ip_addresses: texts(&spec.peer_addresses),
-            bgp_ip_addresses: texts(&spec.peer_bgp),
-            shared_key: spec.shared_key.expose().to_owned(),
-            peer_namespace: spec.peer.namespace.to_string(),
-            local_bgp_ip_addresses: texts(&spec.local_bgp),
-            address_spaces: texts(&spec.peer_spaces),
-        };
-        basic(self.plugin().create_vpn_connections(request).await)
+        let (gateway_ip_addresses, bgp_ip_addresses) = (texts(&spec.peer_addresses), texts(&spec.peer_bgp));
+        let shared_key = spec.shared_key.expose().to_owned();
+        match &self.plugin {
+            Plugin::First(plugin) => {
+                let request = CreateVpnConnectionsRequest {
+                    deployment: Some(deployment(at, 0)),
+                    cloud: spec.peer.cloud.to_string(),
+                    asn: spec.peer_asn.into(),
+                    address_space: spec.peer_spaces.first().map(ToString::to_string).unwrap_or_default(),
+                    gateway_ip_addresses,
+                    bgp_ip_addresses,
+                    shared_key,
+                    peer_namespace: spec.peer.namespace.to_string(),
+                    local_bgp_ip_addresses: texts(&spec.local_bgp),
+                    address_spaces: texts(&spec.peer_spaces),
+                };
+                basic(plugin.clone().create_vpn_connections(request).await)
+            }
+            Plugin::Second(_, plugin) => {
+                let namespace = at.site.namespace.to_string();
+                let request = second::CreateVpnConnectionsRequest {
+                    deployment: Some(second::InvisinetsDeployment { id: at.deployment.clone(), namespace }),
+                    cloud: spec.peer.cloud.to_string(),
+                    asn: spec.peer_asn.into(),
+                    gateway_ip_addresses,
+                    bgp_ip_addresses,
+                    shared_key,
+                };
+                let answer = plugin.clone().create_vpn_connections(request).await?.into_inner();
+                said(answer.success, answer.message)
+            }
+        }
     }
 
     async fn delete_connections(&self, _: &At, _: &Site) -> Result {
-        refuse()
+        Err(cannot("take links down"))
     }
 
     async fn connection_status(&self, _: &At, _: &Site) -> Result<ConnectionStatus> {
-        refuse()
+        Err(cannot("say how its links are"))
     }
 }

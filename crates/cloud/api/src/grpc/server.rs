@@ -1,24 +1,28 @@
 //! A cloud of this process on the wire: the original `invisinetspb.CloudPlugin`, and `trestle.v1.CloudExtension`.
+//!
+//! Who knows the original only is served too: what its messages leave out is found or chosen here (`alone`).
+
+mod alone;
 
 use std::sync::Arc;
 
 use model::{ConnectionSpec, PeeringName, Secret, Segment, Site};
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, transport::Channel};
 use wire::{
     invisinetspb::{
         AddressSpaceList, BasicResponse, CreateResourceResponse, CreateVpnBgpSessionsRequest,
         CreateVpnBgpSessionsResponse, CreateVpnConnectionsRequest, CreateVpnGatewayResponse,
         InvisinetsDeployment, PermitList, PermitListRule, ResourceDescription, ResourceId,
-        cloud_plugin_server::CloudPlugin,
+        cloud_plugin_server::CloudPlugin, controller_client::ControllerClient,
     },
     trestle::v1::{self, cloud_extension_server::CloudExtension},
 };
 
 use super::convert::{
-    at, attachment_message, deployed, entries, listing_message, parse, parse_all, resource_message,
-    status_message, texts, traits_message,
+    at, attachment_message, deployed, entries, listing_message, parse, parse_all, parts_of_id,
+    resource_message, status_message, texts, traits_message,
 };
-use crate::{At, Cloud, CloudError, CloudErrorKind, PeeringSpec, ResourceSpec, Result};
+use crate::{At, Cloud, CloudError, PeeringSpec, ResourceSpec, Result};
 
 type Reply<T> = Result<Response<T>, Status>;
 
@@ -27,11 +31,18 @@ type Reply<T> = Result<Response<T>, Status>;
 pub struct PluginService {
     name: Segment,
     cloud: Arc<dyn Cloud>,
+    /// Whom to ask for address spaces, for callers who leave that to the plugin.
+    orchestrator: Option<ControllerClient<Channel>>,
 }
 
 impl PluginService {
     pub fn new(name: Segment, cloud: Arc<dyn Cloud>) -> Self {
-        Self { name, cloud }
+        Self { name, cloud, orchestrator: None }
+    }
+
+    /// One that asks an orchestrator of Paraglider's for address spaces, as its own plugins do.
+    pub fn asking(self, orchestrator: Channel) -> Self {
+        Self { orchestrator: Some(ControllerClient::new(orchestrator)), ..self }
     }
 
     fn at(&self, message: Option<InvisinetsDeployment>, namespace: &str) -> Result<At> {
@@ -62,23 +73,24 @@ impl CloudPlugin for PluginService {
 
     async fn create_resource(&self, request: Request<ResourceDescription>) -> Reply<CreateResourceResponse> {
         let request = request.into_inner();
-        let at = self.at(request.deployment, &request.namespace)?;
+        let mut at = self.at(request.deployment, &request.namespace)?;
         let description = String::from_utf8(request.description)
             .map_err(|_| CloudError::invalid("the description is not UTF-8 text"))?;
-        if request.name.is_empty() {
-            let message = "the request names no resource; this plugin needs field 16";
-            return Err(CloudError::new(CloudErrorKind::Invalid, message).into());
+        let (deployment, last) = parts_of_id(&request.id);
+        let name = if request.name.is_empty() { last.to_owned() } else { request.name };
+        if at.deployment.is_empty() {
+            at.deployment = deployment;
         }
-        let name = parse("name", &request.name)?;
+        let name: Segment = parse("name", &name)?;
         let region = match request.region.as_str() {
-            "" => self.cloud.inspect_resource(&at, &name, &description).await?,
+            "" => self.home(&at, &name, &description).await?,
             region => parse("region", region)?,
         };
-        let spec = ResourceSpec { name, region, description };
+        let spec = ResourceSpec { name: name.clone(), region, description };
         let made = self.cloud.create_resource(&at, &spec).await?;
         let region = made.region.to_string();
         let reply = CreateResourceResponse {
-            name: request.name,
+            name: name.to_string(),
             uri: made.uri,
             ip: made.address.to_string(),
             region,
@@ -110,7 +122,9 @@ impl CloudPlugin for PluginService {
     async fn delete_permit_list_rules(&self, request: Request<PermitList>) -> Reply<BasicResponse> {
         let request = request.into_inner();
         let at = self.at(request.deployment, &request.namespace)?;
-        self.cloud.put_list(&at, &request.associated_resource, &entries(&request.rules)?, &[]).await?;
+        let uri = &request.associated_resource;
+        let gone = alone::meant(&request.rules, self.cloud.permit_list(&at, uri).await?)?;
+        self.cloud.put_list(&at, uri, &gone, &[]).await?;
         basic("the rules are gone")
     }
 
@@ -119,8 +133,10 @@ impl CloudPlugin for PluginService {
         request: Request<InvisinetsDeployment>,
     ) -> Reply<CreateVpnGatewayResponse> {
         let request = request.into_inner();
-        let asn = request.asn;
-        let made = self.cloud.create_gateway(&self.at(Some(request), "")?, asn).await?;
+        let wanted = request.asn;
+        let at = self.at(Some(request), "")?;
+        let asn = if wanted == 0 { self.number(&at).await? } else { wanted };
+        let made = self.cloud.create_gateway(&at, asn).await?;
         let gateway_ip_addresses = texts(&made.addresses);
         Ok(Response::new(CreateVpnGatewayResponse { gateway_ip_addresses, asn: made.asn.into() }))
     }
@@ -131,18 +147,21 @@ impl CloudPlugin for PluginService {
     ) -> Reply<CreateVpnBgpSessionsResponse> {
         let request = request.into_inner();
         let at = self.at(request.deployment, "")?;
+        let peer = peer(&at, &request.peer_namespace, &request.cloud)?;
+        let local_bgp = self.inside(&at, &peer, &request.bgp_ip_addresses).await?;
         let spec = ConnectionSpec {
-            peer: peer(&at, &request.peer_namespace, &request.cloud)?,
+            bgp: true,
+            peer,
             site: at.site.clone(),
             peer_asn: 0,
             peer_addresses: Vec::new(),
-            local_bgp: parse_all("address", &request.bgp_ip_addresses)?,
+            local_bgp: local_bgp.clone(),
             peer_bgp: Vec::new(),
             peer_spaces: Vec::new(),
             shared_key: Secret::new(""),
         };
         let chosen = texts(&self.cloud.create_bgp_sessions(&at, &spec).await?);
-        let bgp_ip_addresses = if chosen.is_empty() { request.bgp_ip_addresses } else { chosen };
+        let bgp_ip_addresses = if chosen.is_empty() { texts(&local_bgp) } else { chosen };
         Ok(Response::new(CreateVpnBgpSessionsResponse { bgp_ip_addresses }))
     }
 
@@ -157,13 +176,16 @@ impl CloudPlugin for PluginService {
             false => request.address_spaces,
         };
         let asn = request.asn;
+        let peer = peer(&at, &request.peer_namespace, &request.cloud)?;
+        let local_bgp = self.inside(&at, &peer, &request.local_bgp_ip_addresses).await?;
         let spec = ConnectionSpec {
-            peer: peer(&at, &request.peer_namespace, &request.cloud)?,
+            bgp: true,
+            peer,
             site: at.site.clone(),
             peer_asn: u32::try_from(asn)
                 .map_err(|_| CloudError::invalid(format!("{asn} is no AS number")))?,
             peer_addresses: parse_all("address", &request.gateway_ip_addresses)?,
-            local_bgp: parse_all("address", &request.local_bgp_ip_addresses)?,
+            local_bgp,
             peer_bgp: parse_all("address", &request.bgp_ip_addresses)?,
             peer_spaces: parse_all("prefix", &spaces)?,
             shared_key: Secret::new(request.shared_key),

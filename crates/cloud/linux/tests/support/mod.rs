@@ -308,6 +308,7 @@ pub async fn link(a: (&LinuxCloud, &At), b: (&LinuxCloud, &At), asns: [u32; 2], 
     let pairs = [1u8, 5]
         .map(|low| BgpPair { a: [169, 254, third, low].into(), b: [169, 254, third, low + 1].into() });
     let spec = |own: usize, site: &At, peer: &At| ConnectionSpec {
+        bgp: true,
         site: site.site.clone(),
         peer: peer.site.clone(),
         peer_asn: gateways[1 - own].asn,

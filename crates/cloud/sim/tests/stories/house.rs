@@ -143,6 +143,9 @@ impl Deployments for Namespaces {
     async fn deployment(&self, site: &Site) -> Result<Option<String>, DeploymentsError> {
         Ok(Some(deployment(site.cloud.as_str()).to_owned()))
     }
+    async fn namespaces(&self) -> Result<Vec<Segment>, DeploymentsError> {
+        Ok(vec!["ns".parse().unwrap()])
+    }
     async fn has_namespace(&self, _: &Segment) -> Result<bool, DeploymentsError> {
         Ok(true)
     }

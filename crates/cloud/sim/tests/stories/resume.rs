@@ -20,6 +20,7 @@ fn link(kind: &str) -> ConnectionSpec {
     let first = u8::from(kind != "aws") + 1;
     let inside = |host: u8| (0..2u8).map(|n| [169, 254, 21, 4 * n + host].into()).collect();
     ConnectionSpec {
+        bgp: true,
         site: at(kind).site,
         peer: "ns.linux".parse().unwrap(),
         peer_asn: 64_600,

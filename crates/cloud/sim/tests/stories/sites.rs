@@ -86,6 +86,7 @@ async fn every_cloud_links_with_a_site_of_ones_own() {
         let first = u8::from(!cloud.describe().await.unwrap().bgp_first_host) + 1;
         let inside = |host: u8| (0..2u8).map(|n| [169, 254, 21, 4 * n + host].into()).collect::<Vec<_>>();
         let link = ConnectionSpec {
+            bgp: true,
             site: at.site.clone(),
             peer: SITE.parse().unwrap(),
             peer_asn: ASN,

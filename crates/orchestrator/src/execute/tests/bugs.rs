@@ -82,19 +82,6 @@ async fn fifty_rules_at_once_make_one_link() {
     }
 }
 
-/// Spaces that are promised at the same time are different ones.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn spaces_promised_at_once_do_not_overlap() {
-    let house = House::new(&["azure"]).await;
-    let namespace = "ns".parse().unwrap();
-    let spaces = join_all((0..20).map(|_| house.orchestrator.find_unused_space(&namespace))).await;
-    let spaces: std::collections::BTreeSet<_> = spaces.into_iter().map(Result::unwrap).collect();
-    assert_eq!(spaces.len(), 20);
-    house.create("ns.azure.a", "west").await.unwrap();
-    let used = house.orchestrator.used_spaces(None).unwrap().into_values().flatten().next().unwrap();
-    assert!(!spaces.contains(&used));
-}
-
 /// Tags that are unknown or empty are refused, and nothing was opened or subscribed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unknown_and_empty_tags_are_refused() {

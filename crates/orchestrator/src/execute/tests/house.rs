@@ -26,6 +26,10 @@ impl Deployments for Namespaces {
         Ok(Some(format!("projects/{site}")))
     }
 
+    async fn namespaces(&self) -> Result<Vec<Segment>, DeploymentsError> {
+        Ok(["ns", "other"].map(|name| name.parse().unwrap()).to_vec())
+    }
+
     async fn has_namespace(&self, namespace: &Segment) -> Result<bool, DeploymentsError> {
         Ok(namespace.as_str() != "nowhere")
     }

@@ -1,46 +1,37 @@
 //! What was promised or asked for, and is taken back.
 
-use std::time::Duration;
-
 use cloud_api::{At, Faults, prelude::*};
 use model::Direction;
 
-use super::house::{House, options, resource, rule};
-use crate::execute::{JobState, Options};
+use super::house::{House, resource, rule};
+use crate::execute::JobState;
 
-fn impatient() -> Options {
-    Options { promise: Duration::ZERO, ..options() }
-}
-
-/// A promise that nobody made use of ends, also after a restart; one that a cloud has a network of does not.
+/// All clouds are asked, and nothing is held: whoever asks twice gets the same twice, however often.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_promised_space_is_free_again_if_nobody_uses_it() {
-    let mut house = House::with_options(&["azure", "gcp"], impatient()).await;
-    let namespace = "ns".parse().unwrap();
-    let used = house.orchestrator.find_unused_space(&namespace).await.unwrap();
-    let unused = house.orchestrator.find_unused_space(&namespace).await.unwrap();
-    // A plugin made a network of the first by itself: no record tells of it, only the cloud.
+async fn an_unused_space_is_in_no_record_and_in_no_cloud() {
+    let house = House::new(&["azure", "gcp"]).await;
+    let unused = async || house.orchestrator.find_unused_space(None).await;
+    for _ in 0..300 {
+        assert_eq!(unused().await.unwrap(), "10.0.0.0/16".parse().unwrap());
+    }
+    // A plugin has a network that no record tells of, only the cloud.
     let at = At { site: "ns.gcp".parse().unwrap(), deployment: String::new() };
-    house.clouds[1].ensure_network(&at, &"r".parse().unwrap(), used).await.unwrap();
-    house.restart(house.store.clone(), |cloud| cloud).await;
-    house.orchestrator.expire_promises().await.unwrap();
-    let reserved = |house: &House| {
-        house.orchestrator.state.lock().inventory.reserved.keys().copied().collect::<Vec<_>>()
-    };
-    assert_eq!(reserved(&house), [used]);
-    assert_eq!(house.orchestrator.find_unused_space(&namespace).await.unwrap(), unused, "it is free again");
-    // A cloud that does not answer may use anything.
+    house.clouds[1].ensure_network(&at, &"r".parse().unwrap(), "10.0.0.0/16".parse().unwrap()).await.unwrap();
+    assert_eq!(unused().await.unwrap(), "10.1.0.0/16".parse().unwrap());
+    let sizes = house.orchestrator.find_unused_spaces(&[200, 1000]).await.unwrap();
+    assert!(
+        sizes.iter().all(|space| space.network() >= "10.1.0.0".parse::<std::net::Ipv4Addr>().unwrap()),
+        "{sizes:?}"
+    );
+    // A cloud that does not answer may use anything, and so may one that has not answered yet.
     house.clouds[0].set_faults(Faults { before: 1000, ..Faults::default() });
-    house.orchestrator.expire_promises().await.unwrap();
-    assert_eq!(reserved(&house).len(), 2);
+    assert!(unused().await.is_err());
     house.clouds[0].set_faults(Faults::default());
-    house.orchestrator.expire_promises().await.unwrap();
-    assert_eq!(reserved(&house), [used]);
-    // And the promise is not broken as long as it is young.
-    let young = House::new(&["azure"]).await;
-    young.orchestrator.find_unused_space(&namespace).await.unwrap();
-    young.orchestrator.expire_promises().await.unwrap();
-    assert_eq!(reserved(&young).len(), 1);
+    unused().await.unwrap();
+    house.orchestrator.expect_cloud("ibm".parse().unwrap(), "remote".to_owned());
+    house.orchestrator.cloud_waits(&"ibm".parse().unwrap(), "connection refused".to_owned());
+    let refused = unused().await.unwrap_err().to_string();
+    assert!(refused.contains("ibm") && refused.contains("connection refused"), "{refused}");
 }
 
 /// A job that is cancelled takes back its own wish, and not what somebody wished since.

@@ -90,6 +90,12 @@ impl Builder<'_> {
         link.ends().into_iter().any(|end| self.held.contains(end))
     }
 
+    /// Whether a link can be taken down now.
+    fn can_end(&self, link: &LinkName) -> bool {
+        let both_delete = link.ends().into_iter().all(|end| self.deletes(&end.cloud));
+        self.knows_link(link) && both_delete && !self.is_held(link)
+    }
+
     fn is_static(&self, link: &LinkName) -> bool {
         link.ends().iter().any(|end| self.intent.clouds.get(&end.cloud).is_some_and(|traits| !traits.bgp))
     }
@@ -147,7 +153,7 @@ impl Builder<'_> {
             .inventory
             .links
             .keys()
-            .filter(|link| !wanted.contains(*link) && self.knows_link(link) && !self.is_held(link))
+            .filter(|link| !wanted.contains(*link) && self.can_end(link))
             .cloned()
             .collect();
         for link in stale {
@@ -155,11 +161,12 @@ impl Builder<'_> {
             self.deleting.insert(Object::Path(Path::Link(link)), step);
         }
         // A gateway is needed by links that are wanted, and by those that cannot be taken down now.
-        let kept = self.inventory.links.keys().filter(|link| !self.knows_link(link) || self.is_held(link));
+        let kept = self.inventory.links.keys().filter(|link| !self.can_end(link));
         let needed: BTreeSet<&Site> = wanted.iter().chain(kept).flat_map(LinkName::ends).collect();
         let gateways = self.inventory.gateways.keys();
         let stale = gateways
-            .filter(|site| !needed.contains(site) && self.knows(&site.cloud) && !self.held.contains(*site));
+            .filter(|site| !needed.contains(site) && self.knows(&site.cloud) && !self.held.contains(*site))
+            .filter(|site| self.deletes(&site.cloud));
         let stale: Vec<_> = stale.cloned().collect();
         for gateway in stale {
             let after: Vec<_> = self
