@@ -39,6 +39,8 @@ impl Manifest {
     }
 }
 
+const STDIN: &str = "standard input";
+
 /// Reads all documents, in order; `-` is standard input, a directory stands for the YAML and JSON files below it. That may
 /// take long, so it is done where the sign of life is not held up.
 pub async fn read(paths: Vec<PathBuf>) -> anyhow::Result<Vec<Manifest>> {
@@ -51,7 +53,7 @@ fn read_now(paths: &[PathBuf]) -> anyhow::Result<Vec<Manifest>> {
         if path == Path::new("-") {
             let mut text = String::new();
             io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
-            parse("standard input", &text, &mut manifests)?;
+            parse(STDIN, &text, &mut manifests)?;
             continue;
         }
         for file in files(path)? {
@@ -61,10 +63,11 @@ fn read_now(paths: &[PathBuf]) -> anyhow::Result<Vec<Manifest>> {
         }
     }
     if manifests.is_empty() {
-        bail!(
-            "there is no document in {}",
-            paths.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ")
-        );
+        let name = |path: &PathBuf| match path == Path::new("-") {
+            true => STDIN.to_owned(),
+            false => path.display().to_string(),
+        };
+        bail!("there is no document in {}", paths.iter().map(name).collect::<Vec<_>>().join(", "));
     }
     Ok(manifests)
 }

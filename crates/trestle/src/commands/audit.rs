@@ -14,6 +14,9 @@ use crate::{
     output::{Format, Rows, print},
 };
 
+/// Characters of what a call was about, in a row.
+const LONGEST: usize = 60;
+
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -173,7 +176,15 @@ impl Rows for Record {
 
     fn row(&self) -> Vec<String> {
         let Self { time, operation, object, result, id, .. } = self;
-        [&time.to_string(), &caller(self), operation, object, result, id].map(Clone::clone).to_vec()
+        [&time.to_string(), &caller(self), operation, &short(object), result, id].map(Clone::clone).to_vec()
+    }
+}
+
+/// A call may name thousands of objects, or one with a long name: `show` tells them all.
+fn short(objects: &str) -> String {
+    match objects.char_indices().nth(LONGEST) {
+        Some((at, _)) => format!("{}…", &objects[..at]),
+        None => objects.to_owned(),
     }
 }
 
@@ -208,5 +219,17 @@ fn tell_change(change: &Change, text: &mut String) {
     }
     if *fields_left_out > 0 {
         let _ = writeln!(text, "    and {fields_left_out} more");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_no_longer_than_a_line_whatever_a_call_names() {
+        assert_eq!(short("Pod shop/db"), "Pod shop/db");
+        let long = short(&"ö".repeat(5_000));
+        assert_eq!((long.chars().count(), long.ends_with('…')), (LONGEST + 1, true));
     }
 }

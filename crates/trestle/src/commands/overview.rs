@@ -2,6 +2,8 @@
 //!
 //! In: what the controller says. Out: lines of counts, and troubles with the command to look at each. Judging is pure.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use anyhow::Context as _;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -21,6 +23,9 @@ const LATELY: SignedDuration = SignedDuration::from_hours(1);
 const BEHIND_SECONDS: f64 = 10.0;
 /// A grant that is used beyond this share is nearly full.
 const NEARLY: f64 = 0.9;
+
+/// The phase of a policy that some place has not reported.
+const REALIZING: &str = "Realizing";
 
 /// Everything that is looked at.
 #[derive(Debug, Default)]
@@ -66,7 +71,7 @@ impl Overview {
             return Ok(Self { status, ..Self::default() });
         }
         let [mut clouds, mut resources, mut links, mut jobs] = std::array::from_fn(|_| orchestrator.clone());
-        let (clouds, resources, links, jobs, policies, nodes) = tokio::try_join!(
+        let (clouds, resources, links, jobs, stated, nodes) = tokio::try_join!(
             clouds.list_clouds(ListCloudsRequest {}),
             resources.list_resources(ListResourcesRequest { namespace: String::new() }),
             links.list_links(ListLinksRequest {}),
@@ -74,6 +79,11 @@ impl Overview {
             policies.list_policies(ListPoliciesRequest { places: false }),
             nodes.list_nodes(ListNodesRequest {}),
         )?;
+        let mut stated = stated.into_inner().policies;
+        if stated.iter().any(|policy| policy.phase == REALIZING) {
+            stated =
+                policies.list_policies(ListPoliciesRequest { places: true }).await?.into_inner().policies;
+        }
         let consumers = match storage.list_consumers(ListConsumersRequest {}).await {
             Ok(reply) => Some(reply.into_inner().consumers),
             Err(status) if matches!(status.code(), Code::FailedPrecondition | Code::Unimplemented) => None,
@@ -85,7 +95,7 @@ impl Overview {
             resources: resources.into_inner().resources,
             links: links.into_inner().links,
             jobs: jobs.into_inner().jobs,
-            policies: policies.into_inner().policies,
+            policies: stated,
             nodes: nodes.into_inner().nodes,
             consumers,
         })
@@ -136,6 +146,22 @@ impl Overview {
         lines
     }
 
+    /// Places of which nobody has ever heard, and how many policies are to be enforced there.
+    fn deserted(&self) -> impl Iterator<Item = (&str, String)> {
+        let known: BTreeSet<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
+        let mut places = BTreeMap::<&str, usize>::new();
+        for policy in self.policies.iter().filter(|policy| policy.phase == REALIZING) {
+            let places_of_agents = policy.places.iter().filter(|place| !is_cloud(place));
+            for place in places_of_agents.filter(|place| !known.contains(place.as_str())) {
+                *places.entry(place).or_default() += 1;
+            }
+        }
+        places.into_iter().map(|(place, count)| match count {
+            1 => (place, "a policy is".to_owned()),
+            _ => (place, format!("{count} policies are")),
+        })
+    }
+
     /// What is not as it should be, worst first.
     pub fn troubles(&self, now: Timestamp) -> Vec<Trouble> {
         let trouble = |what: String, look: String| Trouble { what, look };
@@ -169,6 +195,10 @@ impl Overview {
                 let what = format!("node {} is {:.0} s behind", node.name, node.lag_seconds);
                 found.push(trouble(what, look));
             }
+        }
+        for (place, policies) in self.deserted() {
+            let what = format!("no agent has ever connected as {place}: {policies} not enforced there");
+            found.push(trouble(what, "trestle node list".to_owned()));
         }
         for policy in &self.policies {
             let name = [policy.namespace.as_str(), policy.name.as_str()].join("/");
@@ -216,6 +246,11 @@ impl Overview {
         }
         found
     }
+}
+
+/// Clouds enforce what is theirs in permit lists.
+fn is_cloud(place: &str) -> bool {
+    place == "cloud" || place.starts_with("cloud/")
 }
 
 fn is_down(link: &LinkInfo) -> bool {
@@ -346,6 +381,33 @@ mod tests {
         assert_eq!(troubles.len(), 8, "{troubles:#?}");
         assert!(troubles[0].what.contains("node b is away for 5 min"), "{troubles:#?}");
         assert!(troubles.iter().all(|trouble| trouble.look.starts_with("trestle ")));
+    }
+
+    /// Nothing needs attention where a policy is enforced, or a node that is known is on its way.
+    #[test]
+    fn a_policy_for_a_node_that_never_came_is_told() {
+        let policy = |phase: &str, places: &[&str]| PolicyState {
+            phase: phase.into(),
+            places: places.iter().map(|place| (*place).to_owned()).collect(),
+            ..PolicyState::default()
+        };
+        let overview = Overview {
+            nodes: vec![node("a")],
+            policies: vec![
+                policy(REALIZING, &["a", "cloud", "n1"]),
+                policy(REALIZING, &["n1", "shop/vm"]),
+                policy("Realized", &["a"]),
+            ],
+            ..Overview::default()
+        };
+        let told: Vec<String> = overview.troubles(now()).into_iter().map(|trouble| trouble.what).collect();
+        assert_eq!(
+            told,
+            [
+                "no agent has ever connected as n1: 2 policies are not enforced there",
+                "no agent has ever connected as shop/vm: a policy is not enforced there",
+            ]
+        );
     }
 
     #[test]
