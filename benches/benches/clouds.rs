@@ -190,6 +190,7 @@ fn spec(
         peer_bgp: inside(remote),
         peer_addresses,
         peer_spaces: vec![],
+        bgp: true,
         shared_key: Secret::new("aKeyOfThirtyTwoLettersOrSoItIs12"),
     }
 }

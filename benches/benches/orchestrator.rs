@@ -207,6 +207,10 @@ impl Deployments for Everywhere {
     async fn deployment(&self, _: &Site) -> Result<Option<String>, DeploymentsError> {
         Ok(Some(String::new()))
     }
+    async fn namespaces(&self) -> Result<Vec<Segment>, DeploymentsError> {
+        Ok(Vec::new())
+    }
+
     async fn has_namespace(&self, _: &Segment) -> Result<bool, DeploymentsError> {
         Ok(true)
     }

@@ -176,6 +176,7 @@ impl Drivers {
             watch: Arc::clone(&self.watch),
         };
         std::mem::take(&mut self.enforcer).start(rooms, life).await;
+        self.hosts.start_telling(Arc::clone(&self.policy), life).await;
         self.permissions().start(life).await;
         orchestration::add_clouds(&self.orchestrator, clouds, &self.data_dir, pki, life).await?;
         self.peers.publish(name.clone(), life);

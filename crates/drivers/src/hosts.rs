@@ -7,12 +7,13 @@
 //!   report_addresses ───────────────────────────► mirror ─► keeper ─► tag host.NAME = addresses; member of the host's tags
 //! ```
 //!
-//! In: transactions of whoever admits, addresses that agents report. Out: the hosts there are; tags. Holds: the mirror of the
-//! records. Tags are written after the record and follow it: what was not done when the controller fell is done by the keeper of the next.
+//! In: transactions of whoever admits, addresses that agents report. Out: the hosts there are; tags; Nodes for the policy engine
+//! (`nodes`). Holds: the mirror of the records. Tags are written after the record and follow it: what was not done when the controller fell is done by the keeper of the next.
 //!
 //! Not here: who is admitted and with which certificate (`server::access::join`); what a host enforces.
 
 mod keeper;
+mod nodes;
 pub mod plan;
 #[cfg(test)]
 mod tests;

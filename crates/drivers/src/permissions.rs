@@ -31,7 +31,7 @@ use model::{
 use orchestrator::execute::{Asking, Elsewhere, Orchestrator};
 use store::Revision;
 
-pub use ends::{HOST_LABEL, Known, host_tag};
+pub use ends::{Known, host_tag};
 pub use policies::{policy, policy_of};
 
 use crate::{namespaces::Namespaces, policy::Policy, tags::Tags};

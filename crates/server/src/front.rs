@@ -176,6 +176,8 @@ impl Front {
             watch: Arc::clone(&drivers.watch),
         };
         self.news.start(rooms, self.audit.changes(), &drivers.store, &self.life);
+        let (reports, hosts) = (Arc::clone(&self.hosts), Arc::clone(&drivers.hosts));
+        self.life.spawn("addresses of hosts", async move { reports.keep_addresses(&hosts).await });
         self.serving.begin();
     }
 

@@ -10,7 +10,7 @@ use wire::{
     tagservicepb::TagMapping,
     trestle::v1::{
         CertificateInfo, CreateTicketRequest, GetNodeResponse, JobInfo, LinkEnd, LinkInfo, NodeObject,
-        NodeStatus, PolicyState, ResizeConsumerRequest, Role, TokenInfo,
+        NodeStatus, PolicyState, ResizeConsumerRequest, Role, TokenInfo, TokenKind,
     },
 };
 
@@ -23,7 +23,7 @@ fn numbers_are_words_and_times_are_times() {
         "created": "1970-01-01T00:00:00Z", "expires": null,
     });
     assert_eq!(to_value(&token).unwrap(), expected);
-    let session = TokenInfo { session: true, expires_at: Some(60), role: 99, ..token };
+    let session = TokenInfo { kind: TokenKind::Session as i32, expires_at: Some(60), role: 99, ..token };
     let session = to_value(&session).unwrap();
     let told = (&session["kind"], &session["expires"], &session["role"]);
     assert_eq!(told, (&json!("session"), &json!("1970-01-01T00:01:00Z"), &json!("role 99")));

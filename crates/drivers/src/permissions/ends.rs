@@ -15,8 +15,6 @@ use orchestrator::execute::Orchestrator;
 
 use crate::policy::Policy;
 
-/// On the Node or ExternalNode of a host that has joined: its name.
-pub const HOST_LABEL: &str = "trestle.dev/host";
 /// Before the name of a host in the name of the tag that the controller keeps for it.
 const HOST_TAG: &str = "host.";
 /// Suggestions for a name that is not there.

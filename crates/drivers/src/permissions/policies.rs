@@ -19,12 +19,13 @@ use model::{
     policy::{
         Kind, LabelSelector, Object, ObjectId,
         antrea::{self, AppliedTo, Icmp, Peer, Policy, PolicySpec, Rule},
+        external::HOST_LABEL,
         kubernetes::{IntOrString, IpBlock, Port},
         meta::ObjectMeta,
     },
 };
 
-use super::ends::{HOST_LABEL, hosts_in};
+use super::ends::hosts_in;
 use crate::policy::{POD_LABEL, pod_label};
 
 /// Behind whatever anybody wrote into the tier.

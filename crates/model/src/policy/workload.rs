@@ -147,13 +147,15 @@ pub struct NodeAddress {
     pub address: String,
 }
 
+/// The type of a node's address that counts beside all others: a host that has joined speaks from any of its own.
+pub const HOST_IP: &str = "HostIP";
 /// Addresses the node uses for tunnels, comma separated, set by its agent.
 pub const TRANSPORT_ADDRESSES: &str = "node.antrea.io/transport-addresses";
 
 impl Node {
     /// Where traffic of the node itself comes from, as Antrea has it. One of each family of: its internal addresses, or
     /// the external ones if it has none; the gateways of its Pods, which is where a Pod sees the node come from; the
-    /// addresses of its tunnels.
+    /// addresses of its tunnels. And all of a host that has joined.
     pub fn addresses(&self) -> BTreeSet<IpAddr> {
         let of = |kind: &str| -> Vec<IpAddr> {
             let own = self.status.addresses.iter().filter(|address| address.kind == kind);
@@ -169,6 +171,7 @@ impl Node {
             one_per_family(own),
             one_per_family(self.gateways()),
             one_per_family(transport.filter_map(|address| address.trim().parse().ok())),
+            of(HOST_IP),
         ]
         .concat()
         .into_iter()

@@ -62,7 +62,7 @@ impl Pair {
     fn explain(&self, question: &Question) -> ExplainResponse {
         let end = |resource: &ResourceView| at(resource.ip.as_deref().unwrap());
         let ends = Ends::new([end(&self.a), end(&self.b)], [Some(self.a.clone()), Some(self.b.clone())]);
-        answer(&self.engine, &ends, question).unwrap()
+        answer(&self.engine, &ends, question, &HostReports::default()).unwrap()
     }
 
     fn cell(&self, protocol: Option<ProtocolClass>, port: Option<u16>) -> reach::Cell {
@@ -156,7 +156,8 @@ fn policies_are_asked_about_every_port_too() {
             "ingress": [{ "from": [{ "podSelector": {} }], "ports": [{ "port": 5432 }] }] } }),
     );
     let ends = |a: &str, b: &str| Ends::new([a, b].map(|end| endpoint(end).unwrap()), [None, None]);
-    let ask = |a, b, question: &Question| answer(&engine, &ends(a, b), question).unwrap();
+    let ask =
+        |a, b, question: &Question| answer(&engine, &ends(a, b), question, &HostReports::default()).unwrap();
     let told = ask("shop/web", "shop/db", &asked("", None, None));
     assert_eq!((told.verdict.as_str(), told.openings[0].ports.as_str()), ("some", "5432"));
     assert!(told.openings[0].because.iter().any(|why| why.contains("shop/db")), "{told:?}");

@@ -57,7 +57,9 @@ pub(super) struct Made {
 }
 
 impl From<ResourceInfo> for Made {
-    fn from(ResourceInfo { name, uri, ip, region, state, message, permit_list: _ }: ResourceInfo) -> Self {
+    fn from(
+        ResourceInfo { name, uri, ip, region, state, message, permit_list: _, notes: _ }: ResourceInfo,
+    ) -> Self {
         Self { name, uri, ip, region, state, message }
     }
 }

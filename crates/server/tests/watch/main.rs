@@ -111,9 +111,9 @@ async fn a_node_sees_and_reports_for_itself_only() {
     let (_, kinds) = admin.json("GET", stats, Value::Null).await;
     assert_eq!(kinds["resources"][0]["name"], "networkpolicystats");
     let listed = format!("{stats}/namespaces/shop/networkpolicystats");
-    let (code, list) = admin.json("GET", &listed, Value::Null).await;
-    assert_eq!((code, &list["kind"]), (StatusCode::OK, &json!("NetworkPolicyStatsList")));
-    let name = list["items"][0]["metadata"]["name"].as_str().unwrap().to_owned();
+    let (code, counts) = admin.json("GET", &listed, Value::Null).await;
+    assert_eq!((code, &counts["kind"]), (StatusCode::OK, &json!("NetworkPolicyStatsList")));
+    let name = counts["items"][0]["metadata"]["name"].as_str().unwrap().to_owned();
     let (_, one) = admin.json("GET", &format!("{listed}/{name}"), Value::Null).await;
     assert_eq!(one["trafficStats"], json!({ "packets": 3, "bytes": 300, "sessions": 1 }));
     assert_eq!(admin.json("GET", &format!("{listed}/none"), Value::Null).await.0, StatusCode::NOT_FOUND);

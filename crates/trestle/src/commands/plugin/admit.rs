@@ -38,7 +38,7 @@ impl Interceptor for Admit {
 
 #[cfg(test)]
 mod tests {
-    use cloud_api::FakeCloud;
+    use cloud_api::{FakeCloud, grpc::PluginService};
     use model::{Role, Segment, Subject};
     use server::pki::{CONTROLLER, Issued, Pki};
     use tokio::net::TcpListener;
@@ -73,9 +73,9 @@ mod tests {
         let name: Segment = "lab".parse().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://{}", listener.local_addr().unwrap());
-        let cloud = Arc::new(FakeCloud::new(name.clone()));
+        let service = PluginService::new(name.clone(), Arc::new(FakeCloud::new(name)));
         let admit = Admit::Only(CONTROLLER.into());
-        let router = super::super::router(Server::builder().tls_config(tls).unwrap(), name, cloud, admit);
+        let router = super::super::router(Server::builder().tls_config(tls).unwrap(), service, admit);
         tokio::spawn(router.serve_with_incoming(TcpListenerStream::new(listener)));
 
         let day = time::Duration::days(1);
