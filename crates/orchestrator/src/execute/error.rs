@@ -8,9 +8,9 @@ use crate::plan::{NoSpaceLeft, Problem, UnreadableRecord};
 
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum OrchestratorError {
-    #[error("there is no cloud {cloud}; `trestle cloud list` shows which there are")]
+    #[error("there is no cloud {cloud}; `trestle status` names those that cannot be asked")]
     UnknownCloud { cloud: Segment },
-    #[error("cloud {cloud} cannot be asked: {message}; see `trestle cloud get {cloud}`")]
+    #[error("cloud {cloud} cannot be asked: {message}; `trestle status` shows since when")]
     CloudWaits { cloud: Segment, message: String },
     #[error("{message}")]
     NoNumbers { message: String },
