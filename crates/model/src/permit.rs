@@ -16,7 +16,7 @@ use std::{collections::BTreeSet, fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{Address, Member, Segment, TagName, allow::Passage, protocol};
+use crate::{Address, Member, Segment, TagName, protocol};
 
 /// Which way a rule's traffic starts, seen from the resource that has the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -222,13 +222,18 @@ impl EntryName {
     }
 
     /// What a permission gives a resource; each of its passages is an entry at each end.
-    pub fn of_permission(permission: &Segment, direction: Direction, passage: &Passage) -> Self {
+    pub fn of_permission(
+        permission: &Segment,
+        direction: Direction,
+        protocol: Protocol,
+        ports: Ports,
+    ) -> Self {
         let way = if direction == Direction::Inbound { "in" } else { "out" };
-        let ports = match passage.ports {
+        let ports = match ports {
             Ports::Any => String::new(),
             ports => format!("-{ports}"),
         };
-        Self(format!("_allow.{permission}.{way}.{}{ports}", passage.protocol))
+        Self(format!("_allow.{permission}.{way}.{protocol}{ports}"))
     }
 
     /// The permission that gave it, whole or as what policies have left of it.

@@ -141,6 +141,7 @@ pub fn router(rooms: Rooms, health: HealthReporter, max: usize) -> Router {
         hub: Arc::clone(&rooms.hub),
         audit: Arc::clone(&rooms.audit),
         hosts: Arc::clone(&rooms.nodes.hosts),
+        joined: Arc::clone(&rooms.hosts.records),
         life: rooms.life.clone(),
     };
     Routes::new(TagServiceServer::new(tags::Service(rooms.tags.clone())).max_decoding_message_size(max))

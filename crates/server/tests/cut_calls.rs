@@ -70,7 +70,7 @@ async fn create(client: &mut OrchestratorClient<Client>, which: u32, description
         match client.create_cloud_resource(request.clone()).await {
             Ok(_) => return,
             // The plugin has not answered yet.
-            Err(status) if status.code() == Code::NotFound => {
+            Err(status) if status.code() == Code::FailedPrecondition => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
             Err(status) => panic!("{status}"),

@@ -19,7 +19,7 @@ pub struct Dice {
 
 impl Dice {
     pub fn new(seed: u64) -> Self {
-        let node = if seed % 2 == 0 { "here" } else { "n/here" };
+        let node = if seed.is_multiple_of(2) { "here" } else { "n/here" };
         Self { state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1, node }
     }
 

@@ -17,10 +17,13 @@ fn two_clouds_from_the_first_resource_to_the_last() {
     let made = up.ok(&["resource", "create", "a.web", "--description", "west"]);
     assert!(made.contains("default.a.web") && made.contains("ready"), "{made}");
     up.ok(&["resource", "create", "b.db", "--description", "east"]);
-    let plan = up.ok(&["rule", "add", "a.web", "--ping", "b.db", "--dry-run"]);
+    let half = up.ok(&["rule", "add", "a.web", "--ping", "b.db", "--dry-run"]);
+    assert!(half.contains("open default.a.web") && !half.contains("link"), "{half}");
+    let plan = up.ok(&["rule", "add", "a.web", "--ping", "b.db", "--build", "--dry-run"]);
     assert!(plan.contains("link default.a and default.b by 2 tunnels"), "{plan}");
     assert!(!up.ok(&["link", "list"]).contains("ready"), "a dry run does nothing");
     up.ok(&["rule", "add", "a.web", "--ping", "b.db"]);
+    assert!(!up.ok(&["link", "list"]).contains("ready"), "one end alone builds nothing");
     up.ok(&["rule", "add", "b.db", "--ping", "a.web"]);
     let links = up.ok(&["link", "list"]);
     assert!(links.contains("default.a") && links.contains("ready") && links.contains("2/2"), "{links}");
@@ -69,6 +72,7 @@ fn a_plugin_in_its_own_process_is_a_cloud_like_any_other() {
     up.ok(&["resource", "create", "far.a", "--description", "west"]);
     up.ok(&["resource", "create", "near.b", "--description", "west"]);
     up.ok(&["rule", "add", "far.a", "--ping", "near.b"]);
+    up.ok(&["rule", "add", "near.b", "--ping", "far.a"]);
     let links = up.ok(&["link", "list"]);
     assert!(links.contains("2/2 2/2"), "{links}");
     assert_eq!(up.ok(&["check"]), "Everything is as it was made.\n");

@@ -23,10 +23,13 @@ pub use stats::{
     RuleTrafficStats, STATS_GROUP, STATS_VERSION, Time, TrafficStats,
 };
 
+/// Of Antrea's control plane.
+pub const API_VERSION: &str = "controlplane.antrea.io/v1beta2";
+
 /// An object a client can name by its kind.
 pub trait Transfer: Message + Serialize + Default {
     const KIND: &'static str;
-    const API_VERSION: &'static str = crate::encode::API_VERSION;
+    const API_VERSION: &'static str = API_VERSION;
 }
 
 macro_rules! transfer {

@@ -92,7 +92,8 @@ fn place(server: &str) -> Result<(String, u16), JoinError> {
         return Err(bad());
     }
     let uri: Uri = server.parse().map_err(|_| bad())?;
-    let host = uri.host().ok_or_else(bad)?.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(bad)?;
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
     Ok((host, uri.port_u16().ok_or_else(bad)?))
 }
 

@@ -101,18 +101,20 @@ impl Hosts {
 
     /// Deletes the tag of a host that was removed, and then its record.
     pub async fn finish_removal(&self, record: &HostRecord) -> Result<(), HostsError> {
+        let _turn = self.keeping.lock().await;
+        // What was read before may be old: a host that has joined anew keeps its tag.
+        let name = &record.host.name;
+        let Some((_, at)) = self.newest(name).await?.filter(|(found, _)| found.leaving) else {
+            return Ok(());
+        };
         match self.tags.request_as_owner(Request::DeleteTag { tag: record.host.tag() }).await {
             Ok(_) | Err(TagError::Refused(RequestError::NotFound(_))) => {}
             Err(err) => return Err(failed(record, err)),
         }
-        let name = &record.host.name;
-        match self.newest(name).await? {
-            Some((found, at)) if found.leaving => match self.commit(plan::forget(name, at)).await {
-                // Another controller was first.
-                Ok(_) | Err(TransactError::Conflict { .. }) => Ok(()),
-                Err(err) => Err(HostsError::Write(err)),
-            },
-            _ => Ok(()),
+        match self.commit(plan::forget(name, at)).await {
+            // Another controller was first.
+            Ok(_) | Err(TransactError::Conflict { .. }) => Ok(()),
+            Err(err) => Err(HostsError::Write(err)),
         }
     }
 

@@ -75,6 +75,6 @@ fn is_answered(
             answer.traffic.meets(&ask.traffic)
                 && located.at(answer.target).any(|(sender, _)| sender == ask.resource)
         };
-        answers.get(receiver).is_some_and(|answers| answers.iter().any(|answer| lets_in(answer)))
+        answers.get(receiver).is_some_and(|answers| answers.iter().any(lets_in))
     })
 }

@@ -45,7 +45,7 @@ impl<'i> Resolver<'i> {
                 }
                 let targets = self.behind(with);
                 for passage in &permission.passages {
-                    let entry = EntryName::of_permission(name, direction, passage);
+                    let entry = EntryName::of_permission(name, direction, passage.protocol, passage.ports);
                     for holder in &holders {
                         match &targets {
                             Ok(targets) => drafts.push((
@@ -76,7 +76,7 @@ impl<'i> Resolver<'i> {
 
     /// The addresses of who is at an end, or why there are none.
     fn behind(&mut self, end: &'i End) -> Result<BTreeSet<Address>, ProblemKind> {
-        let nobody = || ProblemKind::Nobody { end: end.clone() };
+        let nobody = || ProblemKind::Nobody { end: Box::new(end.clone()) };
         let mut addresses = self.intent.elsewhere.get(end).cloned().unwrap_or_default();
         match end {
             End::Tag(tag) => return self.resolve(tag).cloned().map_err(Clone::clone),
@@ -128,9 +128,9 @@ pub(crate) fn given(intent: &Intent, permission: &Permission) -> Vec<(ResourceNa
         };
         for holder in holders {
             let entries = permission.passages.iter();
-            given.extend(
-                entries.map(|passage| (holder.clone(), EntryName::of_permission(&name, direction, passage))),
-            );
+            given.extend(entries.map(|passage| {
+                (holder.clone(), EntryName::of_permission(&name, direction, passage.protocol, passage.ports))
+            }));
         }
     }
     given

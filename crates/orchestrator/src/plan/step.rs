@@ -130,7 +130,7 @@ pub enum ProblemKind {
     #[error("tag {tag} resolves to no address; the rule permits nothing through it")]
     EmptyTag { tag: TagName },
     #[error("nobody is at {end} now; the permission permits nothing through it until somebody is")]
-    Nobody { end: End },
+    Nobody { end: Box<End> },
     #[error("{target} is private but in no network of any cloud; it is left out of the rule")]
     Unplaced { target: Address },
     #[error("{error}")]

@@ -144,8 +144,14 @@ impl Side<'_> {
                 continue;
             };
             let spec = &policy.spec;
-            let name = if spec.tier.is_empty() { "application" } else { &spec.tier };
-            let tier = self.c.objects.tier_priority(name).unwrap_or(250);
+            // The six names that tiers had before they were objects differ in their capitals.
+            let old = ["Emergency", "SecurityOps", "NetworkOps", "Platform", "Application", "Baseline"];
+            let name = match spec.tier.as_str() {
+                "" => "application".to_owned(),
+                tier if old.contains(&tier) => tier.to_lowercase(),
+                tier => tier.to_owned(),
+            };
+            let tier = self.c.objects.tier_priority(&name).unwrap_or(250);
             if (tier >= 253) != baseline {
                 continue;
             }
@@ -164,25 +170,24 @@ impl Side<'_> {
 
     fn rule<'r>(&self, id: &ObjectId, spec: &'r PolicySpec, rule: &'r Rule, tier: i32) -> Option<&'r str> {
         let applied_to = if rule.applied_to.is_empty() { &spec.applied_to } else { &rule.applied_to };
-        let applied: Vec<&AppliedTo> = applied_to.iter().filter(|to| self.is_applied(id, to)).collect();
-        if applied.is_empty() {
-            return None;
-        }
         let peers = if self.out { &rule.to } else { &rule.from };
+        let whole = applied_to.iter().any(|to| self.is_applied(id, to));
+        let cut = applied_to.iter().any(|to| self.is_cut(id, to));
         let denies = rule.action == "Drop" || rule.action == "Reject";
         let pass_from_baseline = rule.action == "Pass" && tier == 253;
-        let follows = peers.iter().any(|peer| peer.namespaces.is_some());
-        let uncuttable =
-            |to: &AppliedTo| to.group.is_some() || to.service.is_some() || to.node_selector.is_some();
         let broken_group =
             peers.iter().filter_map(|peer| peer.group.as_ref()).any(|group| self.is_broken(id, group));
-        let faulty = (follows && applied_to.iter().any(uncuttable)) || broken_group;
-        if pass_from_baseline || (denies && faulty) {
+        if pass_from_baseline || (denies && broken_group) {
+            if !whole {
+                return None;
+            }
             return self.remote.map(|_| "Drop");
         }
+        let concerned = peers.iter().filter(|peer| if peer.namespaces.is_some() { cut } else { whole });
         let met = match peers.is_empty() && rule.to_services.is_empty() {
-            true => self.everyone(),
-            false => strongest(peers.iter().map(|peer| self.peer(id, peer, &applied))),
+            true if whole => self.everyone(),
+            true => Met::Not,
+            false => strongest(concerned.map(|peer| self.peer(id, peer))),
         };
         let no_ports = rule.ports.is_empty() && rule.protocols.is_empty();
         let icmp = rule.protocols.iter().filter_map(|p| p.icmp.as_ref()).any(|icmp| {
@@ -192,6 +197,23 @@ impl Side<'_> {
         });
         let port = no_ports || icmp || self.ports(&rule.ports, false, &met);
         (met != Met::Not && port).then_some(rule.action.as_str())
+    }
+
+    /// Peers that follow the namespace are for all Pods of the namespaces that a group names, not for its members; a Service
+    /// or nodes name all.
+    fn is_cut(&self, id: &ObjectId, to: &AppliedTo) -> bool {
+        let (_, local) = &self.c.workloads[self.local];
+        let over = match &to.group {
+            Some(group) => {
+                let name = NamespacedName { namespace: id.namespace.clone(), name: group.clone() };
+                let Some(group) = self.group(&name) else { return false };
+                group.namespace_selector.as_ref()
+            }
+            None if to.service.is_some() || to.node_selector.is_some() => None,
+            None => return self.is_applied(id, to),
+        };
+        local.kind == MemberKind::Pod
+            && over.is_none_or(|over| self.namespace_matches(&local.namespace, over))
     }
 
     fn is_applied(&self, id: &ObjectId, to: &AppliedTo) -> bool {
@@ -220,7 +242,7 @@ impl Side<'_> {
             && selector.is_none_or(|selector| selector.matches(labels))
     }
 
-    fn peer(&self, id: &ObjectId, peer: &Peer, applied: &[&AppliedTo]) -> Met {
+    fn peer(&self, id: &ObjectId, peer: &Peer) -> Met {
         if let Some(block) = &peer.ip_block {
             return self.in_block(block);
         }
@@ -243,12 +265,9 @@ impl Side<'_> {
         if let Some(namespaces) = &peer.namespaces {
             let here = &self.c.workloads[self.local].1.namespace;
             let Some(own) = self.c.objects.namespace_labels(here) else { return Met::Not };
-            let cut = applied
-                .iter()
-                .any(|to| to.group.is_none() && to.service.is_none() && to.node_selector.is_none());
             return self.remote_is(MemberKind::Pod, peer.pod_selector.as_ref(), |ns| {
-                if !cut || namespaces.matching == "Self" {
-                    return cut && ns == &**here;
+                if namespaces.matching == "Self" {
+                    return ns == &**here;
                 }
                 let Some(other) = self.c.objects.namespace_labels(ns) else { return false };
                 namespaces

@@ -241,6 +241,14 @@ impl Credentials {
         self.certificates.list()
     }
 
+    /// Whether a certificate is on record in the store, whatever is remembered of it.
+    pub(super) async fn is_stored(&self, serial: &str) -> Result<bool, store::ReadError> {
+        match certificate_key(serial) {
+            Some(key) => Ok(self.store.get(&key).await?.is_some()),
+            None => Ok(false),
+        }
+    }
+
     pub(super) fn store(&self) -> &Store {
         &self.store
     }

@@ -163,6 +163,13 @@ impl Admissions {
         // Who proves nothing holds nobody up.
         let (_, grant, _) = self.proven(&asked.proof).await?;
         let name = Host::parse_name(&asked.name).map_err(|err| Failure::invalid(&err))?;
+        if name.as_str().contains('_') {
+            // Agents of ExternalNodes write the slash of their names so.
+            let text = format!(
+                "{name} has an underscore, which names of hosts do not have; give another with --name"
+            );
+            return Err(Failure::new(Code::InvalidArgument, text));
+        }
         check_name(&grant, &name)?;
         audit::begin(Some(&subject(&name)))?;
         audit::object(&name);
@@ -253,9 +260,11 @@ impl Admissions {
         }
     }
 
-    /// No other host has the name. One whose removal was begun is gone first.
+    /// No other host has the name, nor a node that did not join. One whose removal was begun is gone first.
     async fn check_free(&self, name: &TagName) -> Result<(), Failure> {
-        let Some((record, _)) = self.hosts.newest(name).await? else { return Ok(()) };
+        let Some((record, _)) = self.hosts.newest(name).await? else {
+            return self.check_unissued(name).await;
+        };
         if record.leaving {
             self.hosts.finish_removal(&record).await?;
             return Ok(());
@@ -264,6 +273,30 @@ impl Admissions {
         let text = format!(
             "there is a host {name} already, with another key; it joined at {at:.0}. Join under another name (--name), or, if this \
              machine takes its place, remove it first: trestle host remove {name}"
+        );
+        Err(Failure::new(Code::AlreadyExists, text))
+    }
+
+    /// No credential of the name was issued by hand: who lets machines join does not make them nodes that are there already.
+    async fn check_unissued(&self, name: &TagName) -> Result<(), Failure> {
+        let (node, now) = (subject(name), Timestamp::now());
+        let mut is_issued = self
+            .credentials
+            .tokens()
+            .iter()
+            .any(|(_, token)| token.subject == node && token.expires_at.is_none_or(|end| now < end));
+        for (serial, certificate) in self.credentials.certificates() {
+            if certificate.subject == node && !certificate.revoked && now < certificate.not_after {
+                // That of a host which was just removed may still be in memory.
+                is_issued |= self.credentials.is_stored(&serial).await.map_err(hosts::HostsError::Read)?;
+            }
+        }
+        if !is_issued {
+            return Ok(());
+        }
+        let text = format!(
+            "{name} is the name of a node whose certificate or token was issued by hand. Join under another name (--name), or, if \
+             this machine is that node, revoke what it has first: trestle cert list, trestle token list"
         );
         Err(Failure::new(Code::AlreadyExists, text))
     }

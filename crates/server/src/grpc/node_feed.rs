@@ -38,6 +38,7 @@ pub(super) struct Feed {
     pub hub: Arc<Hub>,
     pub audit: Arc<Audit>,
     pub hosts: Arc<HostReports>,
+    pub joined: Arc<drivers::hosts::Hosts>,
     pub life: Life,
 }
 

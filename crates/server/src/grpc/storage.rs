@@ -198,7 +198,7 @@ impl Service {
             Err(BackendError::NoStorage { .. }) => Ok(None),
             usage => usage.map(Some),
         };
-        Ok(consumer(found, usage.as_ref().map(Clone::clone)))
+        Ok(consumer(found, usage.as_ref().cloned()))
     }
 }
 

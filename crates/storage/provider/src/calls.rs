@@ -200,7 +200,7 @@ pub fn decide_permit(consumer: Option<&Consumer>, sources: Sources) -> Result<Co
 /// What becomes of an offboarding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Offboard {
-    Accepted(Consumer),
+    Accepted(Box<Consumer>),
     /// It is on its way out already.
     Repeated,
 }
@@ -218,7 +218,7 @@ pub fn decide_offboard(
         return Ok(Offboard::Repeated);
     }
     consumer.kept_until = kept_until;
-    Ok(Offboard::Accepted(consumer))
+    Ok(Offboard::Accepted(Box::new(consumer)))
 }
 
 /// The record of a consumer that stays after all.

@@ -156,6 +156,8 @@ pub const PURE: &[(&str, &[&str])] = &[
             "futures",
             "imbl",
             "ipnet",
+            // Only to write a time that is given.
+            "jiff",
             "parking_lot",
             "prost",
             "rustc-hash",

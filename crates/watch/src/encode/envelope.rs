@@ -5,11 +5,11 @@ use prost::encoding::{encode_varint, encoded_len_varint};
 use serde::Serialize;
 
 use super::{Encoding, EventType};
+pub use crate::proto::API_VERSION;
 use crate::proto::Transfer;
 
 pub const GROUP: &str = "controlplane.antrea.io";
 pub const VERSION: &str = "v1beta2";
-pub const API_VERSION: &str = "controlplane.antrea.io/v1beta2";
 pub const MAGIC: &[u8; 4] = b"k8s\0";
 
 /// An object with the two fields that say what it is, as JSON has it.

@@ -69,6 +69,8 @@ pub fn is_of_servers(set: &str) -> bool {
     ![PODS, SERVICE_PREFIXES].contains(&set)
 }
 
+/// Takes an element: its set, its key and what it is.
+type Put<'a> = dyn FnMut(&str, Key, Element) + 'a;
 /// An element of the table: its set, and its key.
 pub type Place = (String, Box<[u8]>);
 
@@ -82,7 +84,7 @@ pub fn servers_that_need(
     let mut found = BTreeMap::new();
     for (id, info, endpoints) in store.ports() {
         let endpoints: Vec<_> = endpoints.collect();
-        let lacks = |needs: &dyn Fn(&mut dyn FnMut(&str, Key, Element))| {
+        let lacks = |needs: &dyn Fn(&mut Put<'_>)| {
             let mut lacks = None;
             needs(&mut |set, key, _| {
                 let place = (set.to_owned(), key.into_boxed());

@@ -137,7 +137,11 @@ impl Credentials {
 
     /// Says how a host that was removed could join anew, if the token it joined with lets more in.
     pub fn way_back(&self, by: &model::Admission) -> String {
-        let model::Admission::Token { id } = by else { return String::new() };
+        let model::Admission::Token { id } = by else {
+            return format!(
+                "It joined as {by}, and joins anew by that with another key for as long as a rule of hosts.identities admits it"
+            );
+        };
         let Some(token) = self.joins.get(id).filter(|token| token.is_good(Timestamp::now())) else {
             return String::new();
         };

@@ -267,7 +267,7 @@ fn resized(capacity: &Capacity, bytes: u64) -> Resized {
 
 fn accepted(offboard: Offboard) -> Result<Option<Consumer>, Refusal> {
     Ok(match offboard {
-        Offboard::Accepted(consumer) => Some(consumer),
+        Offboard::Accepted(consumer) => Some(*consumer),
         Offboard::Repeated => None,
     })
 }

@@ -239,11 +239,16 @@ fn capacity_changes_only_when_ready() {
     );
 }
 
+fn accepted(decided: Result<Offboard, Refusal>) -> Consumer {
+    match decided {
+        Ok(Offboard::Accepted(consumer)) => *consumer,
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn offboarding_is_accepted_once_and_repeatable() {
-    let Ok(Offboard::Accepted(gone)) = decide_offboard(Some(&ready(40)), None, None) else {
-        panic!("accepted")
-    };
+    let gone = accepted(decide_offboard(Some(&ready(40)), None, None));
     assert!(gone.is_deleting());
     assert_eq!(decide_offboard(Some(&gone), None, None), Ok(Offboard::Repeated));
     assert_eq!(decide_offboard(None, None, None), Err(Refusal::UnknownConsumer));
@@ -251,9 +256,7 @@ fn offboarding_is_accepted_once_and_repeatable() {
 
 #[test]
 fn who_is_put_off_can_be_taken_back_while_the_data_is_kept() {
-    let Ok(Offboard::Accepted(leaving)) = decide_offboard(Some(&ready(40)), None, Some(NOW + 10)) else {
-        panic!("accepted")
-    };
+    let leaving = accepted(decide_offboard(Some(&ready(40)), None, Some(NOW + 10)));
     assert!(leaving.is_deleting() && leaving.permitted().is_empty());
     let back = decide_keep(Some(&leaving), NOW + 9).unwrap();
     assert_eq!((&back.phase, back.kept_until), (&Phase::Configuring, None));
@@ -262,9 +265,7 @@ fn who_is_put_off_can_be_taken_back_while_the_data_is_kept() {
     }
     // Later cannot be said twice, now can be said any time.
     assert_eq!(decide_offboard(Some(&leaving), None, Some(NOW + 99)), Ok(Offboard::Repeated));
-    let Ok(Offboard::Accepted(gone)) = decide_offboard(Some(&leaving), None, None) else {
-        panic!("accepted")
-    };
+    let gone = accepted(decide_offboard(Some(&leaving), None, None));
     assert!(!gone.is_kept_at(0));
     assert_eq!(decide_offboard(Some(&gone), None, Some(NOW + 99)), Ok(Offboard::Repeated));
 }
