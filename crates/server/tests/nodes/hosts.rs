@@ -132,7 +132,7 @@ async fn a_machine_joins_renews_comes_back_and_leaves() {
     let joined = house.join(&own, "web-1", &token).await.unwrap();
     let host = joined.host.clone().unwrap();
     assert_eq!((host.name.as_str(), host.tag.as_str(), &host.labels), ("web-1", "host.web-1", &labels));
-    assert_eq!(house.list().await, [host.clone()]);
+    assert_eq!(house.list().await, std::slice::from_ref(&host));
     assert_eq!(house.members("web").await, ["host.web-1"]);
     assert_eq!(house.uses_left(&token).await, 1);
 

@@ -43,6 +43,11 @@ async fn run(fix: bool, output: Format, connection: Connection) -> anyhow::Resul
         return Ok(false);
     }
     output.list(&drifts)?;
+    // Of a cloud that did not answer nobody knows whether it has drifted: that is a failure, not a difference.
+    let unknown: Vec<&str> = drifts.iter().filter_map(|drift| drift.object.strip_prefix("cloud/")).collect();
+    if !unknown.is_empty() {
+        anyhow::bail!("not compared: {}; see above why, and `trestle status`", unknown.join(", "));
+    }
     Ok(true)
 }
 
