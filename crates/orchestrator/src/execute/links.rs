@@ -45,6 +45,7 @@ impl Orchestrator {
         let [a, b] = link.ends();
         let asked = Asked {
             judged_on: BTreeSet::new(),
+            makes: None,
             what: format!("link {a} and {b}"),
             resources: BTreeSet::new(),
             objects: [format!("link/{link}"), format!("gateway/{a}"), format!("gateway/{b}")].into(),
@@ -67,6 +68,7 @@ impl Orchestrator {
         }
         let asked = Asked {
             judged_on: BTreeSet::new(),
+            makes: None,
             what: format!("let link {link} go"),
             resources: BTreeSet::new(),
             objects: [format!("link/{link}")].into(),
@@ -86,6 +88,7 @@ impl Orchestrator {
         };
         let asked = Asked {
             judged_on: BTreeSet::new(),
+            makes: None,
             what: format!("give link {link} a new key"),
             resources: BTreeSet::new(),
             objects: [format!("link/{link}")].into(),

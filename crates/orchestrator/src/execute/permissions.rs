@@ -64,6 +64,7 @@ impl Orchestrator {
         });
         let asked = Asked {
             judged_on: named.collect(),
+            makes: Some(Fact::Permission(name.clone(), None).key()),
             what: format!("allow {permission}"),
             resources: given.iter().map(|(resource, _)| resource.clone()).collect(),
             objects: given.iter().map(|(resource, entry)| format!("rule/{resource}/{entry}")).collect(),
@@ -105,6 +106,7 @@ impl Orchestrator {
         };
         let asked = Asked {
             judged_on: BTreeSet::new(),
+            makes: None,
             what,
             resources: given.into_iter().map(|(resource, _)| resource).collect(),
             objects: BTreeSet::new(),

@@ -5,12 +5,12 @@ use std::{collections::BTreeSet, sync::Arc};
 use cloud_api::{CloudError, CloudErrorKind};
 use model::{PermitEntry, ResourceName, Segment, Site};
 use serde::Serialize;
+use store::{Expected, Key};
 use tracing::info;
 
 use super::{
     Job, Orchestrator, OrchestratorError,
     facts::Fact,
-    orchestrator::expected,
     perform::tag_of,
     state::{self, State},
 };
@@ -56,6 +56,8 @@ pub(super) struct Asked {
     pub undo: Vec<Fact>,
     /// The request was judged on these resources; if one goes meanwhile, the request is refused.
     pub judged_on: BTreeSet<ResourceName>,
+    /// What was not there when the request was judged; if somebody else makes it meanwhile, the request is refused.
+    pub makes: Option<Key>,
 }
 
 impl Orchestrator {
@@ -75,8 +77,16 @@ impl Orchestrator {
         let mut facts = asked.facts;
         facts.push(job.fact());
         let judged_on = asked.judged_on.into_iter().map(|name| Fact::Resource(name, None).key());
-        let as_seen =
-            |state: &State| judged_on.map(|key| (key.clone(), expected(state.revisions.get(&key)))).collect();
+        let makes = asked.makes.map(|key| (key, Expected::Absent));
+        // The state on which it was judged is gone: what is asked for here holds whatever came in between.
+        let as_seen = |state: &State| {
+            let there = |key: Key| {
+                let known = state.revisions.get(&key);
+                let expected = known.map_or(Expected::Present, |revision| Expected::ModifiedAt(*revision));
+                (key, expected)
+            };
+            judged_on.map(there).chain(makes).collect()
+        };
         self.commit_if(facts, as_seen).await?;
         info!(job = job.id, what = job.what, "a job begins");
         Ok(Outcome::Job(Box::new(job)))
@@ -137,13 +147,19 @@ impl Orchestrator {
         self.check_adoption(&name, &intent)?;
         let asked = Asked {
             judged_on: BTreeSet::new(),
+            makes: Some(Fact::Resource(name.clone(), None).key()),
             what: format!("{} resource {name}", if attach { "attach" } else { "create" }),
             resources: [name.clone()].into(),
             objects: BTreeSet::new(),
             facts: vec![Fact::Resource(name.clone(), Some(intent))],
-            undo: vec![Fact::Resource(name, None)],
+            undo: vec![Fact::Resource(name.clone(), None)],
         };
-        let mut outcome = self.ask(asked, dry_run).await?;
+        let mut outcome = match self.ask(asked, dry_run).await {
+            Err(OrchestratorError::Superseded) if self.state.lock().wants(&name) => {
+                return Err(OrchestratorError::ResourceExists { resource: name });
+            }
+            asked => asked?,
+        };
         if let Outcome::Plan(plan) = &mut outcome {
             plan.notes = notes;
         }
@@ -181,6 +197,7 @@ impl Orchestrator {
         };
         let asked = Asked {
             judged_on: BTreeSet::new(),
+            makes: None,
             what: format!("delete resource {name}"),
             resources: [name].into(),
             objects: BTreeSet::new(),

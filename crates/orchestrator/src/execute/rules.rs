@@ -35,6 +35,7 @@ impl Orchestrator {
         let entry = |rule: &PermitRule| format!("rule/{resource}/{}", EntryName::own(&rule.name));
         let asked = Asked {
             judged_on: [resource.clone()].into(),
+            makes: None,
             what: format!("add {} to {resource}", counted(rules.len())),
             resources: [resource.clone()].into(),
             objects: rules.iter().map(entry).collect(),
@@ -73,6 +74,7 @@ impl Orchestrator {
         }
         let asked = Asked {
             judged_on: BTreeSet::new(),
+            makes: None,
             what: format!("delete {} of {resource}", counted(names.len())),
             resources: [resource.clone()].into(),
             objects: BTreeSet::new(),
@@ -122,6 +124,7 @@ impl Orchestrator {
         };
         let asked = Asked {
             judged_on: BTreeSet::new(),
+            makes: None,
             what: format!("add {} to tag {tag}", counted(rules.len())),
             resources: members,
             objects: BTreeSet::new(),
@@ -158,6 +161,7 @@ impl Orchestrator {
         let members = self.state.lock().intent.resources.keys().cloned().collect();
         let asked = Asked {
             judged_on: BTreeSet::new(),
+            makes: None,
             what: format!("delete {} of tag {tag}", counted(names.len())),
             resources: members,
             objects: BTreeSet::new(),

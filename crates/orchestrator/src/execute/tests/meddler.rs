@@ -11,6 +11,7 @@ use model::{
     CloudTraits, ConnectionSpec, ConnectionStatus, GatewayState, PermitEntry, ResourceState, Segment, Site,
 };
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use crate::kinds::fake;
 
@@ -28,6 +29,8 @@ pub enum Meddling {
     Address(model::Address),
     /// Lists are empty.
     Empty,
+    /// A description is looked at until somebody says that it is time to go on.
+    Ponders,
 }
 
 pub struct Meddler {
@@ -35,12 +38,22 @@ pub struct Meddler {
     pub meddling: Mutex<Meddling>,
     /// The deployments calls were made in, with the site.
     pub seen: Mutex<Vec<At>>,
+    /// Somebody ponders, and waits to be told to go on.
+    pub pondering: Notify,
+    pub go_on: Notify,
 }
 
 impl Meddler {
     pub fn new(name: &str) -> Arc<Self> {
         let inner = Arc::new(fake(name));
-        Arc::new(Self { inner, meddling: Mutex::new(Meddling::Nothing), seen: Mutex::default() })
+        let meddling = Mutex::new(Meddling::Nothing);
+        Arc::new(Self {
+            inner,
+            meddling,
+            seen: Mutex::default(),
+            pondering: Notify::new(),
+            go_on: Notify::new(),
+        })
     }
 
     pub fn cloud(&self) -> &Arc<FakeCloud> {
@@ -78,7 +91,7 @@ impl Meddler {
                 call(Arc::clone(&self.inner)).await?;
                 return Err(CloudError::unavailable("the connection broke"));
             }
-            Meddling::Nothing | Meddling::Address(_) | Meddling::Empty => {}
+            Meddling::Nothing | Meddling::Address(_) | Meddling::Empty | Meddling::Ponders => {}
         }
         call(Arc::clone(&self.inner)).await
     }
@@ -153,6 +166,11 @@ impl Networks for Meddler {
 #[async_trait]
 impl Resources for Meddler {
     async fn inspect_resource(&self, at: &At, name: &Segment, description: &str) -> Result<Segment> {
+        let ponders = *self.meddling.lock() == Meddling::Ponders;
+        if ponders {
+            self.pondering.notify_one();
+            self.go_on.notified().await;
+        }
         self.inner.inspect_resource(at, name, description).await
     }
     async fn create_resource(&self, at: &At, spec: &ResourceSpec) -> Result<ResourceState> {

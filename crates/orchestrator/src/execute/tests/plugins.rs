@@ -8,7 +8,7 @@ use super::{
     house::{House, PING, both, options, resource},
     meddler::{Meddler, Meddling},
 };
-use crate::execute::{JobState, Options};
+use crate::execute::{JobState, Options, OrchestratorError};
 
 /// A house with one good cloud and one that a test meddles with.
 async fn house() -> (House, Arc<Meddler>) {
@@ -175,4 +175,27 @@ async fn jobs_wait_for_plugins_that_are_not_there() {
     }
     assert!(house.reaches("ns.azure.a", "ns.gcp.b") && house.reaches("ns.gcp.b", "ns.azure.a"));
     assert_eq!(house.clouds[1].truth(&resource("ns.gcp.gone")), None);
+}
+
+/// Two ask for one name while the plugin still looks at the description of the first: who is stored first has the name, and
+/// the other's description does not replace his.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_is_given_once_however_long_the_plugin_ponders() {
+    let house = Arc::new(House::new(&["azure"]).await);
+    let slow = Meddler::new("gcp");
+    house.orchestrator.add_cloud("gcp".parse().unwrap(), Arc::clone(&slow) as _).await.unwrap();
+    slow.set(Meddling::Ponders);
+    let late = tokio::spawn({
+        let house = Arc::clone(&house);
+        async move {
+            house.orchestrator.create_resource(resource("ns.gcp.a"), "west".to_owned(), false, false).await
+        }
+    });
+    slow.pondering.notified().await;
+    slow.set(Meddling::Nothing);
+    house.create("ns.gcp.a", "east").await.unwrap();
+    slow.go_on.notify_one();
+    let refused = late.await.unwrap().unwrap_err();
+    assert!(matches!(refused, OrchestratorError::ResourceExists { .. }), "{refused}");
+    assert_eq!(house.orchestrator.resource(&resource("ns.gcp.a")).unwrap().region.as_str(), "east");
 }
