@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::{
     Orchestrator, OrchestratorError,
     facts::Fact,
+    orchestrator::expected,
     perform::new_key,
     requests::{Asked, Outcome, phase_text},
 };
@@ -44,8 +45,7 @@ impl Orchestrator {
         let granted = before == Fact::Link(link.clone(), Some(()));
         let [a, b] = link.ends();
         let asked = Asked {
-            judged_on: BTreeSet::new(),
-            makes: None,
+            judged_on: Vec::new(),
             what: format!("link {a} and {b}"),
             resources: BTreeSet::new(),
             objects: [format!("link/{link}"), format!("gateway/{a}"), format!("gateway/{b}")].into(),
@@ -67,8 +67,7 @@ impl Orchestrator {
             return Err(OrchestratorError::UnknownLink { link });
         }
         let asked = Asked {
-            judged_on: BTreeSet::new(),
-            makes: None,
+            judged_on: Vec::new(),
             what: format!("let link {link} go"),
             resources: BTreeSet::new(),
             objects: [format!("link/{link}")].into(),
@@ -80,15 +79,18 @@ impl Orchestrator {
 
     /// Gives a link's tunnels a new key. Both ends have it before either shows it to the other, so packets go on.
     pub async fn rotate(&self, link: LinkName, dry_run: bool) -> Result<Outcome, OrchestratorError> {
-        let record = self.state.lock().inventory.links.get(&link).cloned();
+        let key = Fact::MadeLink(link.clone(), None).key();
+        let (record, as_read) = {
+            let state = self.state.lock();
+            (state.inventory.links.get(&link).cloned(), expected(state.revisions.get(&key)))
+        };
         let record = match record {
             Some(record) if record.phase == Phase::Ready => record,
             Some(_) => return Err(OrchestratorError::NotReady { what: format!("link {link}") }),
             None => return Err(OrchestratorError::UnknownLink { link }),
         };
         let asked = Asked {
-            judged_on: BTreeSet::new(),
-            makes: None,
+            judged_on: vec![(key, as_read)],
             what: format!("give link {link} a new key"),
             resources: BTreeSet::new(),
             objects: [format!("link/{link}")].into(),

@@ -6,6 +6,7 @@ use model::{
     Address, LinkName, ResourceName, Segment, Site,
     allow::{End, Permission},
 };
+use store::Expected;
 
 use super::{Elsewhere, Orchestrator, OrchestratorError, Outcome, facts::Fact, requests::Asked, state};
 use crate::plan::{
@@ -58,13 +59,13 @@ impl Orchestrator {
             return Err(OrchestratorError::WouldBuild { what: built(&undertaken) });
         }
         let given = given(&intent, permission);
-        let named = permission.ends().into_iter().filter_map(|end| match end {
-            End::Resource(name) => Some(name.clone()),
+        let ends = permission.ends().into_iter().filter_map(|end| match end {
+            End::Resource(name) => Some((Fact::Resource(name.clone(), None).key(), Expected::Present)),
             _ => None,
         });
+        let itself = (Fact::Permission(name.clone(), None).key(), Expected::Absent);
         let asked = Asked {
-            judged_on: named.collect(),
-            makes: Some(Fact::Permission(name.clone(), None).key()),
+            judged_on: ends.chain([itself]).collect(),
             what: format!("allow {permission}"),
             resources: given.iter().map(|(resource, _)| resource.clone()).collect(),
             objects: given.iter().map(|(resource, entry)| format!("rule/{resource}/{entry}")).collect(),
@@ -105,8 +106,7 @@ impl Orchestrator {
             None => format!("delete permission {name}, which cannot be read"),
         };
         let asked = Asked {
-            judged_on: BTreeSet::new(),
-            makes: None,
+            judged_on: Vec::new(),
             what,
             resources: given.into_iter().map(|(resource, _)| resource).collect(),
             objects: BTreeSet::new(),

@@ -54,10 +54,9 @@ pub(super) struct Asked {
     pub objects: BTreeSet<String>,
     pub facts: Vec<Fact>,
     pub undo: Vec<Fact>,
-    /// The request was judged on these resources; if one goes meanwhile, the request is refused.
-    pub judged_on: BTreeSet<ResourceName>,
-    /// What was not there when the request was judged; if somebody else makes it meanwhile, the request is refused.
-    pub makes: Option<Key>,
+    /// What was there, or was not, when the request was judged, beside what it deletes: that was there. If it is otherwise
+    /// when the request is stored, the request is refused.
+    pub judged_on: Vec<(Key, Expected)>,
 }
 
 impl Orchestrator {
@@ -76,16 +75,16 @@ impl Orchestrator {
         let job = Job::new(asked.what, asked.resources, asked.objects, asked.undo);
         let mut facts = asked.facts;
         facts.push(job.fact());
-        let judged_on = asked.judged_on.into_iter().map(|name| Fact::Resource(name, None).key());
-        let makes = asked.makes.map(|key| (key, Expected::Absent));
-        // The state on which it was judged is gone: what is asked for here holds whatever came in between.
+        let deleted = facts.iter().filter(|fact| fact.value().is_none());
+        let mut judged_on = asked.judged_on;
+        judged_on.extend(deleted.map(|fact| (fact.key(), Expected::Present)));
         let as_seen = |state: &State| {
-            let there = |key: Key| {
-                let known = state.revisions.get(&key);
-                let expected = known.map_or(Expected::Present, |revision| Expected::ModifiedAt(*revision));
-                (key, expected)
+            // Memory may have gone on since it was judged; the store may have gone on since memory.
+            let sharpened = |(key, found): (Key, Expected)| match state.revisions.get(&key) {
+                Some(revision) if found == Expected::Present => (key, Expected::ModifiedAt(*revision)),
+                _ => (key, found),
             };
-            judged_on.map(there).chain(makes).collect()
+            judged_on.into_iter().map(sharpened).collect()
         };
         self.commit_if(facts, as_seen).await?;
         info!(job = job.id, what = job.what, "a job begins");
@@ -146,8 +145,7 @@ impl Orchestrator {
         let intent = ResourceIntent { region, description, attach, adopts };
         self.check_adoption(&name, &intent)?;
         let asked = Asked {
-            judged_on: BTreeSet::new(),
-            makes: Some(Fact::Resource(name.clone(), None).key()),
+            judged_on: vec![(Fact::Resource(name.clone(), None).key(), Expected::Absent)],
             what: format!("{} resource {name}", if attach { "attach" } else { "create" }),
             resources: [name.clone()].into(),
             objects: BTreeSet::new(),
@@ -196,8 +194,7 @@ impl Orchestrator {
             facts
         };
         let asked = Asked {
-            judged_on: BTreeSet::new(),
-            makes: None,
+            judged_on: Vec::new(),
             what: format!("delete resource {name}"),
             resources: [name].into(),
             objects: BTreeSet::new(),

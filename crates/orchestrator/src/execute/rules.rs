@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use model::{Address, EntryName, Member, PermitRule, ResourceName, Segment, TagName};
+use store::Expected;
 use tags::ResolvedMember;
 
 use super::{Orchestrator, OrchestratorError, Outcome, facts::Fact, requests::Asked};
@@ -34,8 +35,7 @@ impl Orchestrator {
         };
         let entry = |rule: &PermitRule| format!("rule/{resource}/{}", EntryName::own(&rule.name));
         let asked = Asked {
-            judged_on: [resource.clone()].into(),
-            makes: None,
+            judged_on: vec![(Fact::Resource(resource.clone(), None).key(), Expected::Present)],
             what: format!("add {} to {resource}", counted(rules.len())),
             resources: [resource.clone()].into(),
             objects: rules.iter().map(entry).collect(),
@@ -73,8 +73,7 @@ impl Orchestrator {
             }
         }
         let asked = Asked {
-            judged_on: BTreeSet::new(),
-            makes: None,
+            judged_on: Vec::new(),
             what: format!("delete {} of {resource}", counted(names.len())),
             resources: [resource.clone()].into(),
             objects: BTreeSet::new(),
@@ -123,8 +122,7 @@ impl Orchestrator {
             rules.iter().map(before).collect()
         };
         let asked = Asked {
-            judged_on: BTreeSet::new(),
-            makes: None,
+            judged_on: Vec::new(),
             what: format!("add {} to tag {tag}", counted(rules.len())),
             resources: members,
             objects: BTreeSet::new(),
@@ -160,8 +158,7 @@ impl Orchestrator {
         }
         let members = self.state.lock().intent.resources.keys().cloned().collect();
         let asked = Asked {
-            judged_on: BTreeSet::new(),
-            makes: None,
+            judged_on: Vec::new(),
             what: format!("delete {} of tag {tag}", counted(names.len())),
             resources: members,
             objects: BTreeSet::new(),
