@@ -84,6 +84,13 @@ const ANSWERS: &[Shape] = &[
         &[("status", "#[serde(flatten)] #[schema(value_type = NodeStatus)]")],
     ),
     ("trestle.v1.ResourceInfo", "Resource", &[("notes", UNLESS_NO_ITEM)]),
+    ("trestle.v1.CloudInfo", "Cloud", &[]),
+    ("trestle.v1.RuleInfo", "RuleInForce", &[("rule", always!("crate::invisinetspb::PermitListRule"))]),
+    (
+        "trestle.v1.TagInfo",
+        "TagInUse",
+        &[("uri", UNLESS_NONE), ("ip", UNLESS_NONE), ("child_tags", UNLESS_NO_ITEM)],
+    ),
     ("trestle.v1.LinkEnd", "LinkEnd", &[("asn", written!("number_or_none", "Option<u32>"))]),
     ("trestle.v1.CloudEndStatus", "EndStatus", &[]),
     ("trestle.v1.JobInfo", "JobBody", &[("ended_at", written!("text_or_none", "Option<String>"))]),

@@ -247,6 +247,12 @@ impl EntryName {
         Self(format!("_part.{whole}.{part}"))
     }
 
+    pub fn is_part_of(&self, whole: &Self) -> bool {
+        let part = self.0.strip_prefix("_part.").and_then(|text| text.strip_prefix(whole.as_str()));
+        // Parts have no dots, so a rule of the tag `a` is no part of a rule `a`.
+        part.and_then(|part| part.strip_prefix('.')).is_some_and(|part| !part.contains('.'))
+    }
+
     /// As a cloud reports it; anything printable, since others may have made it.
     pub fn reported(text: impl Into<String>) -> Self {
         Self(text.into())

@@ -38,7 +38,7 @@ pub use clouds::{CloudState, CloudView};
 pub use drift::Drift;
 pub use error::OrchestratorError;
 pub(crate) use facts::links_made;
-pub use holders::RuleHolder;
+pub use holders::{RuleHolder, TagView};
 pub use jobs::{Job, JobState};
 pub use lead::{Fence, Term};
 pub use links::LinkView;

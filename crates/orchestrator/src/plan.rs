@@ -38,6 +38,7 @@ mod build;
 mod display;
 mod effort;
 mod halves;
+mod in_force;
 mod intent;
 mod inventory;
 mod lists;
@@ -58,6 +59,7 @@ pub use asn::{NoAsnLeft, find_asn};
 pub use bgp::{NoBgpLeft, find_bgp};
 pub use effort::{Undertaking, undertaking};
 pub use halves::{Half, halves};
+pub use in_force::{Lack, Origin, RuleStanding, Scope, rules_in_force};
 pub use intent::{Intent, ResourceIntent};
 pub use inventory::{
     GatewayRecord, Inventory, LinkRecord, NetworkRecord, Phase, ResourceRecord, SimpleRecord,

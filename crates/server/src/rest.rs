@@ -169,6 +169,8 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(events::events))
         .routes(routes!(inventory::status))
         .routes(routes!(inventory::clouds))
+        .routes(routes!(inventory::cloud))
+        .routes(routes!(inventory::rules))
         .routes(routes!(inventory::resources))
         .routes(routes!(inventory::links))
         .routes(routes!(inventory::workloads))

@@ -7,12 +7,16 @@ use std::sync::Arc;
 
 use model::{ConnectionStatus, PermitRule, ResourceName, Site};
 use orchestrator::{
-    execute::{Job, LinkView, Orchestrator, OrchestratorError, ResourceView},
-    plan::Plan,
+    execute::{CloudView, Job, LinkView, Orchestrator, OrchestratorError, ResourceView, TagView},
+    plan::{Plan, RuleStanding, Scope},
 };
 use wire::{
     invisinetspb::PermitListRule,
-    trestle::v1::{CloudEndStatus, JobInfo, LinkEnd, LinkInfo, PlanInfo, ResourceInfo},
+    permit::permit_list_rule,
+    tagservicepb::TagMapping,
+    trestle::v1::{
+        CloudEndStatus, CloudInfo, JobInfo, LinkEnd, LinkInfo, PlanInfo, ResourceInfo, RuleInfo, TagInfo,
+    },
 };
 
 /// Rules without an answer that are told of one resource, or of all.
@@ -71,6 +75,65 @@ pub fn rules(
         PermitListRule { targets: targets.unwrap_or_default(), ..PermitListRule::from(rule) }
     };
     Ok(rules.iter().map(with_targets).collect())
+}
+
+/// The clouds that are to be, with what is wanted in each.
+pub fn clouds(orchestrator: &Orchestrator) -> Vec<CloudInfo> {
+    let resources = orchestrator.resources();
+    orchestrator.cloud_views().into_iter().map(|view| cloud(view, &resources)).collect()
+}
+
+pub fn cloud(view: CloudView, resources: &[ResourceView]) -> CloudInfo {
+    let CloudView { name, plugin, state, since, message } = view;
+    CloudInfo {
+        resources: count(resources.iter().filter(|resource| resource.name.cloud == name).count()),
+        name: name.to_string(),
+        plugin,
+        state: state.to_string(),
+        since: since.to_string(),
+        message,
+    }
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// What is in force, and from where.
+pub fn rules_in_force(
+    orchestrator: &Orchestrator,
+    scope: &Scope,
+) -> Result<Vec<RuleInfo>, OrchestratorError> {
+    Ok(orchestrator.rules_in_force(scope)?.iter().map(rule_in_force).collect())
+}
+
+fn rule_in_force(standing: &RuleStanding) -> RuleInfo {
+    let targets = standing.targets.iter().map(ToString::to_string).collect();
+    let peers = standing.peers.iter().cloned().collect();
+    RuleInfo {
+        from: standing.from.to_string(),
+        rule: Some(permit_list_rule(standing.name.clone(), &standing.traffic, targets, peers)),
+        state: standing.state().to_owned(),
+        message: standing.message(),
+        in_force: standing.in_force.iter().map(ToString::to_string).collect(),
+        not_in_force: standing.lacking.keys().map(ToString::to_string).collect(),
+    }
+}
+
+pub fn tag(view: TagView) -> TagInfo {
+    let TagView { name, value, owner, rules, named_by, trouble } = view;
+    let TagMapping { child_tags, uri, ip, .. } =
+        value.map(|value| TagMapping::from((name.clone(), value))).unwrap_or_default();
+    TagInfo {
+        name: name.to_string(),
+        uri,
+        ip,
+        child_tags,
+        from: owner.to_owned(),
+        rules: count(rules),
+        named_by: count(named_by),
+        message: trouble.map(|trouble| trouble.to_string()).unwrap_or_default(),
+    }
 }
 
 pub fn link(view: LinkView) -> LinkInfo {

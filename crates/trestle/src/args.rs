@@ -8,8 +8,8 @@ use model::Role;
 use crate::{
     client::ConnectionArgs,
     commands::{
-        access, agent, allow, audit, check, host, job, join, link, namespace, node, object, page, plugin,
-        policy, resource, rule, service, storage, store, tag, trial,
+        access, agent, allow, audit, check, cloud, host, job, join, link, namespace, node, object, page,
+        plugin, policy, resource, rule, service, storage, store, tag, trial,
     },
     output::Format,
 };
@@ -58,6 +58,9 @@ pub enum Command {
     /// Names for addresses, resources and groups of other tags
     #[command(subcommand)]
     Tag(tag::TagCommand),
+    /// Clouds: how each is, since when and why
+    #[command(subcommand)]
+    Cloud(cloud::CloudCommand),
     /// Resources in clouds
     #[command(subcommand)]
     Resource(resource::ResourceCommand),

@@ -5,6 +5,7 @@ pub mod agent;
 pub mod allow;
 pub mod audit;
 pub mod check;
+pub mod cloud;
 pub mod host;
 pub mod job;
 pub mod join;
@@ -50,6 +51,9 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         }
         Command::Tag(command) => {
             during("Asking", tag::run(command, output, connection.connect().await?)).await
+        }
+        Command::Cloud(command) => {
+            during("Asking", cloud::run(command, output, connection.connect().await?)).await
         }
         Command::Resource(command) => resource::run(command, output, connection).await,
         Command::Allow(args) => Box::pin(allow::allow(*args, output, connection)).await,

@@ -70,12 +70,25 @@ fn nouns_of_clouds_are_printed_as_rest_answers_them() {
         "--peer",
         "8.8.8.8",
     ]);
-    assert_eq!(same(&up, "resource clouds", "/clouds"), json!(["a", "b"]));
+    let clouds = same(&up, "cloud list", "/clouds");
+    let told: Vec<_> = clouds
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|cloud| (&cloud["name"], &cloud["state"], &cloud["resources"]))
+        .collect();
+    assert_eq!(told, [(&json!("a"), &json!("ready"), &json!(1)), (&json!("b"), &json!("ready"), &json!(1))]);
+    assert_eq!(same(&up, "cloud get b", "/clouds/b"), clouds[1]);
     same(&up, "resource list --all", "/resources");
     let web = same(&up, "resource get a.web", "/namespaces/default/clouds/a/resources/web");
     assert_eq!(answered(&up, "/namespaces/default/clouds/a/resources"), json!([web]));
     assert_eq!(web["permit_list"].as_array().unwrap().len(), 3, "{web}");
-    let rules = same(&up, "rule list a.web", "/namespaces/default/clouds/a/resources/web/rules");
+    let rules = same(&up, "rule list a.web --own", "/namespaces/default/clouds/a/resources/web/rules");
+    let in_force = same(&up, "rule list a.web", "/rules?resource=default.a.web");
+    assert_eq!(in_force.as_array().unwrap().len(), 3, "{in_force}");
+    assert_eq!((&in_force[0]["from"], &in_force[0]["state"]), (&json!("default.a.web"), &json!("in force")));
+    same(&up, "rule list", "/rules?namespace=default");
+    assert_eq!(same(&up, "rule list --all", "/rules").as_array().unwrap().len(), 5);
     let some = rules.as_array().unwrap().iter().find(|rule| rule["name"] == "some").unwrap();
     assert_eq!(
         (&some["dst_port"], &some["dst_port_last"], &some["protocol"]),
@@ -95,7 +108,7 @@ fn nouns_of_clouds_are_printed_as_rest_answers_them() {
     // What is listed can be put again, as a file of rules.
     fs::write(up.path("rules.json"), rules.to_string()).unwrap();
     up.ok(&["rule", "add", "a.web", "--file", "rules.json"]);
-    assert_eq!(printed(&up, "rule list a.web"), rules);
+    assert_eq!(printed(&up, "rule list a.web --own"), rules);
 }
 
 #[test]

@@ -69,7 +69,13 @@ pub fn permit_entry(rule: &PermitListRule) -> Result<PermitEntry, RuleError> {
         .ok_or_else(|| RuleError::NoTargets { name: rule.id.clone() })
 }
 
-fn message(id: String, traffic: &Traffic, targets: Vec<String>, tags: Vec<String>) -> PermitListRule {
+/// A rule as the message has it.
+pub fn permit_list_rule(
+    id: String,
+    traffic: &Traffic,
+    targets: Vec<String>,
+    tags: Vec<String>,
+) -> PermitListRule {
     let ports = |ports: Ports| match ports {
         Ports::Any => (-1, 0),
         Ports::Range { first, last } if first == last => (first.into(), 0),
@@ -102,14 +108,19 @@ fn message(id: String, traffic: &Traffic, targets: Vec<String>, tags: Vec<String
 impl From<&PermitEntry> for PermitListRule {
     fn from(entry: &PermitEntry) -> Self {
         let targets = entry.targets().iter().map(ToString::to_string).collect();
-        message(entry.name.to_string(), &entry.traffic, targets, entry.tags.iter().cloned().collect())
+        permit_list_rule(
+            entry.name.to_string(),
+            &entry.traffic,
+            targets,
+            entry.tags.iter().cloned().collect(),
+        )
     }
 }
 
 impl From<&PermitRule> for PermitListRule {
     fn from(rule: &PermitRule) -> Self {
         let tags = rule.peers.iter().map(ToString::to_string).collect();
-        message(rule.name.to_string(), &rule.traffic, Vec::new(), tags)
+        permit_list_rule(rule.name.to_string(), &rule.traffic, Vec::new(), tags)
     }
 }
 

@@ -1,7 +1,7 @@
 // The map: places, what is in them, the links between sites, and who may talk to whom.
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { query, type Link, type Reachability, type ReachGroup } from "../api.ts";
+import { query, type Cloud, type Link, type Reachability, type ReachGroup } from "../api.ts";
 import { useLive } from "../live.ts";
 import { count } from "../parts/format.ts";
 import { Command, Drawer, Empty, notify, Trouble } from "../parts/parts.tsx";
@@ -17,7 +17,7 @@ export function Map({ values }: { values: Record<string, string> }) {
   const path = query("/reachability", inside ? { level: "group", source: inside, destination: inside } : {});
   const reach = useLive<Reachability>(path, ["objects", "resources", "tags"]);
   const links = useLive<Link[]>("/links", ["resources", "jobs"]).data.value ?? [];
-  const clouds = useLive<string[]>("/clouds", ["resources"]).data.value ?? [];
+  const clouds = (useLive<Cloud[]>("/clouds", ["resources"]).data.value ?? []).map((cloud) => cloud.name);
   const frame = useRef<HTMLDivElement>(null);
   const [width, setWidth] = useState(900);
   const data = reach.data.value;

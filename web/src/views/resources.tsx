@@ -10,6 +10,7 @@ import { Table } from "../parts/table.tsx";
 import { adjust, href } from "../route.ts";
 import { Allow } from "./allow.tsx";
 import { AddRule, Confirm } from "./actions.tsx";
+import { named } from "./tags.tsx";
 
 export function stateTone(state: string): Tone {
   return state === "ready" ? "good" : state === "removing" ? "plain" : "busy";
@@ -73,7 +74,7 @@ export function Resources({ values }: { values: Record<string, string> }) {
       {allowing && <Allow start={{}} onClose={() => setAllowing(false)} />}
       {adding !== undefined && (
         <AddRule start={{ on: adding }} resources={list?.map((one) => one.name) ?? []}
-          tags={tags.data.value?.map((tag) => tag.name ?? "") ?? []} onClose={() => setAdding(undefined)} />
+          tags={named(tags.data.value)} onClose={() => setAdding(undefined)} />
       )}
     </section>
   );

@@ -11,12 +11,16 @@ import { AddRule, SetTag } from "./actions.tsx";
 
 const members = (tag: Tag) => tag.child_tags ?? [];
 
+/** Names that rules may use: not those that rules name and that are not there. */
+export const named = (tags: Tag[] | undefined) =>
+  (tags ?? []).filter((tag) => members(tag).length > 0 || tag.ip || tag.uri).map((tag) => tag.name);
+
 export function Tags({ values }: { values: Record<string, string> }) {
-  const tags = useLive<Tag[]>("/tags", ["tags"]);
+  const tags = useLive<Tag[]>("/tags", ["tags", "resources"]);
   const [dialog, setDialog] = useState<"tag" | "members" | "rule" | undefined>();
   const list = tags.data.value;
   const open = list?.find((tag) => tag.name === values.open);
-  const names = list?.map((tag) => tag.name ?? "") ?? [];
+  const names = named(list);
   return (
     <section class="view">
       <header><h1>Tags</h1><p>Names for addresses, resources and groups of other tags.</p></header>
@@ -29,11 +33,14 @@ export function Tags({ values }: { values: Record<string, string> }) {
               filters={[
                 { name: "Groups", test: (tag) => members(tag).length > 0 },
                 { name: "Leaves", test: (tag) => members(tag).length === 0 },
+                { name: "In trouble", test: (tag) => tag.message !== "" },
               ]}
               columns={[
                 { title: "Name", width: "minmax(10rem, 2fr)", text: (tag) => tag.name ?? "", cell: (tag) => <b>{tag.name}</b> },
                 { title: "Address", width: "minmax(8rem, 1fr)", text: (tag) => tag.ip ?? "", cell: (tag) => <code>{tag.ip}</code> },
                 { title: "Members", width: "minmax(8rem, 3fr)", text: (tag) => members(tag).join(" "), cell: (tag) => members(tag).join(", ") },
+                { title: "Rules", width: "minmax(5rem, 1fr)", text: (tag) => used(tag), cell: (tag) => used(tag) },
+                { title: "Trouble", width: "minmax(6rem, 2fr)", minor: true, text: (tag) => tag.message, cell: (tag) => tag.message },
                 { title: "Resource", width: "minmax(6rem, 1fr)", minor: true, text: (tag) => tag.uri ?? "", cell: (tag) => <code>{tag.uri}</code> },
               ]}
               empty={<Empty title="No tags yet"><p>A tag is a name for an address or a group; rules are written with tags.</p><Command label="Make one" text="trestle tag set db1 --ip 10.0.0.5" /></Empty>}>
@@ -43,7 +50,7 @@ export function Tags({ values }: { values: Record<string, string> }) {
         </div>
         {open && (
           <Drawer title={open.name ?? ""} onClose={() => adjust({ open: undefined })}>
-            <Facts facts={[["Address", open.ip], ["Resource", open.uri], ["Members", members(open).length || ""]]} />
+            <Facts facts={[["Address", open.ip], ["Resource", open.uri], ["Members", members(open).length || ""], ["Of a", open.from], ["Rules", used(open)], ["Trouble", open.message]]} />
             {members(open).length > 0 && (
               <ul class="names">{members(open).map((name) => <li key={name}>{names.includes(name) ? <a href={href("tags", { open: name })}>{name}</a> : <code>{name}</code>}</li>)}</ul>
             )}
@@ -65,6 +72,13 @@ export function Tags({ values }: { values: Record<string, string> }) {
       )}
     </section>
   );
+}
+
+/** What rules make of it. */
+function used(tag: Tag): string {
+  const on = tag.rules > 0 ? [`${tag.rules} on it`] : [];
+  const by = tag.named_by > 0 ? [`named by ${tag.named_by}`] : [];
+  return [...on, ...by].join(", ");
 }
 
 /** What a tag comes to; asked when it is opened. */

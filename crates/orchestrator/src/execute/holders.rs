@@ -1,12 +1,16 @@
 //! Rules wherever they are: on a resource or on a tag, for parts of the controller that keep rules of their own.
 
-use std::{collections::BTreeSet, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
 
-use model::{Address, EntryName, Member, PermitRule, ResourceName, Segment, TagName};
+use model::{Address, EntryName, Host, Member, PermitRule, ResourceName, Segment, TagName, TagValue};
 use tags::{Graph, ResolvedMember};
 
-use super::{Orchestrator, OrchestratorError, Outcome};
-use crate::plan::ResourceRecord;
+use super::{Orchestrator, OrchestratorError, Outcome, rules::address_of};
+use crate::plan::{ProblemKind, ResourceRecord, RuleStanding, Scope, plan, rules_in_force};
 
 /// What has rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +18,22 @@ pub enum RuleHolder {
     Resource(ResourceName),
     /// Every resource in it, now and later.
     Tag(TagName),
+}
+
+/// A tag, and what rules make of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TagView {
+    pub name: TagName,
+    /// None: rules name it, and it is not there.
+    pub value: Option<TagValue>,
+    /// `resource` or `host`; empty for a tag that somebody set.
+    pub owner: &'static str,
+    /// Rules on it.
+    pub rules: usize,
+    /// Rules that name it as a peer.
+    pub named_by: usize,
+    /// Why rules that name it permit nothing by it.
+    pub trouble: Option<ProblemKind>,
 }
 
 impl fmt::Display for RuleHolder {
@@ -80,6 +100,69 @@ impl Orchestrator {
             rules.keys().filter(named).map(|rule| (RuleHolder::Tag(tag.clone()), rule.clone()))
         });
         own.chain(inherited).collect()
+    }
+
+    /// What is in force, and from where.
+    pub fn rules_in_force(&self, scope: &Scope) -> Result<Vec<RuleStanding>, OrchestratorError> {
+        let (intent, inventory, ahead) = {
+            let mut state = self.state.lock();
+            (Arc::clone(&state.intent), Arc::clone(&state.inventory), state.ahead())
+        };
+        match scope {
+            Scope::Resource(name)
+                if !inventory.resources.contains_key(name) && !intent.resources.contains_key(name) =>
+            {
+                return Err(OrchestratorError::UnknownResource { resource: name.clone() });
+            }
+            _ => {}
+        }
+        let intent = self.complete(&intent).ok_or(OrchestratorError::NotLoaded)?;
+        if let Scope::Tag(tag) = scope
+            && !intent.tag_rules.contains_key(tag)
+            && intent.graph.get(tag).is_err()
+        {
+            return Err(OrchestratorError::UnknownTag { tag: tag.clone() });
+        }
+        Ok(rules_in_force(&intent, &inventory, &plan(&intent, &ahead), scope))
+    }
+
+    /// Tags whose name starts so, and those that rules name although they are not there.
+    pub fn tags_in_use(&self, prefix: &str) -> Result<Vec<TagView>, OrchestratorError> {
+        let graph = self.tags.graph().ok_or(OrchestratorError::NotLoaded)?;
+        let intent = Arc::clone(&self.state.lock().intent);
+        let mut named_by: BTreeMap<&TagName, usize> = BTreeMap::new();
+        let own = intent.rules.iter().filter(|(name, _)| intent.resources.contains_key(*name));
+        let rules = own.map(|(_, rules)| rules).chain(intent.tag_rules.values()).flat_map(BTreeMap::values);
+        for peer in rules.flat_map(|rule| &rule.peers) {
+            if let Member::Tag(tag) = peer {
+                *named_by.entry(tag).or_default() += 1;
+            }
+        }
+        let rules = |tag: &TagName| intent.tag_rules.get(tag).map_or(0, BTreeMap::len);
+        let view = |tag: &TagName, value: Option<TagValue>| {
+            let named_by = named_by.get(tag).copied().unwrap_or_default();
+            let is_empty =
+                || graph.resolve(tag).is_ok_and(|all| all.iter().all(|one| address_of(one).is_none()));
+            let trouble = match (&value, named_by) {
+                (None, _) => Some(ProblemKind::UnknownTag { tag: tag.clone() }),
+                (Some(_), 1..) if is_empty() => Some(ProblemKind::EmptyTag { tag: tag.clone() }),
+                _ => None,
+            };
+            let resource = tag.as_str().parse::<ResourceName>();
+            let owner = match resource.is_ok_and(|name| intent.resources.contains_key(&name)) {
+                true => "resource",
+                false if Host::of_tag(tag).is_some() => "host",
+                false => "",
+            };
+            TagView { name: tag.clone(), value, owner, rules: rules(tag), named_by, trouble }
+        };
+        let there = graph.list(prefix).map(|(name, found)| view(name, Some(found.to_value())));
+        let is_gone = |tag: &&TagName| tag.as_str().starts_with(prefix) && graph.get(tag).is_err();
+        let named: BTreeSet<&TagName> = named_by.keys().copied().chain(intent.tag_rules.keys()).collect();
+        let gone = named.into_iter().filter(is_gone).map(|tag| view(tag, None));
+        let mut all: Vec<TagView> = there.chain(gone).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(all)
     }
 
     /// Whether a rule without tags is in force as it stands, at everything that has it. A holder without any resource

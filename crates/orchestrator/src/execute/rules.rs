@@ -208,7 +208,7 @@ impl Orchestrator {
     }
 }
 
-fn address_of(member: &ResolvedMember) -> Option<Address> {
+pub(super) fn address_of(member: &ResolvedMember) -> Option<Address> {
     match member {
         ResolvedMember::Literal(address) => Some(*address),
         ResolvedMember::Leaf { leaf, .. } => leaf.ip,

@@ -2,6 +2,7 @@
 
 mod adopt;
 mod cases;
+mod in_force;
 mod permissions;
 mod stories;
 mod verdicts;

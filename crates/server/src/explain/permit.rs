@@ -95,6 +95,10 @@ impl Ends {
             }
             let found = permitting(resource, direction, peer, &permits);
             let is_open = found.is_some();
+            if !is_open && !resource.message.is_empty() {
+                // Perhaps the rule that would permit it names what is gone.
+                response.notes.push(format!("{} is not as wanted: {}", resource.name, resource.message));
+            }
             if side.allowed {
                 put(said, side, resource, found);
             }

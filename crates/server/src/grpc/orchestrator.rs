@@ -7,17 +7,21 @@ use model::{
     LinkName, PermitRule, ResourceName, Segment, Site,
     change::{Change, What},
 };
-use orchestrator::execute::{JobState, Orchestrator, Outcome, RuleHolder as On};
+use orchestrator::{
+    execute::{JobState, Orchestrator, Outcome, RuleHolder as On},
+    plan::Scope,
+};
 use tonic::{Request, Response, Status};
 use wire::{
     invisinetspb::PermitListRule,
     permit::permit_rule,
     trestle::v1::{
-        self, CheckCloudsRequest, CheckCloudsResponse, CreateCloudResourceRequest, DeleteRulesRequest,
-        DriftInfo, JobInfo, JobRequest, LinkRequest, ListCloudsRequest, ListCloudsResponse, ListJobsRequest,
-        ListJobsResponse, ListLinksRequest, ListLinksResponse, ListResourcesRequest, ListResourcesResponse,
-        ListRulesResponse, PutRulesRequest, ResourceInfo, ResourceRequest, RuleHolder, orchestrator_server,
-        rule_holder::Holder,
+        self, CheckCloudsRequest, CheckCloudsResponse, CloudInfo, CloudRequest, CreateCloudResourceRequest,
+        DeleteRulesRequest, DescribeTagsRequest, DescribeTagsResponse, DriftInfo, JobInfo, JobRequest,
+        LinkRequest, ListCloudsRequest, ListCloudsResponse, ListJobsRequest, ListJobsResponse,
+        ListLinksRequest, ListLinksResponse, ListResourcesRequest, ListResourcesResponse,
+        ListRulesInForceResponse, ListRulesResponse, PutRulesRequest, ResourceInfo, ResourceRequest,
+        RuleHolder, RuleScope, orchestrator_server, rule_holder::Holder, rule_scope,
     },
 };
 
@@ -37,8 +41,13 @@ impl orchestrator_server::Orchestrator for Service {
     type WatchJobStream = Pin<Box<dyn Stream<Item = Result<JobInfo, Status>> + Send>>;
 
     async fn list_clouds(&self, _: Request<ListCloudsRequest>) -> Reply<ListCloudsResponse> {
-        let clouds = self.0.cloud_names().iter().map(ToString::to_string).collect();
-        Ok(Response::new(ListCloudsResponse { clouds }))
+        Ok(Response::new(ListCloudsResponse { clouds: views::clouds(&self.0) }))
+    }
+
+    async fn get_cloud(&self, request: Request<CloudRequest>) -> Reply<CloudInfo> {
+        let name: Segment = parse(&request.get_ref().name)?;
+        let view = self.0.cloud_view(&name).map_err(Failure::from)?;
+        Ok(Response::new(views::cloud(view, &self.0.resources())))
     }
 
     async fn create_cloud_resource(
@@ -99,6 +108,22 @@ impl orchestrator_server::Orchestrator for Service {
             On::Tag(tag) => self.0.tag_rules(&tag).iter().map(PermitListRule::from).collect(),
         };
         Ok(Response::new(ListRulesResponse { rules }))
+    }
+
+    async fn list_rules_in_force(&self, request: Request<RuleScope>) -> Reply<ListRulesInForceResponse> {
+        let scope = match request.into_inner().scope {
+            None => Scope::All,
+            Some(rule_scope::Scope::Namespace(name)) => Scope::Namespace(parse(&name)?),
+            Some(rule_scope::Scope::Resource(name)) => Scope::Resource(parse(&name)?),
+            Some(rule_scope::Scope::Tag(name)) => Scope::Tag(parse(&name)?),
+        };
+        let rules = views::rules_in_force(&self.0, &scope).map_err(Failure::from)?;
+        Ok(Response::new(ListRulesInForceResponse { rules }))
+    }
+
+    async fn describe_tags(&self, request: Request<DescribeTagsRequest>) -> Reply<DescribeTagsResponse> {
+        let tags = self.0.tags_in_use(&request.get_ref().prefix).map_err(Failure::from)?;
+        Ok(Response::new(DescribeTagsResponse { tags: tags.into_iter().map(views::tag).collect() }))
     }
 
     async fn create_link(&self, request: Request<LinkRequest>) -> Reply<v1::ChangeOutcome> {

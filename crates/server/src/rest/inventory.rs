@@ -1,6 +1,6 @@
-//! What there is, whole: `/status`, `/clouds`, `/resources`, `/links`, `/workloads`, `/objects`.
+//! What there is, whole: `/status`, `/clouds`, `/rules`, `/resources`, `/links`, `/workloads`, `/objects`.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, str::FromStr, sync::Arc};
 
 use axum::{Json, extract::State};
 use drivers::{
@@ -9,17 +9,17 @@ use drivers::{
 };
 use futures::StreamExt as _;
 use model::policy::{Kind, output::MemberKind};
-use orchestrator::execute::Orchestrator;
+use orchestrator::{execute::Orchestrator, plan::Scope};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tonic::Code;
 use utoipa::{IntoParams, ToSchema};
 use wire::{
     json::Link,
-    trestle::v1::{ResourceInfo, Status},
+    trestle::v1::{CloudInfo, ResourceInfo, RuleInfo, Status},
 };
 
-use super::body::Query;
+use super::body::{Path, Query};
 use crate::{
     about::About,
     failure::{Failure, Problem},
@@ -35,10 +35,72 @@ pub(super) async fn status(State(about): State<About>) -> Result<Json<Status>, F
     Ok(Json(about.tell().await?))
 }
 
-/// The clouds there are, by name.
-#[utoipa::path(get, path = "/clouds", tag = "resources", responses((status = 200, body = Vec<String>)))]
-pub(super) async fn clouds(State(orchestrator): State<Arc<Orchestrator>>) -> Json<Vec<String>> {
-    Json(orchestrator.cloud_names().iter().map(ToString::to_string).collect())
+/// The clouds that are to be, by name, with how each is.
+#[utoipa::path(get, path = "/clouds", tag = "resources", responses((status = 200, body = Vec<CloudInfo>)))]
+pub(super) async fn clouds(State(orchestrator): State<Arc<Orchestrator>>) -> Json<Vec<CloudInfo>> {
+    Json(views::clouds(&orchestrator))
+}
+
+/// One cloud.
+#[utoipa::path(get, path = "/clouds/{cloud}", tag = "resources", params(("cloud" = String, Path)), responses(
+    (status = 200, body = CloudInfo),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn cloud(
+    State(orchestrator): State<Arc<Orchestrator>>,
+    Path(cloud): Path<String>,
+) -> Result<Json<CloudInfo>, Failure> {
+    let name = cloud.parse().map_err(|err| Failure::from_error(Code::InvalidArgument, &err))?;
+    let view = orchestrator.cloud_view(&name)?;
+    Ok(Json(views::cloud(view, &orchestrator.resources())))
+}
+
+/// Whose rules; at most one of them.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Whose {
+    /// `namespace.cloud.name`: what is in force at one resource.
+    #[serde(default)]
+    resource: String,
+    /// The rules on one tag.
+    #[serde(default)]
+    tag: String,
+    /// What is in force in one namespace.
+    #[serde(default)]
+    namespace: String,
+}
+
+impl Whose {
+    fn scope(&self) -> Result<Scope, Failure> {
+        fn read<T: FromStr<Err: std::error::Error + 'static>>(text: &str) -> Result<T, Failure> {
+            text.parse().map_err(|err| Failure::from_error(Code::InvalidArgument, &err))
+        }
+        match [&self.resource, &self.tag, &self.namespace].map(String::as_str) {
+            ["", "", ""] => Ok(Scope::All),
+            [resource, "", ""] => read(resource).map(Scope::Resource),
+            ["", tag, ""] => read(tag).map(Scope::Tag),
+            ["", "", namespace] => read(namespace).map(Scope::Namespace),
+            _ => {
+                let text = "whose rules? name one of resource, tag and namespace, or none for all";
+                Err(Failure::new(Code::InvalidArgument, text))
+            }
+        }
+    }
+}
+
+/// What is in force and from where: rules of resources and of tags, what policies permit, permissions.
+#[utoipa::path(get, path = "/rules", tag = "resources", params(Whose), responses(
+    (status = 200, body = Vec<RuleInfo>),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn rules(
+    State(orchestrator): State<Arc<Orchestrator>>,
+    Query(whose): Query<Whose>,
+) -> Result<Json<Vec<RuleInfo>>, Failure> {
+    let scope = whose.scope()?;
+    let told = drivers::blocking(move || views::rules_in_force(&orchestrator, &scope));
+    Ok(Json(told.await?))
 }
 
 /// The resources of all namespaces in all clouds.

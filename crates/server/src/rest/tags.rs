@@ -15,29 +15,32 @@ use drivers::{
     tags::{Tags, mapping, set},
 };
 use model::{Subscriber, TagName};
+use orchestrator::execute::Orchestrator;
 use serde::Serialize;
 use tonic::Code;
 use wire::{
     tags::{tag_members, tag_value},
     tagservicepb::TagMapping,
+    trestle::v1::TagInfo,
 };
 
 use super::body::{Body, Done, Path};
 use crate::{
     audit,
     failure::{Failure, Problem},
+    views,
 };
 
-/// All tags with their direct contents, sorted by name.
+/// All tags with their direct contents and what rules make of them, sorted by name; also those that rules name and that are
+/// not there.
 #[utoipa::path(get, path = "/tags", tag = "tags", responses(
-    (status = 200, body = Vec<TagMapping>),
+    (status = 200, body = Vec<TagInfo>),
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
-pub(super) async fn list(State(tags): State<Arc<Tags>>) -> Result<Response, Failure> {
-    let snapshot = tags.snapshot()?;
+pub(super) async fn list(State(orchestrator): State<Arc<Orchestrator>>) -> Result<Response, Failure> {
     json(move || {
-        let tags = snapshot.graph.list("");
-        Ok(tags.map(|(name, view)| TagMapping::from((name.clone(), view.to_value()))).collect::<Vec<_>>())
+        let tags = orchestrator.tags_in_use("")?;
+        Ok(tags.into_iter().map(views::tag).collect::<Vec<_>>())
     })
     .await
 }

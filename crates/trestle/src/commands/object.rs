@@ -79,6 +79,7 @@ impl From<Validate> for Validation {
 #[command(after_help = "Examples:
   trestle get pods -n shop
   trestle get networkpolicy web -n shop -o yaml
+  trestle get networkpolicy shop/web
   trestle get pods --watch")]
 pub struct GetArgs {
     /// pods, networkpolicies, anp, acnp, tiers, groups … or all
@@ -103,13 +104,15 @@ impl GetArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   trestle delete pod web-1 -n shop
+  trestle delete networkpolicy shop/db
   trestle delete -f policies/")]
 pub struct DeleteArgs {
     #[arg(value_parser = kind, required_unless_present = "files", requires = "names")]
     kind: Option<KindArg>,
     names: Vec<String>,
-    #[arg(short, long, default_value = "default")]
-    namespace: String,
+    /// Where they are, if their names do not say: `default` unless given
+    #[arg(short, long)]
+    namespace: Option<String>,
     /// Delete what these files describe
     #[arg(short, long = "file", value_name = "FILE", conflicts_with = "kind")]
     files: Vec<PathBuf>,
@@ -225,10 +228,8 @@ pub async fn delete(args: DeleteArgs, output: Format, connection: Connection) ->
     let objects: Vec<ObjectRef> = match args.kind {
         Some(KindArg(None)) => bail!("name one kind; to delete a whole set use `trestle apply --prune`"),
         Some(KindArg(Some(kind))) => {
-            let namespace = if kind.is_namespaced() { args.namespace } else { String::new() };
-            let kind = kind.as_str().to_owned();
-            let one = |name| ObjectRef { kind: kind.clone(), namespace: namespace.clone(), name };
-            args.names.into_iter().map(one).collect()
+            let one = |name: &String| named(kind, name, args.namespace.as_deref());
+            args.names.iter().map(one).collect::<anyhow::Result<Vec<_>>>()?
         }
         None => {
             manifest::read(args.files).await?.iter().map(reference).collect::<anyhow::Result<Vec<_>>>()?
@@ -249,6 +250,27 @@ pub async fn delete(args: DeleteArgs, output: Format, connection: Connection) ->
         progress::note(format!("{} of {} objects", results.len(), objects.len()));
     }
     show(&results, output, args.dry_run)
+}
+
+/// An object by its name as `apply` prints it, NAMESPACE/NAME, or by its name alone.
+fn named(kind: Kind, name: &str, namespace: Option<&str>) -> anyhow::Result<ObjectRef> {
+    let of = |namespace: &str, name: &str| ObjectRef {
+        kind: kind.as_str().to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    };
+    match name.split_once('/') {
+        Some((written, _)) if namespace.is_some_and(|given| given != written) => {
+            bail!(
+                "{name} is in namespace {written}, and -n {} is not; leave one out",
+                namespace.unwrap_or_default()
+            )
+        }
+        Some((written, name)) if kind.is_namespaced() => Ok(of(written, name)),
+        Some(_) => bail!("{name} is no name of a {}, which has no namespace", kind.as_str()),
+        None if kind.is_namespaced() => Ok(of(namespace.unwrap_or("default"), name)),
+        None => Ok(of("", name)),
+    }
 }
 
 fn show(results: &[Applied], output: Format, dry_run: bool) -> anyhow::Result<()> {
@@ -308,8 +330,8 @@ pub async fn get(args: GetArgs, output: Format, connection: Connection) -> anyho
     let mut objects = ObjectsClient::new(connection).max_decoding_message_size(MAX_MESSAGE);
     let KindArg(kind) = args.kind;
     if let Some(name) = args.name {
-        let kind = kind.context("name one kind to get one object")?.as_str().to_owned();
-        let request = ObjectRef { kind, namespace: args.namespace.unwrap_or_default(), name };
+        let kind = kind.context("name one kind to get one object")?;
+        let request = named(kind, &name, args.namespace.as_deref())?;
         return output.one(&View::read(objects.get_object(request).await?.into_inner())?);
     }
     let kind = kind.map(|kind| kind.as_str().to_owned()).unwrap_or_default();

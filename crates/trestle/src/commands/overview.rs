@@ -9,9 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use tonic::Code;
 use wire::trestle::v1::{
-    Consumer, GetStatusRequest, JobInfo, LinkInfo, ListCloudsRequest, ListConsumersRequest, ListJobsRequest,
-    ListLinksRequest, ListNodesRequest, ListPoliciesRequest, ListResourcesRequest, NodeStatus, PolicyState,
-    ResourceInfo, Status, admin_client::AdminClient, nodes_client::NodesClient,
+    CloudInfo, Consumer, GetStatusRequest, JobInfo, LinkInfo, ListCloudsRequest, ListConsumersRequest,
+    ListJobsRequest, ListLinksRequest, ListNodesRequest, ListPoliciesRequest, ListResourcesRequest,
+    NodeStatus, PolicyState, ResourceInfo, Status, admin_client::AdminClient, nodes_client::NodesClient,
     orchestrator_client::OrchestratorClient, policies_client::PoliciesClient, storage_client::StorageClient,
 };
 
@@ -31,7 +31,7 @@ const REALIZING: &str = "Realizing";
 #[derive(Debug, Default)]
 pub struct Overview {
     pub status: Status,
-    pub clouds: Vec<String>,
+    pub clouds: Vec<CloudInfo>,
     pub resources: Vec<ResourceInfo>,
     pub links: Vec<LinkInfo>,
     pub jobs: Vec<JobInfo>,
@@ -55,6 +55,15 @@ pub struct Trouble {
     pub what: String,
     /// The command that says more, or mends it.
     pub look: String,
+}
+
+/// Names, with how those are that are not ready.
+fn clouds_told(clouds: &[CloudInfo]) -> String {
+    let told = clouds.iter().map(|cloud| match cloud.state.as_str() {
+        "ready" => cloud.name.clone(),
+        state => format!("{} ({state})", cloud.name),
+    });
+    told.collect::<Vec<_>>().join(", ")
 }
 
 impl Overview {
@@ -122,7 +131,7 @@ impl Overview {
         };
         let running = self.jobs.iter().filter(|job| job.state == "running").count();
         let mut lines = vec![
-            line("clouds", self.clouds.len(), self.clouds.join(", ")),
+            line("clouds", self.clouds.len(), clouds_told(&self.clouds)),
             line(
                 "resources",
                 self.resources.len(),

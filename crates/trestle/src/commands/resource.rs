@@ -11,15 +11,15 @@ use std::{
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use wire::trestle::v1::{
-    CreateCloudResourceRequest, ListCloudsRequest, ListResourcesRequest, ResourceInfo, ResourceRequest,
-    orchestrator_client::OrchestratorClient,
+    CreateCloudResourceRequest, ListResourcesRequest, ResourceInfo, ResourceRequest, RuleScope,
+    orchestrator_client::OrchestratorClient, rule_scope::Scope,
 };
 
 use super::job::{ChangeArgs, finish, said};
 use crate::{
     client::ConnectionArgs,
     context::ContextFile,
-    output::{Format, Rows},
+    output::{Format, Rows, print, rows},
     visible::visible,
 };
 
@@ -66,7 +66,7 @@ pub enum ResourceCommand {
         #[arg(long)]
         all: bool,
     },
-    /// One resource
+    /// One resource, and what is in force at it
     Get { name: String },
     /// Delete a resource with its rules; what was attached is let go and stays
     Delete {
@@ -80,8 +80,6 @@ pub enum ResourceCommand {
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
-    /// The clouds there are
-    Clouds,
 }
 
 /// The full name of a resource.
@@ -135,7 +133,17 @@ pub async fn run(command: ResourceCommand, output: Format, connection: Connectio
             let listed = client.list_resources(ListResourcesRequest { namespace }).await?.into_inner();
             output.list(&listed.resources)
         }
-        ResourceCommand::Get { name } => show(&mut client, full(&name)?, output).await,
+        ResourceCommand::Get { name } => {
+            let name = full(&name)?;
+            show(&mut client, name.clone(), output).await?;
+            if output == Format::Table {
+                let scope = RuleScope { scope: Some(Scope::Resource(name)) };
+                let in_force = client.list_rules_in_force(scope).await?.into_inner().rules;
+                print("")?;
+                rows(&in_force)?;
+            }
+            Ok(())
+        }
         ResourceCommand::Delete { name, change } => {
             let name = full(&name)?;
             let request = ResourceRequest { name: name.clone(), dry_run: change.dry_run };
@@ -148,10 +156,6 @@ pub async fn run(command: ResourceCommand, output: Format, connection: Connectio
         ResourceCommand::Exec { name, command } => {
             let request = ResourceRequest { name: full(&name)?, dry_run: false };
             exec(&client.get_resource(request).await?.into_inner(), &command)
-        }
-        ResourceCommand::Clouds => {
-            let clouds = client.list_clouds(ListCloudsRequest {}).await?.into_inner().clouds;
-            output.names("name", &clouds)
         }
     }
 }

@@ -9,8 +9,8 @@ use serde::Deserialize;
 use wire::{
     invisinetspb::{self, PermitListRule},
     trestle::v1::{
-        DeleteRulesRequest, PutRulesRequest, ResourceRequest, RuleHolder,
-        orchestrator_client::OrchestratorClient, rule_holder::Holder,
+        DeleteRulesRequest, PutRulesRequest, ResourceRequest, RuleHolder, RuleInfo, RuleScope,
+        orchestrator_client::OrchestratorClient, rule_holder::Holder, rule_scope::Scope,
     },
 };
 
@@ -28,15 +28,15 @@ use crate::{
   trestle rule add a.web --ping b.db
   trestle rule add a.web --in --protocol tcp --port 80 --peer clients
   trestle rule add --tag web --ssh 198.51.100.0/24
+  trestle rule list                                   all that is in force in this namespace, and from where
+  trestle rule list a.web
+  trestle rule list a.web --own -o json > rules.json
   trestle rule delete a.web --rule ping-in-default-b-db")]
 pub enum RuleCommand {
     /// Permit traffic; a rule of the same name is replaced
     Add(Box<AddArgs>),
-    /// The rules of a resource or tag
-    List {
-        #[command(flatten)]
-        on: OnArgs,
-    },
+    /// What is in force and from where: at one resource, by one tag, or everywhere in the current namespace
+    List(ListArgs),
     /// Delete rules
     Delete {
         #[command(flatten)]
@@ -58,6 +58,22 @@ pub struct OnArgs {
     /// A tag, instead of a resource: everything in it has the rules
     #[arg(long)]
     pub tag: Option<String>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct ListArgs {
+    /// At this resource: its rules, those of the tags it is in, what policies and permissions give it
+    #[arg(conflicts_with_all = ["tag", "all"])]
+    resource: Option<String>,
+    /// The rules on this tag, with the resources that have them
+    #[arg(long, conflicts_with = "all")]
+    tag: Option<String>,
+    /// In all namespaces
+    #[arg(long)]
+    all: bool,
+    /// Only the rules that are written on the resource or tag, in the form that `rule add --file` reads
+    #[arg(long, conflicts_with = "all")]
+    own: bool,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -149,6 +165,18 @@ impl From<FileRule> for PermitListRule {
     }
 }
 
+impl ListArgs {
+    fn scope(&self) -> anyhow::Result<RuleScope> {
+        let scope = match (&self.resource, &self.tag, self.all) {
+            (Some(name), ..) => Some(Scope::Resource(resource::full(name)?)),
+            (None, Some(tag), _) => Some(Scope::Tag(tag.clone())),
+            (None, None, true) => None,
+            (None, None, false) => Some(Scope::Namespace(resource::namespace()?)),
+        };
+        Ok(RuleScope { scope })
+    }
+}
+
 fn holder(on: &OnArgs) -> anyhow::Result<(RuleHolder, String)> {
     Ok(match (&on.resource, &on.tag) {
         (Some(name), _) => {
@@ -176,8 +204,12 @@ pub async fn run(command: RuleCommand, output: Format, connection: ConnectionArg
             }
             Ok(())
         }
-        RuleCommand::List { on } => {
-            let rules = client.list_rules(holder(&on)?.0).await?.into_inner().rules;
+        RuleCommand::List(ListArgs { resource, tag, own: true, .. }) => {
+            let rules = client.list_rules(holder(&OnArgs { resource, tag })?.0).await?.into_inner().rules;
+            output.list(&rules)
+        }
+        RuleCommand::List(args) => {
+            let rules = client.list_rules_in_force(args.scope()?).await?.into_inner().rules;
             output.list(&rules)
         }
         RuleCommand::Delete { on, rules, change } => {
@@ -289,20 +321,42 @@ fn rule(
     }
 }
 
+impl Rows for RuleInfo {
+    const HEADER: &'static [&'static str] =
+        &["from", "name", "direction", "protocol", "src", "dst", "peers", "state", "at", "why not"];
+
+    fn row(&self) -> Vec<String> {
+        let rule = self.rule.clone().unwrap_or_default();
+        // What policies permit was written as no peer.
+        let peers = if rule.tags.is_empty() { rule.targets.join(" ") } else { rule.tags.join(" ") };
+        let [name, direction, protocol, src, dst, _] = cells(&rule);
+        let at = match self.in_force.as_slice() {
+            [one] => one.clone(),
+            some => some.len().to_string(),
+        };
+        let (from, state, why) = (self.from.clone(), self.state.clone(), self.message.clone());
+        vec![from, name, direction, protocol, src, dst, peers, state, at, why]
+    }
+}
+
 impl Rows for PermitListRule {
     const HEADER: &'static [&'static str] = &["name", "direction", "protocol", "src", "dst", "peers"];
 
     fn row(&self) -> Vec<String> {
-        let peers = self.tags.join(" ");
-        let [direction, protocol, src, dst] = match wire::permit::permit_rule(self) {
-            Ok(PermitRule { traffic, .. }) => [
-                traffic.direction.to_string(),
-                traffic.protocol.to_string(),
-                traffic.src_ports.to_string(),
-                traffic.dst_ports.to_string(),
-            ],
-            Err(_) => ["?"; 4].map(str::to_owned),
-        };
-        vec![self.id.clone(), direction, protocol, src, dst, peers]
+        cells(self).into()
     }
+}
+
+/// A rule in words.
+fn cells(rule: &PermitListRule) -> [String; 6] {
+    let [direction, protocol, src, dst] = match wire::permit::permit_rule(rule) {
+        Ok(PermitRule { traffic, .. }) => [
+            traffic.direction.to_string(),
+            traffic.protocol.to_string(),
+            traffic.src_ports.to_string(),
+            traffic.dst_ports.to_string(),
+        ],
+        Err(_) => ["?"; 4].map(str::to_owned),
+    };
+    [rule.id.clone(), direction, protocol, src, dst, rule.tags.join(" ")]
 }

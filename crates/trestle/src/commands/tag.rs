@@ -3,9 +3,10 @@
 use clap::Subcommand;
 use serde::Serialize;
 use wire::{
-    tagservicepb::{ListTagsRequest, Subscription, Tag, TagMapping, tag_service_client::TagServiceClient},
+    tagservicepb::{Subscription, Tag, TagMapping, tag_service_client::TagServiceClient},
     trestle::v1::{
-        ResolvedMember, TagDifference, TagEvent, WatchSubscriberRequest, tag_events_client::TagEventsClient,
+        DescribeTagsRequest, ResolvedMember, TagDifference, TagEvent, TagInfo, WatchSubscriberRequest,
+        orchestrator_client::OrchestratorClient, tag_events_client::TagEventsClient,
     },
 };
 
@@ -21,7 +22,7 @@ use crate::{
   trestle tag resolve web
   trestle tag watch my-controller")]
 pub enum TagCommand {
-    /// All tags
+    /// All tags, whose they are, and what rules make of them; also those that rules name and that are not there
     List {
         /// Only names that start with this
         #[arg(default_value = "")]
@@ -75,7 +76,8 @@ pub async fn run(command: TagCommand, output: Format, connection: Connection) ->
     let mut tags = TagServiceClient::new(connection.clone()).max_decoding_message_size(MAX_MESSAGE);
     match command {
         TagCommand::List { prefix } => {
-            let reply = tags.list_tags(ListTagsRequest { prefix }).await?.into_inner();
+            let mut client = OrchestratorClient::new(connection).max_decoding_message_size(MAX_MESSAGE);
+            let reply = client.describe_tags(DescribeTagsRequest { prefix }).await?.into_inner();
             output.list(&reply.tags)
         }
         TagCommand::Resolve { tag } | TagCommand::Get { tag, resolve: true } => {
@@ -159,6 +161,24 @@ fn label(ResolvedMember { tag_name, uri, ip }: &ResolvedMember) -> String {
         (Some(ip), _) => format!("{tag_name}={ip}"),
         (None, Some(uri)) => format!("{tag_name}={uri}"),
         (None, None) => tag_name.clone(),
+    }
+}
+
+impl Rows for TagInfo {
+    const HEADER: &'static [&'static str] =
+        &["name", "of", "ip", "uri", "members", "rules", "named by", "trouble"];
+
+    fn row(&self) -> Vec<String> {
+        vec![
+            self.name.clone(),
+            self.from.clone(),
+            self.ip.clone().unwrap_or_default(),
+            self.uri.clone().unwrap_or_default(),
+            self.child_tags.join(" "),
+            self.rules.to_string(),
+            self.named_by.to_string(),
+            self.message.clone(),
+        ]
     }
 }
 

@@ -24,7 +24,7 @@ pub fn story() -> Vec<Chapter> {
                      each request against the clouds' descriptions. Beside each step: its time here, and what it would \
                      have taken there.",
                 ),
-                run_for("resource clouds", "aws|azure|gcp|ibm"),
+                run_for("cloud list", "aws|azure|gcp|ibm"),
                 run_for("resource create aws.web --file {dir}/aws-vm.json", "ready"),
                 run_for("resource create azure.api --file {dir}/azure-vm.json", "ready"),
                 run_for("resource create gcp.db --file {dir}/gcp-vm.json", "ready"),
