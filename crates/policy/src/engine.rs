@@ -57,7 +57,8 @@ pub enum Event<'a> {
     Delete(&'a ObjectId),
 }
 
-#[derive(Debug)]
+/// A clone knows nothing of the other: what a change would do is tried on one.
+#[derive(Debug, Clone)]
 pub struct Engine {
     symbols: symbols::Interner<tables::Symbol>,
     nodes: symbols::Interner<tables::NodeId>,

@@ -26,7 +26,7 @@ use super::{
 use crate::translate::{World, antrea_policy, kubernetes_policy, resolve};
 
 /// Objects that are looked up by name and are few beside Pods and policies.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Lookups {
     pub(crate) tiers: BTreeMap<String, i32>,
     groups: BTreeMap<NamespacedName, GroupObject>,
@@ -49,7 +49,7 @@ enum Reference {
     Service(NamespacedName),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct GroupObject {
     spec: GroupSpec,
     pub(crate) uid: String,

@@ -20,7 +20,7 @@ use super::{
     tables::{EntityId, GroupId, IdSet, NamespaceId, NodeId, ProfileId, SelectorId, Slab, Symbol},
 };
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Entity {
     pub(crate) member: Arc<Member>,
     /// `None`: deleted, and kept until the next flush so that a re-creation finds what consumers were told before.
@@ -36,7 +36,7 @@ impl Entity {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Profile {
     pub(crate) kind: MemberKind,
     pub(crate) namespace: NamespaceId,
@@ -46,7 +46,7 @@ pub(crate) struct Profile {
     pub(crate) selectors: IdSet<SelectorId>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Entities {
     pub(crate) rows: Slab<EntityId, Entity>,
     by_name: Lookup<EntityId>,

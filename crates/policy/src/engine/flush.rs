@@ -26,7 +26,7 @@ use super::{
     tables::{EntityId, GroupId, Id, PolicyId, SpanId},
 };
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Flush {
     step: Step,
     /// Work lists, consumed from the end.

@@ -26,7 +26,7 @@ pub(crate) enum GroupKind {
     Address,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Group {
     pub(crate) kind: GroupKind,
     pub(crate) origin: Origin,
@@ -89,7 +89,7 @@ impl Spelling {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Groups {
     pub(crate) rows: Slab<GroupId, Group>,
     named: FxHashMap<(GroupKind, NamespacedName), GroupId>,

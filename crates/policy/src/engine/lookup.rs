@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, Hash};
 use hashbrown::{HashTable, hash_table};
 use rustc_hash::FxBuildHasher;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Lookup<T>(HashTable<(KeyHash, T)>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

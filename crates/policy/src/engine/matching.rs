@@ -109,13 +109,13 @@ fn anchor(terms: &[Term]) -> Anchor<'_> {
 
 type ByLabel<I> = FxHashMap<(Symbol, Symbol), IdSet<I>>;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct TermIndex<I: Id> {
     all: IdSet<I>,
     table: Option<Box<TermTable<I>>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct TermTable<I: Id> {
     by_value: ByLabel<I>,
     by_key: FxHashMap<Symbol, IdSet<I>>,
@@ -190,7 +190,7 @@ fn take<K: std::hash::Hash + Eq, I: Id>(map: &mut FxHashMap<K, IdSet<I>>, key: K
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct LabelIndex<I: Id> {
     all: IdSet<I>,
     /// Made when it is first asked for.

@@ -20,7 +20,7 @@ use super::{
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 const LOGGING: &str = "networkpolicy.antrea.io/enable-logging";
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Namespace {
     pub(crate) name: Arc<str>,
     /// Whether its object exists, which is also when it has labels.
@@ -37,7 +37,7 @@ pub(crate) struct Namespace {
     references: u32,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct NamespaceSelector {
     terms: Terms,
     pub(crate) namespaces: IdSet<NamespaceId>,
@@ -46,7 +46,7 @@ pub(crate) struct NamespaceSelector {
     references: u32,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Namespaces {
     pub(crate) rows: Slab<NamespaceId, Namespace>,
     by_name: Lookup<NamespaceId>,

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{selection::name_uuid, translate::Translation};
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Policy {
     pub(crate) kind: Kind,
     pub(crate) namespace: NamespaceId,
@@ -38,7 +38,7 @@ pub(crate) struct Policy {
 }
 
 /// What consumers know of the policy.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Told {
     pub(crate) record: Arc<Record>,
     pub(crate) span: Nodes,
@@ -73,7 +73,7 @@ pub(crate) struct CompiledRule {
     pub(crate) detail: Detail,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Policies {
     pub(crate) rows: Slab<PolicyId, Policy>,
     by_name: Lookup<PolicyId>,

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::selection::{Scope, Selection};
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Selector {
     pub(crate) kind: MemberKind,
     pub(crate) reach: Reach,
@@ -30,7 +30,7 @@ pub(crate) enum Reach {
     Across(NamespaceSelectorId),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Selectors {
     pub(crate) rows: Slab<SelectorId, Selector>,
     by_content: Lookup<SelectorId>,

@@ -22,7 +22,7 @@ use super::{
 /// A span as it was told to consumers.
 pub(crate) type Nodes = Arc<[NodeId]>;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Row {
     nodes: CountedSet<NodeId>,
     /// `nodes` as a list, made at the first flush after a change.
@@ -42,7 +42,7 @@ pub(crate) enum Owner {
     Policy(PolicyId),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Spans {
     rows: Slab<SpanId, Row>,
     changed: Vec<SpanId>,

@@ -9,7 +9,7 @@ use model::policy::{
 
 use super::Engine;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Problems {
     current: BTreeMap<ObjectId, Vec<Problem>>,
     told: BTreeMap<ObjectId, Vec<Problem>>,

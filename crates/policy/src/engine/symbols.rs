@@ -7,13 +7,13 @@ use super::{
     tables::{Id, Slab},
 };
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Interner<I> {
     rows: Slab<I, Row>,
     by_text: Lookup<I>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Row {
     text: Arc<str>,
     references: u32,

@@ -46,7 +46,7 @@ ids! {
 
 /// Rows that keep their index for life; freed ones are used again. They lie in chunks: a table that grows does not move a
 /// hundred thousand rows, nor ask for the memory of as many again.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Slab<I, T> {
     /// All full but the last.
     chunks: Vec<Vec<Option<T>>>,

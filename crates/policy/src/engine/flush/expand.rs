@@ -20,7 +20,7 @@ const WORTH_SHARING: usize = 8;
 
 /// Lists of names made in this flush. Policies over one group have one span, and one list of its names. Keys are the
 /// addresses of lists that the value keeps alive.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Spelled {
     /// The groups made of one selector come one after the other.
     last: Option<(Nodes, Span)>,
