@@ -113,6 +113,12 @@ const ANSWERS: &[Shape] = &[
             ("ingress", always!("ExplainedSide")),
         ],
     ),
+    (
+        "trestle.v1.Applied",
+        "AppliedObject",
+        &[("object", always!("ObjectRef")), ("outcome", written!("outcome", "String"))],
+    ),
+    ("trestle.v1.ObjectRef", "ObjectRef", &[("namespace", UNLESS_EMPTY)]),
     ("trestle.v1.PermissionInfo", "Permission", &[]),
     ("trestle.v1.GivenRule", "GivenRule", &[]),
     (

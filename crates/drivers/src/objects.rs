@@ -12,6 +12,7 @@ mod allotments;
 mod difference;
 mod document;
 mod json;
+pub mod manifests;
 mod plan;
 mod unreadable;
 

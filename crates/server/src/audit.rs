@@ -44,7 +44,7 @@ pub use files::{Opened, verify_file};
 pub use message::AuditMessageError;
 pub use query::Query;
 pub use record::{Phase, Record};
-pub use request::named;
+pub use request::{named, of_documents};
 pub use verify::{Finding, Place, Report};
 
 use crate::{failure::Failure, metrics::Metrics};

@@ -70,6 +70,7 @@ use crate::{
     hosts::Hosts,
     metrics::Metrics,
     nodes::Nodes,
+    objects::Changing,
     permissions::Allows,
     realisation::Realisations,
     serving::Serving,
@@ -190,8 +191,7 @@ pub fn router(rooms: Rooms, health: HealthReporter, max: usize) -> Router {
         )
         .add_service(
             ObjectsServer::new(objects::Service {
-                objects: rooms.objects.clone(),
-                policy: rooms.policy.clone(),
+                changing: Changing { objects: rooms.objects.clone(), policy: rooms.policy.clone() },
                 serving: rooms.serving.clone(),
             })
             .max_decoding_message_size(max),

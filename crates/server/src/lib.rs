@@ -29,6 +29,7 @@ mod listen;
 mod metrics;
 mod news;
 mod nodes;
+mod objects;
 mod permissions;
 mod places;
 mod reach;
@@ -47,7 +48,9 @@ pub use config::{Config, ConfigError, HostsConfig, LimitsConfig, Listen, Page, P
 pub use controller::{Controller, StartError};
 pub use drivers::{
     CertificateFiles, CloudConfig, DuplicateNode, EtcdConfig, NodesConfig, OpenStoreError, PluginConfig,
-    StorageConfig, StoreKind, pki,
+    StorageConfig, StoreKind,
+    objects::manifests,
+    pki,
     storage::{BackendConfig, CephTarget, EndpointConfig, NbdConfig, PermitConfig},
     transport, trials,
 };

@@ -8,7 +8,13 @@
 //!   place (namespace, site) ─► group (app, network) ─► end (Pod, entity, resource)
 //! ```
 
-use std::{collections::HashMap, sync::Arc};
+mod difference;
+mod sparse;
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use model::{Address, Open, ProtocolClass, Share, policy::output::MemberKind};
 use orchestrator::execute::ResourceView;
@@ -18,6 +24,9 @@ use policy::{
 };
 use serde::Serialize;
 use utoipa::ToSchema;
+
+pub use difference::{Difference, difference};
+pub use sparse::{Sparse, Word, Words, of_places, sparse};
 
 /// Groups on one side of a matrix; with more, ask for places, or for a part.
 pub const MOST_GROUPS: usize = 100;
@@ -56,6 +65,15 @@ pub enum PlaceKind {
     Site,
 }
 
+impl PlaceKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Namespace => "namespace",
+            Self::Site => "site",
+        }
+    }
+}
+
 /// A row or column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
@@ -70,6 +88,23 @@ pub struct Group {
 impl Group {
     pub fn len(&self) -> usize {
         self.ends.len()
+    }
+
+    /// The names of its ends, as `explain` takes them. Not of groups whose ends were [taken out](parties).
+    pub fn names<'a>(&'a self, ends: &'a [End]) -> impl Iterator<Item = &'a str> {
+        self.ends.iter().map(|end| ends[*end].name.as_str())
+    }
+
+    /// The id of the place it is in.
+    pub fn place_id(&self) -> String {
+        place_id(&self.place)
+    }
+
+    /// Without the ends of another.
+    pub fn without(mut self, other: &Self) -> Self {
+        let others: HashSet<usize> = other.ends.iter().copied().collect();
+        self.ends.retain(|end| !others.contains(end));
+        self
     }
 }
 
@@ -100,6 +135,11 @@ pub struct Traffic {
 }
 
 impl Traffic {
+    /// The protocol, or `all`.
+    pub fn name(self) -> String {
+        self.protocol.map_or_else(|| "all".to_owned(), |class| class.to_string())
+    }
+
     /// How much of what is asked about is open, and what.
     pub fn of(self, open: &Open) -> (Share, String) {
         let Some(class) = self.protocol else { return (open.share(&ProtocolClass::ALL), open.to_string()) };
@@ -213,13 +253,13 @@ fn short(name: &str) -> &str {
 
 /// The ids of an end's place, group and self.
 fn ids(end: &End) -> [String; 3] {
-    let kind = match end.place.0 {
-        PlaceKind::Namespace => "namespace",
-        PlaceKind::Site => "site",
-    };
-    let place = format!("{kind}:{}", end.place.1);
+    let place = place_id(&end.place);
     let group = format!("{place}/{}", end.group);
     [place, group, end.name.clone()]
+}
+
+fn place_id((kind, name): &(PlaceKind, String)) -> String {
+    format!("{}:{name}", kind.as_str())
 }
 
 /// The ends that groups hold, and no others; groups then know their ends by their places here.

@@ -8,8 +8,10 @@ mod events;
 mod hosts;
 mod inventory;
 mod jobs;
+mod map;
 mod namespaces;
 mod nodes;
+mod objects;
 mod page;
 mod permissions;
 mod policies;
@@ -174,8 +176,10 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(inventory::resources))
         .routes(routes!(inventory::links))
         .routes(routes!(inventory::workloads))
-        .routes(routes!(inventory::objects))
+        .routes(routes!(objects::list, objects::apply, objects::delete))
         .routes(routes!(reachability::reachability))
+        .routes(routes!(map::map))
+        .routes(routes!(map::around))
         .routes(routes!(system::ping))
         .routes(routes!(system::healthz))
         .routes(routes!(system::readyz))

@@ -15,6 +15,10 @@ use crate::{
 pub enum Format {
     #[default]
     Table,
+    /// The table with what is left out of it otherwise
+    Wide,
+    /// Names alone, one per line
+    Name,
     Json,
     Yaml,
 }
@@ -24,45 +28,80 @@ pub trait Rows {
     const HEADER: &'static [&'static str];
 
     fn row(&self) -> Vec<String>;
+
+    /// Columns that are only shown with `-o wide`.
+    const WIDE: &'static [&'static str] = &[];
+
+    fn wide(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// What names a row: its name, after its namespace if it has one; else what stands first.
+fn name_of(header: &[&str], row: &[String]) -> String {
+    let of = |title: &str| header.iter().position(|one| *one == title).and_then(|at| row.get(at));
+    match (of("namespace").filter(|namespace| !namespace.is_empty()), of("name")) {
+        (Some(namespace), Some(name)) => format!("{namespace}/{name}"),
+        (None, Some(name)) => name.clone(),
+        (_, None) => row.first().cloned().unwrap_or_default(),
+    }
 }
 
 impl Format {
+    /// Whether people read it, and not a program.
+    pub fn is_for_people(self) -> bool {
+        matches!(self, Self::Table | Self::Wide | Self::Name)
+    }
+
+    fn rows<T: Rows>(self, items: &[T]) -> anyhow::Result<()> {
+        match self {
+            Self::Wide => {
+                let header = [T::HEADER, T::WIDE].concat();
+                let all = items.iter().map(|item| item.row().into_iter().chain(item.wide()).collect());
+                write(&table(&header, all))
+            }
+            Self::Name => items.iter().try_for_each(|item| print(&visible(&name_of(T::HEADER, &item.row())))),
+            _ => rows(items),
+        }
+    }
+
     /// Shows a list.
     pub fn list<T: Rows + Serialize>(self, items: &[T]) -> anyhow::Result<()> {
         match self {
-            Self::Table => rows(items),
             Self::Json | Self::Yaml => self.data(&items),
+            _ => self.rows(items),
         }
     }
 
     /// Shows one object.
     pub fn one<T: Rows + Serialize>(self, item: &T) -> anyhow::Result<()> {
         match self {
-            Self::Table => write(&table(T::HEADER, std::iter::once(item.row()))),
             Self::Json | Self::Yaml => self.data(item),
+            _ => self.rows(std::slice::from_ref(item)),
         }
     }
 
     /// Shows names: a column for people, texts for programs.
     pub fn names(self, title: &str, names: &[String]) -> anyhow::Result<()> {
         match self {
-            Self::Table => write(&table(&[title], names.iter().map(|name| vec![name.clone()]))),
             Self::Json | Self::Yaml => self.data(&names),
+            Self::Name => names.iter().try_for_each(|name| print(&visible(name))),
+            _ => write(&table(&[title], names.iter().map(|name| vec![name.clone()]))),
         }
     }
 
     /// Shows what was done: a sentence for people, an object for programs.
     pub fn done<T: Serialize>(self, sentence: &str, item: &T) -> anyhow::Result<()> {
         match self {
-            Self::Table => print(sentence),
             Self::Json | Self::Yaml => self.data(item),
+            _ => print(sentence),
         }
     }
 
     /// Shows one event of a stream, complete on its own and written at once.
     pub fn event<T: Serialize>(self, line: &str, item: &T) -> anyhow::Result<()> {
         match self {
-            Self::Table => print(line),
+            Self::Table | Self::Wide | Self::Name => print(line),
             Self::Json => print(&serde_json::to_string(item)?),
             Self::Yaml => print(format!("---\n{}", serde_saphyr::to_string(item)?).trim_end()),
         }
@@ -72,7 +111,7 @@ impl Format {
     pub fn data<T: Serialize>(self, item: &T) -> anyhow::Result<()> {
         let text = match self {
             Self::Yaml => serde_saphyr::to_string(item)?,
-            Self::Table | Self::Json => serde_json::to_string_pretty(item)?,
+            _ => serde_json::to_string_pretty(item)?,
         };
         print(text.trim_end())
     }

@@ -36,6 +36,21 @@ fn is_open(up: &Up) -> bool {
 }
 
 #[test]
+fn objects_are_chosen_by_labels_and_shown_wide_or_by_name() {
+    let up = Up::start(&[]);
+    write(&up, "pods.yaml", PODS);
+    up.ok(&["apply", "-f", "pods.yaml"]);
+    assert_eq!(up.ok(&["get", "pods", "-A", "-l", "app=web", "-o", "name"]).trim(), "default/web");
+    assert_eq!(up.ok(&["get", "pods", "-l", "app!=web", "-o", "name"]).trim(), "default/db");
+    assert_eq!(up.ok(&["get", "pods", "-l", "app,app=none", "-o", "json"]).trim(), "[]");
+    let wide = up.ok(&["get", "pods", "-o", "wide"]);
+    assert!(wide.contains("ADDRESS") && wide.contains("10.0.0.1") && wide.contains("n1"), "{wide}");
+    assert!(!up.ok(&["get", "pods"]).contains("ADDRESS"));
+    let (code, error) = up.fails(&["get", "pods", "-l", "app in (web)"]);
+    assert_eq!((code, error.contains("app in (web)")), (2, true), "{error}");
+}
+
+#[test]
 fn a_field_that_is_not_known_is_refused_with_what_was_meant() {
     let up = Up::start(&[]);
     write(&up, "typing.yaml", &format!("{PODS}{TYPING}"));

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::{
     access,
-    trestle::v1::{LinkEnd, LinkInfo, ObjectKind, TokenKind, explain_service_response::Outcome},
+    trestle::v1::{self, LinkEnd, LinkInfo, ObjectKind, TokenKind, explain_service_response::Outcome},
 };
 
 /// A VPN link between two sites.
@@ -62,6 +62,19 @@ impl Outcome {
     }
 }
 
+impl v1::Outcome {
+    /// What became of an object, as people read it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Configured => "configured",
+            Self::Unchanged => "unchanged",
+            Self::Deleted => "deleted",
+            Self::Unspecified => "unknown",
+        }
+    }
+}
+
 // Serde calls all of these with references.
 
 pub(crate) fn role<S: Serializer>(number: &i32, serializer: S) -> Result<S::Ok, S::Error> {
@@ -70,6 +83,10 @@ pub(crate) fn role<S: Serializer>(number: &i32, serializer: S) -> Result<S::Ok, 
 
 pub(crate) fn object_kind<S: Serializer>(number: &i32, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(ObjectKind::try_from(*number).unwrap_or_default().word())
+}
+
+pub(crate) fn outcome<S: Serializer>(number: &i32, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(v1::Outcome::try_from(*number).unwrap_or_default().word())
 }
 
 pub(crate) fn fate<S: Serializer>(number: &i32, serializer: S) -> Result<S::Ok, S::Error> {

@@ -177,8 +177,12 @@ pub const TABLE: &[Rule] = &[
     read("GET /policies", READERS),
     read("GET /explain", READERS),
     read("GET /reachability", READERS),
+    read("GET /map", READERS),
+    read("GET /map/around", READERS),
     read("GET /workloads", READERS),
     read("GET /objects", READERS),
+    write("POST /objects", WRITERS),
+    write("DELETE /objects", WRITERS),
     // Services, for people, and as one node sees them on KPNG's wire.
     read("trestle.v1.Services/ListServices", READERS),
     read("trestle.v1.Services/GetService", READERS),

@@ -112,12 +112,17 @@ fn of_objects(method: &str, message: &[u8]) -> Option<String> {
         "PruneObjects" => format!("set {}", read::<PruneObjectsRequest>(message)?.set),
         _ => {
             let request: v1::ApplyObjectsRequest = read(message)?;
-            let more = request.documents.len().saturating_sub(MAX_NAMES);
-            let named = request.documents.iter().take(MAX_NAMES).map(|document| document_name(document));
-            // The list counts what it leaves out.
-            list(named.chain(std::iter::repeat_n(String::new(), more)).collect())
+            of_documents(&request.documents)
         }
     })
+}
+
+/// The objects that documents describe.
+pub fn of_documents(documents: &[Vec<u8>]) -> String {
+    let more = documents.len().saturating_sub(MAX_NAMES);
+    let named = documents.iter().take(MAX_NAMES).map(|document| document_name(document));
+    // The list counts what it leaves out.
+    list(named.chain(std::iter::repeat_n(String::new(), more)).collect())
 }
 
 /// A document is read as a whole by its handler; here only as far as its name.

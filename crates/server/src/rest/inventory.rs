@@ -1,17 +1,12 @@
-//! What there is, whole: `/status`, `/clouds`, `/rules`, `/resources`, `/links`, `/workloads`, `/objects`.
+//! What there is, whole: `/status`, `/clouds`, `/rules`, `/resources`, `/links`, `/workloads`.
 
 use std::{collections::BTreeMap, str::FromStr, sync::Arc};
 
 use axum::{Json, extract::State};
-use drivers::{
-    objects::{Objects, read_entry},
-    policy::Policy,
-};
-use futures::StreamExt as _;
-use model::policy::{Kind, output::MemberKind};
+use drivers::policy::Policy;
+use model::policy::output::MemberKind;
 use orchestrator::{execute::Orchestrator, plan::Scope};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use tonic::Code;
 use utoipa::{IntoParams, ToSchema};
 use wire::{
@@ -155,31 +150,4 @@ fn workload(workload: policy::survey::Workload) -> Option<Workload> {
         addresses: member.addresses.as_slice().iter().map(ToString::to_string).collect(),
         node: member.node.as_ref().map(ToString::to_string),
     })
-}
-
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ObjectsQuery {
-    /// `Service`, `NetworkPolicy`, `Pod` … as `trestle get` lists them.
-    kind: String,
-}
-
-/// The stored documents of a kind, as users wrote them.
-#[utoipa::path(get, path = "/objects", tag = "policies", params(ObjectsQuery), responses(
-    (status = 200, body = Vec<Value>),
-    (status = "default", body = Problem, content_type = "application/problem+json"),
-))]
-pub(super) async fn objects(
-    State(objects): State<Objects>,
-    Query(query): Query<ObjectsQuery>,
-) -> Result<Json<Vec<Value>>, Failure> {
-    let unknown = || Failure::new(Code::InvalidArgument, format!("{:?} is no kind of object", query.kind));
-    let kind = Kind::from_name(&query.kind).ok_or_else(unknown)?;
-    let mut snapshot = objects.snapshot(Some(kind)).await?;
-    let mut documents = Vec::new();
-    while let Some(page) = snapshot.pages.next().await {
-        let page = page.map_err(drivers::objects::ObjectsError::Read)?;
-        documents.extend(page.iter().filter_map(read_entry).map(|stored| stored.document.json().clone()));
-    }
-    Ok(Json(documents))
 }

@@ -16,7 +16,7 @@ use super::body::Query;
 use crate::{
     explain,
     failure::{Failure, Problem},
-    reach::{self, Cell, Group, Level, MOST_ENDS, MOST_GROUPS, PlaceKind, Traffic, ends, groups, overview},
+    reach::{self, Cell, Group, Level, MOST_ENDS, MOST_GROUPS, Traffic, ends, groups, overview},
 };
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -68,10 +68,7 @@ impl From<&Group> for ReachGroup {
         Self {
             id: group.id.clone(),
             name: group.name.clone(),
-            place_kind: match group.place.0 {
-                PlaceKind::Namespace => "namespace",
-                PlaceKind::Site => "site",
-            },
+            place_kind: group.place.0.as_str(),
             place: group.place.1.clone(),
             ends: group.len(),
         }
@@ -88,7 +85,7 @@ pub(super) async fn reachability(
     State(orchestrator): State<Arc<Orchestrator>>,
     Query(query): Query<ReachabilityQuery>,
 ) -> Result<Json<Reachability>, Failure> {
-    let traffic = traffic(&query)?;
+    let traffic = traffic(&query.protocol, query.port)?;
     let level = match query.level.as_str() {
         "" => None,
         "place" => Some(Level::Place),
@@ -99,22 +96,30 @@ pub(super) async fn reachability(
             return Err(Failure::new(Code::InvalidArgument, text));
         }
     };
-    // Worked out beside the engine, by few at a time: each may take a processor for a while.
+    let found = in_turn(move || matrix(&policy, orchestrator.resources(), &query, level, traffic));
+    Ok(Json(found.await?))
+}
+
+/// Matrices and maps that are worked out at the same time.
+static TURNS: Semaphore = Semaphore::const_new(2);
+
+/// Works something out beside the engine, by few at a time: each may take a processor for a while.
+pub(super) async fn in_turn<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, TooManyPairs> + Send + 'static,
+) -> Result<T, Failure> {
     let turn = TURNS.acquire().await.expect("nobody closes it");
     let found = blocking(move || {
         // Kept to the end of the work, which a caller that hangs up does not stop.
         let _turn = turn;
-        matrix(&policy, orchestrator.resources(), &query, level, traffic)
+        work()
     });
-    Ok(Json(found.await.map_err(|err| Failure::from_error(Code::ResourceExhausted, &err))?))
+    found.await.map_err(|err| Failure::from_error(Code::ResourceExhausted, &err))
 }
 
-/// Matrices that are worked out at the same time.
-static TURNS: Semaphore = Semaphore::const_new(2);
-
-fn traffic(query: &ReachabilityQuery) -> Result<Traffic, Failure> {
-    let port = explain::port(query.port)?;
-    let protocol = match query.protocol.as_str() {
+/// What is asked about, from the words of a query.
+pub(super) fn traffic(protocol: &str, port: Option<u32>) -> Result<Traffic, Failure> {
+    let port = explain::port(port)?;
+    let protocol = match protocol {
         "" => port.map(|_| ProtocolClass::Tcp),
         text => Some(explain::protocol(text)?),
     };
@@ -146,7 +151,7 @@ fn matrix(
     let parties = reach::parties(&ends, [&mut sources, &mut destinations]);
     let cells = reach::matrix(&policy.survey(&parties), &sources, &destinations, traffic)?;
     Ok(Reachability {
-        protocol: traffic.protocol.map_or_else(|| "all".to_owned(), |class| class.to_string()),
+        protocol: traffic.name(),
         level: match level {
             Level::Place => "place",
             Level::Group => "group",

@@ -183,7 +183,7 @@ async fn grant(what: &What, args: &AllowArgs, output: Format, connection: Connec
         return output.done(&words::plan(&planned), &planned);
     }
     let builds = planned.build.is_some();
-    if output == Format::Table {
+    if output.is_for_people() {
         print(&words::plan(&planned))?;
     }
     if builds && !args.yes && !agreed(&planned)? {
@@ -203,7 +203,7 @@ async fn grant(what: &What, args: &AllowArgs, output: Format, connection: Connec
     let proof = client.prove(asked(&info)).await?.into_inner();
     let back = format!("trestle deny {}", info.arguments);
     match output {
-        Format::Table => print(&words::proof(&info, &proof, &back))?,
+        Format::Table | Format::Wide | Format::Name => print(&words::proof(&info, &proof, &back))?,
         _ => output.done("", &serde_json::json!({ "permission": info, "proof": proof, "undo": back }))?,
     }
     if proof.allowed { Ok(()) } else { Err(Answer(1).into()) }
@@ -271,7 +271,7 @@ async fn take_back(request: DenyRequest, output: Format, connection: Connection)
     // Who was at its ends may be gone, and then there is nothing to ask.
     let proof = client.prove(asked(&info)).await.map(tonic::Response::into_inner).unwrap_or_default();
     match output {
-        Format::Table => print(&words::taken_back(&info, &proof)),
+        Format::Table | Format::Wide | Format::Name => print(&words::taken_back(&info, &proof)),
         _ => output.done("", &serde_json::json!({ "permission": info, "proof": proof })),
     }
 }

@@ -151,7 +151,7 @@ async fn list(args: ListArgs, output: Format, connection: Connection) -> anyhow:
     let (id, since, until) = (String::new(), time(since), time(until));
     let request = ListAuditRequest { limit, id, caller, object, operation, result, since, until };
     let records = find(request, connection).await?;
-    if diff && output == Format::Table {
+    if diff && output.is_for_people() {
         return print(records.iter().map(whole).collect::<String>().trim_end());
     }
     output.list(&records)
@@ -165,7 +165,7 @@ async fn show(id: String, output: Format, connection: Connection) -> anyhow::Res
     if records.is_empty() {
         return Err(tonic::Status::not_found(format!("there is no record with id {id}")).into());
     }
-    if output == Format::Table {
+    if output.is_for_people() {
         return print(records.iter().map(whole).collect::<String>().trim_end());
     }
     output.data(&records)

@@ -124,7 +124,7 @@ fn line(job: &JobInfo) -> String {
 /// Prints a sentence for people, and an object for programs.
 pub fn said(output: Format, sentence: &str, name: &str) -> anyhow::Result<()> {
     match output {
-        Format::Table => print(sentence),
+        Format::Table | Format::Wide | Format::Name => print(sentence),
         _ => output.done(sentence, &serde_json::json!({ "name": name })),
     }
 }

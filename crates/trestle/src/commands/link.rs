@@ -62,7 +62,9 @@ pub async fn run(command: LinkCommand, output: Format, connection: Connection) -
                 return Err(tonic::Status::not_found(format!("there is no link between {a} and {b}")).into());
             };
             match output {
-                Format::Table => rows(&link.ends.iter().map(|end| End(end, &link.state)).collect::<Vec<_>>()),
+                Format::Table | Format::Wide | Format::Name => {
+                    rows(&link.ends.iter().map(|end| End(end, &link.state)).collect::<Vec<_>>())
+                }
                 _ => output.data(&link),
             }
         }

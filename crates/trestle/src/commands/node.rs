@@ -36,7 +36,7 @@ pub async fn run(command: NodeCommand, output: Format, connection: Connection) -
         }
         NodeCommand::Get { name } => {
             let reply = nodes.get_node(GetNodeRequest { name }).await?.into_inner();
-            if output != Format::Table {
+            if !output.is_for_people() {
                 return output.data(&reply);
             }
             let status = reply.status.unwrap_or_default();

@@ -80,6 +80,7 @@ impl From<Validate> for Validation {
   trestle get pods -n shop
   trestle get networkpolicy web -n shop -o yaml
   trestle get networkpolicy shop/web
+  trestle get pods -A -l app=web -o wide
   trestle get pods --watch")]
 pub struct GetArgs {
     /// pods, networkpolicies, anp, acnp, tiers, groups … or all
@@ -89,9 +90,59 @@ pub struct GetArgs {
     /// Only this namespace (default: all; `default` when a name is given)
     #[arg(short, long)]
     namespace: Option<String>,
+    /// Of all namespaces, as it is without --namespace
+    #[arg(short = 'A', long, conflicts_with_all = ["namespace", "name"])]
+    all_namespaces: bool,
+    /// Only those with these labels: app=web,tier!=front,team
+    #[arg(short = 'l', long, value_name = "LABELS", value_delimiter = ',', conflicts_with_all = ["name", "watch"])]
+    selector: Vec<Wanted>,
     /// Go on and show changes
     #[arg(short, long, conflicts_with = "name")]
     watch: bool,
+}
+
+/// One demand on labels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Wanted {
+    Is(String, String),
+    IsNot(String, String),
+    Has(String),
+    HasNot(String),
+}
+
+impl std::str::FromStr for Wanted {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let split = |at: &str| {
+            text.split_once(at).map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned()))
+        };
+        let wanted = match (split("!="), split("==").or_else(|| split("="))) {
+            (Some((key, value)), _) => Self::IsNot(key, value),
+            (None, Some((key, value))) => Self::Is(key, value),
+            (None, None) => match text.trim().strip_prefix('!') {
+                Some(key) => Self::HasNot(key.to_owned()),
+                None => Self::Has(text.trim().to_owned()),
+            },
+        };
+        let (Self::Is(key, _) | Self::IsNot(key, _) | Self::Has(key) | Self::HasNot(key)) = &wanted;
+        if key.is_empty() || key.contains([' ', '(', ')']) {
+            return Err(format!("{text:?} is not a demand like app=web, tier!=front, team or !team"));
+        }
+        Ok(wanted)
+    }
+}
+
+impl Wanted {
+    fn holds(&self, labels: &Value) -> bool {
+        let of = |key: &str| labels.get(key).and_then(Value::as_str);
+        match self {
+            Self::Is(key, value) => of(key) == Some(value),
+            Self::IsNot(key, value) => of(key) != Some(value),
+            Self::Has(key) => of(key).is_some(),
+            Self::HasNot(key) => of(key).is_none(),
+        }
+    }
 }
 
 impl GetArgs {
@@ -275,7 +326,7 @@ fn named(kind: Kind, name: &str, namespace: Option<&str>) -> anyhow::Result<Obje
 
 fn show(results: &[Applied], output: Format, dry_run: bool) -> anyhow::Result<()> {
     let rows: Vec<_> = results.iter().map(|applied| AppliedRow::new(applied, dry_run)).collect();
-    if output != Format::Table {
+    if !output.is_for_people() {
         return output.list(&rows);
     }
     for row in rows {
@@ -299,13 +350,7 @@ struct AppliedRow {
 
 impl AppliedRow {
     fn new(applied: &Applied, dry_run: bool) -> Self {
-        let outcome = match applied.outcome() {
-            Outcome::Created => "created",
-            Outcome::Configured => "configured",
-            Outcome::Unchanged => "unchanged",
-            Outcome::Deleted => "deleted",
-            Outcome::Unspecified => "unknown",
-        };
+        let outcome = applied.outcome().word();
         let object = applied.object.as_ref().map(label).unwrap_or_default();
         Self { object, outcome, dry_run, difference: applied.difference.clone() }
     }
@@ -343,7 +388,10 @@ pub async fn get(args: GetArgs, output: Format, connection: Connection) -> anyho
     let mut views = Vec::new();
     while let Some(page) = pages.message().await? {
         for object in page.objects {
-            views.push(View::read(object)?);
+            let view = View::read(object)?;
+            if args.selector.iter().all(|wanted| wanted.holds(&view.document["metadata"]["labels"])) {
+                views.push(view);
+            }
         }
     }
     output.list(&views)
@@ -407,5 +455,42 @@ impl Rows for View {
             metadata["generation"].to_string(),
             labels.unwrap_or_default().join(","),
         ]
+    }
+
+    /// Of a Pod where it is; of a Service at which address it is reached.
+    const WIDE: &'static [&'static str] = &["address", "node"];
+
+    fn wide(&self) -> Vec<String> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let addresses = [&self.document["status"]["podIP"], &self.document["spec"]["clusterIP"]];
+        let address = addresses.into_iter().map(text).find(|address| !address.is_empty());
+        vec![address.unwrap_or_default(), text(&self.document["spec"]["nodeName"])]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn labels_are_demanded_as_kubectl_has_it() {
+        let labels = json!({ "app": "web", "tier": "front" });
+        for (text, holds) in [
+            ("app=web", true),
+            ("app==web", true),
+            ("app=db", false),
+            ("app!=db", true),
+            ("team!=a", true),
+            ("tier", true),
+            ("team", false),
+            ("!team", true),
+            ("!tier", false),
+        ] {
+            assert_eq!(text.parse::<Wanted>().unwrap().holds(&labels), holds, "{text}");
+        }
+        assert!("".parse::<Wanted>().is_err() && "app in (a)".parse::<Wanted>().is_err());
+        assert!("team".parse::<Wanted>().is_ok_and(|wanted| !wanted.holds(&Value::Null)));
     }
 }

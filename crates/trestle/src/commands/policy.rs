@@ -55,7 +55,7 @@ pub struct ExplainArgs {
 
 pub async fn run(command: PolicyCommand, output: Format, connection: Connection) -> anyhow::Result<()> {
     let PolicyCommand::List = command;
-    let request = ListPoliciesRequest { places: output != Format::Table };
+    let request = ListPoliciesRequest { places: !output.is_for_people() };
     let mut policies = PoliciesClient::new(connection).max_decoding_message_size(MAX_MESSAGE);
     output.list(&policies.list_policies(request).await?.into_inner().policies)
 }

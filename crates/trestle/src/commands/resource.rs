@@ -136,7 +136,7 @@ pub async fn run(command: ResourceCommand, output: Format, connection: Connectio
         ResourceCommand::Get { name } => {
             let name = full(&name)?;
             show(&mut client, name.clone(), output).await?;
-            if output == Format::Table {
+            if output.is_for_people() {
                 let scope = RuleScope { scope: Some(Scope::Resource(name)) };
                 let in_force = client.list_rules_in_force(scope).await?.into_inner().rules;
                 print("")?;
@@ -190,7 +190,7 @@ async fn show(
 
 /// What a table has no place for. Programs find it in the object.
 pub fn tell_notes(resource: &ResourceInfo, output: Format) {
-    if output == Format::Table {
+    if output.is_for_people() {
         let mut out = io::stderr().lock();
         // Nobody is left to tell if standard error is closed.
         resource.notes.iter().for_each(|note| drop(writeln!(out, "note: {}", visible(note))));

@@ -84,7 +84,7 @@ pub async fn run(command: ServiceCommand, output: Format, connection: Connection
         }
         ServiceCommand::Get { name, namespace } => {
             let service = services.get_service(GetServiceRequest { namespace, name }).await?.into_inner();
-            if output != Format::Table {
+            if !output.is_for_people() {
                 return output.data(&service);
             }
             output.one(&service)?;

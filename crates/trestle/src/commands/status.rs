@@ -25,7 +25,7 @@ struct Report {
 pub async fn run(output: Format, connection: Connection) -> anyhow::Result<()> {
     let overview = Overview::gather(connection).await?;
     let now = Timestamp::now();
-    if output == Format::Table {
+    if output.is_for_people() {
         return print(screen(&overview, now).trim_end());
     }
     let (counts, troubles) = (overview.lines(), overview.troubles(now));
