@@ -1,5 +1,7 @@
 //! The command line, as clap reads it.
 
+pub mod groups;
+
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Parser, Subcommand};
@@ -8,8 +10,8 @@ use model::Role;
 use crate::{
     client::ConnectionArgs,
     commands::{
-        access, agent, allow, audit, check, cloud, host, job, join, link, namespace, node, object, page,
-        plugin, policy, resource, rule, service, storage, store, tag, trial,
+        access, agent, allow, audit, check, cloud, doctor, host, job, join, link, namespace, node, object,
+        page, plugin, policy, resource, rule, service, storage, store, tag, trial,
     },
     output::Format,
 };
@@ -24,8 +26,9 @@ use crate::{
 With --exit-code (explain, check) the answer is the exit code: 0 yes, 1 no, 6 in part; what failed exits with 2 then."
 )]
 pub struct Args {
+    /// None: where you are, and what to do next.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Option<Command>,
     /// Form of the result
     #[arg(short, long, global = true, value_enum, default_value_t)]
     pub output: Format,
@@ -79,6 +82,8 @@ pub enum Command {
     Job(job::JobCommand),
     /// Compare the clouds with what was made
     Check(check::CheckArgs),
+    /// Whether all that can be seen from here is as it has to be, and the command that mends what is not
+    Doctor(doctor::DoctorArgs),
     /// Compare, and mend what differs
     #[command(after_help = "Example:
   trestle check        look first
@@ -232,5 +237,33 @@ mod tests {
             let plain = ["whoami", "version", "help"].contains(&name);
             assert!(plain || help.contains("Example"), "`trestle {name} --help` shows no example");
         }
+    }
+
+    /// Commands that do something, with what each is for.
+    fn leaves(command: &clap::Command, path: &str, found: &mut Vec<serde_json::Value>) {
+        let inner = command.get_subcommands().filter(|one| !one.is_hide_set() && one.get_name() != "help");
+        for one in inner {
+            let name = format!("{path}{}", one.get_name());
+            if one.has_subcommands() {
+                leaves(one, &format!("{name} "), found);
+            } else {
+                let about = one.get_about().map(ToString::to_string).unwrap_or_default();
+                found.push(serde_json::json!({ "name": name, "about": about }));
+            }
+        }
+    }
+
+    /// The page finds commands by name and by what they are for.
+    #[test]
+    fn the_page_knows_every_command() {
+        let mut commands = Vec::new();
+        leaves(&super::Args::command(), "", &mut commands);
+        let known = format!("{}\n", serde_json::to_string_pretty(&commands).unwrap());
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../web/src/commands.json");
+        if std::env::var_os("TRESTLE_BLESS").is_some() {
+            std::fs::write(&path, &known).unwrap();
+        }
+        let kept = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(kept == known, "web/src/commands.json is not what there is; renew it with `make openapi`");
     }
 }

@@ -55,6 +55,14 @@ impl Interceptor for Bearer {
 pub type Connection = InterceptedService<Channel, Bearer>;
 
 impl ConnectionArgs {
+    /// The controller that commands are for, if one is known.
+    pub fn place(&self) -> anyhow::Result<Option<String>> {
+        match self.server.first() {
+            Some(server) => Ok(Some(server.clone())),
+            None => Ok(ContextFile::load()?.map(|context| context.grpc)),
+        }
+    }
+
     pub async fn connect(self) -> anyhow::Result<Connection> {
         let context = ContextFile::load()?;
         let server = match self.server.as_slice() {
@@ -65,8 +73,11 @@ impl ConnectionArgs {
             [server] => Some(server.clone()),
             _ => bail!("a command is for one controller: give --server once"),
         };
-        // A server named by hand is not given the token of another one.
-        let context = if server.is_some() { ContextFile::default() } else { context.unwrap_or_default() };
+        // A server named by hand is not given the token of another one. What the user trusts is no secret.
+        let context = match (context.unwrap_or_default(), &server) {
+            (context, None) => context,
+            (context, Some(_)) => ContextFile { ca: context.ca, ..ContextFile::default() },
+        };
         let url = server.unwrap_or(context.grpc);
         let token = match self.token_file.or(context.token_file) {
             Some(path) if self.cert.is_none() => Some(context::read_token(&path)?),

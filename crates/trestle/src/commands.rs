@@ -6,6 +6,8 @@ pub mod allow;
 pub mod audit;
 pub mod check;
 pub mod cloud;
+pub mod doctor;
+pub mod here;
 pub mod host;
 pub mod job;
 pub mod join;
@@ -39,7 +41,11 @@ use crate::{
     progress::during,
 };
 
-pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -> anyhow::Result<()> {
+/// None: where you are, and what to do next.
+pub async fn run(command: Option<Command>, output: Format, connection: ConnectionArgs) -> anyhow::Result<()> {
+    let Some(command) = command else {
+        return during("Asking", Box::pin(here::run(connection))).await;
+    };
     match command {
         Command::Up(args) if args.demo => demo::run(args).await,
         Command::Up(args) => serve::up(args).await,
@@ -64,6 +70,7 @@ pub async fn run(command: Command, output: Format, connection: ConnectionArgs) -
         Command::Check(args) => {
             during("Comparing", check::check(args, output, connection.connect().await?)).await
         }
+        Command::Doctor(args) => during("Looking", doctor::run(args, output, connection)).await,
         Command::Fix => during("Mending", check::fix(output, connection.connect().await?)).await,
         Command::Namespace(command) => namespace::run(command, output, connection).await,
         Command::Node(command) => {

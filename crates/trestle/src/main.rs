@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-use clap::Parser as _;
+use clap::FromArgMatches as _;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -31,7 +31,8 @@ const PURGE_DELAY: &str = "MIMALLOC_PURGE_DELAY";
 const LAST_WORK: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
-    let args = args::Args::parse();
+    let matches = args::groups::command().get_matches();
+    let args = args::Args::from_arg_matches(&matches).unwrap_or_else(|err| err.exit());
     // One provider for all TLS in the process, chosen before anything can need one.
     if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
         return exit::report(&anyhow::anyhow!(
@@ -47,7 +48,7 @@ fn main() -> ExitCode {
 fn run(args: args::Args) -> anyhow::Result<()> {
     let args::Args { command, output, connection } = args;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    if matches!(&command, args::Command::Agent(args) if args.is_service()) {
+    if matches!(&command, Some(args::Command::Agent(args)) if args.is_service()) {
         // It is on every node, where memory counts, and what it does is done by a thread of its own.
         give_memory_back_at_once();
         runtime.worker_threads(1);
