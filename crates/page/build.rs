@@ -49,6 +49,11 @@ fn kind(name: &str) -> Option<&'static str> {
         "js" => "text/javascript; charset=utf-8",
         "css" => "text/css; charset=utf-8",
         "svg" => "image/svg+xml",
+        "png" => "image/png",
+        "json" => "application/json",
+        "woff2" => "font/woff2",
+        // Licences of what is shipped with it.
+        "txt" => "text/plain; charset=utf-8",
         _ => return None,
     })
 }

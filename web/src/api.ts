@@ -41,7 +41,7 @@ export async function call<T>(method: string, path: string, body?: unknown): Pro
   return (await (await ask(path, { method, headers, body: JSON.stringify(body) })).json()) as T;
 }
 
-async function ask(path: string, init: RequestInit): Promise<Response> {
+export async function ask(path: string, init: RequestInit): Promise<Response> {
   let reply: Response;
   try {
     reply = await fetch(path, { ...init, cache: "no-store" });

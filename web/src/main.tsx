@@ -1,18 +1,21 @@
 // The page: who is there, where they are, what they see.
 
 import { render } from "preact";
-import { useEffect } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { call, Problem, type Identity, type Job, type Status } from "./api.ts";
 import { connection, enter, identity, leave, session, useLive } from "./live.ts";
 import { Notices, Trouble } from "./parts/parts.tsx";
 import { href, route } from "./route.ts";
 import { signal } from "@preact/signals";
 import { theme, toggleTheme } from "./theme.ts";
+import { Api } from "./views/api.tsx";
 import { Audit } from "./views/audit.tsx";
 import { Explain } from "./views/explain.tsx";
 import { Hosts } from "./views/hosts.tsx";
 import { Jobs } from "./views/jobs.tsx";
 import { Map } from "./views/map.tsx";
+import { Overview } from "./views/overview.tsx";
+import { Palette, searching, useShortcut } from "./views/palette.tsx";
 import { Nodes } from "./views/nodes.tsx";
 import { Policies } from "./views/policies.tsx";
 import { Reachability } from "./views/reachability.tsx";
@@ -23,6 +26,7 @@ import { Tags } from "./views/tags.tsx";
 import "./style.css";
 
 const VIEWS = {
+  overview: { title: "Overview", view: Overview },
   map: { title: "Map", view: Map },
   reachability: { title: "Reachability", view: Reachability },
   explain: { title: "Explain", view: Explain },
@@ -35,7 +39,17 @@ const VIEWS = {
   storage: { title: "Storage", view: Storage },
   jobs: { title: "Jobs", view: Jobs },
   audit: { title: "Audit", view: Audit },
+  api: { title: "API", view: Api },
 };
+
+/** How views stand in the navigation. */
+const PARTS: { name: string; views: (keyof typeof VIEWS)[] }[] = [
+  { name: "", views: ["overview", "map", "reachability", "explain"] },
+  { name: "What is stated", views: ["policies", "tags", "resources", "services"] },
+  { name: "Where it holds", views: ["hosts", "nodes", "storage"] },
+  { name: "What happened", views: ["jobs", "audit"] },
+  { name: "To build on", views: ["api"] },
+];
 
 const loginProblem = signal<Problem | undefined>(undefined);
 
@@ -54,8 +68,8 @@ async function start() {
   // A login link has its code in the fragment; it is taken out of the address and the history at once.
   const code = /^#login=([0-9a-f-]+)$/.exec(location.hash)?.[1];
   if (code !== undefined) {
-    history.replaceState(null, "", "#/map");
-    route.value = { view: "map", values: {} };
+    history.replaceState(null, "", "#/overview");
+    route.value = { view: "overview", values: {} };
     await login({ code });
   } else {
     await enter();
@@ -96,31 +110,45 @@ function Mark() {
 
 function Shell() {
   const { view, values } = route.value;
-  const entry = VIEWS[view as keyof typeof VIEWS] ?? VIEWS.map;
+  const entry = VIEWS[view as keyof typeof VIEWS] ?? VIEWS.overview;
   const jobs = useLive<Job[]>("/jobs", ["jobs"]).data.value;
   const status = useLive<Status>("/status", ["nodes"]).data.value;
   const running = jobs?.filter((job) => job.state === "running").length ?? 0;
   document.title = `${entry.title} · Trestle`;
-  useEffect(() => {
-    // On narrow screens the views stand in one line; the current one comes into sight.
-    document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
-  }, [view]);
+  const [menu, setMenu] = useState(false);
+  useShortcut();
+  useEffect(() => setMenu(false), [route.value]);
   return (
     <div class="shell">
       <a class="skip" href="#content" onClick={(event) => { event.preventDefault(); document.getElementById("content")?.focus(); }}>Skip to content</a>
-      <nav aria-label="Views">
-        <a class="brand" href={href("map")}><Mark /> Trestle</a>
-        <ul>
-          {Object.entries(VIEWS).map(([name, { title }]) => (
-            <li key={name}>
-              <a href={href(name)} aria-current={entry === VIEWS[name as keyof typeof VIEWS] ? "page" : undefined}>
-                {title}
-                {name === "jobs" && running > 0 && <span class="pill" aria-label={`${running} running`}>{running}</span>}
-              </a>
-            </li>
+      <nav aria-label="Views" class={menu ? "wide" : ""} onKeyDown={(event) => event.key === "Escape" && setMenu(false)}>
+        <div class="top">
+          <a class="brand" href={href("overview")}><Mark /> Trestle</a>
+          <b class="here">{entry.title}</b>
+          <button type="button" class="search-all" onClick={() => { searching.value = true; }}><span>Find</span> <kbd>Ctrl K</kbd></button>
+          <button type="button" class="menu" aria-expanded={menu} aria-controls="views" onClick={() => setMenu(!menu)}>
+            {menu ? "Close" : "Views"}{running > 0 && !menu && <span class="pill" aria-hidden="true">{running}</span>}
+          </button>
+        </div>
+        <div class="views" id="views">
+          {PARTS.map(({ name, views }) => (
+            <div key={name}>
+              {name && <h2>{name}</h2>}
+              <ul>
+                {views.map((one) => (
+                  <li key={one}>
+                    <a href={href(one)} aria-current={entry === VIEWS[one] ? "page" : undefined}>
+                      {VIEWS[one].title}
+                      {one === "jobs" && running > 0 && <span class="pill" role="img" aria-label={`${running} running`}>{running}</span>}
+                    </a>
+                  </li>
+                ))}
+              </ul>
+            </div>
           ))}
-        </ul>
+        </div>
         <div class="foot">
+          <a class="docs" href="/page/docs.html">Documents</a>
           <span class={`connection ${connection.value}`} role="status">
             {{ live: "Live", connecting: "Connecting", lost: "Connection lost" }[connection.value]}
           </span>
@@ -141,6 +169,7 @@ function Shell() {
         <entry.view values={values} />
       </main>
       <Notices />
+      {searching.value && <Palette views={VIEWS} />}
     </div>
   );
 }

@@ -9,7 +9,7 @@ export interface Route {
 
 function read(): Route {
   const [view = "", text = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  return { view: view || "map", values: Object.fromEntries(new URLSearchParams(text)) };
+  return { view: view || "overview", values: Object.fromEntries(new URLSearchParams(text)) };
 }
 
 export const route = signal<Route>(read());

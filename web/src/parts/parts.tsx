@@ -62,13 +62,13 @@ export function Field(props: { label: string; hint?: string; children: Component
 }
 
 /** A dialog over the page. The browser keeps the focus inside and closes it on Escape. */
-export function Dialog(props: { title: string; onClose: () => void; children: ComponentChildren }) {
+export function Dialog(props: { title: string; onClose: () => void; children: ComponentChildren; wide?: boolean }) {
   const element = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     element.current?.showModal();
   }, []);
   return (
-    <dialog ref={element} onClose={props.onClose} aria-label={props.title}>
+    <dialog ref={element} class={props.wide ? "wide" : ""} onClose={props.onClose} aria-label={props.title}>
       <header>
         <h2>{props.title}</h2>
         <button type="button" class="quiet" aria-label="Close" onClick={() => element.current?.close()}>✕</button>

@@ -31,6 +31,9 @@ interface Props<T> {
 }
 
 const ROW = 40;
+/** On a phone what has no column stands in a second line. */
+const TALL = 66;
+const PHONE = 560;
 /** The header stays on top of the rows. */
 const HEAD = 38;
 const MARGIN = 8;
@@ -47,6 +50,16 @@ function fitting<T>(columns: Column<T>[], width: number): Column<T>[] {
     kept = kept.filter((column) => column !== leaving);
   }
   return kept;
+}
+
+/** Stands where a table will, so that nothing jumps when it comes. */
+export function Waiting() {
+  return (
+    <>
+      <div class="bar" aria-hidden="true"><span class="blank" /></div>
+      <div class="table waiting" role="status"><span class="away">Loading</span></div>
+    </>
+  );
 }
 
 export function Table<T>(props: Props<T>) {
@@ -75,7 +88,7 @@ export function Table<T>(props: Props<T>) {
     let kept = props.rows.filter((row) => (!test || test(row)) && words.every((word) => texts(row).includes(word)));
     const column = order && columns[order.by];
     if (column) {
-      kept = [...kept].sort((a, b) => {
+      kept = kept.toSorted((a, b) => {
         const [x, y] = [column.text(a), column.text(b)];
         const less = typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y), "en", { numeric: true });
         return order.down ? -less : less;
@@ -97,21 +110,23 @@ export function Table<T>(props: Props<T>) {
   useEffect(() => setActive((at) => Math.min(at, Math.max(0, rows.length - 1))), [rows.length]);
 
   const shown = fitting(columns, view.width);
+  const rest = view.width < PHONE ? columns.filter((column) => !shown.includes(column)) : [];
+  const high = rest.length > 0 ? TALL : ROW;
   const template = { gridTemplateColumns: shown.map((column) => column.width).join(" ") };
-  const first = Math.max(0, Math.floor(view.top / ROW) - MARGIN);
-  const last = Math.min(rows.length, Math.ceil((view.top + view.height) / ROW) + MARGIN);
+  const first = Math.max(0, Math.floor(view.top / high) - MARGIN);
+  const last = Math.min(rows.length, Math.ceil((view.top + view.height) / high) + MARGIN);
 
   const move = (to: number) => {
     const at = Math.max(0, Math.min(rows.length - 1, to));
     setActive(at);
     const element = body.current;
     if (!element) return;
-    if (at * ROW < element.scrollTop) element.scrollTop = at * ROW;
+    if (at * high < element.scrollTop) element.scrollTop = at * high;
     const height = element.clientHeight - HEAD;
-    if ((at + 1) * ROW > element.scrollTop + height) element.scrollTop = (at + 1) * ROW - height;
+    if ((at + 1) * high > element.scrollTop + height) element.scrollTop = (at + 1) * high - height;
   };
   const onKey = (event: KeyboardEvent) => {
-    const page = Math.max(1, Math.floor(view.height / ROW) - 1);
+    const page = Math.max(1, Math.floor(view.height / high) - 1);
     const steps: Record<string, number> = {
       ArrowDown: active + 1, ArrowUp: active - 1, PageDown: active + page, PageUp: active - page, Home: 0, End: rows.length - 1,
     };
@@ -166,14 +181,19 @@ export function Table<T>(props: Props<T>) {
               );
             })}
           </div>
-          <div style={{ height: `${rows.length * ROW}px` }} role="presentation">
-            <div style={{ transform: `translateY(${first * ROW}px)` }} role="presentation">
+          <div style={{ height: `${rows.length * high}px` }} role="presentation">
+            <div style={{ transform: `translateY(${first * high}px)` }} role="presentation">
               {rows.slice(first, last).map((row, at) => (
                 <div key={id(row)} id={`row-${first + at}`} role="row" aria-rowindex={first + at + 2} style={template}
                   aria-selected={props.open === id(row)}
-                  class={`row ${first + at === active ? "active" : ""} ${props.onOpen ? "opens" : ""}`}
+                  class={`row ${first + at === active ? "active" : ""} ${props.onOpen ? "opens" : ""} ${rest.length > 0 ? "tall" : ""}`}
                   onClick={() => { setActive(first + at); props.onOpen?.(row); }}>
                   {shown.map((column) => <div key={column.title} role="gridcell">{column.cell(row)}</div>)}
+                  {rest.length > 0 && (
+                    <div class="rest" role="presentation">
+                      {rest.map((column) => <span key={column.title} role="gridcell"><small>{column.title}</small> {column.cell(row)}</span>)}
+                    </div>
+                  )}
                 </div>
               ))}
             </div>

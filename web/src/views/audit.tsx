@@ -4,12 +4,15 @@ import { type AuditRecord } from "../api.ts";
 import { identity, useLive } from "../live.ts";
 import { ago, clock } from "../parts/format.ts";
 import { Badge, Empty, Trouble } from "../parts/parts.tsx";
-import { Table } from "../parts/table.tsx";
+import { Table, Waiting } from "../parts/table.tsx";
 
-const who = (record: AuditRecord) => {
+export const who = (record: AuditRecord) => {
   const caller = record.caller as { name?: string; role?: string } | string | null | undefined;
   return typeof caller === "string" ? caller : caller ? `${caller.role}/${caller.name}` : "unknown";
 };
+
+/** Whether something was changed by it. */
+export const isMade = (record: AuditRecord) => (record.changes?.length ?? 0) > 0;
 
 export function Audit(_: { values: Record<string, string> }) {
   const allowed = identity.value?.role === "admin";
@@ -21,7 +24,7 @@ export function Audit(_: { values: Record<string, string> }) {
       {!allowed && <Empty title="For administrators"><p>Your role is {identity.value?.role}.</p></Empty>}
       <Trouble problem={audit.problem.value} />
       <div class="list">
-        {list && (
+        {!list ? <Waiting /> : (
           <Table label="audit records" noun="record" rows={list} id={(record) => `${record.time}${record.operation}${record.object}${record.peer}`}
             filters={[{ name: "Refused", test: (record) => record.result !== "OK" }]}
             columns={[

@@ -4,6 +4,7 @@ import { useMemo, useState } from "preact/hooks";
 import { query, type Explanation, type Resource, type Schemas, type Workload } from "../api.ts";
 import { explainCommand } from "../cli.ts";
 import { mayWrite, useLive } from "../live.ts";
+import { best } from "../parts/find.tsx";
 import { Badge, Command, Empty, Field, Trouble, type Tone } from "../parts/parts.tsx";
 import { hasPorts, PROTOCOLS } from "../parts/protocols.ts";
 import { adjust, href } from "../route.ts";
@@ -71,11 +72,16 @@ export function Explain({ values }: { values: Record<string, string> }) {
   );
 }
 
+/** Names that are offered at once. */
+const NEAR = 60;
+
 function End({ name, value, names }: { name: string; value: string; names: string[] }) {
-  const near = useMemo(() => names.filter((one) => one.includes(value)).slice(0, 60), [names, value]);
+  const [typed, setTyped] = useState(value);
+  // Of many, those that are meant by what is written so far.
+  const near = useMemo(() => (typed === "" ? names.slice(0, NEAR) : best(names, (one) => one, typed, NEAR)), [names, typed]);
   return (
     <>
-      <input name={name} list={`${name}-names`} value={value} placeholder="shop/web-1" autocomplete="off" spellcheck={false} onChange={(event) => adjust({ [name]: event.currentTarget.value || undefined })} />
+      <input name={name} list={`${name}-names`} value={value} placeholder="shop/web-1" autocomplete="off" spellcheck={false} onInput={(event) => setTyped(event.currentTarget.value)} onChange={(event) => adjust({ [name]: event.currentTarget.value || undefined })} />
       <datalist id={`${name}-names`}>{near.map((one) => <option key={one} value={one} />)}</datalist>
     </>
   );

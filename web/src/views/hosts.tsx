@@ -5,7 +5,7 @@ import { call, type Host } from "../api.ts";
 import { mayAdmit, useLive } from "../live.ts";
 import { ago, duration } from "../parts/format.ts";
 import { Badge, Command, Drawer, Empty, Facts, notify, Trouble } from "../parts/parts.tsx";
-import { Table } from "../parts/table.tsx";
+import { Table, Waiting } from "../parts/table.tsx";
 import { adjust } from "../route.ts";
 import { AddHost, Confirm } from "./actions.tsx";
 
@@ -23,7 +23,7 @@ export function Hosts({ values }: { values: Record<string, string> }) {
       <Trouble problem={hosts.problem.value} />
       <div class="split">
         <div class="list">
-          {list && (
+          {!list ? <Waiting /> : (
             <Table label="hosts" noun="host" rows={list} id={(host) => host.name} open={values.open} onOpen={(host) => adjust({ open: host.name })}
               filters={[{ name: "Certificate ended", test: (host) => left(host) <= 0 }]}
               columns={[

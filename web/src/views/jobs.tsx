@@ -5,7 +5,7 @@ import { call, type Job } from "../api.ts";
 import { mayWrite, useLive } from "../live.ts";
 import { ago, clock, duration } from "../parts/format.ts";
 import { Badge, Command, Drawer, Empty, Facts, Meter, notify, Trouble, type Tone } from "../parts/parts.tsx";
-import { Table } from "../parts/table.tsx";
+import { Table, Waiting } from "../parts/table.tsx";
 import { adjust } from "../route.ts";
 import { Confirm } from "./actions.tsx";
 
@@ -22,7 +22,7 @@ function took(job: Job): string {
 export function Jobs({ values }: { values: Record<string, string> }) {
   const jobs = useLive<Job[]>("/jobs", ["jobs"]);
   const [cancelling, setCancelling] = useState<Job | undefined>();
-  const list = jobs.data.value && [...jobs.data.value].reverse();
+  const list = jobs.data.value && jobs.data.value.toReversed();
   const open = list?.find((job) => job.id === values.open);
   return (
     <section class="view">
@@ -30,7 +30,7 @@ export function Jobs({ values }: { values: Record<string, string> }) {
       <Trouble problem={jobs.problem.value} />
       <div class="split">
         <div class="list">
-          {list && (
+          {!list ? <Waiting /> : (
             <Table label="jobs" noun="job" rows={list} id={(job) => job.id} open={values.open} onOpen={(job) => adjust({ open: job.id })}
               filters={["running", "failed"].map((state) => ({ name: state, test: (job: Job) => job.state === state }))}
               columns={[

@@ -1,227 +1,254 @@
 // The map: places, what is in them, the links between sites, and who may talk to whom.
 
-import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { query, type Cloud, type Link, type Reachability, type ReachGroup } from "../api.ts";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { query, type Cloud, type Link, type Schemas } from "../api.ts";
 import { useLive } from "../live.ts";
+import { boxOf, Chart, closeness, LEGIBLE } from "../map/chart.tsx";
+import { Details } from "../map/details.tsx";
+import { picture, type Frame, type Spot } from "../map/layout.ts";
+import { groupLines, placeLines, type Line } from "../map/lines.ts";
+import { Outline } from "../map/outline.tsx";
+import { merge, wayId, type Road, type Shown, type State } from "../map/paint.ts";
+import { neighbourhood, own, part, plain, scene, short, type Scene, type Told } from "../map/scene.ts";
+import { best, Find, type Hit } from "../parts/find.tsx";
 import { count } from "../parts/format.ts";
-import { Command, Drawer, Empty, notify, Trouble } from "../parts/parts.tsx";
+import { Command, Empty, notify, Trouble } from "../parts/parts.tsx";
+import { hasPorts, PROTOCOLS } from "../parts/protocols.ts";
 import { adjust, href } from "../route.ts";
-import { curve, picture, road, type Chip, type Edge, type Picture } from "./layout.ts";
 
-const LINGER = 900;
-/** With more lines than this only those of the selected group say their ports. */
-const LABELLED = 24;
+const LINGER = 1400;
+const HITS = 40;
+/** With more ways of its own, one that is open has none drawn; they are told beside the map. */
+const MOST_OWN = 400;
+/** On narrower screens what is opened covers the lower part of the map. */
+const NARROW = 980;
+const PHONE = 640;
 
 export function Map({ values }: { values: Record<string, string> }) {
-  const inside = values.in;
-  const path = query("/reachability", inside ? { level: "group", source: inside, destination: inside } : {});
-  const reach = useLive<Reachability>(path, ["objects", "resources", "tags"]);
-  const links = useLive<Link[]>("/links", ["resources", "jobs"]).data.value ?? [];
-  const clouds = (useLive<Cloud[]>("/clouds", ["resources"]).data.value ?? []).map((cloud) => cloud.name);
-  const frame = useRef<HTMLDivElement>(null);
-  const [width, setWidth] = useState(900);
-  const data = reach.data.value;
+  const { open, protocol, port } = values;
+  const traffic = { protocol, port: port && /^[0-9]+$/.test(port) && hasPorts(protocol ?? "tcp") ? port : undefined };
+  const path = query("/map", traffic);
+  const live = useLive<Told>(path, ["objects", "resources", "tags"]);
+  const links = useLive<Link[]>("/links", ["resources", "jobs"]).data.value;
+  const clouds = useLive<Cloud[]>("/clouds", ["resources"]).data.value;
+  // The last map stays until the next one is there.
+  const [held, setHeld] = useState<{ told: Told; path: string } | undefined>();
+  useEffect(() => {
+    if (live.data.value) setHeld({ told: live.data.value, path });
+  }, [live.data.value]);
+  const frame = useFrame();
 
-  useLayoutEffect(() => {
-    const element = frame.current;
-    if (!element) return;
-    const observer = new ResizeObserver(() => setWidth(element.clientWidth));
-    observer.observe(element);
-    return () => observer.disconnect();
-  }, []);
+  const whole = useMemo(() => {
+    if (!held || !clouds) return undefined;
+    const used = new Set(held.told.places.filter((place) => place.kind === "site").map((place) => place.name.split(".")[1]));
+    const linked = (links ?? []).flatMap((link) => link.ends.map((end) => end.site));
+    return scene(held.told, [...clouds.filter((cloud) => !used.has(cloud.name)).map((cloud) => `default.${cloud.name}`), ...linked]);
+  }, [held, clouds, links]);
+  const ends = useMemo(() => new globalThis.Map(whole?.groups.nodes.flatMap((group) => group.ends.map((end, at) => [end, { group: group.id, at }] as const)) ?? []), [whole]);
+  const groupId = open === undefined ? undefined : (ends.get(open)?.group ?? open);
+  const alone = values.only === "1" && groupId !== undefined;
+  // Of too many groups the ways are told for one at a time.
+  const asked = whole && !whole.fine && open !== undefined ? query("/map/around", { id: open, ...traffic }) : undefined;
+  const around = useLive<Schemas["Around"]>(asked, ["objects", "resources", "tags"]).data.value;
+  const shown = useMemo<Shown | undefined>(() => {
+    if (!whole) return undefined;
+    if (around && !alone) return drawn({ ...whole, groups: { ...whole.groups, ways: own(whole, around, MOST_OWN) } }, frame, links ?? []);
+    const kept = alone && groupId ? neighbourhood(whole, groupId) : undefined;
+    return drawn(kept ? part(whole, kept) : whole, frame, links ?? []);
+  }, [whole, frame, alone ? groupId : undefined, links, around]);
+  const changes = useChanges(shown, held?.path, alone);
 
-  const drawn = useMemo(() => {
-    if (!data) return undefined;
-    const used = new Set(data.sources.filter((group) => group.place_kind === "site").map((group) => group.place.split(".")[1]));
-    const unused = inside ? [] : clouds.filter((cloud) => !used.has(cloud)).map((cloud) => `default.${cloud}`);
-    return picture(data, unused, inside ? [] : links, width);
-  }, [data, links, clouds, width, inside]);
-  const gone = useGone(drawn, data);
-  const selected = values.open;
-  const chip = drawn?.places.flatMap((place) => place.chips).find((one) => one.group.id === selected);
+  const state: Omit<State, "cursor"> = { ...changes };
+  if (shown && open !== undefined) {
+    const group = groupId === undefined ? undefined : shown.scene.groups.index.get(groupId);
+    if (group !== undefined) {
+      state.group = group;
+      state.end = ends.get(open)?.at;
+    } else state.place = shown.scene.places.index.get(open);
+  }
+  const known = state.group !== undefined || state.place !== undefined;
+  const [flight, setFlight] = useState<{ to: ReturnType<typeof boxOf>; closest: number; number: number } | undefined>();
+  const flights = useRef(0);
+  const fly = (id: string | undefined) => {
+    if (!shown) return;
+    const end = id === undefined ? undefined : ends.get(id);
+    const group = shown.scene.groups.index.get(end?.group ?? id ?? "");
+    const place = shown.scene.places.index.get(id ?? "");
+    const spot: Spot | undefined = group !== undefined ? { place: shown.scene.groups.nodes[group]?.place ?? 0, group, ...(end && { end: end.at }) } : place !== undefined ? { place } : undefined;
+    setFlight({ to: spot && boxOf(shown, spot), closest: end ? closeness.end : closeness.group, number: ++flights.current });
+  };
+  const visit = (id: string) => {
+    adjust({ open: id, only: undefined });
+    fly(id);
+  };
+  // A link that names something leads there; so does what is shown alone.
+  const ready = shown !== undefined;
+  useEffect(() => {
+    if (ready && open !== undefined && known) fly(open);
+  }, [ready]);
+  useEffect(() => {
+    if (ready) fly(alone ? undefined : open);
+  }, [alone]);
 
+  const find = (text: string): Hit[] => {
+    if (!whole) return [];
+    const all = function* () {
+      for (const node of whole.places.nodes) yield { id: node.id, kind: node.kind === "site" ? "cloud" : "namespace" };
+      for (const node of whole.groups.nodes) yield { id: node.id, kind: "group" };
+      for (const node of whole.groups.nodes) if (node.count > 1) for (const id of node.ends) yield { id, kind: "workload" };
+    };
+    return best(all(), ({ id }) => plain(id), text, HITS).map(({ id, kind }) => ({ key: id, title: short(id), note: plain(id), kind, go: () => visit(id) }));
+  };
+  const empty = shown && shown.scene.places.nodes.length === 0;
+  const left = whole ? (whole.fine ? whole.groups : whole.places).leftOut : 0;
   return (
-    <section class="view">
+    <section class="view map-view">
       <header>
         <h1>Map</h1>
-        <p>{data?.level === "place" ? "Namespaces and sites, and who may talk to whom, over any protocol." : "What runs where, and who may talk to whom, over any protocol."}</p>
+        <p class="sum" aria-live="polite" data-groups={whole?.groups.nodes.length} data-ways={whole ? (whole.fine ? whole.groups : whole.places).ways.length : undefined}>
+          {whole ? `${count(whole.ends, "workload")} in ${count(whole.groups.nodes.length, "group")} and ${count(whole.places.nodes.length, "place")}` : "\u00a0"}
+        </p>
       </header>
-      <Trouble problem={reach.problem.value} />
-      {inside && <p class="crumbs"><a href={href("map")}>Everything</a> › <b>{inside.replace(/^\w+:/, "")}</b></p>}
-      {data && data.left_out > 0 && <p class="hint">{count(data.left_out, "group")} more are not drawn; <a href={href("reachability")}>the matrix</a> can be searched.</p>}
+      <div class="bar">
+        <Find label="Find on the map" placeholder="Find a place, group or workload" find={find} />
+        <label class="inline">Protocol
+          <select value={protocol ?? ""} onChange={(event) => adjust({ protocol: event.currentTarget.value || undefined, port: undefined })}>
+            <option value="">all</option>
+            {PROTOCOLS.map((name) => <option key={name}>{name}</option>)}
+          </select>
+        </label>
+        <label class="inline">Port
+          <input class="port" inputMode="numeric" placeholder="all" pattern="[0-9]*" value={port ?? ""} disabled={protocol !== undefined && !hasPorts(protocol)} onInput={(event) => adjust({ port: event.currentTarget.value || undefined })} />
+        </label>
+        <button type="button" class="toggle" aria-pressed={values.list === "1"} onClick={() => adjust({ list: values.list === "1" ? undefined : "1" })}>List</button>
+      </div>
+      <Trouble problem={live.problem.value} />
+      {whole && !whole.fine && <p class="hint">There are too many groups to draw the ways of each: lines are between places. Open one to see its own.</p>}
+      {left > 0 && <p class="hint">{count(left, "way")} more are not drawn. Narrow it to a protocol or port, or look at one group.</p>}
       <div class="split">
-        <div class="map" ref={frame}>
-          {drawn && drawn.places.length === 0 && (
+        {whole && values.list === "1" && <Outline scene={whole} chosen={open} onChoose={visit} />}
+        <div class={`map ${live.data.value === undefined && held ? "stale" : ""}`}>
+          {empty && (
             <Empty title="Nothing here yet">
-              <p>Apply the YAML of a cluster, or make resources in a cloud. This page follows along.</p>
+              <p>Apply the YAML of a cluster, make resources in a cloud, or let a host join. This page follows along.</p>
               <Command label="Try" text="trestle apply -f docs/examples/shop.yaml" />
+              <p><a href={href("hosts")}>Add a host</a></p>
             </Empty>
           )}
-          {drawn && drawn.places.length > 0 && <Drawing drawn={drawn} gone={gone} links={inside ? [] : links} selected={selected} level={data?.level ?? ""} />}
-          {drawn && drawn.places.length > 0 && <Legend />}
+          {shown && !empty && (
+            <Chart shown={shown} state={state} flight={flight} covered={known && innerWidth < NARROW ? innerHeight * 0.4 : 0}
+              label={`Map of ${count(shown.scene.ends, "workload")} and who may talk to whom`}
+              onChoose={(spot) => adjust({ open: spot && idOf(shown.scene, spot), ...(spot ? {} : { only: undefined }) })} />
+          )}
+          {!shown && !live.problem.value && <p class="loading" role="status">Drawing the map…</p>}
+          {shown && !empty && <Legend shown={shown} />}
         </div>
-        {chip && data && <Details chip={chip} reach={data} />}
+        {open !== undefined && shown && <Details id={open} ends={state.end === undefined && state.group !== undefined ? (shown.scene.groups.nodes[state.group]?.ends ?? []) : []} traffic={traffic} alone={alone} />}
       </div>
     </section>
   );
 }
 
-/** Lines that are there no more, for the moment in which they fade; tells what changed. */
-function useGone(drawn: Picture | undefined, data: Reachability | undefined): Edge[] {
-  const before = useRef<{ edges: Edge[]; groups: Set<string> } | undefined>(undefined);
-  const [gone, setGone] = useState<Edge[]>([]);
-  useEffect(() => {
-    if (!drawn || !data) return;
-    const groups = new Set(data.sources.map((group) => group.id));
-    const last = before.current;
-    before.current = { edges: drawn.edges, groups };
-    if (!last) return;
-    const now = new Set(drawn.edges.map((edge) => edge.id + edge.kind));
-    const then = new Set(last.edges.map((edge) => edge.id + edge.kind));
-    const left = last.edges.filter((edge) => !now.has(edge.id + edge.kind) && groups.has(edge.from) && groups.has(edge.to));
-    const came = drawn.edges.filter((edge) => !then.has(edge.id + edge.kind) && last.groups.has(edge.from) && last.groups.has(edge.to));
-    const first = came[0];
-    if (first) notify(came.length === 1 ? tell(first) : `${came.length} ways have changed`);
-    if (left.length === 0) return;
-    setGone(left);
-    const timer = setTimeout(() => setGone([]), LINGER);
-    return () => clearTimeout(timer);
-  }, [drawn?.edges]);
-  return gone;
+function idOf(scene: Scene, { place, group, end }: Spot): string | undefined {
+  if (group === undefined) return scene.places.nodes[place]?.id;
+  const node = scene.groups.nodes[group];
+  return end === undefined || node?.count === 1 ? node?.id : node?.ends[end];
 }
 
-const short = (id: string) => id.replace(/^\w+:/, "");
-
-function tell(edge: Edge): string {
-  const ports = edge.ports && edge.ports !== "all" ? ` on ${edge.ports}` : "";
-  return edge.kind === "blocked" ? `${short(edge.from)} can no longer reach ${short(edge.to)}` : `${short(edge.from)} can now reach ${short(edge.to)}${ports}`;
-}
-
-interface DrawingProps {
-  drawn: Picture;
-  gone: Edge[];
-  links: Link[];
-  selected: string | undefined;
-  level: string;
-}
-
-function Drawing({ drawn, gone, links, selected, level }: DrawingProps) {
-  const chips = new globalThis.Map(drawn.places.flatMap((place) => place.chips.map((chip) => [chip.group.id, chip] as const)));
-  const places = new globalThis.Map(drawn.places.map((place) => [place.name, place] as const));
-  const line = (edge: Edge, isGone: boolean) => {
-    const [a, b] = [chips.get(edge.from), chips.get(edge.to)];
-    if (!a || !b) return null;
-    const near = selected === edge.from || selected === edge.to;
-    const { path, x, y } = curve(a, b);
-    const labelled = !isGone && edge.kind === "some" && edge.ports !== "" && (selected ? near : drawn.edges.length <= LABELLED);
-    return (
-      <g key={`${edge.id}${edge.kind}${isGone}`}>
-        <path d={path} pathLength={1} class={`edge ${edge.kind} ${isGone ? "gone" : ""} ${selected ? (near ? "near" : "far") : ""}`}
-          marker-end={`url(#arrow-${edge.kind})`}>
-          <title>{`${short(edge.from)} → ${short(edge.to)}${edge.ports ? `: ${edge.ports}` : ""}`}</title>
-        </path>
-        {labelled && <text class="port" x={x} y={y - 5}>{edge.ports.length > 14 ? `${edge.ports.slice(0, 13)}…` : edge.ports}</text>}
-      </g>
-    );
+/** The room for the map, roughly: small changes move nothing. */
+function useFrame(): Frame {
+  const now = () => {
+    const room = (innerWidth - (innerWidth >= NARROW ? 220 : 0)) / Math.max(200, innerHeight - 170);
+    const shape = [0.5, 0.8, 1.2, 1.7, 2.4].reduce((best, one) => (Math.abs(one - room) < Math.abs(best - room) ? one : best));
+    return `${shape} ${innerWidth < PHONE ? Math.round((innerWidth - 80) / LEGIBLE) : Infinity}`;
   };
-  return (
-    <svg viewBox={`0 0 ${drawn.width} ${drawn.height}`} width={drawn.width * drawn.zoom} height={drawn.height * drawn.zoom} role="group" aria-label="Map of places and who may talk to whom">
-      <defs>
-        {["all", "some", "blocked"].map((kind) => (
-          <marker key={kind} id={`arrow-${kind}`} class={`arrow ${kind}`} viewBox="0 0 8 8" refX="6.5" refY="4" markerWidth="10" markerHeight="10" markerUnits="userSpaceOnUse" orient="auto-start-reverse">
-            <path d="M0 1 7 4 0 7Z" />
-          </marker>
-        ))}
-      </defs>
-      {links.map((link) => {
-        const [a, b] = link.ends.map((end) => places.get(end.site));
-        if (!a || !b) return null;
-        const at = road(a, b);
-        const up = link.ends.every((end) => !end.status || end.status.tunnels_up > 0);
-        const state = link.message ? "bad" : link.state === "ready" && up ? "up" : "busy";
-        return (
-          <g key={`${a.id}${b.id}`} class={`road ${state}`}>
-            <path d={at.path} />
-            <text x={at.x} y={at.y - 8}>{`VPN ${link.message ? "in trouble" : link.state}`}</text>
-            <title>{link.message || `${a.name} ⇄ ${b.name}: ${link.state}`}</title>
-          </g>
-        );
-      })}
-      {drawn.places.map((place) => (
-        <g key={place.id} class={`place ${place.kind}`}>
-          <rect x={place.x} y={place.y} width={place.width} height={place.height} rx={10} />
-          <a href={level === "place" && place.kind === "namespace" ? href("map", { in: place.id }) : place.kind === "site" ? href("resources", { site: place.name }) : href("reachability", { source: place.id, destination: place.id, level: "group" })}>
-            <text x={place.x + 16} y={place.y + 23}>{place.name}</text>
-          </a>
-          <text class="kind" x={place.x + place.width - 14} y={place.y + 23}>{place.kind === "site" ? "cloud" : place.chips.length > 0 && place.width > 260 ? "namespace" : ""}</text>
-          {place.chips.length === 0 && <text class="none" x={place.x + 16} y={place.y + 58}>nothing in it yet</text>}
-        </g>
-      ))}
-      <g>{gone.map((edge) => line(edge, true))}{drawn.edges.map((edge) => line(edge, false))}</g>
-      {[...chips.values()].map((chip) => <ChipView key={chip.group.id} chip={chip} selected={selected} edges={drawn.edges} />)}
+  const [frame, setFrame] = useState(now);
+  useEffect(() => {
+    const change = () => setFrame(now());
+    addEventListener("resize", change);
+    return () => removeEventListener("resize", change);
+  }, []);
+  return useMemo(() => {
+    const [shape = 1, widest = Infinity] = frame.split(" ").map(Number);
+    return { shape, widest };
+  }, [frame]);
+}
+
+function drawn(scene: Scene, frame: Frame, links: Link[]): Shown {
+  const made = picture(scene, frame);
+  const [places, groups] = [placeLines(scene.places, made), groupLines(scene.groups, made)];
+  const roads = links.flatMap((link): Road[] => {
+    const [from, to] = link.ends.map((end) => scene.places.index.get(`site:${end.site}`));
+    if (from === undefined || to === undefined) return [];
+    const up = link.ends.every((end) => !end.status || end.status.tunnels_up > 0);
+    return [{ from, to, state: link.message ? "bad" : link.state === "ready" && up ? "up" : "busy", text: `VPN ${link.message ? "in trouble" : link.state}` }];
+  });
+  return { scene, picture: made, placeLines: places, groupLines: groups, merged: { place: merge(places), group: merge(groups) }, roads };
+}
+
+/** Ways that have just come or gone, for the moment in which that is seen; tells what changed. */
+function useChanges(shown: Shown | undefined, path: string | undefined, alone: boolean): Pick<State, "fresh" | "gone"> {
+  const before = useRef<{ lines: globalThis.Map<string, Line>; nodes: globalThis.Map<string, number>; path: string | undefined; alone: boolean } | undefined>(undefined);
+  const [told, setTold] = useState<{ fresh: string[]; gone: Line[]; since: number } | undefined>();
+  const [, setFrame] = useState(0);
+  useEffect(() => {
+    if (!shown) return;
+    const fine = shown.scene.fine;
+    const nodes = fine ? shown.scene.groups.index : shown.scene.places.index;
+    const lines = new globalThis.Map((fine ? shown.groupLines : shown.placeLines).map((line) => [wayId(shown.scene, fine ? "group" : "place", line), line] as const));
+    const last = before.current;
+    before.current = { lines, nodes, path, alone };
+    // Another question has other answers; nothing has changed.
+    if (!last || last.path !== path || last.alone !== alone) return;
+    const ends = (id: string) => id.replace(/ \w+$/, "").split(" → ");
+    const both = (id: string, among: globalThis.Map<string, number>) => ends(id).every((end) => among.has(end));
+    const fresh = [...lines.keys()].filter((id) => !last.lines.has(id) && both(id, last.nodes));
+    const gone = [...last.lines].filter(([id]) => !lines.has(id) && both(id, nodes));
+    const [first] = fresh;
+    if (first) notify(fresh.length === 1 ? tell(lines.get(first) as Line, ends(first)) : `${fresh.length.toLocaleString("en")} ways have changed`);
+    else if (gone[0]) notify(gone.length === 1 ? `${ends(gone[0][0]).map(plain).join(" → ")} is as for most others again` : `${gone.length.toLocaleString("en")} ways have changed`);
+    if (fresh.length + gone.length > 0) setTold({ fresh, gone: gone.map(([, line]) => line), since: performance.now() });
+  }, [shown]);
+  useEffect(() => {
+    if (!told) return;
+    let asked = 0;
+    const frame = () => {
+      if (performance.now() - told.since > LINGER) return setTold(undefined);
+      setFrame((at) => at + 1);
+      asked = requestAnimationFrame(frame);
+    };
+    asked = requestAnimationFrame(frame);
+    return () => cancelAnimationFrame(asked);
+  }, [told]);
+  const age = told ? Math.min(1, (performance.now() - told.since) / LINGER) : 1;
+  return { fresh: new globalThis.Map(told?.fresh.map((id) => [id, age])), gone: told?.gone.map((line) => ({ line, age })) ?? [] };
+}
+
+function tell({ way }: Line, [from = "", to = ""]: string[]): string {
+  const ports = way.kind === "some" && way.ports ? ` on ${way.ports}` : "";
+  return `${plain(from)} can ${way.kind === "blocked" ? "no longer" : "now"} reach ${plain(to)}${ports}`;
+}
+
+function Legend({ shown }: { shown: Shown }) {
+  const { groups, places, fine } = shown.scene;
+  const tier = fine ? groups : places;
+  const has = (kind: string) => tier.ways.some((way) => way.kind === kind);
+  const sample = (kind: "all" | "some" | "blocked") => (
+    <svg class={`sample ${kind}`} viewBox="0 0 34 12" aria-hidden="true">
+      <path d="M1 6H24" />
+      {kind === "blocked" ? <path class="head" d="M27 1V11" /> : <path class="head" d="M24 2 33 6 24 10Z" />}
     </svg>
   );
-}
-
-function ChipView({ chip, selected, edges }: { chip: Chip; selected: string | undefined; edges: Edge[] }) {
-  const { group } = chip;
-  const touched = selected === undefined || selected === group.id || edges.some((edge) => (edge.from === selected && edge.to === group.id) || (edge.to === selected && edge.from === group.id));
-  const name = group.name.length > 17 ? `${group.name.slice(0, 16)}…` : group.name;
-  const toggle = () => adjust({ open: selected === group.id ? undefined : group.id });
-  return (
-    <g class={`chip ${selected === group.id ? "selected" : ""} ${touched ? "" : "far"}`} role="button" tabIndex={0} aria-pressed={selected === group.id}
-      aria-label={`${group.place} ${group.name}, ${count(group.ends, "endpoint")}${chip.open ? ", open to other workloads" : ""}`}
-      onClick={toggle} onKeyDown={(event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); toggle(); } }}>
-      <rect x={chip.x} y={chip.y} width={chip.width} height={chip.height} rx={8} />
-      <text x={chip.x + 12} y={chip.y + 24}>{name}</text>
-      {group.ends > 1 && <text class="number" x={chip.x + chip.width - (chip.open ? 26 : 12)} y={chip.y + 24}>{group.ends}</text>}
-      {chip.open && <circle cx={chip.x + chip.width - 14} cy={chip.y + 19} r={4}><title>Open: other workloads may connect</title></circle>}
-      <title>{`${group.place}/${group.name}`}</title>
-    </g>
-  );
-}
-
-function Legend() {
   return (
     <ul class="legend" aria-label="Legend">
-      <li><i class="all" /> may connect</li>
-      <li><i class="some" /> some protocols or ports</li>
-      <li><i class="blocked" /> is blocked</li>
-      <li><i class="dot" /> open to other workloads</li>
+      {has("all") && <li>{sample("all")} may connect</li>}
+      {has("some") && <li>{sample("some")} only some protocols, ports or workloads</li>}
+      {has("blocked") && <li>{sample("blocked")} is blocked, where most are not</li>}
+      {tier.nodes.some((node) => node.open === "all") && <li><i class="dot" /> open to most others</li>}
+      {tier.nodes.some((node) => node.open === "some") && <li><i class="ring" /> open to most others in part</li>}
+      {tier.nodes.some((node) => node.far) && <li><i class="far">↗</i> may reach most others</li>}
+      {tier.nodes.some((node) => node.shut) && <li><i class="shut" /> may not reach most others</li>}
+      <li class="rest">What no line or dot tells of is closed.</li>
     </ul>
-  );
-}
-
-function Details({ chip, reach }: { chip: Chip; reach: Reachability }) {
-  const { group } = chip;
-  const column = reach.destinations.findIndex((one) => one.id === group.id);
-  const row = reach.sources.findIndex((one) => one.id === group.id);
-  type Way = { peer: ReachGroup; ports: string; all: boolean };
-  const way = (peer: ReachGroup, cell: Reachability["cells"][number][number] | undefined): Way[] => {
-    if (!cell || peer.id === group.id || cell.open + cell.partly === 0) return [];
-    const all = cell.open === cell.pairs;
-    return [{ peer, all, ports: all ? "everything" : cell.ports ?? `${cell.open + cell.partly} of ${cell.pairs} pairs, not alike` }];
-  };
-  const into = reach.sources.flatMap((peer, at) => way(peer, reach.cells[at]?.[column]));
-  const out = reach.destinations.flatMap((peer, at) => way(peer, reach.cells[row]?.[at]));
-  const side = (title: string, none: string, ways: Way[], link: (peer: ReachGroup) => string) => (
-    <>
-      <h3>{title}</h3>
-      {ways.length === 0 && <p>{none}</p>}
-      <ul class="ways">
-        {ways.slice(0, 60).map(({ peer, ports, all }) => (
-          <li key={peer.id}><a href={link(peer)}>{peer.place === group.place ? peer.name : `${peer.place} ${peer.name}`}</a><span class={all ? "all" : "some"}>{ports}</span></li>
-        ))}
-      </ul>
-    </>
-  );
-  const ends = (source: string, destination: string) => href("reachability", { source, destination, level: "end" });
-  return (
-    <Drawer title={group.name} onClose={() => adjust({ open: undefined })}>
-      <p><small>{group.place_kind === "site" ? "in cloud " : "in namespace "}{group.place} · {count(group.ends, "endpoint")}</small></p>
-      {side("May be reached from", "Nobody.", into, (peer) => ends(peer.id, group.id))}
-      {side("May connect to", "Nobody.", out, (peer) => ends(group.id, peer.id))}
-      {group.place_kind === "site" && <div class="buttons"><a class="button" href={href("resources", { site: group.place })}>Resources and rules</a></div>}
-    </Drawer>
   );
 }

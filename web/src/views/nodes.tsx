@@ -4,7 +4,7 @@ import { type Node } from "../api.ts";
 import { useLive } from "../live.ts";
 import { ago, bytes, duration } from "../parts/format.ts";
 import { Badge, Command, Drawer, Empty, Facts, Trouble, type Tone } from "../parts/parts.tsx";
-import { Table } from "../parts/table.tsx";
+import { Table, Waiting } from "../parts/table.tsx";
 import { adjust } from "../route.ts";
 
 function state(node: Node): [string, Tone] {
@@ -24,7 +24,7 @@ export function Nodes({ values }: { values: Record<string, string> }) {
       <Trouble problem={nodes.problem.value} />
       <div class="split">
         <div class="list">
-          {list && (
+          {!list ? <Waiting /> : (
             <Table label="nodes" noun="node" rows={list} id={(node) => node.name} open={values.open} onOpen={(node) => adjust({ open: node.name })}
               filters={[
                 { name: "Away", test: (node) => !node.connected },

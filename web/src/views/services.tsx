@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { query, type Schemas } from "../api.ts";
 import { useLive } from "../live.ts";
 import { Badge, Command, Drawer, Empty, Facts, Trouble, type Tone } from "../parts/parts.tsx";
-import { Table } from "../parts/table.tsx";
+import { Table, Waiting } from "../parts/table.tsx";
 import { adjust } from "../route.ts";
 
 type Service = Schemas["ServiceState"];
@@ -23,7 +23,7 @@ export function Services({ values }: { values: Record<string, string> }) {
       <Trouble problem={services.problem.value} />
       <div class="split">
         <div class="list">
-          {list && (
+          {!list ? <Waiting /> : (
             <Table label="services" noun="service" rows={list} id={idOf} open={values.open} onOpen={(service) => adjust({ open: idOf(service) })}
               filters={[{ name: "Nobody behind", test: (service) => service.ready === 0 }]}
               columns={[

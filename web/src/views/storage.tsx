@@ -5,7 +5,7 @@ import { call, type Consumer, type Status, type Ticket } from "../api.ts";
 import { mayWrite, useLive } from "../live.ts";
 import { ago, bytes, duration } from "../parts/format.ts";
 import { Badge, Command, Drawer, Empty, Facts, Meter, notify, Trouble, type Tone } from "../parts/parts.tsx";
-import { Table } from "../parts/table.tsx";
+import { Table, Waiting } from "../parts/table.tsx";
 import { adjust } from "../route.ts";
 import { Confirm, CreateTicket } from "./actions.tsx";
 
@@ -46,7 +46,7 @@ export function Storage({ values }: { values: Record<string, string> }) {
       )}
       <div class="split">
         <div class="list">
-          {list && (
+          {!list ? <Waiting /> : (
             <Table label="consumers" noun="consumer" rows={list} id={(one) => one.id} open={values.open} onOpen={(one) => adjust({ open: one.id })}
               filters={[
                 { name: "Nearly full", test: (one) => (one.used_bytes ?? 0) > 0.8 * one.granted_bytes },

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { call, type Tag } from "../api.ts";
 import { mayWrite, useLive } from "../live.ts";
 import { Command, Drawer, Empty, Facts, Trouble } from "../parts/parts.tsx";
-import { Table } from "../parts/table.tsx";
+import { Table, Waiting } from "../parts/table.tsx";
 import { adjust, href } from "../route.ts";
 import { useEffect } from "preact/hooks";
 import { AddRule, SetTag } from "./actions.tsx";
@@ -27,7 +27,7 @@ export function Tags({ values }: { values: Record<string, string> }) {
       <Trouble problem={tags.problem.value} />
       <div class="split">
         <div class="list">
-          {list && (
+          {!list ? <Waiting /> : (
             <Table label="tags" noun="tag" rows={list} id={(tag) => tag.name ?? ""} open={values.open}
               onOpen={(tag) => adjust({ open: tag.name })}
               filters={[

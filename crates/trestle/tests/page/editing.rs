@@ -8,7 +8,7 @@ use std::{
 use super::{
     browser::Browser,
     harness::{TRESTLE, Up},
-    is_clean, login, start, view,
+    is_clean, login, shop, start, view,
 };
 
 #[test]
@@ -100,6 +100,49 @@ fn a_host_is_added_and_shown_as_it_comes() {
     browser.sees("page-1");
     up.ok(&["leave", "--etc", &etc]);
     browser.misses("page-1");
+    is_clean(&up, &mut browser);
+}
+
+#[test]
+fn a_policy_is_written_and_tried_before_it_is_stored() {
+    let (up, mut browser) = start();
+    shop(&up);
+    view(&mut browser, "#/policies");
+    browser.click("text=New policy");
+    browser.fill("dialog input[placeholder='web-to-db']", "closed");
+    browser.fill("dialog .pair label:nth-child(2) input", "shop");
+    browser.fill("dialog input[placeholder='app=db']", "app=web");
+    browser.click("dialog button[aria-label='Remove this peer']");
+    browser.sees("NetworkPolicy shop/closed would be new");
+    browser.wait("document.querySelector('dialog .reach .less')?.textContent.includes('shop/web')");
+    browser.wait("document.querySelector('dialog code').textContent.includes('trestle apply -f -')");
+    up.fails(&["get", "NetworkPolicy", "closed", "-n", "shop"]);
+    browser.click("text=Store it");
+    browser.wait("!document.querySelector('dialog[open]')");
+    browser.sees("NetworkPolicy shop/closed: created");
+    assert!(up.ok(&["get", "NetworkPolicy", "closed", "-n", "shop", "-o", "yaml"]).contains("app: web"));
+    // What it says is there to be read and changed; what is wrong with a change is told as it is typed.
+    view(&mut browser, "#/policies?open=NetworkPolicy%2Fshop%2Fclosed");
+    browser.sees("What it says");
+    browser.click("text=Change");
+    browser.wait("document.querySelector('dialog textarea')?.value.includes('app: web')");
+    let text = browser.eval("document.querySelector('dialog textarea').value");
+    let text = text.as_str().unwrap();
+    browser.fill("dialog textarea", &text.replace("policyTypes", "policyTyps"));
+    browser.wait("document.querySelector('dialog .trouble')?.textContent.includes('policyTyps')");
+    assert_eq!(browser.eval("document.querySelector('dialog footer .primary').disabled"), true);
+    browser.fill("dialog textarea", &text.replace("app: web", "app: nobody"));
+    browser.wait(
+        "document.querySelector('dialog .reach .more') && document.querySelector('dialog .difference')",
+    );
+    browser.click("text=Store it");
+    browser.wait("!document.querySelector('dialog[open]')");
+    browser.click("text=Delete");
+    browser.sees("trestle delete NetworkPolicy closed -n shop");
+    browser.click("text=Delete policy");
+    browser.sees("closed is deleted");
+    up.fails(&["get", "NetworkPolicy", "closed", "-n", "shop"]);
+    browser.complaints.retain(|complaint| !complaint.contains("400"));
     is_clean(&up, &mut browser);
 }
 

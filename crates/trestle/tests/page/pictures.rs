@@ -27,6 +27,7 @@ fn pictures() {
     // Notices of the changes are gone before the first picture.
     browser.wait("document.querySelectorAll('.notices p').length === 0");
     let views = [
+        ("overview", "#/overview"),
         ("map", "#/map"),
         ("map-open", "#/map?open=namespace%3Ashop%2Fdb"),
         ("reachability", "#/reachability"),
@@ -36,6 +37,7 @@ fn pictures() {
         ("tags", "#/tags?open=databases"),
         ("policies", "#/policies"),
         ("services", "#/services"),
+        ("hosts", "#/hosts"),
         ("nodes", "#/nodes"),
         ("storage", "#/storage"),
         ("jobs", "#/jobs"),
