@@ -21,7 +21,7 @@ mod tests;
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use life::Life;
-use model::{Fingerprint, TagName, change::Change};
+use model::{Admission, Fingerprint, TagName, change::Change};
 use serde::de::DeserializeOwned;
 use store::{Key, ReadError, Revision, Store, TransactError, Transaction, follow::Progress};
 use tokio::sync::watch;
@@ -99,6 +99,11 @@ impl Hosts {
     /// Whose key this is or was.
     pub async fn of_key(&self, key: &Fingerprint) -> Result<Option<(KeyRecord, Revision)>, HostsError> {
         self.read(&plan::key_key(key)).await
+    }
+
+    /// Which host somebody became whose statement counts once.
+    pub async fn of_identity(&self, by: &Admission) -> Result<Option<KeyRecord>, HostsError> {
+        Ok(self.read(&plan::identity_key(by)).await?.map(|(record, _)| record))
     }
 
     /// Commits what a plan of this module came to. What is read afterwards shows it.
