@@ -143,6 +143,27 @@ impl Hosts {
         }
     }
 
+    /// A host that is here has these addresses: those that are away do not have them any more, whatever they said last. Who is permitted
+    /// something by such a tag would otherwise be whoever got the address next.
+    pub async fn take_addresses(
+        &self,
+        of: &TagName,
+        addresses: &BTreeSet<IpAddr>,
+        is_away: impl Fn(&TagName) -> bool,
+    ) -> Result<(), HostsError> {
+        let has_one = |record: &&Arc<HostRecord>| {
+            record.host.name != *of && !record.host.addresses.is_disjoint(addresses)
+        };
+        for record in self.list().iter().filter(has_one).filter(|record| is_away(&record.host.name)) {
+            let left = record.host.addresses.difference(addresses).copied().collect();
+            match self.report_addresses(&record.host.name, left).await {
+                Ok(_) | Err(HostsError::NotFound { .. }) => {}
+                Err(err) => return Err(err),
+            }
+        }
+        Ok(())
+    }
+
     /// Removes a host: from the first transaction on it is nobody any more. `also` goes into that transaction: what was issued to
     /// it. A removal that was begun by a process that fell is finished by another.
     pub async fn remove(
