@@ -14,6 +14,7 @@ import { Hosts } from "./views/hosts.tsx";
 import { Jobs } from "./views/jobs.tsx";
 import { Map } from "./views/map.tsx";
 import { Nodes } from "./views/nodes.tsx";
+import { Permissions } from "./views/permissions.tsx";
 import { Policies } from "./views/policies.tsx";
 import { Reachability } from "./views/reachability.tsx";
 import { Resources } from "./views/resources.tsx";
@@ -28,6 +29,7 @@ const VIEWS = {
   explain: { title: "Explain", view: Explain },
   resources: { title: "Resources", view: Resources },
   tags: { title: "Tags", view: Tags },
+  permissions: { title: "Permissions", view: Permissions },
   policies: { title: "Policies", view: Policies },
   services: { title: "Services", view: Services },
   hosts: { title: "Hosts", view: Hosts },
