@@ -7,7 +7,7 @@ import { launch } from "puppeteer-core";
 import { files, options } from "../build.mjs";
 import { serve } from "./serve.mjs";
 
-const VIEWS = ["overview", "map", "map?list=1", "map?open=namespace%3Ashop%2Fdb", "reachability", "explain", "policies", "policies?open=NetworkPolicy%2Fshop%2Fdb", "tags", "resources", "services", "hosts", "nodes", "storage", "jobs", "audit", "api"];
+const VIEWS = ["overview", "map", "map?list=1", "map?open=namespace%3Ashop%2Fdb", "reachability", "explain", "permissions", "policies", "policies?open=NetworkPolicy%2Fshop%2Fdb", "tags", "resources", "services", "hosts", "nodes", "storage", "jobs", "audit", "api"];
 
 await files();
 await build(options);

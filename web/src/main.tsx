@@ -17,6 +17,7 @@ import { Map } from "./views/map.tsx";
 import { Overview } from "./views/overview.tsx";
 import { Palette, searching, useShortcut } from "./views/palette.tsx";
 import { Nodes } from "./views/nodes.tsx";
+import { Permissions } from "./views/permissions.tsx";
 import { Policies } from "./views/policies.tsx";
 import { Reachability } from "./views/reachability.tsx";
 import { Resources } from "./views/resources.tsx";
@@ -32,6 +33,7 @@ const VIEWS = {
   explain: { title: "Explain", view: Explain },
   resources: { title: "Resources", view: Resources },
   tags: { title: "Tags", view: Tags },
+  permissions: { title: "Permissions", view: Permissions },
   policies: { title: "Policies", view: Policies },
   services: { title: "Services", view: Services },
   hosts: { title: "Hosts", view: Hosts },
@@ -45,7 +47,7 @@ const VIEWS = {
 /** How views stand in the navigation. */
 const PARTS: { name: string; views: (keyof typeof VIEWS)[] }[] = [
   { name: "", views: ["overview", "map", "reachability", "explain"] },
-  { name: "What is stated", views: ["policies", "tags", "resources", "services"] },
+  { name: "What is stated", views: ["permissions", "policies", "tags", "resources", "services"] },
   { name: "Where it holds", views: ["hosts", "nodes", "storage"] },
   { name: "What happened", views: ["jobs", "audit"] },
   { name: "To build on", views: ["api"] },

@@ -35,6 +35,8 @@ pub struct Config {
     pub services_health: Option<SocketAddr>,
     /// For how long a Pod waits for a controller to cover it.
     pub patience: Patience,
+    /// The node has joined as a host, which [`prepare`]d its directory: if nothing is known of it, that was lost.
+    pub joined: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +58,9 @@ pub enum AgentError {
 /// Enforces what an earlier run knew, or closes what it does not know, and no more: for the moment before the network opens.
 pub fn boot(config: &Config, parts: Vec<Box<dyn Part>>) -> Result<State, AgentError> {
     let mut worker = Worker::load(&config.uplink.node, &config.data_dir, parts, Metrics::new())?;
+    if config.joined {
+        worker.expect_registry();
+    }
     worker.begin();
     let state = worker.state();
     worker.finish();
@@ -83,6 +88,9 @@ impl Agent {
         let metrics = Metrics::new();
         let mut worker = Worker::load(&config.uplink.node, &config.data_dir, parts, Arc::clone(&metrics))?;
         worker.set_patience(config.patience);
+        if config.joined {
+            worker.expect_registry();
+        }
         worker.begin();
         let socket = local::listen(&config.socket)?;
         let health = bind(config.health).await?;

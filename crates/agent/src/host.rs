@@ -22,8 +22,10 @@ pub const FAIL_SAFE: &str = "tcp:22";
 pub const FAIL_SAFE_OUT: [&str; 2] = ["udp:53", "tcp:53"];
 /// A node with more addresses tells of so many.
 const MAX_ADDRESSES: usize = 256;
-/// Links of containers, whose addresses are the same on many nodes and lead nowhere from outside.
-const INNER: [&str; 9] = ["docker", "br-", "podman", "cni", "virbr", "lxdbr", "kube-", "nerdctl", "trestle-"];
+/// Links of containers and virtual machines, whose addresses are the same on many nodes and lead nowhere from outside: Docker, Podman,
+/// CNI plugins, libvirt, LXD, nerdctl, kube-proxy, and ours.
+pub const INNER: [&str; 9] =
+    ["docker", "br-", "podman", "cni", "virbr", "lxdbr", "nerdctl", "kube-", "trestle-"];
 const EVERYWHERE: [&str; 2] = ["0.0.0.0/0", "::/0"];
 const ANY_PORT: (u16, u16) = (0, u16::MAX);
 
@@ -186,18 +188,15 @@ pub struct Interface {
     pub addresses: BTreeSet<IpAddr>,
 }
 
-/// By name. Left out are loopback, links of Pods (`prefixes`) and of containers, and addresses that mean nothing beyond
-/// their link.
+/// By name. Left out are loopback, links of Pods and of containers (`prefixes`), and addresses that mean nothing beyond their
+/// link.
 pub fn interfaces(
     names: &BTreeMap<u32, String>,
     addresses: &BTreeSet<(u32, IpAddr)>,
     prefixes: &[String],
 ) -> Vec<Interface> {
-    let is_inner = |name: &str| {
-        name == "lo"
-            || INNER.iter().any(|prefix| name.starts_with(prefix))
-            || prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))
-    };
+    let is_inner =
+        |name: &str| name == "lo" || prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()));
     let mut of: BTreeMap<&str, BTreeSet<IpAddr>> = BTreeMap::new();
     let known = addresses.iter().filter(|(_, address)| is_of_the_world(*address));
     for (index, address) in known.take(MAX_ADDRESSES) {
@@ -250,7 +249,7 @@ mod tests {
             (9, "10.8.0.1"),
         ];
         let addresses = addresses.map(|(index, text)| (index, text.parse().unwrap())).into();
-        let told = interfaces(&names, &addresses, &["veth".to_owned()]);
+        let told = interfaces(&names, &addresses, &["veth".to_owned(), "docker".to_owned()]);
         let told: Vec<_> = told.iter().map(|one| (one.name.as_str(), one.addresses.len())).collect();
         assert_eq!(told, [("eth0", 3), ("wg0", 1)]);
     }

@@ -15,7 +15,7 @@ pub mod pinned;
 use std::{io, path::PathBuf};
 
 use jiff::Timestamp;
-use model::{Fingerprint, JoinToken};
+use model::{BACKDATE_SECONDS, Fingerprint, JoinToken};
 use tonic::{Code, Status, transport::Channel};
 use wire::trestle::v1::{
     ChallengeRequest, HostInfo, JoinRequest, JoinResponse, LeaveRequest, RenewRequest,
@@ -133,7 +133,29 @@ pub struct Joined {
     pub warnings: Vec<String>,
 }
 
-/// Joins over a connection that is known to lead to the right controller. `clock_is_wrong` if its certificate is not valid now.
+/// What a controller gave to be signed, and over which connection.
+#[derive(Debug)]
+pub struct Challenge {
+    client: JoinClient<Channel>,
+    pub nonce: String,
+    /// By how much this host's clock is ahead.
+    ahead: i64,
+}
+
+/// Begins to join over a connection that is known to lead to the right controller. `clock_is_wrong` if its certificate is not valid now.
+pub async fn challenge(channel: Channel, clock_is_wrong: bool) -> Result<Challenge, JoinError> {
+    let mut client = JoinClient::new(channel);
+    let challenge = client.challenge(ChallengeRequest {}).await?.into_inner();
+    let ahead = Timestamp::now().as_second() - challenge.now;
+    // Controllers of an earlier version do not say how long certificates are good.
+    let life = Some(challenge.certificate_seconds).filter(|seconds| *seconds > 0).unwrap_or(i64::MAX);
+    if clock_is_wrong || ahead >= life || -ahead >= BACKDATE_SECONDS {
+        return Err(JoinError::Clock { ahead });
+    }
+    Ok(Challenge { client, nonce: challenge.nonce, ahead })
+}
+
+/// Joins, with what admits this host at hand.
 pub async fn join(
     channel: Channel,
     clock_is_wrong: bool,
@@ -141,12 +163,17 @@ pub async fn join(
     name: &str,
     admission: Admission,
 ) -> Result<Joined, JoinError> {
-    let mut client = JoinClient::new(channel);
-    let challenge = client.challenge(ChallengeRequest {}).await?.into_inner();
-    let ahead = Timestamp::now().as_second() - challenge.now;
-    if clock_is_wrong {
-        return Err(JoinError::Clock { ahead });
-    }
+    answer(challenge(channel, clock_is_wrong).await?, key, name, admission).await
+}
+
+/// Signs what was given, and shows what admits this host.
+pub async fn answer(
+    challenge: Challenge,
+    key: &HostKey,
+    name: &str,
+    admission: Admission,
+) -> Result<Joined, JoinError> {
+    let Challenge { mut client, nonce, ahead } = challenge;
     let proof = match admission {
         Admission::Key => None,
         Admission::Token(token) => Some(Proof::Token(token.expose().expose().to_owned())),
@@ -154,7 +181,7 @@ pub async fn join(
             Some(Proof::Token(format!("{provider}:{}", statement.trim())))
         }
     };
-    let request = JoinRequest { request: key.request(&challenge.nonce)?, name: name.to_owned(), proof };
+    let request = JoinRequest { request: key.request(&nonce)?, name: name.to_owned(), proof };
     let reply = client.join(request).await?.into_inner();
     let mut joined = taken(reply, key, ahead)?;
     if ahead.abs() > TOLD_SECONDS {

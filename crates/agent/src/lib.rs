@@ -44,6 +44,8 @@ pub struct PolicySettings {
     /// Links to other network namespaces whose name begins so are Pods' too: they are looked for, and reported if nobody
     /// has attached them.
     pub pods: Vec<String>,
+    /// Links whose name begins so lead to containers and virtual machines on the node.
+    pub inner: Vec<String>,
     /// Cut established connections that a new policy forbids, instead of letting them end by themselves.
     pub cut_established: bool,
     /// What stays open at the node itself.
@@ -52,11 +54,19 @@ pub struct PolicySettings {
     pub observe: bool,
 }
 
+impl PolicySettings {
+    /// Links that lead to what lives on the node and is not the node: Pods too.
+    pub fn inner_prefixes(&self) -> Vec<String> {
+        [&self.guard[..], &self.pods, &self.inner].concat()
+    }
+}
+
 /// The parts of an agent on a real node. They act in the network namespace of the calling thread.
 pub fn parts(node: &str, settings: &PolicySettings) -> Result<Vec<Box<dyn Part>>, PolicyError> {
     let options = Options {
         node: node.to_owned(),
         guarded_prefixes: settings.guard.clone(),
+        inner_prefixes: settings.inner_prefixes(),
         cut_established: settings.cut_established && !settings.observe,
         observe: settings.observe,
         ..Options::default()
@@ -80,4 +90,4 @@ pub use agent::{Agent, AgentError, Config, boot};
 pub use feed::Uplink;
 pub use metrics::Metrics;
 pub use status::{Connection, ErrorView, HostStatus, PodProblem, State, StatusView};
-pub use worker::Patience;
+pub use worker::{Patience, has_run, prepare};

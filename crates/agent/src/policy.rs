@@ -42,6 +42,8 @@ pub struct Policies {
     unnamed: Unnamed,
     /// How names of Pods' links begin.
     prefixes: Vec<String>,
+    /// And those of containers, of machines within the node, and of Pods.
+    inner: Vec<String>,
     fail_safes: FailSafes,
     /// What the executor was told to leave open at the node itself.
     open: Option<Vec<Permit>>,
@@ -61,6 +63,7 @@ impl Policies {
             pods: BTreeMap::new(),
             unnamed: Unnamed::new(),
             prefixes: settings.pods.clone(),
+            inner: settings.inner_prefixes(),
             fail_safes: settings.fail_safes.clone(),
             open: None,
             addresses: Addresses::default(),
@@ -254,6 +257,7 @@ impl Part for Policies {
             input: *input,
             output: *output,
             fail_safes: host::permits(&self.fail_safes, controllers),
+            inner_prefixes: self.inner.clone(),
         });
         match self.executor.hold(&workloads, closed.as_ref()) {
             Ok(standing) => Holding {
@@ -298,9 +302,7 @@ impl Part for Policies {
 
     fn host(&mut self) -> Option<HostView> {
         let (input, output) = self.executor.plane().host_restricted();
-        let prefixes = self.prefixes.iter().chain(&self.executor.plane().options().guarded_prefixes);
-        let prefixes: Vec<String> = prefixes.cloned().collect();
-        if let Err(error) = self.addresses.read(&prefixes) {
+        if let Err(error) = self.addresses.read(&self.inner) {
             warn!(%error, "cannot read the node's addresses");
         }
         let observed = self.executor.observed();

@@ -40,6 +40,7 @@ use crate::{
     status::State,
 };
 
+pub use disk::{has_run, prepare};
 pub use pods::Patience;
 pub use thread::{Gone, Handle, HeldObject, start};
 
@@ -138,7 +139,7 @@ impl Worker {
         if dropped > 0 {
             warn!(bytes = dropped, "the end of the state on disk is not whole and was dropped");
         }
-        let registry = dir.join("endpoints.json");
+        let registry = dir.join(disk::REGISTRY);
         let (mut pods, registry_finding) =
             disk::read_registry(&registry, finding == Finding::Whole && !is_old);
         pods.endpoints.date(pods::now());
@@ -176,6 +177,20 @@ impl Worker {
     /// For how long a Pod waits before that is told, and what then.
     pub fn set_patience(&mut self, patience: Patience) {
         self.patience = patience;
+    }
+
+    /// Somebody has prepared the directory, so that an agent which never knew anything finds a registry too. If there is none that can
+    /// be read, it is not known whether the node itself was guarded: it is closed, like Pods.
+    pub fn expect_registry(&mut self) {
+        if !self.registry_lost {
+            return;
+        }
+        if self.lost.is_empty() {
+            self.lost.push(disk::nothing_left(&self.registry));
+            error!("{}", self.lost[0]);
+        }
+        self.known = false;
+        (self.pods.host.input, self.pods.host.output) = (true, true);
     }
 
     /// Makes true what an earlier run knew, or holds.

@@ -21,7 +21,7 @@ mod tests;
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use life::Life;
-use model::{Fingerprint, TagName, change::Change};
+use model::{Admission, Fingerprint, TagName, change::Change};
 use serde::de::DeserializeOwned;
 use store::{Key, ReadError, Revision, Store, TransactError, Transaction, follow::Progress};
 use tokio::sync::watch;
@@ -101,6 +101,11 @@ impl Hosts {
         self.read(&plan::key_key(key)).await
     }
 
+    /// Which host somebody became whose statement counts once.
+    pub async fn of_identity(&self, by: &Admission) -> Result<Option<KeyRecord>, HostsError> {
+        Ok(self.read(&plan::identity_key(by)).await?.map(|(record, _)| record))
+    }
+
     /// Commits what a plan of this module came to. What is read afterwards shows it.
     pub async fn commit(&self, transaction: Transaction) -> Result<Revision, TransactError> {
         let committed = self.store.transact(transaction).await?;
@@ -136,6 +141,27 @@ impl Hosts {
                 Err(err) => return Err(HostsError::Write(err)),
             }
         }
+    }
+
+    /// A host that is here has these addresses: those that are away do not have them any more, whatever they said last. Who is permitted
+    /// something by such a tag would otherwise be whoever got the address next.
+    pub async fn take_addresses(
+        &self,
+        of: &TagName,
+        addresses: &BTreeSet<IpAddr>,
+        is_away: impl Fn(&TagName) -> bool,
+    ) -> Result<(), HostsError> {
+        let has_one = |record: &&Arc<HostRecord>| {
+            record.host.name != *of && !record.host.addresses.is_disjoint(addresses)
+        };
+        for record in self.list().iter().filter(has_one).filter(|record| is_away(&record.host.name)) {
+            let left = record.host.addresses.difference(addresses).copied().collect();
+            match self.report_addresses(&record.host.name, left).await {
+                Ok(_) | Err(HostsError::NotFound { .. }) => {}
+                Err(err) => return Err(err),
+            }
+        }
+        Ok(())
     }
 
     /// Removes a host: from the first transaction on it is nobody any more. `also` goes into that transaction: what was issued to

@@ -18,6 +18,7 @@ use std::{
 };
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sha2::{Digest as _, Sha256};
 
 pub use token::{JoinToken, ParseJoinTokenError};
 
@@ -103,6 +104,13 @@ impl Host {
         }
         text.parse()
     }
+}
+
+/// What a controller gave to be signed, for those who sign ten digits at most (Azure).
+pub fn ten_digits(nonce: &str) -> String {
+    let digest = Sha256::digest(nonce.as_bytes());
+    let number = digest.iter().take(8).fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
+    format!("{:010}", number % 10_000_000_000)
 }
 
 /// SHA-256 of something public: a key, a certificate. Lower-case hexadecimal.

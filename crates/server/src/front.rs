@@ -14,6 +14,7 @@ use axum::{Router, middleware};
 use drivers::{Drivers, StoreKind, pki::Pki};
 use jiff::Timestamp;
 use life::Life;
+use model::TagName;
 use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 use tonic_health::{ServingStatus, server::HealthReporter};
@@ -177,7 +178,12 @@ impl Front {
         };
         self.news.start(rooms, self.audit.changes(), &drivers.store, &self.life);
         let (reports, hosts) = (Arc::clone(&self.hosts), Arc::clone(&drivers.hosts));
-        self.life.spawn("addresses of hosts", async move { reports.keep_addresses(&hosts).await });
+        let (hub, peers) = (Arc::clone(&drivers.transport.hub), Arc::clone(&drivers.peers));
+        let is_away = move |name: &TagName| {
+            let is_here = hub.session(name.as_str()).is_some_and(|session| session.connected);
+            !is_here && peers.node(name.as_str()).is_none_or(|node| !node.word.connected)
+        };
+        self.life.spawn("addresses of hosts", async move { reports.keep_addresses(&hosts, is_away).await });
         self.serving.begin();
     }
 

@@ -17,7 +17,7 @@ use std::{
 };
 
 use drivers::hosts::{Hosts, HostsError};
-use model::Host;
+use model::{Host, TagName};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tracing::warn;
@@ -57,13 +57,13 @@ impl HostReports {
         self.reports.lock().newest.get(node).cloned()
     }
 
-    /// Keeps the addresses of hosts that have joined as they say them, for ever.
-    pub async fn keep_addresses(&self, hosts: &Hosts) {
+    /// Keeps the addresses of hosts that have joined as they say them, for ever. What one of them has now, one that is away has not.
+    pub async fn keep_addresses(&self, hosts: &Hosts, is_away: impl Fn(&TagName) -> bool) {
         loop {
             let unwritten = std::mem::take(&mut self.reports.lock().unwritten);
             let mut failed = BTreeSet::new();
             for name in unwritten {
-                if let Err(err) = self.write(hosts, &name).await {
+                if let Err(err) = self.write(hosts, &name, &is_away).await {
                     let error = common::chain(&err);
                     warn!(host = &*name, error, "the addresses of a host are not recorded yet; trying again");
                     failed.insert(name);
@@ -78,11 +78,18 @@ impl HostReports {
         }
     }
 
-    async fn write(&self, hosts: &Hosts, name: &str) -> Result<(), HostsError> {
+    async fn write(
+        &self,
+        hosts: &Hosts,
+        name: &str,
+        is_away: impl Fn(&TagName) -> bool,
+    ) -> Result<(), HostsError> {
         // Other nodes have not joined, and there is nothing to keep of them.
         let (Ok(host), Some(report)) = (Host::parse_name(name), self.of(name)) else { return Ok(()) };
-        match hosts.report_addresses(&host, addresses(&report)).await {
-            Ok(_) | Err(HostsError::NotFound { .. }) => Ok(()),
+        let addresses = addresses(&report);
+        match hosts.report_addresses(&host, addresses.clone()).await {
+            Ok(_) => hosts.take_addresses(&host, &addresses, is_away).await,
+            Err(HostsError::NotFound { .. }) => Ok(()),
             Err(err) => Err(err),
         }
     }

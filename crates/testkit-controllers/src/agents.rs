@@ -58,6 +58,7 @@ impl Node {
             health,
             services: None,
             services_health: None,
+            joined: false,
             patience: agent::Patience::default(),
         }
     }

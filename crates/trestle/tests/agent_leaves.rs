@@ -199,6 +199,7 @@ fn an_agent_that_loses_a_part_of_itself_leaves_the_table_where_it_is() {
         health: None,
         services: None,
         services_health: None,
+        joined: false,
         patience: agent::Patience::default(),
     };
     let mut parts = agent::parts("n1", &PolicySettings::default()).unwrap();

@@ -48,6 +48,7 @@ export function Palette({ views }: { views: Record<string, { title: string }> })
   const resources = useLive<Resource[]>("/resources", ["resources"]).data.value;
   const tags = useLive<Tag[]>("/tags", ["tags"]).data.value;
   const policies = useLive<Policy[]>("/policies", ["objects", "realisation"]).data.value;
+  const permissions = useLive<Schemas["Permission"][]>("/permissions", ["resources", "objects", "realisation"]).data.value;
   const services = useLive<Schemas["ServiceState"][]>("/services", ["objects"]).data.value;
   const hosts = useLive<Host[]>("/hosts", ["hosts"]).data.value;
   const nodes = useLive<Node[]>("/nodes", ["nodes"]).data.value;
@@ -65,6 +66,7 @@ export function Palette({ views }: { views: Record<string, { title: string }> })
     for (const one of resources ?? []) add("resource", one.name, one.ip ?? "", to("resources", { open: one.name }), one.ip ?? "");
     for (const one of tags ?? []) add("tag", one.name, one.ip ?? "", to("tags", { open: one.name }), one.ip ?? "");
     for (const one of policies ?? []) add("policy", one.name, one.namespace ?? "", to("policies", { open: policyId(one) }), `${one.namespace}/${one.name}`);
+    for (const one of permissions ?? []) add("permission", `${one.from} to ${one.to}`, `${one.traffic.join(", ")} · ${one.state}`, to("permissions", { open: one.name }), one.name);
     for (const one of services ?? []) add("service", one.name, `${one.namespace} ${one.cluster_ips.join(" ")}`, to("services", { open: `${one.namespace}/${one.name}` }), `${one.namespace}/${one.name} ${one.cluster_ips.join(" ")}`);
     for (const one of hosts ?? []) add("host", one.name, one.addresses.join(" "), to("hosts", { open: one.name }), one.addresses.join(" "));
     for (const one of nodes ?? []) add("node", one.name, one.peer, to("nodes", { open: one.name }), one.peer);
@@ -76,7 +78,7 @@ export function Palette({ views }: { views: Record<string, { title: string }> })
       }, about);
     }
     return all;
-  }, [views, map, workloads, resources, tags, policies, services, hosts, nodes, jobs]);
+  }, [views, map, workloads, resources, tags, policies, permissions, services, hosts, nodes, jobs]);
   const find = (text: string): Hit[] => {
     const found = text.trim() === "" ? known.filter((one) => one.kind === "view") : best(known, (one) => `${one.title} ${one.words}`, text, MOST);
     return found.map((one, at) => ({ key: `${one.kind} ${one.title} ${one.note} ${at}`, title: one.kind === "resource" ? one.title : one.kind === "Pod" ? short(one.title) : one.title, note: one.note, kind: one.kind, go: one.go }));

@@ -7,9 +7,13 @@ use files::Lock;
 use super::LoadError;
 use crate::{journal::Finding, registry::Registry};
 
+const LOCK: &str = "lock";
+/// The local registry's file.
+pub const REGISTRY: &str = "endpoints.json";
+
 /// Keeps other agents out of the directory, for as long as the file is open.
 pub fn lock(dir: &Path) -> Result<Lock, LoadError> {
-    let path = dir.join("lock");
+    let path = dir.join(LOCK);
     files::guarded_dir(dir).map_err(TryLockError::Error).and_then(|()| Lock::take(&path)).map_err(|err| {
         match err {
             TryLockError::WouldBlock => LoadError::Taken { path: dir.to_owned() },
@@ -53,6 +57,27 @@ pub fn lost(state: &Finding, registry: &Finding, pods: &Registry) -> Vec<String>
         ));
     }
     lost
+}
+
+/// That a host which has joined has neither state nor registry, for people.
+pub fn nothing_left(registry: &Path) -> String {
+    format!(
+        "this host has joined, and nothing of what applied to it is there any more ({} is missing): it is closed but for what stays \
+         open, until a controller is heard",
+        registry.display()
+    )
+}
+
+/// A directory for an agent that has never run: from here on a registry that is missing is one that was lost. What is there stays.
+pub fn prepare(dir: &Path) -> io::Result<()> {
+    files::guarded_dir(dir)?;
+    let path = dir.join(REGISTRY);
+    if path.exists() { Ok(()) } else { write_registry(&path, &Registry::default()) }
+}
+
+/// Whether an agent has used the directory: what is in the kernel may be its.
+pub fn has_run(dir: &Path) -> bool {
+    dir.join(LOCK).exists()
 }
 
 pub fn write_registry(path: &Path, registry: &Registry) -> io::Result<()> {

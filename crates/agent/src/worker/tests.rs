@@ -238,6 +238,34 @@ fn a_lost_state_or_registry_holds_until_a_controller_is_heard() {
     }
 }
 
+/// The directory of a host that has joined is gone with all that was known: nobody knows that it was not guarded.
+#[test]
+fn a_host_that_has_joined_and_knows_nothing_is_closed_until_a_controller_is_heard() {
+    let (dir, part) = (tempfile::tempdir().unwrap(), Fake::default());
+    let begin = |dir: &Path| {
+        let mut worker = load(dir, &part);
+        worker.expect_registry();
+        worker.begin();
+        worker
+    };
+    let fresh = dir.path().join("fresh");
+    disk::prepare(&fresh).unwrap();
+    let worker = begin(&fresh);
+    assert!(worker.pods.host.is_empty() && worker.state().lost.is_empty(), "it has just joined");
+    drop(worker);
+    std::fs::remove_dir_all(&fresh).unwrap();
+    // Also the next time, before anybody was heard.
+    for _ in 0..2 {
+        let worker = begin(&fresh);
+        assert!(worker.pods.host.input && worker.pods.host.output && worker.state().token.is_none());
+    }
+    let mut worker = begin(&fresh);
+    worker.open();
+    [start(), flush(5)].into_iter().for_each(|message| worker.take(message));
+    worker.settle();
+    assert!(worker.state().lost.is_empty() && worker.state().token.is_some());
+}
+
 /// A registry that is gone and links whose addresses nobody knows: closed, also after a restart, until they are attached.
 #[test]
 fn links_that_nobody_can_name_stay_closed() {

@@ -35,6 +35,7 @@ impl Lab {
             health: loopback,
             services: Some(services),
             services_health: loopback,
+            joined: false,
             patience: agent::Patience::default(),
         };
         let part = Falls::default();

@@ -21,6 +21,7 @@ mod clock;
 mod faults;
 mod gcp;
 mod ibm;
+mod metadata;
 mod objects;
 mod question;
 mod record;

@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 use crate::{
-    Fault, VirtualClock, aws, azure, gcp, ibm, question,
+    Fault, VirtualClock, aws, azure, gcp, ibm, metadata, question,
     world::{Call, World},
 };
 
@@ -26,6 +26,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<VirtualClock>,
     /// Told when a request has come that gets no answer.
     pub(crate) silence: Arc<Notify>,
+    /// With which clouds sign what they say of machines.
+    pub(crate) keys: metadata::Keys,
 }
 
 impl Shared {
@@ -80,6 +82,7 @@ pub(crate) fn router(shared: Shared) -> Router {
         .route("/wire", get(question::wire))
         .route("/meter", get(question::meter))
         .route("/left", get(question::left))
+        .merge(metadata::routes())
         .fallback(handle)
         .with_state(shared)
 }

@@ -3,13 +3,15 @@
 //! ```text
 //!   hosts/NAME               the host, what was issued to it, how far its tags are
 //!   host-keys/FINGERPRINT    whose key it is, or was until the host was removed
+//!   host-identities/DIGEST   which host somebody became whose statement counts once
 //! ```
 //!
 //! Both are written together, so that no two hosts have one name or one key, whichever controllers admit them.
 
 use std::collections::BTreeMap;
 
-use model::{Fingerprint, Host, TagName, change::Change};
+use aws_lc_rs::digest;
+use model::{Admission, Fingerprint, Host, TagName, change::Change};
 use serde::{Deserialize, Serialize};
 use store::{Key, Prefix, Revision, Transaction};
 
@@ -79,6 +81,19 @@ pub fn key_key(key: &Fingerprint) -> Key {
     keys.key(key.as_str()).expect("hexadecimal is a legal key")
 }
 
+pub fn identity_key(by: &Admission) -> Key {
+    let digest = digest::digest(&digest::SHA256, by.to_string().as_bytes());
+    let identities = Prefix::below("host-identities").expect("a fixed path is a legal prefix");
+    identities.key(&common::hex(digest.as_ref())).expect("hexadecimal is a legal key")
+}
+
+/// Nobody has joined by this before, and nobody else will.
+pub fn once(by: &Admission, host: &TagName) -> Transaction {
+    let key = identity_key(by);
+    let of = KeyRecord { host: host.clone(), removed: None };
+    Transaction::new().expect_absent(key.clone()).put(key, json(&of))
+}
+
 /// A host that is new by name and by key.
 pub fn admit(record: &HostRecord) -> Transaction {
     let (host, key) = (host_key(&record.host.name), key_key(&record.host.fingerprint));
@@ -131,7 +146,7 @@ fn json(record: &impl Serialize) -> Vec<u8> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use model::{Admission, Joined};
+    use model::Joined;
 
     use super::*;
 

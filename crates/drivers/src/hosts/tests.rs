@@ -58,7 +58,7 @@ impl House {
     }
 
     async fn eventually(&self, what: &str, is: impl Fn(&Self) -> bool) {
-        for _ in 0..500 {
+        for _ in 0..3000 {
             if is(self) {
                 return;
             }
@@ -97,6 +97,18 @@ async fn a_hosts_tags_follow_its_record_and_go_with_it() {
     let none = hosts.report_addresses(&name("nobody"), addresses(&[])).await;
     assert!(matches!(none, Err(HostsError::NotFound { .. })));
 
+    // An address of one that is away, which another one has now.
+    let mut second = record("web-2", 'c');
+    second.host.tags.clear();
+    hosts.commit(plan::admit(&second)).await.unwrap();
+    let (other, taken) = (name("web-2"), addresses(&["10.0.0.2"]));
+    hosts.report_addresses(&other, taken.clone()).await.unwrap();
+    hosts.take_addresses(&other, &taken, |_| false).await.unwrap();
+    assert_eq!(house.members("host.web-1"), with(&["10.0.0.2", "2001:db8::2"]), "it is here and says so");
+    hosts.take_addresses(&other, &taken, |_| true).await.unwrap();
+    assert_eq!(house.members("host.web-1"), with(&["2001:db8::2"]));
+    assert_eq!(hosts.get(&other).unwrap().host.addresses, taken);
+
     // What the controller keeps users leave alone; what they take a host out of, it stays out of.
     let tag = name("host.web-1");
     for request in [
@@ -131,7 +143,7 @@ async fn what_was_half_done_is_done_by_the_next_process() {
     store.transact(plan::leave(&old, at, 7)).await.unwrap();
     let house = house(store).await;
     house.eventually("the tags of the new one", |house| house.members("web") == with(&["host.new"])).await;
-    for _ in 0..500 {
+    for _ in 0..3000 {
         if house.hosts.newest(&name("old")).await.unwrap().is_none() {
             break;
         }

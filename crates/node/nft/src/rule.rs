@@ -3,14 +3,16 @@
 use std::fmt::{self, Write as _};
 
 use crate::{
-    Cmp, CtKey, DynSetOp, Expr, FibResult, MetaKey, NatKind, NumgenMode, PayloadBase, Reg, Reject, Verdict,
+    Cmp, CtKey, Direction, DynSetOp, Expr, FibResult, MetaKey, NatKind, NumgenMode, PayloadBase, Reg, Reject,
+    Verdict,
 };
 
 /// State bits of `ct state`.
 const ESTABLISHED_RELATED: u32 = 2 | 4;
 const INVALID: u32 = 1;
 const NEW: u32 = 8;
-/// IPS_DST_NAT of `ct status`.
+/// IPS_SRC_NAT and IPS_DST_NAT of `ct status`.
+const SNATED: u32 = 1 << 4;
 const DNATED: u32 = 1 << 5;
 /// RTN_LOCAL of `fib … type`.
 const LOCAL: u32 = 2;
@@ -151,6 +153,18 @@ impl Rule {
     #[must_use]
     pub fn ct_dnated(self) -> Self {
         self.ct_any(CtKey::Status, DNATED)
+    }
+
+    /// The connection's source was translated.
+    #[must_use]
+    pub fn ct_snated(self) -> Self {
+        self.ct_any(CtKey::Status, SNATED)
+    }
+
+    /// The port that the connection was first sent to.
+    #[must_use]
+    pub fn ct_original_port(self, to: Reg) -> Self {
+        self.expr(Expr::Ct { key: CtKey::ProtoDst, direction: Some(Direction::Original), to })
     }
 
     fn ct_any(self, key: CtKey, bits: u32) -> Self {

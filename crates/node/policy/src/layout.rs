@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  hook ─► established? accept ─► guard of interfaces ─► with itself? accept ─► mine ─► host-in, host-out
-//!                                                                                │         (hooks input, output)
+//!                                                                                │         (hooks input, output; forward: below)
 //!                                                                                │ source or destination is restricted
 //!                                   keep the mark's bits on the jump stack ◄─────┘
 //!                                        │
@@ -19,6 +19,16 @@
 //!
 //! The node itself is judged by the same maps, in chains of its own: it is whoever receives in hook input and sends in hook
 //! output, whatever its addresses are at the moment, and stands in keys as [`host`].
+//!
+//! What the node forwards is its own as far as others know it as the node's ([`Passage`](crate::Passage)): ports that it publishes
+//! for containers, what leaves under its address, and what it routes from one of its networks into another.
+//!
+//! ```text
+//!  forward ─► … mine ─► to or from a workload? accept ─► from an inner link? accept
+//!                       ─► translated? host-published: host-in, by the port that was asked for
+//!                       ─► to an inner link? accept ─► host-in, host-out
+//!  postrouting, after NAT ─► established? accept ─► to a workload or an inner link? accept ─► hidden behind the node? host-late
+//! ```
 //!
 //! While a large change is made, workloads that it concerns are in `in-aside4`: then the highest bit is set in the class
 //! that is asked for, and under such keys is what holds meanwhile (`phases`).
@@ -62,6 +72,8 @@ pub enum Place {
     Homes(bool),
     /// Decision to verdict.
     Decisions,
+    /// The same where the kernel can reject nothing any more: it is dropped.
+    LateDecisions,
     /// Addresses of workloads whose decisions the kernel refused: nothing passes. Empty while all is well.
     Closed(bool),
     /// Addresses that are judged by keys with [`ASIDE`], while the others change. Empty but for a moment.
@@ -107,12 +119,23 @@ pub fn host(ipv6: bool) -> IpAddr {
 const FAMILIES: [bool; 2] = [false, true];
 const DIRECTIONS: [Direction; 2] = [Direction::Out, Direction::In];
 const REJECT: &str = "reject";
+const PUBLISHED: &str = "host-published";
+const LATE: &str = "host-late";
+/// The chains that judge the node itself.
+const HOSTS: [(Subject, Direction, &str); 4] = [
+    (Subject::Host, Direction::In, "host-in"),
+    (Subject::Host, Direction::Out, "host-out"),
+    (Subject::Published, Direction::In, PUBLISHED),
+    (Subject::Late, Direction::Out, LATE),
+];
+/// Sources are translated at 100.
+pub(crate) const AFTER_NAT: i32 = 101;
 /// Where packets are counted that would be dropped, if that is all that is done.
 pub const OBSERVED: &str = "observed";
 
 impl Place {
     pub fn all() -> Vec<Self> {
-        let mut places = vec![Self::Interfaces, Self::Decisions];
+        let mut places = vec![Self::Interfaces, Self::Decisions, Self::LateDecisions];
         for ipv6 in FAMILIES {
             let of_family =
                 [Self::Peers, Self::Blocks, Self::Itself, Self::Locals, Self::Homes, Self::Closed];
@@ -140,6 +163,7 @@ impl Place {
             Self::Locals(ipv6) => format!("locals{}", family(ipv6)),
             Self::Interfaces => "interfaces".into(),
             Self::Decisions => "decisions".into(),
+            Self::LateDecisions => "late-decisions".into(),
             Self::Closed(ipv6) => format!("closed{}", family(ipv6)),
             Self::Homes(ipv6) => format!("homes{}", family(ipv6)),
             Self::Aside(direction, ipv6) => format!("{}-aside{}", side(direction), family(ipv6)),
@@ -163,7 +187,7 @@ impl Place {
             Self::Defaults(_, ipv6) => SetSchema::map([address(ipv6), Mark], [Mark]),
             Self::Itself(ipv6) => SetSchema::set([address(ipv6), address(ipv6)]),
             Self::Interfaces => SetSchema::set([InterfaceName]),
-            Self::Decisions => SetSchema::verdict_map([Mark]),
+            Self::Decisions | Self::LateDecisions => SetSchema::verdict_map([Mark]),
             Self::Homes(ipv6) => SetSchema::set([InterfaceName, address(ipv6)]),
         }
     }
@@ -198,16 +222,19 @@ pub fn code(decision: Decision) -> u32 {
 pub const FIRST_CLASS: u32 = 16;
 
 /// What every table has, whatever it enforces; `observe`: what is refused is counted and passes.
-pub fn constants(observe: bool) -> Elements {
-    let verdict = |decision| match decision {
-        Decision::Permit => Verdict::Return,
-        Decision::Drop | Decision::Reject if observe => Verdict::Goto(OBSERVED.into()),
-        Decision::Drop => Verdict::Drop,
-        Decision::Reject => Verdict::Goto(REJECT.into()),
-    };
-    let all = [Decision::Permit, Decision::Drop, Decision::Reject];
-    let element = |decision| (Key::new().mark(code(decision)).into(), Element::verdict(verdict(decision)));
-    all.map(element).into()
+pub fn constants(observe: bool) -> [(Place, Elements); 2] {
+    [Place::Decisions, Place::LateDecisions].map(|place| {
+        let verdict = |decision| match decision {
+            Decision::Permit => Verdict::Return,
+            Decision::Drop | Decision::Reject if observe => Verdict::Goto(OBSERVED.into()),
+            Decision::Reject if place == Place::Decisions => Verdict::Goto(REJECT.into()),
+            Decision::Drop | Decision::Reject => Verdict::Drop,
+        };
+        let all = [Decision::Permit, Decision::Drop, Decision::Reject];
+        let element =
+            |decision| (Key::new().mark(code(decision)).into(), Element::verdict(verdict(decision)));
+        (place, all.map(element).into())
+    })
 }
 
 /// The table without elements.
@@ -221,7 +248,8 @@ pub fn table(options: &Options) -> Table {
     for ipv6 in FAMILIES {
         forward = forward.rule(with_itself(ipv6));
     }
-    table.chain("forward", forward.rule(entry()));
+    table.chain("forward", routed(forward.rule(entry()), options));
+    table.chain("leaving", leaving(options));
 
     let mut input = base(Hook::Input).rule(loopback(MetaKey::InInterfaceName)).rule(replies());
     input = neighbours(input);
@@ -241,16 +269,17 @@ pub fn table(options: &Options) -> Table {
     let first = keepers(&mut table, options.kept_mark_bits, "", "judge");
     table.chain("mine", mine(&first, options));
     table.chain("judge", judge(Subject::Workload, &DIRECTIONS));
-    for direction in DIRECTIONS {
-        let name = host_name(direction);
+    for (whom, direction, name) in HOSTS {
         let judging = format!("{name}-judge");
         let first = keepers(&mut table, options.kept_mark_bits, &format!("{name}-"), &judging);
         table.chain(name, host_restricted(direction, &first));
-        table.chain(judging, judge(Subject::Host, &[direction]));
+        table.chain(judging, judge(whom, &[direction]));
+    }
+    let workloads = DIRECTIONS.map(|direction| (Subject::Workload, direction));
+    for (whom, direction) in HOSTS.map(|(whom, direction, _)| (whom, direction)).into_iter().chain(workloads)
+    {
         for ipv6 in FAMILIES {
-            for whom in [Subject::Workload, Subject::Host] {
-                table.chain(whom.judge_name(direction, ipv6), judge_side(whom, direction, ipv6));
-            }
+            table.chain(whom.judge_name(direction, ipv6), judge_side(whom, direction, ipv6));
         }
     }
     if options.observe {
@@ -260,6 +289,43 @@ pub fn table(options: &Options) -> Table {
     let prohibited = Rule::new("others").reject(Reject::AdminProhibited);
     table.chain(REJECT, Chain::regular().rule(reset).rule(prohibited));
     table
+}
+
+/// What becomes of what the node forwards, after its workloads: see [`Passage`](crate::Passage).
+fn routed(mut chain: Chain, options: &Options) -> Chain {
+    let attached = Rule::new("from a workload").meta(MetaKey::InInterfaceName, Reg(0));
+    chain = to_workloads(chain.rule(attached.in_set(Reg(0), Place::Interfaces.name()).accept()));
+    let published = Rule::new("a port that the node publishes").ct_dnated().goto(PUBLISHED);
+    chain = inner(chain, &options.inner_prefixes, MetaKey::InInterfaceName).rule(published);
+    chain = inner(chain, &options.inner_prefixes, MetaKey::OutInterfaceName);
+    chain.rule(host_entry(Direction::In)).rule(host_entry(Direction::Out))
+}
+
+/// What leaves under the node's address, although others sent it.
+fn leaving(options: &Options) -> Chain {
+    let chain = Chain::base(ChainKind::Filter, Hook::Postrouting, AFTER_NAT, Policy::Accept);
+    let chain = to_workloads(chain.rule(loopback(MetaKey::OutInterfaceName)).rule(replies()));
+    let chain = inner(chain, &options.inner_prefixes, MetaKey::OutInterfaceName);
+    chain.rule(Rule::new("hidden behind the node").ct_snated().jump(LATE))
+}
+
+/// Workloads of the node are judged as such.
+fn to_workloads(mut chain: Chain) -> Chain {
+    for ipv6 in FAMILIES {
+        let rule = family("to a workload", ipv6).ip_daddr(ipv6, Reg(0));
+        chain = chain.rule(rule.in_set(Reg(0), Place::Locals(ipv6).name()).accept());
+    }
+    chain
+}
+
+/// Containers and machines within the node have addresses of their own, and are not the node.
+pub(crate) fn inner(mut chain: Chain, prefixes: &[String], side: MetaKey) -> Chain {
+    for prefix in prefixes {
+        let value = prefix.as_bytes().to_vec();
+        let rule = Rule::new("an inner link").meta(side, Reg(0));
+        chain = chain.rule(rule.expr(Expr::Cmp { op: Cmp::Eq, from: Reg(0), value }).accept());
+    }
+    chain
 }
 
 /// What was judged when it began.
@@ -278,6 +344,10 @@ enum Subject {
     /// The source of what goes out and the destination of what comes in.
     Workload,
     Host,
+    /// The node, by the port that was asked for: another one is in the packet, since it is forwarded.
+    Published,
+    /// The node, where nothing can be rejected any more.
+    Late,
 }
 
 impl Subject {
@@ -285,7 +355,7 @@ impl Subject {
         match (self, direction) {
             (Self::Workload, Direction::Out) => rule.ip_saddr(ipv6, to),
             (Self::Workload, Direction::In) => rule.ip_daddr(ipv6, to),
-            (Self::Host, _) => {
+            (Self::Host | Self::Published | Self::Late, _) => {
                 let value = Key::new().address(host(ipv6)).as_bytes().to_vec();
                 rule.expr(Expr::Immediate { value, to })
             }
@@ -294,7 +364,21 @@ impl Subject {
 
     fn judge_name(self, direction: Direction, ipv6: bool) -> String {
         let name = Place::Subjects(direction, ipv6).name().replace("-subjects", "");
-        if self == Self::Host { format!("host-{name}") } else { name }
+        match self {
+            Self::Workload => name,
+            Self::Host => format!("host-{name}"),
+            Self::Published => format!("host-published-{name}"),
+            Self::Late => format!("host-late-{name}"),
+        }
+    }
+
+    /// The port that is asked for.
+    fn port(self, rule: Rule, to: Reg) -> Rule {
+        if self == Self::Published { rule.ct_original_port(to) } else { rule.dport(to) }
+    }
+
+    fn decisions(self) -> Place {
+        if self == Self::Late { Place::LateDecisions } else { Place::Decisions }
     }
 }
 
@@ -474,16 +558,16 @@ fn judge_side(whom: Subject, direction: Direction, ipv6: bool) -> Chain {
         let key = |comment: String| {
             subject(family(&comment, ipv6), direction, ipv6, Reg(0)).meta(MetaKey::Mark, Reg(next))
         };
-        let port = key(format!("{pass}: port")).l4proto(Reg(next + 1)).dport(Reg(next + 2));
+        let port = whom.port(key(format!("{pass}: port")).l4proto(Reg(next + 1)), Reg(next + 2));
         let range = key(format!("{pass}: ports")).l4proto(Reg(next + 1));
-        let range = range.sport(Reg(next + 2)).dport(Reg(next + 3));
+        let range = whom.port(range.sport(Reg(next + 2)), Reg(next + 3));
         let protocol = key(format!("{pass}: protocol")).l4proto(Reg(next + 1));
         chain = chain
             .rule(to_mark(port, of_side(Place::Ports)))
             .rule(to_mark(range, of_side(Place::Ranges)))
             .rule(to_mark(protocol, of_side(Place::Protocols)))
             .rule(to_mark(key(format!("{pass}: any")), of_side(Place::Defaults)))
-            .rule(Rule::new("decided").meta(MetaKey::Mark, Reg(0)).vmap(Reg(0), Place::Decisions.name()));
+            .rule(Rule::new("decided").meta(MetaKey::Mark, Reg(0)).vmap(Reg(0), whom.decisions().name()));
     }
     chain
 }

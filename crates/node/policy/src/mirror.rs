@@ -83,10 +83,12 @@ impl Mirror {
     pub fn fill(&self, table: &mut Table, observe: bool) {
         for place in Place::all() {
             let mut set = Set::new(place.schema());
-            set.elements = Some(match place {
-                Place::Decisions => constants(observe),
-                _ => self.sets.get(&place).cloned().unwrap_or_default(),
-            });
+            set.elements = Some(self.sets.get(&place).cloned().unwrap_or_default());
+            table.set(place.name(), set);
+        }
+        for (place, elements) in constants(observe) {
+            let mut set = Set::new(place.schema());
+            set.elements = Some(elements);
             table.set(place.name(), set);
         }
     }

@@ -13,8 +13,8 @@ use model::policy::{
 };
 
 use crate::{
-    Change, Decision, L4, LOCKDOWN_TIERS, LocalChange, ObjectKind, Packet, Permit, SetKind, Workload,
-    WorkloadId,
+    Change, Decision, L4, LOCKDOWN_TIERS, LocalChange, ObjectKind, Packet, Passage, Permit, SetKind,
+    Workload, WorkloadId,
 };
 
 /// Everything that was said, as it was said.
@@ -102,13 +102,42 @@ impl Naive {
     /// From the node itself to somebody else; it reaches its own workloads.
     pub fn decide_output(&self, packet: &Packet) -> Decision {
         let locals = self.locals();
-        if locals.values().any(|workload| workload.addresses.contains(&packet.destination)) {
+        if self.is_local(packet.destination) {
             return Decision::Permit;
         }
         match self.side(&locals, Direction::In, packet.destination, packet.source, packet.l4) {
             Decision::Permit => self.host_side(Direction::Out, packet.destination, packet.l4),
             refused => refused,
         }
+    }
+
+    /// What the node forwards.
+    pub fn decide_forwarded(&self, packet: &Packet, passage: Passage) -> Decision {
+        let Packet { source, destination, l4 } = *packet;
+        let decided = self.decide(packet);
+        if decided != Decision::Permit || self.is_local(destination) {
+            return decided;
+        }
+        let published = match passage {
+            Passage::Inner => return Decision::Permit,
+            Passage::Published(port) => Some(L4 { second: port, ..l4 }),
+            Passage::Routed => None,
+        };
+        match (self.host_side(Direction::In, source, published.unwrap_or(l4)), published) {
+            (Decision::Permit, None) => self.host_side(Direction::Out, destination, l4),
+            (decided, _) => decided,
+        }
+    }
+
+    /// What leaves under the node's address.
+    pub fn decide_hidden(&self, packet: &Packet) -> Decision {
+        let decided = self.host_side(Direction::Out, packet.destination, packet.l4);
+        let passes = decided == Decision::Permit || self.is_local(packet.destination);
+        if passes { Decision::Permit } else { Decision::Drop }
+    }
+
+    fn is_local(&self, address: IpAddr) -> bool {
+        self.locals().values().any(|workload| workload.addresses.contains(&address))
     }
 
     fn is_self(&self, id: &WorkloadId) -> bool {

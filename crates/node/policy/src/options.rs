@@ -18,6 +18,9 @@ pub struct Options {
     pub host_to_own: bool,
     /// Interfaces whose name begins so belong to workloads: one that is not in the registry gets nothing through.
     pub guarded_prefixes: Vec<String>,
+    /// Links whose name begins so lead to what lives on this node and is not the node: containers, virtual machines, Pods. What
+    /// comes from there is not for the node because it passes it, and what goes there by an address of its own neither.
+    pub inner_prefixes: Vec<String>,
     /// Bits of the packet mark that others rely on. Those beyond are zero on the first packet of a connection of a
     /// restricted workload, because the mark holds the class of the peer while the packet is judged.
     pub kept_mark_bits: u32,
@@ -38,6 +41,7 @@ impl Default for Options {
             node: String::new(),
             host_to_own: true,
             guarded_prefixes: Vec::new(),
+            inner_prefixes: Vec::new(),
             kept_mark_bits: SERVICE_BITS,
             cut_established: false,
             observe: false,

@@ -63,6 +63,17 @@ pub struct Packet {
     pub l4: L4,
 }
 
+/// How the node forwards a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passage {
+    /// From a container or a machine within the node, or to one by an address of its own: not the node's.
+    Inner,
+    /// From one network of the node into another.
+    Routed,
+    /// To a port that the node publishes for somebody; the port that was asked for.
+    Published(u16),
+}
+
 #[derive(Default)]
 pub struct Plane {
     options: Options,

@@ -5,6 +5,7 @@
 //!   forward, input ─► established? accept ─► interface or address closed? drop
 //!                                         ─► interface begins as workloads' do, and is not one of those known? drop
 //!   input, output  ─► fail-safe? accept   ─► the node itself is closed? drop
+//!   forward, and what leaves hidden behind the node: as in the large table, and no port is published
 //! ```
 
 use std::{collections::BTreeSet, net::IpAddr};
@@ -16,7 +17,7 @@ use node_nft::{
     Rule, Set, SetSchema, Table,
 };
 
-use crate::layout::{Place, family, loopback, neighbours, replies};
+use crate::layout::{AFTER_NAT, Place, family, inner, loopback, neighbours, replies};
 use crate::object::Permit;
 
 /// The table, in each network namespace.
@@ -42,6 +43,8 @@ pub struct ClosedHost {
     pub input: bool,
     pub output: bool,
     pub fail_safes: Vec<Permit>,
+    /// As in [`Options`](crate::Options).
+    pub inner_prefixes: Vec<String>,
 }
 
 impl Shutter {
@@ -57,7 +60,8 @@ impl Shutter {
         let mut table = Table::new(Family::Inet, name);
         let base = |hook| Chain::base(ChainKind::Filter, hook, 0, Policy::Accept);
         let (enters, leaves) = (MetaKey::InInterfaceName, MetaKey::OutInterfaceName);
-        table.chain("forward", self.close(base(Hook::Forward).rule(replies()), &[enters, leaves]));
+        let forward = self.close(base(Hook::Forward).rule(replies()), &[enters, leaves]);
+        table.chain("forward", self.close_forward(forward));
         let input = base(Hook::Input).rule(loopback(enters)).rule(replies());
         let input = self.close(neighbours(input), &[enters]);
         table.chain("input", self.close_host(input, Direction::In));
@@ -66,6 +70,8 @@ impl Shutter {
             let own = |set| Rule::new("a workload").meta(leaves, Reg(0)).in_set(Reg(0), set).accept();
             let output = output.rule(own(KNOWN)).rule(own(CLOSED));
             table.chain("output", self.close_host(output, Direction::Out));
+            let leaving = Chain::base(ChainKind::Filter, Hook::Postrouting, AFTER_NAT, Policy::Accept);
+            table.chain("leaving", self.close_leaving(leaving.rule(loopback(leaves)).rule(replies())));
         }
         table.set(CLOSED, interfaces(&self.interfaces));
         table.set(KNOWN, interfaces(&self.known));
@@ -79,18 +85,31 @@ impl Shutter {
         table
     }
 
-    fn close_host(&self, mut chain: Chain, direction: Direction) -> Chain {
+    fn close_forward(&self, chain: Chain) -> Chain {
+        let Some(host) = &self.host else { return chain };
+        let mut chain = inner(chain, &host.inner_prefixes, MetaKey::InInterfaceName);
+        if host.input {
+            chain = chain.rule(Rule::new("no port is published").ct_dnated().discard());
+        }
+        inner(chain, &host.inner_prefixes, MetaKey::OutInterfaceName)
+            .rule(Rule::new("nothing is routed").discard())
+    }
+
+    fn close_leaving(&self, chain: Chain) -> Chain {
+        let Some(host) = self.host.as_ref().filter(|host| host.output) else { return chain };
+        let chain = inner(chain, &host.inner_prefixes, MetaKey::OutInterfaceName);
+        // Those that are its own have passed already, and others' have no more right than these.
+        let chain = save(chain, host, Direction::Out);
+        chain.rule(Rule::new("hidden behind the node").ct_snated().discard())
+    }
+
+    fn close_host(&self, chain: Chain, direction: Direction) -> Chain {
         let is_closed = |host: &&ClosedHost| match direction {
             Direction::In => host.input,
             Direction::Out => host.output,
         };
         let Some(host) = self.host.as_ref().filter(is_closed) else { return chain };
-        for permit in host.fail_safes.iter().filter(|permit| permit.direction == direction) {
-            for prefix in &permit.prefixes {
-                chain = chain.rule(fail_safe(permit, *prefix));
-            }
-        }
-        chain.rule(Rule::new("the node itself is closed").discard())
+        save(chain, host, direction).rule(Rule::new("the node itself is closed").discard())
     }
 
     fn close(&self, mut chain: Chain, sides: &[MetaKey]) -> Chain {
@@ -114,6 +133,15 @@ impl Shutter {
         }
         chain
     }
+}
+
+fn save(mut chain: Chain, host: &ClosedHost, direction: Direction) -> Chain {
+    for permit in host.fail_safes.iter().filter(|permit| permit.direction == direction) {
+        for prefix in &permit.prefixes {
+            chain = chain.rule(fail_safe(permit, *prefix));
+        }
+    }
+    chain
 }
 
 fn fail_safe(permit: &Permit, prefix: IpNet) -> Rule {

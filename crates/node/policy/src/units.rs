@@ -87,9 +87,12 @@ fn subject(place: Place, key: &[u8]) -> Subject {
         | Place::Defaults(_, ipv6)
         | Place::Aside(_, ipv6)
         | Place::Closed(ipv6) => (None, address(ipv6)),
-        Place::Itself(_) | Place::Locals(_) | Place::Interfaces | Place::Homes(_) | Place::Decisions => {
-            (None, None)
-        }
+        Place::Itself(_)
+        | Place::Locals(_)
+        | Place::Interfaces
+        | Place::Homes(_)
+        | Place::Decisions
+        | Place::LateDecisions => (None, None),
     };
     peer.map(Subject::Peer).or(workload.map(Subject::Workload)).unwrap_or(Subject::Links)
 }

@@ -31,7 +31,11 @@ use store::{Revision, TransactError, Transaction};
 use time::OffsetDateTime;
 use tonic::Code;
 
-use self::{identity::IdentityConfig, nonce::Nonces, token::JoinRecord};
+use self::{
+    identity::{Identities, IdentityConfig, Proven},
+    nonce::Nonces,
+    token::JoinRecord,
+};
 use super::{
     CertificateRecord, Credentials, CredentialsError, changes,
     credentials::{certificate_key, json},
@@ -50,7 +54,7 @@ pub struct Admissions {
     /// How long a host's certificate is good.
     lifetime: Duration,
     /// By whose word machines are admitted that have no token.
-    identities: Vec<IdentityConfig>,
+    identities: Identities,
     door: Door,
     nonces: Nonces,
     turn: tokio::sync::Mutex<()>,
@@ -116,7 +120,7 @@ impl Admissions {
             credentials,
             hosts,
             lifetime,
-            identities,
+            identities: Identities::new(identities),
             door,
             nonces: Nonces::new(),
             turn: tokio::sync::Mutex::default(),
@@ -145,6 +149,11 @@ impl Admissions {
         &self.door.servers
     }
 
+    /// How long a host's certificate is good.
+    pub fn lifetime(&self) -> Duration {
+        self.lifetime
+    }
+
     /// What a machine signs to prove that its key is its own, now.
     pub fn challenge(&self) -> String {
         self.nonces.give(Timestamp::now())
@@ -160,8 +169,9 @@ impl Admissions {
             let text = "this machine's key is no host's here: it never joined, or the controller was set up anew; join with a token";
             return Err(Failure::new(Code::Unauthenticated, text));
         }
-        // Who proves nothing holds nobody up.
-        let (_, grant, _) = self.proven(&asked.proof).await?;
+        // Who proves nothing holds nobody up, nor does who is asked about a statement.
+        let proven = self.proven(&asked.proof, &request.signed).await?;
+        let grant = &proven.grant;
         let name = Host::parse_name(&asked.name).map_err(|err| Failure::invalid(&err))?;
         if name.as_str().contains('_') {
             // Agents of ExternalNodes write the slash of their names so.
@@ -170,14 +180,14 @@ impl Admissions {
             );
             return Err(Failure::new(Code::InvalidArgument, text));
         }
-        check_name(&grant, &name)?;
+        check_name(grant, &name)?;
         audit::begin(Some(&subject(&name)))?;
         audit::object(&name);
         let _turn = self.turn.lock().await;
         for _ in 0..TRIES {
-            let (by, grant, used) = self.proven(&asked.proof).await?;
-            check_name(&grant, &name)?;
+            let used = self.used(&asked.proof, &proven, &name).await?;
             self.check_free(&name).await?;
+            let (by, grant) = (proven.by.clone(), proven.grant.clone());
             if let Some(admitted) = self.admit(&name, &request, by, grant, used).await? {
                 return Ok(admitted);
             }
@@ -239,25 +249,41 @@ impl Admissions {
         self.next_certificate(host, request).await
     }
 
-    /// What the proof admits to, under which limits, and what using it writes.
-    async fn proven(&self, proof: &Proof) -> Result<(Admission, Grant, Transaction), Failure> {
+    /// What the proof admits to, and under which limits.
+    async fn proven(&self, proof: &Proof, nonce: &str) -> Result<Proven, Failure> {
         match proof {
             Proof::Key => Err(Failure::new(
                 Code::Unauthenticated,
                 "a key alone proves nothing of a machine that is new",
             )),
             Proof::Token(text) => {
-                let token: JoinToken =
-                    text.parse().map_err(|err: model::ParseJoinTokenError| Failure::invalid(&err))?;
-                let usable = self.credentials.usable_join_token(&token, Timestamp::now()).await?;
-                Ok((Admission::Token { id: usable.id }, usable.grant, usable.used))
+                let usable = self.credentials.usable_join_token(&token(text)?, Timestamp::now()).await?;
+                Ok(Proven { by: Admission::Token { id: usable.id }, grant: usable.grant, once: false })
             }
             Proof::Identity { provider, statement } => {
                 let now = Timestamp::now().as_second();
-                let (by, grant) = identity::admit(&self.identities, provider, statement, now)?;
-                Ok((by, grant, Transaction::new()))
+                self.identities.admit(provider, statement, nonce, now).await
             }
         }
+    }
+
+    /// What using the proof writes, by what is stored now.
+    async fn used(&self, proof: &Proof, proven: &Proven, name: &TagName) -> Result<Transaction, Failure> {
+        if let Proof::Token(text) = proof {
+            return Ok(self.credentials.usable_join_token(&token(text)?, Timestamp::now()).await?.used);
+        }
+        if !proven.once {
+            return Ok(Transaction::new());
+        }
+        if let Some(before) = self.hosts.of_identity(&proven.by).await? {
+            let text = format!(
+                "{} has joined before, as host {}: such a statement can be shown by whoever has seen it, and lets a machine in once. If \
+                 this is that machine made anew, remove the host and join with a token (trestle token create --join)",
+                proven.by, before.host
+            );
+            return Err(Failure::new(Code::PermissionDenied, text));
+        }
+        Ok(plan::once(&proven.by, name))
     }
 
     /// No other host has the name, nor a node that did not join. One whose removal was begun is gone first.
@@ -411,6 +437,10 @@ impl Admissions {
         }
         Ok(Admitted { record, certificate, warnings })
     }
+}
+
+fn token(text: &str) -> Result<JoinToken, Failure> {
+    text.parse().map_err(|err: model::ParseJoinTokenError| Failure::invalid(&err))
 }
 
 /// What was issued to a host is on record no longer, and so lets nobody in.

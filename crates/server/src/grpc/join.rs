@@ -28,7 +28,8 @@ pub(super) struct Service(pub Arc<Admissions>);
 impl join_server::Join for Service {
     async fn challenge(&self, _: Request<ChallengeRequest>) -> Reply<ChallengeResponse> {
         let now = Timestamp::now().as_second();
-        Ok(Response::new(ChallengeResponse { nonce: self.0.challenge(), now }))
+        let certificate_seconds = i64::try_from(self.0.lifetime().as_secs()).unwrap_or(i64::MAX);
+        Ok(Response::new(ChallengeResponse { nonce: self.0.challenge(), now, certificate_seconds }))
     }
 
     async fn join(&self, request: Request<JoinRequest>) -> Reply<JoinResponse> {

@@ -28,6 +28,20 @@ fn request(key: &KeyPair, nonce: &str) -> Vec<u8> {
     params.serialize_request(key).unwrap().der().to_vec()
 }
 
+/// With a token or another proof, or with the key alone.
+pub async fn join_over(
+    door: Channel,
+    key: &KeyPair,
+    name: &str,
+    token: &str,
+) -> Result<JoinResponse, Status> {
+    let mut client = JoinClient::new(door);
+    let nonce = client.challenge(ChallengeRequest {}).await?.into_inner().nonce;
+    let proof = (!token.is_empty()).then(|| Proof::Token(token.to_owned()));
+    let request = JoinRequest { request: request(key, &nonce), name: name.to_owned(), proof };
+    Ok(client.join(request).await?.into_inner())
+}
+
 struct House {
     fixture: Fixture,
     door: Channel,
@@ -51,20 +65,7 @@ impl House {
 
     /// With a token, or with the key alone.
     async fn join(&self, key: &KeyPair, name: &str, token: &str) -> Result<JoinResponse, Status> {
-        Self::join_over(self.door.clone(), key, name, token).await
-    }
-
-    async fn join_over(
-        door: Channel,
-        key: &KeyPair,
-        name: &str,
-        token: &str,
-    ) -> Result<JoinResponse, Status> {
-        let mut client = JoinClient::new(door);
-        let nonce = client.challenge(ChallengeRequest {}).await?.into_inner().nonce;
-        let proof = (!token.is_empty()).then(|| Proof::Token(token.to_owned()));
-        let request = JoinRequest { request: request(key, &nonce), name: name.to_owned(), proof };
-        Ok(client.join(request).await?.into_inner())
+        join_over(self.door.clone(), key, name, token).await
     }
 
     async fn hosts(&self) -> HostsClient<Client> {
@@ -253,7 +254,7 @@ async fn a_hundred_machines_with_one_token_get_exactly_as_many_places_as_it_has(
         let (house, token) = (&house, &token);
         async move {
             let door = house.fixture.endpoint(None).connect_lazy();
-            let joined = House::join_over(door, &key(), &format!("web-{number}"), token).await;
+            let joined = join_over(door, &key(), &format!("web-{number}"), token).await;
             joined.map(drop).map_err(|status| (status.code(), std::error::Error::source(&status).is_some()))
         }
     });

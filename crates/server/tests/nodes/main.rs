@@ -6,6 +6,7 @@ mod agent;
 mod allotments;
 mod faults;
 mod hosts;
+mod identities;
 mod original;
 mod original_defects;
 mod protocol;

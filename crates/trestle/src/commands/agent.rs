@@ -12,7 +12,7 @@ use std::{
 use agent::{
     Agent, Config, HostStatus, Patience, PolicySettings, StatusView, Uplink,
     endpoints::{Attachment, Endpoint, Pod},
-    host::{FAIL_SAFE, FAIL_SAFE_OUT, FailSafe, FailSafes},
+    host::{FAIL_SAFE, FAIL_SAFE_OUT, FailSafe, FailSafes, INNER},
     local::{Client, ServicesView},
     part::Part,
     services::Services,
@@ -54,7 +54,7 @@ What it was told last is kept on disk and in force before the controller is reac
 pub struct AgentArgs {
     #[command(subcommand)]
     command: Option<AgentCommand>,
-    /// YAML file with any of: node, servers, ca, cert, key, joined, data_dir, socket, health, guard, pod_interfaces, pending_limit, open_pending, cut_established, fail_safe, fail_safe_out, observe, services; flags outrank it
+    /// YAML file with any of: node, servers, ca, cert, key, joined, data_dir, socket, health, guard, pod_interfaces, inner_interfaces, pending_limit, open_pending, cut_established, fail_safe, fail_safe_out, observe, services; flags outrank it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The node's name, as in its certificate (default: the host's name)
@@ -75,6 +75,9 @@ pub struct AgentArgs {
     /// Links into other network namespaces whose name begins so are looked for and reported if nobody has attached them
     #[arg(long, value_name = "PREFIX", help = format!("Links into other network namespaces whose name begins so are Pods': they are attached by their address where the controller knows it, and reported otherwise; once per prefix, or none [default: {}]", POD_INTERFACES.join(" ")))]
     pod_interfaces: Vec<String>,
+    /// Links whose name begins so lead to containers and virtual machines on this node, or `none`
+    #[arg(long, value_name = "PREFIX", help = format!("Links whose name begins so lead to containers and virtual machines on this node, which are not the node; once per prefix, or none [default: {}]", INNER.join(" ")))]
+    inner_interfaces: Vec<String>,
     /// Seconds after which a Pod that no controller covers is reported as overdue; it stays closed
     #[arg(long, value_name = "SECONDS", help = format!("Seconds after which an attached Pod that no controller covers is reported as overdue; it stays closed [default: {PENDING_LIMIT}]"))]
     pending_limit: Option<u64>,
@@ -161,6 +164,7 @@ struct File {
     health: Option<String>,
     guard: Vec<String>,
     pod_interfaces: Vec<String>,
+    inner_interfaces: Vec<String>,
     pending_limit: Option<u64>,
     open_pending: bool,
     cut_established: bool,
@@ -187,6 +191,7 @@ pub async fn run(args: AgentArgs, output: Format, connection: ConnectionArgs) ->
         health,
         guard,
         pod_interfaces,
+        inner_interfaces,
         pending_limit,
         open_pending,
         cut_established,
@@ -221,10 +226,12 @@ pub async fn run(args: AgentArgs, output: Format, connection: ConnectionArgs) ->
         then_open: open_pending || file.open_pending,
     };
     let services = Some(services);
-    let config = Config { uplink, data_dir, socket, health, services, services_health, patience };
+    let config =
+        Config { uplink, data_dir, socket, health, services, services_health, patience, joined: file.joined };
     let settings = PolicySettings {
         guard: if guard.is_empty() { file.guard } else { guard },
-        pods: prefixes(if pod_interfaces.is_empty() { file.pod_interfaces } else { pod_interfaces }),
+        pods: prefixes(pod_interfaces, file.pod_interfaces, &POD_INTERFACES),
+        inner: prefixes(inner_interfaces, file.inner_interfaces, &INNER),
         cut_established: cut_established || file.cut_established,
         fail_safes: FailSafes {
             input: ports(fail_safe, file.fail_safe, &[FAIL_SAFE])?,
@@ -235,12 +242,13 @@ pub async fn run(args: AgentArgs, output: Format, connection: ConnectionArgs) ->
     let mut parts = agent::parts(&config.uplink.node, &settings)
         .context("cannot enforce policies here: the agent needs root, and a kernel with nftables")?;
     parts.push(service_part);
-    if boot { enforce_once(&config, parts) } else { serve(config, parts, path.as_deref(), file.joined).await }
+    if boot { enforce_once(&config, parts) } else { serve(config, parts, path.as_deref()).await }
 }
 
-fn prefixes(named: Vec<String>) -> Vec<String> {
+fn prefixes(flags: Vec<String>, file: Vec<String>, default: &[&str]) -> Vec<String> {
+    let named = if flags.is_empty() { file } else { flags };
     if named.is_empty() {
-        return POD_INTERFACES.map(str::to_owned).into();
+        return default.iter().map(|prefix| (*prefix).to_owned()).collect();
     }
     named.into_iter().filter(|prefix| prefix != "none").collect()
 }
@@ -261,12 +269,7 @@ fn enforce_once(config: &Config, parts: Vec<Box<dyn Part>>) -> anyhow::Result<()
     print(&format!("In force: {} objects, {} Pods.", state.objects, state.endpoints))
 }
 
-async fn serve(
-    config: Config,
-    parts: Vec<Box<dyn Part>>,
-    file: Option<&Path>,
-    joined: bool,
-) -> anyhow::Result<()> {
+async fn serve(config: Config, parts: Vec<Box<dyn Part>>, file: Option<&Path>) -> anyhow::Result<()> {
     if config.uplink.servers.iter().any(|server| server.starts_with("https://"))
         && config.uplink.identity.is_none()
     {
@@ -278,7 +281,7 @@ async fn serve(
     let mut hangup = signal(SignalKind::hangup())?;
     let services = config.services.clone();
     let node = config.uplink.node.clone();
-    let uplink = joined.then(|| config.uplink.clone());
+    let uplink = config.joined.then(|| config.uplink.clone());
     let agent = Agent::start(config, parts).await?;
     let health = agent.health_addr().map(|addr| format!(", health on http://{addr}")).unwrap_or_default();
     print(&format!("Agent of node {node} runs{health}"))?;
@@ -493,11 +496,12 @@ mod tests {
             health: None,
             services: None,
             services_health: None,
+            joined: false,
             patience: Patience::default(),
         };
         let ended = tokio::time::timeout(
             Duration::from_secs(30),
-            serve(config, vec![Box::new(Falls::by_itself())], None, false),
+            serve(config, vec![Box::new(Falls::by_itself())], None),
         );
         let error = ended.await.expect("it ends by itself").unwrap_err();
         let text = format!("{error:#}");

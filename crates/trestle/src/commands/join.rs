@@ -8,6 +8,7 @@
 
 mod home;
 mod service;
+mod statement;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -23,7 +24,10 @@ use serde_json::json;
 use tonic::Code;
 use wire::json::time_text;
 
-use self::home::Home;
+use self::{
+    home::Home,
+    statement::{Statement, StatementArgs},
+};
 use super::agent::{DATA_DIR, SOCKET, host_name};
 use crate::{
     context,
@@ -46,7 +50,7 @@ Examples:
   trestle token create --join --tag web --uses 10 --for 1h     # at the controller: prints the token
   sudo trestle join https://controller:8081 TOKEN              # on each host
   sudo trestle join https://controller:8081 --file /run/join-token --name web-1 --no-service
-  trestle join https://controller:8081 --identity gcp --statement FILE --fingerprint HEX      # by what the machine is
+  sudo trestle join https://controller:8081 --identity aws --fingerprint HEX       # by what the machine is: azure, gcp, ibm, kubernetes
   sudo trestle leave                                           # undoes it"
 )]
 pub struct JoinArgs {
@@ -59,11 +63,10 @@ pub struct JoinArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "token")]
     file: Option<PathBuf>,
     /// Join without a token, by what this machine is: the name of an identity in the controller's configuration
-    #[arg(long, value_name = "NAME", requires = "statement", requires = "fingerprint", conflicts_with_all = ["token", "file"])]
+    #[arg(long, value_name = "NAME", requires = "fingerprint", conflicts_with_all = ["token", "file"])]
     identity: Option<String>,
-    /// With --identity: file with the statement that its issuer signed for the controller's audience; - is the standard input
-    #[arg(long, value_name = "FILE", requires = "identity")]
-    statement: Option<PathBuf>,
+    #[command(flatten)]
+    statement: StatementArgs,
     /// With --identity: SHA-256 fingerprint of the CA of the controller's certificate, in hexadecimal
     #[arg(long, value_name = "HEX", requires = "identity")]
     fingerprint: Option<Fingerprint>,
@@ -142,6 +145,13 @@ pub async fn join(args: JoinArgs, output: Format) -> anyhow::Result<()> {
     )
 }
 
+/// What this machine shows of itself.
+enum Shown {
+    Admission(Admission),
+    /// What its platform says of it, to be asked for.
+    Identity(String),
+}
+
 /// Has the controller make a host of this machine, and keeps what came of it.
 async fn ask(args: &JoinArgs, home: &Home, name: &str) -> anyhow::Result<Joined> {
     let token: Option<JoinToken> = match (&args.token, &args.file) {
@@ -149,38 +159,42 @@ async fn ask(args: &JoinArgs, home: &Home, name: &str) -> anyhow::Result<Joined>
         (None, Some(path)) => Some(context::read_token(path)?.expose().parse()?),
         (None, None) => None,
     };
-    let given =
-        match (token, args.identity.clone().zip(args.statement.as_deref()).zip(args.fingerprint.clone())) {
-            (Some(token), _) => Some((token.ca.clone(), Admission::Token(token))),
-            (None, Some(((provider, path), ca))) => {
-                Some((ca, Admission::Identity { provider, statement: read_statement(path)? }))
-            }
-            (None, None) => None,
-        };
-    let (ca, admission) = match (given, home.ca()?) {
+    let given = match (token, args.identity.clone().zip(args.fingerprint.clone())) {
+        (Some(token), _) => Some((token.ca.clone(), Shown::Admission(Admission::Token(token)))),
+        (None, Some((provider, ca))) => Some((ca, Shown::Identity(provider))),
+        (None, None) => None,
+    };
+    let (ca, shown) = match (given, home.ca()?) {
         (Some((ca, _)), Some(known)) if ca != known => bail!(
             "this host has joined another controller: the CA it knows has fingerprint {known}, and this one's is {ca}. Run `trestle \
              leave` first; it also works when the other controller is gone"
         ),
         (Some(given), _) => given,
-        (None, Some(known)) => (known, Admission::Key),
+        (None, Some(known)) => (known, Shown::Admission(Admission::Key)),
         (None, None) => {
             bail!("this host has not joined before: give the token that `trestle token create --join` prints")
         }
     };
     let key = HostKey::keep(&home.key_path())?;
     let pinned = pinned::connect(&args.url, &ca).await?;
-    let joined = agent::join::join(pinned.channel, pinned.clock_is_wrong, &key, name, admission).await?;
+    let challenge = agent::join::challenge(pinned.channel, pinned.clock_is_wrong).await?;
+    let (name, admission) = match shown {
+        Shown::Admission(admission) => (name.to_owned(), admission),
+        Shown::Identity(provider) => {
+            let Statement { text, instance } =
+                args.statement.get(&provider, &args.url, &challenge.nonce).await?;
+            // What it is admitted as is its instance's name, where nobody says another one and the rule asks for that.
+            let named = args.name.clone().or_else(|| home.joined_as()).or(instance);
+            (named.unwrap_or_else(|| name.to_owned()), Admission::Identity { provider, statement: text })
+        }
+    };
+    let joined = agent::join::answer(challenge, &key, &name, admission).await?;
+    if home.joined_as().is_none() {
+        let cannot = || format!("cannot make the agent's directory {}", args.data_dir.display());
+        agent::prepare(&args.data_dir).with_context(cannot)?;
+    }
     home.keep(&joined, &pinned::pem(&pinned.ca), &args.url, &args.data_dir, &args.socket)?;
     Ok(joined)
-}
-
-fn read_statement(path: &std::path::Path) -> anyhow::Result<String> {
-    let read = match path.to_str() {
-        Some("-") => std::io::read_to_string(std::io::stdin()),
-        _ => std::fs::read_to_string(path),
-    };
-    read.with_context(|| format!("cannot read the statement in {}", path.display()))
 }
 
 /// What guards the host now that its service runs, as the agent itself says.
@@ -223,7 +237,8 @@ pub async fn leave(args: LeaveArgs, output: Format) -> anyhow::Result<()> {
     let had_service = service::remove()?;
     let data_dir = home.data_dir();
     // Where no agent of ours has run, it has put nothing there: what somebody set up by hand is not ours to take out.
-    let taken_out = if data_dir.as_ref().is_some_and(|dir| dir.exists()) { agent::take_out() } else { Ok(0) };
+    let has_run = data_dir.as_deref().is_some_and(agent::has_run);
+    let taken_out = if has_run { agent::take_out() } else { Ok(0) };
     if let Some(socket) = home.socket().filter(|_| uplink.is_some())
         && (Client { socket }).status().await.is_ok()
     {

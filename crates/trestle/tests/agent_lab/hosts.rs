@@ -85,6 +85,110 @@ fn three_hosts() -> World {
     world
 }
 
+/// What lives behind the first host: a container, as container engines run it, and a network that the host routes for.
+struct Behind {
+    container: Namespace,
+    lan: Namespace,
+}
+
+/// Of the machine on the network behind, and of the container.
+const LAN: [&str; 2] = ["10.97.0.2", "fd97::2"];
+const CONTAINER: [&str; 2] = ["172.18.0.2", "fd18::2"];
+
+fn behind(world: &World) -> Behind {
+    let (container, lan) = (Namespace::new("container"), Namespace::new("lan"));
+    let host = &world.hosts[0].namespace;
+    host.run(&format!(
+        "ip link add docker0 type bridge forward_delay 0; ip link set docker0 up
+         ip addr add 172.18.0.1/16 dev docker0; ip addr add fd18::1/64 dev docker0 nodad
+         ip link add c0 type veth peer name eth0 netns {}; ip link set c0 master docker0 up
+         ip link add lan0 type veth peer name eth0 netns {}; ip link set lan0 up
+         ip addr add 10.97.0.1/24 dev lan0; ip addr add fd97::1/64 dev lan0 nodad",
+        container.name, lan.name
+    ));
+    publish(world);
+    for (namespace, [v4, v6], [via4, via6]) in
+        [(&container, CONTAINER, ["172.18.0.1", "fd18::1"]), (&lan, LAN, ["10.97.0.1", "fd97::1"])]
+    {
+        namespace.run(&format!(
+            "ip link set eth0 up; ip addr add {v4}/16 dev eth0; ip addr add {v6}/64 dev eth0 nodad
+             ip route add default via {via4}; ip -6 route add default via {via6}"
+        ));
+        serve(namespace, &["tcp/80", "tcp/81", "udp/80"].map(|text| text.parse().unwrap()));
+    }
+    for other in [FRIEND, STRANGER] {
+        world.hosts[other].namespace.run(
+            "ip route add 10.97.0.0/24 via 10.99.0.1; ip -6 route add fd97::/64 via fd99::1
+             ip route add 172.18.0.0/16 via 10.99.0.1; ip -6 route add fd18::/64 via fd99::1",
+        );
+    }
+    Behind { container, lan }
+}
+
+/// Where the container's ports are published: at addresses of the host to which nothing else is sent that has these ports.
+const PUBLISHED: [&str; 2] = ["10.98.0.1", "fd99::a:b:c:d"];
+
+/// What a container engine puts into the kernel.
+fn publish(world: &World) {
+    world.hosts[0].namespace.run(
+        "nft add table inet engine
+         nft 'add chain inet engine pre { type nat hook prerouting priority dstnat; }'
+         nft add rule inet engine pre ip daddr 10.98.0.1 tcp dport 9090 dnat ip to 172.18.0.2:80
+         nft add rule inet engine pre ip daddr 10.98.0.1 udp dport 9000 dnat ip to 172.18.0.2:80
+         nft add rule inet engine pre ip6 daddr fd99::a:b:c:d tcp dport 9090 dnat ip6 to [fd18::2]:80
+         nft add rule inet engine pre ip6 daddr fd99::a:b:c:d udp dport 9000 dnat ip6 to [fd18::2]:80
+         nft 'add chain inet engine post { type nat hook postrouting priority srcnat; }'
+         nft add rule inet engine post ip saddr 172.18.0.0/16 oifname != docker0 masquerade
+         nft add rule inet engine post ip6 saddr fd18::/64 oifname != docker0 masquerade",
+    );
+}
+
+/// What the host forwards is its own as far as others know it as the host's.
+fn forwards(world: &World, behind: &Behind) {
+    let (friend, stranger) = (&world.hosts[FRIEND].namespace, &world.hosts[STRANGER].namespace);
+    // A published port is judged by the port that is asked for: 9000 of UDP is the friend's, whatever it is in the container.
+    all(friend, &PUBLISHED, "udp/9000", true);
+    all(stranger, &PUBLISHED, "udp/9000", false);
+    all(friend, &PUBLISHED, "tcp/9090", false);
+    all(stranger, &PUBLISHED, "tcp/9090", false);
+    // What leaves under the host's address.
+    all(&behind.container, &["10.99.0.3", "fd99::3"], "tcp/81", false);
+    all(&behind.container, &["10.99.0.3", "fd99::3"], "tcp/80", true);
+    all(&behind.container, &["10.99.0.2", "fd99::2"], "tcp/81", true);
+    // What it routes from one network into another.
+    all(friend, &LAN, "tcp/80", true);
+    all(friend, &LAN, "tcp/81", false);
+    all(stranger, &LAN, "tcp/80", false);
+    all(&behind.lan, &["10.99.0.3", "fd99::3"], "tcp/80", false);
+    // A container by an address of its own is not the host.
+    all(stranger, &CONTAINER, "tcp/80", true);
+}
+
+/// What a host cannot live without passes: its addresses are renewed, and its neighbours are found again.
+fn stays_alive(world: &World) {
+    let (host, stranger) = (&world.hosts[0].namespace, &world.hosts[STRANGER].namespace);
+    serve(host, &["udp/68", "udp/546"].map(|text| text.parse().unwrap()));
+    let answered = |from: u16, to: &'static str| {
+        let asking = stranger.within(move || {
+            let any = if to.starts_with('[') { "[::]" } else { "0.0.0.0" };
+            let socket = std::net::UdpSocket::bind(format!("{any}:{from}")).unwrap();
+            socket.set_read_timeout(Some(Duration::from_millis(400))).unwrap();
+            (0..3).any(|_| {
+                socket.send_to(b"offer", to).unwrap();
+                socket.recv(&mut [0; 64]).is_ok()
+            })
+        });
+        asking.join().unwrap()
+    };
+    assert!(answered(67, "10.99.0.1:68"), "DHCP");
+    assert!(answered(547, "[fd99::1]:546"), "DHCPv6");
+    assert!(!answered(1067, "10.99.0.1:68"), "nobody but servers");
+    host.run("ip neigh flush all; ip -6 neigh flush all");
+    stranger.run("ip neigh flush all; ip -6 neigh flush all");
+    all(stranger, &ADDRESSES[..3], "tcp/22", true);
+    all(host, &["fd99::3"], "tcp/80", true);
+}
+
 fn policy_line(world: &World) -> String {
     let listed = world.ok(&["policy", "list"]);
     listed.lines().find(|line| line.contains("guard")).unwrap_or_default().to_owned()
@@ -115,6 +219,15 @@ fn a_host_is_guarded_as_its_pods_are() {
          nft add rule ip engine pre tcp dport 8080 dnat to {pod}:80"
     ));
     all(&world.hosts[STRANGER].namespace, &ADDRESSES, "tcp/81", true);
+    let behind = behind(&world);
+    for from in [FRIEND, STRANGER].map(|host| &world.hosts[host].namespace) {
+        all(from, &PUBLISHED, "tcp/9090", true);
+        all(from, &PUBLISHED, "udp/9000", true);
+        all(from, &LAN, "tcp/81", true);
+        all(from, &CONTAINER, "tcp/80", true);
+    }
+    all(&behind.container, &["10.99.0.3", "fd99::3"], "tcp/81", true);
+    all(&behind.lan, &["10.99.0.3", "fd99::3"], "tcp/80", true);
     let flow = Flow::between(&world.hosts[STRANGER].namespace, "10.99.0.1:81".parse().unwrap());
     eventually("a connection is used", || if flow.exchanges() > 5 { Ok(()) } else { Err(String::new()) });
 
@@ -140,13 +253,15 @@ fn a_host_is_guarded_as_its_pods_are() {
     for number in [0, 1] {
         assert!(reaches(host, &closed[number], "tcp/80"), "the node probes its Pods");
         assert!(!reaches(stranger, &closed[number], "tcp/80"), "a Pod's policies hold");
-        assert!(reaches(stranger, &open[number], "tcp/80"), "what is forwarded is not the host's");
+        assert!(reaches(stranger, &open[number], "tcp/80"), "what is forwarded to Pods is not the host's");
         assert!(
             !reaches(&world.pods["x/b"].namespace, ADDRESSES[number], "tcp/80"),
             "its Pods are judged too"
         );
     }
-    assert!(reaches(stranger, "10.99.0.1", "tcp/8080"), "a published port is its container's");
+    assert!(reaches(stranger, "10.99.0.1", "tcp/8080"), "a Pod's published port is the Pod's");
+    forwards(&world, &behind);
+    stays_alive(&world);
     let explained = world.ok(&["explain", "node/host-3", "node/host-1", "--port", "80"]);
     assert!(explained.contains("guards itself") && explained.contains("tcp:22"), "{explained}");
     assert!(!explained.contains("NOT ENFORCED"), "{explained}");
@@ -167,6 +282,7 @@ fn a_host_is_guarded_as_its_pods_are() {
         none_passed(&stream, damage);
     }
     world.settle();
+    publish(&world);
     agent_falls(&mut world, &stream);
     drop(stream);
     observes(&mut world);
@@ -199,10 +315,10 @@ fn addresses_change(world: &World) {
     world.settle_one(0);
 }
 
-fn boot(world: &World) {
+fn boot(world: &World, flags: &[&str]) {
     let mut command = world.hosts[0].namespace.command(env!("CARGO_BIN_EXE_trestle"));
     command.args(["agent", "--boot", "--node", "host-1", "--data-dir"]).arg(world.data_dir(0));
-    let booted = command.env("TRESTLE_LOG", "error").output().unwrap();
+    let booted = command.args(flags).env("TRESTLE_LOG", "error").output().unwrap();
     assert!(booted.status.success(), "{}", String::from_utf8_lossy(&booted.stderr));
 }
 
@@ -224,16 +340,32 @@ fn agent_falls(world: &mut World, stream: &Stream) {
         if lost {
             fs::remove_file(world.data_dir(0).join("state")).unwrap();
         }
-        boot(world);
+        boot(world, &[]);
         let before = stream.permitted();
         stream.go_on();
         none_passed(stream, &format!("after a reboot, state lost: {lost}"));
         assert_eq!(stream.permitted() > before, !lost, "what is not known to be permitted is not");
+        let published = reaches(&world.hosts[FRIEND].namespace, PUBLISHED[0], "udp/9000");
+        assert_eq!(published, !lost, "nor is what it forwards");
+        assert_eq!(reaches(&world.hosts[FRIEND].namespace, LAN[0], "tcp/80"), !lost);
         assert!(reaches(&world.hosts[STRANGER].namespace, "10.99.0.1", "tcp/22"), "nobody is locked out");
     }
+    // All of it is lost. A host that has joined is closed nonetheless, and finds its controller.
+    stream.halt();
+    world.hosts[0].namespace.run("nft delete table inet trestle-closed");
+    fs::remove_dir_all(world.data_dir(0)).unwrap();
+    let config = world.dir.path().join("joined.yaml");
+    fs::write(&config, "joined: true\n").unwrap();
+    boot(world, &["--config", config.to_str().unwrap()]);
+    stream.go_on();
+    none_passed(stream, "everything is lost");
+    let stranger = &world.hosts[STRANGER].namespace;
+    assert!(!reaches(stranger, "10.99.0.1", "tcp/80") && reaches(stranger, "10.99.0.1", "tcp/22"));
     world.start_agent(0);
     world.start_controller();
     world.settle();
+    world.attach("x/a");
+    world.attach("x/b");
     none_passed(stream, "the controller is back");
     let before = stream.permitted();
     eventually("what is permitted passes", || {

@@ -3,7 +3,7 @@
 use std::{
     net::{IpAddr, UdpSocket},
     sync::{
-        Arc,
+        Arc, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 pub struct Stream {
     stop: Arc<AtomicBool>,
     /// Nothing is sent meanwhile.
-    halted: Arc<AtomicBool>,
+    halted: Arc<RwLock<bool>>,
     counts: Arc<Counts>,
     began: Instant,
     threads: Vec<JoinHandle<()>>,
@@ -87,13 +87,16 @@ impl Stream {
             (Arc::clone(&self.stop), Arc::clone(&self.halted), Arc::clone(&self.counts));
         self.threads.push(from.within(move || {
             while !stop.load(Relaxed) {
-                if !halted.load(Relaxed) {
+                // Held until it is sent: who halts the stream waits for what is on its way.
+                let halted = halted.read().unwrap();
+                if !*halted {
                     // A port of its own for each, so that none is part of something that was permitted.
                     let socket = UdpSocket::bind(("0.0.0.0", 0)).unwrap();
                     if socket.send_to(&[which as u8], (to, PORT)).is_ok() {
                         counts.sent[which].fetch_add(1, Relaxed);
                     }
                 }
+                drop(halted);
                 thread::sleep(PAUSE);
             }
         }));
@@ -101,12 +104,12 @@ impl Stream {
 
     /// Nobody sends until it goes on: as while a machine restarts.
     pub fn halt(&self) {
-        self.halted.store(true, Relaxed);
+        *self.halted.write().unwrap() = true;
         thread::sleep(Duration::from_millis(30));
     }
 
     pub fn go_on(&self) {
-        self.halted.store(false, Relaxed);
+        *self.halted.write().unwrap() = false;
     }
 
     /// Waits until so many more packets of each kind were sent, and those that pass have come.

@@ -82,6 +82,8 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "transport",
             "orchestrator",
             "cloud-api",
+            // Issuers of machines' identities are asked over it.
+            "cloud-http",
         ],
     ),
     (
@@ -112,6 +114,8 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "node-kernel",
             "node-services",
             "cloud-api",
+            // Metadata services of clouds are asked over it.
+            "cloud-http",
             "cloud-linux",
             "cloud-aws",
             "cloud-azure",
@@ -247,7 +251,7 @@ pub const KNOTS: &[(&str, &[&str], &str)] = &[
     ("cloud-linux", &["namespace", "shell"], "commands run in namespaces, which commands make"),
     (
         "cloud-sim",
-        &["aws", "azure", "gcp", "ibm", "question", "record", "server", "world"],
+        &["aws", "azure", "gcp", "ibm", "metadata", "question", "record", "server", "world"],
         "four clouds on one wire, of which each sees what the others made",
     ),
     (

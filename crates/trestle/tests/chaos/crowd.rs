@@ -60,6 +60,7 @@ impl Node {
             health: None,
             services: None,
             services_health: None,
+            joined: false,
             patience: agent::Patience::default(),
         };
         for _ in 0..3000 {

@@ -6,13 +6,14 @@ use serde_json::json;
 
 use super::{is_clean, shop, start, view};
 
-const VIEWS: [&str; 17] = [
+const VIEWS: [&str; 18] = [
     "#/overview",
     "#/map",
     "#/map?list=1",
     "#/map?open=namespace%3Ashop%2Fdb",
     "#/reachability",
     "#/explain?source=shop%2Fweb-1&destination=shop%2Fdb-0&port=22",
+    "#/permissions",
     "#/policies",
     "#/policies?open=NetworkPolicy%2Fshop%2Fdb",
     "#/tags",
@@ -101,7 +102,7 @@ fn a_phone_shows_every_view_and_every_column() {
     shop(&up);
     browser.size(390, 800, 1.0);
     browser.click(".menu");
-    browser.wait("document.querySelectorAll('nav.wide li a').length === 14");
+    browser.wait("document.querySelectorAll('nav.wide li a').length === 15");
     let out = "[...document.querySelectorAll('nav.wide li a')].filter((one) => { const box = one.getBoundingClientRect(); \
         return box.left < 0 || box.right > innerWidth || box.bottom > innerHeight || box.height < 30; }).length";
     assert_eq!(browser.eval(out), 0);

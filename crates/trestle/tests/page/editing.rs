@@ -93,8 +93,8 @@ fn a_host_is_added_and_shown_as_it_comes() {
     let line = line.as_str().unwrap().to_owned();
     assert!(line.starts_with("sudo trestle join https://"), "{line}");
     let (url, token) = (format!("https://{}", up.grpc), line.rsplit(' ').next().unwrap());
-    let etc = up.path("host").display().to_string();
-    up.ok(&["join", &url, token, "--name", "page-1", "--etc", &etc, "--no-service"]);
+    let (etc, data) = (up.path("host").display().to_string(), up.path("agent").display().to_string());
+    up.ok(&["join", &url, token, "--name", "page-1", "--etc", &etc, "--data-dir", &data, "--no-service"]);
     browser.sees("Joined: page-1");
     browser.click("text=Done");
     browser.sees("page-1");
@@ -143,6 +143,27 @@ fn a_policy_is_written_and_tried_before_it_is_stored() {
     browser.sees("closed is deleted");
     up.fails(&["get", "NetworkPolicy", "closed", "-n", "shop"]);
     browser.complaints.retain(|complaint| !complaint.contains("400"));
+    is_clean(&up, &mut browser);
+}
+
+#[test]
+fn a_permission_is_given_seen_and_taken_back() {
+    let (up, mut browser) = start();
+    up.ok(&["tag", "set", "web", "--ip", "10.0.0.1"]);
+    up.ok(&["tag", "set", "db", "--ip", "10.0.0.2"]);
+    view(&mut browser, "#/permissions");
+    browser.sees("Nothing is allowed yet");
+    up.ok(&["allow", "web", "db", "--port", "5432", "--yes"]);
+    browser.sees("tag:web");
+    let listed = up.ok(&["allow", "list", "-o", "json"]);
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    let name = listed[0]["name"].as_str().unwrap().to_owned();
+    view(&mut browser, &format!("#/permissions?open={name}"));
+    browser.sees("trestle deny");
+    browser.click("text=Take back");
+    browser.click("text=Take it back");
+    browser.sees("Nothing is allowed yet");
+    assert_eq!(up.ok(&["allow", "list", "-o", "json"]), "[]\n");
     is_clean(&up, &mut browser);
 }
 

@@ -11,6 +11,7 @@ use crate::{
 const REGISTERS: usize = 16;
 /// Bits of `ct state` and `ct status`, and answers of `fib … type`.
 const NEW: u32 = 8;
+const SNATED: u32 = 1 << 4;
 const DNATED: u32 = 1 << 5;
 const LOCAL: u32 = 2;
 const UNICAST: u32 = 1;
@@ -253,7 +254,11 @@ fn meta(flow: &Flow, key: MetaKey) -> Result<Vec<u8>, Stop> {
 fn connection(flow: &Flow, key: CtKey, direction: Option<Direction>) -> Result<Vec<u8>, Stop> {
     match (key, direction) {
         (CtKey::State, _) => Ok(NEW.to_ne_bytes().to_vec()),
-        (CtKey::Status, _) => Ok((if flow.translated { DNATED } else { 0 }).to_ne_bytes().to_vec()),
+        (CtKey::Status, _) => {
+            let bit = |is: bool, bit: u32| if is { bit } else { 0 };
+            let bits = bit(flow.masqueraded, SNATED) | bit(flow.translated, DNATED);
+            Ok(bits.to_ne_bytes().to_vec())
+        }
         (CtKey::DstIp | CtKey::DstIp6, Some(Direction::Original)) => Ok(octets(flow.original.0)),
         (CtKey::ProtoDst, Some(Direction::Original)) => Ok(flow.original.1.to_be_bytes().to_vec()),
         _ => Err(Stop::NotUnderstood(format!("ct {key:?} {direction:?}"))),

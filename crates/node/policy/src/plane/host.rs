@@ -1,18 +1,20 @@
 //! The node itself as a workload: a Node or an ExternalNode by name, whose addresses nobody asks for. What comes in through
-//! hook input is for it, and what goes out through hook output is from it.
+//! hook input is for it, and what goes out through hook output is from it. Of what it forwards that is so which others take for the
+//! node's ([`Passage`]).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
     sync::Arc,
 };
 
 use model::policy::output::{Direction, MemberKind, NamedPort};
 use node_nft::Key;
 
-use super::{Bound, Packet, Plane, endpoints::DIRECTIONS};
+use super::{Bound, Packet, Passage, Plane, endpoints::DIRECTIONS};
 use crate::{
     compile::Compiled,
-    l4::Decision,
+    l4::{Decision, L4},
     layout::{self, Place},
     object::{ObjectError, ObjectId, ObjectKind, Permit, WorkloadId},
     programs::ProgramId,
@@ -114,9 +116,7 @@ impl Plane {
     /// What becomes of the first packet of a connection from the node itself to somebody else.
     pub fn decide_output(&self, packet: &Packet) -> Decision {
         let Packet { source, destination, l4 } = *packet;
-        let own = Key::new().address(destination);
-        let is_own = self.mirror.get(Place::Locals(destination.is_ipv6()), own.as_bytes()).is_some();
-        if is_own && self.options.host_to_own {
+        if self.is_local(destination) && self.options.host_to_own {
             return Decision::Permit;
         }
         match self.side(destination, source, Direction::In, l4) {
@@ -125,6 +125,43 @@ impl Plane {
             }
             refused => refused,
         }
+    }
+
+    /// What becomes of the first packet of a connection that the node forwards. Workloads here are judged as such, and the node only
+    /// where neither is one.
+    pub fn decide_forwarded(&self, packet: &Packet, passage: Passage) -> Decision {
+        let Packet { source, destination, l4 } = *packet;
+        let decided = self.decide(packet);
+        if decided != Decision::Permit || self.is_local(destination) {
+            return decided;
+        }
+        let host = layout::host(source.is_ipv6());
+        match passage {
+            Passage::Inner => Decision::Permit,
+            Passage::Published(port) => self.side(host, source, Direction::In, L4 { second: port, ..l4 }),
+            Passage::Routed => match self.side(host, source, Direction::In, l4) {
+                Decision::Permit => self.side(host, destination, Direction::Out, l4),
+                refused => refused,
+            },
+        }
+    }
+
+    /// What becomes of it when it leaves under the node's address.
+    pub fn decide_hidden(&self, packet: &Packet) -> Decision {
+        let Packet { destination, l4, .. } = *packet;
+        if self.is_local(destination) {
+            return Decision::Permit;
+        }
+        match self.side(layout::host(destination.is_ipv6()), destination, Direction::Out, l4) {
+            Decision::Permit => Decision::Permit,
+            // Too late to say so.
+            Decision::Drop | Decision::Reject => Decision::Drop,
+        }
+    }
+
+    fn is_local(&self, address: IpAddr) -> bool {
+        let key = Key::new().address(address);
+        self.mirror.get(Place::Locals(address.is_ipv6()), key.as_bytes()).is_some()
     }
 
     /// Policies of which somebody might believe that they are in force here, and that are not.

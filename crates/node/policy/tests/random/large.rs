@@ -12,8 +12,8 @@ use model::policy::{
 };
 use node_nft::{Limits, Live, Op, Plan, Transaction, fake::FakeKernel};
 use node_policy::{
-    Change, Decision, L4, LocalChange, ObjectKind, Options, Packet, Plane, SetKind, Workload, WorkloadId,
-    naive::Naive,
+    Change, Decision, L4, LocalChange, ObjectKind, Options, Packet, Passage, Plane, SetKind, Workload,
+    WorkloadId, naive::Naive,
 };
 
 use super::{Met, as_in_kernel, assert_converged, by_table};
@@ -151,7 +151,7 @@ impl World {
             self.kernel.commit(one).unwrap();
             let table = as_in_kernel(&self.plane, &self.kernel);
             let seen: Vec<Decision> =
-                packets.iter().map(|packet| by_table(&table, packet, Met::Forward)).collect();
+                packets.iter().map(|packet| by_table(&table, packet, Met::Forward(Passage::Inner))).collect();
             assert!(seen == before || seen == after, "all packets meet one policy");
         }
         assert_converged(&self.plane, &self.kernel, 0);
@@ -203,8 +203,10 @@ fn a_change_that_was_cut_short_is_led_back_without_a_gap() {
             for one in plan.transactions {
                 kernel.commit(&one).unwrap();
                 let table = as_in_kernel(&world.plane, &kernel);
-                let seen: Vec<Decision> =
-                    packets.iter().map(|packet| by_table(&table, packet, Met::Forward)).collect();
+                let seen: Vec<Decision> = packets
+                    .iter()
+                    .map(|packet| by_table(&table, packet, Met::Forward(Passage::Inner)))
+                    .collect();
                 // Without an address aside a repair in pieces is a mixture, as after any restart.
                 if !steps.is_empty() {
                     assert!(seen == before || seen == after, "stopped after {stop}, on the way to {index}");

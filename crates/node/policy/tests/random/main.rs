@@ -11,28 +11,47 @@ use node_nft::{
     fake::FakeKernel,
     walk::{End, Flow, Memory, World},
 };
-use node_policy::{Change, Decision, ObjectKind, Options, Packet, Plane, naive::Naive};
+use node_policy::{Change, Decision, ObjectKind, Options, Packet, Passage, Plane, naive::Naive};
 use testkit::planes::{Dice, local_change, packet, policy_change, set_change};
 
 /// Where a packet is met.
 #[derive(Clone, Copy, Debug)]
 enum Met {
-    Forward,
+    Forward(Passage),
+    /// On its way out, under the node's address.
+    Hidden,
     Input,
     Output,
 }
 
-const EVERYWHERE: [Met; 3] = [Met::Forward, Met::Input, Met::Output];
+/// The port that was asked for where another one is in the packet.
+const PUBLISHED: u16 = 80;
+const EVERYWHERE: [Met; 6] = [
+    Met::Forward(Passage::Inner),
+    Met::Forward(Passage::Routed),
+    Met::Forward(Passage::Published(PUBLISHED)),
+    Met::Hidden,
+    Met::Input,
+    Met::Output,
+];
 
 fn by_table(table: &Table, packet: &Packet, met: Met) -> Decision {
     let (source, destination) = ((packet.source, packet.l4.first), (packet.destination, packet.l4.second));
     let mut flow = Flow::new(packet.l4.protocol, source, destination);
     let (hook, enters, leaves) = match met {
-        Met::Forward => (Hook::Forward, "x", "y"),
+        // Whichever end is within: that is seen in the packet, so that both are met.
+        Met::Forward(Passage::Inner) if packet.l4.second % 2 == 0 => (Hook::Forward, "in1", "y"),
+        Met::Forward(Passage::Inner) => (Hook::Forward, "x", "in1"),
+        Met::Forward(_) => (Hook::Forward, "x", "y"),
+        Met::Hidden => (Hook::Postrouting, "", "y"),
         Met::Input => (Hook::Input, "x", ""),
         Met::Output => (Hook::Output, "", "y"),
     };
     (flow.mark, flow.interfaces) = (0xffff_ffff, (enters.into(), leaves.into()));
+    flow.masqueraded = matches!(met, Met::Hidden);
+    if let Met::Forward(Passage::Published(port)) = met {
+        (flow.original.1, flow.translated) = (port, true);
+    }
     let world = World { tables: &[table], is_local: &|_| false, memory: &Memory::new() };
     match world.hook(hook, &mut flow).unwrap() {
         End::Passed => {
@@ -48,7 +67,7 @@ fn by_table(table: &Table, packet: &Packet, met: Met) -> Decision {
 fn met(packet: Packet, met: Met) -> (Packet, Met) {
     let own = if packet.source.is_ipv6() { "fd09::9" } else { "10.9.9.9" }.parse().unwrap();
     let packet = match met {
-        Met::Forward => packet,
+        Met::Forward(_) | Met::Hidden => packet,
         Met::Input => Packet { destination: own, ..packet },
         Met::Output => Packet { source: own, ..packet },
     };
@@ -57,7 +76,8 @@ fn met(packet: Packet, met: Met) -> (Packet, Met) {
 
 fn by_naive(naive: &Naive, packet: &Packet, met: Met) -> Decision {
     match met {
-        Met::Forward => naive.decide(packet),
+        Met::Forward(passage) => naive.decide_forwarded(packet, passage),
+        Met::Hidden => naive.decide_hidden(packet),
         Met::Input => naive.decide_input(packet),
         Met::Output => naive.decide_output(packet),
     }
@@ -65,7 +85,8 @@ fn by_naive(naive: &Naive, packet: &Packet, met: Met) -> Decision {
 
 fn by_plane(plane: &Plane, packet: &Packet, met: Met) -> Decision {
     match met {
-        Met::Forward => plane.decide(packet),
+        Met::Forward(passage) => plane.decide_forwarded(packet, passage),
+        Met::Hidden => plane.decide_hidden(packet),
         Met::Input => plane.decide_input(packet),
         Met::Output => plane.decide_output(packet),
     }
@@ -89,8 +110,12 @@ fn assert_converged(plane: &Plane, kernel: &FakeKernel, seed: u64) {
 fn history(seed: u64, limit: usize) {
     let mut dice = Dice::new(seed);
     let dice_node = dice.node;
-    let options =
-        || Options { node: dice_node.into(), limits: Limits { elements: limit }, ..Options::default() };
+    let options = || Options {
+        node: dice_node.into(),
+        inner_prefixes: vec!["in".into()],
+        limits: Limits { elements: limit },
+        ..Options::default()
+    };
     let mut plane = Plane::new(options());
     let mut naive = Naive::new(dice_node);
     let mut kernel = FakeKernel::new(&plane.table());
@@ -120,7 +145,8 @@ fn history(seed: u64, limit: usize) {
         kept.into_iter().chain(removed).for_each(|change| naive.take(change));
         local.iter().cloned().for_each(|change| naive.take_local(change));
         let what = format!("seed {seed} step {step}: {changes:#?} {local:#?}");
-        let packets: Vec<_> = (0..60).map(|number| met(packet(&mut dice), EVERYWHERE[number % 3])).collect();
+        let packets: Vec<_> =
+            (0..60).map(|number| met(packet(&mut dice), EVERYWHERE[number % EVERYWHERE.len()])).collect();
 
         let transactions = plane.step(changes, local).transactions;
         let last = transactions.len().saturating_sub(1);

@@ -1,12 +1,23 @@
 //! Machines that join by what they already are: a signed statement about them, and the rules that say what it admits to.
 //!
+//! ```text
+//!   token       a JSON Web Token of Kubernetes, Google, or a managed identity of Azure; `jwt`, against the issuer's `keys`
+//!   review      a Kubernetes token of which the cluster's API server is asked; `review`
+//!   ibm         a JSON Web Token of IBM's IAM, which names nobody that it is for
+//!   aws, azure  a signed document about an instance; `document`
+//! ```
+//!
 //! In: the configured issuers, a statement as a stranger sent it. Out: who the machine is and what it may become, or why not. Holds:
-//! the configuration. An issuer's keys are a file, read each time, so that whoever renews it need not tell us. A rule that asks nothing of
-//! the statement is refused at the start: everybody may be given a statement by a public cloud.
+//! the configuration, and issuers' keys for a while. A rule that asks nothing of the statement is refused at the start: everybody may be
+//! given a statement by a public cloud. What is not bound to this controller lets a machine in once ([`Proven::once`]).
 
+mod document;
 mod jwt;
+mod keys;
+mod pkcs7;
+mod review;
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf};
 
 use model::{Admission, Grant, GrantError, Host};
 use serde::Deserialize;
@@ -14,20 +25,47 @@ use serde_json::{Map, Value};
 use tonic::Code;
 use tracing::error;
 
+use self::keys::KeyRing;
 use crate::failure::Failure;
 
+/// What statements of an issuer are, and how they are verified.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IdentityKind {
+    #[default]
+    Token,
+    Review,
+    Ibm,
+    Aws,
+    Azure,
+}
+
 /// One issuer of statements about machines.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IdentityConfig {
     /// What `trestle join --identity` names.
     pub name: String,
+    #[serde(default)]
+    pub kind: IdentityKind,
     /// The `iss` of its statements.
+    #[serde(default)]
     pub issuer: String,
     /// The `aud` that its statements for this controller have.
+    #[serde(default)]
     pub audience: String,
-    /// File with its public keys, as a JSON Web Key Set.
-    pub keys: PathBuf,
+    /// Its public keys as a JSON Web Key Set, of documents its certificates as PEM: a file, or an https URL.
+    #[serde(default)]
+    pub keys: String,
+    /// The API server that is asked for a review.
+    #[serde(default)]
+    pub server: String,
+    /// Whose certificates are believed at such a URL; none: those that this machine believes.
+    #[serde(default)]
+    pub ca: Option<PathBuf>,
+    /// File with the token that this controller shows there; read each time.
+    #[serde(default)]
+    pub credential: Option<PathBuf>,
     /// What its statements admit to; the first that fits counts.
     pub admit: Vec<AdmitRule>,
 }
@@ -59,6 +97,14 @@ pub enum IdentityConfigError {
         "`hosts.identities` {name:?} has no `issuer` or no `audience`: it would believe statements that were made for others"
     )]
     Anyones { name: String },
+    #[error("`hosts.identities` {name:?} needs `{key}`, {what}")]
+    Missing { name: String, key: &'static str, what: &'static str },
+    #[error(
+        "`{key}` of `hosts.identities` {name:?} begins with http://, where anybody on the way may answer: it must be https://"
+    )]
+    Plaintext { name: String, key: &'static str },
+    #[error("`hosts.identities` {name:?} has `{key}`, which its kind does not use")]
+    Unused { name: String, key: &'static str },
     #[error(
         "a rule of `hosts.identities` {name:?} has no `when`: it would admit every machine its issuer knows"
     )]
@@ -75,12 +121,11 @@ pub enum IdentityConfigError {
 pub fn check(identities: &[IdentityConfig]) -> Result<(), IdentityConfigError> {
     for (place, identity) in identities.iter().enumerate() {
         let name = identity.name.clone();
-        if name.is_empty() || identities[..place].iter().any(|other| other.name == name) {
+        let is_named = !name.is_empty() && !name.contains(':');
+        if !is_named || identities[..place].iter().any(|other| other.name == name) {
             return Err(IdentityConfigError::Name { name });
         }
-        if identity.issuer.is_empty() || identity.audience.is_empty() {
-            return Err(IdentityConfigError::Anyones { name });
-        }
+        identity.check_source()?;
         for rule in &identity.admit {
             if rule.when.is_empty() || rule.when.values().all(|pattern| pattern.chars().all(|c| c == '*')) {
                 return Err(IdentityConfigError::Everybody { name });
@@ -94,41 +139,155 @@ pub fn check(identities: &[IdentityConfig]) -> Result<(), IdentityConfigError> {
     Ok(())
 }
 
-/// What a statement about a machine admits it to.
-pub fn admit(
-    identities: &[IdentityConfig],
-    provider: &str,
-    statement: &str,
-    now: i64,
-) -> Result<(Admission, Grant), Failure> {
-    let refused = |text: String| Failure::new(Code::Unauthenticated, text);
-    let identity = identities.iter().find(|identity| identity.name == provider).ok_or_else(|| {
-        refused(
-            "the controller is not configured to admit machines by this identity (`hosts.identities`)"
-                .to_owned(),
-        )
-    })?;
-    let keys = identity.read_keys()?;
-    let claims = jwt::verify(statement, &keys, &identity.issuer, &identity.audience, now)
-        .map_err(|err| refused(format!("the statement about this machine proves nothing: {err}")))?;
-    let grant = identity.judge(&claims).ok_or_else(|| {
-        let text = format!(
-            "no rule of `hosts.identities` {provider:?} admits what the statement says of this machine"
-        );
-        Failure::new(Code::PermissionDenied, text)
-    })?;
-    let subject = claims.get("sub").and_then(Value::as_str).unwrap_or_default().chars().take(256).collect();
-    Ok((Admission::Identity { provider: provider.to_owned(), subject }, grant))
+/// The issuers that are believed.
+pub struct Identities(Vec<(IdentityConfig, KeyRing)>);
+
+/// What a statement proves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proven {
+    pub by: Admission,
+    pub grant: Grant,
+    /// Whoever sees the statement can show it, for ever: it counts once.
+    pub once: bool,
+}
+
+impl Identities {
+    pub fn new(configs: Vec<IdentityConfig>) -> Self {
+        Self(configs.into_iter().map(|config| (config, KeyRing::default())).collect())
+    }
+
+    /// What a statement about a machine admits it to. `nonce` is what the controller gave to be signed.
+    pub async fn admit(
+        &self,
+        provider: &str,
+        statement: &str,
+        nonce: &str,
+        now: i64,
+    ) -> Result<Proven, Failure> {
+        let found = self.0.iter().find(|(identity, _)| identity.name == provider);
+        let (identity, ring) = found.ok_or_else(|| {
+            refused(
+                "the controller is not configured to admit machines by this identity (`hosts.identities`)",
+            )
+        })?;
+        let claims = identity.claims(ring, statement, nonce, now).await?;
+        let grant = identity.judge(&claims).ok_or_else(|| {
+            let text = format!(
+                "no rule of `hosts.identities` {provider:?} admits what the statement says of this machine"
+            );
+            Failure::new(Code::PermissionDenied, text)
+        })?;
+        let subject = identity.kind.subject(&claims).chars().take(256).collect();
+        let once = matches!(identity.kind, IdentityKind::Aws | IdentityKind::Ibm);
+        Ok(Proven { by: Admission::Identity { provider: provider.to_owned(), subject }, grant, once })
+    }
+}
+
+fn refused(text: impl Into<String>) -> Failure {
+    Failure::new(Code::Unauthenticated, text.into())
+}
+
+/// A statement that proves nothing, and why.
+fn nothing(why: impl std::fmt::Display) -> Failure {
+    refused(format!("the statement about this machine proves nothing: {why}"))
+}
+
+/// Something of our own is missing: that is for the log.
+fn unavailable(identity: &IdentityConfig, what: &str, error: &str) -> Failure {
+    error!(identity = identity.name, error, "{what}");
+    Failure::new(
+        Code::Unavailable,
+        format!("the controller has trouble with this identity: {what}; see its log"),
+    )
+}
+
+impl IdentityKind {
+    /// Who a verified statement is about.
+    fn subject(self, claims: &Map<String, Value>) -> String {
+        let paths: &[&str] = match self {
+            Self::Token | Self::Review => &["sub"],
+            // The instance; without one the profile that it has.
+            Self::Ibm => &["authn.sub", "sub"],
+            Self::Aws => &["instanceId"],
+            Self::Azure => &["vmId"],
+        };
+        paths.iter().find_map(|path| claim(claims, path)).unwrap_or_default()
+    }
 }
 
 impl IdentityConfig {
-    fn read_keys(&self) -> Result<jwt::Keys, Failure> {
-        let read = fs::read(&self.keys).map_err(|err| err.to_string());
-        let keys = read.and_then(|bytes| serde_json::from_slice(&bytes).map_err(|err| err.to_string()));
-        keys.map_err(|err| {
-            error!(identity = self.name, path = %self.keys.display(), error = err, "the keys of an identity cannot be read");
-            Failure::new(Code::Unavailable, "the controller cannot read the keys of this identity; see its log")
-        })
+    /// Whether it is said what verifies its statements, and nothing that does not.
+    fn check_source(&self) -> Result<(), IdentityConfigError> {
+        use IdentityKind::{Aws, Azure, Ibm, Review, Token};
+        let name = || self.name.clone();
+        let is_url = |text: &str| text.starts_with("https://");
+        for (key, value) in [("keys", &self.keys), ("server", &self.server)] {
+            if value.starts_with("http://") {
+                return Err(IdentityConfigError::Plaintext { name: name(), key });
+            }
+        }
+        let missing = |key, what| Err(IdentityConfigError::Missing { name: name(), key, what });
+        match self.kind {
+            Token if self.issuer.is_empty() || self.audience.is_empty() => {
+                return Err(IdentityConfigError::Anyones { name: name() });
+            }
+            Review if self.audience.is_empty() => return Err(IdentityConfigError::Anyones { name: name() }),
+            Ibm if self.issuer.is_empty() => return Err(IdentityConfigError::Anyones { name: name() }),
+            Review if !is_url(&self.server) => {
+                return missing("server", "the https URL of the cluster's API server");
+            }
+            Review if self.credential.is_none() => {
+                return missing("credential", "the file with the token that may ask it for reviews");
+            }
+            Token | Ibm if self.keys.is_empty() => {
+                return missing("keys", "the issuer's keys: a file or an https URL");
+            }
+            Aws | Azure if self.keys.is_empty() || is_url(&self.keys) => {
+                return missing("keys", "a PEM file with the certificates that documents are signed with");
+            }
+            _ => {}
+        }
+        let asks = self.kind == Review || is_url(&self.keys);
+        let unused = [
+            ("issuer", !self.issuer.is_empty() && !matches!(self.kind, Token | Ibm)),
+            ("audience", !self.audience.is_empty() && !matches!(self.kind, Token | Review)),
+            ("keys", !self.keys.is_empty() && self.kind == Review),
+            ("server", !self.server.is_empty() && self.kind != Review),
+            ("ca", self.ca.is_some() && !asks),
+            ("credential", self.credential.is_some() && !asks),
+        ];
+        match unused.into_iter().find(|(_, is_set)| *is_set) {
+            Some((key, _)) => Err(IdentityConfigError::Unused { name: name(), key }),
+            None => Ok(()),
+        }
+    }
+
+    /// What a statement says, if it is one.
+    async fn claims(
+        &self,
+        ring: &KeyRing,
+        statement: &str,
+        nonce: &str,
+        now: i64,
+    ) -> Result<Map<String, Value>, Failure> {
+        match self.kind {
+            IdentityKind::Token | IdentityKind::Ibm => {
+                let keys = ring.keys(self, jwt::key_id(statement).as_deref()).await?;
+                let audience = (self.kind == IdentityKind::Token).then_some(self.audience.as_str());
+                jwt::verify(statement, &keys, &self.issuer, audience, now).map_err(nothing)
+            }
+            IdentityKind::Review => review::ask(self, statement).await,
+            IdentityKind::Aws | IdentityKind::Azure => {
+                let pem = std::fs::read(&self.keys).map_err(|err| {
+                    unavailable(self, "its certificates cannot be read", &format!("{}: {err}", self.keys))
+                })?;
+                let claims = match self.kind {
+                    IdentityKind::Azure => document::azure(statement, &pem, nonce, now),
+                    _ => document::aws(statement, &pem),
+                };
+                claims.map_err(nothing)
+            }
+        }
     }
 
     /// What the first rule grants that the claims fit (pure).
@@ -172,6 +331,8 @@ fn claim(claims: &Map<String, Value>, path: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use serde_json::json;
 
     use super::{jwt::tests::Issuer, *};
@@ -188,11 +349,11 @@ mod tests {
         .unwrap()
     }
 
-    #[test]
-    fn a_machine_is_what_its_statement_says_within_the_rules() {
+    #[tokio::test]
+    async fn a_machine_is_what_its_statement_says_within_the_rules() {
         let dir = tempfile::tempdir().unwrap();
         let (issuer, keys) = (Issuer::new(), dir.path().join("keys"));
-        let identities = [config(keys.clone())];
+        let identities = Identities::new(vec![config(keys.clone())]);
         let now = 1_800_000_000;
         let statement = |about: Value| {
             let mut claims = json!({ "iss": "https://accounts.google.com", "aud": "trestle", "exp": now + 10, "sub": "1" });
@@ -203,14 +364,16 @@ mod tests {
             let engine = json!({ "project_id": project, "zone": zone, "instance_name": name });
             statement(json!({ "google": { "compute_engine": engine } }))
         };
-        let ask = |provider: &str, statement: &str| admit(&identities, provider, statement, now);
+        let ask = async |provider: &str, statement: &str| {
+            identities.admit(provider, statement, "", now).await.map(|proven| (proven.by, proven.grant))
+        };
         assert_eq!(
-            ask("gcp", &vm("shop", "eu-1", "web-1")).unwrap_err().code,
+            ask("gcp", &vm("shop", "eu-1", "web-1")).await.unwrap_err().code,
             Code::Unavailable,
             "no keys yet"
         );
         fs::write(&keys, issuer.keys().to_string()).unwrap();
-        let (by, grant) = ask("gcp", &vm("shop", "eu-1", "web-1")).unwrap();
+        let (by, grant) = ask("gcp", &vm("shop", "eu-1", "web-1")).await.unwrap();
         assert_eq!(by, Admission::Identity { provider: "gcp".into(), subject: "1".into() });
         assert!(grant.names.matches("web-1") && !grant.names.matches("web-2"));
         assert_eq!((grant.tags.len(), grant.labels["cloud"].as_str()), (1, "gcp"));
@@ -220,14 +383,14 @@ mod tests {
             ("shop", "eu-1", "*"),
             ("shop", "eu-1", "a b"),
         ] {
-            let refused = ask("gcp", &vm(project, zone, name)).unwrap_err();
+            let refused = ask("gcp", &vm(project, zone, name)).await.unwrap_err();
             assert_eq!(refused.code, Code::PermissionDenied, "{project} {zone} {name}");
         }
         let pod = statement(json!({ "kubernetes.io": { "namespace": "shop" } }));
-        assert!(ask("gcp", &pod).unwrap().1.names.matches("k8s-1"));
-        assert_eq!(ask("aws", &pod).unwrap_err().code, Code::Unauthenticated);
+        assert!(ask("gcp", &pod).await.unwrap().1.names.matches("k8s-1"));
+        assert_eq!(ask("aws", &pod).await.unwrap_err().code, Code::Unauthenticated);
         let forged = Issuer::new().sign(&json!({ "alg": "RS256", "kid": "r" }), &json!({}));
-        assert_eq!(ask("gcp", &forged).unwrap_err().code, Code::Unauthenticated);
+        assert_eq!(ask("gcp", &forged).await.unwrap_err().code, Code::Unauthenticated);
     }
 
     #[test]
@@ -241,6 +404,18 @@ mod tests {
             check(&[config]).unwrap_err()
         };
         assert!(matches!(with(&|c| c.audience.clear()), IdentityConfigError::Anyones { .. }));
+        assert!(matches!(with(&|c| c.keys.clear()), IdentityConfigError::Missing { key: "keys", .. }));
+        assert!(matches!(with(&|c| c.keys = "http://x/keys".into()), IdentityConfigError::Plaintext { .. }));
+        assert!(matches!(with(&|c| c.server = "https://x".into()), IdentityConfigError::Unused { .. }));
+        assert!(matches!(
+            with(&|c| c.kind = IdentityKind::Aws),
+            IdentityConfigError::Unused { key: "issuer", .. }
+        ));
+        assert!(matches!(
+            with(&|c| c.kind = IdentityKind::Review),
+            IdentityConfigError::Missing { key: "server", .. }
+        ));
+        assert!(matches!(with(&|c| c.name = "a:b".into()), IdentityConfigError::Name { .. }));
         assert!(matches!(with(&|c| c.admit[0].when.clear()), IdentityConfigError::Everybody { .. }));
         assert!(matches!(
             with(&|c| c.admit[1].when = BTreeMap::from([("sub".into(), "*".into())])),

@@ -70,12 +70,24 @@ struct Header {
     crit: Option<Value>,
 }
 
-/// The claims of a token that is whole, from the issuer, for the audience, and valid now.
+impl Keys {
+    pub fn has(&self, id: &str) -> bool {
+        self.keys.iter().any(|key| key.kid.as_deref() == Some(id))
+    }
+}
+
+/// Which key a token says that it is signed with. Nothing is proven by that.
+pub fn key_id(token: &str) -> Option<String> {
+    let header = token.get(..MAX_TOKEN.min(token.len()))?.trim().split('.').next()?;
+    read::<Header>(header).ok()?.kid
+}
+
+/// The claims of a token that is whole, from the issuer, for the audience if there must be one, and valid now.
 pub fn verify(
     token: &str,
     keys: &Keys,
     issuer: &str,
-    audience: &str,
+    audience: Option<&str>,
     now: i64,
 ) -> Result<Map<String, Value>, JwtError> {
     if token.len() > MAX_TOKEN {
@@ -106,18 +118,23 @@ pub fn verify(
     Ok(claims)
 }
 
-fn check(claims: &Map<String, Value>, issuer: &str, audience: &str, now: i64) -> Result<(), JwtError> {
+fn check(
+    claims: &Map<String, Value>,
+    issuer: &str,
+    audience: Option<&str>,
+    now: i64,
+) -> Result<(), JwtError> {
     let found = claims.get("iss").and_then(Value::as_str).unwrap_or_default();
     if found != issuer {
         return Err(JwtError::Issuer { found: found.chars().take(128).collect(), wanted: issuer.to_owned() });
     }
-    let is_for = match claims.get("aud") {
+    let is_for = |audience: &&str| match claims.get("aud") {
         Some(Value::String(one)) => one == audience,
         Some(Value::Array(all)) => all.iter().any(|one| one == audience),
         _ => false,
     };
-    if !is_for {
-        return Err(JwtError::Audience { wanted: audience.to_owned() });
+    if let Some(wanted) = audience.filter(|audience| !is_for(audience)) {
+        return Err(JwtError::Audience { wanted: wanted.to_owned() });
     }
     let time = |claim| claims.get(claim).and_then(Value::as_f64).map(|seconds| seconds as i64);
     if time("exp").is_none_or(|end| now >= end.saturating_add(LEEWAY)) {
@@ -228,7 +245,7 @@ pub(super) mod tests {
             claims.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
             claims
         };
-        let ask = |token: &str| verify(token, &keys, "us", "trestle", NOW);
+        let ask = |token: &str| verify(token, &keys, "us", Some("trestle"), NOW);
         let (rsa, ec) = (json!({ "alg": "RS256", "kid": "r" }), json!({ "alg": "ES256", "kid": "e" }));
         for header in [&rsa, &ec, &json!({ "alg": "RS256" })] {
             assert_eq!(ask(&issuer.sign(header, &claims(json!({})))).unwrap()["sub"], "vm");
@@ -257,23 +274,23 @@ pub(super) mod tests {
         let keys: Keys = serde_json::from_value(issuer.keys()).unwrap();
         let claims = json!({ "iss": "us", "aud": "trestle", "exp": NOW + 10 });
         let good = issuer.sign(&json!({ "alg": "RS256", "kid": "r" }), &claims);
-        assert!(verify(&good, &keys, "us", "trestle", NOW).is_ok());
+        assert!(verify(&good, &keys, "us", Some("trestle"), NOW).is_ok());
         // The algorithms that forgers choose.
         for alg in ["none", "HS256", "RS1", "PS256", "ES256"] {
             let forged = issuer.sign(&json!({ "alg": alg, "kid": "r" }), &claims);
-            assert_eq!(verify(&forged, &keys, "us", "trestle", NOW), Err(JwtError::Key), "{alg}");
+            assert_eq!(verify(&forged, &keys, "us", Some("trestle"), NOW), Err(JwtError::Key), "{alg}");
         }
         let critical = issuer.sign(&json!({ "alg": "RS256", "kid": "r", "crit": ["x"] }), &claims);
-        assert_eq!(verify(&critical, &keys, "us", "trestle", NOW), Err(JwtError::Form));
+        assert_eq!(verify(&critical, &keys, "us", Some("trestle"), NOW), Err(JwtError::Form));
         let (signed, _) = good.rsplit_once('.').unwrap();
         for bad in ["", ".", "..", "a.b.c", signed, &format!("{signed}."), &"x".repeat(MAX_TOKEN + 1)] {
-            assert!(verify(bad, &keys, "us", "trestle", NOW).is_err(), "{bad}");
+            assert!(verify(bad, &keys, "us", Some("trestle"), NOW).is_err(), "{bad}");
         }
         for place in (0..good.len()).step_by(7) {
             let mut bad = good.clone().into_bytes();
             bad[place] = if bad[place] == b'A' { b'B' } else { b'A' };
             assert!(
-                verify(std::str::from_utf8(&bad).unwrap(), &keys, "us", "trestle", NOW).is_err(),
+                verify(std::str::from_utf8(&bad).unwrap(), &keys, "us", Some("trestle"), NOW).is_err(),
                 "{place}"
             );
         }
