@@ -29,7 +29,7 @@ pub struct Args {
     /// None: where you are, and what to do next.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// Form of the result
+    /// Form of the result; wide has further columns, name is names alone
     #[arg(short, long, global = true, value_enum, default_value_t)]
     pub output: Format,
     #[command(flatten)]

@@ -15,9 +15,8 @@ use crate::{
 pub enum Format {
     #[default]
     Table,
-    /// The table with what is left out of it otherwise
+    // Without a text each: the list of them stays one line of help.
     Wide,
-    /// Names alone, one per line
     Name,
     Json,
     Yaml,

@@ -8,11 +8,11 @@ use super::Args;
 
 /// Every command, once.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Begin here", &["up", "status", "page", "apply", "allow", "explain"]),
+    ("Begin here", &["up", "status", "top", "page", "apply", "allow", "explain"]),
     ("Who may talk to whom", &["deny", "policy", "rule", "tag", "try", "get", "delete"]),
     ("What there is", &["resource", "cloud", "link", "namespace", "service", "host", "node", "job"]),
     ("Storage for other clusters", &["ticket", "consumer", "volume"]),
-    ("Look after it", &["doctor", "top", "audit", "check", "fix", "store"]),
+    ("Look after it", &["doctor", "audit", "check", "fix", "store"]),
     ("Who gets in", &["token", "cert", "whoami"]),
     ("On a machine", &["join", "leave", "agent", "serve", "plugin"]),
     ("This program", &["completion", "version", "help"]),
@@ -28,7 +28,7 @@ pub fn command() -> clap::Command {
             command = command.mut_subcommand(*name, |one| one.hide(true));
         }
     }
-    command.help_template(format!(
+    command.override_usage("trestle [OPTIONS] [COMMAND]").help_template(format!(
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{listed}\n{{all-args}}{{after-help}}"
     ))
 }

@@ -242,7 +242,11 @@ fn of_kernel(name: &str, used_for: &str, mend: &str, feature: Feature) -> Findin
         Feature { can_be_loaded: true, .. } => {
             Finding::note("kernel", format!("{name} is not loaded; it is for {used_for}"), mend)
         }
-        _ => Finding::note("kernel", format!("{name} was not found; it is for {used_for}"), mend),
+        _ => Finding::note(
+            "kernel",
+            format!("no module {name} is seen, though it may be built in; it is for {used_for}"),
+            mend,
+        ),
     }
 }
 

@@ -24,6 +24,9 @@ const BEHIND_SECONDS: f64 = 10.0;
 /// A grant that is used beyond this share is nearly full.
 const NEARLY: f64 = 0.9;
 
+/// So many of many that are alike are named.
+const NAMED: usize = 4;
+
 /// The phase of a policy that some place has not reported.
 const REALIZING: &str = "Realizing";
 
@@ -190,7 +193,7 @@ impl Overview {
                 .iter()
                 .map(|what| trouble(what.clone(), "trestle consumer list".to_owned())),
         );
-        for node in &self.nodes {
+        for node in self.nodes.iter().filter(|node| !was_never_here(node)) {
             let look = format!("trestle node get {}", node.name);
             if !node.connected {
                 let since = node.disconnected_at.and_then(|at| Timestamp::from_second(at).ok());
@@ -204,6 +207,15 @@ impl Overview {
                 let what = format!("node {} is {:.0} s behind", node.name, node.lag_seconds);
                 found.push(trouble(what, look));
             }
+        }
+        let never: Vec<&str> =
+            self.nodes.iter().filter(|node| was_never_here(node)).map(|node| node.name.as_str()).collect();
+        if !never.is_empty() {
+            let more = never.len().saturating_sub(NAMED);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let named = never.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+            let what = format!("no agent has ever connected as {named}{more}: nothing is enforced there");
+            found.push(trouble(what, "trestle node list".to_owned()));
         }
         for (place, policies) in self.deserted() {
             let what = format!("no agent has ever connected as {place}: {policies} not enforced there");
@@ -255,6 +267,11 @@ impl Overview {
         }
         found
     }
+}
+
+/// A node that is stored, and nobody ever came for it.
+fn was_never_here(node: &NodeStatus) -> bool {
+    !node.connected && node.connected_at.is_none() && node.disconnected_at.is_none()
 }
 
 /// Clouds enforce what is theirs in permit lists.
@@ -390,6 +407,17 @@ mod tests {
         assert_eq!(troubles.len(), 8, "{troubles:#?}");
         assert!(troubles[0].what.contains("node b is away for 5 min"), "{troubles:#?}");
         assert!(troubles.iter().all(|trouble| trouble.look.starts_with("trestle ")));
+    }
+
+    #[test]
+    fn nodes_without_an_agent_are_told_once() {
+        let node = |n| NodeStatus { name: format!("n{n}"), ..NodeStatus::default() };
+        let overview = Overview { nodes: (0..40).map(node).collect(), ..Overview::default() };
+        let told: Vec<String> = overview.troubles(now()).into_iter().map(|trouble| trouble.what).collect();
+        assert_eq!(
+            told,
+            ["no agent has ever connected as n0, n1, n2, n3 and 36 more: nothing is enforced there"]
+        );
     }
 
     /// Nothing needs attention where a policy is enforced, or a node that is known is on its way.
