@@ -48,6 +48,12 @@ test("what is well needs no attention", () => {
   assert.deepEqual(attention({ status, nodes: [node("a")], policies: [policy], jobs: [old], resources: [], links: [], consumers: [] }), []);
 });
 
+test("nodes without an agent are told once, however many there are", () => {
+  const nodes = Array.from({ length: 40 }, (_, n) => node(`n${n}`, { connected: false }));
+  const troubles = attention({ nodes });
+  assert.deepEqual(troubles.map(({ what }) => what), ["No agent has ever connected as n0, n1, n2, n3 and 36 more: nothing is enforced there"]);
+});
+
 test("every kind of trouble is told with where to look and what to type", () => {
   const now = Date.parse("2026-01-01T00:10:00Z");
   const troubles = attention({

@@ -11,6 +11,8 @@ const LATELY = 3600;
 const BEHIND = 10;
 /** A grant that is used beyond this share is nearly full. */
 const NEARLY = 0.9;
+/** So many of many that are alike are named. */
+const NAMED = 4;
 
 export interface Known {
   status?: Status | undefined;
@@ -37,7 +39,9 @@ export function attention(known: Known, now = Date.now()): Trouble[] {
   for (const problem of status?.problems ?? []) found.push({ what: `The controller is not ready: ${problem}`, href: href("overview"), command: "trestle status" });
   for (const what of status?.attention ?? []) found.push({ what, href: href("policies"), command: "trestle check" });
   for (const what of status?.storage_trouble ?? []) found.push({ what, href: href("storage"), command: "trestle consumer list" });
+  const never = nodes.filter((node) => !node.connected && !node.connected_at && !node.disconnected_at).map((node) => node.name);
   for (const node of nodes) {
+    if (never.includes(node.name)) continue;
     const told = { href: href("nodes", { open: node.name }), command: `trestle node get ${node.name}` };
     const [error] = node.errors;
     if (!node.connected) {
@@ -45,6 +49,10 @@ export function attention(known: Known, now = Date.now()): Trouble[] {
       found.push({ what: `Node ${node.name} is away${since}: it keeps what it has and hears of no change`, ...told });
     } else if (error) found.push({ what: `Node ${node.name} could not apply ${error.name}: ${error.message}`, ...told });
     else if (node.lag_seconds > BEHIND) found.push({ what: `Node ${node.name} is ${Math.round(node.lag_seconds)} s behind`, ...told });
+  }
+  if (never.length > 0) {
+    const more = never.length > NAMED ? ` and ${never.length - NAMED} more` : "";
+    found.push({ what: `No agent has ever connected as ${never.slice(0, NAMED).join(", ")}${more}: nothing is enforced there`, href: href("nodes", { show: "Away" }), command: "trestle node list" });
   }
   for (const policy of policies) {
     const why = policy.problems[0] ? `${policy.problems[0].path}: ${policy.problems[0].message}` : policy.failures[0] && `${policy.failures[0].node}: ${policy.failures[0].message}`;

@@ -8,11 +8,12 @@ import { Table, Waiting } from "../parts/table.tsx";
 
 export const who = (record: AuditRecord) => {
   const caller = record.caller as { name?: string; role?: string } | string | null | undefined;
+  if (!caller && record.phase === "event") return "the controller";
   return typeof caller === "string" ? caller : caller ? `${caller.role}/${caller.name}` : "unknown";
 };
 
-/** Whether something was changed by it. */
-export const isMade = (record: AuditRecord) => (record.changes?.length ?? 0) > 0;
+/** Whether something was changed by it. Who comes and goes has changed nothing. */
+export const isMade = (record: AuditRecord) => (record.changes?.length ?? 0) > 0 && !/\/session$|\/CreateLogin$/.test(record.operation);
 
 export function Audit(_: { values: Record<string, string> }) {
   const allowed = identity.value?.role === "admin";

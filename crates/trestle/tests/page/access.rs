@@ -90,8 +90,8 @@ fn anything_is_found_by_name_or_address() {
     browser.wait("location.hash === '#/tags?open=ledger' && !document.querySelector('dialog[open]')");
     // Commands are found by what they are for.
     browser.click(".search-all");
-    browser.fill("dialog[open] input", "certificates machine");
-    browser.sees("trestle cert");
+    browser.fill("dialog[open] input", "kubernetes yaml");
+    browser.sees("trestle apply");
     is_clean(&up, &mut browser);
 }
 

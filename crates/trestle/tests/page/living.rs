@@ -62,11 +62,10 @@ fn the_map_and_the_matrix_show_who_may_talk_to_whom_and_explain_says_why() {
     shop(&up);
     view(&mut browser, "#/map?list=1");
     browser.wait("document.querySelector('.sum')?.dataset.groups >= 2 && document.querySelector('.sum').dataset.ways >= 1");
-    // The list reads as the map looks: into a namespace, a group, and to a workload.
+    // The list reads as the map looks: into a namespace, and to a group.
     browser.click(".twist[aria-label='What is in shop']");
-    browser.click(".twist[aria-label='What is in web']");
-    browser.click("text=web-1");
-    browser.wait("location.hash.includes('pod%2Fshop%2Fweb-1')");
+    browser.click("text=web");
+    browser.wait("location.hash.includes('shop%2Fweb')");
     browser.wait("document.querySelector('.drawer')?.textContent.includes('tcp 5432')");
     view(&mut browser, "#/reachability");
     browser.wait("document.querySelector('td.some')");
@@ -146,5 +145,5 @@ fn the_map_and_the_matrix_show_every_protocol() {
 fn rule(up: &super::Up) -> String {
     let rules: serde_json::Value =
         serde_json::from_str(&up.ok(&["rule", "list", "b.db", "-o", "json"])).unwrap();
-    rules[0]["name"].as_str().unwrap().to_owned()
+    rules[0]["rule"]["name"].as_str().unwrap().to_owned()
 }
