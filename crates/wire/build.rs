@@ -17,6 +17,7 @@ const FILES: &[&str] = &[
     "localv1/sets.proto",
     "paragliderpb/paraglider.proto",
     "pb/transport.proto",
+    "protos/transport.proto",
     "provider/provider.proto",
     "trestle/v1/access.proto",
     "trestle/v1/admin.proto",

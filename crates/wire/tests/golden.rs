@@ -178,6 +178,7 @@ fn methods_have_the_seeds_paths() {
         "/invisinetspb.CloudPlugin/CreateVpnBgpSessions",
         "/invisinetspb.CloudPlugin/CreateVpnConnections",
         "/pb.DataplaneEvents/Connect",
+        "/protos.DataplaneEvents/Connect",
         "/provider.OCSProvider/OnBoardConsumer",
         "/provider.OCSProvider/OnboardConsumer",
         "/provider.OCSProvider/GetStorageConfig",

@@ -272,6 +272,7 @@ pub const TABLE: &[Rule] = &[
     // Nodes.
     read("trestle.v1.NodeFeed/Connect", NODES),
     read("pb.DataplaneEvents/Connect", NODES),
+    read("protos.DataplaneEvents/Connect", NODES),
     read("trestle.v1.Nodes/ListNodes", READERS),
     read("trestle.v1.Nodes/GetNode", READERS),
     read("GET /nodes/{node}", READERS),
