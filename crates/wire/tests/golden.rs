@@ -185,6 +185,12 @@ fn methods_have_the_seeds_paths() {
         "/provider.OCSProvider/UpdateCapacity",
         "/provider.OCSProvider/OffboardConsumer",
         "/provider.OCSProvider/OffBoardConsumer",
+        "/provider.OCSProvider/AcknowledgeOnboarding",
+        "/provider.OCSProvider/GetDesiredClientState",
+        "/provider.OCSProvider/ReportStatus",
+        "/provider.OCSProvider/GetClientAlerts",
+        "/provider.OCSProvider/FulfillStorageClassClaim",
+        "/provider.OCSProvider/FulfillStorageClaim",
     ] {
         assert!(methods.iter().any(|method| method == path), "{path} is not in proto/");
     }
